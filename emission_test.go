@@ -95,7 +95,8 @@ func TestParseDeadLetter(t *testing.T) {
 	if _, err = ParseDeadLetter(&kgo.Record{Topic: "x"}); !errors.Is(err, ErrNotDeadLetter) {
 		t.Errorf("of another writer: %v", err)
 	}
-	if _, err = ParseDeadLetter(&kgo.Record{Headers: headersOf(HeaderReason, "bad-key")}); err == nil || errors.Is(err, ErrNotDeadLetter) {
+	if _, err = ParseDeadLetter(&kgo.Record{Headers: headersOf(HeaderReason, "bad-key")}); err == nil ||
+		errors.Is(err, ErrNotDeadLetter) {
 		t.Errorf("without a source: %v", err)
 	}
 }
@@ -105,7 +106,8 @@ func TestSource(t *testing.T) {
 	if got, err := ParseSource(s.String()); err != nil || got != s {
 		t.Errorf("%s read back as %+v, %v", s, got, err)
 	}
-	for _, bad := range []string{"", "a", "a/1", "a/1/2/3", "/1/2", "a//2", "a/-1/2", "a/1/-1", "a/2147483648/1", "a/1/9223372036854775808", "a/x/1"} {
+	for _, bad := range []string{"", "a", "a/1", "a/1/2/3", "/1/2", "a//2", "a/-1/2", "a/1/-1", "a/2147483648/1",
+		"a/1/9223372036854775808", "a/x/1"} {
 		if got, err := ParseSource(bad); err == nil {
 			t.Errorf("%q read as %+v", bad, got)
 		}
@@ -117,7 +119,8 @@ func TestSource(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add("1700000000000", "1", "timers/7/42", "bad-key")
 	f.Fuzz(func(t *testing.T, due, occurrence, source, reason string) {
-		rec := &kgo.Record{Headers: headersOf(HeaderID, "id", HeaderDue, due, HeaderOccurrence, occurrence, HeaderSource, source, HeaderReason, reason)}
+		rec := &kgo.Record{Headers: headersOf(HeaderID, "id", HeaderDue, due, HeaderOccurrence, occurrence,
+			HeaderSource, source, HeaderReason, reason)}
 		e, err := ParseEmission(rec)
 		if err == nil {
 			if again, err := ParseSource(e.Source.String()); err != nil || again != e.Source {

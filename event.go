@@ -145,7 +145,8 @@ func ParseEvent(rec *kgo.Record) (Event, error) {
 	}
 	switch {
 	case w.Format > eventFormat:
-		return Event{}, fmt.Errorf("parse %s: event of format %d, written by a newer version: upgrade this one", sourceOf(rec), w.Format)
+		return Event{}, fmt.Errorf("parse %s: event of format %d, written by a newer version: upgrade this one",
+			sourceOf(rec), w.Format)
 	case w.Format < 1, w.Type == "":
 		return Event{}, fmt.Errorf("parse %s: no format or no type: %w", sourceOf(rec), ErrNotEvent)
 	}

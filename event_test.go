@@ -11,7 +11,8 @@ import (
 )
 
 func event(value string) *kgo.Record {
-	return &kgo.Record{Topic: "timers.waterclock.events", Partition: 7, Offset: 2, Key: []byte("id"), Value: []byte(value)}
+	return &kgo.Record{Topic: "timers.waterclock.events", Partition: 7, Offset: 2, Key: []byte("id"),
+		Value: []byte(value)}
 }
 
 func TestParseEvent(t *testing.T) {
@@ -30,19 +31,23 @@ func TestParseEvent(t *testing.T) {
 			`{"format":1,"type":"fired","id":"id","at":1700000000005,"source":"timers/7/42","due":1700000000001,"occurrence":3,"lateness":4,` +
 				`"target":"orders","partition":2,"emission":"e.3","pending":{"due":1700000001001,"occurrence":4}}`,
 			Event{
-				Type: EventFired, At: at, Source: Source{"timers", 7, 42}, Due: time.UnixMilli(1_700_000_000_001).UTC(), Occurrence: 3, Lateness: 4 * time.Millisecond,
-				Target: "orders", Partition: 2, Emission: "e.3", Pending: &Pending{Due: time.UnixMilli(1_700_000_001_001).UTC(), Occurrence: 4},
+				Type: EventFired, At: at, Source: Source{"timers", 7, 42}, Due: time.UnixMilli(1_700_000_000_001).UTC(),
+				Occurrence: 3, Lateness: 4 * time.Millisecond,
+				Target: "orders", Partition: 2, Emission: "e.3",
+				Pending: &Pending{Due: time.UnixMilli(1_700_000_001_001).UTC(), Occurrence: 4},
 			},
 		},
 		{
 			"what is pending is not said",
 			`{"format":1,"type":"rejected","id":"id","at":1700000000005,"source":"timers/7/42","reason":"bad-time","detail":"no"}`,
-			Event{Type: EventRejected, At: at, Source: Source{"timers", 7, 42}, Reason: ReasonBadTime, Detail: "no", Unknown: true},
+			Event{Type: EventRejected, At: at, Source: Source{"timers", 7, 42}, Reason: ReasonBadTime, Detail: "no",
+				Unknown: true},
 		},
 		{
 			"of a later version",
 			`{"format":1,"type":"dreamt","id":"id","at":1700000000005,"source":"timers/7/42","of":["sheep"],"pending":{"due":1700000001001,"occurrence":4,"asleep":true}}`,
-			Event{Type: "dreamt", At: at, Source: Source{"timers", 7, 42}, Pending: &Pending{Due: time.UnixMilli(1_700_000_001_001).UTC(), Occurrence: 4}},
+			Event{Type: "dreamt", At: at, Source: Source{"timers", 7, 42},
+				Pending: &Pending{Due: time.UnixMilli(1_700_000_001_001).UTC(), Occurrence: 4}},
 		},
 	} {
 		c.want.ID = "id"
@@ -75,7 +80,8 @@ func TestParseEventFaults(t *testing.T) {
 func FuzzParseEvent(f *testing.F) {
 	f.Add([]byte(`{"format":1,"type":"fired","at":1,"source":"t/0/1","due":1,"pending":{"due":1,"occurrence":4}}`))
 	f.Fuzz(func(t *testing.T, value []byte) {
-		if e, err := ParseEvent(&kgo.Record{Value: value}); err == nil && (e.Type == "" || e.Unknown && e.Pending != nil) {
+		if e, err := ParseEvent(&kgo.Record{Value: value}); err == nil &&
+			(e.Type == "" || e.Unknown && e.Pending != nil) {
 			t.Errorf("%q is read as %+v", value, e)
 		}
 	})

@@ -209,7 +209,8 @@ func ExampleIf() {
 // firing.
 func ExampleRemember() {
 	r, err := waterclock.Schedule("timers", "order-17",
-		waterclock.After(10*time.Minute), waterclock.If(waterclock.IfAbsent), waterclock.Remember(time.Hour), waterclock.To("calls"),
+		waterclock.After(10*time.Minute), waterclock.If(waterclock.IfAbsent), waterclock.Remember(time.Hour),
+		waterclock.To("calls"),
 	)
 	if err != nil {
 		fmt.Println(err)

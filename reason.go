@@ -244,19 +244,24 @@ type meaning struct {
 func meanings() []meaning {
 	return []meaning{
 		{ReasonBadKey, "The record's key, which is the timer's ID, is missing, empty or longer than 512 bytes."},
-		{ReasonTooManyHeaders, "The request has more headers than the limit (128, those of waterclock itself not counted)."},
-		{ReasonHeadersTooLarge, "Names and values of the headers are together larger than the limit (64 KiB, those of waterclock itself not counted)."},
+		{ReasonTooManyHeaders,
+			"The request has more headers than the limit (128, those of waterclock itself not counted)."},
+		{ReasonHeadersTooLarge, "Names and values of the headers are together larger than the limit (64 KiB, those " +
+			"of waterclock itself not counted)."},
 		{ReasonValueTooLarge, "The value is larger than the limit set for the service."},
 		{ReasonUnsupported, "A request in another scheduler's format asks for something that waterclock does not do."},
-		{ReasonBadValue, "The request topic takes requests in another scheduler's format, whose value is the schedule, and this value is not one."},
-		{ReasonBatchTooLarge, "A batch of requests is larger, when decompressed, than the service takes. None of them was read; this letter stands for all of them."},
+		{ReasonBadValue, "The request topic takes requests in another scheduler's format, whose value is the " +
+			"schedule, and this value is not one."},
+		{ReasonBatchTooLarge, "A batch of requests is larger, when decompressed, than the service takes. None of " +
+			"them was read; this letter stands for all of them."},
 		{ReasonBatchUnreadable, "A batch of requests cannot be decoded, or the offsets of its records repeat, " +
 			"are out of order or lie outside the batch. None of them was read; this letter stands for all of them."},
 		{ReasonHeaderCase, "A timer- header is spelt with upper-case letters: Timer-At."},
 		{ReasonUnknownHeader, "A header begins with timer- and is not known; it is probably misspelt."},
 		{ReasonDuplicateHeader, "A timer- header is given twice."},
 		{ReasonNotUTF8, "The value of a timer- header is not UTF-8 text."},
-		{ReasonConflictingHeaders, "Two headers exclude each other: two due times, a due time with a cancel or a recurrence, a key with a null key."},
+		{ReasonConflictingHeaders, "Two headers exclude each other: two due times, a due time with a cancel or a " +
+			"recurrence, a key with a null key."},
 		{ReasonBadCancel, "The value of timer-cancel is not true."},
 		{ReasonBadTrigger, "The value of timer-trigger is not true."},
 		{ReasonBadPause, "The value of timer-pause is not true."},
@@ -264,13 +269,16 @@ func meanings() []meaning {
 		{ReasonTwoActions, "The request has two of timer-cancel, -trigger, -pause and -resume."},
 		{ReasonSteeringDueTime, "The request has one of timer-trigger, -pause and -resume together with a due time."},
 		{ReasonBadIf, "The value of timer-if is not absent, present or the waterclock-source of a timer."},
-		{ReasonNoDueTime, "The request has no due time: neither timer-at, timer-after, timer-every nor timer-cron is there, and it is not a cancel."},
+		{ReasonNoDueTime, "The request has no due time: neither timer-at, timer-after, timer-every nor timer-cron " +
+			"is there, and it is not a cancel."},
 		{ReasonBadTime, "The value of timer-at is neither RFC 3339 with a zone nor Unix milliseconds."},
-		{ReasonSecondsNotMillis, "The value of timer-at or timer-until is a number below 100000000000: probably seconds instead of milliseconds."},
+		{ReasonSecondsNotMillis, "The value of timer-at or timer-until is a number below 100000000000: probably " +
+			"seconds instead of milliseconds."},
 		{ReasonBadDuration, "The value of timer-after is not a duration with units that have a fixed length."},
 		{ReasonNoTimestamp, "The due time counts from the record's timestamp, and the record has none."},
 		{ReasonBeyondHorizon, "The due time lies further ahead than the limit (100 years)."},
-		{ReasonNoRecurrence, "The request has timer-zone, -until, -count, -jitter or -catch-up, but neither timer-every nor timer-cron."},
+		{ReasonNoRecurrence, "The request has timer-zone, -until, -count, -jitter or -catch-up, but neither " +
+			"timer-every nor timer-cron."},
 		{ReasonBadInterval, "The value of timer-every is not a duration with units that have a fixed length."},
 		{ReasonIntervalTooShort, "Occurrences of the timer are closer to each other than the limit (100 ms)."},
 		{ReasonBadCron, "The value of timer-cron is not a cron expression of 5 or 6 fields."},
@@ -282,17 +290,23 @@ func meanings() []meaning {
 		{ReasonBadJitter, "The value of timer-jitter is not a duration with units that have a fixed length."},
 		{ReasonBadCatchUp, "The value of timer-catch-up is not all, latest or none."},
 		{ReasonBadMaxLate, "The value of timer-max-late is not a duration with units that have a fixed length."},
-		{ReasonBadRemember, "The value of timer-remember is not a duration of up to 7 days, optionally followed by one space and a token of 1 to 64 printable characters."},
+		{ReasonBadRemember, "The value of timer-remember is not a duration of up to 7 days, optionally followed by " +
+			"one space and a token of 1 to 64 printable characters."},
 		{ReasonNoTarget, "The request has no timer-target-topic, and the request topic has no default target."},
 		{ReasonBadTarget, "The value of timer-target-topic is not a valid name of a Kafka topic."},
 		{ReasonTargetNotAllowed, "The target topic is not among those that requests of this topic may name."},
 		{ReasonBadTargetKeyNull, "The value of timer-target-key-null is not true."},
 		{ReasonBadPartition, "The value of timer-target-partition is not a number from 0 to 2147483647."},
-		{ReasonWrongPartition, "The record is not on the partition that its key belongs to, so a cancel from another producer would miss it."},
-		{ReasonMovedMeanwhile, "The timers were moved to other partitions, or to a new topic, before the request was read, and it depends on a pending timer: send it again."},
-		{ReasonOverQuota, "The request topic has more requests a second, or more pending timers, than its configuration allows."},
-		{ReasonBadAttempt, "The value of waterclock-attempt, on a record of a fixed-delay topic, is not a number from 0 to 2147483646."},
-		{ReasonNoEffect, "A record of a fixed-delay topic has a timer- header that only requests may have; only timer-target-topic is read there."},
+		{ReasonWrongPartition, "The record is not on the partition that its key belongs to, so a cancel from " +
+			"another producer would miss it."},
+		{ReasonMovedMeanwhile, "The timers were moved to other partitions, or to a new topic, before the request " +
+			"was read, and it depends on a pending timer: send it again."},
+		{ReasonOverQuota, "The request topic has more requests a second, or more pending timers, than its " +
+			"configuration allows."},
+		{ReasonBadAttempt, "The value of waterclock-attempt, on a record of a fixed-delay topic, is not a number " +
+			"from 0 to 2147483646."},
+		{ReasonNoEffect, "A record of a fixed-delay topic has a timer- header that only requests may have; only " +
+			"timer-target-topic is read there."},
 		{ReasonTargetUnknown, "The target topic has not existed for 10 s."},
 		{ReasonTargetPartitionUnknown, "The target topic has not had a partition of this number for 10 s."},
 		{ReasonTargetTooLarge, "The emission is larger than the target topic takes."},

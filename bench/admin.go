@@ -64,7 +64,8 @@ func (a *admin) ends(ctx context.Context, topic string) (map[int32]kgo.Offset, e
 	return ends, nil
 }
 
-// settled returns how many requests have been accepted: the sum of the group's committed positions on the request topic.
+// settled returns how many requests have been accepted: the sum of the group's committed positions on the request
+// topic.
 func (a *admin) settled(ctx context.Context) (int64, error) {
 	offsets, err := kadm.NewClient(a.client).FetchOffsets(ctx, a.group)
 	if errors.Is(err, kerr.GroupIDNotFound) {

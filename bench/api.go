@@ -42,11 +42,13 @@ func DefaultAPI() APIConfig {
 }
 
 func (apic *APIConfig) check() error {
-	return errors.Join(apic.SteadyConfig.check(), apic.checkOwn(), wantTimers(apic.Puts, apic.Gets, apic.Pending), between("callers", 1, 256, apic.Callers),
+	return errors.Join(apic.SteadyConfig.check(), apic.checkOwn(), wantTimers(apic.Puts, apic.Gets, apic.Pending),
+		between("callers", 1, 256, apic.Callers),
 		between("number of rates", 1, 1, len(apic.Rates)))
 }
 
-// measure measures calls next to bare HTTP servers, and a steady rate of timers with and without calls at the same time.
+// measure measures calls next to bare HTTP servers, and a steady rate of timers with and without calls at the same
+// time.
 func (apic *APIConfig) measure(ctx context.Context, r *run) error {
 	rep := r.report("api", "PUTs a second / bare server that writes", "of the service for a PUT / of the bare server")
 	a := &apiRun{run: r, c: apic, rep: rep}
@@ -95,7 +97,8 @@ func (a *apiRun) putting(name string, calls, callers int) (traffic, *batch) {
 	header.Set(waterclock.HeaderAfter, "24h")
 	header.Set(waterclock.HeaderTargetTopic, a.target)
 	return traffic{
-		name: name, addr: a.serving.api, pid: a.serving.pid(), calls: calls, callers: callers, check: status(http.StatusCreated),
+		name: name, addr: a.serving.api, pid: a.serving.pid(), calls: calls, callers: callers,
+		check: status(http.StatusCreated),
 		ask: func(i int) request {
 			return request{method: http.MethodPut, path: a.timer(b.id(i)), header: header, body: b.payload(i)}
 		},
@@ -187,7 +190,8 @@ func (a *apiRun) puts(ctx context.Context) error {
 	return nil
 }
 
-// put makes the calls and checks that each has become a timer: it compares the number of timers, and reads some of them.
+// put makes the calls and checks that each has become a timer: it compares the number of timers, and reads some of
+// them.
 func (a *apiRun) put(ctx context.Context, t traffic, b *batch) (*Calls, error) {
 	c, err := a.measured(ctx, t)
 	if err != nil {
@@ -305,7 +309,8 @@ func (a *apiRun) lists(ctx context.Context) error {
 func (a *apiRun) listing(order string, calls int) traffic {
 	page := min(longestPage, a.c.Pending)
 	return traffic{
-		name: fmt.Sprintf("list of %d of %d by %s", page, a.pending, order), addr: a.serving.api, pid: a.serving.pid(), calls: calls, callers: 1,
+		name: fmt.Sprintf("list of %d of %d by %s", page, a.pending, order), addr: a.serving.api, pid: a.serving.pid(),
+		calls: calls, callers: 1,
 		ask: func(int) request {
 			return request{method: http.MethodGet, path: fmt.Sprintf("%s?order=%s&limit=%d", a.timers(), order, page)}
 		},
@@ -318,7 +323,8 @@ func (a *apiRun) listing(order string, calls int) traffic {
 				return fmt.Errorf("answered %d, no list: %w: %.300s", got.code, err, got.body)
 			}
 			n := len(list.Timers)
-			if got.code != http.StatusOK || n == 0 || n < page && list.Cursor == "" { // a page has a limit in bytes, too
+			// a page has a limit in bytes, too
+			if got.code != http.StatusOK || n == 0 || n < page && list.Cursor == "" {
 				return fmt.Errorf("answered %d, %d timers of %d: %.300s", got.code, n, page, got.body)
 			}
 			for i := range list.Timers[1:] {
@@ -340,9 +346,11 @@ func (a *apiRun) beside(ctx context.Context) error {
 		return err
 	}
 	const stride = 7919 // neighbours are not read one after the other
-	gets := a.getting("GETs beside the steady rate", newBatch(pendingPrefix, a.ValueBytes, 0), func(i int) int { return i * stride % a.c.Pending })
+	gets := a.getting("GETs beside the steady rate", newBatch(pendingPrefix, a.ValueBytes, 0),
+		func(i int) int { return i * stride % a.c.Pending })
 	lists := a.listing("due", 0)
-	lists.check = status(http.StatusOK) // a list may be short because timers fire; a full check would take processor time from the service
+	// a list may be short because timers fire; a full check would take processor time from the service
+	lists.check = status(http.StatusOK)
 	gets.rate, lists.rate = getRate, listRate
 
 	life, cancel := context.WithCancel(ctx)

@@ -17,12 +17,14 @@ func TestAPI(t *testing.T) {
 	c.Rates, c.Duration, c.Least, c.Spread = []float64{100}, time.Second, 200*time.Millisecond, 200*time.Millisecond
 	reports, err := Run(t.Context(), &c)
 	rep := one(t, reports, err)
-	for i, name := range []string{"bare PUT, idle", "PUT, idle", "bare PUT", "PUT", "bare GET", "GET", "list of 500 of 623 by due", "list of 500 of 623 by id"} {
+	for i, name := range []string{"bare PUT, idle", "PUT, idle", "bare PUT", "PUT", "bare GET", "GET",
+		"list of 500 of 623 by due", "list of 500 of 623 by id"} {
 		if len(rep.Calls) <= i {
 			t.Fatalf("%d kinds of calls", len(rep.Calls))
 		}
 		got := rep.Calls[i]
-		if got.Name != name || got.Bare != strings.HasPrefix(name, "bare") || got.PerSecond <= 0 || got.Answered.P50 <= 0 || got.Answered.Max < got.Answered.P99 || got.CPU == nil {
+		if got.Name != name || got.Bare != strings.HasPrefix(name, "bare") || got.PerSecond <= 0 ||
+			got.Answered.P50 <= 0 || got.Answered.Max < got.Answered.P99 || got.CPU == nil {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

@@ -48,8 +48,9 @@ type order struct {
 	Profile string // file for a processor profile; empty: none
 }
 
-// The kinds of bare loops and of bare servers. A bare server does the least that an API must do. A produce server writes each
-// body to Kafka and answers when all in-sync replicas have it. An answer server answers with constant bytes.
+// The kinds of bare loops and of bare servers. A bare server does the least that an API must do. A produce server
+// writes each body to Kafka and answers when all in-sync replicas have it. An answer server answers with constant
+// bytes.
 const (
 	kindPass    = "pass"  // consumes In, writes Fanout records for each one, commits positions
 	kindSteps   = "steps" // is fed from memory at an even rate
@@ -70,9 +71,9 @@ type outcome struct {
 // ready is its first message.
 const ready = "ready"
 
-// RunBare runs a bare loop in this process. The protocol is lines of JSON: it reads an order from in, opens its clients,
-// writes "ready", reads a start, does its work and writes an outcome. It ends when in ends, so that its processor time can
-// be read until then. A bare server writes its address instead of "ready", and serves until in ends.
+// RunBare runs a bare loop in this process. The protocol is lines of JSON: it reads an order from in, opens its
+// clients, writes "ready", reads a start, does its work and writes an outcome. It ends when in ends, so that its
+// processor time can be read until then. A bare server writes its address instead of "ready", and serves until in ends.
 func RunBare(ctx context.Context, cfg *config.Config, log *slog.Logger, in io.Reader, out io.Writer) error {
 	lines, answers := json.NewDecoder(in), json.NewEncoder(out)
 	b := &bare{cfg: cfg, log: log}
@@ -160,7 +161,8 @@ func (b *bare) source(from map[int32]kgo.Offset) (*kgo.Client, error) {
 	if from != nil {
 		what = kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{b.In: from})
 	}
-	return newClient(b.cfg, b.log, what, kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	return newClient(b.cfg, b.log, what, kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 }
 
 // pass runs loops side by side that pass on the records of In.
@@ -182,8 +184,8 @@ type portion struct {
 	records int
 }
 
-// divided gives each of n loops its partitions of In. If there are more loops than partitions, each loop gets an equal part of
-// a partition.
+// divided gives each of n loops its partitions of In. If there are more loops than partitions, each loop gets an equal
+// part of a partition.
 func (b *bare) divided(ctx context.Context, cl *kgo.Client, n int) ([]portion, error) {
 	ends, err := (&admin{client: cl}).ends(ctx, b.In)
 	if err != nil {
@@ -270,7 +272,8 @@ func dueOf(first time.Time, i int, rate float64) time.Time {
 	return first.Add(time.Duration(float64(i) / rate * float64(time.Second)))
 }
 
-// steps takes due timers, which are due at an even rate. It writes the records of their whole lives, or of their firings only.
+// steps takes due timers, which are due at an even rate. It writes the records of their whole lives, or of their
+// firings only.
 func (b *bare) steps(ctx context.Context, s *stepper, first time.Time) error {
 	var next time.Time
 	for i := 0; i < b.Records; {
@@ -298,10 +301,11 @@ func (b *bare) steps(ctx context.Context, s *stepper, first time.Time) error {
 	return nil
 }
 
-// life makes the records of one timer: first those of its firing, then the one of accepting it. (Their order in a step makes
-// no difference.)
+// life makes the records of one timer: first those of its firing, then the one of accepting it. (Their order in a step
+// makes no difference.)
 func (b *bare) life(i int, p int32, now time.Time, due int64) []*kgo.Record {
-	id, value := strconv.AppendInt([]byte(b.Prefix), int64(i), 10), payload(make([]byte, 0, b.ValueBytes+7), i, b.ValueBytes)
+	id, value := strconv.AppendInt([]byte(b.Prefix), int64(i), 10),
+		payload(make([]byte, 0, b.ValueBytes+7), i, b.ValueBytes)
 	return []*kgo.Record{
 		{Topic: b.Out, Partition: p, Key: id, Value: value, Timestamp: now,
 			Headers: []kgo.RecordHeader{{Key: waterclock.HeaderDue, Value: strconv.AppendInt(nil, due, 10)}}},

@@ -57,10 +57,11 @@ func (b *bare) producer(cl *kgo.Client) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err == nil {
-			rec := &kgo.Record{Topic: b.In, Key: []byte(strings.TrimPrefix(r.URL.Path, "/")), Value: body, Headers: []kgo.RecordHeader{
-				{Key: waterclock.HeaderAfter, Value: []byte(r.Header.Get(waterclock.HeaderAfter))},
-				{Key: waterclock.HeaderTargetTopic, Value: []byte(r.Header.Get(waterclock.HeaderTargetTopic))},
-			}}
+			rec := &kgo.Record{Topic: b.In, Key: []byte(strings.TrimPrefix(r.URL.Path, "/")), Value: body,
+				Headers: []kgo.RecordHeader{
+					{Key: waterclock.HeaderAfter, Value: []byte(r.Header.Get(waterclock.HeaderAfter))},
+					{Key: waterclock.HeaderTargetTopic, Value: []byte(r.Header.Get(waterclock.HeaderTargetTopic))},
+				}}
 			err = cl.ProduceSync(r.Context(), rec).FirstErr()
 		}
 		if err != nil {

@@ -28,7 +28,8 @@ type batch struct {
 	// on selects the partitions of the IDs, which then have a suffix. nil: any partition.
 	on         func(partition int) bool
 	partitions int
-	places     kgo.TopicPartitioner // that of Java clients; kept, because making one for each key took most of the producer's time
+	// that of Java clients; kept, because making one for each key took most of the producer's time
+	places kgo.TopicPartitioner
 }
 
 func newBatch(prefix string, bytes, n int) *batch {

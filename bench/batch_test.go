@@ -21,10 +21,11 @@ func TestLateness(t *testing.T) {
 	for i := range 1000 {
 		due := first + int64(i)
 		l.Schedule(due)
-		l.Receive(history.Received{At: time.UnixMilli(due).Add(time.Duration(2*i)*time.Millisecond + time.Microsecond), Record: &kgo.Record{
-			Key: l.id(i), Value: l.payload(i), Timestamp: time.UnixMilli(due + int64(i)),
-			Headers: []kgo.RecordHeader{{Key: waterclock.HeaderDue, Value: strconv.AppendInt(nil, due, 10)}},
-		}})
+		l.Receive(history.Received{At: time.UnixMilli(due).Add(time.Duration(2*i)*time.Millisecond + time.Microsecond),
+			Record: &kgo.Record{
+				Key: l.id(i), Value: l.payload(i), Timestamp: time.UnixMilli(due + int64(i)),
+				Headers: []kgo.RecordHeader{{Key: waterclock.HeaderDue, Value: strconv.AppendInt(nil, due, 10)}},
+			}})
 	}
 	at := func(i int64) time.Time { return time.UnixMilli(first + i) }
 	for _, c := range []struct {
@@ -47,7 +48,8 @@ func TestLateness(t *testing.T) {
 func TestBestLimit(t *testing.T) {
 	best := &limit{}
 	for _, p := range []*Phase{
-		{PerSecond: 2, CPU: &CPU{Own: 3, Broker: 9, Clients: 1}}, {PerSecond: 5, CPU: &CPU{Own: 5, Broker: 4, Clients: 1}},
+		{PerSecond: 2, CPU: &CPU{Own: 3, Broker: 9, Clients: 1}},
+		{PerSecond: 5, CPU: &CPU{Own: 5, Broker: 4, Clients: 1}},
 		{PerSecond: 4, CPU: &CPU{Own: 4, Broker: 4, Clients: 1}}, {PerSecond: 3},
 	} {
 		best.add(p)
@@ -69,7 +71,8 @@ func TestUsage(t *testing.T) {
 	u := usageOf(r, os.Getpid())
 	c := u.since(begin, 10)
 	// The process is read twice, and goes on in between.
-	if c.Own < 5000 || c.Own > 6*5000 || c.Clients < c.Own || c.Clients > c.Own+5000 || u.machine-begin.machine < 30*time.Millisecond {
+	if c.Own < 5000 || c.Own > 6*5000 || c.Clients < c.Own || c.Clients > c.Own+5000 ||
+		u.machine-begin.machine < 30*time.Millisecond {
 		t.Errorf("%+v, of the machine %s", c, u.machine-begin.machine)
 	}
 	if usageOf(r, 0).since(usageOf(r, 0), 10) != nil {

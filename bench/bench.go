@@ -95,8 +95,10 @@ type Common struct {
 // DefaultCommon returns the usual settings. The caller sets Cluster, Serve, Bare, Dir and Logs.
 func DefaultCommon() Common {
 	return Common{
-		Brokers: 1, Partitions: 8, Replication: -1, ValueBytes: 200, Steps: []int{1_000, 5_000, 20_000}, PassRecords: 500_000,
-		IDs: []int{2, 1}, Loops: []int{1, 2, 4}, Rounds: 1, Timeout: 30 * time.Minute, linger: time.Second, Log: slog.New(slog.DiscardHandler),
+		Brokers: 1, Partitions: 8, Replication: -1, ValueBytes: 200, Steps: []int{1_000, 5_000, 20_000},
+		PassRecords: 500_000,
+		IDs:         []int{2, 1}, Loops: []int{1, 2, 4}, Rounds: 1, Timeout: 30 * time.Minute, linger: time.Second,
+		Log: slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -106,8 +108,10 @@ func (c *Common) Shared() *Common { return c }
 // check returns every problem of the settings.
 func (c *Common) check() error {
 	return errors.Join(c.checkBare(),
-		want(!c.Events || c.Local && c.Requests == "", "events", c.Events, "--local: other instances have settings of their own"),
-		want(c.Local || c.Requests != "", "requests", c.Requests, "the request topic that the instances serve, or --local"))
+		want(!c.Events || c.Local && c.Requests == "", "events", c.Events,
+			"--local: other instances have settings of their own"),
+		want(c.Local || c.Requests != "", "requests", c.Requests,
+			"the request topic that the instances serve, or --local"))
 }
 
 // checkBare is check for a run that needs no instance.
@@ -126,7 +130,8 @@ func (c *Common) checkBare() error {
 
 // checkOwn is check for a workload that needs an instance of the run's own.
 func (c *Common) checkOwn() error {
-	return errors.Join(c.check(), want(c.Local && c.Requests == "", "local", c.Local, "true: this needs instances of the run's own (--local)"))
+	return errors.Join(c.check(), want(c.Local && c.Requests == "", "local", c.Local,
+		"true: this needs instances of the run's own (--local)"))
 }
 
 // between checks that there is a value and that each is within limits.

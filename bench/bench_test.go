@@ -35,7 +35,8 @@ import (
 	"github.com/waterclock/waterclock/internal/node/config"
 )
 
-// This test binary is an instance, or a bare loop, as the command line would be, or a stub of an instance that makes a fault.
+// This test binary is an instance, or a bare loop, as the command line would be, or a stub of an instance that makes a
+// fault.
 const (
 	asServe = "serve"
 	asBare  = "bare"
@@ -92,7 +93,10 @@ const passRecords = 10_000
 func common(t *testing.T) Common {
 	t.Helper()
 	cluster, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second),
-		kfake.ListenFn(func(network, address string) (net.Listener, error) { return net.Listen(network, "127.0.0.1:0") }))
+		kfake.ListenFn(func(network, address string) (net.Listener, error) {
+			return net.Listen(
+				network, "127.0.0.1:0")
+		}))
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -152,7 +156,8 @@ func TestLife(t *testing.T) {
 	}
 	p := phaseOf(t, rep, "life")
 	measured(t, p, 3000)
-	if len(rep.Phases) != 6 || rep.Ratio <= 0 || rep.CPURatio <= 0 || len(rep.ratios) != 2 || p.PeakRSS == 0 || p.ByReceipt == nil {
+	if len(rep.Phases) != 6 || rep.Ratio <= 0 || rep.CPURatio <= 0 || len(rep.ratios) != 2 || p.PeakRSS == 0 ||
+		p.ByReceipt == nil {
 		t.Errorf("%+v, %+v", rep, p)
 	}
 }
@@ -186,14 +191,17 @@ func TestWait(t *testing.T) {
 	reports, err := Run(t.Context(), &c)
 	rep := one(t, reports, err)
 	taken, all := phaseOf(t, rep, "taking in"), phaseOf(t, rep, "wait")
-	if taken.PerSecond <= 0 || taken.Seconds > all.Seconds || all.Seconds < 3 || all.PerSecond != 0 || taken.Note != "" {
+	if taken.PerSecond <= 0 || taken.Seconds > all.Seconds || all.Seconds < 3 || all.PerSecond != 0 ||
+		taken.Note != "" {
 		t.Errorf("%+v, %+v", taken, all)
 	}
-	if all.Exact != (history.Counts{Scheduled: 2000, Received: 2000}) || taken.CPU.Own > all.CPU.Own || rep.Ratio <= 0 || rep.CPURatio <= 0 {
+	if all.Exact != (history.Counts{Scheduled: 2000, Received: 2000}) || taken.CPU.Own > all.CPU.Own ||
+		rep.Ratio <= 0 || rep.CPURatio <= 0 {
 		t.Errorf("%+v, %+v", all, rep)
 	}
 	firing := phaseOf(t, rep, "bare loop") // for 1 s before it is measured, and then for the spread
-	if firing.Rate != 2000 || firing.Exact != (history.Counts{Scheduled: 4000, Received: 4000}) || firing.CPU.Own <= 0 || firing.PerStep < 20 {
+	if firing.Rate != 2000 || firing.Exact != (history.Counts{Scheduled: 4000, Received: 4000}) ||
+		firing.CPU.Own <= 0 || firing.PerStep < 20 {
 		t.Errorf("%+v: 2000 firings a second in steps of 20 ms have 40", firing)
 	}
 	if limit := all.CPU.Own / rep.CPURatio; limit <= firing.CPU.Own {
@@ -204,12 +212,14 @@ func TestWait(t *testing.T) {
 func TestSteady(t *testing.T) {
 	t.Parallel()
 	c := DefaultSteady()
-	c.Common, c.Rates, c.Duration, c.Least, c.Spread = common(t), []float64{500}, time.Second, 500*time.Millisecond, 500*time.Millisecond
+	c.Common, c.Rates, c.Duration, c.Least, c.Spread = common(t), []float64{500}, time.Second, 500*time.Millisecond,
+		500*time.Millisecond
 	reports, err := Run(t.Context(), &c)
 	rep := one(t, reports, err)
 	for _, name := range []string{"bare loop", "500/s"} {
 		p := phaseOf(t, rep, name)
-		if p.Exact != (history.Counts{Scheduled: 1000, Received: 1000}) || p.ByReceipt == nil || p.ByReceipt.P50 > p.ByReceipt.P99 || p.ByReceipt.P99 > p.ByReceipt.Max {
+		if p.Exact != (history.Counts{Scheduled: 1000, Received: 1000}) || p.ByReceipt == nil ||
+			p.ByReceipt.P50 > p.ByReceipt.P99 || p.ByReceipt.P99 > p.ByReceipt.Max {
 			t.Errorf("%+v", p)
 		}
 		if p.CPU == nil || p.CPU.Own <= 0 {
@@ -229,7 +239,8 @@ func TestSteady(t *testing.T) {
 	}
 	out.Reset()
 	var back Report
-	if err := rep.WriteJSON(&out); err != nil || json.Unmarshal(out.Bytes(), &back) != nil || back.CPURatio != rep.CPURatio {
+	if err := rep.WriteJSON(&out); err != nil || json.Unmarshal(out.Bytes(), &back) != nil ||
+		back.CPURatio != rep.CPURatio {
 		t.Errorf("%v: %s", err, &out)
 	}
 }
@@ -239,7 +250,8 @@ func TestCurve(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
 	c := DefaultCurve()
-	c.Common, c.Rates, c.Intervals, c.Rest, c.Rounds = common(t), []float64{500}, []time.Duration{0, 100 * time.Millisecond}, time.Second, 2
+	c.Common, c.Rates, c.Intervals, c.Rest, c.Rounds = common(t), []float64{500},
+		[]time.Duration{0, 100 * time.Millisecond}, time.Second, 2
 	c.Duration, c.Least, c.Spread = time.Second, 500*time.Millisecond, 200*time.Millisecond
 	reports, err := Run(t.Context(), &c)
 	rep := one(t, reports, err)
@@ -260,7 +272,8 @@ func TestCurve(t *testing.T) {
 	rep.Phases[1].Transactions, rep.Phases[3].Transactions = 10_001, 20_003
 	var out bytes.Buffer
 	rep.WriteTable(&out)
-	for _, want := range []string{"500/s", "  1.00  ", " 15002 ", "With nothing to do: service", "the broker alone 0."} {
+	for _, want := range []string{"500/s", "  1.00  ", " 15002 ", "With nothing to do: service",
+		"the broker alone 0."} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("table lacks %q:\n%s", want, &out)
 		}
@@ -284,7 +297,8 @@ func TestHot(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 	}
-	want := []string{"requests, 1 sub-partitions", "firings, 1 sub-partitions", "requests, 3 sub-partitions", "firings, 3 sub-partitions"}
+	want := []string{"requests, 1 sub-partitions", "firings, 1 sub-partitions", "requests, 3 sub-partitions",
+		"firings, 3 sub-partitions"}
 	if !slices.Equal(names, want) || len(rep.Ratios) == 0 {
 		t.Errorf("phases %q, ratios %+v", names, rep.Ratios)
 	}
@@ -294,12 +308,15 @@ func TestHot(t *testing.T) {
 func TestTableIsNarrow(t *testing.T) {
 	late := &Lateness{12345.6, 23456.7, 34567.8}
 	p := &Phase{
-		Name: "bare 1:3, 20000 a step", PerSecond: 123456, ByReceipt: late, CPU: &CPU{123.4, 1234.5, 123.4, 1}, PerStep: 12345, PeakRSS: 12 << 30,
+		Name: "bare 1:3, 20000 a step", PerSecond: 123456, ByReceipt: late, CPU: &CPU{123.4, 1234.5, 123.4, 1},
+		PerStep: 12345, PeakRSS: 12 << 30,
 		Exact: history.Counts{Scheduled: MaxTimers}, Note: "a note",
 	}
 	rep := &Report{
-		Workload: "restart", Verified: true, Ratio: 123.45, CPURatio: 12.3, RatioIs: "replayed a second without the directory / plain consumer", Machine: Machine{2, 99.9, 3, 1000, 1 << 20, true},
-		Phases: []*Phase{p}, Sizes: &Sizes{MaxTimers, 1234, 1234, 123.4, 123.4}, Starts: []Start{{"after a clean stop", MaxTimers, 123.45, MaxTimers, 123.45, 1 << 30, 1 << 30, 12.34}},
+		Workload: "restart", Verified: true, Ratio: 123.45, CPURatio: 12.3, RatioIs: "replayed a second without the " +
+			"directory / plain consumer", Machine: Machine{2, 99.9, 3, 1000, 1 << 20, true},
+		Phases: []*Phase{p}, Sizes: &Sizes{MaxTimers, 1234, 1234, 123.4, 123.4},
+		Starts: []Start{{"after a clean stop", MaxTimers, 123.45, MaxTimers, 123.45, 1 << 30, 1 << 30, 12.34}},
 		Ratios: []Ratio{{"requests a second / those of timers that nobody cancels", 12.34}},
 	}
 	var out bytes.Buffer
@@ -307,16 +324,19 @@ func TestTableIsNarrow(t *testing.T) {
 	at := *p
 	at.Rate, at.Interval, at.Transactions = MaxRate, new(float64), 12345.6
 	*at.Interval = 1000
-	(&Report{Workload: curve, Verified: true, Phases: []*Phase{&at}, Idle: p.CPU, IdleBroker: 1234, Machine: rep.Machine}).WriteTable(&out)
+	(&Report{Workload: curve, Verified: true, Phases: []*Phase{&at}, Idle: p.CPU, IdleBroker: 1234,
+		Machine: rep.Machine}).WriteTable(&out)
 	rep.Verified = false
-	p.Exact = history.Counts{Scheduled: MaxTimers, Lost: MaxTimers, Duplicated: MaxTimers, Early: MaxTimers, Altered: MaxTimers, Uncancelled: MaxTimers}
+	p.Exact = history.Counts{Scheduled: MaxTimers, Lost: MaxTimers, Duplicated: MaxTimers, Early: MaxTimers,
+		Altered: MaxTimers, Uncancelled: MaxTimers}
 	rep.WriteTable(&out)
 	for line := range strings.Lines(out.String()) {
 		if columns := utf8.RuneCountInString(line) - 1; columns > 100 {
 			t.Errorf("%d columns: %s", columns, line)
 		}
 	}
-	if !strings.Contains(out.String(), "NOT EXACT") || strings.Contains(out.String()[strings.Index(out.String(), "NOT EXACT"):], "123456") {
+	if !strings.Contains(out.String(), "NOT EXACT") ||
+		strings.Contains(out.String()[strings.Index(out.String(), "NOT EXACT"):], "123456") {
 		t.Errorf("what is not exact has figures:\n%s", &out)
 	}
 }
@@ -369,9 +389,11 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// stub serves requests as waterclock would, without exactness: it fires each timer once it is due, and makes a fault once.
+// stub serves requests as waterclock would, without exactness: it fires each timer once it is due, and makes a fault
+// once.
 func stub(ctx context.Context, cfg *config.Config, fault fault) error {
-	cl, err := kgo.NewClient(kgo.SeedBrokers(cfg.Brokers...), kgo.ConsumeTopics(cfg.Requests...), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
+	cl, err := kgo.NewClient(kgo.SeedBrokers(cfg.Brokers...), kgo.ConsumeTopics(cfg.Requests...),
+		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
 	if err != nil {
 		return err
 	}
@@ -393,8 +415,9 @@ func stub(ctx context.Context, cfg *config.Config, fault fault) error {
 			case <-time.After(time.Until(time.UnixMilli(due))): // a stub: it has nothing to be woken by
 			case <-ctx.Done():
 			}
-			out := []*kgo.Record{{Topic: cfg.Targets[0], Key: r.Key, Value: r.Value, Timestamp: time.Now(), Headers: []kgo.RecordHeader{
-				{Key: waterclock.HeaderID, Value: r.Key}, {Key: waterclock.HeaderDue, Value: r.Headers[0].Value}}}}
+			out := []*kgo.Record{{Topic: cfg.Targets[0], Key: r.Key, Value: r.Value, Timestamp: time.Now(),
+				Headers: []kgo.RecordHeader{
+					{Key: waterclock.HeaderID, Value: r.Key}, {Key: waterclock.HeaderDue, Value: r.Headers[0].Value}}}}
 			if n == warmTimers+fault.at && fault.do != nil {
 				out = fault.do(out[0])
 			}
@@ -445,7 +468,8 @@ func TestPlantedFaults(t *testing.T) {
 			l.Serve = []string{l.Serve[0], asStub, "--fault", name}
 			reports, err := Run(t.Context(), &l)
 			c.want.Scheduled = 200
-			if exact := c.want.Received == 200 && c.want.Duplicated+c.want.Early == 0; errors.Is(err, ErrInexact) == exact || exact && err != nil {
+			if exact := c.want.Received == 200 && c.want.Duplicated+c.want.Early == 0; errors.Is(
+				err, ErrInexact) == exact || exact && err != nil {
 				t.Errorf("error %v", err)
 			}
 			if len(reports) != 1 {
@@ -468,7 +492,8 @@ func TestBadSettings(t *testing.T) {
 	}
 }
 
-// Partitions move, and no timer is lost, doubled or early. Each event tells of all partitions, those that moved and the others.
+// Partitions move, and no timer is lost, doubled or early. Each event tells of all partitions, those that moved and the
+// others.
 func TestMove(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
@@ -558,7 +583,8 @@ func TestOverload(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
 	c := DefaultOverload()
-	c.Common, c.Timers, c.Before, c.Over, c.Least, c.Spread = common(t), 2000, 1500*time.Millisecond, 2*time.Second, 300*time.Millisecond, 300*time.Millisecond
+	c.Common, c.Timers, c.Before, c.Over, c.Least, c.Spread = common(t), 2000, 1500*time.Millisecond, 2*time.Second,
+		300*time.Millisecond, 300*time.Millisecond
 	c.Capacity = 500
 	cases := OverloadCases()
 	c.Cases = cases
@@ -572,7 +598,8 @@ func TestOverload(t *testing.T) {
 	for i, rep := range reports {
 		all := phaseOf(t, rep, "all of them")
 		// 0.8 of the capacity for 1.5 s, twice of it for 2 s, 0.8 again.
-		if n := 3200; !rep.Verified || all.Exact.Scheduled != n || all.Exact.Received+all.Exact.Cancelled != n || (all.Exact.Cancelled > 0) != (cases[i] == overCancels) {
+		if n := 3200; !rep.Verified || all.Exact.Scheduled != n || all.Exact.Received+all.Exact.Cancelled != n ||
+			(all.Exact.Cancelled > 0) != (cases[i] == overCancels) {
 			t.Errorf("%s: %+v", cases[i], all)
 		}
 		for _, name := range []string{"at 0.8 of the capacity", "at twice the capacity", "at 0.8 again"} {
@@ -582,7 +609,8 @@ func TestOverload(t *testing.T) {
 		}
 		if cases[i] == overHot {
 			others := phaseOf(t, rep, "all on the other partitions")
-			if n := 150 + 200 + 150; others.Exact != (history.Counts{Scheduled: n, Received: n}) || phaseOf(t, rep, "the other partitions meanwhile").ByReceipt == nil {
+			if n := 150 + 200 + 150; others.Exact != (history.Counts{Scheduled: n, Received: n}) ||
+				phaseOf(t, rep, "the other partitions meanwhile").ByReceipt == nil {
 				t.Errorf("the others: %+v", others)
 			}
 		}
@@ -604,13 +632,15 @@ func TestLatenessesOfBuckets(t *testing.T) {
 func TestLoad(t *testing.T) {
 	t.Parallel()
 	c := DefaultLoad()
-	c.Common, c.Pending, c.Rates, c.Duration, c.Least, c.Spread = common(t), 3000, []float64{200}, time.Second, 500*time.Millisecond, 500*time.Millisecond
+	c.Common, c.Pending, c.Rates, c.Duration, c.Least, c.Spread = common(t), 3000, []float64{200}, time.Second,
+		500*time.Millisecond, 500*time.Millisecond
 	reports, err := Run(t.Context(), &c)
 	if err != nil || len(reports) != 2 || !reports[0].Verified || !reports[1].Verified {
 		t.Fatalf("%v, %+v", err, reports)
 	}
 	load, top := phaseOf(t, reports[0], "load"), phaseOf(t, reports[1], "200/s on top")
-	if load.Exact != (history.Counts{Scheduled: 3000}) || load.PerSecond <= 0 || load.PeakRSS == 0 || reports[0].Sizes == nil {
+	if load.Exact != (history.Counts{Scheduled: 3000}) || load.PerSecond <= 0 || load.PeakRSS == 0 ||
+		reports[0].Sizes == nil {
 		t.Errorf("%+v", load)
 	}
 	if top.Exact != (history.Counts{Scheduled: 400, Received: 400}) || reports[1].Ratio <= 0 || reports[1].Rate != 200 {
@@ -620,9 +650,11 @@ func TestLoad(t *testing.T) {
 
 // A timer too many, or one too few, is told.
 func TestNotAllPending(t *testing.T) {
-	for n, want := range map[int]history.Counts{4: {Scheduled: 4, Lost: 1}, 2: {Scheduled: 2, Altered: 1}, 3: {Scheduled: 3}} {
+	for n, want := range map[int]history.Counts{4: {Scheduled: 4, Lost: 1}, 2: {Scheduled: 2, Altered: 1},
+		3: {Scheduled: 3}} {
 		web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			fmt.Fprintln(w, "waterclock_pending_timers{topic=\"a\"} 1\nwaterclock_pending_timers_x 9\nwaterclock_pending_timers{topic=\"b\"} 2")
+			fmt.Fprintln(w, "waterclock_pending_timers{topic=\"a\"} 1\nwaterclock_pending_timers_x "+
+				"9\nwaterclock_pending_timers{topic=\"b\"} 2")
 		}))
 		defer web.Close()
 		i, p := &instance{http: web.Listener.Addr().String()}, &Phase{}

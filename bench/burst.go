@@ -20,7 +20,8 @@ func DefaultBurst() BurstConfig { return BurstConfig{Common: DefaultCommon(), Ti
 
 func (b *BurstConfig) check() error { return errors.Join(b.Common.check(), wantTimers(b.Timers)) }
 
-// measure measures a burst next to a pass-through of 1 record in and 1 out. Taking in and firing are measured separately.
+// measure measures a burst next to a pass-through of 1 record in and 1 out. Taking in and firing are measured
+// separately.
 func (b *BurstConfig) measure(ctx context.Context, r *run) error {
 	rep := r.report("burst", "fired a second / bare 1:1", "of the service for a firing / of bare 1:1 for a record")
 	return atOnce(ctx, r, rep, b.Timers, offer{}, func(p *phase) error {
@@ -56,8 +57,8 @@ func (f *FixedConfig) measure(ctx context.Context, r *run) error {
 	return atOnce(ctx, r, rep, f.Records, offer{topic: topic, delay: f.Delay}, func(*phase) error { return nil })
 }
 
-// The timers of a burst are sent early enough to be accepted before they are due. The lead is a fixed time plus the time that
-// accepting them takes at this share of the bare limit.
+// The timers of a burst are sent early enough to be accepted before they are due. The lead is a fixed time plus the
+// time that accepting them takes at this share of the bare limit.
 const (
 	burstLead  = 4 * time.Second
 	burstShare = 0.1
@@ -116,7 +117,8 @@ func (p *phase) fireAt(ctx context.Context, rep *Report, due time.Time) (*Phase,
 func leadOf(ctx context.Context, n int, one *limit) (time.Duration, error) {
 	lead := burstLead + seconds(float64(n)/(burstShare*one.perSecond))
 	if end, ok := ctx.Deadline(); ok && time.Until(end) <= lead {
-		return 0, fmt.Errorf("%d timers need %s to be taken in at the speed of this machine, and the run ends in %s: raise --timeout, or try fewer",
+		return 0, fmt.Errorf("%d timers need %s to be taken in at the speed of this machine, and the run ends in "+
+			"%s: raise --timeout, or try fewer",
 			n, lead.Round(time.Second), time.Until(end).Round(time.Second))
 	}
 	return lead, nil

@@ -17,8 +17,8 @@ import (
 // callTimeout limits one call over HTTP.
 const callTimeout = time.Minute
 
-// Calls are HTTP calls of one kind. Each caller makes one after the other. All answers were right: otherwise there is no
-// report.
+// Calls are HTTP calls of one kind. Each caller makes one after the other. All answers were right: otherwise there is
+// no report.
 type Calls struct {
 	Name      string   `json:"name"`
 	Bare      bool     `json:"bare"`
@@ -123,7 +123,8 @@ func (t *traffic) call(ctx context.Context, answers chan<- answer) {
 				if t.calls > 0 && i >= t.calls {
 					return
 				}
-				if t.rate > 0 && !beats.Sleep(ctx, time.Until(begin.Add(seconds(float64(i)/t.rate)))) || ctx.Err() != nil {
+				if t.rate > 0 && !beats.Sleep(ctx, time.Until(begin.Add(seconds(float64(i)/t.rate)))) ||
+					ctx.Err() != nil {
 					return
 				}
 				answers <- ask(ctx, client, t.addr, t.ask(i))

@@ -19,7 +19,8 @@ const curve = "curve"
 // with different firing intervals.
 type CurveConfig struct {
 	SteadyConfig
-	// Intervals are the firing intervals, each of which gets an instance of its own. All are compared with the first one.
+	// Intervals are the firing intervals, each of which gets an instance of its own. All are compared with the first
+	// one.
 	Intervals []time.Duration
 	// Rest is how long an idle instance is measured, and then how long the brokers alone are; 0 for neither.
 	Rest time.Duration
@@ -126,14 +127,18 @@ func (rep *Report) writeCurve(w io.Writer) {
 			}
 			return median(values)
 		}
-		own, broker := value(func(p *Phase) float64 { return p.CPU.Own }), value(func(p *Phase) float64 { return p.CPU.Broker })
+		own, broker := value(func(p *Phase) float64 { return p.CPU.Own }),
+			value(func(p *Phase) float64 { return p.CPU.Broker })
 		name := ""
 		if rate != at.rate {
 			rate, first, name = at.rate, own+broker, fmt.Sprintf("%.0f/s", at.rate)
 		}
-		g.row(name, strconv.FormatFloat(at.interval, 'f', -1, 64), fmt.Sprintf("%.1f", own), fmt.Sprintf("%.1f", broker), fmt.Sprintf("%.2f", (own+broker)/first),
-			fmt.Sprintf("%.1f", value(func(p *Phase) float64 { return p.ByReceipt.P50 })), fmt.Sprintf("%.1f", value(func(p *Phase) float64 { return p.ByReceipt.P99 })),
-			fmt.Sprintf("%.0f", value(func(p *Phase) float64 { return p.Transactions })), fmt.Sprintf("%.1f", value(func(p *Phase) float64 { return p.PerStep })))
+		g.row(name, strconv.FormatFloat(at.interval, 'f', -1, 64), fmt.Sprintf("%.1f", own),
+			fmt.Sprintf("%.1f", broker), fmt.Sprintf("%.2f", (own+broker)/first),
+			fmt.Sprintf("%.1f", value(func(p *Phase) float64 { return p.ByReceipt.P50 })),
+			fmt.Sprintf("%.1f", value(func(p *Phase) float64 { return p.ByReceipt.P99 })),
+			fmt.Sprintf("%.0f", value(func(p *Phase) float64 { return p.Transactions })),
+			fmt.Sprintf("%.1f", value(func(p *Phase) float64 { return p.PerStep })))
 	}
 	g.write(w)
 	fmt.Fprintf(w, curveLegend, 100*rep.others())

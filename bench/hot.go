@@ -14,10 +14,11 @@ import (
 type HotConfig struct {
 	Common
 	Timers int
-	// Subs are the numbers of sub-partitions, each of which gets an instance of its own. All are compared with the first one.
+	// Subs are the numbers of sub-partitions, each of which gets an instance of its own. All are compared with the
+	// first one.
 	Subs []int
-	// Start is how long an instance may take to start. Timers are due that long after the last one is sent, or longer if
-	// there are many.
+	// Start is how long an instance may take to start. Timers are due that long after the last one is sent, or longer
+	// if there are many.
 	Start time.Duration
 }
 
@@ -31,8 +32,8 @@ func (h *HotConfig) check() error {
 		between("sub-partitions", 1, config.MaxSubPartitions, h.Subs...))
 }
 
-// measure measures how fast one partition accepts requests that wait in its log, and then fires timers that are all due. It
-// compares both with a 1:1 pass-through of one partition.
+// measure measures how fast one partition accepts requests that wait in its log, and then fires timers that are all
+// due. It compares both with a 1:1 pass-through of one partition.
 func (h *HotConfig) measure(ctx context.Context, r *run) (err error) {
 	// All loops of the pass-through read from one log and write to one log, too.
 	r.Partitions, r.partitions = 1, 1
@@ -66,12 +67,12 @@ func (h *HotConfig) measure(ctx context.Context, r *run) (err error) {
 	})
 }
 
-// hotOffer is how many timers a second are written to the log while no instance runs, and hotTake is how many a second are
-// accepted at least.
+// hotOffer is how many timers a second are written to the log while no instance runs, and hotTake is how many a second
+// are accepted at least.
 const hotOffer, hotTake = 100_000, 10_000
 
-// sub measures requests and firings with one number of sub-partitions. The requests are in the log when the instance starts,
-// and the timers are in memory when they fall due.
+// sub measures requests and firings with one number of sub-partitions. The requests are in the log when the instance
+// starts, and the timers are in memory when they fall due.
 func (h *HotConfig) sub(ctx context.Context, r *run, rep *Report, subs int) ([]*Phase, error) {
 	r.cfg.SubPartitions = subs
 	if err := serveWarm(ctx, r); err != nil { // warms group, topics and brokers up
@@ -86,8 +87,11 @@ func (h *HotConfig) sub(ctx context.Context, r *run, rep *Report, subs int) ([]*
 		return nil, err
 	}
 	defer p.stopReading()
-	due := time.Now().Add(h.Start + time.Duration(h.Timers)*(time.Second/hotOffer+time.Second/hotTake)).Truncate(time.Millisecond)
-	if err := r.schedule(ctx, p.batch, offer{timers: h.Timers, rate: hotOffer, due: func(int, time.Time) int64 { return due.UnixMilli() }}); err != nil {
+	due := time.Now().Add(h.Start + time.Duration(h.Timers)*(time.Second/hotOffer+time.Second/hotTake)).Truncate(
+		time.Millisecond)
+	if err := r.schedule(
+		ctx, p.batch, offer{timers: h.Timers, rate: hotOffer,
+			due: func(int, time.Time) int64 { return due.UnixMilli() }}); err != nil {
 		return nil, err
 	}
 	before, err := r.settled(ctx)

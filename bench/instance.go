@@ -76,7 +76,8 @@ func (r *run) settings() *config.Config {
 func (r *run) launch(cfg *config.Config) (i *instance, err error) {
 	i = &instance{dir: cfg.DataDir}
 	args := []string{
-		"--brokers", strings.Join(cfg.Brokers, ","), "--requests", strings.Join(cfg.Requests, ","), "--targets", strings.Join(cfg.Targets, ","),
+		"--brokers", strings.Join(cfg.Brokers, ","), "--requests", strings.Join(cfg.Requests, ","), "--targets",
+		strings.Join(cfg.Targets, ","),
 		"--group", cfg.Group, "--data-dir", cfg.DataDir, "--on-stop", string(cfg.OnStop),
 		"--firing-interval", cfg.FiringInterval.String(), "--sub-partitions", strconv.Itoa(cfg.SubPartitions),
 		"--standbys", strconv.Itoa(cfg.Standbys),
@@ -145,7 +146,8 @@ func awaitReady(ctx context.Context, addr string, partitions int) error {
 	})
 }
 
-// askReady asks /readyz once. It returns the live partitions of all topics. Without an answer the instance is not ready.
+// askReady asks /readyz once. It returns the live partitions of all topics. Without an answer the instance is not
+// ready.
 func askReady(ctx context.Context, addr string) (ready bool, live []int, err error) {
 	status, b, err := get(ctx, "http://"+addr+"/readyz", getTimeout)
 	var body struct {
@@ -207,8 +209,8 @@ func (i *instance) metric(ctx context.Context, name string, with ...string) (int
 	return int64(sum), err
 }
 
-// samples returns the samples of one metric by their labels as text. It returns an error if there are none. It parses nothing
-// else of the answer, because its own processor time is measured, too.
+// samples returns the samples of one metric by their labels as text. It returns an error if there are none. It parses
+// nothing else of the answer, because its own processor time is measured, too.
 func (i *instance) samples(ctx context.Context, name string) (map[string]float64, error) {
 	_, b, err := get(ctx, "http://"+i.http+"/metrics", getTimeout)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// LifeConfig measures schedule-and-fire: timers are scheduled as fast as the instances accept them, and fire while others are
-// still being scheduled.
+// LifeConfig measures schedule-and-fire: timers are scheduled as fast as the instances accept them, and fire while
+// others are still being scheduled.
 type LifeConfig struct {
 	Common
 	Lives
@@ -51,7 +51,8 @@ type WaitConfig struct{ LifeConfig }
 
 // DefaultWait returns the usual workload of timers that wait for a while.
 func DefaultWait() WaitConfig {
-	return WaitConfig{LifeConfig{Common: DefaultCommon(), Timers: 1_000_000, Lives: Lives{15 * time.Second, 45 * time.Second}}}
+	return WaitConfig{LifeConfig{Common: DefaultCommon(), Timers: 1_000_000,
+		Lives: Lives{15 * time.Second, 45 * time.Second}}}
 }
 
 // firingsFor is how long bare firings are measured, after firingsLead.
@@ -60,9 +61,9 @@ const (
 	firingsLead = time.Second
 )
 
-// measure compares accepting timers with a 1:1 pass-through. It compares the cost of whole lives with that pass-through plus
-// a bare loop, which does the least that firing timers takes: it writes emission and tombstone at the rate at which timers
-// fall due, in steps that are as frequent as the service's.
+// measure compares accepting timers with a 1:1 pass-through. It compares the cost of whole lives with that pass-through
+// plus a bare loop, which does the least that firing timers takes: it writes emission and tombstone at the rate at
+// which timers fall due, in steps that are as frequent as the service's.
 func (w *WaitConfig) measure(ctx context.Context, r *run) error {
 	rep := r.report("wait", "taken in a second / bare 1:1", "of the service for a life / of bare 1:1 and a bare firing")
 	return w.rounds(func() error {

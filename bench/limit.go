@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// The pass-throughs, by the number of records that they write for each one that they read. 1:1 is what a firing writes, or a
-// request whose timer stays pending. 1:3 is what a timer's life writes: its changelog record, its emission, its tombstone.
+// The pass-throughs, by the number of records that they write for each one that they read. 1:1 is what a firing writes,
+// or a request whose timer stays pending. 1:3 is what a timer's life writes: its changelog record, its emission, its
+// tombstone.
 const oneToOne, oneToThree = 1, 3
 
 // shape is how a pass-through divides its work.
@@ -32,8 +33,8 @@ func (s shape) String() string {
 // limit is what the machine can do at best without timers, with any shape.
 type limit struct {
 	perSecond float64 // the most
-	// cpu is the processor time of the bare loop for a record, in µs, 0 if unknown. It is taken from the shape that costs all
-	// processes together the least: small steps save the loop a little and cost the brokers much.
+	// cpu is the processor time of the bare loop for a record, in µs, 0 if unknown. It is taken from the shape that
+	// costs all processes together the least: small steps save the loop a little and cost the brokers much.
 	cpu   float64
 	total float64 // of all processes
 }
@@ -75,7 +76,8 @@ type bareLoops struct {
 	input *input // of pass-throughs; nil before the first
 }
 
-// input is what pass-throughs read: requests in a topic of their own, which are in the log before the measurement begins.
+// input is what pass-throughs read: requests in a topic of their own, which are in the log before the measurement
+// begins.
 type input struct {
 	topic string
 	batch *batch
@@ -100,8 +102,8 @@ func (bl *bareLoops) fill(ctx context.Context) error {
 	return err
 }
 
-// limit measures a pass-through with each size of a step. With the best size it tries each number of transactional IDs, and
-// then of loops.
+// limit measures a pass-through with each size of a step. With the best size it tries each number of transactional IDs,
+// and then of loops.
 func (bl *bareLoops) limit(ctx context.Context, rep *Report, fanout int) (*limit, error) {
 	if err := bl.fill(ctx); err != nil {
 		return nil, err
@@ -135,7 +137,8 @@ func (bl *bareLoops) pass(ctx context.Context, rep *Report, fanout int, s shape)
 	name := fmt.Sprintf("bare 1:%d, %v", fanout, s)
 	b := *bl.input.batch
 	b.Book = b.Again()
-	o := order{Kind: kindPass, In: bl.input.topic, Records: bl.PassRecords, Fanout: fanout, Step: s.step, IDs: s.ids, Loops: s.loops}
+	o := order{Kind: kindPass, In: bl.input.topic, Records: bl.PassRecords, Fanout: fanout, Step: s.step, IDs: s.ids,
+		Loops: s.loops}
 	err = bl.leadLoop(ctx, name, o, &b, func(l *loop, p *phase) error {
 		p.start(l.Pid())
 		if err := l.work(ctx, time.Now()); err != nil {
@@ -154,7 +157,8 @@ func (bl *bareLoops) pass(ctx context.Context, rep *Report, fanout int, s shape)
 }
 
 // leadLoop starts a bare loop whose output should be a batch, and calls do to run it.
-func (bl *bareLoops) leadLoop(ctx context.Context, name string, o order, b *batch, do func(*loop, *phase) error) (err error) {
+func (bl *bareLoops) leadLoop(ctx context.Context, name string, o order, b *batch,
+	do func(*loop, *phase) error) (err error) {
 	if o.Out, err = bl.makeTopic(ctx, "out"); err != nil {
 		return err
 	}
@@ -178,9 +182,10 @@ func (bl *bareLoops) leadLoop(ctx context.Context, name string, o order, b *batc
 // stepsDelay is how long before the due time of its first timer a bare loop is told to begin.
 const stepsDelay = time.Second
 
-// steps measures the bare loop that gets timers from memory, with the Rate, the Interval and the Fanout of o. If it writes
-// whole lives, a producer sends as many requests at the same time as it would for the service.
-func (bl *bareLoops) steps(ctx context.Context, rep *Report, lives Lives, d time.Duration, o order) (told *Phase, err error) {
+// steps measures the bare loop that gets timers from memory, with the Rate, the Interval and the Fanout of o. If it
+// writes whole lives, a producer sends as many requests at the same time as it would for the service.
+func (bl *bareLoops) steps(ctx context.Context, rep *Report, lives Lives, d time.Duration,
+	o order) (told *Phase, err error) {
 	o.Kind, o.IDs, o.Records = kindSteps, MaxIDs, timersIn(o.Rate, lives.lead()+d)
 	if o.In, err = bl.makeTopic(ctx, "unread"); err != nil {
 		return nil, err
@@ -200,7 +205,8 @@ func (bl *bareLoops) steps(ctx context.Context, rep *Report, lives Lives, d time
 				return
 			}
 			unread := newBatch(o.Prefix, bl.ValueBytes, 0)
-			beside <- bl.schedule(ctx, unread, offer{timers: o.Records, rate: o.Rate, topic: o.In, unbooked: true, due: Lives{}.due()})
+			beside <- bl.schedule(
+				ctx, unread, offer{timers: o.Records, rate: o.Rate, topic: o.In, unbooked: true, due: Lives{}.due()})
 		}()
 		err := errors.Join(l.work(ctx, first), <-beside)
 		if err == nil {

@@ -45,7 +45,8 @@ func (l *LoadConfig) measure(ctx context.Context, r *run) error {
 		return err
 	}
 	for i, rate := range l.Rates {
-		top := r.report("steady on top of load", "p99 by receipt / without the load", "of the service for a timer / without the load")
+		top := r.report("steady on top of load", "p99 by receipt / without the load",
+			"of the service for a timer / without the load")
 		top.Rate = rate
 		p, err := l.paced(ctx, r, top, rate, fmt.Sprintf("%.0f/s on top", rate))
 		if err != nil {
@@ -73,7 +74,8 @@ func (l *LoadConfig) load(ctx context.Context, r *run, rep *Report, one *limit) 
 	if err != nil {
 		return err
 	}
-	rep.Sizes = &Sizes{Pending: l.Pending, Request: requestBytes(r, l.Pending), Disk: float64(disk) / float64(l.Pending)}
+	rep.Sizes = &Sizes{Pending: l.Pending, Request: requestBytes(r, l.Pending),
+		Disk: float64(disk) / float64(l.Pending)}
 	rep.round(p.PerSecond, one.perSecond, p.CPU, one.cpu)
 	return r.serving.allPending(ctx, p, l.Pending, pendingTimeout)
 }

@@ -70,9 +70,11 @@ func curveOf1000(ctx context.Context, r *run) error {
 func cheaper(t *testing.T, rep *Report) {
 	t.Helper()
 	without, with := rep.Phases[0], rep.Phases[1]
-	t.Logf("%.1f and %.1f transactions a second, late by %+v and %+v", without.Transactions, with.Transactions, without.ByReceipt, with.ByReceipt)
+	t.Logf("%.1f and %.1f transactions a second, late by %+v and %+v", without.Transactions, with.Transactions,
+		without.ByReceipt, with.ByReceipt)
 	if with.Transactions <= 0 || with.Transactions > 13 || without.Transactions <= with.Transactions {
-		t.Errorf("%.1f transactions a second with an interval of 100ms, %.1f without", with.Transactions, without.Transactions)
+		t.Errorf("%.1f transactions a second with an interval of 100ms, %.1f without", with.Transactions,
+			without.Transactions)
 	}
 	if with.ByReceipt.P50 <= 10 || with.PerStep <= without.PerStep {
 		t.Errorf("%+v and %+v: the interval does nothing", with, without)
@@ -88,7 +90,8 @@ func TestLocalWithoutJava(t *testing.T) {
 	cfg.Brokers = nil
 	c.Cluster = &cfg
 	_, err := Run(t.Context(), &c)
-	if err == nil || !strings.Contains(err.Error(), "which needs Java 17 or later and Maven (or give --brokers): no java command") {
+	if err == nil || !strings.Contains(err.Error(),
+		"which needs Java 17 or later and Maven (or give --brokers): no java command") {
 		t.Errorf("%v", err)
 	}
 }

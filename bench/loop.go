@@ -29,7 +29,8 @@ func (bl *bareLoops) newLoop(ctx context.Context, o order) (*loop, error) {
 	if bl.Profiles != "" {
 		o.Profile = filepath.Join(bl.Profiles, o.Name+".pprof")
 	}
-	cmd := exec.Command(bl.Bare[0], append(bl.Bare[1:len(bl.Bare):len(bl.Bare)], "--brokers", strings.Join(bl.cfg.Brokers, ","))...)
+	cmd := exec.Command(
+		bl.Bare[0], append(bl.Bare[1:len(bl.Bare):len(bl.Bare)], "--brokers", strings.Join(bl.cfg.Brokers, ","))...)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("start a bare loop: %w", err)

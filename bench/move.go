@@ -67,7 +67,8 @@ func DefaultMove() MoveConfig {
 func (mc *MoveConfig) check() error {
 	errs := []error{mc.checkOwn(), mc.Lives.check(), wantTimers(mc.Pending), between("rate", 1, MaxRate, mc.Rate)}
 	for _, x := range mc.Cases {
-		errs = append(errs, want(slices.Contains(moveEvents(), x), "cases", x, "some of "+strings.Join(moveEvents(), ",")))
+		errs = append(errs,
+			want(slices.Contains(moveEvents(), x), "cases", x, "some of "+strings.Join(moveEvents(), ",")))
 	}
 	return errors.Join(errs...)
 }
@@ -93,7 +94,8 @@ type arrival struct {
 }
 
 func (mc *MoveConfig) measure(ctx context.Context, r *run) (err error) {
-	m := &mover{run: r, c: mc, rep: r.report(fmt.Sprintf("move, standbys %d, %d pending", r.cfg.Standbys, mc.Pending), "", "")}
+	m := &mover{run: r, c: mc,
+		rep: r.report(fmt.Sprintf("move, standbys %d, %d pending", r.cfg.Standbys, mc.Pending), "", "")}
 	defer func() {
 		for _, i := range m.peers {
 			if i.Alive() {
@@ -216,8 +218,8 @@ func (m *mover) event(ctx context.Context, name string) error {
 	return nil
 }
 
-// do makes an event happen, and returns when the group is calm again. It adds partitions that had another owner meanwhile to
-// moved.
+// do makes an event happen, and returns when the group is calm again. It adds partitions that had another owner
+// meanwhile to moved.
 func (m *mover) do(ctx context.Context, name string, before map[int]*instance, moved map[int]bool) (err error) {
 	note := func() error {
 		now, err := m.owners(ctx)
@@ -345,14 +347,16 @@ func (m *mover) tell(event string, from, to time.Time, moved map[int]bool) {
 		}
 		late, silence, n := m.within(from, to, parts)
 		m.rep.add(&Phase{
-			Name: name, Rate: m.c.Rate, Seconds: to.Sub(from).Seconds(), ByReceipt: late, Silence: float64(silence.Milliseconds()),
-			Exact: history.Counts{Scheduled: n, Received: n}, Note: fmt.Sprintf("%d partitions, silent for %s at most", len(parts), silence.Round(time.Millisecond)),
+			Name: name, Rate: m.c.Rate, Seconds: to.Sub(from).Seconds(), ByReceipt: late,
+			Silence: float64(silence.Milliseconds()),
+			Exact:   history.Counts{Scheduled: n, Received: n},
+			Note:    fmt.Sprintf("%d partitions, silent for %s at most", len(parts), silence.Round(time.Millisecond)),
 		})
 	}
 }
 
-// within returns how late the emissions of some partitions were in a span of time, the longest time in which one of these
-// partitions was silent, and the number of emissions.
+// within returns how late the emissions of some partitions were in a span of time, the longest time in which one of
+// these partitions was silent, and the number of emissions.
 func (m *mover) within(from, to time.Time, parts []int) (*Lateness, time.Duration, int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

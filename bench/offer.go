@@ -49,8 +49,8 @@ type offer struct {
 	until context.Context
 }
 
-// schedule sends the stream to its topic and waits until the brokers have it. If it returns no error, every request is in the
-// log.
+// schedule sends the stream to its topic and waits until the brokers have it. If it returns no error, every request is
+// in the log.
 func (r *run) schedule(ctx context.Context, b *batch, o offer) error {
 	if o.topic == "" {
 		o.topic = r.requests
@@ -60,7 +60,8 @@ func (r *run) schedule(ctx context.Context, b *batch, o offer) error {
 		return err
 	}
 	defer cl.Close()
-	s := &sender{run: r, offer: o, batch: b, client: cl, target: kgo.RecordHeader{Key: waterclock.HeaderTargetTopic, Value: []byte(r.target)}}
+	s := &sender{run: r, offer: o, batch: b, client: cl,
+		target: kgo.RecordHeader{Key: waterclock.HeaderTargetTopic, Value: []byte(r.target)}}
 	hold := func() bool { return false }
 	if o.rate == 0 && o.topic == r.requests {
 		h, err := newHold(ctx, r)
@@ -111,7 +112,8 @@ func (s *sender) send(i int, now time.Time) {
 		s.batch.Schedule(due)
 	}
 	if s.delay > 0 {
-		s.produce(&kgo.Record{Topic: s.topic, Key: s.batch.id(i), Value: s.batch.payload(i), Timestamp: time.UnixMilli(due).Add(-s.delay)})
+		s.produce(&kgo.Record{Topic: s.topic, Key: s.batch.id(i), Value: s.batch.payload(i),
+			Timestamp: time.UnixMilli(due).Add(-s.delay)})
 		return
 	}
 	headers := []kgo.RecordHeader{{Key: waterclock.HeaderAt, Value: strconv.AppendInt(nil, due, 10)}, s.target}
@@ -147,8 +149,8 @@ func (s *sender) produce(rec *kgo.Record) {
 	})
 }
 
-// hold keeps an unpaced producer from running ahead of the instances. Otherwise timers would be overdue before they are read,
-// and would not live as long as they should. Its one goroutine reads the group's positions.
+// hold keeps an unpaced producer from running ahead of the instances. Otherwise timers would be overdue before they are
+// read, and would not live as long as they should. Its one goroutine reads the group's positions.
 type hold struct {
 	settled atomic.Int64 // requests accepted since the hold was made
 	ahead   atomic.Int64 // how many more may be sent

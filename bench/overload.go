@@ -16,8 +16,8 @@ import (
 	"github.com/waterclock/waterclock/internal/kit/beats"
 )
 
-// OverloadConfig measures instances that are offered more timers than they can handle: first 0.8 of their capacity, then
-// twice their capacity, then nothing until they have caught up, then 0.8 again.
+// OverloadConfig measures instances that are offered more timers than they can handle: first 0.8 of their capacity,
+// then twice their capacity, then nothing until they have caught up, then 0.8 again.
 type OverloadConfig struct {
 	Common
 	Lives
@@ -62,7 +62,8 @@ func (oc *OverloadConfig) check() error {
 	errs := []error{
 		oc.checkOwn(), wantTimers(oc.Timers), oc.Lives.check(), between("partitions", 2, MaxPartitions, oc.Partitions),
 		between("capacity", 0, MaxRate/overFactor, oc.Capacity), between("over", time.Millisecond, time.Hour, oc.Over),
-		want(oc.Before > oc.lead() && oc.Before <= time.Hour, "before", oc.Before, "more than least and spread, at most 1h"),
+		want(oc.Before > oc.lead() && oc.Before <= time.Hour, "before", oc.Before,
+			"more than least and spread, at most 1h"),
 		want(len(oc.Cases) > 0, "cases", "", "at least one"),
 	}
 	for _, name := range oc.Cases {
@@ -178,8 +179,8 @@ func (o *overload) produce(ctx context.Context, share float64) (window, error) {
 	return w, err
 }
 
-// overload makes the overload. It measures the time before, the overload, the time until all requests are accepted, and the
-// time after.
+// overload makes the overload. It measures the time before, the overload, the time until all requests are accepted, and
+// the time after.
 func (o *overload) overload(ctx context.Context) (err error) {
 	o.all, err = o.open(ctx, o.name, timersIn(o.capacity, overFactor*o.c.Over+2*o.c.Before))
 	if err != nil {
@@ -290,7 +291,8 @@ func (o *overload) tell(before, over, drain, after window) error {
 	at := o.tellPhase("at twice the capacity", over, overFactor)
 	d := o.tellPhase("until caught up", drain, 0)
 	a := o.tellPhase("at 0.8 again", after, overBefore)
-	at.Note = fmt.Sprintf("up to %.0f requests waited in the log", o.watch.most(over, func(s *glance) float64 { return s.end - s.settled }))
+	at.Note = fmt.Sprintf("up to %.0f requests waited in the log",
+		o.watch.most(over, func(s *glance) float64 { return s.end - s.settled }))
 	d.Note = fmt.Sprintf("%.1f s", drain.to.Sub(drain.from).Seconds())
 	for _, p := range []*Phase{b, at, d, a} {
 		p.Note += fmt.Sprintf("; late by its own doing: p50 %.0f, p99 %.0f ms", p.OwnP50, p.OwnP99)
@@ -298,15 +300,18 @@ func (o *overload) tell(before, over, drain, after window) error {
 	if b.CPU != nil && at.CPU != nil {
 		rep.round(0, 0, at.CPU, b.CPU.own())
 		rep.CPURatioIs = "of the service for a timer at twice the capacity / at 0.8 of it"
-		rep.ratio("of the service and the broker for a timer at twice the capacity / at 0.8 of it", at.CPU.Own+at.CPU.Broker, b.CPU.Own+b.CPU.Broker)
+		rep.ratio("of the service and the broker for a timer at twice the capacity / at 0.8 of it",
+			at.CPU.Own+at.CPU.Broker, b.CPU.Own+b.CPU.Broker)
 	}
 	rep.ratio("p99 by receipt at 0.8 again / before", a.ByReceipt.p99(), b.ByReceipt.p99())
 	middle := over.from.Add(over.to.Sub(over.from) / 2)
 	rss := func(s *glance) float64 { return s.rss }
-	rep.ratio("memory in the second half of the overload / in the first", o.watch.most(window{middle, over.to}, rss), o.watch.most(window{over.from, middle}, rss))
+	rep.ratio("memory in the second half of the overload / in the first", o.watch.most(window{middle, over.to}, rss),
+		o.watch.most(window{over.from, middle}, rss))
 	err := rep.add(&Phase{Name: "all of them"}).verify(o.all.batch)
 	if o.beside != nil {
-		p, q := rep.add(&Phase{Name: "the other partitions before"}), rep.add(&Phase{Name: "the other partitions meanwhile"})
+		p := rep.add(&Phase{Name: "the other partitions before"})
+		q := rep.add(&Phase{Name: "the other partitions meanwhile"})
 		p.late(o.beside.batch, before)
 		q.late(o.beside.batch, over)
 		rep.ratio("p99 by receipt on the other partitions, meanwhile / before", q.ByReceipt.p99(), p.ByReceipt.p99())

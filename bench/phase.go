@@ -42,7 +42,8 @@ func (r *run) collect(ctx context.Context, name, topic string, b *batch, n int) 
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	cl, err := r.newClient(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	cl, err := r.newClient(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	if err != nil {
 		return nil, err
 	}
@@ -63,8 +64,8 @@ func (r *run) collect(ctx context.Context, name, topic string, b *batch, n int) 
 	}}, nil
 }
 
-// finish ends the scheduling. It waits until every timer has fired and then some time more, or until ctx ends, and stops
-// reading. A timer that has not fired by then is lost.
+// finish ends the scheduling. It waits until every timer has fired and then some time more, or until ctx ends, and
+// stops reading. A timer that has not fired by then is lost.
 func (p *phase) finish(ctx context.Context) {
 	p.Close()
 	bar := p.r.bar(p.name, p.timers)

@@ -19,8 +19,9 @@ import (
 	"github.com/waterclock/waterclock/internal/node/config"
 )
 
-// PlanConfig measures the constants that waterclock plan calculates with: the cost of a timer and of a transaction, from
-// several rates and firing intervals; the speed of one partition; the size of pending timers, and how fast they are replayed.
+// PlanConfig measures the constants that waterclock plan calculates with: the cost of a timer and of a transaction,
+// from several rates and firing intervals; the speed of one partition; the size of pending timers, and how fast they
+// are replayed.
 type PlanConfig struct {
 	SteadyConfig
 	Intervals []time.Duration // firing intervals, each of which gets an instance of its own
@@ -31,15 +32,21 @@ type PlanConfig struct {
 
 // DefaultPlan returns a workload of some minutes.
 func DefaultPlan() PlanConfig {
-	c := PlanConfig{SteadyConfig: DefaultSteady(), Intervals: []time.Duration{20 * time.Millisecond, 100 * time.Millisecond}, Timers: 300_000, Pending: 1_000_000}
-	c.Local, c.Rates, c.Duration, c.Lives = true, []float64{1_000, 5_000, 20_000}, 10*time.Second, Lives{Least: time.Second, Spread: time.Second}
+	c := PlanConfig{SteadyConfig: DefaultSteady(),
+		Intervals: []time.Duration{20 * time.Millisecond, 100 * time.Millisecond}, Timers: 300_000, Pending: 1_000_000}
+	c.Local, c.Rates, c.Duration, c.Lives = true, []float64{1_000, 5_000, 20_000}, 10*time.Second,
+		Lives{Least: time.Second, Spread: time.Second}
 	return c
 }
 
 func (pc *PlanConfig) check() error {
-	return errors.Join(pc.SteadyConfig.check(), pc.checkOwn(), wantTimers(pc.Timers, pc.Pending), between("intervals", 0, config.MaxFiringInterval, pc.Intervals...),
-		want(len(pc.Rates) > 1 && len(pc.Intervals) > 1, "rates, intervals", fmt.Sprint(len(pc.Rates), ", ", len(pc.Intervals)), "two of each at least: the costs of timers, of transactions and of an instance are told apart by them"),
-		want(pc.Brokers == 1, "local-brokers", pc.Brokers, "1: the constants are those of one replica"), between("rounds", 1, 1, pc.Rounds))
+	return errors.Join(pc.SteadyConfig.check(), pc.checkOwn(), wantTimers(pc.Timers, pc.Pending),
+		between("intervals", 0, config.MaxFiringInterval, pc.Intervals...),
+		want(len(pc.Rates) > 1 && len(pc.Intervals) > 1, "rates, intervals",
+			fmt.Sprint(len(pc.Rates), ", ", len(pc.Intervals)), "two of each at least: the costs of timers, of "+
+				"transactions and of an instance are told apart by them"),
+		want(pc.Brokers == 1, "local-brokers", pc.Brokers, "1: the constants are those of one replica"),
+		between("rounds", 1, 1, pc.Rounds))
 }
 
 // planner is one run of the workload.
@@ -62,7 +69,8 @@ func (pc *PlanConfig) measure(ctx context.Context, r *run) error {
 	return writeConstants(pc.Out, p.rep.Constants)
 }
 
-// costs measures each rate with each interval, and fits the costs of a timer, a transaction and an instance to all of them.
+// costs measures each rate with each interval, and fits the costs of a timer, a transaction and an instance to all of
+// them.
 func (p *planner) costs(ctx context.Context) error {
 	var points []sizing.Point
 	for _, interval := range p.c.Intervals {
@@ -76,9 +84,12 @@ func (p *planner) costs(ctx context.Context) error {
 				return err
 			}
 			if told.CPU == nil || told.Transactions <= 0 {
-				return errors.New("measure processor time: this system does not tell it, or the process belongs to another user")
+				return errors.New("measure processor time: this system does not tell it, or the process belongs to " +
+					"another user")
 			}
-			points = append(points, sizing.Point{Rate: rate, Transactions: told.Transactions, Service: told.CPU.Own * rate / 1e6, Broker: told.CPU.Broker * rate / 1e6})
+			points = append(
+				points, sizing.Point{Rate: rate, Transactions: told.Transactions, Service: told.CPU.Own * rate / 1e6,
+					Broker: told.CPU.Broker * rate / 1e6})
 		}
 		if err := p.unserve(); err != nil {
 			return err

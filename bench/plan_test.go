@@ -18,7 +18,8 @@ func TestPlan(t *testing.T) {
 	t.Parallel()
 	c := DefaultPlan()
 	c.Common, c.Timers, c.Pending, c.Out = common(t), 3000, 3000, filepath.Join(t.TempDir(), "constants.json")
-	c.Rates, c.Duration, c.Least, c.Spread = []float64{200, 2000}, 2*time.Second, 300*time.Millisecond, 200*time.Millisecond
+	c.Rates, c.Duration, c.Least, c.Spread = []float64{200, 2000}, 2*time.Second, 300*time.Millisecond,
+		200*time.Millisecond
 	reports, err := Run(t.Context(), &c)
 	rep := one(t, reports, err)
 	data, err := os.ReadFile(c.Out)
@@ -29,10 +30,12 @@ func TestPlan(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, data)
 	}
-	if got.ServiceTimer == sizing.Measured().ServiceTimer || got.Partition <= 0 || got.DiskPerByte <= 0 || got.ChangelogPerByte <= 0.5 || got.ChangelogPerByte > 3 {
+	if got.ServiceTimer == sizing.Measured().ServiceTimer || got.Partition <= 0 || got.DiskPerByte <= 0 ||
+		got.ChangelogPerByte <= 0.5 || got.ChangelogPerByte > 3 {
 		t.Errorf("%+v", got)
 	}
-	if is := sizing.Measured(); got.BrokerTimer != is.BrokerTimer || got.FilterBytes != is.FilterBytes { // of a simulated broker nothing is known
+	// of a simulated broker nothing is known
+	if is := sizing.Measured(); got.BrokerTimer != is.BrokerTimer || got.FilterBytes != is.FilterBytes {
 		t.Errorf("%+v", got)
 	}
 	var out bytes.Buffer

@@ -11,8 +11,8 @@ import (
 // logTail is how much of a process's log an error shows, in bytes.
 const logTail = 4 << 10
 
-// process is a separate program, so that its processor time and memory are known, and so that it can be killed. Its stderr
-// goes to a file.
+// process is a separate program, so that its processor time and memory are known, and so that it can be killed. Its
+// stderr goes to a file.
 type process struct {
 	*child.Process
 	log string // file

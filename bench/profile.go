@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// profileSpan is how long one profile of the instance is. A phase has several, which go tool pprof adds up. The time after the
-// last whole one is not profiled.
+// profileSpan is how long one profile of the instance is. A phase has several, which go tool pprof adds up. The time
+// after the last whole one is not profiled.
 const profileSpan = time.Second
 
 // profileTimeout bounds one answer of the profiler.
 const profileTimeout = time.Minute
 
-// profile writes profiles of the instance's processor time until the returned function is called, and then profiles of its
-// allocations and of the waiting of its goroutines since it started. It does nothing without --profiles.
+// profile writes profiles of the instance's processor time until the returned function is called, and then profiles of
+// its allocations and of the waiting of its goroutines since it started. It does nothing without --profiles.
 func (r *run) profile(name string) (stop func()) {
 	if r.Profiles == "" || r.serving.pid() == 0 {
 		return func() {}

@@ -12,11 +12,11 @@ import (
 type Report struct {
 	Workload string  `json:"workload"`
 	Rate     float64 `json:"rate,omitempty"`
-	// Verified says that every timer fired once, not early, and as it was scheduled. Otherwise there are no figures but the
-	// counts.
+	// Verified says that every timer fired once, not early, and as it was scheduled. Otherwise there are no figures but
+	// the counts.
 	Verified bool `json:"verified"`
-	// Ratio is a figure of waterclock divided by that of the bare loop in the same run, and CPURatio is the same for processor
-	// time. Both are medians of the rounds; 0 if unknown.
+	// Ratio is a figure of waterclock divided by that of the bare loop in the same run, and CPURatio is the same for
+	// processor time. Both are medians of the rounds; 0 if unknown.
 	Ratio      float64 `json:"ratio,omitempty"`
 	RatioIs    string  `json:"ratio_is,omitempty"`
 	CPURatio   float64 `json:"cpu_ratio,omitempty"`
@@ -59,16 +59,16 @@ type Phase struct {
 	Bare bool   `json:"bare"`
 	// Rate is how many timers a second were offered; 0 for as many as possible.
 	Rate float64 `json:"rate,omitempty"`
-	// Seconds is the time from the first request, or from the due time of a burst, to the last receipt. PerSecond is the speed,
-	// unless Rate limits it.
+	// Seconds is the time from the first request, or from the due time of a burst, to the last receipt. PerSecond is
+	// the speed, unless Rate limits it.
 	Seconds   float64 `json:"seconds,omitempty"`
 	PerSecond float64 `json:"per_second,omitempty"`
 	// Lateness by the emission's timestamp and by the consumer's clock.
 	ByTimestamp *Lateness `json:"lateness_by_timestamp,omitempty"`
 	ByReceipt   *Lateness `json:"lateness_by_receipt,omitempty"`
 	CPU         *CPU      `json:"cpu,omitempty"` // per timer
-	// PerStep is the average number of timers in a transaction. A timer that is scheduled and fires in the same phase is in two
-	// transactions.
+	// PerStep is the average number of timers in a transaction. A timer that is scheduled and fires in the same phase
+	// is in two transactions.
 	PerStep float64 `json:"per_transaction,omitempty"`
 	// Transactions is how many transactions the instance committed a second.
 	Transactions float64 `json:"transactions_per_second,omitempty"`
@@ -76,8 +76,8 @@ type Phase struct {
 	Silence float64 `json:"silence_ms,omitempty"`
 	// Interval is the firing interval of a point of a curve, in ms; nil for other phases.
 	Interval *float64 `json:"interval_ms,omitempty"`
-	// OwnP50 and OwnP99 are quantiles of the instances' own lateness, in ms: the timestamp of an emission minus its due time
-	// or, if its request was read later than that, minus the time when it was read.
+	// OwnP50 and OwnP99 are quantiles of the instances' own lateness, in ms: the timestamp of an emission minus its due
+	// time or, if its request was read later than that, minus the time when it was read.
 	OwnP50 float64 `json:"own_p50_ms,omitempty"`
 	OwnP99 float64 `json:"own_p99_ms,omitempty"`
 	// PeakRSS is that of the instance so far, in bytes.
@@ -86,7 +86,8 @@ type Phase struct {
 	Note    string         `json:"note,omitempty"`
 }
 
-// Ratio is a figure of waterclock divided by one that it is compared with. For throughput more is better, for lateness less.
+// Ratio is a figure of waterclock divided by one that it is compared with. For throughput more is better, for lateness
+// less.
 type Ratio struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
@@ -150,7 +151,8 @@ func (rep *Report) finish() {
 		for _, p := range rep.Phases {
 			*p = Phase{Name: p.Name, Bare: p.Bare, Rate: p.Rate, Exact: p.Exact, Note: p.Note}
 		}
-		rep.PeakRSS, rep.Calls, rep.Ratios, rep.Starts, rep.Idle, rep.IdleBroker, rep.Sizes, rep.Constants = 0, nil, nil, nil, nil, 0, nil, nil
+		rep.PeakRSS, rep.Calls, rep.Ratios, rep.Starts, rep.Idle, rep.IdleBroker, rep.Sizes, rep.Constants = 0, nil,
+			nil, nil, nil, 0, nil, nil
 		return
 	}
 	if len(rep.ratios) > 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/waterclock/waterclock/internal/node/config"
 )
 
-// RestartConfig measures how long an instance takes to be ready with many pending timers, and how much memory and disk they
-// take. It starts instances of its own.
+// RestartConfig measures how long an instance takes to be ready with many pending timers, and how much memory and disk
+// they take. It starts instances of its own.
 type RestartConfig struct {
 	Common
 	Pending int
@@ -30,8 +30,8 @@ func (rc *RestartConfig) check() error {
 	return errors.Join(rc.checkOwn(), wantTimers(rc.Pending), between("overdue", 0, MaxTimers, rc.Overdue))
 }
 
-// restart is a run whose instance is started several times. The instance is a static member of the run's own group, so its
-// partitions wait for it, and the time to ready does not include the group's session timeout.
+// restart is a run whose instance is started several times. The instance is a static member of the run's own group, so
+// its partitions wait for it, and the time to ready does not include the group's session timeout.
 type restart struct {
 	*run
 	c   *RestartConfig
@@ -46,7 +46,8 @@ func (rc *RestartConfig) measure(ctx context.Context, r *run) error {
 
 func newRestart(c *RestartConfig, r *run, rep *Report) *restart {
 	s := &restart{run: r, c: c, cfg: r.settings(), rep: rep}
-	s.rep.RatioIs, s.rep.CPURatioIs = "replayed a second without the directory / plain consumer", "of the service for an offset / of the consumer for a record"
+	s.rep.RatioIs, s.rep.CPURatioIs = "replayed a second without the directory / plain consumer",
+		"of the service for an offset / of the consumer for a record"
 	s.cfg.InstanceID, s.cfg.OnStop = r.name, config.Stay
 	return s
 }
@@ -87,14 +88,16 @@ func (r *restart) starts(ctx context.Context) error {
 		return err
 	}
 	records := float64(noDirectory.Replayed)
-	r.rep.round(records/noDirectory.Seconds, consumer.PerSecond, &CPU{Own: noDirectory.CPU * 1e6 / records}, consumer.CPU.own())
+	r.rep.round(records/noDirectory.Seconds, consumer.PerSecond, &CPU{Own: noDirectory.CPU * 1e6 / records},
+		consumer.CPU.own())
 	return nil
 }
 
 // consume measures a plain consumer of the changelog.
 func (r *restart) consume(ctx context.Context) (*Phase, error) {
 	n := r.c.Pending
-	loop, err := r.bare.newLoop(ctx, order{Kind: kindRead, Name: r.name + "-read", In: changelog(r.requests), Records: n})
+	loop, err := r.bare.newLoop(
+		ctx, order{Kind: kindRead, Name: r.name + "-read", In: changelog(r.requests), Records: n})
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +125,8 @@ func (r *restart) launched(ctx context.Context, name string, pending int) (*Star
 	if err := i.ready(ctx, r.partitions); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	st := Start{Name: name, Pending: pending, Seconds: time.Since(start).Seconds(), CPU: max(0, cpuTime(i.pid()).Seconds())}
+	st := Start{Name: name, Pending: pending, Seconds: time.Since(start).Seconds(),
+		CPU: max(0, cpuTime(i.pid()).Seconds())}
 	st.RSS, st.PeakRSS = memory(i.pid())
 	if st.Replayed, err = i.metric(ctx, "waterclock_replayed_offsets_total"); err != nil {
 		return nil, err
@@ -131,8 +135,8 @@ func (r *restart) launched(ctx context.Context, name string, pending int) (*Star
 	return &r.rep.Starts[len(r.rep.Starts)-1], nil
 }
 
-// again stops the instance cleanly, lets timers fall due, and starts it again, with its directory or without. Each of those
-// timers must then fire once.
+// again stops the instance cleanly, lets timers fall due, and starts it again, with its directory or without. Each of
+// those timers must then fire once.
 func (r *restart) again(ctx context.Context, name, overdue string, wipe bool) (*Start, error) {
 	if err := r.serving.stop(); err != nil {
 		return nil, err

@@ -48,7 +48,8 @@ type run struct {
 
 // report begins a report of the run. ratioIs and cpuRatioIs say what its ratios compare, if it has any.
 func (r *run) report(workload, ratioIs, cpuRatioIs string) *Report {
-	m := Machine{CPUs: runtime.NumCPU(), Load: load(), Partitions: r.partitions, ValueBytes: r.ValueBytes, Events: r.Events}
+	m := Machine{CPUs: runtime.NumCPU(), Load: load(), Partitions: r.partitions, ValueBytes: r.ValueBytes,
+		Events: r.Events}
 	if r.cluster != nil {
 		m.Brokers = len(r.cluster.Brokers)
 	}
@@ -57,8 +58,8 @@ func (r *run) report(workload, ratioIs, cpuRatioIs string) *Report {
 	return rep
 }
 
-// start starts brokers if the settings name none, makes topics, and checks that a named request topic is served. close undoes
-// it.
+// start starts brokers if the settings name none, makes topics, and checks that a named request topic is served. close
+// undoes it.
 func (c *Common) start(ctx context.Context) (*run, error) {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -96,7 +97,8 @@ func (r *run) open(ctx context.Context) (err error) {
 func (r *run) startBrokers(ctx context.Context) error {
 	tools, err := localkafka.Find(ctx)
 	if err != nil {
-		return fmt.Errorf("start a local broker, which needs Java %d or later and Maven (or give --brokers): %w", localkafka.MinJava, err)
+		return fmt.Errorf("start a local broker, which needs Java %d or later and Maven (or give --brokers): %w",
+			localkafka.MinJava, err)
 	}
 	if r.cluster, err = localkafka.Start(ctx, tools, filepath.Join(r.Dir, "kafka"), r.Brokers); err != nil {
 		return fmt.Errorf("start a local broker: %w", err)
@@ -174,8 +176,8 @@ func (r *run) makeTopic(ctx context.Context, what string) (string, error) {
 	return name, err
 }
 
-// poll calls done again and again until it returns true or an error, or until ctx ends. In the last case it returns the error
-// of what.
+// poll calls done again and again until it returns true or an error, or until ctx ends. In the last case it returns the
+// error of what.
 func poll(ctx context.Context, every time.Duration, done func() (bool, error), what func() error) error {
 	for {
 		ok, err := done()
@@ -223,7 +225,9 @@ func (r *run) bar(what string, total int) *progressbar.ProgressBar {
 	if r.Progress == nil {
 		return progressbar.DefaultSilent(int64(total))
 	}
-	return progressbar.NewOptions(total, progressbar.OptionSetWriter(r.Progress), progressbar.OptionSetDescription(what),
+	return progressbar.NewOptions(total, progressbar.OptionSetWriter(r.Progress),
+		progressbar.OptionSetDescription(what),
 		progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetWidth(30),
-		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(), progressbar.OptionSetRenderBlankState(true))
+		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(),
+		progressbar.OptionSetRenderBlankState(true))
 }

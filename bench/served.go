@@ -19,21 +19,23 @@ const (
 	tidyTimeout = time.Minute
 )
 
-// awaitServed sends one timer that is due at once to the named request topic, and waits for its outcome. So if no instance
-// serves the topic, if the target is not allowed, or if the group is another one, the run fails before it has written hundreds
-// of thousands of timers.
+// awaitServed sends one timer that is due at once to the named request topic, and waits for its outcome. So if no
+// instance serves the topic, if the target is not allowed, or if the group is another one, the run fails before it has
+// written hundreds of thousands of timers.
 func (r *run) awaitServed(ctx context.Context) error {
 	id, limit := r.name+"-probe", min(servedTimeout, r.Timeout/2)
 	probe := []waterclock.Option{waterclock.After(0), waterclock.To(r.target), waterclock.NullValue()}
 	sent, err := commands.Send(ctx, r.Cluster, commands.Request{Topic: r.requests, ID: id, Options: probe, Wait: limit})
 	switch {
 	case errors.Is(err, commands.ErrUndecided):
-		_, cancelled := commands.Send(ctx, r.Cluster, commands.Request{Topic: r.requests, ID: id, Action: commands.Cancel})
+		_, cancelled := commands.Send(
+			ctx, r.Cluster, commands.Request{Topic: r.requests, ID: id, Action: commands.Cancel})
 		return errors.Join(fmt.Errorf("look for the instances that serve %s: %w", r.requests, err), cancelled)
 	case err != nil:
 		return fmt.Errorf("look for the instances that serve %s: %w", r.requests, err)
 	case sent.Outcome.Refused != nil:
-		return fmt.Errorf("the instances that serve %s refuse timers for %s: %s: %s", r.requests, r.target, sent.Outcome.Refused.Reason, sent.Outcome.Refused.Detail)
+		return fmt.Errorf("the instances that serve %s refuse timers for %s: %s: %s", r.requests, r.target,
+			sent.Outcome.Refused.Reason, sent.Outcome.Refused.Detail)
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -42,12 +44,13 @@ func (r *run) awaitServed(ctx context.Context) error {
 		n, err := r.settled(ctx)
 		return n > 0, err
 	}, func() error {
-		return fmt.Errorf("group %s has taken nothing in on %s, somebody else has: give the group of the instances with --group", r.group, r.requests)
+		return fmt.Errorf("group %s has taken nothing in on %s, somebody else has: give the group of the instances "+
+			"with --group", r.group, r.requests)
 	})
 }
 
-// tidy cancels the run's timers that have not fired, if the request topic is not the run's own. There are some after an error,
-// a timeout or Ctrl-C.
+// tidy cancels the run's timers that have not fired, if the request topic is not the run's own. There are some after an
+// error, a timeout or Ctrl-C.
 func (r *run) tidy() error {
 	if r.Requests == "" {
 		return nil

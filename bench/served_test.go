@@ -18,7 +18,8 @@ import (
 func named(t *testing.T) (SteadyConfig, *kadm.Client) {
 	t.Helper()
 	l := DefaultSteady()
-	l.Common, l.Rates, l.Duration, l.Least, l.Spread = common(t), []float64{1000}, 200*time.Millisecond, 0, 10*time.Millisecond
+	l.Common, l.Rates, l.Duration, l.Least, l.Spread = common(t), []float64{1000}, 200*time.Millisecond, 0,
+		10*time.Millisecond
 	l.PassRecords = 50 // and so few timers to warm up
 	l.Local, l.Requests, l.Target = false, "requests", "target"
 	cl := kafkatest.Client(t, kgo.SeedBrokers(l.Cluster.Brokers...))
@@ -33,11 +34,13 @@ func named(t *testing.T) (SteadyConfig, *kadm.Client) {
 func serveNamed(t *testing.T, l SteadyConfig, group, targets string) (stop func()) {
 	t.Helper()
 	cfg := *l.Cluster
-	cfg.Requests, cfg.Targets, cfg.Group, cfg.DataDir, cfg.HTTP = []string{"requests"}, []string{targets}, group, t.TempDir(), "127.0.0.1:0"
+	cfg.Requests, cfg.Targets, cfg.Group, cfg.DataDir, cfg.HTTP = []string{"requests"}, []string{targets}, group,
+		t.TempDir(), "127.0.0.1:0"
 	ctx, cancel := context.WithCancel(context.Background())
 	started, done := make(chan string, 1), make(chan error, 1)
 	go func() {
-		done <- node.RunWith(ctx, &cfg, slog.New(slog.DiscardHandler), node.Options{Started: func(http string) { started <- http }})
+		done <- node.RunWith(ctx, &cfg, slog.New(slog.DiscardHandler),
+			node.Options{Started: func(http string) { started <- http }})
 	}()
 	stop = func() {
 		cancel()

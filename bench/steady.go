@@ -37,7 +37,8 @@ func (s *SteadyConfig) check() error {
 // measure measures a bare loop of steps and then the service at each rate. Each rate has a report of its own.
 func (s *SteadyConfig) measure(ctx context.Context, r *run) error {
 	for _, rate := range s.Rates {
-		rep := r.report("steady", "p99 by receipt / bare loop of steps", "of the service for a timer / of the bare loop for one")
+		rep := r.report("steady", "p99 by receipt / bare loop of steps",
+			"of the service for a timer / of the bare loop for one")
 		rep.Rate = rate
 		if err := s.rounds(func() error { return s.steady(ctx, r, rep, rate) }); err != nil {
 			return err
@@ -60,7 +61,8 @@ func (s *SteadyConfig) steady(ctx context.Context, r *run, rep *Report, rate flo
 	}
 	rep.round(p.ByReceipt.P99, bare.ByReceipt.P99, p.CPU, bare.CPU.own())
 	rep.ratio("p50 by receipt / bare loop of steps", p.ByReceipt.P50, bare.ByReceipt.P50)
-	rep.ratio("of the service for a transaction / of the bare loop for one", p.CPU.own()*p.PerStep, bare.CPU.own()*bare.PerStep)
+	rep.ratio("of the service for a transaction / of the bare loop for one", p.CPU.own()*p.PerStep,
+		bare.CPU.own()*bare.PerStep)
 	return nil
 }
 

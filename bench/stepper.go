@@ -40,8 +40,10 @@ func (b *bare) newStepper(ctx context.Context, name string) (*stepper, error) {
 	for i := range b.IDs {
 		id := fmt.Sprintf("%s-%d", name, i)
 		s.ids = append(s.ids, id)
-		cl, err := newClient(b.cfg, b.log, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ManualFlushing(), kgo.ProducerLinger(0), kgo.MaxBufferedRecords(8*MaxStep),
-			kgo.TransactionalID(id), kgo.TransactionTimeout(stepperTimeout), kgo.ConcurrentTransactionsBackoff(concurrentBackoff))
+		cl, err := newClient(b.cfg, b.log, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ManualFlushing(),
+			kgo.ProducerLinger(0), kgo.MaxBufferedRecords(8*MaxStep),
+			kgo.TransactionalID(id), kgo.TransactionTimeout(stepperTimeout), kgo.ConcurrentTransactionsBackoff(
+				concurrentBackoff))
 		if err == nil {
 			s.clients = append(s.clients, cl)
 			_, _, err = cl.ProducerID(ctx)
@@ -119,7 +121,9 @@ func announce(ctx context.Context, cl *kgo.Client, id string, pid int64, epoch i
 		touched.Add(r.Topic, r.Partition)
 	}
 	for topic, partitions := range touched {
-		req.Topics = append(req.Topics, kmsg.AddPartitionsToTxnRequestTopic{Topic: topic, Partitions: slices.Collect(maps.Keys(partitions))})
+		req.Topics = append(
+			req.Topics, kmsg.AddPartitionsToTxnRequestTopic{Topic: topic,
+				Partitions: slices.Collect(maps.Keys(partitions))})
 	}
 	return retryConcurrent(ctx, func() error {
 		resp, err := req.RequestWith(ctx, cl)
@@ -137,9 +141,10 @@ func announce(ctx context.Context, cl *kgo.Client, id string, pid int64, epoch i
 	})
 }
 
-// commitPositions commits offsets like the service's fence. The group has no members, so the broker does not look one up; that
-// saves it little.
-func (s *stepper) commitPositions(ctx context.Context, cl *kgo.Client, id string, pid int64, epoch int16, positions map[int32]int64) error {
+// commitPositions commits offsets like the service's fence. The group has no members, so the broker does not look one
+// up; that saves it little.
+func (s *stepper) commitPositions(ctx context.Context, cl *kgo.Client, id string, pid int64, epoch int16,
+	positions map[int32]int64) error {
 	req := kmsg.NewPtrTxnOffsetCommitRequest()
 	req.TransactionalID, req.Group, req.ProducerID, req.ProducerEpoch, req.Generation = id, s.group, pid, epoch, -1
 	t := kmsg.NewTxnOffsetCommitRequestTopic()

@@ -13,7 +13,8 @@ import (
 // WriteTable writes the report for people, in lines of at most 100 columns.
 func (rep *Report) WriteTable(w io.Writer) {
 	m := rep.Machine
-	fmt.Fprintf(w, "%s: %d bytes a timer, %d partitions; %d CPUs, load before %.1f", rep.title(), m.ValueBytes, m.Partitions, m.CPUs, m.Load)
+	fmt.Fprintf(w, "%s: %d bytes a timer, %d partitions; %d CPUs, load before %.1f", rep.title(), m.ValueBytes,
+		m.Partitions, m.CPUs, m.Load)
 	if m.Events {
 		fmt.Fprint(w, "; events")
 	}
@@ -86,7 +87,8 @@ func (rep *Report) writePhases(w io.Writer) {
 	g := &grid{}
 	g.row("", "timers", "a second", "late ms", "p99", "max", "own µs", "broker", "clients", "step", "peak")
 	for _, p := range rep.Phases {
-		g.row(slices.Concat([]string{p.Name, strconv.Itoa(p.Exact.Scheduled), p.speed()}, p.ByReceipt.cells(), p.costs())...)
+		g.row(slices.Concat([]string{p.Name, strconv.Itoa(p.Exact.Scheduled), p.speed()}, p.ByReceipt.cells(),
+			p.costs())...)
 	}
 	g.write(w)
 	for _, p := range rep.Phases {
@@ -160,7 +162,9 @@ func (rep *Report) writeCalls(w io.Writer) {
 	others := 0.0
 	for _, c := range rep.Calls {
 		costs := (&Phase{CPU: c.CPU, PerStep: c.PerStep}).costs()
-		cells := slices.Concat([]string{c.Name, strconv.Itoa(c.Callers), strconv.Itoa(c.Calls), strconv.FormatFloat(c.PerSecond, 'f', 0, 64)}, c.Answered.cells(), costs[:4])
+		cells := slices.Concat(
+			[]string{c.Name, strconv.Itoa(c.Callers), strconv.Itoa(c.Calls),
+				strconv.FormatFloat(c.PerSecond, 'f', 0, 64)}, c.Answered.cells(), costs[:4])
 		g.row(cells...)
 		if c.CPU != nil {
 			others = max(others, c.CPU.Others)
@@ -182,7 +186,8 @@ func (rep *Report) writeStarts(w io.Writer) {
 	g := &grid{}
 	g.row("start", "pending", "ready after", "replayed", "cpu", "memory", "peak", "overdue fired after")
 	for _, s := range rep.Starts {
-		g.row(s.Name, strconv.Itoa(s.Pending), fmt.Sprintf("%.2f s", s.Seconds), strconv.FormatInt(s.Replayed, 10), fmt.Sprintf("%.2f s", s.CPU),
+		g.row(s.Name, strconv.Itoa(s.Pending), fmt.Sprintf("%.2f s", s.Seconds), strconv.FormatInt(s.Replayed, 10),
+			fmt.Sprintf("%.2f s", s.CPU),
 			mib(s.RSS), mib(s.PeakRSS), fmt.Sprintf("%.2f s", s.OverdueSeconds))
 	}
 	fmt.Fprintln(w)

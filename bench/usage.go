@@ -12,7 +12,8 @@ import (
 	"github.com/waterclock/waterclock/internal/kit/beats"
 )
 
-// usage is the processor time that was used up to a moment. A field is negative if the system does not tell it. Linux does.
+// usage is the processor time that was used up to a moment. A field is negative if the system does not tell it. Linux
+// does.
 type usage struct {
 	at      time.Time
 	own     time.Duration // of the service, or of the bare loop in its place

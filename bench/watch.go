@@ -99,7 +99,8 @@ func (w *watch) look(ctx context.Context) (g *glance, ok bool) {
 func (w *watch) looks(in window) []*glance {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(w.list), func(g *glance) bool { return g.at.Before(in.from) || g.at.After(in.to) })
+	return slices.DeleteFunc(
+		slices.Clone(w.list), func(g *glance) bool { return g.at.Before(in.from) || g.at.After(in.to) })
 }
 
 // within returns the first and the last look in a window. They are zero if there is none.
@@ -119,8 +120,8 @@ func (w *watch) most(in window, of func(*glance) float64) (most float64) {
 	return most
 }
 
-// since returns quantiles of the firings since then, in ms; 0 if there are none. It treats the values of a bucket as evenly
-// spread.
+// since returns quantiles of the firings since then, in ms; 0 if there are none. It treats the values of a bucket as
+// evenly spread.
 func (l latenesses) since(then latenesses) (p50, p99 float64) {
 	bounds := slices.Sorted(maps.Keys(l))
 	if len(bounds) == 0 {

@@ -31,7 +31,8 @@ func Workloads() []Description {
 	return []Description{
 		{&life, "life", "timers that live two seconds, scheduled as fast as they are accepted", "", true},
 		{&wait, "wait", "timers that wait 15 to 60 s: accepted as fast as possible, fired when due", "", true},
-		{&steady, "steady", "how late emissions are at given rates, compared with a bare loop of transactions", "", true},
+		{&steady, "steady", "how late emissions are at given rates, compared with a bare loop of transactions", "",
+			true},
 		{&curve, "curve", "what lateness costs: processor time at given rates and firing intervals",
 			`curve starts an instance for each of --intervals, its --firing-interval, and
 measures it at each rate. All intervals are compared with the first one.`, false},
@@ -42,7 +43,8 @@ compared with the first one.`, false},
 		{&fixed, "fixed", "records of a fixed-delay topic that are all due at one moment",
 			"fixed starts an instance, which serves a fixed-delay topic of the run.", false},
 		{&load, "load", "many timers that are not due for a day, and how late others are meanwhile",
-			"load starts an instance with topics of its own, so no topic of yours is left with that many timers.", false},
+			"load starts an instance with topics of its own, so no topic of yours is left with that many timers.",
+			false},
 		{&restart, "restart", "time to ready with many pending timers, and what they cost on disk and in memory",
 			`restart starts instances, kills one, stops one cleanly, and deletes the directory of
 one. They are static members of a group of the run, so the time to ready does not
@@ -71,13 +73,16 @@ writes them to --out, a file for waterclock plan --constants. Do not use the mac
 
 // SharedFlags declares the settings that all workloads have.
 func (c *Common) SharedFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&c.Profiles, "profiles", "", "write processor profiles of the instance and of the bare loops to `DIRECTORY`")
+	fs.StringVar(&c.Profiles, "profiles", "",
+		"write processor profiles of the instance and of the bare loops to `DIRECTORY`")
 	fs.BoolVar(&c.Local, "local", c.Local, "start an instance, and a broker unless --brokers names some")
 	fs.IntVar(&c.Brokers, "local-brokers", c.Brokers, "start `N` brokers, 1 or 3")
 	fs.IntVar(&c.Partitions, "partitions", c.Partitions, "give the topics of the run `N` partitions")
-	fs.IntVar(&c.Replication, "replication-factor", c.Replication, "give the topics of the run `N` replicas; -1 for the broker's default")
+	fs.IntVar(&c.Replication, "replication-factor", c.Replication,
+		"give the topics of the run `N` replicas; -1 for the broker's default")
 	fs.IntVar(&c.ValueBytes, "value-bytes", c.ValueBytes, "payload of a timer: `N` bytes that do not compress")
-	fs.IntSliceVar(&c.Steps, "transaction-sizes", c.Steps, "try pass-throughs with `N,...` records in a transaction; the best counts")
+	fs.IntSliceVar(&c.Steps, "transaction-sizes", c.Steps,
+		"try pass-throughs with `N,...` records in a transaction; the best counts")
 	fs.IntVar(&c.PassRecords, "records", c.PassRecords, "each pass-through passes `N` records")
 	fs.IntSliceVar(&c.IDs, "ids", c.IDs, "try pass-throughs with `N,...` transactional IDs in turn; the best counts")
 	fs.IntSliceVar(&c.Loops, "loops", c.Loops, "try pass-throughs with `N,...` parallel loops; the best counts")
@@ -120,7 +125,8 @@ func (s *SteadyConfig) Flags(fs *pflag.FlagSet) {
 func (c *CurveConfig) Flags(fs *pflag.FlagSet) {
 	c.SteadyConfig.Flags(fs)
 	intervalsFlag(fs, &c.Intervals)
-	fs.DurationVar(&c.Rest, "rest", c.Rest, "measure an idle instance for `DURATION`, and then the brokers alone; 0 for neither")
+	fs.DurationVar(&c.Rest, "rest", c.Rest,
+		"measure an idle instance for `DURATION`, and then the brokers alone; 0 for neither")
 }
 
 // Flags implements Workload.
@@ -129,7 +135,8 @@ func (b *BurstConfig) Flags(fs *pflag.FlagSet) { timersFlag(fs, &b.Timers) }
 // Flags implements Workload.
 func (h *HotConfig) Flags(fs *pflag.FlagSet) {
 	timersFlag(fs, &h.Timers)
-	fs.DurationVar(&h.Start, "start", h.Start, "allow an instance `DURATION` to start; then timers are accepted, and then they are due")
+	fs.DurationVar(&h.Start, "start", h.Start,
+		"allow an instance `DURATION` to start; then timers are accepted, and then they are due")
 	fs.IntSliceVar(&h.Subs, "subs", h.Subs, "measure `N,...` sub-partitions")
 }
 

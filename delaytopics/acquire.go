@@ -19,7 +19,8 @@ func (p *Partition) acquire(ctx context.Context) (from, end int64, claimed owner
 	}
 	from, end, err = p.from(ctx, &got)
 	if err == nil && got.Committed >= 0 && got.Committed != from {
-		p.life.Log.Warn("the group's offset differs from the last checkpoint and is ignored", "committed", got.Committed, "checkpoint", from)
+		p.life.Log.Warn("the group's offset differs from the last checkpoint and is ignored", "committed",
+			got.Committed, "checkpoint", from)
 	}
 	return from, end, got.Claimed, err
 }
@@ -28,10 +29,12 @@ func (p *Partition) acquire(ctx context.Context) (from, end int64, claimed owner
 func (p *Partition) begin(ctx context.Context, committed int64) (int64, error) {
 	switch {
 	case committed >= 0 && !p.o.AcceptLost:
-		return 0, &ownership.Fatal{Err: fmt.Errorf("an offset is committed for %v and %s holds no checkpoint: the checkpoints were lost; if no other group has served the topic since, %s",
+		return 0, &ownership.Fatal{Err: fmt.Errorf("an offset is committed for %v and %s holds no checkpoint: the "+
+			"checkpoints were lost; if no other group has served the topic since, %s",
 			p.life.Requests(), p.o.Topics.Changelog.Name, topics.LostCheckpointsAdvice)}
 	case committed >= 0:
-		p.life.Log.Warn("the checkpoints are lost and that is accepted: the group's offset decides", "position", committed)
+		p.life.Log.Warn("the checkpoints are lost and that is accepted: the group's offset decides",
+			"position", committed)
 		return committed, nil
 	}
 	start, _, _, err := partlog.Bounds(ctx, p.o.Client, p.life.Requests())
@@ -47,8 +50,10 @@ func (p *Partition) begin(ctx context.Context, committed int64) (int64, error) {
 func (p *Partition) from(ctx context.Context, got *ownership.Acquired) (from, end int64, err error) {
 	last := &got.Last
 	if last.Changelog != p.o.Topics.Changelog.ID {
-		return 0, 0, &ownership.Fatal{Err: fmt.Errorf("%s was copied from another topic (its checkpoint names %s, its own ID is %s): delete it; then %s",
-			p.o.Topics.Changelog.Name, topics.TopicID(last.Changelog), topics.TopicID(p.o.Topics.Changelog.ID), topics.LostCheckpointsAdvice)}
+		return 0, 0, &ownership.Fatal{Err: fmt.Errorf(
+			"%s was copied from another topic (its checkpoint names %s, its own ID is %s): delete it; then %s",
+			p.o.Topics.Changelog.Name, topics.TopicID(last.Changelog), topics.TopicID(p.o.Topics.Changelog.ID),
+			topics.LostCheckpointsAdvice)}
 	}
 	if last.Request == p.o.Topics.Request.ID {
 		if last, err = p.complete(got); err != nil {
@@ -58,25 +63,28 @@ func (p *Partition) from(ctx context.Context, got *ownership.Acquired) (from, en
 	}
 	from, _, end, err = partlog.Bounds(ctx, p.o.Client, p.life.Requests())
 	if err == nil {
-		p.life.Log.Warn("the topic was recreated since its checkpoint was written: passing it on from its start", "position", from)
+		p.life.Log.Warn("the topic was recreated since its checkpoint was written: passing it on from its start",
+			"position", from)
 	}
 	return from, end, err
 }
 
 // complete returns the last checkpoint, or an error if the log of checkpoints has lost its end. A step commits its
-// checkpoint and its offset together. So if the group's offset lies beyond the last checkpoint, and is of another step, the
-// checkpoints of later steps were lost. What those passed on is on the targets. As in begin, an operator may decide that
-// the offset counts. (An offset that an operator has set is of no step, or names the step before.)
+// checkpoint and its offset together. So if the group's offset lies beyond the last checkpoint, and is of another step,
+// the checkpoints of later steps were lost. What those passed on is on the targets. As in begin, an operator may decide
+// that the offset counts. (An offset that an operator has set is of no step, or names the step before.)
 func (p *Partition) complete(got *ownership.Acquired) (*wire.Checkpoint, error) {
 	last := got.Last
 	if last.Group != p.o.Group || got.Step == "" || got.Step == last.Step || got.Committed <= last.Position {
 		return &last, nil
 	}
 	if !p.o.AcceptLost {
-		return nil, &ownership.Fatal{Err: fmt.Errorf("offset %d is committed for %v and the last checkpoint in %s is at %d: later checkpoints were lost; if no other group has served the topic since, %s",
+		return nil, &ownership.Fatal{Err: fmt.Errorf("offset %d is committed for %v and the last checkpoint in %s "+
+			"is at %d: later checkpoints were lost; if no other group has served the topic since, %s",
 			got.Committed, p.life.Requests(), p.o.Topics.Changelog.Name, last.Position, topics.LostCheckpointsAdvice)}
 	}
-	p.life.Log.Warn("the last checkpoints are lost and that is accepted: the group's offset decides", "position", got.Committed, "checkpoint", last.Position)
+	p.life.Log.Warn("the last checkpoints are lost and that is accepted: the group's offset decides", "position",
+		got.Committed, "checkpoint", last.Position)
 	last.Position, last.Epoch = got.Committed, 0
 	return &last, nil
 }

@@ -28,7 +28,8 @@ func TestAnOffsetBeyondTheLastCheckpoint(t *testing.T) {
 		{"of this group, which another one has replaced", "other", 80, "s/2", false},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			got := &ownership.Acquired{Last: wire.Checkpoint{Group: x.group, Step: "s/1", Position: 40, Epoch: 7}, Committed: x.committed, Step: x.step}
+			got := &ownership.Acquired{Last: wire.Checkpoint{Group: x.group, Step: "s/1", Position: 40, Epoch: 7},
+				Committed: x.committed, Step: x.step}
 			c.o.AcceptLost = false
 			last, err := New(c.o).complete(got)
 			if fatal := new(ownership.Fatal); errors.As(err, &fatal) != x.lost || !x.lost && last.Position != 40 {
@@ -36,7 +37,8 @@ func TestAnOffsetBeyondTheLastCheckpoint(t *testing.T) {
 			}
 			c.o.AcceptLost = true
 			last, err = New(c.o).complete(got)
-			if want := (wire.Checkpoint{Group: x.group, Step: "s/1", Position: 80}); err != nil || x.lost && *last != want || !x.lost && *last != got.Last {
+			if want := (wire.Checkpoint{Group: x.group, Step: "s/1", Position: 80}); err != nil || x.lost &&
+				*last != want || !x.lost && *last != got.Last {
 				t.Errorf("accepted: %+v, %v", last, err)
 			}
 		})

@@ -49,7 +49,8 @@ type setup struct {
 func newSetup(t *testing.T) *setup {
 	t.Helper()
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(3, "orders"), kfake.SeedTopics(1, "mail"))
-	g := &setup{targets: targets.NewMetadata(cl, targets.MetadataOptions{}), metrics: partition.NewMetrics(prometheus.NewRegistry())}
+	g := &setup{targets: targets.NewMetadata(cl, targets.MetadataOptions{}), metrics: partition.NewMetrics(
+		prometheus.NewRegistry())}
 	g.metrics.Mute()
 	if err := g.targets.Refresh(t.Context(), "orders", "mail"); err != nil {
 		t.Fatal(err)
@@ -94,13 +95,17 @@ func newCore(t must, g *setup) *core {
 	c := &core{t: t, now: 1_700_000_000_000, dead: make(map[int64]bool)}
 	c.health = targets.NewHealth(targets.HealthOptions{Targets: g.targets, Logger: slog.New(slog.DiscardHandler)})
 	set := &topics.Set{
-		Request: topics.Topic{Name: "d", ID: [16]byte{1}, Partitions: 1}, Changelog: topics.Topic{Name: topics.Checkpoints("d"), ID: [16]byte{2}, Partitions: 1},
-		DeadLetters: topics.Topic{Name: topics.DeadLetters("d"), ID: [16]byte{3}, Partitions: 1, MaxMessageBytes: 1 << 20}, Delay: delay * time.Millisecond,
+		Request:   topics.Topic{Name: "d", ID: [16]byte{1}, Partitions: 1},
+		Changelog: topics.Topic{Name: topics.Checkpoints("d"), ID: [16]byte{2}, Partitions: 1},
+		DeadLetters: topics.Topic{Name: topics.DeadLetters("d"), ID: [16]byte{3}, Partitions: 1,
+			MaxMessageBytes: 1 << 20}, Delay: delay * time.Millisecond,
 	}
 	c.o = Options{
 		Options: ownership.Options{
-			Topics: set, Group: "g", Owner: "o", Lanes: emitter.NewLanes(emitter.Options{}), Targets: g.targets, Health: c.health,
-			Now: func() time.Time { return time.UnixMilli(c.now) }, Clocks: new(clocks.Clocks), Logger: slog.New(slog.DiscardHandler),
+			Topics: set, Group: "g", Owner: "o", Lanes: emitter.NewLanes(emitter.Options{}), Targets: g.targets,
+			Health: c.health,
+			Now:    func() time.Time { return time.UnixMilli(c.now) }, Clocks: new(clocks.Clocks),
+			Logger: slog.New(slog.DiscardHandler),
 		},
 		Rules:  &intake.Rules{Topic: "d", DefaultTarget: "orders", Allow: func(string) bool { return true }},
 		Reader: g.reader, Queue: budget.Alone(1 << 20), Metrics: g.metrics,
@@ -123,7 +128,8 @@ func (c *core) take() {
 
 // write appends a record to the log. at is the difference of its timestamp from now.
 func (c *core) write(at int64, headers ...string) {
-	r := &kgo.Record{Topic: "d", Offset: int64(len(c.log)), Timestamp: time.UnixMilli(c.now + at), Key: fmt.Append(nil, len(c.log)%5)}
+	r := &kgo.Record{Topic: "d", Offset: int64(len(c.log)), Timestamp: time.UnixMilli(c.now + at),
+		Key: fmt.Append(nil, len(c.log)%5)}
 	for i := 0; i < len(headers); i += 2 {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headers[i], Value: []byte(headers[i+1])})
 	}
@@ -152,17 +158,20 @@ func (c *core) seal(entries int) *emitter.Share {
 	}
 	c.share = share
 	if taken := entries - room.Entries; taken != len(share.Emissions)+len(share.Records)-1 {
-		c.t.Fatalf("%d entries are taken for %d emissions and %d records", taken, len(share.Emissions), len(share.Records))
+		c.t.Fatalf("%d entries are taken for %d emissions and %d records", taken, len(share.Emissions),
+			len(share.Records))
 	}
 	for _, e := range share.Emissions {
-		if own := c.log[e.Seq].Timestamp.UnixMilli() + delay; e.Due > c.now || e.Due < own || e.Record.Timestamp.UnixMilli() != c.now {
+		if own := c.log[e.Seq].Timestamp.UnixMilli() + delay; e.Due > c.now || e.Due < own ||
+			e.Record.Timestamp.UnixMilli() != c.now {
 			c.t.Fatalf("offset %d is due at %d, its own time is %d, the clock shows %d", e.Seq, e.Due, own, c.now)
 		}
 	}
 	return share
 }
 
-// ends reports the outcome of the share that is out. It has passed the fence, also if another share of the step has not.
+// ends reports the outcome of the share that is out. It has passed the fence, also if another share of the step has
+// not.
 func (c *core) ends(o emitter.Outcome) {
 	c.t.Helper()
 	s := c.share
@@ -221,7 +230,8 @@ func TestEachRecordOnce(t *testing.T) {
 		c := newCore(t, g)
 		bad := make(map[int64]bool)
 		for range rapid.IntRange(1, 80).Draw(t, "steps") {
-			switch rapid.SampledFrom([]string{"write", "bad", "deliver", "seal", "commit", "abort", "refuse", "suspect", "lose", "clock", "back", "crash"}).Draw(t, "what") {
+			switch rapid.SampledFrom([]string{"write", "bad", "deliver", "seal", "commit", "abort", "refuse", "suspect",
+				"lose", "clock", "back", "crash"}).Draw(t, "what") {
 			case "write":
 				c.write(rapid.Int64Range(-300, 50).Draw(t, "at"))
 			case "bad":

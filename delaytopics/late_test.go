@@ -16,15 +16,16 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// The lag of a fixed-delay topic is the rate times the delay. What is late is told by Overdue and Uncommitted: both grow from the
-// moment at which the first record is due, and end when its step is committed.
+// The lag of a fixed-delay topic is the rate times the delay. What is late is told by Overdue and Uncommitted: both
+// grow from the moment at which the first record is due, and end when its step is committed.
 func TestStatusTellsWhatIsLate(t *testing.T) {
 	t.Parallel()
 	c := newCore(t, newSetup(t))
 	late := func(what string, want time.Duration, pending int64) {
 		t.Helper()
 		if s := c.p.Status(); s.Overdue != want || s.Uncommitted != want || s.Pending != pending {
-			t.Errorf("%s: overdue %s, uncommitted %s, %d pending, want %s and %d", what, s.Overdue, s.Uncommitted, s.Pending, want, pending)
+			t.Errorf("%s: overdue %s, uncommitted %s, %d pending, want %s and %d", what, s.Overdue, s.Uncommitted,
+				s.Pending, want, pending)
 		}
 	}
 	late("an empty topic", 0, 0)
@@ -56,7 +57,8 @@ func TestStatusTellsWhatIsLate(t *testing.T) {
 	late("behind an unhealthy target", time.Second, 1)
 }
 
-// Each record that is passed on begins a trace, linked to that of the record. Its span is exported if its transaction commits.
+// Each record that is passed on begins a trace, linked to that of the record. Its span is exported if its transaction
+// commits.
 func TestEmissionsBeginTraces(t *testing.T) {
 	t.Parallel()
 	c := newCore(t, newSetup(t))
@@ -84,7 +86,8 @@ func TestEmissionsBeginTraces(t *testing.T) {
 			t.Fatalf("%d spans, want one", len(got))
 		}
 		s := got[0]
-		if s.Name != "send orders" || s.SpanKind != trace.SpanKindProducer || len(s.Links) != 1 || s.Links[0].SpanContext.TraceID().String() != parent[3:35] {
+		if s.Name != "send orders" || s.SpanKind != trace.SpanKindProducer || len(s.Links) != 1 ||
+			s.Links[0].SpanContext.TraceID().String() != parent[3:35] {
 			t.Errorf("%+v", s)
 		}
 		header := func(r *kgo.Record, name string) (v string) {
@@ -96,7 +99,8 @@ func TestEmissionsBeginTraces(t *testing.T) {
 			return v
 		}
 		own := "00-" + s.SpanContext.TraceID().String() + "-" + s.SpanContext.SpanID().String() + "-01"
-		if header(recs[0], tracing.Traceparent) != own || header(recs[0], waterclock.HeaderTraceparent) != parent || own[3:35] == parent[3:35] {
+		if header(recs[0], tracing.Traceparent) != own || header(recs[0], waterclock.HeaderTraceparent) != parent ||
+			own[3:35] == parent[3:35] {
 			t.Errorf("the emission has %v, want its own %s, and %s of the record", recs[0].Headers, own, parent)
 		}
 		if header(recs[1], waterclock.HeaderTraceparent) != "" {

@@ -83,7 +83,8 @@ func validateTime(at int64) *intake.Refusal {
 		return nil
 	}
 	return &intake.Refusal{Reason: waterclock.ReasonNoTimestamp, Detail: fmt.Sprintf(
-		"the delay counts from the record's timestamp, which is %d: let the producer set one, or the topic (message.timestamp.type=LogAppendTime).", at)}
+		"the delay counts from the record's timestamp, which is %d: let the producer set one, or the topic "+
+			"(message.timestamp.type=LogAppendTime).", at)}
 }
 
 // full reports whether the queue has enough. It says so at the limit, and from then on until half of the limit is
@@ -110,7 +111,8 @@ func (r *relay) watchAhead(now time.Time, due int64, ok bool) {
 		return
 	}
 	r.alertedAhead = time.Now()
-	r.life.Log.Error("all records wait for one whose timestamp lies far ahead: set the clock of its producer, or this machine's, and message.timestamp.after.max.ms of the topic",
+	r.life.Log.Error("all records wait for one whose timestamp lies far ahead: set the clock of its producer, or "+
+		"this machine's, and message.timestamp.after.max.ms of the topic",
 		"ahead", ahead)
 }
 

@@ -21,8 +21,8 @@ type blocked struct {
 	used     int // how many of them are in the share that is being made or is out
 }
 
-// route chooses the partition of an item as a Java client would. Without a key that is the partition of the same number,
-// so the order is kept. It asks no broker.
+// route chooses the partition of an item as a Java client would. Without a key that is the partition of the same
+// number, so the order is kept. It asks no broker.
 func (r *relay) route(it *item) (to timer.TopicPartition, refusal *intake.Refusal) {
 	to = timer.TopicPartition{Topic: it.says.Target, Partition: timer.Unplaced}
 	target, known := r.o.Targets.Cached(it.says.Target)
@@ -73,8 +73,8 @@ func (r *relay) mayGo(to timer.TopicPartition, next int64) (*targets.Permit, boo
 	return nil, false
 }
 
-// unblock is called when a step is committed. If the step passed the blocked item, nothing is blocked any more. The lock
-// is held.
+// unblock is called when a step is committed. If the step passed the blocked item, nothing is blocked any more. The
+// lock is held.
 func (r *relay) unblock() {
 	b := r.blocked
 	if b == nil {

@@ -16,7 +16,8 @@ import (
 type aborts struct {
 	background *background
 	o          *Options
-	// apart means that the lane belongs to the quarantine, which waits for the ends. The lane's loop owns the field below.
+	// apart means that the lane belongs to the quarantine, which waits for the ends. The lane's loop owns the field
+	// below.
 	apart bool
 	ends  []end
 }

@@ -172,7 +172,9 @@ func TestAbortThatIsNotAnswered(t *testing.T) {
 		}
 		answer()
 		time.Sleep(time.Minute)
-		cl := kafkatest.Client(t, append(slices.Clone(l.o.Client), kgo.ConsumeTopics("good"), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
+		cl := kafkatest.Client(
+			t, append(slices.Clone(l.o.Client), kgo.ConsumeTopics("good"), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+				kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var seen []string

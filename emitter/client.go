@@ -24,9 +24,10 @@ const (
 	// RequestTimeout bounds requests that are made outside the steps.
 	RequestTimeout = 2 * time.Second
 	// connectionPatience is how long a broker may leave a request of a transactional client unanswered, beyond the time
-	// that the request allows, until kgo closes the connection. It is not what bounds a step: each wait has its own limit
-	// (see targets.Within), and the dialer closes connections to unresponsive brokers at once. But if an EndTxn waits for
-	// a dead broker, its answer must still be received, over the connection on which it was sent: see inDoubt.said.
+	// that the request allows, until kgo closes the connection. It is not what bounds a step: each wait has its own
+	// limit (see targets.Within), and the dialer closes connections to unresponsive brokers at once. But if an EndTxn
+	// waits for a dead broker, its answer must still be received, over the connection on which it was sent: see
+	// inDoubt.said.
 	connectionPatience = targets.BrokerDeath
 	// replicaTimeout is how long a broker may wait for replicas. It is less than ownDeadline, because until then
 	// the broker does not answer for the other partitions of the request either.
@@ -59,8 +60,9 @@ type txnClient struct {
 	last    repair.Producer
 	parts   map[string][]int32
 	leaders []leaderEpoch
-	// answer delivers the answer to the EndTxn of last, once; it is nil if none is expected. The lane's loop waits for it
-	// (Lane.end). If the outcome is unknown, the goroutine that resolves the step gets it with the client (inDoubt.said).
+	// answer delivers the answer to the EndTxn of last, once; it is nil if none is expected. The lane's loop waits for
+	// it (Lane.end). If the outcome is unknown, the goroutine that resolves the step gets it with the client
+	// (inDoubt.said).
 	answer <-chan error
 	// hurried means that the previous transaction most likely lacks a marker, because it wrote to a partition whose
 	// leader cannot be reached. See announce.
@@ -123,8 +125,8 @@ func (tc *txnClient) renew() {
 }
 
 // leaderOf returns the epoch of the leader of a record's partition, 0 if it is not known, or if a connection to
-// that broker has failed: then kgo sends the record again without refreshing its metadata. It refreshes that only when a broker
-// answers that it is not the leader. Type tail of internal/ownership says what else a client may miss.
+// that broker has failed: then kgo sends the record again without refreshing its metadata. It refreshes that only when
+// a broker answers that it is not the leader. Type tail of internal/ownership says what else a client may miss.
 func (tc *txnClient) leaderOf(r *kgo.Record) partlog.Epoch {
 	leader, epoch, err := tc.PartitionLeader(r.Topic, r.Partition)
 	if leader < 0 || err != nil {
@@ -215,7 +217,8 @@ func (tc *txnClient) announce(ctx context.Context, parts map[string][]int32) (cu
 	}
 	start := time.Now()
 	for {
-		resp, err := targets.Within(ctx, func() (*kmsg.AddPartitionsToTxnResponse, error) { return req.RequestWith(ctx, tc.Client) })
+		resp, err := targets.Within(
+			ctx, func() (*kmsg.AddPartitionsToTxnResponse, error) { return req.RequestWith(ctx, tc.Client) })
 		if err == nil {
 			culprits, err = announceErrors(resp)
 		}
@@ -271,7 +274,8 @@ func (tc *txnClient) awaitKnown(ctx context.Context, parts map[string][]int32) e
 				break
 			}
 			if !beats.Sleep(ctx, time.Millisecond) || time.Now().After(deadline) {
-				return fmt.Errorf("wait for the partitions of %s: %w", topic, cmp.Or(ctx.Err(), context.DeadlineExceeded))
+				return fmt.Errorf("wait for the partitions of %s: %w", topic,
+					cmp.Or(ctx.Err(), context.DeadlineExceeded))
 			}
 		}
 	}
@@ -287,7 +291,8 @@ func ofTopic(err error) bool {
 // broker refused a batch, kgo's error names the compressed size.
 func refusedHere(err error) bool {
 	text := err.Error()
-	return errors.Is(err, kerr.MessageTooLarge) && strings.Contains(text, "(uncompressed_bytes=") && !strings.Contains(text, ", compressed_bytes=")
+	return errors.Is(err, kerr.MessageTooLarge) && strings.Contains(text, "(uncompressed_bytes=") && !strings.Contains(
+		text, ", compressed_bytes=")
 }
 
 // noteEnd notes how the client's transaction ended, and which brokers led its partitions then. A leader that went away
@@ -301,7 +306,8 @@ func (tc *txnClient) noteEnd(m *repair.Markers, how repair.Ending) {
 	m.NoteEnd(tc.id, tc.last, how, tc.parts)
 	began := tc.leaders
 	tc.leaders = leadersOf(tc.Client, tc.parts)
-	if leadersMoved(tc.Client, m, began) || leadersMoved(tc.Client, m, slices.DeleteFunc(slices.Clone(tc.leaders), func(e leaderEpoch) bool { return e.ok })) {
+	if leadersMoved(tc.Client, m, began) || leadersMoved(
+		tc.Client, m, slices.DeleteFunc(slices.Clone(tc.leaders), func(e leaderEpoch) bool { return e.ok })) {
 		tc.retire = true
 	}
 }
@@ -326,8 +332,8 @@ func leadersOf(cl *kgo.Client, parts map[string][]int32) (all []leaderEpoch) {
 	return all
 }
 
-// leadersMoved reports whether, as far as a client knows, the leader of a partition has changed since leadersOf. It tells
-// the markers of each such partition.
+// leadersMoved reports whether, as far as a client knows, the leader of a partition has changed since leadersOf. It
+// tells the markers of each such partition.
 func leadersMoved(cl *kgo.Client, m *repair.Markers, leaders []leaderEpoch) (moved bool) {
 	for _, was := range leaders {
 		leader, epoch, err := cl.PartitionLeader(was.Topic, was.Partition)

@@ -50,7 +50,8 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 	if err == nil {
 		err = fenced(shares, c)
 	} else {
-		_ = fenced(out.acknowledged(), c) // so that shares whose records were acknowledged need no look at where these stand
+		// so that shares whose records were acknowledged need no look at where these stand
+		_ = fenced(out.acknowledged(), c)
 	}
 	if err != nil {
 		l.abandon(ctx, &out, shares)
@@ -76,7 +77,8 @@ func (l *Lane) join(ctx context.Context, shares []*Share, parts map[string][]int
 	case errors.Is(err, errEmissions):
 		// The whole announce was refused: the broker began nothing.
 		if !l.blame(shares, culprits) {
-			err = fmt.Errorf("a target topic is not where it was: %v", culprits) // not errEmissions: the step is tried again later
+			// not errEmissions: the step is tried again later
+			err = fmt.Errorf("a target topic is not where it was: %v", culprits)
 		}
 		c.parts = nil
 		if c.abort(ctx) != nil {
@@ -88,8 +90,8 @@ func (l *Lane) join(ctx context.Context, shares []*Share, parts map[string][]int
 		l.timings.through("offsets")
 	}
 	if err != nil {
-		// Nothing is produced yet, so kgo's own abort would send nothing and leave the broker's transaction open for the next
-		// one to join.
+		// Nothing is produced yet, so kgo's own abort would send nothing and leave the broker's transaction open for
+		// the next one to join.
 		l.drop(c)
 		return nil, err
 	}
@@ -129,7 +131,8 @@ func (l *Lane) abandon(ctx context.Context, out *outgoing, shares []*Share) {
 
 // begin opens a transaction and announces its partitions. If the broker has not ended the last transaction of the ID
 // yet, it takes a fresh ID, once. If c is nil, nothing was begun.
-func (l *Lane) begin(ctx context.Context, parts map[string][]int32) (c *txnClient, culprits map[string]error, err error) {
+func (l *Lane) begin(
+	ctx context.Context, parts map[string][]int32) (c *txnClient, culprits map[string]error, err error) {
 	for fresh := false; ; fresh = true {
 		if c, err = l.pool.next(ctx, fresh); err != nil {
 			return nil, nil, err

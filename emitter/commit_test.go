@@ -23,7 +23,8 @@ import (
 
 // oneRecord returns a share of one record for one of the service's own topics.
 func oneRecord(topic string) *Share {
-	return &Share{Token: fakeToken{}, Offset: Offset{Topic: "r"}, Records: []*kgo.Record{{Topic: topic, Value: []byte("x")}}, Done: func(Outcome) {}}
+	return &Share{Token: fakeToken{}, Offset: Offset{Topic: "r"},
+		Records: []*kgo.Record{{Topic: topic, Value: []byte("x")}}, Done: func(Outcome) {}}
 }
 
 // commitOne runs a step of such a share.
@@ -64,7 +65,8 @@ func TestABusyIDIsAbandoned(t *testing.T) {
 		var busy []string
 		for _, cl := range l.pool.clients {
 			busy = append(busy, cl.id)
-			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.AddPartitionsToTxn}, TxnID: cl.id, Err: kerr.ConcurrentTransactions, Count: -1})
+			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.AddPartitionsToTxn}, TxnID: cl.id,
+				Err: kerr.ConcurrentTransactions, Count: -1})
 		}
 		begun := time.Now()
 		eachCommits(t, l)
@@ -102,7 +104,8 @@ func TestAStepsWaitsAreBounded(t *testing.T) {
 		key kmsg.Key
 		ill string // topic that takes no writes, so the step is aborted
 	}{
-		{key: kmsg.InitProducerID}, {key: kmsg.AddPartitionsToTxn}, {key: kmsg.TxnOffsetCommit}, {key: kmsg.EndTxn}, {key: kmsg.EndTxn, ill: "t"},
+		{key: kmsg.InitProducerID}, {key: kmsg.AddPartitionsToTxn}, {key: kmsg.TxnOffsetCommit}, {key: kmsg.EndTxn},
+		{key: kmsg.EndTxn, ill: "t"},
 	} {
 		t.Run(tc.key.Name()+" "+tc.ill, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -115,7 +118,8 @@ func TestAStepsWaitsAreBounded(t *testing.T) {
 					return nil, nil, false
 				})
 				if tc.ill != "" {
-					c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: tc.ill, Err: kerr.NotEnoughReplicas, Count: -1})
+					c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: tc.ill,
+						Err: kerr.NotEnoughReplicas, Count: -1})
 				}
 				s := &fakeSource{ems: func() (es []Emission) {
 					if tc.ill != "" {
@@ -189,7 +193,8 @@ func TestNoStepWaitsForAConnectionToOpen(t *testing.T) {
 // marked gives a lane Markers.
 func marked(t *testing.T, l *testLane) *repair.Markers {
 	t.Helper()
-	l.o.Markers = repair.NewMarkers(l.o.Admin, targets.NewMetadata(l.o.Admin, targets.MetadataOptions{}), "g", slog.New(slog.NewTextHandler(t.Output(), nil)), repair.NewMetrics(prometheus.NewRegistry()))
+	l.o.Markers = repair.NewMarkers(l.o.Admin, targets.NewMetadata(l.o.Admin, targets.MetadataOptions{}), "g",
+		slog.New(slog.NewTextHandler(t.Output(), nil)), repair.NewMetrics(prometheus.NewRegistry()))
 	return l.o.Markers
 }
 
@@ -261,7 +266,8 @@ func TestWhenAnIDIsRetired(t *testing.T) {
 			{"a commit", txnClient{last: repair.Producer{ID: 1, Epoch: 7}}, repair.EndingCommit, false},
 			{"an abort", txnClient{last: repair.Producer{ID: 1, Epoch: 7}}, repair.EndingAbort, true},
 			{"not known", txnClient{last: repair.Producer{ID: 1, Epoch: 7}}, repair.EndingUnknown, true},
-			{"one epoch to go", txnClient{last: repair.Producer{ID: 1, Epoch: maxEpoch - 1}}, repair.EndingCommit, false},
+			{"one epoch to go", txnClient{last: repair.Producer{ID: 1, Epoch: maxEpoch - 1}},
+				repair.EndingCommit, false},
 			{"the last epoch", txnClient{last: repair.Producer{ID: 1, Epoch: maxEpoch}}, repair.EndingCommit, true},
 		} {
 			tc.c.Client = l.o.Admin
@@ -281,7 +287,8 @@ func TestTheFirstProducerOfAClusterIsRetiredAlone(t *testing.T) {
 		k := marked(t, l)
 		l.pool.prepare(t.Context())
 		to := timer.TopicPartition{Topic: "log", Partition: 0}
-		k.NoteEnd("id", repair.Producer{ID: 0, Epoch: 0}, repair.EndingCommit, map[string][]int32{to.Topic: {to.Partition}})
+		k.NoteEnd("id", repair.Producer{ID: 0, Epoch: 0}, repair.EndingCommit,
+			map[string][]int32{to.Topic: {to.Partition}})
 		k.Moved(to)
 		for _, c := range l.pool.clients {
 			if l.pool.retired(c) {
@@ -314,7 +321,8 @@ func TestADeadPartitionDoesNotDelayOthers(t *testing.T) {
 			}
 		}
 		if healthy.committed() != 3 || dead.sealed != 1 || !dead.gone {
-			t.Errorf("%d of 3 steps committed; the dead one was sealed %d times and is lost: %v", healthy.committed(), dead.sealed, dead.gone)
+			t.Errorf("%d of 3 steps committed; the dead one was sealed %d times and is lost: %v", healthy.committed(),
+				dead.sealed, dead.gone)
 		}
 	})
 }

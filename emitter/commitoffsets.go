@@ -17,8 +17,8 @@ import (
 )
 
 // commitOffsets sends the fence. It returns nil if the offsets of all partitions were accepted, errRefused if the group
-// does not know the member any more, errTokens if a lease broke, and errHeld if the offsets of some shares were refused.
-// After any other error the step is aborted and sealed again.
+// does not know the member any more, errTokens if a lease broke, and errHeld if the offsets of some shares were
+// refused. After any other error the step is aborted and sealed again.
 func (tc *txnClient) commitOffsets(ctx context.Context, group string, shares []*Share) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -38,7 +38,8 @@ func (tc *txnClient) commitOffsets(ctx context.Context, group string, shares []*
 		}
 		req.ProducerID, req.ProducerEpoch = pid, epoch
 		req.MemberID, req.Generation, req.InstanceID = m.ID, m.Generation, m.InstanceID
-		resp, err := targets.Within(ctx, func() (*kmsg.TxnOffsetCommitResponse, error) { return req.RequestWith(ctx, tc.Client) })
+		resp, err := targets.Within(
+			ctx, func() (*kmsg.TxnOffsetCommitResponse, error) { return req.RequestWith(ctx, tc.Client) })
 		if err == nil {
 			err = firstOffsetError(resp)
 		}
@@ -52,7 +53,8 @@ func (tc *txnClient) commitOffsets(ctx context.Context, group string, shares []*
 			err = fmt.Errorf("%w: %w", errHeld, err)
 		case errors.Is(err, kerr.IllegalGeneration), errors.Is(err, kerr.RebalanceInProgress):
 			pause = generationBackoff
-		case errors.Is(err, kerr.ConcurrentTransactions), errors.Is(err, kerr.CoordinatorLoadInProgress), errors.Is(err, kerr.NotCoordinator), errors.Is(err, kerr.CoordinatorNotAvailable):
+		case errors.Is(err, kerr.ConcurrentTransactions), errors.Is(err, kerr.CoordinatorLoadInProgress),
+			errors.Is(err, kerr.NotCoordinator), errors.Is(err, kerr.CoordinatorNotAvailable):
 			pause = concurrentBackoff
 		case errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.FencedInstanceID):
 			err = fmt.Errorf("%w: %w", errRefused, err)
@@ -132,7 +134,8 @@ func holdOffsets(resp *kmsg.TxnOffsetCommitResponse, shares []*Share) (held bool
 				continue
 			}
 			for _, s := range shares {
-				if s.Offset.Partition == p.Partition && (s.Offset.Topic == t.Topic || t.Topic == "" && s.Offset.TopicID == t.TopicID) {
+				if s.Offset.Partition == p.Partition &&
+					(s.Offset.Topic == t.Topic || t.Topic == "" && s.Offset.TopicID == t.TopicID) {
 					s.hold(timer.TopicPartition{Topic: s.Offset.Topic, Partition: p.Partition}, err)
 					held = true
 				}

@@ -11,13 +11,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// connectionHook knows the broker that last coordinated a transactional ID, and what has happened on connections since the
-// transaction began (renew). It is a hook of the ID's client.
+// connectionHook knows the broker that last coordinated a transactional ID, and what has happened on connections since
+// the transaction began (renew). It is a hook of the ID's client.
 type connectionHook struct {
 	at      atomic.Pointer[kgo.BrokerMetadata]
 	dropped atomic.Bool // a connection to the coordinator broke
 	heard   atomic.Bool // an EndTxn was answered, whatever the answer
-	// failed are the brokers, by node ID, to which no connection could be opened, or one broke over which records were sent.
+	// failed are the brokers, by node ID, to which no connection could be opened, or one broke over which records were
+	// sent.
 	failed sync.Map
 }
 

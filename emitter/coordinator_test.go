@@ -120,7 +120,8 @@ func TestAbortLeavesACoordinatorThatIsAway(t *testing.T) {
 			return nil, nil, false
 		})
 		var id atomic.Pointer[string] // its end is not answered
-		hold(t, c, kmsg.EndTxn, func(r kmsg.Request) bool { return r.(*kmsg.EndTxnRequest).TransactionalID == *id.Load() })
+		hold(t, c, kmsg.EndTxn,
+			func(r kmsg.Request) bool { return r.(*kmsg.EndTxnRequest).TransactionalID == *id.Load() })
 		s := plainSource(l)
 		l.of.Add(s)
 		done := make(chan error, 1)
@@ -219,14 +220,16 @@ func TestStepsDoNotWaitForOpenings(t *testing.T) {
 // next one leaves out that leader. So is a step that has written nothing yet: its coordinators
 // may wait for that broker, and everything else in the step would wait with them, in vain.
 func TestStepLeavesLeadersThatAreAway(t *testing.T) {
-	for name, key := range map[string]kmsg.Key{"nothing is written": kmsg.AddPartitionsToTxn, "it is written to": kmsg.Produce} {
+	for name, key := range map[string]kmsg.Key{"nothing is written": kmsg.AddPartitionsToTxn,
+		"it is written to": kmsg.Produce} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, l, reach := awayLane(t)
 				unresponsive := c.TopicInfo("t").TopicID
 				held := hold(t, c, key, func(r kmsg.Request) bool {
 					p, produces := r.(*kmsg.ProduceRequest)
-					return !produces || slices.ContainsFunc(p.Topics, func(x kmsg.ProduceRequestTopic) bool { return x.TopicID == unresponsive })
+					return !produces || slices.ContainsFunc(
+						p.Topics, func(x kmsg.ProduceRequestTopic) bool { return x.TopicID == unresponsive })
 				})
 				s := plainSource(l)
 				l.of.Add(s)

@@ -4,13 +4,13 @@ import "time"
 
 const (
 	// sharedStepEntries and sharedStepBytes are what backlogged sources together get of a step while a request topic
-	// without a backlog is also being served. That topic waits for the step under way, so the step should be short. If a
-	// step spends most of its time on entries, half of them take half as long, and little is lost. If it spends most on
-	// round trips, half as much goes through, but never less, however far away the brokers are.
+	// without a backlog is also being served. That topic waits for the step under way, so the step should be short. If
+	// a step spends most of its time on entries, half of them take half as long, and little is lost. If it spends most
+	// on round trips, half as much goes through, but never less, however far away the brokers are.
 	sharedStepEntries = MaxStepEntries / 2
 	sharedStepBytes   = MaxStepBytes / 2
-	// sharedFor is for how long after its last entry a request topic counts as served. An occasional timer must not slow
-	// down the others all the time.
+	// sharedFor is for how long after its last entry a request topic counts as served. An occasional timer must not
+	// slow down the others all the time.
 	sharedFor = time.Second
 )
 

@@ -69,9 +69,11 @@ func fakeLanes(t *testing.T, brokers, lanes int) (*kfake.Cluster, *testLane) {
 		return resp, nil, true
 	})
 	metadata := targets.NewMetadata(cl, targets.MetadataOptions{})
-	l := oneLane(Options{Client: opts, Admin: cl, Group: "g", Process: "p", Lanes: lanes, TransactionalIDs: 2, TransactionTimeout: 30 * time.Second,
-		Targets: metadata,
-		Logger:  slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: NewMetrics(prometheus.NewRegistry())})
+	l := oneLane(Options{Client: opts, Admin: cl, Group: "g", Process: "p", Lanes: lanes, TransactionalIDs: 2,
+		TransactionTimeout: 30 * time.Second,
+		Targets:            metadata,
+		Logger:             slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Metrics:            NewMetrics(prometheus.NewRegistry())})
 	t.Cleanup(l.lanes.close)
 	return c, l
 }
@@ -86,7 +88,8 @@ type fakeSource struct {
 
 func (f *fakeSource) Seal(step string, room *Room) *Share {
 	room.Entries--
-	sh := &Share{Token: fakeToken{}, Offset: Offset{Topic: "r", Metadata: f.metadata}, Records: []*kgo.Record{{Topic: "log", Key: []byte("k"), Value: []byte(step)}}, Emissions: f.ems()}
+	sh := &Share{Token: fakeToken{}, Offset: Offset{Topic: "r", Metadata: f.metadata},
+		Records: []*kgo.Record{{Topic: "log", Key: []byte("k"), Value: []byte(step)}}, Emissions: f.ems()}
 	f.last = sh
 	sh.Done = func(o Outcome) { f.outcomes = append(f.outcomes, o) }
 	return sh
@@ -101,7 +104,8 @@ func suspects(n int) *fakeSource {
 	s.ems = func() (es []Emission) {
 		for i := range cleared {
 			cleared[i] = cleared[i] || s.last != nil && s.last.Emissions[i].Cleared
-			es = append(es, Emission{Record: &kgo.Record{Topic: "t", Value: fmt.Append(nil, i)}, Seq: int64(i), Alone: !cleared[i]})
+			es = append(es, Emission{Record: &kgo.Record{Topic: "t", Value: fmt.Append(nil, i)}, Seq: int64(i),
+				Alone: !cleared[i]})
 		}
 		return es
 	}
@@ -210,7 +214,10 @@ func TestATargetIsNotBlamedForOurOwnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := fakeLane(t)
 		l.o.Client = append(l.o.Client, kgo.WithHooks(slowToBuffer{"t", targets.EmissionDeadline + watchTick}))
-		s := &fakeSource{ems: func() []Emission { return []Emission{{Record: &kgo.Record{Topic: "t", Value: []byte("x")}}} }}
+		s := &fakeSource{ems: func() []Emission {
+			return []Emission{{Record: &kgo.Record{Topic: "t",
+				Value: []byte("x")}}}
+		}}
 		l.of.Add(s)
 		if _, err := l.step(t.Context()); err != nil || s.outcomes[0] != Committed || !l.o.Health.AllHealthy() {
 			t.Errorf("%v, %v, unhealthy %v", err, s.outcomes, l.o.Health.Unhealthy())
@@ -234,7 +241,8 @@ func TestATargetIsNotBlamedForOurOwnTime(t *testing.T) {
 // If a target partition answers with an error that is neither final nor known to be
 // temporary, it must not hold up the lane.
 func TestUnknownErrorOfATarget(t *testing.T) {
-	for _, e := range []*kerr.Error{kerr.UnknownServerError, kerr.CorruptMessage, kerr.UnsupportedForMessageFormat, kerr.ThrottlingQuotaExceeded, kerr.NotEnoughReplicas} {
+	for _, e := range []*kerr.Error{kerr.UnknownServerError, kerr.CorruptMessage, kerr.UnsupportedForMessageFormat,
+		kerr.ThrottlingQuotaExceeded, kerr.NotEnoughReplicas} {
 		t.Run(e.Message, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, l := fakeLane(t)
@@ -272,7 +280,8 @@ func TestUnresponsiveSuspectTripsItsTargetAlone(t *testing.T) {
 		end, unresponsive := make(chan struct{}), c.TopicInfo("t").TopicID
 		c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
 			c.KeepControl()
-			if req := r.(*kmsg.ProduceRequest); slices.ContainsFunc(req.Topics, func(x kmsg.ProduceRequestTopic) bool { return x.TopicID == unresponsive }) {
+			if req := r.(*kmsg.ProduceRequest); slices.ContainsFunc(
+				req.Topics, func(x kmsg.ProduceRequestTopic) bool { return x.TopicID == unresponsive }) {
 				c.SleepControl(func() { <-end })
 			}
 			return nil, nil, false
@@ -286,7 +295,8 @@ func TestUnresponsiveSuspectTripsItsTargetAlone(t *testing.T) {
 		}}
 		l.of.Add(s)
 		_, err := l.step(t.Context())
-		if l.o.Health.Allow(timer.TopicPartition{Topic: "t", Partition: 0}, nil) || !l.o.Health.Allow(timer.TopicPartition{Topic: "good", Partition: 0}, nil) {
+		if l.o.Health.Allow(timer.TopicPartition{Topic: "t", Partition: 0}, nil) ||
+			!l.o.Health.Allow(timer.TopicPartition{Topic: "good", Partition: 0}, nil) {
 			t.Errorf("unhealthy: %v, step: %v", l.o.Health.Unhealthy(), err)
 		}
 	})

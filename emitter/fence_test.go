@@ -37,7 +37,8 @@ func (g *guarded) Seal(step string, _ *Room) *Share {
 	}
 	sh := &Share{Token: fakeToken{}, Offset: Offset{Topic: "r"}}
 	for i := range 3 {
-		sh.Records = append(sh.Records, &kgo.Record{Topic: "log", Key: fmt.Append(nil, g.name, i), Value: []byte(step), Offset: -1})
+		sh.Records = append(
+			sh.Records, &kgo.Record{Topic: "log", Key: fmt.Append(nil, g.name, i), Value: []byte(step), Offset: -1})
 	}
 	sh.Fence = func(leader partlog.Epoch) error {
 		g.leaders = append(g.leaders, leader)
@@ -72,7 +73,8 @@ func TestFenceOfAShare(t *testing.T) {
 				t.Fatalf("worked %v, %v", worked, err)
 			}
 		}
-		if want := []Outcome{Aborted, Committed}; !slices.Equal(good.outcome, want) || !slices.Equal(bad.outcome, want[:1]) {
+		if want := []Outcome{Aborted, Committed}; !slices.Equal(good.outcome, want) ||
+			!slices.Equal(bad.outcome, want[:1]) {
 			t.Errorf("outcomes %v and %v", good.outcome, bad.outcome)
 		}
 		if good.begun != 1 || bad.begun != 0 {
@@ -86,8 +88,8 @@ func TestFenceOfAShare(t *testing.T) {
 	})
 }
 
-// A fence is told the epoch of the leader that has taken the records. If a connection to that broker fails, kgo sends them
-// again without asking who leads, and they may be taken by a leader that the client has not heard of.
+// A fence is told the epoch of the leader that has taken the records. If a connection to that broker fails, kgo sends
+// them again without asking who leads, and they may be taken by a leader that the client has not heard of.
 func TestAFenceIsToldTheLeader(t *testing.T) {
 	for name, fail := range map[string]func(*kfake.Cluster, *dials){
 		"a connection breaks": func(c *kfake.Cluster, _ *dials) {
@@ -105,7 +107,8 @@ func TestAFenceIsToldTheLeader(t *testing.T) {
 				if !announced.Load() || refused.Swap(true) {
 					return nil
 				}
-				return &net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded} // as dialer.DialPatiently says it
+				// as dialer.DialPatiently says it
+				return &net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded}
 			}
 		},
 	} {
@@ -165,8 +168,8 @@ func TestAFenceIsToldTheLeaderIfAnotherBrokerFails(t *testing.T) {
 	})
 }
 
-// A share whose records were all acknowledged learns where they stand, although a target has the step aborted. Otherwise
-// its partition would have to look, and all others of the step with it.
+// A share whose records were all acknowledged learns where they stand, although a target has the step aborted.
+// Otherwise its partition would have to look, and all others of the step with it.
 func TestAnAbortedStepIsFencedToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
@@ -174,7 +177,8 @@ func TestAnAbortedStepIsFencedToo(t *testing.T) {
 		l.of.Add(s)
 		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.InvalidRecord, Count: -1})
 		if worked, _ := l.step(t.Context()); !worked || len(s.leaders) != 1 || s.outcome[0] != Aborted || s.begun != 0 {
-			t.Errorf("worked %v, fenced %d times, outcomes %v, %d commits begun", worked, len(s.leaders), s.outcome, s.begun)
+			t.Errorf("worked %v, fenced %d times, outcomes %v, %d commits begun", worked, len(s.leaders),
+				s.outcome, s.begun)
 		}
 	})
 }

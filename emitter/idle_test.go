@@ -21,7 +21,8 @@ func TestClientsForgetIdleTopics(t *testing.T) {
 		names[i] = fmt.Sprintf("topic-%04d", i)
 	}
 	fake, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(perTopic, names...))
-	cl := kafkatest.Client(t, kgo.SeedBrokers(fake.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MetadataMinAge(10*time.Millisecond))
+	cl := kafkatest.Client(t, kgo.SeedBrokers(fake.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.MetadataMinAge(10*time.Millisecond))
 	c := &txnClient{Client: cl, versions: make(map[string]topicUse)}
 	heap := func() uint64 {
 		var m runtime.MemStats
@@ -51,7 +52,8 @@ func TestClientsForgetIdleTopics(t *testing.T) {
 	c.swept = time.Time{}
 	c.refresh(map[string][]int32{names[1]: {0}, names[2]: {0}}, known)
 	after := heap()
-	t.Logf("%d topics of %d partitions take %d KiB, and %d KiB when they are forgotten", topics, perTopic, (full-before)>>10, (int64(after)-int64(before))>>10)
+	t.Logf("%d topics of %d partitions take %d KiB, and %d KiB when they are forgotten", topics, perTopic,
+		(full-before)>>10, (int64(after)-int64(before))>>10)
 	if len(c.versions) != 3 {
 		t.Errorf("%d topics are known, want the 3 that were used", len(c.versions))
 	}

@@ -56,7 +56,8 @@ func TestLaneCommitsStepsInOrder(t *testing.T) {
 			r := sh.Records[0]
 			found := false
 			for _, got := range s.logged.Records() {
-				found = found || got.Partition == r.Partition && got.Offset == r.Offset && bytes.Equal(got.Value, r.Value)
+				found = found || got.Partition == r.Partition && got.Offset == r.Offset &&
+					bytes.Equal(got.Value, r.Value)
 			}
 			if !found {
 				t.Errorf("step %d: the changelog record is not at the offset %d that the source was told", i, r.Offset)
@@ -71,7 +72,8 @@ func TestLaneOrdersEmissions(t *testing.T) {
 	s := newSetup(t)
 	l := s.lane()
 	at := func(due, seq int64) Emission {
-		return Emission{Record: &kgo.Record{Topic: s.target, Partition: 1, Value: fmt.Appendf(nil, "%d/%d", due, seq)}, Due: due, Seq: seq}
+		return Emission{Record: &kgo.Record{Topic: s.target, Partition: 1, Value: fmt.Appendf(nil, "%d/%d", due, seq)},
+			Due: due, Seq: seq}
 	}
 	a := s.source(0, l)
 	a.step("x", at(7, 1), at(3, 9), at(3, 2), at(-5, 4), at(7, 0))
@@ -141,7 +143,8 @@ func TestTooLargeEmissionIsBlamedAlone(t *testing.T) {
 	}{{"limit known", true}, {"the broker refuses", false}} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newSetup(t)
-			small := s.c.CreateTopic(t, 1, map[string]*string{"max.message.bytes": kadm.StringPtr("2000")}, s.request+".small")
+			small := s.c.CreateTopic(t, 1, map[string]*string{"max.message.bytes": kadm.StringPtr("2000")},
+				s.request+".small")
 			if tc.known {
 				s.limits = map[string]int32{small: 2000}
 			}
@@ -152,7 +155,8 @@ func TestTooLargeEmissionIsBlamedAlone(t *testing.T) {
 			sh := a.step("with", a.emit("good"), large)
 			a.wants(Aborted)
 			if !targets.TooLarge(sh.Emissions[1].Err) || sh.Emissions[0].Err != nil || sh.Err != nil {
-				t.Errorf("blamed: %v and %v, share %v; want the second alone, as too large", sh.Emissions[0].Err, sh.Emissions[1].Err, sh.Err)
+				t.Errorf("blamed: %v and %v, share %v; want the second alone, as too large", sh.Emissions[0].Err,
+					sh.Emissions[1].Err, sh.Err)
 			}
 			a.step("without", a.emit("good"))
 			a.wants(Committed)
@@ -355,7 +359,8 @@ func TestEndTxnLostAndFencedResolvesAsAborted(t *testing.T) {
 	if err := f.Wait(s.ctx); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := repair.End(s.ctx, repair.Options{Client: s.member, Group: s.group, Topic: s.changelog, Partition: 0, Logger: l.o.Logger}); n != 1 || err != nil {
+	if n, err := repair.End(s.ctx, repair.Options{Client: s.member, Group: s.group, Topic: s.changelog, Partition: 0,
+		Logger: l.o.Logger}); n != 1 || err != nil {
 		t.Fatalf("ended %d transactions, %v", n, err)
 	}
 	a.wants(Aborted)
@@ -401,7 +406,8 @@ func TestResolveWithoutLiveTokenIsLost(t *testing.T) {
 	b.wants(Committed)
 	// Nobody has resolved it: the broker's transaction timeout or the next owner ends it.
 	// Here the test does, as a next owner would.
-	if _, err := repair.End(s.ctx, repair.Options{Client: s.member, Group: s.group, Topic: s.changelog, Partition: 0, Logger: l.o.Logger}); err != nil {
+	if _, err := repair.End(s.ctx, repair.Options{Client: s.member, Group: s.group, Topic: s.changelog, Partition: 0,
+		Logger: l.o.Logger}); err != nil {
 		t.Fatal(err)
 	}
 	a.committed(0)
@@ -464,7 +470,8 @@ func TestLaneStops(t *testing.T) {
 	w := kafkatest.NewWire()
 	defer w.Close()
 	l := oneLane(Options{
-		Client: []kgo.Opt{kgo.SeedBrokers(s.c.Seeds()...), kgo.Dialer(w.Dial)}, Admin: s.c.Client(t), Group: s.group, Process: "p",
+		Client: []kgo.Opt{kgo.SeedBrokers(s.c.Seeds()...), kgo.Dialer(w.Dial)}, Admin: s.c.Client(t), Group: s.group,
+		Process:          "p",
 		TransactionalIDs: 2, TransactionTimeout: testTimeout, Targets: s,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: NewMetrics(prometheus.NewRegistry()),
 	})

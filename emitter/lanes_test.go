@@ -72,7 +72,8 @@ type tried struct {
 // no waiting source is forgotten.
 func TestSourcesAreNeitherSharedNorForgotten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := NewLanes(Options{Lanes: 4, Logger: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry())})
+		p := NewLanes(Options{Lanes: 4, Logger: slog.New(slog.DiscardHandler),
+			Metrics: NewMetrics(prometheus.NewRegistry())})
 		p.trying = true // the test itself makes the tries
 		var sources []*pile
 		var steps []*tried // under way
@@ -106,7 +107,8 @@ func TestSourcesAreNeitherSharedNorForgotten(t *testing.T) {
 			},
 			"ready": func(t *rapid.T) {
 				if len(sources) > 0 {
-					rapid.SampledFrom(sources).Draw(t, "source").add(rapid.SampledFrom([]int{1, 100, MaxStepEntries}).Draw(t, "entries"))
+					rapid.SampledFrom(sources).Draw(t, "source").add(
+						rapid.SampledFrom([]int{1, 100, MaxStepEntries}).Draw(t, "entries"))
 				}
 			},
 			"seal": func(t *rapid.T) {

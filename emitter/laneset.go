@@ -17,9 +17,11 @@ const (
 //     consecutive steps were full; then another joins. If several are active, each takes an equal part of what the sources
 //     had in their last steps, so that all have steps of the same size, and each step may use the room of a whole one.
 //     When no step was a quarter full for leaveAfter, a lane leaves.
-//   - A lane leaves between two steps, so it holds no source. Its unanswered commits are resolved on goroutines of their
+//   - A lane leaves between two steps, so it holds no source. Its unanswered commits are resolved on goroutines of
+//     their
 //     own, which go on.
-//   - A lane that hangs because a broker is silent holds the sources of its step and nothing else. After stuckAfter it does
+//   - A lane that hangs because a broker is silent holds the sources of its step and nothing else. After stuckAfter it
+//     does
 //     not count, until the step ends. If no other lane is left, one joins.
 //
 // Lanes that never joined have opened no clients. A lane that has left keeps its clients, and is the first to join

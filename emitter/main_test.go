@@ -108,7 +108,8 @@ func (s *setup) join(opts ...kgo.Opt) {
 func (s *setup) enter(opts ...kgo.Opt) *kgo.Client {
 	s.t.Helper()
 	cl := s.c.Client(s.t, append([]kgo.Opt{
-		kgo.ConsumerGroup(s.group), kgo.ConsumeTopics(s.request), kgo.DisableAutoCommit(), kgo.SessionTimeout(30 * time.Second),
+		kgo.ConsumerGroup(s.group), kgo.ConsumeTopics(s.request), kgo.DisableAutoCommit(),
+		kgo.SessionTimeout(30 * time.Second),
 	}, opts...)...)
 	ctx, cancel := context.WithCancel(context.Background())
 	var polling sync.WaitGroup
@@ -241,7 +242,8 @@ type source struct {
 }
 
 func (s *setup) source(partition int32, l *testLane) *source {
-	src := &source{s: s, partition: partition, token: s.alive(), outcomes: make(chan Outcome, 1000), lane: l, again: true}
+	src := &source{s: s, partition: partition, token: s.alive(), outcomes: make(chan Outcome, 1000), lane: l,
+		again: true}
 	l.of.Add(src)
 	s.t.Cleanup(func() { l.of.Remove(src) })
 	return src
@@ -249,7 +251,8 @@ func (s *setup) source(partition int32, l *testLane) *source {
 
 // step queues a share: one changelog record and emissions of these values.
 func (s *source) step(name string, emissions ...Emission) *Share {
-	return s.record(&kgo.Record{Topic: s.s.changelog, Partition: s.partition, Key: []byte("k"), Value: []byte(name)}, emissions...)
+	return s.record(&kgo.Record{Topic: s.s.changelog, Partition: s.partition, Key: []byte("k"), Value: []byte(name)},
+		emissions...)
 }
 
 // record queues a share with this record of the service's own.
@@ -268,7 +271,8 @@ func (s *source) record(r *kgo.Record, emissions ...Emission) *Share {
 
 // emit returns an emission to the setup's target.
 func (s *source) emit(value string) Emission {
-	return Emission{Record: &kgo.Record{Topic: s.s.target, Partition: s.partition, Key: []byte("k"), Value: []byte(value)}}
+	return Emission{Record: &kgo.Record{Topic: s.s.target, Partition: s.partition, Key: []byte("k"),
+		Value: []byte(value)}}
 }
 
 // Seal implements Source.

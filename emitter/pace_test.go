@@ -55,7 +55,8 @@ func (p *paced) Seal(step string, room *Room) *Share {
 		p.refuse--
 	}
 	return &Share{
-		Token: fakeToken{}, Offset: Offset{Topic: "r"}, Records: []*kgo.Record{{Topic: "log", Key: []byte("k"), Value: []byte(step)}},
+		Token: fakeToken{}, Offset: Offset{Topic: "r"},
+		Records: []*kgo.Record{{Topic: "log", Key: []byte("k"), Value: []byte(step)}},
 		Fence: func(partlog.Epoch) error {
 			if refuse {
 				return errors.New("refused")

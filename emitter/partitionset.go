@@ -28,7 +28,8 @@ func partitionSetOf(shares []*Share) *partitionSet {
 	for i, s := range shares {
 		for _, r := range s.Records {
 			if countOf(f.own[i], r.Topic, r.Partition) == nil {
-				f.own[i] = append(f.own[i], &outstanding{to: timer.TopicPartition{Topic: r.Topic, Partition: r.Partition}})
+				f.own[i] = append(
+					f.own[i], &outstanding{to: timer.TopicPartition{Topic: r.Topic, Partition: r.Partition}})
 				f.note(r.Topic, r.Partition)
 			}
 		}

@@ -19,9 +19,11 @@ func fullStep(n int) (shares []*Share) {
 	for p := range int32(8) {
 		s := &Share{}
 		for range n / 8 {
-			s.Records = append(s.Records, &kgo.Record{Topic: "changelog", Partition: p}, &kgo.Record{Topic: "changelog", Partition: p})
+			s.Records = append(s.Records, &kgo.Record{Topic: "changelog", Partition: p},
+				&kgo.Record{Topic: "changelog", Partition: p})
 			s.Emissions = append(s.Emissions, Emission{
-				Record: &kgo.Record{Topic: "target", Partition: random.Int32N(8)}, Due: random.Int64N(100), Seq: random.Int64N(100),
+				Record: &kgo.Record{Topic: "target", Partition: random.Int32N(8)}, Due: random.Int64N(100),
+				Seq: random.Int64N(100),
 			})
 		}
 		shares = append(shares, s)
@@ -37,11 +39,14 @@ func TestPartitionSet(t *testing.T) {
 		return &kgo.Record{Topic: topic, Partition: partition}
 	}
 	shares := []*Share{
-		{Records: []*kgo.Record{record("log", 3), record("dead", 1), record("log", 3)}, Emissions: []Emission{{Record: record("t", 7)}, {Record: record("u", 0)}, {Record: record("t", 2)}}},
-		{Records: []*kgo.Record{record("log", 0), record("dead", 1)}, Emissions: []Emission{{Record: record("dead", 1)}}},
+		{Records: []*kgo.Record{record("log", 3), record("dead", 1), record("log", 3)},
+			Emissions: []Emission{{Record: record("t", 7)}, {Record: record("u", 0)}, {Record: record("t", 2)}}},
+		{Records: []*kgo.Record{record("log", 0), record("dead", 1)},
+			Emissions: []Emission{{Record: record("dead", 1)}}},
 	}
 	f := partitionSetOf(shares)
-	if got, want := f.partitions(), (map[string][]int32{"log": {0, 3}, "dead": {1}, "t": {2, 7}, "u": {0}}); !reflect.DeepEqual(got, want) {
+	if got, want := f.partitions(),
+		(map[string][]int32{"log": {0, 3}, "dead": {1}, "t": {2, 7}, "u": {0}}); !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	countOf(f.own[1], "dead", 1).n.Add(2)

@@ -50,7 +50,8 @@ type pool struct {
 func newPool(a *background, o *Options, name string) *pool {
 	return &pool{
 		background: a, o: o, name: name, news: beats.NewSignal(),
-		clients: make([]*txnClient, o.TransactionalIDs), opening: make(map[int]bool), tied: make(map[*txnClient]context.CancelCauseFunc),
+		clients: make([]*txnClient, o.TransactionalIDs), opening: make(map[int]bool),
+		tied: make(map[*txnClient]context.CancelCauseFunc),
 	}
 }
 
@@ -157,7 +158,8 @@ const maxEpoch = 32_000
 // may have left open on a partition whose leader went away. moved needs a look at each partition of the client, so only
 // the next client to begin is checked for it.
 func (p *pool) retired(c *txnClient) bool {
-	return c.retire || c.BufferedProduceRecords() > 0 || p.away(c) || c.last.Epoch >= maxEpoch || p.o.Markers.Retired(c.last.ID)
+	return c.retire || c.BufferedProduceRecords() > 0 || p.away(c) || c.last.Epoch >= maxEpoch ||
+		p.o.Markers.Retired(c.last.ID)
 }
 
 // away reports whether a client's coordinator cannot be reached.

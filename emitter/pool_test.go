@@ -33,7 +33,8 @@ func TestTheOrderInWhichClientsBegin(t *testing.T) {
 			t.Errorf("%s: %v, want %v", tt.what, got, tt.want)
 		}
 	}
-	p := &pool{clients: []*txnClient{{used: now}, nil, {used: now.Add(-markersRest)}, {used: now.Add(-2 * markersRest)}}}
+	p := &pool{clients: []*txnClient{{used: now}, nil, {used: now.Add(-markersRest)},
+		{used: now.Add(-2 * markersRest)}}}
 	if got := p.order(now); !slices.Equal(got, []int{2, 3, 1, 0}) {
 		t.Errorf("%v, want the one that was used last of those that have rested, and last the one that has not", got)
 	}

@@ -26,8 +26,8 @@ const (
 	// watchTick is how often a flush looks at its deadlines.
 	watchTick = 100 * time.Millisecond
 	// aloneDeadline is how long a step goes on writing emissions that are Alone, each of which takes a round trip. The
-	// next step writes the rest: readers of the targets wait for the transaction, and if it outlived its timeout, the next
-	// one would begin with the same emissions again, forever.
+	// next step writes the rest: readers of the targets wait for the transaction, and if it outlived its timeout, the
+	// next one would begin with the same emissions again, forever.
 	aloneDeadline = 5 * time.Second
 )
 
@@ -51,9 +51,10 @@ type outgoing struct {
 	mu      sync.Mutex
 	failure error // the last one
 	broken  []brokenPromise
-	taken   time.Duration // the last time in the flush at which a dying broker kept all of the shares' own records waiting
-	held    bool          // a share holds up the step
-	away    bool          // the leader of an outstanding partition cannot be reached
+	// the last time in the flush at which a dying broker kept all of the shares' own records waiting
+	taken   time.Duration
+	held    bool // a share holds up the step
+	away    bool // the leader of an outstanding partition cannot be reached
 	tripped map[timer.TopicPartition]error
 }
 

@@ -233,7 +233,8 @@ func newQuarantined(request timer.TopicPartition, past *quarantined) *quarantine
 
 // over reports whether to give the source back.
 func (q *quarantined) over() bool {
-	return !q.healthySince.IsZero() && time.Since(q.healthySince) >= q.probation && (q.drained || q.entries >= MaxStepEntries)
+	return !q.healthySince.IsZero() && time.Since(q.healthySince) >= q.probation &&
+		(q.drained || q.entries >= MaxStepEntries)
 }
 
 // fails notes a try that the source held up. end is closed when its transaction is ended.

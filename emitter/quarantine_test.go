@@ -58,7 +58,8 @@ func (s *steady) Seal(_ string, room *Room) *Share {
 	s.sealed++
 	n := min(s.records, room.Entries)
 	room.Entries -= n
-	sh := &Share{Token: s.token, Offset: Offset{Topic: "r", Partition: s.partition, At: int64(s.n), Metadata: s.metadata}}
+	sh := &Share{Token: s.token, Offset: Offset{Topic: "r", Partition: s.partition, At: int64(s.n),
+		Metadata: s.metadata}}
 	for i := range n {
 		sh.Records = append(sh.Records, &kgo.Record{Topic: s.own, Value: fmt.Appendf(nil, "%d/%d", s.n, i)})
 	}
@@ -138,7 +139,8 @@ func silence(t *testing.T, c *kfake.Cluster, s *steady) (end func()) {
 		default:
 		}
 		c.KeepControl()
-		if slices.ContainsFunc(r.(*kmsg.ProduceRequest).Topics, func(x kmsg.ProduceRequestTopic) bool { return x.TopicID == unresponsive }) {
+		if slices.ContainsFunc(r.(*kmsg.ProduceRequest).Topics,
+			func(x kmsg.ProduceRequestTopic) bool { return x.TopicID == unresponsive }) {
 			c.SleepControl(func() { <-over })
 		}
 		return nil, nil, false
@@ -189,7 +191,8 @@ func TestAPartitionThatHoldsUpStepsLeavesThem(t *testing.T) {
 				unhealthy.records = 300
 				unhealthy.partition = 1
 				runLane(t, l)
-				await.Until(t, testLimit, "both commit", func() bool { return unhealthy.committed() > 3 && healthy.committed() > 3 })
+				await.Until(t, testLimit, "both commit",
+					func() bool { return unhealthy.committed() > 3 && healthy.committed() > 3 })
 				begun := time.Now()
 				end := tc.fault(t, c, unhealthy)
 				await.Until(t, testLimit, "the unhealthy one is held up", unhealthy.isHeld)
@@ -203,7 +206,8 @@ func TestAPartitionThatHoldsUpStepsLeavesThem(t *testing.T) {
 				}
 				was := unhealthy.committed()
 				end()
-				took := await.Until(t, testLimit, "the unhealthy one commits again", func() bool { return unhealthy.committed() > was+3 })
+				took := await.Until(t, testLimit, "the unhealthy one commits again",
+					func() bool { return unhealthy.committed() > was+3 })
 				if took > 2*ownDeadline+2*time.Second {
 					t.Errorf("the unhealthy one commits again after %s", took)
 				}
@@ -212,7 +216,8 @@ func TestAPartitionThatHoldsUpStepsLeavesThem(t *testing.T) {
 					defer l.of.mu.Unlock()
 					return !l.of.trying && len(inQuarantine(l.of)) == 0 && len(l.of.members) == 2
 				})
-				t.Logf("the healthy one was silent for %s, the unhealthy one committed %s after the end", healthy.gap(begun), took)
+				t.Logf("the healthy one was silent for %s, the unhealthy one committed %s after the end",
+					healthy.gap(begun), took)
 				inOrder(t, unhealthy)
 			})
 		})
@@ -310,7 +315,8 @@ func TestQuarantineLastsLongerEachTime(t *testing.T) {
 			l.lanes.quarantine.sealed(share.of, true, true)
 			share.of.out = false
 			begun := time.Now()
-			for l.lanes.quarantine.judge([]*Share{share}, nil, nil); len(inQuarantine(l.of)) > 0; l.lanes.quarantine.judge([]*Share{share}, nil, nil) {
+			for l.lanes.quarantine.judge([]*Share{share}, nil, nil); len(
+				inQuarantine(l.of)) > 0; l.lanes.quarantine.judge([]*Share{share}, nil, nil) {
 				time.Sleep(10 * time.Millisecond)
 			}
 			if got := time.Since(begun); got != want {

@@ -27,7 +27,8 @@ type quarantineEnds struct {
 
 func newQuarantineEnds(t *testing.T) *quarantineEnds {
 	c, of := fakeLane(t)
-	e := &quarantineEnds{l: &testLane{newLane(of.of, of.background, of.o, "ward"), of.lanes}, over: make(map[string]bool)}
+	e := &quarantineEnds{l: &testLane{newLane(of.of, of.background, of.o, "ward"), of.lanes},
+		over: make(map[string]bool)}
 	e.l.aborts.apart = true
 	t.Cleanup(of.background.stop)
 	c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
@@ -148,13 +149,14 @@ func (q *quiet) Seal(string, *Room) *Share {
 		return nil
 	}
 	q.out = true
-	return &Share{Token: fakeToken{}, Offset: Offset{Topic: "r"}, Records: []*kgo.Record{{Topic: "log"}}, Done: func(o Outcome) {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		if q.out, q.over = false, o == Committed; !q.over {
-			q.aborted++
-		}
-	}}
+	return &Share{Token: fakeToken{}, Offset: Offset{Topic: "r"}, Records: []*kgo.Record{{Topic: "log"}},
+		Done: func(o Outcome) {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			if q.out, q.over = false, o == Committed; !q.over {
+				q.aborted++
+			}
+		}}
 }
 
 func (*quiet) Wait() time.Duration { return maxSleep }

@@ -157,7 +157,8 @@ type countingSource struct {
 func (c *countingSource) Seal(step string, room *Room) *Share {
 	room.Entries--
 	c.out.Add(1)
-	sh := &Share{Token: fakeToken{}, Offset: Offset{Topic: "r"}, Records: []*kgo.Record{{Topic: "log", Key: []byte("k"), Value: []byte(step)}}}
+	sh := &Share{Token: fakeToken{}, Offset: Offset{Topic: "r"},
+		Records: []*kgo.Record{{Topic: "log", Key: []byte("k"), Value: []byte(step)}}}
 	if !c.l.o.Leaders.Away(timer.TopicPartition{Topic: "t"}) {
 		sh.Emissions = []Emission{{Record: &kgo.Record{Topic: "t", Value: []byte("x")}}}
 	}

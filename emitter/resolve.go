@@ -180,7 +180,9 @@ func readBack(ctx context.Context, cl *kgo.Client, r *kgo.Record, by repair.Prod
 		}
 		if log.Position() <= r.Offset {
 			if !beats.Sleep(ctx, concurrentBackoff) {
-				return repair.EndingUnknown, fmt.Errorf("read the step back: a transaction is open at offset %d of %v, at or before the step's %d", page.LastStable, where, r.Offset)
+				return repair.EndingUnknown, fmt.Errorf(
+					"read the step back: a transaction is open at offset %d of %v, at or before the step's %d",
+					page.LastStable, where, r.Offset)
 			}
 			continue
 		}
@@ -188,7 +190,9 @@ func readBack(ctx context.Context, cl *kgo.Client, r *kgo.Record, by repair.Prod
 			return repair.EndingAbort, nil
 		}
 		if got := page.Records[0]; got.ProducerID != by.ID || got.ProducerEpoch != by.Epoch {
-			return repair.EndingUnknown, fmt.Errorf("read the step back: offset %d of %v holds another record than was written there: %w", r.Offset, where, partlog.ErrOutOfRange)
+			return repair.EndingUnknown, fmt.Errorf(
+				"read the step back: offset %d of %v holds another record than was written there: %w", r.Offset, where,
+				partlog.ErrOutOfRange)
 		}
 		return repair.EndingCommit, nil
 	}

@@ -28,7 +28,8 @@ func TestCommitThatDiesWithItsCoordinator(t *testing.T) {
 	w := kafkatest.NewWire()
 	t.Cleanup(w.Close)
 	// No transaction timeout ends the transaction before the successor is there.
-	l := s.laneOf(Options{Client: []kgo.Opt{swift, kgo.Dialer(w.Dial)}, Admin: c.Client(t, swift), TransactionTimeout: 5 * time.Minute})
+	l := s.laneOf(Options{Client: []kgo.Opt{swift, kgo.Dialer(w.Dial)}, Admin: c.Client(t, swift),
+		TransactionTimeout: 5 * time.Minute})
 	a := s.source(0, l)
 	a.step("before", a.emit("before"))
 	a.wants(Committed)

@@ -35,9 +35,9 @@ type StableOffset struct {
 	Partition int32
 }
 
-// Fetch returns the committed offset and its metadata, or ErrUnstable while a transaction with an accepted offset commit
-// is open. It repeats requests after temporary errors (no coordinator, or one that does not know the member yet) until
-// ctx ends.
+// Fetch returns the committed offset and its metadata, or ErrUnstable while a transaction with an accepted offset
+// commit is open. It repeats requests after temporary errors (no coordinator, or one that does not know the member yet)
+// until ctx ends.
 func (s *StableOffset) Fetch(ctx context.Context) (at int64, metadata string, err error) {
 	for backoff := concurrentBackoff; ; backoff = min(2*backoff, offsetBackoff) {
 		at, metadata, err = s.try(ctx)
@@ -60,7 +60,8 @@ func passes(err error) bool {
 	switch {
 	case errors.Is(err, ErrUnstable), errors.Is(err, errTokens):
 		return false
-	case errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.FencedInstanceID), errors.Is(err, kerr.IllegalGeneration):
+	case errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.FencedInstanceID),
+		errors.Is(err, kerr.IllegalGeneration):
 		return true
 	case errors.As(err, &ke):
 		return ke.Retriable

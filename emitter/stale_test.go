@@ -30,7 +30,8 @@ func TestStaleCoordinator(t *testing.T) {
 	var cls [2]*kgo.Client
 	for i := range cls {
 		var err error
-		if cls[i], err = kgo.NewClient(kgo.SeedBrokers(c.Seeds()[sleeper]), kgo.RequestTimeoutOverhead(testLimit)); err != nil {
+		if cls[i], err = kgo.NewClient(kgo.SeedBrokers(c.Seeds()[sleeper]),
+			kgo.RequestTimeoutOverhead(testLimit)); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(cls[i].Close)
@@ -39,7 +40,8 @@ func TestStaleCoordinator(t *testing.T) {
 	w := kafkatest.NewWire()
 	t.Cleanup(w.Close)
 	others := kgo.SeedBrokers(slices.Delete(c.Seeds(), int(sleeper), int(sleeper)+1)...)
-	l := s.laneOf(Options{Client: []kgo.Opt{swift, others, kgo.Dialer(w.Dial)}, Admin: cl, TransactionTimeout: 2 * testTimeout})
+	l := s.laneOf(Options{Client: []kgo.Opt{swift, others, kgo.Dialer(w.Dial)}, Admin: cl,
+		TransactionTimeout: 2 * testTimeout})
 	a := s.source(0, l)
 	a.step("before", a.emit("before"))
 	a.wants(Committed)
@@ -49,14 +51,16 @@ func TestStaleCoordinator(t *testing.T) {
 	}
 
 	c.Pause(int(sleeper))
-	await.Until(s.t, testLimit/2, "another coordinator", func() bool { n := s.coordinator(); return n >= 0 && n != sleeper })
+	await.Until(s.t, testLimit/2, "another coordinator",
+		func() bool { n := s.coordinator(); return n >= 0 && n != sleeper })
 	a.step("unresponsive", a.emit("unresponsive"))
 	for o := a.outcome(); o != Committed; o = a.outcome() {
 	}
 	// The generation advances, and so does what an acquisition must be shown.
 	_, generation := s.member.GroupMetadata()
 	s.enter(swift, others)
-	await.Until(s.t, testLimit/2, "another generation", func() bool { _, g := s.member.GroupMetadata(); return g > generation })
+	await.Until(s.t, testLimit/2, "another generation",
+		func() bool { _, g := s.member.GroupMetadata(); return g > generation })
 	lost := w.DropResponse(kmsg.EndTxn.Int16(), kafkatest.Every)
 	a.step("unanswered", a.emit("unanswered"))
 	if err := lost.Wait(s.ctx); err != nil {
@@ -82,7 +86,8 @@ func TestStaleCoordinator(t *testing.T) {
 	}
 	lost.Release()
 	if got := <-shown; got != a.steps[0] {
-		t.Logf("the coordinator that woke up shows %q, not %q, the step before it slept: it learnt too fast for this to show anything", got, a.steps[0])
+		t.Logf("the coordinator that woke up shows %q, not %q, the step before it slept: it learnt too fast for "+
+			"this to show anything", got, a.steps[0])
 	}
 	if got := <-taken; got.err != nil || !slices.Contains(a.steps[1:], got.metadata) {
 		t.Errorf("an acquisition is shown %q, %v; want one of %q", got.metadata, got.err, a.steps[1:])

@@ -14,11 +14,11 @@ import (
 
 // Source is a partition that contributes to steps. One goroutine at a time calls Seal.
 type Source interface {
-	// Seal fixes what the partition adds to the step with this name, and subtracts it from room. It returns nil if nothing
-	// is ready, or while a share is out, which is from Seal to Share.Done.
+	// Seal fixes what the partition adds to the step with this name, and subtracts it from room. It returns nil if
+	// nothing is ready, or while a share is out, which is from Seal to Share.Done.
 	Seal(step string, room *Room) *Share
-	// Wait returns how long it is until something may fall due in the source, as of the last Seal that returned nil. Anything else
-	// that becomes ready wakes the lanes.
+	// Wait returns how long it is until something may fall due in the source, as of the last Seal that returned nil.
+	// Anything else that becomes ready wakes the lanes.
 	Wait() time.Duration
 }
 
@@ -57,8 +57,8 @@ type Emission struct {
 	// Suspect is set by the lane, with Aborted, if the target partition refused a batch of the step and
 	// this record is in it: brokers refuse a batch as a whole. The source seals it again with Alone.
 	Suspect bool
-	// Cleared is set by the lane if the emission was Alone and its target took it. It is no longer a suspect: if the step
-	// is aborted the source seals it again like any other.
+	// Cleared is set by the lane if the emission was Alone and its target took it. It is no longer a suspect: if the
+	// step is aborted the source seals it again like any other.
 	Cleared bool
 	// Permit lets the emission pass a half-open breaker; nil if the target is healthy.
 	Permit *targets.Permit
@@ -83,9 +83,9 @@ type Share struct {
 	Records   []*kgo.Record
 	Emissions []Emission
 	// Fence, if not nil, is called before the commit, when every record is acknowledged and the offsets
-	// in Records are known. If it returns an error the step is aborted, and sealed again at once. It is called also when the
-	// step is aborted for another reason, if all of Records were acknowledged. leader is the epoch of the leader of
-	// Records[0], as the producer knows it then; 0 if another leader than it knows may have taken the record.
+	// in Records are known. If it returns an error the step is aborted, and sealed again at once. It is called also
+	// when the step is aborted for another reason, if all of Records were acknowledged. leader is the epoch of the
+	// leader of Records[0], as the producer knows it then; 0 if another leader than it knows may have taken the record.
 	Fence func(leader partlog.Epoch) error
 	// Committing, if not nil, is called directly before the commit, once every share has passed its fence.
 	Committing func()
@@ -94,8 +94,8 @@ type Share struct {
 	// Err is set, with Aborted, if the source must not seal again: a topic of Records is gone, or it can no longer be
 	// determined whether the step was committed.
 	Err error
-	// Held is set, with Aborted, if the share held up the step. It has the partitions of the service's own topics that did
-	// not take the share's records, or its offset, and why. The share may be sealed again, but the lane does that
+	// Held is set, with Aborted, if the share held up the step. It has the partitions of the service's own topics that
+	// did not take the share's records, or its offset, and why. The share may be sealed again, but the lane does that
 	// separately from the others until it commits (see quarantine).
 	Held map[timer.TopicPartition]error
 
@@ -119,7 +119,8 @@ func (s *Share) refused(to timer.TopicPartition, err error) {
 	case targets.Gone(err):
 		s.Err = fmt.Errorf("the service's own topic %s refuses records: %w", to.Topic, err)
 	case targets.TooLarge(err):
-		s.hold(to, fmt.Errorf("a record is larger than its max.message.bytes: raise that to its former value ('waterclock topics' says how much is needed): %w", err))
+		s.hold(to, fmt.Errorf("a record is larger than its max.message.bytes: raise that to its former value "+
+			"('waterclock topics' says how much is needed): %w", err))
 	default:
 		s.hold(to, err)
 	}

@@ -26,7 +26,10 @@ func TestTheLogSaysWhichPartOfAStepWasSlow(t *testing.T) {
 		})
 		var log bytes.Buffer
 		l.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		s := &fakeSource{ems: func() []Emission { return []Emission{{Record: &kgo.Record{Topic: "t", Value: []byte("v")}}} }}
+		s := &fakeSource{ems: func() []Emission {
+			return []Emission{{Record: &kgo.Record{Topic: "t",
+				Value: []byte("v")}}}
+		}}
 		l.of.Add(s)
 		for range 2 {
 			if _, err := l.step(t.Context()); err != nil {

@@ -112,7 +112,8 @@ func TestAStepIsResolvedBeforeItsMarkersAreWritten(t *testing.T) {
 				c, l := fakeLane(t)
 				last := repair.Producer{ID: 7, Epoch: 3}
 				var asked atomic.Int32
-				answerDescribe(c, "PrepareCommit", func() repair.Producer { asked.Add(1); return repair.Producer{ID: last.ID, Epoch: last.Epoch + 1} })
+				answerDescribe(c, "PrepareCommit",
+					func() repair.Producer { asked.Add(1); return repair.Producer{ID: last.ID, Epoch: last.Epoch + 1} })
 				c.ControlKey(int16(kmsg.InitProducerID), func(kmsg.Request) (kmsg.Response, error, bool) {
 					t.Error("the ID is begun with again")
 					return nil, nil, false
@@ -134,7 +135,8 @@ func TestAStepIsResolvedBeforeItsMarkersAreWritten(t *testing.T) {
 				client.dropped.Store(restarted)
 				done := make(chan error, 1)
 				go func() {
-					done <- (&inDoubt{l.Lane, client, []*Share{{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}}}}).resolve()
+					done <- (&inDoubt{l.Lane, client,
+						[]*Share{{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}}}}).resolve()
 				}()
 				if restarted {
 					await.Until(t, testLimit, "it is asked what became of it", func() bool { return asked.Load() > 2 })
@@ -167,7 +169,8 @@ func TestACoordinatorThatIsRestartedWhileItIsAskedIsNotBelieved(t *testing.T) {
 		conns := watchDials(l)
 		last := repair.Producer{ID: 7, Epoch: 3}
 		var asked atomic.Int32
-		answerDescribe(c, "PrepareCommit", func() repair.Producer { asked.Add(1); return repair.Producer{ID: last.ID, Epoch: last.Epoch + 1} })
+		answerDescribe(c, "PrepareCommit",
+			func() repair.Producer { asked.Add(1); return repair.Producer{ID: last.ID, Epoch: last.Epoch + 1} })
 		var restart sync.Once
 		var successor atomic.Bool // the successor is there, and has never heard of a commit
 		c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
@@ -191,9 +194,11 @@ func TestACoordinatorThatIsRestartedWhileItIsAskedIsNotBelieved(t *testing.T) {
 		client.last = last
 		done := make(chan error, 1)
 		go func() {
-			done <- (&inDoubt{l.Lane, client, []*Share{{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}}}}).resolve()
+			done <- (&inDoubt{l.Lane, client,
+				[]*Share{{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}}}}).resolve()
 		}()
-		await.Until(t, testLimit, "it is asked what became of it", func() bool { return asked.Load() > 3 || len(done) > 0 })
+		await.Until(t, testLimit, "it is asked what became of it",
+			func() bool { return asked.Load() > 3 || len(done) > 0 })
 		select {
 		case err := <-done:
 			t.Fatalf("resolved with %v by what was found in a log", err)
@@ -315,7 +320,8 @@ func TestACommitIsResolvedThatAnotherHasBeaten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
 		l.o.CommitTimeout = 100 * time.Millisecond
-		admin, err := kgo.NewClient(append(l.o.Client, kgo.RequestTimeoutOverhead(RequestTimeout))...) // as the service configures it
+		// as the service configures it
+		admin, err := kgo.NewClient(append(l.o.Client, kgo.RequestTimeoutOverhead(RequestTimeout))...)
 		if err != nil {
 			t.Fatal(err)
 		}

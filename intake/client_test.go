@@ -71,14 +71,16 @@ func TestValidateTakesTheClientsRecurrences(t *testing.T) {
 		want := timer.Recurrence{Until: timer.NoUntil}
 		first := stamp.UnixMilli()
 		if rapid.Bool().Draw(t, "every") {
-			want.Every = rapid.Int64Range(DefaultInterval.Milliseconds(), DefaultHorizon.Milliseconds()/2).Draw(t, "interval")
+			want.Every = rapid.Int64Range(DefaultInterval.Milliseconds(), DefaultHorizon.Milliseconds()/2).Draw(
+				t, "interval")
 			opts = append(opts, waterclock.Every(time.Duration(want.Every)*time.Millisecond))
 			if first += want.Every; rapid.Bool().Draw(t, "at") {
 				first = rapid.Int64Range(-62_000_000_000_000, now).Draw(t, "first")
 				opts = append(opts, waterclock.At(time.UnixMilli(first)))
 			}
 		} else {
-			want.Cron, want.Zone = "0 9 * * mon-fri", rapid.SampledFrom([]string{"", "Africa/Lagos", "Europe/Berlin"}).Draw(t, "zone")
+			want.Cron, want.Zone = "0 9 * * mon-fri",
+				rapid.SampledFrom([]string{"", "Africa/Lagos", "Europe/Berlin"}).Draw(t, "zone")
 			opts = append(opts, waterclock.Cron(want.Cron))
 			if want.Zone != "" {
 				opts = append(opts, waterclock.Zone(want.Zone))
@@ -98,11 +100,13 @@ func TestValidateTakesTheClientsRecurrences(t *testing.T) {
 			opts = append(opts, waterclock.Jitter(time.Duration(want.Jitter)*time.Millisecond))
 		}
 		if rapid.Bool().Draw(t, "has policy") {
-			want.CatchUp = rapid.SampledFrom([]timer.CatchUp{timer.CatchUpLatest, timer.CatchUpAll, timer.CatchUpNone}).Draw(t, "policy")
+			want.CatchUp = rapid.SampledFrom(
+				[]timer.CatchUp{timer.CatchUpLatest, timer.CatchUpAll, timer.CatchUpNone}).Draw(t, "policy")
 			opts = append(opts, waterclock.CatchUp([]waterclock.CatchUpPolicy{"latest", "all", "none"}[want.CatchUp]))
 		}
 		late := rapid.Int64Range(0, 1<<40).Draw(t, "late")
-		rec, err := waterclock.Schedule("timers", "id", append(opts, waterclock.MaxLate(time.Duration(late)*time.Millisecond))...)
+		rec, err := waterclock.Schedule(
+			"timers", "id", append(opts, waterclock.MaxLate(time.Duration(late)*time.Millisecond))...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -43,7 +43,8 @@ func (r *Rules) ValidateDelayed(rec *kgo.Record) (d Delayed, refusal *Refusal) {
 			}
 		default:
 			return d, refuse(waterclock.ReasonNoEffect,
-				"the header %s has no effect on a fixed-delay topic, where timer-target-topic alone is read: leave it out, or send the record to a request topic.", given.Key)
+				"the header %s has no effect on a fixed-delay topic, where timer-target-topic alone is read: leave "+
+					"it out, or send the record to a request topic.", given.Key)
 		}
 	}
 	if d.Attempt, refusal = nextAttempt(attempt); refusal != nil {

@@ -120,12 +120,14 @@ func (v *vocabulary) parse(list []kgo.RecordHeader, limits *Limits) (f foreign, 
 		switch {
 		case name == "" && v.prefix != "" && begins(h.Key, v.prefix):
 			return f, refuse(waterclock.ReasonUnknownHeader,
-				"the header %s is none of this dialect: correct its spelling, or rename it if it is your own.", quote(h.Key))
+				"the header %s is none of this dialect: correct its spelling, or rename it if it is your own.",
+				quote(h.Key))
 		case name == "":
 			f.others = append(f.others, h)
 			continue
 		case name != h.Key:
-			return f, refuse(waterclock.ReasonHeaderCase, "the header %s has the wrong case: write %s.", quote(h.Key), name)
+			return f, refuse(waterclock.ReasonHeaderCase, "the header %s has the wrong case: write %s.",
+				quote(h.Key), name)
 		case f.has(name):
 			return f, refuse(waterclock.ReasonDuplicateHeader, "the header %s is given twice: send it once.", name)
 		case name != v.binary && !utf8.Valid(h.Value):

@@ -43,7 +43,8 @@ func fromRabbitMQ(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
 	}
 	if delay > maxRabbitDelay {
 		return nil, refuse(waterclock.ReasonBadDuration,
-			"%s is %s, and RabbitMQ delays by at most %d ms: send timer-after, which takes more.", rabbitDelay, quote(text), int64(maxRabbitDelay))
+			"%s is %s, and RabbitMQ delays by at most %d ms: send timer-after, which takes more.", rabbitDelay,
+			quote(text), int64(maxRabbitDelay))
 	}
 	return f.after(rec, rabbitDelay, delay, "ms")
 }
@@ -68,7 +69,8 @@ func fromPulsar(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
 	}
 	if len(f.said) > 1 {
 		return nil, refuse(waterclock.ReasonConflictingHeaders,
-			"more than one of %s, %s and %s is given: send one of them.", pulsarAt, pulsarAfterMillis, pulsarAfterSeconds)
+			"more than one of %s, %s and %s is given: send one of them.", pulsarAt, pulsarAfterMillis,
+			pulsarAfterSeconds)
 	}
 	for name, text := range f.said {
 		if len(text) == 0 || !allDigits(text) {
@@ -98,9 +100,11 @@ func fromPulsar(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
 
 // after returns the record, due n units after its timestamp.
 func (f *foreign) after(rec *kgo.Record, theirs string, n int64, unit string) (*kgo.Record, *Refusal) {
-	for _, ours := range []string{waterclock.HeaderAt, waterclock.HeaderCancel, waterclock.HeaderEvery, waterclock.HeaderCron} {
+	for _, ours := range []string{waterclock.HeaderAt, waterclock.HeaderCancel, waterclock.HeaderEvery,
+		waterclock.HeaderCron} {
 		if f.gives(ours) {
-			return nil, refuse(waterclock.ReasonConflictingHeaders, "%s comes together with %s: send one of them.", theirs, ours)
+			return nil, refuse(waterclock.ReasonConflictingHeaders, "%s comes together with %s: send one of them.",
+				theirs, ours)
 		}
 	}
 	if refusal := f.say(theirs, waterclock.HeaderAfter, append(appendInt(nil, n), unit...)); refusal != nil {

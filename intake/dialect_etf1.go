@@ -82,7 +82,8 @@ func unixSeconds(text []byte) (int64, *Refusal) {
 	seconds := number(text)
 	if seconds >= maxUnixSeconds {
 		return 0, refuse(waterclock.ReasonBeyondHorizon,
-			"%s is %s, which as seconds lies behind the year 5138: if these are milliseconds, send seconds.", etf1Epoch, quote(text))
+			"%s is %s, which as seconds lies behind the year 5138: if these are milliseconds, send seconds.", etf1Epoch,
+			quote(text))
 	}
 	return seconds * 1000, nil
 }

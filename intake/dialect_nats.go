@@ -30,7 +30,8 @@ const (
 // natsUnsayable are the scheduler's headers that are rejected, and why.
 var natsUnsayable = [...]struct{ name, why string }{
 	{"Nats-Schedule-Source", "no record is read from elsewhere when a timer fires"},
-	{"Nats-Schedule-Rollup", "records of Kafka take the place of others by compaction: have the target topic compacted"},
+	{"Nats-Schedule-Rollup",
+		"records of Kafka take the place of others by compaction: have the target topic compacted"},
 	{"Nats-Schedule-Next", "a schedule is cancelled by a null value with its own key"},
 	{"Nats-Scheduler", "a schedule is cancelled by a null value with its own key"},
 	{"Nats-TTL", "records of Kafka have no lifetime of their own: set the retention of the target topic"},
@@ -58,7 +59,8 @@ func fromNATS(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
 	}
 	if ttl := f.said[natsTTL]; len(ttl) > 0 && string(ttl) != natsNever {
 		return nil, refuse(waterclock.ReasonUnsupported,
-			"%s is %s, and records of Kafka have no lifetime of their own: leave it out, or set the retention of the target topic.", natsTTL, quote(ttl))
+			"%s is %s, and records of Kafka have no lifetime of their own: leave it out, or set the retention of "+
+				"the target topic.", natsTTL, quote(ttl))
 	}
 	if refusal = f.sayNATS(); refusal != nil {
 		return nil, refusal
@@ -94,7 +96,8 @@ func (f *foreign) sayNATS() *Refusal {
 	}
 	if !timer.ValidTopicName(target) {
 		return refuse(waterclock.ReasonBadTarget,
-			"%s is %s, which cannot be the name of a topic: give 1 to %d of a-z, A-Z, 0-9, dot, underscore and dash.", natsTarget, quote(target), timer.MaxTopicNameBytes)
+			"%s is %s, which cannot be the name of a topic: give 1 to %d of a-z, A-Z, 0-9, dot, underscore and dash.",
+			natsTarget, quote(target), timer.MaxTopicNameBytes)
 	}
 	return f.say(natsTarget, waterclock.HeaderTargetTopic, target)
 }
@@ -115,7 +118,8 @@ func (f *foreign) sayCron(expression []byte) *Refusal {
 	}
 	if otherDays(expression) {
 		return refuse(waterclock.ReasonUnsupported,
-			"%s is %s, whose days are others here than in JetStream, where a star with a step is no star, and no step goes beyond Saturday: list the days one by one.", natsSchedule, quote(expression))
+			"%s is %s, whose days are others here than in JetStream, where a star with a step is no star, and no "+
+				"step goes beyond Saturday: list the days one by one.", natsSchedule, quote(expression))
 	}
 	if refusal := f.say(natsSchedule, waterclock.HeaderCron, expression); refusal != nil {
 		return refusal
@@ -126,7 +130,8 @@ func (f *foreign) sayCron(expression []byte) *Refusal {
 		return nil
 	case string(zone) == natsLocal:
 		return refuse(waterclock.ReasonUnknownZone,
-			"%s is %s, which is another zone on each server: send an IANA name such as Africa/Lagos.", natsZone, natsLocal)
+			"%s is %s, which is another zone on each server: send an IANA name such as Africa/Lagos.",
+			natsZone, natsLocal)
 	}
 	return f.say(natsZone, waterclock.HeaderZone, zone)
 }

@@ -48,13 +48,15 @@ func fromSky(rec *kgo.Record, limits *Limits, decode skyDecoder) (*kgo.Record, *
 	}
 	if fault != "" {
 		return nil, refuse(waterclock.ReasonBadValue,
-			"the value is no schedule of kafka-message-scheduler: it %s. Send its schema's fields, without a schema ID in front, or correct the dialect of the request topic.", fault)
+			"the value is no schedule of kafka-message-scheduler: it %s. Send its schema's fields, without a schema "+
+				"ID in front, or correct the dialect of the request topic.", fault)
 	}
 	f := foreign{others: make([]kgo.RecordHeader, 0, len(s.headers)+maxAdded)}
 	for _, h := range s.headers {
 		if isOurs(h.Key) {
 			return nil, refuse(waterclock.ReasonUnknownHeader,
-				"the schedule has a header %s to pass on, and those that begin with %s are not: rename it.", quote(h.Key), waterclock.RequestPrefix)
+				"the schedule has a header %s to pass on, and those that begin with %s are not: rename it.",
+				quote(h.Key), waterclock.RequestPrefix)
 		}
 		f.others = append(f.others, h)
 	}

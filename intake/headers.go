@@ -162,7 +162,8 @@ func (h *headers) take(n name, header *kgo.RecordHeader) *Refusal {
 			"the header %s has the wrong case: write %s.", quote(header.Key), strings.ToLower(header.Key))
 	case n == unknownTimer:
 		return refuse(waterclock.ReasonUnknownHeader,
-			"the header %s is none that waterclock knows: correct its spelling, or rename it if it is your own%s.", quote(header.Key), meant(header.Key))
+			"the header %s is none that waterclock knows: correct its spelling, or rename it if it is your own%s.",
+			quote(header.Key), meant(header.Key))
 	case h.has(n):
 		return refuse(waterclock.ReasonDuplicateHeader,
 			"the header %s is given twice: send it once.", header.Key)

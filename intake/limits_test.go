@@ -48,8 +48,8 @@ func (c *captured) Deliver(r partlog.Read) {
 	}
 }
 
-// Of a record with very many headers not all are built. It is rejected for their number, also if the limit counts none of
-// them, because a header that matters may be among those that nobody has looked at.
+// Of a record with very many headers not all are built. It is rejected for their number, also if the limit counts none
+// of them, because a header that matters may be among those that nobody has looked at.
 func TestARecordOfVeryManyHeadersIsRejected(t *testing.T) {
 	rig := newReadRig(t, 1)
 	for _, n := range []int{partlog.MaxHeaders, partlog.MaxHeaders + 1} {

@@ -131,8 +131,10 @@ func TestReaderIsUpToDateAfterMarkers(t *testing.T) {
 // last record counts as waiting, not even its marker.
 func TestASkippedBatchDoesNotCountAsWaiting(t *testing.T) {
 	rig := newReadRig(t, 1)
-	cl, err := kgo.NewClient(append(rig.cl.Opts(), kgo.TransactionalID("large"), kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerBatchCompression(kgo.ZstdCompression()), kgo.ProducerBatchMaxBytes(90<<20), kgo.MaxBufferedRecords(100), kgo.ManualFlushing())...)
+	cl, err := kgo.NewClient(
+		append(rig.cl.Opts(), kgo.TransactionalID("large"), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+			kgo.ProducerBatchCompression(kgo.ZstdCompression()), kgo.ProducerBatchMaxBytes(90<<20),
+			kgo.MaxBufferedRecords(100), kgo.ManualFlushing())...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,11 +143,12 @@ func TestASkippedBatchDoesNotCountAsWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 40 {
-		cl.Produce(context.Background(), &kgo.Record{Topic: readTopic, Value: make([]byte, 1<<20)}, func(_ *kgo.Record, err error) {
-			if err != nil {
-				t.Errorf("produce: %v", err)
-			}
-		})
+		cl.Produce(context.Background(), &kgo.Record{Topic: readTopic, Value: make([]byte, 1<<20)},
+			func(_ *kgo.Record, err error) {
+				if err != nil {
+					t.Errorf("produce: %v", err)
+				}
+			})
 	}
 	if err := cl.Flush(context.Background()); err != nil {
 		t.Fatal(err)

@@ -66,10 +66,12 @@ func (w *weighed) Deliver(r partlog.Read) {
 	w.sink.Deliver(r)
 }
 
-// What a batch takes in memory is bounded, whatever it holds: an instance with 256 MiB has a sixteenth of that for requests.
+// What a batch takes in memory is bounded, whatever it holds: an instance with 256 MiB has a sixteenth of that for
+// requests.
 func TestWhatABatchTakesInMemory(t *testing.T) {
 	for _, name := range []string{
-		"heavy: 15700000 empty headers, zstd", "large: 100000 empty headers, snappy", "heavy: 1000000 tiny records, zstd", "large: 2 MiB of text, zstd",
+		"heavy: 15700000 empty headers, zstd", "large: 100000 empty headers, snappy",
+		"heavy: 1000000 tiny records, zstd", "large: 2 MiB of text, zstd",
 	} {
 		t.Run(name, func(t *testing.T) {
 			rig := newReadRig(t, 1)
@@ -128,8 +130,8 @@ func (e *eager) Deliver(r partlog.Read) {
 func (e *eager) Fail(error)               {}
 func (e *eager) Skip(*partlog.Unreadable) {}
 
-// A process that owns partitions on several brokers catches up. What comes before a partition can hold intake back fits into
-// the memory for requests, and each partition gets some.
+// A process that owns partitions on several brokers catches up. What comes before a partition can hold intake back fits
+// into the memory for requests, and each partition gets some.
 func TestWhatComesBeforeAPauseHasABound(t *testing.T) {
 	const brokers, partitions, total = 6, 96, 16 << 20
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(brokers), kfake.SeedTopics(partitions, "many"))
@@ -161,6 +163,7 @@ func TestWhatComesBeforeAPauseHasABound(t *testing.T) {
 	t.Logf("%d requests count as %d MiB, and take %d MiB", got.Load(), got.Load()*queueEntry>>20, held>>20)
 	// Brokers answer at the same time: each may find the room that another one is about to use, for a batch.
 	if most := int64(total + (brokers-1)*2000*queueEntry); got.Load()*queueEntry > most || held > total {
-		t.Errorf("%d requests count as %d MiB and take %d MiB, of %d MiB", got.Load(), got.Load()*queueEntry>>20, held>>20, total>>20)
+		t.Errorf("%d requests count as %d MiB and take %d MiB, of %d MiB", got.Load(), got.Load()*queueEntry>>20,
+			held>>20, total>>20)
 	}
 }

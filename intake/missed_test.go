@@ -8,8 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// futureRecord is a request whose producer has set a timestamp far ahead (CreateTime; brokers before 4.0 take any, later
-// ones if the topic is configured so).
+// futureRecord is a request whose producer has set a timestamp far ahead (CreateTime; brokers before 4.0 take any,
+// later ones if the topic is configured so).
 func futureRecord(at int64, headers ...string) *kgo.Record {
 	rec := request(nil, append(headers, "timer-target-topic", "ok")...)
 	rec.Timestamp = time.UnixMilli(at)

@@ -105,7 +105,8 @@ func (r *Rules) Full(pending int64) *Refusal {
 		return nil
 	}
 	return refuse(waterclock.ReasonOverQuota,
-		"%d timers of %s are pending on the partition, its share of limit-pending is %d: cancel some, let some fire, or raise it.", pending, r.Topic, r.Quota.Pending)
+		"%d timers of %s are pending on the partition, its share of limit-pending is %d: cancel some, let some "+
+			"fire, or raise it.", pending, r.Topic, r.Quota.Pending)
 }
 
 // overQuota is the key of the mark on a record that a meter did not admit; see Validate.

@@ -36,6 +36,7 @@ func TestUnreadableBatchesCountForTheQuota(t *testing.T) {
 	now := time.Now()
 	m.Deliver(partlog.Read{Records: []*kgo.Record{{Timestamp: now}}, Next: 1001, End: 1001})
 	if wait := m.meter.delay(now, now); wait < time.Minute {
-		t.Errorf("after 1,000 batches that became dead letters, at a rate of 1 a second, the next record waits for %s", wait)
+		t.Errorf("after 1,000 batches that became dead letters, at a rate of 1 a second, the next record waits for %s",
+			wait)
 	}
 }

@@ -26,17 +26,24 @@ func TestMeter(t *testing.T) {
 		caughtUp bool // everything is read at each arrival
 		arrivals []arrival
 	}{
-		{"a second's worth at once", 10, true, []arrival{{0, 0, 25, 10}, {100 * ms, 100 * ms, 5, 1}, {5 * time.Second, 5 * time.Second, 25, 10}}},
-		{"less than one a second", 0.5, true, []arrival{{0, 0, 3, 1}, {time.Second, time.Second, 1, 0}, {2 * time.Second, 2 * time.Second, 2, 1}}},
+		{"a second's worth at once", 10, true,
+			[]arrival{{0, 0, 25, 10}, {100 * ms, 100 * ms, 5, 1}, {5 * time.Second, 5 * time.Second, 25, 10}}},
+		{"less than one a second", 0.5, true,
+			[]arrival{{0, 0, 3, 1}, {time.Second, time.Second, 1, 0}, {2 * time.Second, 2 * time.Second, 2, 1}}},
 		{"a backlog that was within the rate", 10, false, []arrival{
-			{-50 * time.Second, 0, 10, 10}, {-49 * time.Second, 0, 10, 10}, {-48 * time.Second, 0, 10, 10}, {-10 * time.Second, 0, 10, 10}, {0, 0, 10, 10},
+			{-50 * time.Second, 0, 10, 10}, {-49 * time.Second, 0, 10, 10}, {-48 * time.Second, 0, 10, 10},
+			{-10 * time.Second, 0, 10, 10}, {0, 0, 10, 10},
 		}},
-		{"a backlog that was not", 10, false, []arrival{{-50 * time.Second, 0, 30, 10}, {-49 * time.Second, 0, 30, 10}}},
+		{"a backlog that was not", 10, false,
+			[]arrival{{-50 * time.Second, 0, 30, 10}, {-49 * time.Second, 0, 30, 10}}},
 		{"timestamps out of order", 10, false, []arrival{{0, 0, 5, 5}, {-time.Hour, 0, 5, 5}, {-time.Hour, 0, 5, 0}}},
-		{"timestamps in the future", 10, true, []arrival{{time.Hour, 0, 20, 10}, {2 * time.Hour, 0, 5, 0}, {time.Second, time.Second, 20, 10}}},
+		{"timestamps in the future", 10, true,
+			[]arrival{{time.Hour, 0, 20, 10}, {2 * time.Hour, 0, 5, 0}, {time.Second, time.Second, 20, 10}}},
 		{"timestamps in the past, all read", 10, true, []arrival{{0, 0, 10, 10}, {-time.Hour, time.Second, 20, 10}}},
-		{"no timestamps", 10, true, []arrival{{-begin.Sub(time.UnixMilli(-1)), 0, 20, 10}, {-begin.Sub(time.UnixMilli(-1)), time.Second, 20, 10}}},
-		{"a clock that is set back", 10, true, []arrival{{0, time.Hour, 20, 10}, {0, 0, 20, 10}, {0, time.Second, 20, 10}}},
+		{"no timestamps", 10, true, []arrival{{-begin.Sub(time.UnixMilli(-1)), 0, 20, 10},
+			{-begin.Sub(time.UnixMilli(-1)), time.Second, 20, 10}}},
+		{"a clock that is set back", 10, true,
+			[]arrival{{0, time.Hour, 20, 10}, {0, 0, 20, 10}, {0, time.Second, 20, 10}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMeter(c.rate)
@@ -137,7 +144,8 @@ func TestValidateOverQuota(t *testing.T) {
 	}
 	rules = testRules()
 	rules.Dialect, rules.DefaultTarget = RabbitMQ, "ok"
-	if _, _, refusal := rules.Validate(over(request(body, "x-delay", "1")), now); refusal == nil || refusal.Reason != waterclock.ReasonOverQuota {
+	if _, _, refusal := rules.Validate(over(request(body, "x-delay", "1")), now); refusal == nil ||
+		refusal.Reason != waterclock.ReasonOverQuota {
 		t.Errorf("in a dialect: %+v", refusal)
 	}
 }

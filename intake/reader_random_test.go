@@ -94,7 +94,8 @@ func TestReaderAtRandom(t *testing.T) {
 					await.For(t, time.Duration(rnd.IntN(8))*time.Millisecond)
 				}
 				if last := round%4 == 3; last {
-					await.Until(t, readLimit, fmt.Sprintf("partition %d is read from %d to %d", p, from, end), func() bool { return s.at() >= end })
+					await.Until(t, readLimit, fmt.Sprintf("partition %d is read from %d to %d", p, from, end),
+						func() bool { return s.at() >= end })
 				} else if rnd.IntN(2) == 0 {
 					rig.r.Pause(readTopic, p) // given up while it is paused
 				}

@@ -44,7 +44,8 @@ func newReadRig(t *testing.T, partitions int32) *readRig {
 	t.Helper()
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(partitions, readTopic))
-	cl := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0))
+	cl := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerLinger(0))
 	r, err := NewReader(1<<20, testFetch, kgo.SeedBrokers(c.ListenAddrs()...), kgo.MetadataMinAge(10*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +142,8 @@ func (s *sink) failures() []error {
 // order.
 func (s *sink) wants(t *testing.T, from, to int64) {
 	t.Helper()
-	await.Until(t, readLimit, fmt.Sprintf("%s is given offsets to %d", s.name, to), func() bool { return int64(len(s.got())) >= to-from })
+	await.Until(t, readLimit, fmt.Sprintf("%s is given offsets to %d", s.name, to),
+		func() bool { return int64(len(s.got())) >= to-from })
 	var want []int64
 	for o := from; o < to; o++ {
 		want = append(want, o)
@@ -379,18 +381,20 @@ func TestReaderAfterRun(t *testing.T) {
 // pack produces one batch of n requests with values of size zeros, which compress well.
 func (rig *readRig) pack(partition int32, n, size int) {
 	rig.t.Helper()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(rig.cl.OptValue(kgo.SeedBrokers).([]string)...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+	cl, err := kgo.NewClient(kgo.SeedBrokers(rig.cl.OptValue(kgo.SeedBrokers).([]string)...),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchCompression(kgo.ZstdCompression()), kgo.ProducerBatchMaxBytes(90<<20), kgo.ManualFlushing())
 	if err != nil {
 		rig.t.Fatal(err)
 	}
 	defer cl.Close()
 	for range n {
-		cl.Produce(context.Background(), &kgo.Record{Topic: readTopic, Partition: partition, Value: make([]byte, size)}, func(_ *kgo.Record, err error) {
-			if err != nil {
-				rig.t.Errorf("produce: %v", err)
-			}
-		})
+		cl.Produce(context.Background(), &kgo.Record{Topic: readTopic, Partition: partition, Value: make([]byte, size)},
+			func(_ *kgo.Record, err error) {
+				if err != nil {
+					rig.t.Errorf("produce: %v", err)
+				}
+			})
 	}
 	if err := cl.Flush(context.Background()); err != nil {
 		rig.t.Fatal(err)
@@ -407,8 +411,10 @@ func TestReaderPassesABatchThatIsTooLarge(t *testing.T) {
 	rig.run()
 	s := &sink{name: "sink"}
 	rig.r.Add(readTopic, 0, 0, s)
-	await.Until(t, readLimit, "what lies behind the batch is delivered", func() bool { return len(s.got()) >= readPerPart+3 })
-	if got := s.got(); got[readPerPart-1] != readPerPart-1 || got[readPerPart] != readPerPart+n || len(got) != readPerPart+3 {
+	await.Until(t, readLimit, "what lies behind the batch is delivered",
+		func() bool { return len(s.got()) >= readPerPart+3 })
+	if got := s.got(); got[readPerPart-1] != readPerPart-1 || got[readPerPart] != readPerPart+n ||
+		len(got) != readPerPart+3 {
 		t.Errorf("given %v", got)
 	}
 	s.mu.Lock()

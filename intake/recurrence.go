@@ -49,13 +49,16 @@ func (h *headers) fit() *Refusal {
 			"timer-every comes together with timer-cron: send one of them.")
 	case h.recurs() && h.has(afterHeader):
 		return refuse(waterclock.ReasonConflictingHeaders,
-			"timer-after comes together with a recurrence: leave it out; timer-at says when a timer with timer-every is first due.")
+			"timer-after comes together with a recurrence: leave it out; timer-at says when a timer with "+
+				"timer-every is first due.")
 	case h.has(cronHeader) && h.has(atHeader):
 		return refuse(waterclock.ReasonConflictingHeaders,
-			"timer-at comes together with timer-cron, whose first occurrence is the first behind the record's timestamp: leave it out.")
+			"timer-at comes together with timer-cron, whose first occurrence is the first behind the record's "+
+				"timestamp: leave it out.")
 	case h.has(everyHeader) && h.has(zoneHeader):
 		return refuse(waterclock.ReasonConflictingHeaders,
-			"timer-zone comes together with timer-every, which no clock on a wall says: leave it out, or send timer-cron.")
+			"timer-zone comes together with timer-every, which no clock on a wall says: leave it out, or send "+
+				"timer-cron.")
 	case h.recurs():
 		return nil
 	}
@@ -102,7 +105,8 @@ func (r *Rules) notShorter(header string, text []byte, interval int64) *Refusal 
 		return nil
 	}
 	return refuse(waterclock.ReasonIntervalTooShort,
-		"%s is %s, which has less than %s between two occurrences: leave at least that.", header, quote(text), span.String(limit))
+		"%s is %s, which has less than %s between two occurrences: leave at least that.", header, quote(text),
+		span.String(limit))
 }
 
 // badCron says what is wrong with an expression or its zone.
@@ -111,13 +115,15 @@ func badCron(h *headers, err error) *Refusal {
 	switch {
 	case errors.Is(err, calendar.ErrUnknownZone):
 		return refuse(waterclock.ReasonUnknownZone,
-			"timer-zone is %s, which is no time zone that is known here: send an IANA name such as Africa/Lagos%s.", quote(h.values[zoneHeader]), calendar.DidYouMean(string(h.values[zoneHeader])))
+			"timer-zone is %s, which is no time zone that is known here: send an IANA name such as Africa/Lagos%s.",
+			quote(h.values[zoneHeader]), calendar.DidYouMean(string(h.values[zoneHeader])))
 	case errors.Is(err, calendar.ErrNeverDue):
 		return refuse(waterclock.ReasonCronNeverDue,
 			"timer-cron is %s, which matches no date of the calendar: correct the days or the months.", expression)
 	}
 	return refuse(waterclock.ReasonBadCron,
-		"timer-cron is %s: %s; send minute, hour, day of the month, month and day of the week, with the second in front if need be, and a time zone in timer-zone.", expression, err)
+		"timer-cron is %s: %s; send minute, hour, day of the month, month and day of the week, with the second in "+
+			"front if need be, and a time zone in timer-zone.", expression, err)
 }
 
 func (h *headers) until(of *timer.Recurrence) (refusal *Refusal) {
@@ -188,10 +194,13 @@ func (h *headers) remember() (*timer.Remember, *Refusal) {
 	case refusal != nil:
 		return nil, refusal
 	case ms > waterclock.MaxRemember.Milliseconds():
-		return nil, refuse(waterclock.ReasonBadRemember, "timer-remember is %s, more than %s: send a shorter time.", quote(text), span.String(waterclock.MaxRemember))
-	case some && (len(token) == 0 || len(token) > waterclock.MaxTokenBytes || bytes.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' })):
+		return nil, refuse(waterclock.ReasonBadRemember, "timer-remember is %s, more than %s: send a shorter time.",
+			quote(text), span.String(waterclock.MaxRemember))
+	case some && (len(token) == 0 || len(token) > waterclock.MaxTokenBytes ||
+		bytes.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' })):
 		return nil, refuse(waterclock.ReasonBadRemember,
-			"timer-remember is %s, whose token is not of 1 to %d printable ASCII characters: correct it, or leave it out.", quote(text), waterclock.MaxTokenBytes)
+			"timer-remember is %s, whose token is not of 1 to %d printable ASCII characters: correct it, or leave "+
+				"it out.", quote(text), waterclock.MaxTokenBytes)
 	}
 	return &timer.Remember{For: ms, Token: string(token)}, nil
 }
@@ -202,7 +211,8 @@ func (r *Rules) start(t *timer.Timer, recurrence calendar.Recurrence, at, writte
 	recurrence.Start(t, at)
 	if first := t.Scheduled(); first > recurrence.Until {
 		return refuse(waterclock.ReasonUntilBeforeFirst,
-			"timer-until is %s and the first occurrence is at %s: let it end later.", instant(recurrence.Until), instant(first))
+			"timer-until is %s and the first occurrence is at %s: let it end later.", instant(recurrence.Until),
+			instant(first))
 	}
 	if refusal := r.beyond(t.Due, now); refusal != nil || written < 0 {
 		return refusal

@@ -83,17 +83,20 @@ func TestValidateAcceptsRecurrences(t *testing.T) {
 			&timer.Recurrence{Cron: "0 9 * * *", Zone: "Africa/Lagos", Ahead: 3600, Until: timer.NoUntil}},
 		{"cron with seconds", []string{"timer-cron", "20 13 22 * * *"}, now, 0,
 			&timer.Recurrence{Cron: "20 13 22 * * *", Until: timer.NoUntil}},
-		{"cron by name", []string{"timer-cron", "@hourly"}, time.Date(2023, 11, 14, 23, 0, 0, 0, time.UTC).UnixMilli(), 0,
+		{"cron by name", []string{"timer-cron", "@hourly"}, time.Date(2023, 11, 14, 23, 0, 0, 0, time.UTC).UnixMilli(),
+			0,
 			&timer.Recurrence{Cron: "@hourly", Until: timer.NoUntil}},
 		{"all there is", []string{
-			"timer-every", "1m", "timer-until", "2023-11-14T22:14:19.5Z", "timer-count", "3", "timer-jitter", "0s", "timer-catch-up", "all", "timer-max-late", "2s",
+			"timer-every", "1m", "timer-until", "2023-11-14T22:14:19.5Z", "timer-count", "3", "timer-jitter", "0s",
+			"timer-catch-up", "all", "timer-max-late", "2s",
 		}, stamped + 60_000, 2001,
 			&timer.Recurrence{Every: 60_000, Until: stamped + 60_000, Count: 3, CatchUp: timer.CatchUpAll}},
 		{"catch up with none", []string{"timer-every", "1m", "timer-catch-up", "none"}, stamped + 60_000, 0,
 			&timer.Recurrence{Every: 60_000, Until: timer.NoUntil, CatchUp: timer.CatchUpNone}},
 		{"catch up with the latest", []string{"timer-every", "1m", "timer-catch-up", "latest"}, stamped + 60_000, 0,
 			&timer.Recurrence{Every: 60_000, Until: timer.NoUntil}},
-		{"no end to speak of", []string{"timer-every", "1m", "timer-until", "9007199254740993", "timer-count", strings.Repeat("9", 30)}, stamped + 60_000, 0,
+		{"no end to speak of", []string{"timer-every", "1m", "timer-until", "9007199254740993", "timer-count",
+			strings.Repeat("9", 30)}, stamped + 60_000, 0,
 			&timer.Recurrence{Every: 60_000, Until: maxMillis, Count: 1<<63 - 1}},
 		{"plain, max-late", []string{"timer-after", "1m", "timer-max-late", "0s"}, stamped + 60_000, 1, nil},
 	}
@@ -104,7 +107,8 @@ func TestValidateAcceptsRecurrences(t *testing.T) {
 				t.Fatalf("refused: %+v", refusal)
 			}
 			got := req.Schedule
-			if got.Due != tt.due || got.TooLate != tt.tooLate || got.Occurrence != 1 || len(got.Headers) != 0 || !reflect.DeepEqual(got.Recurrence, tt.want) {
+			if got.Due != tt.due || got.TooLate != tt.tooLate || got.Occurrence != 1 || len(got.Headers) != 0 ||
+				!reflect.DeepEqual(got.Recurrence, tt.want) {
 				t.Errorf("got %+v, %+v\nwant due %d, %+v", got, got.Recurrence, tt.due, tt.want)
 			}
 		})
@@ -156,12 +160,15 @@ func TestDueBeforeTheRequest(t *testing.T) {
 
 // TestValidateJitter: the first occurrence is delayed too.
 func TestValidateJitter(t *testing.T) {
-	req, _, refusal := testRules().Validate(request(nil, "timer-every", "1m", "timer-jitter", "30s", "timer-until", "2023-11-14T22:14:19.5Z", "timer-target-topic", "ok"), now)
+	req, _, refusal := testRules().Validate(
+		request(nil, "timer-every", "1m", "timer-jitter", "30s", "timer-until", "2023-11-14T22:14:19.5Z",
+			"timer-target-topic", "ok"), now)
 	if refusal != nil {
 		t.Fatal(refusal)
 	}
 	got := req.Schedule
-	if delay := got.Due - stamped - 60_000; delay <= 0 || delay >= 30_000 || got.Recurrence.Delay != delay || got.Scheduled() != stamped+60_000 {
+	if delay := got.Due - stamped - 60_000; delay <= 0 || delay >= 30_000 || got.Recurrence.Delay != delay ||
+		got.Scheduled() != stamped+60_000 {
 		t.Errorf("got %+v, %+v", got, got.Recurrence)
 	}
 }
@@ -189,10 +196,13 @@ func badRecurrences() []badRecurrence {
 		{"cron and cancel", and(cron, "timer-cancel", "true"), waterclock.ReasonConflictingHeaders, "timer-cancel"},
 
 		{"zone alone", []string{"timer-after", "1s", "timer-zone", "UTC"}, waterclock.ReasonNoRecurrence, "timer-zone"},
-		{"until alone", []string{"timer-after", "1s", "timer-until", "1700000000000"}, waterclock.ReasonNoRecurrence, "timer-until"},
+		{"until alone", []string{"timer-after", "1s", "timer-until", "1700000000000"}, waterclock.ReasonNoRecurrence,
+			"timer-until"},
 		{"count alone", []string{"timer-count", "3"}, waterclock.ReasonNoRecurrence, "timer-count"},
-		{"jitter alone", []string{"timer-at", "1700000000000", "timer-jitter", "3s"}, waterclock.ReasonNoRecurrence, "timer-jitter"},
-		{"catch-up alone", []string{"timer-after", "1s", "timer-catch-up", "x"}, waterclock.ReasonNoRecurrence, "timer-catch-up"},
+		{"jitter alone", []string{"timer-at", "1700000000000", "timer-jitter", "3s"}, waterclock.ReasonNoRecurrence,
+			"timer-jitter"},
+		{"catch-up alone", []string{"timer-after", "1s", "timer-catch-up", "x"}, waterclock.ReasonNoRecurrence,
+			"timer-catch-up"},
 
 		{"every: bare", []string{"timer-every", "60"}, waterclock.ReasonBadInterval, "bare number"},
 		{"every: negative", []string{"timer-every", "-5s"}, waterclock.ReasonBadInterval, "sign"},
@@ -200,8 +210,10 @@ func badRecurrences() []badRecurrence {
 		{"every: empty", []string{"timer-every", ""}, waterclock.ReasonBadInterval, "empty"},
 		{"every: nothing", []string{"timer-every", "0s"}, waterclock.ReasonIntervalTooShort, "100ms"},
 		{"every: too short", []string{"timer-every", "99ms"}, waterclock.ReasonIntervalTooShort, "100ms"},
-		{"every: forever", []string{"timer-every", strings.Repeat("9", 400) + "d", "timer-at", "1700000000000"}, waterclock.ReasonBeyondHorizon, "36525d"},
-		{"every: first behind the horizon", []string{"timer-every", "1m", "timer-at", "4855760000001"}, waterclock.ReasonBeyondHorizon, "36525d"},
+		{"every: forever", []string{"timer-every", strings.Repeat("9", 400) + "d", "timer-at", "1700000000000"},
+			waterclock.ReasonBeyondHorizon, "36525d"},
+		{"every: first behind the horizon", []string{"timer-every", "1m", "timer-at", "4855760000001"},
+			waterclock.ReasonBeyondHorizon, "36525d"},
 
 		{"cron: empty", []string{"timer-cron", ""}, waterclock.ReasonBadCron, "0 fields"},
 		{"cron: words", []string{"timer-cron", "every day"}, waterclock.ReasonBadCron, "2 fields"},
@@ -209,12 +221,15 @@ func badRecurrences() []badRecurrence {
 		{"cron: seven fields", []string{"timer-cron", "0 0 0 1 1 * 2030"}, waterclock.ReasonBadCron, "7 fields"},
 		{"cron: a step of nothing", []string{"timer-cron", "*/0 * * * *"}, waterclock.ReasonBadCron, "step"},
 		{"cron: 25 o'clock", []string{"timer-cron", "0 25 * * *"}, waterclock.ReasonBadCron, "hour"},
-		{"cron: a zone in front", []string{"timer-cron", "TZ=Europe/Berlin 0 9 * * *"}, waterclock.ReasonBadCron, "timer-zone"},
-		{"cron: another zone in front", []string{"timer-cron", "CRON_TZ=0 0 9 * * *"}, waterclock.ReasonBadCron, "time zone"},
+		{"cron: a zone in front", []string{"timer-cron", "TZ=Europe/Berlin 0 9 * * *"}, waterclock.ReasonBadCron,
+			"timer-zone"},
+		{"cron: another zone in front", []string{"timer-cron", "CRON_TZ=0 0 9 * * *"}, waterclock.ReasonBadCron,
+			"time zone"},
 		{"cron: TZ alone", []string{"timer-cron", "TZ=0"}, waterclock.ReasonBadCron, "time zone"},
 		{"cron: @every", []string{"timer-cron", "@every 5m"}, waterclock.ReasonBadCron, "@every"},
 		{"cron: 60 kB", []string{"timer-cron", strings.Repeat("*", 60_000)}, waterclock.ReasonBadCron, "60000 bytes"},
-		{"cron: 100 kB", []string{"timer-cron", strings.Repeat("*", 100_000)}, waterclock.ReasonHeadersTooLarge, "65536"},
+		{"cron: 100 kB", []string{"timer-cron", strings.Repeat("*", 100_000)}, waterclock.ReasonHeadersTooLarge,
+			"65536"},
 		{"cron: the 30th of February", []string{"timer-cron", "0 0 30 2 *"}, waterclock.ReasonCronNeverDue, "no date"},
 		{"cron: no text", []string{"timer-cron", "* * * * \xff"}, waterclock.ReasonNotUTF8, "timer-cron"},
 		{"zone: none such", and(cron, "timer-zone", "Mars/Olympus"), waterclock.ReasonUnknownZone, `"Mars/Olympus"`},
@@ -225,8 +240,10 @@ func badRecurrences() []badRecurrence {
 
 		{"until: words", and(every, "timer-until", "tomorrow"), waterclock.ReasonBadUntil, `"tomorrow"`},
 		{"until: seconds", and(every, "timer-until", "1700000000"), waterclock.ReasonSecondsNotMillis, "timer-until"},
-		{"until: before the first", and(every, "timer-until", "2023-11-14T22:14:19.499Z"), waterclock.ReasonUntilBeforeFirst, "22:14:19.500Z"},
-		{"until: before cron's first", and(cron, "timer-until", "2023-11-15T08:59:59.999Z"), waterclock.ReasonUntilBeforeFirst, "09:00:00.000Z"},
+		{"until: before the first", and(every, "timer-until", "2023-11-14T22:14:19.499Z"),
+			waterclock.ReasonUntilBeforeFirst, "22:14:19.500Z"},
+		{"until: before cron's first", and(cron, "timer-until", "2023-11-15T08:59:59.999Z"),
+			waterclock.ReasonUntilBeforeFirst, "09:00:00.000Z"},
 		{"count: 0", and(every, "timer-count", "0"), waterclock.ReasonBadCount, `"0"`},
 		{"count: -1", and(every, "timer-count", "-1"), waterclock.ReasonBadCount, `"-1"`},
 		{"count: words", and(every, "timer-count", "thrice"), waterclock.ReasonBadCount, `"thrice"`},
@@ -236,13 +253,19 @@ func badRecurrences() []badRecurrence {
 		{"catch-up: some", and(every, "timer-catch-up", "some"), waterclock.ReasonBadCatchUp, `"some"`},
 		{"catch-up: shouted", and(every, "timer-catch-up", "ALL"), waterclock.ReasonBadCatchUp, `"ALL"`},
 		{"max-late: negative", and(every, "timer-max-late", "-1s"), waterclock.ReasonBadMaxLate, "sign"},
-		{"max-late: negative, plain", []string{"timer-after", "1s", "timer-max-late", "-1s"}, waterclock.ReasonBadMaxLate, "sign"},
+		{"max-late: negative, plain", []string{"timer-after", "1s", "timer-max-late", "-1s"},
+			waterclock.ReasonBadMaxLate, "sign"},
 		{"max-late: empty", []string{"timer-after", "1s", "timer-max-late", ""}, waterclock.ReasonBadMaxLate, "empty"},
-		{"remember: negative", []string{"timer-after", "1s", "timer-remember", "-1s"}, waterclock.ReasonBadRemember, "sign"},
-		{"remember: too long", []string{"timer-after", "1s", "timer-remember", "169h"}, waterclock.ReasonBadRemember, "more than 7d"},
-		{"remember: no token", []string{"timer-after", "1s", "timer-remember", "1h "}, waterclock.ReasonBadRemember, "token"},
-		{"remember: two tokens", []string{"timer-after", "1s", "timer-remember", "1h a b"}, waterclock.ReasonBadRemember, "token"},
-		{"remember: large token", []string{"timer-after", "1s", "timer-remember", "1h " + strings.Repeat("x", waterclock.MaxTokenBytes+1)}, waterclock.ReasonBadRemember, "64"},
+		{"remember: negative", []string{"timer-after", "1s", "timer-remember", "-1s"},
+			waterclock.ReasonBadRemember, "sign"},
+		{"remember: too long", []string{"timer-after", "1s", "timer-remember", "169h"}, waterclock.ReasonBadRemember,
+			"more than 7d"},
+		{"remember: no token", []string{"timer-after", "1s", "timer-remember", "1h "},
+			waterclock.ReasonBadRemember, "token"},
+		{"remember: two tokens", []string{"timer-after", "1s", "timer-remember", "1h a b"},
+			waterclock.ReasonBadRemember, "token"},
+		{"remember: large token", []string{"timer-after", "1s", "timer-remember",
+			"1h " + strings.Repeat("x", waterclock.MaxTokenBytes+1)}, waterclock.ReasonBadRemember, "64"},
 		{"every twice", and(every, every...), waterclock.ReasonDuplicateHeader, "timer-every"},
 	}
 }
@@ -262,12 +285,15 @@ func TestValidateRefusesRecurrences(t *testing.T) {
 		})
 	}
 	for _, headers := range [][]string{{"timer-every", "1m"}, {"timer-cron", "0 9 * * *"}} {
-		rec := with(request(nil, append(headers, "timer-target-topic", "ok")...), func(r *kgo.Record) { r.Timestamp = time.UnixMilli(-1) })
-		if _, _, refusal := testRules().Validate(rec, now); refusal == nil || refusal.Reason != waterclock.ReasonNoTimestamp {
+		rec := with(request(nil, append(headers, "timer-target-topic", "ok")...),
+			func(r *kgo.Record) { r.Timestamp = time.UnixMilli(-1) })
+		if _, _, refusal := testRules().Validate(rec, now); refusal == nil ||
+			refusal.Reason != waterclock.ReasonNoTimestamp {
 			t.Errorf("%q without a timestamp: %+v", headers, refusal)
 		}
 		rec = with(rec, func(r *kgo.Record) { r.Timestamp = time.UnixMilli(1<<63 - 1) })
-		if _, _, refusal := testRules().Validate(rec, now); refusal == nil || refusal.Reason != waterclock.ReasonBeyondHorizon {
+		if _, _, refusal := testRules().Validate(rec, now); refusal == nil ||
+			refusal.Reason != waterclock.ReasonBeyondHorizon {
 			t.Errorf("%q behind a forged timestamp: %+v", headers, refusal)
 		}
 		rec = with(rec, func(r *kgo.Record) { r.Timestamp = time.UnixMilli(0) })
@@ -282,8 +308,10 @@ func TestValidateShortestInterval(t *testing.T) {
 	r := testRules()
 	r.Limits.Interval = 10 * time.Minute
 	for text, fits := range map[string]bool{
-		"timer-every=10m": true, "timer-every=599999ms": false, "timer-cron=*/10 * * * *": true, "timer-cron=*/9 * * * *": false,
-		"timer-cron=* * * * * *": false, "timer-cron=@hourly": true, "timer-cron=55,0 23,0 * * *": false, "timer-cron=55,0 23,0 * * 1": true,
+		"timer-every=10m": true, "timer-every=599999ms": false, "timer-cron=*/10 * * * *": true,
+		"timer-cron=*/9 * * * *": false,
+		"timer-cron=* * * * * *": false, "timer-cron=@hourly": true, "timer-cron=55,0 23,0 * * *": false,
+		"timer-cron=55,0 23,0 * * 1": true,
 	} {
 		name, value, _ := strings.Cut(text, "=")
 		_, _, refusal := r.Validate(request(nil, name, value, "timer-target-topic", "ok"), now)
@@ -295,7 +323,8 @@ func TestValidateShortestInterval(t *testing.T) {
 
 func TestValidateRecurrenceAllocations(t *testing.T) {
 	r := testRules()
-	for _, headers := range [][]string{{"timer-every", "1m"}, {"timer-cron", "0 9 * * *", "timer-zone", "Africa/Lagos"}} {
+	for _, headers := range [][]string{{"timer-every", "1m"},
+		{"timer-cron", "0 9 * * *", "timer-zone", "Africa/Lagos"}} {
 		rec := request(nil, append(headers, "timer-target-topic", "ok")...)
 		got := testing.AllocsPerRun(100, func() {
 			if _, _, refusal := r.Validate(rec, now); refusal != nil {

@@ -27,7 +27,8 @@ func TestValidateRemembers(t *testing.T) {
 		{"token", 0, "", false},
 	} {
 		r := testRules()
-		req, _, refused := r.Validate(request([]byte("v"), "timer-after", "1s", "timer-target-topic", "ok", "timer-remember", c.text), now)
+		req, _, refused := r.Validate(
+			request([]byte("v"), "timer-after", "1s", "timer-target-topic", "ok", "timer-remember", c.text), now)
 		switch {
 		case !c.ok && (refused == nil || refused.Reason != waterclock.ReasonBadRemember):
 			t.Errorf("%q is taken: %+v", c.text, refused)

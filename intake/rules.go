@@ -45,7 +45,8 @@ const (
 
 // DefaultLimits returns the limits without any configuration.
 func DefaultLimits() Limits {
-	return Limits{Horizon: DefaultHorizon, Headers: DefaultHeaders, HeaderBytes: DefaultHeaderBytes, Interval: DefaultInterval}
+	return Limits{Horizon: DefaultHorizon, Headers: DefaultHeaders, HeaderBytes: DefaultHeaderBytes,
+		Interval: DefaultInterval}
 }
 
 // PartitionerCheck says how to treat a misplaced record: one that is not on the partition that
@@ -145,14 +146,16 @@ func (r *Rules) Validate(rec *kgo.Record, now int64) (req timer.Request, misplac
 			"the record has no key: its key is the timer's ID, 1 to %d bytes.", waterclock.MaxIDBytes)
 	case len(rec.Key) > waterclock.MaxIDBytes:
 		return req, false, refuse(waterclock.ReasonBadKey,
-			"the record's key is the timer's ID and has %d bytes: give it 1 to %d.", len(rec.Key), waterclock.MaxIDBytes)
+			"the record's key is the timer's ID and has %d bytes: give it 1 to %d.", len(rec.Key),
+			waterclock.MaxIDBytes)
 	}
 	if r.PartitionerCheck != Off && r.Partitions > 0 {
 		want := Murmur2Partition(rec.Key, r.Partitions)
 		misplaced = want != rec.Partition
 		if misplaced && r.PartitionerCheck == DeadLetter {
 			return req, true, refuse(waterclock.ReasonWrongPartition,
-				"the record lies on partition %d and murmur2 of its key names %d: set the producer's partitioner to murmur2 (librdkafka: partitioner=murmur2_random).", rec.Partition, want)
+				"the record lies on partition %d and murmur2 of its key names %d: set the producer's partitioner to "+
+					"murmur2 (librdkafka: partitioner=murmur2_random).", rec.Partition, want)
 		}
 	}
 	if refusal = countHeaders(rec); refusal != nil {
@@ -182,7 +185,8 @@ func (r *Rules) Validate(rec *kgo.Record, now int64) (req timer.Request, misplac
 	t, refusal := r.schedule(rec, &h, now)
 	if refusal == nil && isOver(said) {
 		refusal = refuse(waterclock.ReasonOverQuota,
-			"requests on %s come faster than the limit of each of its %d partitions: send fewer, spread their keys, or raise limit-rate.", r.Topic, r.Partitions)
+			"requests on %s come faster than the limit of each of its %d partitions: send fewer, spread their keys, "+
+				"or raise limit-rate.", r.Topic, r.Partitions)
 	}
 	if refusal != nil {
 		return timer.Request{ID: rec.Key, Offset: rec.Offset}, misplaced, refusal
@@ -211,11 +215,13 @@ func (r *Rules) schedule(rec *kgo.Record, h *headers, now int64) (*timer.Timer, 
 	}
 	if limit := r.Limits.RecordBytes; limit > 0 && recordBytes(rec) > limit {
 		return nil, refuse(waterclock.ReasonValueTooLarge,
-			"the request has %d bytes without compression and the topic's max.message.bytes is %d: send a smaller value, or raise the setting of the request topic and its own topics.", recordBytes(rec), limit)
+			"the request has %d bytes without compression and the topic's max.message.bytes is %d: send a smaller "+
+				"value, or raise the setting of the request topic and its own topics.", recordBytes(rec), limit)
 	}
 	if limit := r.Limits.ValueBytes; limit > 0 && len(rec.Value) > limit {
 		return nil, refuse(waterclock.ReasonValueTooLarge,
-			"the value has %d bytes, the limit is %d: send a reference to the payload instead, or raise the limit.", len(rec.Value), limit)
+			"the value has %d bytes, the limit is %d: send a reference to the payload instead, or raise the limit.",
+			len(rec.Value), limit)
 	}
 	t := &timer.Timer{
 		ID:         rec.Key,
@@ -256,7 +262,8 @@ func horizonFrom(rec *kgo.Record, now int64) int64 {
 func (r *Rules) beyond(due, now int64) *Refusal {
 	if horizon := cmp.Or(r.Limits.Horizon, DefaultHorizon); due > now && due-now > horizon.Milliseconds() {
 		return refuse(waterclock.ReasonBeyondHorizon,
-			"the timer is due at %s, further ahead than %s: choose an earlier time, or send the request when it is nearer.", instant(due), span.String(horizon))
+			"the timer is due at %s, further ahead than %s: choose an earlier time, or send the request when it is "+
+				"nearer.", instant(due), span.String(horizon))
 	}
 	return nil
 }

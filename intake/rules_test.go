@@ -70,7 +70,8 @@ func TestValidateAccepts(t *testing.T) {
 		want *timer.Timer // nil: a cancel
 	}{
 		{"at, Unix milliseconds", request(payload, at...), plain(nil)},
-		{"at, RFC 3339", request(payload, "timer-at", "2023-11-14T23:13:20+01:00", "timer-target-topic", "ok"), plain(nil)},
+		{"at, RFC 3339", request(payload, "timer-at", "2023-11-14T23:13:20+01:00", "timer-target-topic", "ok"),
+			plain(nil)},
 		{"after", request(payload, "timer-after", "90s", "timer-target-topic", "ok"),
 			plain(func(t *timer.Timer) { t.Due = stamped + 90_000 })},
 		{"after nothing", request(payload, "timer-after", "0s", "timer-target-topic", "ok"),
@@ -90,28 +91,37 @@ func TestValidateAccepts(t *testing.T) {
 			plain(func(t *timer.Timer) { t.Target.Key = nil })},
 		{"null target key by name", request(payload, append(at, "timer-target-key-null", "true")...),
 			plain(func(t *timer.Timer) { t.Target.Key = nil })},
-		{"null target key twice over", with(request(payload, append(at, "timer-target-key-null", "true")...), nullHeader("timer-target-key")),
+		{"null target key twice over", with(request(payload, append(at, "timer-target-key-null", "true")...),
+			nullHeader("timer-target-key")),
 			plain(func(t *timer.Timer) { t.Target.Key = nil })},
 		{"target partition 0", request(payload, append(at, "timer-target-partition", "0")...),
 			plain(func(t *timer.Timer) { t.Target.Partition = 0 })},
 		{"largest target partition", request(payload, append(at, "timer-target-partition", "2147483647")...),
 			plain(func(t *timer.Timer) { t.Target.Partition = 1<<31 - 1 })},
 		{"headers in order, twice and null",
-			with(request(payload, append([]string{"b", "1", "a", "2", "", "3", "b", "1", "tim", "4", "x-timer-at", "5"}, at...)...), nullHeader("n")),
+			with(request(payload, append([]string{"b", "1", "a", "2", "", "3", "b", "1", "tim", "4", "x-timer-at", "5"},
+				at...)...), nullHeader("n")),
 			plain(func(t *timer.Timer) {
 				t.Headers = []timer.Header{
 					{Key: "b", Value: []byte("1")}, {Key: "a", Value: []byte("2")}, {Key: "", Value: []byte("3")},
-					{Key: "b", Value: []byte("1")}, {Key: "tim", Value: []byte("4")}, {Key: "x-timer-at", Value: []byte("5")},
+					{Key: "b", Value: []byte("1")}, {Key: "tim", Value: []byte("4")},
+					{Key: "x-timer-at", Value: []byte("5")},
 					{Key: "n"},
 				}
 			})},
 		{"own headers dropped, others' look-alikes kept",
-			request(payload, append([]string{"waterclock-id", "x", "waterclock-", "y", "Waterclock-id", "z", "water", "w"}, at...)...),
+			request(payload,
+				append([]string{"waterclock-id", "x", "waterclock-", "y", "Waterclock-id", "z", "water", "w"},
+					at...)...),
 			plain(func(t *timer.Timer) {
-				t.Headers = []timer.Header{{Key: "Waterclock-id", Value: []byte("z")}, {Key: "water", Value: []byte("w")}}
+				t.Headers = []timer.Header{{Key: "Waterclock-id", Value: []byte("z")},
+					{Key: "water", Value: []byte("w")}}
 			})},
-		{"own headers are not counted", request(payload, append(at, strings.Split(strings.Repeat("waterclock-a,b,", 200), ",")[:400]...)...), plain(nil)},
-		{"as many headers as may be", request(payload, append(at, strings.Split(strings.Repeat("a,b,", 126), ",")[:252]...)...),
+		{"own headers are not counted",
+			request(payload, append(at, strings.Split(strings.Repeat("waterclock-a,b,", 200), ",")[:400]...)...),
+			plain(nil)},
+		{"as many headers as may be",
+			request(payload, append(at, strings.Split(strings.Repeat("a,b,", 126), ",")[:252]...)...),
 			plain(func(t *timer.Timer) {
 				for range 126 {
 					t.Headers = append(t.Headers, timer.Header{Key: "a", Value: []byte("b")})
@@ -119,14 +129,17 @@ func TestValidateAccepts(t *testing.T) {
 			})},
 		{"longest ID", with(request(payload, at...), func(r *kgo.Record) { r.Key = bytes.Repeat([]byte("k"), 512) }),
 			plain(func(t *timer.Timer) { t.ID = bytes.Repeat([]byte("k"), 512); t.Target.Key = t.ID })},
-		{"no timestamp, not needed", with(request(payload, at...), func(r *kgo.Record) { r.Timestamp = time.UnixMilli(-1) }), plain(nil)},
-		{"on another partition, nobody looks", with(request(payload, at...), func(r *kgo.Record) { r.Partition = 7 }), plain(nil)},
+		{"no timestamp, not needed",
+			with(request(payload, at...), func(r *kgo.Record) { r.Timestamp = time.UnixMilli(-1) }), plain(nil)},
+		{"on another partition, nobody looks", with(request(payload, at...), func(r *kgo.Record) { r.Partition = 7 }),
+			plain(nil)},
 
 		{"cancel: null and nothing else", request(nil), nil},
 		{"cancel: null with other headers", request(nil, "trace", "1", "waterclock-id", "x"), nil},
 		{"cancel by header, null value", request(nil, "timer-cancel", "true"), nil},
 		{"cancel by header, any value", request(payload, "timer-cancel", "true"), nil},
-		{"cancel whose target is not looked at", request(payload, "timer-cancel", "true", "timer-target-topic", "forbidden"), nil},
+		{"cancel whose target is not looked at", request(payload, "timer-cancel", "true", "timer-target-topic",
+			"forbidden"), nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -146,7 +159,8 @@ func TestValidateAccepts(t *testing.T) {
 func TestValidateSteers(t *testing.T) {
 	at := []string{"timer-at", "1700000000000", "timer-target-topic", "ok"}
 	due := &timer.Timer{
-		ID: []byte("id"), Offset: 42, Due: now, Occurrence: 1, Target: timer.Target{Topic: "ok", Partition: timer.AnyPartition, Key: []byte("id")}, Value: []byte("v"),
+		ID: []byte("id"), Offset: 42, Due: now, Occurrence: 1,
+		Target: timer.Target{Topic: "ok", Partition: timer.AnyPartition, Key: []byte("id")}, Value: []byte("v"),
 	}
 	generation := func(n int64) timer.Condition { return timer.Condition{Kind: timer.IfGeneration, Generation: n} }
 	tests := []struct {
@@ -155,24 +169,31 @@ func TestValidateSteers(t *testing.T) {
 		want timer.Request
 	}{
 		{"trigger", request(nil, "timer-trigger", "true"), timer.Request{Steer: timer.Trigger, At: stamped}},
-		{"trigger, any value, nothing else looked at", request([]byte("v"), "timer-trigger", "true", "timer-target-topic", "forbidden", "timer-count", "x", "a", "b"),
+		{"trigger, any value, nothing else looked at", request([]byte("v"), "timer-trigger", "true",
+			"timer-target-topic", "forbidden", "timer-count", "x", "a", "b"),
 			timer.Request{Steer: timer.Trigger, At: stamped}},
-		{"trigger without a timestamp", with(request(nil, "timer-trigger", "true"), func(r *kgo.Record) { r.Timestamp = time.UnixMilli(-1) }),
+		{"trigger without a timestamp",
+			with(request(nil, "timer-trigger", "true"), func(r *kgo.Record) { r.Timestamp = time.UnixMilli(-1) }),
 			timer.Request{Steer: timer.Trigger, At: now}},
-		{"trigger by a clock that is ahead", with(request(nil, "timer-trigger", "true"), func(r *kgo.Record) { r.Timestamp = time.UnixMilli(now + 1) }),
+		{"trigger by a clock that is ahead",
+			with(request(nil, "timer-trigger", "true"), func(r *kgo.Record) { r.Timestamp = time.UnixMilli(now + 1) }),
 			timer.Request{Steer: timer.Trigger, At: now}},
 		{"pause", request(nil, "timer-pause", "true"), timer.Request{Steer: timer.Pause, At: now}},
 		{"resume", request(nil, "timer-resume", "true"), timer.Request{Steer: timer.Resume, At: now}},
 		{"trigger if present", request(nil, "timer-trigger", "true", "timer-if", "present"),
 			timer.Request{Steer: timer.Trigger, At: stamped, If: timer.Condition{Kind: timer.IfPresent}}},
-		{"cancel if", request(nil, "timer-cancel", "true", "timer-if", "timers/0/17"), timer.Request{If: generation(17)}},
-		{"cancel if it was moved here", request(nil, "timer-cancel", "true", "timer-if", "timers.waterclock.changelog/0/17"), timer.Request{If: generation(timer.Moved(17))}},
+		{"cancel if", request(nil, "timer-cancel", "true", "timer-if", "timers/0/17"),
+			timer.Request{If: generation(17)}},
+		{"cancel if it was moved here", request(nil, "timer-cancel", "true", "timer-if",
+			"timers.waterclock.changelog/0/17"), timer.Request{If: generation(timer.Moved(17))}},
 		{"pause if it is on another partition", request(nil, "timer-pause", "true", "timer-if", "timers/1/17"),
 			timer.Request{Steer: timer.Pause, At: now, If: timer.Condition{Kind: timer.IfElsewhere}}},
 		{"resume if it is of another topic", request(nil, "timer-resume", "true", "timer-if", "others/0/17"),
 			timer.Request{Steer: timer.Resume, At: now, If: timer.Condition{Kind: timer.IfElsewhere}}},
-		{"schedule if absent", request([]byte("v"), append(at, "timer-if", "absent")...), timer.Request{Schedule: due, If: timer.Condition{Kind: timer.IfAbsent}}},
-		{"schedule if", request([]byte("v"), append(at, "timer-if", "timers/0/0")...), timer.Request{Schedule: due, If: generation(0)}},
+		{"schedule if absent", request([]byte("v"), append(at, "timer-if", "absent")...),
+			timer.Request{Schedule: due, If: timer.Condition{Kind: timer.IfAbsent}}},
+		{"schedule if", request([]byte("v"), append(at, "timer-if", "timers/0/0")...),
+			timer.Request{Schedule: due, If: generation(0)}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -202,85 +223,134 @@ func TestValidateRefuses(t *testing.T) {
 			"has no key"},
 		{"empty key", with(request(v, full...), func(r *kgo.Record) { r.Key = []byte{} }), waterclock.ReasonBadKey,
 			"has no key"},
-		{"long key", with(request(v, full...), func(r *kgo.Record) { r.Key = make([]byte, 513) }), waterclock.ReasonBadKey, "513 bytes"},
+		{"long key", with(request(v, full...), func(r *kgo.Record) { r.Key = make([]byte, 513) }),
+			waterclock.ReasonBadKey, "513 bytes"},
 		{"cancel without a key", with(request(nil), func(r *kgo.Record) { r.Key = nil }), waterclock.ReasonBadKey,
 			"has no key"},
 
-		{"129 headers", request(v, append(full[:4:4], strings.Split(strings.Repeat("a,b,", 127), ",")[:254]...)...), waterclock.ReasonTooManyHeaders, "128"},
-		{"129 headers on a cancel", request(nil, strings.Split(strings.Repeat("a,b,", 129), ",")[:258]...), waterclock.ReasonTooManyHeaders, "128"},
-		{"large header", request(v, append(full[:4:4], "a", strings.Repeat("x", 65536))...), waterclock.ReasonHeadersTooLarge, "65536"},
-		{"large name", request(v, append(full[:4:4], strings.Repeat("x", 65536), "")...), waterclock.ReasonHeadersTooLarge, "65536"},
-		{"large target key", request(v, append(full[:4:4], "timer-target-key", strings.Repeat("x", 65536))...), waterclock.ReasonHeadersTooLarge, "65536"},
+		{"129 headers", request(v, append(full[:4:4], strings.Split(strings.Repeat("a,b,", 127), ",")[:254]...)...),
+			waterclock.ReasonTooManyHeaders, "128"},
+		{"129 headers on a cancel", request(nil, strings.Split(strings.Repeat("a,b,", 129), ",")[:258]...),
+			waterclock.ReasonTooManyHeaders, "128"},
+		{"large header", request(v, append(full[:4:4], "a", strings.Repeat("x", 65536))...),
+			waterclock.ReasonHeadersTooLarge, "65536"},
+		{"large name", request(v, append(full[:4:4], strings.Repeat("x", 65536), "")...),
+			waterclock.ReasonHeadersTooLarge, "65536"},
+		{"large target key", request(v, append(full[:4:4], "timer-target-key", strings.Repeat("x", 65536))...),
+			waterclock.ReasonHeadersTooLarge, "65536"},
 
-		{"upper case", request(v, append(target[:2:2], "Timer-At", "1700000000000")...), waterclock.ReasonHeaderCase, "write timer-at"},
-		{"shouted", request(v, append(target[:2:2], "TIMER-MAX-LATE", "1s")...), waterclock.ReasonHeaderCase, "write timer-max-late"},
-		{"half upper case on a null value", request(nil, "timer-Cancel", "true"), waterclock.ReasonHeaderCase, "write timer-cancel"},
-		{"misspelt", request(v, append(full[:4:4], "timer-targettopic", "x")...), waterclock.ReasonUnknownHeader, `"timer-targettopic"`},
+		{"upper case", request(v, append(target[:2:2], "Timer-At", "1700000000000")...), waterclock.ReasonHeaderCase,
+			"write timer-at"},
+		{"shouted", request(v, append(target[:2:2], "TIMER-MAX-LATE", "1s")...), waterclock.ReasonHeaderCase,
+			"write timer-max-late"},
+		{"half upper case on a null value", request(nil, "timer-Cancel", "true"), waterclock.ReasonHeaderCase,
+			"write timer-cancel"},
+		{"misspelt", request(v, append(full[:4:4], "timer-targettopic", "x")...), waterclock.ReasonUnknownHeader,
+			`"timer-targettopic"`},
 		{"prefix alone", request(nil, "timer-", "x"), waterclock.ReasonUnknownHeader, `"timer-"`},
 		{"misspelt in upper case", request(v, "TIMER-ATT", "x"), waterclock.ReasonUnknownHeader, `"TIMER-ATT"`},
 		{"at twice", request(v, append(full[:4:4], at...)...), waterclock.ReasonDuplicateHeader, "timer-at"},
-		{"null key header twice", with(with(request(v, full...), nullHeader("timer-target-key")), nullHeader("timer-target-key")), waterclock.ReasonDuplicateHeader, "timer-target-key"},
+		{"null key header twice", with(with(request(v, full...), nullHeader("timer-target-key")),
+			nullHeader("timer-target-key")), waterclock.ReasonDuplicateHeader, "timer-target-key"},
 		{"at no text", request(v, "timer-at", "\xff"), waterclock.ReasonNotUTF8, "timer-at"},
 		{"target no text", request(v, "timer-target-topic", "ok\x80"), waterclock.ReasonNotUTF8, "timer-target-topic"},
 
-		{"at and after", request(v, append(full[:4:4], "timer-after", "1s")...), waterclock.ReasonConflictingHeaders, "timer-after"},
-		{"at and cancel", request(v, append(full[:4:4], "timer-cancel", "true")...), waterclock.ReasonConflictingHeaders, "timer-cancel"},
-		{"after and cancel", request(nil, "timer-after", "1s", "timer-cancel", "true"), waterclock.ReasonConflictingHeaders, "timer-cancel"},
-		{"key and null key", request(v, append(full[:4:4], "timer-target-key", "", "timer-target-key-null", "true")...), waterclock.ReasonConflictingHeaders, "timer-target-key-null"},
-		{"cancel: false", request(v, append(full[:4:4], "timer-cancel", "false")...), waterclock.ReasonBadCancel, `"false"`},
+		{"at and after", request(v, append(full[:4:4], "timer-after", "1s")...), waterclock.ReasonConflictingHeaders,
+			"timer-after"},
+		{"at and cancel", request(v, append(full[:4:4], "timer-cancel", "true")...),
+			waterclock.ReasonConflictingHeaders, "timer-cancel"},
+		{"after and cancel", request(nil, "timer-after", "1s", "timer-cancel", "true"),
+			waterclock.ReasonConflictingHeaders, "timer-cancel"},
+		{"key and null key", request(v, append(full[:4:4], "timer-target-key", "", "timer-target-key-null", "true")...),
+			waterclock.ReasonConflictingHeaders, "timer-target-key-null"},
+		{"cancel: false", request(v, append(full[:4:4], "timer-cancel", "false")...),
+			waterclock.ReasonBadCancel, `"false"`},
 		{"cancel: True", request(nil, "timer-cancel", "True"), waterclock.ReasonBadCancel, `"True"`},
 		{"cancel: null", with(request(nil), nullHeader("timer-cancel")), waterclock.ReasonBadCancel, `""`},
-		{"key-null: false", request(v, append(full[:4:4], "timer-target-key-null", "false")...), waterclock.ReasonBadTargetKeyNull, `"false"`},
+		{"key-null: false", request(v, append(full[:4:4], "timer-target-key-null", "false")...),
+			waterclock.ReasonBadTargetKeyNull, `"false"`},
 
 		{"trigger: 1", request(v, "timer-trigger", "1"), waterclock.ReasonBadTrigger, `"1"`},
 		{"pause: yes, null value", request(nil, "timer-pause", "yes"), waterclock.ReasonBadPause, `"yes"`},
 		{"resume: null", with(request(v), nullHeader("timer-resume")), waterclock.ReasonBadResume, `""`},
-		{"cancel and trigger", request(nil, "timer-trigger", "true", "timer-cancel", "true"), waterclock.ReasonTwoActions, "timer-cancel comes together with timer-trigger"},
-		{"pause and resume", request(nil, "timer-resume", "true", "timer-pause", "true"), waterclock.ReasonTwoActions, "timer-pause comes together with timer-resume"},
-		{"trigger and pause with a due time", request(v, append(full[:4:4], "timer-pause", "true", "timer-trigger", "true")...), waterclock.ReasonTwoActions, "timer-trigger"},
-		{"at and trigger", request(v, append(full[:4:4], "timer-trigger", "true")...), waterclock.ReasonSteeringDueTime, "timer-trigger"},
-		{"after and pause", request(v, "timer-after", "1s", "timer-pause", "true"), waterclock.ReasonSteeringDueTime, "timer-pause"},
-		{"cron and resume", request(v, "timer-cron", "@daily", "timer-resume", "true"), waterclock.ReasonSteeringDueTime, "timer-resume"},
+		{"cancel and trigger", request(nil, "timer-trigger", "true", "timer-cancel", "true"),
+			waterclock.ReasonTwoActions, "timer-cancel comes together with timer-trigger"},
+		{"pause and resume", request(nil, "timer-resume", "true", "timer-pause", "true"), waterclock.ReasonTwoActions,
+			"timer-pause comes together with timer-resume"},
+		{"trigger and pause with a due time",
+			request(v, append(full[:4:4], "timer-pause", "true", "timer-trigger", "true")...),
+			waterclock.ReasonTwoActions, "timer-trigger"},
+		{"at and trigger", request(v, append(full[:4:4], "timer-trigger", "true")...), waterclock.ReasonSteeringDueTime,
+			"timer-trigger"},
+		{"after and pause", request(v, "timer-after", "1s", "timer-pause", "true"), waterclock.ReasonSteeringDueTime,
+			"timer-pause"},
+		{"cron and resume", request(v, "timer-cron", "@daily", "timer-resume", "true"),
+			waterclock.ReasonSteeringDueTime, "timer-resume"},
 		{"if: empty", request(v, append(full[:4:4], "timer-if", "")...), waterclock.ReasonBadIf, `""`},
 		{"if: null", with(request(v, full...), nullHeader("timer-if")), waterclock.ReasonBadIf, `""`},
 		{"if: Absent", request(nil, "timer-cancel", "true", "timer-if", "Absent"), waterclock.ReasonBadIf, `"Absent"`},
 		{"if: an offset", request(nil, "timer-pause", "true", "timer-if", "17"), waterclock.ReasonBadIf, "timers/0/42"},
-		{"if: an offset with a sign", request(nil, "timer-pause", "true", "timer-if", "timers/0/+1"), waterclock.ReasonBadIf, "timers/0/+1"},
-		{"if: below zero", request(nil, "timer-pause", "true", "timer-if", "timers/0/-1"), waterclock.ReasonBadIf, "timers/0/-1"},
-		{"if: twice", request(v, append(full[:4:4], "timer-if", "absent", "timer-if", "absent")...), waterclock.ReasonDuplicateHeader, "timer-if"},
-		{"if alone on a null value", request(nil, "timer-if", "present"), waterclock.ReasonNoDueTime, "timer-cancel: true"},
-		{"trigger in upper case", request(nil, "Timer-Trigger", "true"), waterclock.ReasonHeaderCase, "write timer-trigger"},
+		{"if: an offset with a sign", request(nil, "timer-pause", "true", "timer-if", "timers/0/+1"),
+			waterclock.ReasonBadIf, "timers/0/+1"},
+		{"if: below zero", request(nil, "timer-pause", "true", "timer-if", "timers/0/-1"), waterclock.ReasonBadIf,
+			"timers/0/-1"},
+		{"if: twice", request(v, append(full[:4:4], "timer-if", "absent", "timer-if", "absent")...),
+			waterclock.ReasonDuplicateHeader, "timer-if"},
+		{"if alone on a null value", request(nil, "timer-if", "present"), waterclock.ReasonNoDueTime,
+			"timer-cancel: true"},
+		{"trigger in upper case", request(nil, "Timer-Trigger", "true"), waterclock.ReasonHeaderCase,
+			"write timer-trigger"},
 
 		{"nothing says when", request(v), waterclock.ReasonNoDueTime, "timer-at"},
 		{"null value with a target", request(nil, target...), waterclock.ReasonNoDueTime, "timer-at"},
 		{"at: empty", request(v, append(target[:2:2], "timer-at", "")...), waterclock.ReasonBadTime, `""`},
 		{"at: null", with(request(v, target...), nullHeader("timer-at")), waterclock.ReasonBadTime, `""`},
-		{"at: words", request(v, append(target[:2:2], "timer-at", "tomorrow")...), waterclock.ReasonBadTime, `"tomorrow"`},
-		{"at: no zone", request(v, append(target[:2:2], "timer-at", "2026-03-01T09:00:00")...), waterclock.ReasonBadTime, "no zone"},
-		{"at: seconds", request(v, append(target[:2:2], "timer-at", "1700000000")...), waterclock.ReasonSecondsNotMillis, "milliseconds"},
-		{"at: largest seconds", request(v, append(target[:2:2], "timer-at", "99999999999")...), waterclock.ReasonSecondsNotMillis, "milliseconds"},
-		{"after: bare", request(v, append(target[:2:2], "timer-after", "90")...), waterclock.ReasonBadDuration, "bare number"},
-		{"after: a month", request(v, append(target[:2:2], "timer-after", "P1M")...), waterclock.ReasonBadDuration, "months"},
+		{"at: words", request(v, append(target[:2:2], "timer-at", "tomorrow")...), waterclock.ReasonBadTime,
+			`"tomorrow"`},
+		{"at: no zone", request(v, append(target[:2:2], "timer-at", "2026-03-01T09:00:00")...),
+			waterclock.ReasonBadTime, "no zone"},
+		{"at: seconds", request(v, append(target[:2:2], "timer-at", "1700000000")...),
+			waterclock.ReasonSecondsNotMillis, "milliseconds"},
+		{"at: largest seconds", request(v, append(target[:2:2], "timer-at", "99999999999")...),
+			waterclock.ReasonSecondsNotMillis, "milliseconds"},
+		{"after: bare", request(v, append(target[:2:2], "timer-after", "90")...), waterclock.ReasonBadDuration,
+			"bare number"},
+		{"after: a month", request(v, append(target[:2:2], "timer-after", "P1M")...),
+			waterclock.ReasonBadDuration, "months"},
 		{"after: null", with(request(v, target...), nullHeader("timer-after")), waterclock.ReasonBadDuration, "empty"},
-		{"after without a timestamp", with(request(v, append(target[:2:2], "timer-after", "1s")...), func(r *kgo.Record) { r.Timestamp = time.UnixMilli(-1) }), waterclock.ReasonNoTimestamp, "-1"},
-		{"at behind the horizon", request(v, append(target[:2:2], "timer-at", "4855760000001")...), waterclock.ReasonBeyondHorizon, "36525d"},
+		{"after without a timestamp", with(request(v, append(target[:2:2], "timer-after", "1s")...),
+			func(r *kgo.Record) { r.Timestamp = time.UnixMilli(-1) }), waterclock.ReasonNoTimestamp, "-1"},
+		{"at behind the horizon", request(v, append(target[:2:2], "timer-at", "4855760000001")...),
+			waterclock.ReasonBeyondHorizon, "36525d"},
 		{"at nanoseconds", request(v, append(target[:2:2], "timer-at", "1700000000000000000")...),
 			waterclock.ReasonBadTime, "nanoseconds: send milliseconds, 1700000000000."},
-		{"after forever", request(v, append(target[:2:2], "timer-after", strings.Repeat("9", 400)+"d")...), waterclock.ReasonBeyondHorizon, "after the year 9999"},
-		{"after a forged timestamp", with(request(v, append(target[:2:2], "timer-after", "1s")...), func(r *kgo.Record) { r.Timestamp = time.UnixMilli(1<<63 - 1) }), waterclock.ReasonBeyondHorizon, "after the year 9999"},
+		{"after forever", request(v, append(target[:2:2], "timer-after", strings.Repeat("9", 400)+"d")...),
+			waterclock.ReasonBeyondHorizon, "after the year 9999"},
+		{"after a forged timestamp", with(request(v, append(target[:2:2], "timer-after", "1s")...),
+			func(r *kgo.Record) { r.Timestamp = time.UnixMilli(1<<63 - 1) }), waterclock.ReasonBeyondHorizon,
+			"after the year 9999"},
 
 		{"no target", request(v, at...), waterclock.ReasonNoTarget, "timers has no default target"},
 		{"empty target", request(v, append(at[:2:2], "timer-target-topic", "")...), waterclock.ReasonBadTarget, `""`},
 		{"null target", with(request(v, at...), nullHeader("timer-target-topic")), waterclock.ReasonBadTarget, `""`},
-		{"target with a slash", request(v, append(at[:2:2], "timer-target-topic", "ok/1")...), waterclock.ReasonBadTarget, `"ok/1"`},
-		{"target of dots", request(v, append(at[:2:2], "timer-target-topic", "..")...), waterclock.ReasonBadTarget, `".."`},
-		{"long target", request(v, append(at[:2:2], "timer-target-topic", "ok"+strings.Repeat("x", 248))...), waterclock.ReasonBadTarget, "(250 bytes)"},
-		{"target not allowed", request(v, append(at[:2:2], "timer-target-topic", "forbidden")...), waterclock.ReasonTargetNotAllowed, "forbidden"},
-		{"internal target", request(v, append(at[:2:2], "timer-target-topic", "__consumer_offsets")...), waterclock.ReasonTargetNotAllowed, "__consumer_offsets"},
-		{"negative partition", request(v, append(full[:4:4], "timer-target-partition", "-1")...), waterclock.ReasonBadPartition, `"-1"`},
-		{"partition of 33 bits", request(v, append(full[:4:4], "timer-target-partition", "2147483648")...), waterclock.ReasonBadPartition, `"2147483648"`},
-		{"partition in words", request(v, append(full[:4:4], "timer-target-partition", "one")...), waterclock.ReasonBadPartition, `"one"`},
-		{"partition null", with(request(v, full...), nullHeader("timer-target-partition")), waterclock.ReasonBadPartition, `""`},
+		{"target with a slash", request(v, append(at[:2:2], "timer-target-topic", "ok/1")...),
+			waterclock.ReasonBadTarget, `"ok/1"`},
+		{"target of dots", request(v, append(at[:2:2], "timer-target-topic", "..")...),
+			waterclock.ReasonBadTarget, `".."`},
+		{"long target", request(v, append(at[:2:2], "timer-target-topic", "ok"+strings.Repeat("x", 248))...),
+			waterclock.ReasonBadTarget, "(250 bytes)"},
+		{"target not allowed", request(v, append(at[:2:2], "timer-target-topic", "forbidden")...),
+			waterclock.ReasonTargetNotAllowed, "forbidden"},
+		{"internal target", request(v, append(at[:2:2], "timer-target-topic", "__consumer_offsets")...),
+			waterclock.ReasonTargetNotAllowed, "__consumer_offsets"},
+		{"negative partition", request(v, append(full[:4:4], "timer-target-partition", "-1")...),
+			waterclock.ReasonBadPartition, `"-1"`},
+		{"partition of 33 bits", request(v, append(full[:4:4], "timer-target-partition", "2147483648")...),
+			waterclock.ReasonBadPartition, `"2147483648"`},
+		{"partition in words", request(v, append(full[:4:4], "timer-target-partition", "one")...),
+			waterclock.ReasonBadPartition, `"one"`},
+		{"partition null", with(request(v, full...), nullHeader("timer-target-partition")),
+			waterclock.ReasonBadPartition, `""`},
 	}
 	reached := map[waterclock.Reason]bool{}
 	for _, tt := range tests {
@@ -302,8 +372,10 @@ func TestValidateRefuses(t *testing.T) {
 		reached[tt.want] = true
 	}
 	elsewhere := []waterclock.Reason{
-		waterclock.ReasonValueTooLarge, waterclock.ReasonBatchTooLarge, waterclock.ReasonBatchUnreadable, waterclock.ReasonWrongPartition, waterclock.ReasonBadValue,
-		waterclock.ReasonOverQuota, waterclock.ReasonUnsupported, waterclock.ReasonBadAttempt, waterclock.ReasonNoEffect,
+		waterclock.ReasonValueTooLarge, waterclock.ReasonBatchTooLarge, waterclock.ReasonBatchUnreadable,
+		waterclock.ReasonWrongPartition, waterclock.ReasonBadValue,
+		waterclock.ReasonOverQuota, waterclock.ReasonUnsupported, waterclock.ReasonBadAttempt,
+		waterclock.ReasonNoEffect,
 		waterclock.ReasonMovedMeanwhile,
 	} // tests of their own
 	for _, reason := range elsewhere {
@@ -351,7 +423,8 @@ func TestValidateTargetThatNeverCanBe(t *testing.T) {
 		_, _, refusal := r.Validate(request(nil, "timer-at", "1700000000000", "timer-target-topic", topic), now)
 		return refusal
 	}
-	if got := to("okbutown"); got == nil || got.Reason != waterclock.ReasonTargetNotAllowed || got.Detail != "no timer may write to okbutown: it is ours; choose another target." {
+	if got := to("okbutown"); got == nil || got.Reason != waterclock.ReasonTargetNotAllowed ||
+		got.Detail != "no timer may write to okbutown: it is ours; choose another target." {
 		t.Errorf("got %+v", got)
 	}
 	if got := to("ok"); got != nil {
@@ -375,7 +448,8 @@ func TestValidateDefaultTarget(t *testing.T) {
 	}
 	r = testRules()
 	r.DefaultTarget = "forbidden"
-	if _, _, refusal = r.Validate(request(nil, "timer-at", "1700000000000"), now); refusal == nil || refusal.Reason != waterclock.ReasonTargetNotAllowed {
+	if _, _, refusal = r.Validate(request(nil, "timer-at", "1700000000000"), now); refusal == nil ||
+		refusal.Reason != waterclock.ReasonTargetNotAllowed {
 		t.Errorf("a default that is not allowed: %+v", refusal)
 	}
 }
@@ -394,17 +468,23 @@ func TestValidateLimitsLowered(t *testing.T) {
 		{"value", request([]byte("12345"), base...), waterclock.ReasonValueTooLarge},
 		{"value of a cancel is not looked at", request([]byte("12345"), "timer-cancel", "true"), ""},
 		{"headers", request(nil, append(base[:4:4], "a", "", "b", "")...), waterclock.ReasonTooManyHeaders},
-		{"header bytes", request(nil, append(base[:4:4], "a", strings.Repeat("x", 100))...), waterclock.ReasonHeadersTooLarge},
-		{"a trace does not count", request(nil, append(base[:4:4], "a", strings.Repeat("x", 50), "traceparent", parent)...), ""},
+		{"header bytes", request(nil, append(base[:4:4], "a", strings.Repeat("x", 100))...),
+			waterclock.ReasonHeadersTooLarge},
+		{"a trace does not count",
+			request(nil, append(base[:4:4], "a", strings.Repeat("x", 50), "traceparent", parent)...), ""},
 		{"nor does its state", request(nil, append(base[:4:4], "a", strings.Repeat("x", 50), "traceparent", parent,
 			"tracestate", strings.Repeat("x", 512))...), ""},
 		{"a second state does", request(nil, append(base[:4:4], "a", "", "tracestate", "", "tracestate", "")...),
 			waterclock.ReasonTooManyHeaders},
 		{"a long state does", request(nil, append(base[:4:4], "tracestate", strings.Repeat("x", 513))...),
 			waterclock.ReasonHeadersTooLarge},
-		{"a second one does", request(nil, append(base[:4:4], "a", "", "traceparent", parent, "traceparent", parent)...), waterclock.ReasonTooManyHeaders},
-		{"a longer one does", request(nil, append(base[:4:4], "traceparent", parent+"-more")...), waterclock.ReasonHeadersTooLarge},
-		{"horizon", request(nil, "timer-after", "1h0.501s", "timer-target-topic", "ok"), waterclock.ReasonBeyondHorizon},
+		{"a second one does",
+			request(nil, append(base[:4:4], "a", "", "traceparent", parent, "traceparent", parent)...),
+			waterclock.ReasonTooManyHeaders},
+		{"a longer one does", request(nil, append(base[:4:4], "traceparent", parent+"-more")...),
+			waterclock.ReasonHeadersTooLarge},
+		{"horizon", request(nil, "timer-after", "1h0.501s", "timer-target-topic", "ok"),
+			waterclock.ReasonBeyondHorizon},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -477,7 +557,8 @@ func TestValidateRemembersTargets(t *testing.T) {
 	r := testRules()
 	r.Allow = func(string) bool { asked++; return true }
 	validate := func(topic string) {
-		if _, _, refusal := r.Validate(request(nil, "timer-after", "1s", "timer-target-topic", topic), now); refusal != nil {
+		if _, _, refusal := r.Validate(request(nil, "timer-after", "1s", "timer-target-topic", topic),
+			now); refusal != nil {
 			t.Fatal(refusal)
 		}
 	}
@@ -506,7 +587,8 @@ func TestValidateAllocations(t *testing.T) {
 		want float64
 	}{
 		{"cancel", request(nil), 0},
-		{"no header kept", request(nil, "timer-at", "1700000000000", "timer-target-topic", "ok.another.that.is.longer.than.thirty-two.bytes", "waterclock-id", "x"), 1},
+		{"no header kept", request(nil, "timer-at", "1700000000000", "timer-target-topic",
+			"ok.another.that.is.longer.than.thirty-two.bytes", "waterclock-id", "x"), 1},
 		{"default target", request(nil, "timer-after", "1h30m"), 1},
 		{"RFC 3339", request(nil, "timer-at", "2023-11-14T23:13:20.5+01:00"), 1},
 		{"three headers kept", request(nil, "timer-after", "PT5S", "a", "1", "b", "2", "c", "3"), 2},
@@ -536,7 +618,8 @@ func checkValidated(t interface{ Fatalf(string, ...any) }, rec *kgo.Record) {
 		if req.Schedule != nil || refusal.Reason.Meaning() == "" {
 			t.Fatalf("refusal %+v with %+v", refusal, req.Schedule)
 		}
-		if d := refusal.Detail; !utf8.ValidString(d) || !strings.HasSuffix(d, ".") || strings.ContainsAny(d, "\n\x00") || len(d) > 1024 {
+		if d := refusal.Detail; !utf8.ValidString(d) || !strings.HasSuffix(d, ".") ||
+			strings.ContainsAny(d, "\n\x00") || len(d) > 1024 {
 			t.Fatalf("detail is no sentence: %q", d)
 		}
 		return
@@ -548,7 +631,8 @@ func checkValidated(t interface{ Fatalf(string, ...any) }, rec *kgo.Record) {
 		return
 	}
 	tm := req.Schedule
-	if tm.Due > now+DefaultHorizon.Milliseconds() || !strings.HasPrefix(tm.Target.Topic, "ok") || tm.Target.Partition < timer.AnyPartition {
+	if tm.Due > now+DefaultHorizon.Milliseconds() || !strings.HasPrefix(tm.Target.Topic, "ok") ||
+		tm.Target.Partition < timer.AnyPartition {
 		t.Fatalf("accepted beyond the rules: %+v", tm)
 	}
 	for _, h := range tm.Headers {
@@ -566,11 +650,13 @@ func TestValidateProperties(t *testing.T) {
 	names := rapid.OneOf(
 		rapid.SampledFrom([]string{
 			"timer-at", "timer-after", "timer-cancel", "timer-target-topic", "timer-target-key",
-			"timer-target-key-null", "timer-target-partition", "timer-every", "timer-cron", "timer-zone", "timer-until", "timer-count",
+			"timer-target-key-null", "timer-target-partition", "timer-every", "timer-cron", "timer-zone", "timer-until",
+			"timer-count",
 			"timer-jitter", "timer-catch-up", "timer-max-late", "Timer-At", "timer-x", "waterclock-id", "a", "",
 		}), rapid.String())
 	values := rapid.OneOf(
-		rapid.SampledFrom([]string{"true", "false", "1700000000000", "2026-03-01T09:00:00Z", "90s", "P1DT2H", "ok", "ok2", "7", "forbidden", "", "* 9 * * *", "@daily", "Africa/Lagos", "all"}),
+		rapid.SampledFrom([]string{"true", "false", "1700000000000", "2026-03-01T09:00:00Z", "90s", "P1DT2H", "ok",
+			"ok2", "7", "forbidden", "", "* 9 * * *", "@daily", "Africa/Lagos", "all"}),
 		rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }))
 	rapid.Check(t, func(t *rapid.T) {
 		rec := &kgo.Record{
@@ -594,16 +680,20 @@ func TestValidateProperties(t *testing.T) {
 }
 
 func FuzzValidate(f *testing.F) {
-	f.Add([]byte("id"), []byte("v"), int64(stamped), "timer-at", []byte("1700000000000"), "timer-target-topic", []byte("ok"))
+	f.Add([]byte("id"), []byte("v"), int64(stamped), "timer-at", []byte("1700000000000"), "timer-target-topic",
+		[]byte("ok"))
 	f.Add([]byte("id"), []byte("v"), int64(-1), "timer-after", []byte("P1DT2H"), "timer-target-topic", []byte("ok"))
 	f.Add([]byte("id"), []byte(nil), int64(0), "timer-cancel", []byte("true"), "Timer-At", []byte("x"))
-	f.Add([]byte("id"), []byte("v"), int64(stamped), "timer-cron", []byte("0 9 * * mon-fri"), "timer-zone", []byte("Europe/Berlin"))
+	f.Add([]byte("id"), []byte("v"), int64(stamped), "timer-cron", []byte("0 9 * * mon-fri"), "timer-zone",
+		[]byte("Europe/Berlin"))
 	f.Add([]byte("id"), []byte("v"), int64(stamped), "timer-every", []byte("1m"), "timer-jitter", []byte("5s"))
 	f.Add([]byte("id"), []byte(nil), int64(0), "timer-target-key", []byte(nil), "timer-target-partition", []byte("1"))
-	f.Fuzz(func(t *testing.T, key, value []byte, stamp int64, name1 string, value1 []byte, name2 string, value2 []byte) {
+	f.Fuzz(func(t *testing.T, key, value []byte, stamp int64, name1 string, value1 []byte, name2 string,
+		value2 []byte) {
 		checkValidated(t, &kgo.Record{
 			Key: key, Value: value, Timestamp: time.UnixMilli(stamp),
-			Headers: []kgo.RecordHeader{{Key: name1, Value: value1}, {Key: name2, Value: value2}, {Key: "timer-target-topic", Value: []byte("ok")}},
+			Headers: []kgo.RecordHeader{{Key: name1, Value: value1}, {Key: name2, Value: value2},
+				{Key: "timer-target-topic", Value: []byte("ok")}},
 		})
 		checkValidated(t, &kgo.Record{
 			Key: key, Value: value, Timestamp: time.UnixMilli(stamp),
@@ -621,7 +711,8 @@ func BenchmarkValidate(b *testing.B) {
 		{"unix", request(make([]byte, 200), "timer-at", "1700000000000", "timer-target-topic", "ok")},
 		{"after", request(make([]byte, 200), "timer-after", "1h30m", "timer-target-topic", "ok")},
 		{"rfc3339", request(make([]byte, 200), "timer-at", "2023-11-14T23:13:20.5+01:00", "timer-target-topic", "ok")},
-		{"headers", request(make([]byte, 200), "timer-after", "90s", "timer-target-topic", "ok", "traceparent", "00-1", "type", "x", "version", "1", "waterclock-id", "x")},
+		{"headers", request(make([]byte, 200), "timer-after", "90s", "timer-target-topic", "ok", "traceparent", "00-1",
+			"type", "x", "version", "1", "waterclock-id", "x")},
 	}
 	for _, tt := range tests {
 		b.Run(tt.name, func(b *testing.B) {

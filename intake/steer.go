@@ -36,7 +36,8 @@ func (h *headers) steers(rec *kgo.Record) (steer timer.Steer, does bool, refusal
 				"%s is %s: the only value is true; leave the header out to schedule.", s.name, quote(h.values[s.name]))
 		case first >= 0:
 			return 0, false, refuse(waterclock.ReasonTwoActions,
-				"%s comes together with %s: send two requests, in the order that is meant.", steering[first].name, s.name)
+				"%s comes together with %s: send two requests, in the order that is meant.",
+				steering[first].name, s.name)
 		}
 		first = i
 	}
@@ -50,7 +51,8 @@ func (h *headers) steers(rec *kgo.Record) (steer timer.Steer, does bool, refusal
 			reason = waterclock.ReasonSteeringDueTime
 		}
 		return 0, false, refuse(reason,
-			"%s comes together with a due time: send it without timer-at, timer-after, timer-every and timer-cron, or a request without %s.", s.name, s.name)
+			"%s comes together with a due time: send it without timer-at, timer-after, timer-every and timer-cron, "+
+				"or a request without %s.", s.name, s.name)
 	}
 	return s.steer, true, nil
 }

@@ -49,15 +49,18 @@ func allowed[S string | []byte](r *Rules, topic S) (string, *Refusal) {
 	}
 	if !timer.ValidTopicName(topic) {
 		return "", refuse(waterclock.ReasonBadTarget,
-			"the target topic is %s, which cannot be the name of a topic: give 1 to %d of a-z, A-Z, 0-9, dot, underscore and dash.", quote(topic), timer.MaxTopicNameBytes)
+			"the target topic is %s, which cannot be the name of a topic: give 1 to %d of a-z, A-Z, 0-9, dot, "+
+				"underscore and dash.", quote(topic), timer.MaxTopicNameBytes)
 	}
 	name := string(topic)
 	v := verdict{topic: name}
 	if why := r.never(name); why != "" {
-		v = verdict{refusal: refuse(waterclock.ReasonTargetNotAllowed, "no timer may write to %s: %s; choose another target.", name, why)}
+		v = verdict{refusal: refuse(waterclock.ReasonTargetNotAllowed,
+			"no timer may write to %s: %s; choose another target.", name, why)}
 	} else if r.Allow == nil || !r.Allow(name) {
 		v = verdict{refusal: refuse(waterclock.ReasonTargetNotAllowed,
-			"requests on %s may not write to %s: add it to the targets of the service, or choose another.", r.Topic, name)}
+			"requests on %s may not write to %s: add it to the targets of the service, or choose another.",
+			r.Topic, name)}
 	}
 	r.targets.put(name, v)
 	return v.topic, v.refusal

@@ -22,7 +22,8 @@ func parseInstant(header string, bad waterclock.Reason, text []byte) (int64, *Re
 		switch ms, unit := near.Millis(n); {
 		case n < waterclock.MinUnixMilli:
 			return 0, refuse(waterclock.ReasonSecondsNotMillis,
-				"%s is %s: if these are seconds, send milliseconds; an instant before March 1973 is written as RFC 3339.", header, quote(text))
+				"%s is %s: if these are seconds, send milliseconds; an instant before March 1973 is written as RFC "+
+					"3339.", header, quote(text))
 		case unit != "":
 			return 0, refuse(bad, "%s is %s, which is a time of today in %s: send milliseconds, %d.", header,
 				quote(text), unit, ms)
@@ -32,7 +33,8 @@ func parseInstant(header string, bad waterclock.Reason, text []byte) (int64, *Re
 	ms, fault := parseRFC3339(text)
 	if fault != "" {
 		return 0, refuse(bad,
-			"%s is %s, which %s: send RFC 3339 with a zone (2026-03-01T09:00:00Z) or Unix milliseconds.", header, quote(text), fault)
+			"%s is %s, which %s: send RFC 3339 with a zone (2026-03-01T09:00:00Z) or Unix milliseconds.", header,
+			quote(text), fault)
 	}
 	return ms, nil
 }
@@ -42,7 +44,8 @@ func parseInstant(header string, bad waterclock.Reason, text []byte) (int64, *Re
 // the sentence "it …".
 func parseRFC3339(text []byte) (ms int64, fault string) {
 	const shape = len("2006-01-02T15:04:05")
-	if len(text) < shape || text[4] != '-' || text[7] != '-' || text[10]|0x20 != 't' || text[13] != ':' || text[16] != ':' {
+	if len(text) < shape || text[4] != '-' || text[7] != '-' || text[10]|0x20 != 't' || text[13] != ':' ||
+		text[16] != ':' {
 		return 0, "is no time"
 	}
 	year, month, day := digits(text[0:4]), digits(text[5:7]), digits(text[8:10])

@@ -70,7 +70,8 @@ func parseDuration(header string, bad waterclock.Reason, text []byte) (int64, *R
 	}
 	if fault != "" {
 		return 0, refuse(bad,
-			"%s is %s, which %s: send numbers with units, as in 250ms, 90s, 1h30m, 3d or P1DT2H.", header, quote(text), fault)
+			"%s is %s, which %s: send numbers with units, as in 250ms, 90s, 1h30m, 3d or P1DT2H.", header,
+			quote(text), fault)
 	}
 	return s.millis(), nil
 }
@@ -129,8 +130,8 @@ func (s *sum) iso(text []byte) (fault string) {
 	return ""
 }
 
-// add adds n units. unit is how long one is in nanoseconds, 0 if it is not known. Each unit must be smaller than the one
-// before.
+// add adds n units. unit is how long one is in nanoseconds, 0 if it is not known. Each unit must be smaller than the
+// one before.
 func (s *sum) add(n decimal, unit int64) (fault string) {
 	switch {
 	case unit == 0:

@@ -9,8 +9,8 @@ const slabSize = 16 << 10
 // arena copies byte slices into blocks. A copy is valid until reset, which lets the blocks be used again. Without a
 // reset it may be kept, and keeps its whole block in memory. A large slice has an allocation of its own.
 //
-// The first block has slabSize bytes, and each further one twice as many as the one before, but no more than a limit. So
-// an arena that copies little takes little.
+// The first block has slabSize bytes, and each further one twice as many as the one before, but no more than a limit.
+// So an arena that copies little takes little.
 type arena struct {
 	block  int // the limit, in bytes
 	blocks [][]byte

@@ -15,7 +15,8 @@ func TestArena(t *testing.T) {
 			var want, got [][]byte
 			total := 0
 			for i := range rapid.IntRange(0, 200).Draw(t, "copies") {
-				b := bytes.Repeat([]byte{byte(i)}, rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(0, a.block/2)).Draw(t, "size"))
+				b := bytes.Repeat(
+					[]byte{byte(i)}, rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(0, a.block/2)).Draw(t, "size"))
 				want, got, total = append(want, b), append(got, a.copy(b)), total+len(b)
 			}
 			for i := range want {

@@ -24,8 +24,9 @@ const goldenMeta = "01" + "0000000000000005" + "01000000000000000000000000000002
 func TestEarlierMetaRows(t *testing.T) {
 	for row, want := range map[string]Meta{
 		goldenMeta: {},
-		"02" + goldenMeta[2:] + "0000000000000001":                                   {Parked: 1},
-		"03" + goldenMeta[2:] + "0000000000000001" + "00000006" + "0000000000000002": {Parked: 1, Partitions: 6, Misplaced: 2},
+		"02" + goldenMeta[2:] + "0000000000000001": {Parked: 1},
+		"03" + goldenMeta[2:] + "0000000000000001" + "00000006" + "0000000000000002": {Parked: 1, Partitions: 6,
+			Misplaced: 2},
 	} {
 		b, err := hex.DecodeString(row)
 		must(t, err)
@@ -54,17 +55,22 @@ func TestLayout(t *testing.T) {
 		got        []byte
 	}{
 		{"checkpoint key", topic + "63", p.key(kindCheckpoint)},
-		{"due key", topic + "64" + "8000000000000001" + "8000000000000002", appendDueKey(nil, p, timer.Ref{Due: 1, Offset: 2})},
-		{"negative due key", topic + "64" + "7fffffffffffffff" + "7fffffffffffffff", appendDueKey(nil, p, timer.Ref{Due: -1, Offset: -1})},
+		{"due key", topic + "64" + "8000000000000001" + "8000000000000002",
+			appendDueKey(nil, p, timer.Ref{Due: 1, Offset: 2})},
+		{"negative due key", topic + "64" + "7fffffffffffffff" + "7fffffffffffffff",
+			appendDueKey(nil, p, timer.Ref{Due: -1, Offset: -1})},
 		{"ID key", topic + "69" + "6162", appendIDKey(nil, p, []byte("ab"))},
 		{"meta key", topic + "6d", p.key(kindMeta)},
 		{"meta row", "04" + goldenMeta[2:] + "0000000000000001" + "00000006" + "0000000000000001" +
 			"01" + "00000008" + "0000000000000005" + "000000000036ee80", row},
 		{"ID row", "8000000000000001" + "8000000000000002", appendLocation(nil, Location{ref: ref})},
-		{"ID row of a parked timer", "8000000000000001" + "8000000000000002" + "00000007", appendLocation(nil, Location{ref, 7})},
-		{"parked key", topic + "70" + "00000007" + "8000000000000001" + "8000000000000002", appendRowKey(nil, p, Location{ref, 7})},
+		{"ID row of a parked timer", "8000000000000001" + "8000000000000002" + "00000007",
+			appendLocation(nil, Location{ref, 7})},
+		{"parked key", topic + "70" + "00000007" + "8000000000000001" + "8000000000000002",
+			appendRowKey(nil, p, Location{ref, 7})},
 		{"target key", topic + "74" + "00000007", appendNumberKey(nil, p, kindTarget, 7)},
-		{"target row", "0000000000000009" + "8000000000000001" + "8000000000000002" + "6f72646572732f33", unhealthy.encode()},
+		{"target row", "0000000000000009" + "8000000000000001" + "8000000000000002" + "6f72646572732f33",
+			unhealthy.encode()},
 	} {
 		if got := hex.EncodeToString(c.got); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
@@ -96,11 +102,13 @@ func TestComparer(t *testing.T) {
 	var keys [][]byte
 	for _, id := range topics {
 		p, next := id.prefix(), id.prefix().next()
-		keys = append(keys, p[:], next[:], p.key(kindCheckpoint), p.key(kindDue), p.key(kindDue+1), p.key(kindID), p.key(kindMeta),
+		keys = append(keys, p[:], next[:], p.key(kindCheckpoint), p.key(kindDue), p.key(kindDue+1), p.key(kindID),
+			p.key(kindMeta),
 			appendIDKey(nil, p, []byte("a")), appendIDKey(nil, p, []byte("ab")), appendIDKey(nil, p, []byte{0}),
 			p.key(kindParked), p.key(kindTarget), appendNumberKey(nil, p, kindTarget, 1),
 			appendParkedKey(nil, p, 1, timer.Ref{}), appendParkedKey(nil, p, 2, timer.Ref{Due: -5, Offset: 1}),
-			appendDueKey(nil, p, timer.Ref{}), appendDueKey(nil, p, timer.Ref{Due: -5, Offset: 1}), appendDueKey(nil, p, last))
+			appendDueKey(nil, p, timer.Ref{}), appendDueKey(nil, p, timer.Ref{Due: -5, Offset: 1}),
+			appendDueKey(nil, p, last))
 	}
 	slices.SortFunc(keys, bytes.Compare)
 	var prefixes, suffixes [][]byte
@@ -115,7 +123,8 @@ func TestComparer(t *testing.T) {
 				t.Errorf("%x < %x, but their prefixes are not", a, b)
 			}
 		}
-		if next := immediateSuccessor(nil, prefixes[i]); split(next) != len(next) || bytes.Compare(prefixes[i], next) >= 0 {
+		if next := immediateSuccessor(nil, prefixes[i]); split(next) != len(next) ||
+			bytes.Compare(prefixes[i], next) >= 0 {
 			t.Errorf("successor of %x is %x", prefixes[i], next)
 		}
 	}
@@ -137,7 +146,8 @@ func TestMetaRowsThatMakeNoSense(t *testing.T) {
 		{"of less than no partitions", 5, 1, 0, 0, -1},
 	} {
 		var m meta
-		m.Position, m.Pending, m.Parked, m.Partitions, m.Misplaced = c.position, c.pending, c.parked, c.partitions, c.misplaced
+		m.Position, m.Pending, m.Parked, m.Partitions, m.Misplaced = c.position, c.pending, c.parked,
+			c.partitions, c.misplaced
 		_, err := decodeMeta(m.append(nil))
 		if !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s: %v", c.name, err)

@@ -59,7 +59,8 @@ func childCrash() {
 	fmt.Println("open")
 	for i := range crashParts {
 		go func() {
-			childFail(churn(s.Partition(crashPartition(i)).Acquire(), crashLog(i), rand.New(rand.NewPCG(seed, uint64(i)))))
+			childFail(churn(s.Partition(crashPartition(i)).Acquire(), crashLog(i),
+				rand.New(rand.NewPCG(seed, uint64(i)))))
 		}()
 	}
 	for {
@@ -143,7 +144,8 @@ func TestKill(t *testing.T) {
 		if line, err := r.ReadString('\n'); line != "open\n" {
 			t.Fatalf("run %d: child says %q, %v", run, line, err)
 		}
-		kill := time.AfterFunc(time.Duration(rng.IntN(300)*(1+run/runs))*time.Millisecond, func() { cmd.Process.Kill() })
+		kill := time.AfterFunc(time.Duration(rng.IntN(300)*(1+run/runs))*time.Millisecond,
+			func() { cmd.Process.Kill() })
 		if line, _ := r.ReadString('\n'); line != "" {
 			t.Errorf("run %d: child says %q", run, line)
 		}

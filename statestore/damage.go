@@ -33,7 +33,8 @@ func (d *damage) met(info pebble.DataCorruptionInfo) {
 	}
 	var first, last prefix
 	if copy(first[:], info.Bounds.Start) < prefixSize || copy(last[:], info.Bounds.End.Key) < prefixSize {
-		d.s.events.fatal(fmt.Errorf("pebble: table %s, which spans %x to %x, is damaged: %w", info.Path, info.Bounds.Start, info.Bounds.End.Key, info.Details))
+		d.s.events.fatal(fmt.Errorf("pebble: table %s, which spans %x to %x, is damaged: %w", info.Path,
+			info.Bounds.Start, info.Bounds.End.Key, info.Details))
 		return
 	}
 	d.refuse(first, last)
@@ -73,7 +74,8 @@ func (d *damage) discard(info pebble.DataCorruptionInfo, first, last prefix) err
 	}
 	hit := d.refuse(first, last)
 	s.events.damagedTables.Add(1)
-	s.o.Logger.Error("store is damaged: throwing the table and its partitions away, they are replayed", "path", info.Path, "partitions", hit, "err", info.Details)
+	s.o.Logger.Error("store is damaged: throwing the table and its partitions away, they are replayed", "path",
+		info.Path, "partitions", hit, "err", info.Details)
 	return err
 }
 

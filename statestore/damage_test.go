@@ -82,7 +82,8 @@ func TestDamageNamesTheTable(t *testing.T) {
 	defer s.Close()
 	err = s.VerifyAll(t.Context(), func(PartitionID, Meta, error) {})
 	wantErr(t, err, ErrCorrupt)
-	if text := err.Error(); strings.Contains(text, "carrier") || !strings.Contains(text, "table /store/db/") || !strings.Contains(text, ".sst is damaged: ") {
+	if text := err.Error(); strings.Contains(text, "carrier") || !strings.Contains(text, "table /store/db/") ||
+		!strings.Contains(text, ".sst is damaged: ") {
 		t.Errorf("%s", text)
 	}
 }

@@ -135,7 +135,8 @@ func (d *dumpRow) recurs(t *timer.Timer) {
 	if c == nil {
 		return
 	}
-	d.Recurrence = &dumpRecurs{Scheduled: t.Scheduled(), Every: c.Every, Cron: c.Cron, Zone: c.Zone, Count: c.Count, Jitter: c.Jitter, CatchUp: c.CatchUp.String()}
+	d.Recurrence = &dumpRecurs{Scheduled: t.Scheduled(), Every: c.Every, Cron: c.Cron, Zone: c.Zone, Count: c.Count,
+		Jitter: c.Jitter, CatchUp: c.CatchUp.String()}
 	if c.Until != timer.NoUntil {
 		d.Recurrence.Until = &c.Until
 	}

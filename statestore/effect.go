@@ -2,9 +2,9 @@ package statestore
 
 import "github.com/waterclock/waterclock/internal/timer"
 
-// effect is how one batch, or one table, changes the state of its partition. Its owner counts each change of an ID, and notes
-// each row of a timer that it puts or deletes. Then behind adds the effect to a state, and once that is stored, install puts
-// it to use. The partition's write lock is held all the time.
+// effect is how one batch, or one table, changes the state of its partition. Its owner counts each change of an ID, and
+// notes each row of a timer that it puts or deletes. Then behind adds the effect to a state, and once that is stored,
+// install puts it to use. The partition's write lock is held all the time.
 type effect struct {
 	p       *Partition
 	lowest  timer.Ref // of the rows by due time that are put

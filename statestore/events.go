@@ -146,7 +146,8 @@ func (e *events) backgroundError(err error) {
 	}
 	e.background.Add(1)
 	if n := e.failed.Add(1); hopeless(err) || n >= maxBackgroundErrors {
-		e.fatal(fmt.Errorf("pebble in the background: %w", err)) // only the first one counts: Pebble tries again until it is closed
+		// only the first one counts: Pebble tries again until it is closed
+		e.fatal(fmt.Errorf("pebble in the background: %w", err))
 		return
 	}
 	e.log.Error("store failed in the background", "err", err)

@@ -122,7 +122,8 @@ func TestManifestFailureWhileOpening(t *testing.T) {
 
 func newEvents() (*events, chan error) {
 	fatal := make(chan error, 10)
-	return &events{log: slog.New(slog.DiscardHandler), onFatal: func(err error) { fatal <- err }, dead: make(chan struct{})}, fatal
+	return &events{log: slog.New(slog.DiscardHandler), onFatal: func(err error) { fatal <- err },
+		dead: make(chan struct{})}, fatal
 }
 
 func TestFatal(t *testing.T) {
@@ -154,7 +155,8 @@ func TestBackgroundErrors(t *testing.T) {
 		fatal bool
 	}{
 		{"one that may pass", func(l *pebble.EventListener) { l.BackgroundError(io.ErrUnexpectedEOF) }, false},
-		{"disk full, wrapped", func(l *pebble.EventListener) { l.BackgroundError(fmt.Errorf("x: %w", syscall.ENOSPC)) }, true},
+		{"disk full, wrapped", func(l *pebble.EventListener) { l.BackgroundError(fmt.Errorf("x: %w", syscall.ENOSPC)) },
+			true},
 		{"read-only", func(l *pebble.EventListener) { l.BackgroundError(syscall.EROFS) }, true},
 		{"corruption", func(l *pebble.EventListener) { l.BackgroundError(pebble.ErrCorruption) }, true},
 		{"many in a row", func(l *pebble.EventListener) {
@@ -200,7 +202,8 @@ func TestOnlyLongStallsAreLogged(t *testing.T) {
 			t.Errorf("%d stalls, %s, logged:\n%s", e.stalls.Load(), e.stalled(), &out)
 		}
 		stall(3 * time.Second)
-		if n := strings.Count(out.String(), "\n"); n != 2 || !strings.Contains(out.String(), "store stalls writes") || !strings.Contains(out.String(), "after=3s") {
+		if n := strings.Count(out.String(), "\n"); n != 2 || !strings.Contains(out.String(), "store stalls writes") ||
+			!strings.Contains(out.String(), "after=3s") {
 			t.Errorf("logged:\n%s", &out)
 		}
 	})

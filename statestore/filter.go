@@ -133,8 +133,8 @@ func (i *idFilter) unansweredBy(n int) {
 	}
 }
 
-// learn begins to learn a filter of the partition if that is worth it, or continues. It reports whether there is more to
-// do.
+// learn begins to learn a filter of the partition if that is worth it, or continues. It reports whether there is more
+// to do.
 func (i *idFilter) learn() (more bool, err error) {
 	l := i.beginLearning()
 	if l == nil {
@@ -175,7 +175,8 @@ func (i *idFilter) beginLearning() *learning {
 		return i.learning
 	}
 	pending, f := p.state.Pending, i.current.Load()
-	if f == nil && i.unanswered.Load() < pending/learnShare || f != nil && f.ids <= garbage*(pending+leastWords*64/idBits) {
+	if f == nil && i.unanswered.Load() < pending/learnShare || f != nil &&
+		f.ids <= garbage*(pending+leastWords*64/idBits) {
 		return nil
 	}
 	// A quarter more than there are, and up to the next power of two.

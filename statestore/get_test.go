@@ -32,7 +32,8 @@ func getTimer(it *idIterator, p prefix, id []byte) (*timer.Timer, error) {
 	}
 	key := appendRowKey(nil, p, at)
 	if !it.SeekGE(key) || !bytes.Equal(it.Key(), key) {
-		return nil, errors.Join(it.Error(), fmt.Errorf("no row at due %d, offset %d: %w", at.ref.Due, at.ref.Offset, ErrCorrupt))
+		return nil, errors.Join(
+			it.Error(), fmt.Errorf("no row at due %d, offset %d: %w", at.ref.Due, at.ref.Offset, ErrCorrupt))
 	}
 	row, err := it.ValueAndErr()
 	if err != nil {

@@ -210,7 +210,8 @@ func TestScan(t *testing.T) {
 		{"all", timer.Ref{}, last, many, 1 << 20, "0 1 2 3 4 5 6 7 8 9", last, true},
 		{"from is included, to is not", timer.Ref{Due: 10, Offset: 3}, timer.Ref{Due: 20, Offset: 5}, many, 1 << 20,
 			"3 4", timer.Ref{Due: 20, Offset: 5}, true},
-		{"due is below", timer.Ref{Offset: -1}, timer.Ref{Due: 10, Offset: -1}, many, 1 << 20, "0 1", timer.Ref{Due: 10, Offset: -1}, true},
+		{"due is below", timer.Ref{Offset: -1}, timer.Ref{Due: 10, Offset: -1}, many, 1 << 20, "0 1",
+			timer.Ref{Due: 10, Offset: -1}, true},
 		{"rows", timer.Ref{}, last, 3, 1 << 20, "0 1 2", timer.Ref{Due: 10, Offset: 3}, false},
 		{"exactly all rows", timer.Ref{}, last, 10, 1 << 20, "0 1 2 3 4 5 6 7 8 9", last, true},
 		{"bytes", timer.Ref{}, last, many, rowBytes + 1, "0 1", timer.Ref{Offset: 2}, false},
@@ -299,7 +300,8 @@ func TestInSync(t *testing.T) {
 				must(t, s.Flush())
 				must(t, s.Close())
 				s = mustOpen(t, o)
-				if got := getMeta(t, s.Partition(partition0).Acquire()).InSync; got.Before(inSync) && got.Sub(inSync) > time.Second {
+				if got := getMeta(t, s.Partition(partition0).Acquire()).InSync; got.Before(inSync) &&
+					got.Sub(inSync) > time.Second {
 					t.Fatalf("stored %v, want %v", got, inSync)
 				} else if got.After(brokers.now) {
 					t.Fatalf("in sync in the future: %v", got)

@@ -12,10 +12,10 @@ const inputsPart = 2
 
 // inputs takes from the cache what a compaction holds of its inputs.
 //
-// A compaction reads the blocks of its inputs into buffers of its own, outside of the cache: one for each layer of level 0
-// and for each level below. A block is as large as its row. With rows of a KiB these are some hundred KiB, and with rows of a
-// MiB and eleven layers at least 12 MiB beside a cache that is full, where the store's share is 32 MiB. So while such a
-// compaction runs, the cache is smaller by as much. With small rows nothing changes.
+// A compaction reads the blocks of its inputs into buffers of its own, outside of the cache: one for each layer of
+// level 0 and for each level below. A block is as large as its row. With rows of a KiB these are some hundred KiB, and
+// with rows of a MiB and eleven layers at least 12 MiB beside a cache that is full, where the store's share is 32 MiB.
+// So while such a compaction runs, the cache is smaller by as much. With small rows nothing changes.
 type inputs struct {
 	cache   *pebble.Cache
 	size    int          // of the cache, in bytes
@@ -66,8 +66,8 @@ func (i *inputs) end(info pebble.CompactionInfo) {
 	}
 }
 
-// room returns how many bytes a compaction takes from the cache; 0 if rows are no larger than usual blocks. The tables of
-// level 0 may overlap. Those of another level do not, so one of them is open at a time.
+// room returns how many bytes a compaction takes from the cache; 0 if rows are no larger than usual blocks. The tables
+// of level 0 may overlap. Those of another level do not, so one of them is open at a time.
 func (i *inputs) room(levels []pebble.LevelInfo) int {
 	largest := int(i.largest.Load())
 	if largest <= blockSize {

@@ -15,9 +15,11 @@ func TestCompactionsOfLargeRowsTakeFromTheCache(t *testing.T) {
 	in := newInputs(cache, size)
 	pebbles := new(events).listener(in)
 	layers := func(n int) []pebble.LevelInfo {
-		return []pebble.LevelInfo{{Level: 0, Tables: make([]pebble.TableInfo, n)}, {Level: 6, Tables: make([]pebble.TableInfo, 100)}}
+		return []pebble.LevelInfo{{Level: 0, Tables: make([]pebble.TableInfo, n)},
+			{Level: 6, Tables: make([]pebble.TableInfo, 100)}}
 	}
-	first, second := pebble.CompactionInfo{JobID: 1, Input: layers(9)}, pebble.CompactionInfo{JobID: 2, Input: layers(9)}
+	first, second := pebble.CompactionInfo{JobID: 1, Input: layers(9)},
+		pebble.CompactionInfo{JobID: 2, Input: layers(9)}
 	reserved := func(want int) {
 		t.Helper()
 		if in.reserved != want || (want == 0) != (len(in.taken) == 0) {

@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// An Apply that makes a table waits while level 0 has roomLayers layers of tables or more. Each layer costs every look-up
-	// a probe.
+	// An Apply that makes a table waits while level 0 has roomLayers layers of tables or more. Each layer costs every
+	// look-up a probe.
 	roomLayers = 24
 	// A replay looks up little, so it waits only at replayRoom times as many.
 	replayRoom = 2

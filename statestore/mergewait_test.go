@@ -70,7 +70,8 @@ func TestReplayWaitsForRoom(t *testing.T) {
 				t.Fatalf("waited %v", d)
 			}
 			wantIDs(t, r.k, "a")
-			if n, took := s.events.replayWaits.Load(), s.events.replayNanos.Load(); n != 1 || took != roomWait.Nanoseconds() {
+			if n, took := s.events.replayWaits.Load(), s.events.replayNanos.Load(); n != 1 ||
+				took != roomWait.Nanoseconds() {
 				t.Fatalf("%d waits of %d ns", n, took)
 			}
 			// A few records need no table, hence no room.

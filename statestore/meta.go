@@ -133,7 +133,8 @@ func decodeMeta(b []byte) (m meta, err error) {
 	keeps := int64(binary.BigEndian.Uint64(rest[33:]))
 	m.Keeps = time.Duration(keeps) * time.Millisecond
 	if err == nil && m.impossible() || rest[20] > 1 || keeps < 0 || keeps > math.MaxInt64/int64(time.Millisecond) {
-		err = fmt.Errorf("meta row with position %d, %d pending, %d parked, %d misplaced of %d partitions, named %d, read to %d at %d, keeps %d: %w",
+		err = fmt.Errorf("meta row with position %d, %d pending, %d parked, %d misplaced of %d partitions, named "+
+			"%d, read to %d at %d, keeps %d: %w",
 			m.Position, m.Pending, m.Parked, m.Misplaced, m.Partitions, rest[20], m.Read, m.Epoch, keeps, ErrCorrupt)
 	}
 	return m, err
@@ -141,7 +142,8 @@ func decodeMeta(b []byte) (m meta, err error) {
 
 // impossible reports whether the row has values that no store would write.
 func (m *meta) impossible() bool {
-	return m.Position < 0 || m.Parked < 0 || m.Pending < m.Parked || m.Misplaced < 0 || m.Pending < m.Misplaced || m.Partitions < 0 ||
+	return m.Position < 0 || m.Parked < 0 || m.Pending < m.Parked || m.Misplaced < 0 || m.Pending < m.Misplaced ||
+		m.Partitions < 0 ||
 		m.Epoch < 0 || m.Read < 0 || m.Read > m.Position
 }
 

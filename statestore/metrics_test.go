@@ -36,8 +36,10 @@ func TestCollectorShowsTroubles(t *testing.T) {
 		s, r := full(t)
 		defer s.Close()
 		troubles := []string{
-			"waterclock_store_stalls_total", "waterclock_store_stalled_seconds_total", "waterclock_store_slow_disk_total",
-			"waterclock_store_background_errors_total", "waterclock_store_replay_waits_total", "waterclock_store_replay_waited_seconds_total",
+			"waterclock_store_stalls_total", "waterclock_store_stalled_seconds_total",
+			"waterclock_store_slow_disk_total",
+			"waterclock_store_background_errors_total", "waterclock_store_replay_waits_total",
+			"waterclock_store_replay_waited_seconds_total",
 		}
 		for _, name := range troubles {
 			if v, there := gathered(t, s)[name]; v != 0 || !there {
@@ -79,11 +81,16 @@ func TestCollectorShowsEachMetric(t *testing.T) {
 	e.background.Store(23)
 	e.damagedTables.Store(24)
 	want := map[string]float64{
-		"disk_bytes": float64(m.DiskSpaceUsage()), "free_bytes": -1, "obsolete_bytes": 2, "memtable_bytes": 3, "level0_layers": 4,
-		"read_amplification": float64(m.ReadAmp()), "compaction_debt_bytes": 6, "compactions_total": 7, "flushes_total": 8, "ingests_total": 9,
-		"tombstones": 10, "written_bytes_total": float64(bytesWritten(&m)), "cache_bytes": 13, "cache_hits_total": 14, "cache_misses_total": 15,
-		"filter_hits_total": 16, "filter_misses_total": 17, "stalls_total": 18, "stalled_seconds_total": 19, "replay_waits_total": 20,
-		"replay_waited_seconds_total": 21, "slow_disk_total": 22, "background_errors_total": 23, "damaged_tables_total": 24,
+		"disk_bytes": float64(m.DiskSpaceUsage()), "free_bytes": -1, "obsolete_bytes": 2, "memtable_bytes": 3,
+		"level0_layers":      4,
+		"read_amplification": float64(m.ReadAmp()), "compaction_debt_bytes": 6, "compactions_total": 7,
+		"flushes_total": 8, "ingests_total": 9,
+		"tombstones": 10, "written_bytes_total": float64(bytesWritten(&m)), "cache_bytes": 13, "cache_hits_total": 14,
+		"cache_misses_total": 15,
+		"filter_hits_total":  16, "filter_misses_total": 17, "stalls_total": 18, "stalled_seconds_total": 19,
+		"replay_waits_total":          20,
+		"replay_waited_seconds_total": 21, "slow_disk_total": 22, "background_errors_total": 23,
+		"damaged_tables_total": 24,
 	}
 	metrics := s.metrics()
 	for _, x := range metrics {

@@ -120,7 +120,8 @@ func (s *state) unparked() []*timer.Timer {
 // named reports whether the record before a position is a checkpoint.
 func (l log) named(position int64) bool { return position > 0 && l.at(position-1).checkpoint != nil }
 
-// apply moves s and the store to position by one batch, replay by a replay. A batch that has a checkpoint ends with one.
+// apply moves s and the store to position by one batch, replay by a replay. A batch that has a checkpoint ends with
+// one.
 func (s *state) apply(k *Handle, position int64) error {
 	for i := max(s.position, 0); i < position; i++ {
 		for s.l.named(i+1) && !s.l.named(position) {
@@ -225,7 +226,8 @@ func (s *state) unpark(k *Handle, target string, max int, maxBytes int64) error 
 }
 
 // unparkIf checks which timers are looked at, and where to go on.
-func (s *state) unparkIf(k *Handle, target string, from timer.Ref, max int, maxBytes int64, match func(*timer.Timer) bool) error {
+func (s *state) unparkIf(k *Handle, target string, from timer.Ref, max int, maxBytes int64,
+	match func(*timer.Timer) bool) error {
 	var want []*timer.Timer
 	limit, least, next := maxBytes, max, first
 	for _, t := range s.sorted() {
@@ -256,7 +258,8 @@ func readParked(k *Handle) (map[string]string, error) {
 	if _, err := k.Meta(); err != nil { // loads the names
 		return nil, err
 	}
-	it, err := p.s.db.NewIter(&pebble.IterOptions{LowerBound: p.prefix.key(kindParked), UpperBound: p.prefix.key(kindParked + 1)})
+	it, err := p.s.db.NewIter(
+		&pebble.IterOptions{LowerBound: p.prefix.key(kindParked), UpperBound: p.prefix.key(kindParked + 1)})
 	if err != nil {
 		return nil, err
 	}
@@ -301,7 +304,8 @@ func (s *state) compare(k *Handle) error {
 	if m.Position != s.position || m.Pending != int64(len(s.timers)) || m.Parked != int64(len(s.parked)) ||
 		!bytes.Equal(m.Checkpoint, s.checkpoint) || m.Mark != s.mark {
 		return fmt.Errorf("position %d, %d pending, %d parked, checkpoint %x, %+v; want %d, %d, %d, %x, %+v",
-			m.Position, m.Pending, m.Parked, m.Checkpoint, m.Mark, s.position, len(s.timers), len(s.parked), s.checkpoint, s.mark)
+			m.Position, m.Pending, m.Parked, m.Checkpoint, m.Mark, s.position, len(s.timers), len(s.parked),
+			s.checkpoint, s.mark)
 	}
 	if off := s.misplaced(k.p.id, m.Partitions); m.Misplaced != off {
 		return fmt.Errorf("%d misplaced for %d partitions, want %d", m.Misplaced, m.Partitions, off)
@@ -420,7 +424,8 @@ func (m *machine) crash(t *rapid.T, percent int, seed uint64) {
 		meta, err := m.handles[i].Meta()
 		check(t, err)
 		if meta.Position < m.synced[i] || meta.Position > p.position {
-			t.Fatalf("partition %d at %d after a crash, synced %d, written %d", i, meta.Position, m.synced[i], p.position)
+			t.Fatalf("partition %d at %d after a crash, synced %d, written %d", i, meta.Position,
+				m.synced[i], p.position)
 		}
 		m.parts[i] = p.l.fold(meta.Position)
 		if meta.Position == -1 {
@@ -544,7 +549,8 @@ func TestModel(t *testing.T) {
 				counted, err := m.handles[i].CountFor(partitions)
 				check(t, err)
 				if want := before.Pending == 0 || before.Partitions == partitions; counted != want {
-					t.Fatalf("%d timers counted for %d partitions are counted for %d: %v, want %v", before.Pending, before.Partitions, partitions, counted, want)
+					t.Fatalf("%d timers counted for %d partitions are counted for %d: %v, want %v", before.Pending,
+						before.Partitions, partitions, counted, want)
 				}
 				if _, known := m.s.Partition(m.ids[i]).Misplaced(); counted && !known {
 					t.Fatal("their number is not known")

@@ -107,7 +107,8 @@ func (h *Handle) Unpark(target string, max int, maxBytes int64) ([]*timer.Timer,
 // UnparkIf is Unpark for the timers that match. It looks at parked timers of the target, beginning at from,
 // until it has seen max of them or maxBytes, whichever comes first. It returns the timers that it has moved
 // and where to look next: the lowest Ref of all if it has reached the end. match must not keep the timer.
-func (h *Handle) UnparkIf(target string, from timer.Ref, max int, maxBytes int64, match func(*timer.Timer) bool) (timers []*timer.Timer, next timer.Ref, err error) {
+func (h *Handle) UnparkIf(target string, from timer.Ref, max int, maxBytes int64,
+	match func(*timer.Timer) bool) (timers []*timer.Timer, next timer.Ref, err error) {
 	if err := h.enter(); err != nil {
 		return nil, first, err
 	}
@@ -124,7 +125,8 @@ func (h *Handle) UnparkIf(target string, from timer.Ref, max int, maxBytes int64
 }
 
 // unparkLocked moves the timers that match, or all if match is nil.
-func (p *Partition) unparkLocked(number uint32, from timer.Ref, max int, maxBytes int64, match func(*timer.Timer) bool) (timers []*timer.Timer, next timer.Ref, err error) {
+func (p *Partition) unparkLocked(number uint32, from timer.Ref, max int, maxBytes int64,
+	match func(*timer.Timer) bool) (timers []*timer.Timer, next timer.Ref, err error) {
 	t := p.targets.byNumber[number]
 	fromLow, low := from.Compare(t.low) <= 0, last
 	if !fromLow {

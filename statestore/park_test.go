@@ -66,7 +66,8 @@ func TestPark(t *testing.T) {
 	must(t, k.Park("mail/0", ts[4:]))
 	wantIDs(t, k, "c")
 	wantParked(t, k, map[string]string{unhealthy: "abd", "mail/0": "e"})
-	if all, parked, err := k.GetAll([][]byte{ts[0].ID, ts[2].ID, []byte("nobody's"), ts[4].ID}); err != nil || all[2] != nil || !slices.Equal(parked, []bool{true, false, false, true}) {
+	if all, parked, err := k.GetAll([][]byte{ts[0].ID, ts[2].ID, []byte("nobody's"), ts[4].ID}); err != nil ||
+		all[2] != nil || !slices.Equal(parked, []bool{true, false, false, true}) {
 		t.Errorf("%v, parked %v, %v", all, parked, err)
 	}
 	for _, x := range ts {
@@ -152,7 +153,8 @@ func TestApplyFindsParkedTimers(t *testing.T) {
 		{"cancelled or fired", remove, "e", "acd"},
 		{"replaced", func(b *timer.Timer) Change { return put(replaced, b.Ref()) }, "b e", "acd"},
 		{"put again at the same place", func(b *timer.Timer) Change { return put(same, b.Ref()) }, "b e", "acd"},
-		{"nothing that was pending", func(*timer.Timer) Change { return put(newTimer("f", 1, 8), timer.Absent) }, "f e", "abcd"},
+		{"nothing that was pending", func(*timer.Timer) Change { return put(newTimer("f", 1, 8), timer.Absent) },
+			"f e", "abcd"},
 	} {
 		for _, how := range []string{"apply", "batch", "table"} {
 			t.Run(c.name+"/"+how, func(t *testing.T) {
@@ -395,7 +397,8 @@ func TestNumbersOfTargetsComeRound(t *testing.T) {
 	for i, name := range []string{"last", "round", "again"} {
 		must(t, k.Park(name, timers[i+1:i+2]))
 	}
-	if p := s.Partition(partition0); p.targets.byName["last"] != math.MaxUint32-1 || p.targets.byName["round"] != 2 || p.targets.byName["again"] != 3 {
+	if p := s.Partition(partition0); p.targets.byName["last"] != math.MaxUint32-1 || p.targets.byName["round"] != 2 ||
+		p.targets.byName["again"] != 3 {
 		t.Errorf("numbers are %v", p.targets.byName)
 	}
 	for i, name := range []string{"first", "last", "round", "again"} {
@@ -425,7 +428,8 @@ func TestUnparkIf(t *testing.T) {
 			got += string(x.ID)
 		}
 		if got != want.moved || (next == first) != want.ended {
-			t.Fatalf("look %d from %v: %q moved, next from %v; want %q, ended %v", i, from, got, next, want.moved, want.ended)
+			t.Fatalf("look %d from %v: %q moved, next from %v; want %q, ended %v", i, from, got, next,
+				want.moved, want.ended)
 		}
 		from = next
 	}

@@ -157,8 +157,8 @@ func (h *Handle) Meta() (Meta, error) {
 	return m, nil
 }
 
-// Look is Meta without a handle. It keeps nothing of what it reads, and does not wait for a change under way: ok is false
-// while there is one, if the store holds nothing, or if it cannot be read.
+// Look is Meta without a handle. It keeps nothing of what it reads, and does not wait for a change under way: ok is
+// false while there is one, if the store holds nothing, or if it cannot be read.
 func (p *Partition) Look() (m Meta, ok bool) {
 	if p.s.enter() != nil {
 		return Meta{}, false

@@ -93,7 +93,8 @@ func (h *Handle) GetAll(ids [][]byte) (timers []*timer.Timer, parked []bool, err
 // or maxBytes of their rows, whichever comes first, but not before the first timer. It also returns the Ref to go
 // on from, and whether [from, to) is exhausted. The timers are as they are at one moment, and are not shared with
 // the store.
-func (h *Handle) Scan(from, to timer.Ref, max int, maxBytes int64) (timers []*timer.Timer, next timer.Ref, done bool, err error) {
+func (h *Handle) Scan(
+	from, to timer.Ref, max int, maxBytes int64) (timers []*timer.Timer, next timer.Ref, done bool, err error) {
 	defer func() {
 		if err != nil {
 			timers, next, done, err = nil, from, false, h.p.during("scan", err)
@@ -139,10 +140,11 @@ const scansPart = 2
 
 // scanInTurn waits until a scan may begin, and returns what ends it.
 //
-// An iterator holds a block of each layer from its first seek on, even if it finds nothing there, and a block is as large
-// as its row. Blocks that it holds count in memory when the cache has dropped them. All partitions of an instance look for
-// what falls due at about the same time: with rows of a MiB, ten layers and 128 partitions, twenty scans at once were seen
-// to hold 100 MiB. So scans of large rows take turns. A scan waits for nothing but the disk, so each of them ends.
+// An iterator holds a block of each layer from its first seek on, even if it finds nothing there, and a block is as
+// large as its row. Blocks that it holds count in memory when the cache has dropped them. All partitions of an instance
+// look for what falls due at about the same time: with rows of a MiB, ten layers and 128 partitions, twenty scans at
+// once were seen to hold 100 MiB. So scans of large rows take turns. A scan waits for nothing but the disk, so each of
+// them ends.
 func (s *Store) scanInTurn() (end func()) {
 	largest := s.inputs.largest.Load()
 	if largest <= blockSize {
@@ -153,8 +155,8 @@ func (s *Store) scanInTurn() (end func()) {
 	return func() { s.scans.Release(n) }
 }
 
-// Find returns the timer that is pending under an ID, nil for none, and whether it is parked. If it returns no error, no
-// other caller had acquired the partition before the timer was read.
+// Find returns the timer that is pending under an ID, nil for none, and whether it is parked. If it returns no error,
+// no other caller had acquired the partition before the timer was read.
 func (h *Handle) Find(id []byte) (t *timer.Timer, parked bool, err error) {
 	timers, parkedOf, err := h.GetAll([][]byte{id})
 	if err = errors.Join(err, h.check()); err != nil {

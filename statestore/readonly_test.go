@@ -210,7 +210,8 @@ func TestDump(t *testing.T) {
 	must(t, k.Apply(batchAt(8, remove(ts[1]), remove(ts[2]), remove(ts[3]))))
 	odd := newTimer("\xff\x00", -5, 9)
 	odd.Target.Partition, odd.Value, odd.Headers = 3, nil, nil
-	odd.Recurrence = &timer.Recurrence{Cron: "@daily", Zone: "Africa/Lagos", Until: 7, Count: 3, Jitter: 20, Delay: 5, CatchUp: timer.CatchUpNone}
+	odd.Recurrence = &timer.Recurrence{Cron: "@daily", Zone: "Africa/Lagos", Until: 7, Count: 3, Jitter: 20, Delay: 5,
+		CatchUp: timer.CatchUpNone}
 	odd.TooLate = 1001
 	k1 := s.Partition(partition1).Acquire()
 	must(t, k1.Live(testNow, held))

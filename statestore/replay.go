@@ -139,8 +139,8 @@ func (r *Replay) Flush(position int64) error {
 	return nil
 }
 
-// underWay reports whether nothing has ended the replay: no Close, failed Flush or later replay, and no wipe. p.write is
-// held.
+// underWay reports whether nothing has ended the replay: no Close, failed Flush or later replay, and no wipe. p.write
+// is held.
 func (r *Replay) underWay() bool { return r.k.replaying && r.number == r.k.replays }
 
 // Close ends the replay, and drops the partition's filter if it took more than its share meanwhile. Records since the

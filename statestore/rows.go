@@ -95,8 +95,8 @@ func (it *idIterator) timer(p prefix, id []byte) (*timer.Timer, Location, error)
 	return t, at, err
 }
 
-// rowTimer reads the timer of a row by due time, or of a parked row, and where the row lies. Errors are those of decodeTimer,
-// or wrap ErrCorrupt if the row has the key of another timer.
+// rowTimer reads the timer of a row by due time, or of a parked row, and where the row lies. Errors are those of
+// decodeTimer, or wrap ErrCorrupt if the row has the key of another timer.
 func rowTimer(key, row []byte) (t *timer.Timer, at Location, err error) {
 	if t, err = decodeTimer(bytes.Clone(row)); err != nil {
 		return nil, at, err

@@ -9,8 +9,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// TestScansOfLargeRowsTakeTurns: with large rows in the store, a scan waits until another one has ended; with small rows
-// none waits.
+// TestScansOfLargeRowsTakeTurns: with large rows in the store, a scan waits until another one has ended; with small
+// rows none waits.
 func TestScansOfLargeRowsTakeTurns(t *testing.T) {
 	s := mustOpen(t, testOptions(vfs.NewMem()))
 	k := s.Partition(partition0).Acquire()

@@ -10,18 +10,19 @@ import (
 )
 
 const (
-	// An Apply, or a flush of a replay, of at least tableIDs different IDs, or tableBytes, makes a table instead of a batch. A
-	// table costs some synced writes, 10 to 20 ms; a batch costs about 6 us more for each timer.
+	// An Apply, or a flush of a replay, of at least tableIDs different IDs, or tableBytes, makes a table instead of a
+	// batch. A table costs some synced writes, 10 to 20 ms; a batch costs about 6 us more for each timer.
 	tableIDs   = 4_000
 	tableBytes = 4 << 20
 )
 
 // tableMaker is what all tables of a store share.
 type tableMaker struct {
-	options  sstable.WriterOptions
-	made     atomic.Uint64
-	turns    chan struct{} // one for each batch that is being made into a table; taken before life and a partition's locks
-	leastIDs int           // see tableIDs; tests change it
+	options sstable.WriterOptions
+	made    atomic.Uint64
+	// one for each batch that is being made into a table; taken before life and a partition's locks
+	turns    chan struct{}
+	leastIDs int // see tableIDs; tests change it
 }
 
 // ingestLocked stores records, sorted by ID and resolved, and next in one table. Rows, deletions, checkpoint and

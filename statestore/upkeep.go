@@ -14,8 +14,8 @@ import (
 // beforeFlushWait bounds how long a flush waits for Options.BeforeFlush.
 const beforeFlushWait = 10 * time.Second
 
-// maxWaiting bounds the queues of upkeep. A partition that finds one full asks again after more changes or look-ups; the
-// next flush sweeps it in any case.
+// maxWaiting bounds the queues of upkeep. A partition that finds one full asks again after more changes or look-ups;
+// the next flush sweeps it in any case.
 const maxWaiting = 64
 
 // upkeep is the store's background goroutine. It flushes, raises low bounds, learns filters and watches
@@ -167,7 +167,8 @@ func (u *upkeep) lookAtSpace() {
 	free := u.s.o.freeBytes()
 	takes := u.s.db.Metrics().DiskSpaceUsage()
 	if need := int64(takes) + leastSpace; free >= 0 && free < need && u.full.Due(saySpace) {
-		u.s.o.Logger.Warn("the disk of the data directory is nearly full: the instance ends when it is; make room, or give it a larger one",
+		u.s.o.Logger.Warn("the disk of the data directory is nearly full: the instance ends when it is; make room, "+
+			"or give it a larger one",
 			"directory", u.s.o.Dir, "free_bytes", free, "wanted_bytes", need, "store_bytes", takes)
 	}
 }

@@ -48,7 +48,8 @@ func TestDiskThatIsNearlyFull(t *testing.T) {
 		var log lockedBuffer
 		fs := &small{FS: vfs.NewMem()}
 		fs.free.Store(1 << 40)
-		s, err := Open(Options{Dir: "d", FS: fs, FlushInterval: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		s, err := Open(Options{Dir: "d", FS: fs, FlushInterval: time.Second,
+			Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		must(t, err)
 		defer s.Close()
 		said := func() int { return strings.Count(log.String(), "nearly full") }

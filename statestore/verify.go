@@ -128,7 +128,8 @@ func (v *verifier) count(m *meta) error {
 			v.dues, m.Parked, v.ids, m.Pending, ErrCorrupt)
 	}
 	if v.misplaced.partitions != 0 && v.misplaced.change != m.Misplaced {
-		return fmt.Errorf("%d IDs belong on another of %d partitions, %d recorded: %w", v.misplaced.change, m.Partitions, m.Misplaced, ErrCorrupt)
+		return fmt.Errorf("%d IDs belong on another of %d partitions, %d recorded: %w", v.misplaced.change,
+			m.Partitions, m.Misplaced, ErrCorrupt)
 	}
 	for number, t := range v.targets.byNumber {
 		if v.parked[number] != t.count {

@@ -97,7 +97,8 @@ func (v *View) Due(from, to timer.Ref, parkedOnly bool, fn func(*Row) (more bool
 	if err != nil {
 		return p.during("view", err)
 	}
-	// Two sequences are merged by Ref. ok says that due stands on a row. An error of due ends the loop; Close returns it.
+	// Two sequences are merged by Ref. ok says that due stands on a row. An error of due ends the loop; Close returns
+	// it.
 	var row Row // of due
 	ok := !parkedOnly && due.First()
 	for more := true; more && err == nil; {
@@ -131,7 +132,8 @@ func (v *View) due(from, to timer.Ref) (*pebble.Iterator, error) {
 		from = to
 	}
 	p := v.k.p.prefix
-	return v.rows.NewIter(&pebble.IterOptions{LowerBound: appendDueKey(nil, p, from), UpperBound: appendDueKey(nil, p, to)})
+	return v.rows.NewIter(
+		&pebble.IterOptions{LowerBound: appendDueKey(nil, p, from), UpperBound: appendDueKey(nil, p, to)})
 }
 
 // rowsByTarget merges the parked rows of all targets. One iterator serves them all. It reads a few rows ahead
@@ -163,7 +165,8 @@ func (v *View) parked(from, to timer.Ref) (*rowsByTarget, error) {
 	if err != nil || len(targets) == 0 {
 		return l, err
 	}
-	if l.it, err = v.rows.NewIter(&pebble.IterOptions{LowerBound: prefix.key(kindParked), UpperBound: prefix.key(kindParked + 1)}); err != nil {
+	if l.it, err = v.rows.NewIter(
+		&pebble.IterOptions{LowerBound: prefix.key(kindParked), UpperBound: prefix.key(kindParked + 1)}); err != nil {
 		return l, err
 	}
 	for _, t := range targets {
@@ -230,7 +233,8 @@ func (r *rowsByTarget) add(a *ahead) {
 	if len(a.rows) == 0 {
 		return
 	}
-	i, _ := slices.BinarySearchFunc(r.targets, a.rows[0].Ref, func(b *ahead, ref timer.Ref) int { return b.rows[0].Ref.Compare(ref) })
+	i, _ := slices.BinarySearchFunc(
+		r.targets, a.rows[0].Ref, func(b *ahead, ref timer.Ref) int { return b.rows[0].Ref.Compare(ref) })
 	r.targets = slices.Insert(r.targets, i, a)
 }
 
@@ -247,7 +251,9 @@ func (v *View) IDs(from, prefix []byte, fn func(id []byte, at Location) (more bo
 	if bytes.Compare(from, prefix) < 0 {
 		from = prefix
 	}
-	it, err := v.rows.NewIter(&pebble.IterOptions{LowerBound: appendIDKey(nil, p.prefix, from), UpperBound: behindAll(appendIDKey(nil, p.prefix, prefix))})
+	it, err := v.rows.NewIter(
+		&pebble.IterOptions{LowerBound: appendIDKey(nil, p.prefix, from),
+			UpperBound: behindAll(appendIDKey(nil, p.prefix, prefix))})
 	if err != nil {
 		return p.during("view", err)
 	}
@@ -281,7 +287,9 @@ func (v *View) Row(at Location) (*Row, error) {
 	p := v.k.p
 	if v.one == nil {
 		var err error
-		if v.one, err = v.rows.NewIter(&pebble.IterOptions{LowerBound: p.prefix.key(kindDue), UpperBound: p.prefix.key(kindParked + 1)}); err != nil {
+		if v.one, err = v.rows.NewIter(
+			&pebble.IterOptions{LowerBound: p.prefix.key(kindDue),
+				UpperBound: p.prefix.key(kindParked + 1)}); err != nil {
 			return nil, err
 		}
 	}

@@ -106,7 +106,8 @@ func TestViewIsOneMoment(t *testing.T) {
 	for id, x := range all {
 		got, isParked, err := k.Find([]byte(id))
 		must(t, err)
-		if still := parked[id] != "" && parked[id] != "target/4"; !bytes.Equal(got.AppendTo(nil), x.AppendTo(nil)) || isParked != still {
+		if still := parked[id] != "" && parked[id] != "target/4"; !bytes.Equal(got.AppendTo(nil), x.AppendTo(nil)) ||
+			isParked != still {
 			t.Fatalf("%s is found as %+v, parked %v", id, got, isParked)
 		}
 	}
@@ -132,7 +133,8 @@ func TestAViewMissesNothingThatIsParkedMeanwhile(t *testing.T) {
 					return
 				}
 				n := 0
-				err = v.Due(timer.Ref{Due: math.MinInt64}, timer.Ref{Due: math.MaxInt64}, false, func(*Row) (bool, error) { n++; return true, nil })
+				err = v.Due(timer.Ref{Due: math.MinInt64}, timer.Ref{Due: math.MaxInt64}, false,
+					func(*Row) (bool, error) { n++; return true, nil })
 				if err = errors.Join(err, v.Close()); err != nil || n != 2 {
 					t.Errorf("a view has %d of 2 timers, %v", n, err)
 					cancel()

@@ -30,8 +30,10 @@ type Constants struct {
 // Measured are the constants that are built in, as they were measured in November 2026.
 func Measured() Constants {
 	return Constants{
-		ServiceTimer: 10, BrokerTimer: 7, ServiceTransaction: 1.6, BrokerTransaction: 5.3, ServiceBase: 0.1, BrokerBase: 0.1,
-		DiskPerByte: 347.0 / 307, ChangelogPerByte: 1, DiskPeak: 2, Replay: 1_000_000, Partition: 24_800, SoonOverhead: 130, FilterBytes: 2, Replicas: 3,
+		ServiceTimer: 10, BrokerTimer: 7, ServiceTransaction: 1.6, BrokerTransaction: 5.3, ServiceBase: 0.1,
+		BrokerBase:  0.1,
+		DiskPerByte: 347.0 / 307, ChangelogPerByte: 1, DiskPeak: 2, Replay: 1_000_000, Partition: 24_800,
+		SoonOverhead: 130, FilterBytes: 2, Replicas: 3,
 	}
 }
 

@@ -6,8 +6,8 @@ type Point struct {
 	Service, Broker    float64
 }
 
-// fitRounds is how often a fit is improved: three unknowns have settled long before. leastFit is the least that a fit finds,
-// because a file of constants has none that are 0.
+// fitRounds is how often a fit is improved: three unknowns have settled long before. leastFit is the least that a fit
+// finds, because a file of constants has none that are 0.
 const fitRounds, leastFit = 20_000, 0.001
 
 // Fit sets the constants of processor time so that they explain the points best: the squares of the relative errors are

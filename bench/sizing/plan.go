@@ -47,7 +47,8 @@ type Load struct {
 
 // Defaults are a load of nothing, with the service's defaults.
 func Defaults() Load {
-	return Load{Size: 300, Cores: 2, Busy: 0.7, Interval: 20 * time.Millisecond, Replicas: 3, Keep: 24 * time.Hour, Clean: 6 * time.Hour}
+	return Load{Size: 300, Cores: 2, Busy: 0.7, Interval: 20 * time.Millisecond, Replicas: 3, Keep: 24 * time.Hour,
+		Clean: 6 * time.Hour}
 }
 
 // Validate returns all that is wrong with a load.
@@ -123,7 +124,8 @@ func Make(l Load, c Constants) Plan {
 	filters := l.Pending / rest * float64(1+l.Standbys) * c.FilterBytes * filterPart
 	p.Memory = int64(math.Ceil(max(leastMemory, soon, filters)/memoryGrain)) * memoryGrain
 	p.Records = l.Pending + l.Rate*(l.Keep+2*l.Clean).Seconds()
-	p.Changelog = l.Pending*l.Size*c.ChangelogPerByte + l.Rate*l.Keep.Seconds()*keyBytes + l.Rate*l.Clean.Seconds()*(l.Size+keyBytes)
+	p.Changelog = l.Pending*l.Size*c.ChangelogPerByte + l.Rate*l.Keep.Seconds()*keyBytes +
+		l.Rate*l.Clean.Seconds()*(l.Size+keyBytes)
 	p.Replay = time.Duration(p.Records / rest / c.Replay * float64(time.Second))
 	p.Write = l.Rate * (3*l.Size + keyBytes) * float64(l.Replicas)
 	p.Read = l.Rate * ((2+float64(l.Standbys))*l.Size + (3*l.Size+keyBytes)*float64(l.Replicas-1))
@@ -134,7 +136,8 @@ func Make(l Load, c Constants) Plan {
 	slices.SortStableFunc(p.Shares, func(a, b Share) int { return cmp.Compare(b.Used, a.Used) })
 	p.problems(l)
 	if used := p.perInstance(l, c) / l.Cores; l.Instances == 0 && used > l.Busy {
-		p.Problems = append(p.Problems, fmt.Sprintf("with %d instances each would use %.2f of its processors, and may use %v", p.Instances, used, l.Busy))
+		p.Problems = append(p.Problems, fmt.Sprintf(
+			"with %d instances each would use %.2f of its processors, and may use %v", p.Instances, used, l.Busy))
 	}
 	return p
 }
@@ -168,7 +171,8 @@ func (p *Plan) problems(l Load) {
 	for _, s := range p.Shares {
 		add(s.Used > 1, "%.2f of %s would be used", s.Used, s.Of)
 	}
-	add(p.Partitions < p.Instances, "%d partitions: %d of the %d instances would be spares", p.Partitions, p.Instances-p.Partitions, p.Instances)
+	add(p.Partitions < p.Instances, "%d partitions: %d of the %d instances would be spares", p.Partitions,
+		p.Instances-p.Partitions, p.Instances)
 	add(p.Instances == 1, "one instance: its loss is a silence")
 	add(l.Standbys >= p.Instances, "%d standbys need %d instances", l.Standbys, l.Standbys+1)
 }

@@ -58,7 +58,8 @@ func TestPlansGrowWithTheLoad(t *testing.T) {
 		more := l
 		more.Rate, more.Pending, more.Instances, more.Partitions = 2*l.Rate, 2*l.Pending, p.Instances, p.Partitions
 		q := Make(more, Measured())
-		if q.Cores < p.Cores || q.BrokerCores < p.BrokerCores || q.Memory < p.Memory || q.Disk < p.Disk || q.Changelog < p.Changelog || q.Replay < p.Replay {
+		if q.Cores < p.Cores || q.BrokerCores < p.BrokerCores || q.Memory < p.Memory || q.Disk < p.Disk ||
+			q.Changelog < p.Changelog || q.Replay < p.Replay {
 			t.Fatalf("twice the load needs less: %+v, %+v", p, q)
 		}
 	})
@@ -67,17 +68,20 @@ func TestPlansGrowWithTheLoad(t *testing.T) {
 func TestBadLoadsAndConstants(t *testing.T) {
 	l := Load{Rate: -1, Pending: -1, Busy: 2, Instances: -1, Partitions: -1, Interval: -1, Standbys: -1}
 	err := l.Validate()
-	for _, name := range []string{"rate", "pending", "size", "cores", "busy", "instances", "partitions", "firing-interval", "replicas", "standbys", "keep", "clean"} {
+	for _, name := range []string{"rate", "pending", "size", "cores", "busy", "instances", "partitions",
+		"firing-interval", "replicas", "standbys", "keep", "clean"} {
 		if err == nil || !strings.Contains(err.Error(), name+" ") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, bad := range []string{"", "[]", `{"service_us_per_timer": 0}`, `{"service_us_per_timr": 3}`, `{"broker_us_per_timer": -1}`} {
+	for _, bad := range []string{"", "[]", `{"service_us_per_timer": 0}`, `{"service_us_per_timr": 3}`,
+		`{"broker_us_per_timer": -1}`} {
 		if _, err := ReadConstants([]byte(bad)); err == nil {
 			t.Errorf("%q was read", bad)
 		}
 	}
-	if c, err := ReadConstants([]byte(`{"service_us_per_timer": 20}`)); err != nil || c.ServiceTimer != 20 || c.BrokerTimer != 7 {
+	if c, err := ReadConstants([]byte(`{"service_us_per_timer": 20}`)); err != nil || c.ServiceTimer != 20 ||
+		c.BrokerTimer != 7 {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
@@ -87,7 +91,8 @@ func TestNoNumberOfInstancesIsEnough(t *testing.T) {
 	l := Defaults()
 	l.Rate, l.Cores = 10, 0.14
 	if p := Make(l, Measured()); p.Problems == nil {
-		t.Errorf("%d instances are said to be enough, and each uses %v of its processors", p.Instances, p.Shares[0].Used)
+		t.Errorf("%d instances are said to be enough, and each uses %v of its processors", p.Instances,
+			p.Shares[0].Used)
 	}
 }
 

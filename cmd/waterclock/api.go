@@ -52,7 +52,8 @@ func entryCommand(use, short, long, example string, run func(name string, g acce
 	f.bind(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return usagef("%s takes the name of one caller, not %d arguments; see %s --help", cmd.CommandPath(), len(args), cmd.CommandPath())
+			return usagef("%s takes the name of one caller, not %d arguments; see %s --help", cmd.CommandPath(),
+				len(args), cmd.CommandPath())
 		}
 		if err := access.CheckName(args[0]); err != nil {
 			return usagef("%v", err)
@@ -135,8 +136,8 @@ func readHidden(p *process, f *os.File, prompt string) ([]byte, error) {
 	return password, nil
 }
 
-// passwordLine reads the first line of the input. It reads somewhat more than the longest password, so that a longer one is
-// rejected.
+// passwordLine reads the first line of the input. It reads somewhat more than the longest password, so that a longer
+// one is rejected.
 func passwordLine(in io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(in, 4*access.MaxPassword))
 	if err != nil {

@@ -98,15 +98,18 @@ type filter struct{ dueAfter, dueBefore, prefix, target, state string }
 func (f *filter) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.prefix, "prefix", "", "only IDs that begin with `TEXT`")
 	fs.StringVar(&f.target, "target", "", "only those that fire to `TOPIC`")
-	fs.StringVar(&f.state, "state", "", "only those in `STATE`: pending, triggered, paused, parked, recurring or remembered")
-	fs.StringVar(&f.dueAfter, "due-after", "", "only those due then or later: `TIME`, RFC 3339 with a zone, or a duration from now, such as 10m")
+	fs.StringVar(&f.state, "state", "",
+		"only those in `STATE`: pending, triggered, paused, parked, recurring or remembered")
+	fs.StringVar(&f.dueAfter, "due-after", "",
+		"only those due then or later: `TIME`, RFC 3339 with a zone, or a duration from now, such as 10m")
 	fs.StringVar(&f.dueBefore, "due-before", "", "only those due before `TIME`")
 }
 
 // query returns the filter as parameters of the API.
 func (f *filter) query() (url.Values, error) {
 	if f.state != "" && !slices.Contains(states, f.state) {
-		return nil, usagef("--state is %q, needs one of %s%s", f.state, strings.Join(states, ", "), near.Hint(f.state, "", states))
+		return nil, usagef("--state is %q, needs one of %s%s", f.state, strings.Join(states, ", "),
+			near.Hint(f.state, "", states))
 	}
 	q := texts("prefix", f.prefix, "target", f.target, "state", f.state)
 	for name, value := range map[string]string{"due-after": f.dueAfter, "due-before": f.dueBefore} {
@@ -128,8 +131,8 @@ func texts(namesAndValues ...string) url.Values {
 	return q
 }
 
-// setTime sets a parameter of a query to the time that a flag has, unless the flag is empty. The flag is an instant, or a
-// duration: sign times the duration is added to now. relative describes such a duration.
+// setTime sets a parameter of a query to the time that a flag has, unless the flag is empty. The flag is an instant, or
+// a duration: sign times the duration is added to now. relative describes such a duration.
 func setTime(q url.Values, name, flag, value string, sign time.Duration, relative string) error {
 	at, err := timeOf(flag, value, sign, relative)
 	if err == nil && value != "" {
@@ -221,7 +224,8 @@ func (a *asking) history(cmd *cobra.Command, id string) error {
 		}
 		if page.Cursor == "" {
 			if !a.json && page.Log.Oldest != nil {
-				fmt.Fprintf(a.p.stderr, "The log of events begins at %s; nothing is known of the time before that.\n", page.Log.Oldest.Format(time.RFC3339))
+				fmt.Fprintf(a.p.stderr, "The log of events begins at %s; nothing is known of the time before that.\n",
+					page.Log.Oldest.Format(time.RFC3339))
 			}
 			if told == 0 {
 				return fmt.Errorf("the events of topic %s have nothing of ID %q", a.topic, id)
@@ -297,20 +301,22 @@ missing, and exits 3. With --json they are also the last line, {"missing": [...]
 
 func (a *asking) list(cmd *cobra.Command, q url.Values) error {
 	var missing gaps
-	err := a.pages("ID\tSTATE\tDUE\t\tTARGET\tOCCURRENCE", q, listPage, func(c *client.Client, show func(item any, line string) error) (string, error) {
-		var got api.TimerList
-		if err := c.Call(cmd.Context(), http.MethodGet, client.Timers(a.topic), q, &got); err != nil {
-			return "", err
-		}
-		missing.add(got.Missing)
-		for _, t := range got.Timers {
-			line := fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%d", idOf(t), t.State, t.Due.Format(time.RFC3339), relative(time.Until(t.Due)), targetOf(&t.Target), t.Occurrence)
-			if err := show(t, line); err != nil {
+	err := a.pages("ID\tSTATE\tDUE\t\tTARGET\tOCCURRENCE", q, listPage,
+		func(c *client.Client, show func(item any, line string) error) (string, error) {
+			var got api.TimerList
+			if err := c.Call(cmd.Context(), http.MethodGet, client.Timers(a.topic), q, &got); err != nil {
 				return "", err
 			}
-		}
-		return got.Cursor, nil
-	})
+			missing.add(got.Missing)
+			for _, t := range got.Timers {
+				line := fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%d", idOf(t), t.State, t.Due.Format(time.RFC3339),
+					relative(time.Until(t.Due)), targetOf(&t.Target), t.Occurrence)
+				if err := show(t, line); err != nil {
+					return "", err
+				}
+			}
+			return got.Cursor, nil
+		})
 	return cmp.Or(err, a.printGaps(missing))
 }
 
@@ -319,9 +325,10 @@ func (a *asking) limitFlag(fs *pflag.FlagSet, items string) {
 	fs.IntVar(&a.limit, "limit", 50, "list `N` "+items+" at most; 0 for all")
 }
 
-// pages asks for one page of a list after the other until --limit items are shown. It sets limit and cursor in q. page shows
-// the items of one page, as lines of a table or as JSON, and returns the cursor of the next page.
-func (a *asking) pages(head string, q url.Values, most int, page func(c *client.Client, show func(item any, line string) error) (cursor string, err error)) error {
+// pages asks for one page of a list after the other until --limit items are shown. It sets limit and cursor in q. page
+// shows the items of one page, as lines of a table or as JSON, and returns the cursor of the next page.
+func (a *asking) pages(head string, q url.Values, most int,
+	page func(c *client.Client, show func(item any, line string) error) (cursor string, err error)) error {
 	limit := a.limit
 	if limit < 0 {
 		return usagef("--limit is %d, needs 0 or more", limit)

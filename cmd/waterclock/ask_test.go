@@ -34,12 +34,16 @@ func TestGetHistory(t *testing.T) {
 		args         []string
 		out, outside string
 	}{
-		{nil, "2026-11-22T09:00:01.000Z fired a/1, 4 ms late, orders\n2026-11-22T09:00:00.000Z scheduled a/1\n", "begins at 2026-11-21T08:00:00Z"},
-		{[]string{"--json"}, `{"type":"fired","id":"a/1","at":1795338001000,"lateness":4,"target":"orders"}` + "\n" + `{"type":"scheduled","id":"a/1","at":1795338000000}` + "\n", ""},
+		{nil, "2026-11-22T09:00:01.000Z fired a/1, 4 ms late, orders\n2026-11-22T09:00:00.000Z scheduled a/1\n",
+			"begins at 2026-11-21T08:00:00Z"},
+		{[]string{"--json"}, `{"type":"fired","id":"a/1","at":1795338001000,"lateness":4,"target":"orders"}` + "\n" +
+			`{"type":"scheduled","id":"a/1","at":1795338000000}` + "\n", ""},
 	} {
 		var out, errs strings.Builder
-		p := process{args: append([]string{"get", "--id", "a/1", "--history", "--url", s.URL}, c.args...), stdout: &out, stderr: &errs}
-		if code := run(p); code != exitOK || out.String() != c.out || !strings.Contains(errs.String(), c.outside) || c.outside == "" && errs.Len() > 0 {
+		p := process{args: append([]string{"get", "--id", "a/1", "--history", "--url", s.URL}, c.args...), stdout: &out,
+			stderr: &errs}
+		if code := run(p); code != exitOK || out.String() != c.out || !strings.Contains(errs.String(), c.outside) ||
+			c.outside == "" && errs.Len() > 0 {
 			t.Errorf("%v: exit %d, %q, want %q; %q", c.args, code, out.String(), c.out, errs.String())
 		}
 	}
@@ -55,10 +59,12 @@ func TestGetHistoryOfNothing(t *testing.T) {
 		args []string
 		want string
 	}{
-		{nil, "The log of events begins at 2026-11-21T08:00:00Z; nothing is known of the time before that.\nwaterclock: the events of topic timers have nothing of ID \"nobody\"\n"},
+		{nil, "The log of events begins at 2026-11-21T08:00:00Z; nothing is known of the time before " +
+			"that.\nwaterclock: the events of topic timers have nothing of ID \"nobody\"\n"},
 		{[]string{"--json"}, "waterclock: the events of topic timers have nothing of ID \"nobody\"\n"},
 	} {
-		code, stdout, stderr := runWith(&calls{}, nil, "", append([]string{"get", "--id", "nobody", "--history", "--url", s.URL}, c.args...)...)
+		code, stdout, stderr := runWith(
+			&calls{}, nil, "", append([]string{"get", "--id", "nobody", "--history", "--url", s.URL}, c.args...)...)
 		if code != exitError || stdout != "" || stderr != c.want {
 			t.Errorf("%v: exit %d, %q, %q", c.args, code, stdout, stderr)
 		}
@@ -68,16 +74,19 @@ func TestGetHistoryOfNothing(t *testing.T) {
 // Shells complete IDs that an API has, as arguments and as --id.
 func TestCompleteIDs(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if q := r.URL.Query(); r.URL.Path != "/v1/topics/slow/timers" || q.Get("prefix") != "c1" || q.Get("order") != "id" {
+		if q := r.URL.Query(); r.URL.Path != "/v1/topics/slow/timers" || q.Get("prefix") != "c1" ||
+			q.Get("order") != "id" {
 			t.Errorf("asked for %s", r.URL)
 		}
 		fmt.Fprint(w, `{"timers":[{"id":"c17/a"},{"id":"c18\u001b"},{"idBase64":"/w=="},{"id":"c19"}]}`)
 	}))
 	defer s.Close()
 	for _, args := range [][]string{
-		{"get", "--topic", "slow", "c1"}, {"cancel", "--topic", "slow", "c1"}, {"pause", "--topic", "slow", "--id", "c1"},
+		{"get", "--topic", "slow", "c1"}, {"cancel", "--topic", "slow", "c1"},
+		{"pause", "--topic", "slow", "--id", "c1"},
 	} {
-		_, stdout, _ := runWith(&calls{}, []string{config.EnvURL + "=" + s.URL}, "", append([]string{"__complete"}, args...)...)
+		_, stdout, _ := runWith(&calls{}, []string{config.EnvURL + "=" + s.URL}, "",
+			append([]string{"__complete"}, args...)...)
 		if stdout != "c17/a\nc19\n:4\n" {
 			t.Errorf("%v: %q", args, stdout)
 		}
@@ -109,8 +118,10 @@ func TestGetOfWhatIsNotPending(t *testing.T) {
 	}))
 	defer s.Close()
 	for _, more := range [][]string{nil, {"--json"}} {
-		code, stdout, stderr := runWith(&calls{}, nil, "", append([]string{"get", "--id", "a1", "--url", s.URL}, more...)...)
-		want := "waterclock: not-found: no timer of ID \"a1\" is pending on timers; --history says what has happened to it, if the topic writes events\n"
+		code, stdout, stderr := runWith(
+			&calls{}, nil, "", append([]string{"get", "--id", "a1", "--url", s.URL}, more...)...)
+		want := "waterclock: not-found: no timer of ID \"a1\" is pending on timers; --history says what has " +
+			"happened to it, if the topic writes events\n"
 		if code != exitError || stdout != "" || stderr != want {
 			t.Errorf("%v: exit %d, %q, %q", more, code, stdout, stderr)
 		}
@@ -129,7 +140,8 @@ func TestWatchSaysWhatItWatches(t *testing.T) {
 		`Watching timers whose IDs begin with "a" of topic timers since 20`: {"--prefix", "a", "--json"},
 	} {
 		code, stdout, stderr := runWith(&calls{}, nil, "", append([]string{"watch", "--url", s.URL}, args...)...)
-		if code != exitError || !strings.HasPrefix(stderr, want) || !strings.Contains(stdout, "fired") || strings.Contains(stdout, "Watching") {
+		if code != exitError || !strings.HasPrefix(stderr, want) || !strings.Contains(stdout, "fired") ||
+			strings.Contains(stdout, "Watching") {
 			t.Errorf("%v: exit %d, %q, %q", args, code, stdout, stderr)
 		}
 	}
@@ -170,17 +182,24 @@ func TestDeadLetters(t *testing.T) {
 		code         int
 		out, outside string
 	}{
-		{[]string{"list", "--topic", "orders.retry", "--reason", "bad-cron"}, exitOK, "AT                    LETTER  ID           REASON    DETAIL\n2026-11-22T09:00:00Z  1/9     \"a\\x1b[31m\"  bad-cron  cron is x\n", ""},
-		{[]string{"count"}, exitOK, "TOPIC  REASON    NEW  LAST HOUR  LAST DAY  NEWEST\nt      all       -    3+         40+       \nt      bad-cron  -    3+         40+       2026-11-22T09:00:00Z\nu      all       5    0          0         \nu      bad-time  5    0          0         \n",
+		{[]string{"list", "--topic", "orders.retry", "--reason", "bad-cron"}, exitOK, "AT                    LETTER " +
+			" ID           REASON    DETAIL\n2026-11-22T09:00:00Z  1/9     \"a\\x1b[31m\"  bad-cron  cron is x\n", ""},
+		{[]string{"count"}, exitOK, "TOPIC  REASON    NEW  LAST HOUR  LAST DAY  NEWEST\nt      all       -    3+    " +
+			"     40+       \nt      bad-cron  -    3+         40+       2026-11-22T09:00:00Z\nu      all       5   " +
+			" 0          0         \nu      bad-time  5    0          0         \n",
 			"so all are new"},
-		{[]string{"resend", "--dry-run"}, exitOK, "5 dead letters would be sent again, and 2 not, because a part of them is gone\n  bad-cron: 4\n  bad-time: 3\n", ""},
-		{[]string{"resend", "--all", "--yes"}, exitError, "resend done: 3 changed, 1 spared, 1 failed, of 5 seen\n", "1 of 5 failed, the first because of bad-cron: cron is x"},
+		{[]string{"resend", "--dry-run"}, exitOK, "5 dead letters would be sent again, and 2 not, because a part of " +
+			"them is gone\n  bad-cron: 4\n  bad-time: 3\n", ""},
+		{[]string{"resend", "--all", "--yes"}, exitError, "resend done: 3 changed, 1 spared, 1 failed, of 5 seen\n",
+			"1 of 5 failed, the first because of bad-cron: cron is x"},
 		{[]string{"resend"}, exitUsage, "", "use --all if you mean all of topic timers"},
 		{[]string{"list", "--since", "soon"}, exitUsage, "", "needs RFC 3339 with a zone"},
 	} {
 		var out, errs strings.Builder
-		p := process{args: append(append([]string{"dead-letters"}, c.args...), "--url", s.URL), stdout: &out, stderr: &errs}
-		if code := run(p); code != c.code || out.String() != c.out || !strings.Contains(errs.String(), c.outside) || c.outside == "" && errs.Len() > 0 {
+		p := process{args: append(append([]string{"dead-letters"}, c.args...), "--url", s.URL), stdout: &out,
+			stderr: &errs}
+		if code := run(p); code != c.code || out.String() != c.out || !strings.Contains(errs.String(), c.outside) ||
+			c.outside == "" && errs.Len() > 0 {
 			t.Errorf("%v: exit %d, %q, want %q; %q", c.args, code, out.String(), c.out, errs.String())
 		}
 	}
@@ -193,7 +212,8 @@ func TestDescribeIsPrintable(t *testing.T) {
 	var out bytes.Buffer
 	err := describe(&out, &api.Timer{
 		ID: evil, State: evil, Source: evil, Topic: evil, Target: api.Target{Topic: evil, Key: &text}, MaxLate: evil,
-		Headers: []api.Header{{Name: evil, Value: &text}}, Payload: &api.Payload{Text: &text}, Recurrence: &api.Recurrence{Cron: evil, Zone: evil, Every: evil},
+		Headers: []api.Header{{Name: evil, Value: &text}}, Payload: &api.Payload{Text: &text},
+		Recurrence: &api.Recurrence{Cron: evil, Zone: evil, Every: evil},
 	})
 	if err != nil || strings.ContainsAny(out.String(), "\x1b\x07\u202e") {
 		t.Errorf("%q, %v", out.String(), err)
@@ -206,10 +226,14 @@ func TestStatusOfUnknownPartitions(t *testing.T) {
 		second, want, ends string
 		exit               int
 	}{
-		"unknown":   {`"owner":"b","state":"unknown","pending":0`, "2 timers are pending on 1 partitions; nothing is known of 1.", "of 1 of 2 partitions it is not known whether they are live", exitError},
-		"unowned":   {`"state":"unowned","pending":0`, "2 timers are pending on 1 partitions; nothing is known of 1.", "1 of 2 partitions are not live", exitError},
-		"acquiring": {`"owner":"b","state":"replaying","pending":3`, "5 timers are pending.", "1 of 2 partitions are not live", exitError},
-		"live":      {`"owner":"b","state":"live","pending":3`, "5 timers are pending.", "", exitOK},
+		"unknown": {`"owner":"b","state":"unknown","pending":0`,
+			"2 timers are pending on 1 partitions; nothing is known of 1.",
+			"of 1 of 2 partitions it is not known whether they are live", exitError},
+		"unowned": {`"state":"unowned","pending":0`, "2 timers are pending on 1 partitions; nothing is known of 1.",
+			"1 of 2 partitions are not live", exitError},
+		"acquiring": {`"owner":"b","state":"replaying","pending":3`, "5 timers are pending.",
+			"1 of 2 partitions are not live", exitError},
+		"live": {`"owner":"b","state":"live","pending":3`, "5 timers are pending.", "", exitOK},
 	} {
 		total := 5
 		if strings.Contains(c.want, "2 timers") {
@@ -236,7 +260,8 @@ func TestStatusOfUnknownPartitions(t *testing.T) {
 
 // What does not pass by itself is said by get and status with what is wrong, since when and what to do.
 func TestWhatDoesNotPass(t *testing.T) {
-	const failed = "timers/0 has failed at instance a, since 2026-11-22T08:59:00Z, and does not go on by itself: it has 3 partitions. Mend that, then restart the instance"
+	const failed = "timers/0 has failed at instance a, since 2026-11-22T08:59:00Z, and does not go on by itself: it " +
+		"has 3 partitions. Mend that, then restart the instance"
 	const unreachable = "Kafka cannot be reached: no broker has answered for group g for 59s. See that the brokers run"
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		problem := func(reason, detail string) {
@@ -287,7 +312,8 @@ func TestFiltersOfDeadLetters(t *testing.T) {
 	} {
 		var note strings.Builder
 		c.f.note(&note)
-		if q, err := c.f.query(); err != nil || q.Get("after") == "" || (c.note == "") != (note.Len() == 0) || !strings.Contains(note.String(), c.note) {
+		if q, err := c.f.query(); err != nil || q.Get("after") == "" || (c.note == "") != (note.Len() == 0) ||
+			!strings.Contains(note.String(), c.note) {
 			t.Errorf("%+v: %v, %v, %q", c.f, q, err, note.String())
 		}
 	}
@@ -303,7 +329,8 @@ func TestProgressOfAJob(t *testing.T) {
 	if got := progress(&api.Job{Seen: 7, Changed: 5}); got != "7 seen, 5 changed" {
 		t.Error(got)
 	}
-	if got := progress(&api.Job{Problem: "waits: no broker answers"}); got != "0 seen, 0 changed; waits: no broker answers" {
+	if got := progress(&api.Job{Problem: "waits: no broker answers"}); got != "0 seen, 0 changed; waits: no broker "+
+		"answers" {
 		t.Error(got)
 	}
 }
@@ -311,9 +338,11 @@ func TestProgressOfAJob(t *testing.T) {
 // A request that had nothing to do is told with what its timer is now, where an API knows.
 func TestNothingToDoTellsTheState(t *testing.T) {
 	for name, c := range map[string]struct{ answer, want string }{
-		"paused":                  {`{"id":"a1","state":"paused","partition":3}`, "waterclock: a timer of this ID is paused now\n"},
-		"off its partition":       {`{"id":"a1","state":"pending","partition":1,"note":"it lies on partition 1 of timers, and its ID belongs on 3"}`, "waterclock: a timer of this ID is pending now: it lies on partition 1 of timers, and its ID belongs on 3; --partition 1 reaches it\n"},
-		"where it belongs":        {`{"id":"a1","state":"pending","partition":1}`, "waterclock: a timer of this ID is pending now, on partition 1, where it belongs; the request went to partition 3\n"},
+		"paused": {`{"id":"a1","state":"paused","partition":3}`,
+			"waterclock: a timer of this ID is paused now\n"},
+		"off its partition": {`{"id":"a1","state":"pending","partition":1,"note":"it lies on partition 1 of timers, and its ID belongs on 3"}`, "waterclock: a timer of this ID is pending now: it lies on partition 1 of timers, and its ID belongs on 3; --partition 1 reaches it\n"},
+		"where it belongs": {`{"id":"a1","state":"pending","partition":1}`, "waterclock: a timer of this ID " +
+			"is pending now, on partition 1, where it belongs; the request went to partition 3\n"},
 		"nothing, or no such API": {"", ""},
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -322,17 +351,20 @@ func TestNothingToDoTellsTheState(t *testing.T) {
 			}
 			fmt.Fprint(w, c.answer)
 		}))
-		code, _, stderr := runWith(&calls{outcome: &commands.Outcome{Type: commands.NothingDone, Told: true}}, nil, "", "pause", "--id", "a1", "--wait", "--partition", "3", "--url", s.URL)
+		code, _, stderr := runWith(&calls{outcome: &commands.Outcome{Type: commands.NothingDone, Told: true}}, nil, "",
+			"pause", "--id", "a1", "--wait", "--partition", "3", "--url", s.URL)
 		s.Close()
-		const first = "waterclock: a1: nothing has changed: nothing was pending under this ID, or it was paused already\n"
-		if more, ok := strings.CutPrefix(stderr, first); code != exitError || !ok || !strings.Contains(more, c.want) || (c.want == "") != (more == "") {
+		const first = "waterclock: a1: nothing has changed: nothing was pending under this ID, or it was paused " +
+			"already\n"
+		if more, ok := strings.CutPrefix(stderr, first); code != exitError || !ok || !strings.Contains(more, c.want) ||
+			(c.want == "") != (more == "") {
 			t.Errorf("%s: exit %d, %q", name, code, stderr)
 		}
 	}
 }
 
-// A request for a timer that lies off its partition goes where the timer is, with --wait or without, and says so. Without
-// an API, or if the timer is where it belongs, it goes by the ID; --partition has the last word.
+// A request for a timer that lies off its partition goes where the timer is, with --wait or without, and says so.
+// Without an API, or if the timer is where it belongs, it goes by the ID; --partition has the last word.
 func TestSteerGoesWhereTheTimerIs(t *testing.T) {
 	const lies = `{"id":"a1","state":"pending","partition":1,"note":"it lies on partition 1 of timers, and its ID belongs on 3"}`
 	one := int32(1)
@@ -342,8 +374,10 @@ func TestSteerGoesWhereTheTimerIs(t *testing.T) {
 		want   *int32
 		said   string
 	}{
-		"off its partition":            {lies, nil, &one, "a1: it lies on partition 1 of timers, and its ID belongs on 3\n"},
-		"off its partition, waiting":   {lies, []string{"--wait"}, &one, "a1: it lies on partition 1 of timers, and its ID belongs on 3\n"},
+		"off its partition": {lies, nil, &one,
+			"a1: it lies on partition 1 of timers, and its ID belongs on 3\n"},
+		"off its partition, waiting": {lies, []string{"--wait"}, &one,
+			"a1: it lies on partition 1 of timers, and its ID belongs on 3\n"},
 		"off its partition, and named": {lies, []string{"--partition", "1"}, &one, ""},
 		"where it belongs":             {`{"id":"a1","state":"pending","partition":1}`, nil, nil, ""},
 		"nothing, or no such API":      {"", nil, nil, ""},
@@ -356,11 +390,14 @@ func TestSteerGoesWhereTheTimerIs(t *testing.T) {
 		}))
 		for _, action := range []commands.Action{commands.Cancel, commands.Trigger, commands.Pause, commands.Resume} {
 			var got calls
-			code, _, stderr := runWith(&got, []string{config.EnvURL + "=" + s.URL}, "", append([]string{string(action), "--id", "a1"}, c.args...)...)
+			code, _, stderr := runWith(&got, []string{config.EnvURL + "=" + s.URL}, "",
+				append([]string{string(action), "--id", "a1"}, c.args...)...)
 			if code != exitOK || stderr != c.said || !reflect.DeepEqual(got.request.Partition, c.want) {
-				t.Errorf("%s of one that is %s: exit %d, %q, written to %v", action, name, code, stderr, got.request.Partition)
+				t.Errorf("%s of one that is %s: exit %d, %q, written to %v", action, name, code, stderr,
+					got.request.Partition)
 			}
-			if h := got.before; (h.ID != "") != (c.said != "") || h.Partition != nil || h.Wait != 0 { // a timer that was just scheduled is there
+			// a timer that was just scheduled is there
+			if h := got.before; (h.ID != "") != (c.said != "") || h.Partition != nil || h.Wait != 0 {
 				t.Errorf("%s of one that is %s: written to where the ID belongs: %+v", action, name, h)
 			}
 		}
@@ -370,7 +407,8 @@ func TestSteerGoesWhereTheTimerIs(t *testing.T) {
 
 func TestRelative(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		10 * time.Hour: "in 10h", 7 * 24 * time.Hour: "in 7d", -36 * time.Hour: "1d12h ago", 90*time.Second + time.Millisecond: "in 1m30s", 1500 * time.Microsecond: "in 2ms",
+		10 * time.Hour: "in 10h", 7 * 24 * time.Hour: "in 7d", -36 * time.Hour: "1d12h ago",
+		90*time.Second + time.Millisecond: "in 1m30s", 1500 * time.Microsecond: "in 2ms",
 	} {
 		if got := relative(d); got != want {
 			t.Errorf("%v: %q, want %q", d, got, want)
@@ -392,7 +430,8 @@ func TestMissingPartitions(t *testing.T) {
 		}
 	}))
 	defer s.Close()
-	const told = "waterclock: partitions 1, 3 are missing: the owner is X\nwaterclock: partition 2 is missing: nobody owns it\n"
+	const told = "waterclock: partitions 1, 3 are missing: the owner is X\nwaterclock: partition 2 is missing: " +
+		"nobody owns it\n"
 	for _, c := range []struct {
 		args []string
 		out  string
@@ -400,7 +439,8 @@ func TestMissingPartitions(t *testing.T) {
 		{[]string{"count"}, "7 at least\n"},
 		{[]string{"count", "--json"}, missing},
 		{[]string{"list"}, "\nb "},
-		{[]string{"list", "--json"}, "\n" + `{"missing":[{"partition":1,"reason":"elsewhere","detail":"the owner is X"},{"partition":2`},
+		{[]string{"list", "--json"},
+			"\n" + `{"missing":[{"partition":1,"reason":"elsewhere","detail":"the owner is X"},{"partition":2`},
 	} {
 		code, stdout, stderr := runWith(&calls{}, nil, "", append(c.args, "--url", s.URL)...)
 		if code != exitPart || !strings.Contains(stdout, c.out) || stderr != told {
@@ -414,19 +454,22 @@ func TestWatchSince(t *testing.T) {
 	var asked []string
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.URL.RawQuery)
-		fmt.Fprint(w, "id: 0:1\n\nid: 0:2\nevent: event\ndata: {\"type\":\"fired\",\"id\":\"a1\",\"at\":1795338001000}\n\n"+
-			"id: 0:3\nevent: caught-up\ndata: {\"olderDeleted\":true}\n\nid: 0:3\nevent: later\ndata: {}\n\n"+
-			"id: 0:4\nevent: event\ndata: {\"type\":\"fired\",\"id\":\"a2\",\"at\":1795338002000}\n\n")
+		fmt.Fprint(w,
+			"id: 0:1\n\nid: 0:2\nevent: event\ndata: {\"type\":\"fired\",\"id\":\"a1\",\"at\":1795338001000}\n\n"+
+				"id: 0:3\nevent: caught-up\ndata: {\"olderDeleted\":true}\n\nid: 0:3\nevent: later\ndata: {}\n\n"+
+				"id: 0:4\nevent: event\ndata: {\"type\":\"fired\",\"id\":\"a2\",\"at\":1795338002000}\n\n")
 		if len(asked) > 2 {
 			w.(http.Flusher).Flush()
 			<-r.Context().Done()
 		}
 	}))
 	defer s.Close()
-	args := []string{"watch", "--url", s.URL, "--since", "2026-11-22T09:00:00Z", "--no-follow", "--type", "fired,expired"}
+	args := []string{"watch", "--url", s.URL, "--since", "2026-11-22T09:00:00Z", "--no-follow", "--type",
+		"fired,expired"}
 	code, stdout, stderr := runWith(&calls{}, nil, "", args...)
 	if code != exitOK || stdout != "2026-11-22T09:00:01.000Z fired a1\n" ||
-		!strings.Contains(stderr, "since 2026-11-22T09:00:00Z.\n") || !strings.Contains(stderr, "retention has deleted") {
+		!strings.Contains(stderr, "since 2026-11-22T09:00:00Z.\n") ||
+		!strings.Contains(stderr, "retention has deleted") {
 		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
 	}
 	if len(asked) != 1 || asked[0] != "follow=false&since=1795338000000&type=fired%2Cexpired" {
@@ -453,21 +496,24 @@ func TestWatchSince(t *testing.T) {
 func TestStatusNamesSettingsThatDiffer(t *testing.T) {
 	var out strings.Builder
 	err := showCluster(&out, &api.Cluster{Instances: []route.Instance{
-		{Name: "a", SettingsDiffer: []string{}}, {Name: "b", SettingsDiffer: []string{"targets", "events"}}, {Name: "c"},
+		{Name: "a", SettingsDiffer: []string{}}, {Name: "b", SettingsDiffer: []string{"targets", "events"}},
+		{Name: "c"},
 	}})
-	for _, want := range []string{"SETTINGS", "a         none                  the same", "b         none                  differ: targets, events", "c         none                  not known"} {
+	for _, want := range []string{"SETTINGS", "a         none                  the same",
+		"b         none                  differ: targets, events", "c         none                  not known"} {
 		if err != nil || !strings.Contains(out.String(), want) {
 			t.Errorf("%v, lacks %q:\n%s", err, want, out.String())
 		}
 	}
 }
 
-// dead-letters review marks one and those before it, one alone, those of a time or all, says how to undo it, and says what
-// is marked. list and resend choose what is new, or what is not.
+// dead-letters review marks one and those before it, one alone, those of a time or all, says how to undo it, and says
+// what is marked. list and resend choose what is new, or what is not.
 func TestReviewDeadLetters(t *testing.T) {
 	var asked []string
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked = append(asked, strings.TrimSuffix(r.Method+" "+strings.TrimPrefix(r.URL.Path, "/v1/topics/timers/dead-letters")+"?"+r.URL.RawQuery, "?"))
+		asked = append(asked, strings.TrimSuffix(r.Method+" "+strings.TrimPrefix(r.URL.Path,
+			"/v1/topics/timers/dead-letters")+"?"+r.URL.RawQuery, "?"))
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/3/17/resend"):
 			fmt.Fprint(w, `{"outcome":"scheduled","topic":"timers","partition":3,"offset":18}`)
@@ -482,7 +528,8 @@ func TestReviewDeadLetters(t *testing.T) {
 		}
 	}))
 	defer s.Close()
-	const done = "Dead letters of topic timers have been reviewed up to 0:3.2, last by \"al\\x1bice\", at 2026-11-22T09:00:00Z.\nUndo with: waterclock dead-letters review --topic timers --back 0:1.1\n"
+	const done = "Dead letters of topic timers have been reviewed up to 0:3.2, last by \"al\\x1bice\", at " +
+		"2026-11-22T09:00:00Z.\nUndo with: waterclock dead-letters review --topic timers --back 0:1.1\n"
 	for _, c := range []struct {
 		args  string
 		out   string
@@ -503,17 +550,21 @@ func TestReviewDeadLetters(t *testing.T) {
 		{"list --reviewed", "AT  LETTER  ID  REASON  DETAIL\n", "GET ?limit=50&reviewed=true"},
 	} {
 		asked = nil
-		code, stdout, stderr := runWith(&calls{}, nil, "", append(append([]string{"dead-letters"}, strings.Fields(c.args)...), "--url", s.URL)...)
+		code, stdout, stderr := runWith(
+			&calls{}, nil, "", append(append([]string{"dead-letters"}, strings.Fields(c.args)...), "--url", s.URL)...)
 		if code != exitOK || stdout != c.out || strings.Join(asked, ", ") != c.asked {
 			t.Errorf("%s: exit %d, %q, want %q; asked for %q; %s", c.args, code, stdout, c.out, asked, stderr)
 		}
 	}
 	for args, want := range map[string]string{
-		"review 3/17 --all": "exclude each other", "review --only": "--only is for one dead letter", "review 3-17": "needs PARTITION/OFFSET",
+		"review 3/17 --all": "exclude each other", "review --only": "--only is for one dead letter",
+		"review 3-17":    "needs PARTITION/OFFSET",
 		"review 1/1 2/2": "exclude each other", "resend 1/1 2/2": "needs PARTITION/OFFSET",
-		"resend 3/17 --replace": "one dead letter excludes the flags that are about many", "review --before soon": "how long ago", "list --new --reviewed": "exclude each other",
+		"resend 3/17 --replace": "one dead letter excludes the flags that are about many",
+		"review --before soon":  "how long ago", "list --new --reviewed": "exclude each other",
 	} {
-		code, _, stderr := runWith(&calls{}, nil, "", append(append([]string{"dead-letters"}, strings.Fields(args)...), "--url", s.URL)...)
+		code, _, stderr := runWith(
+			&calls{}, nil, "", append(append([]string{"dead-letters"}, strings.Fields(args)...), "--url", s.URL)...)
 		if code != exitUsage || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit %d, %q, want %q", args, code, stderr, want)
 		}

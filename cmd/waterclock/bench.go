@@ -67,7 +67,8 @@ func benchWorkload(p *process, w bench.Description) *cobra.Command {
 	fs.StringVar(&f.logs, "logs", "", "keep what the processes of the run write in `DIRECTORY`")
 	c.SharedFlags(fs)
 	if w.Running {
-		fs.StringVar(&c.Requests, "requests", "", "use the instances that serve request `TOPIC`; --group must be theirs")
+		fs.StringVar(&c.Requests, "requests", "",
+			"use the instances that serve request `TOPIC`; --group must be theirs")
 		fs.StringVar(&c.Target, "target", "", "let timers fire on `TOPIC`, which the instances must allow")
 	}
 	w.Flags(fs)
@@ -173,7 +174,8 @@ func passOn(fs *pflag.FlagSet, needs func(name string) bool) (args []string) {
 
 // forClient reports whether a setting is about reaching the cluster or about logs.
 func forClient(name string) bool {
-	return name == "config" || strings.HasPrefix(name, "tls") || strings.HasPrefix(name, "sasl-") || strings.HasPrefix(name, "log-")
+	return name == "config" || strings.HasPrefix(name, "tls") || strings.HasPrefix(name, "sasl-") ||
+		strings.HasPrefix(name, "log-")
 }
 
 // forService reports whether an instance needs a setting.

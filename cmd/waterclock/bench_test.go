@@ -44,7 +44,8 @@ func TestBenchUsage(t *testing.T) {
 func TestBenchPassesOn(t *testing.T) {
 	c := bench.DefaultLimit()
 	cmd := benchWorkload(&process{}, bench.Description{Workload: &c, Name: "limit"})
-	err := cmd.ParseFlags([]string{"--tls", "--sasl-mechanism=PLAIN", "--lanes=3", "--memory=256MiB", "--group=x", "--data-dir=y", "--http=z:1", "--json"})
+	err := cmd.ParseFlags([]string{"--tls", "--sasl-mechanism=PLAIN", "--lanes=3", "--memory=256MiB", "--group=x",
+		"--data-dir=y", "--http=z:1", "--json"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +79,8 @@ func TestBenchKeepsLogs(t *testing.T) {
 		wrote bool
 		err   error
 		kept  bool
-	}{{"well", true, nil, false}, {"wrong", true, failed, true}, {"wrong before anything ran", false, failed, false}, {"stopped", true, context.Canceled, false}} {
+	}{{"well", true, nil, false}, {"wrong", true, failed, true}, {"wrong before anything ran", false, failed, false},
+		{"stopped", true, context.Canceled, false}} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "logs")
 			if err := os.Mkdir(dir, 0o755); err != nil {

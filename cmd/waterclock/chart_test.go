@@ -30,7 +30,8 @@ import (
 // Manifests that the chart makes: the plain ones, and the snapshots of its tests, which hold them in
 // step with it.
 func manifests() []string {
-	return []string{"deploy/kubernetes/waterclock.yaml", "deploy/check/chart/testdata/full.yaml", "deploy/check/chart/testdata/least.yaml"}
+	return []string{"deploy/kubernetes/waterclock.yaml", "deploy/check/chart/testdata/full.yaml",
+		"deploy/check/chart/testdata/least.yaml"}
 }
 
 // container is what this test reads of a StatefulSet's only container.
@@ -92,7 +93,8 @@ func secretFiles(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	about := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	about := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true}
 	cert, err1 := x509.CreateCertificate(rand.Reader, about, about, key.Public(), key)
 	private, err2 := x509.MarshalPKCS8PrivateKey(key)
 	if err := errors.Join(err1, err2); err != nil {
@@ -105,7 +107,8 @@ func secretFiles(t *testing.T) string {
 		"api-tls-key":        pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
 		"sasl-password-file": []byte("correct horse battery staple\n"),
 		"api-key-file":       []byte(strings.Repeat("k", 44) + "\n"),
-		"api-users":          []byte("callers:\n  ops:\n    tokens: ['sha256:" + strings.Repeat("0", 64) + "']\n    grants: [{role: admin, topic: '*'}]\n"),
+		"api-users": []byte("callers:\n  ops:\n    tokens: ['sha256:" + strings.Repeat("0", 64) +
+			"']\n    grants: [{role: admin, topic: '*'}]\n"),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o440); err != nil {
 			t.Fatal(err)
@@ -123,7 +126,8 @@ func TestChartServe(t *testing.T) {
 		if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		replace := strings.NewReplacer("$(POD_NAME)", "wc-0", "/etc/waterclock/waterclock.yaml", file, "/etc/waterclock/secrets", secretFiles(t))
+		replace := strings.NewReplacer("$(POD_NAME)", "wc-0", "/etc/waterclock/waterclock.yaml", file,
+			"/etc/waterclock/secrets", secretFiles(t))
 		var args []string
 		for _, arg := range pod.Args {
 			args = append(args, replace.Replace(arg))
@@ -144,7 +148,8 @@ func TestChartServe(t *testing.T) {
 			t.Errorf("%s: instance %q in %q, mounts %v", name, c.cfg.InstanceID, c.cfg.DataDir, pod.VolumeMounts)
 		}
 		// The limit leaves as much for the page cache as the instance uses.
-		if half := strconv.FormatInt(int64(2*c.cfg.Memory/config.MiB), 10) + "Mi"; pod.Resources.Limits.Memory != half || pod.Resources.Requests.Memory != half {
+		if half := strconv.FormatInt(int64(2*c.cfg.Memory/config.MiB), 10) +
+			"Mi"; pod.Resources.Limits.Memory != half || pod.Resources.Requests.Memory != half {
 			t.Errorf("%s: memory %d, resources %+v, want %s", name, c.cfg.Memory, pod.Resources, half)
 		}
 		for _, v := range pod.Env {
@@ -180,7 +185,8 @@ func TestUnitServe(t *testing.T) {
 	if code, _, stderr := runWith(&c, nil, "", args...); code != exitOK || c.cfg == nil {
 		t.Fatalf("%v exits %d: %s", args, code, stderr)
 	}
-	if c.cfg.InstanceID != "wc-0" || c.cfg.DataDir != "/var/lib/waterclock" || c.cfg.Memory != 0 || strings.Contains(string(unit), "\nEnvironment=") {
+	if c.cfg.InstanceID != "wc-0" || c.cfg.DataDir != "/var/lib/waterclock" || c.cfg.Memory != 0 ||
+		strings.Contains(string(unit), "\nEnvironment=") {
 		t.Errorf("the unit's instance is %+v", c.cfg)
 	}
 }

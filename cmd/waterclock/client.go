@@ -9,11 +9,12 @@ import (
 	"github.com/waterclock/waterclock/internal/node/config"
 )
 
-// clientSettings is settings for a command that sends a request. The returned function also sets the request topic: --topic,
-// or else the topic in the setting requests, or else timers.
+// clientSettings is settings for a command that sends a request. The returned function also sets the request topic:
+// --topic, or else the topic in the setting requests, or else timers.
 func clientSettings(p *process, cmd *cobra.Command, topic *string) func() (*config.Config, error) {
 	load := brokerSettings(p, cmd)
-	cmd.Flags().StringVar(topic, "topic", "", "request `TOPIC` (default: the only one of the setting requests, else timers)")
+	cmd.Flags().StringVar(topic, "topic", "",
+		"request `TOPIC` (default: the only one of the setting requests, else timers)")
 	cmd.Flags().StringVar(topic, "requests", "", "another name of --topic: `TOPIC`")
 	_ = cmd.Flags().MarkHidden("requests") // fails only for a flag that does not exist
 	return func() (*config.Config, error) {

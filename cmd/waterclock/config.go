@@ -32,7 +32,8 @@ check dev does the same for the settings of dev.`,
   waterclock config check dev --config dev.yaml`,
 	}
 	checks(p, cmd, settings(p, cmd, config.Default(), (*config.Config).Validate, serveSettings()...))
-	dev := &cobra.Command{Use: "dev", Short: "say what is wrong with the settings of dev", Example: `  waterclock config check dev --config dev.yaml`}
+	dev := &cobra.Command{Use: "dev", Short: "say what is wrong with the settings of dev",
+		Example: `  waterclock config check dev --config dev.yaml`}
 	checks(p, dev, settings(p, dev, config.DefaultDev(), (*config.Config).ValidateDev, devSettings()...))
 	cmd.AddCommand(dev)
 	return cmd

@@ -45,7 +45,8 @@ type letterFlags struct {
 func (l *letterFlags) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&l.reason, "reason", "", "only those with that `REASON`, such as bad-cron")
 	fs.StringVar(&l.prefix, "prefix", "", "only those of IDs that begin with `TEXT`")
-	fs.StringVar(&l.since, "since", "", "only those written then or later: `TIME`, RFC 3339 with a zone, or how long ago, such as 10m")
+	fs.StringVar(&l.since, "since", "",
+		"only those written then or later: `TIME`, RFC 3339 with a zone, or how long ago, such as 10m")
 	fs.StringVar(&l.before, "before", "", "only those written before `TIME`")
 	fs.BoolVar(&l.fresh, "new", false, "only those that have been neither reviewed nor sent again")
 	fs.BoolVar(&l.reviewed, "reviewed", false, "only those that have been reviewed, or sent again")
@@ -60,7 +61,8 @@ func (l *letterFlags) note(w io.Writer) {
 	if l.reason == "" || slices.Contains(known, l.reason) {
 		return
 	}
-	fmt.Fprintf(w, "note: this version of waterclock does not know the --reason %q%s\n", l.reason, near.Hint(l.reason, "", known))
+	fmt.Fprintf(w, "note: this version of waterclock does not know the --reason %q%s\n", l.reason,
+		near.Hint(l.reason, "", known))
 }
 
 // query returns the filter as parameters of the API.
@@ -109,20 +111,22 @@ and the detail. With --json it prints one a line, with headers and the beginning
 }
 
 func (a *asking) letters(cmd *cobra.Command, q url.Values) error {
-	return a.pages("AT\tLETTER\tID\tREASON\tDETAIL", q, lettersPage, func(c *client.Client, show func(item any, line string) error) (string, error) {
-		var got api.DeadLetterList
-		if err := c.Call(cmd.Context(), http.MethodGet, lettersOf(a.topic), q, &got); err != nil {
-			return "", err
-		}
-		for i := range got.DeadLetters {
-			d := &got.DeadLetters[i]
-			line := fmt.Sprintf("%s\t%d/%d\t%s\t%s\t%s", d.At.Format(time.RFC3339), d.Partition, d.Offset, textOf(d.ID, d.IDBase64), textOf(&d.Reason, nil), textOf(&d.Detail, nil))
-			if err := show(d, line); err != nil {
+	return a.pages("AT\tLETTER\tID\tREASON\tDETAIL", q, lettersPage,
+		func(c *client.Client, show func(item any, line string) error) (string, error) {
+			var got api.DeadLetterList
+			if err := c.Call(cmd.Context(), http.MethodGet, lettersOf(a.topic), q, &got); err != nil {
 				return "", err
 			}
-		}
-		return got.Cursor, nil
-	})
+			for i := range got.DeadLetters {
+				d := &got.DeadLetters[i]
+				line := fmt.Sprintf("%s\t%d/%d\t%s\t%s\t%s", d.At.Format(time.RFC3339), d.Partition, d.Offset,
+					textOf(d.ID, d.IDBase64), textOf(&d.Reason, nil), textOf(&d.Detail, nil))
+				if err := show(d, line); err != nil {
+					return "", err
+				}
+			}
+			return got.Cursor, nil
+		})
 }
 
 func lettersCountCommand(p *process) *cobra.Command {
@@ -168,7 +172,8 @@ counted yet, and "-" that none of the topic have ever been reviewed.`,
 		if err := tw.Flush(); err != nil {
 			return err
 		}
-		if slices.ContainsFunc(all.Topics, func(t api.DeadLetterCounts) bool { return t.New == nil && t.Problem == "" }) {
+		if slices.ContainsFunc(
+			all.Topics, func(t api.DeadLetterCounts) bool { return t.New == nil && t.Problem == "" }) {
 			fmt.Fprintln(p.stderr, "note: - in column NEW: nothing of the topic has been reviewed yet, so all are new")
 		}
 		if len(failed) > 0 {
@@ -254,8 +259,9 @@ Those that fail stay new.`,
 		q.Set("replace", strconv.FormatBool(replace))
 		started, c, err := j.start(cmd, starting{
 			action: "resend", path: lettersOf(j.topic) + "/resend", q: q, chosen: chosen,
-			nothingChosen: fmt.Sprintf("no filter chooses dead letters: use --all if you mean all of topic %s", j.topic),
-			confirm:       func(c *client.Client) error { return j.confirmLetters(cmd.Context(), c, q) },
+			nothingChosen: fmt.Sprintf("no filter chooses dead letters: use --all if you mean all of topic %s",
+				j.topic),
+			confirm: func(c *client.Client) error { return j.confirmLetters(cmd.Context(), c, q) },
 		})
 		if err != nil {
 			return err

@@ -80,7 +80,8 @@ func TestImageGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	image := regexp.MustCompile(`\nARG GO_IMAGE=golang:([0-9.]+)@sha256:[0-9a-f]{64}\n`).FindStringSubmatch(string(data))
+	image := regexp.MustCompile(`\nARG GO_IMAGE=golang:([0-9.]+)@sha256:[0-9a-f]{64}\n`).FindStringSubmatch(
+		string(data))
 	module, err := os.ReadFile(rootDir + "go.mod")
 	if err != nil {
 		t.Fatal(err)

@@ -71,7 +71,8 @@ instance's user or as root.`,
 	}
 	dir := dataDir(p, cmd)
 	cmd.Flags().StringVar(&address, "http", "", addressUsage())
-	cmd.Flags().DurationVar(&after, "after", 0, "wait `DURATION` first, so that load balancers stop sending calls of the API here")
+	cmd.Flags().DurationVar(&after, "after", 0,
+		"wait `DURATION` first, so that load balancers stop sending calls of the API here")
 	cmd.Flags().DurationVar(&within, "within", within, "leave after `DURATION`, even if others have not caught up")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if !beats.Sleep(cmd.Context(), after) {

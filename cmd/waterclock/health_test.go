@@ -54,8 +54,10 @@ func TestHealth(t *testing.T) {
 	}{
 		{"WATERCLOCK_HTTP=:" + port, "", exitOK, "", ""},
 		{"WATERCLOCK_HTTP=:1", "--http 0.0.0.0:" + port, exitOK, "", ""},
-		{"WATERCLOCK_HTTP=[::]:" + port, "--ready", exitError, `{"phase":"reaching the brokers"}`, "/readyz answers 503 Service Unavailable"},
-		{"", "--http " + strings.TrimPrefix(gone.URL, "http://"), exitError, "", "no instance answers at " + strings.TrimPrefix(gone.URL, "http://") + " (--http names another address): connection refused"},
+		{"WATERCLOCK_HTTP=[::]:" + port, "--ready", exitError, `{"phase":"reaching the brokers"}`,
+			"/readyz answers 503 Service Unavailable"},
+		{"", "--http " + strings.TrimPrefix(gone.URL, "http://"), exitError, "", "no instance answers at " +
+			strings.TrimPrefix(gone.URL, "http://") + " (--http names another address): connection refused"},
 		{"WATERCLOCK_HTTP=:" + port, "drain --within 90s --data-dir " + dir, exitOK, "", ""},
 		{"WATERCLOCK_HTTP=:" + port, "drain --after 1ms --within 90s --data-dir " + dir, exitOK, "", ""},
 		{"WATERCLOCK_HTTP=:" + port, "drain --data-dir " + dir, exitError, "POST /leave?within=30s\n", "answers 400"},
@@ -70,7 +72,8 @@ func TestHealth(t *testing.T) {
 			args = args[1:]
 		}
 		p := process{args: args, environ: []string{c.env}, stdout: &out, stderr: &errs}
-		if code := run(p); code != c.code || out.String() != c.out || !strings.Contains(errs.String(), c.stderr) || c.stderr == "" && errs.Len() > 0 {
+		if code := run(p); code != c.code || out.String() != c.out || !strings.Contains(errs.String(), c.stderr) ||
+			c.stderr == "" && errs.Len() > 0 {
 			t.Errorf("%s health %s: exit %d, %q, %q", c.env, c.args, code, out.String(), errs.String())
 		}
 	}

@@ -72,7 +72,8 @@ func flagSections() []section {
 		{"The embedded broker", "listen demo"},
 		{"Topics and targets", "requests delay targets default-target events partitioner-check"},
 		{"Principals", "principal producers consumers dead-letter-consumers event-consumers consumer-group tenant"},
-		{"Which ones", "id topic prefix target state due-after due-before partition if all reason type new reviewed only since before back " +
+		{"Which ones", "id topic prefix target state due-after due-before partition if all reason type new reviewed " +
+			"only since before back " +
 			"audit/from audit/until from-beginning"},
 		{"What it does", "dry-run rate yes replace within after create restore repair dir"},
 		{"The run", "bench"},

@@ -55,7 +55,8 @@ func (j *job) meant(cmd *cobra.Command) bool {
 func (j *job) run(cmd *cobra.Command, action, topic string) error {
 	for _, name := range []string{"id", "if", "wait", "partition"} {
 		if cmd.Flags().Changed(name) {
-			return usagef("--%s is for one timer, and --prefix and the other filters are for many: use one or the other", name)
+			return usagef("--%s is for one timer, and --prefix and the other filters are for many: use one or the "+
+				"other", name)
 		}
 	}
 	q, err := j.query()
@@ -127,7 +128,8 @@ func (j *job) finish(cmd *cobra.Command, c *client.Client, action string, starte
 		return err
 	}
 	err = j.print(end, func() string {
-		return fmt.Sprintf("%s %s: %d changed, %d spared, %d failed, of %d seen", action, end.State, end.Changed, end.Spared, end.Failed, end.Seen)
+		return fmt.Sprintf("%s %s: %d changed, %d spared, %d failed, of %d seen", action, end.State, end.Changed,
+			end.Spared, end.Failed, end.Seen)
 	})
 	switch {
 	case err != nil:
@@ -161,7 +163,8 @@ func (j *job) await(ctx context.Context, c *client.Client, show *api.Job) (*api.
 			if err := c.Call(stop, http.MethodDelete, path, nil, nil); err != nil {
 				return nil, fmt.Errorf("interrupted, but the job %s could not be stopped and goes on: %w", show.ID, err)
 			}
-			return nil, fmt.Errorf("interrupted: the job %s is stopped; %d timers were changed by then", show.ID, show.Changed)
+			return nil, fmt.Errorf("interrupted: the job %s is stopped; %d timers were changed by then", show.ID,
+				show.Changed)
 		case <-time.After(jobLook):
 		}
 		var now api.Job
@@ -175,7 +178,8 @@ func (j *job) await(ctx context.Context, c *client.Client, show *api.Job) (*api.
 			}
 		case ctx.Err() != nil:
 		case errors.As(err, &refused) && refused.Status == http.StatusNotFound:
-			return nil, fmt.Errorf("the instance that had the job %s has ended, and the job with it: start it again", show.ID)
+			return nil, fmt.Errorf("the instance that had the job %s has ended, and the job with it: start it again",
+				show.ID)
 		default:
 			if missing++; missing > jobMissing {
 				return nil, fmt.Errorf("nothing is known of the job %s any more: %w", show.ID, err)

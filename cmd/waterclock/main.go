@@ -70,8 +70,8 @@ func (p *process) lookupEnv(name string) (value string, set bool) {
 // goRun matches where go run puts its programs: in a temporary directory, or in its cache.
 var goRun = regexp.MustCompile(`/go-build(\d+)?/|/[0-9a-f]{2}/[0-9a-f]{64}-d/`)
 
-// programName returns what the user types to start the program again. The path of a program that go run has built does not
-// last.
+// programName returns what the user types to start the program again. The path of a program that go run has built does
+// not last.
 func programName(arg0 string) string {
 	if goRun.MatchString(filepath.ToSlash(arg0)) {
 		return "go run ./cmd/waterclock"

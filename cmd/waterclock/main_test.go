@@ -154,18 +154,23 @@ func TestAudit(t *testing.T) {
 	c := calls{reported: "all add up\n"}
 	code, stdout, stderr := runWith(&c, nil, "", "audit", "--brokers", "a:1", "--requests", "timers", "--targets", "*",
 		"--from", "2026-10-01T00:00:00Z", "--until", "2026-11-01T00:00:00Z", "--dir", "d", "--json")
-	want := commands.AuditOptions{From: time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC), Until: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC), Dir: "d", JSON: true}
+	want := commands.AuditOptions{From: time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC),
+		Until: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC), Dir: "d", JSON: true}
 	if code != exitOK || c.audit != want || stdout != c.reported {
 		t.Errorf("exit %d, %s%s, %+v", code, stdout, stderr, c.audit)
 	}
 	c = calls{err: errors.New("1 violations: loss 1")}
-	if code, _, stderr := runWith(&c, nil, "", "audit", "--brokers", "a:1", "--requests", "timers", "--targets", "*", "--from", "24h"); code != exitError || time.Since(c.audit.From).Round(time.Hour) != 24*time.Hour || !strings.Contains(stderr, "loss 1") {
+	if code, _, stderr := runWith(&c, nil, "", "audit", "--brokers", "a:1", "--requests", "timers", "--targets", "*",
+		"--from", "24h"); code != exitError || time.Since(c.audit.From).Round(time.Hour) != 24*time.Hour ||
+		!strings.Contains(stderr, "loss 1") {
 		t.Errorf("exit %d, %s, %+v", code, stderr, c.audit)
 	}
-	if code, _, stderr := runWith(&c, nil, "", "audit", "--brokers", "a:1", "--requests", "timers", "--targets", "*", "--from", "1h", "--until", "2h"); code != exitUsage || !strings.Contains(stderr, "no request lies between") {
+	if code, _, stderr := runWith(&c, nil, "", "audit", "--brokers", "a:1", "--requests", "timers", "--targets", "*",
+		"--from", "1h", "--until", "2h"); code != exitUsage || !strings.Contains(stderr, "no request lies between") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
-	if code, _, stderr := runWith(&c, nil, "", "audit", "--brokers", "a:1", "--requests", "timers", "--targets", "*", "--from", "yesterday"); code != exitUsage || !strings.Contains(stderr, "--from") {
+	if code, _, stderr := runWith(&c, nil, "", "audit", "--brokers", "a:1", "--requests", "timers", "--targets", "*",
+		"--from", "yesterday"); code != exitUsage || !strings.Contains(stderr, "--from") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 }
@@ -173,13 +178,15 @@ func TestAudit(t *testing.T) {
 func TestTail(t *testing.T) {
 	c := calls{reported: "a record\n"}
 	code, stdout, stderr := runWith(&c, nil, "", "tail", "orders", "--since", "1h", "-n", "3", "--json")
-	if o := c.tail; code != exitOK || stdout != c.reported || c.cfg.Brokers[0] != defaultBroker || o.Topic != "orders" || o.Count != 3 ||
+	if o := c.tail; code != exitOK || stdout != c.reported || c.cfg.Brokers[0] != defaultBroker ||
+		o.Topic != "orders" || o.Count != 3 ||
 		!o.JSON || o.FromBeginning || o.Notes == nil || time.Since(o.Since).Round(time.Minute) != time.Hour {
 		t.Errorf("exit %d, %s%s, %+v", code, stdout, stderr, o)
 	}
 	c = calls{err: errors.New("topic orders was deleted")}
 	code, _, stderr = runWith(&c, []string{"WATERCLOCK_BROKERS=a:1"}, "", "tail", "--from-beginning", "orders")
-	if code != exitError || c.cfg.Brokers[0] != "a:1" || !c.tail.FromBeginning || stderr != "waterclock: topic orders was deleted\n" {
+	if code != exitError || c.cfg.Brokers[0] != "a:1" || !c.tail.FromBeginning || stderr != "waterclock: topic "+
+		"orders was deleted\n" {
 		t.Errorf("exit %d, %s, %+v", code, stderr, c.tail)
 	}
 }
@@ -206,7 +213,10 @@ func TestLastLineOfAJSONLog(t *testing.T) {
 		"an error":            {calls{err: errors.New("broker on fire")}, nil, "broker on fire"},
 		"wrong configuration": {calls{}, []string{"--group", ""}, "group"},
 	} {
-		_, _, stderr := runWith(&c.calls, nil, "", append([]string{"serve", "--brokers", "a:1", "--requests", "t", "--targets", "*", "--log-format", "json"}, c.args...)...)
+		_, _, stderr := runWith(
+			&c.calls, nil, "",
+			append([]string{"serve", "--brokers", "a:1", "--requests", "t", "--targets", "*", "--log-format", "json"},
+				c.args...)...)
 		lines := strings.Split(strings.TrimSpace(stderr), "\n")
 		for _, line := range lines {
 			var is map[string]any
@@ -229,7 +239,8 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{"clean stop", nil, exitOK, ""},
 		{"runtime error", errors.New("broker on fire"), exitError, "waterclock: broker on fire\n"},
-		{"found later to be misconfigured", &config.Problem{Setting: "lanes", Need: "less"}, exitUsage, "waterclock: lanes needs less\n"},
+		{"found later to be misconfigured", &config.Problem{Setting: "lanes", Need: "less"}, exitUsage,
+			"waterclock: lanes needs less\n"},
 		{"two lines", errors.Join(errors.New("a"), errors.New("b")), exitError, "waterclock: a\nwaterclock: b\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -282,7 +293,8 @@ func TestSIGHUP(t *testing.T) {
 		}
 		write("brokers: a:1\nrequests: [t]\ntargets: [x]\nfrobnicate: 1\nlanes: many\n")
 		hangUp()
-		if _, said := await.Within(20*time.Second, func() bool { return strings.Contains(log.String(), "lanes is") }); !said {
+		if _, said := await.Within(
+			20*time.Second, func() bool { return strings.Contains(log.String(), "lanes is") }); !said {
 			t.Error("what is wrong is not said")
 			return nil
 		}
@@ -295,7 +307,8 @@ func TestSIGHUP(t *testing.T) {
 		hangUp()
 		select {
 		case got := <-o.Reload:
-			if got.TargetsOf("t")[0] != "y" || got.PolicyOf("t").LimitRate != 5 || got.Group != "g" || first.TargetsOf("t")[0] != "x" {
+			if got.TargetsOf("t")[0] != "y" || got.PolicyOf("t").LimitRate != 5 || got.Group != "g" ||
+				first.TargetsOf("t")[0] != "x" {
 				t.Errorf("got %+v, had %+v", got, first)
 			}
 		case <-time.After(20 * time.Second):
@@ -303,7 +316,8 @@ func TestSIGHUP(t *testing.T) {
 		}
 		return nil
 	}
-	code := run(process{args: []string{"serve", "--config", path, "--group", "g"}, stdout: io.Discard, stderr: &log, backend: b})
+	code := run(process{args: []string{"serve", "--config", path, "--group", "g"}, stdout: io.Discard, stderr: &log,
+		backend: b})
 	if code != exitOK {
 		t.Errorf("exit %d", code)
 	}
@@ -350,7 +364,9 @@ func TestProgramName(t *testing.T) {
 		"./bin/waterclock":                                 "./bin/waterclock",
 		"/tmp/go-build123/b001/exe/waterclock":             "go run ./cmd/waterclock",
 		"/home/a/.cache/go-build/01/0123abcd-d/waterclock": "go run ./cmd/waterclock",
-		"/srv/cache/0a/0ac1d2abfb138c7ea5d0636b0fbfa73c835e4e32345c5194bf5d385acc45d774-d/waterclock": "go run ./cmd/waterclock", // GOCACHE
+		// GOCACHE
+		"/srv/cache/0a/0ac1d2abfb138c7ea5d0636b0fbfa73c835e4e32345c5194bf5d385acc45d774-d/waterclock": "go run " +
+			"./cmd/waterclock",
 		"/srv/go-builders/waterclock": "/srv/go-builders/waterclock",
 	} {
 		if got := programName(arg0); got != want {
@@ -407,11 +423,14 @@ func TestTopics(t *testing.T) {
 
 func TestFollow(t *testing.T) {
 	c := calls{reported: "t: done\n"}
-	code, stdout, stderr := runWith(&c, nil, "", "topics", "follow", "--brokers", "a:1", "--requests", "t", "--targets", "*", "--group", "g", "--restore", "a,b", "--dry-run")
-	if code != exitOK || stdout != "t: done\n" || c.cfg.Group != "g" || len(c.repartition.Restore) != 2 || !c.repartition.DryRun {
+	code, stdout, stderr := runWith(&c, nil, "", "topics", "follow", "--brokers", "a:1", "--requests", "t", "--targets",
+		"*", "--group", "g", "--restore", "a,b", "--dry-run")
+	if code != exitOK || stdout != "t: done\n" || c.cfg.Group != "g" || len(c.repartition.Restore) != 2 ||
+		!c.repartition.DryRun {
 		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
 	}
-	if code, _, _ := runWith(&c, nil, "", "topics", "follow", "--brokers", "a:1", "--requests", "t"); code != exitUsage {
+	if code, _, _ := runWith(&c, nil, "", "topics", "follow", "--brokers", "a:1", "--requests",
+		"t"); code != exitUsage {
 		t.Errorf("without targets: exit %d, want %d", code, exitUsage)
 	}
 }
@@ -419,14 +438,16 @@ func TestFollow(t *testing.T) {
 func TestCancel(t *testing.T) {
 	var c calls
 	code, stdout, stderr := runWith(&c, nil, "", "cancel", "--id", "a1", "--topic", "slow")
-	if code != exitOK || c.request.ID != "a1" || c.request.Topic != "slow" || stdout != "cancel of a1 written to slow/3/18\n" {
+	if code != exitOK || c.request.ID != "a1" || c.request.Topic != "slow" || stdout != "cancel of a1 written to "+
+		"slow/3/18\n" {
 		t.Errorf("exit %d, %q, %q, %+v", code, stdout, stderr, c.request)
 	}
 }
 
 // With --json a request is one object, with its outcome if it was waited for.
 func TestWritesAsJSON(t *testing.T) {
-	rejected := &commands.Outcome{Type: waterclock.EventRejected, Refused: &waterclock.DeadLetter{Reason: "bad-cron", Detail: "cron is <x>"}}
+	rejected := &commands.Outcome{Type: waterclock.EventRejected,
+		Refused: &waterclock.DeadLetter{Reason: "bad-cron", Detail: "cron is <x>"}}
 	for _, c := range []struct {
 		args    []string
 		outcome *commands.Outcome
@@ -442,12 +463,14 @@ func TestWritesAsJSON(t *testing.T) {
 			`{"id":"a1","action":"cancel","topic":"timers","partition":3,"offset":18,"outcome":{"type":"cancelled"}}`},
 		{[]string{"trigger", "a1", "--wait"}, &commands.Outcome{}, exitOK,
 			`{"id":"a1","action":"trigger","topic":"timers","partition":3,"offset":18,"outcome":{"type":"decided"}}`},
-		{[]string{"pause", "a\xff"}, nil, exitOK, `{"idBase64":"Yf8=","action":"pause","topic":"timers","partition":3,"offset":18}`},
+		{[]string{"pause", "a\xff"}, nil, exitOK,
+			`{"idBase64":"Yf8=","action":"pause","topic":"timers","partition":3,"offset":18}`},
 		{[]string{"resume", "a1", "--wait"}, &commands.Outcome{Type: commands.NothingDone, Told: true}, exitError,
 			`{"id":"a1","action":"resume","topic":"timers","partition":3,"offset":18,"outcome":{"type":"nothing-done"}}`},
 	} {
 		got := calls{outcome: c.outcome}
-		code, stdout, stderr := runWith(&got, []string{config.EnvURL + "=http://127.0.0.1:1"}, "", append(c.args, "--json")...)
+		code, stdout, stderr := runWith(&got, []string{config.EnvURL + "=http://127.0.0.1:1"}, "",
+			append(c.args, "--json")...)
 		if code != c.code || stdout != c.want+"\n" || (code == exitOK) != (stderr == "") {
 			t.Errorf("%v: exit %d, %s%s, want %s", c.args, code, stdout, stderr, c.want)
 		}
@@ -458,9 +481,11 @@ func TestWritesAsJSON(t *testing.T) {
 func TestSteer(t *testing.T) {
 	for _, action := range []commands.Action{commands.Cancel, commands.Trigger, commands.Pause, commands.Resume} {
 		var c calls
-		code, stdout, stderr := runWith(&c, nil, "", string(action), "--id", "a1", "--topic", "slow", "--if", "slow/3/17")
+		code, stdout, stderr := runWith(&c, nil, "", string(action), "--id", "a1", "--topic", "slow", "--if",
+			"slow/3/17")
 		want := "slow/a1 timer-" + string(action) + "=true timer-if=slow/3/17 null"
-		if code != exitOK || written(t, &c.request) != want || c.request.Action != action || stdout != string(action)+" of a1 written to slow/3/18\n" {
+		if code != exitOK || written(t, &c.request) != want || c.request.Action != action || stdout != string(action)+
+			" of a1 written to slow/3/18\n" {
 			t.Errorf("%s: exit %d, %q, %q, %+v", action, code, stdout, stderr, c.request)
 		}
 	}
@@ -472,7 +497,9 @@ func TestSteer(t *testing.T) {
 		}
 	}
 	var c calls
-	if code, _, stderr := runWith(&c, nil, "", "schedule", "--id", "a1", "--in", "1s", "--to", "x", "--if", "absent"); code != exitOK || written(t, &c.request) != `timers/a1 timer-after=1000ms timer-if=absent timer-target-topic=x ""` {
+	if code, _, stderr := runWith(&c, nil, "", "schedule", "--id", "a1", "--in", "1s", "--to", "x", "--if",
+		"absent"); code != exitOK ||
+		written(t, &c.request) != `timers/a1 timer-after=1000ms timer-if=absent timer-target-topic=x ""` {
 		t.Errorf("schedule: exit %d, %q, %+v", code, stderr, c.request)
 	}
 }

@@ -55,7 +55,9 @@ month, day of the week) or 6 with the second in front, or a name: @yearly,
 
 func (n *nextFlags) run(out io.Writer, args []string) error {
 	if len(args) != 1 {
-		return usagef("waterclock next takes one expression, not %d arguments: put it in quotes, as in '0 9 * * mon-fri'", len(args))
+		return usagef(
+			"waterclock next takes one expression, not %d arguments: put it in quotes, as in '0 9 * * mon-fri'",
+			len(args))
 	}
 	e, err := calendar.Parse(args[0])
 	if err != nil {
@@ -63,7 +65,8 @@ func (n *nextFlags) run(out io.Writer, args []string) error {
 	}
 	loc, err := calendar.LoadZone(n.zone)
 	if err != nil {
-		return usagef("--zone is %q, needs the IANA name of a time zone, spelt as in Africa/Lagos%s", n.zone, calendar.DidYouMean(n.zone))
+		return usagef("--zone is %q, needs the IANA name of a time zone, spelt as in Africa/Lagos%s", n.zone,
+			calendar.DidYouMean(n.zone))
 	}
 	if n.n < 0 || n.n > maxNext {
 		return usagef("--number is %d, needs 0 to %d", n.n, maxNext)
@@ -115,5 +118,6 @@ func change(c calendar.Change, loc *time.Location) string {
 	if before.YearDay() != after.YearDay() {
 		to = after.Format(time.DateTime)
 	}
-	return fmt.Sprintf("-- %s: the clock of %s is set %s by %s, to %s", before.Format(time.DateTime), loc, way, span.String(by), to)
+	return fmt.Sprintf("-- %s: the clock of %s is set %s by %s, to %s", before.Format(time.DateTime), loc, way,
+		span.String(by), to)
 }

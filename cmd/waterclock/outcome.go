@@ -51,8 +51,8 @@ type asked struct {
 	json      bool // the outcome is printed as JSON, by printWritten
 }
 
-// said prints the outcome of a request. err is the error of sending it. said returns an error if the request changed nothing,
-// or may have changed nothing.
+// said prints the outcome of a request. err is the error of sending it. said returns an error if the request changed
+// nothing, or may have changed nothing.
 func (a *asked) said(out io.Writer, s *commands.Sent, err error) error {
 	switch {
 	case err != nil && s.Topic != "":
@@ -79,7 +79,8 @@ func (a *asked) outcome(f *commands.Outcome) (string, error) {
 		return id + " was due and has fired", nil
 	case waterclock.EventCancelled:
 		if a.action == commands.Cancel && f.Event == nil {
-			return id + " is not pending any more: it is cancelled, unless it fired in the same moment (with events that is told)", nil
+			return id + " is not pending any more: it is cancelled, unless it fired in the same moment (with events " +
+				"that is told)", nil
 		}
 		return id + " is cancelled", nil
 	case waterclock.EventTriggered:
@@ -91,9 +92,11 @@ func (a *asked) outcome(f *commands.Outcome) (string, error) {
 	case waterclock.EventCompleted:
 		return id + " has ended: all that was left of it was missed, and is let go", nil
 	case waterclock.EventExpired:
-		return "", fmt.Errorf("%s has expired: it was %s late when it was decided, which is beyond its --max-late; it is not emitted", id, late(f.Event))
+		return "", fmt.Errorf("%s has expired: it was %s late when it was decided, which is beyond its --max-late; "+
+			"it is not emitted", id, late(f.Event))
 	case waterclock.EventConditionNotMet:
-		return "", fmt.Errorf("%s: condition-not-met: --if %s does not hold, for %s; nothing has changed", id, a.condition, found(f.Event, a.condition))
+		return "", fmt.Errorf("%s: condition-not-met: --if %s does not hold, for %s; nothing has changed", id,
+			a.condition, found(f.Event, a.condition))
 	case waterclock.EventRejected, waterclock.EventUndeliverable:
 		return "", refused(id, f)
 	case commands.NothingDone:
@@ -114,7 +117,8 @@ func refused(id string, f *commands.Outcome) error {
 	return fmt.Errorf("%s was refused: %s: %s", id, f.Event.Reason, f.Event.Detail)
 }
 
-// replaced returns the sentence for a request that has replaced another, or was replaced by a later one in the same step.
+// replaced returns the sentence for a request that has replaced another, or was replaced by a later one in the same
+// step.
 func (a *asked) replaced(f *commands.Outcome) string {
 	if f.Source == f.Event.Previous {
 		return fmt.Sprintf("%s was scheduled, and a later request has taken its place: %s", a.id, f.Event.Source)
@@ -147,7 +151,8 @@ func (a *asked) nothing(told bool) string {
 	case a.action == commands.Resume:
 		why += ", or it was not paused"
 	default:
-		why += ", or it was " + map[commands.Action]string{commands.Pause: "paused", commands.Trigger: "triggered"}[a.action] + " already"
+		why += ", or it was " + map[commands.Action]string{commands.Pause: "paused",
+			commands.Trigger: "triggered"}[a.action] + " already"
 	}
 	if a.condition != "" && !told {
 		why += ", or --if " + a.condition + " did not hold"
@@ -158,7 +163,8 @@ func (a *asked) nothing(told bool) string {
 // traceless returns the sentence for a request whose decision left no trace in the changelog.
 func (a *asked) traceless() (string, error) {
 	if a.action != "" {
-		return fmt.Sprintf("%s is decided; its firing, or another request for it, came in the same moment (with events what happened is told)", a.id), nil
+		return fmt.Sprintf("%s is decided; its firing, or another request for it, came in the same moment (with "+
+			"events what happened is told)", a.id), nil
 	}
 	ways := []string{"it was due and has fired"}
 	if a.maxLate {

@@ -41,7 +41,8 @@ Numbers may end in k, M or G: 500M is 500,000,000.`,
   waterclock plan --rate 2000 --pending 20M --cores 4 --replicas 1 --json`,
 	}
 	l, fs := &f.load, cmd.Flags()
-	fs.Var(&f.rate, "rate", "`TIMERS` that are scheduled, and as many that fire, in each second of the busiest time; required")
+	fs.Var(&f.rate, "rate",
+		"`TIMERS` that are scheduled, and as many that fire, in each second of the busiest time; required")
 	fs.Var(&f.pending, "pending", "`TIMERS` that are pending at most")
 	fs.Var(&f.size, "size", "`BYTES` of a request: ID, payload and headers")
 	fs.Float64Var(&l.Cores, "cores", l.Cores, "`CORES` of an instance")
@@ -52,7 +53,8 @@ Numbers may end in k, M or G: 500M is 500,000,000.`,
 	fs.IntVar(&l.Replicas, "replicas", l.Replicas, "`N` replicas of each topic")
 	fs.IntVar(&l.Standbys, "standbys", 0, "the setting standbys: `N` copies of each partition")
 	fs.DurationVar(&l.Keep, "keep", l.Keep, "the changelog's delete.retention.ms, a `DURATION`")
-	fs.DurationVar(&l.Clean, "clean", l.Clean, "`DURATION` of a round of the brokers' log cleaner, at most the changelog's max.compaction.lag.ms")
+	fs.DurationVar(&l.Clean, "clean", l.Clean,
+		"`DURATION` of a round of the brokers' log cleaner, at most the changelog's max.compaction.lag.ms")
 	fs.StringVar(&f.constants, "constants", "", "read measured constants from `FILE`")
 	fs.BoolVar(&f.json, "json", false, "print the plan as one JSON object")
 	cmd.RunE = func(*cobra.Command, []string) error { return f.run(p.stdout) }
@@ -86,7 +88,8 @@ func (pf *planFlags) run(out io.Writer) error {
 	}
 	printPlan(out, &l, &p, &c)
 	if pf.constants == "" {
-		fmt.Fprintln(out, "\nThese constants are built in. 'waterclock bench plan --out FILE' measures those of a machine, for --constants FILE.")
+		fmt.Fprintln(out, "\nThese constants are built in. 'waterclock bench plan --out FILE' measures those of a "+
+			"machine, for --constants FILE.")
 	} else {
 		fmt.Fprintf(out, "\nThese are the constants of %s; those that it leaves out are built in.\n", pf.constants)
 	}
@@ -102,8 +105,10 @@ func printPlan(out io.Writer, l *sizing.Load, p *sizing.Plan, c *sizing.Constant
 	row("memory", "%dMiB each (--memory), and as much again for the page cache", p.Memory>>20)
 	row("disk", "%s each, while one instance is away", bytesOf(p.Disk))
 	row("transactions", "%.0f a second", p.Transactions)
-	row("changelog", "%s for each replica, %s records; %s to replay it all without a directory", bytesOf(p.Changelog), amount(math.Round(p.Records)), p.Replay.Round(time.Second))
-	row("brokers", "%.2f cores; %s a second written, replicas included, %s a second sent", p.BrokerCores, bytesOf(p.Write), bytesOf(p.Read))
+	row("changelog", "%s for each replica, %s records; %s to replay it all without a directory", bytesOf(p.Changelog),
+		amount(math.Round(p.Records)), p.Replay.Round(time.Second))
+	row("brokers", "%.2f cores; %s a second written, replicas included, %s a second sent", p.BrokerCores,
+		bytesOf(p.Write), bytesOf(p.Read))
 	fmt.Fprintln(out, "\nWhat limits first, while one instance is away (1 is all of it):")
 	for _, s := range p.Shares {
 		fmt.Fprintf(out, "  %.2f  %s\n", s.Used, s.Of)
@@ -112,8 +117,12 @@ func printPlan(out io.Writer, l *sizing.Load, p *sizing.Plan, c *sizing.Constant
 		fmt.Fprintf(out, "\nIt does not do: %s.\n", why)
 	}
 	printLonger(out, l, p)
-	fmt.Fprintf(out, "\nWith %v + %v µs of processor time a timer, %v + %v ms a transaction and %v + %v cores an instance (service + broker;\n%v times as much for brokers with three replicas), %.2f bytes of disk a byte of a pending request and %v times that\nwhile tables are merged, %.2f of changelog, %s timers a second of one partition, %s records a second of a replay.\n",
-		c.ServiceTimer, c.BrokerTimer, c.ServiceTransaction, c.BrokerTransaction, c.ServiceBase, c.BrokerBase, c.Replicas, c.DiskPerByte, c.DiskPeak, c.ChangelogPerByte, amount(c.Partition), amount(c.Replay))
+	fmt.Fprintf(out, "\nWith %v + %v µs of processor time a timer, %v + %v ms a transaction and %v + %v cores an "+
+		"instance (service + broker;\n%v times as much for brokers with three replicas), %.2f bytes of disk a byte "+
+		"of a pending request and %v times that\nwhile tables are merged, %.2f of changelog, %s timers a second of "+
+		"one partition, %s records a second of a replay.\n",
+		c.ServiceTimer, c.BrokerTimer, c.ServiceTransaction, c.BrokerTransaction, c.ServiceBase, c.BrokerBase,
+		c.Replicas, c.DiskPerByte, c.DiskPeak, c.ChangelogPerByte, amount(c.Partition), amount(c.Replay))
 }
 
 // printLonger prints what a longer firing interval would save, and the lateness that it costs.

@@ -66,7 +66,8 @@ func (r *recurrenceFlags) options(given func(flag string) bool) ([]waterclock.Op
 func (r *recurrenceFlags) rest(given func(flag string) bool, opts ...waterclock.Option) ([]waterclock.Option, error) {
 	if given("zone") {
 		if _, err := calendar.LoadZone(r.zone); err != nil || r.zone == "" {
-			return nil, usagef("--zone is %q, needs the IANA name of a time zone, spelt as in Africa/Lagos%s", r.zone, calendar.DidYouMean(r.zone))
+			return nil, usagef("--zone is %q, needs the IANA name of a time zone, spelt as in Africa/Lagos%s", r.zone,
+				calendar.DidYouMean(r.zone))
 		}
 		opts = append(opts, waterclock.Zone(r.zone))
 	}
@@ -92,7 +93,8 @@ func (r *recurrenceFlags) rest(given func(flag string) bool, opts ...waterclock.
 	}
 	if given("catch-up") {
 		policy := waterclock.CatchUpPolicy(strings.ToLower(r.catchUp))
-		if !slices.Contains([]waterclock.CatchUpPolicy{waterclock.CatchUpAll, waterclock.CatchUpLatest, waterclock.CatchUpNone}, policy) {
+		if !slices.Contains([]waterclock.CatchUpPolicy{waterclock.CatchUpAll, waterclock.CatchUpLatest,
+			waterclock.CatchUpNone}, policy) {
 			return nil, usagef("--catch-up is %q, needs all, latest or none", r.catchUp)
 		}
 		opts = append(opts, waterclock.CatchUp(policy))

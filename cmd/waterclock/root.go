@@ -47,7 +47,8 @@ over a profile, that over the file.`,
 		}
 		if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 			f := bad.GetFlag()
-			return usagef("invalid argument %q for \"--%s\" flag: needs %s; see %s --help", bad.GetValue(), f.Name, config.Need(f, bad.Unwrap()), cmd.CommandPath())
+			return usagef("invalid argument %q for \"--%s\" flag: needs %s; see %s --help", bad.GetValue(), f.Name,
+				config.Need(f, bad.Unwrap()), cmd.CommandPath())
 		}
 		if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
 			return unknownFlag(cmd, unknown)
@@ -104,7 +105,8 @@ func oneID(cmd *cobra.Command, args []string) error {
 	case cmd.Flags().Changed("id"):
 		return usagef("%s takes one timer ID, not also %q beside --id; see %[1]s --help", cmd.CommandPath(), args[0])
 	case len(args) > 1:
-		return usagef("%s takes one timer ID, not %d arguments: an ID with spaces goes between quotes; see %[1]s --help",
+		return usagef("%s takes one timer ID, not %d arguments: an ID with spaces goes between quotes; see %[1]s "+
+			"--help",
 			cmd.CommandPath(), len(args))
 	}
 	return cmd.Flags().Set("id", args[0])
@@ -112,7 +114,8 @@ func oneID(cmd *cobra.Command, args []string) error {
 
 // noArgs rejects arguments. If the command has sub-commands, the error is that of an unknown command.
 func noArgs(cmd *cobra.Command, args []string) error {
-	file := len(args) > 0 && (strings.HasSuffix(args[0], ".yaml") || strings.HasSuffix(args[0], ".yml")) && cmd.Flags().Lookup("config") != nil
+	file := len(args) > 0 && (strings.HasSuffix(args[0], ".yaml") || strings.HasSuffix(args[0], ".yml")) &&
+		cmd.Flags().Lookup("config") != nil
 	switch {
 	case len(args) == 0:
 		return nil
@@ -156,7 +159,8 @@ func unknownFlag(cmd *cobra.Command, err *pflag.NotExistError) error {
 func unknownCommand(cmd *cobra.Command, name string) error {
 	cmd.SuggestionsMinimumDistance = 2
 	if near := cmd.SuggestionsFor(name); len(near) > 0 {
-		return usagef("there is no command %q; did you mean %s? See %s --help", name, strings.Join(near, " or "), cmd.CommandPath())
+		return usagef("there is no command %q; did you mean %s? See %s --help", name, strings.Join(near, " or "),
+			cmd.CommandPath())
 	}
 	return usagef("there is no command %q; see %s --help", name, cmd.CommandPath())
 }
@@ -179,8 +183,8 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// settings binds groups of settings to a command's flags. The returned function returns the configuration of all layers,
-// checked by validate.
+// settings binds groups of settings to a command's flags. The returned function returns the configuration of all
+// layers, checked by validate.
 func settings(p *process, cmd *cobra.Command, defaults config.Config, validate func(*config.Config) error,
 	groups ...config.Group) func() (*config.Config, error) {
 	loader := config.NewLoader(defaults)
@@ -195,7 +199,8 @@ func settings(p *process, cmd *cobra.Command, defaults config.Config, validate f
 }
 
 // configured returns the RunE of a command that needs the configuration.
-func configured(load func() (*config.Config, error), run func(context.Context, *config.Config) error) func(*cobra.Command, []string) error {
+func configured(load func() (*config.Config, error),
+	run func(context.Context, *config.Config) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
 		cfg, err := load()
 		if err != nil {

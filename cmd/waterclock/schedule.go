@@ -26,8 +26,8 @@ const (
 	defaultRequests = "timers"         // what dev serves
 )
 
-// scheduleFlags has the flags of schedule that are not settings. They belong to one request, so they are neither in the file
-// nor in the environment.
+// scheduleFlags has the flags of schedule that are not settings. They belong to one request, so they are neither in the
+// file nor in the environment.
 type scheduleFlags struct {
 	topic, id, in, at, to string
 	value, valueFile, key string
@@ -67,19 +67,24 @@ in waterclock dead-letters list.
 	fs := cmd.Flags()
 	fs.StringVar(&f.id, "id", "", "timer `ID`, 1 to 512 bytes (default: a random one)")
 	fs.StringVar(&f.in, "in", "", "due after `DURATION`, such as 250ms, 10s, 1h30m or 3d; 0s for at once")
-	fs.StringVar(&f.at, "at", "", "due at `TIME`: RFC 3339 with a zone, as in 2030-01-01T09:00:00+01:00, or Unix milliseconds")
+	fs.StringVar(&f.at, "at", "",
+		"due at `TIME`: RFC 3339 with a zone, as in 2030-01-01T09:00:00+01:00, or Unix milliseconds")
 	f.recur.bind(fs)
 	fs.StringVar(&f.maxLate, "max-late", "", "do not emit later than `DURATION` after it is due")
-	fs.StringVar(&f.remember, "remember", "", "keep the ID taken for `DURATION` after the timer has fired, at most 7d: --if absent does not hold meanwhile")
+	fs.StringVar(&f.remember, "remember", "", "keep the ID taken for `DURATION` after the timer has fired, at most "+
+		"7d: --if absent does not hold meanwhile")
 	fs.StringVar(&f.condition, "if", "", conditionUsage)
-	fs.StringVar(&f.to, "to", "", "target `TOPIC` (default: the one the service is configured with; if it has none, the request becomes a dead letter)")
+	fs.StringVar(&f.to, "to", "", "target `TOPIC` (default: the one the service is configured with; if it has none, "+
+		"the request becomes a dead letter)")
 	fs.StringVar(&f.value, "value", "", "the payload, as `TEXT` (default: empty)")
 	fs.StringVar(&f.valueFile, "value-file", "", "the payload, from `FILE`; - for standard input")
 	fs.BoolVar(&f.nullValue, "null-value", false, "no payload: a tombstone appears on the target")
 	fs.StringVar(&f.key, "key", "", "`KEY` of what appears on the target (default: the timer ID)")
 	fs.BoolVar(&f.nullKey, "null-key", false, "what appears on the target has no key")
-	fs.Int32Var(&f.partition, "partition", -1, "`NUMBER` of the target's partition (-1: by the key, as Java clients do)")
-	fs.StringArrayVar(&f.headers, "header", nil, "pass on a header, as `NAME=VALUE`; may be repeated, the order is kept")
+	fs.Int32Var(&f.partition, "partition", -1,
+		"`NUMBER` of the target's partition (-1: by the key, as Java clients do)")
+	fs.StringArrayVar(
+		&f.headers, "header", nil, "pass on a header, as `NAME=VALUE`; may be repeated, the order is kept")
 	fs.BoolVar(&f.json, "json", false, "print where the request is, when it is due, and its outcome, as JSON")
 	f.wait.flag(cmd)
 	(&asking{p: p, profile: addProfileFlag(p, fs)}).completePending(cmd, &f.topic)
@@ -103,13 +108,15 @@ in waterclock dead-letters list.
 		case f.json:
 			err = errors.Join(err, printWritten(p.stdout, req.ID, "", &s))
 		default:
-			fmt.Fprintf(p.stdout, "%s written to %s/%d/%d%s\n", req.ID, s.Topic, s.Partition, s.Offset, f.saysDue(s.Due))
+			fmt.Fprintf(p.stdout, "%s written to %s/%d/%d%s\n", req.ID, s.Topic, s.Partition, s.Offset,
+				f.saysDue(s.Due))
 		}
 		switch {
 		case s.Note != "":
 			fmt.Fprintf(p.stderr, "note: %s\n", s.Note)
 		case req.To == "" && req.Wait == 0:
-			fmt.Fprintln(p.stderr, "note: without --to the timer goes to the target topic that the service is configured with; if it has none, the request becomes a dead letter. --wait tells")
+			fmt.Fprintln(p.stderr, "note: without --to the timer goes to the target topic that the service is "+
+				"configured with; if it has none, the request becomes a dead letter. --wait tells")
 		}
 		this := asked{id: req.ID, condition: f.condition, maxLate: f.given("max-late"), json: f.json}
 		return this.said(p.stdout, &s, err)
@@ -136,7 +143,8 @@ func (s *scheduleFlags) request(stdin io.Reader) (commands.Request, error) {
 	case !s.given("id"):
 		req.ID = rand.Text()
 	case req.ID == "" || len(req.ID) > waterclock.MaxIDBytes:
-		return req, usagef("--id has %d bytes, needs 1 to %d; without --id the timer gets a random one", len(req.ID), waterclock.MaxIDBytes)
+		return req, usagef("--id has %d bytes, needs 1 to %d; without --id the timer gets a random one", len(req.ID),
+			waterclock.MaxIDBytes)
 	}
 	switch {
 	case s.given("partition") && s.partition < 0:
@@ -216,11 +224,16 @@ func duration(flag, text string) (time.Duration, error) {
 
 // setBy maps each header of a request to the flag or command that sets it.
 var setBy = map[string]string{
-	waterclock.HeaderAt: "--at", waterclock.HeaderAfter: "--in", waterclock.HeaderEvery: "--every", waterclock.HeaderCron: "--cron",
-	waterclock.HeaderZone: "--zone", waterclock.HeaderUntil: "--until", waterclock.HeaderCount: "--count", waterclock.HeaderJitter: "--jitter",
-	waterclock.HeaderCatchUp: "--catch-up", waterclock.HeaderMaxLate: "--max-late", waterclock.HeaderRemember: "--remember", waterclock.HeaderIf: "--if",
-	waterclock.HeaderTargetTopic: "--to", waterclock.HeaderTargetKey: "--key", waterclock.HeaderTargetKeyNull: "--null-key", waterclock.HeaderTargetPartition: "--partition",
-	waterclock.HeaderCancel: "waterclock cancel", waterclock.HeaderTrigger: "waterclock trigger", waterclock.HeaderPause: "waterclock pause", waterclock.HeaderResume: "waterclock resume",
+	waterclock.HeaderAt: "--at", waterclock.HeaderAfter: "--in", waterclock.HeaderEvery: "--every",
+	waterclock.HeaderCron: "--cron",
+	waterclock.HeaderZone: "--zone", waterclock.HeaderUntil: "--until", waterclock.HeaderCount: "--count",
+	waterclock.HeaderJitter:  "--jitter",
+	waterclock.HeaderCatchUp: "--catch-up", waterclock.HeaderMaxLate: "--max-late",
+	waterclock.HeaderRemember: "--remember", waterclock.HeaderIf: "--if",
+	waterclock.HeaderTargetTopic: "--to", waterclock.HeaderTargetKey: "--key",
+	waterclock.HeaderTargetKeyNull: "--null-key", waterclock.HeaderTargetPartition: "--partition",
+	waterclock.HeaderCancel: "waterclock cancel", waterclock.HeaderTrigger: "waterclock trigger",
+	waterclock.HeaderPause: "waterclock pause", waterclock.HeaderResume: "waterclock resume",
 }
 
 // notOwn returns an error for a header that is not passed on, and says what sets it.
@@ -229,15 +242,18 @@ func notOwn(name string) error {
 	by := setBy[lower]
 	switch {
 	case strings.HasPrefix(name, waterclock.OwnPrefix):
-		return usagef("--header names %q: headers that begin with %s are written by the service, and are not passed on", name, waterclock.OwnPrefix)
+		return usagef("--header names %q: headers that begin with %s are written by the service, and are not passed on",
+			name, waterclock.OwnPrefix)
 	case !strings.HasPrefix(lower, waterclock.RequestPrefix):
 		return nil
 	case by == "":
 		known := slices.Sorted(maps.Keys(setBy))
 		if best := near.Header(name, known); best != "" {
-			return usagef("--header names %q: there is no such header; did you mean %s, which %s sets?", name, best, setBy[best])
+			return usagef("--header names %q: there is no such header; did you mean %s, which %s sets?", name, best,
+				setBy[best])
 		}
-		return usagef("--header names %q: headers that begin with %s speak to the service, and there is no such one", name, waterclock.RequestPrefix)
+		return usagef("--header names %q: headers that begin with %s speak to the service, and there is no such one",
+			name, waterclock.RequestPrefix)
 	}
 	return usagef("--header names %q, which speaks to the service: %s sets it", name, by)
 }
@@ -251,7 +267,8 @@ func (s *scheduleFlags) due() ([]waterclock.Option, error) {
 	in, at := s.given("in"), s.given("at")
 	switch {
 	case recurs != nil && in:
-		return nil, usagef("--in and %s exclude each other: --at says when a timer with --every is first due", s.recur.by())
+		return nil, usagef("--in and %s exclude each other: --at says when a timer with --every is first due",
+			s.recur.by())
 	case s.recur.cron != "" && at:
 		return nil, usagef("--at and --cron exclude each other: the first time is the first that the expression says")
 	case in && at:
@@ -261,7 +278,8 @@ func (s *scheduleFlags) due() ([]waterclock.Option, error) {
 	case !in && !at:
 		return nil, usagef("needs --in or --at, or --every or --cron, to say when the timer is due")
 	case in && strings.HasPrefix(s.in, "-"):
-		return nil, usagef("--in is %q, which is in the past: needs a duration from now on; --in 0s fires at once", s.in)
+		return nil, usagef("--in is %q, which is in the past: needs a duration from now on; --in 0s fires at once",
+			s.in)
 	case in:
 		after, err := duration("in", s.in)
 		return []waterclock.Option{waterclock.After(after)}, err

@@ -32,18 +32,22 @@ func TestSchedule(t *testing.T) {
 		{"key", []string{"--key", "k"}, plain + ` timer-target-key=k ""`, 0},
 		{"empty key", []string{"--key", ""}, plain + ` timer-target-key= ""`, 0},
 		{"null key", []string{"--null-key"}, plain + ` timer-target-key-null=true ""`, 0},
-		{"bytes that are not UTF-8", []string{"--value", "v\xff", "--key", "k\xff", "--header", "n=\xff"}, plain + " timer-target-key=k\xff n=\xff" + ` "v\xff"`, 0},
+		{"bytes that are not UTF-8", []string{"--value", "v\xff", "--key", "k\xff", "--header", "n=\xff"},
+			plain + " timer-target-key=k\xff n=\xff" + ` "v\xff"`, 0},
 		{"wait", []string{"--wait"}, plain + ` ""`, 30 * time.Second},
 		{"wait so long", []string{"--wait=2m"}, plain + ` ""`, 2 * time.Minute},
-		{"remember", []string{"--remember", "7d"}, `timers/a1 timer-after=10000ms timer-remember=604800000ms timer-target-topic=orders ""`, 0},
+		{"remember", []string{"--remember", "7d"},
+			`timers/a1 timer-after=10000ms timer-remember=604800000ms timer-target-topic=orders ""`, 0},
 		{"partition", []string{"--partition", "7"}, plain + ` timer-target-partition=7 ""`, 0},
-		{"headers", []string{"--header", "a=1", "--header", "b=x=y,z", "--header", "a="}, plain + ` a=1 b=x=y,z a= ""`, 0},
+		{"headers", []string{"--header", "a=1", "--header", "b=x=y,z", "--header", "a="},
+			plain + ` a=1 b=x=y,z a= ""`, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var got calls
 			args := append([]string{"schedule", "--id", "a1", "--in", "10s", "--to", "orders"}, c.args...)
 			code, stdout, stderr := runWith(&got, nil, "piped", args...)
-			if is := written(t, &got.request); code != exitOK || is != c.want || got.request.To != "orders" || got.request.Wait != c.wait || got.request.Partition != nil {
+			if is := written(t, &got.request); code != exitOK || is != c.want || got.request.To != "orders" ||
+				got.request.Wait != c.wait || got.request.Partition != nil {
 				t.Errorf("exit %d, %s\n got %s, %+v\nwant %s", code, stderr, is, got.request, c.want)
 			}
 			if stdout != "a1 written to timers/3/17, due 2030-01-01T08:00:00Z\n" {
@@ -74,9 +78,12 @@ func TestScheduleRecurring(t *testing.T) {
 	}{
 		{[]string{"--every", "15m", "--count", "4"}, "timer-every=900000ms timer-count=4"},
 		{[]string{"--every", "1d", "--at", "2030-12-31T23:59:59Z"}, "timer-at=1924991999000 timer-every=86400000ms"},
-		{[]string{"--cron", "0 9 * * mon-fri", "--zone", "Africa/Lagos"}, "timer-cron=0 9 * * mon-fri timer-zone=Africa/Lagos"},
-		{[]string{"--cron", "@daily", "--until", "2030-12-31T23:59:59Z", "--jitter", "5m", "--catch-up", "none", "--max-late", "1h"},
-			"timer-cron=@daily timer-until=1924991999000 timer-jitter=300000ms timer-catch-up=none timer-max-late=3600000ms"},
+		{[]string{"--cron", "0 9 * * mon-fri", "--zone", "Africa/Lagos"},
+			"timer-cron=0 9 * * mon-fri timer-zone=Africa/Lagos"},
+		{[]string{"--cron", "@daily", "--until", "2030-12-31T23:59:59Z", "--jitter", "5m", "--catch-up", "none",
+			"--max-late", "1h"},
+			"timer-cron=@daily timer-until=1924991999000 timer-jitter=300000ms timer-catch-up=none " +
+				"timer-max-late=3600000ms"},
 	} {
 		var got calls
 		code, stdout, stderr := runWith(&got, nil, "", append([]string{"schedule", "--id", "a1"}, c.args...)...)
@@ -101,14 +108,16 @@ func TestReadInstant(t *testing.T) {
 			"1893484800500"},
 		{"253402300799999", "9999-12-31T23:59:59.999Z", ""},
 		{"9007199254740991", "", "which as Unix milliseconds is after the year 9999"},
-		{"2030-01-01T09:00", "", "which has no zone: 2030-01-01T09:00:00Z is that time in UTC, 2030-01-01T09:00:00+01:00 the one an hour east of it"},
+		{"2030-01-01T09:00", "", "which has no zone: 2030-01-01T09:00:00Z is that time in UTC, " +
+			"2030-01-01T09:00:00+01:00 the one an hour east of it"},
 		{"2030-01-01 09:00:01.25", "", "which has no zone: 2030-01-01T09:00:01.25Z is"},
 		{"2030-01-01", "", "which has no zone: 2030-01-01T00:00:00Z is"},
 		{"2030-02-30T09:00:00Z", "", "which does not exist: February 2030 has the days 1 to 28"},
 		{"2028-02-30", "", "which does not exist: February 2028 has the days 1 to 29"},
 		{"2030-13-01T09:00:00Z", "", "which does not exist: month out of range"},
 		{"2030-01-01T25:00:00", "", "which does not exist: hour out of range"},
-		{"tomorrow", "", "needs a time such as 2030-01-01T09:00:00+01:00 or 2030-01-01T08:00:00Z, or Unix milliseconds"},
+		{"tomorrow", "",
+			"needs a time such as 2030-01-01T09:00:00+01:00 or 2030-01-01T08:00:00Z, or Unix milliseconds"},
 		{"-5", "", "needs a time such as"}, {"", "", "needs a time such as"},
 	} {
 		at, why := readInstant(c.in)
@@ -128,9 +137,11 @@ func TestScheduleRefuses(t *testing.T) {
 		{"--in and --at exclude each other", []string{"--in", "1s", "--at", "2030-01-01T00:00:00Z"}},
 		{"--id has 0 bytes, needs 1 to 512", []string{"--in", "1s", "--id", ""}},
 		{`--in is "10", needs a duration`, []string{"--in", "10"}},
-		{`--in is "-1s", which is in the past: needs a duration from now on; --in 0s fires at once`, []string{"--in", "-1s"}},
+		{`--in is "-1s", which is in the past: needs a duration from now on; --in 0s fires at once`,
+			[]string{"--in", "-1s"}},
 		{`--at is "tomorrow", needs a time`, []string{"--at", "tomorrow"}},
-		{`--at is "2030-01-01T00:00:00", which has no zone: 2030-01-01T00:00:00Z is that time in UTC`, []string{"--at", "2030-01-01T00:00:00"}},
+		{`--at is "2030-01-01T00:00:00", which has no zone: 2030-01-01T00:00:00Z is that time in UTC`,
+			[]string{"--at", "2030-01-01T00:00:00"}},
 		{`--wait is "long", needs a duration`, []string{"--in", "1s", "--wait=long"}},
 		{"behind an equals sign, --wait=5s", []string{"--in", "1s", "--wait", "5s"}},
 		{`--wait is "0s", needs a duration`, []string{"--in", "1s", "--wait=0s"}},
@@ -163,12 +174,18 @@ func TestScheduleRefuses(t *testing.T) {
 		{"--value-file: open /none", []string{"--in", "1s", "--value-file", "/none"}},
 		{`--header is "ab", needs NAME=VALUE`, []string{"--in", "1s", "--header", "ab"}},
 		{`--header is "=b", needs NAME=VALUE`, []string{"--in", "1s", "--header", "=b"}},
-		{`--header names "timer-max-late", which speaks to the service: --max-late sets it`, []string{"--in", "1s", "--header", "timer-max-late=1s"}},
-		{`"Timer-After", which speaks to the service: --in sets it`, []string{"--in", "1s", "--header", "Timer-After=1s"}},
-		{`"timer-pause", which speaks to the service: waterclock pause sets it`, []string{"--in", "1s", "--header", "timer-pause=true"}},
-		{`"timer-max-lat": there is no such header; did you mean timer-max-late, which --max-late sets?`, []string{"--in", "1s", "--header", "timer-max-lat=1s"}},
-		{`"timer-frobnicate": headers that begin with timer- speak to the service, and there is no such one`, []string{"--in", "1s", "--header", "timer-frobnicate=1"}},
-		{`"waterclock-id": headers that begin with waterclock- are written by the service`, []string{"--in", "1s", "--header", "waterclock-id=1"}},
+		{`--header names "timer-max-late", which speaks to the service: --max-late sets it`,
+			[]string{"--in", "1s", "--header", "timer-max-late=1s"}},
+		{`"Timer-After", which speaks to the service: --in sets it`,
+			[]string{"--in", "1s", "--header", "Timer-After=1s"}},
+		{`"timer-pause", which speaks to the service: waterclock pause sets it`,
+			[]string{"--in", "1s", "--header", "timer-pause=true"}},
+		{`"timer-max-lat": there is no such header; did you mean timer-max-late, which --max-late sets?`,
+			[]string{"--in", "1s", "--header", "timer-max-lat=1s"}},
+		{`"timer-frobnicate": headers that begin with timer- speak to the service, and there is no such one`,
+			[]string{"--in", "1s", "--header", "timer-frobnicate=1"}},
+		{`"waterclock-id": headers that begin with waterclock- are written by the service`,
+			[]string{"--in", "1s", "--header", "waterclock-id=1"}},
 		{`--remember is "long", needs a duration`, []string{"--in", "1s", "--remember", "long"}},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
@@ -184,10 +201,13 @@ func TestScheduleRefuses(t *testing.T) {
 // TestSaysWhatBecameOfARequest: what became of the request, and the exit code of that. The line of where it is
 // comes also when nobody takes it in.
 func TestSaysWhatBecameOfARequest(t *testing.T) {
-	const scheduled, paused = "a1 written to timers/3/17, due 2030-01-01T08:00:00Z\n", "pause of a1 written to timers/3/18\n"
-	schedule, pause := []string{"schedule", "--id", "a1", "--in", "10s", "--wait"}, []string{"pause", "--id", "a1", "--wait"}
+	const scheduled, paused = "a1 written to timers/3/17, due 2030-01-01T08:00:00Z\n",
+		"pause of a1 written to timers/3/18\n"
+	schedule, pause := []string{"schedule", "--id", "a1", "--in", "10s", "--wait"},
+		[]string{"pause", "--id", "a1", "--wait"}
 	cancel := []string{"cancel", "--id", "a1", "--wait"}
-	is, other := waterclock.Source{Topic: "timers", Partition: 3, Offset: 17}, waterclock.Source{Topic: "timers", Partition: 3, Offset: 9}
+	is, other := waterclock.Source{Topic: "timers", Partition: 3, Offset: 17},
+		waterclock.Source{Topic: "timers", Partition: 3, Offset: 9}
 	event := func(e waterclock.Event) *commands.Outcome {
 		return &commands.Outcome{Type: e.Type, Told: true, Source: is, Event: &e}
 	}
@@ -200,31 +220,53 @@ func TestSaysWhatBecameOfARequest(t *testing.T) {
 		code           int
 		stdout, stderr string
 	}{
-		{"pending", schedule, &commands.Outcome{Type: waterclock.EventScheduled}, nil, exitOK, scheduled + "a1 is pending\n", ""},
-		{"replaced", schedule, event(waterclock.Event{Type: waterclock.EventReplaced, Source: is, Previous: other}), nil, exitOK, scheduled + "a1 is pending, in place of timers/3/9\n", ""},
-		{"replaced by a later one", schedule, event(waterclock.Event{Type: waterclock.EventReplaced, Previous: is, Source: other}), nil, exitOK,
+		{"pending", schedule, &commands.Outcome{Type: waterclock.EventScheduled}, nil, exitOK,
+			scheduled + "a1 is pending\n", ""},
+		{"replaced", schedule, event(waterclock.Event{Type: waterclock.EventReplaced, Source: is, Previous: other}),
+			nil, exitOK, scheduled + "a1 is pending, in place of timers/3/9\n", ""},
+		{"replaced by a later one", schedule,
+			event(waterclock.Event{Type: waterclock.EventReplaced, Previous: is, Source: other}), nil, exitOK,
 			scheduled + "a1 was scheduled, and a later request has taken its place: timers/3/9\n", ""},
-		{"fired", schedule, event(waterclock.Event{Type: waterclock.EventFired, Source: is}), nil, exitOK, scheduled + "a1 was due and has fired\n", ""},
-		{"expired", schedule, event(waterclock.Event{Type: waterclock.EventExpired, Source: is, Lateness: time.Hour}), nil, exitError, scheduled,
+		{"fired", schedule, event(waterclock.Event{Type: waterclock.EventFired, Source: is}), nil, exitOK,
+			scheduled + "a1 was due and has fired\n", ""},
+		{"expired", schedule, event(waterclock.Event{Type: waterclock.EventExpired, Source: is, Lateness: time.Hour}),
+			nil, exitError, scheduled,
 			"a1 has expired: it was 1h late when it was decided, which is beyond its --max-late; it is not emitted"},
-		{"refused", schedule, &commands.Outcome{Type: waterclock.EventRejected, Refused: &waterclock.DeadLetter{Reason: waterclock.ReasonNoTarget, Detail: "there is none."}}, nil,
+		{"refused", schedule, &commands.Outcome{Type: waterclock.EventRejected,
+			Refused: &waterclock.DeadLetter{Reason: waterclock.ReasonNoTarget, Detail: "there is none."}}, nil,
 			exitError, scheduled, "a1 was refused: no-target: there is none."},
-		{"condition", append(schedule, "--if", "absent"), event(waterclock.Event{Type: waterclock.EventConditionNotMet, Request: is, Source: other, Pending: &waterclock.Pending{Due: due}}), nil,
-			exitError, scheduled, "a1: condition-not-met: --if absent does not hold, for what is pending comes from timers/3/9, due 2030-01-01T09:00:00Z; nothing has changed"},
-		{"condition of nothing", append(schedule, "--if", "present"), event(waterclock.Event{Type: waterclock.EventConditionNotMet, Request: is}), nil,
-			exitError, scheduled, "a1: condition-not-met: --if present does not hold, for nothing is pending; nothing has changed"},
-		{"condition of a remembered one", append(schedule, "--if", "absent"), event(waterclock.Event{Type: waterclock.EventConditionNotMet, Request: is}), nil,
-			exitError, scheduled, "a1: condition-not-met: --if absent does not hold, for a timer of this ID has fired and keeps the ID taken (timer-remember); nothing has changed"},
-		{"no trace", schedule, &commands.Outcome{}, nil, exitOK, scheduled + "a1 is decided: it was due and has fired, or a later request for a1 has taken its place\n", ""},
-		{"no trace, of one with a condition", append(schedule, "--if", "absent"), &commands.Outcome{}, nil, exitError, scheduled,
-			"a1 is decided: it was due and has fired, or --if absent did not hold, or a later request for a1 has taken its place; which of them only events tell (the setting events)"},
-		{"nobody there", schedule, nil, errors.New("is anybody there?"), exitError, scheduled, "is anybody there? (what is written stays in the log and counts as soon as it is taken in)"},
-		{"paused", pause, event(waterclock.Event{Type: waterclock.EventPaused, Request: is}), nil, exitOK, paused + "a1 is paused\n", ""},
-		{"nothing to pause", pause, &commands.Outcome{Type: commands.NothingDone, Told: true}, nil, exitError, paused, "a1: nothing has changed: nothing was pending under this ID, or it was paused already"},
-		{"nothing to cancel", cancel, &commands.Outcome{Type: commands.NothingDone, Told: true}, nil, exitError, "cancel of a1 written to timers/3/18\n", "a1: nothing has changed: nothing was pending under this ID"},
-		{"cancelled", cancel, event(waterclock.Event{Type: waterclock.EventCancelled, Cancel: is}), nil, exitOK, "cancel of a1 written to timers/3/18\na1 is cancelled\n", ""},
+		{"condition", append(schedule, "--if", "absent"),
+			event(waterclock.Event{Type: waterclock.EventConditionNotMet, Request: is, Source: other,
+				Pending: &waterclock.Pending{Due: due}}), nil,
+			exitError, scheduled, "a1: condition-not-met: --if absent does not hold, for what is pending comes from " +
+				"timers/3/9, due 2030-01-01T09:00:00Z; nothing has changed"},
+		{"condition of nothing", append(schedule, "--if", "present"),
+			event(waterclock.Event{Type: waterclock.EventConditionNotMet, Request: is}), nil,
+			exitError, scheduled,
+			"a1: condition-not-met: --if present does not hold, for nothing is pending; nothing has changed"},
+		{"condition of a remembered one", append(schedule, "--if", "absent"),
+			event(waterclock.Event{Type: waterclock.EventConditionNotMet, Request: is}), nil,
+			exitError, scheduled, "a1: condition-not-met: --if absent does not hold, for a timer of this ID has " +
+				"fired and keeps the ID taken (timer-remember); nothing has changed"},
+		{"no trace", schedule, &commands.Outcome{}, nil, exitOK, scheduled +
+			"a1 is decided: it was due and has fired, or a later request for a1 has taken its place\n", ""},
+		{"no trace, of one with a condition", append(schedule, "--if", "absent"), &commands.Outcome{}, nil,
+			exitError, scheduled,
+			"a1 is decided: it was due and has fired, or --if absent did not hold, or a later request for a1 has " +
+				"taken its place; which of them only events tell (the setting events)"},
+		{"nobody there", schedule, nil, errors.New("is anybody there?"), exitError, scheduled,
+			"is anybody there? (what is written stays in the log and counts as soon as it is taken in)"},
+		{"paused", pause, event(waterclock.Event{Type: waterclock.EventPaused, Request: is}), nil, exitOK,
+			paused + "a1 is paused\n", ""},
+		{"nothing to pause", pause, &commands.Outcome{Type: commands.NothingDone, Told: true}, nil, exitError, paused,
+			"a1: nothing has changed: nothing was pending under this ID, or it was paused already"},
+		{"nothing to cancel", cancel, &commands.Outcome{Type: commands.NothingDone, Told: true}, nil, exitError,
+			"cancel of a1 written to timers/3/18\n", "a1: nothing has changed: nothing was pending under this ID"},
+		{"cancelled", cancel, event(waterclock.Event{Type: waterclock.EventCancelled, Cancel: is}), nil, exitOK,
+			"cancel of a1 written to timers/3/18\na1 is cancelled\n", ""},
 		{"cancelled, without events", cancel, &commands.Outcome{Type: waterclock.EventCancelled}, nil, exitOK,
-			"cancel of a1 written to timers/3/18\na1 is not pending any more: it is cancelled, unless it fired in the same moment (with events that is told)\n", ""},
+			"cancel of a1 written to timers/3/18\na1 is not pending any more: it is cancelled, unless it fired in " +
+				"the same moment (with events that is told)\n", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			code, stdout, stderr := runWith(&calls{outcome: c.outcome, err: c.err}, nil, "", c.args...)
@@ -257,7 +299,9 @@ func TestScheduleWithoutTargetIsNoted(t *testing.T) {
 
 func TestStateOfAListIsOneOfTheStates(t *testing.T) {
 	code, _, stderr := runWith(&calls{}, nil, "", "list", "--state", "pendng")
-	if code != exitUsage || !strings.Contains(stderr, `--state is "pendng", needs one of pending, triggered, paused, parked, recurring, remembered; did you mean pending?`) {
+	if code != exitUsage ||
+		!strings.Contains(
+			stderr, `--state is "pendng", needs one of pending, triggered, paused, parked, recurring, remembered; did you mean pending?`) {
 		t.Errorf("exit %d, %q", code, stderr)
 	}
 }

@@ -8,8 +8,8 @@ import (
 // clearLine clears the current line of the terminal.
 const clearLine = "\r\x1b[K"
 
-// screen is a terminal that progress bars and log lines share. A line replaces the bar, and the bar draws itself again below.
-// mu guards w.
+// screen is a terminal that progress bars and log lines share. A line replaces the bar, and the bar draws itself again
+// below. mu guards w.
 type screen struct {
 	mu sync.Mutex
 	w  io.Writer

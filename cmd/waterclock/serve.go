@@ -56,8 +56,8 @@ the file has problems, they are logged and nothing changes.`,
 	return cmd
 }
 
-// logger returns the log of a server; nil without a configuration. If the log is JSON, the line that says why the command
-// ended is JSON, too.
+// logger returns the log of a server; nil without a configuration. If the log is JSON, the line that says why the
+// command ended is JSON, too.
 func (p *process) logger(cfg *config.Config) *slog.Logger {
 	if cfg == nil {
 		return nil
@@ -75,7 +75,8 @@ func serveSettings() []config.Group {
 }
 
 // rereadOn reads the configuration again at each signal, until ctx ends, and passes it on if it is valid.
-func rereadOn(ctx context.Context, signals <-chan os.Signal, load func() (*config.Config, error), reload chan<- *config.Config, log *slog.Logger) {
+func rereadOn(ctx context.Context, signals <-chan os.Signal, load func() (*config.Config, error),
+	reload chan<- *config.Config, log *slog.Logger) {
 	for {
 		select {
 		case <-ctx.Done():

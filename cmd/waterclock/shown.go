@@ -138,19 +138,23 @@ func showCluster(w io.Writer, s *api.Cluster) error {
 		if q.State != "live" && !q.Since.IsZero() {
 			why = "since " + q.Since.Format(time.RFC3339) + ": " + cmp.Or(why, "no reason is known")
 		}
-		owner, pending, parked, lag := cmp.Or(q.Owner, "nobody"), strconv.FormatInt(q.Pending, 10), strconv.FormatInt(q.Parked, 10), strconv.FormatInt(q.LagRecords, 10)
-		if q.State == "unknown" || q.State == "unowned" { // no instance has answered for it: its figures are 0 and mean nothing
+		owner, pending, parked, lag := cmp.Or(q.Owner, "nobody"), strconv.FormatInt(q.Pending, 10),
+			strconv.FormatInt(q.Parked, 10), strconv.FormatInt(q.LagRecords, 10)
+		// no instance has answered for it: its figures are 0 and mean nothing
+		if q.State == "unknown" || q.State == "unowned" {
 			unknown++
 			owner, pending, parked, lag = cmp.Or(q.Owner, "?"), "?", "?", "?"
 		}
-		fmt.Fprintf(tw, "%s/%d\t%s\t%s\t%s\t%s\t%s\t%s\n", q.Topic, q.Partition, q.State, owner, pending, parked, lag, why)
+		fmt.Fprintf(tw, "%s/%d\t%s\t%s\t%s\t%s\t%s\t%s\n", q.Topic, q.Partition, q.State, owner, pending,
+			parked, lag, why)
 	}
 	for i := range s.Unhealthy {
 		u := &s.Unhealthy[i]
 		fmt.Fprintf(tw, "\nunhealthy target %s since %s: it %s\n", u.Name(), u.Since.Format(time.RFC3339), u.Meaning())
 	}
 	if unknown > 0 {
-		fmt.Fprintf(tw, "\n%d timers are pending on %d partitions; nothing is known of %d.\n", s.Pending, len(s.Partitions)-unknown, unknown)
+		fmt.Fprintf(tw, "\n%d timers are pending on %d partitions; nothing is known of %d.\n", s.Pending,
+			len(s.Partitions)-unknown, unknown)
 	} else {
 		fmt.Fprintf(tw, "\n%d timers are pending.\n", s.Pending)
 	}

@@ -17,7 +17,8 @@ import (
 )
 
 // conditionUsage is the help of --if.
-const conditionUsage = "do it only if `CONDITION` holds for what is pending when the service reads the request: absent, present or a waterclock-source (TOPIC/PARTITION/OFFSET)"
+const conditionUsage = "do it only if `CONDITION` holds for what is pending when the service reads the request: " +
+	"absent, present or a waterclock-source (TOPIC/PARTITION/OFFSET)"
 
 func cancelCommand(p *process) *cobra.Command {
 	return steerCommand(p, commands.Cancel, &cobra.Command{
@@ -109,8 +110,8 @@ func (a *asking) find(cmd *cobra.Command, topic, id string, within time.Duration
 	return t, nil
 }
 
-// isNow asks the HTTP API why a request changed nothing: the timer is on another partition, or in another state. It returns
-// that as an error; nil if there is no API or no timer.
+// isNow asks the HTTP API why a request changed nothing: the timer is on another partition, or in another state. It
+// returns that as an error; nil if there is no API or no timer.
 func (a *asking) isNow(cmd *cobra.Command, topic, id string, looked int32) error {
 	t, err := a.find(cmd, topic, id, isNowTimeout)
 	if t == nil {
@@ -121,7 +122,8 @@ func (a *asking) isNow(cmd *cobra.Command, topic, id string, looked int32) error
 	case t.Partition == looked:
 		return errors.New(is)
 	case t.Note == "":
-		return fmt.Errorf("%s, on partition %d, where it belongs; the request went to partition %d", is, t.Partition, looked)
+		return fmt.Errorf("%s, on partition %d, where it belongs; the request went to partition %d", is,
+			t.Partition, looked)
 	}
 	return fmt.Errorf("%s: %s; --partition %d reaches it", is, client.Printable(t.Note), t.Partition)
 }
@@ -151,7 +153,8 @@ func steerCommand(p *process, action commands.Action, cmd *cobra.Command) *cobra
 	cmd.Annotations = map[string]string{takesID: ""}
 	load := clientSettings(p, cmd, &r.Topic)
 	cmd.Flags().StringVar(&r.ID, "id", "", "timer `ID`, also as an argument")
-	partition := cmd.Flags().Int32("partition", -1, "write to partition `NUMBER` of the request topic (default: where the HTTP API finds the timer; by the ID, as Java clients do, if no API answers)")
+	partition := cmd.Flags().Int32("partition", -1, "write to partition `NUMBER` of the request topic (default: "+
+		"where the HTTP API finds the timer; by the ID, as Java clients do, if no API answers)")
 	condition := cmd.Flags().String("if", "", conditionUsage)
 	var wait waiting
 	wait.flag(cmd)

@@ -23,7 +23,8 @@ always be deleted, which costs a replay at the next start.`,
 
 // dataDir declares --data-dir, with the default that serve has.
 func dataDir(p *process, cmd *cobra.Command) *string {
-	return cmd.Flags().String("data-dir", cmp.Or(p.env(config.EnvOf("data-dir")), config.Default().DataDir), "the data `DIRECTORY` of serve")
+	return cmd.Flags().String("data-dir", cmp.Or(p.env(config.EnvOf("data-dir")), config.Default().DataDir),
+		"the data `DIRECTORY` of serve")
 }
 
 func storeVerifyCommand(p *process) *cobra.Command {

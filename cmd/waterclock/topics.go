@@ -57,8 +57,10 @@ It exits 1 if there was something to do and it was not done.`,
 	load := settings(p, cmd, config.Default(), (*config.Config).ValidateACLs,
 		config.Client, config.Topics, config.Instance, config.Log)
 	var o commands.RepartitionOptions
-	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "only count the timers that would move, and those that are on the wrong partition; instances may run")
-	cmd.Flags().StringSliceVar(&o.Restore, "restore", nil, "restore a lost changelog from the data directories of all instances: `DIRECTORY,...`")
+	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false,
+		"only count the timers that would move, and those that are on the wrong partition; instances may run")
+	cmd.Flags().StringSliceVar(&o.Restore, "restore", nil,
+		"restore a lost changelog from the data directories of all instances: `DIRECTORY,...`")
 	cmd.RunE = configured(load, func(ctx context.Context, cfg *config.Config) error {
 		return p.backend.follow(ctx, cfg, o, p.stdout)
 	})

@@ -24,5 +24,6 @@ type backend struct {
 
 // realBackend returns the service itself.
 func realBackend() backend {
-	return backend{node.RunWith, dev.Run, commands.Send, commands.Topics, commands.Repartition, commands.Audit, commands.Tail}
+	return backend{node.RunWith, dev.Run, commands.Send, commands.Topics, commands.Repartition, commands.Audit,
+		commands.Tail}
 }

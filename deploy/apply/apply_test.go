@@ -44,7 +44,8 @@ func TestApply(t *testing.T) {
 	p.mustApply(t, definitions(t))
 	for _, r := range []release{
 		{"waterclock", "waterclock", "../kubernetes/values.yaml", "waterclock", 3, "20Gi"},
-		{"timers", "shop", chartDir + "/ci/full-values.yaml", "timers-waterclock", 1, "100Gi"}, // without the autoscaler
+		// without the autoscaler
+		{"timers", "shop", chartDir + "/ci/full-values.yaml", "timers-waterclock", 1, "100Gi"},
 		{"waterclock", "dev", chartDir + "/ci/least-values.yaml", "waterclock", 3, ""},
 	} {
 		t.Run(r.namespace, func(t *testing.T) {
@@ -112,7 +113,8 @@ func (i *installation) kubelet(t *testing.T, ready corev1.ConditionStatus) (were
 			continue
 		}
 		pod.Status.Phase = corev1.PodRunning
-		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready, LastTransitionTime: metav1.Now()}}
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready,
+			LastTransitionTime: metav1.Now()}}
 		_, err := i.kube.CoreV1().Pods(i.namespace).UpdateStatus(t.Context(), &pod, metav1.UpdateOptions{})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			t.Fatal(err)
@@ -129,7 +131,8 @@ func (i *installation) install(t *testing.T, docs []*unstructured.Unstructured) 
 	i.mustApply(t, docs)
 	i.awaitPods(t, i.pods)
 	for _, pod := range i.allPods(t) {
-		if slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return strings.HasPrefix(v.Name, "kube-api-access") }) {
+		if slices.ContainsFunc(
+			pod.Spec.Volumes, func(v corev1.Volume) bool { return strings.HasPrefix(v.Name, "kube-api-access") }) {
 			t.Errorf("%s has a token", pod.Name)
 		}
 	}
@@ -154,7 +157,8 @@ func (i *installation) checkClaims(t *testing.T, pods int) {
 	}
 }
 
-// evict evicts pods, as draining a node does. The budget lets all pods go that are not ready, but only one that is ready.
+// evict evicts pods, as draining a node does. The budget lets all pods go that are not ready, but only one that is
+// ready.
 func (i *installation) evict(t *testing.T) {
 	t.Helper()
 	for _, ready := range []bool{false, true} {
@@ -165,7 +169,8 @@ func (i *installation) evict(t *testing.T) {
 		i.kubelet(t, status)
 		await.Until(t, limit, fmt.Sprintf("the budget counts %d pods", healthy), func() bool {
 			b, err := i.kube.PolicyV1().PodDisruptionBudgets(i.namespace).Get(t.Context(), i.set, metav1.GetOptions{})
-			return err == nil && int(b.Status.ExpectedPods) == i.pods && int(b.Status.CurrentHealthy) == healthy && int(b.Status.DisruptionsAllowed) == allowed
+			return err == nil && int(b.Status.ExpectedPods) == i.pods && int(b.Status.CurrentHealthy) == healthy &&
+				int(b.Status.DisruptionsAllowed) == allowed
 		})
 		for n := range i.pods {
 			pod := metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", i.set, n), Namespace: i.namespace}
@@ -191,13 +196,14 @@ func (i *installation) applyAgain(t *testing.T) {
 		}
 		after, err := i.apply(t, o, "helm")
 		if err != nil || before.GetResourceVersion() != after.GetResourceVersion() {
-			t.Errorf("%s %s was changed when it was applied again: %v\n%v\n%v", o.GetKind(), o.GetName(), err, before, after)
+			t.Errorf("%s %s was changed when it was applied again: %v\n%v\n%v", o.GetKind(), o.GetName(), err,
+				before, after)
 		}
 	}
 }
 
-// autoscale changes the number of pods as a HorizontalPodAutoscaler does. The upgrade that follows leaves it alone, even
-// the one that turns autoscaling on. Without a change by somebody else before, that one would make it 1.
+// autoscale changes the number of pods as a HorizontalPodAutoscaler does. The upgrade that follows leaves it alone,
+// even the one that turns autoscaling on. Without a change by somebody else before, that one would make it 1.
 func (i *installation) autoscale(t *testing.T, pods int) {
 	t.Helper()
 	i.pods, i.docs = pods, i.render(t, func(values map[string]any) {
@@ -234,9 +240,11 @@ func (i *installation) refuse(t *testing.T) {
 	}
 	seldom := []any{map[string]any{"port": "http", "interval": "seldom"}}
 	larger := []any{map[string]any{"metadata": map[string]any{"name": "data"}, "spec": map[string]any{
-		"accessModes": []any{"ReadWriteOnce"}, "resources": map[string]any{"requests": map[string]any{"storage": "1Ti"}},
+		"accessModes": []any{"ReadWriteOnce"},
+		"resources":   map[string]any{"requests": map[string]any{"storage": "1Ti"}},
 	}}}
-	privileged := []any{map[string]any{"name": "a", "image": "a", "securityContext": map[string]any{"privileged": true}}}
+	privileged := []any{map[string]any{"name": "a", "image": "a",
+		"securityContext": map[string]any{"privileged": true}}}
 	for _, c := range []struct {
 		object  *unstructured.Unstructured // nil: the release has none
 		field   string
@@ -252,7 +260,8 @@ func (i *installation) refuse(t *testing.T) {
 		{pod, "spec hostNetwork", true, "helm", "violates PodSecurity"},
 		{pod, "spec containers", privileged, "helm", "violates PodSecurity"},
 		{find(i.docs, "ScaledObject"), "spec pollingInterval", "seldom", "helm", "pollingInterval"},
-		{find(i.docs, "ScaledObject"), "spec triggers", []any{map[string]any{"type": "prometheus"}}, "helm", "metadata"},
+		{find(i.docs, "ScaledObject"), "spec triggers", []any{map[string]any{"type": "prometheus"}}, "helm",
+			"metadata"},
 		{find(i.docs, "PodMonitor"), "spec podMetricsEndpoints", seldom, "helm", "interval"},
 		{find(i.docs, "ServiceMonitor"), "spec endpoints", seldom, "helm", "interval"},
 	} {
@@ -328,7 +337,8 @@ func (i *installation) delete(t *testing.T) {
 	t.Helper()
 	background := metav1.DeletePropagationBackground
 	for _, o := range i.docs {
-		if err := i.resource(t, o).Delete(t.Context(), o.GetName(), metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
+		if err := i.resource(t, o).Delete(
+			t.Context(), o.GetName(), metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
 			t.Errorf("delete %s %s: %v", o.GetKind(), o.GetName(), err)
 		}
 	}

@@ -90,7 +90,8 @@ func (r release) render(t *testing.T, change func(values map[string]any)) []*uns
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := util.ToRenderValues(c, values, common.ReleaseOptions{Name: r.name, Namespace: r.namespace}, common.DefaultCapabilities)
+	all, err := util.ToRenderValues(c, values, common.ReleaseOptions{Name: r.name, Namespace: r.namespace},
+		common.DefaultCapabilities)
 	if err != nil {
 		t.Fatal(err)
 	}

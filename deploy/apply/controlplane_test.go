@@ -68,7 +68,8 @@ func programs(t *testing.T) string {
 		return dir
 	}
 	made, start := dir+".new", time.Now() // what is there is complete
-	build := exec.CommandContext(t.Context(), "go", "build", "-C", "controlplane", "-trimpath", "-ldflags=-s -w", "-o", made+"/", "tool")
+	build := exec.CommandContext(t.Context(), "go", "build", "-C", "controlplane", "-trimpath", "-ldflags=-s -w", "-o",
+		made+"/", "tool")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the control plane: %v\n%s", err, out)
@@ -113,7 +114,8 @@ func startControlPlane(t *testing.T) *controlPlane {
 	store, peers, server := "http://"+addrs[0], "http://"+addrs[1], addrs[2]
 	_, port, _ := net.SplitHostPort(server)
 	file := func(name string) string { return filepath.Join(dir, name) }
-	token, certificate, key := rand.Text(), file("apiserver.crt"), file("service-accounts.key") // the server makes the certificate
+	// the server makes the certificate
+	token, certificate, key := rand.Text(), file("apiserver.crt"), file("service-accounts.key")
 	_, _, err1 := keyutil.LoadOrGenerateKeyFile(key)
 	err2 := os.WriteFile(file("tokens"), []byte(token+",test,test,system:masters\n"), 0o600)
 	err3 := os.WriteFile(file("kubeconfig"), fmt.Appendf(nil, kubeconfig, server, certificate, token), 0o600)
@@ -124,9 +126,12 @@ func startControlPlane(t *testing.T) *controlPlane {
 	run(t, filepath.Join(bin, "server"), "--data-dir="+file("etcd"), "--unsafe-no-fsync", "--log-level=warn",
 		"--listen-client-urls="+store, "--advertise-client-urls="+store,
 		"--listen-peer-urls="+peers, "--initial-advertise-peer-urls="+peers, "--initial-cluster=default="+peers)
-	run(t, filepath.Join(bin, "kube-apiserver"), "--etcd-servers="+store, "--bind-address=127.0.0.1", "--secure-port="+port, "--cert-dir="+dir,
-		"--token-auth-file="+file("tokens"), "--authorization-mode=RBAC", "--allow-privileged", // so that it is admission that refuses it
-		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+key, "--service-account-signing-key-file="+key,
+	run(t, filepath.Join(bin, "kube-apiserver"), "--etcd-servers="+store, "--bind-address=127.0.0.1",
+		"--secure-port="+port, "--cert-dir="+dir,
+		// so that it is admission that refuses it
+		"--token-auth-file="+file("tokens"), "--authorization-mode=RBAC", "--allow-privileged",
+		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+key,
+		"--service-account-signing-key-file="+key,
 		"--service-cluster-ip-range=10.0.0.0/24", "--endpoint-reconciler-type=none")
 	await.Until(t, limit, "the API server has a certificate", func() bool {
 		_, err := os.Stat(certificate)
@@ -136,7 +141,8 @@ func startControlPlane(t *testing.T) *controlPlane {
 	await.Until(t, limit, "the API server is ready", func() bool {
 		return p.kube.Discovery().RESTClient().Get().AbsPath("/readyz").Do(t.Context()).Error() == nil
 	})
-	run(t, filepath.Join(bin, "kube-controller-manager"), "--kubeconfig="+file("kubeconfig"), "--secure-port=0", "--leader-elect=false",
+	run(t, filepath.Join(bin, "kube-controller-manager"), "--kubeconfig="+file("kubeconfig"), "--secure-port=0",
+		"--leader-elect=false",
 		"--service-account-private-key-file="+key)
 	return p
 }
@@ -197,13 +203,15 @@ func (p *controlPlane) resource(t *testing.T, o *unstructured.Unstructured) dyna
 
 // apply does what Helm does, and kubectl apply --server-side --validate=strict. A warning is an error, although the
 // object has been taken then.
-func (p *controlPlane) apply(t *testing.T, o *unstructured.Unstructured, manager string, dryRun ...string) (*unstructured.Unstructured, error) {
+func (p *controlPlane) apply(t *testing.T, o *unstructured.Unstructured, manager string,
+	dryRun ...string) (*unstructured.Unstructured, error) {
 	t.Helper()
 	data, err := o.MarshalJSON()
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := metav1.PatchOptions{FieldManager: manager, FieldValidation: metav1.FieldValidationStrict, Force: new(false), DryRun: dryRun}
+	options := metav1.PatchOptions{FieldManager: manager, FieldValidation: metav1.FieldValidationStrict,
+		Force: new(false), DryRun: dryRun}
 	got, err := p.resource(t, o).Patch(t.Context(), o.GetName(), types.ApplyPatchType, data, options)
 	return got, errors.Join(err, p.warnings())
 }

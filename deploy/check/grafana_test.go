@@ -14,8 +14,8 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 )
 
-// misspelt returns what a dashboard has that Grafana's own types do not: fields, kinds of panels, and values. Grafana ignores
-// such things. It fills in the fields that are missing.
+// misspelt returns what a dashboard has that Grafana's own types do not: fields, kinds of panels, and values. Grafana
+// ignores such things. It fills in the fields that are missing.
 func misspelt(model []byte) (wrong []string) {
 	add := func(err error) {
 		var all cog.BuildErrors
@@ -80,9 +80,12 @@ func TestDashboardsHaveGrafanasTypes(t *testing.T) {
 			continue
 		}
 		for _, x := range []struct{ is, not string }{
-			{`"graphTooltip"`, `"graphTooltips"`}, {`"gridPos"`, `"gridPosition"`}, {`"expr"`, `"exp"`}, {`"legendFormat"`, `"legend"`},
-			{`"showLegend"`, `"showLegends"`}, {`"colorMode"`, `"colourMode"`}, {`"unit"`, `"units"`}, {`"timeseries"`, `"timeserie"`},
-			{`"includeAll"`, `"all"`}, {`"refresh": 2`, `"refresh": "always"`}, {`"type": "prometheus"`, `"type": "loki"`},
+			{`"graphTooltip"`, `"graphTooltips"`}, {`"gridPos"`, `"gridPosition"`}, {`"expr"`, `"exp"`},
+			{`"legendFormat"`, `"legend"`},
+			{`"showLegend"`, `"showLegends"`}, {`"colorMode"`, `"colourMode"`}, {`"unit"`, `"units"`},
+			{`"timeseries"`, `"timeserie"`},
+			{`"includeAll"`, `"all"`}, {`"refresh": 2`, `"refresh": "always"`},
+			{`"type": "prometheus"`, `"type": "loki"`},
 		} {
 			if planted := bytes.ReplaceAll(model, []byte(x.is), []byte(x.not)); misspelt(planted) == nil {
 				t.Errorf("%s: it may have %s instead of %s", name, x.not, x.is)

@@ -60,7 +60,8 @@ func healthy() map[string]string {
 			add("waterclock_topic_problems", `topic="timers",severity="`+severity+`"`, always("0"))
 		}
 		for _, name := range []string{
-			"access_problems", "group_foreign", "clock_refused_targets", "unresponsive_brokers", "missing_markers", "pauses_total",
+			"access_problems", "group_foreign", "clock_refused_targets", "unresponsive_brokers", "missing_markers",
+			"pauses_total",
 			"store_background_errors_total", "partitions_damaged_total", "store_slow_disk_total",
 		} {
 			add("waterclock_"+name, "", always("0"))
@@ -124,7 +125,8 @@ func changes(list ...func(map[string]string)) func(map[string]string) {
 func slow(name, labels string, share int) func(map[string]string) {
 	return func(s map[string]string) {
 		for _, le := range []string{"0.1", "1", "5"} {
-			s[key(name+"_bucket", "wc-0", labels+`le="`+le+`"`)] = fmt.Sprintf("0+1000x%d %d+%dx%d", before-1, before*1000, 10*(100-share), during)
+			s[key(name+"_bucket", "wc-0", labels+`le="`+le+`"`)] = fmt.Sprintf(
+				"0+1000x%d %d+%dx%d", before-1, before*1000, 10*(100-share), during)
 		}
 	}
 }
@@ -150,7 +152,8 @@ func incidents() []incident {
 		), nil, 0, ""},
 
 		// Of a broker that is down, nothing needs it: it is replaced.
-		{"broker cut off", set("waterclock_unresponsive_brokers", "", from("0", "1")), []string{"WaterclockBrokerUnresponsive"}, 3 * time.Minute, ""},
+		{"broker cut off", set("waterclock_unresponsive_brokers", "", from("0", "1")),
+			[]string{"WaterclockBrokerUnresponsive"}, 3 * time.Minute, ""},
 		{"broker down that leads a changelog: the partition stalls, its timers wait", changes(
 			set("waterclock_partitions", state("stalled"), from("0", "1")),
 			set("waterclock_partitions", state("live"), from("2", "1")),
@@ -163,9 +166,12 @@ func incidents() []incident {
 			set("waterclock_ready", "", from("1", "0")),
 		), []string{"WaterclockPartitionNotLive"}, 2 * time.Minute, "instance=wc-0"},
 		{"target gone", func(s map[string]string) {
-			s[key("waterclock_parked_timers_by_target", "wc-0", timers+`,target="orders",partition="3"`)] = fmt.Sprintf("_x%d 1+100x%d", before, during)
+			s[key("waterclock_parked_timers_by_target", "wc-0", timers+`,target="orders",partition="3"`)] = fmt.Sprintf(
+				"_x%d 1+100x%d", before, during)
 		}, []string{"WaterclockTargetParked"}, 6 * time.Minute, "target=orders"},
-		{"target missing for good: dead letters", set("waterclock_dead_letters_total", timers+`,reason="target-unknown"`, fmt.Sprintf("7x%d 8+1x%d", before-1, during)),
+		{"target missing for good: dead letters",
+			set("waterclock_dead_letters_total", timers+`,reason="target-unknown"`,
+				fmt.Sprintf("7x%d 8+1x%d", before-1, during)),
 			[]string{"WaterclockDeadLetters"}, time.Minute, "reason=target-unknown"},
 		{"disk fills, the instance ends, the other takes over", changes(
 			func(s map[string]string) {
@@ -181,15 +187,18 @@ func incidents() []incident {
 				s[key("waterclock_partitions", "wc-1", state("live"))] = fmt.Sprintf("2x%d 4x%d", before+7, during-8)
 			},
 		), []string{"WaterclockDiskNearlyFull", "WaterclockInstanceDown"}, 2 * time.Minute, "instance=wc-0"},
-		{"more requests than go through", set("waterclock_intake_lag_seconds", timers+`,partition="0"`, growing("10")), []string{"WaterclockIntakeLag"}, 7 * time.Minute, "topic=timers"},
+		{"more requests than go through", set("waterclock_intake_lag_seconds", timers+`,partition="0"`, growing("10")),
+			[]string{"WaterclockIntakeLag"}, 7 * time.Minute, "topic=timers"},
 		{"lag reaches three quarters of the retention, then all of it", changes(
 			set("waterclock_intake_lag_seconds", timers+`,partition="0"`, growing("10")),
 			set("waterclock_retention_alerts_total", timers, once()),
 			set("waterclock_requests_lost_total", timers, fmt.Sprintf("0x%d 1000x%d", before+20, during-21)),
-		), []string{"WaterclockRetentionNear", "WaterclockIntakeLag", "WaterclockRequestsLost"}, time.Minute, "topic=timers"},
+		), []string{"WaterclockRetentionNear", "WaterclockIntakeLag", "WaterclockRequestsLost"}, time.Minute,
+			"topic=timers"},
 		{"requests lost before the first scrape of a new instance", func(s map[string]string) {
 			s[key("waterclock_requests_lost_total", "wc-2", timers)] = fmt.Sprintf("_x%d 12x%d", before, during)
-			s[key("process_start_time_seconds", "wc-2", "")] = fmt.Sprintf("_x%d %dx%d", before, int(onset.Seconds())-20, during)
+			s[key("process_start_time_seconds", "wc-2", "")] = fmt.Sprintf(
+				"_x%d %dx%d", before, int(onset.Seconds())-20, during)
 		}, []string{"WaterclockRequestsLost"}, time.Minute, "topic=timers"},
 
 		{"Prometheus finds an instance that lost requests yesterday", func(s map[string]string) {
@@ -236,19 +245,23 @@ func incidents() []incident {
 			set("waterclock_partitions", state("live"), from("2", "0")),
 			set("waterclock_ready", "", from("1", "0")),
 		), []string{"WaterclockTopicStopped", "WaterclockPartitionNotLive"}, time.Minute, "topic=timers"},
-		{"unclean elections are switched on", set("waterclock_topic_problems", timers+`,severity="alert"`, from("0", "1")), []string{"WaterclockTopicSettings"}, 16 * time.Minute, "topic=timers"},
+		{"unclean elections are switched on", set("waterclock_topic_problems", timers+`,severity="alert"`,
+			from("0", "1")), []string{"WaterclockTopicSettings"}, 16 * time.Minute, "topic=timers"},
 		{"an instance is started with other targets", func(s map[string]string) {
 			for _, in := range []string{"wc-0", "wc-1"} { // both say so
-				s[key("waterclock_settings_differing", in, `setting="targets"`)] = fmt.Sprintf("_x%d 1x%d", before, during)
+				s[key("waterclock_settings_differing", in, `setting="targets"`)] = fmt.Sprintf(
+					"_x%d 1x%d", before, during)
 			}
 		}, []string{"WaterclockSettingsDiffer"}, 17 * time.Minute, "setting=targets"},
 		{"instances get other settings one after the other", func(s map[string]string) {
-			s[key("waterclock_settings_differing", "wc-0", `setting="targets"`)] = fmt.Sprintf("_x%d 1x20 _x%d", before, during-20)
+			s[key("waterclock_settings_differing", "wc-0", `setting="targets"`)] = fmt.Sprintf(
+				"_x%d 1x20 _x%d", before, during-20)
 		}, nil, 0, ""},
 		{"a right is taken away", changes(
 			set("waterclock_access_problems", "", from("0", "1")), set("waterclock_ready", "", from("1", "0")),
 		), []string{"WaterclockAccessDenied"}, 2 * time.Minute, "instance=wc-0"},
-		{"commits hang", set("waterclock_oldest_uncommitted_seconds", timers, growing("15")), []string{"WaterclockTimersOverdue"}, 2 * time.Minute, "topic=timers"},
+		{"commits hang", set("waterclock_oldest_uncommitted_seconds", timers, growing("15")),
+			[]string{"WaterclockTimersOverdue"}, 2 * time.Minute, "topic=timers"},
 		{"short of processor time", changes(
 			slow("waterclock_own_lateness_seconds", "", 20),
 			slow("waterclock_own_commit_lateness_seconds", timers+",", 20),
@@ -262,37 +275,52 @@ func incidents() []incident {
 			slow("waterclock_own_commit_lateness_seconds", timers+",", 20),
 		), []string{"WaterclockTransactionsSlow", "WaterclockLate"}, 13 * time.Minute, "instance=wc-0"},
 		{"a producer's transaction stays open", func(s map[string]string) {
-			s[key("waterclock_intake_held_seconds", "wc-0", timers+`,partition="2",producer_id="4711",transactional_id="billing-3"`)] = fmt.Sprintf("_x%d 2+15x%d", before, during)
+			s[key("waterclock_intake_held_seconds", "wc-0",
+				timers+`,partition="2",producer_id="4711",transactional_id="billing-3"`)] = fmt.Sprintf(
+				"_x%d 2+15x%d", before, during)
 		}, []string{"WaterclockIntakeHeld"}, 2 * time.Minute, "transactional_id=billing-3"},
-		{"a request log is cut", set("waterclock_requests_cut_total", timers, from("0", "40")), []string{"WaterclockRequestsCut"}, time.Minute, "topic=timers"},
+		{"a request log is cut", set("waterclock_requests_cut_total", timers, from("0", "40")),
+			[]string{"WaterclockRequestsCut"}, time.Minute, "topic=timers"},
 		{"the clock is hours ahead: set, and refused by targets", changes(
 			set("waterclock_clock_jumps_total", `direction="ahead"`, once()),
 			set("waterclock_clock_offset_seconds", "", from("-0.003", "7200")),
 			set("waterclock_clock_refused_targets", "", from("0", "3")),
 			set("waterclock_ready", "", from("1", "0")),
-		), []string{"WaterclockClockJumped", "WaterclockClockRefused", "WaterclockClockOff"}, time.Minute, "direction=ahead"},
+		), []string{"WaterclockClockJumped", "WaterclockClockRefused", "WaterclockClockOff"}, time.Minute,
+			"direction=ahead"},
 		{"another partitioner", changes(
-			set("waterclock_misplaced_requests_total", timers, growing("3")), set("waterclock_misplaced_timers", timers, from("0", "5")),
+			set("waterclock_misplaced_requests_total", timers, growing("3")),
+			set("waterclock_misplaced_timers", timers, from("0", "5")),
 		), []string{"WaterclockMisplacedRequests", "WaterclockMisplacedTimers"}, time.Minute, "topic=timers"},
-		{"keys of the API differ", set("waterclock_api_refused_total", `reason="forward-refused"`, growing("2")), []string{"WaterclockPeersRefused"}, time.Minute, "reason=forward-refused"},
-		{"a stranger calls the API", set("waterclock_api_refused_total", `reason="unauthenticated"`, growing("2")), nil, 0, ""},
+		{"keys of the API differ", set("waterclock_api_refused_total", `reason="forward-refused"`, growing("2")),
+			[]string{"WaterclockPeersRefused"}, time.Minute, "reason=forward-refused"},
+		{"a stranger calls the API", set("waterclock_api_refused_total", `reason="unauthenticated"`, growing("2")),
+			nil, 0, ""},
 		{"copies are made for ten minutes", changes(
-			set("waterclock_standby_partitions", state("caught_up"), fmt.Sprintf("2x%d 0x40 2x%d", before-1, during-42)),
+			set("waterclock_standby_partitions", state("caught_up"),
+				fmt.Sprintf("2x%d 0x40 2x%d", before-1, during-42)),
 			set("waterclock_standby_partitions", state("behind"), fmt.Sprintf("0x%d 2x40 0x%d", before-1, during-42)),
 		), nil, 0, ""},
 		{"a copy does not catch up", changes(
 			set("waterclock_standby_partitions", state("caught_up"), from("2", "1")),
 			set("waterclock_standby_partitions", state("behind"), from("0", "1")),
 		), []string{"WaterclockStandbyBehind"}, 16 * time.Minute, "instance=wc-0"},
-		{"a marker is missing", set("waterclock_missing_markers", "", from("0", "1")), []string{"WaterclockMissingMarkers"}, 6 * time.Minute, "instance=wc-0"},
-		{"flushes fail", set("waterclock_store_background_errors_total", "", once()), []string{"WaterclockStoreFailing"}, time.Minute, "instance=wc-0"},
-		{"a table is damaged", set("waterclock_partitions_damaged_total", "", once()), []string{"WaterclockStoreDamaged"}, time.Minute, "instance=wc-0"},
-		{"the disk is slow", set("waterclock_store_slow_disk_total", "", once()), []string{"WaterclockDiskSlow"}, time.Minute, "instance=wc-0"},
+		{"a marker is missing", set("waterclock_missing_markers", "", from("0", "1")),
+			[]string{"WaterclockMissingMarkers"}, 6 * time.Minute, "instance=wc-0"},
+		{"flushes fail", set("waterclock_store_background_errors_total", "", once()),
+			[]string{"WaterclockStoreFailing"}, time.Minute, "instance=wc-0"},
+		{"a table is damaged", set("waterclock_partitions_damaged_total", "", once()),
+			[]string{"WaterclockStoreDamaged"}, time.Minute, "instance=wc-0"},
+		{"the disk is slow", set("waterclock_store_slow_disk_total", "", once()), []string{"WaterclockDiskSlow"},
+			time.Minute, "instance=wc-0"},
 		{"free space is not known", set("waterclock_store_free_bytes", "", from("100000000000", "-1")), nil, 0, ""},
-		{"the machine is suspended", set("waterclock_pauses_total", "", once()), []string{"WaterclockPaused"}, time.Minute, "instance=wc-0"},
-		{"a bug in the books", set("waterclock_ledger", timers, from("0", "-2")), []string{"WaterclockLedger"}, 6 * time.Minute, "topic=timers"},
+		{"the machine is suspended", set("waterclock_pauses_total", "", once()), []string{"WaterclockPaused"},
+			time.Minute, "instance=wc-0"},
+		{"a bug in the books", set("waterclock_ledger", timers, from("0", "-2")), []string{"WaterclockLedger"},
+			6 * time.Minute, "topic=timers"},
 		{"load: the books are not closed while requests are on their way", changes(
-			set("waterclock_ledger", timers, from("0", "12")), set("waterclock_queue_entries", timers, from("0", "300")),
+			set("waterclock_ledger", timers, from("0", "12")),
+			set("waterclock_queue_entries", timers, from("0", "300")),
 		), nil, 0, ""},
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// recorded are incidents that really happened to an instance, the only one of its group, and the alerts that they raise, and no others.
-// test/runbook leaves what was scraped of them in testdata.
+// recorded are incidents that really happened to an instance, the only one of its group, and the alerts that they
+// raise, and no others. test/runbook leaves what was scraped of them in testdata.
 var recorded = map[string][]string{
 	"broker-lost":          {"WaterclockPartitionNotLive"}, // as if no other broker could lead
 	"certificates-expired": {"WaterclockAccessDenied"},
@@ -26,12 +26,14 @@ var recorded = map[string][]string{
 	"intake-held":          {"WaterclockIntakeHeld", "WaterclockIntakeLag"},
 	"offsets-reset":        {},
 	"poison-flood":         {"WaterclockDeadLetters"},
-	"target-gone":          {"WaterclockTargetParked", "WaterclockMissingMarkers"}, // its leader went for good, and took an abort with it
-	"wrong-version":        {"WaterclockNotReady", "WaterclockPartitionsUnowned"},
+	// its leader went for good, and took an abort with it
+	"target-gone":   {"WaterclockTargetParked", "WaterclockMissingMarkers"},
+	"wrong-version": {"WaterclockNotReady", "WaterclockPartitionsUnowned"},
 }
 
 // ages are gauges that grow for as long as what they are the age of lasts. Below a second it is over already.
-var ages = []string{"waterclock_intake_held_seconds", "waterclock_intake_lag_seconds", "waterclock_oldest_uncommitted_seconds"}
+var ages = []string{"waterclock_intake_held_seconds", "waterclock_intake_lag_seconds",
+	"waterclock_oldest_uncommitted_seconds"}
 
 // series reads a recording: what was scraped before the incident is scraped until then, and what was
 // scraped during it from then on.

@@ -140,8 +140,8 @@ func TestScalingQueries(t *testing.T) {
 	}
 }
 
-// A partition moves, and its new owner is scraped before its former owner: its timers count once. If they counted twice, an
-// instance would be started for them, and would move more partitions.
+// A partition moves, and its new owner is scraped before its former owner: its timers count once. If they counted
+// twice, an instance would be started for them, and would move more partitions.
 func TestScalingCountsMovedPartitionsOnce(t *testing.T) {
 	manifests, err := os.ReadFile("chart/testdata/full.yaml")
 	if err != nil {
@@ -159,9 +159,11 @@ func TestScalingCountsMovedPartitionsOnce(t *testing.T) {
 	} {
 		load := fmt.Sprintf("load %s\n", model.Duration(interval))
 		for instance, values := range map[string]string{"a": x.before, "b": x.after} {
-			load += fmt.Sprintf("  waterclock_due_within{job=%q,instance=%q,topic=\"timers\",window=\"10m\"} %s\n", job, instance, values)
+			load += fmt.Sprintf("  waterclock_due_within{job=%q,instance=%q,topic=\"timers\",window=\"10m\"} %s\n", job,
+				instance, values)
 		}
-		suite, err := promqltest.NewLazyLoader(load, promqltest.LazyLoaderOpts{EnableAtModifier: true, EnableNegativeOffset: true, Parser: newParser()})
+		suite, err := promqltest.NewLazyLoader(
+			load, promqltest.LazyLoaderOpts{EnableAtModifier: true, EnableNegativeOffset: true, Parser: newParser()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,7 +217,8 @@ func firing(t *testing.T, series map[string]string) (first map[string]time.Durat
 	for _, name := range slices.Sorted(maps.Keys(series)) {
 		fmt.Fprintf(&load, "  %s %s\n", name, series[name])
 	}
-	suite, err := promqltest.NewLazyLoader(load.String(), promqltest.LazyLoaderOpts{EnableAtModifier: true, EnableNegativeOffset: true, Parser: newParser()})
+	suite, err := promqltest.NewLazyLoader(load.String(),
+		promqltest.LazyLoaderOpts{EnableAtModifier: true, EnableNegativeOffset: true, Parser: newParser()})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, load.String())
 	}
@@ -260,7 +263,8 @@ func firing(t *testing.T, series map[string]string) (first map[string]time.Durat
 
 // note adds a rule that fires to first and shown, and fails the test if it could not be evaluated
 // or its summary could not be written.
-func note(t *testing.T, rule *rules.AlertingRule, at time.Duration, first map[string]time.Duration, shown map[string]labels.Labels) {
+func note(t *testing.T, rule *rules.AlertingRule, at time.Duration, first map[string]time.Duration,
+	shown map[string]labels.Labels) {
 	t.Helper()
 	if err := rule.LastError(); err != nil {
 		t.Fatalf("%s at %s: %v", rule.Name(), at, err)
@@ -272,7 +276,8 @@ func note(t *testing.T, rule *rules.AlertingRule, at time.Duration, first map[st
 		if _, ok := first[rule.Name()]; !ok {
 			first[rule.Name()], shown[rule.Name()] = at, a.Labels
 		}
-		if s := a.Annotations.Get("summary"); s == "" || strings.Contains(s, "<no value>") || strings.Contains(s, "<error") {
+		if s := a.Annotations.Get("summary"); s == "" || strings.Contains(s, "<no value>") ||
+			strings.Contains(s, "<error") {
 			t.Errorf("%s: its summary is %q", rule.Name(), s)
 		}
 	}

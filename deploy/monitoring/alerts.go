@@ -10,7 +10,8 @@ import (
 // first; the second part does. It asks when the process began: counters that Prometheus meets late,
 // because it was down or is new itself, have not grown now.
 func grows(counter string) string {
-	return strings.ReplaceAll("increase(C[10m]) > 0 or ((C > 0 unless C offset 10m) and on (job, instance) time() - process_start_time_seconds < 600)", "C", counter)
+	return strings.ReplaceAll("increase(C[10m]) > 0 or ((C > 0 unless C offset 10m) and on (job, instance) time() - "+
+		"process_start_time_seconds < 600)", "C", counter)
 }
 
 // Alerts returns all alerts, the most general ones first.
@@ -24,7 +25,8 @@ func Alerts() []Alert {
 		{
 			"WaterclockAbsent",
 			`absent_over_time(waterclock_ready[1d]) or ` +
-				`(count by (job) (last_over_time(waterclock_ready[1d])) unless count by (job) (waterclock_ready))`, minute, Critical,
+				`(count by (job) (last_over_time(waterclock_ready[1d])) unless count by (job) (waterclock_ready))`,
+			minute, Critical,
 			"No instance of waterclock is scraped: no timer fires, or Prometheus does not find them.",
 		},
 		{
@@ -33,7 +35,8 @@ func Alerts() []Alert {
 		},
 		{
 			"WaterclockPartitionsUnowned",
-			`sum by (job, topic) (waterclock_partitions) < max by (job, topic) (waterclock_topic_partitions)`, minute, Critical,
+			`sum by (job, topic) (waterclock_partitions) < max by (job, topic) (waterclock_topic_partitions)`,
+			minute, Critical,
 			"Only {{ $value }} partitions of {{ $labels.topic }} have an owner: the timers of the others do not fire.",
 		},
 		{
@@ -44,7 +47,8 @@ func Alerts() []Alert {
 		{
 			"WaterclockTopicStopped",
 			`max by (job, topic) (waterclock_topic_problems{severity="stop"}) > 0`, 0, Critical,
-			"{{ $labels.topic }} was deleted, recreated, or given more partitions or another cleanup policy; it is stopped.",
+			"{{ $labels.topic }} was deleted, recreated, or given more partitions or another cleanup policy; it is " +
+				"stopped.",
 		},
 		{
 			"WaterclockTopicSettings",
@@ -62,7 +66,8 @@ func Alerts() []Alert {
 		},
 		{
 			"WaterclockGroupForeign", `max by (job, instance) (waterclock_group_foreign) > 0`, minute, Critical,
-			"Programs that are no instances of this version use the group of {{ $labels.instance }}; mostly it is kept out.",
+			"Programs that are no instances of this version use the group of {{ $labels.instance }}; mostly it is " +
+				"kept out.",
 		},
 		{
 			"WaterclockNotReady",
@@ -72,7 +77,8 @@ func Alerts() []Alert {
 				` unless on (job, instance) (waterclock_access_problems > 0)` +
 				` unless on (job, instance) (waterclock_group_foreign > 0)` +
 				` unless on (job, instance) (waterclock_clock_refused_targets > 0)`, minute, Critical,
-			"{{ $labels.instance }} is not ready, for a reason without an alert of its own: mostly it is not in its group.",
+			"{{ $labels.instance }} is not ready, for a reason without an alert of its own: mostly it is not in " +
+				"its group.",
 		},
 		{
 			"WaterclockTimersOverdue",
@@ -82,7 +88,8 @@ func Alerts() []Alert {
 		{
 			"WaterclockLate",
 			`histogram_quantile(0.99, sum by (job, topic, le) (rate(waterclock_own_commit_lateness_seconds_bucket[5m]))) > 1`, 10 * minute, Warning,
-			"Consumers get one of 100 timers of {{ $labels.topic }} later than {{ $value | humanizeDuration }} by the service's own doing.",
+			"Consumers get one of 100 timers of {{ $labels.topic }} later than {{ $value | humanizeDuration }} by " +
+				"the service's own doing.",
 		},
 		{
 			"WaterclockTransactionsSlow",
@@ -92,12 +99,15 @@ func Alerts() []Alert {
 		{
 			"WaterclockIntakeLag",
 			`max by (job, topic) (waterclock_intake_lag_seconds) > 30`, 5 * minute, Warning,
-			"Requests on {{ $labels.topic }} are read {{ $value | humanizeDuration }} late; a cancel written now may come too late.",
+			"Requests on {{ $labels.topic }} are read {{ $value | humanizeDuration }} late; a cancel written now " +
+				"may come too late.",
 		},
 		{
 			"WaterclockIntakeHeld",
-			`max by (job, topic, partition, producer_id, transactional_id) (waterclock_intake_held_seconds) > 60`, 0, Critical,
-			"A producer keeps a transaction open on partition {{ $labels.partition }} of {{ $labels.topic }}; no request behind it is read.",
+			`max by (job, topic, partition, producer_id, transactional_id) (waterclock_intake_held_seconds) > 60`,
+			0, Critical,
+			"A producer keeps a transaction open on partition {{ $labels.partition }} of {{ $labels.topic }}; no " +
+				"request behind it is read.",
 		},
 		{
 			"WaterclockRetentionNear", sum("topic", grows("waterclock_retention_alerts_total")), 0, Critical,
@@ -114,7 +124,8 @@ func Alerts() []Alert {
 		{
 			"WaterclockTargetParked",
 			`sum by (job, topic, target) (waterclock_parked_timers_by_target) > 0`, 5 * minute, Critical,
-			"{{ $value }} timers of {{ $labels.topic }} wait for the target {{ $labels.target }}, which takes no writes.",
+			"{{ $value }} timers of {{ $labels.topic }} wait for the target {{ $labels.target }}, which takes no " +
+				"writes.",
 		},
 		{
 			"WaterclockClockRefused", `max by (job, instance) (waterclock_clock_refused_targets) > 0`, minute, Critical,
@@ -133,12 +144,15 @@ func Alerts() []Alert {
 			"Cancels and replacements of {{ $value }} pending timers of {{ $labels.topic }} miss them.",
 		},
 		{
-			"WaterclockPeersRefused", sum("reason", grows(`waterclock_api_refused_total{reason=~"forward-refused|unknown-caller"}`)), 0, Warning,
+			"WaterclockPeersRefused",
+			sum("reason", grows(`waterclock_api_refused_total{reason=~"forward-refused|unknown-caller"}`)), 0, Warning,
 			"Instances refuse each other's calls: {{ $labels.reason }}.",
 		},
 		{
-			"WaterclockStandbyBehind", `sum by (job, instance, topic) (waterclock_standby_partitions{state="behind"}) > 0`, 15 * minute, Warning,
-			"{{ $labels.instance }} has not caught up with {{ $value }} partitions of {{ $labels.topic }} that it follows.",
+			"WaterclockStandbyBehind",
+			`sum by (job, instance, topic) (waterclock_standby_partitions{state="behind"}) > 0`, 15 * minute, Warning,
+			"{{ $labels.instance }} has not caught up with {{ $value }} partitions of {{ $labels.topic }} that it " +
+				"follows.",
 		},
 		{
 			"WaterclockBrokerUnresponsive", `max by (job) (waterclock_unresponsive_brokers) > 0`, 2 * minute, Warning,
@@ -151,7 +165,8 @@ func Alerts() []Alert {
 		{
 			"WaterclockDiskNearlyFull",
 			`waterclock_store_free_bytes < waterclock_store_disk_bytes + 256 * 1024 * 1024 and waterclock_store_free_bytes >= 0`, minute, Critical,
-			"The disk of {{ $labels.instance }} has {{ $value | humanize1024 }}B left; the instance ends when it is full.",
+			"The disk of {{ $labels.instance }} has {{ $value | humanize1024 }}B left; the instance ends when it " +
+				"is full.",
 		},
 		{
 			"WaterclockStoreFailing",
@@ -168,7 +183,8 @@ func Alerts() []Alert {
 			"Operations on the disk of {{ $labels.instance }} took more than 5 s.",
 		},
 		{
-			"WaterclockClockOff", `max by (job, instance) (abs(waterclock_clock_offset_seconds)) > 0.5`, 5 * minute, Warning,
+			"WaterclockClockOff", `max by (job, instance) (abs(waterclock_clock_offset_seconds)) > 0.5`,
+			5 * minute, Warning,
 			"The clock of {{ $labels.instance }} is {{ $value | humanizeDuration }} off the brokers' clock.",
 		},
 		{

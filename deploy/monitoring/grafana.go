@@ -35,7 +35,8 @@ func (d Dashboard) JSON() ([]byte, error) {
 		"time":          object{"from": "now-1h", "to": "now"},
 		"templating":    object{"list": d.variables()},
 		"links": []object{{
-			"type": "dashboards", "tags": []string{"waterclock"}, "title": "waterclock", "asDropdown": true, "keepTime": true, "includeVars": true,
+			"type": "dashboards", "tags": []string{"waterclock"}, "title": "waterclock", "asDropdown": true,
+			"keepTime": true, "includeVars": true,
 		}},
 		"panels": d.panels(),
 	}
@@ -51,12 +52,14 @@ func (d Dashboard) JSON() ([]byte, error) {
 
 func (d Dashboard) variables() []object {
 	list := []object{
-		{"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus", "current": object{}},
+		{"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus",
+			"current": object{}},
 		variable("job", "Job", "label_values(waterclock_build_info, job)"),
 		variable("instance", "Instance", `label_values(waterclock_build_info{job=~"$job"}, instance)`),
 	}
 	if d.Topic {
-		list = append(list, variable("topic", "Request topic", `label_values(waterclock_topic_partitions{job=~"$job"}, topic)`))
+		list = append(list,
+			variable("topic", "Request topic", `label_values(waterclock_topic_partitions{job=~"$job"}, topic)`))
 	}
 	return list
 }
@@ -88,7 +91,8 @@ func (d Dashboard) panels() (list []object) {
 	}
 	for _, row := range d.Rows {
 		x = gridWidth // begin a line
-		list = append(list, object{"type": "row", "title": row.Title, "collapsed": false, "panels": []object{}, "gridPos": place(gridWidth, rowHeight), "id": id})
+		list = append(list, object{"type": "row", "title": row.Title, "collapsed": false, "panels": []object{},
+			"gridPos": place(gridWidth, rowHeight), "id": id})
 		for _, p := range row.Panels {
 			width, height := panelWidth, panelHeight
 			if p.Kind == Number {
@@ -110,15 +114,19 @@ func (p Panel) model() object {
 	}
 	switch p.Kind {
 	case Graph:
-		o["options"] = object{"tooltip": object{"mode": "multi", "sort": "desc"}, "legend": object{"displayMode": "list", "placement": "bottom", "showLegend": true}}
+		o["options"] = object{"tooltip": object{"mode": "multi", "sort": "desc"},
+			"legend": object{"displayMode": "list", "placement": "bottom", "showLegend": true}}
 	case Number:
-		o["options"] = object{"reduceOptions": object{"calcs": []string{"lastNotNull"}}, "colorMode": "value", "graphMode": "area"}
+		o["options"] = object{"reduceOptions": object{"calcs": []string{"lastNotNull"}}, "colorMode": "value",
+			"graphMode": "area"}
 	case Table:
-		o["transformations"] = []object{{"id": "labelsToFields", "options": object{"mode": "columns"}}, {"id": "merge", "options": object{}}}
+		o["transformations"] = []object{{"id": "labelsToFields", "options": object{"mode": "columns"}},
+			{"id": "merge", "options": object{}}}
 	}
 	var targets []object
 	for i, q := range p.Queries {
-		t := object{"refId": string(rune('A' + i)), "expr": q.PromQL(), "legendFormat": q.Legend, "datasource": datasource()}
+		t := object{"refId": string(rune('A' + i)), "expr": q.PromQL(), "legendFormat": q.Legend,
+			"datasource": datasource()}
 		if p.Kind == Table {
 			t["instant"], t["format"] = true, "table"
 		}

@@ -181,7 +181,8 @@ func registered(t *testing.T) map[string][]string {
 }
 
 // makers are the functions that take the name of a metric first: those of package metric, and two more.
-var makers = []string{"NewDesc", "newLateness", "Counter", "Counters", "Gauge", "Gauges", "Histogram", "Histograms", "GaugeFunc"}
+var makers = []string{"NewDesc", "newLateness", "Counter", "Counters", "Gauge", "Gauges", "Histogram", "Histograms",
+	"GaugeFunc"}
 
 // metricName is the name of the metric that a call makes: NewDesc("waterclock_…", …) or
 // New…(…Opts{Name: "waterclock_…"}, …).
@@ -209,7 +210,8 @@ func metricName(call *ast.CallExpr) string {
 		}
 	}
 	if l, ok := lit.(*ast.BasicLit); ok {
-		if name, err := strconv.Unquote(l.Value); err == nil && strings.HasPrefix(name, "waterclock_") && !strings.HasSuffix(name, "_") {
+		if name, err := strconv.Unquote(l.Value); err == nil && strings.HasPrefix(name, "waterclock_") &&
+			!strings.HasSuffix(name, "_") {
 			return name
 		}
 	}
@@ -249,7 +251,8 @@ func words(args []ast.Expr) (list []string) {
 func TestDocumentedLabels(t *testing.T) {
 	docs := metrics(t)
 	for name, labels := range registered(t) {
-		if got, ok := docs[name]; ok && !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(labels))) {
+		if got, ok := docs[name]; ok &&
+			!slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(labels))) {
 			t.Errorf("%s has the labels %q, docs/METRICS.md says %q", name, labels, got)
 		}
 	}
@@ -317,8 +320,8 @@ func TestQueriesNameWhatIsThere(t *testing.T) {
 // recordings are what was scraped of real incidents, for the alerts to judge.
 const recordings = "deploy/check/testdata"
 
-// Each series of a recorded incident is still there, with its labels, and an alert asks for it. Otherwise the incident must be
-// recorded again: after a metric has got another name, an old recording would raise no alert.
+// Each series of a recorded incident is still there, with its labels, and an alert asks for it. Otherwise the incident
+// must be recorded again: after a metric has got another name, an old recording would raise no alert.
 func TestRecordingsNameWhatIsThere(t *testing.T) {
 	docs, asked := metrics(t), map[string]bool{}
 	for _, a := range Alerts() {
@@ -349,7 +352,8 @@ func TestRecordingsNameWhatIsThere(t *testing.T) {
 			}
 			slices.Sort(has)
 			if !ok || !asked[name] || !slices.Equal(has, slices.Sorted(slices.Values(want))) {
-				t.Errorf("%s: %s: documented %t, with the labels %q, asked for by an alert %t", filepath.Base(path), what, ok, want, asked[name])
+				t.Errorf("%s: %s: documented %t, with the labels %q, asked for by an alert %t", filepath.Base(path),
+					what, ok, want, asked[name])
 			}
 		}
 	}
@@ -359,7 +363,8 @@ func TestRecordingsNameWhatIsThere(t *testing.T) {
 func TestMetricsAreOnDashboards(t *testing.T) {
 	docs, drawn := metrics(t), map[string]bool{}
 	undrawn := map[string]string{ // and why
-		"waterclock_lateness_seconds": "waterclock_commit_lateness_seconds is what consumers see; the difference is the duration of transactions, which is shown",
+		"waterclock_lateness_seconds": "waterclock_commit_lateness_seconds is what consumers see; the difference is " +
+			"the duration of transactions, which is shown",
 	}
 	queries(func(where, expr, _ string) {
 		if strings.Contains(where, ": ") {

@@ -33,7 +33,8 @@ func Rules() ([]byte, error) {
 				{Key: "runbook_url", Value: Runbook + "#" + a.Anchor()},
 			}}))
 	}
-	groups := yaml.MapSlice{{Key: "groups", Value: []yaml.MapSlice{{{Key: "name", Value: "waterclock"}, {Key: "rules", Value: rules}}}}}
+	groups := yaml.MapSlice{{Key: "groups",
+		Value: []yaml.MapSlice{{{Key: "name", Value: "waterclock"}, {Key: "rules", Value: rules}}}}}
 	var b bytes.Buffer
 	b.WriteString(generated)
 	if err := yaml.NewEncoder(&b, yaml.Indent(2), yaml.IndentSequence(true)).Encode(groups); err != nil {

@@ -22,8 +22,8 @@ import (
 
 const chartDir = "../helm/waterclock"
 
-// Helm logs each link in the chart that it follows. Kubernetes waits after an error until it is a millisecond later than
-// when the process started: in virtual time, for years. Its events say what went wrong.
+// Helm logs each link in the chart that it follows. Kubernetes waits after an error until it is a millisecond later
+// than when the process started: in virtual time, for years. Its events say what went wrong.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = nil
 	slog.SetDefault(slog.New(slog.DiscardHandler))
@@ -69,7 +69,8 @@ func render(t *testing.T, requests string, values object) *scaledObject {
 		"image":       object{"repository": "registry.example.org/waterclock"},
 		"config":      object{"brokers": []any{"kafka:9092"}, "requests": []any{requests}, "targets": []any{"*"}},
 		"autoscaling": values,
-	}, common.ReleaseOptions{Name: "waterclock", Namespace: namespace, Revision: 1, IsInstall: true}, common.DefaultCapabilities)
+	}, common.ReleaseOptions{Name: "waterclock", Namespace: namespace, Revision: 1, IsInstall: true},
+		common.DefaultCapabilities)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,8 +113,8 @@ func jobOf(t *testing.T, o *scaledObject) string {
 	return job
 }
 
-// pace is by how much TestInstances and TestScalers shorten the chart's times. waterclock_due_within has a window for a tenth of the
-// chart's.
+// pace is by how much TestInstances and TestScalers shorten the chart's times. waterclock_due_within has a window for a
+// tenth of the chart's.
 const pace = 10
 
 // times are those of a query: a range, its resolution, and the window of waterclock_due_within.

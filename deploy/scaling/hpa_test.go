@@ -67,7 +67,8 @@ func (w *workload) history() []change {
 func (w *workload) Scales(string) scale.ScaleInterface { return w }
 
 // Get counts pods that are starting, as a StatefulSet does, but none that are stopping.
-func (w *workload) Get(_ context.Context, _ schema.GroupResource, name string, _ metav1.GetOptions) (*autoscalingv1.Scale, error) {
+func (w *workload) Get(_ context.Context, _ schema.GroupResource, name string,
+	_ metav1.GetOptions) (*autoscalingv1.Scale, error) {
 	n := w.replicas()
 	return &autoscalingv1.Scale{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
@@ -76,7 +77,8 @@ func (w *workload) Get(_ context.Context, _ schema.GroupResource, name string, _
 	}, nil
 }
 
-func (w *workload) Update(_ context.Context, _ schema.GroupResource, to *autoscalingv1.Scale, _ metav1.UpdateOptions) (*autoscalingv1.Scale, error) {
+func (w *workload) Update(_ context.Context, _ schema.GroupResource, to *autoscalingv1.Scale,
+	_ metav1.UpdateOptions) (*autoscalingv1.Scale, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.changes = append(w.changes, change{time.Now(), w.n, to.Spec.Replicas})
@@ -102,7 +104,8 @@ type shelf struct {
 }
 
 func newShelf(objects ...any) shelf {
-	s := shelf{objects: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})}
+	s := shelf{objects: cache.NewIndexer(
+		cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})}
 	for _, o := range objects {
 		if err := s.objects.Add(o); err != nil {
 			panic(err)
@@ -114,7 +117,8 @@ func newShelf(objects ...any) shelf {
 func (s shelf) Informer() cache.SharedIndexInformer { return s }
 func (s shelf) HasSynced() bool                     { return true }
 func (s shelf) GetStore() cache.Store               { return s.objects }
-func (s shelf) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, _ time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+func (s shelf) AddEventHandlerWithResyncPeriod(
+	h cache.ResourceEventHandler, _ time.Duration) (cache.ResourceEventHandlerRegistration, error) {
 	for _, o := range s.objects.List() {
 		h.OnAdd(o, true)
 	}
@@ -140,7 +144,8 @@ func (s statuses) HorizontalPodAutoscalers(string) autoscalingclient.HorizontalP
 	return s
 }
 
-func (s statuses) UpdateStatus(_ context.Context, hpa *autoscaling.HorizontalPodAutoscaler, _ metav1.UpdateOptions) (*autoscaling.HorizontalPodAutoscaler, error) {
+func (s statuses) UpdateStatus(_ context.Context, hpa *autoscaling.HorizontalPodAutoscaler,
+	_ metav1.UpdateOptions) (*autoscaling.HorizontalPodAutoscaler, error) {
 	return hpa, nil
 }
 
@@ -168,22 +173,25 @@ func specs(t *testing.T, o *scaledObject) (all []autoscaling.MetricSpec) {
 		if err != nil || trigger.Type != "prometheus" || trigger.MetricType != autoscaling.AverageValueMetricType {
 			t.Fatalf("trigger %+v: %v", trigger, err)
 		}
-		all = append(all, autoscaling.MetricSpec{Type: autoscaling.ExternalMetricSourceType, External: &autoscaling.ExternalMetricSource{
-			Metric: autoscaling.MetricIdentifier{Name: trigger.metric(i)},
-			Target: autoscaling.MetricTarget{Type: trigger.MetricType, AverageValue: &threshold},
-		}})
+		all = append(all, autoscaling.MetricSpec{Type: autoscaling.ExternalMetricSourceType,
+			External: &autoscaling.ExternalMetricSource{
+				Metric: autoscaling.MetricIdentifier{Name: trigger.metric(i)},
+				Target: autoscaling.MetricTarget{Type: trigger.MetricType, AverageValue: &threshold},
+			}})
 	}
 	return all
 }
 
 // autoscale runs Kubernetes' own controller over a workload, with the HorizontalPodAutoscaler that KEDA makes of a
 // ScaledObject, until ctx ends and stop was called.
-func autoscale(ctx context.Context, o *scaledObject, wanted []autoscaling.MetricSpec, w *workload, period time.Duration, ask func(metric string) (float64, error), tell func(*corev1.Event)) (stop func()) {
+func autoscale(ctx context.Context, o *scaledObject, wanted []autoscaling.MetricSpec, w *workload, period time.Duration,
+	ask func(metric string) (float64, error), tell func(*corev1.Event)) (stop func()) {
 	hpa := &autoscaling.HorizontalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Name: "keda-hpa-waterclock", Namespace: namespace, ResourceVersion: "1"},
 		Spec: autoscaling.HorizontalPodAutoscalerSpec{
-			ScaleTargetRef: o.Spec.ScaleTargetRef, MinReplicas: &o.Spec.MinReplicaCount, MaxReplicas: o.Spec.MaxReplicaCount,
-			Metrics: wanted, Behavior: o.Spec.Advanced.HorizontalPodAutoscalerConfig.Behavior,
+			ScaleTargetRef: o.Spec.ScaleTargetRef, MinReplicas: &o.Spec.MinReplicaCount,
+			MaxReplicas: o.Spec.MaxReplicaCount,
+			Metrics:     wanted, Behavior: o.Spec.Advanced.HorizontalPodAutoscalerConfig.Behavior,
 		},
 	}
 	defaults.SetDefaults_HorizontalPodAutoscaler(hpa)
@@ -192,7 +200,8 @@ func autoscale(ctx context.Context, o *scaledObject, wanted []autoscaling.Metric
 
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logr.Discard()))
 	controller := podautoscaler.NewHorizontalController(ctx, events{tell: tell}, w, statuses{}, kinds, answers{of: ask},
-		hpaShelf{newShelf(hpa)}, podShelf{newShelf()}, period, downscaleStabilization, tolerance, 0, 0) // the zeroes are for metrics of pods
+		// the zeroes are for metrics of pods
+		hpaShelf{newShelf(hpa)}, podShelf{newShelf()}, period, downscaleStabilization, tolerance, 0, 0)
 	var running sync.WaitGroup
 	running.Go(func() { controller.Run(ctx, 1) })
 	return func() {

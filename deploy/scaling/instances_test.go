@@ -29,10 +29,11 @@ const (
 	least = 2
 	// soon and late bound the time between sending a timer and when it is due.
 	soon, late = time.Second, 2 * time.Second
-	// firingInterval is longer than the default: an instance that fires some thousand timers a second would else use half of
-	// its processor time for steps, of which there are as many at 500.
+	// firingInterval is longer than the default: an instance that fires some thousand timers a second would else use
+	// half of its processor time for steps, of which there are as many at 500.
 	firingInterval = 250 * time.Millisecond
-	// lateAtMost bounds the p99. A partition that moves is silent for half a second, and ten times as often as in a cluster.
+	// lateAtMost bounds the p99. A partition that moves is silent for half a second, and ten times as often as in a
+	// cluster.
 	lateAtMost = 2 * time.Second
 )
 
@@ -48,7 +49,8 @@ type plan struct {
 
 // thePlan is the full run, or the short one that only goes up.
 func thePlan() plan {
-	p := plan{one: 5_000, low: 500, high: 20_000, begins: 5 * time.Second, rises: 5 * time.Second, falls: time.Hour, ends: 35 * time.Second}
+	p := plan{one: 5_000, low: 500, high: 20_000, begins: 5 * time.Second, rises: 5 * time.Second, falls: time.Hour,
+		ends: 35 * time.Second}
 	if runs.Slow() {
 		p.begins, p.rises, p.falls = 15*time.Second, 20*time.Second, 100*time.Second
 		p.burst, p.due, p.ends = 120_000, 6*time.Minute, 555*time.Second
@@ -138,11 +140,12 @@ type traffic struct {
 func (tr *traffic) send(due time.Time) {
 	due = due.Truncate(time.Millisecond)
 	tr.book.Schedule(due.UnixMilli())
-	tr.cl.Produce(context.Background(), rig.Timer(tr.requests, tr.target, fmt.Sprint("t", tr.n), due), func(_ *kgo.Record, err error) {
-		if err != nil {
-			tr.once.Do(func() { tr.err = err })
-		}
-	})
+	tr.cl.Produce(context.Background(), rig.Timer(tr.requests, tr.target, fmt.Sprint("t", tr.n), due),
+		func(_ *kgo.Record, err error) {
+			if err != nil {
+				tr.once.Do(func() { tr.err = err })
+			}
+		})
 	tr.n++
 }
 
@@ -165,29 +168,35 @@ func (tr *traffic) run(ctx context.Context, rate func(time.Duration) float64) {
 }
 
 // TestInstances has Kubernetes' controller scale real instances by what Prometheus says of them, while timers fire. The
-// chart's times are divided by ten: a minute is six seconds. So that many fit on one machine an instance counts as full at
-// a few thousand timers a second: cores is what that takes here, which is measured first. With WATERCLOCK_SLOW_TESTS=1 the
-// rate goes up fortyfold and down again, and then comes a burst that was scheduled an hour ahead; that takes ten minutes.
+// chart's times are divided by ten: a minute is six seconds. So that many fit on one machine an instance counts as full
+// at a few thousand timers a second: cores is what that takes here, which is measured first. With
+// WATERCLOCK_SLOW_TESTS=1 the rate goes up fortyfold and down again, and then comes a burst that was scheduled an hour
+// ahead; that takes ten minutes.
 func TestInstances(t *testing.T) {
 	pl := thePlan()
 	c := kafkatest.Start(t, 1, kafkatest.ApacheDefaults())
 	rig.Binary(t)
 	requests, target := c.CreateTopic(t, parts, nil), c.CreateTopic(t, parts, nil)
 	tr := &traffic{requests: requests, target: target, book: history.NewBook(history.Timers{Prefix: "t"}, 4_000_000)}
-	tr.cl = c.Client(t, kgo.ProducerBatchCompression(kgo.Lz4Compression()), kgo.ProducerLinger(5*time.Millisecond), kgo.MaxBufferedRecords(200_000))
+	tr.cl = c.Client(t, kgo.ProducerBatchCompression(kgo.Lz4Compression()), kgo.ProducerLinger(5*time.Millisecond),
+		kgo.MaxBufferedRecords(200_000))
 	rig.Receive(t, c, tr.book, target)
-	values := object{"prometheus": "http://prometheus", "max": parts, "lag": int(pl.one / 2), "due": int(pl.one * late.Seconds())}
+	values := object{"prometheus": "http://prometheus", "max": parts, "lag": int(pl.one / 2),
+		"due": int(pl.one * late.Seconds())}
 	p := startPrometheus(t, jobOf(t, render(t, requests, values)))
 	values["prometheus"] = p.url
 
 	set := &statefulSet{t: t, args: func(directory string, ordinal int) []string {
-		return rig.Arguments(c.Seeds(), requests, directory, "--instance-id", fmt.Sprint("waterclock-", ordinal), "--memory", "256MiB", "--firing-interval", firingInterval.String())
+		return rig.Arguments(c.Seeds(), requests, directory, "--instance-id", fmt.Sprint("waterclock-", ordinal),
+			"--memory", "256MiB", "--firing-interval", firingInterval.String())
 	}}
-	await.Until(t, time.Minute, "two instances serve", func() bool { set.reconcile(least, p); return set.ready() == least })
+	await.Until(t, time.Minute, "two instances serve",
+		func() bool { set.reconcile(least, p); return set.ready() == least })
 	values["cores"] = fmt.Sprintf("%.4f", calibrate(t, tr, set, pl.one))
 	o := render(t, requests, values)
 	o.faster(t, pace)
-	t.Logf("an instance counts as full at %.0f timers a second: cores %s; lag %d, due %d; %d to %d instances", pl.one, values["cores"], values["lag"], values["due"], o.Spec.MinReplicaCount, o.Spec.MaxReplicaCount)
+	t.Logf("an instance counts as full at %.0f timers a second: cores %s; lag %d, due %d; %d to %d instances", pl.one,
+		values["cores"], values["lag"], values["due"], o.Spec.MinReplicaCount, o.Spec.MaxReplicaCount)
 
 	begin := time.Now()
 	for i := range pl.burst {
@@ -224,12 +233,14 @@ func TestInstances(t *testing.T) {
 			var values []string
 			for i, m := range wanted {
 				v, err := ask(m.External.Metric.Name)
-				values = append(values, fmt.Sprintf("%s %.3g of %s", o.Spec.Triggers[i].Name, v/float64(w.replicas()), m.External.Target.AverageValue))
+				values = append(values, fmt.Sprintf("%s %.3g of %s", o.Spec.Triggers[i].Name, v/float64(w.replicas()),
+					m.External.Target.AverageValue))
 				if err != nil {
 					t.Errorf("%s: %v", o.Spec.Triggers[i].Name, err)
 				}
 			}
-			t.Logf("minute %.1f: %d instances, %.0f timers a second; for each: %s", since.Minutes()*pace, w.replicas(), pl.rate(since), strings.Join(values, ", "))
+			t.Logf("minute %.1f: %d instances, %.0f timers a second; for each: %s", since.Minutes()*pace, w.replicas(),
+				pl.rate(since), strings.Join(values, ", "))
 		}
 		if pl.burst > 0 && since > pl.due-time.Second && before == 0 {
 			before = set.ready()
@@ -285,7 +296,8 @@ func (p *plan) report(t *testing.T, book *history.Book, begin time.Time) (p99 ti
 	book.Each(func(due int64, byReceipt, _ int32) {
 		at, took := time.UnixMilli(due).Sub(begin), time.Duration(byReceipt)*time.Microsecond
 		group := 0
-		for i, from := range []time.Duration{0, p.begins, p.begins + p.rises + 3*time.Minute/pace, p.falls, p.due, p.due + time.Minute/pace} {
+		for i, from := range []time.Duration{0, p.begins, p.begins + p.rises + 3*time.Minute/pace, p.falls, p.due,
+			p.due + time.Minute/pace} {
 			if at >= from && (i < 4 || p.burst > 0) {
 				group = i + 1
 			}
@@ -298,7 +310,8 @@ func (p *plan) report(t *testing.T, book *history.Book, begin time.Time) (p99 ti
 		}
 		slices.Sort(late)
 		p99 = late[len(late)*99/100]
-		t.Logf("%-10s  %9d timers, late by p50 %6s, p99 %6s, at most %6s", append(names, "all")[i], len(late), late[len(late)/2].Round(time.Millisecond),
+		t.Logf("%-10s  %9d timers, late by p50 %6s, p99 %6s, at most %6s", append(names, "all")[i], len(late),
+			late[len(late)/2].Round(time.Millisecond),
 			p99.Round(time.Millisecond), late[len(late)-1].Round(time.Millisecond))
 	}
 	return p99
@@ -319,7 +332,8 @@ func (p *plan) judge(t *testing.T, o *scaledObject, changes []change, before int
 		if before < 6 {
 			t.Errorf("%d instances served when the burst came, which was known an hour ahead", before)
 		}
-		if last > o.Spec.MinReplicaCount+1 { // an idle instance takes half of cores here: on a busy machine one may seem to be needed
+		// an idle instance takes half of cores here: on a busy machine one may seem to be needed
+		if last > o.Spec.MinReplicaCount+1 {
 			t.Errorf("%d instances in the end", last)
 		}
 	}

@@ -33,9 +33,10 @@ type quiet struct{}
 
 func (quiet) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
 
-// keda runs KEDA's own scale loop with its scalers, its cache and its fallback until the test ends. What answers is what its
-// metrics server asks.
-func keda(t *testing.T, o *scaledObject, _ *prometheus, w *workload) (wanted []autoscaling.MetricSpec, ask func(metric string) (float64, error)) {
+// keda runs KEDA's own scale loop with its scalers, its cache and its fallback until the test ends. What answers is
+// what its metrics server asks.
+func keda(t *testing.T, o *scaledObject, _ *prometheus,
+	w *workload) (wanted []autoscaling.MetricSpec, ask func(metric string) (float64, error)) {
 	t.Helper()
 	logf.SetLogger(logr.Discard())
 	so := new(v1alpha1.ScaledObject)
@@ -46,17 +47,22 @@ func keda(t *testing.T, o *scaledObject, _ *prometheus, w *workload) (wanted []a
 	for i := range so.Spec.Triggers {
 		so.Spec.Triggers[i].Metadata = o.Spec.Triggers[i].Metadata
 	}
-	so.Status.ScaleTargetGVKR = &v1alpha1.GroupVersionKindResource{Group: "apps", Version: "v1", Kind: "StatefulSet", Resource: "statefulsets"}
-	target := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: so.Spec.ScaleTargetRef.Name, Namespace: so.Namespace}}
+	so.Status.ScaleTargetGVKR = &v1alpha1.GroupVersionKindResource{Group: "apps", Version: "v1", Kind: "StatefulSet",
+		Resource: "statefulsets"}
+	target := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: so.Spec.ScaleTargetRef.Name,
+		Namespace: so.Namespace}}
 
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, appsv1.AddToScheme, autoscaling.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, appsv1.AddToScheme,
+		autoscaling.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
 	}
-	objects := fake.NewClientBuilder().WithScheme(scheme).WithObjects(so, target).WithStatusSubresource(so).WithInterceptorFuncs(interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
+	objects := fake.NewClientBuilder().WithScheme(scheme).WithObjects(so, target).WithStatusSubresource(
+		so).WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, into client.Object,
+			opts ...client.GetOption) error {
 			err := c.Get(ctx, key, into, opts...)
 			if set, ok := into.(*appsv1.StatefulSet); ok {
 				set.Spec.Replicas = new(w.replicas())
@@ -66,7 +72,8 @@ func keda(t *testing.T, o *scaledObject, _ *prometheus, w *workload) (wanted []a
 	}).Build()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	h := scaling.NewScaleHandler(objects, w, scheme, 3*time.Second, 3*time.Second, quiet{}, new(authentication.AuthClientSet))
+	h := scaling.NewScaleHandler(objects, w, scheme, 3*time.Second, 3*time.Second, quiet{},
+		new(authentication.AuthClientSet))
 	if err := h.HandleScalableObject(ctx, so); err != nil {
 		t.Fatal(err)
 	}
@@ -95,11 +102,14 @@ func TestScalers(t *testing.T) {
 	requests, target := c.CreateTopic(t, parts, nil), c.CreateTopic(t, 1, nil)
 	group := "group-of-" + requests
 	kafka := func(kind string) object {
-		return object{"type": kind, "name": kind, "metricType": "AverageValue", "useCachedMetrics": true, "metadata": object{
-			"bootstrapServers": c.Seeds()[0], "consumerGroup": group, "topic": requests, "lagThreshold": "20000", "allowIdleConsumers": "true", "version": "3.6.0",
-		}}
+		return object{"type": kind, "name": kind, "metricType": "AverageValue", "useCachedMetrics": true,
+			"metadata": object{
+				"bootstrapServers": c.Seeds()[0], "consumerGroup": group, "topic": requests, "lagThreshold": "20000",
+				"allowIdleConsumers": "true", "version": "3.6.0",
+			}}
 	}
-	values := object{"prometheus": "http://prometheus", "max": parts, "triggers": []any{kafka("kafka"), kafka("apache-kafka")}}
+	values := object{"prometheus": "http://prometheus", "max": parts,
+		"triggers": []any{kafka("kafka"), kafka("apache-kafka")}}
 	p := startPrometheus(t, jobOf(t, render(t, requests, values)))
 	values["prometheus"] = p.url
 	o := render(t, requests, values)
@@ -108,7 +118,8 @@ func TestScalers(t *testing.T) {
 
 	rig.Binary(t)
 	instances := []*rig.Process{
-		rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir())...), rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir())...),
+		rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir())...),
+		rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir())...),
 	}
 	sum := func(metric string, labels ...string) (n float64) {
 		for _, i := range instances {
@@ -123,15 +134,18 @@ func TestScalers(t *testing.T) {
 	wanted, answer := keda(t, o, p, w)
 	const cores, inMetrics, due, sarama, kafkaGo = 0, 1, 2, 3, 4 // triggers
 	ask := func(trigger int) (float64, error) { return answer(wanted[trigger].External.Metric.Name) }
-	says := func(trigger int, want float64) { // by its next answers: KEDA asks each six seconds, for an average over twelve
+	// by its next answers: KEDA asks each six seconds, for an average over twelve
+	says := func(trigger int, want float64) {
 		t.Helper()
 		var got float64
 		var err error
-		took, came := await.Within(time.Minute, func() bool { got, err = ask(trigger); return err == nil && got == want })
+		took, came := await.Within(
+			time.Minute, func() bool { got, err = ask(trigger); return err == nil && got == want })
 		if !came {
 			t.Fatalf("%s says %v (%v), want %v", o.Spec.Triggers[trigger].Name, got, err, want)
 		}
-		t.Logf("after %6s KEDA says of %-12s that it is %v", took.Round(time.Millisecond), o.Spec.Triggers[trigger].Name, got)
+		t.Logf("after %6s KEDA says of %-12s that it is %v", took.Round(time.Millisecond),
+			o.Spec.Triggers[trigger].Name, got)
 	}
 	lagIs := func(want float64) {
 		t.Helper()
@@ -142,7 +156,8 @@ func TestScalers(t *testing.T) {
 			}
 			return float64(lags[group].Lag.Total()) == want
 		})
-		await.Until(t, time.Minute, fmt.Sprintf("the instances say that the lag is %v", want), func() bool { return sum("waterclock_intake_lag_records") == want })
+		await.Until(t, time.Minute, fmt.Sprintf("the instances say that the lag is %v", want),
+			func() bool { return sum("waterclock_intake_lag_records") == want })
 		for _, trigger := range []int{sarama, kafkaGo, inMetrics} {
 			says(trigger, want)
 		}
@@ -162,7 +177,8 @@ func TestScalers(t *testing.T) {
 	lagIs(0)
 	begun, used := time.Now(), sum("process_cpu_seconds_total")
 
-	holds := c.Client(t, kgo.TransactionalID(requests), kgo.TransactionTimeout(5*time.Minute), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	holds := c.Client(t, kgo.TransactionalID(requests), kgo.TransactionTimeout(5*time.Minute),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err := holds.BeginTransaction(); err != nil {
 		t.Fatal(err)
 	}
@@ -187,8 +203,8 @@ func TestScalers(t *testing.T) {
 	lagIs(0)
 }
 
-// TestFallback has Prometheus know nothing of the instances. KEDA says that there is an error, and within a minute that as
-// many instances are needed as there are: never that it is fewer.
+// TestFallback has Prometheus know nothing of the instances. KEDA says that there is an error, and within a minute that
+// as many instances are needed as there are: never that it is fewer.
 func TestFallback(t *testing.T) {
 	const instances = 5
 	p := startPrometheus(t, jobOf(t, chart(t)))
@@ -197,7 +213,8 @@ func TestFallback(t *testing.T) {
 	w := &workload{n: instances}
 	wanted, answer := keda(t, o, p, w)
 	begin, first := time.Now(), time.Duration(0)
-	for tick := time.NewTicker(syncPeriod / pace); time.Since(begin) < 4*time.Minute/pace; <-tick.C { // as the autoscaler asks
+	// as the autoscaler asks
+	for tick := time.NewTicker(syncPeriod / pace); time.Since(begin) < 4*time.Minute/pace; <-tick.C {
 		for i, m := range wanted {
 			v, err := answer(m.External.Metric.Name)
 			if err != nil {
@@ -206,7 +223,8 @@ func TestFallback(t *testing.T) {
 			if first == 0 {
 				first = time.Since(begin)
 			}
-			if n := v / m.External.Target.AverageValue.AsApproximateFloat64(); n < instances-0.01 || n > instances+0.01 {
+			if n := v / m.External.Target.AverageValue.AsApproximateFloat64(); n < instances-0.01 ||
+				n > instances+0.01 {
 				t.Errorf("for %s KEDA wants %v instances, there are %d", o.Spec.Triggers[i].Name, n, instances)
 			}
 		}

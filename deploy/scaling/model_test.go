@@ -54,7 +54,8 @@ type outcome struct {
 func follow(t *testing.T, o *scaledObject, s scenario) (r outcome) {
 	t.Helper()
 	wanted, triggers := specs(t, o), len(o.Spec.Triggers)
-	if triggers != 3 || o.Spec.Triggers[0].Name != "cores" || o.Spec.Triggers[1].Name != "lag" || o.Spec.Triggers[2].Name != "due" {
+	if triggers != 3 || o.Spec.Triggers[0].Name != "cores" || o.Spec.Triggers[1].Name != "lag" ||
+		o.Spec.Triggers[2].Name != "due" {
 		t.Fatalf("the model knows cores, lag and due, not %+v", o.Spec.Triggers)
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -180,7 +181,8 @@ func chart(t *testing.T) *scaledObject {
 // numbers of the chart. It changes the number of instances at most once a minute, up and then down, and nothing waits
 // for more than 75 s. With Kubernetes' defaults, or without cached metrics, it does not.
 func TestScaling(t *testing.T) {
-	rises := []time.Duration{time.Second, time.Minute, 3 * time.Minute, 8*time.Minute + 50*time.Second, 40 * time.Minute}
+	rises := []time.Duration{time.Second, time.Minute, 3 * time.Minute, 8*time.Minute + 50*time.Second,
+		40 * time.Minute}
 	followed := func(change func(*scaledObject, *scenario)) (wrong []string) {
 		for _, within := range rises {
 			o := chart(t)
@@ -241,12 +243,13 @@ func TestScalingAhead(t *testing.T) {
 	}
 }
 
-// TestPrometheusIsAway has Prometheus not answer for 20 minutes, while the load is high and then falls. The number stays
-// as it is: it is not taken for 0. Then it follows the load again.
+// TestPrometheusIsAway has Prometheus not answer for 20 minutes, while the load is high and then falls. The number
+// stays as it is: it is not taken for 0. Then it follows the load again.
 func TestPrometheusIsAway(t *testing.T) {
 	const from, to = 25 * time.Minute, 55 * time.Minute
 	o := chart(t)
-	r := follow(t, o, scenario{load: rise(3 * time.Minute), length: 3 * time.Hour, poll: o.poll(t), away: func(at time.Duration) bool { return at >= from && at < to }})
+	r := follow(t, o, scenario{load: rise(3 * time.Minute), length: 3 * time.Hour, poll: o.poll(t),
+		away: func(at time.Duration) bool { return at >= from && at < to }})
 	if why := r.wrong(o); why != "" {
 		t.Error(why)
 	}

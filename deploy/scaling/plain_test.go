@@ -12,9 +12,10 @@ import (
 	autoscaling "k8s.io/api/autoscaling/v2"
 )
 
-// keda stands in for KEDA: it asks Prometheus what the triggers ask, at once and then in each polling interval until the
-// test ends, and answers from that, as KEDA does with useCachedMetrics. It has no fallback.
-func keda(t *testing.T, o *scaledObject, p *prometheus, _ *workload) (wanted []autoscaling.MetricSpec, ask func(metric string) (float64, error)) {
+// keda stands in for KEDA: it asks Prometheus what the triggers ask, at once and then in each polling interval until
+// the test ends, and answers from that, as KEDA does with useCachedMetrics. It has no fallback.
+func keda(t *testing.T, o *scaledObject, p *prometheus,
+	_ *workload) (wanted []autoscaling.MetricSpec, ask func(metric string) (float64, error)) {
 	t.Helper()
 	type answer struct {
 		v   float64

@@ -20,8 +20,8 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
 )
 
-// Prometheus is built of a module of its own, as KEDA needs other versions of what both use, and without service discovery
-// but for files. What go run links stays in Go's cache.
+// Prometheus is built of a module of its own, as KEDA needs other versions of what both use, and without service
+// discovery but for files. What go run links stays in Go's cache.
 var buildPrometheus = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "waterclock-test-") //nolint:usetesting // it outlives the first test
 	if err != nil {
@@ -29,7 +29,8 @@ var buildPrometheus = sync.OnceValues(func() (string, error) {
 	}
 	kafkatest.AtEnd(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "prometheus")
-	out, err := exec.Command("go", "run", "-C", "prometheus", "-tags", "remove_all_sd", "-exec", "cp", "github.com/prometheus/prometheus/cmd/prometheus", path).CombinedOutput()
+	out, err := exec.Command("go", "run", "-C", "prometheus", "-tags", "remove_all_sd", "-exec", "cp",
+		"github.com/prometheus/prometheus/cmd/prometheus", path).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build Prometheus: %w: %s", err, out)
 	}
@@ -55,7 +56,8 @@ func startPrometheus(t *testing.T, job string) *prometheus {
 	p := &prometheus{url: "http://" + address, targets: filepath.Join(dir, "targets.json")}
 	every := 15 * time.Second / pace
 	config := filepath.Join(dir, "prometheus.yml")
-	text := fmt.Sprintf("scrape_configs:\n- job_name: %s\n  scrape_interval: %s\n  scrape_timeout: %[2]s\n  file_sd_configs:\n  - files: [targets.json]\n", job, model.Duration(every))
+	text := fmt.Sprintf("scrape_configs:\n- job_name: %s\n  scrape_interval: %s\n  scrape_timeout: %[2]s\n  "+
+		"file_sd_configs:\n  - files: [targets.json]\n", job, model.Duration(every))
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,8 @@ import (
 // and their producer IDs are not retired. While it has no leader they all are.
 func TestDoubtForgetsItsMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := NewMarkers(nil, targets.NewMetadata(nil, targets.MetadataOptions{}), "g", slog.New(slog.DiscardHandler), NewMetrics(prometheus.NewRegistry()))
+		k := NewMarkers(nil, targets.NewMetadata(nil, targets.MetadataOptions{}), "g", slog.New(slog.DiscardHandler),
+			NewMetrics(prometheus.NewRegistry()))
 		to := timer.TopicPartition{Topic: "t", Partition: 0}
 		end := func(id int64) bool {
 			k.NoteEnd("id", Producer{id, 0}, EndingCommit, map[string][]int32{"t": {0}})
@@ -46,7 +47,8 @@ func TestDoubtForgetsItsMove(t *testing.T) {
 func TestMissingMarkersAreShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()
-		k := NewMarkers(nil, targets.NewMetadata(nil, targets.MetadataOptions{}), "g", slog.New(slog.DiscardHandler), NewMetrics(reg))
+		k := NewMarkers(nil, targets.NewMetadata(nil, targets.MetadataOptions{}), "g", slog.New(slog.DiscardHandler),
+			NewMetrics(reg))
 		to := timer.TopicPartition{Topic: "t", Partition: 0}
 		shows := func(when string, want float64) {
 			t.Helper()

@@ -22,8 +22,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// ErrForeignTransaction: a producer that does not belong to waterclock has a transaction open on one of the service's own
-// topics. The service never ends it.
+// ErrForeignTransaction: a producer that does not belong to waterclock has a transaction open on one of the service's
+// own topics. The service never ends it.
 var ErrForeignTransaction = errors.New("a transaction of a foreign producer is open")
 
 // Options select the hanging transactions that End ends.
@@ -65,7 +65,8 @@ func End(ctx context.Context, v Options) (ended int, err error) {
 	ended, ours, err := endListed(ctx, v.Client, listed, v.Group, v.Markers, func(txn kadm.DescribedTransaction) bool {
 		here := txn.Topics.Lookup(v.Topic, v.Partition)
 		if here {
-			v.Logger.Info("ending the hanging transaction of a former owner", "transactional_id", txn.TxnID, "topic", v.Topic, "partition", v.Partition)
+			v.Logger.Info("ending the hanging transaction of a former owner", "transactional_id", txn.TxnID, "topic",
+				v.Topic, "partition", v.Partition)
 		}
 		return here
 	})
@@ -92,9 +93,10 @@ func EndAll(ctx context.Context, cl *kgo.Client, group string) error {
 	return err
 }
 
-// endListed ends those of the group's listed transactions that are still open and that match. One that fails does not keep
-// the others from being ended. ours has the producer IDs of all listed transactions of the group.
-func endListed(ctx context.Context, cl *kgo.Client, listed kadm.ListedTransactions, group string, markers *Markers, match func(kadm.DescribedTransaction) bool) (ended int, ours map[int64]bool, err error) {
+// endListed ends those of the group's listed transactions that are still open and that match. One that fails does not
+// keep the others from being ended. ours has the producer IDs of all listed transactions of the group.
+func endListed(ctx context.Context, cl *kgo.Client, listed kadm.ListedTransactions, group string, markers *Markers,
+	match func(kadm.DescribedTransaction) bool) (ended int, ours map[int64]bool, err error) {
 	adm := kadm.NewClient(cl)
 	ours = make(map[int64]bool)
 	for _, l := range listed.Sorted() {
@@ -114,7 +116,8 @@ func endListed(ctx context.Context, cl *kgo.Client, listed kadm.ListedTransactio
 }
 
 // ongoing describes a transaction that may be open. It returns an error if the coordinator cannot tell.
-func ongoing(ctx context.Context, adm *kadm.Client, txnID string) (txn kadm.DescribedTransaction, open bool, err error) {
+func ongoing(ctx context.Context, adm *kadm.Client,
+	txnID string) (txn kadm.DescribedTransaction, open bool, err error) {
 	d, err := adm.DescribeTransactions(ctx, txnID)
 	if err != nil {
 		return txn, false, fmt.Errorf("describe transaction %s: %w", txnID, err)
@@ -128,9 +131,11 @@ func ongoing(ctx context.Context, adm *kadm.Client, txnID string) (txn kadm.Desc
 
 // repair writes the markers that a partition lacks. One is lacking if a transaction of the group is open there, and its
 // coordinator says that it has ended. It leaves producers in ours alone: their transactions are still open. foreign
-// decides about transactions that are not the group's. outcome tells how a transaction ended if its coordinator does not.
+// decides about transactions that are not the group's. outcome tells how a transaction ended if its coordinator does
+// not.
 func (o *Options) repair(ctx context.Context, adm *kadm.Client, to timer.TopicPartition, ours map[int64]bool,
-	foreign func(d kadm.DescribedProducer, txnID string) error, outcome func(d kadm.DescribedProducer, txnID string) (Ending, error)) (ended int, err error) {
+	foreign func(d kadm.DescribedProducer, txnID string) error,
+	outcome func(d kadm.DescribedProducer, txnID string) (Ending, error)) (ended int, err error) {
 	open, err := openProducers(ctx, adm, to, ours)
 	if err != nil {
 		return 0, err
@@ -161,7 +166,8 @@ func (o *Options) repair(ctx context.Context, adm *kadm.Client, to timer.TopicPa
 		}
 		err = writeMarker(ctx, adm, to, p, how, func() {
 			ended++
-			o.Logger.Warn("wrote a marker that was lost", "transactional_id", txn.TxnID, "topic", to.Topic, "partition", to.Partition, "outcome", how.String())
+			o.Logger.Warn("wrote a marker that was lost", "transactional_id", txn.TxnID, "topic", to.Topic, "partition",
+				to.Partition, "outcome", how.String())
 			o.Markers.metrics.written.Inc()
 		})
 		if err != nil {
@@ -179,8 +185,10 @@ func (o *Options) repairChangelog(ctx context.Context, adm *kadm.Client, ours ma
 		if strings.HasPrefix(txnID, "waterclock/") {
 			return nil // another group's, which takes care of it
 		}
-		return fmt.Errorf("%w: producer %d (%s) since offset %d of %s/%d: end it, and let nothing but waterclock write there",
-			ErrForeignTransaction, d.ProducerID, cmp.Or(txnID, "unknown transactional ID"), d.CurrentTxnStartOffset, o.Topic, o.Partition)
+		return fmt.Errorf(
+			"%w: producer %d (%s) since offset %d of %s/%d: end it, and let nothing but waterclock write there",
+			ErrForeignTransaction, d.ProducerID, cmp.Or(txnID, "unknown transactional ID"), d.CurrentTxnStartOffset,
+			o.Topic, o.Partition)
 	}
 	return o.repair(ctx, adm, to, ours, foreign, func(d kadm.DescribedProducer, _ string) (Ending, error) {
 		return o.Outcome(ctx, d.ProducerID, d.CurrentTxnStartOffset)
@@ -201,14 +209,17 @@ func (o *Options) repairOffsets(ctx context.Context, adm *kadm.Client, ours map[
 	if err == nil {
 		err = topics[offsetsTopic].Err
 	}
-	to := timer.TopicPartition{Topic: offsetsTopic, Partition: offsetsPartition(o.Group, len(topics[offsetsTopic].Partitions))}
+	to := timer.TopicPartition{Topic: offsetsTopic,
+		Partition: offsetsPartition(o.Group, len(topics[offsetsTopic].Partitions))}
 	foreign := func(kadm.DescribedProducer, string) error { return nil }
 	outcome := func(d kadm.DescribedProducer, txnID string) (Ending, error) {
 		if how, _ := o.Markers.Outcome(to, Producer{d.ProducerID, d.ProducerEpoch}); how != EndingUnknown {
 			return how, nil
 		}
-		return EndingUnknown, fmt.Errorf("the committed offset of group %s lacks the marker of producer %d (%s), and how its transaction ended is not known any more: "+
-			"end it with kafka-transactions.sh abort --topic %s --partition %d --start-offset %d", o.Group, d.ProducerID, txnID, to.Topic, to.Partition, d.CurrentTxnStartOffset)
+		return EndingUnknown, fmt.Errorf("the committed offset of group %s lacks the marker of producer %d (%s), "+
+			"and how its transaction ended is not known any more: "+
+			"end it with kafka-transactions.sh abort --topic %s --partition %d --start-offset %d", o.Group,
+			d.ProducerID, txnID, to.Topic, to.Partition, d.CurrentTxnStartOffset)
 	}
 	if err == nil {
 		ended, err = o.repair(ctx, adm, to, ours, foreign, outcome)
@@ -216,7 +227,8 @@ func (o *Options) repairOffsets(ctx context.Context, adm *kadm.Client, ours map[
 	switch {
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
 		o.Markers.blind.Store(time.Now().Add(blindKept).UnixNano())
-		o.Logger.Warn("the group's committed offset waits for the end of a transaction; whether its marker was lost cannot be seen without the right to read "+offsetsTopic, "err", err)
+		o.Logger.Warn("the group's committed offset waits for the end of a transaction; whether its marker was lost "+
+			"cannot be seen without the right to read "+offsetsTopic, "err", err)
 		return 0, nil
 	case err != nil:
 		return ended, fmt.Errorf("look after the group's offsets: %w", err)
@@ -241,7 +253,8 @@ func offsetsPartition(group string, partitions int) int32 {
 }
 
 // endTransaction fences the producer of txn, if that is still its open transaction, and notes how it ended.
-func endTransaction(ctx context.Context, cl *kgo.Client, adm *kadm.Client, txn kadm.DescribedTransaction, markers *Markers) error {
+func endTransaction(ctx context.Context, cl *kgo.Client, adm *kadm.Client, txn kadm.DescribedTransaction,
+	markers *Markers) error {
 	how := EndingUnknown
 	defer func() {
 		parts := make(map[string][]int32)

@@ -22,7 +22,8 @@ func (s *setup) hanging(id string, partitions ...int32) *kgo.Client {
 		s.t.Fatal(err)
 	}
 	for _, p := range partitions {
-		if err := cl.ProduceSync(s.ctx, &kgo.Record{Topic: s.changelog, Partition: p, Value: []byte(id)}).FirstErr(); err != nil {
+		if err := cl.ProduceSync(
+			s.ctx, &kgo.Record{Topic: s.changelog, Partition: p, Value: []byte(id)}).FirstErr(); err != nil {
 			s.t.Fatal(err)
 		}
 	}
@@ -31,7 +32,8 @@ func (s *setup) hanging(id string, partitions ...int32) *kgo.Client {
 
 // toEnd returns the Options for an acquisition of a partition.
 func (s *setup) toEnd(partition int32) Options {
-	return Options{Client: s.member, Group: s.group, Topic: s.changelog, Partition: partition, Logger: slog.New(slog.DiscardHandler)}
+	return Options{Client: s.member, Group: s.group, Topic: s.changelog, Partition: partition,
+		Logger: slog.New(slog.DiscardHandler)}
 }
 
 // End ends what a former owner of this group left on the given partition, and nothing
@@ -122,7 +124,8 @@ func TestForeignTransactionIsNamedAndLeftAlone(t *testing.T) {
 // absolute value.
 func TestOffsetsPartition(t *testing.T) {
 	for group, want := range map[string]int32{
-		"waterclock": 41, "g2": 43, "timers": 46, "billing": 9, "orders": 31, "payments-timers": 4, "polygenelubricants": 0,
+		"waterclock": 41, "g2": 43, "timers": 46, "billing": 9, "orders": 31, "payments-timers": 4,
+		"polygenelubricants": 0,
 	} {
 		if got := offsetsPartition(group, 50); got != want {
 			t.Errorf("group %s: partition %d, want %d", group, got, want)
@@ -133,7 +136,8 @@ func TestOffsetsPartition(t *testing.T) {
 // EndAll does not take a transaction for ended because its coordinator cannot tell.
 func TestEndAllWantsAnAnswerForEachTransaction(t *testing.T) {
 	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
-	cl := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.TransactionalID(TransactionalIDPrefix("g")+"dead/0/1"), kgo.RequestRetries(0))
+	cl := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...),
+		kgo.TransactionalID(TransactionalIDPrefix("g")+"dead/0/1"), kgo.RequestRetries(0))
 	if err := cl.BeginTransaction(); err != nil {
 		t.Fatal(err)
 	}

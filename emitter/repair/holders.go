@@ -26,7 +26,8 @@ type Holder struct {
 // requests to each broker. Each request gets a part of the time until ctx ends, and some is left over, so
 // that a silent broker does not hide what others tell. Partitions whose
 // leaders do not answer in time are left out.
-func FindHolders(ctx context.Context, cl *kgo.Client, at map[timer.TopicPartition]int64) map[timer.TopicPartition]Holder {
+func FindHolders(ctx context.Context, cl *kgo.Client,
+	at map[timer.TopicPartition]int64) map[timer.TopicPartition]Holder {
 	found := make(map[timer.TopicPartition]Holder, len(at))
 	ids := make(map[int64]struct{})
 	asking, cancel := part(ctx, 4)

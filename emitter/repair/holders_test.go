@@ -21,7 +21,8 @@ import (
 func TestFindHolders(t *testing.T) {
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(2, "t", "denied"))
 	begun := time.Now().Add(-time.Second)
-	producer := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.TransactionalID("billing"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	producer := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.TransactionalID("billing"),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err := producer.BeginTransaction(); err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +31,8 @@ func TestFindHolders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	held, other, denied := timer.TopicPartition{Topic: "t"}, timer.TopicPartition{Topic: "t", Partition: 1}, timer.TopicPartition{Topic: "denied"}
+	held, other, denied := timer.TopicPartition{Topic: "t"}, timer.TopicPartition{Topic: "t", Partition: 1},
+		timer.TopicPartition{Topic: "denied"}
 	at := map[timer.TopicPartition]int64{held: 0, other: 0, denied: 0}
 	id, _, err := producer.ProducerID(t.Context())
 	if err != nil {
@@ -62,7 +64,8 @@ func TestFindHolders(t *testing.T) {
 		return resp, nil, true
 	})
 	found := FindHolders(t.Context(), cl, at)
-	if h := found[held]; h.ProducerID != id || h.TransactionalID != "billing" || h.Began.Before(begun) || h.Began.After(time.Now().Add(time.Second)) || h.Err != nil {
+	if h := found[held]; h.ProducerID != id || h.TransactionalID != "billing" || h.Began.Before(begun) ||
+		h.Began.After(time.Now().Add(time.Second)) || h.Err != nil {
 		t.Errorf("held: %+v", h)
 	}
 	if h, ok := found[other]; !ok || h.ProducerID != -1 || h.Err != nil {
@@ -72,15 +75,18 @@ func TestFindHolders(t *testing.T) {
 		t.Errorf("denied: %+v", h)
 	}
 
-	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeTransactions}, Err: kerr.TransactionalIDAuthorizationFailed, Count: -1})
-	if h := FindHolders(t.Context(), cl, at)[held]; h.ProducerID != id || h.TransactionalID != "billing" || !h.Began.IsZero() || h.Err != nil {
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeTransactions}, Err: kerr.TransactionalIDAuthorizationFailed,
+		Count: -1})
+	if h := FindHolders(t.Context(), cl, at)[held]; h.ProducerID != id || h.TransactionalID != "billing" ||
+		!h.Began.IsZero() || h.Err != nil {
 		t.Errorf("without an answer of its coordinator: %+v", h)
 	}
 	c.ControlKey(int16(kmsg.ListTransactions), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		return kreq.ResponseKind(), nil, true // the broker lists only what the caller may describe
 	})
-	if h := FindHolders(t.Context(), cl, at)[held]; h.ProducerID != id || h.TransactionalID != "" || !h.Began.IsZero() || h.Err != nil {
+	if h := FindHolders(t.Context(), cl, at)[held]; h.ProducerID != id || h.TransactionalID != "" ||
+		!h.Began.IsZero() || h.Err != nil {
 		t.Errorf("without the right to its name: %+v", h)
 	}
 }
@@ -90,7 +96,8 @@ func TestFindHolders(t *testing.T) {
 func TestFindHoldersWithAnUnresponsiveBroker(t *testing.T) {
 	t.Parallel()
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(2), kfake.SeedTopics(1, "t"))
-	producer := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.TransactionalID("billing"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	producer := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.TransactionalID("billing"),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err := producer.BeginTransaction(); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +111,8 @@ func TestFindHoldersWithAnUnresponsiveBroker(t *testing.T) {
 	c.ControlKey(int16(kmsg.DescribeProducers), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		resp := kreq.ResponseKind().(*kmsg.DescribeProducersResponse)
-		topic, p, d := kmsg.NewDescribeProducersResponseTopic(), kmsg.NewDescribeProducersResponseTopicPartition(), kmsg.NewDescribeProducersResponseTopicPartitionActiveProducer()
+		topic, p, d := kmsg.NewDescribeProducersResponseTopic(), kmsg.NewDescribeProducersResponseTopicPartition(),
+			kmsg.NewDescribeProducersResponseTopicPartitionActiveProducer()
 		d.ProducerID, d.CurrentTxnStartOffset = id, 0
 		p.ActiveProducers, topic.Topic = append(p.ActiveProducers, d), "t"
 		topic.Partitions = append(topic.Partitions, p)
@@ -123,7 +131,8 @@ func TestFindHoldersWithAnUnresponsiveBroker(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	held := timer.TopicPartition{Topic: "t"}
-	if h := FindHolders(ctx, cl, map[timer.TopicPartition]int64{held: 0})[held]; h.ProducerID != id || h.TransactionalID != "billing" {
+	if h := FindHolders(ctx, cl, map[timer.TopicPartition]int64{held: 0})[held]; h.ProducerID != id ||
+		h.TransactionalID != "billing" {
 		t.Errorf("%+v, the producer is %d", h, id)
 	}
 }

@@ -57,7 +57,8 @@ func (m *Markers) say(to timer.TopicPartition, err error) {
 	}
 	m.mu.Unlock()
 	if news {
-		m.log.Warn("cannot tell whether a transaction lacks its marker", "topic", to.Topic, "partition", to.Partition, "err", err)
+		m.log.Warn("cannot tell whether a transaction lacks its marker", "topic", to.Topic, "partition",
+			to.Partition, "err", err)
 	}
 }
 
@@ -93,7 +94,8 @@ func (m *Markers) look(ctx context.Context, to timer.TopicPartition) error {
 
 // close writes the marker of a transaction of the group that is over but still open on a partition. It
 // reports whether the marker is missing.
-func (m *Markers) close(ctx context.Context, adm *kadm.Client, to timer.TopicPartition, p Producer) (missing bool, err error) {
+func (m *Markers) close(ctx context.Context, adm *kadm.Client, to timer.TopicPartition,
+	p Producer) (missing bool, err error) {
 	how, txnID := m.Outcome(to, p)
 	txn, found, err := TransactionOf(ctx, adm, p.ID, txnID)
 	switch {
@@ -111,17 +113,19 @@ func (m *Markers) close(ctx context.Context, adm *kadm.Client, to timer.TopicPar
 		how = EndingOf(txn, p)
 	}
 	if how == EndingUnknown {
-		return true, fmt.Errorf("producer %d epoch %d is open on %s/%d and how its transaction ended is not known", p.ID, p.Epoch, to.Topic, to.Partition)
+		return true, fmt.Errorf("producer %d epoch %d is open on %s/%d and how its transaction ended is not known",
+			p.ID, p.Epoch, to.Topic, to.Partition)
 	}
 	return true, writeMarker(ctx, adm, to, p, how, func() {
-		m.log.Warn("wrote the marker that a partition without leader had missed", "topic", to.Topic, "partition", to.Partition,
+		m.log.Warn("wrote the marker that a partition without leader had missed", "topic", to.Topic, "partition",
+			to.Partition,
 			"transactional_id", txn.TxnID, "outcome", how.String())
 		m.metrics.written.Inc()
 	})
 }
 
-// endedElsewhere notes the end of another client's transaction, and looks up the leaders of its partitions. This happens
-// rarely.
+// endedElsewhere notes the end of another client's transaction, and looks up the leaders of its partitions. This
+// happens rarely.
 func (m *Markers) endedElsewhere(ctx context.Context, txnID string, p Producer, how Ending, parts map[string][]int32) {
 	if m == nil || len(parts) == 0 {
 		return
@@ -142,7 +146,8 @@ func (m *Markers) endedElsewhere(ctx context.Context, txnID string, p Producer, 
 }
 
 // openProducers lists the transactions that are open on a partition, except those of some producers.
-func openProducers(ctx context.Context, adm *kadm.Client, to timer.TopicPartition, except map[int64]bool) (open []kadm.DescribedProducer, err error) {
+func openProducers(ctx context.Context, adm *kadm.Client, to timer.TopicPartition,
+	except map[int64]bool) (open []kadm.DescribedProducer, err error) {
 	var set kadm.TopicsSet
 	set.Add(to.Topic, to.Partition)
 	described, err := adm.DescribeProducers(ctx, set)
@@ -192,12 +197,14 @@ func (d *doubt) await(p Producer, since time.Time) {
 }
 
 // writeMarker ends a transaction on one partition, if it is still open there. Its own marker may have come meanwhile.
-func writeMarker(ctx context.Context, adm *kadm.Client, to timer.TopicPartition, p Producer, how Ending, wrote func()) error {
+func writeMarker(ctx context.Context, adm *kadm.Client, to timer.TopicPartition, p Producer, how Ending,
+	wrote func()) error {
 	open, err := openProducers(ctx, adm, to, nil)
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(open, func(d kadm.DescribedProducer) bool { return d.ProducerID == p.ID && d.ProducerEpoch == p.Epoch })
+	i := slices.IndexFunc(
+		open, func(d kadm.DescribedProducer) bool { return d.ProducerID == p.ID && d.ProducerEpoch == p.Epoch })
 	if i < 0 {
 		return nil
 	}
@@ -220,7 +227,8 @@ func writeMarker(ctx context.Context, adm *kadm.Client, to timer.TopicPartition,
 	}
 	switch {
 	case errors.Is(err, kerr.ClusterAuthorizationFailed):
-		return fmt.Errorf("write the missing marker of producer %d to %s/%d: the service may not alter the cluster: %w", p.ID, to.Topic, to.Partition, err)
+		return fmt.Errorf("write the missing marker of producer %d to %s/%d: the service may not alter the cluster: %w",
+			p.ID, to.Topic, to.Partition, err)
 	case err != nil:
 		return fmt.Errorf("write the missing marker of producer %d to %s/%d: %w", p.ID, to.Topic, to.Partition, err)
 	}

@@ -37,7 +37,8 @@ func newSetup(t *testing.T) *setup {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*testLimit)
 	t.Cleanup(cancel)
 	request := c.CreateTopic(t, 2, nil)
-	w := &setup{t: t, c: c, ctx: ctx, group: "group-of-" + request, changelog: c.CreateTopic(t, 2, nil, request+".changelog")}
+	w := &setup{t: t, c: c, ctx: ctx, group: "group-of-" + request,
+		changelog: c.CreateTopic(t, 2, nil, request+".changelog")}
 	w.member = c.Client(t, kgo.ConsumerGroup(w.group), kgo.ConsumeTopics(request), kgo.DisableAutoCommit())
 	var polling sync.WaitGroup
 	polling.Go(func() {
@@ -60,7 +61,8 @@ func (s *setup) nothingIsOpen(partition int32) {
 	s.t.Helper()
 	cl := s.c.Client(s.t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{s.changelog: {partition: kgo.NewOffset().AtStart()}}))
-	if err := cl.ProduceSync(s.ctx, &kgo.Record{Topic: s.changelog, Partition: partition, Value: []byte("behind")}).FirstErr(); err != nil {
+	if err := cl.ProduceSync(
+		s.ctx, &kgo.Record{Topic: s.changelog, Partition: partition, Value: []byte("behind")}).FirstErr(); err != nil {
 		s.t.Fatal(err)
 	}
 	fetched := cl.PollFetches(s.ctx)

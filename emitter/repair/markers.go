@@ -162,7 +162,8 @@ func (m *Markers) Moved(to timer.TopicPartition) {
 	defer m.mu.Unlock()
 	d := m.doubtful[to]
 	if d == nil {
-		d = &doubt{since: time.Now(), noted: make(map[Producer]*endedTxn), alert: m.targets.State(to) == targets.Leaderless}
+		d = &doubt{since: time.Now(), noted: make(map[Producer]*endedTxn),
+			alert: m.targets.State(to) == targets.Leaderless}
 		m.doubtful[to] = d
 	}
 	d.healthySince, d.moved = time.Time{}, time.Now()

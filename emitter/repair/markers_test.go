@@ -61,7 +61,8 @@ func TestAMarkerIsWrittenForWhatIsKnown(t *testing.T) {
 				req := r.(*kmsg.DescribeTransactionsRequest)
 				resp := req.ResponseKind().(*kmsg.DescribeTransactionsResponse)
 				s := kmsg.NewDescribeTransactionsResponseTransactionState()
-				s.TransactionalID, s.State, s.ProducerID, s.ProducerEpoch = req.TransactionalIDs[0], c.state, p.ID, p.Epoch+1
+				s.TransactionalID, s.State, s.ProducerID, s.ProducerEpoch = req.TransactionalIDs[0], c.state,
+					p.ID, p.Epoch+1
 				resp.TransactionStates = append(resp.TransactionStates, s)
 				return resp, nil, true
 			})
@@ -69,7 +70,8 @@ func TestAMarkerIsWrittenForWhatIsKnown(t *testing.T) {
 				fake.KeepControl()
 				resp := r.ResponseKind().(*kmsg.DescribeProducersResponse)
 				open := kmsg.NewDescribeProducersResponseTopicPartitionActiveProducer()
-				open.ProducerID, open.ProducerEpoch, open.CurrentTxnStartOffset, open.CoordinatorEpoch = p.ID, int32(p.Epoch), 1, 0
+				open.ProducerID, open.ProducerEpoch, open.CurrentTxnStartOffset, open.CoordinatorEpoch = p.ID,
+					int32(p.Epoch), 1, 0
 				part := kmsg.NewDescribeProducersResponseTopicPartition()
 				part.ActiveProducers = append(part.ActiveProducers, open)
 				topic := kmsg.NewDescribeProducersResponseTopic()
@@ -86,9 +88,11 @@ func TestAMarkerIsWrittenForWhatIsKnown(t *testing.T) {
 				return r.ResponseKind(), nil, true
 			})
 			reg := prometheus.NewRegistry()
-			k := NewMarkers(cl, targets.NewMetadata(cl, targets.MetadataOptions{}), "g", slog.New(slog.DiscardHandler), NewMetrics(reg))
+			k := NewMarkers(cl, targets.NewMetadata(cl, targets.MetadataOptions{}), "g", slog.New(slog.DiscardHandler),
+				NewMetrics(reg))
 			k.NoteEnd(TransactionalIDPrefix("g")+"x", p, c.known, map[string][]int32{to.Topic: {to.Partition}})
-			k.doubtful[to] = &doubt{noted: map[Producer]*endedTxn{}, awaited: map[Producer]time.Time{p: time.Now().Add(-time.Minute)}}
+			k.doubtful[to] = &doubt{noted: map[Producer]*endedTxn{},
+				awaited: map[Producer]time.Time{p: time.Now().Add(-time.Minute)}}
 			if _, err := k.close(t.Context(), kadm.NewClient(cl), to, p); err != nil {
 				t.Fatal(err)
 			}

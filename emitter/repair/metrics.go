@@ -17,8 +17,12 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	in := metric.In(reg)
 	return &Metrics{
-		ended:   in.Counter("waterclock_open_transactions_ended_total", "Open transactions of the group that were ended because their process was gone or they were stuck."),
-		missing: in.Gauge("waterclock_missing_markers", "Partitions that had no leader, or another one, when a transaction on them ended, so that its marker may be missing there; it is written once the leader is back."),
-		written: in.Counter("waterclock_markers_written_total", "Markers of ended transactions that a broker had lost and that were written."),
+		ended: in.Counter("waterclock_open_transactions_ended_total",
+			"Open transactions of the group that were ended because their process was gone or they were stuck."),
+		missing: in.Gauge("waterclock_missing_markers", "Partitions that had no leader, or another one, when a "+
+			"transaction on them ended, so that its marker may be missing there; it is written once the leader is "+
+			"back."),
+		written: in.Counter("waterclock_markers_written_total",
+			"Markers of ended transactions that a broker had lost and that were written."),
 	}
 }

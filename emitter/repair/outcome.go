@@ -40,7 +40,8 @@ func NoProducer() Producer { return Producer{-1, -1} }
 // TransactionOf describes the last transaction of a producer ID. If its transactional ID is known, only the
 // coordinator of that is asked. Otherwise all brokers are asked, and a broker that is away matters
 // only if no other knows the producer.
-func TransactionOf(ctx context.Context, adm *kadm.Client, id int64, txnID string) (txn kadm.DescribedTransaction, found bool, err error) {
+func TransactionOf(ctx context.Context, adm *kadm.Client, id int64,
+	txnID string) (txn kadm.DescribedTransaction, found bool, err error) {
 	ids := []string{txnID}
 	if txnID == "" {
 		listed, partial := adm.ListTransactions(ctx, []int64{id}, nil)

@@ -47,7 +47,8 @@ func TestWatchLetsTheLivingBe(t *testing.T) {
 	if err := stuck.EndTransaction(s.ctx, kgo.TryCommit); err == nil {
 		t.Error("its own stuck transaction was not ended")
 	}
-	await.Until(s.t, testLimit, "the others are open while somebody unknown is a member", func() bool { return len(open()) == 2 })
+	await.Until(s.t, testLimit, "the others are open while somebody unknown is a member",
+		func() bool { return len(open()) == 2 })
 	whole = true
 	look()
 	if err := gone.EndTransaction(s.ctx, kgo.TryCommit); err == nil {

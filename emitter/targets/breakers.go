@@ -106,8 +106,9 @@ func (h *Health) probed(p timer.TopicPartition, err error) {
 		b.next = now.Add(b.delay) // it says nothing about the target
 	case RefusedForGood(err): // a final answer, which the waiting emissions must get
 		h.close(p)
-		h.o.Logger.Warn("target partition refuses the probe for good: waiting timers will be sent; rejected ones become "+
-			"dead letters", "topic", p.Topic, "partition", p.Partition, "err", err)
+		h.o.Logger.Warn(
+			"target partition refuses the probe for good: waiting timers will be sent; rejected ones become "+
+				"dead letters", "topic", p.Topic, "partition", p.Partition, "err", err)
 	case errors.Is(err, errNoLeader):
 		b.next = now.Add(breakerMin) // a look at the metadata, which costs nothing
 	case err != nil:
@@ -121,7 +122,8 @@ func (h *Health) probed(p timer.TopicPartition, err error) {
 			b.idle = now
 		}
 		b.tell(p)
-		h.o.Logger.Info("target partition answers again, trying one emission", "topic", p.Topic, "partition", p.Partition)
+		h.o.Logger.Info("target partition answers again, trying one emission", "topic", p.Topic, "partition",
+			p.Partition)
 	}
 }
 
@@ -143,7 +145,8 @@ func (h *Health) opens(p timer.TopicPartition) bool {
 		return !h.o.Targets.doubts(p.Topic)
 	}
 	for k, led := range target.Leader {
-		if q := (timer.TopicPartition{Topic: p.Topic, Partition: int32(k)}); led && h.breakers[q] == nil && !h.led.Away(q) {
+		if q := (timer.TopicPartition{Topic: p.Topic, Partition: int32(k)}); led && h.breakers[q] == nil &&
+			!h.led.Away(q) {
 			return true
 		}
 	}

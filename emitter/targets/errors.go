@@ -13,7 +13,8 @@ import (
 func Trips(err error) bool {
 	return isAny(err,
 		context.DeadlineExceeded, kgo.ErrRecordTimeout, kgo.ErrRecordRetries,
-		kerr.LeaderNotAvailable, kerr.NotLeaderForPartition, kerr.ReplicaNotAvailable, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend,
+		kerr.LeaderNotAvailable, kerr.NotLeaderForPartition, kerr.ReplicaNotAvailable, kerr.NotEnoughReplicas,
+		kerr.NotEnoughReplicasAfterAppend,
 		kerr.RequestTimedOut, kerr.KafkaStorageError, kerr.FencedLeaderEpoch,
 		// The topic's limits do not allow the time of this machine's clock.
 		kerr.InvalidTimestamp,

@@ -61,9 +61,9 @@ func (m *Metadata) examine(topic string, most int) bool {
 	return true
 }
 
-// inUse returns the topics that are in use, and forgets the others. It also forgets that callers wanted partitions which
-// a topic does not have, if that is long ago: until then each use of the topic takes the lock, and the topic is looked
-// up each second. The lock is held.
+// inUse returns the topics that are in use, and forgets the others. It also forgets that callers wanted partitions
+// which a topic does not have, if that is long ago: until then each use of the topic takes the lock, and the topic is
+// looked up each second. The lock is held.
 func (m *Metadata) inUse(now time.Time) (names []string) {
 	m.known.Load().noteUsed(m.topics, now)
 	for name, e := range m.topics {

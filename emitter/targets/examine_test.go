@@ -63,7 +63,8 @@ func TestPlacesComeFree(t *testing.T) {
 	now := time.Now()
 	targets := NewMetadata(nil, MetadataOptions{Now: func() time.Time { return now }})
 	for _, name := range []string{"used", "unused"} {
-		targets.topics[name] = &cachedTopic{TopicInfo: TopicInfo{Leader: []bool{true}}, fetched: now, used: now, maxBytes: 1}
+		targets.topics[name] = &cachedTopic{TopicInfo: TopicInfo{Leader: []bool{true}}, fetched: now, used: now,
+			maxBytes: 1}
 	}
 	targets.publish()
 	examine := func(n int) bool { name := fmt.Sprint("gone-", n); return targets.Examine(name).Topic == name }

@@ -149,7 +149,8 @@ func (m *Metadata) learn(ctx context.Context, answers map[string]*kmsg.MetadataR
 }
 
 // ask returns what a broker says about topics. of is that broker, or a client, which takes any broker.
-func ask(ctx context.Context, of kmsg.Requestor, names []string, create bool) (map[string]*kmsg.MetadataResponseTopic, []kmsg.MetadataResponseBroker, error) {
+func ask(ctx context.Context, of kmsg.Requestor, names []string,
+	create bool) (map[string]*kmsg.MetadataResponseTopic, []kmsg.MetadataResponseBroker, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	req.AllowAutoTopicCreation = create
 	for _, n := range names {
@@ -191,7 +192,8 @@ func askOthers(ctx context.Context, client Brokers, answers map[string]*kmsg.Met
 	}
 	for range n {
 		for name, a := range <-all {
-			if err := kerr.ErrorForCode(a.ErrorCode); answers[name] != nil && !Gone(err) && answers[name].ErrorCode != 0 {
+			if err := kerr.ErrorForCode(a.ErrorCode); answers[name] != nil && !Gone(err) &&
+				answers[name].ErrorCode != 0 {
 				answers[name] = a
 			}
 		}
@@ -200,7 +202,8 @@ func askOthers(ctx context.Context, client Brokers, answers map[string]*kmsg.Met
 
 // heed takes in the answer about one topic, to a request that began at a moment. It returns the partitions that have
 // had another leader. The lock is held.
-func (m *Metadata) heed(e *cachedTopic, rt *kmsg.MetadataResponseTopic, began time.Time) (moved []timer.TopicPartition) {
+func (m *Metadata) heed(e *cachedTopic, rt *kmsg.MetadataResponseTopic,
+	began time.Time) (moved []timer.TopicPartition) {
 	got := TopicInfo{Err: kerr.ErrorForCode(rt.ErrorCode), Leader: make([]bool, len(rt.Partitions))}
 	leaders := make([]partitionLeader, len(rt.Partitions))
 	for _, p := range rt.Partitions {
@@ -247,7 +250,8 @@ func (m *Metadata) fetchLimits(ctx context.Context, names []string, began time.T
 	req := kmsg.NewPtrDescribeConfigsRequest()
 	for _, n := range names {
 		r := kmsg.NewDescribeConfigsRequestResource()
-		r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeTopic, n, []string{"max.message.bytes", "cleanup.policy"}
+		r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeTopic, n,
+			[]string{"max.message.bytes", "cleanup.policy"}
 		req.Resources = append(req.Resources, r)
 	}
 	resp, err := Within(ctx, func() (*kmsg.DescribeConfigsResponse, error) { return req.RequestWith(ctx, m.client) })

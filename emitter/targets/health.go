@@ -127,7 +127,8 @@ func NewHealth(o HealthOptions) *Health {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	h := &Health{o: o, wake: beats.NewSignal(), led: NewLeaders(nil, o.Now), breakers: make(map[timer.TopicPartition]*breaker)}
+	h := &Health{o: o, wake: beats.NewSignal(), led: NewLeaders(nil, o.Now),
+		breakers: make(map[timer.TopicPartition]*breaker)}
 	if o.Targets != nil {
 		h.led = o.Targets.Leaders
 		o.Targets.heard = h.wakeRun
@@ -192,7 +193,8 @@ func (h *Health) Trip(ps map[timer.TopicPartition]error) {
 		}
 		b, opened := h.breakerOf(p, 0)
 		if opened {
-			h.o.Logger.Warn("target partition is unhealthy, its timers wait", "topic", p.Topic, "partition", p.Partition, "err", err)
+			h.o.Logger.Warn("target partition is unhealthy, its timers wait", "topic", p.Topic, "partition",
+				p.Partition, "err", err)
 		} else if b.window > 0 {
 			b.delay = min(2*b.delay, breakerMax)
 		}
@@ -209,12 +211,13 @@ func (h *Health) Avoid(p timer.TopicPartition, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, opened := h.breakerOf(p, breakerMin); opened {
-		h.o.Logger.Warn("dead letters go to another partition, this one takes none", "topic", p.Topic, "partition", p.Partition, "err", err)
+		h.o.Logger.Warn("dead letters go to another partition, this one takes none", "topic", p.Topic, "partition",
+			p.Partition, "err", err)
 	}
 }
 
-// breakerOf returns the breaker of a partition. If it has none, one is opened, whose first probe is after the given time.
-// A breaker that is only away (see missed) is not probed. The lock is held.
+// breakerOf returns the breaker of a partition. If it has none, one is opened, whose first probe is after the given
+// time. A breaker that is only away (see missed) is not probed. The lock is held.
 func (h *Health) breakerOf(p timer.TopicPartition, after time.Duration) (b *breaker, opened bool) {
 	if b = h.breakers[p]; b != nil {
 		return b, false

@@ -27,12 +27,13 @@ func TestTargetsThatRefuseTheClockAreUnhealthy(t *testing.T) {
 		}
 		var right atomic.Bool
 		var probes atomic.Int32
-		h := NewHealth(HealthOptions{Logger: slog.New(slog.DiscardHandler), Probe: func(context.Context, timer.TopicPartition) error {
-			if probes.Add(1); right.Load() {
-				return nil
-			}
-			return refused
-		}})
+		h := NewHealth(HealthOptions{Logger: slog.New(slog.DiscardHandler),
+			Probe: func(context.Context, timer.TopicPartition) error {
+				if probes.Add(1); right.Load() {
+					return nil
+				}
+				return refused
+			}})
 		reach := &lostAt{&kafkatest.Reach{}, time.Now()}
 		reach.Lose("elsewhere") // three failures may be due to its death
 		h.led = reach

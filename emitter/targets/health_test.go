@@ -16,8 +16,9 @@ import (
 )
 
 var (
-	one, two, three = timer.TopicPartition{Topic: "one", Partition: 0}, timer.TopicPartition{Topic: "two", Partition: 0}, timer.TopicPartition{Topic: "three", Partition: 0}
-	late            = context.DeadlineExceeded
+	one, two, three = timer.TopicPartition{Topic: "one", Partition: 0},
+		timer.TopicPartition{Topic: "two", Partition: 0}, timer.TopicPartition{Topic: "three", Partition: 0}
+	late = context.DeadlineExceeded
 )
 
 // newHealth returns a Health that logs nothing.
@@ -145,7 +146,8 @@ func TestBreaker(t *testing.T) {
 		synctest.Wait()
 		want := []time.Duration{2, 6, 14, 30, 62, 126, 254, 510, 810}
 		for i, w := range want {
-			if i >= len(at) || at[i]-w*time.Second > time.Duration(i+1)*time.Second/4+time.Second || at[i] < w*time.Second {
+			if i >= len(at) || at[i]-w*time.Second > time.Duration(i+1)*time.Second/4+time.Second ||
+				at[i] < w*time.Second {
 				t.Fatalf("probes at %v, want about %v s", at, want)
 			}
 		}

@@ -117,8 +117,8 @@ func (l *Leaders) Stalled(topic string, partition int32) bool {
 	return stalled
 }
 
-// Epoch returns the leader epoch of a partition as of the last metadata, 0 if it is not known, and whether the partition
-// is stalled.
+// Epoch returns the leader epoch of a partition as of the last metadata, 0 if it is not known, and whether the
+// partition is stalled.
 func (l *Leaders) Epoch(topic string, partition int32) (e partlog.Epoch, stalled bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,9 +138,9 @@ func (l *Leaders) unled(p timer.TopicPartition) bool {
 }
 
 // Exclude notes that a partition takes no writes while others do. If a broker that cannot be reached is in its in-sync
-// replicas, the partition is away from now on, and Exclude returns true. It must not be called before the caller has waited
-// in vain, because perhaps only this process has lost the broker, and then no leader is waiting for it. The state ends when
-// the broker leaves the in-sync replicas or answers again, and after BrokerDeath.
+// replicas, the partition is away from now on, and Exclude returns true. It must not be called before the caller has
+// waited in vain, because perhaps only this process has lost the broker, and then no leader is waiting for it. The
+// state ends when the broker leaves the in-sync replicas or answers again, and after BrokerDeath.
 func (l *Leaders) Exclude(p timer.TopicPartition) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -23,13 +23,15 @@ func TestNewLeadersAreLeftAloneAtFirst(t *testing.T) {
 	now := time.Now()
 	reach := &kafkatest.Reach{}
 	targets := NewMetadata(nil, MetadataOptions{Now: func() time.Time { return now }, Reach: reach})
-	targets.Leaders.meet([]kmsg.MetadataResponseBroker{{NodeID: 0, Host: "a", Port: 1}, {NodeID: 1, Host: "b", Port: 1}, {NodeID: 2, Host: "c", Port: 1}})
+	targets.Leaders.meet([]kmsg.MetadataResponseBroker{{NodeID: 0, Host: "a", Port: 1}, {NodeID: 1, Host: "b", Port: 1},
+		{NodeID: 2, Host: "c", Port: 1}})
 	targets.topics["t"] = &cachedTopic{used: now}
 	led := func(leaders ...int32) {
 		answer := kmsg.NewMetadataResponseTopic()
 		answer.Topic = kmsg.StringPtr("t")
 		for p, leader := range leaders {
-			answer.Partitions = append(answer.Partitions, kmsg.MetadataResponseTopicPartition{Partition: int32(p), Leader: leader})
+			answer.Partitions = append(
+				answer.Partitions, kmsg.MetadataResponseTopicPartition{Partition: int32(p), Leader: leader})
 		}
 		targets.mu.Lock()
 		defer targets.mu.Unlock()
@@ -83,11 +85,14 @@ func TestPartitionsOfALostBrokerAreLeftAlone(t *testing.T) {
 	}{
 		{"it leaves them", func(_ *Metadata, _ *lostAt, isr func(...int32)) { isr(1, 2) }},
 		{"it is back", func(_ *Metadata, reach *lostAt, _ func(...int32)) { reach.Restore() }},
-		{"it takes too long", func(_ *Metadata, reach *lostAt, _ func(...int32)) { reach.at = time.Now().Add(-BrokerDeath) }},
+		{"it takes too long",
+			func(_ *Metadata, reach *lostAt, _ func(...int32)) { reach.at = time.Now().Add(-BrokerDeath) }},
 	} {
 		reach := &lostAt{&kafkatest.Reach{}, time.Now()}
 		targets := NewMetadata(nil, MetadataOptions{Reach: reach})
-		targets.Leaders.meet([]kmsg.MetadataResponseBroker{{NodeID: 0, Host: "a", Port: 1}, {NodeID: 1, Host: "b", Port: 1}, {NodeID: 2, Host: "c", Port: 1}})
+		targets.Leaders.meet(
+			[]kmsg.MetadataResponseBroker{{NodeID: 0, Host: "a", Port: 1}, {NodeID: 1, Host: "b", Port: 1},
+				{NodeID: 2, Host: "c", Port: 1}})
 		targets.topics["t"] = &cachedTopic{used: time.Now()}
 		isr := func(ids ...int32) {
 			answer := kmsg.NewMetadataResponseTopic()
@@ -102,7 +107,8 @@ func TestPartitionsOfALostBrokerAreLeftAlone(t *testing.T) {
 		if targets.Leaders.Exclude(p) || targets.Leaders.Away(p) {
 			t.Errorf("%s: excluded, and waits for nobody", tc.name)
 		}
-		if isr(0, 1, 2); targets.Leaders.Away(p) || !targets.Leaders.Exclude(p) || !targets.Leaders.Away(p) || targets.Leaders.refreshEvery() != awayRefresh {
+		if isr(0, 1, 2); targets.Leaders.Away(p) || !targets.Leaders.Exclude(p) || !targets.Leaders.Away(p) ||
+			targets.Leaders.refreshEvery() != awayRefresh {
 			t.Errorf("%s: not excluded by who has waited in vain, or before", tc.name)
 		}
 		tc.ends(targets, reach, isr)
@@ -163,8 +169,9 @@ func TestPartitionsOfABrokerThatIsAway(t *testing.T) {
 		waiter.Wait(p)
 		health.due(true)
 		for what, ok := range map[string]bool{
-			"away":      targets.Leaders.Away(p) && !targets.Leaders.Away(good),
-			"stalled":   targets.Leaders.Stalled(p.Topic, p.Partition) && !targets.Leaders.Stalled(good.Topic, good.Partition),
+			"away": targets.Leaders.Away(p) && !targets.Leaders.Away(good),
+			"stalled": targets.Leaders.Stalled(p.Topic, p.Partition) && !targets.Leaders.Stalled(
+				good.Topic, good.Partition),
 			"unhealthy": !health.AllHealthy() && !health.Allow(p, nil) && health.Allow(good, nil),
 			"admitted":  admit(p) == 0 && admit(good) == 5,
 			"told":      len(told) == 0,
@@ -190,7 +197,8 @@ func TestPartitionsOfABrokerThatIsAway(t *testing.T) {
 		if ps := health.due(true); len(ps) > 0 {
 			t.Errorf("%v to be probed", ps)
 		}
-		if !health.Allow(p, nil) || len(told) == 0 || !slices.Contains(waiter.Ready(), p) || admit(p) != 5 || len(health.Unhealthy()) > 0 {
+		if !health.Allow(p, nil) || len(told) == 0 || !slices.Contains(waiter.Ready(), p) || admit(p) != 5 ||
+			len(health.Unhealthy()) > 0 {
 			t.Error("unhealthy, and somebody leads it")
 		}
 	})

@@ -59,10 +59,10 @@ type MetadataOptions struct {
 //
 // # Missing topics
 //
-// A broker that is behind says that a new topic does not exist. So if one broker does not know a topic, others are asked
-// too. Only if none of them has known it for missingAfter does the topic count as missing; until then it is simply not
-// known. That state ends with an answer that has the topic, or with the verdict. A broker that is cut off could
-// keep it in that state, but it is not asked any more once the controller has fenced it.
+// A broker that is behind says that a new topic does not exist. So if one broker does not know a topic, others are
+// asked too. Only if none of them has known it for missingAfter does the topic count as missing; until then it is
+// simply not known. That state ends with an answer that has the topic, or with the verdict. A broker that is cut off
+// could keep it in that state, but it is not asked any more once the controller has fenced it.
 //
 // The opposite happens too: metadata shows a topic that the leader of its partition does not know
 // (Refuted). Then the topic is not known until it was looked up again, after a pause that doubles.

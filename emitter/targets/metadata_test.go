@@ -44,7 +44,10 @@ func TestTargetsFollowATopic(t *testing.T) {
 		t.Errorf("limit %d of a topic not known, want the default", n)
 	}
 	c.CreateTopic(t, 2, map[string]*string{"max.message.bytes": kadm.StringPtr("5000")}, name)
-	shows("after it is made", func(got TopicInfo, known bool) bool { return known && len(got.Leader) == 2 && got.Err == nil })
+	shows("after it is made", func(got TopicInfo, known bool) bool {
+		return known && len(got.Leader) == 2 &&
+			got.Err == nil
+	})
 	if n := targets.BatchMaxBytes(name); n != 5000 {
 		t.Errorf("limit %d, want 5000", n)
 	}
@@ -137,7 +140,8 @@ func TestTargetsKeepKnownTopics(t *testing.T) {
 
 // behind makes nodes of a cluster say for a while that topic t does not exist.
 func behind(c *kfake.Cluster, nodes ...int32) *kfake.FaultHandle {
-	return c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Nodes: nodes, Topic: "t", Err: kerr.UnknownTopicOrPartition, Count: -1})
+	return c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Nodes: nodes, Topic: "t",
+		Err: kerr.UnknownTopicOrPartition, Count: -1})
 }
 
 // One broker that is behind does not make a topic unknown: others are asked. If all of

@@ -48,8 +48,8 @@ type leftOver struct {
 }
 
 // leftFor is how long an ID is kept for a partition that is neither probed nor looked at. A partition with a breaker is
-// looked at within breakerMax, or within less than leftFor if thousands wait for maxProbes places. So after leftFor there
-// is no breaker any more: the marker was written, or the topic is gone.
+// looked at within breakerMax, or within less than leftFor if thousands wait for maxProbes places. So after leftFor
+// there is no breaker any more: the marker was written, or the topic is gone.
 const leftFor = time.Hour
 
 // NewProber returns a prober that has made no probes.
@@ -145,7 +145,8 @@ func (p *Prober) Probe(ctx context.Context, to timer.TopicPartition) (err error)
 	var failure error
 	done := make(chan struct{})
 	// With a key, because a compacted topic refuses records without one.
-	r := &kgo.Record{Topic: to.Topic, Partition: to.Partition, Timestamp: p.o.Now(), Key: []byte(HeaderProbe), Headers: []kgo.RecordHeader{{Key: HeaderProbe}}}
+	r := &kgo.Record{Topic: to.Topic, Partition: to.Partition, Timestamp: p.o.Now(), Key: []byte(HeaderProbe),
+		Headers: []kgo.RecordHeader{{Key: HeaderProbe}}}
 	c.Produce(ctx, r, func(_ *kgo.Record, err error) { failure = err; close(done) })
 	go func() { _ = c.Flush(ctx) }()
 	select {

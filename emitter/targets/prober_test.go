@@ -33,7 +33,8 @@ func fakeProber(t *testing.T) (*Prober, *kadm.Client, *kgo.Client) {
 // proberOf returns a prober whose transactions are not recorded.
 func proberOf(client []kgo.Opt, m *Metadata) *Prober {
 	return NewProber(ProberOptions{
-		Client: client, IDPrefix: "p/", Metadata: m, Now: time.Now, Probed: func(string, int64, int16, timer.TopicPartition, bool) {},
+		Client: client, IDPrefix: "p/", Metadata: m, Now: time.Now,
+		Probed: func(string, int64, int16, timer.TopicPartition, bool) {},
 	})
 }
 
@@ -78,7 +79,8 @@ func TestProbeOfALeaderlessTarget(t *testing.T) {
 	answer := func(leader int32) {
 		p.o.Metadata.mu.Lock()
 		defer p.o.Metadata.mu.Unlock()
-		p.o.Metadata.topics["t"] = &cachedTopic{TopicInfo: TopicInfo{Leader: []bool{leader >= 0}}, fetched: time.Now(), maxBytes: 1}
+		p.o.Metadata.topics["t"] = &cachedTopic{TopicInfo: TopicInfo{Leader: []bool{leader >= 0}}, fetched: time.Now(),
+			maxBytes: 1}
 	}
 	answer(-1)
 	h := newHealth(p.Probe)
@@ -223,7 +225,8 @@ func TestProbeOfAForbiddenTarget(t *testing.T) {
 	h := newHealth(p.Probe)
 	h.Trip(map[timer.TopicPartition]error{to: late})
 	h.breakers[to].next = time.Now()
-	p.o.Metadata.topics["t"] = &cachedTopic{TopicInfo: TopicInfo{Err: kerr.TopicAuthorizationFailed}, fetched: time.Now()}
+	p.o.Metadata.topics["t"] = &cachedTopic{TopicInfo: TopicInfo{Err: kerr.TopicAuthorizationFailed},
+		fetched: time.Now()}
 	h.Round(t.Context(), func(probe func()) { probe() })
 	if n := newPatron(h).passes(to, 10); n != 10 {
 		t.Errorf("%d of 10 may pass, to be refused", n)
@@ -374,7 +377,8 @@ func TestIDsOfFailedProbesAreNotKeptForever(t *testing.T) {
 // A probe ends whatever brokers do not answer: a Health has maxProbes places, and waits for probes when it
 // stops.
 func TestProbeEndsWithoutAnswers(t *testing.T) {
-	for _, key := range []kmsg.Key{kmsg.ApiVersions, kmsg.Metadata, kmsg.DescribeConfigs, kmsg.FindCoordinator, kmsg.InitProducerID, kmsg.AddPartitionsToTxn, kmsg.Produce, kmsg.EndTxn} {
+	for _, key := range []kmsg.Key{kmsg.ApiVersions, kmsg.Metadata, kmsg.DescribeConfigs, kmsg.FindCoordinator,
+		kmsg.InitProducerID, kmsg.AddPartitionsToTxn, kmsg.Produce, kmsg.EndTxn} {
 		for what, known := range map[string]bool{"the target is known": true, "the target is not known": false} {
 			t.Run(key.Name()+", "+what, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

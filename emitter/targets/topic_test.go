@@ -88,7 +88,8 @@ func TestATopicIsNotDoubtedForever(t *testing.T) {
 // BenchmarkCached measures what a worker or a lane asks for each timer, on all cores.
 func BenchmarkCached(b *testing.B) {
 	targets := NewMetadata(nil, MetadataOptions{})
-	targets.topics["t"] = &cachedTopic{TopicInfo: TopicInfo{Leader: make([]bool, 8)}, fetched: time.Now(), used: time.Now(), maxBytes: 1}
+	targets.topics["t"] = &cachedTopic{TopicInfo: TopicInfo{Leader: make([]bool, 8)}, fetched: time.Now(),
+		used: time.Now(), maxBytes: 1}
 	for name, publish := range map[string]bool{"locked": false, "well known": true} {
 		b.Run(name, func(b *testing.B) {
 			if publish {

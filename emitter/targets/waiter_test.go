@@ -100,7 +100,8 @@ func TestWaitingForATopic(t *testing.T) {
 	c, targets := fakeTargets(t, 2)
 	h := NewHealth(HealthOptions{Targets: targets, Logger: slog.New(slog.DiscardHandler)})
 	w := newPatron(h)
-	unplaced, anyOf := timer.TopicPartition{Topic: "t", Partition: timer.Unplaced}, timer.TopicPartition{Topic: "t", Partition: timer.AnyPartition}
+	unplaced, anyOf := timer.TopicPartition{Topic: "t", Partition: timer.Unplaced},
+		timer.TopicPartition{Topic: "t", Partition: timer.AnyPartition}
 	p0, p1 := timer.TopicPartition{Topic: "t", Partition: 0}, timer.TopicPartition{Topic: "t", Partition: 1}
 	f := behind(c)
 	targets.lookUp(t, "t")
@@ -156,7 +157,8 @@ func TestNoRoomWhileTheLeaderIsAway(t *testing.T) {
 	h := NewHealth(HealthOptions{Targets: targets, Logger: slog.New(slog.DiscardHandler)})
 	reach := &kafkatest.Reach{}
 	h.led = reach
-	w, p, anyOf := newPatron(h), timer.TopicPartition{Topic: "t", Partition: 0}, timer.TopicPartition{Topic: "t", Partition: timer.AnyPartition}
+	w, p, anyOf := newPatron(h), timer.TopicPartition{Topic: "t", Partition: 0},
+		timer.TopicPartition{Topic: "t", Partition: timer.AnyPartition}
 	h.Trip(map[timer.TopicPartition]error{p: late})
 	h.probes++
 	h.probed(p, nil)

@@ -119,7 +119,8 @@ type ActivityEvent struct {
 func (e *events) registerActivity(h huma.API) {
 	op := operation("events", http.MethodGet, "/v1/topics/{topic}/activity", "listActivity",
 		"See what has happened to timers",
-		"What the events topic has, the newest first. What happens from then on: watchEvents, with the position of the answer.",
+		"What the events topic has, the newest first. What happens from then on: watchEvents, with the position of "+
+			"the answer.",
 		"409: the request topic writes no events; it does with serve --events.")
 	reads(h, op, func(ctx context.Context, in *struct {
 		Topic string `path:"topic" doc:"Request topic."`

@@ -177,7 +177,8 @@ func TestActivity(t *testing.T) {
 	l := busy(t)
 	in := startWith(t, newFake("timers", partitions), "p0", false, l, "quiet")
 	everything, _ := activity(t, in, "limit=1000")
-	if len(everything) != 300 || !slices.IsSortedFunc(everything, func(a, b string) int { return strings.Compare(b, a) }) {
+	if len(everything) != 300 ||
+		!slices.IsSortedFunc(everything, func(a, b string) int { return strings.Compare(b, a) }) {
 		t.Fatalf("%d events: %q", len(everything), everything)
 	}
 	at := func(i int) string { return fmt.Sprint(begun.Add(time.Duration(i) * time.Second).UnixMilli()) }
@@ -194,7 +195,8 @@ func TestActivity(t *testing.T) {
 		{"type=cancelled", func(string) bool { return false }},
 		{"after=" + at(290), func(l string) bool { return l >= "290" }},
 		{"before=" + at(7), func(l string) bool { return l < "007" }},
-		{"after=" + at(100) + "&before=" + at(110) + "&type=fired", func(l string) bool { return l >= "100" && l < "110" && strings.Contains(l, "fired") }},
+		{"after=" + at(100) + "&before=" + at(110) + "&type=fired",
+			func(l string) bool { return l >= "100" && l < "110" && strings.Contains(l, "fired") }},
 	} {
 		var want []string
 		for _, line := range everything {
@@ -230,7 +232,8 @@ func TestActivity(t *testing.T) {
 		}
 	}
 	for q, reason := range map[string]string{
-		"type=fire": "bad-request", "id=a&prefix=b": "bad-request", "after=yesterday": "bad-request", "cursor=x": "bad-request", "limit=1001": "bad-request",
+		"type=fire": "bad-request", "id=a&prefix=b": "bad-request", "after=yesterday": "bad-request",
+		"cursor=x": "bad-request", "limit=1001": "bad-request",
 	} {
 		in.call(t, "GET", "/v1/topics/timers/activity?"+q, "").is(t, 400, reason)
 	}
@@ -285,7 +288,8 @@ func TestActivityThatIsGone(t *testing.T) {
 	l.begin = 20
 	in := startWith(t, newFake("timers", partitions), "p0", false, l)
 	since := fmt.Sprintf("since=%d&follow=false", begun.UnixMilli())
-	if got, others, _ := streamed(t, in, since); len(got) != 300-10*partitions || others[0] != `caught-up {"olderDeleted":true}` {
+	if got, others, _ := streamed(t, in, since); len(got) != 300-10*partitions ||
+		others[0] != `caught-up {"olderDeleted":true}` {
 		t.Errorf("%d events, %q", len(got), others)
 	}
 	if a := in.call(t, "GET", "/v1/topics/timers/activity", "").is(t, 200, ""); a.body["olderDeleted"] != true {
@@ -295,7 +299,8 @@ func TestActivityThatIsGone(t *testing.T) {
 	far[0] = &api.Record{Time: begun, Key: []byte("x"), Value: []byte("{}")}
 	l = &eventLogs{all: map[int32][]*api.Record{0: far}}
 	in = startWith(t, newFake("timers", partitions), "p0", false, l)
-	if a := in.call(t, "GET", "/v1/topics/timers/events?"+since, "").is(t, 410, "events-gone"); !strings.Contains(a.text, "give a later time") {
+	if a := in.call(t, "GET", "/v1/topics/timers/events?"+since, "").is(t, 410, "events-gone"); !strings.Contains(
+		a.text, "give a later time") {
 		t.Error(a.text)
 	}
 }

@@ -84,7 +84,8 @@ func startWith(t *testing.T, f *fake, process string, forwards bool, logs api.Lo
 	router := route.New(o)
 	marks, _ := logs.(api.Marks)
 	a := api.New(api.Options{
-		Marks: marks, Version: "test", Process: process, Rights: api.Rights{May: f.allows, Some: f.some}, Asker: router, Topics: topics,
+		Marks: marks, Version: "test", Process: process, Rights: api.Rights{May: f.allows, Some: f.some}, Asker: router,
+		Topics:      topics,
 		PartitionOf: intake.Murmur2Partition, Logger: slog.New(slog.DiscardHandler), Logs: logs,
 	})
 	router.HaveJobs(a)
@@ -159,20 +160,23 @@ func path(id string) string { return "/v1/topics/timers/timers/" + id }
 
 func TestOneTimer(t *testing.T) {
 	in := start(t, newFake("timers", partitions), "p0", false)
-	put := in.call(t, "PUT", path("a1"), "hello\x00", in1h, "1h", toOrders, "orders", "waterclock-pass", "b=2=3", "waterclock-pass", "a=1").is(t, 201, "scheduled")
+	put := in.call(t, "PUT", path("a1"), "hello\x00", in1h, "1h", toOrders, "orders", "waterclock-pass", "b=2=3",
+		"waterclock-pass", "a=1").is(t, 201, "scheduled")
 	got := in.call(t, "GET", path("a1"), "").is(t, 200, "")
 	tag := got.header.Get("ETag")
 	if tag == "" || tag != put.header.Get("ETag") || tag != `"`+got.body["source"].(string)+`"` {
 		t.Errorf("ETags %q and %q of %v", tag, put.header.Get("ETag"), got.text)
 	}
-	for _, part := range []string{`"text":"hello\u0000"`, `{"name":"b","value":"2=3"},{"name":"a","value":"1"}`, `"state":"pending"`} {
+	for _, part := range []string{`"text":"hello\u0000"`, `{"name":"b","value":"2=3"},{"name":"a","value":"1"}`,
+		`"state":"pending"`} {
 		if !strings.Contains(got.text, part) {
 			t.Errorf("%s lacks %s", got.text, part)
 		}
 	}
 	in.call(t, "PUT", path("a1"), "x", in1h, "1h", toOrders, "orders").is(t, 200, "replaced")
 	in.call(t, "PUT", path("a1"), "x", in1h, "1h", toOrders, "orders", "If-Match", tag).is(t, 412, "condition-not-met")
-	in.call(t, "PUT", path("a1"), "x", in1h, "1h", toOrders, "orders", "If-None-Match", "*").is(t, 412, "condition-not-met")
+	in.call(t, "PUT", path("a1"), "x", in1h, "1h", toOrders, "orders", "If-None-Match", "*").is(
+		t, 412, "condition-not-met")
 	in.call(t, "POST", path("a1")+"/pause", "", "If-Match", "*").is(t, 200, "paused")
 	in.call(t, "POST", path("a1")+"/pause", "").is(t, 200, "unchanged")
 	in.call(t, "POST", path("a1")+"/resume", "").is(t, 200, "resumed")
@@ -198,18 +202,28 @@ func TestRefused(t *testing.T) {
 		{"no due time", "PUT", path("a"), "", []string{toOrders, "orders"}, 400, "no-due-time"},
 		{"twice", "PUT", path("a"), "", []string{in1h, "1h", in1h, "2h", toOrders, "orders"}, 400, "duplicate-header"},
 		{"misspelt", "PUT", path("a"), "", []string{"timer-afer", "1h", toOrders, "orders"}, 400, "unknown-header"},
-		{"forbidden target", "PUT", path("a"), "", []string{in1h, "1h", toOrders, "forbidden"}, 403, "target-not-allowed"},
-		{"too large for the topic's policy", "PUT", path("a"), strings.Repeat("x", 1001), []string{in1h, "1h", toOrders, "orders"}, 413, "value-too-large"},
-		{"too large for the topic", "PUT", path("a"), strings.Repeat("x", 1<<20), []string{in1h, "1h", toOrders, "orders"}, 413, "too-large"},
-		{"two conditions", "PUT", path("a"), "", []string{in1h, "1h", toOrders, "orders", "If-None-Match", "*", "timer-if", "absent"}, 400, "duplicate-header"},
-		{"condition", "PUT", path("a"), "", []string{in1h, "1h", toOrders, "orders", "If-Match", "abc"}, 400, "bad-request"},
-		{"pass", "PUT", path("a"), "", []string{in1h, "1h", toOrders, "orders", "waterclock-pass", "timer-at=1"}, 400, "bad-request"},
-		{"not JSON", "PUT", path("a"), "{", []string{"Content-Type", "application/vnd.waterclock.timer+json"}, 400, "bad-request"},
-		{"unknown field", "PUT", path("a"), `{"afer":"1h"}`, []string{"Content-Type", "application/vnd.waterclock.timer+json"}, 400, "bad-request"},
-		{"another ID", "PUT", path("a"), `{"id":"b","after":"1h"}`, []string{"Content-Type", "application/vnd.waterclock.timer+json"}, 400, "bad-request"},
+		{"forbidden target", "PUT", path("a"), "", []string{in1h, "1h", toOrders, "forbidden"}, 403,
+			"target-not-allowed"},
+		{"too large for the topic's policy", "PUT", path("a"), strings.Repeat("x", 1001),
+			[]string{in1h, "1h", toOrders, "orders"}, 413, "value-too-large"},
+		{"too large for the topic", "PUT", path("a"), strings.Repeat("x", 1<<20),
+			[]string{in1h, "1h", toOrders, "orders"}, 413, "too-large"},
+		{"two conditions", "PUT", path("a"), "", []string{in1h, "1h", toOrders, "orders", "If-None-Match", "*",
+			"timer-if", "absent"}, 400, "duplicate-header"},
+		{"condition", "PUT", path("a"), "", []string{in1h, "1h", toOrders, "orders", "If-Match", "abc"}, 400,
+			"bad-request"},
+		{"pass", "PUT", path("a"), "", []string{in1h, "1h", toOrders, "orders", "waterclock-pass", "timer-at=1"}, 400,
+			"bad-request"},
+		{"not JSON", "PUT", path("a"), "{", []string{"Content-Type", "application/vnd.waterclock.timer+json"}, 400,
+			"bad-request"},
+		{"unknown field", "PUT", path("a"), `{"afer":"1h"}`, []string{"Content-Type",
+			"application/vnd.waterclock.timer+json"}, 400, "bad-request"},
+		{"another ID", "PUT", path("a"), `{"id":"b","after":"1h"}`, []string{"Content-Type",
+			"application/vnd.waterclock.timer+json"}, 400, "bad-request"},
 		{"ID", "PUT", path(strings.Repeat("x", 513)), "", []string{in1h, "1h", toOrders, "orders"}, 400, "bad-key"},
 		{"ID of a read", "GET", path(strings.Repeat("x", 513)), "", nil, 404, "not-found"},
-		{"type of a list", "POST", "/v1/topics/timers/timers", `{"timers":[{"id":"a"}]}`, []string{"Content-Type", "text/plain"}, 415, "bad-request"},
+		{"type of a list", "POST", "/v1/topics/timers/timers", `{"timers":[{"id":"a"}]}`,
+			[]string{"Content-Type", "text/plain"}, 415, "bad-request"},
 		{"dead letters' cursor", "GET", "/v1/topics/timers/dead-letters?cursor=bnVsbA", "", nil, 400, "bad-request"},
 		{"steering with a due time", "POST", path("a") + "/pause", "", []string{in1h, "1h"}, 400, "bad-request"},
 		{"topic", "PUT", "/v1/topics/others/timers/a", "", []string{in1h, "1h"}, 404, "no-such-topic"},
@@ -220,7 +234,8 @@ func TestRefused(t *testing.T) {
 		{"due", "GET", "/v1/topics/timers/timers?due-after=now", "", nil, 400, "bad-request"},
 		{"no due", "POST", "/v1/topics/timers/timers/cancel?due-before=0", "", nil, 400, "bad-request"},
 		{"due in seconds", "POST", "/v1/topics/timers/timers/cancel?due-after=1795344290", "", nil, 400, "bad-request"},
-		{"due in 1970", "POST", "/v1/topics/timers/timers/cancel?due-before=1970-01-01T00:00:00Z", "", nil, 400, "bad-request"},
+		{"due in 1970", "POST", "/v1/topics/timers/timers/cancel?due-before=1970-01-01T00:00:00Z", "", nil, 400,
+			"bad-request"},
 		{"no filter", "POST", "/v1/topics/timers/timers/cancel?prefix=", "", nil, 400, "bad-request"},
 		{"cursor", "GET", "/v1/topics/timers/timers?cursor=x", "", nil, 400, "bad-request"},
 		{"limit", "GET", "/v1/topics/timers/timers?limit=1001", "", nil, 400, "bad-request"},
@@ -244,27 +259,33 @@ func TestPutNeverCancels(t *testing.T) {
 	in := start(t, f, "p0", false)
 	in.call(t, "PUT", path("a"), "kept", in1h, "1h", toOrders, "orders").is(t, 201, "scheduled")
 	asTimer := []string{"Content-Type", "application/vnd.waterclock.timer+json"}
-	for _, body := range []string{"", "x", `{"valueNull":true}`, `{"value":"x"}`, `{"valueNull":true,"if":"present"}`, `{"valueNull":true,"target":{"topic":"orders"}}`, `{"valueNull":true,"headers":[{"name":"x","value":"y"}]}`} {
+	for _, body := range []string{"", "x", `{"valueNull":true}`, `{"value":"x"}`, `{"valueNull":true,"if":"present"}`,
+		`{"valueNull":true,"target":{"topic":"orders"}}`, `{"valueNull":true,"headers":[{"name":"x","value":"y"}]}`} {
 		for _, headers := range [][]string{
-			nil, {"timer-cancel", "true"}, {"timer-cancel", ""}, {"Timer-Cancel", "TRUE"}, {"timer-trigger", "true"}, {"timer-pause", "true"},
-			{"timer-resume", "true"}, {"timer-if", "present"}, {"If-Match", "*"}, {"waterclock-pass", "x=y"}, {"waterclock-pass", "timer-cancel=true"},
+			nil, {"timer-cancel", "true"}, {"timer-cancel", ""}, {"Timer-Cancel", "TRUE"}, {"timer-trigger", "true"},
+			{"timer-pause", "true"},
+			{"timer-resume", "true"}, {"timer-if", "present"}, {"If-Match", "*"}, {"waterclock-pass", "x=y"},
+			{"waterclock-pass", "timer-cancel=true"},
 		} {
 			for _, typed := range [][]string{nil, asTimer} {
 				a := in.call(t, "PUT", path("a"), body, slices.Concat(headers, typed)...)
 				if a.status != 400 {
-					t.Errorf("PUT of %q with %q: %d %.200s, want 400", body, slices.Concat(headers, typed), a.status, a.text)
+					t.Errorf("PUT of %q with %q: %d %.200s, want 400", body, slices.Concat(headers, typed),
+						a.status, a.text)
 				}
 			}
 		}
 	}
-	post := in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[{"id":"a","valueNull":true}]}`, "Content-Type", "application/json").is(t, 200, "")
+	post := in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[{"id":"a","valueNull":true}]}`, "Content-Type",
+		"application/json").is(t, 200, "")
 	if !strings.Contains(post.text, `"reason":"no-due-time"`) {
 		t.Error(post.text)
 	}
 	if all := f.all(); len(all) != 1 || string(all[0].Value) != "kept" {
 		t.Errorf("%d timers are pending, want the first alone", len(all))
 	}
-	in.call(t, "PUT", path("a"), `{"valueNull":true,"after":"1h","target":{"topic":"orders"}}`, asTimer...).is(t, 200, "replaced")
+	in.call(t, "PUT", path("a"), `{"valueNull":true,"after":"1h","target":{"topic":"orders"}}`, asTimer...).is(
+		t, 200, "replaced")
 }
 
 // An error that huma finds says which part is wrong. A body of unknown length that exceeds a limit
@@ -278,14 +299,17 @@ func TestRefusedByType(t *testing.T) {
 		"limit=9999":   "the parameter limit needs 1000 or less",
 		"frobnicate=1": `there is no parameter "frobnicate" here`,
 	} {
-		if d := in.call(t, "GET", "/v1/topics/timers/timers?"+query, "").is(t, 400, "bad-request").body["detail"]; d != want {
+		if d := in.call(t, "GET", "/v1/topics/timers/timers?"+query, "").is(
+			t, 400, "bad-request").body["detail"]; d != want {
 			t.Errorf("%q, want %q", d, want)
 		}
 	}
-	a := api.New(api.Options{Topics: map[string]api.Topic{"timers": {Partitions: 1, MaxBytes: 1 << 20}}, Logger: slog.New(slog.DiscardHandler)})
+	a := api.New(api.Options{Topics: map[string]api.Topic{"timers": {Partitions: 1, MaxBytes: 1 << 20}},
+		Logger: slog.New(slog.DiscardHandler)})
 	defer a.Close()
 	for _, method := range []string{"PUT", "POST"} {
-		r := httptest.NewRequest(method, map[string]string{"PUT": path("a"), "POST": "/v1/topics/timers/timers"}[method], nil)
+		r := httptest.NewRequest(
+			method, map[string]string{"PUT": path("a"), "POST": "/v1/topics/timers/timers"}[method], nil)
 		w := httptest.NewRecorder()
 		r.Body = http.MaxBytesReader(w, io.NopCloser(strings.NewReader(strings.Repeat("x", 11))), 10)
 		a.ServeHTTP(w, r)
@@ -300,7 +324,8 @@ func TestPanic(t *testing.T) {
 	var log bytes.Buffer
 	reg := prometheus.NewRegistry()
 	a := api.New(api.Options{
-		Topics: map[string]api.Topic{"timers": {Partitions: 1}}, Registry: reg, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Topics: map[string]api.Topic{"timers": {Partitions: 1}}, Registry: reg,
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		Rights: api.Rights{May: func(context.Context, access.Role, string, string) error { panic("a bug") }},
 	})
 	defer a.Close()
@@ -321,7 +346,8 @@ func TestPanic(t *testing.T) {
 // An ID may have any bytes.
 func TestIDs(t *testing.T) {
 	in := start(t, newFake("timers", partitions), "p0", false)
-	for _, id := range []string{"a%2Fb%2F..%2Fc", "%2E%2E", "ä%20%3F%23%25", "count%2F", "%00%0A", "timers", "%E2%80%AE"} {
+	for _, id := range []string{"a%2Fb%2F..%2Fc", "%2E%2E", "ä%20%3F%23%25", "count%2F", "%00%0A", "timers",
+		"%E2%80%AE"} {
 		in.call(t, "PUT", path(id), "", in1h, "1h", toOrders, "orders").is(t, 201, "scheduled")
 		in.call(t, "GET", path(id), "").is(t, 200, "")
 		in.call(t, "POST", path(id)+"/pause", "").is(t, 200, "paused")
@@ -329,7 +355,8 @@ func TestIDs(t *testing.T) {
 	}
 	// An ID that is not UTF-8 is shown as base64.
 	in.call(t, "PUT", path("%FFa"), "\xfe", in1h, "1h", toOrders, "orders").is(t, 201, "")
-	if got := in.call(t, "GET", path("%FFa"), "").text; !strings.Contains(got, `"idBase64":"/2E="`) || !strings.Contains(got, `"base64":"/g=="`) {
+	if got := in.call(t, "GET", path("%FFa"), "").text; !strings.Contains(got, `"idBase64":"/2E="`) ||
+		!strings.Contains(got, `"base64":"/g=="`) {
 		t.Error(got)
 	}
 }
@@ -338,9 +365,12 @@ func TestIDs(t *testing.T) {
 func TestJSONIsTheSame(t *testing.T) {
 	f := newFake("timers", partitions)
 	in := start(t, f, "p0", false)
-	in.call(t, "PUT", path("h"), "v", "timer-cron", "0 9 * * mon-fri", "timer-zone", "Africa/Lagos", "timer-count", "5", "timer-jitter", "10s", "timer-catch-up", "all",
-		"timer-max-late", "1h", "timer-until", "2099-01-01T00:00:00Z", toOrders, "orders", "timer-target-key", "k", "timer-target-partition", "3", "waterclock-pass", "a=1").is(t, 201, "")
-	in.call(t, "PUT", path("j"), `{"value":"v","cron":"0 9 * * mon-fri","zone":"Africa/Lagos","count":5,"jitter":"10s","catchUp":"all","maxLate":"1h",
+	in.call(t, "PUT", path("h"), "v", "timer-cron", "0 9 * * mon-fri", "timer-zone", "Africa/Lagos", "timer-count", "5",
+		"timer-jitter", "10s", "timer-catch-up", "all",
+		"timer-max-late", "1h", "timer-until", "2099-01-01T00:00:00Z", toOrders, "orders", "timer-target-key", "k",
+		"timer-target-partition", "3", "waterclock-pass", "a=1").is(t, 201, "")
+	in.call(t, "PUT", path("j"),
+		`{"value":"v","cron":"0 9 * * mon-fri","zone":"Africa/Lagos","count":5,"jitter":"10s","catchUp":"all","maxLate":"1h",
 		"until":"2099-01-01T00:00:00Z","target":{"topic":"orders","key":"k","partition":3},"headers":[{"name":"a","value":"1"}]}`,
 		"Content-Type", "application/vnd.waterclock.timer+json").is(t, 201, "")
 	show := func(id string) string {
@@ -354,8 +384,10 @@ func TestJSONIsTheSame(t *testing.T) {
 	if h, j := show("h"), show("j"); h != j {
 		t.Errorf("by headers\n%s\nas JSON\n%s", h, j)
 	}
-	in.call(t, "PUT", path("null"), `{"valueNull":true,"after":"1h","target":{"topic":"orders","keyNull":true}}`, "Content-Type", "application/vnd.waterclock.timer+json").is(t, 201, "")
-	if got := in.call(t, "GET", path("null"), "").text; !strings.Contains(got, `"payload":{"bytes":0,"null":true}`) || !strings.Contains(got, `"keyNull":true`) {
+	in.call(t, "PUT", path("null"), `{"valueNull":true,"after":"1h","target":{"topic":"orders","keyNull":true}}`,
+		"Content-Type", "application/vnd.waterclock.timer+json").is(t, 201, "")
+	if got := in.call(t, "GET", path("null"), "").text; !strings.Contains(got, `"payload":{"bytes":0,"null":true}`) ||
+		!strings.Contains(got, `"keyNull":true`) {
 		t.Error(got)
 	}
 }
@@ -391,16 +423,20 @@ func TestRoundTrip(t *testing.T) {
 		}
 	}
 	// JSON of another media type is the payload, unchanged.
-	in.call(t, "PUT", path("json"), `{"after":"2h"}`, "Content-Type", "application/x+json", in1h, "1h", toOrders, "orders").is(t, 201, "scheduled")
+	in.call(t, "PUT", path("json"), `{"after":"2h"}`, "Content-Type", "application/x+json", in1h, "1h", toOrders,
+		"orders").is(t, 201, "scheduled")
 	if got := in.call(t, "GET", path("json"), "").text; !strings.Contains(got, `"text":"{\"after\":\"2h\"}"`) {
 		t.Error(got)
 	}
 	// A field that is given twice, or cannot be used, is not guessed at.
 	for _, body := range []string{
-		`{"after":"1h","due":"2099-01-01T00:00:00Z"}`, `{"at":"1","scheduled":"2099-01-01T00:00:00Z"}`, `{"after":"1h","value":"a","payload":{"text":"b"}}`,
-		`{"every":"1h","recurrence":{"every":"1h","catchUp":"all"}}`, `{"after":"1h","state":"paused"}`, `{"after":"1h","state":"triggered"}`, `{"after":"1h","topic":"others"}`,
+		`{"after":"1h","due":"2099-01-01T00:00:00Z"}`, `{"at":"1","scheduled":"2099-01-01T00:00:00Z"}`,
+		`{"after":"1h","value":"a","payload":{"text":"b"}}`,
+		`{"every":"1h","recurrence":{"every":"1h","catchUp":"all"}}`, `{"after":"1h","state":"paused"}`,
+		`{"after":"1h","state":"triggered"}`, `{"after":"1h","topic":"others"}`,
 	} {
-		in.call(t, "PUT", path("twice"), body, "Content-Type", "application/json", toOrders, "orders").is(t, 400, "bad-request")
+		in.call(t, "PUT", path("twice"), body, "Content-Type", "application/json", toOrders, "orders").is(
+			t, 400, "bad-request")
 	}
 }
 
@@ -476,7 +512,8 @@ func TestLists(t *testing.T) {
 	const timers = 120
 	for i := range timers {
 		due := time.Now().Add(time.Hour).Truncate(time.Hour).UnixMilli() + int64(r.IntN(5))
-		in.call(t, "PUT", path(fmt.Sprintf("id-%03d", i)), "", "timer-at", fmt.Sprint(due), toOrders, fmt.Sprint("t", i%2)).is(t, 201, "")
+		in.call(t, "PUT", path(fmt.Sprintf("id-%03d", i)), "", "timer-at", fmt.Sprint(due), toOrders,
+			fmt.Sprint("t", i%2)).is(t, 201, "")
 	}
 	for _, order := range []string{"due", "id"} {
 		for _, filter := range []string{"", "&target=t1", "&prefix=id-1"} {
@@ -484,7 +521,8 @@ func TestLists(t *testing.T) {
 				seen, cursor := map[string]bool{}, ""
 				last := ""
 				for {
-					a := in.call(t, "GET", fmt.Sprintf("/v1/topics/timers/timers?order=%s&limit=%d%s&cursor=%s", order, limit, filter, cursor), "").is(t, 200, "")
+					a := in.call(t, "GET", fmt.Sprintf("/v1/topics/timers/timers?order=%s&limit=%d%s&cursor=%s", order,
+						limit, filter, cursor), "").is(t, 200, "")
 					page := a.body["timers"].([]any)
 					if len(page) > limit {
 						t.Fatalf("%d timers, limit %d", len(page), limit)
@@ -518,7 +556,8 @@ func TestLists(t *testing.T) {
 		}
 	}
 	a := in.call(t, "GET", "/v1/topics/timers/timers?limit=1", "")
-	in.call(t, "GET", "/v1/topics/timers/timers?limit=1&target=t1&cursor="+a.body["cursor"].(string), "").is(t, 400, "bad-request")
+	in.call(t, "GET", "/v1/topics/timers/timers?limit=1&target=t1&cursor="+a.body["cursor"].(string), "").is(
+		t, 400, "bad-request")
 }
 
 // The same POST with the same key creates the timers only once.
@@ -527,7 +566,8 @@ func TestBatch(t *testing.T) {
 	in := start(t, f, "p0", false)
 	body := `{"timers":[{"value":"1","after":"1h","target":{"topic":"orders"}},{"id":"mine","after":"1h","target":{"topic":"orders"}},{"after":"never","target":{"topic":"orders"}}]}`
 	post := func(key string) (statuses []int, ids []string) {
-		a := in.call(t, "POST", "/v1/topics/timers/timers", body, "Content-Type", "application/json", "Idempotency-Key", key).is(t, 200, "")
+		a := in.call(t, "POST", "/v1/topics/timers/timers", body, "Content-Type", "application/json", "Idempotency-Key",
+			key).is(t, 200, "")
 		for _, item := range a.body["results"].([]any) {
 			one := item.(map[string]any)
 			statuses = append(statuses, int(one["status"].(float64)))
@@ -538,13 +578,15 @@ func TestBatch(t *testing.T) {
 	first, ids := post("k1")
 	again, same := post("k1")
 	other, others := post("k2")
-	if fmt.Sprint(first, again, other) != "[201 201 400] [200 200 400] [201 200 400]" || ids[0] != same[0] || ids[0] == others[0] {
+	if fmt.Sprint(first, again, other) != "[201 201 400] [200 200 400] [201 200 400]" || ids[0] != same[0] ||
+		ids[0] == others[0] {
 		t.Error(first, again, other, ids, same, others)
 	}
 	if n := len(f.all()); n != 3 {
 		t.Errorf("%d timers", n)
 	}
-	in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[]}`, "Content-Type", "application/json").is(t, 400, "bad-request")
+	in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[]}`, "Content-Type", "application/json").is(
+		t, 400, "bad-request")
 }
 
 // A call that is repeated with its key has the same result even after its timers have fired, as long
@@ -556,10 +598,12 @@ func TestIdempotency(t *testing.T) {
 		f.move(timer.TopicPartition{Topic: "timers", Partition: p}, []string{"p0", "p1"}[p%2])
 	}
 	one := func(value string, n int) string {
-		return `{"timers":[` + strings.Repeat(`{"value":"`+value+`","after":"1h","target":{"topic":"orders"}},`, n-1) + `{"value":"` + value + `","after":"1h","target":{"topic":"orders"}}]}`
+		return `{"timers":[` + strings.Repeat(`{"value":"`+value+`","after":"1h","target":{"topic":"orders"}},`, n-1) +
+			`{"value":"` + value + `","after":"1h","target":{"topic":"orders"}}]}`
 	}
 	post := func(in *instance, body string, headers ...string) answer {
-		return in.call(t, "POST", "/v1/topics/timers/timers", body, append([]string{"Content-Type", "application/json", "Idempotency-Key", "k"}, headers...)...)
+		return in.call(t, "POST", "/v1/topics/timers/timers", body,
+			append([]string{"Content-Type", "application/json", "Idempotency-Key", "k"}, headers...)...)
 	}
 	if got := post(a, one("x", 8)).is(t, 200, ""); strings.Count(got.text, `"status":201`) != 8 {
 		t.Fatal(got.text)
@@ -567,11 +611,13 @@ func TestIdempotency(t *testing.T) {
 	for _, when := range []string{"pending", "remembered"} {
 		for _, in := range []*instance{a, b} {
 			same := post(in, "\n"+strings.ReplaceAll(one("x", 8), `,"target"`, ` , "target"`)).is(t, 200, "")
-			if strings.Count(same.text, `"outcome":"unchanged"`) != 8 || strings.Count(same.text, `"state":"`+when+`"`) != 8 {
+			if strings.Count(same.text, `"outcome":"unchanged"`) != 8 ||
+				strings.Count(same.text, `"state":"`+when+`"`) != 8 {
 				t.Errorf("%s, made again: %s", when, same.text)
 			}
 			for _, body := range []string{one("y", 8), one("x", 7), one("x", 9)} {
-				if p := post(in, body).is(t, 422, "idempotency-key-reused"); p.header.Get("Content-Type") != "application/problem+json" {
+				if p := post(in, body).is(t, 422, "idempotency-key-reused"); p.header.Get(
+					"Content-Type") != "application/problem+json" {
 					t.Errorf("%v", p.header)
 				}
 			}
@@ -582,14 +628,16 @@ func TestIdempotency(t *testing.T) {
 			f.fire()
 			a.call(t, "GET", path(id), "").is(t, 404, "not-found")
 			a.call(t, "DELETE", path("none"), "").is(t, 404, "not-found")
-			a.call(t, "PUT", path(id), "", in1h, "1h", toOrders, "orders", "If-Match", "*").is(t, 412, "condition-not-met")
+			a.call(t, "PUT", path(id), "", in1h, "1h", toOrders, "orders", "If-Match", "*").is(
+				t, 412, "condition-not-met")
 		}
 	}
 	f.fire() // their memory has ended
 	if n := len(f.all()); n != 0 {
 		t.Errorf("%d are left", n)
 	}
-	if got := post(a, one("y", 8), "Idempotency-Window", "0").is(t, 200, ""); strings.Count(got.text, `"status":201`) != 8 {
+	if got := post(a, one("y", 8), "Idempotency-Window", "0").is(t, 200, ""); strings.Count(
+		got.text, `"status":201`) != 8 {
 		t.Error(got.text)
 	}
 	post(a, one("x", 8)).is(t, 422, "idempotency-key-reused") // while the timer is pending it has the key
@@ -598,13 +646,15 @@ func TestIdempotency(t *testing.T) {
 		t.Errorf("%d are remembered for no time", n)
 	}
 	post(a, one("y", 8), "Idempotency-Window", "604801").is(t, 400, "bad-request")
-	if got := post(a, `{"timers":[{"after":"1h","remember":"1h","target":{"topic":"orders"}}]}`).is(t, 200, ""); !strings.Contains(got.text, `"status":400`) {
+	if got := post(a, `{"timers":[{"after":"1h","remember":"1h","target":{"topic":"orders"}}]}`).is(
+		t, 200, ""); !strings.Contains(got.text, `"status":400`) {
 		t.Error(got.text)
 	}
 	// A timer with an ID is remembered if its request asks for that.
 	a.call(t, "PUT", path("own"), "", in1h, "1h", toOrders, "orders", "timer-remember", "1h").is(t, 201, "scheduled")
 	f.fire()
-	gone := a.call(t, "PUT", path("own"), "", in1h, "1h", toOrders, "orders", "If-None-Match", "*").is(t, 412, "condition-not-met")
+	gone := a.call(t, "PUT", path("own"), "", in1h, "1h", toOrders, "orders", "If-None-Match", "*").is(
+		t, 412, "condition-not-met")
 	if gone.body["pending"].(map[string]any)["state"] != "remembered" {
 		t.Error(gone.text)
 	}
@@ -646,7 +696,8 @@ func TestJobs(t *testing.T) {
 	a := in.call(t, "POST", "/v1/topics/timers/timers/cancel?prefix=0-", "").is(t, 202, "")
 	at := a.header.Get("Location")
 	in.call(t, "DELETE", at, "").is(t, 200, "")
-	await.Until(t, 20*time.Second, "the job is stopped", func() bool { return in.call(t, "GET", at, "").is(t, 200, "").body["state"] == "stopped" })
+	await.Until(t, 20*time.Second, "the job is stopped",
+		func() bool { return in.call(t, "GET", at, "").is(t, 200, "").body["state"] == "stopped" })
 }
 
 // At a time, a caller has four jobs, all callers have 16 jobs and 32 streams of events, and a POST
@@ -662,7 +713,8 @@ func TestAtMost(t *testing.T) {
 	}
 	in.call(t, "POST", job, "").is(t, 429, "too-many-jobs")
 	in.call(t, "DELETE", first, "").is(t, 200, "")
-	await.Until(t, 20*time.Second, "a job that was stopped gives its place up", func() bool { return in.call(t, "POST", job, "").status == 202 })
+	await.Until(t, 20*time.Second, "a job that was stopped gives its place up",
+		func() bool { return in.call(t, "POST", job, "").status == 202 })
 	for _, caller := range []string{"a", "b", "c"} {
 		for range 4 {
 			in.call(t, "POST", job, "", "Test-Caller", caller).is(t, 202, "")
@@ -707,8 +759,10 @@ func TestAtMost(t *testing.T) {
 	cancel()
 
 	const post = "/v1/topics/timers/timers"
-	in.call(t, "POST", post, `{"timers":[`+strings.Repeat(`{"id":"a"},`, 1000)+`{"id":"a"}]}`, "Content-Type", "application/json").is(t, 400, "bad-request")
-	in.call(t, "POST", post, `{"timers":[]}`+strings.Repeat(" ", 8<<20), "Content-Type", "application/json").is(t, 413, "too-large")
+	in.call(t, "POST", post, `{"timers":[`+strings.Repeat(`{"id":"a"},`, 1000)+`{"id":"a"}]}`, "Content-Type",
+		"application/json").is(t, 400, "bad-request")
+	in.call(t, "POST", post, `{"timers":[]}`+strings.Repeat(" ", 8<<20), "Content-Type", "application/json").is(
+		t, 413, "too-large")
 	in.call(t, "GET", "/v1/topics/timers/dead-letters?limit=101", "").is(t, 400, "bad-request")
 }
 
@@ -720,10 +774,12 @@ func TestRateOfAJob(t *testing.T) {
 	for i := range 40 {
 		timers = append(timers, fmt.Sprintf(`{"id":"rate-%d","after":"1h","target":{"topic":"orders"}}`, i))
 	}
-	in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[`+strings.Join(timers, ",")+`]}`, "Content-Type", "application/json").is(t, 200, "")
+	in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[`+strings.Join(timers, ",")+`]}`, "Content-Type",
+		"application/json").is(t, 200, "")
 	const perSecond = 30
 	began := time.Now()
-	at := in.call(t, "POST", fmt.Sprintf("/v1/topics/timers/timers/cancel?all=true&rate=%d", perSecond), "").is(t, 202, "").header.Get("Location")
+	at := in.call(t, "POST", fmt.Sprintf("/v1/topics/timers/timers/cancel?all=true&rate=%d", perSecond), "").is(
+		t, 202, "").header.Get("Location")
 	for len(f.all()) > 0 {
 		gone := 40 - len(f.all())
 		if may := 3 + int(time.Since(began).Seconds()*perSecond) + 1; gone > may {
@@ -746,7 +802,8 @@ func TestRightsToJobs(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string
 	a := api.New(api.Options{
-		Asker: router, Topics: map[string]api.Topic{"timers": {Partitions: partitions, MaxBytes: 1 << 20}}, Logger: slog.New(slog.DiscardHandler),
+		Asker: router, Topics: map[string]api.Topic{"timers": {Partitions: partitions, MaxBytes: 1 << 20}},
+		Logger: slog.New(slog.DiscardHandler),
 		Rights: api.Rights{May: func(_ context.Context, role access.Role, topic, id string) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -781,7 +838,8 @@ func TestRightsToJobs(t *testing.T) {
 
 func TestNext(t *testing.T) {
 	in := start(t, newFake("timers", partitions), "p0", false)
-	a := in.call(t, "GET", "/v1/next?cron=0+9+*+*+mon-fri&zone=Africa%2FLagos&n=2&from=2026-11-20T12:00:00Z", "").is(t, 200, "")
+	a := in.call(t, "GET", "/v1/next?cron=0+9+*+*+mon-fri&zone=Africa%2FLagos&n=2&from=2026-11-20T12:00:00Z", "").is(
+		t, 200, "")
 	if got := fmt.Sprint(a.body["next"]); got != "[2026-11-23T09:00:00+01:00 2026-11-24T09:00:00+01:00]" {
 		t.Error(got)
 	}
@@ -814,13 +872,15 @@ func TestDocument(t *testing.T) {
 
 // A request that is sent between instances keeps null apart from empty.
 func TestRequestOnItsWay(t *testing.T) {
-	for _, want := range []route.Request{{ID: []byte("a")}, {ID: []byte("a"), Value: []byte{}}, {ID: []byte{0xff}, Value: []byte{0}}} {
+	for _, want := range []route.Request{{ID: []byte("a")}, {ID: []byte("a"), Value: []byte{}},
+		{ID: []byte{0xff}, Value: []byte{0}}} {
 		text, err := json.Marshal(want)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got route.Request
-		if err := json.Unmarshal(text, &got); err != nil || !bytes.Equal(got.Value, want.Value) || (got.Value == nil) != (want.Value == nil) || !bytes.Equal(got.ID, want.ID) {
+		if err := json.Unmarshal(text, &got); err != nil || !bytes.Equal(got.Value, want.Value) ||
+			(got.Value == nil) != (want.Value == nil) || !bytes.Equal(got.ID, want.ID) {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
 	}
@@ -829,18 +889,23 @@ func TestRequestOnItsWay(t *testing.T) {
 // A timer whose instants RFC 3339 cannot write is shown nevertheless, and does not break lists.
 func TestInstantsBeyondTheCalendar(t *testing.T) {
 	in := start(t, newFake("timers", partitions), "p0", false)
-	in.call(t, "PUT", path("end"), "", "timer-every", "1h", "timer-until", "999999999999999", toOrders, "orders").is(t, 201, "scheduled")
-	in.call(t, "PUT", path("begin"), "", "timer-at", "0000-01-01T00:00:00+01:00", toOrders, "orders").is(t, 201, "scheduled")
-	if a := in.call(t, "GET", path("end"), "").is(t, 200, ""); !strings.Contains(a.text, `"until":"9999-12-31T23:59:59.999Z"`) {
+	in.call(t, "PUT", path("end"), "", "timer-every", "1h", "timer-until", "999999999999999", toOrders, "orders").is(
+		t, 201, "scheduled")
+	in.call(t, "PUT", path("begin"), "", "timer-at", "0000-01-01T00:00:00+01:00", toOrders, "orders").is(
+		t, 201, "scheduled")
+	if a := in.call(t, "GET", path("end"), "").is(t, 200, ""); !strings.Contains(
+		a.text, `"until":"9999-12-31T23:59:59.999Z"`) {
 		t.Error(a.text)
 	}
-	if a := in.call(t, "GET", "/v1/topics/timers/timers", "").is(t, 200, ""); !strings.Contains(a.text, `"due":"0000-01-01T00:00:00Z","dueMillis":-62167222800000`) || len(a.body["timers"].([]any)) != 2 {
+	if a := in.call(t, "GET", "/v1/topics/timers/timers", "").is(t, 200, ""); !strings.Contains(
+		a.text, `"due":"0000-01-01T00:00:00Z","dueMillis":-62167222800000`) || len(a.body["timers"].([]any)) != 2 {
 		t.Error(a.text)
 	}
 	for _, from := range []string{"253402300800000", "9223372036854775807", "-9223372036854775808"} {
 		in.call(t, "GET", "/v1/next?cron=@daily&from="+from, "").is(t, 400, "bad-request")
 	}
-	if a := in.call(t, "GET", "/v1/next?cron=@daily&n=1000&zone=Africa%2FLagos&from=9999-12-30T12:00:00Z", "").is(t, 200, ""); len(a.body["next"].([]any)) != 1 {
+	if a := in.call(t, "GET", "/v1/next?cron=@daily&n=1000&zone=Africa%2FLagos&from=9999-12-30T12:00:00Z", "").is(
+		t, 200, ""); len(a.body["next"].([]any)) != 1 {
 		t.Error(a.text)
 	}
 }
@@ -884,7 +949,8 @@ func TestJobsOfAllInstances(t *testing.T) {
 		in.call(t, "GET", at, "").is(t, 200, "")
 		in.call(t, "GET", other, "").is(t, 200, "")
 		list := in.call(t, "GET", "/v1/jobs", "").is(t, 200, "")
-		if all := list.body["jobs"].([]any); len(all) != 2 || all[0].(map[string]any)["prefix"] != "b-" || list.body["unasked"] != nil {
+		if all := list.body["jobs"].([]any); len(all) != 2 || all[0].(map[string]any)["prefix"] != "b-" ||
+			list.body["unasked"] != nil {
 			t.Errorf("jobs %s", list.text)
 		}
 	}
@@ -892,7 +958,8 @@ func TestJobsOfAllInstances(t *testing.T) {
 	if owner, _ := elsewhere.body["owner"].(string); owner != a.url {
 		t.Errorf("owner %q of %s, want %q", owner, elsewhere.text, a.url)
 	}
-	if list := alone.call(t, "GET", "/v1/jobs", "").is(t, 200, ""); len(list.body["jobs"].([]any)) != 0 || len(list.body["unasked"].([]any)) != 2 {
+	if list := alone.call(t, "GET", "/v1/jobs", "").is(t, 200, ""); len(list.body["jobs"].([]any)) != 0 ||
+		len(list.body["unasked"].([]any)) != 2 {
 		t.Errorf("jobs of one that asks nobody: %s", list.text)
 	}
 	f.set(func() {
@@ -933,7 +1000,8 @@ func TestJobEndsWithItsRight(t *testing.T) {
 	for i := range n {
 		all = append(all, fmt.Sprintf(`{"id":"a-%d","after":"1h","target":{"topic":"orders"}}`, i))
 	}
-	in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[`+strings.Join(all, ",")+`]}`, "Content-Type", "application/json").is(t, 200, "")
+	in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[`+strings.Join(all, ",")+`]}`, "Content-Type",
+		"application/json").is(t, 200, "")
 	f.set(func() {
 		f.may = func(_ context.Context, role access.Role, _, _ string) error {
 			if role == access.Admin && len(f.all()) < n { // it has begun
@@ -945,10 +1013,12 @@ func TestJobEndsWithItsRight(t *testing.T) {
 	at := in.call(t, "POST", "/v1/topics/timers/timers/cancel?prefix=a-", "").is(t, 202, "").header.Get("Location")
 	end := time.Now().Add(time.Minute)
 	var job answer
-	for job = in.call(t, "GET", at, ""); job.body["state"] == "running" && time.Now().Before(end); job = in.call(t, "GET", at, "") {
+	for job = in.call(t, "GET", at, ""); job.body["state"] == "running" && time.Now().Before(end); job = in.call(
+		t, "GET", at, "") {
 		runtime.Gosched()
 	}
-	if job.body["state"] != "stopped" || !strings.Contains(job.text, "taken away") || len(f.all()) == 0 || len(f.all()) == n {
+	if job.body["state"] != "stopped" || !strings.Contains(job.text, "taken away") || len(f.all()) == 0 ||
+		len(f.all()) == n {
 		t.Errorf("%s, and %d of %d timers are left", job.text, len(f.all()), n)
 	}
 }
@@ -967,7 +1037,9 @@ func TestPathsAreNotGuessedAt(t *testing.T) {
 // If the API makes the ID of a timer, a condition cannot say that the ID is already there.
 func TestNewIDUnderACondition(t *testing.T) {
 	in := start(t, newFake("timers", partitions), "p0", false)
-	a := in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[{"after":"1h","if":"present","target":{"topic":"orders"}}]}`, "Content-Type", "application/json").is(t, 200, "")
+	a := in.call(t, "POST", "/v1/topics/timers/timers",
+		`{"timers":[{"after":"1h","if":"present","target":{"topic":"orders"}}]}`, "Content-Type",
+		"application/json").is(t, 200, "")
 	if !strings.Contains(a.text, `"status":412`) {
 		t.Error(a.text)
 	}
@@ -979,13 +1051,15 @@ func TestCountUntil(t *testing.T) {
 	in := start(t, f, "p0", false)
 	at := func(h int) string { return time.Date(2030, 1, 1, h, 0, 0, 0, time.UTC).Format(time.RFC3339) }
 	for i := range 12 {
-		in.call(t, "PUT", path(fmt.Sprintf("%c-%d", 'a'+rune(i%2), i)), "", "timer-at", at(i), toOrders, "orders").is(t, 201, "")
+		in.call(t, "PUT", path(fmt.Sprintf("%c-%d", 'a'+rune(i%2), i)), "", "timer-at", at(i), toOrders, "orders").is(
+			t, 201, "")
 	}
 	in.call(t, "POST", path("a-0")+"/pause", "").is(t, 200, "paused")
 	const count = "/v1/topics/timers/timers/count?until="
 	got := in.call(t, "GET", count+at(3)+","+at(3)+","+at(7)+",1893542400000", "").is(t, 200, "")
 	if got.body["count"] != 11.0 || fmt.Sprint(got.body["until"]) != "["+
-		"map[at:2030-01-01T03:00:00Z count:2 exact:true] map[at:2030-01-01T03:00:00Z count:2 exact:true] map[at:2030-01-01T07:00:00Z count:6 exact:true] map[at:2030-01-02T00:00:00Z count:11 exact:true]]" {
+		"map[at:2030-01-01T03:00:00Z count:2 exact:true] map[at:2030-01-01T03:00:00Z count:2 exact:true] "+
+		"map[at:2030-01-01T07:00:00Z count:6 exact:true] map[at:2030-01-02T00:00:00Z count:11 exact:true]]" {
 		t.Error(got.text)
 	}
 	if got := in.call(t, "GET", count+at(7)+"&prefix=b-", "").is(t, 200, ""); got.body["count"] != 3.0 {

@@ -47,8 +47,11 @@ type batches struct {
 func (b *batches) register(h huma.API) {
 	op := operation("timers", http.MethodPost, "/v1/topics/{topic}/timers", postTimers, "Schedule up to 1,000 timers",
 		"Each is a request of its own, and has a result of its own: the answer is 200 whatever became of them.",
-		"A timer without an ID gets one. With an Idempotency-Key that is made of the key, the caller, the topic and the timer's place in the list, and the timer counts only if none of that ID is pending, or has fired within Idempotency-Window:",
-		"so the same call made again finds what is pending, or has fired, unchanged. A key that was used with another body is 422.")
+		"A timer without an ID gets one. With an Idempotency-Key that is made of the key, the caller, the topic and "+
+			"the timer's place in the list, and the timer counts only if none of that ID is pending, or has fired "+
+			"within Idempotency-Window:",
+		"so the same call made again finds what is pending, or has fired, unchanged. A key that was used with "+
+			"another body is 422.")
 	op.MaxBodyBytes = maxPostBytes
 	describe[BatchResults](h, &op, nil)
 	before(&op, func(c huma.Context) error {
@@ -109,12 +112,16 @@ func onlyForPosts(c huma.Context, next func(huma.Context)) {
 	case op.OperationID == postTimers && !has(keyHeader) && headers.Get(windowHeader) == defaultWindow:
 		// Generated clients send defaults by themselves.
 	case op.OperationID == postTimers && headers.Get(keyHeader) == "":
-		wrong = "Idempotency-Key is missing or empty, and Idempotency-Window counts with a key alone: give a key, or leave both out"
+		wrong = "Idempotency-Key is missing or empty, and Idempotency-Window counts with a key alone: give a key, " +
+			"or leave both out"
 	case op.OperationID == postTimers:
 	case op.Method == http.MethodPut:
-		wrong = "Idempotency-Key and Idempotency-Window have no effect on a PUT, whose ID makes it idempotent: leave them out; so that a PUT that is made again does not schedule anew what has fired, send timer-remember: 1h and If-None-Match: *"
+		wrong = "Idempotency-Key and Idempotency-Window have no effect on a PUT, whose ID makes it idempotent: " +
+			"leave them out; so that a PUT that is made again does not schedule anew what has fired, send " +
+			"timer-remember: 1h and If-None-Match: *"
 	default:
-		wrong = "Idempotency-Key and Idempotency-Window count for a POST of timers alone: leave them out; a condition, as If-Match, has a call count once"
+		wrong = "Idempotency-Key and Idempotency-Window count for a POST of timers alone: leave them out; a " +
+			"condition, as If-Match, has a call count once"
 	}
 	if wrong == "" {
 		next(c)
@@ -138,13 +145,15 @@ func (i *idempotency) reused(was *timer.Remember) *Problem {
 		return nil
 	}
 	return problem(http.StatusUnprocessableEntity, ReasonKeyReused,
-		"the Idempotency-Key %.100q was used with another body: use a new key for a new call, and the same body to repeat a call", i.key)
+		"the Idempotency-Key %.100q was used with another body: use a new key for a new call, and the same body to "+
+			"repeat a call", i.key)
 }
 
 // used looks up the first timer whose ID is derived from the key, and returns the problem if the key was
 // used with a different body: then nothing is written. A call that comes in between is noticed timer by
 // timer, by writeBatch.
-func (b *batches) used(ctx context.Context, y *idempotency, made []bool, requests []route.Request, name string, topic Topic) *Problem {
+func (b *batches) used(ctx context.Context, y *idempotency, made []bool, requests []route.Request, name string,
+	topic Topic) *Problem {
 	i := slices.Index(made, true)
 	if i < 0 || len(requests[i].ID) == 0 {
 		return nil
@@ -152,7 +161,8 @@ func (b *batches) used(ctx context.Context, y *idempotency, made []bool, request
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	at := b.topics.at(name, topic, requests[i].ID)
-	answer, err := b.asker.Ask(ctx, &route.Call{Kind: route.Get, Topic: at.Topic, Partition: at.Partition, ID: requests[i].ID})
+	answer, err := b.asker.Ask(
+		ctx, &route.Call{Kind: route.Get, Topic: at.Topic, Partition: at.Partition, ID: requests[i].ID})
 	if err != nil || answer.Timer == nil {
 		return nil // the write will say why
 	}
@@ -160,7 +170,8 @@ func (b *batches) used(ctx context.Context, y *idempotency, made []bool, request
 }
 
 // batch writes timers. The timers of each partition keep their order.
-func (b *batches) batch(ctx context.Context, name, wait string, y idempotency, timers []NewTimer) ([]BatchResult, error) {
+func (b *batches) batch(ctx context.Context, name, wait string, y idempotency,
+	timers []NewTimer) ([]BatchResult, error) {
 	topic := b.topics.all[name] // it exists: some has found it
 	// The caller may have a right to only some of the IDs. Then each timer is checked.
 	each := b.topics.may(ctx, access.Write, name, "") != nil
@@ -201,7 +212,8 @@ func (b *batches) batch(ctx context.Context, name, wait string, y idempotency, t
 
 // writeBatch writes the requests of one partition. is holds their indices in the lists, and made
 // says whose IDs were derived from the Idempotency-Key.
-func (b *batches) writeBatch(ctx context.Context, at timer.TopicPartition, wait string, requests []route.Request, is []int, y *idempotency, made []bool, results []BatchResult, room *resultRoom) {
+func (b *batches) writeBatch(ctx context.Context, at timer.TopicPartition, wait string, requests []route.Request,
+	is []int, y *idempotency, made []bool, results []BatchResult, room *resultRoom) {
 	mine := make([]route.Request, len(is))
 	for n, i := range is {
 		mine[n] = requests[i]
@@ -224,7 +236,8 @@ func (b *batches) writeBatch(ctx context.Context, at timer.TopicPartition, wait 
 				}
 			}
 			r.Status = http.StatusOK
-			r.Result = &Result{Outcome: "unchanged", Topic: at.Topic, Partition: at.Partition, Offset: written[n].Offset, Timer: room.slim(p.Pending, &written[n])}
+			r.Result = &Result{Outcome: "unchanged", Topic: at.Topic, Partition: at.Partition,
+				Offset: written[n].Offset, Timer: room.slim(p.Pending, &written[n])}
 			continue
 		}
 		if p != nil {
@@ -267,7 +280,8 @@ func (b *BatchResult) fail(p *Problem) { b.Status, b.Problem = p.Status, p }
 const madePrefix = "wc-"
 
 // batched returns the request for one timer of a batch.
-func (b *batches) batched(ctx context.Context, topic string, y *idempotency, i int, n *NewTimer) (route.Request, error) {
+func (b *batches) batched(ctx context.Context, topic string, y *idempotency, i int,
+	n *NewTimer) (route.Request, error) {
 	r, err := n.request(topic)
 	if err == nil {
 		err = schedules(&r)
@@ -280,17 +294,20 @@ func (b *batches) batched(ctx context.Context, topic string, y *idempotency, i i
 		return r, nil
 	}
 	if n.If != "" && n.If != waterclock.IfAbsent {
-		return r, fmt.Errorf("if is %.80q, but a timer whose ID is derived from the Idempotency-Key is scheduled only if none is pending: leave it out", n.If)
+		return r, fmt.Errorf("if is %.80q, but a timer whose ID is derived from the Idempotency-Key is scheduled "+
+			"only if none is pending: leave it out", n.If)
 	}
 	if n.Remember != "" {
-		return r, fmt.Errorf("remember is given, but a timer whose ID is derived from the Idempotency-Key is remembered for Idempotency-Window: leave it out")
+		return r, fmt.Errorf("remember is given, but a timer whose ID is derived from the Idempotency-Key is " +
+			"remembered for Idempotency-Window: leave it out")
 	}
 	h := sha256.New()
 	for _, part := range []string{b.topics.caller(ctx), topic, y.key, fmt.Sprint(i)} {
 		fmt.Fprintf(h, "%d %s\n", len(part), part)
 	}
 	r.ID = []byte(madePrefix + hex.EncodeToString(h.Sum(nil)[:16]))
-	r.Headers = append(r.Headers, timer.Header{Key: waterclock.HeaderRemember, Value: fmt.Appendf(nil, "%ds %s", y.seconds, y.body)})
+	r.Headers = append(
+		r.Headers, timer.Header{Key: waterclock.HeaderRemember, Value: fmt.Appendf(nil, "%ds %s", y.seconds, y.body)})
 	if n.If == "" {
 		r.Headers = append(r.Headers, timer.Header{Key: waterclock.HeaderIf, Value: []byte(waterclock.IfAbsent)})
 	}

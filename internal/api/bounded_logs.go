@@ -54,7 +54,9 @@ func (b boundedLogs) Since(ctx context.Context, topic string, at time.Time) (map
 func (b boundedLogs) Read(ctx context.Context, topic string, spans map[int32][2]int64, fn func(*Record) error) error {
 	turn := b.free.Acquire(ctx, 1)
 	if turn == nil {
-		return problem(http.StatusServiceUnavailable, access.ReasonOverloaded, "%d calls read logs on this instance, %d of them one caller's, and no more do at a time: ask again", logReads, logReadsEach)
+		return problem(http.StatusServiceUnavailable, access.ReasonOverloaded,
+			"%d calls read logs on this instance, %d of them one caller's, and no more do at a time: ask again",
+			logReads, logReadsEach)
 	}
 	defer turn.Release()
 	var stopped error

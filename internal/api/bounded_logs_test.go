@@ -54,7 +54,8 @@ func readInTurns(t *testing.T, most int32, names int) {
 	var calls sync.WaitGroup
 	for i := range callers {
 		calls.Go(func() {
-			in.call(t, "GET", path("x")+"/events", "", "Test-Caller", fmt.Sprint("caller-", i%names)).is(t, http.StatusOK, "")
+			in.call(t, "GET", path("x")+"/events", "", "Test-Caller", fmt.Sprint("caller-", i%names)).is(
+				t, http.StatusOK, "")
 		})
 	}
 	await.Within(time.Minute, func() bool { return l.now.Load() >= most })

@@ -20,7 +20,8 @@ const maxText = 512 << 10
 func schedules(t *testing.T, in *instance, n, bytes int) {
 	t.Helper()
 	for i := range n {
-		in.call(t, "PUT", path(fmt.Sprintf("big-%03d", i)), "payload", in1h, "1h", toOrders, "orders", "waterclock-pass", "h="+strings.Repeat("x", bytes)).is(t, 201, "")
+		in.call(t, "PUT", path(fmt.Sprintf("big-%03d", i)), "payload", in1h, "1h", toOrders, "orders",
+			"waterclock-pass", "h="+strings.Repeat("x", bytes)).is(t, 201, "")
 	}
 }
 
@@ -64,9 +65,11 @@ func TestPagesAreBounded(t *testing.T) {
 	// The answer to a POST is limited too. Here its timers are those that are already pending.
 	var again []string
 	for i := range n {
-		again = append(again, fmt.Sprintf(`{"id":"big-%03d","after":"1h","if":"absent","target":{"topic":"orders"}}`, i))
+		again = append(again,
+			fmt.Sprintf(`{"id":"big-%03d","after":"1h","if":"absent","target":{"topic":"orders"}}`, i))
 	}
-	got := in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[`+strings.Join(again, ",")+`]}`, "Content-Type", "application/json").is(t, 200, "")
+	got := in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[`+strings.Join(again, ",")+`]}`, "Content-Type",
+		"application/json").is(t, 200, "")
 	if len(got.text) > 4<<20 || strings.Contains(got.text, "cGF5") || strings.Contains(got.text, `"payload"`) {
 		t.Errorf("an answer of %d bytes: %.300s", len(got.text), got.text)
 	}
@@ -92,9 +95,11 @@ func (l largeLetters) Bounds(context.Context, string) (map[int32][2]int64, error
 func (l largeLetters) Read(_ context.Context, _ string, spans map[int32][2]int64, fn func(*api.Record) error) error {
 	for p, span := range spans {
 		for o := span[0]; o < span[1]; o++ {
-			err := fn(&api.Record{Partition: p, Offset: o, Time: time.UnixMilli(1_800_000_000_000 + o), Key: fmt.Appendf(nil, "%d/%d", p, o), Value: []byte(`{"n":1}`), Headers: []timer.Header{
-				{Key: "h", Value: []byte(strings.Repeat("x", 30_000))}, {Key: "waterclock-source", Value: fmt.Appendf(nil, "timers/%d/%d", p, o)},
-			}})
+			err := fn(&api.Record{Partition: p, Offset: o, Time: time.UnixMilli(1_800_000_000_000 + o),
+				Key: fmt.Appendf(nil, "%d/%d", p, o), Value: []byte(`{"n":1}`), Headers: []timer.Header{
+					{Key: "h", Value: []byte(strings.Repeat("x", 30_000))},
+					{Key: "waterclock-source", Value: fmt.Appendf(nil, "timers/%d/%d", p, o)},
+				}})
 			if err != nil {
 				return err
 			}
@@ -127,7 +132,8 @@ func (l largeEvents) Read(_ context.Context, _ string, spans map[int32][2]int64,
 	for p, span := range spans {
 		for o := span[0]; o < span[1]; o++ {
 			text, _ := json.Marshal(map[string]any{"type": "fired", "n": o, "detail": strings.Repeat("x", 10_000)})
-			if err := fn(&api.Record{Partition: p, Offset: o, Time: time.UnixMilli(1_800_000_000_000 + o), Key: []byte("a"), Value: text}); err != nil {
+			if err := fn(&api.Record{Partition: p, Offset: o, Time: time.UnixMilli(1_800_000_000_000 + o),
+				Key: []byte("a"), Value: text}); err != nil {
 				return err
 			}
 		}

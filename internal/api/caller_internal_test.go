@@ -16,12 +16,18 @@ func TestRightsOfGrants(t *testing.T) {
 		want   []Right
 	}{
 		{"none", nil, []Right{}},
-		{"all", []access.Grant{{Role: access.Admin, Topic: "*"}}, []Right{{"mail", "", "admin"}, {"orders", "", "admin"}, {"orders.eu", "", "admin"}}},
-		{"a prefix of some topics", []access.Grant{{Role: access.Write, Topic: "orders*", IDPrefix: "shop-"}}, []Right{{"orders", "shop-", "write"}, {"orders.eu", "shop-", "write"}}},
-		{"a wider one of a lesser role", []access.Grant{{Role: access.Write, Topic: "mail", IDPrefix: "a"}, {Role: access.Read, Topic: "mail"}}, []Right{{"mail", "", "read"}, {"mail", "a", "write"}}},
-		{"a wider one that includes it", []access.Grant{{Role: access.Read, Topic: "mail", IDPrefix: "ab"}, {Role: access.Write, Topic: "mail", IDPrefix: "a"}}, []Right{{"mail", "a", "write"}}},
-		{"the same twice", []access.Grant{{Role: access.Read, Topic: "mail", IDPrefix: "a"}, {Role: access.Admin, Topic: "m*", IDPrefix: "a"}}, []Right{{"mail", "a", "admin"}}},
-		{"of a topic that is not served", []access.Grant{{Role: access.Read, Topic: "none"}, {Role: access.Read, Topic: "retry"}}, []Right{}},
+		{"all", []access.Grant{{Role: access.Admin, Topic: "*"}},
+			[]Right{{"mail", "", "admin"}, {"orders", "", "admin"}, {"orders.eu", "", "admin"}}},
+		{"a prefix of some topics", []access.Grant{{Role: access.Write, Topic: "orders*", IDPrefix: "shop-"}},
+			[]Right{{"orders", "shop-", "write"}, {"orders.eu", "shop-", "write"}}},
+		{"a wider one of a lesser role", []access.Grant{{Role: access.Write, Topic: "mail", IDPrefix: "a"},
+			{Role: access.Read, Topic: "mail"}}, []Right{{"mail", "", "read"}, {"mail", "a", "write"}}},
+		{"a wider one that includes it", []access.Grant{{Role: access.Read, Topic: "mail", IDPrefix: "ab"},
+			{Role: access.Write, Topic: "mail", IDPrefix: "a"}}, []Right{{"mail", "a", "write"}}},
+		{"the same twice", []access.Grant{{Role: access.Read, Topic: "mail", IDPrefix: "a"},
+			{Role: access.Admin, Topic: "m*", IDPrefix: "a"}}, []Right{{"mail", "a", "admin"}}},
+		{"of a topic that is not served",
+			[]access.Grant{{Role: access.Read, Topic: "none"}, {Role: access.Read, Topic: "retry"}}, []Right{}},
 	} {
 		if got := ts.rightsOf(c.grants); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)

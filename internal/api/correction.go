@@ -42,10 +42,12 @@ func (c *Correction) request(r *Record, delay bool) (route.Request, error) {
 	}
 	if c.Headers == nil {
 		if slices.Contains(missing(r), "headers") {
-			return q, fmt.Errorf("headers of this dead letter did not fit and are gone: give as headers all that are to be sent")
+			return q, fmt.Errorf(
+				"headers of this dead letter did not fit and are gone: give as headers all that are to be sent")
 		}
 		for _, h := range r.Headers {
-			counts := delay && h.Key == waterclock.HeaderAttempt && r.header(waterclock.HeaderReason) != string(waterclock.ReasonBadAttempt)
+			counts := delay && h.Key == waterclock.HeaderAttempt && r.header(waterclock.HeaderReason) != string(
+				waterclock.ReasonBadAttempt)
 			if !strings.HasPrefix(h.Key, waterclock.OwnPrefix) || counts {
 				q.Headers = append(q.Headers, h)
 			}

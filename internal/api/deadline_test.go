@@ -44,7 +44,8 @@ func TestACallWithoutABodyIsLong(t *testing.T) {
 		}},
 	})
 	defer a.Close()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { a.ServeHTTP(shortDeadline{w}, r) }))
+	s := httptest.NewServer(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { a.ServeHTTP(shortDeadline{w}, r) }))
 	defer s.Close()
 	in := &instance{url: s.URL}
 	for _, body := range []string{"", "v"} {

@@ -95,7 +95,8 @@ func decodeTimer(body []byte) (*NewTimer, error) {
 	err := d.Decode(&n)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("the body is no timer as JSON (a payload that is JSON is sent as application/octet-stream, or as value): %s", fault(err, body))
+		return nil, fmt.Errorf("the body is no timer as JSON (a payload that is JSON is sent as "+
+			"application/octet-stream, or as value): %s", fault(err, body))
 	case n == nil:
 		return nil, fmt.Errorf("the body is no timer as JSON: it is null")
 	}
@@ -162,7 +163,8 @@ func decodeTimers(ctx context.Context, body []byte) ([]NewTimer, *Problem) {
 	var faults *Problem
 	for n := 0; d.More(); n++ {
 		if n == maxTimers {
-			return nil, wrong("body.timers", fmt.Errorf("it has more than %d timers: send them in several calls", maxTimers))
+			return nil, wrong(
+				"body.timers", fmt.Errorf("it has more than %d timers: send them in several calls", maxTimers))
 		}
 		var one *NewTimer
 		at = d.InputOffset()
@@ -223,7 +225,8 @@ func fault(err error, body []byte) string {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		text = "it ends early"
 	case errors.As(err, &corrupt):
-		text = fmt.Sprintf("%s is not base64: byte %d of it is none of A to Z, a to z, 0 to 9, + and /, or = is missing at its end", notBase64(body), int64(corrupt))
+		text = fmt.Sprintf("%s is not base64: byte %d of it is none of A to Z, a to z, 0 to 9, + and /, or = is "+
+			"missing at its end", notBase64(body), int64(corrupt))
 	case errors.As(err, &kind):
 		needs := "another type"
 		switch kind.Type.Kind().String() {
@@ -277,7 +280,8 @@ func notBase64(body []byte) string {
 				field, named = t, true
 				continue
 			}
-			if _, err := base64.StdEncoding.DecodeString(t); err == nil || !strings.HasSuffix(strings.ToLower(field), "base64") {
+			if _, err := base64.StdEncoding.DecodeString(t); err == nil ||
+				!strings.HasSuffix(strings.ToLower(field), "base64") {
 				break
 			}
 			name := field
@@ -299,5 +303,6 @@ func isJSON(contentType string) error {
 	case "", "application/json", "json":
 		return isUTF8(contentType)
 	}
-	return problem(http.StatusUnsupportedMediaType, ReasonBadRequest, "the body is JSON: send it with Content-Type: application/json")
+	return problem(http.StatusUnsupportedMediaType, ReasonBadRequest,
+		"the body is JSON: send it with Content-Type: application/json")
 }

@@ -52,12 +52,15 @@ func TestABodyOfManyElements(t *testing.T) {
 		got := in.call(t, "POST", "/v1/topics/timers/dead-letters/0/0/resend", body, "Content-Type", "application/json")
 		got.is(t, 400, "bad-request")
 		if grown := allocated() - before; grown > 64<<20 || len(got.text) > 16<<10 {
-			t.Errorf("a correction, %s: a body of %d bytes takes %d, and has an answer of %d", name, len(body), grown, len(got.text))
+			t.Errorf("a correction, %s: a body of %d bytes takes %d, and has an answer of %d", name, len(body), grown,
+				len(got.text))
 		}
 	}
 	timerType := "application/vnd.waterclock.timer+json"
-	in.call(t, "PUT", path("a"), `{"headers":[`+strings.Repeat("{},", 2000)+`{}]}`, "Content-Type", timerType).is(t, 400, "bad-request")
-	in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[`+strings.Repeat("{},", 1000)+`{}]}`, "Content-Type", "application/json").is(t, 400, "bad-request")
+	in.call(t, "PUT", path("a"), `{"headers":[`+strings.Repeat("{},", 2000)+`{}]}`, "Content-Type", timerType).is(
+		t, 400, "bad-request")
+	in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[`+strings.Repeat("{},", 1000)+`{}]}`, "Content-Type",
+		"application/json").is(t, 400, "bad-request")
 }
 
 func allocated() uint64 {
@@ -75,7 +78,8 @@ func TestRightsBeforeBodies(t *testing.T) {
 		f.may = func(context.Context, access.Role, string, string) error { return errors.New("no right") }
 	})
 	for _, topic := range []string{"timers", "nosuch"} {
-		for method, path := range map[string]string{"POST": "/timers", "PUT": "/timers/a", "POST ": "/dead-letters/0/0/resend"} {
+		for method, path := range map[string]string{"POST": "/timers", "PUT": "/timers/a",
+			"POST ": "/dead-letters/0/0/resend"} {
 			var read atomic.Bool
 			body := readerFunc(func([]byte) (int, error) { read.Store(true); return 0, errors.New("it was read") })
 			w := in.serve(t, strings.TrimSpace(method), "/v1/topics/"+topic+path, body)
@@ -116,7 +120,8 @@ func TestFaultsOfABody(t *testing.T) {
 		}
 	}
 	timerType := "application/vnd.waterclock.timer+json"
-	for _, body := range []string{"null", `{"headers":[null],"after":"1h"}`, `{"after":"1h","headers":[{"value":"x"}]}`, `{"after":"1h"}{}`} {
+	for _, body := range []string{"null", `{"headers":[null],"after":"1h"}`, `{"after":"1h","headers":[{"value":"x"}]}`,
+		`{"after":"1h"}{}`} {
 		in.call(t, "PUT", path("a"), body, "Content-Type", timerType).is(t, 400, "bad-request")
 	}
 }
@@ -127,7 +132,8 @@ func TestDecodedHeadersCount(t *testing.T) {
 	timer := `{"headers":[` + strings.Repeat("{},", 999) + `{}]}`
 	body := `{"timers":[` + strings.Repeat(timer+",", 999) + timer + `]}`
 	in.call(t, "POST", "/v1/topics/timers/timers", body, "Content-Type", "application/json").is(t, 503, "overloaded")
-	in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[`+timer+`]}`, "Content-Type", "application/json").is(t, 200, "")
+	in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[`+timer+`]}`, "Content-Type", "application/json").is(
+		t, 200, "")
 }
 
 // The error names a field that must be base64 and is not.
@@ -139,7 +145,9 @@ func TestFaultsOfBase64(t *testing.T) {
 		`{"after":"1h","idBase64":"YQ==","headers":[{"name":"base64","value":"***"},{"name":"a","valueBase64":"*"}]}`: "headers.valueBase64 is not base64",
 	} {
 		got := in.call(t, "PUT", path("a"), body, "Content-Type", "application/json").is(t, 400, "bad-request")
-		all := in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[{"idBase64":"YQ==","after":"1h","target":{"topic":"x"}},`+body+`]}`, "Content-Type", "application/json").is(t, 400, "bad-request")
+		all := in.call(t, "POST", "/v1/topics/timers/timers",
+			`{"timers":[{"idBase64":"YQ==","after":"1h","target":{"topic":"x"}},`+body+`]}`, "Content-Type",
+			"application/json").is(t, 400, "bad-request")
 		if !strings.Contains(got.text, want) || !strings.Contains(all.text, "body.timers[1]: "+want) {
 			t.Errorf("%s:\n%s\n%s", body, got.text, all.text)
 		}

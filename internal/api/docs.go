@@ -61,7 +61,8 @@ func serveDocument(mux *http.ServeMux, o *huma.OpenAPI) {
 		mux.HandleFunc("GET "+at, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", is.contentType)
 			w.Header().Set("X-Content-Type-Options", "nosniff")
-			w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
+			w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; "+
+				"frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
 			_, _ = w.Write(is.body) // the caller may be gone
 		})
 	}

@@ -29,8 +29,10 @@ var taken = []string{"NewTimer", "NewTimers", "Correction"}
 // front of it.
 func reasons() []string {
 	all := []string{
-		ReasonNotFound, ReasonConditionNotMet, ReasonMoving, ReasonFailed, ReasonKafka, ReasonUnknownOutcome, ReasonElsewhere,
-		ReasonNotWritten, ReasonNoTopic, ReasonNoPath, ReasonNoEvents, ReasonEventsGone, ReasonBadRequest, ReasonForbidden,
+		ReasonNotFound, ReasonConditionNotMet, ReasonMoving, ReasonFailed, ReasonKafka, ReasonUnknownOutcome,
+		ReasonElsewhere,
+		ReasonNotWritten, ReasonNoTopic, ReasonNoPath, ReasonNoEvents, ReasonEventsGone, ReasonBadRequest,
+		ReasonForbidden,
 		ReasonTooLarge, ReasonKeyReused, ReasonTooManyJobs, ReasonTooManyStreams, ReasonInternal,
 	}
 	all = append(all, access.Reasons()...)
@@ -43,23 +45,33 @@ func reasons() []string {
 
 // statuses describe the statuses of problems that more than one operation has.
 var statuses = map[int]string{
-	http.StatusBadRequest:                  "The call is wrong, or its request is refused and a dead letter: reason says why.",
-	http.StatusUnauthorized:                "unauthenticated: no credentials, or wrong ones.",
-	http.StatusForbidden:                   "forbidden: the caller has no such right. Of a request that is refused: target-not-allowed.",
-	http.StatusNotFound:                    "not-found, no-such-topic: what the path names is not there.",
-	http.StatusRequestTimeout:              "body-timeout: the body did not arrive in time.",
-	http.StatusConflict:                    "no-events: the request topic writes none. Of a request that is refused: moved-meanwhile, wrong-partition.",
-	http.StatusGone:                        "events-gone: the stream cannot begin there without leaving out events.",
-	http.StatusPreconditionFailed:          "condition-not-met: the condition of the call does not hold, and nothing has changed; pending is what is pending.",
-	http.StatusRequestEntityTooLarge:       "too-large, value-too-large, batch-too-large: the body, or the request as a record.",
-	http.StatusRequestURITooLong:           "target-too-long: path and query.",
-	http.StatusUnprocessableEntity:         "idempotency-key-reused: the key was used with another body.",
-	http.StatusUnsupportedMediaType:        "bad-request: the body is not of a type, charset or encoding that the call takes.",
-	http.StatusMisdirectedRequest:          "elsewhere: another instance has it, which this one cannot ask; owner is its address. wrong-host: the call is for a host name that this API does not answer to (api-host).",
-	http.StatusTooManyRequests:             "rate-limited, too-many-calls, too-many-logins, too-many-jobs, too-many-streams: ask again later. Of a request that is refused: over-quota.",
+	http.StatusBadRequest: "The call is wrong, or its request is refused and a dead letter: reason " +
+		"says why.",
+	http.StatusUnauthorized: "unauthenticated: no credentials, or wrong ones.",
+	http.StatusForbidden: "forbidden: the caller has no such right. Of a request that is refused: " +
+		"target-not-allowed.",
+	http.StatusNotFound:       "not-found, no-such-topic: what the path names is not there.",
+	http.StatusRequestTimeout: "body-timeout: the body did not arrive in time.",
+	http.StatusConflict: "no-events: the request topic writes none. Of a request that is " +
+		"refused: moved-meanwhile, wrong-partition.",
+	http.StatusGone: "events-gone: the stream cannot begin there without leaving out events.",
+	http.StatusPreconditionFailed: "condition-not-met: the condition of the call does not hold, and " +
+		"nothing has changed; pending is what is pending.",
+	http.StatusRequestEntityTooLarge: "too-large, value-too-large, batch-too-large: the body, or the request " +
+		"as a record.",
+	http.StatusRequestURITooLong:   "target-too-long: path and query.",
+	http.StatusUnprocessableEntity: "idempotency-key-reused: the key was used with another body.",
+	http.StatusUnsupportedMediaType: "bad-request: the body is not of a type, charset or encoding that the " +
+		"call takes.",
+	http.StatusMisdirectedRequest: "elsewhere: another instance has it, which this one cannot ask; owner " +
+		"is its address. wrong-host: the call is for a host name that this API does not answer to (api-host).",
+	http.StatusTooManyRequests: "rate-limited, too-many-calls, too-many-logins, too-many-jobs, " +
+		"too-many-streams: ask again later. Of a request that is refused: over-quota.",
 	http.StatusRequestHeaderFieldsTooLarge: "too-many-headers, headers-too-large.",
 	http.StatusInternalServerError:         "internal: what should not be.",
-	http.StatusServiceUnavailable:          "moving, partition-failed, kafka-unreachable, not-written, unknown-outcome, overloaded, issuer-unavailable: ask again later; of unknown-outcome the request may be in the log.",
+	http.StatusServiceUnavailable: "moving, partition-failed, kafka-unreachable, not-written, " +
+		"unknown-outcome, overloaded, issuer-unavailable: ask again later; of unknown-outcome the request may be in " +
+		"the log.",
 }
 
 // operations returns all operations of a document, by path and method.
@@ -126,8 +138,9 @@ func complete(o *huma.OpenAPI) {
 				r.Headers = map[string]*huma.Param{}
 			}
 			r.Headers[access.RequestHeader] = &huma.Param{
-				Description: "By what the call is known in the audit: what came as X-Request-Id, if it has 1 to 128 letters, digits or ._~:/+=@-, or a new one.",
-				Schema:      &huma.Schema{Type: "string"}, Example: "0f7c1b2a9d3e4f56",
+				Description: "By what the call is known in the audit: what came as X-Request-Id, if it has 1 to 128 " +
+					"letters, digits or ._~:/+=@-, or a new one.",
+				Schema: &huma.Schema{Type: "string"}, Example: "0f7c1b2a9d3e4f56",
 			}
 			exemplify(r.Content, shown)
 		}
@@ -139,17 +152,20 @@ func complete(o *huma.OpenAPI) {
 
 // problemResponse is a problem of one status.
 func problemResponse(of *huma.Response, status int) *huma.Response {
-	r := &huma.Response{Description: http.StatusText(status) + ". " + statuses[status], Content: map[string]*huma.MediaType{}}
+	r := &huma.Response{Description: http.StatusText(status) + ". " + statuses[status],
+		Content: map[string]*huma.MediaType{}}
 	for kind, is := range of.Content {
 		r.Content[kind] = &huma.MediaType{Schema: is.Schema, Example: exampleProblem(status)}
 	}
 	switch status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		r.Headers = map[string]*huma.Param{"Retry-After": {
-			Description: "In how many seconds it is worth while to ask again; not there where that is not known.", Schema: &huma.Schema{Type: "integer"}, Example: 1,
+			Description: "In how many seconds it is worth while to ask again; not there where that is not known.",
+			Schema:      &huma.Schema{Type: "integer"}, Example: 1,
 		}}
 	case http.StatusUnauthorized:
-		r.Headers = map[string]*huma.Param{"WWW-Authenticate": {Description: "How to say who calls.", Schema: &huma.Schema{Type: "string"}, Example: `Bearer realm="waterclock"`}}
+		r.Headers = map[string]*huma.Param{"WWW-Authenticate": {Description: "How to say who calls.",
+			Schema: &huma.Schema{Type: "string"}, Example: `Bearer realm="waterclock"`}}
 	}
 	return r
 }
@@ -176,16 +192,22 @@ var plainExamples = map[string]any{
 }
 
 var parameterExamples = map[string]any{
-	"topic": "timers", "id": "a1", "prefix": "customer-17/", "target": "orders", "due-before": "2026-11-24T09:00:00Z", "due-after": "2026-11-23T09:00:00Z",
-	"until": []string{"2026-11-23T09:00:00Z", "2026-11-24T09:00:00Z"}, "cron": "0 9 * * mon-fri", "zone": "Africa/Lagos", "Idempotency-Key": "order-17", "If-Match": `"timers/3/17"`,
-	"If-None-Match": "*", "Last-Event-ID": "3:18", "position": "3:18", "partition": 3, "offset": 17, waterclock.HeaderAfter: "90s", waterclock.HeaderAt: "2026-11-23T09:00:00Z",
-	waterclock.HeaderTargetTopic: "orders", waterclock.HeaderCron: "0 9 * * mon-fri", waterclock.HeaderZone: "Africa/Lagos", waterclock.HeaderIf: "absent", "waterclock-pass": "trace=17",
+	"topic": "timers", "id": "a1", "prefix": "customer-17/", "target": "orders", "due-before": "2026-11-24T09:00:00Z",
+	"due-after": "2026-11-23T09:00:00Z",
+	"until":     []string{"2026-11-23T09:00:00Z", "2026-11-24T09:00:00Z"}, "cron": "0 9 * * mon-fri",
+	"zone": "Africa/Lagos", "Idempotency-Key": "order-17", "If-Match": `"timers/3/17"`,
+	"If-None-Match": "*", "Last-Event-ID": "3:18", "position": "3:18", "partition": 3, "offset": 17,
+	waterclock.HeaderAfter: "90s", waterclock.HeaderAt: "2026-11-23T09:00:00Z",
+	waterclock.HeaderTargetTopic: "orders", waterclock.HeaderCron: "0 9 * * mon-fri",
+	waterclock.HeaderZone: "Africa/Lagos", waterclock.HeaderIf: "absent", "waterclock-pass": "trace=17",
 }
 
 func exampleProblem(status int) *Problem {
 	reason := map[int]string{
-		400: "bad-duration", 401: access.ReasonUnauthenticated, 403: ReasonForbidden, 404: ReasonNotFound, 408: access.ReasonBodyTimeout, 409: ReasonNoEvents, 410: ReasonEventsGone,
-		412: ReasonConditionNotMet, 413: ReasonTooLarge, 414: access.ReasonTargetTooLong, 415: ReasonBadRequest, 422: ReasonKeyReused, 421: ReasonElsewhere, 429: access.ReasonTooManyCalls,
+		400: "bad-duration", 401: access.ReasonUnauthenticated, 403: ReasonForbidden, 404: ReasonNotFound,
+		408: access.ReasonBodyTimeout, 409: ReasonNoEvents, 410: ReasonEventsGone,
+		412: ReasonConditionNotMet, 413: ReasonTooLarge, 414: access.ReasonTargetTooLong, 415: ReasonBadRequest,
+		422: ReasonKeyReused, 421: ReasonElsewhere, 429: access.ReasonTooManyCalls,
 		431: access.ReasonTooManyHeaders, 500: ReasonInternal, 503: ReasonMoving,
 	}[status]
 	return problem(status, reason, "a sentence for people")
@@ -196,7 +218,8 @@ func examples() map[string]any {
 	at := time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)
 	text, key := "hello", "a1"
 	timer := Timer{
-		ID: "a1", Topic: "timers", Partition: 3, Source: "timers/3/17", State: "pending", Due: at, DueMillis: at.UnixMilli(), Occurrence: 1,
+		ID: "a1", Topic: "timers", Partition: 3, Source: "timers/3/17", State: "pending", Due: at,
+		DueMillis: at.UnixMilli(), Occurrence: 1,
 		Target: Target{Topic: "orders", Key: &key}, Payload: &Payload{Bytes: len(text), Text: &text},
 	}
 	listed := timer
@@ -206,17 +229,21 @@ func examples() map[string]any {
 	named := fresh
 	named.ID = "a1"
 	letter := DeadLetter{
-		Partition: 3, Offset: 5, At: at, ID: &key, Reason: "bad-duration", Detail: "a sentence for people", Source: "timers/3/16",
+		Partition: 3, Offset: 5, At: at, ID: &key, Reason: "bad-duration", Detail: "a sentence for people",
+		Source:  "timers/3/16",
 		Headers: []Header{{Name: "timer-after", Value: new("soon")}}, Payload: &Payload{Bytes: len(text), Text: &text},
 	}
-	job := Job{ID: "0f7c1b2a9d3e4f56-4b1d2c3e5f60718293a4b5c6d7e8f901", Topic: "timers", Action: "cancel", Prefix: "customer-17/", State: "running", Begun: at, Seen: 500, Changed: 499, Spared: 1}
-	instance := route.Instance{Name: "node-1 4b1d2c3e5f60718293a4b5c6d7e8f901", API: "http://node-1:8681", Started: at, Member: true}
+	job := Job{ID: "0f7c1b2a9d3e4f56-4b1d2c3e5f60718293a4b5c6d7e8f901", Topic: "timers", Action: "cancel",
+		Prefix: "customer-17/", State: "running", Begun: at, Seen: 500, Changed: 499, Spared: 1}
+	instance := route.Instance{Name: "node-1 4b1d2c3e5f60718293a4b5c6d7e8f901", API: "http://node-1:8681", Started: at,
+		Member: true}
 	return map[string]any{
 		"Timer": timer, "NewTimer": fresh, "NewTimers": NewTimers{Timers: []NewTimer{named}}, "Result": result,
 		"BatchResults": BatchResults{Results: []BatchResult{{ID: "a1", Status: 201, Result: &result}}},
 		"TimerList":    TimerList{Timers: []*Timer{&listed}},
 		"TimerCount":   TimerCount{Count: 17, Exact: true},
-		"TimerEvents": TimerEvents{Events: []TimerEvent{{Offset: 18, At: at, Event: []byte(`{"format":1,"type":"scheduled","id":"a1"}`)}}, Log: EventLog{
+		"TimerEvents": TimerEvents{Events: []TimerEvent{{Offset: 18, At: at,
+			Event: []byte(`{"format":1,"type":"scheduled","id":"a1"}`)}}, Log: EventLog{
 			Topic: "timers.waterclock.events", Partition: 3, Ends: 19, Position: "3:19", Oldest: &at,
 		}},
 		"Activity": Activity{Position: "0:17.5.9.19", Events: []ActivityEvent{{3, TimerEvent{
@@ -226,14 +253,17 @@ func examples() map[string]any {
 		"DeadLetterList":   DeadLetterList{DeadLetters: []DeadLetter{letter}, Position: "0:0.0.4.6"},
 		"DeadLetterReview": DeadLetterReview{Topic: "timers", Position: "0:0.0.4.6", By: "ops", At: &at},
 		"Job":              job, "JobList": JobList{Jobs: []Job{job}}, "JobStarted": JobStarted{Job: &job},
-		"Caller":      Caller{Name: "shop", Rights: []Right{{Topic: "timers", Prefix: "shop-", Role: "write"}}},
-		"TopicList":   TopicList{Topics: []TopicInfo{{Topic: "timers", Partitions: 12, MaxBytes: 1048588}}},
-		"Occurrences": Occurrences{Explanation: "at 09:00, Monday to Friday", Zone: "Africa/Lagos", Next: []time.Time{at}},
+		"Caller":    Caller{Name: "shop", Rights: []Right{{Topic: "timers", Prefix: "shop-", Role: "write"}}},
+		"TopicList": TopicList{Topics: []TopicInfo{{Topic: "timers", Partitions: 12, MaxBytes: 1048588}}},
+		"Occurrences": Occurrences{Explanation: "at 09:00, Monday to Friday", Zone: "Africa/Lagos",
+			Next: []time.Time{at}},
 		"Cluster": Cluster{Asked: instance.Name, Instances: []route.Instance{instance}, Partitions: []OwnedPartition{{
-			Owner: instance.Name, PartitionStatus: route.PartitionStatus{Topic: "timers", Partition: 3, State: "live", Pending: 17},
+			Owner: instance.Name, PartitionStatus: route.PartitionStatus{Topic: "timers", Partition: 3, State: "live",
+				Pending: 17},
 		}}, Unhealthy: []route.UnhealthyTarget{}, Pending: 17},
 		"DeadLetterCountList": DeadLetterCountList{Topics: []DeadLetterCounts{{
-			Topic: "timers", LastHour: 1, LastDay: 2, Exact: true, Reasons: []ReasonCount{{Reason: "bad-duration", LastHour: 1, LastDay: 2, Newest: at}},
+			Topic: "timers", LastHour: 1, LastDay: 2, Exact: true,
+			Reasons: []ReasonCount{{Reason: "bad-duration", LastHour: 1, LastDay: 2, Newest: at}},
 		}}},
 		"Problem": exampleProblem(http.StatusBadRequest),
 	}

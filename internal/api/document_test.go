@@ -49,7 +49,8 @@ type schema struct {
 }
 
 var documented = sync.OnceValue(func() (d document) {
-	a := api.New(api.Options{Topics: map[string]api.Topic{"timers": {Partitions: 1, MaxBytes: 1 << 20}}, Logger: slog.New(slog.DiscardHandler)})
+	a := api.New(api.Options{Topics: map[string]api.Topic{"timers": {Partitions: 1, MaxBytes: 1 << 20}},
+		Logger: slog.New(slog.DiscardHandler)})
 	defer a.Close()
 	w := httptest.NewRecorder()
 	a.ServeHTTP(w, httptest.NewRequest("GET", "/openapi.json", nil))
@@ -70,7 +71,8 @@ func (d *document) hasStatus(t *testing.T, method, target string, status int) {
 	for template, ops := range d.Paths {
 		op, some := ops[strings.ToLower(method)]
 		path := regexp.MustCompile(`\\\{[a-z]+\\\}`).ReplaceAllString(regexp.QuoteMeta(template), "[^/]+")
-		if !some || !regexp.MustCompile("^"+path+"$").MatchString(u.EscapedPath()) || strings.HasSuffix(u.EscapedPath(), "/count") && !strings.HasSuffix(template, "/count") {
+		if !some || !regexp.MustCompile("^"+path+"$").MatchString(u.EscapedPath()) ||
+			strings.HasSuffix(u.EscapedPath(), "/count") && !strings.HasSuffix(template, "/count") {
 			continue
 		}
 		if _, is := op.Responses[strconv.Itoa(status)]; !is {
@@ -147,7 +149,8 @@ func TestDocumentIsWhole(t *testing.T) {
 			}
 			for name := range d.Components.Schemas {
 				if strings.HasPrefix(strings.ToLower(name), strings.ToLower(op.OperationID)) {
-					t.Errorf("the schema %s is named like the operation %s: generators make types of both", name, op.OperationID)
+					t.Errorf("the schema %s is named like the operation %s: generators make types of both", name,
+						op.OperationID)
 				}
 			}
 		}

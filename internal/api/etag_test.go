@@ -23,6 +23,7 @@ func TestNotModified(t *testing.T) {
 	if got := in.call(t, "GET", path("a"), "", "If-None-Match", paused); got.status != 304 || paused == put {
 		t.Errorf("%d, %s and %s", got.status, put, paused)
 	}
-	in.call(t, "PUT", path("a"), "y", in1h, "2h", toOrders, "orders", "If-Match", `"timers/0/99;1;paused"`).is(t, 412, "condition-not-met")
+	in.call(t, "PUT", path("a"), "y", in1h, "2h", toOrders, "orders", "If-Match", `"timers/0/99;1;paused"`).is(
+		t, 412, "condition-not-met")
 	in.call(t, "PUT", path("a"), "y", in1h, "2h", toOrders, "orders", "If-Match", paused).is(t, 200, "replaced")
 }

@@ -38,7 +38,8 @@ type events struct {
 }
 
 func newEvents(ts *topics, o Options, life *lifetime) *events {
-	return &events{topics: ts, logs: o.Logs, now: o.Now, log: o.Logger, life: life, streams: access.NewPool(maxStreams, maxStreams, streamWait)}
+	return &events{topics: ts, logs: o.Logs, now: o.Now, log: o.Logger, life: life,
+		streams: access.NewPool(maxStreams, maxStreams, streamWait)}
 }
 
 // watch is the parameters of watchEvents.
@@ -52,12 +53,17 @@ type watch struct {
 }
 
 func (e *events) register(h huma.API) {
-	op := operation("events", http.MethodGet, "/v1/topics/{topic}/events", "watchEvents", "Watch what happens to timers, from now on, from a time or from a position on",
-		"Server-sent events, whose data are records of the events topic, as docs/EVENTS.md has them, with the timer's ID as id. The id of a server-sent event is the position behind it, which the header Last-Event-ID takes, as EventSource does by itself, or position.",
-		"410 (events-gone): the stream cannot begin at the position without leaving out events, or since is too far back.",
+	op := operation("events", http.MethodGet, "/v1/topics/{topic}/events", "watchEvents",
+		"Watch what happens to timers, from now on, from a time or from a position on",
+		"Server-sent events, whose data are records of the events topic, as docs/EVENTS.md has them, with the "+
+			"timer's ID as id. The id of a server-sent event is the position behind it, which the header "+
+			"Last-Event-ID takes, as EventSource does by itself, or position.",
+		"410 (events-gone): the stream cannot begin at the position without leaving out events, or since is too "+
+			"far back.",
 		"409: the request topic writes no events; it does with serve --events.")
 	describe[struct{}](h, &op, nil)
-	op.Responses["200"] = &huma.Response{Description: "Events, until the caller goes.", Content: map[string]*huma.MediaType{streamType: {Schema: &huma.Schema{Type: "string"}}}}
+	op.Responses["200"] = &huma.Response{Description: "Events, until the caller goes.",
+		Content: map[string]*huma.MediaType{streamType: {Schema: &huma.Schema{Type: "string"}}}}
 	handle(h, op, e.watch)
 	e.registerActivity(h)
 	e.registerHistory(h)
@@ -75,14 +81,17 @@ func (e *events) watch(ctx context.Context, in *watch) (*huma.StreamResponse, er
 	}
 	since, err := instant("since", in.Since)
 	if err == nil && !in.Follow && since == 0 {
-		err = problem(http.StatusBadRequest, ReasonBadRequest, "follow is false and since is not given: there is nothing to send")
+		err = problem(http.StatusBadRequest, ReasonBadRequest,
+			"follow is false and since is not given: there is nothing to send")
 	}
 	if err != nil {
 		return nil, err
 	}
 	hold := e.streams.Acquire(ctx, 1)
 	if hold == nil {
-		return nil, problem(http.StatusTooManyRequests, ReasonTooManyStreams, "this instance has %d streams of events, and no more at a time; the caller has its share of them", maxStreams)
+		return nil, problem(http.StatusTooManyRequests, ReasonTooManyStreams,
+			"this instance has %d streams of events, and no more at a time; the caller has its share of them",
+			maxStreams)
 	}
 	begun := false
 	defer func() { // also if the following code panics

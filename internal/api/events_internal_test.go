@@ -26,7 +26,9 @@ func TestMemoryOfForeignEvents(t *testing.T) {
 	if n := after.TotalAlloc - before.TotalAlloc; n > 64<<10 || got != `{"id":"a"}` {
 		t.Errorf("a record of %d KiB takes %d KiB, and is told as %d bytes", len(r.Value)>>10, n>>10, len(got))
 	}
-	largest := &Record{Key: []byte("a"), Value: []byte(`{"type":"rejected","detail":"` + strings.Repeat(`\u0001`, 1024) + `","x":"` + strings.Repeat(`\u0001`, 512) + `"}`)}
+	largest := &Record{Key: []byte("a"),
+		Value: []byte(`{"type":"rejected","detail":"` + strings.Repeat(`\u0001`, 1024) + `","x":"` + strings.Repeat(
+			`\u0001`, 512) + `"}`)}
 	if got := string(withID(largest)); len(got) < len(largest.Value) {
 		t.Errorf("an event of %d bytes is told as %d", len(largest.Value), len(got))
 	}

@@ -30,7 +30,8 @@ func (b *boundLogs) Follow(_ context.Context, topic string, at api.Position, fn 
 	}
 	from := at.Next[0]
 	for i, id := range []string{"other", "a"} {
-		r := &api.Record{Partition: at.First, Offset: from + int64(2*i), Key: []byte(id), Value: []byte(`{"type":"fired"}`)}
+		r := &api.Record{Partition: at.First, Offset: from + int64(2*i), Key: []byte(id),
+			Value: []byte(`{"type":"fired"}`)}
 		at.Passed(r.Partition, r.Offset)
 		if err := fn(r); err != nil {
 			return err
@@ -64,13 +65,17 @@ func TestStreamContinuesAtItsPosition(t *testing.T) {
 		{"of one timer", fmt.Sprintf("?id=a&position=%d:100000", p), "", fmt.Sprintf("%d:100000", p), 200, "", ""},
 		{"of all, for one timer", "?id=a&position=" + all, "", fmt.Sprintf("%d:%d", p, 200_010+p), 200, "", ""},
 		{"the last ID", "?id=a", fmt.Sprintf("%d:100001", p), fmt.Sprintf("%d:100001", p), 200, "", ""},
-		{"the last ID counts before the position", fmt.Sprintf("?id=a&position=%d:100000", p), fmt.Sprintf("%d:100001", p), fmt.Sprintf("%d:100001", p), 200, "", ""},
-		{"as far back as there is", fmt.Sprintf("?id=a&position=%d:%d", p, 10+p), "", fmt.Sprintf("%d:%d", p, 10+p), 200, "", ""},
-		{"one further back than is told", fmt.Sprintf("?id=a&position=%d:%d", p, 9+p), "", "", 410, "events-gone", "200001 offsets back"},
+		{"the last ID counts before the position", fmt.Sprintf("?id=a&position=%d:100000", p),
+			fmt.Sprintf("%d:100001", p), fmt.Sprintf("%d:100001", p), 200, "", ""},
+		{"as far back as there is", fmt.Sprintf("?id=a&position=%d:%d", p, 10+p), "", fmt.Sprintf("%d:%d", p, 10+p),
+			200, "", ""},
+		{"one further back than is told", fmt.Sprintf("?id=a&position=%d:%d", p, 9+p), "", "", 410, "events-gone",
+			"200001 offsets back"},
 		{"before the beginning", fmt.Sprintf("?id=a&position=%d:%d", p, 8+p), "", "", 410, "events-gone", "retention"},
 		{"behind the end", "?id=a", fmt.Sprintf("%d:%d", p, 200_011+p), "", 410, "events-gone", "recreated"},
 		{"of another partition", "?id=a", fmt.Sprintf("%d:7", p+1), "", 410, "events-gone", "retention"},
-		{"too far back together", "?position=0:" + strings.Join(begins, "."), "", "", 410, "events-gone", "200000 back at most"},
+		{"too far back together", "?position=0:" + strings.Join(begins, "."), "", "", 410, "events-gone",
+			"200000 back at most"},
 		{"no position", "?position=0/7", "", "", 400, "bad-request", "not one of a stream"},
 		{"no last ID", "", "yesterday", "", 400, "bad-request", "not one of a stream"},
 	} {
@@ -86,7 +91,8 @@ func TestStreamContinuesAtItsPosition(t *testing.T) {
 		}
 	}
 	a := in.call(t, "GET", stream+"?id=a", "", "Last-Event-ID", fmt.Sprintf("%d:100", p))
-	if want := fmt.Sprintf("id: %d:100\n\nid: %d:103\nevent: event\ndata: {\"id\":\"a\",\"type\":\"fired\"}\n\n", p, p); a.text != want {
+	if want := fmt.Sprintf("id: %d:100\n\nid: %d:103\nevent: event\ndata: {\"id\":\"a\",\"type\":\"fired\"}\n\n", p,
+		p); a.text != want {
 		t.Errorf("it tells %q, want %q", a.text, want)
 	}
 

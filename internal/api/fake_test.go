@@ -48,15 +48,18 @@ type fakePartition struct {
 }
 
 func newFake(topic string, partitions int32) *fake {
-	f := &fake{parts: make(map[timer.TopicPartition]*fakePartition), owner: make(map[timer.TopicPartition]string), urls: make(map[string]string)}
+	f := &fake{parts: make(map[timer.TopicPartition]*fakePartition), owner: make(map[timer.TopicPartition]string),
+		urls: make(map[string]string)}
 	rules := &intake.Rules{
-		Topic: topic, Changelog: topic + ".waterclock.changelog", Partitions: partitions, Limits: intake.DefaultLimits(),
-		Allow: func(topic string) bool { return topic != "forbidden" }, Never: func(string) string { return "" },
+		Topic: topic, Changelog: topic + ".waterclock.changelog", Partitions: partitions,
+		Limits: intake.DefaultLimits(),
+		Allow:  func(topic string) bool { return topic != "forbidden" }, Never: func(string) string { return "" },
 	}
 	rules.Limits.ValueBytes, rules.Limits.RecordBytes = 1000, 1<<20
 	for p := range partitions {
 		at := timer.TopicPartition{Topic: topic, Partition: p}
-		f.parts[at] = &fakePartition{rules: rules, at: at, pending: make(map[string]*timer.Timer), decided: make(map[int64]query.Decision)}
+		f.parts[at] = &fakePartition{rules: rules, at: at, pending: make(map[string]*timer.Timer),
+			decided: make(map[int64]query.Decision)}
 		f.owner[at] = "p0"
 	}
 	return f
@@ -137,7 +140,8 @@ func (l *local) Strays(topic string) (strays []route.Partition) {
 	defer l.f.mu.Unlock()
 	for at, p := range l.f.parts {
 		for id := range p.pending {
-			if at.Topic == topic && l.f.owner[at] == l.process && intake.Murmur2Partition([]byte(id), p.rules.Partitions) != at.Partition {
+			if at.Topic == topic && l.f.owner[at] == l.process && intake.Murmur2Partition(
+				[]byte(id), p.rules.Partitions) != at.Partition {
 				strays = append(strays, &answering{l, p})
 				break
 			}
@@ -152,7 +156,8 @@ func (l *local) Status() route.Instance {
 	s := route.Instance{Name: l.process, API: l.f.urls[l.process], Member: true}
 	for at, process := range l.f.owner {
 		if process == l.process {
-			s.Partitions = append(s.Partitions, route.PartitionStatus{Topic: at.Topic, Partition: at.Partition, State: "live", Pending: int64(len(l.f.parts[at].pending))})
+			s.Partitions = append(s.Partitions, route.PartitionStatus{Topic: at.Topic, Partition: at.Partition,
+				State: "live", Pending: int64(len(l.f.parts[at].pending))})
 		}
 	}
 	return s
@@ -190,8 +195,10 @@ func (f *fakePartition) take(r *route.Request) int64 {
 		f.pending[string(r.ID)] = e.After
 	}
 	names := map[timer.Outcome]string{
-		timer.Scheduled: "scheduled", timer.Replaced: "replaced", timer.Cancelled: "cancelled", timer.NotFound: "not-found",
-		timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed", timer.Unmet: "condition-not-met",
+		timer.Scheduled: "scheduled", timer.Replaced: "replaced", timer.Cancelled: "cancelled",
+		timer.NotFound:  "not-found",
+		timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed",
+		timer.Unmet: "condition-not-met",
 	}
 	f.decided[offset] = query.Decision{Outcome: names[e.Outcome], Pending: f.show(e.After)}
 	return offset
@@ -205,7 +212,8 @@ func (f *fakePartition) show(t *timer.Timer) *query.Timer {
 		Source: waterclock.Source{Topic: f.at.Topic, Partition: f.at.Partition, Offset: t.Offset}.String()}
 	switch {
 	case t.IsRemembered():
-		q.State, q.Source = query.Remembered, waterclock.Source{Topic: f.at.Topic, Partition: f.at.Partition, Offset: t.Ref().Generation()}.String()
+		q.State, q.Source = query.Remembered, waterclock.Source{Topic: f.at.Topic, Partition: f.at.Partition,
+			Offset: t.Ref().Generation()}.String()
 	case t.IsTriggered():
 		q.State = query.Triggered
 	case t.IsPaused():

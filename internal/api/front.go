@@ -56,7 +56,8 @@ type front struct {
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	escaped := r.URL.EscapedPath()
 	if path.Clean(escaped) != escaped {
-		problem(http.StatusNotFound, ReasonNoPath, "there is nothing at %.100q: percent-encode slashes of an ID as %%2F and dots as %%2E, and end with no slash", escaped).Write(w)
+		problem(http.StatusNotFound, ReasonNoPath, "there is nothing at %.100q: percent-encode slashes of an ID as "+
+			"%%2F and dots as %%2E, and end with no slash", escaped).Write(w)
 		return
 	}
 	if _, pattern := f.mux.Handler(r); pattern != "" {
@@ -73,10 +74,12 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if allow := methodsAt(f.mux, r); len(allow) > 0 {
 		w.Header().Set("Allow", strings.Join(allow, ", "))
-		problem(http.StatusMethodNotAllowed, ReasonBadRequest, "%s is not allowed on this path, which takes %s", r.Method, strings.Join(allow, ", ")).Write(w)
+		problem(http.StatusMethodNotAllowed, ReasonBadRequest, "%s is not allowed on this path, which takes %s",
+			r.Method, strings.Join(allow, ", ")).Write(w)
 		return
 	}
-	problem(http.StatusNotFound, ReasonNoPath, "there is nothing at %.100q; a slash in an ID is %%2F; /openapi.json says what there is", escaped).Write(w)
+	problem(http.StatusNotFound, ReasonNoPath,
+		"there is nothing at %.100q; a slash in an ID is %%2F; /openapi.json says what there is", escaped).Write(w)
 }
 
 // panicked answers for a handler that has panicked, and logs it; net/http logs only at Debug. If part of
@@ -90,11 +93,13 @@ func (f *front) panicked(w *access.Recorder, r *http.Request) {
 	if w.Status() != 0 && !bug {
 		panic(http.ErrAbortHandler)
 	}
-	f.log.ErrorContext(r.Context(), "a call of the API panicked; please report it", "method", r.Method, "pattern", r.Pattern, "request", access.RequestOf(r.Context()), "err", v, "stack", string(debug.Stack()))
+	f.log.ErrorContext(r.Context(), "a call of the API panicked; please report it", "method", r.Method, "pattern",
+		r.Pattern, "request", access.RequestOf(r.Context()), "err", v, "stack", string(debug.Stack()))
 	if w.Status() != 0 {
 		panic(http.ErrAbortHandler) // the answer is cut off, so that the caller notices
 	}
-	problem(http.StatusInternalServerError, ReasonInternal, "the call has met a bug: the instance's log has more; please report it").Write(w)
+	problem(http.StatusInternalServerError, ReasonInternal,
+		"the call has met a bug: the instance's log has more; please report it").Write(w)
 }
 
 // methodsAt returns the methods that a path has.

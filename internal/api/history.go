@@ -52,8 +52,10 @@ type EventLog struct {
 
 func (e *events) registerHistory(h huma.API) {
 	op := operation("events", http.MethodGet, onePath+"/events", "listTimerEvents", "See what has happened to a timer",
-		"What the events topic still has of its ID, the newest first; also of a timer that is not pending any more. What happens from now on: watchEvents.",
-		"409: the request topic writes no events; it does with serve --events. Of a compacted events topic the last event of each timer is there, and few more.")
+		"What the events topic still has of its ID, the newest first; also of a timer that is not pending any more. "+
+			"What happens from now on: watchEvents.",
+		"409: the request topic writes no events; it does with serve --events. Of a compacted events topic the last "+
+			"event of each timer is there, and few more.")
 	reads(h, op, func(ctx context.Context, in *struct {
 		OneTimer
 		Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"How many at most."`
@@ -66,7 +68,8 @@ func (e *events) registerHistory(h huma.API) {
 		end := int64(math.MaxInt64)
 		if in.Cursor != "" {
 			if end, err = strconv.ParseInt(in.Cursor, 10, 64); err != nil || end < 0 {
-				return nil, problem(http.StatusBadRequest, ReasonBadRequest, "the cursor is not one of this list: give that of the page before, or none")
+				return nil, problem(http.StatusBadRequest, ReasonBadRequest,
+					"the cursor is not one of this list: give that of the page before, or none")
 			}
 		}
 		return e.history(ctx, topic.Events, e.topics.partitionOf([]byte(in.ID), topic.Partitions), in.ID, in.Limit, end)
@@ -75,7 +78,8 @@ func (e *events) registerHistory(h huma.API) {
 
 // history reads a partition backward from an offset, until it has limit events of an ID or meets another
 // limit.
-func (e *events) history(ctx context.Context, topic string, partition int32, id string, limit int, end int64) (*TimerEvents, error) {
+func (e *events) history(ctx context.Context, topic string, partition int32, id string, limit int,
+	end int64) (*TimerEvents, error) {
 	bounds, err := e.logs.Bounds(ctx, topic)
 	if err != nil {
 		return nil, err
@@ -83,7 +87,8 @@ func (e *events) history(ctx context.Context, topic string, partition int32, id 
 	begin, last := bounds[partition][0], bounds[partition][1]
 	end = max(begin, min(end, last))
 	page := &TimerEvents{Events: []TimerEvent{}, Log: EventLog{
-		Topic: topic, Partition: partition, Begins: begin, Ends: last, Position: Position{First: partition, Next: []int64{last}}.String(),
+		Topic: topic, Partition: partition, Begins: begin, Ends: last,
+		Position: Position{First: partition, Next: []int64{last}}.String(),
 	}}
 	s := &lookBack{logs: e.logs, topic: topic, partition: partition, id: id}
 	keep, err := reservePage(ctx, 1)
@@ -93,13 +98,15 @@ func (e *events) history(ctx context.Context, topic string, partition int32, id 
 	size := 0
 	defer func() { keep(size) }()
 	back := backward{
-		bounds: map[int32][2]int64{partition: bounds[partition]}, low: map[int32]int64{partition: end}, over: make(map[int32]bool), window: historySpan, least: 1,
+		bounds: map[int32][2]int64{partition: bounds[partition]}, low: map[int32]int64{partition: end},
+		over: make(map[int32]bool), window: historySpan, least: 1,
 	}
 	until := e.now().Add(historyTime)
 	// Each call gets further than its cursor, even if only a little.
 	for len(page.Events) < limit && size < pageBytes {
 		spans := back.spans()
-		if len(spans) == 0 || back.looked > 0 && (back.looked >= maxHistoryOffsets || s.bytes >= maxHistoryBytes || e.now().After(until)) {
+		if len(spans) == 0 || back.looked > 0 && (back.looked >= maxHistoryOffsets || s.bytes >= maxHistoryBytes ||
+			e.now().After(until)) {
 			break
 		}
 		span := spans[partition]

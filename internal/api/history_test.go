@@ -60,7 +60,8 @@ func (e *eventLog) Read(_ context.Context, topic string, spans map[int32][2]int6
 func events(id string, own func(offset int64) bool) func(int64) *api.Record {
 	return func(o int64) *api.Record {
 		if own(o) {
-			return &api.Record{Key: []byte(id), Value: fmt.Appendf(nil, `{"format":1,"type":"fired","occurrence":%d}`, o)}
+			return &api.Record{Key: []byte(id),
+				Value: fmt.Appendf(nil, `{"format":1,"type":"fired","occurrence":%d}`, o)}
 		}
 		return &api.Record{Key: []byte("other"), Value: []byte(`{"format":1,"type":"fired"}`)}
 	}
@@ -74,7 +75,8 @@ func walk(t *testing.T, in *instance, id, limit string) (offsets []int64, pages 
 		for _, e := range last.body["events"].([]any) {
 			e := e.(map[string]any)
 			offsets = append(offsets, int64(e["offset"].(float64)))
-			if event := e["event"].(map[string]any); event["id"] != id || event["occurrence"] != e["offset"] || e["at"] != time.Unix(offsets[len(offsets)-1], 0).UTC().Format(time.RFC3339) {
+			if event := e["event"].(map[string]any); event["id"] != id || event["occurrence"] != e["offset"] ||
+				e["at"] != time.Unix(offsets[len(offsets)-1], 0).UTC().Format(time.RFC3339) {
 				t.Fatalf("event %v", e)
 			}
 		}
@@ -121,7 +123,8 @@ func TestHistory(t *testing.T) {
 				t.Errorf("%d events on %d pages, want %d on %d: %.200v", len(got), pages, len(want), c.pages, got)
 			}
 			log := last.body["log"].(map[string]any)
-			if log["begins"] != float64(c.begin) || log["ends"] != float64(c.end) || log["partition"] != float64(p) || log["topic"] != "events" || log["lookedTo"] != float64(c.begin) {
+			if log["begins"] != float64(c.begin) || log["ends"] != float64(c.end) || log["partition"] != float64(p) ||
+				log["topic"] != "events" || log["lookedTo"] != float64(c.begin) {
 				t.Errorf("log %v", log)
 			}
 			oldest, want1 := log["oldest"], any(time.Unix(c.begin, 0).UTC().Format(time.RFC3339))
@@ -143,12 +146,13 @@ func TestHistory(t *testing.T) {
 func TestHistoryOfLargeRecords(t *testing.T) {
 	large := make([]byte, 1<<20)
 	own := events("a", func(o int64) bool { return o%100 == 7 })
-	l := &eventLog{partition: intake.Murmur2Partition([]byte("a"), partitions), end: 400, at: func(o int64) *api.Record {
-		if r := own(o); string(r.Key) == "a" {
-			return r
-		}
-		return &api.Record{Key: []byte("other"), Value: large}
-	}}
+	l := &eventLog{partition: intake.Murmur2Partition([]byte("a"), partitions), end: 400,
+		at: func(o int64) *api.Record {
+			if r := own(o); string(r.Key) == "a" {
+				return r
+			}
+			return &api.Record{Key: []byte("other"), Value: large}
+		}}
 	got, pages, _ := walk(t, startWith(t, newFake("timers", partitions), "p0", false, l), "a", "10")
 	if fmt.Sprint(got) != "[307 207 107 7]" || pages < 4 {
 		t.Errorf("%v on %d pages", got, pages)
@@ -165,13 +169,15 @@ func TestHistoryWithGaps(t *testing.T) {
 		return own(o)
 	}}
 	got, _, last := walk(t, startWith(t, newFake("timers", partitions), "p0", false, l), "a", "2")
-	if fmt.Sprint(got) != "[50 40 30 20]" || last.body["log"].(map[string]any)["oldest"] != time.Unix(16, 0).UTC().Format(time.RFC3339) {
+	if fmt.Sprint(got) != "[50 40 30 20]" || last.body["log"].(map[string]any)["oldest"] != time.Unix(
+		16, 0).UTC().Format(time.RFC3339) {
 		t.Errorf("%v, %s", got, last.text)
 	}
 }
 
 func TestHistoryThatIsRefused(t *testing.T) {
-	l := &eventLog{partition: intake.Murmur2Partition([]byte("a"), partitions), end: 20_000, at: events("a", func(o int64) bool { return o > 19_000 && o%100 == 0 })}
+	l := &eventLog{partition: intake.Murmur2Partition([]byte("a"), partitions), end: 20_000,
+		at: events("a", func(o int64) bool { return o > 19_000 && o%100 == 0 })}
 	f := newFake("timers", partitions)
 	in := startWith(t, f, "p0", false, l, "quiet")
 	in.call(t, "GET", "/v1/topics/quiet/timers/a/events", "").is(t, 409, "no-events")
@@ -190,7 +196,8 @@ func TestHistoryThatIsRefused(t *testing.T) {
 	if len(a.body["events"].([]any)) != 9 || a.body["cursor"] != "18000" {
 		t.Error(a.text)
 	}
-	if a := in.call(t, "GET", path("a")+"/events?cursor=18000", "").is(t, 503, "kafka-unreachable"); !strings.Contains(a.text, "the broker is away") {
+	if a := in.call(t, "GET", path("a")+"/events?cursor=18000", "").is(t, 503, "kafka-unreachable"); !strings.Contains(
+		a.text, "the broker is away") {
 		t.Error(a.text)
 	}
 	f.set(func() {
@@ -198,7 +205,8 @@ func TestHistoryThatIsRefused(t *testing.T) {
 			return fmt.Errorf("no right to %s %s of %s", role, id, topic)
 		}
 	})
-	if a := in.call(t, "GET", path("b%2Fc")+"/events", "").is(t, 403, "forbidden"); !strings.Contains(a.text, "read b/c of timers") {
+	if a := in.call(t, "GET", path("b%2Fc")+"/events", "").is(t, 403, "forbidden"); !strings.Contains(
+		a.text, "read b/c of timers") {
 		t.Error(a.text)
 	}
 }

@@ -86,8 +86,10 @@ func (j *jobs) register(h huma.API) {
 		{"resume", waterclock.HeaderResume, "Resume all timers that a filter chooses"},
 	} {
 		op := operation("jobs", http.MethodPost, "/v1/topics/{topic}/timers/"+s.action, s.action+"Timers", s.summary,
-			"With dry-run it counts. Otherwise it starts a job, which writes a request for each timer, under the condition that it is still that timer:",
-			"what is scheduled again meanwhile is spared. The job lives in the memory of the instance that is asked, and ends with it.")
+			"With dry-run it counts. Otherwise it starts a job, which writes a request for each timer, under the "+
+				"condition that it is still that timer:",
+			"what is scheduled again meanwhile is spared. The job lives in the memory of the instance that is "+
+				"asked, and ends with it.")
 		startsJob(h, op, func(ctx context.Context, in *struct {
 			Topic string `path:"topic" doc:"Request topic."`
 			Filter
@@ -96,12 +98,14 @@ func (j *jobs) register(h huma.API) {
 			Rate   int  `query:"rate" minimum:"1" maximum:"50000" default:"5000" doc:"How many requests a second it writes at most."`
 		}) (*startedJob, error) {
 			if in.Filter == (Filter{}) && !in.All && !in.DryRun {
-				return nil, problem(http.StatusBadRequest, ReasonBadRequest, "nothing chooses timers: give due-after, due-before, prefix, target or state, or all=true for all timers of %.100q", in.Topic)
+				return nil, problem(http.StatusBadRequest, ReasonBadRequest, "nothing chooses timers: give "+
+					"due-after, due-before, prefix, target or state, or all=true for all timers of %.100q", in.Topic)
 			}
 			return j.start(ctx, s.action, s.header, in.Topic, &in.Filter, in.DryRun, in.Rate)
 		})
 	}
-	list := operation("jobs", http.MethodGet, "/v1/jobs", "listJobs", "List jobs", "Of all instances: those that run, and those that are remembered. An instance that owns no partition is known to itself alone.")
+	list := operation("jobs", http.MethodGet, "/v1/jobs", "listJobs", "List jobs", "Of all instances: those that "+
+		"run, and those that are remembered. An instance that owns no partition is known to itself alone.")
 	reads(h, list, func(ctx context.Context, _ *struct{}) (l JobList, err error) {
 		all, unasked, err := j.asker.AllJobs(ctx)
 		if err != nil {
@@ -129,7 +133,8 @@ func (j *jobs) register(h huma.API) {
 			found, err := j.asker.Job(ctx, in.ID, s.stop)
 			if err == nil && found == nil {
 				err = problem(http.StatusNotFound, ReasonNotFound,
-					"there is no job %.60q: a job lives in the memory of the instance that was asked to start it, ends with it, and the last %d of each are remembered", in.ID, maxKept)
+					"there is no job %.60q: a job lives in the memory of the instance that was asked to start it, "+
+						"ends with it, and the last %d of each are remembered", in.ID, maxKept)
 			}
 			return found, err
 		})
@@ -157,7 +162,8 @@ type startedJob struct {
 }
 
 // start starts a job that steers timers or, in a dry run, counts them.
-func (j *jobs) start(ctx context.Context, action, header, name string, f *Filter, dry bool, perSecond int) (*startedJob, error) {
+func (j *jobs) start(ctx context.Context, action, header, name string, f *Filter, dry bool,
+	perSecond int) (*startedJob, error) {
 	q, err := f.query()
 	if err != nil {
 		return nil, err
@@ -181,10 +187,13 @@ func (j *jobs) start(ctx context.Context, action, header, name string, f *Filter
 }
 
 // launch starts a job that may write perSecond requests a second.
-func (j *jobs) launch(ctx context.Context, one *job, perSecond int, run func(context.Context) error) (*startedJob, error) {
+func (j *jobs) launch(ctx context.Context, one *job, perSecond int,
+	run func(context.Context) error) (*startedJob, error) {
 	hold := j.free.Acquire(ctx, 1)
 	if hold == nil {
-		return nil, problem(http.StatusTooManyRequests, ReasonTooManyJobs, "%d jobs of a caller run on an instance at a time, and %d of all: wait for one, or stop one", runningEach, maxRunning)
+		return nil, problem(http.StatusTooManyRequests, ReasonTooManyJobs,
+			"%d jobs of a caller run on an instance at a time, and %d of all: wait for one, or stop one",
+			runningEach, maxRunning)
 	}
 	one.show.ID, one.show.State, one.show.Begun = route.JobID(j.process), "running", j.now().UTC()
 	one.rate = rate.NewLimiter(rate.Limit(perSecond), max(1, perSecond/rateSteps))
@@ -202,7 +211,8 @@ func (j *jobs) launch(ctx context.Context, one *job, perSecond int, run func(con
 		defer cancel()
 		j.ended(life, one, run(life))
 	})
-	return &startedJob{Status: http.StatusAccepted, Location: "/v1/jobs/" + shown.ID, Body: JobStarted{Job: &shown}}, nil
+	return &startedJob{Status: http.StatusAccepted, Location: "/v1/jobs/" + shown.ID, Body: JobStarted{Job: &shown}},
+		nil
 }
 
 // add keeps a job. If there are too many, it forgets the one that ended first. The number that can run is
@@ -234,7 +244,8 @@ func (j *jobs) here(ctx context.Context, id string, stop bool) ([]Job, error) {
 	}
 	j.mu.Unlock() // reading rights may take a file access
 	if id == "" {
-		return slices.DeleteFunc(shown, func(s Job) bool { return j.topics.may(ctx, access.Read, s.Topic, s.Prefix) != nil }), nil
+		return slices.DeleteFunc(
+			shown, func(s Job) bool { return j.topics.may(ctx, access.Read, s.Topic, s.Prefix) != nil }), nil
 	}
 	role := access.Read
 	if stop {
@@ -309,7 +320,8 @@ func (j *jobs) insist(ctx context.Context, one *job, try func() error) error {
 		if err == nil {
 			err = try()
 		}
-		again := errors.Is(err, errLog) || errors.Is(err, route.ErrMoving) || errors.Is(err, route.ErrUnknown) || errors.Is(err, context.DeadlineExceeded)
+		again := errors.Is(err, errLog) || errors.Is(err, route.ErrMoving) || errors.Is(err, route.ErrUnknown) ||
+			errors.Is(err, context.DeadlineExceeded)
 		if !again || ctx.Err() != nil || time.Since(began) > jobPatience {
 			j.update(one, func(s *Job) { s.Problem = "" })
 			return err
@@ -355,7 +367,8 @@ func (j *jobs) steerPart(ctx context.Context, one *job, header string, timers []
 }
 
 // steeredOutcomes are those of requests that have changed their timer, in a job that steers timers.
-var steeredOutcomes = []string{string(waterclock.EventCancelled), string(waterclock.EventPaused), string(waterclock.EventResumed), string(waterclock.EventCompleted)}
+var steeredOutcomes = []string{string(waterclock.EventCancelled), string(waterclock.EventPaused),
+	string(waterclock.EventResumed), string(waterclock.EventCompleted)}
 
 // count adds the outcomes of requests.
 func count(j *Job, all []route.Written) {

@@ -33,7 +33,8 @@ func TestCountOfOutcomes(t *testing.T) {
 		j := &Job{Action: c.action}
 		count(j, c.written)
 		if int(j.Changed) != c.changed || int(j.Spared) != c.spared || int(j.Failed) != c.failed || j.Seen != 1 {
-			t.Errorf("%s of %+v: %d changed, %d spared, %d failed", c.action, c.written[0], j.Changed, j.Spared, j.Failed)
+			t.Errorf("%s of %+v: %d changed, %d spared, %d failed", c.action, c.written[0], j.Changed,
+				j.Spared, j.Failed)
 		}
 	}
 }

@@ -118,8 +118,10 @@ type OneLetter struct {
 }
 
 func (l *letters) register(h huma.API) {
-	list := operation("dead letters", http.MethodGet, "/v1/topics/{topic}/dead-letters", "listDeadLetters", "List dead letters, the newest first",
-		"Of a request topic, or of a fixed-delay topic. With a filter a page may have few, or none, and a cursor: a call looks at so much of the log.")
+	list := operation("dead letters", http.MethodGet, "/v1/topics/{topic}/dead-letters", "listDeadLetters",
+		"List dead letters, the newest first",
+		"Of a request topic, or of a fixed-delay topic. With a filter a page may have few, or none, and a cursor: a "+
+			"call looks at so much of the log.")
 	reads(h, list, func(ctx context.Context, in *struct {
 		Topic string `path:"topic" doc:"Request topic, or fixed-delay topic."`
 		LetterFilter
@@ -137,7 +139,8 @@ func (l *letters) register(h huma.API) {
 		return l.page(ctx, topic.DeadLetters, &f, in.Limit, in.Cursor)
 	})
 	l.registerReview(h)
-	get := operation("dead letters", http.MethodGet, "/v1/topics/{topic}/dead-letters/{partition}/{offset}", "getDeadLetter", "See a dead letter, with its whole payload")
+	get := operation("dead letters", http.MethodGet, "/v1/topics/{topic}/dead-letters/{partition}/{offset}",
+		"getDeadLetter", "See a dead letter, with its whole payload")
 	reads(h, get, func(ctx context.Context, in *OneLetter) (d DeadLetter, err error) {
 		_, r, err := l.at(ctx, in)
 		if err != nil {
@@ -148,8 +151,10 @@ func (l *letters) register(h huma.API) {
 		}
 		return letter(r), nil
 	})
-	resend := operation("dead letters", http.MethodPost, "/v1/topics/{topic}/dead-letters/{partition}/{offset}/resend", "resendDeadLetter", "Send the request of a dead letter again",
-		"As it was, or corrected. It is a new request, behind all that are in the log; the dead letter stays where it is.")
+	resend := operation("dead letters", http.MethodPost, "/v1/topics/{topic}/dead-letters/{partition}/{offset}/resend",
+		"resendDeadLetter", "Send the request of a dead letter again",
+		"As it was, or corrected. It is a new request, behind all that are in the log; the dead letter stays where "+
+			"it is.")
 	resend.MaxBodyBytes = l.topics.largest()
 	before(&resend, func(c huma.Context) error {
 		if _, err := l.topics.withLetters(c.Context(), access.Read, c.Param("topic"), ""); err != nil {
@@ -178,7 +183,8 @@ func (l *letters) register(h huma.API) {
 }
 
 // page returns the newest letters of a topic, below where a cursor says.
-func (l *letters) page(ctx context.Context, topic string, f *letterFilter, limit int, cursor string) (*DeadLetterList, error) {
+func (l *letters) page(ctx context.Context, topic string, f *letterFilter, limit int,
+	cursor string) (*DeadLetterList, error) {
 	bounds, err := l.logs.Bounds(ctx, topic)
 	if err != nil {
 		return nil, err
@@ -228,7 +234,8 @@ func (l *letters) reviewResent(ctx context.Context, in *OneLetter) {
 
 // delayAgain writes the record of a dead letter to its fixed-delay topic again. There is no decision about such
 // a record, so the call does not wait for one.
-func (l *letters) delayAgain(ctx context.Context, name string, topic Topic, r *Record, request route.Request, wrong error) (*changed, error) {
+func (l *letters) delayAgain(ctx context.Context, name string, topic Topic, r *Record, request route.Request,
+	wrong error) (*changed, error) {
 	if err := l.topics.may(ctx, access.Write, name, string(request.ID)); err != nil {
 		return nil, err
 	}
@@ -259,15 +266,19 @@ func (l *letters) at(ctx context.Context, in *OneLetter) (topic Topic, found *Re
 		return topic, nil, err
 	}
 	if b := bounds[in.Partition]; in.Offset >= b[0] && in.Offset < b[1] {
-		err = l.logs.Read(ctx, topic.DeadLetters, map[int32][2]int64{in.Partition: {in.Offset, in.Offset + 1}}, func(r *Record) error {
-			if s, err := waterclock.ParseSource(r.header(waterclock.HeaderSource)); err == nil && s.Topic == in.Topic && r.Offset == in.Offset {
-				found = r
-			}
-			return nil
-		})
+		err = l.logs.Read(ctx, topic.DeadLetters, map[int32][2]int64{in.Partition: {in.Offset, in.Offset + 1}},
+			func(r *Record) error {
+				if s, err := waterclock.ParseSource(r.header(waterclock.HeaderSource)); err == nil &&
+					s.Topic == in.Topic &&
+					r.Offset == in.Offset {
+					found = r
+				}
+				return nil
+			})
 	}
 	if err == nil && found == nil {
-		err = problem(http.StatusNotFound, ReasonNotFound, "%s/%d/%d is no dead letter of %s, or is one no more", topic.DeadLetters, in.Partition, in.Offset, in.Topic)
+		err = problem(http.StatusNotFound, ReasonNotFound, "%s/%d/%d is no dead letter of %s, or is one no more",
+			topic.DeadLetters, in.Partition, in.Offset, in.Topic)
 	}
 	return topic, found, err
 }

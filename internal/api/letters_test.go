@@ -79,7 +79,8 @@ func (d *deadLog) add(topic string, partition int32, at time.Time, id, reason st
 	if d.logs[of] == nil {
 		d.logs[of] = make(map[int32][]*api.Record)
 	}
-	r := &api.Record{Partition: partition, Offset: int64(len(d.logs[of][partition])), Time: at, Key: []byte(id), Value: []byte("v of " + id)}
+	r := &api.Record{Partition: partition, Offset: int64(len(d.logs[of][partition])), Time: at, Key: []byte(id),
+		Value: []byte("v of " + id)}
 	for i := 0; i < len(headers); i += 2 {
 		r.Headers = append(r.Headers, timer.Header{Key: headers[i], Value: []byte(headers[i+1])})
 	}
@@ -92,7 +93,8 @@ func (d *deadLog) add(topic string, partition int32, at time.Time, id, reason st
 func counts(t *testing.T, in *instance, topic string) map[string]any {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; {
-		one := in.call(t, "GET", "/v1/dead-letters?topic="+topic, "").is(t, 200, "").body["topics"].([]any)[0].(map[string]any)
+		one := in.call(t, "GET", "/v1/dead-letters?topic="+topic, "").is(
+			t, 200, "").body["topics"].([]any)[0].(map[string]any)
 		if one["exact"] == true {
 			return one
 		}
@@ -123,7 +125,8 @@ func TestDeadLettersAreCounted(t *testing.T) {
 		t.Errorf("%v", one)
 	}
 	first := one["reasons"].([]any)[0].(map[string]any)
-	if first["reason"] != "bad-cron" || first["lastHour"] != 7.0 || first["lastDay"] != 7.0 || first["meaning"] != waterclock.ReasonBadCron.Meaning() {
+	if first["reason"] != "bad-cron" || first["lastHour"] != 7.0 || first["lastDay"] != 7.0 ||
+		first["meaning"] != waterclock.ReasonBadCron.Meaning() {
 		t.Errorf("%v", first)
 	}
 	if delayed := counts(t, in, "retry"); delayed["fixedDelay"] != true || delayed["lastHour"] != 7.0 {
@@ -201,7 +204,8 @@ func TestCountsOfALogThatFails(t *testing.T) {
 	l.fail = errors.New("the broker is away")
 	l.mu.Unlock()
 	ask := func() map[string]any {
-		return in.call(t, "GET", "/v1/dead-letters?topic=timers", "").is(t, 200, "").body["topics"].([]any)[0].(map[string]any)
+		return in.call(t, "GET", "/v1/dead-letters?topic=timers", "").is(
+			t, 200, "").body["topics"].([]any)[0].(map[string]any)
 	}
 	for end := time.Now().Add(time.Minute); ask()["problem"] != "the broker is away"; {
 		if time.Now().After(end) {
@@ -239,7 +243,8 @@ func TestDeadLettersByFilter(t *testing.T) {
 		{"reason", url.Values{"reason": {"bad-time"}}, 6},
 		{"prefix", url.Values{"prefix": {"order-29"}}, 111},
 		{"after", url.Values{"after": {strconv.FormatInt(now.Add(-50*time.Second).UnixMilli(), 10)}}, 50},
-		{"between", url.Values{"after": {now.Add(-50 * time.Second).Format(time.RFC3339)}, "before": {now.Add(-40 * time.Second).Format(time.RFC3339)}, "reason": {"bad-cron"}}, 10},
+		{"between", url.Values{"after": {now.Add(-50 * time.Second).Format(time.RFC3339)},
+			"before": {now.Add(-40 * time.Second).Format(time.RFC3339)}, "reason": {"bad-cron"}}, 10},
 		{"none", url.Values{"reason": {"no-target"}}, 0},
 		{"all", nil, 3000},
 	} {
@@ -273,7 +278,8 @@ func TestDeadLettersByFilter(t *testing.T) {
 		})
 	}
 	in.call(t, "GET", "/v1/topics/timers/dead-letters?after=soon", "").is(t, 400, "bad-request")
-	if page := in.call(t, "GET", "/v1/topics/retry/dead-letters", "").is(t, 200, ""); page.text != `{"deadLetters":[],"position":"0:0"}`+"\n" {
+	if page := in.call(t, "GET", "/v1/topics/retry/dead-letters", "").is(
+		t, 200, ""); page.text != `{"deadLetters":[],"position":"0:0"}`+"\n" {
 		t.Error(page.text)
 	}
 }
@@ -301,20 +307,24 @@ func TestDeadLettersAreSentAgain(t *testing.T) {
 		l.add("timers", int32(i%3), now, id, "target-not-allowed", in1h, "2h", toOrders, "orders", "x", "newer")
 	}
 	l.add("timers", 0, now, "wrong", "target-not-allowed", "timer-after", "soon", toOrders, "orders")
-	l.add("timers", 0, now, "cut", "target-not-allowed", in1h, "1h", toOrders, "orders", waterclock.HeaderTruncated, "value")
+	l.add("timers", 0, now, "cut", "target-not-allowed", in1h, "1h", toOrders, "orders",
+		waterclock.HeaderTruncated, "value")
 	l.add("timers", 0, now, "another", "bad-cron", in1h, "1h", toOrders, "orders")
 	f := newFake("timers", partitions)
 	in := startWith(t, f, "p0", false, l)
 	const resend = "/v1/topics/timers/dead-letters/resend"
 	in.call(t, "POST", resend, "").is(t, 400, "bad-request")
-	preview := in.call(t, "POST", resend+"?dry-run=true&reason=target-not-allowed", "").is(t, 200, "").body["letters"].(map[string]any)
-	if preview["count"] != 502.0 || preview["exact"] != true || preview["notWhole"] != 1.0 || preview["reasons"].(map[string]any)["target-not-allowed"] != 502.0 {
+	preview := in.call(t, "POST", resend+"?dry-run=true&reason=target-not-allowed", "").is(
+		t, 200, "").body["letters"].(map[string]any)
+	if preview["count"] != 502.0 || preview["exact"] != true || preview["notWhole"] != 1.0 ||
+		preview["reasons"].(map[string]any)["target-not-allowed"] != 502.0 {
 		t.Errorf("%v", preview)
 	}
 	in.call(t, "PUT", path("order-7"), "since", in1h, "5h", toOrders, "orders").is(t, 201, "scheduled")
 
 	job := ended(t, in, in.call(t, "POST", resend+"?reason=target-not-allowed&rate=50000", ""))
-	if job["state"] != "done" || job["seen"] != 502.0 || job["changed"] != 249.0 || job["spared"] != 251.0 || job["failed"] != 2.0 || job["failure"] == nil {
+	if job["state"] != "done" || job["seen"] != 502.0 || job["changed"] != 249.0 || job["spared"] != 251.0 ||
+		job["failed"] != 2.0 || job["failure"] == nil {
 		t.Errorf("%v", job)
 	}
 	value := func(id string) (value, x string) {
@@ -429,16 +439,19 @@ func TestResendOfALostAnswer(t *testing.T) {
 		l.add("timers", 0, time.Now(), "a"+strconv.Itoa(i), "bad-cron", in1h, "1h", toOrders, "orders")
 	}
 	f := newFake("timers", 1)
-	lost := &losing{Router: route.New(route.Options{Local: &local{f, "p0"}, Directory: f, Process: "p0", MaxBody: 1 << 20})}
+	lost := &losing{Router: route.New(
+		route.Options{Local: &local{f, "p0"}, Directory: f, Process: "p0", MaxBody: 1 << 20})}
 	a := api.New(api.Options{
-		Process: "p0", Asker: lost, Topics: map[string]api.Topic{"timers": {Partitions: 1, MaxBytes: 1 << 20, DeadLetters: "timers.dead"}},
+		Process: "p0", Asker: lost,
+		Topics:      map[string]api.Topic{"timers": {Partitions: 1, MaxBytes: 1 << 20, DeadLetters: "timers.dead"}},
 		PartitionOf: intake.Murmur2Partition, Logger: slog.New(slog.DiscardHandler), Logs: l,
 	})
 	lost.HaveJobs(a)
 	t.Cleanup(a.Close)
 	s := httptest.NewServer(a)
 	t.Cleanup(s.Close)
-	job := ended(t, &instance{url: s.URL}, (&instance{url: s.URL}).call(t, "POST", "/v1/topics/timers/dead-letters/resend?all=true", ""))
+	job := ended(t, &instance{url: s.URL}, (&instance{url: s.URL}).call(t, "POST",
+		"/v1/topics/timers/dead-letters/resend?all=true", ""))
 	if n := lost.asks.Load(); n != 1 || job["state"] != "done" || job["failed"] != 3.0 {
 		t.Errorf("written %d times: %v", n, job)
 	}

@@ -54,14 +54,16 @@ type Filter struct {
 func (f *Filter) query() (q query.Filter, err error) {
 	q = query.Filter{Prefix: f.Prefix, Target: f.Target, State: query.State(f.State)}
 	if len(q.Prefix) > waterclock.MaxIDBytes { // it might not fit into the URL of a hop
-		return q, problem(http.StatusBadRequest, ReasonBadRequest, "prefix has %d bytes, and an ID %d at most", len(q.Prefix), waterclock.MaxIDBytes)
+		return q, problem(http.StatusBadRequest, ReasonBadRequest, "prefix has %d bytes, and an ID %d at most",
+			len(q.Prefix), waterclock.MaxIDBytes)
 	}
 	if q.DueAfter, err = instant("due-after", f.DueAfter); err != nil {
 		return q, err
 	}
 	q.DueBefore, err = instant("due-before", f.DueBefore)
 	if err == nil && f.DueBefore != "" && q.DueBefore == 0 { // 0 would mean any time
-		err = problem(http.StatusBadRequest, ReasonBadRequest, "due-before is %.60q, before which nothing is due: leave it out for all timers", f.DueBefore)
+		err = problem(http.StatusBadRequest, ReasonBadRequest,
+			"due-before is %.60q, before which nothing is due: leave it out for all timers", f.DueBefore)
 	}
 	return q, err
 }
@@ -76,13 +78,15 @@ func instant(name, text string) (int64, error) {
 	if err != nil {
 		t, err := time.Parse(time.RFC3339Nano, text)
 		if err != nil {
-			return 0, problem(http.StatusBadRequest, ReasonBadRequest, "%s is %.60q, needs RFC 3339 with a zone, as in 2026-11-22T09:00:00Z, or Unix milliseconds", name, text)
+			return 0, problem(http.StatusBadRequest, ReasonBadRequest,
+				"%s is %.60q, needs RFC 3339 with a zone, as in 2026-11-22T09:00:00Z, or Unix milliseconds", name, text)
 		}
 		ms = t.UnixMilli()
 	}
 	switch meant, unit := near.Millis(ms); {
 	case ms < waterclock.MinUnixMilli:
-		return 0, problem(http.StatusBadRequest, ReasonBadRequest, "%s is %.60q, needs at least %d: send milliseconds, not seconds", name, text, waterclock.MinUnixMilli)
+		return 0, problem(http.StatusBadRequest, ReasonBadRequest,
+			"%s is %.60q, needs at least %d: send milliseconds, not seconds", name, text, waterclock.MinUnixMilli)
 	case unit != "":
 		return 0, problem(http.StatusBadRequest, ReasonBadRequest,
 			"%s is %.60q, which is a time of today in %s: send milliseconds, %d", name, text, unit, meant)
@@ -136,7 +140,8 @@ type lists struct {
 
 func (l *lists) register(h huma.API) {
 	list := operation("timers", http.MethodGet, "/v1/topics/{topic}/timers", "listTimers", "List pending timers",
-		"Each partition answers from a committed state of its own. What is scheduled, fires, recurs or is steered between two pages is in one of them, in both or in neither.")
+		"Each partition answers from a committed state of its own. What is scheduled, fires, recurs or is steered "+
+			"between two pages is in one of them, in both or in neither.")
 	reads(h, list, func(ctx context.Context, in *struct {
 		Topic string `path:"topic" doc:"Request topic."`
 		Filter
@@ -146,8 +151,10 @@ func (l *lists) register(h huma.API) {
 	}) (TimerList, error) {
 		return l.list(ctx, in.Topic, &in.Filter, query.Order(in.Order), in.Limit, in.Cursor)
 	})
-	count := operation("timers", http.MethodGet, "/v1/topics/{topic}/timers/count", "countTimers", "Count pending timers",
-		"With until: how many fire before each of some instants, for the price of one look at those that fire before the last.")
+	count := operation("timers", http.MethodGet, "/v1/topics/{topic}/timers/count", "countTimers",
+		"Count pending timers",
+		"With until: how many fire before each of some instants, for the price of one look at those that fire "+
+			"before the last.")
 	reads(h, count, func(ctx context.Context, in *struct {
 		Topic string `path:"topic" doc:"Request topic."`
 		Filter
@@ -180,7 +187,8 @@ func instants(texts []string) (all []int64, err error) {
 		all = append(all, at)
 	}
 	if len(all) > maxUntil || !slices.IsSorted(all) || slices.Contains(all, 0) {
-		return nil, problem(http.StatusBadRequest, ReasonBadRequest, "until needs up to %d instants that ascend", maxUntil)
+		return nil, problem(http.StatusBadRequest, ReasonBadRequest, "until needs up to %d instants that ascend",
+			maxUntil)
 	}
 	return all, nil
 }
@@ -188,7 +196,8 @@ func instants(texts []string) (all []int64, err error) {
 // count adds up the counts of all partitions that answer. With until it counts the timers that fire before each of
 // these instants.
 func (l *lists) count(ctx context.Context, name string, topic Topic, p *query.Page, until []int64) (TimerCount, error) {
-	answers, missing, err := l.askAll(ctx, topic, &route.Call{Kind: route.Count, Topic: name, Page: p, Until: until}, nil)
+	answers, missing, err := l.askAll(ctx, topic, &route.Call{Kind: route.Count, Topic: name, Page: p, Until: until},
+		nil)
 	all := TimerCount{Exact: len(missing) == 0, Missing: missing}
 	for _, at := range until {
 		all.Until = append(all.Until, CountUntil{At: instantOf(at), Exact: all.Exact})
@@ -304,13 +313,15 @@ func parseCursor(text string, order query.Order, filter string) (query.Cursor, e
 	place, err := query.ParseCursor(of)
 	if err != nil || place.Order != order || sum != sumOf(filter) {
 		return place, problem(http.StatusBadRequest, ReasonBadRequest,
-			"the cursor is not one of this list: give the cursor of the page before, with the same filter and order, or none")
+			"the cursor is not one of this list: give the cursor of the page before, with the same filter and "+
+				"order, or none")
 	}
 	return place, nil
 }
 
 // list answers with one page.
-func (l *lists) list(ctx context.Context, name string, f *Filter, order query.Order, limit int, at string) (list TimerList, err error) {
+func (l *lists) list(ctx context.Context, name string, f *Filter, order query.Order, limit int,
+	at string) (list TimerList, err error) {
 	q, err := f.query()
 	if err != nil {
 		return list, err

@@ -117,7 +117,8 @@ func slim(r *Record, payload int) *Record {
 func letter(r *Record) DeadLetter {
 	d := DeadLetter{
 		Partition: r.Partition, Offset: r.Offset, At: r.Time.UTC(),
-		Reason: r.header(waterclock.HeaderReason), Detail: r.header(waterclock.HeaderDetail), Source: r.header(waterclock.HeaderSource),
+		Reason: r.header(waterclock.HeaderReason), Detail: r.header(waterclock.HeaderDetail),
+		Source:  r.header(waterclock.HeaderSource),
 		Missing: missing(r), Payload: &Payload{Bytes: len(r.Value), Null: r.Value == nil},
 	}
 	d.ID, d.IDBase64 = text(r.Key)

@@ -17,12 +17,15 @@ func TestSlimIsACopy(t *testing.T) {
 		for i := range batch {
 			batch[i] = 'a'
 		}
-		s := slim(&Record{Key: batch[:1], Value: value, Headers: []timer.Header{{Key: "h", Value: batch[1:2]}, {Key: "null"}}}, previewBytes)
+		s := slim(&Record{Key: batch[:1], Value: value,
+			Headers: []timer.Header{{Key: "h", Value: batch[1:2]}, {Key: "null"}}}, previewBytes)
 		clear(batch)
-		if string(s.Key) != "a" || string(s.Headers[0].Value) != "a" || s.Headers[1].Value != nil || bytes.Contains(s.Value, []byte{0}) {
+		if string(s.Key) != "a" || string(s.Headers[0].Value) != "a" || s.Headers[1].Value != nil ||
+			bytes.Contains(s.Value, []byte{0}) {
 			t.Errorf("key %q, value %.20q, headers %q", s.Key, s.Value, s.Headers)
 		}
-		if cut := len(value) > previewBytes; cut != (s.cutFrom == len(value)) || len(s.Value) != min(len(value), previewBytes) {
+		if cut := len(value) > previewBytes; cut != (s.cutFrom == len(value)) ||
+			len(s.Value) != min(len(value), previewBytes) {
 			t.Errorf("%d bytes, %d of them kept: %q", len(value), len(s.Value), s.Headers)
 		}
 	}
@@ -90,7 +93,8 @@ func TestBinaryCorrections(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		if c.sent && (string(q.ID) != string(c.id) || string(q.Value) != string(c.value) || (q.Value == nil) != (c.value == nil)) {
+		if c.sent && (string(q.ID) != string(c.id) || string(q.Value) != string(c.value) ||
+			(q.Value == nil) != (c.value == nil)) {
 			t.Errorf("%s: %q %q", c.name, q.ID, q.Value)
 		}
 	}

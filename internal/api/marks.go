@@ -89,8 +89,8 @@ func (r *review) upTo(n int) Position {
 //
 // Two instances may set marks at the same time, and Kafka has no compare-and-set for offsets. Each adds to the marks
 // that it has read, and reads them again a moment later: if another instance has overwritten its own, it adds them
-// again, unless marks were replaced since. A mark is lost only if its instance dies in that moment. Then letters are new
-// again; none is hidden.
+// again, unless marks were replaced since. A mark is lost only if its instance dies in that moment. Then letters are
+// new again; none is hidden.
 //
 // A mark names no topic ID. The premise is that Kafka deletes the offsets of a topic that is deleted, so that a topic
 // that is recreated has no marks (TestMarksOnARealBroker in package apiserver). Marks that were left would hide letters
@@ -205,9 +205,9 @@ func (r *reviews) add(ctx context.Context, topic, by string, more map[int32]offs
 	return nil
 }
 
-// merge adds to the marks of a topic, and reports whether any of them was missing. set is when marks were replaced last,
-// as of the first call, which sets it because it is negative. If they were replaced since, merge does nothing: it must
-// not restore what was taken away.
+// merge adds to the marks of a topic, and reports whether any of them was missing. set is when marks were replaced
+// last, as of the first call, which sets it because it is negative. If they were replaced since, merge does nothing: it
+// must not restore what was taken away.
 func (r *reviews) merge(
 	ctx context.Context, topic, by string, more map[int32]offsets, set *int64,
 ) (missing bool, err error) {

@@ -41,7 +41,8 @@ func TestListsAndCountsNameWhatIsMissing(t *testing.T) {
 					t.Fatalf("missing: %s", a.text)
 				}
 				m := all[0].(map[string]any)
-				if m["partition"] != float64(gone.Partition) || m["reason"] != c.reason || !strings.Contains(m["detail"].(string), c.says) {
+				if m["partition"] != float64(gone.Partition) || m["reason"] != c.reason ||
+					!strings.Contains(m["detail"].(string), c.says) {
 					t.Errorf("missing %v, want partition %d, %s, %s", m, gone.Partition, c.reason, c.says)
 				}
 			}

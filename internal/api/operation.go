@@ -39,19 +39,22 @@ func config(version string) huma.Config {
 			OpenAPI: "3.1.0",
 			Info: &huma.Info{
 				Title: "waterclock", Version: version,
-				Description: "Timers in Kafka: make, see, cancel, pause and fire them. All that changes a timer is a record of its request topic, so the guarantees are those over Kafka.",
+				Description: "Timers in Kafka: make, see, cancel, pause and fire them. All that changes a timer is " +
+					"a record of its request topic, so the guarantees are those over Kafka.",
 			},
 			Components: &huma.Components{
 				Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
 				SecuritySchemes: map[string]*huma.SecurityScheme{
-					"password": {Type: "http", Scheme: "basic", Description: "Name and password of a caller, docs/ACCESS.md."},
-					"token":    {Type: "http", Scheme: "bearer", Description: "Token of a caller."},
+					"password": {Type: "http", Scheme: "basic", Description: "Name and password of a caller, " +
+						"docs/ACCESS.md."},
+					"token": {Type: "http", Scheme: "bearer", Description: "Token of a caller."},
 				},
 			},
 			// Either of them or neither: the caller may have a client certificate, or the API is open.
 			Security: []map[string][]string{{}, {"password": {}}, {"token": {}}},
 		},
-		Formats:                      map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
+		Formats: map[string]huma.Format{"application/json": huma.DefaultJSONFormat,
+			"json": huma.DefaultJSONFormat},
 		DefaultFormat:                "application/json",
 		RejectUnknownQueryParameters: true,
 		Transformers:                 []huma.Transformer{reasoned},
@@ -91,7 +94,8 @@ func reasoned(c huma.Context, _ string, v any) (any, error) {
 	case status == http.StatusUnsupportedMediaType:
 		detail = "the body is JSON: send it with Content-Type: application/json"
 	case status == http.StatusRequestEntityTooLarge, detail == bodyEnded:
-		status, reason, detail = http.StatusRequestEntityTooLarge, ReasonTooLarge, "the body has more bytes than this call takes, or than api-body-limit allows"
+		status, reason, detail = http.StatusRequestEntityTooLarge, ReasonTooLarge,
+			"the body has more bytes than this call takes, or than api-body-limit allows"
 	case e.Detail == bodyUnread: // of a connection, or of a guard that does not say more
 		status, detail = http.StatusBadRequest, "the body ends early, or its parts are not well-formed"
 	case status >= http.StatusInternalServerError:
@@ -185,12 +189,14 @@ func describe[Body any](h huma.API, op *huma.Operation, others map[string]string
 	schemas := h.OpenAPI().Components.Schemas
 	op.Responses = map[string]*huma.Response{"default": {
 		Description: "A problem, RFC 9457.",
-		Content:     map[string]*huma.MediaType{access.ProblemType: {Schema: schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")}},
+		Content: map[string]*huma.MediaType{access.ProblemType: {Schema: schemas.Schema(
+			reflect.TypeFor[Problem](), true, "Problem")}},
 	}}
 	for status, text := range others {
 		op.Responses[status] = &huma.Response{
 			Description: text,
-			Content:     map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(reflect.TypeFor[Body](), true, "")}},
+			Content: map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(
+				reflect.TypeFor[Body](), true, "")}},
 		}
 	}
 }

@@ -10,7 +10,8 @@ func conditions() []*huma.Param {
 	return []*huma.Param{
 		header("If-Match", `* : something is pending. "SOURCE": the timer from that request is, as an ETag has it.`),
 		header("If-None-Match", "*: nothing is pending."),
-		header(waterclock.HeaderIf, "absent, present, or a waterclock-source: as in Kafka; instead of If-Match and If-None-Match."),
+		header(waterclock.HeaderIf,
+			"absent, present, or a waterclock-source: as in Kafka; instead of If-Match and If-None-Match."),
 	}
 }
 
@@ -31,14 +32,16 @@ func requestHeaders() []*huma.Param {
 		header(waterclock.HeaderJitter, "Each occurrence is delayed by a part of it."),
 		header(waterclock.HeaderCatchUp, "What becomes of missed occurrences: all, latest or none."),
 		header(waterclock.HeaderMaxLate, "What would be emitted later than that is not."),
-		header(waterclock.HeaderRemember, "For how long its ID stays taken once it has fired, as in 1h: timer-if: absent does not hold as long."),
+		header(waterclock.HeaderRemember, "For how long its ID stays taken once it has fired, as in 1h: timer-if: "+
+			"absent does not hold as long."),
 		header(waterclock.HeaderTargetTopic, "Where it fires to; without it the default target of the request topic."),
 		header(waterclock.HeaderTargetKey, "Key of the emission; without it the ID."),
 		header(waterclock.HeaderTargetKeyNull, "true: a null key."),
 		header(waterclock.HeaderTargetPartition, "Partition of the target; without it the key decides."),
 		// Not an array: in OpenAPI that would be one line with commas, which may also occur
 		// in a value.
-		header("waterclock-pass", "NAME=VALUE: a header that is passed on to the target. HTTP takes any number of these lines; a client that sends one has the others in a body of JSON."),
+		header("waterclock-pass", "NAME=VALUE: a header that is passed on to the target. HTTP takes any number of "+
+			"these lines; a client that sends one has the others in a body of JSON."),
 	}
 }
 

@@ -18,7 +18,8 @@ func TestPosition(t *testing.T) {
 			t.Errorf("%s: %v, %v", text, p, ok)
 		}
 	}
-	for _, text := range []string{"", "0", "0:", ":1", "0:1.", "0:.1", "0:-1", "-1:1", "0:1,2", "0/17", "2147483648:1", "0:9223372036854775807", "0:1:2", " 0:1"} {
+	for _, text := range []string{"", "0", "0:", ":1", "0:1.", "0:.1", "0:-1", "-1:1", "0:1,2", "0/17", "2147483648:1",
+		"0:9223372036854775807", "0:1:2", " 0:1"} {
 		if p, ok := parsePosition(text); ok {
 			t.Errorf("%q is %v", text, p)
 		}
@@ -41,7 +42,8 @@ func FuzzPosition(f *testing.F) {
 			return
 		}
 		again, ok := parsePosition(p.String())
-		if !ok || again.First != p.First || !slices.Equal(again.Next, p.Next) || len(p.Next) != strings.Count(text, ".")+1 {
+		if !ok || again.First != p.First || !slices.Equal(again.Next, p.Next) || len(p.Next) != strings.Count(
+			text, ".")+1 {
 			t.Errorf("%q is %v, which is %v", text, p, again)
 		}
 	})

@@ -77,10 +77,12 @@ func (n *NewTimer) flat(topic string) error {
 	case s.Topic != "" && s.Topic != topic:
 		return fmt.Errorf("topic is %.100q, and the path has %.100q: leave it out", s.Topic, topic)
 	case s.State != "" && s.State != string(query.Pending) && s.State != string(query.Parked):
-		return fmt.Errorf("state is %.20q, and a timer that is scheduled is neither paused nor triggered: leave it out, and pause or trigger the timer then", s.State)
+		return fmt.Errorf("state is %.20q, and a timer that is scheduled is neither paused nor triggered: leave it "+
+			"out, and pause or trigger the timer then", s.State)
 	case s.Payload != nil && (n.Value != nil || n.ValueBase64 != nil || n.ValueNull):
 		return fmt.Errorf("payload and value are given: give one of them")
-	case s.Recurrence != nil && (n.Every != "" || n.Cron != "" || n.Zone != "" || n.Until != "" || n.Count != 0 || n.Jitter != "" || n.CatchUp != ""):
+	case s.Recurrence != nil && (n.Every != "" || n.Cron != "" || n.Zone != "" || n.Until != "" || n.Count != 0 ||
+		n.Jitter != "" || n.CatchUp != ""):
 		return fmt.Errorf("recurrence and one of its fields outside of it are given: give one of them")
 	case (s.Due != nil || s.Scheduled != nil) && (n.At != "" || n.After != ""):
 		return fmt.Errorf("due, and at or after, are given: give one of them")
@@ -218,7 +220,8 @@ func mayPass(name string) error {
 	}
 	for _, own := range []string{waterclock.RequestPrefix, waterclock.OwnPrefix} {
 		if strings.HasPrefix(strings.ToLower(name), own) {
-			return fmt.Errorf("header %q begins with %s and is not passed on: instructions to the service have their own fields or HTTP headers", name, own)
+			return fmt.Errorf("header %q begins with %s and is not passed on: instructions to the service have "+
+				"their own fields or HTTP headers", name, own)
 		}
 	}
 	return nil
@@ -261,7 +264,8 @@ func schedules(r *route.Request) error {
 	for _, h := range r.Headers {
 		switch h.Key {
 		case waterclock.HeaderCancel, waterclock.HeaderTrigger, waterclock.HeaderPause, waterclock.HeaderResume:
-			return fmt.Errorf("%s has no effect here: a timer is cancelled by DELETE, and triggered, paused or resumed by a POST to its path with /trigger, /pause or /resume", h.Key)
+			return fmt.Errorf("%s has no effect here: a timer is cancelled by DELETE, and triggered, paused or "+
+				"resumed by a POST to its path with /trigger, /pause or /resume", h.Key)
 		case waterclock.HeaderAt, waterclock.HeaderAfter, waterclock.HeaderEvery, waterclock.HeaderCron:
 			timed = true
 		}
@@ -333,7 +337,8 @@ func conditionOf(header http.Header) (string, error) {
 	source, closed := strings.CutSuffix(source, `"`)
 	source, _, _ = strings.Cut(source, ";") // see etag
 	if _, err := waterclock.ParseSource(source); !ok || !closed || err != nil {
-		return "", fmt.Errorf(`If-Match is %.80q, needs * or one ETag: a timer's source in quotes, as "timers/3/17"`, match[0])
+		return "", fmt.Errorf(`If-Match is %.80q, needs * or one ETag: a timer's source in quotes, as "timers/3/17"`,
+			match[0])
 	}
 	return source, nil
 }
@@ -342,7 +347,8 @@ func conditionOf(header http.Header) (string, error) {
 func steering(id, name string, header http.Header) (route.Request, error) {
 	r := route.Request{ID: []byte(id), Headers: []timer.Header{{Key: name, Value: []byte(waterclock.True)}}}
 	for other := range header {
-		if lower := strings.ToLower(other); strings.HasPrefix(lower, waterclock.RequestPrefix) && lower != waterclock.HeaderIf {
+		if lower := strings.ToLower(other); strings.HasPrefix(lower, waterclock.RequestPrefix) &&
+			lower != waterclock.HeaderIf {
 			return r, fmt.Errorf("%s has no effect here: leave it out", lower)
 		}
 	}

@@ -19,12 +19,15 @@ func guarded(t *testing.T, bodyLimit int64, audit *slog.Logger) *instance {
 	f := newFake("timers", partitions)
 	router := route.New(route.Options{Local: &local{f, "p0"}, Directory: f, Process: "p0"})
 	a := api.New(api.Options{
-		Asker: router, Topics: map[string]api.Topic{"timers": {Partitions: partitions, MaxBytes: 1 << 20}}, PartitionOf: intake.Murmur2Partition,
-		Logger: slog.New(slog.DiscardHandler), Logs: emptyLogs{}, Rights: api.Rights{May: access.May, Some: access.MaySome},
+		Asker: router, Topics: map[string]api.Topic{"timers": {Partitions: partitions, MaxBytes: 1 << 20}},
+		PartitionOf: intake.Murmur2Partition,
+		Logger:      slog.New(slog.DiscardHandler), Logs: emptyLogs{},
+		Rights: api.Rights{May: access.May, Some: access.MaySome},
 	})
 	router.HaveJobs(a)
 	t.Cleanup(a.Close)
-	g, err := access.New(access.Options{Address: "127.0.0.1:0", BodyLimit: bodyLimit, AtOnce: 10, Audit: audit}, slog.New(slog.DiscardHandler))
+	g, err := access.New(access.Options{Address: "127.0.0.1:0", BodyLimit: bodyLimit, AtOnce: 10, Audit: audit},
+		slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,9 +58,11 @@ func TestRequestIDInProblems(t *testing.T) {
 		}
 	}
 	audit.Reset()
-	in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[{"id":"one","after":"1h","target":{"topic":"orders"}},{"id":"two","after":"1h","target":{"topic":"orders"}}]}`,
+	in.call(t, "POST", "/v1/topics/timers/timers",
+		`{"timers":[{"id":"one","after":"1h","target":{"topic":"orders"}},{"id":"two","after":"1h","target":{"topic":"orders"}}]}`,
 		"Content-Type", "application/json", access.RequestHeader, "id-2").is(t, 200, "")
-	if got := audit.String(); !strings.Contains(got, "request=id-2 ") || !strings.Contains(got, "one") || !strings.Contains(got, "two") || strings.Count(got, "\n") != 1 {
+	if got := audit.String(); !strings.Contains(got, "request=id-2 ") || !strings.Contains(got, "one") ||
+		!strings.Contains(got, "two") || strings.Count(got, "\n") != 1 {
 		t.Errorf("audit %s", got)
 	}
 }

@@ -72,9 +72,12 @@ type resends struct {
 }
 
 func (re *resends) register(h huma.API) {
-	op := operation("jobs", http.MethodPost, "/v1/topics/{topic}/dead-letters/resend", "resendDeadLetters", "Send the requests of all dead letters again that a filter chooses",
-		"With dry-run it counts. Otherwise it starts a job, which sends those that are in the log now, as they were. The letters stay: what was sent again before is sent again by another job with the same filter.",
-		"The newest go first, and count only if nothing is pending under their ID; with replace the oldest go first and take the place of what is pending. Of a fixed-delay topic records go again in the order of the log.",
+	op := operation("jobs", http.MethodPost, "/v1/topics/{topic}/dead-letters/resend", "resendDeadLetters",
+		"Send the requests of all dead letters again that a filter chooses",
+		"With dry-run it counts. Otherwise it starts a job, which sends those that are in the log now, as they "+
+			"were. The letters stay: what was sent again before is sent again by another job with the same filter.",
+		"The newest go first, and count only if nothing is pending under their ID; with replace the oldest go first "+
+			"and take the place of what is pending. Of a fixed-delay topic records go again in the order of the log.",
 		"The job lives in the memory of the instance that is asked, and ends with it.")
 	startsJob(h, op, func(ctx context.Context, in *struct {
 		Topic string `path:"topic" doc:"Request topic, or fixed-delay topic."`
@@ -86,7 +89,8 @@ func (re *resends) register(h huma.API) {
 	}) (*startedJob, error) {
 		if in.LetterFilter == (LetterFilter{}) && !in.All && !in.DryRun {
 			return nil, problem(http.StatusBadRequest, ReasonBadRequest,
-				"nothing chooses dead letters: give reviewed=false, reason, prefix, after or before, or all=true for all of %.100q", in.Topic)
+				"nothing chooses dead letters: give reviewed=false, reason, prefix, after or before, or all=true "+
+					"for all of %.100q", in.Topic)
 		}
 		topics := re.jobs.topics
 		topic, err := topics.withLetters(ctx, access.Read, in.Topic, "")
@@ -362,7 +366,8 @@ func (r *resendJob) request(topics *topics, j *job, l *Record) (q route.Request,
 	if j.topic.Delay {
 		return q, delayedAt(l, j.topic), nil
 	}
-	own := slices.ContainsFunc(q.Headers, func(h timer.Header) bool { return strings.EqualFold(h.Key, waterclock.HeaderIf) })
+	own := slices.ContainsFunc(
+		q.Headers, func(h timer.Header) bool { return strings.EqualFold(h.Key, waterclock.HeaderIf) })
 	if !r.replace && !own && len(q.ID) > 0 {
 		q.Headers = append(q.Headers, timer.Header{Key: waterclock.HeaderIf, Value: []byte(waterclock.IfAbsent)})
 	}

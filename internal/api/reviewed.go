@@ -45,7 +45,9 @@ func (l *letters) registerReview(h huma.API) {
 		})
 	all := operation("dead letters", http.MethodPost, path, "reviewDeadLetters",
 		"Note that dead letters have been reviewed, up to a position or a time",
-		"What has been reviewed is not new: reviewed=false leaves it out of lists and of resends, and countDeadLetters counts it apart. All callers share one mark for each topic, which the service keeps in Kafka.")
+		"What has been reviewed is not new: reviewed=false leaves it out of lists and of resends, and "+
+			"countDeadLetters counts it apart. All callers share one mark for each topic, which the service keeps "+
+			"in Kafka.")
 	describe[DeadLetterReview](h, &all, nil)
 	reads(h, all, func(ctx context.Context, in *struct {
 		Topic    string `path:"topic" doc:"Request topic, or fixed-delay topic."`

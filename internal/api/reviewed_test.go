@@ -71,7 +71,8 @@ func (m *markedLog) Since(_ context.Context, topic string, at time.Time) (map[in
 func letterIDs(t *testing.T, in *instance, q string) string {
 	t.Helper()
 	var ids []string
-	for _, d := range in.call(t, "GET", "/v1/topics/timers/dead-letters?"+q, "").is(t, 200, "").body["deadLetters"].([]any) {
+	for _, d := range in.call(t, "GET", "/v1/topics/timers/dead-letters?"+q, "").is(
+		t, 200, "").body["deadLetters"].([]any) {
 		ids = append(ids, d.(map[string]any)["id"].(string))
 	}
 	slices.Sort(ids)
@@ -83,7 +84,8 @@ func newOnes(t *testing.T, in *instance, want float64) map[string]any {
 	t.Helper()
 	var n map[string]any
 	await.Until(t, 20*time.Second, fmt.Sprintf("%v letters are new", want), func() bool {
-		one := in.call(t, "GET", "/v1/dead-letters?topic=timers", "").is(t, 200, "").body["topics"].([]any)[0].(map[string]any)
+		one := in.call(t, "GET", "/v1/dead-letters?topic=timers", "").is(
+			t, 200, "").body["topics"].([]any)[0].(map[string]any)
 		n, _ = one["new"].(map[string]any)
 		return n != nil && n["count"] == want && n["exact"] == true
 	})
@@ -98,7 +100,8 @@ func six(headers ...string) *markedLog {
 		if i == 4 {
 			reason = "bad-cron"
 		}
-		l.add("timers", int32(i%2), time.Now().Add(time.Duration(i-6)*time.Minute), fmt.Sprintf("a%d", i), reason, headers...)
+		l.add("timers", int32(i%2), time.Now().Add(time.Duration(i-6)*time.Minute), fmt.Sprintf("a%d", i),
+			reason, headers...)
 	}
 	return l
 }
@@ -116,12 +119,14 @@ func TestReviewedUpToHere(t *testing.T) {
 		t.Errorf("new are %s", got)
 	}
 	// a2 is on partition 0, with a marker behind it.
-	a := in.call(t, "POST", "/v1/topics/timers/dead-letters/0/2/reviewed?older=true", "", "Test-Caller", "alice").is(t, 200, "")
+	a := in.call(t, "POST", "/v1/topics/timers/dead-letters/0/2/reviewed?older=true", "", "Test-Caller", "alice").is(
+		t, 200, "")
 	if a.body["position"] != "0:3.2" || a.body["before"] != "0:0.0" {
 		t.Error(a.text)
 	}
 	for _, in := range []*instance{in, other} {
-		await.Until(t, 20*time.Second, "both instances know it", func() bool { return letterIDs(t, in, "reviewed=false") == "a3 a4 a5" })
+		await.Until(t, 20*time.Second, "both instances know it",
+			func() bool { return letterIDs(t, in, "reviewed=false") == "a3 a4 a5" })
 		if got := letterIDs(t, in, "reviewed=true"); got != "a0 a1 a2" {
 			t.Errorf("reviewed are %s", got)
 		}
@@ -154,7 +159,8 @@ func TestReviewedUpToHere(t *testing.T) {
 	if got := letterIDs(t, in, "reviewed=false"); got != "a5 a6" {
 		t.Errorf("new are %s", got)
 	}
-	for _, bad := range []string{"", "?back=true", "?position=x", "?before=soon", "?position=0:1&before=" + at, "?back=true&before=" + at} {
+	for _, bad := range []string{"", "?back=true", "?position=x", "?before=soon", "?position=0:1&before=" + at,
+		"?back=true&before=" + at} {
 		in.call(t, "POST", reviewed+bad, "").is(t, 400, "bad-request")
 	}
 	in.call(t, "POST", "/v1/topics/timers/dead-letters/0/99/reviewed", "").is(t, 404, "not-found")
@@ -187,7 +193,8 @@ func TestReviewedTwiceAtOnce(t *testing.T) {
 		other.call(t, "POST", "/v1/topics/timers/dead-letters/0/4/reviewed", "").is(t, 200, "")
 	}
 	in.call(t, "POST", "/v1/topics/timers/dead-letters/0/0/reviewed", "").is(t, 200, "")
-	await.Until(t, 20*time.Second, "both letters are reviewed", func() bool { return letterIDs(t, in, "reviewed=true") == "a0 a4" })
+	await.Until(t, 20*time.Second, "both letters are reviewed",
+		func() bool { return letterIDs(t, in, "reviewed=true") == "a0 a4" })
 }
 
 // Marks need the right to write; without them, and if Kafka refuses, all else works.
@@ -199,7 +206,8 @@ func TestReviewedIsRefused(t *testing.T) {
 	l.refuse = errors.New("GROUP_AUTHORIZATION_FAILED")
 	l.of.Unlock()
 	const reviewed = "/v1/topics/timers/dead-letters/reviewed"
-	if a := in.call(t, "GET", reviewed, "").is(t, 503, "kafka-unreachable"); !strings.Contains(a.text, "GROUP_AUTHORIZATION_FAILED") {
+	if a := in.call(t, "GET", reviewed, "").is(t, 503, "kafka-unreachable"); !strings.Contains(
+		a.text, "GROUP_AUTHORIZATION_FAILED") {
 		t.Error(a.text)
 	}
 	in.call(t, "GET", "/v1/topics/timers/dead-letters?reviewed=false", "").is(t, 503, "kafka-unreachable")
@@ -272,10 +280,11 @@ func TestWhatIsResentIsReviewed(t *testing.T) {
 	}
 }
 
-// Others may commit to the group of marks, too. A time that JSON does not have, or one of the future, keeps nothing from
-// being told.
+// Others may commit to the group of marks, too. A time that JSON does not have, or one of the future, keeps nothing
+// from being told.
 func TestMarksWithOddTimes(t *testing.T) {
-	for _, note := range []string{`{"at":9223372036854775807}`, `{"at":-9223372036854775808}`, `{"at":99999999999999}`} {
+	for _, note := range []string{`{"at":9223372036854775807}`, `{"at":-9223372036854775808}`,
+		`{"at":99999999999999}`} {
 		l := six()
 		l.set = map[string]map[int32]api.Mark{"timers.dead": {0: {Offset: 2, Metadata: note}}}
 		in := startWith(t, newFake("timers", partitions), "p0", false, l)

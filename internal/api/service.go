@@ -97,7 +97,9 @@ func (s *service) registerNext(h huma.API) {
 		}
 		loc, err := calendar.LoadZone(in.Zone)
 		if err != nil {
-			return out, problem(http.StatusBadRequest, "unknown-zone", "zone is %.60q, needs the IANA name of a time zone, such as Africa/Lagos%s", in.Zone, calendar.DidYouMean(in.Zone))
+			return out, problem(http.StatusBadRequest, "unknown-zone",
+				"zone is %.60q, needs the IANA name of a time zone, such as Africa/Lagos%s", in.Zone,
+				calendar.DidYouMean(in.Zone))
 		}
 		from, err := instant("from", in.From)
 		if err != nil {
@@ -107,7 +109,8 @@ func (s *service) registerNext(h huma.API) {
 			from = s.now().UnixMilli()
 		}
 		if from < firstInstant || from > lastInstant {
-			return out, problem(http.StatusBadRequest, ReasonBadRequest, "from is %.60q, needs the years 0 to 9999", in.From)
+			return out, problem(http.StatusBadRequest, ReasonBadRequest, "from is %.60q, needs the years 0 to 9999",
+				in.From)
 		}
 		out = Occurrences{Explanation: e.ExplainIn(loc), Zone: loc.String(), Next: []time.Time{}}
 		schedule, after := e.In(loc), time.UnixMilli(from).Unix()
@@ -150,14 +153,16 @@ func (s *service) cluster(ctx context.Context) *Cluster {
 	}
 	for at, owner := range owners {
 		if _, told := known[at]; !told {
-			known[at] = OwnedPartition{owner.Process, route.PartitionStatus{Topic: at.Topic, Partition: at.Partition, State: "unknown", OldestUnknown: true}}
+			known[at] = OwnedPartition{owner.Process, route.PartitionStatus{Topic: at.Topic, Partition: at.Partition,
+				State: "unknown", OldestUnknown: true}}
 		}
 	}
 	for name, t := range s.topics.all {
 		for p := range t.Partitions {
 			at := timer.TopicPartition{Topic: name, Partition: p}
 			if _, told := known[at]; !told && !t.Delay {
-				known[at] = OwnedPartition{"", route.PartitionStatus{Topic: name, Partition: p, State: other, OldestUnknown: true}}
+				known[at] = OwnedPartition{"", route.PartitionStatus{Topic: name, Partition: p, State: other,
+					OldestUnknown: true}}
 			}
 		}
 	}

@@ -41,11 +41,13 @@ func TestTimersOffTheirPartition(t *testing.T) {
 	stray()
 	says(a.call(t, "GET", path, "").is(t, 200, ""), "another partitioner")
 	says(a.call(t, "POST", path+"/pause", "").is(t, 200, ""), "another partitioner")
-	says(a.call(t, "PUT", path, "v", "timer-after", "1h", "timer-target-topic", "orders").is(t, 201, ""), "which this one does not replace")
+	says(a.call(t, "PUT", path, "v", "timer-after", "1h", "timer-target-topic", "orders").is(t, 201, ""),
+		"which this one does not replace")
 	if is := a.call(t, "GET", path, "").is(t, 200, ""); is.body["note"] != nil {
 		t.Errorf("one that lies where it belongs: %s", is.text)
 	}
-	if is := a.call(t, "DELETE", path, "").is(t, 200, ""); is.body["note"] != nil || is.body["partition"] != float64(home.Partition) {
+	if is := a.call(t, "DELETE", path, "").is(t, 200, ""); is.body["note"] != nil || is.body["partition"] != float64(
+		home.Partition) {
 		t.Errorf("the one that lies where it belongs: %s", is.text)
 	}
 	is := a.call(t, "DELETE", path, "").is(t, 200, "")

@@ -90,8 +90,10 @@ func newCounts(ts *topics, o Options, life *lifetime, reviewed *reviews) *counts
 }
 
 func (c *counts) register(h huma.API) {
-	op := operation("dead letters", http.MethodGet, "/v1/dead-letters", "countDeadLetters", "Count the dead letters of the last hour and day, by topic and reason",
-		"Of the topics that the caller may read. The instance that is asked counts the records of their logs, from the newest back; what it has counted it remembers.")
+	op := operation("dead letters", http.MethodGet, "/v1/dead-letters", "countDeadLetters",
+		"Count the dead letters of the last hour and day, by topic and reason",
+		"Of the topics that the caller may read. The instance that is asked counts the records of their logs, from "+
+			"the newest back; what it has counted it remembers.")
 	reads(h, op, func(ctx context.Context, in *struct {
 		Topic string `query:"topic" doc:"Of that topic alone."`
 	}) (all DeadLetterCountList, err error) {

@@ -57,17 +57,22 @@ type timers struct {
 func (t *timers) register(h huma.API) {
 	t.registerPut(h)
 	op := operation("timers", http.MethodGet, onePath, "getTimer", "See a pending timer")
-	op.Parameters = []*huma.Param{header("If-None-Match", "ETags of the timer as the caller has it: 304 if it is still so.")}
+	op.Parameters = []*huma.Param{header("If-None-Match",
+		"ETags of the timer as the caller has it: 304 if it is still so.")}
 	describe[Timer](h, &op, nil)
 	op.Responses["304"] = &huma.Response{Description: "It is as one of the ETags of If-None-Match says."}
 	handle(h, op, t.get)
 	for _, s := range []struct{ id, method, path, summary, header, then string }{
 		{"cancelTimer", http.MethodDelete, onePath, "Cancel a timer", waterclock.HeaderCancel, ""},
-		{"triggerTimer", http.MethodPost, onePath + "/trigger", "Have a timer fire now", waterclock.HeaderTrigger, "One that recurs goes on as if nothing had been."},
-		{"pauseTimer", http.MethodPost, onePath + "/pause", "Have a timer not fire until it is resumed", waterclock.HeaderPause, ""},
-		{"resumeTimer", http.MethodPost, onePath + "/resume", "Have a paused timer fire again", waterclock.HeaderResume, "What is past due fires at once."},
+		{"triggerTimer", http.MethodPost, onePath + "/trigger", "Have a timer fire now", waterclock.HeaderTrigger,
+			"One that recurs goes on as if nothing had been."},
+		{"pauseTimer", http.MethodPost, onePath + "/pause", "Have a timer not fire until it is resumed",
+			waterclock.HeaderPause, ""},
+		{"resumeTimer", http.MethodPost, onePath + "/resume", "Have a paused timer fire again", waterclock.HeaderResume,
+			"What is past due fires at once."},
 	} {
-		op := operation("timers", s.method, s.path, s.id, s.summary, s.then, "404: nothing is pending under the ID. 412: its condition does not hold.")
+		op := operation("timers", s.method, s.path, s.id, s.summary, s.then,
+			"404: nothing is pending under the ID. 412: its condition does not hold.")
 		op.Parameters = conditions()
 		describe[Result](h, &op, map[string]string{"202": inTheLog})
 		handle(h, op, func(ctx context.Context, in *struct {
@@ -82,9 +87,12 @@ func (t *timers) register(h huma.API) {
 
 func (t *timers) registerPut(h huma.API) {
 	op := operation("timers", http.MethodPut, onePath, "putTimer", "Schedule a timer, or schedule it again",
-		"The body is the payload, byte for byte, and HTTP headers are those of the request in Kafka, with the same names; or the body is the timer as JSON, of the type application/json, and may be what GET has answered. A payload that is JSON itself is sent as application/octet-stream, or as value.",
+		"The body is the payload, byte for byte, and HTTP headers are those of the request in Kafka, with the same "+
+			"names; or the body is the timer as JSON, of the type application/json, and may be what GET has "+
+			"answered. A payload that is JSON itself is sent as application/octet-stream, or as value.",
 		"400, 403, 409, 413, 431 without request: the call or its timer is wrong, and nothing is written.",
-		"The same, or 429, with request: the owner has rejected the request, which is a dead letter; reason and detail are the same.")
+		"The same, or 429, with request: the owner has rejected the request, which is a dead letter; reason and "+
+			"detail are the same.")
 	op.MaxBodyBytes = t.topics.largest()
 	op.Parameters = append(conditions(), requestHeaders()...)
 	before(&op, func(c huma.Context) error {
@@ -143,7 +151,8 @@ func (t *timers) get(ctx context.Context, in *OneTimer) (*shownTimer, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	at := t.topics.at(in.Topic, topic, []byte(in.ID))
-	answer, err := t.asker.Ask(ctx, &route.Call{Kind: route.Get, Topic: at.Topic, Partition: at.Partition, ID: []byte(in.ID)})
+	answer, err := t.asker.Ask(
+		ctx, &route.Call{Kind: route.Get, Topic: at.Topic, Partition: at.Partition, ID: []byte(in.ID)})
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +179,9 @@ func stray(topic string, lies, belongs int32) string {
 	if lies == belongs {
 		return ""
 	}
-	return fmt.Sprintf("it lies on partition %d of %s, and its ID belongs on %d: its producer uses another partitioner than murmur2, so what others send for this ID by Kafka misses it, unless they name partition %d", lies, topic, belongs, lies)
+	return fmt.Sprintf("it lies on partition %d of %s, and its ID belongs on %d: its producer uses another "+
+		"partitioner than murmur2, so what others send for this ID by Kafka misses it, unless they name partition %d",
+		lies, topic, belongs, lies)
 }
 
 // nothingPending reports whether a request has found nothing that is pending under its ID.
@@ -183,7 +194,8 @@ func nothingPending(p *Problem) bool {
 
 // change writes a request, or returns what is wrong with it. If a request steers a timer that lies on
 // another partition than its ID belongs on, it is written once more, to that partition.
-func (t *timers) change(ctx context.Context, in *OneTimer, wait string, r route.Request, steers bool, wrong error) (*changed, error) {
+func (t *timers) change(ctx context.Context, in *OneTimer, wait string, r route.Request, steers bool,
+	wrong error) (*changed, error) {
 	topic, err := t.topics.topic(ctx, access.Write, in.Topic, in.ID)
 	if err != nil {
 		return nil, err

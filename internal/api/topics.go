@@ -90,7 +90,8 @@ func (t *topics) mayAny(ctx context.Context, role access.Role, name string) erro
 func (t *topics) served(name string) (Topic, error) {
 	topic, ok := t.all[name]
 	if !ok || topic.Delay {
-		return Topic{}, problem(http.StatusNotFound, ReasonNoTopic, "%.100q is none of the request topics that are served: see /v1/topics", name)
+		return Topic{}, problem(http.StatusNotFound, ReasonNoTopic,
+			"%.100q is none of the request topics that are served: see /v1/topics", name)
 	}
 	return topic, nil
 }
@@ -125,7 +126,8 @@ func (t *topics) withLetters(ctx context.Context, role access.Role, name, id str
 func (t *topics) withEvents(ctx context.Context, name, id string) (Topic, error) {
 	topic, err := t.topic(ctx, access.Read, name, id)
 	if err == nil && topic.Events == "" {
-		err = problem(http.StatusConflict, ReasonNoEvents, "%s writes no events: start the instances with --events", name)
+		err = problem(http.StatusConflict, ReasonNoEvents, "%s writes no events: start the instances with --events",
+			name)
 	}
 	return topic, err
 }

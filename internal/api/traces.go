@@ -38,8 +38,8 @@ func traced(tracer trace.Tracer, pattern string, r *http.Request) (ctx context.C
 	}
 }
 
-// addParent gives a request the trace context of its call, if the call is sampled, the request has none, and it takes no
-// more than room bytes.
+// addParent gives a request the trace context of its call, if the call is sampled, the request has none, and it takes
+// no more than room bytes.
 func addParent(ctx context.Context, r *route.Request, room int) {
 	parent := tracing.Parent(ctx)
 	if parent == "" || headerOverhead+len(tracing.Traceparent)+len(parent) > room {

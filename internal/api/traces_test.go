@@ -15,7 +15,9 @@ import (
 // topic.
 func TestRequestsGetTheTraceContextOfTheirCall(t *testing.T) {
 	call := func(flags trace.TraceFlags) context.Context {
-		return trace.ContextWithSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: flags}))
+		return trace.ContextWithSpanContext(
+			t.Context(), trace.NewSpanContext(
+				trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: flags}))
 	}
 	const own = "00-01000000000000000000000000000000-0200000000000000-01"
 	size := recordOverhead + 1 + 2
@@ -30,7 +32,8 @@ func TestRequestsGetTheTraceContextOfTheirCall(t *testing.T) {
 		{"no span", t.Context(), "", "", 1000},
 		{"it has one", call(trace.FlagsSampled), "other", "other", 1000},
 		{"room for it", call(trace.FlagsSampled), "", own, size + headerOverhead + len(tracing.Traceparent) + len(own)},
-		{"no room for it", call(trace.FlagsSampled), "", "", size + headerOverhead + len(tracing.Traceparent) + len(own) - 1},
+		{"no room for it", call(trace.FlagsSampled), "", "", size + headerOverhead + len(tracing.Traceparent) +
+			len(own) - 1},
 		{"no room at all", call(trace.FlagsSampled), "", "", size},
 	} {
 		shared := make([]timer.Header, 0, 2) // its spare capacity belongs to others

@@ -19,7 +19,9 @@ import (
 func finish(ctx context.Context, r *route.Request, topic Topic, partition int32) error {
 	n := recordOverhead + bytesOf(r)
 	if n > topic.MaxBytes {
-		return problem(http.StatusRequestEntityTooLarge, ReasonTooLarge, "the request has %d bytes as a record, and the request topic takes %d (max.message.bytes)", n, topic.MaxBytes)
+		return problem(http.StatusRequestEntityTooLarge, ReasonTooLarge,
+			"the request has %d bytes as a record, and the request topic takes %d (max.message.bytes)", n,
+			topic.MaxBytes)
 	}
 	if err := topic.judge(partition, r); err != nil {
 		return err
@@ -49,7 +51,8 @@ const callBytes = 512 << 10
 // write writes requests to one partition and waits for their outcomes, or only for Kafka if wait is "written". An error
 // means that none was written, or that this is not known of any. If a part was written and the next part fails, each
 // request of the rest has a Written of its own.
-func write(ctx context.Context, asker Asker, at timer.TopicPartition, wait string, rs []route.Request) ([]route.Written, error) {
+func write(ctx context.Context, asker Asker, at timer.TopicPartition, wait string,
+	rs []route.Request) ([]route.Written, error) {
 	for i := range rs {
 		access.Wrote(ctx, string(rs[i].ID))
 	}
@@ -65,10 +68,12 @@ func write(ctx context.Context, asker Asker, at timer.TopicPartition, wait strin
 		part := rs[len(all):]
 		part = part[:fit(part)]
 		answer, err := asker.Ask(ctx, &route.Call{
-			Kind: route.Write, Topic: at.Topic, Partition: at.Partition, Requests: part, WaitMillis: decideTimeout.Milliseconds(),
+			Kind: route.Write, Topic: at.Topic, Partition: at.Partition, Requests: part,
+			WaitMillis: decideTimeout.Milliseconds(),
 		})
 		if err == nil && len(answer.Written) != len(part) {
-			err = fmt.Errorf("%w: the owner answers for %d requests of %d", route.ErrUnknown, len(answer.Written), len(part))
+			err = fmt.Errorf("%w: the owner answers for %d requests of %d", route.ErrUnknown,
+				len(answer.Written), len(part))
 		}
 		if err != nil && len(all) == 0 {
 			return nil, err
@@ -76,7 +81,8 @@ func write(ctx context.Context, asker Asker, at timer.TopicPartition, wait strin
 		if err != nil {
 			// None of the requests after this part was sent.
 			for i := range rs[len(all):] {
-				all = append(all, route.Written{Offset: -1, Unknown: i < len(part) && errors.Is(err, route.ErrUnknown), Problem: err.Error()})
+				all = append(all, route.Written{Offset: -1, Unknown: i < len(part) && errors.Is(err, route.ErrUnknown),
+					Problem: err.Error()})
 			}
 			return all, nil
 		}
@@ -86,7 +92,8 @@ func write(ctx context.Context, asker Asker, at timer.TopicPartition, wait strin
 }
 
 // writeOne writes one request, and returns what a caller is told about it.
-func writeOne(ctx context.Context, asker Asker, at timer.TopicPartition, wait string, r route.Request) (status int, result *Result, p *Problem) {
+func writeOne(ctx context.Context, asker Asker, at timer.TopicPartition, wait string,
+	r route.Request) (status int, result *Result, p *Problem) {
 	all, err := write(ctx, asker, at, wait, []route.Request{r})
 	if err != nil {
 		return 0, nil, routed(err)
@@ -111,7 +118,8 @@ func decided(at timer.TopicPartition, id string, w *route.Written) (status int, 
 		return 0, nil, routed(fmt.Errorf("%w: %s", route.ErrUnknown, w.Problem))
 	}
 	if w.Offset < 0 {
-		return 0, nil, problem(http.StatusServiceUnavailable, ReasonNotWritten, "the request was not written: %s", w.Problem)
+		return 0, nil, problem(http.StatusServiceUnavailable, ReasonNotWritten, "the request was not written: %s",
+			w.Problem)
 	}
 	r = &Result{Topic: at.Topic, Partition: at.Partition, Offset: w.Offset}
 	d := w.Decision
@@ -125,14 +133,16 @@ func decided(at timer.TopicPartition, id string, w *route.Written) (status int, 
 	case string(waterclock.EventRejected):
 		p = problem(statusOf(d.Reason), d.Reason, "%s", d.Detail)
 	case string(waterclock.EventConditionNotMet):
-		p = problem(http.StatusPreconditionFailed, ReasonConditionNotMet, "the condition does not hold for timer %.100q: nothing has changed", id)
+		p = problem(http.StatusPreconditionFailed, ReasonConditionNotMet,
+			"the condition does not hold for timer %.100q: nothing has changed", id)
 		p.Pending = r.Timer
 	case "not-found":
 		if d.Pending != nil && !remembered { // for example, it was already paused
 			r.Outcome = "unchanged"
 			return http.StatusOK, r, nil
 		}
-		p = problem(http.StatusNotFound, ReasonNotFound, "no timer of ID %.100q was pending on %s: nothing has changed", id, at.Topic)
+		p = problem(http.StatusNotFound, ReasonNotFound, "no timer of ID %.100q was pending on %s: nothing has changed",
+			id, at.Topic)
 	case string(waterclock.EventScheduled):
 		return http.StatusCreated, r, nil
 	default:

@@ -46,50 +46,60 @@ func TestNoFalseAlarms(t *testing.T) {
 		note  string
 		away  bool // what the target had is not seen
 	}{
-		{name: "retention has deleted an emission, and what the target then begins with has an old timestamp", more: func(l *logs, _ *Options) {
-			l.emit("gone", 5, 1) // target/0/1
-			l.write(l.target, -30*day, []byte("k"), []byte("of another program, by the time of an event"))
-			l.emit("fired", 0, 5)
-			l.schedule("gone", 0)
-			l.checkpoint("p/3", 6)
-			l.delete(l.target, 2)
-		}, fates: map[history.Fate]int64{history.Unknown: 1}, note: "what was written before is gone", away: true},
-		{name: "retention has deleted an emission that is newer than the one after it", more: func(l *logs, _ *Options) {
-			l.emit("gone", 5, 40)
-			l.emit("fired", 0, 5) // by an owner whose clock is behind
-			l.write(l.Topic, -1000, []byte("gone"), []byte("payload"), waterclock.HeaderAt, strconv.FormatInt(base+20, 10), waterclock.HeaderTargetTopic, l.target)
-			l.checkpoint("p/3", 6)
-			l.delete(l.target, 2)
-		}, fates: map[history.Fate]int64{history.Unknown: 1}, note: "what was written before is gone", away: true},
+		{name: "retention has deleted an emission, and what the target then begins with has an old timestamp",
+			more: func(l *logs, _ *Options) {
+				l.emit("gone", 5, 1) // target/0/1
+				l.write(l.target, -30*day, []byte("k"), []byte("of another program, by the time of an event"))
+				l.emit("fired", 0, 5)
+				l.schedule("gone", 0)
+				l.checkpoint("p/3", 6)
+				l.delete(l.target, 2)
+			}, fates: map[history.Fate]int64{history.Unknown: 1}, note: "what was written before is gone", away: true},
+		{name: "retention has deleted an emission that is newer than the one after it",
+			more: func(l *logs, _ *Options) {
+				l.emit("gone", 5, 40)
+				l.emit("fired", 0, 5) // by an owner whose clock is behind
+				l.write(l.Topic, -1000, []byte("gone"), []byte("payload"), waterclock.HeaderAt,
+					strconv.FormatInt(base+20, 10), waterclock.HeaderTargetTopic, l.target)
+				l.checkpoint("p/3", 6)
+				l.delete(l.target, 2)
+			}, fates: map[history.Fate]int64{history.Unknown: 1}, note: "what was written before is gone", away: true},
 		{name: "a request whose timestamp is that of an old event, and a horizon", more: func(l *logs, o *Options) {
 			o.Topics[0].Rules.Limits.Horizon = 7 * 24 * time.Hour
-			l.write(l.Topic, -30*day, []byte("a"), []byte("payload"), waterclock.HeaderAt, strconv.FormatInt(base+3_600_000, 10), waterclock.HeaderTargetTopic, l.target)
+			l.write(l.Topic, -30*day, []byte("a"), []byte("payload"), waterclock.HeaderAt,
+				strconv.FormatInt(base+3_600_000, 10), waterclock.HeaderTargetTopic, l.target)
 			l.store("a", 5, 3_600_000)
 			l.checkpoint("p/3", 6)
 		}, fates: map[history.Fate]int64{history.StillPending: 1}},
 		{name: "emissions of a topic of this name that was deleted", more: func(l *logs, o *Options) {
 			o.Topics[0].ID = [16]byte{1}
 			for id, topic := range map[string][16]byte{"old": {3}, "new": {1}} {
-				l.write(l.target, 3, []byte(id), []byte("payload"), waterclock.HeaderID, id, waterclock.HeaderDue, strconv.FormatInt(base, 10), waterclock.HeaderOccurrence, "1",
-					waterclock.HeaderSource, l.Topic+"/0/5", waterclock.HeaderEvent, base64.RawURLEncoding.EncodeToString(topic[:])+".0.5.1")
+				l.write(l.target, 3, []byte(id), []byte("payload"), waterclock.HeaderID, id, waterclock.HeaderDue,
+					strconv.FormatInt(base, 10), waterclock.HeaderOccurrence, "1",
+					waterclock.HeaderSource, l.Topic+"/0/5", waterclock.HeaderEvent,
+					base64.RawURLEncoding.EncodeToString(topic[:])+".0.5.1")
 			}
 			l.schedule("new", 0)
 			l.checkpoint("p/3", 6)
 		}, fates: map[history.Fate]int64{history.Fired: 1}},
 		{name: "a target that may not be read", more: func(l *logs, _ *Options) {
-			l.Fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: l.target, Err: kerr.TopicAuthorizationFailed, Count: -1})
+			l.Fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: l.target, Err: kerr.TopicAuthorizationFailed,
+				Count: -1})
 		}, fates: map[history.Fate]int64{history.Fired: -1, history.Unknown: 1}, note: "cannot be read", away: true},
 		{name: "a target whose partition has no leader", more: func(l *logs, _ *Options) {
-			l.Fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Topic: l.target, Err: kerr.LeaderNotAvailable, Count: -1})
+			l.Fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Topic: l.target,
+				Err: kerr.LeaderNotAvailable, Count: -1})
 		}, fates: map[history.Fate]int64{history.Fired: -1, history.Unknown: 1}, note: "cannot be read", away: true},
 		{name: "events that were switched on later", more: func(l *logs, o *Options) {
 			l.topic.Events = l.Topic + ".waterclock.events"
 			o.Topics[0].Events = l.topic.Events
 			l.Create(l.topic.Events, 1, nil)
-			l.write(l.Topic, 2*day, []byte("later"), []byte("payload"), waterclock.HeaderAt, strconv.FormatInt(base+3*day, 10), waterclock.HeaderTargetTopic, l.target)
+			l.write(l.Topic, 2*day, []byte("later"), []byte("payload"), waterclock.HeaderAt,
+				strconv.FormatInt(base+3*day, 10), waterclock.HeaderTargetTopic, l.target)
 			l.store("later", 5, 3*day)
 			l.checkpoint("p/3", 6)
-			l.event(2*day, &wire.Event{Type: waterclock.EventScheduled, ID: []byte("later"), Source: waterclock.Source{Topic: l.Topic, Offset: 5}, Pending: l.timer("later", 5, 3*day)})
+			l.event(2*day, &wire.Event{Type: waterclock.EventScheduled, ID: []byte("later"),
+				Source: waterclock.Source{Topic: l.Topic, Offset: 5}, Pending: l.timer("later", 5, 3*day)})
 		}, fates: map[history.Fate]int64{history.StillPending: 1}, note: "events"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -98,7 +108,8 @@ func TestNoFalseAlarms(t *testing.T) {
 			o := l.options()
 			c.more(l, &o)
 			r := l.run(o)
-			want := map[history.Fate]int64{history.Fired: 1, history.StillPending: 1, history.Cancelled: 1, history.Done: 1, history.Rejected: 1}
+			want := map[history.Fate]int64{history.Fired: 1, history.StillPending: 1, history.Cancelled: 1,
+				history.Done: 1, history.Rejected: 1}
 			for f, n := range c.fates {
 				want[f] += n
 			}
@@ -150,7 +161,8 @@ func TestResumedAuditKnowsWhatIsGone(t *testing.T) {
 	}
 }
 
-// Tombstones behind the cut say what has happened since. Once compaction may have removed them, an audit does not go on.
+// Tombstones behind the cut say what has happened since. Once compaction may have removed them, an audit does not go
+// on.
 func TestAuditThatWasInterruptedForTooLong(t *testing.T) {
 	l := newLogs(kafkatest.OnFake(t, 1))
 	l.some()
@@ -224,8 +236,8 @@ func TestUndecidedInASpanThatIsOver(t *testing.T) {
 	}
 }
 
-// Compaction takes away what a later record replaces. So an audit that was interrupted while it read changelogs does not stop
-// at the end as it was then, and knows what is settled and pending at a later one.
+// Compaction takes away what a later record replaces. So an audit that was interrupted while it read changelogs does
+// not stop at the end as it was then, and knows what is settled and pending at a later one.
 func TestCutMovesOn(t *testing.T) {
 	l := newLogs(kafkatest.OnFake(t, 1))
 	l.some()
@@ -244,7 +256,8 @@ func TestCutMovesOn(t *testing.T) {
 	l.store("pending", 1, 3_600_000)
 	l.checkpoint("p/3", 5)
 	l.delete(l.topic.Changelog, p.plan.Stages[cutStage][0].To) // as compaction would leave it
-	want := map[history.Fate]int64{history.Fired: 1, history.StillPending: 1, history.Cancelled: 1, history.Done: 1, history.Rejected: 1}
+	want := map[history.Fate]int64{history.Fired: 1, history.StillPending: 1, history.Cancelled: 1, history.Done: 1,
+		history.Rejected: 1}
 	if got := l.run(o); !reflect.DeepEqual(got.Topics[0].Fates, want) || !got.AddsUp() {
 		t.Errorf("%+v, want %v", got, want)
 	}

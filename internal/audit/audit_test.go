@@ -41,7 +41,8 @@ func newLogs(s *kafkatest.Setup) *logs {
 	s.Create(changelog, 1, map[string]string{"cleanup.policy": "compact"})
 	l.client = s.Client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	l.topic = Topic{Name: s.Topic, Changelog: changelog, Letters: letters, Partitions: 1, Rules: &intake.Rules{
-		Topic: s.Topic, Changelog: changelog, Partitions: 1, Limits: intake.DefaultLimits(), Allow: func(string) bool { return true },
+		Topic: s.Topic, Changelog: changelog, Partitions: 1, Limits: intake.DefaultLimits(),
+		Allow: func(string) bool { return true },
 	}}
 	return l
 }
@@ -58,17 +59,20 @@ func (l *logs) write(topic string, ms int64, key, value []byte, headers ...strin
 }
 
 func (l *logs) schedule(id string, ms int64) {
-	l.write(l.Topic, -1000, []byte(id), []byte("payload"), waterclock.HeaderAt, strconv.FormatInt(base+ms, 10), waterclock.HeaderTargetTopic, l.target)
+	l.write(l.Topic, -1000, []byte(id), []byte("payload"), waterclock.HeaderAt, strconv.FormatInt(base+ms, 10),
+		waterclock.HeaderTargetTopic, l.target)
 }
 
 func (l *logs) emit(id string, offset, ms int64) {
 	text := strconv.FormatInt(offset, 10)
-	l.write(l.target, ms, []byte(id), []byte("payload"), waterclock.HeaderID, id, waterclock.HeaderDue, strconv.FormatInt(base, 10), waterclock.HeaderOccurrence, "1",
+	l.write(l.target, ms, []byte(id), []byte("payload"), waterclock.HeaderID, id, waterclock.HeaderDue,
+		strconv.FormatInt(base, 10), waterclock.HeaderOccurrence, "1",
 		waterclock.HeaderSource, l.Topic+"/0/"+text, waterclock.HeaderEvent, "x.0."+text+".1")
 }
 
 func (l *logs) timer(id string, offset, ms int64) *timer.Timer {
-	return &timer.Timer{ID: []byte(id), Offset: offset, Due: base + ms, Occurrence: 1, Target: timer.Target{Topic: l.target, Partition: timer.AnyPartition, Key: []byte(id)}, Value: []byte("payload")}
+	return &timer.Timer{ID: []byte(id), Offset: offset, Due: base + ms, Occurrence: 1,
+		Target: timer.Target{Topic: l.target, Partition: timer.AnyPartition, Key: []byte(id)}, Value: []byte("payload")}
 }
 
 func (l *logs) store(id string, offset, ms int64) {
@@ -101,7 +105,8 @@ func (l *logs) some() {
 	l.schedule("cancelled", 3_600_000)                                                  // 2
 	l.write(l.Topic, -500, []byte("cancelled"), nil)                                    // 3
 	l.write(l.Topic, -500, []byte("poison"), []byte("x"), waterclock.HeaderAt, "later") // 4
-	l.write(l.topic.Letters, 0, []byte("poison"), []byte("x"), waterclock.HeaderReason, string(waterclock.ReasonBadTime), waterclock.HeaderSource, l.Topic+"/0/4")
+	l.write(l.topic.Letters, 0, []byte("poison"), []byte("x"), waterclock.HeaderReason,
+		string(waterclock.ReasonBadTime), waterclock.HeaderSource, l.Topic+"/0/4")
 	l.store("pending", 1, 3_600_000)
 	l.store("cancelled", 2, 3_600_000)
 	l.checkpoint("p/1", 3)
@@ -120,17 +125,32 @@ func TestAudit(t *testing.T) {
 		{name: "all add up", more: func(*logs, *Options) {}},
 		{name: "lost", more: func(l *logs, _ *Options) { l.schedule("lost", 0); l.checkpoint("p/3", 6) },
 			fates: map[history.Fate]int64{history.Lost: 1}, rules: map[string]int64{"loss": 1}},
-		{name: "not decided yet", more: func(l *logs, _ *Options) { l.schedule("next", 0) }, fates: map[history.Fate]int64{history.Undecided: 1}},
-		{name: "doubled", more: func(l *logs, _ *Options) { l.emit("fired", 0, 5) }, rules: map[string]int64{"duplicate": 1}},
-		{name: "early", more: func(l *logs, _ *Options) { l.schedule("early", 0); l.checkpoint("p/3", 6); l.emit("early", 5, -1) },
+		{name: "not decided yet", more: func(l *logs, _ *Options) { l.schedule("next", 0) },
+			fates: map[history.Fate]int64{history.Undecided: 1}},
+		{name: "doubled", more: func(l *logs, _ *Options) { l.emit("fired", 0, 5) },
+			rules: map[string]int64{"duplicate": 1}},
+		{name: "early", more: func(l *logs, _ *Options) {
+			l.schedule("early", 0)
+			l.checkpoint("p/3", 6)
+			l.emit(
+				"early", 5, -1)
+		},
 			fates: map[history.Fate]int64{history.Fired: 1}, rules: map[string]int64{"early": 1}},
-		{name: "nobody asked for it", more: func(l *logs, _ *Options) { l.emit("fired", 3, 5) }, rules: map[string]int64{"altered": 1}},
+		{name: "nobody asked for it", more: func(l *logs, _ *Options) { l.emit("fired", 3, 5) },
+			rules: map[string]int64{"altered": 1}},
 		{name: "fired and pending", more: func(l *logs, _ *Options) { l.store("fired", 0, 0); l.checkpoint("p/3", 5) },
-			fates: map[history.Fate]int64{history.Fired: -1, history.Unclear: 1}, rules: map[string]int64{"duplicate": 1, "order": 1}},
-		{name: "a position goes back", more: func(l *logs, _ *Options) { l.checkpoint("p/3", 4); l.checkpoint("p/4", 5) }, rules: map[string]int64{"position": 1}},
-		{name: "others write to the target", more: func(l *logs, _ *Options) { l.write(l.target, 0, []byte("k"), []byte("v")) }},
+			fates: map[history.Fate]int64{history.Fired: -1, history.Unclear: 1},
+			rules: map[string]int64{"duplicate": 1, "order": 1}},
+		{name: "a position goes back", more: func(l *logs, _ *Options) {
+			l.checkpoint("p/3", 4)
+			l.checkpoint(
+				"p/4", 5)
+		}, rules: map[string]int64{"position": 1}},
+		{name: "others write to the target",
+			more: func(l *logs, _ *Options) { l.write(l.target, 0, []byte("k"), []byte("v")) }},
 		{name: "a target that is not there", more: func(l *logs, _ *Options) {
-			l.write(l.Topic, -1000, []byte("away"), nil, waterclock.HeaderAt, strconv.FormatInt(base, 10), waterclock.HeaderTargetTopic, l.target+"-away")
+			l.write(l.Topic, -1000, []byte("away"), nil, waterclock.HeaderAt, strconv.FormatInt(base, 10),
+				waterclock.HeaderTargetTopic, l.target+"-away")
 			l.checkpoint("p/3", 6)
 		}, fates: map[history.Fate]int64{history.Unknown: 1}},
 	} {
@@ -140,7 +160,8 @@ func TestAudit(t *testing.T) {
 			o := l.options()
 			c.more(l, &o)
 			r := l.run(o)
-			want := map[history.Fate]int64{history.Fired: 1, history.StillPending: 1, history.Cancelled: 1, history.Done: 1, history.Rejected: 1}
+			want := map[history.Fate]int64{history.Fired: 1, history.StillPending: 1, history.Cancelled: 1,
+				history.Done: 1, history.Rejected: 1}
 			for f, n := range c.fates {
 				if want[f] += n; want[f] == 0 {
 					delete(want, f)
@@ -166,25 +187,32 @@ func TestAuditUnderOtherSettings(t *testing.T) {
 	l.some()
 	strict := l.topic.Rules
 	l.topic.Lenient = l.topic.Rules
-	l.topic.Rules = &intake.Rules{Topic: strict.Topic, Changelog: strict.Changelog, Partitions: 1, Limits: strict.Limits, Allow: func(topic string) bool { return topic != l.target }}
+	l.topic.Rules = &intake.Rules{Topic: strict.Topic, Changelog: strict.Changelog, Partitions: 1,
+		Limits: strict.Limits, Allow: func(topic string) bool { return topic != l.target }}
 	const all = 3 // of some: fired, pending, cancelled
 	r := l.run(l.options())
-	want := map[history.Fate]int64{history.Fired: 1, history.StillPending: 1, history.Cancelled: 1, history.Done: 1, history.Rejected: 1}
-	if got := r.Topics[0]; !reflect.DeepEqual(got.Fates, want) || len(r.Broken) > 0 || got.OtherSettings != all || got.FirstOther != l.Topic+"/0/0" {
+	want := map[history.Fate]int64{history.Fired: 1, history.StillPending: 1, history.Cancelled: 1, history.Done: 1,
+		history.Rejected: 1}
+	if got := r.Topics[0]; !reflect.DeepEqual(got.Fates, want) || len(r.Broken) > 0 || got.OtherSettings != all ||
+		got.FirstOther != l.Topic+"/0/0" {
 		t.Errorf("%+v, %v %q", got, r.Broken, r.Violations)
 	}
 	letter := func(id string, offset int64, reason waterclock.Reason) {
-		l.write(l.topic.Letters, 0, []byte(id), nil, waterclock.HeaderReason, string(reason), waterclock.HeaderSource, l.Topic+"/0/"+strconv.FormatInt(offset, 10))
+		l.write(l.topic.Letters, 0, []byte(id), nil, waterclock.HeaderReason, string(reason), waterclock.HeaderSource,
+			l.Topic+"/0/"+strconv.FormatInt(offset, 10))
 	}
 	l.schedule("rejected", 0) // 5, as these settings want it
 	letter("rejected", 5, waterclock.ReasonTargetNotAllowed)
-	l.write(l.Topic, -1000, []byte("good"), nil, waterclock.HeaderAt, strconv.FormatInt(base, 10), waterclock.HeaderTargetTopic, "elsewhere") // 6
+	// 6
+	l.write(l.Topic, -1000, []byte("good"), nil, waterclock.HeaderAt, strconv.FormatInt(base, 10),
+		waterclock.HeaderTargetTopic, "elsewhere")
 	letter("good", 6, waterclock.ReasonTargetNotAllowed)
 	l.schedule("lost", 0) // 7
 	l.checkpoint("p/3", 8)
 	r = l.run(l.options())
 	want[history.Rejected], want[history.Lost] = 3, 1
-	if got := r.Topics[0]; !reflect.DeepEqual(got.Fates, want) || !reflect.DeepEqual(r.Broken, map[string]int64{"loss": 1}) || got.OtherSettings != all+2 {
+	if got := r.Topics[0]; !reflect.DeepEqual(got.Fates, want) ||
+		!reflect.DeepEqual(r.Broken, map[string]int64{"loss": 1}) || got.OtherSettings != all+2 {
 		t.Errorf("%+v, %v %q; want %v", got, r.Broken, r.Violations, want)
 	}
 }
@@ -196,7 +224,9 @@ func TestAuditOfASpan(t *testing.T) {
 	o := l.options()
 	o.From, o.Until = time.UnixMilli(base-900), time.UnixMilli(base-400)
 	r := l.run(o)
-	if got, want := r.Topics[0].Fates, (map[history.Fate]int64{history.Unclear: 1, history.Rejected: 1}); !reflect.DeepEqual(got, want) || len(r.Broken) > 0 {
+	if got, want := r.Topics[0].Fates,
+		(map[history.Fate]int64{history.Unclear: 1, history.Rejected: 1}); !reflect.DeepEqual(got, want) ||
+		len(r.Broken) > 0 {
 		t.Errorf("%v, %q, want %v", got, r.Violations, want) // whether the cancel found a timer lies before the span
 	}
 }
@@ -223,7 +253,8 @@ func TestAuditIsResumed(t *testing.T) {
 		}
 		_, err := Run(ctx, o)
 		cancel()
-		if at != stageNames[afterStage] && !errors.Is(err, context.Canceled) { // nothing is there to be read in that one
+		// nothing is there to be read in that one
+		if at != stageNames[afterStage] && !errors.Is(err, context.Canceled) {
 			t.Fatalf("%s: %v", at, err)
 		}
 		o.Progress = nil
@@ -267,7 +298,9 @@ func TestTooManyFacts(t *testing.T) {
 		byTopic: map[string]*TopicReport{"timers": {Fates: map[history.Fate]int64{}}},
 	}
 	q := history.Request{Action: history.Cancels}
-	if err := v.judgeAll([]facts{{requests: "timers", id: "hot", more: 1, rows: []row{{tail: key[len(aboutOf(key)):], value: encode((*codec).request, q)}}}}); err != nil {
+	if err := v.judgeAll(
+		[]facts{{requests: "timers", id: "hot", more: 1,
+			rows: []row{{tail: key[len(aboutOf(key)):], value: encode((*codec).request, q)}}}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := v.byTopic["timers"].Fates; got[history.Unknown] != 1 || len(v.report.Notes) != 1 {

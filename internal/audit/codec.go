@@ -11,8 +11,8 @@ import (
 	"github.com/waterclock/waterclock/internal/audit/history"
 )
 
-// codec writes the fields of a fact to a value of the spill, or reads them. One function for each type does both, so the
-// order is the same. The format lives as long as one audit.
+// codec writes the fields of a fact to a value of the spill, or reads them. One function for each type does both, so
+// the order is the same. The format lives as long as one audit.
 type codec struct {
 	b       []byte
 	reading bool
@@ -105,7 +105,8 @@ func (c *codec) place(p *history.Place) {
 func (c *codec) payload(p *history.Payload) {
 	if !c.reading {
 		nulls := map[bool]string{true: "null"}
-		p.Key, p.Value, p.Headers = digest(p.Key, nulls[p.NullKey]), digest(p.Value, nulls[p.NullValue]), digest(p.Headers)
+		p.Key, p.Value, p.Headers = digest(p.Key, nulls[p.NullKey]), digest(p.Value, nulls[p.NullValue]),
+			digest(p.Headers)
 	}
 	text(c, &p.Topic)
 	number(c, &p.Partition)

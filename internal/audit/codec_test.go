@@ -21,7 +21,8 @@ func TestCodec(t *testing.T) {
 	}
 	p := history.Payload{Topic: "orders", Partition: -1, Key: "k", Value: "v", Headers: "h"}
 	q := history.Request{
-		Record: history.Record{Timestamp: 7}, Action: history.Schedules, If: "absent", Due: -5, MaxLate: 6, Remember: 8, Emits: p,
+		Record: history.Record{Timestamp: 7}, Action: history.Schedules, If: "absent", Due: -5, MaxLate: 6,
+		Remember: 8, Emits: p,
 		Recurs: &history.Recurrence{Every: 1, Until: 2, Count: 3, Jitter: 4, CatchUp: waterclock.CatchUpAll},
 	}
 	gotQ, err := decode((*codec).request, encode((*codec).request, q), new(names))
@@ -32,22 +33,27 @@ func TestCodec(t *testing.T) {
 	if got, err := decode((*codec).request, encode((*codec).request, c), new(names)); err != nil || got != c {
 		t.Errorf("%+v, %v", got, err)
 	}
-	m := history.Emission{Record: history.Record{Timestamp: 7}, Due: 6, Occurrence: 2, Stamped: true, Source: at, Event: "x.1.2", Carries: p}
+	m := history.Emission{Record: history.Record{Timestamp: 7}, Due: 6, Occurrence: 2, Stamped: true, Source: at,
+		Event: "x.1.2", Carries: p}
 	gotM, err := decode((*codec).emission, encode((*codec).emission, m), new(names))
 	if m.Carries, m.Event = digested(p), digest("x.1.2"); err != nil || gotM != m {
 		t.Errorf("%+v, %v", gotM, err)
 	}
-	l := history.Letter{Record: history.Record{Timestamp: 7}, Source: at, Reason: waterclock.ReasonBadCron, Emission: true, Occurrence: -1}
+	l := history.Letter{Record: history.Record{Timestamp: 7}, Source: at, Reason: waterclock.ReasonBadCron,
+		Emission: true, Occurrence: -1}
 	if got, err := decode((*codec).letter, encode((*codec).letter, l), new(names)); err != nil || got != l {
 		t.Errorf("%+v, %v", got, err)
 	}
 	e := history.Event{Record: history.Record{Timestamp: 7}, Event: waterclock.Event{
-		Type: waterclock.EventFired, At: time.UnixMilli(9).UTC(), Source: at, Previous: at, Due: time.UnixMilli(8).UTC(), Occurrence: 2, Target: "orders", Reason: waterclock.ReasonTargetRefused,
-		Emission: digest("x.1.2"), Partition: 4, Pending: &waterclock.Pending{Due: time.UnixMilli(10).UTC(), Occurrence: 3, Paused: true},
+		Type: waterclock.EventFired, At: time.UnixMilli(9).UTC(), Source: at, Previous: at,
+		Due: time.UnixMilli(8).UTC(), Occurrence: 2, Target: "orders", Reason: waterclock.ReasonTargetRefused,
+		Emission: digest("x.1.2"), Partition: 4,
+		Pending: &waterclock.Pending{Due: time.UnixMilli(10).UTC(), Occurrence: 3, Paused: true},
 	}}
 	written := e
 	written.Emission = "x.1.2"
-	if got, err := decode((*codec).event, encode((*codec).event, written), new(names)); err != nil || !reflect.DeepEqual(got, e) {
+	if got, err := decode((*codec).event, encode((*codec).event, written), new(names)); err != nil ||
+		!reflect.DeepEqual(got, e) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	s := history.Timer{Source: at, Due: 5, Occurrence: 6, Paused: true, Remembered: true, Emits: p}

@@ -117,7 +117,8 @@ func (v *verdict) judge(ctx context.Context) (*Report, error) {
 		v.report.Topics = append(v.report.Topics, *of)
 		if n := of.Fates[history.Undecided]; over && n > 0 {
 			v.report.Behind += n
-			v.report.Notes = append(v.report.Notes, fmt.Sprintf("%s: the service has not taken in %d requests, although the span is over", t.Name, n))
+			v.report.Notes = append(v.report.Notes, fmt.Sprintf(
+				"%s: the service has not taken in %d requests, although the span is over", t.Name, n))
 		}
 	}
 	slices.SortFunc(v.report.Violations, func(a, b history.Violation) int {
@@ -378,7 +379,9 @@ func (v *verdict) tooMany(f *facts, h *history.History) {
 	v.count(f.requests, h, slices.Repeat([]history.Fate{history.Unknown}, len(h.Requests)))
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.report.Notes = append(v.report.Notes, fmt.Sprintf("%s: timer %q has %d records, more than are judged: what became of its requests is not known", f.requests, f.id, len(f.rows)+f.more))
+	v.report.Notes = append(v.report.Notes, fmt.Sprintf(
+		"%s: timer %q has %d records, more than are judged: what became of its requests is not known", f.requests, f.id,
+		len(f.rows)+f.more))
 }
 
 func (v *verdict) count(requests string, h *history.History, fates []history.Fate) {
@@ -387,7 +390,8 @@ func (v *verdict) count(requests string, h *history.History, fates []history.Fat
 	t := v.byTopic[requests]
 	for i := range h.Requests {
 		q := &h.Requests[i]
-		if until, ok := v.plan.Until[logName(history.Log{Topic: q.Topic, Partition: q.Partition})]; ok && until >= 0 && q.Offset >= until {
+		if until, ok := v.plan.Until[logName(history.Log{Topic: q.Topic, Partition: q.Partition})]; ok && until >= 0 &&
+			q.Offset >= until {
 			continue
 		}
 		t.Requests++

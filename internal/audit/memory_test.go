@@ -72,7 +72,8 @@ func (w *writer) recurring(offset int64, firings int, events bool) {
 	}
 	for n := range firings {
 		e := history.Emission{
-			Source: at, Occurrence: int64(n + 1), Due: int64(n) * 1000, Event: fmt.Sprintf("%s-%d", id, n), Carries: carries,
+			Source: at, Occurrence: int64(n + 1), Due: int64(n) * 1000, Event: fmt.Sprintf("%s-%d", id, n),
+			Carries: carries,
 		}
 		e.Timestamp = e.Due + 3
 		to := history.Place{Topic: "orders-due", Offset: offset*int64(firings) + int64(n)}

@@ -91,8 +91,8 @@ func (p *plan) unreadable(topic string, err error) {
 type job struct {
 	Log      history.Log
 	From, To int64
-	// Cut: the log begins at From, behind where it once began. Young: what it lacks may never have been written, because
-	// events were switched on later.
+	// Cut: the log begins at From, behind where it once began. Young: what it lacks may never have been written,
+	// because events were switched on later.
 	Cut, Young bool
 	// Told: it is noted since when the log has records, or need not be.
 	Told bool
@@ -168,7 +168,9 @@ func (p *planner) cut(ctx context.Context, j *job) error {
 	now := *j
 	open, err := p.bound(ctx, &now, openWait)
 	if err == nil && open {
-		err = fmt.Errorf("a transaction on %s/%d has been open for %s, so what is pending cannot be told: see \"Hanging transactions\" in Kafka's tools (kafka-transactions.sh find-hanging)", j.Log.Topic, j.Log.Partition, openWait)
+		err = fmt.Errorf("a transaction on %s/%d has been open for %s, so what is pending cannot be told: see "+
+			"\"Hanging transactions\" in Kafka's tools (kafka-transactions.sh find-hanging)", j.Log.Topic,
+			j.Log.Partition, openWait)
 	}
 	p.plan.mu.Lock()
 	defer p.plan.mu.Unlock()
@@ -297,7 +299,8 @@ func compaction(configs kadm.ResourceConfigs, name string) string {
 
 // since plans to read topics from a time on, to their ends. wait is how long to wait for open transactions. It is 0 for
 // request topics, without which there is no audit.
-func (p *planner) since(ctx context.Context, topics []string, from time.Time, wait time.Duration) (jobs []job, err error) {
+func (p *planner) since(ctx context.Context, topics []string, from time.Time,
+	wait time.Duration) (jobs []job, err error) {
 	if len(topics) == 0 {
 		return nil, nil
 	}
@@ -339,13 +342,16 @@ func (p *planner) since(ctx context.Context, topics []string, from time.Time, wa
 		j.To = max(j.To, j.From)
 		j.Told = wait > 0 && !j.Cut && !j.Young
 		if open && wait > 0 {
-			p.plan.unseen(j.Log.Topic, math.MaxInt64, "a transaction on %s/%d has been open for %s: what is behind it cannot be read", j.Log.Topic, j.Log.Partition, wait)
+			p.plan.unseen(j.Log.Topic, math.MaxInt64,
+				"a transaction on %s/%d has been open for %s: what is behind it cannot be read", j.Log.Topic,
+				j.Log.Partition, wait)
 		}
 		return err
 	})
 }
 
-// bound sets where a log begins and ends. The end is the last stable offset. If a transaction is open, bound waits for it.
+// bound sets where a log begins and ends. The end is the last stable offset. If a transaction is open, bound waits for
+// it.
 func (p *planner) bound(ctx context.Context, j *job, wait time.Duration) (open bool, err error) {
 	log := partlog.Log{Topic: j.Log.Topic, Partition: j.Log.Partition}
 	start, stable, end, err := partlog.Bounds(ctx, p.client, log)

@@ -24,8 +24,8 @@ const (
 	fetchWait = 100 * time.Millisecond
 	// fetchBytes is how much one fetch asks for. Its records take at most pageBytes at a time.
 	fetchBytes, pageBytes = 256 << 10, 8 << 20
-	// cutAge is how old the end may be to which a changelog is read. A record below it may be compacted away once a later
-	// one of its key is min.compaction.lag.ms old: 15 minutes, and the service warns if it is less than one.
+	// cutAge is how old the end may be to which a changelog is read. A record below it may be compacted away once a
+	// later one of its key is min.compaction.lag.ms old: 15 minutes, and the service warns if it is less than one.
 	cutAge = 30 * time.Second
 	// logAppendTime is a record's timestamp type (message.timestamp.type).
 	logAppendTime = 1
@@ -104,7 +104,8 @@ func (r *reader) read(ctx context.Context, cl *kgo.Client, stage int, j *job, to
 }
 
 // readTo reads a log to the end of its job.
-func (r *reader) readTo(ctx context.Context, log *partlog.Reader, stage int, j *job, take func(*pebble.Batch, *kgo.Record) error, total int64) error {
+func (r *reader) readTo(ctx context.Context, log *partlog.Reader, stage int, j *job,
+	take func(*pebble.Batch, *kgo.Record) error, total int64) error {
 	for log.Position() < j.To {
 		if err := r.tooOld(stage, j); err != nil {
 			return err
@@ -141,7 +142,8 @@ func (r *reader) readTo(ctx context.Context, log *partlog.Reader, stage int, j *
 			}
 		}
 		to := min(log.Position(), j.To)
-		if err := errors.Join(b.Set(positionKey(stage, j.Log), binary.BigEndian.AppendUint64(nil, uint64(to)), nil), r.commit(b, told)); err != nil {
+		if err := errors.Join(b.Set(positionKey(stage, j.Log), binary.BigEndian.AppendUint64(nil, uint64(to)), nil),
+			r.commit(b, told)); err != nil {
 			return fmt.Errorf("spill: %w", err)
 		}
 		r.progress(stageNames[stage], r.done.Add(to-from), total)
@@ -153,8 +155,8 @@ func (r *reader) readTo(ctx context.Context, log *partlog.Reader, stage int, j *
 	return r.commit(r.spill.db.NewBatch(), true)
 }
 
-// commit commits a batch of facts. If the plan has changed with them, it is in the batch, so an audit that continues knows
-// both or neither.
+// commit commits a batch of facts. If the plan has changed with them, it is in the batch, so an audit that continues
+// knows both or neither.
 func (r *reader) commit(b *pebble.Batch, planned bool) error {
 	if !planned {
 		return b.Commit(pebble.NoSync)
@@ -192,14 +194,15 @@ func (r *reader) tooOld(stage int, j *job) error {
 		return nil
 	}
 	if keeps := r.topics[i].Keeps; keeps > 0 && time.Since(r.plan.Began) > keeps {
-		return fmt.Errorf("the audit began at %s, and %s keeps deletions for %s (delete.retention.ms): begin again, with another directory",
+		return fmt.Errorf("the audit began at %s, and %s keeps deletions for %s (delete.retention.ms): begin again, "+
+			"with another directory",
 			r.plan.Began.Format(time.RFC3339), j.Log.Topic, keeps)
 	}
 	return nil
 }
 
-// tells reports whether the timestamp of a record says when it was written. Other programs that write to targets may choose
-// any.
+// tells reports whether the timestamp of a record says when it was written. Other programs that write to targets may
+// choose any.
 func tells(stage int, j *job, rec *kgo.Record) bool {
 	return stage != outcomeStage || j.Young || rec.Attrs.TimestampType() == logAppendTime ||
 		slices.ContainsFunc(rec.Headers, func(h kgo.RecordHeader) bool { return h.Key == waterclock.HeaderSource })
@@ -214,11 +217,14 @@ func (r *reader) begins(stage int, j *job, first *kgo.Record) {
 	text, before := at.UTC().Format(time.RFC3339), at.Add(clockMargin)
 	switch {
 	case stage == outcomeStage && j.Cut && !before.Before(r.from):
-		r.plan.unseen(j.Log.Topic, before.UnixMilli(), "%s/%d begins at %s, what was written before is gone", j.Log.Topic, j.Log.Partition, text)
+		r.plan.unseen(j.Log.Topic, before.UnixMilli(), "%s/%d begins at %s, what was written before is gone",
+			j.Log.Topic, j.Log.Partition, text)
 	case stage == outcomeStage && j.Young && first != nil && at.After(r.plan.Oldest.Add(clockMargin)):
-		r.plan.unseen(j.Log.Topic, before.UnixMilli(), "%s/%d has no events before %s", j.Log.Topic, j.Log.Partition, text)
+		r.plan.unseen(j.Log.Topic, before.UnixMilli(), "%s/%d has no events before %s", j.Log.Topic,
+			j.Log.Partition, text)
 	case stage == requestStage && j.Cut && !r.from.IsZero() && at.After(r.from):
-		r.plan.note("requests of %s/%d before %s are gone: what became of them is not known", j.Log.Topic, j.Log.Partition, text)
+		r.plan.note("requests of %s/%d before %s are gone: what became of them is not known", j.Log.Topic,
+			j.Log.Partition, text)
 	}
 	r.plan.mu.Lock()
 	defer r.plan.mu.Unlock()

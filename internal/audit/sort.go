@@ -84,11 +84,13 @@ func (s *sorter) emission(b *pebble.Batch, rec *kgo.Record) error {
 	return nil
 }
 
-// former reports whether an emission is of a topic of the same name that was deleted: waterclock-event has the topic's ID.
+// former reports whether an emission is of a topic of the same name that was deleted: waterclock-event has the topic's
+// ID.
 func (t *Topic) former(e *history.Emission) bool {
 	text, _, _ := strings.Cut(e.Event, ".")
 	id, err := base64.RawURLEncoding.DecodeString(text)
-	return err == nil && len(id) == len(t.ID) && e.Source.Topic == t.Name && t.ID != [16]byte{} && !bytes.Equal(id, t.ID[:])
+	return err == nil && len(id) == len(t.ID) && e.Source.Topic == t.Name && t.ID != [16]byte{} &&
+		!bytes.Equal(id, t.ID[:])
 }
 
 func (s *sorter) letter(b *pebble.Batch, rec *kgo.Record) error {
@@ -125,7 +127,8 @@ func (s *sorter) pending(b *pebble.Batch, t *Topic, rec *kgo.Record) error {
 	case c.Kind == history.Claim && c.Step == "": // the last of a claim's records has it
 		return nil
 	case c.Kind != history.TimerChange:
-		return b.Set(stepKey(history.Log{Topic: t.Name, Partition: c.Partition}, c.Offset), encode((*codec).step, c), nil)
+		return b.Set(stepKey(history.Log{Topic: t.Name, Partition: c.Partition}, c.Offset),
+			encode((*codec).step, c), nil)
 	}
 	key := factKey(t.Name, c.ID, pendingKind, history.Place{Topic: t.Changelog, Partition: c.Partition})
 	if c.Timer == nil {

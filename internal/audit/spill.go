@@ -72,7 +72,8 @@ func claim(dir string) error {
 	if len(in) > 0 && !slices.ContainsFunc(in, func(e fs.DirEntry) bool { return e.Name() == marker }) {
 		return fmt.Errorf("%s has something else in it: an audit needs a directory of its own", dir)
 	}
-	return os.WriteFile(filepath.Join(dir, marker), []byte("waterclock audit keeps what it has read here. It can be removed.\n"), 0o600)
+	return os.WriteFile(filepath.Join(dir, marker), []byte(
+		"waterclock audit keeps what it has read here. It can be removed.\n"), 0o600)
 }
 
 // close flushes, so that another audit can continue from here.
@@ -155,7 +156,8 @@ func (s *spill) loadPlan(of string) (*plan, error) {
 		return nil, fmt.Errorf("%w: %w", errSpill, err)
 	}
 	if p.Of != of {
-		return nil, errors.New("the directory has an audit of other topics, of recreated ones, or of another span: give the same --from, --until and --requests, or another directory")
+		return nil, errors.New("the directory has an audit of other topics, of recreated ones, or of another span: " +
+			"give the same --from, --until and --requests, or another directory")
 	}
 	return p, nil
 }
@@ -210,7 +212,8 @@ func (s *spill) steps(log history.Log, n int) (steps []history.Change, err error
 	for it.Last(); it.Valid() && (len(steps) < n || !settled) && err == nil; it.Prev() {
 		var c history.Change
 		if c, err = decode((*codec).step, it.Value(), &known); err == nil {
-			c.Requests, c.Partition, c.Offset = log.Topic, log.Partition, int64(binary.BigEndian.Uint64(it.Key()[len(it.Key())-8:]))
+			c.Requests, c.Partition, c.Offset = log.Topic, log.Partition,
+				int64(binary.BigEndian.Uint64(it.Key()[len(it.Key())-8:]))
 			steps, settled = append(steps, c), settled || c.Kind == history.Checkpoint
 		}
 	}

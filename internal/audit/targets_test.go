@@ -20,7 +20,8 @@ func TestManyAbsentTargets(t *testing.T) {
 	l.some()
 	const n = 2*notedAbsent + 1
 	for i := range n {
-		l.write(l.Topic, -1000, fmt.Appendf(nil, "away-%d", i), nil, waterclock.HeaderAt, strconv.FormatInt(base, 10), waterclock.HeaderTargetTopic, fmt.Sprintf("%s-away-%d", l.target, i))
+		l.write(l.Topic, -1000, fmt.Appendf(nil, "away-%d", i), nil, waterclock.HeaderAt, strconv.FormatInt(base, 10),
+			waterclock.HeaderTargetTopic, fmt.Sprintf("%s-away-%d", l.target, i))
 	}
 	l.checkpoint("p/3", 5+n)
 	r := l.run(l.options())

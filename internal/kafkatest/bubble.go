@@ -48,7 +48,8 @@ func Bubble(t *testing.T, brokers int, topics ...string) (*kfake.Cluster, []kgo.
 	for i := range ports {
 		ports[i] = 9092 + i
 	}
-	c, err := kfake.NewCluster(kfake.NumBrokers(brokers), kfake.SeedTopics(1, topics...), kfake.Ports(ports...), kfake.ListenFn(network.Listen))
+	c, err := kfake.NewCluster(kfake.NumBrokers(brokers), kfake.SeedTopics(1, topics...), kfake.Ports(ports...),
+		kfake.ListenFn(network.Listen))
 	if err != nil {
 		t.Fatalf("kafkatest: start fake brokers: %v", err)
 	}

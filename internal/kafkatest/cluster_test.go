@@ -103,7 +103,8 @@ func TestSharedMustNotBeDisturbed(t *testing.T) {
 func TestOneBrokerIsDisturbed(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
-	c := Start(t, 1, WithProperty("broker.session.timeout.ms", "2000"), WithProperty("broker.heartbeat.interval.ms", "300"))
+	c := Start(t, 1, WithProperty("broker.session.timeout.ms", "2000"),
+		WithProperty("broker.heartbeat.interval.ms", "300"))
 	topic := c.CreateTopic(t, 1, nil)
 	cl := c.Client(t)
 	produce(t, cl, topic, "first")
@@ -157,8 +158,10 @@ func TestThreeBrokersSurviveOne(t *testing.T) {
 		}
 	}
 	for _, p := range lacking {
-		if _, _, shown, err := partlog.Bounds(deadline(t), cl, partlog.Log{Topic: topic, Partition: p}); err != nil || shown != 2 {
-			t.Errorf("with the dead broker out of the in-sync replicas partition %d shows %d records, %v", p, shown, err)
+		if _, _, shown, err := partlog.Bounds(deadline(t), cl, partlog.Log{Topic: topic, Partition: p}); err != nil ||
+			shown != 2 {
+			t.Errorf("with the dead broker out of the in-sync replicas partition %d shows %d records, %v",
+				p, shown, err)
 		}
 	}
 	col.WaitFor(3+len(lacking), waitLimit)
@@ -199,7 +202,8 @@ func whatFollowersLack(t *testing.T, c *Cluster, topic string) (ps []int32) {
 		}
 		_, _, shown, err2 := partlog.Bounds(deadline(t), cl, at)
 		if err != nil || err2 != nil || end != 1 || shown != 0 {
-			t.Fatalf("partition %d: the end is %d, %v, and %d records are shown, %v; want one that nobody is shown", p, end, err, shown, err2)
+			t.Fatalf("partition %d: the end is %d, %v, and %d records are shown, %v; want one that nobody is shown", p,
+				end, err, shown, err2)
 		}
 		ps = append(ps, p)
 	}
@@ -259,7 +263,8 @@ func TestBrokersAreFormattedWithoutTheTool(t *testing.T) {
 	for _, f := range v.FinalizedFeatures {
 		levels[f.Name] = f.MaxVersionLevel
 	}
-	for name, least := range map[string]int16{"metadata.version": 30, "transaction.version": 2, "group.version": 1, "share.version": 1} {
+	for name, least := range map[string]int16{"metadata.version": 30, "transaction.version": 2, "group.version": 1,
+		"share.version": 1} {
 		if levels[name] < least {
 			t.Errorf("%s is %d, want %d or more", name, levels[name], least)
 		}
@@ -295,7 +300,8 @@ func TestMissingJavaSkipsOrFails(t *testing.T) {
 // machine's temporary directory.
 func TestBrokersUnpackIntoTheirDirectory(t *testing.T) {
 	c := Shared(t)
-	produce(t, c.Client(t, kgo.ProducerBatchCompression(kgo.SnappyCompression())), c.CreateTopic(t, 1, nil), strings.Repeat("compressible ", 100))
+	produce(t, c.Client(t, kgo.ProducerBatchCompression(kgo.SnappyCompression())), c.CreateTopic(t, 1, nil),
+		strings.Repeat("compressible ", 100))
 	for _, b := range c.Brokers {
 		if libs, _ := filepath.Glob(filepath.Join(b.Dir(), "*", "snappy-*.so")); len(libs) == 0 {
 			t.Errorf("broker %d has no native library in its directory", b.ID())

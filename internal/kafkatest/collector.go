@@ -60,7 +60,8 @@ func CollectAs(t testing.TB, cluster *Cluster, opts []kgo.Opt, topics ...string)
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.KeepControlRecords(), // they mark the end of what is there
 	}, opts...)...)
-	c := &Collector{t: t, adm: kadm.NewClient(cl), topics: topics, read: make(map[partition]int64), changed: make(chan struct{})}
+	c := &Collector{t: t, adm: kadm.NewClient(cl), topics: topics, read: make(map[partition]int64),
+		changed: make(chan struct{})}
 	Poll(t, cl, c.add)
 	return c
 }

@@ -46,7 +46,8 @@ func Python(t testing.TB, packages ...string) string {
 		append([]string{python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"}, packages...),
 	} {
 		if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
-			missing(t, "Python cannot be had with "+packages[0]+" (Debian: apt-get install python3 python3-venv): "+err.Error()+"\n"+string(out))
+			missing(t, "Python cannot be had with "+packages[0]+" (Debian: apt-get install python3 python3-venv): "+
+				err.Error()+"\n"+string(out))
 		}
 	}
 	must(t, os.WriteFile(done, nil, 0o600))

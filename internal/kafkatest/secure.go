@@ -57,11 +57,13 @@ func Secured(t testing.TB, plain map[string]string) (*Security, []Option) {
 	old := s.keystore(t, "old-broker", time.Now().Add(-time.Minute))
 
 	opts := []Option{
-		WithListener(ListenerSASL, "SASL_SSL"), WithListener(ListenerMutual, "SSL"), WithListener(ListenerExpired, "SSL"),
+		WithListener(ListenerSASL, "SASL_SSL"), WithListener(ListenerMutual, "SSL"),
+		WithListener(ListenerExpired, "SSL"),
 		WithProperty("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
 		WithProperty("super.users", "User:ANONYMOUS"), // the plain listener, brokers and controllers
 	}
-	for _, l := range []struct{ name, keystore string }{{ListenerSASL, good}, {ListenerMutual, good}, {ListenerExpired, old}} {
+	for _, l := range []struct{ name, keystore string }{{ListenerSASL, good}, {ListenerMutual, good},
+		{ListenerExpired, old}} {
 		prefix := "listener.name." + strings.ToLower(l.name) + "."
 		opts = append(opts,
 			WithProperty(prefix+"ssl.keystore.type", "PEM"), WithProperty(prefix+"ssl.keystore.location", l.keystore),
@@ -75,9 +77,12 @@ func Secured(t testing.TB, plain map[string]string) (*Security, []Option) {
 	return s, append(opts,
 		WithProperty("listener.name."+strings.ToLower(ListenerMutual)+".ssl.client.auth", "required"),
 		WithProperty(prefix+"sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER"),
-		WithProperty(prefix+"plain.sasl.jaas.config", "org.apache.kafka.common.security.plain.PlainLoginModule required"+users.String()+";"),
-		WithProperty(prefix+"scram-sha-256.sasl.jaas.config", "org.apache.kafka.common.security.scram.ScramLoginModule required;"),
-		WithProperty(prefix+"scram-sha-512.sasl.jaas.config", "org.apache.kafka.common.security.scram.ScramLoginModule required;"),
+		WithProperty(prefix+"plain.sasl.jaas.config",
+			"org.apache.kafka.common.security.plain.PlainLoginModule required"+users.String()+";"),
+		WithProperty(prefix+"scram-sha-256.sasl.jaas.config",
+			"org.apache.kafka.common.security.scram.ScramLoginModule required;"),
+		WithProperty(prefix+"scram-sha-512.sasl.jaas.config",
+			"org.apache.kafka.common.security.scram.ScramLoginModule required;"),
 		WithProperty(prefix+"oauthbearer.sasl.jaas.config",
 			`org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";`),
 	)

@@ -74,7 +74,8 @@ func outOfSync(ctx context.Context, adm *kadm.Client) string {
 	for name, t := range topics {
 		for n, p := range t.Partitions {
 			if p.Err != nil || p.Leader < 0 || len(p.ISR) != len(p.Replicas) {
-				return fmt.Sprintf("%s/%d: leader %d, in sync %v of %v, %v", name, n, p.Leader, p.ISR, p.Replicas, p.Err)
+				return fmt.Sprintf("%s/%d: leader %d, in sync %v of %v, %v", name, n, p.Leader, p.ISR,
+					p.Replicas, p.Err)
 			}
 		}
 	}

@@ -14,7 +14,8 @@ import (
 // SetTopic changes one setting of a topic. Brokers learn of it in their own time.
 func SetTopic(t testing.TB, adm *kadm.Client, topic, setting, value string) {
 	t.Helper()
-	resp, err := adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: setting, Value: &value}}, topic)
+	resp, err := adm.AlterTopicConfigs(
+		t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: setting, Value: &value}}, topic)
 	if err == nil {
 		_, err = resp.On(topic, func(r *kadm.AlterConfigsResponse) error { return r.Err })
 	}
@@ -41,7 +42,8 @@ func DeleteTopics(t testing.TB, adm *kadm.Client, topics ...string) {
 	// again.
 	await.Until(t, 10*time.Second, fmt.Sprintf("kafkatest: %v, which were deleted, are gone", topics), func() bool {
 		are, err := adm.ListTopics(fresh, topics...)
-		return err == nil && !slices.ContainsFunc(topics, func(topic string) bool { return are[topic].Err == nil && are[topic].ID == were[topic].ID })
+		return err == nil && !slices.ContainsFunc(
+			topics, func(topic string) bool { return are[topic].Err == nil && are[topic].ID == were[topic].ID })
 	})
 }
 

@@ -68,12 +68,14 @@ func newBudgets(s *memory.Shares, topics *servedTopics) budgets {
 	}
 	// Dirty timers may take half of their share of the memory, because the checkpoint that is being written may hold as
 	// much again.
-	return budgets{budget.New(s.Wheel, timers), budget.New(s.Dirty/2, timers), budget.New(s.Requests, all), budget.New(s.Firings, timers), budget.New(s.Questions, timers), int(s.Replay)}
+	return budgets{budget.New(s.Wheel, timers), budget.New(s.Dirty/2, timers), budget.New(s.Requests, all),
+		budget.New(s.Firings, timers), budget.New(s.Questions, timers), int(s.Replay)}
 }
 
 // of returns the shares of a partition of a request topic.
 func (b *budgets) of(topic string) partition.Memory {
 	return partition.Memory{
-		Wheel: b.wheel.Open(topic), Dirty: b.dirty.Open(topic), Requests: b.requests.Open(topic), Firings: b.firings.Open(topic), Questions: b.questions.Open(topic), Replay: b.replay,
+		Wheel: b.wheel.Open(topic), Dirty: b.dirty.Open(topic), Requests: b.requests.Open(topic),
+		Firings: b.firings.Open(topic), Questions: b.questions.Open(topic), Replay: b.replay,
 	}
 }

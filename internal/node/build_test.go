@@ -21,7 +21,8 @@ func TestMemoryIsSharedByTopics(t *testing.T) {
 	s := memory.Divide(memory.Minimum)
 	delayed := topic(partitions)
 	delayed.set.Delay = time.Minute
-	m := newBudgets(&s, newServedTopics(map[string]*served{"large": topic(partitions), "small": topic(1), "delayed": delayed}))
+	m := newBudgets(
+		&s, newServedTopics(map[string]*served{"large": topic(partitions), "small": topic(1), "delayed": delayed}))
 	for _, c := range []struct {
 		name   string
 		b      *budget.Budget
@@ -63,7 +64,8 @@ func TestMemoryIsSharedByTopics(t *testing.T) {
 			t.Errorf("%s: %d bytes are held in all, want %d at most", c.name, all, most)
 		}
 		if least := c.total / 8 / int64(len(c.topics)); held["small"] < least {
-			t.Errorf("%s: the topic of one partition came last and has %d bytes, want %d at least", c.name, held["small"], least)
+			t.Errorf("%s: the topic of one partition came last and has %d bytes, want %d at least", c.name,
+				held["small"], least)
 		}
 	}
 }
@@ -73,7 +75,8 @@ func TestMemoryIsSharedByTopics(t *testing.T) {
 func TestSubPartitionsByCoresAndMemory(t *testing.T) {
 	cores := runtime.GOMAXPROCS(0)
 	for _, c := range []struct{ set, owned, want int }{
-		{0, 0, min(cores, config.MaxSubPartitions)}, {0, 1, min(cores, config.MaxSubPartitions)}, {0, cores, 1}, {0, 1000, 1},
+		{0, 0, min(cores, config.MaxSubPartitions)}, {0, 1, min(cores, config.MaxSubPartitions)}, {0, cores, 1},
+		{0, 1000, 1},
 		{1, 1, 1}, {8, 1, 8}, {8, 50, 8}, {8, 1000, 1}, {3, 300, 2},
 	} {
 		if got := subPartitions(c.set, c.owned, memory.Divide(memory.Minimum).Total); got != c.want {

@@ -51,20 +51,24 @@ type clockWatch struct {
 	refused    int       // how many target partitions refused the clock at the last look
 }
 
-func newClockWatch(now func() time.Time, known *clocks.Clocks, health *targets.Health, wake, want func(), log *slog.Logger, reg prometheus.Registerer) *clockWatch {
+func newClockWatch(now func() time.Time, known *clocks.Clocks, health *targets.Health, wake, want func(),
+	log *slog.Logger, reg prometheus.Registerer) *clockWatch {
 	in := metric.In(reg)
 	c := &clockWatch{
 		now: now, clocks: known, health: health, wake: wake, want: want, log: log,
-		jumps:  in.Counters("waterclock_clock_jumps_total", "Times that the wall clock was set, by direction: ahead, back.", "direction"),
+		jumps: in.Counters("waterclock_clock_jumps_total",
+			"Times that the wall clock was set, by direction: ahead, back.", "direction"),
 		pauses: in.Counter("waterclock_pauses_total", "Times that the process did not run for seconds."),
 	}
-	in.GaugeFunc("waterclock_clock_offset_seconds", "The owner's clock minus the broker's, by the LogAppendTime of a record read back: a claim's, and one each minute.", func() float64 {
+	in.GaugeFunc("waterclock_clock_offset_seconds", "The owner's clock minus the broker's, by the LogAppendTime of "+
+		"a record read back: a claim's, and one each minute.", func() float64 {
 		ahead, _ := known.Ahead(clocks.At(now()))
 		return ahead.Seconds()
 	})
 	c.jumps.WithLabelValues("ahead")
 	c.jumps.WithLabelValues("back")
-	in.GaugeFunc("waterclock_clock_refused_targets", "Target partitions that refuse the timestamps of this machine's clock; their timers wait.",
+	in.GaugeFunc("waterclock_clock_refused_targets",
+		"Target partitions that refuse the timestamps of this machine's clock; their timers wait.",
 		func() float64 { n, _ := c.health.RefuseClock(); return float64(n) })
 	return c
 }
@@ -88,7 +92,8 @@ func (c *clockWatch) problem() (sentence string, wrong bool) {
 	}
 	now := clocks.At(c.now())
 	ahead, known := c.clocks.Ahead(now)
-	sentence = fmt.Sprintf("%d target partitions, %s/%d among them, refuse the time of this machine, %s, and their timers wait: ",
+	sentence = fmt.Sprintf(
+		"%d target partitions, %s/%d among them, refuse the time of this machine, %s, and their timers wait: ",
 		n, one.Topic, one.Partition, time.UnixMilli(now.Wall).UTC().Format(time.RFC3339))
 	if !known {
 		return sentence + "it is being compared with the brokers'", false

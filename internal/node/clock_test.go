@@ -32,11 +32,13 @@ func TestClockWatch(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			woken := 0
 			log := slog.New(slog.DiscardHandler)
-			w := newClockWatch(time.Now, new(clocks.Clocks), targets.NewHealth(targets.HealthOptions{Logger: log}), func() { woken++ }, func() {}, log, prometheus.NewRegistry())
+			w := newClockWatch(time.Now, new(clocks.Clocks), targets.NewHealth(targets.HealthOptions{Logger: log}),
+				func() { woken++ }, func() {}, log, prometheus.NewRegistry())
 			start := time.Now()
 			w.wall, w.mono = start.Round(0), start
 			w.look(start.Round(0).Add(c.wall), start.Add(c.mono))
-			got := []float64{count(t, w.jumps.WithLabelValues("ahead")), count(t, w.jumps.WithLabelValues("back")), count(t, w.pauses)}
+			got := []float64{count(t, w.jumps.WithLabelValues("ahead")), count(t, w.jumps.WithLabelValues("back")),
+				count(t, w.pauses)}
 			if got[0] != c.ahead || got[1] != c.back || got[2] != c.rest || woken != c.woken {
 				t.Errorf("jumps and pauses %v, woken %d", got, woken)
 			}

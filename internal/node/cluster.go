@@ -48,10 +48,12 @@ func openCluster(cfg *config.Config, process string, o *Options, log *slog.Logge
 	c.dialer = dialer.New(dial, log, o.Registry)
 	c.options = append(c.options, kgo.Dialer(c.dialer.Dial))
 	// Each request of this client has a time limit, because other parts wait for the answers.
-	if c.client, err = kgo.NewClient(append(slices.Clone(c.options), kgo.RequestTimeoutOverhead(emitter.RequestTimeout))...); err != nil {
+	if c.client, err = kgo.NewClient(
+		append(slices.Clone(c.options), kgo.RequestTimeoutOverhead(emitter.RequestTimeout))...); err != nil {
 		return nil, fmt.Errorf("build client: %w", err)
 	}
-	c.targets = targets.NewMetadata(c.client, targets.MetadataOptions{MissingAfter: o.MissingAfter, Reach: c.dialer, Changed: c.reached})
+	c.targets = targets.NewMetadata(
+		c.client, targets.MetadataOptions{MissingAfter: o.MissingAfter, Reach: c.dialer, Changed: c.reached})
 	c.dialer.OnChange(func() { c.targets.Reached(); c.reached() })
 	ctx, stop := context.WithCancel(context.Background())
 	c.stopProbe = stop
@@ -98,5 +100,6 @@ func (c *cluster) insist(ctx context.Context, what string, try func() error) err
 // connectionBroke reports whether an error says that no broker has answered.
 func connectionBroke(err error) bool {
 	var network net.Error
-	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, net.ErrClosed)
+	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, io.ErrClosedPipe) || errors.Is(err, net.ErrClosed)
 }

@@ -21,13 +21,14 @@ import (
 )
 
 const (
-	// edgeEvery is how often edges asks where the request logs end. edgeTimeout bounds each of the two requests for that.
+	// edgeEvery is how often edges asks where the request logs end. edgeTimeout bounds each of the two requests for
+	// that.
 	edgeEvery, edgeTimeout = time.Second, 2 * time.Second
-	// leadersEvery is how often the leaders of the request logs are looked up. Logs with the same leader are asked about
-	// together.
+	// leadersEvery is how often the leaders of the request logs are looked up. Logs with the same leader are asked
+	// about together.
 	leadersEvery = 5 * time.Second
-	// heldNamed is how old a transaction that holds up a log must be to be shown with its producer. Younger ones are normal
-	// for transactional producers.
+	// heldNamed is how old a transaction that holds up a log must be to be shown with its producer. Younger ones are
+	// normal for transactional producers.
 	heldNamed = 2 * time.Second
 	// heldAgain is the pause before edges asks the brokers again about a producer if their answer was incomplete.
 	// nameTimeout bounds one such question.
@@ -43,9 +44,9 @@ const (
 // partition (servedPartition.SetLogEnd). It only reports. The catch-up barrier of package partition decides how long an
 // acquisition waits. A cancel that is held up counts as if it were written when the transaction ends.
 //
-// The goroutine of Run never waits for a broker, except at its end for the goroutines that ask: one about producers, one
-// about leaders, and one for each leader of logs. Each asks one question without the lock, and then stores the answer
-// with it. So a broker that does not answer delays only the figures of its own logs.
+// The goroutine of Run never waits for a broker, except at its end for the goroutines that ask: one about producers,
+// one about leaders, and one for each leader of logs. Each asks one question without the lock, and then stores the
+// answer with it. So a broker that does not answer delays only the figures of its own logs.
 type edges struct {
 	partitions *partitions
 	topics     *servedTopics
@@ -54,13 +55,15 @@ type edges struct {
 	log        *slog.Logger
 	asking     sync.WaitGroup // the goroutines that ask
 
-	mu      sync.Mutex                                // guards what follows
-	held    map[timer.TopicPartition]*openTransaction // by partition, for those whose logs are held up now
-	asked   bool                                      // a question about producers is in progress
-	leaders map[timer.TopicPartition]int32            // by log, as last looked up; logs that are missing here are asked about together
-	leading bool                                      // leaders are being looked up
-	ledAt   time.Time                                 // when the last lookup of leaders began; zero if the next one is due at once
-	looks   map[int32]bool                            // leaders that have yet to answer
+	mu    sync.Mutex                                // guards what follows
+	held  map[timer.TopicPartition]*openTransaction // by partition, for those whose logs are held up now
+	asked bool                                      // a question about producers is in progress
+	// by log, as last looked up; logs that are missing here are asked about together
+	leaders map[timer.TopicPartition]int32
+	leading bool // leaders are being looked up
+	// when the last lookup of leaders began; zero if the next one is due at once
+	ledAt time.Time
+	looks map[int32]bool // leaders that have yet to answer
 }
 
 // openTransaction is the transaction at the last stable offset of a partition. It is forgotten when that offset moves,
@@ -82,7 +85,8 @@ type producer struct {
 }
 
 func newEdges(ps *partitions, t *servedTopics, cl *kgo.Client, r *intake.Reader, log *slog.Logger) *edges {
-	return &edges{partitions: ps, topics: t, client: cl, reader: r, log: log, held: make(map[timer.TopicPartition]*openTransaction), looks: make(map[int32]bool)}
+	return &edges{partitions: ps, topics: t, client: cl, reader: r, log: log,
+		held: make(map[timer.TopicPartition]*openTransaction), looks: make(map[int32]bool)}
 }
 
 // Run looks until ctx ends.
@@ -145,8 +149,8 @@ func (e *edges) leaderOf(l timer.TopicPartition) int32 {
 	return partlog.NoLeader
 }
 
-// tell tells partitions where their logs end by the answer of a leader. It ignores the answer of a broker that no longer
-// leads the log. The lock is held.
+// tell tells partitions where their logs end by the answer of a leader. It ignores the answer of a broker that no
+// longer leads the log. The lock is held.
 func (e *edges) tell(leader int32, found map[timer.TopicPartition]partlog.Edge) {
 	for k, p := range e.reading() {
 		if edge, ok := found[k]; ok && e.leaderOf(k) == leader {
@@ -160,7 +164,8 @@ func (e *edges) judge(k timer.TopicPartition, edge partlog.Edge, now time.Time) 
 	h := e.held[k]
 	if h != nil && (!edge.Held() || edge.Stable != h.at) {
 		if !h.said.IsZero() {
-			e.log.Info("requests behind a transaction can be read: it has ended", "topic", k.Topic, "partition", k.Partition,
+			e.log.Info("requests behind a transaction can be read: it has ended", "topic", k.Topic, "partition",
+				k.Partition,
 				"offset", h.at, "producer", h.by.Producer)
 		}
 		delete(e.held, k)
@@ -170,7 +175,8 @@ func (e *edges) judge(k timer.TopicPartition, edge partlog.Edge, now time.Time) 
 		return ownership.LogEnd{Edge: edge}
 	}
 	if h == nil {
-		h = &openTransaction{at: edge.Stable, seen: now, by: ownership.Held{From: edge.Stable, Since: now, Producer: "a producer that is not known yet"}}
+		h = &openTransaction{at: edge.Stable, seen: now,
+			by: ownership.Held{From: edge.Stable, Since: now, Producer: "a producer that is not known yet"}}
 		e.held[k] = h
 	}
 	end := ownership.LogEnd{Edge: edge, Since: h.by.Since}
@@ -181,8 +187,10 @@ func (e *edges) judge(k timer.TopicPartition, edge partlog.Edge, now time.Time) 
 	by.Count = edge.End - edge.Stable
 	if end.By = &by; now.Sub(h.seen) >= heldSaid && now.Sub(h.said) >= heldSaidEvery {
 		h.said = now
-		e.log.Warn("requests cannot be read: a transaction of another producer is open on the request topic; see docs/OPERATIONS.md, An open transaction on the request topic",
-			"topic", k.Topic, "partition", k.Partition, "offset", by.From, "count", by.Count, "producer", by.Producer, "since", by.Since)
+		e.log.Warn("requests cannot be read: a transaction of another producer is open on the request topic; see "+
+			"docs/OPERATIONS.md, An open transaction on the request topic",
+			"topic", k.Topic, "partition", k.Partition, "offset", by.From, "count", by.Count, "producer", by.Producer,
+			"since", by.Since)
 	}
 	return end
 }
@@ -232,13 +240,15 @@ func (e *edges) reading() map[timer.TopicPartition]servedPartition {
 
 // stamp returns the timestamp of a record, even if its transaction is open; zero if the record cannot be read.
 func (e *edges) stamp(ctx context.Context, tp timer.TopicPartition, offset int64) time.Time {
-	r := partlog.NewReader(e.client, partlog.Log{Topic: tp.Topic, ID: e.topics.of(tp.Topic).set.Request.ID, Partition: tp.Partition}, offset)
+	r := partlog.NewReader(e.client, partlog.Log{Topic: tp.Topic, ID: e.topics.of(tp.Topic).set.Request.ID,
+		Partition: tp.Partition}, offset)
 	r.SetUncommitted()
 	r.SetMaxBytes(1)
 	r.SetMaxUnpacked(partlog.MaxUnpacked)
 	r.SetRoom(1) // one record
 	page, err := r.Next(ctx, 0)
-	if err != nil || len(page.Records) == 0 || page.Records[0].Offset != offset || page.Records[0].Timestamp.UnixMilli() <= 0 {
+	if err != nil || len(page.Records) == 0 || page.Records[0].Offset != offset ||
+		page.Records[0].Timestamp.UnixMilli() <= 0 {
 		return time.Time{}
 	}
 	return page.Records[0].Timestamp
@@ -254,7 +264,8 @@ func (e *edges) take(found map[timer.TopicPartition]producer) {
 		if !n.oldest.IsZero() {
 			h.by.Oldest = n.oldest
 		}
-		for _, at := range []time.Time{n.oldest, n.holder.Began} { // the coordinator knows the time better, so its answer comes last
+		// the coordinator knows the time better, so its answer comes last
+		for _, at := range []time.Time{n.oldest, n.holder.Began} {
 			if !at.IsZero() && at.Before(h.seen) {
 				h.by.Since = at
 			}
@@ -283,7 +294,8 @@ func describe(h repair.Holder) string {
 	case h.ProducerID < 0:
 		return "a producer that its partition's leader does not name"
 	case h.TransactionalID == "":
-		return fmt.Sprintf("producer %d (its transactional ID is not shown without Describe on it, or while its coordinator does not answer)", h.ProducerID)
+		return fmt.Sprintf("producer %d (its transactional ID is not shown without Describe on it, or while its "+
+			"coordinator does not answer)", h.ProducerID)
 	}
 	return fmt.Sprintf("producer %d (transactional ID %q)", h.ProducerID, h.TransactionalID)
 }

@@ -8,7 +8,10 @@ import (
 	"github.com/waterclock/waterclock/internal/partition/upcoming"
 )
 
-var descDueWithin = prometheus.NewDesc("waterclock_due_within", "Pending timers of owned partitions that fall due within the window from now. Exact but for the last second of the window, of which a part is taken. Of a recurring timer the next occurrence counts. Paused, parked and overdue timers do not. Counting takes some seconds after an acquisition, a minute with ten millions in the hour.", []string{"topic", "window"}, nil)
+var descDueWithin = prometheus.NewDesc("waterclock_due_within", "Pending timers of owned partitions that fall due "+
+	"within the window from now. Exact but for the last second of the window, of which a part is taken. Of a "+
+	"recurring timer the next occurrence counts. Paused, parked and overdue timers do not. Counting takes some "+
+	"seconds after an acquisition, a minute with ten millions in the hour.", []string{"topic", "window"}, nil)
 
 // forecast shows how many timers fall due soon.
 func (sc *stateCollector) forecast(ch chan<- prometheus.Metric) {
@@ -27,7 +30,8 @@ func (sc *stateCollector) forecast(ch chan<- prometheus.Metric) {
 	}
 	for topic, due := range all {
 		for i, n := range due {
-			ch <- prometheus.MustNewConstMetric(descDueWithin, prometheus.GaugeValue, float64(n), topic, span.String(upcoming.Windows[i]))
+			ch <- prometheus.MustNewConstMetric(descDueWithin, prometheus.GaugeValue, float64(n), topic,
+				span.String(upcoming.Windows[i]))
 		}
 	}
 }

@@ -34,7 +34,8 @@ type leftovers struct {
 	log  *slog.Logger
 }
 
-func newLeftovers(store *statestore.Store, t *servedTopics, ps *partitions, now func() time.Time, log *slog.Logger) *leftovers {
+func newLeftovers(store *statestore.Store, t *servedTopics, ps *partitions, now func() time.Time,
+	log *slog.Logger) *leftovers {
 	return &leftovers{
 		store: store, now: now, log: log,
 		keep: func(ctx context.Context) map[[16]byte]time.Duration { return absences(ctx, t, log) },
@@ -64,7 +65,8 @@ func absences(ctx context.Context, t *servedTopics, log *slog.Logger) map[[16]by
 func lastCopy(t *servedTopics, ps *partitions, id statestore.PartitionID, changelog [16]byte) bool {
 	for name, s := range t.requests() {
 		if s.set.Request.ID == id.Topic {
-			return changelog != s.set.Changelog.ID || t.stopOf(name) != nil || ps.has(timer.TopicPartition{Topic: name, Partition: id.Partition})
+			return changelog != s.set.Changelog.ID || t.stopOf(name) != nil ||
+				ps.has(timer.TopicPartition{Topic: name, Partition: id.Partition})
 		}
 	}
 	return false
@@ -96,12 +98,14 @@ func (l *leftovers) drop(ctx context.Context) {
 			keep = longest
 		}
 		then := l.now().Add(-keep)
-		dropped, err := l.store.Drop(id, func(m statestore.Meta) bool { return m.InSync.Before(then) && !l.last(id, m.Changelog) })
+		dropped, err := l.store.Drop(
+			id, func(m statestore.Meta) bool { return m.InSync.Before(then) && !l.last(id, m.Changelog) })
 		switch {
 		case err != nil:
 			l.log.Warn("cannot drop what the local store holds of a partition", "partition", id.String(), "err", err)
 		case dropped:
-			l.log.Info("dropped what the local store held of a partition that is elsewhere: it is too old to be of use", "partition", id.String())
+			l.log.Info("dropped what the local store held of a partition that is elsewhere: it is too old to be of use",
+				"partition", id.String())
 		}
 	}
 }

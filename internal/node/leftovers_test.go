@@ -33,10 +33,12 @@ func TestLeftoversAreDropped(t *testing.T) {
 	partition := func(topic [16]byte, n int32, age time.Duration, taken bool) statestore.PartitionID {
 		id := statestore.PartitionID{Topic: topic, Partition: n}
 		k := s.Partition(id).Acquire()
-		x := &timer.Timer{ID: []byte("a"), Occurrence: 1, Target: timer.Target{Topic: "t", Partition: timer.AnyPartition}}
+		x := &timer.Timer{ID: []byte("a"), Occurrence: 1,
+			Target: timer.Target{Topic: "t", Partition: timer.AnyPartition}}
 		err := k.Live(now.Add(-age), func() (time.Duration, error) { return 0, nil })
 		if err == nil {
-			err = k.Apply(&statestore.Batch{Changelog: changelog, Position: 1, Changes: []statestore.Change{timer.ChangeOf(x.ID, timer.Absent, x)}})
+			err = k.Apply(&statestore.Batch{Changelog: changelog, Position: 1,
+				Changes: []statestore.Change{timer.ChangeOf(x.ID, timer.Absent, x)}})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -89,8 +91,10 @@ func TestTheLastCopyIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	set := topics.Set{Request: topics.Topic{ID: [16]byte{1}}, Changelog: topics.Topic{ID: [16]byte{2}, DeleteRetention: 2 * time.Hour}}
-	halted := topics.Set{Request: topics.Topic{ID: [16]byte{3}}, Changelog: topics.Topic{ID: [16]byte{4}, DeleteRetention: 2 * time.Hour}}
+	set := topics.Set{Request: topics.Topic{ID: [16]byte{1}},
+		Changelog: topics.Topic{ID: [16]byte{2}, DeleteRetention: 2 * time.Hour}}
+	halted := topics.Set{Request: topics.Topic{ID: [16]byte{3}},
+		Changelog: topics.Topic{ID: [16]byte{4}, DeleteRetention: 2 * time.Hour}}
 	served := newServedTopics(map[string]*served{"r": newServed(nil, set, nil), "halted": newServed(nil, halted, nil)})
 	served.stop("halted", []topics.Problem{{Setting: "topic", Found: "missing"}})
 	ps := newPartitions(slog.New(slog.DiscardHandler))
@@ -99,7 +103,8 @@ func TestTheLastCopyIsKept(t *testing.T) {
 		id := statestore.PartitionID{Topic: topic, Partition: n}
 		k := s.Partition(id).Acquire()
 		defer k.Release()
-		if err := errors.Join(k.Live(time.Now().Add(-48*time.Hour), func() (time.Duration, error) { return 0, nil }), k.Apply(&statestore.Batch{Changelog: changelog, Position: 1})); err != nil {
+		if err := errors.Join(k.Live(time.Now().Add(-48*time.Hour), func() (time.Duration, error) { return 0, nil }),
+			k.Apply(&statestore.Batch{Changelog: changelog, Position: 1})); err != nil {
 			t.Fatal(err)
 		}
 		return id
@@ -125,8 +130,10 @@ func TestATopicThatIsGoneKeepsItsOwnViews(t *testing.T) {
 			Changelog: topics.Topic{Name: "gone.waterclock.changelog", DeleteRetention: 2 * time.Hour},
 		}
 	}
-	served := newServedTopics(map[string]*served{"gone": newServed(cl, set(1), nil), "there": newServed(nil, set(2), nil)})
-	if got := absences(t.Context(), served, slog.New(slog.DiscardHandler)); got[[16]byte{1}] != math.MaxInt64 || got[[16]byte{2}] != time.Hour {
+	served := newServedTopics(
+		map[string]*served{"gone": newServed(cl, set(1), nil), "there": newServed(nil, set(2), nil)})
+	if got := absences(t.Context(), served, slog.New(slog.DiscardHandler)); got[[16]byte{1}] != math.MaxInt64 ||
+		got[[16]byte{2}] != time.Hour {
 		t.Errorf("views are good for %v", got)
 	}
 }

@@ -108,7 +108,8 @@ func TestASilentLeaderHoldsUpNoOthersLag(t *testing.T) {
 				t.Errorf("%d looks at a log whose leader is silent", n)
 			}
 			if node != silentNode && most > 5*edgeEvery { // the silent one would hold them up for as long as it is
-				t.Errorf("%v between two looks at a log of broker %d, while broker %d is silent", most, node, silentNode)
+				t.Errorf("%v between two looks at a log of broker %d, while broker %d is silent", most,
+					node, silentNode)
 			}
 		}
 	}

@@ -21,7 +21,8 @@ func TestAHoldersNameIsAskedForUntilItIsKnown(t *testing.T) {
 	if h.known || h.by.ProducerID != "4" {
 		t.Errorf("of a producer whose coordinator is silent: %+v", h)
 	}
-	e.take(map[timer.TopicPartition]producer{k: {7, repair.Holder{ProducerID: 4, TransactionalID: "billing", Began: began}, time.Time{}}})
+	e.take(map[timer.TopicPartition]producer{k: {7,
+		repair.Holder{ProducerID: 4, TransactionalID: "billing", Began: began}, time.Time{}}})
 	if h.known || h.by.TransactionalID != "billing" || !h.by.Since.Equal(began) {
 		t.Errorf("of a record that could not be read: %+v", h)
 	}

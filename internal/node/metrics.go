@@ -22,25 +22,41 @@ type stateCollector struct {
 }
 
 var (
-	descPartitions  = prometheus.NewDesc("waterclock_partitions", "Owned partitions by state.", []string{"topic", "state"}, nil)
-	descPending     = prometheus.NewDesc("waterclock_pending_timers", "Pending timers of owned partitions.", []string{"topic"}, nil)
-	descMisplaced   = prometheus.NewDesc("waterclock_misplaced_timers", "Pending timers of owned partitions whose IDs murmur2 puts on another partition.", []string{"topic"}, nil)
-	descParked      = prometheus.NewDesc("waterclock_parked_timers", "Timers that wait for an unhealthy target, about.", []string{"topic"}, nil)
-	descReplay      = prometheus.NewDesc("waterclock_replay_remaining_offsets", "Changelog offsets that running replays have yet to go through.", []string{"topic"}, nil)
-	descLedger      = prometheus.NewDesc("waterclock_ledger", "Pending at the acquisition, plus accepted, minus outcomes, minus pending: 0 whenever nothing is on its way.", []string{"topic"}, nil)
-	descQueued      = prometheus.NewDesc("waterclock_queue_entries", "Requests and firings that are read or planned and not committed.", []string{"topic"}, nil)
+	descPartitions = prometheus.NewDesc("waterclock_partitions", "Owned partitions by state.",
+		[]string{"topic", "state"}, nil)
+	descPending = prometheus.NewDesc("waterclock_pending_timers", "Pending timers of owned partitions.",
+		[]string{"topic"}, nil)
+	descMisplaced = prometheus.NewDesc("waterclock_misplaced_timers",
+		"Pending timers of owned partitions whose IDs murmur2 puts on another partition.", []string{"topic"}, nil)
+	descParked = prometheus.NewDesc("waterclock_parked_timers", "Timers that wait for an unhealthy target, about.",
+		[]string{"topic"}, nil)
+	descReplay = prometheus.NewDesc("waterclock_replay_remaining_offsets",
+		"Changelog offsets that running replays have yet to go through.", []string{"topic"}, nil)
+	descLedger = prometheus.NewDesc("waterclock_ledger", "Pending at the acquisition, plus accepted, minus "+
+		"outcomes, minus pending: 0 whenever nothing is on its way.", []string{"topic"}, nil)
+	descQueued = prometheus.NewDesc("waterclock_queue_entries",
+		"Requests and firings that are read or planned and not committed.", []string{"topic"}, nil)
 	descQueuedBytes = prometheus.NewDesc("waterclock_queue_bytes", "Bytes that they hold.", []string{"topic"}, nil)
-	descOverdue     = prometheus.NewDesc("waterclock_oldest_due_seconds", "For how long the oldest timer that is not planned yet has been due.", []string{"topic"}, nil)
-	descUncommitted = prometheus.NewDesc("waterclock_oldest_uncommitted_seconds", "For how long the oldest timer has been due whose firing is not committed; parked timers do not count.", []string{"topic"}, nil)
-	descHeld        = prometheus.NewDesc("waterclock_intake_held_seconds", "For how long an open transaction of a producer has kept requests behind it from being read, from 2 s on.", []string{"topic", "partition", "producer_id", "transactional_id"}, nil)
-	descForeign     = prometheus.NewDesc("waterclock_group_foreign", "1 while programs that are no instances of this version use the group: they keep this instance out, or it leads the group and gives them nothing; else 0.", nil, nil)
-	descParkedBy    = prometheus.NewDesc("waterclock_parked_timers_by_target", "Timers that wait for an unhealthy target partition, about.", []string{"topic", "target", "partition"}, nil)
+	descOverdue     = prometheus.NewDesc("waterclock_oldest_due_seconds",
+		"For how long the oldest timer that is not planned yet has been due.", []string{"topic"}, nil)
+	descUncommitted = prometheus.NewDesc("waterclock_oldest_uncommitted_seconds",
+		"For how long the oldest timer has been due whose firing is not committed; parked timers do not count.",
+		[]string{"topic"}, nil)
+	descHeld = prometheus.NewDesc("waterclock_intake_held_seconds", "For how long an open transaction of a "+
+		"producer has kept requests behind it from being read, from 2 s on.",
+		[]string{"topic", "partition", "producer_id", "transactional_id"}, nil)
+	descForeign = prometheus.NewDesc("waterclock_group_foreign", "1 while programs that are no instances of "+
+		"this version use the group: they keep this instance out, or it leads the group and gives them nothing; "+
+		"else 0.", nil, nil)
+	descParkedBy = prometheus.NewDesc("waterclock_parked_timers_by_target",
+		"Timers that wait for an unhealthy target partition, about.", []string{"topic", "target", "partition"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (sc *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descPartitions, descPending, descMisplaced, descParked, descReplay, descLedger, descQueued, descQueuedBytes, descOverdue, descUncommitted, descHeld, descForeign, descParkedBy, descDueWithin,
+		descPartitions, descPending, descMisplaced, descParked, descReplay, descLedger, descQueued, descQueuedBytes,
+		descOverdue, descUncommitted, descHeld, descForeign, descParkedBy, descDueWithin,
 	} {
 		ch <- d
 	}
@@ -63,7 +79,8 @@ func (sc *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	var held []prometheus.Metric
 	for _, name := range sc.topics.names() {
 		all[name] = &sums{uncounted: !sc.misplaced, of: make(map[*prometheus.Desc]float64)}
-		for _, desc := range []*prometheus.Desc{descPending, descMisplaced, descParked, descReplay, descLedger, descQueued, descQueuedBytes, descOverdue, descUncommitted} {
+		for _, desc := range []*prometheus.Desc{descPending, descMisplaced, descParked, descReplay, descLedger,
+			descQueued, descQueuedBytes, descOverdue, descUncommitted} {
 			all[name].of[desc] = 0
 		}
 	}
@@ -80,7 +97,8 @@ func (sc *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		sum.of[descOverdue] = max(sum.of[descOverdue], s.Overdue.Seconds())
 		sum.of[descUncommitted] = max(sum.of[descUncommitted], s.Uncommitted.Seconds())
 		if h := s.Held; h != nil {
-			held = append(held, prometheus.MustNewConstMetric(descHeld, prometheus.GaugeValue, max(0, time.Since(h.Since).Seconds()),
+			held = append(held, prometheus.MustNewConstMetric(
+				descHeld, prometheus.GaugeValue, max(0, time.Since(h.Since).Seconds()),
 				at.Topic, strconv.Itoa(int(at.Partition)), h.ProducerID, h.TransactionalID))
 		}
 		for to, n := range s.ParkedBy {
@@ -92,7 +110,8 @@ func (sc *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for topic, sum := range all {
 		for st, n := range sum.states {
-			ch <- prometheus.MustNewConstMetric(descPartitions, prometheus.GaugeValue, float64(n), topic, ownership.State(st).String())
+			ch <- prometheus.MustNewConstMetric(descPartitions, prometheus.GaugeValue, float64(n), topic,
+				ownership.State(st).String())
 		}
 		if sum.uncounted {
 			delete(sum.of, descMisplaced)

@@ -79,15 +79,18 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 	markers := repair.NewMarkers(c.client, c.targets, cfg.Group, log, repairs)
 	p := &pipeline{member: newMember(ctx, cfg.Group, log)}
 	prober := targets.NewProber(targets.ProberOptions{
-		Client: c.options, IDPrefix: repair.TransactionalIDPrefix(cfg.Group) + in.process + "/", Metadata: c.targets, Probed: markers.Probed, Now: in.o.Now,
+		Client: c.options, IDPrefix: repair.TransactionalIDPrefix(cfg.Group) + in.process + "/", Metadata: c.targets,
+		Probed: markers.Probed, Now: in.o.Now,
 	})
 	p.health = targets.NewHealth(targets.HealthOptions{Probe: prober.Probe, Targets: c.targets, Logger: log})
 	p.clock = newClockWatch(in.o.Now, known, p.health, in.partitions.wake, skew.Want, log, in.o.Registry)
 	lanes := emitter.NewLanes(emitter.Options{
 		Client: c.options, Admin: c.client, Group: cfg.Group, Process: in.process, Lanes: laneCount(cfg.Lanes),
-		TransactionalIDs: cfg.TransactionalIDs, Interval: cfg.FiringInterval, TransactionTimeout: cfg.TransactionTimeout, CommitTimeout: in.o.CommitTimeout,
+		TransactionalIDs: cfg.TransactionalIDs, Interval: cfg.FiringInterval,
+		TransactionTimeout: cfg.TransactionTimeout, CommitTimeout: in.o.CommitTimeout,
 		Targets: c.targets,
-		Health:  p.health, Markers: markers, Leaders: c.targets.Leaders, Logger: log, Metrics: emitter.NewMetrics(in.o.Registry),
+		Health:  p.health, Markers: markers, Leaders: c.targets.Leaders, Logger: log,
+		Metrics: emitter.NewMetrics(in.o.Registry),
 	})
 	reader, err := in.openReader()
 	if err != nil {
@@ -97,26 +100,35 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 	b := &builder{
 		store: in.store, budgets: newBudgets(&in.shares, in.topics), assigned: in.o.Assigned,
 		shared: ownership.Options{
-			Group: cfg.Group, Owner: in.name(), API: in.api.URL(), Lanes: lanes, Targets: c.targets, Health: p.health, Markers: markers, Client: c.client,
-			Now: in.o.Now, Clocks: known, AcceptGroup: cfg.AcceptGroup, AcceptLost: cfg.AcceptLostChangelog, Logger: log, Newer: p.member.resign,
+			Group: cfg.Group, Owner: in.name(), API: in.api.URL(), Lanes: lanes, Targets: c.targets, Health: p.health,
+			Markers: markers, Client: c.client,
+			Now: in.o.Now, Clocks: known, AcceptGroup: cfg.AcceptGroup, AcceptLost: cfg.AcceptLostChangelog,
+			Logger: log, Newer: p.member.resign,
 		},
 		timers: partition.Options{
-			Reader: reader, ClockSkew: skew, Metrics: metrics, Traces: in.traces.firings, HeldPatience: in.o.HeldPatience, BeforeApply: in.o.BeforeApply, BeforeLookup: in.o.BeforeLookup,
-			Replays:       semaphore.NewWeighted(int64(slots)),
-			Scans:         semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2))),
-			SubPartitions: func() int { return subPartitions(cfg.SubPartitions, in.partitions.count(), in.shares.Total) },
+			Reader: reader, ClockSkew: skew, Metrics: metrics, Traces: in.traces.firings,
+			HeldPatience: in.o.HeldPatience, BeforeApply: in.o.BeforeApply, BeforeLookup: in.o.BeforeLookup,
+			Replays: semaphore.NewWeighted(int64(slots)),
+			Scans:   semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2))),
+			SubPartitions: func() int {
+				return subPartitions(cfg.SubPartitions, in.partitions.count(),
+					in.shares.Total)
+			},
 		},
 		delays: delaytopics.Options{Reader: reader, ClockSkew: skew, Metrics: metrics, Traces: in.traces.firings},
 	}
 	stand := newStandbys(standbyOptions{
 		topics: in.topics, partitions: in.partitions, store: in.store, client: c.client, slots: b.timers.Replays,
-		turns: semaphore.NewWeighted(int64(max(1, slots-1))), room: int(in.shares.Replay), session: cfg.SessionTimeout, damaged: metrics.Damaged, log: log,
+		turns: semaphore.NewWeighted(int64(max(1, slots-1))), room: int(in.shares.Replay), session: cfg.SessionTimeout,
+		damaged: metrics.Damaged, log: log,
 	}, in.o.Registry)
 	in.partitions.topics, in.partitions.build, in.partitions.take = in.topics, b.build, stand.take
 	p.settings = newSettingsWatch(cfg, c.client, log, in.o.Registry)
 	p.member.group, err = membership.New(membership.Options{
-		Client: append(slices.Clone(c.options), kgo.Dialer(c.dialer.DialPatiently)), Group: cfg.Group, Process: in.process, InstanceID: cfg.InstanceID, Topics: in.topics.names(),
-		SessionTimeout: cfg.SessionTimeout, RebalanceTimeout: cfg.RebalanceTimeout, Leave: cfg.OnStop == config.Leave, Now: in.o.Now, Logger: log,
+		Client: append(slices.Clone(c.options), kgo.Dialer(c.dialer.DialPatiently)), Group: cfg.Group,
+		Process: in.process, InstanceID: cfg.InstanceID, Topics: in.topics.names(),
+		SessionTimeout: cfg.SessionTimeout, RebalanceTimeout: cfg.RebalanceTimeout, Leave: cfg.OnStop == config.Leave,
+		Now: in.o.Now, Logger: log,
 		Views:    func() []membership.View { return localViews(in.store, in.topics, in.o.Now()) },
 		Settings: p.settings.digest,
 		Standbys: stand.asMember(cfg.Standbys),
@@ -124,10 +136,12 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 	if err != nil {
 		return nil, err
 	}
-	in.o.Registry.MustRegister(&stateCollector{in.partitions, in.topics, p.member.group, cfg.PartitionerCheck != config.CheckOff})
+	in.o.Registry.MustRegister(
+		&stateCollector{in.partitions, in.topics, p.member.group, cfg.PartitionerCheck != config.CheckOff})
 	c.lanes.Store(lanes)
 	watch := &repair.Watch{
-		Client: c.client, Group: cfg.Group, Process: in.process, Timeout: cfg.TransactionTimeout, Markers: markers, Logger: log, Metrics: repairs,
+		Client: c.client, Group: cfg.Group, Process: in.process, Timeout: cfg.TransactionTimeout, Markers: markers,
+		Logger: log, Metrics: repairs,
 		Living: func(g *kadm.DescribedGroup) (map[string]bool, bool) { return membership.Living(g, processOf) },
 	}
 	p.runs = []func(context.Context) error{
@@ -135,7 +149,8 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 		newRecheck(cfg, in.topics, in.partitions, c.client, log, in.o.Registry).Run,
 		newEdges(in.partitions, in.topics, c.client, reader, log).Run,
 		newLeftovers(in.store, in.topics, in.partitions, in.o.Now, log).Run,
-		(&reloader{cfg, in.o.Reload, in.topics, reader, in.access, p.settings, p.member.group.Rejoin, log}).Run, p.settings.Run,
+		(&reloader{cfg, in.o.Reload, in.topics, reader, in.access, p.settings, p.member.group.Rejoin, log}).Run,
+		p.settings.Run,
 		func(ctx context.Context) error { in.access.watch(ctx, in.o.AccessInterval); return nil },
 		func(ctx context.Context) error { return stand.Run(ctx, p.member.group.Rejoin) },
 	}

@@ -11,9 +11,10 @@ import (
 
 // report is what /readyz shows.
 type report struct {
-	Phase   string                            `json:"phase,omitempty"`
-	Member  bool                              `json:"member"`
-	Group   string                            `json:"group,omitempty"`   // why it is not a member, or may no longer be one, as a sentence
+	Phase  string `json:"phase,omitempty"`
+	Member bool   `json:"member"`
+	// why it is not a member, or may no longer be one, as a sentence
+	Group   string                            `json:"group,omitempty"`
 	Access  []string                          `json:"access,omitempty"`  // problems, as sentences
 	Stopped map[string]string                 `json:"stopped,omitempty"` // why topics are stopped, by topic
 	Clock   string                            `json:"clock,omitempty"`   // why targets refuse the clock, as a sentence

@@ -60,14 +60,21 @@ type recheck struct {
 	settings map[string]topics.Settings
 }
 
-func newRecheck(cfg *config.Config, t *servedTopics, ps *partitions, cl *kgo.Client, log *slog.Logger, registry *prometheus.Registry) *recheck {
+func newRecheck(cfg *config.Config, t *servedTopics, ps *partitions, cl *kgo.Client, log *slog.Logger,
+	registry *prometheus.Registry) *recheck {
 	in := metric.In(registry)
 	r := &recheck{
 		cfg: cfg, topics: t, partitions: ps, log: log, adm: kadm.NewClient(cl),
 		suspect: make(map[string]time.Time), settings: make(map[string]topics.Settings),
-		checks: in.Counters("waterclock_topic_checks_total", "Checks of the topics of a request topic while running, by result: ok, alert, stop, error.", "topic", "result"),
-		wrong:  in.Gauges("waterclock_topic_problems", "Problems of the topics of a request topic at the last check; a stop problem stays until a restart.", "topic", "severity"),
-		counts: in.Gauges("waterclock_topic_partitions", "Partitions that a topic that is served has, whoever owns them, by its metadata of the last seconds.", "topic"),
+		checks: in.Counters("waterclock_topic_checks_total",
+			"Checks of the topics of a request topic while running, by result: ok, alert, stop, error.",
+			"topic", "result"),
+		wrong: in.Gauges("waterclock_topic_problems",
+			"Problems of the topics of a request topic at the last check; a stop problem stays until a restart.",
+			"topic", "severity"),
+		counts: in.Gauges("waterclock_topic_partitions",
+			"Partitions that a topic that is served has, whoever owns them, by its metadata of the last seconds.",
+			"topic"),
 	}
 	for _, name := range t.names() {
 		r.settings[name] = t.of(name).set.Settings()
@@ -152,7 +159,8 @@ func (r *recheck) glance(ctx context.Context) (names []string) {
 		}
 		set := &r.topics.of(name).set
 		_, suspect := r.suspect[name]
-		if suspect || changed(found, &set.Request) || slices.ContainsFunc(set.Own(), func(own *topics.Topic) bool { return changed(found, own) }) {
+		if suspect || changed(found, &set.Request) ||
+			slices.ContainsFunc(set.Own(), func(own *topics.Topic) bool { return changed(found, own) }) {
 			names = append(names, name)
 		}
 	}

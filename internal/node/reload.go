@@ -38,7 +38,8 @@ func (r *reloader) Run(ctx context.Context) error {
 func (r *reloader) takeOver(next *config.Config) {
 	now, later := r.running.Changes(next)
 	if len(later) > 0 {
-		r.log.Warn("settings have changed that take effect at the next start; the old ones stay until then", "settings", later)
+		r.log.Warn("settings have changed that take effect at the next start; the old ones stay until then",
+			"settings", later)
 	}
 	if len(now) == 0 {
 		r.log.Info("configuration reloaded, nothing changes now")

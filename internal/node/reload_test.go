@@ -32,15 +32,19 @@ func TestTakeOver(t *testing.T) {
 	settings, rejoined := &settingsWatch{}, 0
 	settings.set(cfg)
 	r := &reloader{
-		running: cfg, log: slog.New(slog.NewTextHandler(&log, nil)), reader: reader, access: &access{cfg: cfg, targets: cfg},
+		running: cfg, log: slog.New(slog.NewTextHandler(&log, nil)), reader: reader,
+		access:   &access{cfg: cfg, targets: cfg},
 		settings: settings, rejoin: func() { rejoined++ },
-		topics: newServedTopics(map[string]*served{"timers": {set: policytest.SetOf("timers"), rules: policy.Rules(cfg, policytest.SetOf("timers"))}}),
+		topics: newServedTopics(
+			map[string]*served{"timers": {set: policytest.SetOf("timers"),
+				rules: policy.Rules(cfg, policytest.SetOf("timers"))}}),
 	}
 	judge := r.topics.of("timers").rules.Validate
 	allowed := func(target string) bool {
-		rec := &kgo.Record{Topic: "timers", Key: []byte("id"), Timestamp: time.UnixMilli(1_700_000_000_000), Headers: []kgo.RecordHeader{
-			{Key: "timer-after", Value: []byte("1s")}, {Key: "timer-target-topic", Value: []byte(target)},
-		}}
+		rec := &kgo.Record{Topic: "timers", Key: []byte("id"), Timestamp: time.UnixMilli(1_700_000_000_000),
+			Headers: []kgo.RecordHeader{
+				{Key: "timer-after", Value: []byte("1s")}, {Key: "timer-target-topic", Value: []byte(target)},
+			}}
 		_, _, refusal := judge(rec, 1_700_000_000_000)
 		return refusal == nil
 	}
@@ -55,10 +59,12 @@ func TestTakeOver(t *testing.T) {
 	if allowed("orders") || !allowed("bills") {
 		t.Error("the new rules do not hold")
 	}
-	if got := r.access.wanted(); !slices.Equal(got.Targets, []string{"bills", "*"}) || got.Group != cfg.Group || got.DeadLetters["timers"] != "failed" {
+	if got := r.access.wanted(); !slices.Equal(got.Targets, []string{"bills", "*"}) || got.Group != cfg.Group ||
+		got.DeadLetters["timers"] != "failed" {
 		t.Errorf("rights are looked at for %+v", got)
 	}
-	for _, want := range []string{"take effect at the next start", "group", "tenants.timers.dead-letters", "tenants.timers.targets"} {
+	for _, want := range []string{"take effect at the next start", "group", "tenants.timers.dead-letters",
+		"tenants.timers.targets"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log lacks %s:\n%s", want, log.String())
 		}
@@ -70,7 +76,8 @@ func TestTakeOver(t *testing.T) {
 	}
 	// The group is told of what holds now, and not of what waits for a restart.
 	if got := r.running.Digest(); rejoined != 1 || len(got.Differs(settings.digest())) > 0 {
-		t.Errorf("joined again %d times, with other settings than those that hold: %v", rejoined, got.Differs(settings.digest()))
+		t.Errorf("joined again %d times, with other settings than those that hold: %v", rejoined,
+			got.Differs(settings.digest()))
 	}
 }
 
@@ -83,8 +90,9 @@ func TestTakeOverOfFixedDelayTopics(t *testing.T) {
 	set := policytest.SetOf("retry")
 	set.Delay = d.Delay
 	r := &reloader{
-		running: cfg, log: slog.New(slog.DiscardHandler), access: &access{cfg: cfg, targets: cfg}, settings: &settingsWatch{},
-		topics: newServedTopics(map[string]*served{"retry": {set: set, rules: policy.DelayRules(cfg, d, set)}}),
+		running: cfg, log: slog.New(slog.DiscardHandler), access: &access{cfg: cfg, targets: cfg},
+		settings: &settingsWatch{},
+		topics:   newServedTopics(map[string]*served{"retry": {set: set, rules: policy.DelayRules(cfg, d, set)}}),
 	}
 	refused := func() bool {
 		_, refusal := r.topics.of("retry").rules.ValidateDelayed(&kgo.Record{Topic: "retry"})

@@ -64,8 +64,8 @@ type Options struct {
 	FlushInterval time.Duration
 	// Shown says that the user sees refused requests in another way, so they are not logged.
 	Shown bool
-	// Reload brings new settings while the instance runs. They must be valid. The instance takes over those that can change
-	// without a restart.
+	// Reload brings new settings while the instance runs. They must be valid. The instance takes over those that can
+	// change without a restart.
 	Reload <-chan *config.Config
 	// WholeProcess says that nothing else runs in this process, so the instance sets the runtime's memory limit.
 	WholeProcess bool
@@ -74,7 +74,8 @@ type Options struct {
 	// BeforeApply and BeforeLookup are for tests: see partition.Options.
 	BeforeApply  func(topic string, partition int32)
 	BeforeLookup func(ids [][]byte)
-	// Assigned is for tests. It is called with each partition of a request topic that is assigned, before its acquisition.
+	// Assigned is for tests. It is called with each partition of a request topic that is assigned, before its
+	// acquisition.
 	Assigned func(*partition.Partition)
 }
 
@@ -134,10 +135,12 @@ func (in *instance) logStart() {
 	if err != nil {
 		dir = in.cfg.DataDir // the relative path names it, too
 	}
-	in.log.Info("starting", "version", b.Version, "revision", b.Revision, "go", runtime.Version(), "process", in.process,
+	in.log.Info("starting", "version", b.Version, "revision", b.Revision, "go", runtime.Version(),
+		"process", in.process,
 		"data_dir", dir, "settings", in.cfg)
 	if in.cfg.AcceptLostChangelog {
-		in.log.Warn("accept-lost-changelog is set: the next changelog that is lost is accepted, too, and timers that have fired " +
+		in.log.Warn("accept-lost-changelog is set: the next changelog that is lost is accepted, too, and timers " +
+			"that have fired " +
 			"fire again; take it out again when every partition is live")
 	}
 }
@@ -159,7 +162,8 @@ func (in *instance) divideMemory() {
 	}
 	in.log.Info("memory limit", "source", why, "size", in.shares)
 	if has, of := memory.Has(machine); has > 0 && has < size+size/10 {
-		in.log.Warn("there is hardly more memory than may be used: the process may be killed; lower --memory, or raise the limit",
+		in.log.Warn("there is hardly more memory than may be used: the process may be killed; lower --memory, or "+
+			"raise the limit",
 			"limit", of, "bytes", has)
 	}
 }
@@ -181,7 +185,8 @@ func (in *instance) name() string {
 
 // run serves HTTP and runs the instance until ctx ends or a part of it fails.
 func (in *instance) run(ctx context.Context) error {
-	in.o.Registry.MustRegister(ops.ReadBuild().Collector(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	in.o.Registry.MustRegister(ops.ReadBuild().Collector(), collectors.NewGoCollector(), collectors.NewProcessCollector(
+		collectors.ProcessCollectorOpts{}))
 
 	// Everything that must outlive the membership runs under life. If one of these parts fails, everything ends.
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -217,7 +222,8 @@ func (in *instance) run(ctx context.Context) error {
 
 // listen binds the addresses for HTTP, the profiler and the API, and passes their servers to serve. The API ends with
 // life, the others with seen.
-func (in *instance) listen(life, seen context.Context, serve func(under context.Context, run func(context.Context) error)) (err error) {
+func (in *instance) listen(
+	life, seen context.Context, serve func(under context.Context, run func(context.Context) error)) (err error) {
 	if in.cfg.HTTP != "" {
 		server := ops.NewServer(in.cfg.HTTP, in.o.Registry, in.ready, in.log)
 		server.Secure(in.cfg.HTTPWebConfig)
@@ -247,7 +253,8 @@ func (in *instance) listen(life, seen context.Context, serve func(under context.
 	return nil
 }
 
-// serve starts everything from the brokers on, and runs until ctx ends. Errors of the parts that run under life go to end.
+// serve starts everything from the brokers on, and runs until ctx ends. Errors of the parts that run under life go to
+// end.
 func (in *instance) serve(ctx, life context.Context, end context.CancelCauseFunc) (err error) {
 	if in.cluster, err = openCluster(in.cfg, in.process, &in.o, in.log); err != nil {
 		return err
@@ -278,7 +285,8 @@ func (in *instance) serve(ctx, life context.Context, end context.CancelCauseFunc
 	stopAPI, err := in.openAPI(p)
 	if err == nil {
 		in.ready.runs(p.member, p.clock, in.topics)
-		in.log.Info("running", "group", in.cfg.Group, "requests", in.cfg.Requests, "delay", in.cfg.DelayTopics(), "process", in.process)
+		in.log.Info("running", "group", in.cfg.Group, "requests", in.cfg.Requests, "delay", in.cfg.DelayTopics(),
+			"process", in.process)
 		err = p.member.run(ctx, func() { in.ready.setPhase(p.member.problem()) })
 	}
 	in.ready.setPhase("stopping")
@@ -303,9 +311,11 @@ func (in *instance) openAPI(p *pipeline) (stop func(), err error) {
 
 // awaitAccess waits until the brokers let this process do what it needs.
 func (in *instance) awaitAccess(ctx context.Context) error {
-	in.access = &access{cfg: in.cfg, targets: in.cfg, client: in.cluster.client, log: in.log, probe: repair.TransactionalIDPrefix(in.cfg.Group) + in.process + "/rights"}
+	in.access = &access{cfg: in.cfg, targets: in.cfg, client: in.cluster.client, log: in.log,
+		probe: repair.TransactionalIDPrefix(in.cfg.Group) + in.process + "/rights"}
 	in.ready.setAccess(in.access)
-	metric.In(in.o.Registry).GaugeFunc("waterclock_access_problems", "Rights that the brokers do not grant this instance, and logins that they refuse.", in.access.count)
+	metric.In(in.o.Registry).GaugeFunc("waterclock_access_problems",
+		"Rights that the brokers do not grant this instance, and logins that they refuse.", in.access.count)
 	return in.access.await(ctx)
 }
 

@@ -81,7 +81,8 @@ type standby struct {
 
 func newStandbys(o standbyOptions, registry *prometheus.Registry) *standbys {
 	s := &standbys{o: o, runs: make(map[timer.TopicPartition]*standby)}
-	s.metrics = &standbyMetrics{standbys: s, damaged: o.damaged, followed: metric.In(registry).Counter("waterclock_standby_offsets_total",
+	s.metrics = &standbyMetrics{standbys: s, damaged: o.damaged, followed: metric.In(registry).Counter(
+		"waterclock_standby_offsets_total",
 		"Changelog offsets that were read for copies of partitions that other instances own.")}
 	registry.MustRegister(s.metrics)
 	return s
@@ -156,12 +157,14 @@ func (s *standbys) begin(ctx context.Context, at timer.TopicPartition, topic *se
 	run := &standby{cancel: cancel, ended: make(chan struct{})}
 	local := &ownership.Local{Slots: s.o.slots, Turns: s.o.turns, Room: s.o.room}
 	run.f = ownership.NewFollower(ownership.FollowOptions{
-		Topics: &topic.set, Partition: at.Partition, Client: s.o.client, Settings: topic.settings, Local: local, Logger: log, Metrics: s.metrics,
+		Topics: &topic.set, Partition: at.Partition, Client: s.o.client, Settings: topic.settings, Local: local,
+		Logger: log, Metrics: s.metrics,
 	})
 	s.wg.Go(func() {
 		defer close(run.ended)
 		defer cancel()
-		local.Handle = s.o.store.Partition(statestore.PartitionID{Topic: topic.set.Request.ID, Partition: at.Partition}).Acquire()
+		local.Handle = s.o.store.Partition(
+			statestore.PartitionID{Topic: topic.set.Request.ID, Partition: at.Partition}).Acquire()
 		defer local.Handle.Release()
 		defer context.AfterFunc(ctx, func() { time.AfterFunc(endWithin, local.Handle.Release) })()
 		for ctx.Err() == nil {
@@ -239,7 +242,8 @@ func (s *standbys) mayOwnMore() bool {
 			continue
 		}
 		next++
-		if run := s.runs[timer.TopicPartition{Topic: w.Topic, Partition: w.Partition}]; run != nil && run.reachedWithin(caughtUp) {
+		if run := s.runs[timer.TopicPartition{Topic: w.Topic, Partition: w.Partition}]; run != nil &&
+			run.reachedWithin(caughtUp) {
 			ready++
 		}
 	}
@@ -257,7 +261,9 @@ type standbyMetrics struct {
 	damaged  func()
 }
 
-var descStandbys = prometheus.NewDesc("waterclock_standby_partitions", "Partitions of which this instance keeps a copy for another owner, by state: caught_up, behind.", []string{"topic", "state"}, nil)
+var descStandbys = prometheus.NewDesc("waterclock_standby_partitions",
+	"Partitions of which this instance keeps a copy for another owner, by state: caught_up, behind.",
+	[]string{"topic", "state"}, nil)
 
 // Replayed implements ownership.FollowMetrics.
 func (s *standbyMetrics) Replayed(offsets int64) { s.followed.Add(float64(max(0, offsets))) }

@@ -25,14 +25,15 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// A copy that has not reached the end of its changelog is shown as behind, the group is told so, and is not asked for the
-// partition. A partition that this process owns from now on is followed no more.
+// A copy that has not reached the end of its changelog is shown as behind, the group is told so, and is not asked for
+// the partition. A partition that this process owns from now on is followed no more.
 func TestCopiesThatAreBehind(t *testing.T) {
 	set := topics.Set{Request: topics.Topic{Name: "r", Partitions: 2}}
 	registry := prometheus.NewRegistry()
 	s := newStandbys(standbyOptions{topics: newServedTopics(map[string]*served{"r": {set: set}})}, registry)
 	at := timer.TopicPartition{Topic: "r", Partition: 1}
-	run := &standby{f: ownership.NewFollower(ownership.FollowOptions{Topics: &set, Partition: 1}), cancel: func() {}, ended: make(chan struct{})}
+	run := &standby{f: ownership.NewFollower(ownership.FollowOptions{Topics: &set, Partition: 1}), cancel: func() {},
+		ended: make(chan struct{})}
 	close(run.ended)
 	s.runs[at] = run
 	s.follow([]membership.Follow{{Topic: "r", Partition: 1, Next: true}}, nil)
@@ -76,17 +77,19 @@ func standbysShown(t *testing.T, registry *prometheus.Registry) (caughtUp, behin
 	return states["caught_up"], states["behind"], offsets
 }
 
-// A partition is assigned to the instance that follows it, and another one moves elsewhere, which takes up to a second. Only
-// then does the group client tell of the assignment, but what to follow it tells at once. The acquisition gets the follower
-// all the same: the store alone would not do for a copy that was begun long ago.
+// A partition is assigned to the instance that follows it, and another one moves elsewhere, which takes up to a second.
+// Only then does the group client tell of the assignment, but what to follow it tells at once. The acquisition gets the
+// follower all the same: the store alone would not do for a copy that was begun long ago.
 func TestACopyIsKeptUntilItsAssignment(t *testing.T) {
 	set := topics.Set{Request: topics.Topic{Name: "r", Partitions: 2}}
 	s := newStandbys(standbyOptions{
-		topics: newServedTopics(map[string]*served{"r": {set: set}}), partitions: newPartitions(slog.New(slog.DiscardHandler)),
+		topics:     newServedTopics(map[string]*served{"r": {set: set}}),
+		partitions: newPartitions(slog.New(slog.DiscardHandler)),
 	}, prometheus.NewRegistry())
 	runs := make([]*standby, 2)
 	for i := range runs {
-		run := &standby{f: ownership.NewFollower(ownership.FollowOptions{Topics: &set, Partition: int32(i)}), ended: make(chan struct{})}
+		run := &standby{f: ownership.NewFollower(ownership.FollowOptions{Topics: &set, Partition: int32(i)}),
+			ended: make(chan struct{})}
 		run.cancel = sync.OnceFunc(func() { close(run.ended) })
 		runs[i], s.runs[timer.TopicPartition{Topic: "r", Partition: int32(i)}] = run, run
 	}
@@ -102,26 +105,30 @@ func TestACopyIsKeptUntilItsAssignment(t *testing.T) {
 	}
 }
 
-// A partition that cannot be followed, here because its changelog is not there, does not keep the instance from owning the
-// others: they wait for it a minute, and not for as long as it takes.
+// A partition that cannot be followed, here because its changelog is not there, does not keep the instance from owning
+// the others: they wait for it a minute, and not for as long as it takes.
 func TestOneCopyThatIsBehindHoldsUpNoOther(t *testing.T) {
 	_, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "r", topics.Changelog("r")))
 	details, err := kadm.NewClient(cl).ListTopics(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := statestore.Open(statestore.Options{Dir: "store", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
+	store, err := statestore.Open(
+		statestore.Options{Dir: "store", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	set := topics.Set{
-		Request:   topics.Topic{Name: "r", ID: details["r"].ID, Partitions: 2},
-		Changelog: topics.Topic{Name: topics.Changelog("r"), ID: details[topics.Changelog("r")].ID, Partitions: 2, DeleteRetention: 2 * time.Hour},
+		Request: topics.Topic{Name: "r", ID: details["r"].ID, Partitions: 2},
+		Changelog: topics.Topic{Name: topics.Changelog("r"), ID: details[topics.Changelog("r")].ID, Partitions: 2,
+			DeleteRetention: 2 * time.Hour},
 	}
 	s := newStandbys(standbyOptions{
-		topics: newServedTopics(map[string]*served{"r": newServed(nil, set, nil)}), partitions: newPartitions(slog.New(slog.DiscardHandler)),
-		store: store, client: cl, slots: semaphore.NewWeighted(2), turns: semaphore.NewWeighted(1), log: slog.New(slog.DiscardHandler),
+		topics:     newServedTopics(map[string]*served{"r": newServed(nil, set, nil)}),
+		partitions: newPartitions(slog.New(slog.DiscardHandler)),
+		store:      store, client: cl, slots: semaphore.NewWeighted(2), turns: semaphore.NewWeighted(1),
+		log: slog.New(slog.DiscardHandler),
 	}, prometheus.NewRegistry())
 	s.follow([]membership.Follow{{Topic: "r", Partition: 0, Next: true}, {Topic: "r", Partition: 1, Next: true}}, nil)
 	s.reconcile(t.Context())
@@ -143,9 +150,9 @@ func TestOneCopyThatIsBehindHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// The owner of a partition dies in the middle of a step. Until the group has noticed, nobody reads past that step, so its
-// copies stand still. They are the ones to take over, and the group is told so: else the partition could go to a member
-// that has to replay all of it.
+// The owner of a partition dies in the middle of a step. Until the group has noticed, nobody reads past that step, so
+// its copies stand still. They are the ones to take over, and the group is told so: else the partition could go to a
+// member that has to replay all of it.
 func TestACopyThatWaitsForADeadOwnerHasCaughtUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const session = 10 * time.Second
@@ -153,8 +160,11 @@ func TestACopyThatWaitsForADeadOwnerHasCaughtUp(t *testing.T) {
 		_, opts, cl := kafkatest.Bubble(t, 1, "r", log)
 		const timers = 3
 		for i := range int64(timers) {
-			x := &timer.Timer{ID: fmt.Append(nil, i), Offset: i, Due: 1 << 41, Occurrence: 1, Target: timer.Target{Topic: "t", Partition: -1}}
-			if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: log, Key: wire.TimerKey(nil, x.ID), Value: x.AppendTo(nil)}).FirstErr(); err != nil {
+			x := &timer.Timer{ID: fmt.Append(nil, i), Offset: i, Due: 1 << 41, Occurrence: 1,
+				Target: timer.Target{Topic: "t", Partition: -1}}
+			if err := cl.ProduceSync(
+				t.Context(), &kgo.Record{Topic: log, Key: wire.TimerKey(nil, x.ID),
+					Value: x.AppendTo(nil)}).FirstErr(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -162,7 +172,8 @@ func TestACopyThatWaitsForADeadOwnerHasCaughtUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		store, err := statestore.Open(statestore.Options{Dir: "store", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
+		store, err := statestore.Open(
+			statestore.Options{Dir: "store", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,8 +184,10 @@ func TestACopyThatWaitsForADeadOwnerHasCaughtUp(t *testing.T) {
 		}
 		registry := prometheus.NewRegistry()
 		s := newStandbys(standbyOptions{
-			topics: newServedTopics(map[string]*served{"r": newServed(nil, set, nil)}), partitions: newPartitions(slog.New(slog.DiscardHandler)),
-			store: store, client: cl, slots: semaphore.NewWeighted(2), turns: semaphore.NewWeighted(1), session: session, log: slog.New(slog.DiscardHandler),
+			topics:     newServedTopics(map[string]*served{"r": newServed(nil, set, nil)}),
+			partitions: newPartitions(slog.New(slog.DiscardHandler)),
+			store:      store, client: cl, slots: semaphore.NewWeighted(2), turns: semaphore.NewWeighted(1),
+			session: session, log: slog.New(slog.DiscardHandler),
 		}, registry)
 		s.follow([]membership.Follow{{Topic: "r"}}, nil)
 		s.reconcile(t.Context())
@@ -184,7 +197,8 @@ func TestACopyThatWaitsForADeadOwnerHasCaughtUp(t *testing.T) {
 		shows := func(caughtUp, behind float64) {
 			t.Helper()
 			if c, b, offsets := standbysShown(t, registry); c != caughtUp || b != behind || offsets != timers {
-				t.Errorf("%v copies are shown as caught up, %v as behind, after %v offsets; want %v, %v, %d", c, b, offsets, caughtUp, behind, timers)
+				t.Errorf("%v copies are shown as caught up, %v as behind, after %v offsets; want %v, %v, %d", c, b,
+					offsets, caughtUp, behind, timers)
 			}
 		}
 		time.Sleep(5 * time.Second)
@@ -196,7 +210,8 @@ func TestACopyThatWaitsForADeadOwnerHasCaughtUp(t *testing.T) {
 		if err := owner.BeginTransaction(); err != nil {
 			t.Fatal(err)
 		}
-		if err := owner.ProduceSync(t.Context(), &kgo.Record{Topic: log, Value: []byte("a step")}).FirstErr(); err != nil {
+		if err := owner.ProduceSync(
+			t.Context(), &kgo.Record{Topic: log, Value: []byte("a step")}).FirstErr(); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(session + 2*time.Second)

@@ -28,7 +28,8 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 		return fmt.Errorf("read the cluster's ID: %w", err)
 	}
 	if err := os.MkdirAll(in.cfg.DataDir, 0o700); err != nil {
-		return fmt.Errorf("data directory %s cannot be made: %w; choose another one with --data-dir", in.cfg.DataDir, err)
+		return fmt.Errorf("data directory %s cannot be made: %w; choose another one with --data-dir",
+			in.cfg.DataDir, err)
 	}
 	home := intake.Murmur2Partition
 	if in.cfg.PartitionerCheck == config.CheckOff {
@@ -36,8 +37,9 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 	}
 	in.store, err = statestore.Open(statestore.Options{
 		Home: home,
-		FS:   in.o.FS, Dir: datadir.Store(in.cfg.DataDir), Logger: in.log, Now: in.o.Now, FlushInterval: in.o.FlushInterval,
-		Memory: uint64(in.shares.Store), BeforeFlush: in.partitions.checkpoint,
+		FS:   in.o.FS, Dir: datadir.Store(in.cfg.DataDir), Logger: in.log, Now: in.o.Now,
+		FlushInterval: in.o.FlushInterval,
+		Memory:        uint64(in.shares.Store), BeforeFlush: in.partitions.checkpoint,
 		OnFatal: func(err error) {
 			err = storeEnded(in.cfg.DataDir, err)
 			in.log.Error("ending the process", "err", err)
@@ -85,7 +87,8 @@ func storeAdvice(err error) string {
 // storeEnded returns the error with which an instance ends when its local store cannot go on.
 func storeEnded(dataDir string, err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return fmt.Errorf("the disk of the data directory %s is full (%w): make room, or give it a larger one, and start the instance again; nothing is lost, because pending timers are in Kafka", dataDir, err)
+		return fmt.Errorf("the disk of the data directory %s is full (%w): make room, or give it a larger one, and "+
+			"start the instance again; nothing is lost, because pending timers are in Kafka", dataDir, err)
 	}
 	return fmt.Errorf("the local store in %s cannot go on: %w", dataDir, err)
 }

@@ -32,7 +32,9 @@ func localViews(store *statestore.Store, topics *servedTopics, now time.Time) (v
 		}
 		m, ok := store.Partition(id).Look()
 		if ok && m.Changelog == t.set.Changelog.ID && m.Named && now.Sub(m.InSync) < t.settings.Last().MaxAbsence() {
-			all = append(all, held{membership.View{Topic: t.set.Request.Name, Partition: id.Partition, Position: m.Position}, m.InSync})
+			all = append(all,
+				held{membership.View{Topic: t.set.Request.Name, Partition: id.Partition, Position: m.Position},
+					m.InSync})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b held) int { return b.inSync.Compare(a.inSync) })

@@ -37,8 +37,8 @@ type Acquired struct {
 	Claimed   Claimed         // for Life.Own
 }
 
-// Claimed is the last record of our claim as it was read back from the changelog. Below it stands no foreign claim that was
-// not replayed.
+// Claimed is the last record of our claim as it was read back from the changelog. Below it stands no foreign claim that
+// was not replayed.
 type Claimed struct {
 	Behind int64         // the offset behind it
 	Value  []byte        // unlike that of any other record
@@ -64,11 +64,13 @@ type acquirer struct {
 }
 
 // acquire is Life.Acquire.
-func (a *acquirer) acquire(ctx context.Context, f *Follower, begin func(ctx context.Context, committed int64) (int64, error)) (got Acquired, err error) {
+func (a *acquirer) acquire(ctx context.Context, f *Follower,
+	begin func(ctx context.Context, committed int64) (int64, error)) (got Acquired, err error) {
 	defer a.unended.Store(false)
 	var committed int64
 	var note wire.CommitNote
-	asking, both := errgroup.WithContext(ctx) // neither changes anything, and both have passed before anything else happens
+	// neither changes anything, and both have passed before anything else happens
+	asking, both := errgroup.WithContext(ctx)
 	asking.Go(func() error { return sameTopics(both, a.o) })
 	asking.Go(func() (err error) { committed, note, err = a.stableOffset(both); return err })
 	if err := asking.Wait(); err != nil {
@@ -99,7 +101,8 @@ func (a *acquirer) acquire(ctx context.Context, f *Follower, begin func(ctx cont
 
 // claimBehind claims the partition directly behind what was folded of the changelog. If a record comes between the two,
 // it folds that and tries again.
-func (a *acquirer) claimBehind(ctx context.Context, f *Follower, committed int64, step string, begin func(context.Context, int64) (int64, error)) (*claim, error) {
+func (a *acquirer) claimBehind(ctx context.Context, f *Follower, committed int64, step string,
+	begin func(context.Context, int64) (int64, error)) (*claim, error) {
 	for {
 		if err := f.ToEnd(ctx); err != nil {
 			return nil, err
@@ -119,12 +122,13 @@ func (a *acquirer) claimBehind(ctx context.Context, f *Follower, committed int64
 }
 
 // claimPosition returns the position that the claim's offset commit must carry. The last writer of the changelog says
-// which group is served, even if an offset of this group is committed: another group may have taken over since. Then that
-// offset is from before, and Kafka's tools would show a lag until the next step.
+// which group is served, even if an offset of this group is committed: another group may have taken over since. Then
+// that offset is from before, and Kafka's tools would show a lag until the next step.
 //
-// An offset that no step has committed, such as one that an operator has set, is not repeated. Otherwise Kafka's tools would
-// show a wrong lag until the next step.
-func (a *acquirer) claimPosition(ctx context.Context, last *wire.Checkpoint, committed int64, step string, begin func(context.Context, int64) (int64, error)) (int64, error) {
+// An offset that no step has committed, such as one that an operator has set, is not repeated. Otherwise Kafka's tools
+// would show a wrong lag until the next step.
+func (a *acquirer) claimPosition(ctx context.Context, last *wire.Checkpoint, committed int64, step string,
+	begin func(context.Context, int64) (int64, error)) (int64, error) {
 	switch {
 	case last == nil:
 		return begin(ctx, committed)
@@ -133,7 +137,8 @@ func (a *acquirer) claimPosition(ctx context.Context, last *wire.Checkpoint, com
 	case last.Group != a.o.Group:
 		return last.Position, nil
 	case committed < 0:
-		a.log.Warn("no offset is committed for the group, the changelog's checkpoint decides", "position", last.Position)
+		a.log.Warn("no offset is committed for the group, the changelog's checkpoint decides", "position",
+			last.Position)
 		return last.Position, nil
 	case step == "":
 		return last.Position, nil
@@ -141,9 +146,10 @@ func (a *acquirer) claimPosition(ctx context.Context, last *wire.Checkpoint, com
 	return committed, nil
 }
 
-// toClaim folds up to the claim, and returns the time that the broker gave it and the epoch of that broker's lead. If the
-// view turns out to be too old by then, it is wiped and folded again.
-func (a *acquirer) toClaim(ctx context.Context, f *Follower, c *claim) (now time.Time, leader partlog.Epoch, err error) {
+// toClaim folds up to the claim, and returns the time that the broker gave it and the epoch of that broker's lead. If
+// the view turns out to be too old by then, it is wiped and folded again.
+func (a *acquirer) toClaim(
+	ctx context.Context, f *Follower, c *claim) (now time.Time, leader partlog.Epoch, err error) {
 	for {
 		now = time.Time{}
 		f.replay.Claimed = func(x wire.Claim) {
@@ -156,7 +162,8 @@ func (a *acquirer) toClaim(ctx context.Context, f *Follower, c *claim) (now time
 			return now, leader, err
 		}
 		if now.IsZero() || f.Last() == nil {
-			return now, leader, fmt.Errorf("the claim of %v is gone: another owner has claimed the partition", a.o.requests())
+			return now, leader, fmt.Errorf("the claim of %v is gone: another owner has claimed the partition",
+				a.o.requests())
 		}
 		why, err := f.whyUnusable(ctx, now)
 		if err != nil || why == "" {
@@ -168,8 +175,8 @@ func (a *acquirer) toClaim(ctx context.Context, f *Follower, c *claim) (now time
 	}
 }
 
-// stableOffset fetches the committed offset. It waits for the end of a former owner's accepted step, and ends that step's
-// transaction if the owner is gone.
+// stableOffset fetches the committed offset. It waits for the end of a former owner's accepted step, and ends that
+// step's transaction if the owner is gone.
 func (a *acquirer) stableOffset(ctx context.Context) (at int64, note wire.CommitNote, err error) {
 	o := emitter.StableOffset{
 		Client: a.o.Client, Group: a.o.Group, Member: a.o.Token.Member,
@@ -180,7 +187,8 @@ func (a *acquirer) stableOffset(ctx context.Context) (at int64, note wire.Commit
 		at, metadata, err := o.Fetch(ctx)
 		if err == nil && at >= 0 {
 			if note, err = wire.ParseCommitNote(metadata); err != nil {
-				a.log.Warn("the group's committed offset was not written by waterclock; the changelog decides", "err", err)
+				a.log.Warn("the group's committed offset was not written by waterclock; the changelog decides", "err",
+					err)
 			}
 			return at, note, nil
 		}
@@ -204,8 +212,8 @@ func (a *acquirer) stableOffset(ctx context.Context) (at int64, note wire.Commit
 	}
 }
 
-// help ends transactions that hold up a replay, until ctx ends. If it cannot, it calls stop and returns why. It does not
-// look for them while the leader is away, which is another reason to wait: each look asks every broker, and many
+// help ends transactions that hold up a replay, until ctx ends. If it cannot, it calls stop and returns why. It does
+// not look for them while the leader is away, which is another reason to wait: each look asks every broker, and many
 // partitions may wait for one that died.
 func (a *acquirer) help(ctx context.Context, f *Follower, stop func()) error {
 	last := f.position.Load()
@@ -234,7 +242,8 @@ func (a *acquirer) reason() string {
 }
 
 // endHanging ends transactions that a former owner left open. offsets says that the caller waits for the committed
-// offset. The caller goes on waiting even if this fails. It returns an error only if an operator must end a transaction.
+// offset. The caller goes on waiting even if this fails. It returns an error only if an operator must end a
+// transaction.
 func (a *acquirer) endHanging(ctx context.Context, offsets bool) error {
 	n, err := repair.End(ctx, repair.Options{
 		Client: a.o.Client, Group: a.o.Group, Topic: a.o.Topics.Changelog.Name, Partition: a.o.Partition,

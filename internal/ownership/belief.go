@@ -126,16 +126,19 @@ func (e *evidence) refuted() string {
 	const gone = "deletions may be gone from the changelog"
 	switch {
 	case e.past.missed > limit:
-		return fmt.Sprintf("nothing was read for %s, longer than %s: %s", span.String(e.past.missed.Round(time.Second)), span.String(limit), gone)
+		return fmt.Sprintf("nothing was read for %s, longer than %s: %s", span.String(e.past.missed.Round(time.Second)),
+			span.String(limit), gone)
 	case age <= limit:
 		return ""
 	case v.Position < 0:
-		return fmt.Sprintf("its first replay took %s, longer than %s: %s", span.String(age.Round(time.Second)), span.String(limit), gone)
+		return fmt.Sprintf("its first replay took %s, longer than %s: %s", span.String(age.Round(time.Second)),
+			span.String(limit), gone)
 	}
 	if v.InSync.IsZero() {
 		return "it has never been in sync: " + gone
 	}
-	return fmt.Sprintf("it was last in sync at %s, longer ago than %s: %s", v.InSync.UTC().Format(time.RFC3339), span.String(limit), gone)
+	return fmt.Sprintf("it was last in sync at %s, longer ago than %s: %s", v.InSync.UTC().Format(time.RFC3339),
+		span.String(limit), gone)
 }
 
 // otherLog returns why the view is not a fold of this log; "" if nothing known so far says so.
@@ -149,13 +152,16 @@ func (e *evidence) otherLog() string {
 	case v.Position < l.start:
 		return fmt.Sprintf("its position %d lies before the changelog's start %d", v.Position, l.start)
 	case !v.Named || e.step == "":
-		return fmt.Sprintf("no step names its position %d: a replay was interrupted there, or an earlier version wrote it", v.Position)
+		return fmt.Sprintf(
+			"no step names its position %d: a replay was interrupted there, or an earlier version wrote it", v.Position)
 	case l.epochAsked && l.epochEnd < l.read:
 		return cutWhy(l.epochEnd, l.read)
 	case l.nameAsked && l.named == "":
-		return fmt.Sprintf("the checkpoint of its last step is no longer at offset %d of the changelog: it was compacted, or the log was cut and has grown again", v.Position-1)
+		return fmt.Sprintf("the checkpoint of its last step is no longer at offset %d of the changelog: it was "+
+			"compacted, or the log was cut and has grown again", v.Position-1)
 	case l.nameAsked && l.named != e.step:
-		return fmt.Sprintf("the checkpoint at offset %d of the changelog is of step %s, not %s: the log was cut and has grown again", v.Position-1, l.named, e.step)
+		return fmt.Sprintf("the checkpoint at offset %d of the changelog is of step %s, not %s: the log was cut and "+
+			"has grown again", v.Position-1, l.named, e.step)
 	}
 	return ""
 }
@@ -163,7 +169,8 @@ func (e *evidence) otherLog() string {
 // cutWhy says that a log was cut below what was read.
 func cutWhy(end, read int64) string {
 	if end < 0 {
-		return fmt.Sprintf("the log was cut, or replaced: its leader does not know the leader epoch of the records that were read below %d", read)
+		return fmt.Sprintf("the log was cut, or replaced: its leader does not know the leader epoch of the records "+
+			"that were read below %d", read)
 	}
 	return fmt.Sprintf("the log was read up to %d, but it was cut at %d or before, and has grown again", read, end)
 }

@@ -23,7 +23,8 @@ import (
 func TestBelief(t *testing.T) {
 	runs.Checks(t, 100)
 	seen := make(map[string]int)
-	all := []string{"step", "step", "step", "cut", "grow", "write again", "settings", "clock", "pass", "pass", "open", "open", "go on", "go on", "elect", "recreate"}
+	all := []string{"step", "step", "step", "cut", "grow", "write again", "settings", "clock", "pass", "pass", "open",
+		"open", "go on", "go on", "elect", "recreate"}
 	rapid.Check(t, func(rt *rapid.T) {
 		for range 40 {
 			if wrong := play(rt, seen, all, nil); wrong != "" {
@@ -34,7 +35,8 @@ func TestBelief(t *testing.T) {
 	if testing.Short() {
 		return // too few to have seen everything
 	}
-	for _, what := range []string{"believed", "refuted", "broken off", "cut below the view", "grown past it", "epochs given again", "written again", "compacted", "deletion gone", "recreated", "slow", "gone on"} {
+	for _, what := range []string{"believed", "refuted", "broken off", "cut below the view", "grown past it",
+		"epochs given again", "written again", "compacted", "deletion gone", "recreated", "slow", "gone on"} {
 		if seen[what] == 0 {
 			t.Errorf("never seen: %s (%v)", what, seen)
 		}
@@ -51,14 +53,16 @@ func TestAViewThatWasNeverInSync(t *testing.T) {
 		t.Error(why)
 	}
 	e.view.InSync = time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
-	if why := e.refuted(); !strings.HasPrefix(why, "it was last in sync at 2026-11-22T09:00:00Z, longer ago than 12h: ") {
+	if why := e.refuted(); !strings.HasPrefix(
+		why, "it was last in sync at 2026-11-22T09:00:00Z, longer ago than 12h: ") {
 		t.Error(why)
 	}
 }
 
 // Whatever is asked for is needed: who forgets it believes a view that is wrong.
 func TestBeliefNeedsEachPremise(t *testing.T) {
-	cut, aged := []string{"step", "cut", "grow", "write again", "open", "elect"}, []string{"step", "pass", "pass", "clock"}
+	cut, aged := []string{"step", "cut", "grow", "write again", "open", "elect"},
+		[]string{"step", "pass", "pass", "clock"}
 	set := []string{"step", "pass", "pass", "settings", "open"}
 	goesOn := []string{"step", "pass", "pass", "go on"}
 	for _, x := range []struct {
@@ -67,7 +71,10 @@ func TestBeliefNeedsEachPremise(t *testing.T) {
 		forget func(*believing, *evidence)
 	}{
 		{"name", cut, func(_ *believing, e *evidence) { e.log.named = e.step }},
-		{"that there is a name", cut, func(_ *believing, e *evidence) { e.view.Named, e.step, e.log.nameAsked = true, "any", false }},
+		{"that there is a name", cut, func(_ *believing, e *evidence) {
+			e.view.Named, e.step, e.log.nameAsked = true,
+				"any", false
+		}},
 		{"leader epoch", cut, func(_ *believing, e *evidence) { e.log.epochAsked = false }},
 		{"age", aged, func(_ *believing, e *evidence) { e.past.age = 0 }},
 		{"age by brokers' clock", aged, func(w *believing, e *evidence) { e.past.age += w.clock }},
@@ -148,7 +155,8 @@ const (
 
 // play plays one life, and returns what went wrong in it.
 func play(rt *rapid.T, seen map[string]int, events []string, forget func(*believing, *evidence)) (wrong string) {
-	w := &believing{seen: seen, now: time.Unix(1_700_000_000, 0), keeps: 24 * hour, least: 24 * hour, after: map[int64]map[string]int{0: {}}}
+	w := &believing{seen: seen, now: time.Unix(1_700_000_000, 0), keeps: 24 * hour, least: 24 * hour,
+		after: map[int64]map[string]int{0: {}}}
 	w.wipe()
 	w.step(rt)
 	w.use(rt, nil)
@@ -197,7 +205,8 @@ func (be *believing) pass(rt *rapid.T) {
 		be.segment = be.end - int64(rapid.IntRange(0, 1).Draw(rt, "in the segment"))
 	}
 	be.compact()
-	be.now = be.now.Add(rapid.SampledFrom([]time.Duration{time.Second, compactionLag, hour / 3, 5 * hour, 13 * hour}).Draw(rt, "pass"))
+	be.now = be.now.Add(
+		rapid.SampledFrom([]time.Duration{time.Second, compactionLag, hour / 3, 5 * hour, 13 * hour}).Draw(rt, "pass"))
 	be.compact()
 }
 
@@ -277,7 +286,8 @@ func (be *believing) cut(rt *rapid.T) {
 	be.end = rapid.Int64Range(0, be.end).Draw(rt, "cut at")
 	be.whole = slices.DeleteFunc(be.whole, func(r written) bool { return r.offset >= be.end })
 	maps.DeleteFunc(be.after, func(at int64, _ map[string]int) bool { return at > be.end })
-	for n := len(be.whole); n > 0 && be.whole[n-1].step == "" && be.whole[n-1].offset >= be.wholeUpTo(); n = len(be.whole) {
+	for n := len(be.whole); n > 0 && be.whole[n-1].step == "" && be.whole[n-1].offset >= be.wholeUpTo(); n = len(
+		be.whole) {
 		be.whole = be.whole[:n-1]
 	}
 	be.log = slices.Clone(be.whole)
@@ -389,7 +399,8 @@ func (be *believing) use(rt *rapid.T, forget func(*believing, *evidence)) (wrong
 		}
 		f.meet(asked, be.now)
 		f.keeps = min(f.keeps, be.keeps)
-		f.past = spans{known: true, age: f.first.Sub(f.view.InSync), making: f.first.Sub(f.begun), missed: max(f.past.missed, be.now.Sub(f.met))}
+		f.past = spans{known: true, age: f.first.Sub(f.view.InSync), making: f.first.Sub(f.begun),
+			missed: max(f.past.missed, be.now.Sub(f.met))}
 		if why := be.judged(f, forget); why != "" {
 			if wrong = be.mayBe(f, why); wrong != "" {
 				return wrong
@@ -432,7 +443,8 @@ func (be *believing) mayBe(f *following, why string) (wrong string) {
 	be.seen["refuted"]++
 	keeps := f.keeps
 	if v := &f.view; v.Position >= 0 {
-		if keeps = min(keeps, v.Keeps); !be.harmed && v.Named && f.log.named == f.step && f.past.age <= keeps/2 && f.past.missed <= keeps/2 {
+		if keeps = min(keeps, v.Keeps); !be.harmed && v.Named && f.log.named == f.step && f.past.age <= keeps/2 &&
+			f.past.missed <= keeps/2 {
 			return "nothing speaks against the view, and it is refuted: " + why
 		}
 	} else if !be.harmed && f.past.making <= keeps/2 && f.past.missed <= keeps/2 {

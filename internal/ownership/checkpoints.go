@@ -10,8 +10,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// lookBack is how many offsets of a log of checkpoints are read first. If they hold no checkpoint, lookMore times as many
-// are read: a compacted log has few records.
+// lookBack is how many offsets of a log of checkpoints are read first. If they hold no checkpoint, lookMore times as
+// many are read: a compacted log has few records.
 const lookBack, lookMore = 1000, 8
 
 // openCheckpoints begins before the last checkpoint that can be read now.
@@ -26,8 +26,8 @@ func (f *Follower) openCheckpoints(ctx context.Context) (v view, err error) {
 	return v, err
 }
 
-// checkpointBefore looks for the last checkpoint of a log. It returns an offset at or before the checkpoint, or the start
-// if none can be read now.
+// checkpointBefore looks for the last checkpoint of a log. It returns an offset at or before the checkpoint, or the
+// start if none can be read now.
 func (f *Follower) checkpointBefore(ctx context.Context, start, end int64) (from int64, found bool, err error) {
 	for back := int64(lookBack); ; back *= lookMore {
 		from = max(start, end-back)
@@ -38,8 +38,8 @@ func (f *Follower) checkpointBefore(ctx context.Context, start, end int64) (from
 	}
 }
 
-// hasCheckpoint reports whether a checkpoint is committed at or behind an offset. It does not wait for open transactions;
-// the replay does.
+// hasCheckpoint reports whether a checkpoint is committed at or behind an offset. It does not wait for open
+// transactions; the replay does.
 func (f *Follower) hasCheckpoint(ctx context.Context, from int64) (bool, error) {
 	r := partlog.NewReader(f.o.Client, f.log, from)
 	r.SetCompacted(true)

@@ -21,11 +21,12 @@ func lastStep(n wire.CommitNote) string {
 	return n.Step
 }
 
-// claim is an owner's fencing record, which its first step writes: records under a reserved key (see wire.ClaimRecords),
-// and an offset commit that repeats the committed offset. It must stand directly behind what the owner has read of the
-// changelog. So if two begin at once, only the first commits. A claim that may take over from another group, which goes
-// on writing, need only be in one piece. If it brings the first checkpoint it must stand directly behind all the same,
-// because that checkpoint, behind another group's, would lead back to before settled requests.
+// claim is an owner's fencing record, which its first step writes: records under a reserved key (see
+// wire.ClaimRecords), and an offset commit that repeats the committed offset. It must stand directly behind what the
+// owner has read of the changelog. So if two begin at once, only the first commits. A claim that may take over from
+// another group, which goes on writing, need only be in one piece. If it brings the first checkpoint it must stand
+// directly behind all the same, because that checkpoint, behind another group's, would lead back to before settled
+// requests.
 type claim struct {
 	o     *Options
 	steps *Steps
@@ -40,8 +41,8 @@ type claim struct {
 	sealed, ended clocks.Mark // it was written in between; set before done is sent to
 }
 
-// make has the lanes try the claim once. It returns when the claim is committed or aborted, or when the partition is lost,
-// fails or stops. If the changelog takes no writes, the lanes try when it may do so again.
+// make has the lanes try the claim once. It returns when the claim is committed or aborted, or when the partition is
+// lost, fails or stops. If the changelog takes no writes, the lanes try when it may do so again.
 func (c *claim) make(ctx context.Context, f *failure) (emitter.Outcome, error) {
 	c.steps.offer(c)
 	again := time.NewTicker(Tick)
@@ -95,8 +96,8 @@ func (c *claim) records() []*kgo.Record {
 func (c *claim) last() *kgo.Record { return c.records()[wire.ClaimRecords-1] }
 
 // fence returns nil if the claim may be committed. It must be in one piece and, unless it may take over from others,
-// nothing may stand between what was read and the share's records. The leader does not matter here: a claim counts when it
-// has been read back, and that tells the leader.
+// nothing may stand between what was read and the share's records. The leader does not matter here: a claim counts when
+// it has been read back, and that tells the leader.
 func (c *claim) fence(partlog.Epoch) error {
 	all := c.share.Records
 	last, err := lastOffset(all)
@@ -105,7 +106,8 @@ func (c *claim) fence(partlog.Epoch) error {
 	}
 	directly := c.first || !c.o.AcceptGroup
 	if from, n := all[0].Offset, int64(len(all)); directly && (from != c.end || last+1 != from+n) {
-		return fmt.Errorf("%w: a claim of %d records is at offsets %d to %d and not at %d", errForeignRecords, n, from, last, c.end)
+		return fmt.Errorf("%w: a claim of %d records is at offsets %d to %d and not at %d", errForeignRecords, n, from,
+			last, c.end)
 	}
 	if first := c.records()[0].Offset; last-first != wire.ClaimRecords-1 {
 		return fmt.Errorf("%w: the claim is at offsets %d to %d", errForeignRecords, first, last)

@@ -1,5 +1,5 @@
-// Package ownership is how a process comes to own a partition, knows that it still owns it, and gives it up. It has what
-// request partitions and partitions of fixed-delay topics have in common.
+// Package ownership is how a process comes to own a partition, knows that it still owns it, and gives it up. It has
+// what request partitions and partitions of fixed-delay topics have in common.
 //
 // Each has a log that only its owner writes to: the changelog, or the checkpoints of a fixed-delay topic. A [Follower]
 // folds such a log. It claims nothing, and may go on forever. [Life.Acquire] makes this process the owner, from where a

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// failure is why a partition cannot go on. err ends one acquisition: reset clears it, and the partition is acquired again.
-// A refusal is final.
+// failure is why a partition cannot go on. err ends one acquisition: reset clears it, and the partition is acquired
+// again. A refusal is final.
 type failure struct {
 	refusal atomic.Pointer[error]
 

@@ -63,9 +63,10 @@ type Follower struct {
 
 	// The following fields are safe for concurrent use.
 	position atomic.Int64
-	end      atomic.Int64              // of the log, as far as it is known
-	waiting  atomic.Bool               // for a slot
-	reached  atomic.Pointer[time.Time] // everything that was in the log at this moment is folded; nil: no end was reached yet
+	end      atomic.Int64 // of the log, as far as it is known
+	waiting  atomic.Bool  // for a slot
+	// everything that was in the log at this moment is folded; nil: no end was reached yet
+	reached atomic.Pointer[time.Time]
 }
 
 // NewFollower returns a follower that begins where the local view ends.
@@ -79,9 +80,9 @@ func NewFollower(o FollowOptions) *Follower {
 // Position is the offset up to which the changelog is folded. It is safe for concurrent use.
 func (f *Follower) Position() int64 { return f.position.Load() }
 
-// Reached returns the last moment of which is known that everything that was in the log then is folded; the zero time if
-// there is none yet. It is a hint: whether the view may be believed is decided when it is used. It is safe for concurrent
-// use.
+// Reached returns the last moment of which is known that everything that was in the log then is folded; the zero time
+// if there is none yet. It is a hint: whether the view may be believed is decided when it is used. It is safe for
+// concurrent use.
 func (f *Follower) Reached() time.Time {
 	if at := f.reached.Load(); at != nil {
 		return *at
@@ -89,8 +90,8 @@ func (f *Follower) Reached() time.Time {
 	return time.Time{}
 }
 
-// Last is the last checkpoint, with the group and the owner of the last writer. It is nil if there is none, or if nothing
-// was read yet.
+// Last is the last checkpoint, with the group and the owner of the last writer. It is nil if there is none, or if
+// nothing was read yet.
 func (f *Follower) Last() *wire.Checkpoint {
 	if f.replay == nil {
 		return nil
@@ -98,8 +99,9 @@ func (f *Follower) Last() *wire.Checkpoint {
 	return f.replay.Last()
 }
 
-// Follow folds the log, and records that are written meanwhile, until ctx ends or it fails. Then it may be called again,
-// or the follower may serve an acquisition (Life.TakeOver). If it read nothing for too long, it begins the view again.
+// Follow folds the log, and records that are written meanwhile, until ctx ends or it fails. Then it may be called
+// again, or the follower may serve an acquisition (Life.TakeOver). If it read nothing for too long, it begins the view
+// again.
 func (f *Follower) Follow(ctx context.Context) error {
 	for {
 		if err := f.ToEnd(ctx); err != nil {
@@ -147,8 +149,8 @@ func (f *Follower) ToEnd(ctx context.Context) error {
 	}
 }
 
-// look asks the leader where the log ends, and whether it still holds the records that were read. It returns why not; "" if
-// it does.
+// look asks the leader where the log ends, and whether it still holds the records that were read. It returns why not;
+// "" if it does.
 func (f *Follower) look(ctx context.Context) (end int64, why string, err error) {
 	epoch, read := f.replay.Read()
 	if f.o.Local == nil {
@@ -193,8 +195,8 @@ func (f *Follower) meet(asked time.Time) {
 
 // whyUnusable returns why the view must not be used, given the brokers' time; "" if it may be used. The age of
 // a view that began empty counts from its begin, because its leader may have been away during the
-// replay. If now is zero, because no broker has said it, or earlier than the brokers' time, it may miss that a view is too
-// old; an acquisition asks again, with the claim's time.
+// replay. If now is zero, because no broker has said it, or earlier than the brokers' time, it may miss that a view is
+// too old; an acquisition asks again, with the claim's time.
 func (f *Follower) whyUnusable(ctx context.Context, now time.Time) (why string, err error) {
 	if f.o.Local == nil {
 		return "", nil
@@ -258,7 +260,8 @@ func (f *Follower) to(ctx context.Context, end int64) error {
 	err := f.run(ctx, f.replay, end)
 	var out *partlog.OutOfRangeError
 	deleted := errors.As(err, &out) && out.Position < out.LogStart
-	if deleted || f.replay.Broken() || statestore.IsCorrupt(err) { // a damaged store refuses the replay before it folds anything
+	// a damaged store refuses the replay before it folds anything
+	if deleted || f.replay.Broken() || statestore.IsCorrupt(err) {
 		f.replay = nil
 		f.reached.Store(nil)
 	}
@@ -288,7 +291,8 @@ func (f *Follower) progress(position, end int64) {
 		f.o.Logger.Info("replaying the changelog", "position", position, "end", end)
 	}
 	from := f.position.Load()
-	if position = max(position, from); f.o.Local != nil { // records that are read again to find the view's step are not counted
+	// records that are read again to find the view's step are not counted
+	if position = max(position, from); f.o.Local != nil {
 		f.o.Metrics.Replayed(position - from)
 	}
 	f.position.Store(position)

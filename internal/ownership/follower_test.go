@@ -28,7 +28,8 @@ import (
 func aging(empty bool, limit time.Duration, begun, inSync time.Time) *Follower {
 	set := &topics.Set{Changelog: topics.Topic{DeleteRetention: 2 * limit}}
 	f := NewFollower(FollowOptions{Topics: set, Local: &Local{}})
-	f.view = view{evidence: evidence{view: statestore.Meta{Position: 1, InSync: inSync, Mark: statestore.Mark{Named: true}}, step: "s", keeps: 2 * limit}, begun: begun}
+	f.view = view{evidence: evidence{view: statestore.Meta{Position: 1, InSync: inSync,
+		Mark: statestore.Mark{Named: true}}, step: "s", keeps: 2 * limit}, begun: begun}
 	f.view.log.end = 1
 	if empty {
 		f.view.view.Position = -1
@@ -89,11 +90,15 @@ func TestAFollowedViewStaysGood(t *testing.T) {
 		{"for days", false, 0, time.Minute, []time.Duration{limit, limit, limit, limit}, limit, false},
 		{"for days, begun with nothing", true, 100 * limit, limit, []time.Duration{limit, limit}, limit, false},
 		{"begun as old as it may be", false, limit / 2, limit / 2, []time.Duration{limit}, limit, false},
-		{"too old when the first end was reached", false, limit / 2, limit/2 + time.Minute, []time.Duration{time.Second}, time.Second, true},
+		{"too old when the first end was reached", false, limit / 2, limit/2 + time.Minute,
+			[]time.Duration{time.Second}, time.Second, true},
 		{"too long in the making", true, 0, limit + time.Minute, []time.Duration{time.Second}, time.Second, true},
-		{"not read for too long", false, 0, time.Minute, []time.Duration{time.Second, limit + time.Minute, time.Second}, time.Second, true},
-		{"the same, begun with nothing", true, 0, time.Minute, []time.Duration{time.Second, limit + time.Minute, time.Second}, time.Second, true},
-		{"not read for too long before the claim", false, 0, time.Minute, []time.Duration{time.Second}, limit + time.Minute, true},
+		{"not read for too long", false, 0, time.Minute, []time.Duration{time.Second, limit + time.Minute, time.Second},
+			time.Second, true},
+		{"the same, begun with nothing", true, 0, time.Minute,
+			[]time.Duration{time.Second, limit + time.Minute, time.Second}, time.Second, true},
+		{"not read for too long before the claim", false, 0, time.Minute, []time.Duration{time.Second},
+			limit + time.Minute, true},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -148,7 +153,8 @@ func TestASuspendedFollowerAges(t *testing.T) {
 func TestTheViewOfAnEmptiedChangelogIsKept(t *testing.T) {
 	l, _ := online(t)
 	cl, set := l.o.Client, l.o.Topics
-	store, err := statestore.Open(statestore.Options{Dir: "store", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
+	store, err := statestore.Open(
+		statestore.Options{Dir: "store", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,14 +163,17 @@ func TestTheViewOfAnEmptiedChangelogIsKept(t *testing.T) {
 	local := &Local{Handle: handle}
 	f := l.NewFollower(local)
 	x := &timer.Timer{ID: []byte("a"), Occurrence: 1, Target: timer.Target{Topic: "t", Partition: timer.AnyPartition}}
-	err = handle.Apply(&statestore.Batch{Changelog: set.Changelog.ID, Position: 3, Changes: []statestore.Change{timer.ChangeOf(x.ID, timer.Absent, x)}})
+	err = handle.Apply(
+		&statestore.Batch{Changelog: set.Changelog.ID, Position: 3,
+			Changes: []statestore.Change{timer.ChangeOf(x.ID, timer.Absent, x)}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	look := func(what string) {
 		t.Helper()
 		var fatal *Fatal
-		if err := f.open(t.Context(), ""); !errors.As(err, &fatal) || !strings.Contains(err.Error(), "the changelog was lost") {
+		if err := f.open(t.Context(), ""); !errors.As(err, &fatal) ||
+			!strings.Contains(err.Error(), "the changelog was lost") {
 			t.Errorf("%s: %v", what, err)
 		}
 		if m, err := handle.Meta(); err != nil || m.Pending != 1 {
@@ -186,7 +195,8 @@ func TestTheViewOfAnEmptiedChangelogIsKept(t *testing.T) {
 	look("the log begins behind the view")
 	local.AcceptLost = true
 	var fatal *Fatal
-	if err := f.open(t.Context(), ""); !errors.As(err, &fatal) || !strings.Contains(err.Error(), "topics follow --restore") {
+	if err := f.open(t.Context(), ""); !errors.As(err, &fatal) || !strings.Contains(err.Error(),
+		"topics follow --restore") {
 		t.Errorf("accepted, and the directory has it: %v", err)
 	}
 	if m, err := handle.Meta(); err != nil || m.Pending != 1 {

@@ -75,7 +75,8 @@ func (in *Input) WatchRetention(oldest time.Time) {
 		return
 	}
 	in.metrics.NearRetention(in.o.Topics.Request.Name)
-	in.log.Error("records are read, or passed on, so late that retention may soon delete them: raise retention.ms, or find out what delays this partition",
+	in.log.Error("records are read, or passed on, so late that retention may soon delete them: raise retention.ms, "+
+		"or find out what delays this partition",
 		"lag", lag, "retention", retention)
 }
 
@@ -96,7 +97,8 @@ func (in *Input) ReadFrom(ctx context.Context, last *wire.Checkpoint) (at, end i
 	case from > now.End:
 		return 0, 0, &Fatal{topics.LostTail(from, in.o.requests(), now.End)}
 	case from < now.Start:
-		in.log.Error("requests were lost to retention before they were read; count has markers of transactions and aborted records in it", "from", from, "to", now.Start, "count", now.Start-from)
+		in.log.Error("requests were lost to retention before they were read; count has markers of transactions and "+
+			"aborted records in it", "from", from, "to", now.Start, "count", now.Start-from)
 		in.metrics.Lost(in.o.Topics.Request.Name, now.Start-from)
 		from, epoch = now.Start, 0
 	case now.Same < from:
@@ -110,16 +112,18 @@ func (in *Input) ReadFrom(ctx context.Context, last *wire.Checkpoint) (at, end i
 // sayCut reports that the log lost settled requests, and that the records in their place are not read. The next
 // checkpoint ends that.
 func (in *Input) sayCut(from, to int64) {
-	why := fmt.Sprintf("%v was cut at offset %d and has grown again: requests up to %d were settled before, and what stands at these offsets now is not read; see \"A request log that lost its tail\" in docs/OPERATIONS.md",
+	why := fmt.Sprintf("%v was cut at offset %d and has grown again: requests up to %d were settled before, and "+
+		"what stands at these offsets now is not read; see \"A request log that lost its tail\" in docs/OPERATIONS.md",
 		in.o.requests(), from, to)
-	in.log.Error("a log lost requests that are settled, and holds others in their place that are not read: send those again", "from", from, "to", to, "why", why)
+	in.log.Error("a log lost requests that are settled, and holds others in their place that are not read: send "+
+		"those again", "from", from, "to", to, "why", why)
 	in.metrics.Cut(in.o.Topics.Request.Name, to-from)
 	in.warning.Store(&why)
 }
 
-// spanFrom asks for the log, of which the records below from were read, the last ones in an epoch. If it ends below from,
-// or is not as it was, it asks again for some time: a leader that was unresponsive and comes back shows the log without its
-// end, until it hears that another broker leads.
+// spanFrom asks for the log, of which the records below from were read, the last ones in an epoch. If it ends below
+// from, or is not as it was, it asks again for some time: a leader that was unresponsive and comes back shows the log
+// without its end, until it hears that another broker leads.
 func (in *Input) spanFrom(ctx context.Context, from int64, epoch partlog.Epoch) (partlog.Span, error) {
 	for patience := time.Now().Add(behindPatience); ; {
 		now, err := partlog.SpanOf(ctx, in.o.Client, in.o.requests(), epoch)

@@ -28,8 +28,8 @@ const (
 	stallLook = time.Second
 )
 
-// Life is what owned partitions of all kinds have in common: they are acquired, perhaps several times, sealed as long as
-// this process owns them, drained, and gone.
+// Life is what owned partitions of all kinds have in common: they are acquired, perhaps several times, sealed as long
+// as this process owns them, drained, and gone.
 type Life struct {
 	Log     *slog.Logger
 	Wake    beats.Signal // tells the kind's loop to look again
@@ -63,7 +63,8 @@ func New(o Options, m Metrics) *Life {
 	l.Input = &Input{o: &l.o, log: l.Log, metrics: m, epochs: l.Records.epochs}
 	l.Steps = newSteps(&l.o, l.failure, l.Wake.Send)
 	l.tail = &tailWatch{o: &l.o, log: l.Log, failure: l.failure, steps: l.Steps, aside: aside}
-	l.acquirer = &acquirer{o: &l.o, log: l.Log, metrics: m, failure: l.failure, steps: l.Steps, records: l.Records, show: l.SetState}
+	l.acquirer = &acquirer{o: &l.o, log: l.Log, metrics: m, failure: l.failure, steps: l.Steps, records: l.Records,
+		show: l.SetState}
 	return l
 }
 
@@ -147,7 +148,8 @@ func (l *Life) stayFailed(ctx context.Context, err error) {
 // NewFollower returns the follower of an acquisition; local is as in FollowOptions.
 func (l *Life) NewFollower(local *Local) *Follower {
 	return NewFollower(FollowOptions{
-		Topics: l.o.Topics, Partition: l.o.Partition, Client: l.o.Client, Settings: l.o.Settings, Local: local, Logger: l.Log, Metrics: l.acquirer.metrics,
+		Topics: l.o.Topics, Partition: l.o.Partition, Client: l.o.Client, Settings: l.o.Settings, Local: local,
+		Logger: l.Log, Metrics: l.acquirer.metrics,
 	})
 }
 
@@ -160,7 +162,8 @@ func (l *Life) TakeOver(f *Follower, local *Local) {
 // Acquire makes this process the partition's owner. The package comment has the order. f goes on from where it stands;
 // afterwards it has folded everything that earlier owners have committed. begin returns where a partition begins whose
 // log holds no checkpoint, or why it may not begin. Until Own is called, lanes seal nothing but the claim.
-func (l *Life) Acquire(ctx context.Context, f *Follower, begin func(ctx context.Context, committed int64) (int64, error)) (Acquired, error) {
+func (l *Life) Acquire(ctx context.Context, f *Follower,
+	begin func(ctx context.Context, committed int64) (int64, error)) (Acquired, error) {
 	return l.acquirer.acquire(ctx, f, begin)
 }
 
@@ -193,7 +196,8 @@ func (l *Life) Failed() <-chan struct{} { return l.failure.done() }
 // Failure is why the serve that is under way must end, nil if it need not.
 func (l *Life) Failure() error { return l.failure.why() }
 
-// Refuse makes the partition fail until an operator acts. It may be called at any time, also before Run, and repeatedly.
+// Refuse makes the partition fail until an operator acts. It may be called at any time, also before Run, and
+// repeatedly.
 func (l *Life) Refuse(why error) { l.failure.refuse(why) }
 
 // Drain stops sealing and waits, at most DrainTimeout, until the step under way
@@ -207,7 +211,8 @@ func (l *Life) SetState(s State) {
 	}
 }
 
-// Serving returns the state of the partition, with Live for Stalled, and whether it is being handed over. It takes no lock.
+// Serving returns the state of the partition, with Live for Stalled, and whether it is being handed over. It takes no
+// lock.
 func (l *Life) Serving() (s State, leaving bool) {
 	return State(l.state.Load()), l.Steps.draining.Load()
 }

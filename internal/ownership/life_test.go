@@ -86,8 +86,9 @@ func (l *leader) led(t *testing.T, o *Options, by int32) {
 func offline(b *leader) *Life {
 	set := &topics.Set{Request: topics.Topic{Name: "r"}, Changelog: topics.Topic{Name: "r.changelog"}}
 	return New(Options{
-		Topics: set, Group: "g", Token: &holder{}, Targets: targets.NewMetadata(b, targets.MetadataOptions{}), Lanes: emitter.NewLanes(emitter.Options{}),
-		Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		Topics: set, Group: "g", Token: &holder{}, Targets: targets.NewMetadata(b, targets.MetadataOptions{}),
+		Lanes: emitter.NewLanes(emitter.Options{}),
+		Now:   time.Now, Logger: slog.New(slog.DiscardHandler),
 	}, &counted{})
 }
 
@@ -102,7 +103,8 @@ func online(t *testing.T) (*Life, *kfake.Cluster) {
 	}
 	l := offline(&leader{})
 	l.o.Client = cl
-	for to, name := range map[*topics.Topic]string{&l.o.Topics.Request: requests, &l.o.Topics.Changelog: topics.Changelog(requests)} {
+	for to, name := range map[*topics.Topic]string{&l.o.Topics.Request: requests,
+		&l.o.Topics.Changelog: topics.Changelog(requests)} {
 		*to = topics.Topic{Name: name, ID: details[name].ID, Partitions: 1, DeleteRetention: 2 * time.Hour}
 	}
 	l.o.Settings = NewSettings(nil, l.o.Topics)
@@ -144,7 +146,8 @@ func TestAClaimWaitsForItsChangelog(t *testing.T) {
 		made := make(chan error, 1)
 		go func() { // like claimBehind, which reads the changelog in between
 			for {
-				o, err := (&claim{o: &l.o, steps: l.Steps, recs: l.Records, done: make(chan emitter.Outcome, 1)}).make(t.Context(), l.failure)
+				o, err := (&claim{o: &l.o, steps: l.Steps, recs: l.Records, done: make(chan emitter.Outcome, 1)}).make(
+					t.Context(), l.failure)
 				if err != nil || o == emitter.Committed {
 					made <- err
 					return
@@ -209,7 +212,8 @@ func TestACutIsReportedUntilTheNextCheckpoint(t *testing.T) {
 	}
 	again := time.Now()
 	at, _, err = l.Input.ReadFrom(t.Context(), &next)
-	if n, took := l.acquirer.metrics.(*counted).cut.Load(), time.Since(again); err != nil || at != 4 || n != 2 || took > behindPatience/2 {
+	if n, took := l.acquirer.metrics.(*counted).cut.Load(), time.Since(again); err != nil || at != 4 || n != 2 ||
+		took > behindPatience/2 {
 		t.Errorf("again it takes %s to read from %d, %d offsets cut in all, %v", took, at, n, err)
 	}
 }

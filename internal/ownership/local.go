@@ -17,14 +17,15 @@ import (
 
 // Local is the local view of a changelog: what the store holds of the partition.
 type Local struct {
-	Handle     *statestore.Handle
-	Slots      *semaphore.Weighted // of replays, which bound their memory
-	Room       int                 // bytes that one replay takes in memory; 0: see replay.Replay
-	AcceptLost bool                // the changelog may be lost, unless the view can be read: only an operator gives that up
-	Damage     error               // why the view is wiped when it is next opened; nil: it can be read
+	Handle *statestore.Handle
+	Slots  *semaphore.Weighted // of replays, which bound their memory
+	Room   int                 // bytes that one replay takes in memory; 0: see replay.Replay
+	// the changelog may be lost, unless the view can be read: only an operator gives that up
+	AcceptLost bool
+	Damage     error // why the view is wiped when it is next opened; nil: it can be read
 	// Turns limits background replays, so that they never have all slots. A background replay works in parts
-	// (backgroundPart), and gives its turn and its slot back after each. If the store does not keep up, it waits there, and
-	// not with a turn. nil: an acquisition waits for the replay.
+	// (backgroundPart), and gives its turn and its slot back after each. If the store does not keep up, it waits there,
+	// and not with a turn. nil: an acquisition waits for the replay.
 	Turns *semaphore.Weighted
 }
 
@@ -93,7 +94,8 @@ func (f *Follower) openLocal(ctx context.Context, why string) (v view, err error
 		case err != nil:
 			return v, fmt.Errorf("read the store: %w", err)
 		case !counted:
-			why = fmt.Sprintf("misplaced timers were counted for %d partitions, and the request topic has %d", v.view.Partitions, partitions)
+			why = fmt.Sprintf("misplaced timers were counted for %d partitions, and the request topic has %d",
+				v.view.Partitions, partitions)
 		}
 	}
 	if why != "" && (!local.AcceptLost || unreadable == nil && v.view.Position >= 0) {
@@ -105,7 +107,8 @@ func (f *Follower) openLocal(ctx context.Context, why string) (v view, err error
 		why = unreadable.Error()
 	}
 	if statestore.IsCorrupt(unreadable) {
-		f.o.Logger.Error("the local store is damaged: wiping what it holds of the partition and replaying it", "err", unreadable)
+		f.o.Logger.Error("the local store is damaged: wiping what it holds of the partition and replaying it",
+			"err", unreadable)
 		f.o.Metrics.Damaged()
 	}
 	if why != "" {
@@ -161,8 +164,10 @@ func (f *Follower) holdsSomething(ctx context.Context, start, end int64) error {
 	switch {
 	case err != nil || r.Last() != nil:
 	case f.o.Local.AcceptLost:
-		err = &Fatal{fmt.Errorf("changelog %v was lost, and accept-lost-changelog does not give up the timers of %s/%d that the data directory still has: %s; "+
-			"take accept-lost-changelog out again, or remove the directory to give them up", f.log, f.o.Topics.Request.Name, f.o.Partition, topics.LostAdvice)}
+		err = &Fatal{fmt.Errorf("changelog %v was lost, and accept-lost-changelog does not give up the timers of "+
+			"%s/%d that the data directory still has: %s; "+
+			"take accept-lost-changelog out again, or remove the directory to give them up", f.log,
+			f.o.Topics.Request.Name, f.o.Partition, topics.LostAdvice)}
 	default:
 		err = LostChangelog(logOf(&f.o.Topics.Request, f.o.Partition), f.log, "the data directory has timers")
 	}
@@ -172,8 +177,10 @@ func (f *Follower) holdsSomething(ctx context.Context, start, end int64) error {
 // LostChangelog returns why a partition does not run if its changelog is empty although there is evidence that it was
 // not.
 func LostChangelog(requests, changelog partlog.Log, tells string) error {
-	return &Fatal{fmt.Errorf("%s for %s/%d and changelog %s holds no checkpoint: the changelog was lost, and pending timers with it: %s. "+
-		"Only if no directory has them, start once with --accept-lost-changelog: the request log is read from its start, so what has fired fires again, and what retention has deleted there is lost",
+	return &Fatal{fmt.Errorf("%s for %s/%d and changelog %s holds no checkpoint: the changelog was lost, and "+
+		"pending timers with it: %s. "+
+		"Only if no directory has them, start once with --accept-lost-changelog: the request log is read from its "+
+		"start, so what has fired fires again, and what retention has deleted there is lost",
 		tells, requests.Topic, requests.Partition, changelog.Topic, topics.LostAdvice)}
 }
 

@@ -21,7 +21,8 @@ type Held struct {
 
 // String is a sentence for an operator.
 func (h *Held) String() string {
-	return fmt.Sprintf("%d offsets from %d on cannot be read before the transaction of %s ends, which has been open since %s",
+	return fmt.Sprintf(
+		"%d offsets from %d on cannot be read before the transaction of %s ends, which has been open since %s",
 		h.Count, h.From, h.Producer, h.Since.UTC().Format(time.RFC3339))
 }
 

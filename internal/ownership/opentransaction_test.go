@@ -23,7 +23,8 @@ func TestRetentionAlert(t *testing.T) {
 		for _, how := range []string{"read", "held"} {
 			count := new(counted)
 			l := New(Options{
-				Topics: &topics.Set{Request: topics.Topic{Name: "r", Retention: x.retention}}, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+				Topics: &topics.Set{Request: topics.Topic{Name: "r", Retention: x.retention}}, Now: time.Now,
+				Logger: slog.New(slog.DiscardHandler),
 			}, count)
 			for range 2 { // the second one is not logged
 				if oldest := time.Now().Add(-x.lag); how == "read" {

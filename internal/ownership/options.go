@@ -28,7 +28,8 @@ const (
 const (
 	// Tick is how often the loop of a partition looks at everything, even if nothing wakes it.
 	Tick = 100 * time.Millisecond
-	// PassPause is how long after a partition's last step the next may come that passes only markers and aborted records.
+	// PassPause is how long after a partition's last step the next may come that passes only markers and aborted
+	// records.
 	PassPause = time.Second
 	// DrainTimeout is how long a step under way may delay a revocation.
 	DrainTimeout = time.Second

@@ -53,13 +53,14 @@ func (r *Records) DeadLetterTopic() *topics.Topic {
 	return &t
 }
 
-// DeadLetterPartition is the partition for dead letters: the one with our number or, if that takes no writes, the next one
-// that does, as far as is known. If none does, the share holds up its step, and the quarantine tries it.
+// DeadLetterPartition is the partition for dead letters: the one with our number or, if that takes no writes, the next
+// one that does, as far as is known. If none does, the share holds up its step, and the quarantine tries it.
 func (r *Records) DeadLetterPartition() int32 {
 	t := &r.o.Topics.DeadLetters
 	for i := range t.Partitions {
 		k := (r.o.Partition + i) % t.Partitions
-		if !r.o.Targets.Leaders.Stalled(t.Name, k) && r.o.Health.Allow(timer.TopicPartition{Topic: t.Name, Partition: k}, nil) {
+		if !r.o.Targets.Leaders.Stalled(t.Name, k) && r.o.Health.Allow(
+			timer.TopicPartition{Topic: t.Name, Partition: k}, nil) {
 			return k
 		}
 	}

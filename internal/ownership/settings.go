@@ -12,8 +12,8 @@ import (
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 )
 
-// settingsAge is how long an answer of the brokers serves further callers. All partitions of a topic ask at once when they
-// are acquired.
+// settingsAge is how long an answer of the brokers serves further callers. All partitions of a topic ask at once when
+// they are acquired.
 const settingsAge = 2 * time.Second
 
 // settingsTimeout bounds one request, which all callers of the moment share.

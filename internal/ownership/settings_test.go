@@ -32,8 +32,10 @@ func TestSettingsAreReadWhereTheyAreUsed(t *testing.T) {
 		{"lowered", retention, "14400000", 24 * time.Hour, "longer ago than 2h", ""},
 		{"was lower when it was in sync", retention, "86400000", 4 * time.Hour, "longer ago than 2h", ""},
 		{"forever", retention, "-1", 24 * time.Hour, "", ""},
-		{"lowered too far", retention, "1800000", 24 * time.Hour, "", "delete.retention.ms is 1800000, needed: at least 3600000"},
-		{"not the brokers' time", timestamps, "CreateTime", 24 * time.Hour, "", "message.timestamp.type is CreateTime, needed: LogAppendTime"},
+		{"lowered too far", retention, "1800000", 24 * time.Hour, "",
+			"delete.retention.ms is 1800000, needed: at least 3600000"},
+		{"not the brokers' time", timestamps, "CreateTime", 24 * time.Hour, "",
+			"message.timestamp.type is CreateTime, needed: LogAppendTime"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			l, _ := online(t)
@@ -48,7 +50,8 @@ func TestSettingsAreReadWhereTheyAreUsed(t *testing.T) {
 			if err := cl.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
 				t.Fatal(err)
 			}
-			store, err := statestore.Open(statestore.Options{Dir: "store", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
+			store, err := statestore.Open(
+				statestore.Options{Dir: "store", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -69,8 +72,9 @@ func TestSettingsAreReadWhereTheyAreUsed(t *testing.T) {
 				t.Fatal(err)
 			}
 			f := NewFollower(FollowOptions{
-				Topics: set, Settings: settings, Client: cl, Logger: slog.New(slog.DiscardHandler), Metrics: new(counted),
-				Local: &Local{Handle: handle, Slots: semaphore.NewWeighted(1)},
+				Topics: set, Settings: settings, Client: cl, Logger: slog.New(slog.DiscardHandler),
+				Metrics: new(counted),
+				Local:   &Local{Handle: handle, Slots: semaphore.NewWeighted(1)},
 			})
 
 			kafkatest.SetTopic(t, adm, changelog, x.setting, x.value)

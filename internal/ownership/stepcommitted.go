@@ -17,7 +17,8 @@ import (
 func (a *acquirer) outcome(ctx context.Context, producerID, from int64) (repair.Ending, error) {
 	owned, note := a.o.changelog(), a.found.Load()
 	if note == nil {
-		return repair.EndingUnknown, fmt.Errorf("the changelog %v lacks the marker of producer %d at offset %d, and the committed offset is not known yet",
+		return repair.EndingUnknown, fmt.Errorf("the changelog %v lacks the marker of producer %d at offset %d, and "+
+			"the committed offset is not known yet",
 			owned, producerID, from)
 	}
 	_, _, end, err := partlog.Bounds(ctx, a.o.Client, owned)
@@ -52,7 +53,8 @@ func (a *acquirer) outcome(ctx context.Context, producerID, from int64) (repair.
 	case note.Step == unmarked || note.Last == unmarked:
 		return repair.EndingCommit, nil
 	case after:
-		return repair.EndingUnknown, fmt.Errorf("the changelog %v lacks the marker of step %s, and later ones are committed: whether that one was is not known",
+		return repair.EndingUnknown, fmt.Errorf("the changelog %v lacks the marker of step %s, and later ones are "+
+			"committed: whether that one was is not known",
 			owned, unmarked)
 	}
 	return repair.EndingAbort, nil

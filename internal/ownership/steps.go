@@ -95,7 +95,8 @@ func (s *Steps) offer(c *claim) {
 // A lane claims a source, and asks it when it has asked those before it. In between the partition may fail and be
 // acquired again. The former source still has the entries planned or queued then, and the present one has them too. So
 // it seals nothing.
-func (s *Steps) Seal(source emitter.Source, step string, room *emitter.Room, seal func(string, *emitter.Room) *emitter.Share) (share *emitter.Share) {
+func (s *Steps) Seal(source emitter.Source, step string, room *emitter.Room,
+	seal func(string, *emitter.Room) *emitter.Share) (share *emitter.Share) {
 	owner, c := s.begin(source)
 	switch {
 	case owner:
@@ -115,7 +116,8 @@ func (s *Steps) Seal(source emitter.Source, step string, room *emitter.Room, sea
 func (s *Steps) begin(source emitter.Source) (owner bool, c *claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.source != source || s.draining.Load() || s.out || s.failure.why() != nil || s.tail.doubt != nil || s.o.Token.Err() != nil {
+	if s.source != source || s.draining.Load() || s.out || s.failure.why() != nil || s.tail.doubt != nil ||
+		s.o.Token.Err() != nil {
 		return false, nil
 	}
 	_, missing, epoch := s.missing()
@@ -182,8 +184,8 @@ func (s *Steps) Fence(records []*kgo.Record, leader partlog.Epoch) error {
 	return err
 }
 
-// Ended takes the outcome of a share. The kind calls it after it has taken the outcome itself: from here on another share
-// may be sealed.
+// Ended takes the outcome of a share. The kind calls it after it has taken the outcome itself: from here on another
+// share may be sealed.
 func (s *Steps) Ended(share *emitter.Share, o emitter.Outcome) {
 	if o == emitter.Lost && s.o.Token.Err() == nil {
 		s.o.Token.Refused(fmt.Errorf("the group refused a step of %v", s.o.requests()))
@@ -216,7 +218,8 @@ func (s *Steps) noteBlocked(share *emitter.Share, o emitter.Outcome) {
 	}
 	for to, err := range share.Held {
 		s.blocked = fmt.Errorf("%s/%d takes no writes: %w", to.Topic, to.Partition, err)
-		if to.Topic == s.o.Topics.DeadLetters.Name && !targets.TooLarge(err) && !targets.NotAuthorized(err) { // otherwise every partition would refuse them
+		// otherwise every partition would refuse them
+		if to.Topic == s.o.Topics.DeadLetters.Name && !targets.TooLarge(err) && !targets.NotAuthorized(err) {
 			s.o.Health.Avoid(to, err)
 		}
 	}
@@ -229,8 +232,8 @@ func (s *Steps) Doubt() bool {
 	return s.tail.doubt != nil
 }
 
-// idleFor reports whether the changelog's end is known and there was no news of it for this long. If so, the time starts
-// anew.
+// idleFor reports whether the changelog's end is known and there was no news of it for this long. If so, the time
+// starts anew.
 func (s *Steps) idleFor(d time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,8 +245,8 @@ func (s *Steps) idleFor(d time.Duration) bool {
 }
 
 // endsAt compares the end of the changelog, as of a moment ago, with what this owner had written and the leader had
-// acknowledged before it was asked. It is ignored while a share is out. A lower end does not prove that the log was cut: a
-// new leader first shows only what its followers have. The look decides.
+// acknowledged before it was asked. It is ignored while a share is out. A lower end does not prove that the log was
+// cut: a new leader first shows only what its followers have. The look decides.
 func (s *Steps) endsAt(end, acked int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,8 +268,8 @@ func (s *Steps) newLeader(epoch partlog.Epoch) bool {
 	return epoch != 0 && epoch != s.tail.metadataEpoch
 }
 
-// beginLook reports whether a look is to begin: there is doubt, and there is a leader. t stays as it is until known ends the
-// look.
+// beginLook reports whether a look is to begin: there is doubt, and there is a leader. t stays as it is until known
+// ends the look.
 func (s *Steps) beginLook() (t tail, start bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -297,7 +300,8 @@ func (s *Steps) reason() string {
 	case s.blocked != nil:
 		return s.blocked.Error()
 	case s.tail.doubt != nil && time.Since(s.tail.at) > doubtShown:
-		return "looking at what was written last to " + s.o.Topics.Changelog.Name + ": replicas lack it, or somebody else may have claimed the partition"
+		return "looking at what was written last to " + s.o.Topics.Changelog.Name +
+			": replicas lack it, or somebody else may have claimed the partition"
 	}
 	return ""
 }

@@ -81,8 +81,9 @@ func (s *sharedLog) has(t *tail) bool {
 	return t.acked <= s.end() && string(t.last) == fmt.Sprint(s.records[t.acked-1])
 }
 
-// Steps, late markers, aborted records of strangers, claims and cuts are interleaved in any order. No step passes whose last
-// record stands behind a claim, or while the log lacks our last one. After a look an owner that was not overtaken goes on.
+// Steps, late markers, aborted records of strangers, claims and cuts are interleaved in any order. No step passes whose
+// last record stands behind a claim, or while the log lacks our last one. After a look an owner that was not overtaken
+// goes on.
 func TestNoStepPassesBehindAClaim(t *testing.T) {
 	seen := make(map[string]int)
 	runs.Checks(t, 500) // a fifth of them with -short, and each case below must come
@@ -140,7 +141,8 @@ func TestNoStepPassesBehindAClaim(t *testing.T) {
 			there := log.has(&tl)
 			err := tl.check(records, leader)
 			if err == nil && (log.claimed() || !there || lost) {
-				t.Fatalf("a step at %d to %d passes: a claim is there: %v, our last record: %v, the step's: %v", records[0].Offset, log.end()-1, log.claimed(), there, !lost)
+				t.Fatalf("a step at %d to %d passes: a claim is there: %v, our last record: %v, the step's: %v",
+					records[0].Offset, log.end()-1, log.claimed(), there, !lost)
 			}
 			log.markers++
 			switch {
@@ -253,11 +255,12 @@ func TestAnOwnerNoticesThatItsChangelogWasCut(t *testing.T) {
 	}
 }
 
-// A log loses its end, with the claim of another group, and is filled up again to where the next step is expected. The step
-// is acknowledged there, so only the leader's epoch says that something has happened. A look tells a log that was cut from
-// one that has another leader.
+// A log loses its end, with the claim of another group, and is filled up again to where the next step is expected. The
+// step is acknowledged there, so only the leader's epoch says that something has happened. A look tells a log that was
+// cut from one that has another leader.
 func TestALogIsCutAndFilledUpAgain(t *testing.T) {
-	for _, name := range []string{"by the claim of another group", "by steps, and the claim stands below", "it only has another leader"} {
+	for _, name := range []string{"by the claim of another group", "by steps, and the claim stands below",
+		"it only has another leader"} {
 		t.Run(name, func(t *testing.T) {
 			filled := name != "it only has another leader"
 			l, c := online(t)
@@ -314,8 +317,8 @@ func TestALogIsCutAndFilledUpAgain(t *testing.T) {
 	}
 }
 
-// A partition whose changelog has another leader, by metadata, looks at it before it seals anything, also if the epoch is
-// lower, because the cluster was restored. It looks once, even if the leader that answers does not agree.
+// A partition whose changelog has another leader, by metadata, looks at it before it seals anything, also if the epoch
+// is lower, because the cluster was restored. It looks once, even if the leader that answers does not agree.
 func TestANewLeaderIsLookedAtBeforeAStep(t *testing.T) {
 	for name, epoch := range map[string]int32{"the next one": 8, "of a restored cluster": 6} {
 		t.Run(name, func(t *testing.T) {
@@ -385,8 +388,8 @@ func acquired(t *testing.T) (l *Life, c *kfake.Cluster, leader partlog.Epoch) {
 	return l, c, leader
 }
 
-// A broker that has not heard of its successor answers as before. What is read from it says nothing about the successor's
-// log, although that has said where it ends.
+// A broker that has not heard of its successor answers as before. What is read from it says nothing about the
+// successor's log, although that has said where it ends.
 func TestALookTrustsNoLeaderThatItHasNotRead(t *testing.T) {
 	l, c, was := acquired(t)
 	l.Steps.tail.distrust(errEnd)
@@ -406,7 +409,8 @@ func TestALookTrustsNoLeaderThatItHasNotRead(t *testing.T) {
 			t.Error(err)
 		}
 		resp := req.ResponseKind().(*kmsg.MetadataResponse)
-		b, topic, p := kmsg.NewMetadataResponseBroker(), kmsg.NewMetadataResponseTopic(), kmsg.NewMetadataResponseTopicPartition()
+		b, topic, p := kmsg.NewMetadataResponseBroker(), kmsg.NewMetadataResponseTopic(),
+			kmsg.NewMetadataResponseTopicPartition()
 		b.Host, b.Port = host, int32(n)
 		topic.Topic, topic.TopicID = &l.o.Topics.Changelog.Name, l.o.Topics.Changelog.ID
 		p.LeaderEpoch = int32(was) // Kafka's number of was + 1
@@ -426,8 +430,8 @@ func TestALookTrustsNoLeaderThatItHasNotRead(t *testing.T) {
 	}
 }
 
-// While the leader stays the same, a look does not read again what the last one has read. Otherwise a partition whose steps
-// are aborted, because a topic of its own takes no writes, would read all of them with each try.
+// While the leader stays the same, a look does not read again what the last one has read. Otherwise a partition whose
+// steps are aborted, because a topic of its own takes no writes, would read all of them with each try.
 func TestALookReadsWhatIsNew(t *testing.T) {
 	l, c, _ := acquired(t)
 	var last int64
@@ -626,7 +630,8 @@ func TestTheTailEndsAtTheLeadersLogEnd(t *testing.T) {
 			l.Steps.own(Claimed{Behind: 1})
 			l.Steps.tail.distrust(errEnd)
 			l.tail.look(t.Context())
-			await.Until(t, 10*time.Second, "somebody asks where the leader writes next", func() bool { return asked.Load() >= 5 })
+			await.Until(t, 10*time.Second, "somebody asks where the leader writes next",
+				func() bool { return asked.Load() >= 5 })
 			l.Steps.mu.Lock()
 			if l.Steps.tail.doubt == nil {
 				t.Error("no doubt of records that nobody is shown")
@@ -641,7 +646,8 @@ func TestTheTailEndsAtTheLeadersLogEnd(t *testing.T) {
 			}
 			looks.Wait()
 			if at := l.Steps.tail.next - owed; l.Steps.tail.doubt != nil || at != want || l.Failure() != nil {
-				t.Errorf("doubt %v, nothing strange below %d, %v; want none below %d", l.Steps.tail.doubt, at, l.failure, want)
+				t.Errorf("doubt %v, nothing strange below %d, %v; want none below %d", l.Steps.tail.doubt, at,
+					l.failure, want)
 			}
 		})
 	}
@@ -774,7 +780,8 @@ func TestAGroupThatTakesOverAgain(t *testing.T) {
 		l := offline(&leader{})
 		l.o.Group, l.o.AcceptGroup = "ours", true
 		a := &acquirer{o: &l.o, log: l.Log}
-		got, err := a.claimPosition(t.Context(), &wire.Checkpoint{Group: x.last, Position: 14}, x.committed, x.step, nil)
+		got, err := a.claimPosition(t.Context(), &wire.Checkpoint{Group: x.last, Position: 14}, x.committed,
+			x.step, nil)
 		if err != nil || got != x.want {
 			t.Errorf("%s: the claim has position %d, %v; want %d", x.name, got, err, x.want)
 		}

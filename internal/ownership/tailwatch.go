@@ -37,8 +37,8 @@ type tailWatch struct {
 	aside   func(func())
 }
 
-// peek makes an idle partition notice that another owner has written to its changelog, or that the changelog has lost its
-// end. A busy one notices by its own steps.
+// peek makes an idle partition notice that another owner has written to its changelog, or that the changelog has lost
+// its end. A busy one notices by its own steps.
 func (tw *tailWatch) peek(ctx context.Context) {
 	if !tw.steps.idleFor(tailEvery) {
 		return
@@ -54,8 +54,8 @@ func (tw *tailWatch) peek(ctx context.Context) {
 }
 
 // look begins a look if there is doubt and no look is under way. It waits until there is a leader again. A new leader
-// first shows only what its followers have, which may be less than there is. A step that is sealed on that basis would be
-// aborted, because it stands behind records that the look has not seen.
+// first shows only what its followers have, which may be less than there is. A step that is sealed on that basis would
+// be aborted, because it stands behind records that the look has not seen.
 func (tw *tailWatch) look(ctx context.Context) {
 	t, start := tw.steps.beginLook()
 	if !start {
@@ -73,10 +73,10 @@ func (tw *tailWatch) look(ctx context.Context) {
 	})
 }
 
-// readTail reads the changelog from our last record to its end. It returns the end, and the epoch of the leader that had all
-// of this. What the last look has read under the same leader is not read again. If our record is no longer there, the log was
-// cut; if there is nothing at all at its place, that is believed after partlog.CutAfter. If it meets a foreign claim, it waits for
-// the end of that; a committed claim ends the partition.
+// readTail reads the changelog from our last record to its end. It returns the end, and the epoch of the leader that
+// had all of this. What the last look has read under the same leader is not read again. If our record is no longer
+// there, the log was cut; if there is nothing at all at its place, that is believed after partlog.CutAfter. If it meets
+// a foreign claim, it waits for the end of that; a committed claim ends the partition.
 //
 // The end is where the leader writes next, not the high watermark. If a step of ours was given up while a replica was
 // dying, it may have left records that are shown only when that replica is out of the ISR. The next step stands behind
@@ -115,7 +115,8 @@ func (tw *tailWatch) readTail(ctx context.Context, t *tail) (at int64, leader pa
 		uncommitted.SetPosition(ours)
 	}
 	if err == nil && claimed >= 0 {
-		_, err = tw.eachOfTail(ctx, partlog.NewReader(tw.o.Client, log, first), func(context.Context) (int64, error) { return claimed + 1, nil }, tw.overtaken)
+		_, err = tw.eachOfTail(ctx, partlog.NewReader(tw.o.Client, log, first),
+			func(context.Context) (int64, error) { return claimed + 1, nil }, tw.overtaken)
 	}
 	if err == nil && !ourLast {
 		err = fmt.Errorf("%w: our last one is no longer at offset %d", errCut, ours)
@@ -131,11 +132,12 @@ func isOver(first *time.Time) bool {
 	return time.Since(*first) > partlog.CutAfter
 }
 
-// eachOfTail calls take for each record up to an offset, and returns the lowest epoch among the leaders that gave the offset
-// or the records. It asks for the offset again if nothing comes, because a new leader may have less than the one before. It
-// fetches at least once, even if there is nothing to read: if the log has lost its end, only a fetch says that the position
-// is not in the log. That is believed after partlog.CutAfter.
-func (tw *tailWatch) eachOfTail(ctx context.Context, r *partlog.Reader, upTo func(context.Context) (int64, error), take func(*kgo.Record) error) (leader partlog.Epoch, err error) {
+// eachOfTail calls take for each record up to an offset, and returns the lowest epoch among the leaders that gave the
+// offset or the records. It asks for the offset again if nothing comes, because a new leader may have less than the one
+// before. It fetches at least once, even if there is nothing to read: if the log has lost its end, only a fetch says
+// that the position is not in the log. That is believed after partlog.CutAfter.
+func (tw *tailWatch) eachOfTail(ctx context.Context, r *partlog.Reader, upTo func(context.Context) (int64, error),
+	take func(*kgo.Record) error) (leader partlog.Epoch, err error) {
 	r.SetCompacted(true)
 	end, err := upTo(ctx)
 	leader = r.Leader()
@@ -166,7 +168,8 @@ func (tw *tailWatch) eachOfTail(ctx context.Context, r *partlog.Reader, upTo fun
 		if time.Since(said) > tailSaid {
 			said = time.Now()
 			r.LookAgain()
-			tw.log.Warn("cannot read the end of the changelog yet: replicas lack it, or another owner has claimed the partition in an open transaction", "offset", r.Position(), "end", end)
+			tw.log.Warn("cannot read the end of the changelog yet: replicas lack it, or another owner has claimed "+
+				"the partition in an open transaction", "offset", r.Position(), "end", end)
 		}
 		end, err = upTo(ctx)
 		leader = min(leader, r.Leader())

@@ -16,7 +16,8 @@ import (
 // if the topic was recreated, those below the old position would be silently skipped.
 func sameTopics(ctx context.Context, o *Options) error {
 	// If authorised operations are requested, kadm does not answer from its cache, which would hide a new topic ID.
-	details, err := kadm.NewClient(o.Client).ListTopics(kadm.WithAuthorizedOps(ctx), o.Topics.Request.Name, o.Topics.Changelog.Name)
+	details, err := kadm.NewClient(o.Client).ListTopics(kadm.WithAuthorizedOps(ctx), o.Topics.Request.Name,
+		o.Topics.Changelog.Name)
 	if err != nil {
 		return fmt.Errorf("look whether topics are the same: %w", err)
 	}
@@ -37,14 +38,15 @@ func sameTopics(ctx context.Context, o *Options) error {
 // whose ID belongs on another partition now would miss its cancels.
 func samePartitions(o *Options, note wire.CommitNote) error {
 	if is := o.Topics.Request.Partitions; note.Partitions != 0 && note.Partitions != is {
-		return &Fatal{fmt.Errorf("request topic %s has %d partitions and its timers lie as for %d: %s", o.Topics.Request.Name, is, note.Partitions, topics.FollowAdvice)}
+		return &Fatal{fmt.Errorf("request topic %s has %d partitions and its timers lie as for %d: %s",
+			o.Topics.Request.Name, is, note.Partitions, topics.FollowAdvice)}
 	}
 	return nil
 }
 
 // SamePartitionsElsewhere checks, for a partition that nobody has acquired yet, that the request topic has as many
-// partitions as when its other partitions were acquired. The notes of those tell whether the topic is new or has grown. The
-// changelog does not, since it may have been given partitions by hand.
+// partitions as when its other partitions were acquired. The notes of those tell whether the topic is new or has grown.
+// The changelog does not, since it may have been given partitions by hand.
 func (l *Life) SamePartitionsElsewhere(ctx context.Context) error {
 	committed, err := kadm.NewClient(l.o.Client).FetchOffsets(ctx, l.o.Group)
 	if errors.Is(err, kerr.GroupIDNotFound) {

@@ -70,7 +70,9 @@ func (p *Partition) begin(ctx context.Context, committed int64) (int64, error) {
 		return 0, err
 	}
 	if committed >= 0 {
-		p.life.Log.Warn("the changelog is lost and that is accepted: reading requests from the log's start, so timers that have fired and whose requests are still there fire again", "position", start, "committed", committed)
+		p.life.Log.Warn("the changelog is lost and that is accepted: reading requests from the log's start, so "+
+			"timers that have fired and whose requests are still there fire again", "position", start,
+			"committed", committed)
 	} else {
 		p.life.Log.Info("first acquisition of this partition: reading requests from the log's start", "position", start)
 	}
@@ -78,17 +80,23 @@ func (p *Partition) begin(ctx context.Context, committed int64) (int64, error) {
 }
 
 // requestPosition returns where requests are read from, by the last checkpoint before the claim.
-func (p *Partition) requestPosition(ctx context.Context, last *wire.Checkpoint, committed int64) (from, end int64, err error) {
+func (p *Partition) requestPosition(ctx context.Context, last *wire.Checkpoint,
+	committed int64) (from, end int64, err error) {
 	if last.Request != p.o.Topics.Request.ID {
-		return 0, 0, &ownership.Fatal{Err: fmt.Errorf("request topic %s was recreated since changelog %s was written (its ID is %s, it was %s), where its pending timers are kept: %s",
-			p.o.Topics.Request.Name, p.o.Topics.Changelog.Name, topics.TopicID(p.o.Topics.Request.ID), topics.TopicID(last.Request), topics.FollowAdvice)}
+		return 0, 0, &ownership.Fatal{Err: fmt.Errorf("request topic %s was recreated since changelog %s was "+
+			"written (its ID is %s, it was %s), where its pending timers are kept: %s",
+			p.o.Topics.Request.Name, p.o.Topics.Changelog.Name, topics.TopicID(p.o.Topics.Request.ID),
+			topics.TopicID(last.Request), topics.FollowAdvice)}
 	}
 	if last.Changelog != p.o.Topics.Changelog.ID {
-		return 0, 0, &ownership.Fatal{Err: fmt.Errorf("changelog %s was copied from another topic (its checkpoint names %s, its own ID is %s): %s",
-			p.o.Topics.Changelog.Name, topics.TopicID(last.Changelog), topics.TopicID(p.o.Topics.Changelog.ID), topics.FollowAdvice)}
+		return 0, 0, &ownership.Fatal{Err: fmt.Errorf(
+			"changelog %s was copied from another topic (its checkpoint names %s, its own ID is %s): %s",
+			p.o.Topics.Changelog.Name, topics.TopicID(last.Changelog), topics.TopicID(p.o.Topics.Changelog.ID),
+			topics.FollowAdvice)}
 	}
 	if committed >= 0 && committed != last.Position {
-		p.life.Log.Warn("the group's offset differs from the changelog's checkpoint and is ignored", "committed", committed, "checkpoint", last.Position)
+		p.life.Log.Warn("the group's offset differs from the changelog's checkpoint and is ignored", "committed",
+			committed, "checkpoint", last.Position)
 	}
 	return p.life.Input.ReadFrom(ctx, last)
 }

@@ -27,7 +27,8 @@ func same(q *query.Timer, t *timer.Timer) bool {
 	if q == nil || t == nil {
 		return q == nil && t == nil
 	}
-	return bytes.Equal(q.AppendTo(nil), t.AppendTo(nil)) && q.Source == fmt.Sprint("r/0/", t.Offset) && q.Topic == "r" &&
+	return bytes.Equal(q.AppendTo(nil), t.AppendTo(nil)) && q.Source == fmt.Sprint("r/0/", t.Offset) &&
+		q.Topic == "r" &&
 		(q.State == query.StateOf(t, false) || q.State == query.Parked && (!t.IsPaused() || t.IsTriggered()))
 }
 
@@ -73,7 +74,8 @@ func (c *core) answersAre(page query.Page) {
 			c.g.seen["shown "+string(q.State)]++
 		}
 	}
-	if n, err := c.p.Questions.Count(ctx, query.Filter{}, 0); err != nil || n != (query.Count{N: int64(len(fold)), Exact: true}) {
+	if n, err := c.p.Questions.Count(ctx, query.Filter{}, 0); err != nil ||
+		n != (query.Count{N: int64(len(fold)), Exact: true}) {
 		c.t.Fatalf("%+v are counted, %d are committed: %v", n, len(fold), err)
 	}
 	var want []query.Cursor
@@ -94,7 +96,8 @@ func (c *core) answersAre(page query.Page) {
 	if !slices.Equal(places, want) {
 		c.t.Fatalf("%+v lists %v, committed are %v", page, places, want)
 	}
-	if n, err := c.p.Questions.Count(ctx, page.Filter, 0); err != nil || n != (query.Count{N: int64(len(want)), Exact: true}) {
+	if n, err := c.p.Questions.Count(ctx, page.Filter, 0); err != nil ||
+		n != (query.Count{N: int64(len(want)), Exact: true}) {
 		c.t.Fatalf("%+v counts %+v, committed are %d: %v", page.Filter, n, len(want), err)
 	}
 	c.countsAre(page.Filter, fold, parked)
@@ -108,7 +111,8 @@ func (c *core) countsAre(f query.Filter, fold map[string]*timer.Timer, parked ma
 	for i, bound := range bounds {
 		var n int64
 		for id, t := range fold {
-			if q := (&query.Timer{Timer: t, State: query.StateOf(t, parked[id])}); f.Match(q) && (t.IsTriggered() || !t.IsPaused() && t.Due < bound) {
+			if q := (&query.Timer{Timer: t, State: query.StateOf(t, parked[id])}); f.Match(q) &&
+				(t.IsTriggered() || !t.IsPaused() && t.Due < bound) {
 				n++
 			}
 		}
@@ -129,7 +133,9 @@ func (c *core) page(t *rapid.T) query.Page {
 			DueAfter: at.Draw(t, "due after"), DueBefore: at.Draw(t, "due before"),
 			Prefix: rapid.SampledFrom([]string{"", "", "id", "id1", "id3", "none"}).Draw(t, "prefix"),
 			Target: rapid.SampledFrom([]string{"", "", targetTopic, otherTopic}).Draw(t, "target"),
-			State:  rapid.SampledFrom([]query.State{"", "", "", query.Pending, query.Paused, query.Triggered, query.Parked, query.Recurring}).Draw(t, "state"),
+			State: rapid.SampledFrom(
+				[]query.State{"", "", "", query.Pending, query.Paused, query.Triggered, query.Parked,
+					query.Recurring}).Draw(t, "state"),
 		},
 	}
 }
@@ -143,7 +149,8 @@ func TestAnswersAgainstModel(t *testing.T) {
 	g := newSetup(t)
 	defer func() { t.Logf("seen: %v", g.seen) }()
 	unseen := func() (kinds []string) {
-		for _, kind := range []string{"shown parked", "shown pending", "shown paused", "shown triggered", "rolled back", "frozen", "something unflushed", "nothing unflushed"} {
+		for _, kind := range []string{"shown parked", "shown pending", "shown paused", "shown triggered", "rolled back",
+			"frozen", "something unflushed", "nothing unflushed"} {
 			if g.seen[kind] == 0 {
 				kinds = append(kinds, kind)
 			}
@@ -162,7 +169,8 @@ func TestAnswersAgainstModel(t *testing.T) {
 
 func answersAgainstModel(t *rapid.T, g *setup) {
 	c := newCoreOf(t, g,
-		rapid.SampledFrom([]int64{250, 1000, 1 << 20}).Draw(t, "wheel bytes"), rapid.SampledFrom([]int{2, 8, 1000}).Draw(t, "queue"), rapid.SampledFrom([]int{1, 2, 5}).Draw(t, "sub-partitions"))
+		rapid.SampledFrom([]int64{250, 1000, 1 << 20}).Draw(t, "wheel bytes"), rapid.SampledFrom(
+			[]int{2, 8, 1000}).Draw(t, "queue"), rapid.SampledFrom([]int{1, 2, 5}).Draw(t, "sub-partitions"))
 	c.lazy = true
 	c.o.Memory.Dirty = budget.Alone(rapid.SampledFrom([]int64{1, 2000, 1 << 20}).Draw(t, "dirty bytes"))
 	shared := budget.New(256<<10, map[string]int32{"r": 1, "other": 1})
@@ -262,7 +270,8 @@ func TestQuestionsDuringTheWork(t *testing.T) {
 		}
 		return err != nil
 	}
-	for _, page := range []query.Page{{Limit: 40}, {Order: query.ByID, Limit: 1000}, {Filter: query.Filter{Prefix: "id1"}, Order: query.ByID}} {
+	for _, page := range []query.Page{{Limit: 40}, {Order: query.ByID, Limit: 1000},
+		{Filter: query.Filter{Prefix: "id1"}, Order: query.ByID}} {
 		asking.Go(func() {
 			for ctx.Err() == nil {
 				seen := map[string]int{}
@@ -431,8 +440,8 @@ func TestDecisionsAreReportedAfterTheCommit(t *testing.T) {
 	}
 }
 
-// From the moment in which a step may be committed until its outcome is known, consumers may know more than this process. So
-// questions wait for the outcome, whatever it is; a question that does not get it has no answer.
+// From the moment in which a step may be committed until its outcome is known, consumers may know more than this
+// process. So questions wait for the outcome, whatever it is; a question that does not get it has no answer.
 func TestQuestionsWaitForTheStepThatConsumersMayHaveSeen(t *testing.T) {
 	for _, committed := range []bool{true, false} {
 		c := newCore(t, newSetup(t), 1<<20, 1000)
@@ -484,8 +493,8 @@ func TestQuestionsWaitForTheStepThatConsumersMayHaveSeen(t *testing.T) {
 	}
 }
 
-// A step whose outcome cannot be found out may be committed, and consumers may have seen it. So the state from before it is no
-// answer: questions get none until the partition is acquired again.
+// A step whose outcome cannot be found out may be committed, and consumers may have seen it. So the state from before
+// it is no answer: questions get none until the partition is acquired again.
 func TestNoAnswerIsFromBeforeAStepThatNobodyCanTell(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.schedule(1, 50_000)

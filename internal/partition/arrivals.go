@@ -87,8 +87,8 @@ func (a *arrivals) ownDue(sealed int64, e *planner.Entry) (due int64, ours bool)
 	return due, true
 }
 
-// notOpenedAhead corrects the time at which the catch-up barrier opened, if the clock was set back since: timers that fall
-// due from now on were not missed.
+// notOpenedAhead corrects the time at which the catch-up barrier opened, if the clock was set back since: timers that
+// fall due from now on were not missed.
 func (a *arrivals) notOpenedAhead(now int64) {
 	if at := a.opened.Load(); now < at && at != math.MaxInt64 {
 		a.opened.CompareAndSwap(at, now)

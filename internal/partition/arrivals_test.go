@@ -48,7 +48,8 @@ func TestOwnLateness(t *testing.T) {
 		t.Helper()
 		c.commit(true)
 		c.apply()
-		if h := histogram(t, reg, "waterclock_own_lateness_seconds", ""); h.GetSampleCount() != n || math.Abs(h.GetSampleSum()-sum) > 1e-9 {
+		if h := histogram(t, reg, "waterclock_own_lateness_seconds", ""); h.GetSampleCount() != n ||
+			math.Abs(h.GetSampleSum()-sum) > 1e-9 {
 			t.Errorf("%s: %d firings, %v s; want %d and %v", what, h.GetSampleCount(), h.GetSampleSum(), n, sum)
 		}
 	}
@@ -85,7 +86,8 @@ func TestOwnLateness(t *testing.T) {
 		t.Error("what was missed while nobody ran is late by our own doing")
 	}
 	if c.pass(200); !c.s.lane.late(c.now) {
-		t.Error("200 ms after the catch-up barrier opened what has fallen due since waits behind what was missed, and nothing is late")
+		t.Error("200 ms after the catch-up barrier opened what has fallen due since waits behind what was missed, " +
+			"and nothing is late")
 	}
 	c.seal(10)
 	own("missed while nobody ran", 2, 0.32)

@@ -42,7 +42,8 @@ const missingAfter = 10 * time.Second
 func newBrokers() *brokers {
 	return &brokers{
 		leaders:      map[string][]int32{targetTopic: {0, 0, 0}, otherTopic: {0}},
-		unresponsive: map[timer.TopicPartition]bool{}, since: map[string]time.Time{}, heard: map[string]heard{}, had: map[string]int{targetTopic: 3, otherTopic: 1}, window: map[timer.TopicPartition]int{},
+		unresponsive: map[timer.TopicPartition]bool{}, since: map[string]time.Time{}, heard: map[string]heard{},
+		had: map[string]int{targetTopic: 3, otherTopic: 1}, window: map[timer.TopicPartition]int{},
 	}
 }
 
@@ -222,7 +223,8 @@ func (c *core) passing() {
 	for permit, n := range admitted {
 		c.g.seen["unparked by permit"]++
 		if n > c.brokers.window[permit.To] {
-			c.t.Fatalf("%d emissions may pass to %v, which may be unhealthy: window of %d", n, permit.To, c.brokers.window[permit.To])
+			c.t.Fatalf("%d emissions may pass to %v, which may be unhealthy: window of %d", n, permit.To,
+				c.brokers.window[permit.To])
 		}
 	}
 }
@@ -251,7 +253,8 @@ func (c *core) undeliverable(r *kgo.Record) {
 	c.g.seen["undeliverable"]++
 	topic, n := header(g, waterclock.HeaderTargetTopic), header(g, waterclock.HeaderTargetPartition)
 	switch heard := c.brokers.heard[topic]; {
-	case header(r, waterclock.HeaderReason) == string(waterclock.ReasonTargetPartitionUnknown) && n != "" && int(number(n)) >= heard.partitions && heard.partitions > 0:
+	case header(r, waterclock.HeaderReason) == string(waterclock.ReasonTargetPartitionUnknown) && n != "" &&
+		int(number(n)) >= heard.partitions && heard.partitions > 0:
 	case header(r, waterclock.HeaderReason) == string(waterclock.ReasonTargetUnknown) && heard.missing >= missingAfter:
 	default:
 		c.t.Fatalf("request %d is undeliverable: %s; metadata had %d partitions of %s, missing for %s",
@@ -292,7 +295,8 @@ func number(text string) int32 {
 // settled reports whether a request has had its outcome, or never will have one.
 func (c *core) settled(i int) bool {
 	g := c.requests[i]
-	if c.bad(g) || c.due(g) > c.now || c.unmet[g.Offset] || has(waterclock.HeaderIf)(g) && c.maybe[g.Offset] || c.emitted[g.Offset] != nil || c.dead[g.Offset] > 0 {
+	if c.bad(g) || c.due(g) > c.now || c.unmet[g.Offset] || has(waterclock.HeaderIf)(g) && c.maybe[g.Offset] ||
+		c.emitted[g.Offset] != nil || c.dead[g.Offset] > 0 {
 		return true
 	}
 	for _, r := range c.requests[i+1:] {

@@ -55,8 +55,8 @@ func TestDeliveredIsInTheInbox(t *testing.T) {
 }
 
 // The barrier opens when everything up to the end is delivered. It waits no longer than its patience for an open
-// transaction of another producer; time in which intake is paused or no leader answers does not count, otherwise a cancel
-// behind an ordinary transaction would lose because of such delays.
+// transaction of another producer; time in which intake is paused or no leader answers does not count, otherwise a
+// cancel behind an ordinary transaction would lose because of such delays.
 func TestCatchUpBarrier(t *testing.T) {
 	const from, end, answers = 8, 10, 100 * time.Millisecond
 	held := partlog.Read{Next: from, Stable: from, End: end}
@@ -68,11 +68,13 @@ func TestCatchUpBarrier(t *testing.T) {
 		open bool
 	}{
 		{name: "all is delivered", told: []partlog.Read{{Next: end, Stable: end, End: end}}, open: true},
-		{name: "a transaction that stays open", told: []partlog.Read{held, held, held, held, held, held, held, held, held, held, held}, open: true},
+		{name: "a transaction that stays open", told: []partlog.Read{held, held, held, held, held, held, held, held,
+			held, held, held}, open: true},
 		{name: "a transaction that is open for a moment", told: []partlog.Read{held, held, held, held}},
 		{name: "an open transaction, and then no answer", told: []partlog.Read{held, held}, wait: time.Hour},
 		{name: "a backlog that is read slowly", told: []partlog.Read{behind, behind, behind, behind}, wait: time.Hour},
-		{name: "one transaction after the other", told: []partlog.Read{held, held, held, behind, held, held, held, behind, held, held, held, held, held, held, held}, open: true},
+		{name: "one transaction after the other", told: []partlog.Read{held, held, held, behind, held, held, held,
+			behind, held, held, held, held, held, held, held}, open: true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -101,8 +103,8 @@ func TestCatchUpBarrier(t *testing.T) {
 	}
 }
 
-// A checkpoint behind a batch that could not be read names the leader epoch of that batch. Otherwise the next acquisition
-// would take the log, which has lost nothing, for one that was cut.
+// A checkpoint behind a batch that could not be read names the leader epoch of that batch. Otherwise the next
+// acquisition would take the log, which has lost nothing, for one that was cut.
 func TestEpochBehindASkippedBatch(t *testing.T) {
 	p, s := bare()
 	p.life.Own(ownership.Claimed{})

@@ -14,11 +14,12 @@ import (
 // checkpointPause is the pause between two checkpoints that are written so that timers can be parked.
 const checkpointPause = 500 * time.Millisecond
 
-// maxAsked is how many callers may ask for a checkpoint in one round of the keeper. Further ones wait for the next round.
+// maxAsked is how many callers may ask for a checkpoint in one round of the keeper. Further ones wait for the next
+// round.
 const maxAsked = 16
 
-// checkpoints bring the planners' dirty timers into the store. The keeper's goroutine owns them. Any goroutine may send to
-// asked.
+// checkpoints bring the planners' dirty timers into the store. The keeper's goroutine owns them. Any goroutine may send
+// to asked.
 //
 // A checkpoint is written before the store is flushed, which bounds what a restart after a kill has to replay. It is
 // also written when dirty timers have used their memory, and when timers are to be parked whose rows the store does not
@@ -30,9 +31,10 @@ type checkpoints struct {
 	*shared
 	forecast *forecast
 	asked    chan chan struct{} // callers that wait for a checkpoint, taken by beginIfDue
-	running  context.Context    // ends when the keeper does: then no more checkpoints are written, and asked is not read
-	stop     context.CancelFunc
-	aside    func(func()) // begins the function that writes a checkpoint; tests change it
+	// ends when the keeper does: then no more checkpoints are written, and asked is not read
+	running context.Context
+	stop    context.CancelFunc
+	aside   func(func()) // begins the function that writes a checkpoint; tests change it
 
 	since      time.Time // when the first step was applied after the last checkpoint began; zero: none
 	position   int64     // in the changelog, behind the last step that was applied
@@ -46,7 +48,8 @@ type checkpoints struct {
 }
 
 func newCheckpoints(sh *shared, f *forecast) *checkpoints {
-	c := &checkpoints{shared: sh, forecast: f, asked: make(chan chan struct{}, maxAsked), done: make(chan error, 1), aside: func(f func()) { go f() }}
+	c := &checkpoints{shared: sh, forecast: f, asked: make(chan chan struct{}, maxAsked), done: make(chan error, 1),
+		aside: func(f func()) { go f() }}
 	c.running, c.stop = context.WithCancel(context.Background())
 	return c
 }

@@ -341,7 +341,8 @@ func TestACheckpointBeginsWhileStepsKeepComing(t *testing.T) {
 	_, err := c.s.keeper.round(t.Context())
 	c.ok(err)
 	if c.write == nil || applied > maxUnapplied {
-		t.Errorf("%d steps are applied in one round, want %d at most; a checkpoint has begun: %v", applied, maxUnapplied, c.write != nil)
+		t.Errorf("%d steps are applied in one round, want %d at most; a checkpoint has begun: %v", applied,
+			maxUnapplied, c.write != nil)
 	}
 	for len(c.p.life.Wake) > 0 {
 		<-c.p.life.Wake

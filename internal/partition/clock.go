@@ -10,9 +10,9 @@ import (
 // remembers how far ahead it was. If it remembered the highest time, timers due before that would fire at once, and
 // emissions would carry a timestamp that no broker accepts.
 //
-// Never early means: by this clock, when the step is sealed. A firing is planned when the clock has reached its due time.
-// If the clock is set back before the firing is sealed again, the seal finds that it is not due and rolls it back. It
-// fires when the time has come again. A firing whose step is already out stays in it.
+// Never early means: by this clock, when the step is sealed. A firing is planned when the clock has reached its due
+// time. If the clock is set back before the firing is sealed again, the seal finds that it is not due and rolls it
+// back. It fires when the time has come again. A firing whose step is already out stays in it.
 type clock struct{ now func() time.Time }
 
 // millis returns Unix milliseconds.

@@ -136,7 +136,8 @@ func (s *sleeper) Wait() time.Duration                       { return time.Hour 
 
 func (s *sleeper) until(t *testing.T, seals int64) {
 	t.Helper()
-	await.Until(t, 20*time.Second, fmt.Sprint("the lane seals ", seals, " times"), func() bool { return s.seals.Load() >= seals })
+	await.Until(t, 20*time.Second, fmt.Sprint("the lane seals ", seals, " times"),
+		func() bool { return s.seals.Load() >= seals })
 }
 
 // The clock is set ahead while the lane sleeps until a timer is due: it does not go on sleeping, although no timer
@@ -179,15 +180,16 @@ func TestATriggerThatIsNotDueYetHidesNoneThatIs(t *testing.T) {
 	}
 }
 
-// A recurring timer that is due is triggered, so two of its firings are in one step. The clock is set back to between the due
-// time and the trigger: the first firing is rolled back, and with it the second one, which is planned on it. None of them may
-// have a place among the emissions.
+// A recurring timer that is due is triggered, so two of its firings are in one step. The clock is set back to between
+// the due time and the trigger: the first firing is rolled back, and with it the second one, which is planned on it.
+// None of them may have a place among the emissions.
 func TestAFiringIsRolledBackWithTheOneBeforeIt(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, roomy)
 	c.work() // the catch-up barrier
 	c.load()
 	due := c.now + 1000
-	c.request(0, 1, waterclock.HeaderEvery, "10s", waterclock.HeaderAt, strconv.FormatInt(due, 10), waterclock.HeaderTargetTopic, targetTopic)
+	c.request(0, 1, waterclock.HeaderEvery, "10s", waterclock.HeaderAt, strconv.FormatInt(due, 10),
+		waterclock.HeaderTargetTopic, targetTopic)
 	c.deliver(1)
 	c.work()
 	c.seal(roomy)

@@ -76,7 +76,8 @@ func newSetup(t testing.TB) *setup {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	return &setup{seeds: c.ListenAddrs(), client: cl, reader: r, store: s, metrics: NewMetrics(prometheus.NewRegistry()), seen: map[string]int{}}
+	return &setup{seeds: c.ListenAddrs(), client: cl, reader: r, store: s,
+		metrics: NewMetrics(prometheus.NewRegistry()), seen: map[string]int{}}
 }
 
 // holder is a token controlled by a test.
@@ -182,7 +183,8 @@ func newRooms(o Options) (*Partition, *served) {
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics(prometheus.NewRegistry())
 	}
-	o.Health, o.SubPartitions = targets.NewHealth(targets.HealthOptions{Targets: o.Targets, Logger: o.Logger}), func() int { return 1 }
+	o.Health, o.SubPartitions = targets.NewHealth(targets.HealthOptions{Targets: o.Targets, Logger: o.Logger}),
+		func() int { return 1 }
 	p := New(o)
 	return p, p.newServed(p.newLane(nil), 0, 0)
 }
@@ -201,7 +203,8 @@ func newCoreOf(t must, g *setup, wheelBytes int64, queue, subs int) *core {
 	}
 	c := &core{
 		t: t, g: g, now: 1_700_000_000_000, mono: time.Unix(1_700_000_000, 0), brokers: newBrokers(),
-		emitted: map[int64]*kgo.Record{}, unmet: map[int64]bool{}, heard: map[int64]bool{}, maybe: map[int64]bool{}, dead: map[int64]int{}, beaten: map[int64]bool{},
+		emitted: map[int64]*kgo.Record{}, unmet: map[int64]bool{}, heard: map[int64]bool{}, maybe: map[int64]bool{},
+		dead: map[int64]int{}, beaten: map[int64]bool{},
 		aborted: map[*kgo.Record]bool{}, room: 5,
 	}
 	c.set = topics.Set{
@@ -212,7 +215,8 @@ func newCoreOf(t must, g *setup, wheelBytes int64, queue, subs int) *core {
 	c.o = Options{
 		Options: ownership.Options{
 			Topics: &c.set, Group: "g", Owner: "o", Lanes: emitter.NewLanes(emitter.Options{}), Client: g.client,
-			Now: func() time.Time { return time.UnixMilli(c.now) }, Clocks: new(clocks.Clocks), Logger: slog.New(slog.DiscardHandler),
+			Now: func() time.Time { return time.UnixMilli(c.now) }, Clocks: new(clocks.Clocks),
+			Logger: slog.New(slog.DiscardHandler),
 		},
 		Rules: &intake.Rules{
 			Topic: "r", Partitions: 1, Limits: intake.DefaultLimits(),
@@ -221,7 +225,8 @@ func newCoreOf(t must, g *setup, wheelBytes int64, queue, subs int) *core {
 		Store: g.store.Partition(statestore.PartitionID{Topic: c.set.Request.ID}), Reader: g.reader,
 		Memory: Memory{
 			Wheel: budget.Alone(wheelBytes), Dirty: budget.Alone(1 << 20),
-			Requests: budget.Alone(min(1<<20, int64(queue)*queueEntry)), Firings: budget.Alone(min(1<<20, int64(queue)*queueEntry)), Questions: budget.Alone(1 << 20),
+			Requests: budget.Alone(min(1<<20, int64(queue)*queueEntry)),
+			Firings:  budget.Alone(min(1<<20, int64(queue)*queueEntry)), Questions: budget.Alone(1 << 20),
 		},
 		Metrics: g.metrics, SubPartitions: func() int { return subs },
 	}
@@ -244,7 +249,8 @@ func (c *core) process() {
 	clear(c.brokers.window)
 	now := func() time.Time { return c.mono }
 	c.o.Targets = targets.NewMetadata(c.brokers, targets.MetadataOptions{Now: now})
-	c.o.Health = targets.NewHealth(targets.HealthOptions{Probe: c.probe, Targets: c.o.Targets, Now: now, Logger: c.o.Logger})
+	c.o.Health = targets.NewHealth(
+		targets.HealthOptions{Probe: c.probe, Targets: c.o.Targets, Now: now, Logger: c.o.Logger})
 	c.look(0)
 }
 
@@ -298,7 +304,8 @@ func (c *core) acquire() {
 	}
 	c.p, c.s, c.share, c.opened, c.fires = p, s, nil, false, map[*subPartition]bool{}
 	c.high = c.now
-	c.given, _ = slices.BinarySearchFunc(c.requests, c.position, func(r *kgo.Record, at int64) int { return int(r.Offset - at) })
+	c.given, _ = slices.BinarySearchFunc(
+		c.requests, c.position, func(r *kgo.Record, at int64) int { return int(r.Offset - at) })
 	c.barrier = len(c.requests)
 	c.open()
 }
@@ -346,8 +353,10 @@ func (c *core) storeIsFold(store *statestore.Handle) {
 	c.ok(store.LookupAll(ids, refs))
 	for i, id := range ids {
 		tm := want[string(id)]
-		if got[i] == nil || !bytes.Equal(got[i].AppendTo(nil), tm.AppendTo(nil)) || refs[i] != tm.Ref() || got[len(ids)] != nil {
-			c.t.Fatalf("store holds %+v (%v) as %q, the changelog below %d says %+v", got[i], refs[i], id, meta.Position, tm)
+		if got[i] == nil || !bytes.Equal(got[i].AppendTo(nil), tm.AppendTo(nil)) || refs[i] != tm.Ref() ||
+			got[len(ids)] != nil {
+			c.t.Fatalf("store holds %+v (%v) as %q, the changelog below %d says %+v", got[i], refs[i], id,
+				meta.Position, tm)
 		}
 	}
 	if meta.Pending != int64(len(want)) {
@@ -357,7 +366,8 @@ func (c *core) storeIsFold(store *statestore.Handle) {
 
 // request appends a record to the request log, with a gap before it.
 func (c *core) request(gap int64, id int, headers ...string) *kgo.Record {
-	r := &kgo.Record{Topic: "r", Key: []byte(fmt.Sprint("id", id)), Value: []byte("v"), Timestamp: time.UnixMilli(c.now), Offset: gap}
+	r := &kgo.Record{Topic: "r", Key: []byte(fmt.Sprint("id", id)), Value: []byte("v"),
+		Timestamp: time.UnixMilli(c.now), Offset: gap}
 	if n := len(c.requests); n > 0 {
 		r.Offset += c.requests[n-1].Offset + 1
 	}
@@ -369,7 +379,8 @@ func (c *core) request(gap int64, id int, headers ...string) *kgo.Record {
 }
 
 func (c *core) schedule(id int, in int64) *kgo.Record {
-	return c.request(0, id, waterclock.HeaderAt, strconv.FormatInt(c.now+in, 10), waterclock.HeaderTargetTopic, targetTopic)
+	return c.request(0, id, waterclock.HeaderAt, strconv.FormatInt(c.now+in, 10), waterclock.HeaderTargetTopic,
+		targetTopic)
 }
 
 func (c *core) cancel(id int) *kgo.Record { return c.request(0, id, waterclock.HeaderCancel, "true") }
@@ -384,7 +395,8 @@ func under(r *kgo.Record, condition string) {
 
 // replaces reports whether a request replaces whatever is pending.
 func (c *core) replaces(r *kgo.Record) bool {
-	return !c.bad(r) && header(r, waterclock.HeaderIf) == "" && (header(r, waterclock.HeaderAt) != "" || header(r, waterclock.HeaderCancel) != "")
+	return !c.bad(r) && header(r, waterclock.HeaderIf) == "" &&
+		(header(r, waterclock.HeaderAt) != "" || header(r, waterclock.HeaderCancel) != "")
 }
 
 // between reports whether some request for g's timer, behind g and before an offset, satisfies is.
@@ -402,7 +414,8 @@ func has(name string) func(*kgo.Record) bool {
 // without one that has resumed or triggered it since.
 func (c *core) paused(g *kgo.Record, before int64) bool {
 	return c.between(g, before, func(r *kgo.Record) bool {
-		return has(waterclock.HeaderPause)(r) && !has(waterclock.HeaderIf)(r) && !c.between(r, math.MaxInt64, has(waterclock.HeaderResume))
+		return has(waterclock.HeaderPause)(r) && !has(waterclock.HeaderIf)(r) &&
+			!c.between(r, math.MaxInt64, has(waterclock.HeaderResume))
 	}) && !c.between(g, math.MaxInt64, has(waterclock.HeaderTrigger))
 }
 
@@ -458,7 +471,8 @@ func (c *core) beats(r *kgo.Record, open bool) {
 		return
 	}
 	for _, g := range c.requests {
-		if g.Offset < r.Offset && bytes.Equal(g.Key, r.Key) && c.emitted[g.Offset] == nil && (c.due(g) > max(c.high, c.now) && !c.between(g, r.Offset, has(waterclock.HeaderTrigger)) || !open) {
+		if g.Offset < r.Offset && bytes.Equal(g.Key, r.Key) && c.emitted[g.Offset] == nil &&
+			(c.due(g) > max(c.high, c.now) && !c.between(g, r.Offset, has(waterclock.HeaderTrigger)) || !open) {
 			c.beaten[g.Offset] = true
 		}
 	}
@@ -584,8 +598,10 @@ func (c *core) commit(told bool) {
 		}
 		if r.Topic == c.set.DeadLetters.Name {
 			at := c.source(r)
-			if c.dead[at]++; c.dead[at] > 1 || c.emitted[at] != nil || c.beaten[at] && !c.bad(c.requests[c.indexOf(at)]) {
-				c.t.Fatalf("a dead letter of request %d: the %d., beaten %v, fired %v", at, c.dead[at], c.beaten[at], c.emitted[at] != nil)
+			if c.dead[at]++; c.dead[at] > 1 || c.emitted[at] != nil || c.beaten[at] &&
+				!c.bad(c.requests[c.indexOf(at)]) {
+				c.t.Fatalf("a dead letter of request %d: the %d., beaten %v, fired %v", at, c.dead[at], c.beaten[at],
+					c.emitted[at] != nil)
 			}
 			continue
 		}
@@ -704,7 +720,8 @@ func (c *core) triggered(g, r *kgo.Record) {
 	due, err := strconv.ParseInt(header(r, waterclock.HeaderDue), 10, 64)
 	c.ok(err)
 	if r.Timestamp.UnixMilli() < due || !c.between(g, math.MaxInt64, has(waterclock.HeaderTrigger)) {
-		c.t.Fatalf("request %d, due %d and triggered at %d, fires at %d", g.Offset, c.due(g), due, r.Timestamp.UnixMilli())
+		c.t.Fatalf("request %d, due %d and triggered at %d, fires at %d", g.Offset, c.due(g), due,
+			r.Timestamp.UnixMilli())
 	}
 	c.g.seen["triggered"]++
 }
@@ -878,7 +895,8 @@ func (c *core) rest(done func() bool) {
 	for round, still := 0, 0; still < 4 || !done(); round++ {
 		if round > 1000 { // well over an hour; probes are at most 5 minutes apart
 			c.t.Fatalf("no end: %d of %d requests delivered, position %d, paused %v, parked %v, unhealthy %v",
-				c.given, len(c.requests), c.position, c.s.requests.paused, c.s.keeper.parking.counts, c.o.Health.Unhealthy())
+				c.given, len(c.requests), c.position, c.s.requests.paused, c.s.keeper.parking.counts,
+				c.o.Health.Unhealthy())
 		}
 		after := 5 * time.Second
 		if still > 4 { // it waits for nothing but probes
@@ -888,7 +906,8 @@ func (c *core) rest(done func() bool) {
 		if c.s.subs.any(func(x *planner.Planner) bool { return x.Stats().Wanted }) || c.s.keeper.checkpoints.writing {
 			c.checkpoint()
 		}
-		if still++; worked || c.s.backlog.onTheirWay().Entries > 0 || c.given < len(c.requests) || len(c.s.keeper.handover.jobs) > 0 {
+		if still++; worked || c.s.backlog.onTheirWay().Entries > 0 || c.given < len(c.requests) ||
+			len(c.s.keeper.handover.jobs) > 0 {
 			still = 0
 		}
 	}
@@ -939,9 +958,12 @@ func TestPartitionAgainstModel(t *testing.T) {
 	defer func() {
 		t.Logf("seen: %v", g.seen)
 		for _, kind := range []string{
-			"taken with parked timers", "parked", "unparked for all", "unparked by permit", "rolled back", "unhealthy in a step", "gone in a step",
-			"event scheduled", "event replaced", "event cancelled", "event fired", "event rejected", "event undeliverable", "undeliverable", "null key parked", "topic not known", "set back",
-			"a sub is behind", "triggered", "event triggered", "event paused", "event resumed", "event condition-not-met", "unmet",
+			"taken with parked timers", "parked", "unparked for all", "unparked by permit", "rolled back",
+			"unhealthy in a step", "gone in a step",
+			"event scheduled", "event replaced", "event cancelled", "event fired", "event rejected",
+			"event undeliverable", "undeliverable", "null key parked", "topic not known", "set back",
+			"a sub is behind", "triggered", "event triggered", "event paused", "event resumed",
+			"event condition-not-met", "unmet",
 		} {
 			if g.seen[kind] == 0 && !t.Failed() && !testing.Short() {
 				t.Errorf("it never happened: %s", kind)
@@ -950,7 +972,8 @@ func TestPartitionAgainstModel(t *testing.T) {
 	}()
 	rapid.Check(t, func(t *rapid.T) {
 		c := newCoreOf(t, g,
-			rapid.SampledFrom([]int64{250, 1000, 1 << 20}).Draw(t, "wheel bytes"), rapid.SampledFrom([]int{2, 8, 1000}).Draw(t, "queue"), rapid.SampledFrom([]int{1, 2, 5}).Draw(t, "sub-partitions"))
+			rapid.SampledFrom([]int64{250, 1000, 1 << 20}).Draw(t, "wheel bytes"), rapid.SampledFrom(
+				[]int{2, 8, 1000}).Draw(t, "queue"), rapid.SampledFrom([]int{1, 2, 5}).Draw(t, "sub-partitions"))
 		if c.lazy = true; rapid.Bool().Draw(t, "events") {
 			c.tell()
 		}
@@ -966,20 +989,23 @@ func (c *core) actions() map[string]func(*rapid.T) {
 	in := rapid.OneOf(rapid.Int64Range(-50, 100), rapid.Int64Range(10_000, 80_000))
 	return map[string]func(*rapid.T){
 		"schedule": func(t *rapid.T) {
-			c.schedule(rapid.IntRange(0, 5).Draw(t, "id"), in.Draw(t, "in")).Offset += rapid.Int64Range(0, 2).Draw(t, "gap")
+			c.schedule(rapid.IntRange(0, 5).Draw(t, "id"), in.Draw(t, "in")).Offset += rapid.Int64Range(
+				0, 2).Draw(t, "gap")
 		},
 		"schedule somewhere": func(t *rapid.T) {
 			r := c.schedule(rapid.IntRange(0, 9).Draw(t, "id"), in.Draw(t, "in"))
 			r.Headers[1].Value = []byte(rapid.SampledFrom(targetTopics).Draw(t, "topic"))
 			r.Headers = append(r.Headers, rapid.SampledFrom([][]kgo.RecordHeader{
 				nil, {{Key: waterclock.HeaderTargetKeyNull, Value: []byte("true")}},
-				{{Key: waterclock.HeaderTargetPartition, Value: []byte("0")}}, {{Key: waterclock.HeaderTargetPartition, Value: []byte("3")}},
+				{{Key: waterclock.HeaderTargetPartition, Value: []byte("0")}},
+				{{Key: waterclock.HeaderTargetPartition, Value: []byte("3")}},
 			}).Draw(t, "where")...)
 		},
 		"null key": func(t *rapid.T) {
 			for id := range 4 {
 				r := c.schedule(30+id, in.Draw(t, "in"))
-				r.Headers = append(r.Headers, kgo.RecordHeader{Key: waterclock.HeaderTargetKeyNull, Value: []byte("true")})
+				r.Headers = append(
+					r.Headers, kgo.RecordHeader{Key: waterclock.HeaderTargetKeyNull, Value: []byte("true")})
 			}
 		},
 		"all unresponsive": func(*rapid.T) {
@@ -989,7 +1015,8 @@ func (c *core) actions() map[string]func(*rapid.T) {
 		},
 		"silence": func(t *rapid.T) {
 			c.brokers.unresponsive[timer.TopicPartition{
-				Topic: rapid.SampledFrom(targetTopics).Draw(t, "topic"), Partition: rapid.Int32Range(0, 2).Draw(t, "partition"),
+				Topic: rapid.SampledFrom(targetTopics).Draw(t, "topic"), Partition: rapid.Int32Range(0, 2).Draw(
+					t, "partition"),
 			}] = true
 		},
 		"leaderless": func(t *rapid.T) {

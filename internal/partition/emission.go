@@ -107,22 +107,28 @@ func (e *emissions) own(key, prefix string, numbers ...int64) {
 func RefusalOf(err error, r *kgo.Record) *intake.Refusal {
 	switch {
 	case targets.TooLarge(err):
-		return &intake.Refusal{Reason: waterclock.ReasonTargetTooLarge, Detail: fmt.Sprintf("topic %s refuses a record of this size: raise its max.message.bytes or send less", r.Topic)}
+		return &intake.Refusal{Reason: waterclock.ReasonTargetTooLarge, Detail: fmt.Sprintf(
+			"topic %s refuses a record of this size: raise its max.message.bytes or send less", r.Topic)}
 	case targets.NotAuthorized(err):
 		return &intake.Refusal{Reason: waterclock.ReasonTargetNotAuthorized, Detail: topics.MayNotWrite(r.Topic)}
 	case targets.UnknownTopic(err):
-		return &intake.Refusal{Reason: waterclock.ReasonTargetUnknown, Detail: fmt.Sprintf("topic %s did not exist when the timer fired: create it", r.Topic)}
+		return &intake.Refusal{Reason: waterclock.ReasonTargetUnknown, Detail: fmt.Sprintf(
+			"topic %s did not exist when the timer fired: create it", r.Topic)}
 	}
-	return &intake.Refusal{Reason: waterclock.ReasonTargetRefused, Detail: fmt.Sprintf("topic %s refuses the record: %v; change the topic's settings or what is sent, and schedule the timer again", r.Topic, err)}
+	return &intake.Refusal{Reason: waterclock.ReasonTargetRefused, Detail: fmt.Sprintf("topic %s refuses the "+
+		"record: %v; change the topic's settings or what is sent, and schedule the timer again", r.Topic, err)}
 }
 
 // NoKey describes why a compacted target refuses something without a key.
 func NoKey(topic, what string) *intake.Refusal {
-	return &intake.Refusal{Reason: waterclock.ReasonTargetRefused, Detail: "topic " + topic + " is compacted and takes no record without a key: give the " + what + " a key"}
+	return &intake.Refusal{Reason: waterclock.ReasonTargetRefused, Detail: "topic " + topic +
+		" is compacted and takes no record without a key: give the " + what + " a key"}
 }
 
 func noPartition(topic string, partition, n int32) *intake.Refusal {
-	return &intake.Refusal{Reason: waterclock.ReasonTargetPartitionUnknown, Detail: fmt.Sprintf("topic %s had %d partitions when the timer fired, and no partition %d: give it more, or name one that it has", topic, n, partition)}
+	return &intake.Refusal{Reason: waterclock.ReasonTargetPartitionUnknown, Detail: fmt.Sprintf("topic %s had %d "+
+		"partitions when the timer fired, and no partition %d: give it more, or name one that it has", topic,
+		n, partition)}
 }
 
 // buffers hold the records of one sub-partition's part of a share: some 900 bytes for each entry, once a fifth of all

@@ -63,7 +63,8 @@ func testEmissions(t *testing.T, m emissions, n int) {
 	uuid := base64.RawURLEncoding.EncodeToString([]byte{1, 2, 3, 250, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
 	for i, r := range recs {
 		tm := timerOf(i)
-		if r.Topic != "orders" || r.Partition != int32(i%5) || string(r.Key) != "k" || string(r.Value) != "v" || !r.Timestamp.Equal(time.UnixMilli(1_700_000_000_123)) {
+		if r.Topic != "orders" || r.Partition != int32(i%5) || string(r.Key) != "k" || string(r.Value) != "v" ||
+			!r.Timestamp.Equal(time.UnixMilli(1_700_000_000_123)) {
 			t.Fatalf("%d: %+v", i, r)
 		}
 		var want []kgo.RecordHeader
@@ -75,7 +76,8 @@ func testEmissions(t *testing.T, m emissions, n int) {
 			kgo.RecordHeader{Key: waterclock.HeaderDue, Value: fmt.Append(nil, tm.Due)},
 			kgo.RecordHeader{Key: waterclock.HeaderOccurrence, Value: fmt.Append(nil, tm.Occurrence)},
 			kgo.RecordHeader{Key: waterclock.HeaderSource, Value: fmt.Append(nil, "timers/7/", tm.Offset)},
-			kgo.RecordHeader{Key: waterclock.HeaderEvent, Value: fmt.Appendf(nil, "%s.7.%d.%d", uuid, tm.Offset, tm.Occurrence)},
+			kgo.RecordHeader{Key: waterclock.HeaderEvent,
+				Value: fmt.Appendf(nil, "%s.7.%d.%d", uuid, tm.Offset, tm.Occurrence)},
 			kgo.RecordHeader{Key: "appended"})
 		if fmt.Sprintf("%q", r.Headers) != fmt.Sprintf("%q", want) {
 			t.Fatalf("%d: %q\nwant %q", i, r.Headers, want)
@@ -88,7 +90,8 @@ func testEmissions(t *testing.T, m emissions, n int) {
 func TestEmissionOfAMovedTimer(t *testing.T) {
 	p := emissionPartition()
 	for _, at := range []int64{0, 1, 12345} {
-		tm := &timer.Timer{ID: []byte("id"), Offset: timer.Moved(at), Occurrence: 1, Target: timer.Target{Topic: "orders"}}
+		tm := &timer.Timer{ID: []byte("id"), Offset: timer.Moved(at), Occurrence: 1,
+			Target: timer.Target{Topic: "orders"}}
 		m := p.newEmissions(1, 1, ownHeaders, new(buffers))
 		r := m.record(tm, 0)
 		want := map[string]string{
@@ -132,7 +135,8 @@ func TestEmissionsHaveRoomForTheirHeaders(t *testing.T) {
 		if step == nil || step.Segments[0].Firings.Entries != n {
 			t.Fatalf("%+v is due, want %d firings", step, n)
 		}
-		s := &sealedStep{l: c.s.lane, share: &emitter.Share{Emissions: make([]emitter.Emission, n)}, emitted: make([]*planner.Entry, n), at: c.now}
+		s := &sealedStep{l: c.s.lane, share: &emitter.Share{Emissions: make([]emitter.Emission, n)},
+			emitted: make([]*planner.Entry, n), at: c.now}
 		k := &sealedPart{segment: step.Segments[0], buffers: new(buffers)}
 		k.count()
 		s.emit(k)

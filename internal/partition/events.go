@@ -9,16 +9,16 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Events are records of the step that they report. They are committed with it or not at all, and are made anew each time
-// it is sealed, so time and lateness are those of the attempt that was committed. They are made from the entries, one by
-// one: the changelog has only the net change of an ID, and nothing of a timer that was scheduled and cancelled in one
-// step.
+// Events are records of the step that they report. They are committed with it or not at all, and are made anew each
+// time it is sealed, so time and lateness are those of the attempt that was committed. They are made from the entries,
+// one by one: the changelog has only the net change of an ID, and nothing of a timer that was scheduled and cancelled
+// in one step.
 //
 // All events of a request partition go to the events partition of the same number, in the order of the sequence. So a
-// reader gets the events of an ID in the order in which they happened. It also means that an events partition that takes
-// no writes holds up its request partition, as the changelog does, and unlike dead letters: events on another partition
-// would lose their order, and without them the history would have gaps. Other request partitions are not held up,
-// because the quarantine tries the share apart from theirs.
+// reader gets the events of an ID in the order in which they happened. It also means that an events partition that
+// takes no writes holds up its request partition, as the changelog does, and unlike dead letters: events on another
+// partition would lose their order, and without them the history would have gaps. Other request partitions are not held
+// up, because the quarantine tries the share apart from theirs.
 
 const (
 	// eventBytes is about the size of an event, and eventBuffer the most bytes of events that are allocated at once.
@@ -28,11 +28,12 @@ const (
 
 func sizeOfEvents(n int) timer.Size { return timer.Size{Entries: n, Bytes: int64(n) * eventBytes} }
 
-// event returns the event of an entry that is sealed at the given time; false if nothing happened to a timer, for example
-// because a cancel found nothing, or a firing was rolled back. (The long switch is the table of events.)
+// event returns the event of an entry that is sealed at the given time; false if nothing happened to a timer, for
+// example because a cancel found nothing, or a firing was rolled back. (The long switch is the table of events.)
 func (o *owned) event(e *planner.Entry, at int64, emission *kgo.Record) (ev wire.Event, happened bool) {
 	result := e.Result()
-	ev = wire.Event{Type: wire.EventTypeOf(result), ID: e.ID, At: at, Source: o.source(e.Before.Offset), Pending: e.After}
+	ev = wire.Event{Type: wire.EventTypeOf(result), ID: e.ID, At: at, Source: o.source(e.Before.Offset),
+		Pending: e.After}
 	if e.After.IsRemembered() {
 		ev.Pending = nil
 	}

@@ -43,7 +43,8 @@ func (c *core) hear(share *emitter.Share) {
 		switch e.Type {
 		case waterclock.EventFired:
 			fired = append(fired, e.Source.Offset)
-			if i := len(fired) - 1; i >= len(share.Emissions) || !share.Emissions[i].Record.Timestamp.Equal(e.At) || e.Lateness != e.At.Sub(e.Due) || e.Lateness < 0 {
+			if i := len(fired) - 1; i >= len(share.Emissions) || !share.Emissions[i].Record.Timestamp.Equal(e.At) ||
+				e.Lateness != e.At.Sub(e.Due) || e.Lateness < 0 {
 				c.t.Fatalf("an event of a firing: %+v", e)
 			}
 		case waterclock.EventRejected, waterclock.EventUndeliverable:
@@ -62,7 +63,8 @@ func (c *core) hear(share *emitter.Share) {
 		emitted = append(emitted, c.source(e.Record))
 	}
 	if !slices.Equal(fired, emitted) || !slices.Equal(dead, letters) {
-		c.t.Fatalf("events of firings %d, emissions %d; of dead letters %d, those are %d", fired, emitted, dead, letters)
+		c.t.Fatalf("events of firings %d, emissions %d; of dead letters %d, those are %d", fired, emitted,
+			dead, letters)
 	}
 	pending := make(map[string]int64)
 	for id, t := range c.fold(math.MaxInt64) {
@@ -100,12 +102,14 @@ func TestEventsTellEachThing(t *testing.T) {
 	c.cancel(1)
 	c.cancel(2)     // finds nothing
 	c.request(0, 3) // no due time
-	c.schedule(4, 20).Headers = append(c.requests[len(c.requests)-1].Headers, kgo.RecordHeader{Key: waterclock.HeaderMaxLate, Value: []byte("50ms")})
+	c.schedule(4, 20).Headers = append(c.requests[len(c.requests)-1].Headers,
+		kgo.RecordHeader{Key: waterclock.HeaderMaxLate, Value: []byte("50ms")})
 	c.schedule(5, 20)
 	c.deliver(10)
 	c.work()
 	c.seal(100)
-	if got, want := c.types(), []string{"id1 scheduled", "id1 replaced", "id1 cancelled", "id3 rejected", "id4 scheduled", "id5 scheduled"}; !slices.Equal(got, want) {
+	if got, want := c.types(), []string{"id1 scheduled", "id1 replaced", "id1 cancelled", "id3 rejected",
+		"id4 scheduled", "id5 scheduled"}; !slices.Equal(got, want) {
 		t.Fatalf("got %q, want %q", got, want)
 	}
 	c.abort()
@@ -126,8 +130,10 @@ func TestEventsTellEachThing(t *testing.T) {
 	}
 	last, err := waterclock.ParseEvent(c.share.Records[len(c.share.Records)-1])
 	c.ok(err)
-	if last.Lateness != 60*time.Millisecond || last.At.UnixMilli() != c.now || last.Occurrence != 1 || last.Target != targetTopic ||
-		last.Emission != header(c.share.Emissions[0].Record, waterclock.HeaderEvent) || last.Pending != nil || last.Unknown {
+	if last.Lateness != 60*time.Millisecond || last.At.UnixMilli() != c.now || last.Occurrence != 1 ||
+		last.Target != targetTopic ||
+		last.Emission != header(c.share.Emissions[0].Record, waterclock.HeaderEvent) || last.Pending != nil ||
+		last.Unknown {
 		t.Errorf("the event of a firing: %+v", last)
 	}
 	c.commit(true)
@@ -147,7 +153,8 @@ func TestEventsThatAreNotTakenHoldUpTheirPartition(t *testing.T) {
 	if c.seal(10); c.share != nil {
 		t.Fatal("a step is sealed whose events nobody takes")
 	}
-	if s := c.p.Status(); s.State != ownership.Stalled || s.Reason != "no leader for r.waterclock.events/0 that can be reached" {
+	if s := c.p.Status(); s.State != ownership.Stalled || s.Reason != "no leader for r.waterclock.events/0 that can "+
+		"be reached" {
 		t.Errorf("state %s, %q", s.State, s.Reason)
 	}
 	c.brokers.leaders[c.set.Events.Name] = []int32{1}
@@ -157,7 +164,8 @@ func TestEventsThatAreNotTakenHoldUpTheirPartition(t *testing.T) {
 			t.Fatal("nothing is sealed")
 		}
 		c.hold(c.set.Events.Name, 0)
-		if s := c.p.Status(); s.State != ownership.Stalled || !strings.Contains(s.Reason, "r.waterclock.events/0 takes no writes") {
+		if s := c.p.Status(); s.State != ownership.Stalled || !strings.Contains(s.Reason,
+			"r.waterclock.events/0 takes no writes") {
 			t.Errorf("state %s, %q", s.State, s.Reason)
 		}
 	}
@@ -192,7 +200,8 @@ func TestEventsCountInAStep(t *testing.T) {
 			timers++
 		}
 	}
-	if timers--; timers != events || timers == 0 || timers+events > limit || room.Entries != limit-timers-events || room.Bytes > 8<<20-int64(events)*eventBytes {
+	if timers--; timers != events || timers == 0 || timers+events > limit || room.Entries != limit-timers-events ||
+		room.Bytes > 8<<20-int64(events)*eventBytes {
 		t.Errorf("%d timers and %d events in a step of %d, which leave %+v", timers, events, limit, *room)
 	}
 }

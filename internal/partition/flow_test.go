@@ -137,8 +137,10 @@ func (f *flowed) step(now time.Duration, room int) (requests, firings int) {
 	if requests+firings == 0 {
 		return 0, 0
 	}
-	late := len(f.pending) > 0 && f.pending[0].due <= now && now-max(f.pending[0].due, f.pending[0].read) > arrivalGrain*time.Millisecond
-	f.sealed(now.Milliseconds(), room, float64(requests+firings)/float64(room), len(f.queue)+requests, requests, firings, late)
+	late := len(f.pending) > 0 && f.pending[0].due <= now &&
+		now-max(f.pending[0].due, f.pending[0].read) > arrivalGrain*time.Millisecond
+	f.sealed(now.Milliseconds(), room, float64(requests+firings)/float64(room), len(f.queue)+requests, requests,
+		firings, late)
 	f.limits, f.reads, f.fires = append(f.limits, f.readAhead()), append(f.reads, requests), append(f.fires, firings)
 	return requests, firings
 }
@@ -159,7 +161,8 @@ func between(least, spread time.Duration) func(int) time.Duration {
 // overloaded returns a lane with a capacity of 60,000 timers a second, whose partitions together are offered twice as
 // many. A firing costs less than a request, as in reality.
 func overloaded(partitions int, life func(int) time.Duration) *lanes {
-	l := &lanes{now: time.Hour, room: 10_000, fixed: 4 * time.Millisecond, perRequest: 9 * time.Microsecond, perFiring: 7 * time.Microsecond}
+	l := &lanes{now: time.Hour, room: 10_000, fixed: 4 * time.Millisecond, perRequest: 9 * time.Microsecond,
+		perFiring: 7 * time.Microsecond}
 	for range partitions {
 		l.partitions = append(l.partitions, &flowed{rate: 120_000 / float64(partitions), life: life})
 	}
@@ -182,7 +185,8 @@ func (l *lanes) settle() {
 // and the limit stays about the same. When nothing is sent any more the rest goes through as well.
 func TestFlowUnderOverload(t *testing.T) {
 	for name, life := range map[string]func(int) time.Duration{
-		"past due": between(0, 0), "due in 1 to 2 s": between(time.Second, time.Second), "due in 2 to 6 s": between(2*time.Second, 4*time.Second),
+		"past due": between(0, 0), "due in 1 to 2 s": between(time.Second, time.Second),
+		"due in 2 to 6 s": between(2*time.Second, 4*time.Second),
 	} {
 		for _, n := range []int{1, 8} {
 			l := overloaded(n, life)
@@ -193,7 +197,8 @@ func TestFlowUnderOverload(t *testing.T) {
 				if late := p.p99(); late > 250*time.Millisecond {
 					t.Errorf("%s, %d partitions: p99 of its own lateness %s", name, n, late)
 				}
-				if few, many := slices.Min(p.limits[len(p.limits)/2:]), slices.Max(p.limits[len(p.limits)/2:]); many > 4*few {
+				if few, many := slices.Min(p.limits[len(p.limits)/2:]),
+					slices.Max(p.limits[len(p.limits)/2:]); many > 4*few {
 					t.Errorf("%s, %d partitions: the limit goes up and down between %d and %d", name, n, few, many)
 				}
 				if len(p.queue) > 2*l.room/n {
@@ -208,7 +213,8 @@ func TestFlowUnderOverload(t *testing.T) {
 			l.run(30 * time.Second)
 			for _, p := range l.partitions {
 				if len(p.log)+len(p.queue)+len(p.pending) > 0 {
-					t.Errorf("%s, %d partitions: %d unread, %d in the queue, %d pending 30 s after the end", name, n, len(p.log), len(p.queue), len(p.pending))
+					t.Errorf("%s, %d partitions: %d unread, %d in the queue, %d pending 30 s after the end", name, n,
+						len(p.log), len(p.queue), len(p.pending))
 				}
 			}
 		}
@@ -336,7 +342,8 @@ func tail(s []int, n int) []int { return s[max(0, len(s)-n):] }
 // One partition catches up, and nothing comes on the others. Whenever it was paused, the fetch under way without it
 // waits for its full time. Nearly as much goes through as if it did not.
 func TestFlowCatchesUpAlone(t *testing.T) {
-	for name, life := range map[string]func(int) time.Duration{"past due": between(-time.Minute, 0), "due in 2 to 6 s": between(2*time.Second, 4*time.Second)} {
+	for name, life := range map[string]func(int) time.Duration{"past due": between(-time.Minute, 0),
+		"due in 2 to 6 s": between(2*time.Second, 4*time.Second)} {
 		l := overloaded(1, life)
 		p := l.partitions[0]
 		p.alone = true

@@ -137,15 +137,16 @@ func (f *forecast) read(ctx context.Context, view *statestore.View, from, to int
 	}
 	found = make([]int32, to-from)
 	rows, wait := 0, error(nil)
-	err = view.Refs(timer.Ref{Due: from * 1000, Offset: math.MinInt64}, timer.Ref{Due: to * 1000, Offset: math.MinInt64}, func(at timer.Ref) bool {
-		if at.IsPending() {
-			found[upcoming.Second(at.Due)-from]++
-		}
-		if rows++; rows%turnRows == 0 {
-			wait = turn.Rest(ctx)
-		}
-		return wait == nil
-	})
+	err = view.Refs(timer.Ref{Due: from * 1000, Offset: math.MinInt64},
+		timer.Ref{Due: to * 1000, Offset: math.MinInt64}, func(at timer.Ref) bool {
+			if at.IsPending() {
+				found[upcoming.Second(at.Due)-from]++
+			}
+			if rows++; rows%turnRows == 0 {
+				wait = turn.Rest(ctx)
+			}
+			return wait == nil
+		})
 	if closed := view.Close(); err == nil {
 		err = closed
 	}

@@ -35,14 +35,16 @@ func (c *core) forecast() {
 				continue
 			}
 			most[i]++
-			if second := upcoming.Second(t.Ref().Due); second >= upcoming.Second(c.high) && second < upcoming.Second(until) && !parked[id] {
+			if second := upcoming.Second(t.Ref().Due); second >= upcoming.Second(c.high) && second < upcoming.Second(
+				until) && !parked[id] {
 				least[i]++
 			}
 		}
 	}
 	for i, n := range got {
 		if n < least[i] || n > most[i] {
-			c.t.Fatalf("%d timers are said to fall due within %s, want %d to %d", n, upcoming.Windows[i], least[i], most[i])
+			c.t.Fatalf("%d timers are said to fall due within %s, want %d to %d", n, upcoming.Windows[i],
+				least[i], most[i])
 		}
 	}
 }
@@ -66,7 +68,8 @@ func (c *core) parkedIDs() map[string]bool {
 func TestForecastAgainstModel(t *testing.T) {
 	g := newSetup(t)
 	rapid.Check(t, func(t *rapid.T) {
-		c := newCoreOf(t, g, rapid.SampledFrom([]int64{250, 1 << 20}).Draw(t, "wheel bytes"), 1000, rapid.SampledFrom([]int{1, 3}).Draw(t, "sub-partitions"))
+		c := newCoreOf(t, g, rapid.SampledFrom([]int64{250, 1 << 20}).Draw(t, "wheel bytes"), 1000,
+			rapid.SampledFrom([]int{1, 3}).Draw(t, "sub-partitions"))
 		c.lazy = true
 		c.o.Memory.Dirty = budget.Alone(rapid.SampledFrom([]int64{1, 2000, 1 << 20}).Draw(t, "dirty bytes"))
 		c.p.o.Memory.Dirty = c.o.Memory.Dirty

@@ -10,8 +10,8 @@ import (
 // maxUnapplied is how many committed steps may wait to be applied. At the limit the partition seals nothing.
 const maxUnapplied = 8
 
-// handover takes committed steps from the lane to the keeper, in order. The lane puts a step here before another share may
-// be sealed. So once no share is out and awaitIdle has returned in time, everything that is committed is applied.
+// handover takes committed steps from the lane to the keeper, in order. The lane puts a step here before another share
+// may be sealed. So once no share is out and awaitIdle has returned in time, everything that is committed is applied.
 type handover struct {
 	mu       sync.Mutex // guards what follows
 	changed  *sync.Cond // a step was applied

@@ -31,7 +31,8 @@ func TestHeldUpUntilACommit(t *testing.T) {
 			t.Fatalf("sealed %+v, want a timer and a checkpoint", c.share)
 		}
 		c.hold(c.set.Changelog.Name, 0)
-		if s := c.p.Status(); s.State != ownership.Stalled || !strings.Contains(s.Reason, c.set.Changelog.Name+"/0 takes no writes") {
+		if s := c.p.Status(); s.State != ownership.Stalled ||
+			!strings.Contains(s.Reason, c.set.Changelog.Name+"/0 takes no writes") {
 			t.Errorf("state %s, %q", s.State, s.Reason)
 		}
 	}

@@ -32,7 +32,8 @@ type keeper struct {
 
 func newKeeper(l *lane, r *receiver) *keeper {
 	f := newForecast(l.shared)
-	return &keeper{shared: l.shared, lane: l, requests: r, forecast: f, parking: newParking(l), checkpoints: newCheckpoints(l.shared, f)}
+	return &keeper{shared: l.shared, lane: l, requests: r, forecast: f, parking: newParking(l),
+		checkpoints: newCheckpoints(l.shared, f)}
 }
 
 // open reads what the store holds of the partition. If it returns an error, there is nothing to stop.
@@ -74,8 +75,9 @@ func (k *keeper) stop() {
 	}
 }
 
-// applyRest counts and applies the committed steps that are left, and writes the last checkpoint. First it waits for the checkpoint under way. If one has
-// failed, nothing can be stored any more; what is committed is counted all the same.
+// applyRest counts and applies the committed steps that are left, and writes the last checkpoint. First it waits for
+// the checkpoint under way. If one has failed, nothing can be stored any more; what is committed is counted all the
+// same.
 func (k *keeper) applyRest() error {
 	c := k.checkpoints
 	err := c.await()
@@ -130,8 +132,8 @@ func (k *keeper) loop(ctx context.Context) error {
 }
 
 // round does once whatever is waiting, and reports whether there is more to load. While a checkpoint is written, no
-// timer is parked or unparked, and steps wait while there is no memory for more dirty timers. So they come before the next checkpoint, which may
-// begin at once.
+// timer is parked or unparked, and steps wait while there is no memory for more dirty timers. So they come before the
+// next checkpoint, which may begin at once.
 func (k *keeper) round(ctx context.Context) (more bool, err error) {
 	ended, err := k.checkpoints.end()
 	if err != nil {
@@ -199,8 +201,8 @@ func (k *keeper) roomToLoad() (from timer.Ref, wheels int64, ok bool) {
 	return from, wheels, ok
 }
 
-// applyNext counts the next committed step and applies it, even if the token is dead. It returns false if there is none,
-// or if there is no memory for more dirty timers until the checkpoint under way has ended.
+// applyNext counts the next committed step and applies it, even if the token is dead. It returns false if there is
+// none, or if there is no memory for more dirty timers until the checkpoint under way has ended.
 func (k *keeper) applyNext() bool {
 	if k.checkpoints.writing && k.checkpoints.full() {
 		return false

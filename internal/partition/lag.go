@@ -10,10 +10,10 @@ const caughtUp = time.Second
 
 // lag is how far intake is behind the log. mu guards all of it.
 //
-// The lag has two sources. A delivery knows the high watermark of its fetch, and whether only markers lie before it. But
-// nothing is delivered while intake is paused, nor from behind the first record of any producer's open transaction.
-// Then the log itself is asked, once a second: see Partition.SetLogEnd. Until deliveries come again, offsets are counted,
-// including markers and aborted records.
+// The lag has two sources. A delivery knows the high watermark of its fetch, and whether only markers lie before it.
+// But nothing is delivered while intake is paused, nor from behind the first record of any producer's open transaction.
+// Then the log itself is asked, once a second: see Partition.SetLogEnd. Until deliveries come again, offsets are
+// counted, including markers and aborted records.
 type lag struct {
 	mu     sync.Mutex
 	behind int64     // records that were waiting at the last delivery

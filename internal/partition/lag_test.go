@@ -52,7 +52,8 @@ func TestLag(t *testing.T) {
 // way.
 func TestLagBehindAnOpenTransaction(t *testing.T) {
 	p, s := newRooms(Options{
-		Options: ownership.Options{Topics: &topics.Set{Request: topics.Topic{Name: "r"}}, Now: time.Now, Logger: slog.New(slog.DiscardHandler)},
+		Options: ownership.Options{Topics: &topics.Set{Request: topics.Topic{Name: "r"}}, Now: time.Now,
+			Logger: slog.New(slog.DiscardHandler)},
 		Metrics: NewMetrics(prometheus.NewRegistry()),
 		Memory:  Memory{Requests: budget.Alone(1 << 20), Firings: budget.Alone(1 << 20)},
 	})
@@ -78,9 +79,11 @@ func TestLagBehindAnOpenTransaction(t *testing.T) {
 // The last read record determines the lag until it is known that only markers follow it.
 func TestLagEndsWithMarkers(t *testing.T) {
 	p, s := newRooms(Options{
-		Options: ownership.Options{Topics: &topics.Set{Request: topics.Topic{Name: "r"}}, Now: time.Now, Logger: slog.New(slog.DiscardHandler), Lanes: emitter.NewLanes(emitter.Options{})},
+		Options: ownership.Options{Topics: &topics.Set{Request: topics.Topic{Name: "r"}}, Now: time.Now,
+			Logger: slog.New(slog.DiscardHandler), Lanes: emitter.NewLanes(emitter.Options{})},
 		Metrics: NewMetrics(prometheus.NewRegistry()),
-		Memory:  Memory{Wheel: budget.Alone(1 << 20), Requests: budget.Alone(1 << 20), Firings: budget.Alone(1 << 20)}, Rules: new(intake.Rules),
+		Memory:  Memory{Wheel: budget.Alone(1 << 20), Requests: budget.Alone(1 << 20), Firings: budget.Alone(1 << 20)},
+		Rules:   new(intake.Rules),
 	})
 	s.requests.Deliver(partlog.Read{Records: []*kgo.Record{{Offset: 6, Timestamp: time.Now()}}, Next: 7, End: 8})
 	if behind, _ := p.lag.now(time.Now().Add(time.Hour), false, unread{}); behind != 1 {

@@ -13,19 +13,20 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// lane is the partition as the lanes of package transaction see it. It plans the content of the next step, takes it from
-// the planners, seals it into a share of a transaction, and hands committed steps to the keeper. It implements
+// lane is the partition as the lanes of package transaction see it. It plans the content of the next step, takes it
+// from the planners, seals it into a share of a transaction, and hands committed steps to the keeper. It implements
 // emitter.Source. Its calls follow each other (see ownership.Steps), except Wait and wakeForDue, which are safe for
 // concurrent use.
 type lane struct {
 	*shared
 	questions *questions.Questions
 
-	suspects int          // how many uncommitted entries are suspects
-	turn     int          // which sub-partition gets leftover room first
-	last     int          // entries of the last step
-	at       int64        // when the last step was taken, Unix ms
-	nextDue  atomic.Int64 // when Seal may find something without being woken, Unix ms; never: nothing in memory will be due
+	suspects int   // how many uncommitted entries are suspects
+	turn     int   // which sub-partition gets leftover room first
+	last     int   // entries of the last step
+	at       int64 // when the last step was taken, Unix ms
+	// when Seal may find something without being woken, Unix ms; never: nothing in memory will be due
+	nextDue atomic.Int64
 }
 
 func (p *Partition) newLane(store *statestore.Handle) *lane {
@@ -134,7 +135,8 @@ func (l *lane) mayPass(now int64) bool {
 
 // couldPass reports whether a step without requests would raise the position.
 func (l *lane) couldPass() bool {
-	return l.subs.progress.bound() > l.subs.Position() && !l.subs.any(func(x *planner.Planner) bool { _, requests := x.Ready(); return requests })
+	return l.subs.progress.bound() > l.subs.Position() &&
+		!l.subs.any(func(x *planner.Planner) bool { _, requests := x.Ready(); return requests })
 }
 
 // roomToFire returns how many firings may be planned for a step: see flow. out is the size of the firings in the step

@@ -39,7 +39,8 @@ type lateness struct {
 
 // newLateness returns a histogram without labels, or with one label, the topic.
 func newLateness(name, help string, labels ...string) *lateness {
-	bounds := lateBounds{1, 2, 5, 10, 20, 50, 100, 250, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000, 300_000, 3_600_000}
+	bounds := lateBounds{1, 2, 5, 10, 20, 50, 100, 250, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000,
+		300_000, 3_600_000}
 	return &lateness{bounds: bounds, desc: prometheus.NewDesc(name, help, labels, nil), by: make(map[string]*tally)}
 }
 
@@ -82,6 +83,7 @@ func (l *lateness) Collect(ch chan<- prometheus.Metric) {
 		if label != "" {
 			labels = []string{label}
 		}
-		ch <- prometheus.MustNewConstHistogram(l.desc, n+t.counts[len(l.bounds)], float64(t.sum)/1000, buckets, labels...)
+		ch <- prometheus.MustNewConstHistogram(l.desc, n+t.counts[len(l.bounds)], float64(t.sum)/1000,
+			buckets, labels...)
 	}
 }

@@ -124,7 +124,9 @@ func BenchmarkLateness(b *testing.B) {
 		}
 	})
 	b.Run("one of the library", func(b *testing.B) {
-		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "h", Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 300, 3600}})
+		h := prometheus.NewHistogram(
+			prometheus.HistogramOpts{Name: "h", Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5,
+				10, 30, 60, 300, 3600}})
 		for i := 0; i < b.N; i += len(late) {
 			for _, at := range late {
 				h.Observe(float64(at-emit.FiresAt()) / 1000)

@@ -25,7 +25,8 @@ func TestAcquiredAgainSealsNothingOfBefore(t *testing.T) {
 	again := c.p.newLane(c.s.store)
 	c.p.life.Steps.Join(again)
 	if share := again.Seal("early", &emitter.Room{Entries: 10, Bytes: 1 << 20}); share != nil {
-		t.Errorf("before its claim a partition seals %d records and %d emissions planned by an earlier acquisition", len(share.Records), len(share.Emissions))
+		t.Errorf("before its claim a partition seals %d records and %d emissions planned by an earlier acquisition",
+			len(share.Records), len(share.Emissions))
 	}
 }
 
@@ -39,7 +40,8 @@ func TestALaneOfAFormerAcquisitionSealsNothing(t *testing.T) {
 	c.p.life.Steps.Leave(c.s.lane)
 	c.p.life.Steps.Join(c.p.newLane(c.s.store))
 	if late := c.s.lane.Seal("late", &emitter.Room{Entries: 10, Bytes: 1 << 20}); late != nil {
-		t.Errorf("%d emissions and %d records are sealed that the present acquisition seals too", len(late.Emissions), len(late.Records))
+		t.Errorf("%d emissions and %d records are sealed that the present acquisition seals too", len(late.Emissions),
+			len(late.Records))
 	}
 }
 
@@ -86,13 +88,18 @@ func TestNetChange(t *testing.T) {
 		fires   int
 	}{
 		{"scheduled and fired, not there before: nothing", nil, func(c *core) { c.schedule(id, -1) }, nil, 1},
-		{"scheduled and cancelled, not there before: nothing", nil, func(c *core) { c.schedule(id, 1000); c.cancel(id) }, nil, 0},
+		{"scheduled and cancelled, not there before: nothing", nil,
+			func(c *core) { c.schedule(id, 1000); c.cancel(id) }, nil, 0},
 		{"cancelled, not there: nothing", nil, func(c *core) { c.cancel(id) }, nil, 0},
 		{"scheduled: a put", nil, func(c *core) { c.schedule(id, 1000) }, []string{"put"}, 0},
-		{"fired, there before: a tombstone", func(c *core) { c.schedule(id, 1000) }, func(c *core) { c.now += 1000 }, []string{"tombstone"}, 1},
-		{"replaced and fired, there before: a tombstone", func(c *core) { c.schedule(id, 1000) }, func(c *core) { c.schedule(id, -1) }, []string{"tombstone"}, 1},
-		{"cancelled, there before: a tombstone", func(c *core) { c.schedule(id, 1000) }, func(c *core) { c.cancel(id) }, []string{"tombstone"}, 0},
-		{"replaced: one put", func(c *core) { c.schedule(id, 1000) }, func(c *core) { c.schedule(id, 2000); c.schedule(id, 3000) }, []string{"put"}, 0},
+		{"fired, there before: a tombstone", func(c *core) { c.schedule(id, 1000) }, func(c *core) { c.now += 1000 },
+			[]string{"tombstone"}, 1},
+		{"replaced and fired, there before: a tombstone", func(c *core) { c.schedule(id, 1000) },
+			func(c *core) { c.schedule(id, -1) }, []string{"tombstone"}, 1},
+		{"cancelled, there before: a tombstone", func(c *core) { c.schedule(id, 1000) }, func(c *core) { c.cancel(id) },
+			[]string{"tombstone"}, 0},
+		{"replaced: one put", func(c *core) { c.schedule(id, 1000) },
+			func(c *core) { c.schedule(id, 2000); c.schedule(id, 3000) }, []string{"put"}, 0},
 		{"fired and scheduled again: one put", func(c *core) { c.schedule(id, 5) }, func(c *core) {
 			c.now += 10
 			c.seal(100) // fires

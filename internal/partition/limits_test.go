@@ -236,7 +236,8 @@ func TestASuspectMayBeRolledBack(t *testing.T) {
 		c.deliver(1)
 		c.work()
 	}
-	if room := (emitter.Room{Entries: roomy, Bytes: 1 << 20}); c.s.lane.Seal("all", &room) == nil || room.Entries != roomy-n {
+	if room := (emitter.Room{Entries: roomy, Bytes: 1 << 20}); c.s.lane.Seal("all", &room) == nil ||
+		room.Entries != roomy-n {
 		t.Errorf("a step takes %d of %d requests", roomy-room.Entries, n)
 	}
 }
@@ -300,7 +301,8 @@ func TestRequestsJoinUpToMaxBatch(t *testing.T) {
 
 // chunks counts what is planned, and the number of steps it needs at least.
 func (c *core) chunks() (entries, chunks int) {
-	for s := c.s.lane.take(timer.Size{Entries: 1, Bytes: 1}, false); s != nil; s = c.s.lane.take(timer.Size{Entries: 1, Bytes: 1}, false) {
+	for s := c.s.lane.take(timer.Size{Entries: 1, Bytes: 1}, false); s != nil; s = c.s.lane.take(
+		timer.Size{Entries: 1, Bytes: 1}, false) {
 		entries, chunks = entries+s.Len(), chunks+1
 		c.s.subs.lock()
 		planner.Commit(c.s.subs.planners)
@@ -344,7 +346,8 @@ func TestABatchThatIsTooLargeIsOneDeadLetter(t *testing.T) {
 	c.commit(true)
 	c.apply()
 	if len(c.dead) != 1 || c.dead[before] != 1 || c.position != before+500 {
-		t.Errorf("dead letters by offset %v, position %d; want one of %d and position %d", c.dead, c.position, before, before+500)
+		t.Errorf("dead letters by offset %v, position %d; want one of %d and position %d", c.dead, c.position,
+			before, before+500)
 	}
 	if on := c.s.backlog.onTheirWay(); on != (timer.Size{}) {
 		t.Errorf("%+v is left on its way", on)

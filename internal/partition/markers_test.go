@@ -17,7 +17,8 @@ func (c *core) checkpointed() wire.Checkpoint {
 		c.t.Fatalf("nothing is sealed")
 	}
 	for _, r := range c.share.Records {
-		if kind, _, err := wire.ParseKey(r.Key); r.Topic == c.set.Changelog.Name && err == nil && kind == wire.KindCheckpoint {
+		if kind, _, err := wire.ParseKey(r.Key); r.Topic == c.set.Changelog.Name && err == nil &&
+			kind == wire.KindCheckpoint {
 			cp, err := wire.DecodeCheckpoint(r.Value)
 			c.ok(err)
 			if cp.Position != c.share.Offset.At {
@@ -53,7 +54,8 @@ func TestPositionPassesMarkers(t *testing.T) {
 			c.seal(10)
 			cp := c.checkpointed()
 			if cp.Position != position || cp.Epoch != partlog.EpochOf(epoch) {
-				t.Fatalf("position %d of epoch %v, want %d of %v", cp.Position, cp.Epoch, position, partlog.EpochOf(epoch))
+				t.Fatalf("position %d of epoch %v, want %d of %v", cp.Position, cp.Epoch, position,
+					partlog.EpochOf(epoch))
 			}
 			if n := len(c.share.Records) - 1; n != entries || len(c.share.Emissions) > 0 {
 				t.Fatalf("%d records beside the checkpoint, want %d", n, entries)

@@ -38,32 +38,53 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	in := metric.In(reg)
 	m := &Metrics{
-		warnings:   warnings{kinds: make(map[warning]*warned)},
-		outcomes:   in.Counters("waterclock_outcomes_total", "Committed decisions by outcome: scheduled, replaced, cancelled, not_found, fired, expired, refused, undeliverable, completed, triggered, paused, resumed, condition_not_met.", "topic", "outcome"),
-		reasons:    in.Counters("waterclock_dead_letters_total", "Dead letters committed, by reason.", "topic", "reason"),
-		sealed:     newLateness("waterclock_lateness_seconds", "Timestamp of an emission minus its due time."),
-		delivered:  newLateness("waterclock_commit_lateness_seconds", "When the commit of an emission was answered minus its due time.", "topic"),
-		own:        newLateness("waterclock_own_lateness_seconds", "Timestamp of an emission minus its due time or, if its request was read later than that, minus when it was read. Timers that were missed while nobody ran, that waited for their targets, or that were steered do not count."),
-		ownToEnd:   newLateness("waterclock_own_commit_lateness_seconds", "The same as waterclock_own_lateness_seconds, until the commit of the emission was answered.", "topic"),
-		misplacedN: in.Counters("waterclock_misplaced_requests_total", "Requests whose key does not lie on its murmur2 partition.", "topic"),
-		lagRecords: in.Gauges("waterclock_intake_lag_records", "Request records behind the high watermark at the last fetch, or at the last look while intake is paused.", "topic", "partition"),
-		lagSeconds: in.Gauges("waterclock_intake_lag_seconds", "Age of the newest request record when it was read; now, while more is known to wait or intake is paused; 0 when there is nothing more.", "topic", "partition"),
-		replayedN:  in.Counter("waterclock_replayed_offsets_total", "Changelog offsets gone through by replays since the process started."),
-		endedN:     in.Counter("waterclock_hanging_transactions_ended_total", "Hanging transactions of former owners that were ended."),
-		lostN:      in.Counters("waterclock_requests_lost_total", "Requests that retention deleted before they were read, at most: markers of transactions and aborted records count too.", "topic"),
-		cutN:       in.Counters("waterclock_requests_cut_total", "Offsets of a request log that was cut and has grown again: requests there were settled before the cut, and what stands there now is not read.", "topic"),
-		accepted:   in.Counters("waterclock_accepted_total", "Requests that made a pending timer: scheduled and replaced together.", "topic"),
-		damagedN:   in.Counter("waterclock_partitions_damaged_total", "Partitions whose local store was damaged, and that were wiped and replayed."),
-		retentionN: in.Counters("waterclock_retention_alerts_total", "Alerts that intake lags so far behind that retention may soon delete unread requests.", "topic"),
-		planningN:  in.Counters("waterclock_planning_seconds_total", "Time that the planners of a partition were at work, as the mean of its sub-partitions. The rate is their busy share, 0 to 1.", "topic", "partition"),
-		waited:     in.Histogram("waterclock_planning_wait_seconds", "How long batches of requests that were read waited until they were planned.", prometheus.ExponentialBuckets(0.0001, 4, 9)),
+		warnings: warnings{kinds: make(map[warning]*warned)},
+		outcomes: in.Counters("waterclock_outcomes_total", "Committed decisions by outcome: scheduled, replaced, "+
+			"cancelled, not_found, fired, expired, refused, undeliverable, completed, triggered, paused, resumed, "+
+			"condition_not_met.", "topic", "outcome"),
+		reasons: in.Counters("waterclock_dead_letters_total", "Dead letters committed, by reason.",
+			"topic", "reason"),
+		sealed: newLateness("waterclock_lateness_seconds", "Timestamp of an emission minus its due time."),
+		delivered: newLateness("waterclock_commit_lateness_seconds",
+			"When the commit of an emission was answered minus its due time.", "topic"),
+		own: newLateness("waterclock_own_lateness_seconds", "Timestamp of an emission minus its due time or, "+
+			"if its request was read later than that, minus when it was read. Timers that were missed while nobody "+
+			"ran, that waited for their targets, or that were steered do not count."),
+		ownToEnd: newLateness("waterclock_own_commit_lateness_seconds",
+			"The same as waterclock_own_lateness_seconds, until the commit of the emission was answered.", "topic"),
+		misplacedN: in.Counters("waterclock_misplaced_requests_total",
+			"Requests whose key does not lie on its murmur2 partition.", "topic"),
+		lagRecords: in.Gauges("waterclock_intake_lag_records", "Request records behind the high watermark at the "+
+			"last fetch, or at the last look while intake is paused.", "topic", "partition"),
+		lagSeconds: in.Gauges("waterclock_intake_lag_seconds", "Age of the newest request record when it was read; "+
+			"now, while more is known to wait or intake is paused; 0 when there is nothing more.", "topic",
+			"partition"),
+		replayedN: in.Counter("waterclock_replayed_offsets_total",
+			"Changelog offsets gone through by replays since the process started."),
+		endedN: in.Counter("waterclock_hanging_transactions_ended_total",
+			"Hanging transactions of former owners that were ended."),
+		lostN: in.Counters("waterclock_requests_lost_total", "Requests that retention deleted before they were "+
+			"read, at most: markers of transactions and aborted records count too.", "topic"),
+		cutN: in.Counters("waterclock_requests_cut_total", "Offsets of a request log that was cut and has "+
+			"grown again: requests there were settled before the cut, and what stands there now is not read.", "topic"),
+		accepted: in.Counters("waterclock_accepted_total",
+			"Requests that made a pending timer: scheduled and replaced together.", "topic"),
+		damagedN: in.Counter("waterclock_partitions_damaged_total",
+			"Partitions whose local store was damaged, and that were wiped and replayed."),
+		retentionN: in.Counters("waterclock_retention_alerts_total",
+			"Alerts that intake lags so far behind that retention may soon delete unread requests.", "topic"),
+		planningN: in.Counters("waterclock_planning_seconds_total", "Time that the planners of a partition were at "+
+			"work, as the mean of its sub-partitions. The rate is their busy share, 0 to 1.", "topic", "partition"),
+		waited: in.Histogram("waterclock_planning_wait_seconds",
+			"How long batches of requests that were read waited until they were planned.",
+			prometheus.ExponentialBuckets(0.0001, 4, 9)),
 	}
 	reg.MustRegister(m.sealed, m.delivered, m.own, m.ownToEnd)
 	return m
 }
 
-// Serve sets the counters of a request topic to 0. If a counter appeared only with its first event, an alert on its growth
-// would miss that event.
+// Serve sets the counters of a request topic to 0. If a counter appeared only with its first event, an alert on its
+// growth would miss that event.
 func (m *Metrics) Serve(topic string) {
 	for _, name := range outcomeNames {
 		m.outcomes.WithLabelValues(topic, name)

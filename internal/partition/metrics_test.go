@@ -30,7 +30,8 @@ func TestACutIsCounted(t *testing.T) {
 		c.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(req kmsg.Request) (kmsg.Response, error, bool) {
 			c.KeepControl()
 			resp := req.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
-			topic, one := kmsg.NewOffsetForLeaderEpochResponseTopic(), kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
+			topic, one := kmsg.NewOffsetForLeaderEpochResponseTopic(),
+				kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
 			topic.Topic, one.EndOffset, one.LeaderEpoch = "r", cut, 0
 			topic.Partitions = append(topic.Partitions, one)
 			resp.Topics = append(resp.Topics, topic)
@@ -39,7 +40,8 @@ func TestACutIsCounted(t *testing.T) {
 		reg := prometheus.NewRegistry()
 		p, _ := newRooms(Options{
 			Options: ownership.Options{
-				Topics: &topics.Set{Request: topics.Topic{Name: "r", Partitions: 1}}, Client: cl, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+				Topics: &topics.Set{Request: topics.Topic{Name: "r", Partitions: 1}}, Client: cl, Now: time.Now,
+				Logger: slog.New(slog.DiscardHandler),
 			},
 			Metrics: NewMetrics(reg),
 		})
@@ -61,7 +63,8 @@ func TestACutIsCounted(t *testing.T) {
 			t.Error("waterclock_requests_cut_total is not shown")
 		}
 		shows(0)
-		if at, _, err := p.life.Input.ReadFrom(t.Context(), &wire.Checkpoint{Position: position, Epoch: 1}); err != nil || at != position {
+		if at, _, err := p.life.Input.ReadFrom(
+			t.Context(), &wire.Checkpoint{Position: position, Epoch: 1}); err != nil || at != position {
 			t.Fatalf("read from %d, %v, want %d", at, err, position)
 		}
 		shows(position - cut)

@@ -53,9 +53,12 @@ type Options struct {
 
 // Memory is a partition's accounts with the budgets that all partitions share. Run closes them.
 type Memory struct {
-	Wheel     *budget.Account // timers that are kept because they fall due soon
-	Dirty     *budget.Account // what applied steps have changed, except soon timers and what is being written; at its limit a checkpoint of the store begins
-	Requests  *budget.Account // requests on their way, and committed steps that are not applied; at its limit intake pauses
+	Wheel *budget.Account // timers that are kept because they fall due soon
+	// what applied steps have changed, except soon timers and what is being written; at its limit a checkpoint of the
+	// store begins
+	Dirty *budget.Account
+	// requests on their way, and committed steps that are not applied; at its limit intake pauses
+	Requests  *budget.Account
 	Firings   *budget.Account // firings on their way
 	Questions *budget.Account // what the store lacks, read by questions about many timers
 	Replay    int             // bytes that a replay may take; 0: see replay.Replay

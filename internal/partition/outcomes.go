@@ -21,7 +21,8 @@ func (m *Metrics) committed(p *owned, a *arrivals, sealed, committed int64, entr
 	for e := range entries {
 		o := e.Result()
 		counts[o]++
-		if e.After != nil && !e.After.IsRemembered() && (o == timer.Fired || o == timer.Expired || o == timer.Undeliverable) {
+		if e.After != nil && !e.After.IsRemembered() &&
+			(o == timer.Fired || o == timer.Expired || o == timer.Undeliverable) {
 			recur++
 		}
 		if e.After.IsRemembered() {
@@ -69,7 +70,8 @@ func (m *Metrics) warnRefused(p *owned, e *planner.Entry) {
 	}
 	msg, id, source, trace := "a timer could not be delivered and is a dead letter now", e.ID, "", ""
 	if rec, request := e.Tag.(*kgo.Record); request && e.Refused() {
-		msg, id, source, trace = "a request was refused and is a dead letter now", rec.Key, p.source(rec.Offset).String(), tracing.ID(rec.Headers)
+		msg, id, source, trace = "a request was refused and is a dead letter now", rec.Key,
+			p.source(rec.Offset).String(), tracing.ID(rec.Headers)
 	} else if e.Emit != nil {
 		source, trace = p.source(e.Emit.Offset).String(), tracing.ID(recordHeaders(e.Emit.Headers))
 	}
@@ -80,8 +82,8 @@ func (m *Metrics) warnRefused(p *owned, e *planner.Entry) {
 	log.Warn(msg, attrs...)
 }
 
-// Passed counts, for package delaytopics, the records of a fixed-delay topic that a step has passed on. sealed, committed
-// and the due times are in Unix ms.
+// Passed counts, for package delaytopics, the records of a fixed-delay topic that a step has passed on. sealed,
+// committed and the due times are in Unix ms.
 func (m *Metrics) Passed(topic string, sealed, committed int64, due []int64) {
 	m.outcomes.WithLabelValues(topic, outcomeNames[timer.Fired]).Add(float64(len(due)))
 	toSeal, toCommit := m.sealed.tally(), m.delivered.tally()
@@ -103,7 +105,8 @@ func (m *Metrics) Refused(log *slog.Logger, topic, reason string, undelivered bo
 	m.outcomes.WithLabelValues(topic, outcome).Inc()
 	m.reasons.WithLabelValues(topic, reason).Inc()
 	if log = m.warnings.logger(log, topic, reason); log != nil {
-		log.Warn("a record could not be passed on and is a dead letter now", append([]any{"reason", reason}, attrs...)...)
+		log.Warn("a record could not be passed on and is a dead letter now",
+			append([]any{"reason", reason}, attrs...)...)
 	}
 }
 
@@ -111,8 +114,8 @@ func (m *Metrics) Refused(log *slog.Logger, topic, reason string, undelivered bo
 // that were pending at the acquisition, plus those accepted since, minus those with an outcome since. A request that
 // replaces a timer counts as both, for two generations.
 //
-// pending follows from what applied steps have changed. Whenever every committed step is applied, the two must be equal.
-// If not, a timer's outcome was counted and its state did not change, or the other way round.
+// pending follows from what applied steps have changed. Whenever every committed step is applied, the two must be
+// equal. If not, a timer's outcome was counted and its state did not change, or the other way round.
 type ledger struct {
 	expected atomic.Int64
 	pending  atomic.Int64 // timers that are pending after all applied steps
@@ -123,11 +126,12 @@ func (l *ledger) open(pending int64) {
 	l.expected.Store(pending)
 }
 
-// add adds the outcomes of a step. recur is how many of them left a timer, for its next occurrence or as a remembered one,
-// minus remembered timers that are forgotten or replaced.
+// add adds the outcomes of a step. recur is how many of them left a timer, for its next occurrence or as a remembered
+// one, minus remembered timers that are forgotten or replaced.
 func (l *ledger) add(counts *[timer.Outcomes]int, recur int) {
 	accepted := counts[timer.Scheduled] + counts[timer.Replaced]
-	outcomes := counts[timer.Replaced] + counts[timer.Cancelled] + counts[timer.Fired] + counts[timer.Expired] + counts[timer.Undeliverable] + counts[timer.Completed]
+	outcomes := counts[timer.Replaced] + counts[timer.Cancelled] + counts[timer.Fired] + counts[timer.Expired] +
+		counts[timer.Undeliverable] + counts[timer.Completed]
 	l.expected.Add(int64(accepted - outcomes + recur))
 }
 

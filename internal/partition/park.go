@@ -101,7 +101,8 @@ func (p *parking) parkAll() error {
 // warnUnreckoned logs that timers wait for the rules of their time zone.
 func (m *Metrics) warnUnreckoned(p *owned, t *timer.Timer) {
 	if log := m.warnings.logger(p.life.Log, p.o.Topics.Request.Name, unreckonedWarning); log != nil {
-		log.Error("timers wait: this instance has no rules for their time zone; upgrade it, or install zone data on its machine",
+		log.Error("timers wait: this instance has no rules for their time zone; upgrade it, or install zone data on "+
+			"its machine",
 			"zone", t.Recurrence.Zone, "timer", shortID(t.ID))
 	}
 }
@@ -204,7 +205,8 @@ func (p *parking) expire() error {
 	turn := func(t *timer.Timer) bool {
 		return t.FiresAt() <= now && (late(t) || p.o.Targets.Turn(t.Target.Topic))
 	}
-	for to, chosen := range map[timer.TopicPartition]func(*timer.Timer) bool{targets.Unexamined(): turn, planner.Unreckoned: reckons} {
+	for to, chosen := range map[timer.TopicPartition]func(*timer.Timer) bool{targets.Unexamined(): turn,
+		planner.Unreckoned: reckons} {
 		if p.counts[to] > 0 {
 			if err := p.unparkIf(to, loadRows, chosen, now); err != nil {
 				return err

@@ -26,7 +26,8 @@ func TestRememberedThroughRestarts(t *testing.T) {
 			once := func(id int) *kgo.Record {
 				r := c.schedule(id, 10)
 				under(r, waterclock.IfAbsent)
-				r.Headers = append(r.Headers, kgo.RecordHeader{Key: waterclock.HeaderRemember, Value: []byte("1s the-token")})
+				r.Headers = append(
+					r.Headers, kgo.RecordHeader{Key: waterclock.HeaderRemember, Value: []byte("1s the-token")})
 				return r
 			}
 			turns := func(want ...string) {
@@ -60,7 +61,8 @@ func TestRememberedThroughRestarts(t *testing.T) {
 			again := once(1)
 			turns("id1 condition-not-met")
 			left, err := c.p.Questions.Get(context.Background(), first.Key)
-			if err != nil || left == nil || left.State != query.Remembered || left.Remember.Token != "the-token" || left.Source != "r/0/0" {
+			if err != nil || left == nil || left.State != query.Remembered || left.Remember.Token != "the-token" ||
+				left.Source != "r/0/0" {
 				t.Fatalf("remembered as %+v, %v", left, err)
 			}
 			if all := c.walk(query.Page{}); len(all) != 0 {
@@ -69,7 +71,8 @@ func TestRememberedThroughRestarts(t *testing.T) {
 			if all := c.walk(query.Page{Filter: query.Filter{State: query.Remembered}}); len(all) != 2 {
 				t.Errorf("%d are listed that are remembered, want 2", len(all))
 			}
-			if all := c.walk(query.Page{Order: query.ByID, Filter: query.Filter{State: query.Remembered}}); len(all) != 2 {
+			if all := c.walk(query.Page{Order: query.ByID, Filter: query.Filter{State: query.Remembered}}); len(
+				all) != 2 {
 				t.Errorf("%d are listed by ID that are remembered, want 2", len(all))
 			}
 			c.steer(1, waterclock.HeaderTrigger)

@@ -53,8 +53,8 @@ func (o *owned) anyPartition(topic string, leader []bool) int32 {
 	return timer.AnyPartition
 }
 
-// hold is the planner's Hold. While everything is healthy it does not route: an unknown target is noticed when the firing
-// is sealed.
+// hold is the planner's Hold. While everything is healthy it does not route: an unknown target is noticed when the
+// firing is sealed.
 func (o *owned) hold(t *timer.Timer, permit any) (timer.TopicPartition, bool) {
 	if o.o.Health.AllHealthy() {
 		return timer.TopicPartition{}, false

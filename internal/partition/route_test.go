@@ -87,7 +87,9 @@ func TestPartitionsThatAreNotThere(t *testing.T) {
 	c.work()
 	for i := range few {
 		r := c.schedule(i, -10)
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: waterclock.HeaderTargetPartition, Value: []byte(strconv.Itoa(1_000_000 + i))})
+		r.Headers = append(
+			r.Headers, kgo.RecordHeader{Key: waterclock.HeaderTargetPartition,
+				Value: []byte(strconv.Itoa(1_000_000 + i))})
 	}
 	c.schedule(few, -10)
 	c.deliver(few + 1)
@@ -137,7 +139,8 @@ func TestPartitionsThatCome(t *testing.T) {
 	n := len(c.brokers.leaders[targetTopic])
 	for i := range 2 {
 		r := c.schedule(i, -10)
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: waterclock.HeaderTargetPartition, Value: []byte(strconv.Itoa(n + 5*i))})
+		r.Headers = append(
+			r.Headers, kgo.RecordHeader{Key: waterclock.HeaderTargetPartition, Value: []byte(strconv.Itoa(n + 5*i))})
 	}
 	c.deliver(2)
 	c.work()

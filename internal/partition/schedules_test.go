@@ -21,11 +21,13 @@ func TestSchedulesAreRememberedOnceForATopic(t *testing.T) {
 	for partition := range int32(3) {
 		_, s := newRooms(Options{
 			Options: ownership.Options{
-				Topics: &topics.Set{Request: topics.Topic{Name: "r"}}, Partition: partition, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+				Topics: &topics.Set{Request: topics.Topic{Name: "r"}}, Partition: partition, Now: time.Now,
+				Logger: slog.New(slog.DiscardHandler),
 			},
 			Metrics: NewMetrics(prometheus.NewRegistry()), Rules: rules, Memory: Memory{Wheel: budget.Alone(1 << 20)},
 		})
-		daily := &timer.Timer{ID: []byte("id"), Due: 1, Occurrence: 1, Recurrence: &timer.Recurrence{Cron: "@daily", Until: timer.NoUntil}}
+		daily := &timer.Timer{ID: []byte("id"), Due: 1, Occurrence: 1,
+			Recurrence: &timer.Recurrence{Cron: "@daily", Until: timer.NoUntil}}
 		s.subs.planners[0].Load(planner.Lowest, timer.Ref{Due: 10}, []*timer.Timer{daily})
 	}
 	if n := rules.Schedules().Len(); n != 1 {

@@ -67,7 +67,8 @@ func (s *sealedStep) build(step string) {
 		emissions, s.changelog, dead = emissions+k.emissions, s.changelog+len(k.segment.Changes()), dead || k.dead
 	}
 	s.buffers = s.parts[0].buffers
-	s.emitted, s.share.Emissions = room(s.buffers.emitted, emissions)[:emissions], room(s.buffers.emissions, emissions)[:emissions]
+	s.emitted, s.share.Emissions = room(s.buffers.emitted, emissions)[:emissions],
+		room(s.buffers.emissions, emissions)[:emissions]
 	s.share.Records = room(s.buffers.list, s.changelog+1)[:s.changelog]
 	l.subs.each(entries, func(x *subPartition) {
 		k := &s.parts[x.number]
@@ -86,7 +87,10 @@ func (s *sealedStep) build(step string) {
 		s.share.Records = append(s.share.Records, s.parts[i].events...)
 		s.eventCount += len(s.parts[i].events)
 	}
-	s.share.Fence = func(leader partlog.Epoch) error { return l.life.Steps.Fence(s.share.Records[:s.changelog], leader) }
+	s.share.Fence = func(leader partlog.Epoch) error {
+		return l.life.Steps.Fence(
+			s.share.Records[:s.changelog], leader)
+	}
 	s.share.Committing = l.questions.Ending
 	s.share.Offset = l.life.Records.Offset(s.step.Position, wire.CommitNote{Step: step})
 }

@@ -116,7 +116,8 @@ func TestPausedThroughRestarts(t *testing.T) {
 	for range 3 {
 		c.turn(0)
 	}
-	for r, fires := range map[*kgo.Record]bool{first[0]: true, first[1]: true, first[2]: false, first[3]: false, again: true, first[4]: false} {
+	for r, fires := range map[*kgo.Record]bool{first[0]: true, first[1]: true, first[2]: false, first[3]: false,
+		again: true, first[4]: false} {
 		if c.emitted[r.Offset] != nil != fires {
 			t.Errorf("request %d has fired: %v", r.Offset, !fires)
 		}
@@ -133,7 +134,8 @@ func TestTriggerOfARecurringTimer(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.request(0, 1, waterclock.HeaderEvery, "1h", waterclock.HeaderTargetTopic, targetTopic)
 	events := map[string]bool{}
-	for _, what := range []string{waterclock.HeaderTrigger, waterclock.HeaderPause, waterclock.HeaderTrigger, waterclock.HeaderTrigger, waterclock.HeaderResume} {
+	for _, what := range []string{waterclock.HeaderTrigger, waterclock.HeaderPause, waterclock.HeaderTrigger,
+		waterclock.HeaderTrigger, waterclock.HeaderResume} {
 		c.steer(1, what)
 		c.takeAll()
 		for range 3 {
@@ -143,7 +145,8 @@ func TestTriggerOfARecurringTimer(t *testing.T) {
 			}
 			for _, e := range c.share.Emissions {
 				r := e.Record
-				if header(r, waterclock.HeaderOccurrence) != "0" || header(r, waterclock.HeaderSource) != "r/0/0" || events[header(r, waterclock.HeaderEvent)] {
+				if header(r, waterclock.HeaderOccurrence) != "0" || header(r, waterclock.HeaderSource) != "r/0/0" ||
+					events[header(r, waterclock.HeaderEvent)] {
 					t.Errorf("it fires as %v", r.Headers)
 				}
 				events[header(r, waterclock.HeaderEvent)] = true

@@ -60,8 +60,8 @@ func (in *inbox) takeAll() (list []delivery, ahead timer.Size) {
 	return list, ahead
 }
 
-// planAll plans what the sub-partition is handed, on a goroutine of its own, until ctx ends. It waits for the store if it
-// has to look up IDs. Firings do not wait for it, nor do other sub-partitions. If a look-up fails, the partition is
+// planAll plans what the sub-partition is handed, on a goroutine of its own, until ctx ends. It waits for the store if
+// it has to look up IDs. Firings do not wait for it, nor do other sub-partitions. If a look-up fails, the partition is
 // acquired again.
 func (s *subPartition) planAll(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -157,8 +157,8 @@ func (s *subPartition) planBatch(b *planner.Batch) (err error) {
 	return nil
 }
 
-// validateSome takes records off the delivery and makes a batch of requests of them. It takes all of them, or as many as
-// have maxDepending requests among them that depend on what is pending.
+// validateSome takes records off the delivery and makes a batch of requests of them. It takes all of them, or as many
+// as have maxDepending requests among them that depend on what is pending.
 func (s *subPartition) validateSome(d *delivery) (*planner.Batch, error) {
 	now, rules := s.clock.millis(), s.o.Rules.Current()
 	b := planner.NewBatch(len(d.recs))
@@ -231,8 +231,10 @@ func (o *owned) misplaced(rec *kgo.Record) {
 	o.o.Metrics.misplaced(rec.Topic)
 	o.strayed.Store(true)
 	if log := o.o.Metrics.warnings.logger(o.life.Log, rec.Topic, misplacedWarning); log != nil {
-		log.Warn("a producer uses another partitioner: cancels and replacements by others will miss its timers; set its partitioner to murmur2 (librdkafka: partitioner=murmur2_random)",
-			"timer", shortID(rec.Key), "offset", rec.Offset, "key_belongs_on", intake.Murmur2Partition(rec.Key, o.o.Topics.Request.Partitions))
+		log.Warn("a producer uses another partitioner: cancels and replacements by others will miss its timers; set "+
+			"its partitioner to murmur2 (librdkafka: partitioner=murmur2_random)",
+			"timer", shortID(rec.Key), "offset", rec.Offset, "key_belongs_on",
+			intake.Murmur2Partition(rec.Key, o.o.Topics.Request.Partitions))
 	}
 }
 

@@ -28,11 +28,11 @@ import (
 // five methods are for package questions.
 //
 // Each planner has a lock, subPartition.mu. These goroutines take it: planAll of the sub-partition, the lane's, the
-// keeper's, and callers of questions.Planners and Status. Several locks are taken in the order of the numbers. A goroutine that
-// holds one may wait only for locks that are taken last: those of backlog and its budgets, arrivals, Targets, Health,
-// and the cache of schedules. There is no I/O under it, except that the rules of a time zone may be read from disk.
-// Mostly it is held for less than a millisecond. A commit holds all of them, so a caller that holds all of them sees
-// each step whole or not at all.
+// keeper's, and callers of questions.Planners and Status. Several locks are taken in the order of the numbers. A
+// goroutine that holds one may wait only for locks that are taken last: those of backlog and its budgets, arrivals,
+// Targets, Health, and the cache of schedules. There is no I/O under it, except that the rules of a time zone may be
+// read from disk. Mostly it is held for less than a millisecond. A commit holds all of them, so a caller that holds all
+// of them sees each step whole or not at all.
 type subPartitions struct {
 	all      []*subPartition
 	planners []*planner.Planner // of all, each guarded by its lock
@@ -65,12 +65,15 @@ const muchToDo = 1000
 // request topic share one cache of schedules, so a tenant's expressions are held once.
 func newSubPartitions(sh *shared, from, pending int64) *subPartitions {
 	n := sh.o.SubPartitions()
-	subs := &subPartitions{seed: maphash.MakeSeed(), progress: &progress{tracker: tracker.New(n, from)}, count: planner.NewCount(pending)}
+	subs := &subPartitions{seed: maphash.MakeSeed(), progress: &progress{tracker: tracker.New(n, from)},
+		count: planner.NewCount(pending)}
 	busy := sh.o.Metrics.planningTime(sh.o.Topics.Request.Name, sh.o.Partition)
 	for i := range n {
 		x := planner.New(from, sh.clock.millis(), sh.o.Memory.Wheel.Limit()/int64(n))
 		x.Share(subs.count, sh.o.Rules.Schedules())
-		subs.all = append(subs.all, &subPartition{shared: sh, number: i, inbox: newInbox(), work: work{busy: busy, share: 1 / float64(n)}, planner: x})
+		subs.all = append(
+			subs.all, &subPartition{shared: sh, number: i, inbox: newInbox(),
+				work: work{busy: busy, share: 1 / float64(n)}, planner: x})
 		subs.planners = append(subs.planners, x)
 	}
 	return subs

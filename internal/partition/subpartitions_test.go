@@ -196,7 +196,8 @@ func TestAFullStepOfOneSubLeavesTheLatenessOfOthersAlone(t *testing.T) {
 		"due timers": lateness(true, false), "requests": lateness(false, true), "both": lateness(true, true),
 	} {
 		if !slices.Equal(by, alone) {
-			t.Errorf("beside a sub that fills steps with %s, timers are late by %d ms; without it by %d ms", name, by, alone)
+			t.Errorf("beside a sub that fills steps with %s, timers are late by %d ms; without it by %d ms",
+				name, by, alone)
 		}
 	}
 }
@@ -293,7 +294,8 @@ func TestFiringsArePlannedDuringAStep(t *testing.T) {
 			}
 			c.work()
 			if ahead, left := ready()-out, n-fired-out; ahead < min(left, room)/subs || ahead > min(left, room) {
-				t.Errorf("%d subs: %d firings are planned beside a step, of %d that are due; want those of a step of %d", subs, ahead, left, room)
+				t.Errorf("%d subs: %d firings are planned beside a step, of %d that are due; want those of a step "+
+					"of %d", subs, ahead, left, room)
 			}
 			for range 3 {
 				c.abort()
@@ -347,7 +349,8 @@ func TestFiringsArePlannedWhileTheLaneSeals(t *testing.T) {
 		r := c.schedule(id, 1000)
 		if id%10 == 0 {
 			r.Headers = append(r.Headers, kgo.RecordHeader{Key: waterclock.HeaderEvery, Value: []byte("1s")},
-				kgo.RecordHeader{Key: waterclock.HeaderCount, Value: []byte("3")}, kgo.RecordHeader{Key: waterclock.HeaderCatchUp, Value: []byte("all")})
+				kgo.RecordHeader{Key: waterclock.HeaderCount, Value: []byte("3")},
+				kgo.RecordHeader{Key: waterclock.HeaderCatchUp, Value: []byte("all")})
 		}
 	}
 	c.deliver(n)

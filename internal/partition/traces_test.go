@@ -23,7 +23,8 @@ func TestOneSpanForEachCommittedFiring(t *testing.T) {
 		if id == 2 {
 			flags = "00" // not sampled
 		}
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: tracing.Traceparent, Value: []byte("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-" + flags)})
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: tracing.Traceparent, Value: []byte(
+			"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-" + flags)})
 	}
 	c.deliver(3)
 	c.open()
@@ -63,7 +64,8 @@ func TestOneSpanForEachCommittedFiring(t *testing.T) {
 		t.Fatalf("%d spans have ended, want 2", len(got))
 	}
 	for _, s := range got {
-		own := "00-" + s.SpanContext.TraceID().String() + "-" + s.SpanContext.SpanID().String() + "-" + s.SpanContext.TraceFlags().String()
+		own := "00-" + s.SpanContext.TraceID().String() + "-" + s.SpanContext.SpanID().String() + "-" +
+			s.SpanContext.TraceFlags().String()
 		if !second[own] || first[own] {
 			t.Errorf("%s is not named by a committed emission: %v", own, second)
 		}

@@ -79,7 +79,8 @@ func TestHeldBackMetadataDelaysNobody(t *testing.T) {
 	status := c.p.Status()
 	c.s.keeper.parking.publish()
 	if status.Parked != 1 {
-		t.Errorf("%d timers are parked, want the one whose target is not known: %v", status.Parked, c.s.keeper.parking.counts)
+		t.Errorf("%d timers are parked, want the one whose target is not known: %v", status.Parked,
+			c.s.keeper.parking.counts)
 	}
 	c.ok(c.s.keeper.parking.expire()) // looks for the oldest
 	if s := c.p.Status(); s.OldestParked < 10*time.Millisecond || s.OldestParked > time.Minute || s.Overdue != 0 {
@@ -143,7 +144,8 @@ func TestUnknownTargetsWaitInTurn(t *testing.T) {
 			t.Fatalf("%d breakers, want %d at most", n, atATime)
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%d dead letters of %d, parked for %d targets, the one that exists fired: %v", len(c.dead), names, len(c.s.keeper.parking.counts), c.emitted[other.Offset] != nil)
+			t.Fatalf("%d dead letters of %d, parked for %d targets, the one that exists fired: %v", len(c.dead), names,
+				len(c.s.keeper.parking.counts), c.emitted[other.Offset] != nil)
 		}
 	}
 	for c.emitted[other.Offset] == nil { // no place becomes free meanwhile
@@ -166,7 +168,8 @@ func TestUnknownTargetsWaitInTurn(t *testing.T) {
 // A topic that brokers do not know yet is waited for: its timers fire when it exists, and
 // become dead letters only if it was missing for long. Nobody else waits.
 func TestATargetThatIsMissingIsWaitedFor(t *testing.T) {
-	for waits, want := range map[time.Duration]string{missingAfter - time.Second: "fired", missingAfter + time.Second: "dead"} {
+	for waits, want := range map[time.Duration]string{missingAfter - time.Second: "fired",
+		missingAfter + time.Second: "dead"} {
 		c := looking(t)
 		c.vanish(targetTopic)
 		c.look(0)
@@ -183,7 +186,8 @@ func TestATargetThatIsMissingIsWaitedFor(t *testing.T) {
 		c.appear(targetTopic, 3)
 		c.look(0)
 		c.fired()
-		if got := map[bool]string{true: "fired", false: "dead"}[c.emitted[mine.Offset] != nil]; got != want || len(c.emitted)+len(c.dead) != 2 {
+		if got := map[bool]string{true: "fired", false: "dead"}[c.emitted[mine.Offset] != nil]; got != want ||
+			len(c.emitted)+len(c.dead) != 2 {
 			t.Errorf("missing for %s: %s, want %s; %d fired, %d dead", waits, got, want, len(c.emitted), len(c.dead))
 		}
 		c.finish()
@@ -192,7 +196,8 @@ func TestATargetThatIsMissingIsWaitedFor(t *testing.T) {
 
 // The same holds for a partition that a topic does not have yet.
 func TestAPartitionThatIsMissingIsWaitedFor(t *testing.T) {
-	for waits, want := range map[time.Duration]string{missingAfter - 2*time.Second: "fired", missingAfter + 10*time.Second: "dead"} {
+	for waits, want := range map[time.Duration]string{missingAfter - 2*time.Second: "fired",
+		missingAfter + 10*time.Second: "dead"} {
 		c := looking(t)
 		r := c.schedule(1, -10)
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: waterclock.HeaderTargetPartition, Value: []byte("3")})
@@ -206,7 +211,8 @@ func TestAPartitionThatIsMissingIsWaitedFor(t *testing.T) {
 			c.look(2 * time.Second)
 			c.fired()
 		}
-		if got := map[bool]string{true: "fired", false: "dead"}[c.emitted[r.Offset] != nil]; got != want || len(c.emitted)+len(c.dead) != 1 {
+		if got := map[bool]string{true: "fired", false: "dead"}[c.emitted[r.Offset] != nil]; got != want ||
+			len(c.emitted)+len(c.dead) != 1 {
 			t.Errorf("missing for %s: %s, want %s; %d fired, %d dead", waits, got, want, len(c.emitted), len(c.dead))
 		}
 		c.finish()
@@ -260,7 +266,8 @@ func TestNullKeysGoOnWithAnyPartition(t *testing.T) {
 			}
 			for i := range 8 {
 				r := c.schedule(i, -10)
-				r.Headers = append(r.Headers, kgo.RecordHeader{Key: waterclock.HeaderTargetKeyNull, Value: []byte("true")})
+				r.Headers = append(
+					r.Headers, kgo.RecordHeader{Key: waterclock.HeaderTargetKeyNull, Value: []byte("true")})
 			}
 			c.deliver(8)
 			for range 10 {
@@ -289,7 +296,8 @@ func TestNullKeysGoOnWithAnyPartition(t *testing.T) {
 				c.fired()
 			}
 			if len(c.emitted) != 8 {
-				t.Errorf("%d of 8 fired though a partition answers: parked %v", len(c.emitted), c.s.keeper.parking.counts)
+				t.Errorf("%d of 8 fired though a partition answers: parked %v", len(c.emitted),
+					c.s.keeper.parking.counts)
 			}
 			c.finish()
 		})
@@ -365,7 +373,8 @@ func TestAPartitionDelayedByAMissingLeaderSaysSo(t *testing.T) {
 	}
 	stalled := func(when string) {
 		t.Helper()
-		if s := c.p.Status(); s.State != ownership.Stalled || !strings.Contains(s.Reason, "no leader for "+changelog+"/0") {
+		if s := c.p.Status(); s.State != ownership.Stalled ||
+			!strings.Contains(s.Reason, "no leader for "+changelog+"/0") {
 			t.Errorf("%s: %v, %q", when, s.State, s.Reason)
 		}
 	}

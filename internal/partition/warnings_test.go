@@ -9,7 +9,8 @@ func TestWarnings(t *testing.T) {
 	w := warnings{kinds: make(map[warning]*warned)}
 	start := time.Now()
 	for i := range 3 * warnBurst {
-		if ok, suppressed := w.allow(warning{"t", "r"}, start.Add(time.Duration(i)*time.Millisecond)); ok != (i < warnBurst) || suppressed != 0 {
+		if ok, suppressed := w.allow(
+			warning{"t", "r"}, start.Add(time.Duration(i)*time.Millisecond)); ok != (i < warnBurst) || suppressed != 0 {
 			t.Errorf("number %d: %v, %d", i, ok, suppressed)
 		}
 	}

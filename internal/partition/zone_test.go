@@ -50,7 +50,9 @@ func TestATimerWaitsForTheRulesOfItsZone(t *testing.T) {
 	c.work()
 	for id := range 2 {
 		r := c.schedule(id, -10)
-		r.Headers = []kgo.RecordHeader{{Key: waterclock.HeaderCron, Value: []byte("* * * * * *")}, {Key: waterclock.HeaderZone, Value: []byte(zone)}, {Key: waterclock.HeaderTargetTopic, Value: []byte(targetTopic)}}
+		r.Headers = []kgo.RecordHeader{{Key: waterclock.HeaderCron, Value: []byte("* * * * * *")},
+			{Key: waterclock.HeaderZone, Value: []byte(zone)},
+			{Key: waterclock.HeaderTargetTopic, Value: []byte(targetTopic)}}
 	}
 	c.deliver(2)
 	c.work()
@@ -60,7 +62,8 @@ func TestATimerWaitsForTheRulesOfItsZone(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	c.o.Rules = &intake.Rules{Topic: "r", Partitions: 1, Limits: intake.DefaultLimits(), Allow: c.o.Rules.Allow} // as in another process
+	// as in another process
+	c.o.Rules = &intake.Rules{Topic: "r", Partitions: 1, Limits: intake.DefaultLimits(), Allow: c.o.Rules.Allow}
 	c.acquire()
 	c.load()
 	c.open()

@@ -55,7 +55,8 @@ var golden = []struct {
 	{
 		name: "every, and never too late",
 		timer: Timer{
-			ID: []byte("x"), Offset: 1, Due: 2, Occurrence: 3, Target: Target{Topic: "t", Partition: AnyPartition, Key: []byte("x")},
+			ID: []byte("x"), Offset: 1, Due: 2, Occurrence: 3,
+			Target:     Target{Topic: "t", Partition: AnyPartition, Key: []byte("x")},
 			Recurrence: &Recurrence{Every: 1000, Until: NoUntil}, Value: []byte("v"),
 		},
 		hex: "01 39 02 04 06 01 78 01 74 00 05 01 03 00 e807 01 76",
@@ -63,9 +64,11 @@ var golden = []struct {
 	{
 		name: "cron and all there is",
 		timer: Timer{
-			ID: []byte("x"), Offset: 1, Due: 2, Occurrence: 1, Target: Target{Topic: "t", Partition: AnyPartition, Key: []byte("x")},
+			ID: []byte("x"), Offset: 1, Due: 2, Occurrence: 1,
+			Target: Target{Topic: "t", Partition: AnyPartition, Key: []byte("x")},
 			Recurrence: &Recurrence{
-				Cron: "@daily", Zone: "Africa/Lagos", Ahead: 3600, Until: 1000, Count: 5, Jitter: 300, Delay: 7, CatchUp: CatchUpNone,
+				Cron: "@daily", Zone: "Africa/Lagos", Ahead: 3600, Until: 1000, Count: 5, Jitter: 300, Delay: 7,
+				CatchUp: CatchUpNone,
 			},
 			TooLate: 1001,
 		},
@@ -76,7 +79,8 @@ var golden = []struct {
 	{
 		name: "cron in UTC, which catches up with all",
 		timer: Timer{
-			ID: []byte("x"), Offset: 1, Due: 2, Occurrence: 1, Target: Target{Topic: "t", Partition: AnyPartition, Key: []byte("x")},
+			ID: []byte("x"), Offset: 1, Due: 2, Occurrence: 1,
+			Target:     Target{Topic: "t", Partition: AnyPartition, Key: []byte("x")},
 			Recurrence: &Recurrence{Cron: "@daily", Until: NoUntil, CatchUp: CatchUpAll},
 		},
 		hex: "01 21 02 04 01 78 01 74 00 0a 01 08 41 06 406461696c79",
@@ -84,7 +88,8 @@ var golden = []struct {
 	{
 		name: "too late, a value behind it",
 		timer: Timer{
-			ID: []byte("x"), Offset: 1, Due: 2, Occurrence: 1, Target: Target{Topic: "t", Partition: AnyPartition, Key: []byte("x")},
+			ID: []byte("x"), Offset: 1, Due: 2, Occurrence: 1,
+			Target:  Target{Topic: "t", Partition: AnyPartition, Key: []byte("x")},
 			TooLate: 1, Value: []byte("v"),
 		},
 		hex: "01 29 02 04 01 78 01 74 00 03 03 01 01 01 76",
@@ -92,7 +97,8 @@ var golden = []struct {
 	{
 		name: "paused",
 		timer: Timer{
-			ID: []byte("x"), Offset: 1, Due: 2, Occurrence: 1, Target: Target{Topic: "t", Partition: AnyPartition, Key: []byte("x")},
+			ID: []byte("x"), Offset: 1, Due: 2, Occurrence: 1,
+			Target:   Target{Topic: "t", Partition: AnyPartition, Key: []byte("x")},
 			Steering: &Steering{Paused: true, By: 4},
 		},
 		hex: "01 21 02 04 01 78 01 74 00 04 05 02 01 08",
@@ -100,7 +106,8 @@ var golden = []struct {
 	{
 		name: "triggered while paused",
 		timer: Timer{
-			ID: []byte("x"), Offset: 1, Due: 2, Occurrence: 1, Target: Target{Topic: "t", Partition: AnyPartition, Key: []byte("x")},
+			ID: []byte("x"), Offset: 1, Due: 2, Occurrence: 1,
+			Target:   Target{Topic: "t", Partition: AnyPartition, Key: []byte("x")},
 			Steering: &Steering{Paused: true, Triggered: true, By: 5, At: 3}, TooLate: 1,
 		},
 		hex: "01 21 02 04 01 78 01 74 00 08 03 01 01 05 03 03 0a 06",
@@ -175,13 +182,15 @@ func TestDecodeErrors(t *testing.T) {
 		{"no end written out", "01 21 00 00 01 78 01 74 00 0e 01 0c 08 05 feffffffffffffffff01", ErrCorrupt, "no end"},
 		{"count of zero", "01 21 00 00 01 78 01 74 00 05 01 03 10 05 00", ErrCorrupt, "not positive"},
 		{"jitter of zero", "01 21 00 00 01 78 01 74 00 06 01 04 20 05 00 00", ErrCorrupt, "not positive"},
-		{"delay as long as the jitter", "01 21 00 00 01 78 01 74 00 06 01 04 20 05 03 03", ErrCorrupt, "exceeds the jitter"},
+		{"delay as long as the jitter", "01 21 00 00 01 78 01 74 00 06 01 04 20 05 03 03", ErrCorrupt,
+			"exceeds the jitter"},
 		{"catch-up to come", "01 21 00 00 01 78 01 74 00 04 01 02 c0 05", ErrNewerFormat, "catch-up policy"},
 		{"behind the recurrence", "01 21 00 00 01 78 01 74 00 05 01 03 00 05 00", ErrCorrupt, "behind the recurrence"},
 		{"lateness of zero", "01 21 00 00 01 78 01 74 00 03 03 01 00", ErrCorrupt, "not positive"},
 		{"behind a lateness", "01 21 00 00 01 78 01 74 00 04 03 02 01 00", ErrCorrupt, "behind a lateness"},
 		{"recurrence twice", "01 21 00 00 01 78 01 74 00 08 01 02 00 05 01 02 00 05", ErrCorrupt, "out of order"},
-		{"lateness before the recurrence", "01 21 00 00 01 78 01 74 00 07 03 01 01 01 02 00 05", ErrCorrupt, "out of order"},
+		{"lateness before the recurrence", "01 21 00 00 01 78 01 74 00 07 03 01 01 01 02 00 05", ErrCorrupt,
+			"out of order"},
 		{"extension beyond its list", "01 22 01 00 01 78 01 74 00 02 02 05 00 00", ErrCorrupt, "beyond the end"},
 	}
 	for _, tt := range tests {

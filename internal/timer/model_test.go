@@ -57,7 +57,9 @@ type world struct {
 // hostile are extreme instants that a request may name, and instants near them.
 var hostile = rapid.OneOf(
 	rapid.Int64Range(-3, 3),
-	rapid.SampledFrom([]int64{-62_135_596_800_000, -1 << 50, 253_402_300_799_999, 1 << 50, math.MinInt64 >> 12, math.MaxInt64 >> 12}), // years 1 and 9999, and far beyond
+	// years 1 and 9999, and far beyond
+	rapid.SampledFrom(
+		[]int64{-62_135_596_800_000, -1 << 50, 253_402_300_799_999, 1 << 50, math.MinInt64 >> 12, math.MaxInt64 >> 12}),
 )
 
 // TestTimersAgainstModel applies requests, firings and moves to a few IDs in any order, and compares what is pending
@@ -69,18 +71,23 @@ func TestTimersAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{
 			t: t, seen: seen, now: hostile.Draw(t, "now"),
-			next: rapid.SampledFrom([]int64{0, 1, 1 << 40, 1 << 59}).Draw(t, "first offset"), moves: rapid.SampledFrom([]int64{0, 1 << 40, 1 << 59}).Draw(t, "first move"),
-			plain: map[string]*plain{}, is: map[string]*Timer{}, ended: map[ending]Outcome{}, versions: map[Ref]string{},
+			next:  rapid.SampledFrom([]int64{0, 1, 1 << 40, 1 << 59}).Draw(t, "first offset"),
+			moves: rapid.SampledFrom([]int64{0, 1 << 40, 1 << 59}).Draw(t, "first move"),
+			plain: map[string]*plain{}, is: map[string]*Timer{}, ended: map[ending]Outcome{},
+			versions: map[Ref]string{},
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"":         func(*rapid.T) { w.check() },
-			"schedule": w.schedule, "schedule again": w.schedule, "cancel": func(t *rapid.T) { w.request(t, Request{}, nil) },
-			"steer": w.steer, "steer more": w.steer,
+			"schedule": w.schedule, "schedule again": w.schedule,
+			"cancel": func(t *rapid.T) { w.request(t, Request{}, nil) },
+			"steer":  w.steer, "steer more": w.steer,
 			"fire": w.fire, "fire more": w.fire, "move": w.move,
 			"pass": func(t *rapid.T) { w.now += rapid.SampledFrom([]int64{-5, 0, 1, 2, 5, 1 << 40}).Draw(t, "ms") },
 		})
 	})
-	for _, what := range []string{"scheduled", "replaced", "cancelled", "not found", "triggered", "paused", "resumed", "unmet", "fired", "expired", "recurred", "remembered", "forgotten", "moved", "remembered and moved", "fired while paused"} {
+	for _, what := range []string{"scheduled", "replaced", "cancelled", "not found", "triggered", "paused", "resumed",
+		"unmet", "fired", "expired", "recurred", "remembered", "forgotten", "moved", "remembered and moved",
+		"fired while paused"} {
 		if seen[what] == 0 && !testing.Short() {
 			t.Errorf("nothing was %s: %v", what, seen)
 		}
@@ -103,14 +110,16 @@ func (w *world) request(t *rapid.T, r Request, schedule *plain) {
 		r.Schedule.ID, r.Schedule.Offset, r.Schedule.Occurrence = r.ID, r.Offset, 1
 	}
 	met := true
-	r.If.Kind = rapid.SampledFrom([]ConditionKind{IfAlways, IfAlways, IfAbsent, IfPresent, IfGeneration, IfElsewhere}).Draw(t, "if")
+	r.If.Kind = rapid.SampledFrom(
+		[]ConditionKind{IfAlways, IfAlways, IfAbsent, IfPresent, IfGeneration, IfElsewhere}).Draw(t, "if")
 	switch r.If.Kind {
 	case IfAbsent:
 		met = p == nil
 	case IfPresent:
 		met = p != nil && !p.remembered
 	case IfGeneration:
-		r.If.Generation = rapid.SampledFrom([]int64{w.next - 2, NoOffset, 0, math.MinInt64, math.MaxInt64}).Draw(t, "generation")
+		r.If.Generation = rapid.SampledFrom([]int64{w.next - 2, NoOffset, 0, math.MinInt64, math.MaxInt64}).Draw(
+			t, "generation")
 		if p != nil && rapid.Bool().Draw(t, "that") {
 			r.If.Generation = p.source
 		}
@@ -126,7 +135,8 @@ func (w *world) request(t *rapid.T, r Request, schedule *plain) {
 		w.end(p, outcome)
 	}
 	e := r.Apply(was.Ref(), was)
-	if e.Outcome != outcome || e.Before != was.Ref() || string(e.ID) != id || e.Request != r.Offset || e.Emit != nil || e.Late != nil {
+	if e.Outcome != outcome || e.Before != was.Ref() || string(e.ID) != id || e.Request != r.Offset || e.Emit != nil ||
+		e.Late != nil {
 		t.Fatalf("%+v of %+v comes to %+v, want outcome %d", r, p, e, outcome)
 	}
 	if (outcome == Unmet || outcome == NotFound && r.Steer != 0) && e.After != was {
@@ -138,7 +148,8 @@ func (w *world) request(t *rapid.T, r Request, schedule *plain) {
 		}
 	}
 	w.seen[map[Outcome]string{
-		Scheduled: "scheduled", Replaced: "replaced", Cancelled: "cancelled", NotFound: "not found", Triggered: "triggered", Paused: "paused", Resumed: "resumed", Unmet: "unmet",
+		Scheduled: "scheduled", Replaced: "replaced", Cancelled: "cancelled", NotFound: "not found",
+		Triggered: "triggered", Paused: "paused", Resumed: "resumed", Unmet: "unmet",
 	}[outcome]]++
 	w.put(id, e.After, want)
 }
@@ -189,7 +200,8 @@ func (w *world) schedule(t *rapid.T) {
 		due = w.now + rapid.Int64Range(-5, 5).Draw(t, "in")
 	}
 	p := &plain{due: due, number: 1, tooLate: rapid.SampledFrom([]int64{0, 0, 1, 5}).Draw(t, "too late")}
-	tm := &Timer{Due: p.due, Target: Target{Topic: "t", Partition: AnyPartition}, TooLate: p.tooLate, Value: rapid.SampledFrom([][]byte{nil, {}, []byte("v")}).Draw(t, "value")}
+	tm := &Timer{Due: p.due, Target: Target{Topic: "t", Partition: AnyPartition}, TooLate: p.tooLate,
+		Value: rapid.SampledFrom([][]byte{nil, {}, []byte("v")}).Draw(t, "value")}
 	if rapid.Bool().Draw(t, "recurs") {
 		p.every, p.left = rapid.Int64Range(1, 3).Draw(t, "every"), rapid.Int64Range(0, 3).Draw(t, "left")
 		tm.Recurrence = &Recurrence{Every: p.every, Count: p.left + 1, Until: NoUntil}
@@ -267,7 +279,8 @@ func (w *world) fire(t *rapid.T) {
 	case p.keep > 0:
 		w.seen["remembered"]++
 		after = is.Ended(w.now)
-		next = plain{source: p.source, moved: p.moved, due: w.now + p.keep, number: p.number, keep: p.keep, remembered: true}
+		next = plain{source: p.source, moved: p.moved, due: w.now + p.keep, number: p.number, keep: p.keep,
+			remembered: true}
 		w.put(id, after, &next)
 		return
 	default:
@@ -355,15 +368,19 @@ func (w *world) check() {
 	for _, id := range ids {
 		is, p := w.is[id], w.plain[id]
 		at := is.Ref()
-		got := fmt.Sprint(string(is.ID), is.Due, is.Occurrence, is.IsPaused(), is.IsTriggered(), is.IsRemembered(), at.IsRemembered(), at.IsPending(), at.IsAbsent())
-		if want := fmt.Sprint(id, p.due, p.number, p.paused, p.triggered, p.remembered, p.remembered, !p.remembered, false); got != want {
+		got := fmt.Sprint(string(is.ID), is.Due, is.Occurrence, is.IsPaused(), is.IsTriggered(), is.IsRemembered(),
+			at.IsRemembered(), at.IsPending(), at.IsAbsent())
+		if want := fmt.Sprint(id, p.due, p.number, p.paused, p.triggered, p.remembered, p.remembered, !p.remembered,
+			false); got != want {
 			w.t.Fatalf("%+v is %s, want %s", is, got, want)
 		}
 		generation := at.Generation()
-		if _, moved := MovedAt(generation); moved != p.moved || !moved && generation != p.source || generation == NoOffset {
+		if _, moved := MovedAt(generation); moved != p.moved || !moved && generation != p.source ||
+			generation == NoOffset {
 			w.t.Fatalf("%+v has generation %d", p, generation)
 		}
-		if p.class() == 0 && at.Due != p.due || p.class() < 0 != (at.Compare(AboveTriggered) < 0) || p.class() > 0 != (at.Compare(BelowPaused) > 0) {
+		if p.class() == 0 && at.Due != p.due || p.class() < 0 != (at.Compare(AboveTriggered) < 0) ||
+			p.class() > 0 != (at.Compare(BelowPaused) > 0) {
 			w.t.Fatalf("%+v lies at %v", p, at)
 		}
 		for _, other := range ids {

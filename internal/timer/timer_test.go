@@ -11,7 +11,8 @@ func TestValidTopicName(t *testing.T) {
 		"a": true, "a.b-c_D9": true, "...": true, ".a": true, "__consumer_offsets": true,
 		strings.Repeat("x", MaxTopicNameBytes):   true,
 		strings.Repeat("x", MaxTopicNameBytes+1): false,
-		"":                                       false, ".": false, "..": false, "a b": false, "a/b": false, "ä": false, "a\x00": false, "a*": false,
+		"":                                       false, ".": false, "..": false, "a b": false, "a/b": false,
+		"ä": false, "a\x00": false, "a*": false,
 	}
 	for name, want := range tests {
 		if ValidTopicName(name) != want || ValidTopicName([]byte(name)) != want {
@@ -41,7 +42,8 @@ func TestMoved(t *testing.T) {
 }
 
 func TestCatchUpNames(t *testing.T) {
-	for c, want := range map[CatchUp]string{CatchUpLatest: "latest", CatchUpAll: "all", CatchUpNone: "none", catchUps: ""} {
+	for c, want := range map[CatchUp]string{CatchUpLatest: "latest", CatchUpAll: "all", CatchUpNone: "none",
+		catchUps: ""} {
 		if got := c.String(); got != want {
 			t.Errorf("%d is %q, want %q", c, got, want)
 		}

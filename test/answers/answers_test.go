@@ -40,7 +40,8 @@ func TestPagesAcrossRebalances(t *testing.T) {
 			r.Topic = w.requests
 			return r
 		}
-		return rig.Timer(w.requests, w.target, fmt.Sprint("stream-", n), time.Now().Add(time.Duration(n*7919%4000)*time.Millisecond))
+		return rig.Timer(w.requests, w.target, fmt.Sprint("stream-", n),
+			time.Now().Add(time.Duration(n*7919%4000)*time.Millisecond))
 	})
 	await.Until(t, patience, "all are pending", func() bool { return w.count(query.Filter{Prefix: "stay-"}) == stay })
 
@@ -101,7 +102,8 @@ func TestPagesAcrossRebalances(t *testing.T) {
 		if wrong > 0 {
 			t.Errorf("%s: %d of %d timers are listed not once", walk.name, wrong, stay)
 		}
-		t.Logf("%s: %d pages with %d timers in %s, the longest took %s", walk.name, pages, len(seen), time.Since(start).Round(time.Millisecond), longest.Round(time.Millisecond))
+		t.Logf("%s: %d pages with %d timers in %s, the longest took %s", walk.name, pages, len(seen),
+			time.Since(start).Round(time.Millisecond), longest.Round(time.Millisecond))
 	}
 	stream.Stop()
 	await.Until(t, patience, "what streamed has fired", func() bool { return w.count(query.Filter{}) == stay })
@@ -131,23 +133,39 @@ func TestDecisionsAreSeen(t *testing.T) {
 			pending query.State // empty: nothing
 			changes bool        // it is another one
 		}{
-			{"nothing to cancel", func() []string { return []string{waterclock.HeaderCancel, "true"} }, "not-found", "", "", false},
-			{"schedule", func() []string { return []string{after, hour, to, w.target} }, "scheduled", "", query.Pending, true},
-			{"replace", func() []string { return []string{after, hour, to, w.target} }, "replaced", "", query.Pending, true},
-			{"no condition", func() []string { return []string{after, hour, to, w.target, waterclock.HeaderIf, waterclock.IfAbsent} }, "condition-not-met", "", query.Pending, false},
-			{"pause", func() []string { return []string{waterclock.HeaderPause, "true"} }, "paused", "", query.Paused, false},
-			{"paused already", func() []string { return []string{waterclock.HeaderPause, "true"} }, "not-found", "", query.Paused, false},
+			{"nothing to cancel", func() []string { return []string{waterclock.HeaderCancel, "true"} }, "not-found",
+				"", "", false},
+			{"schedule", func() []string { return []string{after, hour, to, w.target} }, "scheduled", "",
+				query.Pending, true},
+			{"replace", func() []string { return []string{after, hour, to, w.target} }, "replaced", "",
+				query.Pending, true},
+			{"no condition",
+				func() []string {
+					return []string{after, hour, to, w.target, waterclock.HeaderIf,
+						waterclock.IfAbsent}
+				}, "condition-not-met", "", query.Pending, false},
+			{"pause", func() []string { return []string{waterclock.HeaderPause, "true"} }, "paused", "",
+				query.Paused, false},
+			{"paused already", func() []string { return []string{waterclock.HeaderPause, "true"} }, "not-found", "",
+				query.Paused, false},
 			{"resume", func() []string {
 				return []string{waterclock.HeaderResume, "true", waterclock.HeaderIf, source}
 			}, "resumed", "", query.Pending, false},
-			{"cancel", func() []string { return []string{waterclock.HeaderCancel, "true", waterclock.HeaderIf, source} }, "cancelled", "", "", false},
-			{"rejected", func() []string { return []string{to, w.target} }, "rejected", waterclock.ReasonNoDueTime, "", false},
-			{"schedule", func() []string { return []string{after, hour, to, w.target} }, "scheduled", "", query.Pending, true},
-			{"trigger", func() []string { return []string{waterclock.HeaderTrigger, "true"} }, "triggered", "", query.Triggered, false},
+			{"cancel", func() []string {
+				return []string{waterclock.HeaderCancel, "true", waterclock.HeaderIf,
+					source}
+			}, "cancelled", "", "", false},
+			{"rejected", func() []string { return []string{to, w.target} }, "rejected", waterclock.ReasonNoDueTime, "",
+				false},
+			{"schedule", func() []string { return []string{after, hour, to, w.target} }, "scheduled", "",
+				query.Pending, true},
+			{"trigger", func() []string { return []string{waterclock.HeaderTrigger, "true"} }, "triggered", "",
+				query.Triggered, false},
 		} {
 			r := request(id, x.headers()...)
 			d, is := w.watched(cl, r)
-			if d.Outcome != x.outcome || d.Reason != string(x.reason) || (d.Pending == nil) != (x.pending == "") || d.Pending != nil && d.Pending.State != x.pending {
+			if d.Outcome != x.outcome || d.Reason != string(x.reason) || (d.Pending == nil) != (x.pending == "") ||
+				d.Pending != nil && d.Pending.State != x.pending {
 				t.Fatalf("%s: decided %+v, pending %+v", x.name, d, d.Pending)
 			}
 			if x.outcome == "triggered" { // it may have fired by now
@@ -155,7 +173,8 @@ func TestDecisionsAreSeen(t *testing.T) {
 				fired++
 				break
 			}
-			if (is == nil) != (d.Pending == nil) || is != nil && (is.Source != d.Pending.Source || is.State != d.Pending.State) {
+			if (is == nil) != (d.Pending == nil) || is != nil &&
+				(is.Source != d.Pending.Source || is.State != d.Pending.State) {
 				t.Fatalf("%s: left is %+v, seen is %+v", x.name, d.Pending, is)
 			}
 			if at := fmt.Sprintf("%s/%d/%d", r.Topic, r.Partition, r.Offset); x.changes {
@@ -166,7 +185,8 @@ func TestDecisionsAreSeen(t *testing.T) {
 			if x.reason != "" {
 				dead.WaitFor(round+1, patience)
 				l := dead.Records()[round]
-				if reason, detail := l.Header(waterclock.HeaderReason), l.Header(waterclock.HeaderDetail); reason != d.Reason || detail != d.Detail {
+				if reason, detail := l.Header(waterclock.HeaderReason),
+					l.Header(waterclock.HeaderDetail); reason != d.Reason || detail != d.Detail {
 					t.Errorf("told %q %q, the dead letter has %q %q", d.Reason, d.Detail, reason, detail)
 				}
 			}

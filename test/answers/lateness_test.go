@@ -23,9 +23,9 @@ import (
 // Timers fire as they do otherwise while lists and counts are asked for without a pause, and single timers 200 times a
 // second.
 //
-// Phases with and without questions take turns, because others use the machine too. Each phase with questions is compared
-// with the one before it, and the median of these comparisons counts. What others do for some seconds makes some phases
-// late, of one kind or the other, and not most phases of one kind.
+// Phases with and without questions take turns, because others use the machine too. Each phase with questions is
+// compared with the one before it, and the median of these comparisons counts. What others do for some seconds makes
+// some phases late, of one kind or the other, and not most phases of one kind.
 func TestQuestionsDoNotSlowFirings(t *testing.T) {
 	runs.NeedSlow(t)
 	const rate, pairs, phase, pending = 1000, 8, 1500 * time.Millisecond, 50_000
@@ -61,7 +61,8 @@ func TestQuestionsDoNotSlowFirings(t *testing.T) {
 			t.Fatal(err)
 		}
 		since := time.UnixMilli(due).Sub(start)
-		if n := int(since / phase); n < len(late) && since%phase > 250*time.Millisecond { // what comes before may be late by the phase before
+		// what comes before may be late by the phase before
+		if n := int(since / phase); n < len(late) && since%phase > 250*time.Millisecond {
 			late[n] = append(late[n], r.Timestamp.Sub(time.UnixMilli(due)))
 		}
 	}

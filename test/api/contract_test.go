@@ -28,11 +28,14 @@ func TestTheSameOverHTTP(t *testing.T) {
 	cl := c.Client(t)
 
 	due := time.Now().Add(2 * time.Second).UnixMilli()
-	rig.Send(t, cl, &kgo.Record{Topic: requests, Key: []byte("over-kafka"), Value: []byte("v\x00\xff"), Headers: []kgo.RecordHeader{
-		{Key: "timer-at", Value: fmt.Append(nil, due)}, {Key: "timer-target-topic", Value: []byte(target)}, {Key: "timer-target-key", Value: []byte("k")},
-		{Key: "b", Value: []byte("2=2")}, {Key: "a", Value: []byte("1")},
-	}})
-	put := a.call(t, "PUT", timersOf(requests)+"/over-http", "v\x00\xff", "timer-at", fmt.Sprint(due), "timer-target-topic", target, "timer-target-key", "k",
+	rig.Send(t, cl, &kgo.Record{Topic: requests, Key: []byte("over-kafka"), Value: []byte("v\x00\xff"),
+		Headers: []kgo.RecordHeader{
+			{Key: "timer-at", Value: fmt.Append(nil, due)}, {Key: "timer-target-topic", Value: []byte(target)},
+			{Key: "timer-target-key", Value: []byte("k")},
+			{Key: "b", Value: []byte("2=2")}, {Key: "a", Value: []byte("1")},
+		}})
+	put := a.call(t, "PUT", timersOf(requests)+"/over-http", "v\x00\xff", "timer-at", fmt.Sprint(due),
+		"timer-target-topic", target, "timer-target-key", "k",
 		"waterclock-pass", "b=2=2", "waterclock-pass", "a=1").is(t, 201, "scheduled")
 	source := strings.Trim(put.header.Get("ETag"), `"`)
 	if want := fmt.Sprintf("%s/%.0f/%.0f", requests, put.body["partition"], put.body["offset"]); source != want {
@@ -42,7 +45,8 @@ func TestTheSameOverHTTP(t *testing.T) {
 	out := collect(t, c, target, 2)
 	k, h := out["over-kafka"], out["over-http"]
 	if string(k.Key) != string(h.Key) || string(k.Value) != string(h.Value) || k.Partition != h.Partition {
-		t.Errorf("over Kafka %q %q on %d, over HTTP %q %q on %d", k.Key, k.Value, k.Partition, h.Key, h.Value, h.Partition)
+		t.Errorf("over Kafka %q %q on %d, over HTTP %q %q on %d", k.Key, k.Value, k.Partition, h.Key, h.Value,
+			h.Partition)
 	}
 	show := func(r *kgo.Record) (text string) {
 		for _, header := range r.Headers {
@@ -60,12 +64,14 @@ func TestTheSameOverHTTP(t *testing.T) {
 	}
 
 	// The problem is the dead letter that the same request becomes over Kafka.
-	bad := a.call(t, "PUT", timersOf(requests)+"/bad", "x", "timer-at", "tomorrow", "timer-target-topic", target).is(t, 400, "bad-time")
+	bad := a.call(t, "PUT", timersOf(requests)+"/bad", "x", "timer-at", "tomorrow", "timer-target-topic", target).is(
+		t, 400, "bad-time")
 	rig.Send(t, cl, &kgo.Record{Topic: requests, Key: []byte("bad"), Headers: []kgo.RecordHeader{
 		{Key: "timer-at", Value: []byte("tomorrow")}, {Key: "timer-target-topic", Value: []byte(target)},
 	}})
 	letter := collect(t, c, requests+".waterclock.dead-letters", 1)["bad"]
-	if reason, detail := header(letter, "waterclock-reason"), header(letter, "waterclock-detail"); reason != bad.body["reason"] || detail != bad.body["detail"] {
+	if reason, detail := header(letter, "waterclock-reason"),
+		header(letter, "waterclock-detail"); reason != bad.body["reason"] || detail != bad.body["detail"] {
 		t.Errorf("dead letter %s %s, problem %s", reason, detail, bad.text)
 	}
 	if bad.body["request"] != nil {
@@ -149,20 +155,24 @@ func TestBytesStayAsTheyAreOnABroker(t *testing.T) {
 	in.Ready(partitions, limit)
 	good := []string{"timer-after", "1s", "timer-target-topic", target}
 	const gzip = "\x1f\x8b\x08"
-	list := fmt.Sprintf(`{"timers":[{"id":"a%%s","after":"1s","target":{"topic":%q}},{"id":"a%%s","after":"1s","target":{"topic":%[1]q}}]}`, target)
+	list := fmt.Sprintf(
+		`{"timers":[{"id":"a%%s","after":"1s","target":{"topic":%q}},{"id":"a%%s","after":"1s","target":{"topic":%[1]q}}]}`, target)
 	for _, text := range []string{fmt.Sprintf(list, "\xff", "\xfe"), fmt.Sprintf(list, `\ud800`, `\ud801`)} {
 		got := a.call(t, "POST", timersOf(requests), text, "Content-Type", "application/json").is(t, 400, "bad-request")
 		if !strings.Contains(got.text, "idBase64") {
 			t.Error(got.text)
 		}
 	}
-	a.call(t, "PUT", timersOf(requests)+"/z", gzip, append([]string{"Content-Encoding", "gzip"}, good...)...).is(t, 415, "bad-request")
+	a.call(t, "PUT", timersOf(requests)+"/z", gzip, append([]string{"Content-Encoding", "gzip"}, good...)...).is(
+		t, 415, "bad-request")
 	for _, id := range []string{"a%ff", "a%fe"} {
-		a.call(t, "PUT", timersOf(requests)+"/"+id, gzip, append([]string{"waterclock-pass", "content-encoding=gzip"}, good...)...).is(t, 201, "scheduled")
+		a.call(t, "PUT", timersOf(requests)+"/"+id, gzip,
+			append([]string{"waterclock-pass", "content-encoding=gzip"}, good...)...).is(t, 201, "scheduled")
 	}
 	out := collect(t, c, target, 2)
 	for _, id := range []string{"a\xff", "a\xfe"} {
-		if r := out[id]; r == nil || string(r.Key) != id || string(r.Value) != gzip || header(r, "content-encoding") != "gzip" {
+		if r := out[id]; r == nil || string(r.Key) != id || string(r.Value) != gzip ||
+			header(r, "content-encoding") != "gzip" {
 			t.Errorf("%q fired as %v", id, r)
 		}
 	}
@@ -180,7 +190,8 @@ func header(r *kgo.Record, name string) string {
 // collect reads n committed records of a topic, by timer ID.
 func collect(t *testing.T, c *kafkatest.Cluster, topic string, n int) map[string]*kgo.Record {
 	t.Helper()
-	cl := c.Client(t, kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	cl := c.Client(t, kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	all := make(map[string]*kgo.Record)
 	await.Until(t, limit, fmt.Sprint(n, " records on ", topic), func() bool {
 		cl.PollRecords(t.Context(), 1).EachRecord(func(r *kgo.Record) {
@@ -217,7 +228,8 @@ func TestTwoInstances(t *testing.T) {
 	const timers = 40
 	for i := range timers {
 		id := fmt.Sprintf("/id-%02d", i)
-		steady(both[i%2], "PUT", from+id, "v", "timer-after", "1h", "timer-target-topic", target).is(t, 201, "scheduled")
+		steady(both[i%2], "PUT", from+id, "v", "timer-after", "1h", "timer-target-topic", target).is(
+			t, 201, "scheduled")
 		got := both[(i+1)%2].call(t, "GET", from+id, "").is(t, 200, "")
 		if again := both[i%2].call(t, "GET", from+id, "").is(t, 200, ""); again.text != got.text {
 			t.Fatalf("one says %s, the other %s", got.text, again.text)
@@ -235,13 +247,15 @@ func TestTwoInstances(t *testing.T) {
 	for i := range timers {
 		id := fmt.Sprintf("/id-%02d", i)
 		both[i%2].call(t, "POST", from+id+"/pause", "").is(t, 200, "paused")
-		both[(i+1)%2].call(t, "DELETE", from+id, "", "If-Match", both[i%2].call(t, "GET", from+id, "").header.Get("ETag")).is(t, 200, "cancelled")
+		both[(i+1)%2].call(t, "DELETE", from+id, "", "If-Match", both[i%2].call(t, "GET", from+id, "").header.Get(
+			"ETag")).is(t, 200, "cancelled")
 		both[i%2].call(t, "GET", from+id, "").is(t, 404, "not-found")
 	}
 	// What instances ask each other nobody else may, whatever it claims.
 	ask := "/internal/v1/ask?call=" + base64.RawURLEncoding.EncodeToString([]byte(`{"kind":"status","partition":0}`))
 	a.call(t, "GET", ask, "").is(t, 403, "")
-	a.call(t, "GET", ask, "", "Waterclock-Forward", fmt.Sprintf("v1.%d.AAAAAAAAAAAAAAAAAAAAAA.YW5vbnltb3Vz.%s.%[2]s", time.Now().UnixMilli(), strings.Repeat("A", 43))).is(t, 401, "")
+	a.call(t, "GET", ask, "", "Waterclock-Forward", fmt.Sprintf("v1.%d.AAAAAAAAAAAAAAAAAAAAAA.YW5vbnltb3Vz.%s.%[2]s",
+		time.Now().UnixMilli(), strings.Repeat("A", 43))).is(t, 401, "")
 	a.call(t, "POST", "/internal/v1/ask", `{"kind":"write"}`).is(t, 403, "")
 	cluster := b.call(t, "GET", "/v1/cluster", "").is(t, 200, "")
 	if n := strings.Count(cluster.text, `"state":"live"`); n != partitions {

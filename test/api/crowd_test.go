@@ -32,9 +32,9 @@ const (
 	crowdTries = 5
 	// crowdMemory is what the process may have at its peak.
 	crowdMemory = 400 << 20
-	// crowdSlower is by how much the good caller may be slower in the second best try, on a machine with nothing else to
-	// do. If he waits longer than leastP99 without the crowd, the machine is busy; then the crowd, which runs on the same processors,
-	// may cost him crowdSlowerBusy. Without fair shares he would wait for seconds.
+	// crowdSlower is by how much the good caller may be slower in the second best try, on a machine with nothing else
+	// to do. If he waits longer than leastP99 without the crowd, the machine is busy; then the crowd, which runs on the
+	// same processors, may cost him crowdSlowerBusy. Without fair shares he would wait for seconds.
 	crowdSlower, crowdSlowerBusy = 2, 4
 	leastP99                     = 25 * time.Millisecond
 )
@@ -52,11 +52,14 @@ func TestACrowdOfHostileCallers(t *testing.T) {
 		t.Fatal(err)
 	}
 	addr := rig.FreeAddr(t)
-	p := rig.Start(t, rig.Arguments(c.Seeds(), requests, filepath.Join(t.TempDir(), "data"), "--config", conf, "--api", addr, "--api-users", users)...)
+	p := rig.Start(t, rig.Arguments(c.Seeds(), requests, filepath.Join(t.TempDir(), "data"), "--config", conf, "--api",
+		addr, "--api-users", users)...)
 	p.Ready(partitions, limit)
 	good := &asked{client(t), "http://" + addr}
 	put := func(id, body string, headers ...string) answer {
-		return good.call(t, "PUT", timersOf(requests)+"/"+id, body, append(headers, "Authorization", "Bearer "+tokens["good"], "timer-after", "10h", "timer-target-topic", target)...)
+		return good.call(t, "PUT", timersOf(requests)+"/"+id, body,
+			append(headers, "Authorization", "Bearer "+tokens["good"], "timer-after", "10h",
+				"timer-target-topic", target)...)
 	}
 	for i := range 200 { // lists have something to be large of
 		put(fmt.Sprintf("big-%03d", i), "", "waterclock-pass", "h="+strings.Repeat("x", 60_000)).is(t, 201, "")
@@ -83,7 +86,8 @@ func TestACrowdOfHostileCallers(t *testing.T) {
 		h.stop()
 		alone = max(alone, phase()) // this machine has more to do now than then, or less
 		now, peak := p.Memory()
-		t.Logf("p99 of a PUT: %v alone, %v beside the crowd, which had %v; memory %d MiB before it, %d at its peak, %d now", alone, beside, h.answers, before>>20, peak>>20, now>>20)
+		t.Logf("p99 of a PUT: %v alone, %v beside the crowd, which had %v; memory %d MiB before it, %d at its "+
+			"peak, %d now", alone, beside, h.answers, before>>20, peak>>20, now>>20)
 		if peak > crowdMemory {
 			t.Fatalf("%d MiB at the peak, want %d", peak>>20, crowdMemory>>20)
 		}
@@ -97,10 +101,11 @@ func TestACrowdOfHostileCallers(t *testing.T) {
 		tooSlow = append(tooSlow, beside.Seconds()/max(alone, leastP99).Seconds()/float64(limit))
 	}
 	slices.Sort(tooSlow)
-	// What other tests do meanwhile makes a try slower, and never faster: two tries of five count. With the machine to itself
-	// the median is within the limit, too.
+	// What other tests do meanwhile makes a try slower, and never faster: two tries of five count. With the machine to
+	// itself the median is within the limit, too.
 	if second := tooSlow[1]; second > 1 {
-		t.Fatalf("beside the crowd the good caller's p99 is %.1f times what it may be, in the second best of %.1f", second, tooSlow)
+		t.Fatalf("beside the crowd the good caller's p99 is %.1f times what it may be, in the second best of %.1f",
+			second, tooSlow)
 	}
 }
 
@@ -154,7 +159,8 @@ func newHostile(addr, requests string, tokens map[string]string) *hostile {
 				case 2: // and such as never come
 					h.call(ctx, token, "PUT", timers+"/x", "", 2<<20, true)
 				case 3:
-					h.call(ctx, token, "GET", "/v1/topics/"+requests+"/events", strings.Repeat("x", 100_000), 2<<20, false)
+					h.call(ctx, token, "GET", "/v1/topics/"+requests+"/events", strings.Repeat("x", 100_000),
+						2<<20, false)
 				case 4: // answers that are not taken
 					h.call(ctx, token, "GET", timers+"?limit=1000&prefix=big-", "", 0, false)
 				case 5:
@@ -201,7 +207,8 @@ func (h *hostile) call(ctx context.Context, token, method, path, body string, le
 	if length > 0 {
 		announced = fmt.Sprintf("Content-Type: application/json\r\nContent-Length: %d\r\n", length)
 	}
-	fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n%s\r\n", method, path, h.addr, token, announced)
+	fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n%s\r\n", method, path, h.addr,
+		token, announced)
 	_, _ = io.WriteString(conn, body) // it may be refused before it is there
 	if !takes {
 		_ = conn.SetDeadline(time.Now().Add(time.Second))

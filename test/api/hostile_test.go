@@ -48,9 +48,11 @@ func TestHostileCalls(t *testing.T) {
 		}
 	}
 	const forged = "x\ntime=2026-01-01T00:00:00Z level=ERROR msg=forged\r\n\x1b[31m"
-	id := timersOf(requests) + "/" + strings.NewReplacer("\n", "%0A", "\r", "%0D", "\x1b", "%1B", " ", "%20").Replace(forged)
+	id := timersOf(requests) + "/" + strings.NewReplacer("\n", "%0A", "\r", "%0D", "\x1b", "%1B", " ", "%20").Replace(
+		forged)
 	a.call(t, "PUT", id, forged, "timer-after", "1h", "timer-target-topic", "out").is(t, 201, "scheduled")
-	a.call(t, "PUT", id, forged, "timer-after", "1h\tlevel=ERROR", "timer-target-topic", "out").is(t, 400, "bad-duration")
+	a.call(t, "PUT", id, forged, "timer-after", "1h\tlevel=ERROR", "timer-target-topic", "out").is(
+		t, 400, "bad-duration")
 	a.call(t, "GET", id, "").is(t, 200, "")
 	a.call(t, "DELETE", id, "").is(t, 200, "cancelled")
 	audits := log.Lines("msg=audit")
@@ -58,7 +60,8 @@ func TestHostileCalls(t *testing.T) {
 		t.Errorf("audit %q", audits)
 	}
 	for _, line := range log.Lines("forged") {
-		if strings.Count(line, "\n") != 1 || strings.ContainsAny(line, "\r\x1b") || strings.HasPrefix(line, "time=2026-01-01T00:00:00Z") {
+		if strings.Count(line, "\n") != 1 || strings.ContainsAny(line, "\r\x1b") ||
+			strings.HasPrefix(line, "time=2026-01-01T00:00:00Z") {
 			t.Errorf("a line of the log is forged: %q", line)
 		}
 	}
@@ -97,14 +100,16 @@ func TestBesideAnOlderInstance(t *testing.T) {
 			t.Errorf("it does not say why: %s", got.text)
 		}
 		a.call(t, "GET", from+"/"+id, "").is(t, 421, "elsewhere")
-		a.call(t, "PUT", from+"/"+id+"?wait=written", "v", "timer-after", "1h", "timer-target-topic", "out").is(t, 202, "written")
+		a.call(t, "PUT", from+"/"+id+"?wait=written", "v", "timer-after", "1h", "timer-target-topic", "out").is(
+			t, 202, "written")
 	}
 	if elsewhere == 0 || elsewhere == 20 {
 		t.Fatalf("%d of 20 timers are the other's", elsewhere)
 	}
 	for _, path := range []string{from, from + "/count"} { // they answer for the rest
 		got := a.call(t, "GET", path, "").is(t, 200, "")
-		if missing, ok := got.body["missing"].([]any); !ok || len(missing) == 0 || !strings.Contains(got.text, "which has no API: start it with --api") {
+		if missing, ok := got.body["missing"].([]any); !ok || len(missing) == 0 ||
+			!strings.Contains(got.text, "which has no API: start it with --api") {
 			t.Errorf("%s does not name what is missing: %s", path, got.text)
 		}
 	}
@@ -112,7 +117,8 @@ func TestBesideAnOlderInstance(t *testing.T) {
 		t.Errorf("%v timers are counted, want %d", n, 20-elsewhere)
 	}
 	a.call(t, "POST", from+"/cancel?all=true&dry-run=true", "").is(t, 421, "elsewhere")
-	if cluster := a.call(t, "GET", "/v1/cluster", "").is(t, 200, ""); !strings.Contains(cluster.text, "it has no API: start it with --api (and a version that has it)") {
+	if cluster := a.call(t, "GET", "/v1/cluster", "").is(t, 200, ""); !strings.Contains(
+		cluster.text, "it has no API: start it with --api (and a version that has it)") {
 		t.Error(cluster.text)
 	}
 	if err := older.Stop(); err != nil {

@@ -26,12 +26,14 @@ func TestIdempotencyBeyondTheFiring(t *testing.T) {
 	body := func(value string) string {
 		var all []string
 		for i := range n {
-			all = append(all, fmt.Sprintf(`{"value":"%s-%d","after":"100ms","target":{"topic":"%s"}}`, value, i, target))
+			all = append(all, fmt.Sprintf(`{"value":"%s-%d","after":"100ms","target":{"topic":"%s"}}`,
+				value, i, target))
 		}
 		return `{"timers":[` + strings.Join(all, ",") + `]}`
 	}
 	post := func(in *asked, value string) answer {
-		return in.call(t, "POST", timersOf(requests), body(value), "Content-Type", "application/json", "Idempotency-Key", "one")
+		return in.call(t, "POST", timersOf(requests), body(value), "Content-Type", "application/json",
+			"Idempotency-Key", "one")
 	}
 	if got := post(a, "v").is(t, 200, ""); strings.Count(got.text, `"status":201`) != n {
 		t.Fatal(got.text)
@@ -41,7 +43,8 @@ func TestIdempotencyBeyondTheFiring(t *testing.T) {
 		t.Helper()
 		await.Until(t, limit, "the call is the same", func() bool {
 			got := post(in, "v")
-			return got.status == 200 && strings.Count(got.text, `"unchanged"`) == n && strings.Count(got.text, `"remembered"`) == n
+			return got.status == 200 && strings.Count(got.text, `"unchanged"`) == n &&
+				strings.Count(got.text, `"remembered"`) == n
 		})
 		post(in, "other").is(t, 422, "idempotency-key-reused")
 	}

@@ -40,20 +40,23 @@ func TestManyDeadLetters(t *testing.T) {
 		}})
 	}
 	for i := range n {
-		r := &kgo.Record{Topic: delayed, Value: fmt.Appendf(nil, "%d", i), Headers: []kgo.RecordHeader{{Key: "timer-at", Value: []byte("2026-11-22T09:00:00Z")}}}
+		r := &kgo.Record{Topic: delayed, Value: fmt.Appendf(nil, "%d", i),
+			Headers: []kgo.RecordHeader{{Key: "timer-at", Value: []byte("2026-11-22T09:00:00Z")}}}
 		rig.Send(t, cl, r)
 	}
 	counted := func(topic string, want int, reasons map[string]float64) {
 		t.Helper()
 		await.Until(t, limit, fmt.Sprintf("%d are counted", want), func() bool {
-			one := a.call(t, "GET", "/v1/dead-letters?topic="+topic, "").is(t, 200, "").body["topics"].([]any)[0].(map[string]any)
+			one := a.call(t, "GET", "/v1/dead-letters?topic="+topic, "").is(
+				t, 200, "").body["topics"].([]any)[0].(map[string]any)
 			for _, r := range one["reasons"].([]any) {
 				r := r.(map[string]any)
 				if r["lastDay"] != reasons[r["reason"].(string)] {
 					return false
 				}
 			}
-			return one["exact"] == true && one["lastHour"] == float64(want) && len(one["reasons"].([]any)) == len(reasons)
+			return one["exact"] == true && one["lastHour"] == float64(want) &&
+				len(one["reasons"].([]any)) == len(reasons)
 		})
 	}
 	counted(requests, n, map[string]float64{"bad-cron": 20, "cron-never-due": 10})
@@ -68,7 +71,8 @@ func TestManyDeadLetters(t *testing.T) {
 		})
 		return job
 	}
-	preview := a.call(t, "POST", "/v1/topics/"+requests+"/dead-letters/resend?dry-run=true&reason=bad-cron", "").is(t, 200, "")
+	preview := a.call(t, "POST", "/v1/topics/"+requests+"/dead-letters/resend?dry-run=true&reason=bad-cron", "").is(
+		t, 200, "")
 	if m := preview.body["letters"].(map[string]any); m["count"] != 20.0 || m["exact"] != true {
 		t.Error(preview.text)
 	}

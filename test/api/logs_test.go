@@ -36,7 +36,8 @@ func TestDeadLetters(t *testing.T) {
 	in, a := serve(t, rig.Config(t, c.Seeds(), requests), "")
 	in.Ready(partitions, limit)
 	letters := "/v1/topics/" + requests + "/dead-letters"
-	if got := a.call(t, "GET", letters, "").is(t, 200, ""); got.text != `{"deadLetters":[],"position":"0:0.0.0.0"}`+"\n" {
+	if got := a.call(t, "GET", letters, "").is(t, 200, ""); got.text != `{"deadLetters":[],"position":"0:0.0.0.0"}`+
+		"\n" {
 		t.Error(got.text)
 	}
 	const n = 25
@@ -74,17 +75,20 @@ func TestDeadLetters(t *testing.T) {
 		t.Fatalf("%d letters on %d pages, want %d: %v", len(seen), pages, n, slices.Sorted(maps.Keys(seen)))
 	}
 	one := seen["bad-07"]
-	if text := fmt.Sprint(one); !strings.Contains(text, "bad-duration") || !strings.Contains(text, "payload 7") || !strings.Contains(text, requests+"/") {
+	if text := fmt.Sprint(one); !strings.Contains(text, "bad-duration") || !strings.Contains(text, "payload 7") ||
+		!strings.Contains(text, requests+"/") {
 		t.Error(text)
 	}
 	again := fmt.Sprintf("%s/%.0f/%.0f/resend", letters, one["partition"], one["offset"])
 	delete(one, "reviewed") // a list has that
-	if whole := a.call(t, "GET", strings.TrimSuffix(again, "/resend"), "").is(t, 200, ""); !reflect.DeepEqual(whole.body, one) {
+	if whole := a.call(t, "GET", strings.TrimSuffix(again, "/resend"), "").is(t, 200, ""); !reflect.DeepEqual(
+		whole.body, one) {
 		t.Errorf("alone it is %s", whole.text)
 	}
 	a.call(t, "GET", letters+"/0/999999", "").is(t, 404, "not-found")
 	a.call(t, "POST", again, "").is(t, 400, "bad-duration")
-	a.call(t, "POST", again, `{"headers":[{"name":"timer-after","value":"1h"},{"name":"timer-target-topic","value":"`+target+`"},{"name":"a","value":"2"}]}`,
+	a.call(t, "POST", again, `{"headers":[{"name":"timer-after","value":"1h"},{"name":"timer-target-topic","value":"`+
+		target+`"},{"name":"a","value":"2"}]}`,
 		"Content-Type", "application/json").is(t, 201, "scheduled")
 	got := a.call(t, "GET", timersOf(requests)+"/bad-07", "").is(t, 200, "")
 	if !strings.Contains(got.text, "payload 7") || !strings.Contains(got.text, `{"name":"a","value":"2"}`) {
@@ -101,7 +105,12 @@ func TestEvents(t *testing.T) {
 	requests := c.CreateTopic(t, partitions, nil)
 	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-target")
 	cfg := rig.Config(t, c.Seeds(), requests)
-	cfg.Tenants = map[string]config.Policy{requests: func() config.Policy { p := cfg.PolicyOf(requests); p.Events = true; return p }()}
+	cfg.Tenants = map[string]config.Policy{requests: func() config.Policy {
+		p := cfg.PolicyOf(
+			requests)
+		p.Events = true
+		return p
+	}()}
 	in, a := serve(t, cfg, "")
 	in.Ready(partitions, limit)
 	req, err := http.NewRequestWithContext(t.Context(), "GET", a.url+"/v1/topics/"+requests+"/events?prefix=seen", nil)
@@ -117,8 +126,10 @@ func TestEvents(t *testing.T) {
 	if ct := resp.Header.Get("Content-Type"); resp.StatusCode != 200 || ct != "text/event-stream" || !lines.Scan() {
 		t.Fatalf("%d %s", resp.StatusCode, ct)
 	}
-	a.call(t, "PUT", timersOf(requests)+"/other", "v", "timer-after", "1h", "timer-target-topic", target).is(t, 201, "scheduled")
-	a.call(t, "PUT", timersOf(requests)+"/seen-1", "v", "timer-after", "1h", "timer-target-topic", target).is(t, 201, "scheduled")
+	a.call(t, "PUT", timersOf(requests)+"/other", "v", "timer-after", "1h", "timer-target-topic", target).is(
+		t, 201, "scheduled")
+	a.call(t, "PUT", timersOf(requests)+"/seen-1", "v", "timer-after", "1h", "timer-target-topic", target).is(
+		t, 201, "scheduled")
 	a.call(t, "DELETE", timersOf(requests)+"/seen-1", "").is(t, 200, "cancelled")
 	var told []string
 	for len(told) < 2 && lines.Scan() {
@@ -126,7 +137,9 @@ func TestEvents(t *testing.T) {
 			told = append(told, data)
 		}
 	}
-	if len(told) != 2 || !strings.Contains(told[0], `"type":"scheduled"`) || !strings.Contains(told[1], `"type":"cancelled"`) || strings.Contains(fmt.Sprint(told), "other") || !strings.Contains(told[0], `"id":"seen-1"`) {
+	if len(told) != 2 || !strings.Contains(told[0], `"type":"scheduled"`) ||
+		!strings.Contains(told[1], `"type":"cancelled"`) || strings.Contains(fmt.Sprint(told), "other") ||
+		!strings.Contains(told[0], `"id":"seen-1"`) {
 		t.Errorf("%q, %v", told, lines.Err())
 	}
 	resumed(t, a, requests, target)
@@ -141,9 +154,11 @@ func resumed(t *testing.T, a *asked, requests, target string) {
 	page := a.call(t, "GET", timersOf(requests)+"/kept-1/events", "").is(t, 200, "")
 	position, _ := page.body["log"].(map[string]any)["position"].(string)
 	for n := range 4 {
-		a.call(t, "PUT", timersOf(requests)+"/kept-1", strconv.Itoa(n), "timer-after", "1h", "timer-target-topic", target)
+		a.call(t, "PUT", timersOf(requests)+"/kept-1", strconv.Itoa(n), "timer-after", "1h",
+			"timer-target-topic", target)
 	}
-	a.call(t, "PUT", timersOf(requests)+"/other-2", "v", "timer-after", "1h", "timer-target-topic", target).is(t, 201, "scheduled")
+	a.call(t, "PUT", timersOf(requests)+"/other-2", "v", "timer-after", "1h", "timer-target-topic", target).is(
+		t, 201, "scheduled")
 	first := told(t, a, stream+"?id=kept-1&position="+url.QueryEscape(position), "", 2)
 	rest := told(t, a, stream+"?id=kept-1&position="+url.QueryEscape(position), first[1].id, 2)
 	if types := typesOf(append(first, rest...)); types != "scheduled replaced replaced replaced" {
@@ -172,7 +187,8 @@ func sinceThen(t *testing.T, a *asked, requests string, all []event) {
 	past := told(t, a, stream+hour, "", len(all)+1) // and the event that says that this is all
 	end := past[len(all)]
 	past = past[:len(all)]
-	if !slices.Equal(dataOf(past), dataOf(all)) || !slices.IsSortedFunc(past, func(x, y event) int { return cmp.Compare(at(x), at(y)) }) ||
+	if !slices.Equal(dataOf(past), dataOf(all)) ||
+		!slices.IsSortedFunc(past, func(x, y event) int { return cmp.Compare(at(x), at(y)) }) ||
 		end.data != `{"olderDeleted":false}` {
 		t.Errorf("since an hour ago: %v, then %v, want %v", past, end, all)
 	}
@@ -188,7 +204,8 @@ func sinceThen(t *testing.T, a *asked, requests string, all []event) {
 	for _, e := range page.body["events"].([]any) {
 		got = append(got, e.(map[string]any)["event"].(map[string]any)["type"].(string))
 	}
-	if want := strings.Count(typesOf(past), "scheduled") + strings.Count(typesOf(past), "replaced"); len(got) != want || slices.Contains(got, "cancelled") {
+	if want := strings.Count(typesOf(past), "scheduled") + strings.Count(typesOf(past), "replaced"); len(got) != want ||
+		slices.Contains(got, "cancelled") {
 		t.Errorf("%q, want %d events", got, want)
 	}
 }
@@ -256,7 +273,8 @@ func historyOf(t *testing.T, c *kafkatest.Cluster, a *asked, requests string) {
 	}
 	cursor, _ := page.body["cursor"].(string)
 	page = a.call(t, "GET", at+"?cursor="+cursor, "").is(t, 200, "")
-	if events := page.body["events"].([]any); len(events) != 1 || !strings.Contains(page.text, `"type":"scheduled"`) || page.body["cursor"] != nil {
+	if events := page.body["events"].([]any); len(events) != 1 || !strings.Contains(page.text, `"type":"scheduled"`) ||
+		page.body["cursor"] != nil {
 		t.Errorf("the oldest: %s", page.text)
 	}
 	log := page.body["log"].(map[string]any)
@@ -271,10 +289,12 @@ func historyOf(t *testing.T, c *kafkatest.Cluster, a *asked, requests string) {
 		t.Fatal(err, gone.Error())
 	}
 	page = a.call(t, "GET", at, "").is(t, 200, "")
-	if log := page.body["log"].(map[string]any); len(page.body["events"].([]any)) != 0 || log["begins"] == 0.0 || log["oldest"] != nil {
+	if log := page.body["log"].(map[string]any); len(page.body["events"].([]any)) != 0 || log["begins"] == 0.0 ||
+		log["oldest"] != nil {
 		t.Errorf("behind retention: %s", page.text)
 	}
-	gone := a.call(t, "GET", fmt.Sprintf("/v1/topics/%s/events?id=seen-1&position=%d:0", requests, partition), "").is(t, 410, "events-gone")
+	gone := a.call(t, "GET", fmt.Sprintf("/v1/topics/%s/events?id=seen-1&position=%d:0", requests, partition), "").is(
+		t, 410, "events-gone")
 	if !strings.Contains(gone.text, "retention") {
 		t.Error(gone.text)
 	}

@@ -126,6 +126,7 @@ func share(t testing.TB, one, other *rig.Web) {
 	await.Until(t, limit, "both own some", func() bool {
 		s, x := one.Readyz()
 		u, y := other.Readyz()
-		return s == 200 && u == 200 && strings.Count(x, `"live"`) == partitions/2 && strings.Count(y, `"live"`) == partitions/2
+		return s == 200 && u == 200 && strings.Count(x, `"live"`) == partitions/2 &&
+			strings.Count(y, `"live"`) == partitions/2
 	})
 }

@@ -175,7 +175,8 @@ func (h *history) fold() error {
 			}
 		}
 		if len(next) == 0 {
-			return fmt.Errorf("timer %q: nothing that can have been pending agrees with request %d of %d:\n%s", h.id, i, len(h.entries), h.text(i))
+			return fmt.Errorf("timer %q: nothing that can have been pending agrees with request %d of %d:\n%s", h.id, i,
+				len(h.entries), h.text(i))
 		}
 		h.layers = append(h.layers, h.close(next))
 	}
@@ -197,7 +198,8 @@ func (h *history) prune() error {
 		})
 	}
 	if len(h.layers[0]) == 0 {
-		return fmt.Errorf("timer %q: what has fired does not agree with the requests; emitted %v\n%s", h.id, h.emitted, h.text(last-1))
+		return fmt.Errorf("timer %q: what has fired does not agree with the requests; emitted %v\n%s", h.id, h.emitted,
+			h.text(last-1))
 	}
 	return nil
 }

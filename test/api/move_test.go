@@ -33,7 +33,8 @@ func TestTheOwnerIsKilled(t *testing.T) {
 	const timers = 50
 	await.Until(t, limit, "timers are scheduled", func() bool {
 		for i := range timers {
-			if got := a.call(t, "PUT", fmt.Sprintf("%s/before-%d", from, i), "v", "timer-after", "1h", "timer-target-topic", target); got.status != 200 && got.status != 201 {
+			if got := a.call(t, "PUT", fmt.Sprintf("%s/before-%d", from, i), "v", "timer-after", "1h",
+				"timer-target-topic", target); got.status != 200 && got.status != 201 {
 				return false
 			}
 		}

@@ -43,7 +43,8 @@ func (l *logged) shown(v any) (is seen, t shownTimer, err error) {
 	e := l.at[t.Source]
 	switch {
 	case e == nil || l.ofID[e] != t.ID || e.partition != t.Partition:
-		return is, t, fmt.Errorf("the request of a timer that is shown is not in the log, or another one: %s: %+v", text, e)
+		return is, t, fmt.Errorf("the request of a timer that is shown is not in the log, or another one: %s: %+v",
+			text, e)
 	case e.due != t.DueMillis, t.Target.Topic != l.target, t.Target.Key != t.ID, (t.Recurrence != nil) != e.recurs,
 		t.Payload != nil && (t.Payload.Text == nil || *t.Payload.Text != e.value):
 		return is, t, fmt.Errorf("a timer is not shown as its request made it: %s: %+v", text, e)
@@ -208,7 +209,8 @@ func (l *logged) gotOne(o *op) error {
 	case o.got.status == 200:
 		var t shownTimer
 		var err error
-		if is, t, err = l.shown(o.got.body); err != nil || t.ID != o.id || t.Payload == nil || version(o.got.header.Get("ETag")) != t.Source {
+		if is, t, err = l.shown(o.got.body); err != nil || t.ID != o.id || t.Payload == nil ||
+			version(o.got.header.Get("ETag")) != t.Source {
 			return fmt.Errorf("%s: %w", o, err)
 		}
 	default:
@@ -257,7 +259,10 @@ func (l *logged) gotList(o *op) error {
 	}
 	for _, id := range l.ids {
 		if strings.HasPrefix(id, o.id) && !listed[id] {
-			l.looked(o, id, func(s *state) bool { return s.source == "" || want != "" && !s.like(seen{s.source, want}) })
+			l.looked(o, id, func(s *state) bool {
+				return s.source == "" || want != "" &&
+					!s.like(seen{s.source, want})
+			})
 		}
 	}
 	return nil
@@ -320,7 +325,8 @@ func (l *logged) gotLetters(o *op) error {
 	for _, item := range items {
 		one, _ := item.(map[string]any)
 		r, ok := l.letters[fmt.Sprintf("%v/%v", one["partition"], one["offset"])]
-		if !ok || header(r.Record, "waterclock-reason") != one["reason"] || header(r.Record, "waterclock-detail") != one["detail"] || header(r.Record, "waterclock-source") != one["source"] {
+		if !ok || header(r.Record, "waterclock-reason") != one["reason"] || header(
+			r.Record, "waterclock-detail") != one["detail"] || header(r.Record, "waterclock-source") != one["source"] {
 			return fmt.Errorf("%s: dead letter %v is not on the topic, or is another", o, one)
 		}
 	}
@@ -349,7 +355,8 @@ func (l *logged) unclaimed() error {
 		case batch != "" && l.maybe[batch] > 0:
 		case l.jobs[e.action] && strings.HasPrefix(e.cond, l.requests+"/"):
 		default:
-			return fmt.Errorf("request %s of %q, %s if %q, value %q, is nobody's", e.source, id, e.action, e.cond, e.value)
+			return fmt.Errorf("request %s of %q, %s if %q, value %q, is nobody's", e.source, id, e.action,
+				e.cond, e.value)
 		}
 	}
 	return nil

@@ -35,7 +35,8 @@ type logged struct {
 func (s *setup) check(t *testing.T, records []kafkatest.Received, least int) {
 	t.Helper()
 	l := &logged{
-		setup: s, histories: map[string]*history{}, at: map[string]*entry{}, ofID: map[*entry]string{}, letters: map[string]kafkatest.Received{},
+		setup: s, histories: map[string]*history{}, at: map[string]*entry{}, ofID: map[*entry]string{},
+		letters: map[string]kafkatest.Received{},
 		claimed: map[*entry]*op{}, written: map[string]bool{}, maybe: map[string]int{},
 	}
 	var emissions []kafkatest.Received
@@ -88,7 +89,8 @@ func (s *setup) check(t *testing.T, records []kafkatest.Received, least int) {
 	for _, h := range l.histories {
 		reads, n = reads+len(h.reads), n+len(h.entries)
 	}
-	t.Logf("%d operations, %d requests in the log, %d dead letters, %d emissions, %d looks at timers; %d of %d fixed calls (some twice); %d calls given up; answers %v",
+	t.Logf("%d operations, %d requests in the log, %d dead letters, %d emissions, %d looks at timers; %d of %d "+
+		"fixed calls (some twice); %d calls given up; answers %v",
 		len(s.ops), n, len(l.letters), len(emissions), reads, s.called, len(s.fixedCalls), l.stalled, words)
 	for _, err := range wrong[:min(len(wrong), maxWrong)] {
 		t.Error(err)
@@ -107,9 +109,11 @@ func (s *setup) enough(t *testing.T, words map[string]int, least int, l *logged)
 		total += n
 	}
 	if total < least || len(l.letters) == 0 || s.called < len(s.fixedCalls)*2/3 || l.stalled > total/100 {
-		t.Errorf("%d operations of %d, %d dead letters, %d of %d fixed calls, %d given up", total, least, len(l.letters), s.called, len(s.fixedCalls), l.stalled)
+		t.Errorf("%d operations of %d, %d dead letters, %d of %d fixed calls, %d given up", total, least,
+			len(l.letters), s.called, len(s.fixedCalls), l.stalled)
 	}
-	for _, word := range []string{"201 scheduled", "200 replaced", "200 cancelled", "200 triggered", "200 paused", "200 resumed", "200 unchanged", "202 written", "404 not-found", "412 condition-not-met", "503 moving"} {
+	for _, word := range []string{"201 scheduled", "200 replaced", "200 cancelled", "200 triggered", "200 paused",
+		"200 resumed", "200 unchanged", "202 written", "404 not-found", "412 condition-not-met", "503 moving"} {
 		if words[word] == 0 {
 			t.Errorf("nothing was answered %s: %v", word, words)
 		}
@@ -118,7 +122,8 @@ func (s *setup) enough(t *testing.T, words map[string]int, least int, l *logged)
 
 // request is an entry of the log.
 func (l *logged) request(r kafkatest.Received) {
-	e := &entry{partition: r.Partition, offset: r.Offset, at: r.Timestamp, value: string(r.Value), cond: header(r.Record, "timer-if"), action: "schedule"}
+	e := &entry{partition: r.Partition, offset: r.Offset, at: r.Timestamp, value: string(r.Value),
+		cond: header(r.Record, "timer-if"), action: "schedule"}
 	e.source = fmt.Sprintf("%s/%d/%d", r.Topic, r.Partition, r.Offset)
 	for _, action := range []string{"cancel", "trigger", "pause", "resume"} {
 		if header(r.Record, "timer-"+action) != "" {
@@ -148,7 +153,8 @@ func (l *logged) deadLetter(r kafkatest.Received) error {
 	if e == nil || e.refused != "" {
 		return fmt.Errorf("dead letter %d/%d is of no request, or the second: %v", r.Partition, r.Offset, r.Headers)
 	}
-	if e.refused = header(r.Record, "waterclock-reason"); !strings.HasPrefix(e.value, "bad-") && slices.Contains(l.ids, l.ofID[e]) {
+	if e.refused = header(r.Record, "waterclock-reason"); !strings.HasPrefix(e.value, "bad-") && slices.Contains(
+		l.ids, l.ofID[e]) {
 		return fmt.Errorf("%s was refused: %s %s", e.source, e.refused, header(r.Record, "waterclock-detail"))
 	}
 	l.letters[fmt.Sprintf("%d/%d", r.Partition, r.Offset)] = r
@@ -160,7 +166,8 @@ func (l *logged) emission(r kafkatest.Received) error {
 	source := header(r.Record, "waterclock-source")
 	e := l.at[source]
 	if e == nil || e.value != string(r.Value) || l.ofID[e] != header(r.Record, "waterclock-id") {
-		return fmt.Errorf("emission %d/%d of %s, value %q: the request is %+v", r.Partition, r.Offset, source, r.Value, e)
+		return fmt.Errorf("emission %d/%d of %s, value %q: the request is %+v", r.Partition, r.Offset,
+			source, r.Value, e)
 	}
 	l.histories[l.ofID[e]].emitted[source]++
 	return nil
@@ -214,7 +221,8 @@ func (l *logged) mayBeUndecided(o *op) bool {
 // or our 408. Nothing of such a call was written.
 func slept(o *op) bool {
 	unread := o.got.status == 0 || o.got.status == 400 && o.word() == "" || o.word() == "body-timeout"
-	return unread && slices.ContainsFunc(o.who.slept, func(m move) bool { return o.from.Before(m.to) && o.to.After(m.from) })
+	return unread && slices.ContainsFunc(
+		o.who.slept, func(m move) bool { return o.from.Before(m.to) && o.to.After(m.from) })
 }
 
 // answered looks at an answer.
@@ -227,7 +235,8 @@ func (l *logged) answered(o *op) error {
 			return fmt.Errorf("%s: there is no answer, and nobody was killed", o)
 		}
 	case o.got.status == 503:
-		if o.got.header.Get("Retry-After") == "" || !slices.Contains([]string{"moving", "kafka-unreachable", "not-written", "unknown-outcome"}, o.word()) {
+		if o.got.header.Get("Retry-After") == "" ||
+			!slices.Contains([]string{"moving", "kafka-unreachable", "not-written", "unknown-outcome"}, o.word()) {
 			return fmt.Errorf("%s: that is no answer of a move", o)
 		}
 		if !l.moved(o) {

@@ -31,7 +31,8 @@ type op struct {
 }
 
 func (o *op) String() string {
-	return fmt.Sprintf("op %d at %s: %s %s %v, %s to %s: %d %.700s %v", o.n, o.who, o.method, o.path, o.headers, clock(o.from), clock(o.to), o.got.status, o.got.text, o.got.err)
+	return fmt.Sprintf("op %d at %s: %s %s %v, %s to %s: %d %.700s %v", o.n, o.who, o.method, o.path, o.headers,
+		clock(o.from), clock(o.to), o.got.status, o.got.text, o.got.err)
 }
 
 // word is the outcome or the reason of the answer.
@@ -85,10 +86,12 @@ func (s *setup) put(r *rand.Rand, o *op) {
 		when, o.value = "soon", fmt.Sprint("bad-", o.n)
 	}
 	if r.IntN(3) > 0 {
-		o.body, o.headers = o.value, []string{"timer-" + name, when, "timer-target-topic", s.target, "waterclock-pass", "trace=" + o.value}
+		o.body, o.headers = o.value, []string{"timer-" + name, when, "timer-target-topic", s.target, "waterclock-pass",
+			"trace=" + o.value}
 	} else {
 		o.headers = []string{"Content-Type", "application/vnd.waterclock.timer+json"}
-		o.body = fmt.Sprintf(`{"value":%q,%q:%q,"target":{"topic":%q},"headers":[{"name":"trace","value":%q}]}`, o.value, name, when, s.target, o.value)
+		o.body = fmt.Sprintf(`{"value":%q,%q:%q,"target":{"topic":%q},"headers":[{"name":"trace","value":%q}]}`,
+			o.value, name, when, s.target, o.value)
 	}
 	s.conditions(r, o)
 	o.then = (*logged).gotChange
@@ -96,7 +99,8 @@ func (s *setup) put(r *rand.Rand, o *op) {
 
 // steer is what neither schedules nor asks.
 func (s *setup) steer(r *rand.Rand, o *op) {
-	o.action, o.then = []string{"cancel", "trigger", "pause", "pause", "resume", "resume"}[r.IntN(6)], (*logged).gotChange
+	o.action, o.then = []string{"cancel", "trigger", "pause", "pause", "resume", "resume"}[r.IntN(6)],
+		(*logged).gotChange
 	if id := s.lastPaused(); o.action == "resume" && id != "" {
 		o.id = id
 	}
@@ -138,7 +142,8 @@ func (s *setup) batch(r *rand.Rand, o *op) {
 		o.headers = append(o.headers, "Idempotency-Key", fmt.Sprint("key-", o.n/200))
 	}
 	for i := range 1 + r.IntN(6) {
-		item := map[string]any{"value": fmt.Sprintf("op-%d-%d", o.n, i), "after": "1h", "target": map[string]any{"topic": s.target}}
+		item := map[string]any{"value": fmt.Sprintf("op-%d-%d", o.n, i), "after": "1h",
+			"target": map[string]any{"topic": s.target}}
 		if !keyed {
 			item["id"] = s.ids[r.IntN(len(s.ids))]
 		}
@@ -187,7 +192,8 @@ func (s *setup) job(r *rand.Rand, o *op) {
 	s.jobs[action] = true
 	s.mu.Unlock()
 	o.wrong = func(o *op) error {
-		if o.got.status == 202 && o.got.header.Get("Location") != "" || o.got.status == 429 && o.word() == "too-many-jobs" && o.got.header.Get("Retry-After") != "" {
+		if o.got.status == 202 && o.got.header.Get("Location") != "" || o.got.status == 429 &&
+			o.word() == "too-many-jobs" && o.got.header.Get("Retry-After") != "" {
 			return nil
 		}
 		return fmt.Errorf("%s, want a job", o)
@@ -203,7 +209,8 @@ func (s *setup) letters(r *rand.Rand, o *op) {
 		return
 	}
 	of := s.letter[r.IntN(len(s.letter))]
-	o.method, o.path = "POST", fmt.Sprintf("/v1/topics/%s/dead-letters/%d/%d/resend", s.requests, of.Partition, of.Offset)
+	o.method, o.path = "POST", fmt.Sprintf("/v1/topics/%s/dead-letters/%d/%d/resend", s.requests,
+		of.Partition, of.Offset)
 	o.id, o.value, o.action, o.then = string(of.Key), string(of.Value), "schedule", (*logged).gotChange
 	o.cond = header(of.Record, "timer-if")
 }
@@ -220,7 +227,8 @@ func (s *setup) fixed(o *op) {
 		if o.got.status != f.status || f.word != "" && o.word() != f.word {
 			return fmt.Errorf("%s, want %d %s", o, f.status, f.word)
 		}
-		if o.got.status >= 400 && (o.got.header.Get("Content-Type") != "application/problem+json" || o.got.body["status"] != float64(f.status) || o.got.body["detail"] == "") {
+		if o.got.status >= 400 && (o.got.header.Get("Content-Type") != "application/problem+json" ||
+			o.got.body["status"] != float64(f.status) || o.got.body["detail"] == "") {
 			return fmt.Errorf("%s is no problem", o)
 		}
 		return nil
@@ -241,7 +249,8 @@ type fixedCall struct {
 func fixedCalls(requests, target string) []fixedCall {
 	topic := "/v1/topics/" + requests
 	timers, one := topic+"/timers", topic+"/timers/fixed"
-	json, timer := []string{"Content-Type", "application/json"}, []string{"Content-Type", "application/vnd.waterclock.timer+json"}
+	json, timer := []string{"Content-Type", "application/json"}, []string{"Content-Type",
+		"application/vnd.waterclock.timer+json"}
 	to := func(headers ...string) []string { return append([]string{"timer-target-topic", target}, headers...) }
 	var many []string
 	for range 129 {

@@ -300,7 +300,8 @@ func (s *setup) lastPaused() (id string) {
 }
 
 // calls makes operations, at the common pace, until there are enough and nothing moves any more.
-func (s *setup) calls(t *testing.T, r *rand.Rand, cl *kgo.Client, enough int, pace <-chan time.Time, churned <-chan struct{}) {
+func (s *setup) calls(t *testing.T, r *rand.Rand, cl *kgo.Client, enough int, pace <-chan time.Time,
+	churned <-chan struct{}) {
 	for {
 		<-pace
 		s.mu.Lock()
@@ -344,7 +345,8 @@ func (s *setup) overKafka(t *testing.T, r *rand.Rand, cl *kgo.Client, n int) {
 	rec := &kgo.Record{Topic: s.requests, Key: []byte(s.ids[r.IntN(len(s.ids))])}
 	if r.IntN(2) == 0 {
 		rec.Value = fmt.Append(nil, "kafka-", n)
-		rec.Headers = []kgo.RecordHeader{{Key: "timer-after", Value: []byte("1h")}, {Key: "timer-target-topic", Value: []byte(s.target)}}
+		rec.Headers = []kgo.RecordHeader{{Key: "timer-after", Value: []byte("1h")},
+			{Key: "timer-target-topic", Value: []byte(s.target)}}
 	}
 	if err := cl.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
 		t.Errorf("send: %v", err)

@@ -151,7 +151,8 @@ func (s *setup) run(rate int, accidents []accident, apart bool) (rows []row) {
 		}
 		s.placeReplicas(away)
 		await.For(s.t, settle)
-		r := row{fault: a.name, broker: a.broker, controller: s.controller() == a.broker, coordinator: s.coordinator() == a.broker}
+		r := row{fault: a.name, broker: a.broker, controller: s.controller() == a.broker,
+			coordinator: s.coordinator() == a.broker}
 		from := time.Now()
 		a.do(s, a.broker)
 		await.For(s.t, costPause)

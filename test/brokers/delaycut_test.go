@@ -55,7 +55,8 @@ func (d *delayed) send(stage string, passed bool, to ...string) {
 
 func (d *delayed) serve(more ...string) *rig.Process {
 	args := append([]string{"serve"}, more...)
-	args = append(args, "--brokers", strings.Join(d.c.Seeds(), ","), "--targets", "*", "--group", "group-of-"+d.short, "--data-dir", d.TempDir())
+	args = append(args, "--brokers", strings.Join(d.c.Seeds(), ","), "--targets", "*", "--group", "group-of-"+d.short,
+		"--data-dir", d.TempDir())
 	for _, topic := range d.all() {
 		args = append(args, "--delay", topic+":200ms:"+d.target)
 	}
@@ -116,7 +117,8 @@ func TestFixedDelayTopicsLoseTheirTails(t *testing.T) {
 func loseTails(t *testing.T, c *kafkatest.Cluster, running bool) {
 	const limit = time.Minute
 	d := &delayed{T: t, c: c, short: c.CreateTopic(t, 1, nil), want: make(map[string]bool)}
-	d.regrown, d.checkpoints = c.CreateTopic(t, 1, nil, d.short+"-regrown"), c.CreateTopic(t, 1, nil, d.short+"-checkpoints")
+	d.regrown, d.checkpoints = c.CreateTopic(t, 1, nil, d.short+"-regrown"),
+		c.CreateTopic(t, 1, nil, d.short+"-checkpoints")
 	d.target = c.CreateTopic(t, 1, nil, d.short+"-out")
 	d.out = kafkatest.Collect(t, c, d.target)
 	serves := func(stage string, more ...string) *rig.Process {
@@ -172,7 +174,9 @@ func loseTails(t *testing.T, c *kafkatest.Cluster, running bool) {
 	for _, says := range []string{
 		fmt.Sprintf("position %d of %s/0 lies beyond the log's end %d", 2*cutPart, d.short, cutPart),
 		fmt.Sprintf("%s/0 was cut at offset %d and has grown again", d.regrown, cutPart),
-		fmt.Sprintf("offset %d is committed for %s/0 and the last checkpoint in %s is at %d: later checkpoints were lost", 2*cutPart, d.checkpoints, topics.Checkpoints(d.checkpoints), cutPart),
+		fmt.Sprintf(
+			"offset %d is committed for %s/0 and the last checkpoint in %s is at %d: later checkpoints were lost",
+			2*cutPart, d.checkpoints, topics.Checkpoints(d.checkpoints), cutPart),
 	} {
 		if !strings.Contains(body, says) {
 			t.Errorf("/readyz does not say %q: %s", says, body)

@@ -69,7 +69,8 @@ func TestReadersAreFreeAfterTheSessionOfAnInstanceThatIsGone(t *testing.T) {
 			how.back(v)
 			await.For(t, 3*time.Second)
 			n := l.Stop()
-			await.Until(t, wellAhead+time.Minute, fmt.Sprint(n, " emissions"), func() bool { return len(out.all()) >= n })
+			await.Until(t, wellAhead+time.Minute, fmt.Sprint(n, " emissions"),
+				func() bool { return len(out.all()) >= n })
 			await.For(t, time.Second) // for what must not come
 			received := out.all()
 			exact(t, received, n)
@@ -109,7 +110,8 @@ func openStep(t testing.TB, v *rig.Victim, c *kafkatest.Cluster, group, topic st
 			if err != nil {
 				t.Fatalf("describe transactions: %v", err)
 			}
-			if d[id].State == "Ongoing" && time.Since(time.UnixMilli(d[id].StartTimestamp)) > longStep*3/4 && d[id].Topics[topic] != nil {
+			if d[id].State == "Ongoing" && time.Since(time.UnixMilli(d[id].StartTimestamp)) > longStep*3/4 &&
+				d[id].Topics[topic] != nil {
 				return
 			}
 		}

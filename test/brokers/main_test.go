@@ -66,7 +66,8 @@ func (r *reader) take(rec *kgo.Record, at time.Time) {
 // consume hands each committed record to take until the test ends.
 func consume(t testing.TB, c *kafkatest.Cluster, take func(*kgo.Record, time.Time), topics ...string) {
 	cl := c.Client(t, append([]kgo.Opt{
-		kgo.ConsumeTopics(topics...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeTopics(topics...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 	}, swift(t)...)...)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -87,7 +88,8 @@ func consume(t testing.TB, c *kafkatest.Cluster, take func(*kgo.Record, time.Tim
 // as soon as it can be read. A consumer of kgo's looks again after a second where others
 // lead and is not told at once who, and is silent for up to three: too coarse for
 // measuring. Each partition has a client of its own, so that none waits for another.
-func observe(t testing.TB, c *kafkatest.Cluster, partitions int32, take func(*kgo.Record, time.Time), topics ...string) {
+func observe(t testing.TB, c *kafkatest.Cluster, partitions int32, take func(*kgo.Record, time.Time),
+	topics ...string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	options := swift(t)

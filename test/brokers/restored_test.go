@@ -42,7 +42,8 @@ func TestClusterRestoredAndDirectoriesKept(t *testing.T) {
 		p := rig.Start(t, rig.Arguments(c.Seeds(), requests, dir)...)
 		p.Ready(partitions, limit)
 		do(p)
-		await.Until(t, limit, fmt.Sprint(pending, " timers are pending"), func() bool { return p.Metric("waterclock_pending_timers") == float64(pending) })
+		await.Until(t, limit, fmt.Sprint(pending, " timers are pending"),
+			func() bool { return p.Metric("waterclock_pending_timers") == float64(pending) })
 		p.Term()
 		if code := p.Exit(limit); code != 0 {
 			t.Errorf("exit %d", code)

@@ -76,7 +76,8 @@ func (s *setup) load(perSecond int) *rig.Stream {
 			ahead = wellAhead
 		}
 		r := rig.Timer(s.requests, s.target, loadID(n), time.Now().Add(ahead))
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: "timer-target-partition", Value: []byte(strconv.Itoa(targetOf(n)))})
+		r.Headers = append(
+			r.Headers, kgo.RecordHeader{Key: "timer-target-partition", Value: []byte(strconv.Itoa(targetOf(n)))})
 		return r
 	})
 }
@@ -101,7 +102,8 @@ const (
 )
 
 func (c class) String() string {
-	return [...]string{"needs nothing of it", "request partition", "changelog partition", "target partition", "several"}[c]
+	return [...]string{"needs nothing of it", "request partition", "changelog partition", "target partition",
+		"several"}[c]
 }
 
 // classOf is what timer n needs of a broker. One that is well ahead was read long
@@ -277,7 +279,9 @@ func (a *arrivals) exact(t testing.TB, n int) {
 		}
 	}
 	if lost+duplicated+strays+a.early > 0 {
-		kafkatest.Inexact(t, "of %d timers %d are lost and %d duplicated; %d came early, %d records were never asked for", n, lost, duplicated, a.early, strays)
+		kafkatest.Inexact(t,
+			"of %d timers %d are lost and %d duplicated; %d came early, %d records were never asked for", n, lost,
+			duplicated, a.early, strays)
 	}
 }
 
@@ -291,7 +295,8 @@ type figures struct {
 
 func (f figures) String() string {
 	round := func(d time.Duration) string { return fmt.Sprintf("%5.1f", d.Seconds()) }
-	return fmt.Sprintf("%6d timers, silent %s s (%s), late p99 %s s, max %s s", f.timers, round(f.silence), f.where, round(f.p99), round(f.longest))
+	return fmt.Sprintf("%6d timers, silent %s s (%s), late p99 %s s, max %s s", f.timers, round(f.silence), f.where,
+		round(f.p99), round(f.longest))
 }
 
 // measure looks at what was due, or silent, within a span.

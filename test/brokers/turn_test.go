@@ -78,7 +78,8 @@ func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
 		c.AwaitInSync(t)
 		await.Until(t, time.Minute, "instances ready after "+name, ready)
 		fixed := time.Now()
-		await.Until(t, time.Minute, "emissions on every partition after "+name, func() bool { return seen.partitions(target, fixed) == targetPartitions })
+		await.Until(t, time.Minute, "emissions on every partition after "+name,
+			func() bool { return seen.partitions(target, fixed) == targetPartitions })
 		await.For(t, 2*time.Second)
 		spans = append(spans, span{name, from, time.Now()})
 	}
@@ -105,7 +106,8 @@ func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
 		longest, p := s.silence(received, target)
 		own, _ := s.silence(received, plain)
 		t.Logf("%-32s %6s long: longest silence of a target partition %6s (%d), of a plain writer's %6s",
-			s.name, s.to.Sub(s.from).Round(time.Second), longest.Round(10*time.Millisecond), p, own.Round(10*time.Millisecond))
+			s.name, s.to.Sub(s.from).Round(time.Second), longest.Round(10*time.Millisecond), p,
+			own.Round(10*time.Millisecond))
 		if limit := max(own, ownStall) + more + recovery*min(calm, busy); longest > limit {
 			t.Errorf("%s: silence of %s, want at most %s", s.name, longest, limit)
 		}
@@ -137,7 +139,8 @@ func writePlain(t testing.TB, c *kafkatest.Cluster, topic string, partitions int
 }
 
 // explain logs what came of the timers, for a test that has failed.
-func explain(t testing.TB, c *kafkatest.Cluster, ps []*rig.Process, received []kafkatest.Received, requests, target string) {
+func explain(t testing.TB, c *kafkatest.Cluster, ps []*rig.Process, received []kafkatest.Received, requests,
+	target string) {
 	last := make(map[int32]time.Time)
 	for _, r := range received {
 		last[r.Partition] = r.At
@@ -145,7 +148,8 @@ func explain(t testing.TB, c *kafkatest.Cluster, ps []*rig.Process, received []k
 	t.Logf("%d received; last by target partition: %v", len(received), last)
 	for i, p := range ps {
 		t.Logf("instance %d: pending %v, parked %v, queued %v, ledger %v, missing markers %v, overdue %v s", i,
-			p.Metric("waterclock_pending_timers"), p.Metric("waterclock_parked_timers"), p.Metric("waterclock_queue_entries"), p.Metric("waterclock_ledger"),
+			p.Metric("waterclock_pending_timers"), p.Metric("waterclock_parked_timers"), p.Metric(
+				"waterclock_queue_entries"), p.Metric("waterclock_ledger"),
 			p.Metric("waterclock_missing_markers"), p.Metric("waterclock_oldest_due_seconds"))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -167,7 +171,8 @@ func explain(t testing.TB, c *kafkatest.Cluster, ps []*rig.Process, received []k
 
 // dumpDuplicates logs what lies in a partition's log around what was emitted twice,
 // markers and aborted records too.
-func dumpDuplicates(ctx context.Context, t testing.TB, c *kafkatest.Cluster, topic string, p int32, received []kafkatest.Received) {
+func dumpDuplicates(ctx context.Context, t testing.TB, c *kafkatest.Cluster, topic string, p int32,
+	received []kafkatest.Received) {
 	const around = 15
 	first := make(map[string]int64)
 	from, to := int64(-1), int64(-1)

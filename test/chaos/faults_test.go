@@ -280,7 +280,8 @@ func (w *world) moveLeaders(ctx context.Context, f fault) (what, on string) {
 	ctx, cancel := context.WithTimeout(ctx, adminLimit)
 	defer cancel()
 	all := []string{
-		w.load.requests, w.load.target, topics.Changelog(w.load.requests), topics.Events(w.load.requests), topics.DeadLetters(w.load.requests),
+		w.load.requests, w.load.target, topics.Changelog(w.load.requests), topics.Events(w.load.requests),
+		topics.DeadLetters(w.load.requests),
 		"__consumer_offsets", "__transaction_state",
 	}
 	topic := all[f.arg%len(all)]
@@ -327,8 +328,10 @@ func (w *world) blackHole(ctx context.Context, f fault) (what, on string) {
 func holdAnswers(w *kafkatest.Wire, key int16, _ int) *kafkatest.Fault { return w.HoldResponse(key) }
 
 // onWire returns a fault between an instance and its brokers: one request is concerned, or all of them for a time.
-func onWire(what string, inject func(w *kafkatest.Wire, key int16, n int) *kafkatest.Fault) func(*world, context.Context, fault) (string, string) {
-	keys := []kmsg.Key{kmsg.EndTxn, kmsg.EndTxn, kmsg.EndTxn, kmsg.Produce, kmsg.TxnOffsetCommit, kmsg.Heartbeat, kmsg.JoinGroup, kmsg.Fetch}
+func onWire(what string, inject func(w *kafkatest.Wire, key int16, n int) *kafkatest.Fault) func(*world,
+	context.Context, fault) (string, string) {
+	keys := []kmsg.Key{kmsg.EndTxn, kmsg.EndTxn, kmsg.EndTxn, kmsg.Produce, kmsg.TxnOffsetCommit, kmsg.Heartbeat,
+		kmsg.JoinGroup, kmsg.Fetch}
 	return func(_ *world, ctx context.Context, f fault) (string, string) {
 		n := 1
 		if f.arg%3 == 0 {
@@ -348,7 +351,8 @@ func onWire(what string, inject func(w *kafkatest.Wire, key int16, n int) *kafka
 // foreign has a producer of somebody else write requests in a transaction, and commit, abort or abandon it.
 func (w *world) foreign(ctx context.Context, f fault) (what, on string) {
 	from, how := time.Now(), f.arg%3
-	cl, err := kgo.NewClient(kgo.SeedBrokers(w.c.Seeds()...), kgo.TransactionalID(fmt.Sprint(foreignID, w.rounds, "-", f.arg)),
+	cl, err := kgo.NewClient(
+		kgo.SeedBrokers(w.c.Seeds()...), kgo.TransactionalID(fmt.Sprint(foreignID, w.rounds, "-", f.arg)),
 		kgo.TransactionTimeout(foreignTimeout), kgo.RecordDeliveryTimeout(adminLimit))
 	if err != nil {
 		w.t.Error(err)

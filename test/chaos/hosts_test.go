@@ -20,8 +20,8 @@ import (
 // smallDisk is the size of a data directory.
 const smallDisk = "64m"
 
-// host is a place for an instance: its directory, its name, its network. mu is held by a fault that has the process, and
-// guards what follows it.
+// host is a place for an instance: its directory, its name, its network. mu is held by a fault that has the process,
+// and guards what follows it.
 type host struct {
 	w     *world
 	n     int

@@ -221,7 +221,8 @@ func (l *load) lastOfShared() (recs []*kgo.Record) {
 func (l *load) remembered(now time.Time) {
 	id, due := l.id("remembered"), now.Add(l.between(2*time.Second))
 	l.send(now, l.timer(id, due, waterclock.HeaderRemember, "5s"))
-	l.send(now.Add(l.between(8*time.Second)), l.timer(id, due.Add(l.between(6*time.Second)), waterclock.HeaderIf, waterclock.IfAbsent))
+	l.send(now.Add(l.between(8*time.Second)), l.timer(id, due.Add(l.between(6*time.Second)), waterclock.HeaderIf,
+		waterclock.IfAbsent))
 }
 
 // far is a timer that is due when several partitions have moved. Some are cancelled, replaced or triggered before.

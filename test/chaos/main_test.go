@@ -1,6 +1,6 @@
 // Package chaos has instances, as processes of the real binary, and the three brokers that they run on killed, paused,
-// stopped, cut off and robbed of their disks while requests come. What a plain consumer sees is judged as history judges
-// everything. From a seed come the settings, the requests and the faults; what meets what is up to the machine.
+// stopped, cut off and robbed of their disks while requests come. What a plain consumer sees is judged as history
+// judges everything. From a seed come the settings, the requests and the faults; what meets what is up to the machine.
 //
 //	go test ./test/chaos                                      one storm and the calm behind it
 //	go test ./test/chaos -run TestSoak -for 1h -timeout 2h -v   storms and calms for an hour

@@ -18,7 +18,8 @@ const (
 	moving = 3 * time.Second
 	// lagLimit bounds a look at the group's offsets.
 	lagLimit = 10 * time.Second
-	// roundTrips is how many requests to brokers a timer takes, one behind the other, from when it is read to when it has fired.
+	// roundTrips is how many requests to brokers a timer takes, one behind the other, from when it is read to when it
+	// has fired.
 	roundTrips = 10
 	// memory is that of an instance, in bytes.
 	memory = 256 << 20
@@ -37,9 +38,10 @@ type watch struct {
 
 	// For the ledger:
 	requests, emissions, letters, events, changes, claims int
-	since                                                 map[int32]time.Time // the last emission of a request partition; nil: no requests come
-	silence                                               silence
-	late                                                  time.Duration // the longest
+	// the last emission of a request partition; nil: no requests come
+	since   map[int32]time.Time
+	silence silence
+	late    time.Duration // the longest
 
 	quiet        time.Time     // since when no fault is left; zero: there may be one
 	plain, worst time.Duration // the longest that a request took to be read since then, and ever
@@ -85,9 +87,11 @@ func (w *watch) settle() time.Duration {
 // take takes in what has come.
 func (w *watch) take() {
 	h := &w.history
-	requests, emissions, letters, events, changes := len(h.Requests), len(h.Emissions), len(h.Letters), len(h.Events), len(h.Changes)
+	requests, emissions, letters, events, changes := len(h.Requests), len(h.Emissions), len(h.Letters), len(h.Events),
+		len(h.Changes)
 	w.watched.Take(h)
-	w.letters, w.events, w.changes = w.letters+len(h.Letters)-letters, w.events+len(h.Events)-events, w.changes+len(h.Changes)-changes
+	w.letters, w.events, w.changes = w.letters+len(h.Letters)-letters, w.events+len(h.Events)-events,
+		w.changes+len(h.Changes)-changes
 	for _, r := range h.Requests[requests:] {
 		w.ends[r.Partition] = r.Offset + 1
 		if !strings.HasPrefix(r.ID, foreignID) {
@@ -137,8 +141,8 @@ func (w *watch) silent(p int32, until time.Time) {
 	}
 }
 
-// unsettled says what is left to do by what was seen; "" if nothing is, and no timer falls due in the next seconds: logs
-// are not read to their ends in one moment.
+// unsettled says what is left to do by what was seen; "" if nothing is, and no timer falls due in the next seconds:
+// logs are not read to their ends in one moment.
 func (w *watch) unsettled() string {
 	var all []string
 	for p, end := range w.ends {
@@ -175,10 +179,13 @@ func (w *watch) readAll() string {
 // account asks an instance for its ledger and its memory.
 func (w *watch) account(h *host) {
 	off := 0.
-	await.Within(moving, func() bool { off = h.p.Metric("waterclock_ledger"); return off == 0 }) // a step may be on its way
+	// a step may be on its way
+	await.Within(moving, func() bool { off = h.p.Metric("waterclock_ledger"); return off == 0 })
 	_, peak := h.p.Memory()
-	w.history.Ledgers = append(w.history.Ledgers, history.Ledger{Of: h.name(), Requests: w.w.load.requests, At: time.Now(), AtRest: true, Off: int64(off)})
-	w.history.Gauges = append(w.history.Gauges, history.Gauge{Of: h.name(), Name: "memory", At: time.Now(), Value: float64(peak), Limit: memory * 1.1})
+	w.history.Ledgers = append(w.history.Ledgers,
+		history.Ledger{Of: h.name(), Requests: w.w.load.requests, At: time.Now(), AtRest: true, Off: int64(off)})
+	w.history.Gauges = append(w.history.Gauges,
+		history.Gauge{Of: h.name(), Name: "memory", At: time.Now(), Value: float64(peak), Limit: memory * 1.1})
 }
 
 // lag asks Kafka for the group's offsets, as its tools do.
@@ -200,13 +207,14 @@ func (w *watch) lag() {
 		at, _ := offsets.Lookup(w.w.load.requests, p)
 		end, _ := ends.Lookup(w.w.load.requests, p)
 		w.history.Lags = append(w.history.Lags, history.Lag{
-			Asked: asked, Given: time.Now(), Requests: w.w.load.requests, Partition: p, Position: at.At, End: end.Offset, Said: -1,
+			Asked: asked, Given: time.Now(), Requests: w.w.load.requests, Partition: p, Position: at.At,
+			End: end.Offset, Said: -1,
 		})
 	}
 }
 
-// stored judges the local stores of stopped instances. For each partition at least one must have every change. Those that lack
-// some are skipped, because the history may have forgotten what they have instead.
+// stored judges the local stores of stopped instances. For each partition at least one must have every change. Those
+// that lack some are skipped, because the history may have forgotten what they have instead.
 func (w *watch) stored() []history.Violation {
 	if !w.watched.CatchUp() {
 		w.w.t.Error("not everything can be read")
@@ -225,14 +233,15 @@ func (w *watch) stored() []history.Violation {
 		complete[v.Partition], timers = true, timers+len(v.Timers)
 	}
 	if len(complete) != partitions {
-		w.w.t.Errorf("the stores of stopped instances have every change of %d partitions, want %d", len(complete), partitions)
+		w.w.t.Errorf("the stores of stopped instances have every change of %d partitions, want %d",
+			len(complete), partitions)
 	}
 	w.w.t.Logf("stores of partitions: %d, with every change: %d, with %d timers", all, len(h.Views), timers)
 	return history.Check(*h)
 }
 
-// forget drops what is over: of IDs of which nothing is pending, everything. Claims are kept, the checkpoints of steps of
-// which something else is kept, and the last one of each partition.
+// forget drops what is over: of IDs of which nothing is pending, everything. Claims are kept, the checkpoints of steps
+// of which something else is kept, and the last one of each partition.
 func (w *watch) forget() {
 	over := func(id string) bool { return w.pending[id] == nil }
 	h := &w.history
@@ -250,7 +259,8 @@ func (w *watch) forget() {
 	needed := make(map[int32]bool) // the next checkpoint
 	for _, c := range h.Changes {
 		switch {
-		case c.Kind == history.TimerChange && over(c.ID), c.Kind == history.Checkpoint && c.Offset < last[c.Partition] && !needed[c.Partition]:
+		case c.Kind == history.TimerChange && over(c.ID), c.Kind == history.Checkpoint &&
+			c.Offset < last[c.Partition] && !needed[c.Partition]:
 		default:
 			kept = append(kept, c)
 			needed[c.Partition] = c.Kind == history.TimerChange
@@ -264,7 +274,9 @@ func (w *watch) forget() {
 func (w *world) during(s silence) (faults []string) {
 	for _, f := range w.faults {
 		if f.From.Before(s.from.Add(s.took)) && f.To.After(s.from.Add(-time.Second)) {
-			faults = append(faults, fmt.Sprintf("%s (%s, %s to %s)", f.Kind, f.On, f.From.Sub(s.from).Round(time.Second), f.To.Sub(s.from).Round(time.Second)))
+			faults = append(
+				faults, fmt.Sprintf("%s (%s, %s to %s)", f.Kind, f.On, f.From.Sub(s.from).Round(time.Second),
+					f.To.Sub(s.from).Round(time.Second)))
 		}
 	}
 	return faults
@@ -288,8 +300,9 @@ func (w *world) ledger() string {
 	for _, kind := range slices.Sorted(maps.Keys(w.hits)) {
 		line(kind, w.hits[kind])
 	}
-	line("longest silence of a partition", fmt.Sprintf("%s (%d, %s after the begin): %s", s.silence.took.Round(100*time.Millisecond), s.silence.partition,
-		s.silence.from.Sub(w.begun).Round(time.Second), strings.Join(w.during(s.silence), "; ")))
+	line("longest silence of a partition",
+		fmt.Sprintf("%s (%d, %s after the begin): %s", s.silence.took.Round(100*time.Millisecond), s.silence.partition,
+			s.silence.from.Sub(w.begun).Round(time.Second), strings.Join(w.during(s.silence), "; ")))
 	line("latest emission", s.late.Round(100*time.Millisecond))
 	line("slowest request in a calm", s.worst.Round(100*time.Millisecond))
 	others := 0

@@ -68,7 +68,8 @@ func newWorld(t *testing.T, seed uint64) *world {
 	t.Logf("-seed %d", seed)
 	opts := []kafkatest.Option{
 		// With one partition each, which is usual in tests, one broker would have all coordinators.
-		kafkatest.WithProperty("transaction.state.log.num.partitions", "6"), kafkatest.WithProperty("offsets.topic.num.partitions", "3"),
+		kafkatest.WithProperty("transaction.state.log.num.partitions", "6"), kafkatest.WithProperty(
+			"offsets.topic.num.partitions", "3"),
 	}
 	for n := 1; n < instances; n++ { // the first one has nothing between itself and its brokers
 		opts = append(opts, kafkatest.WithProxy(n))
@@ -78,20 +79,24 @@ func newWorld(t *testing.T, seed uint64) *world {
 		t: t, seed: seed, c: kafkatest.Start(t, brokers, opts...), static: r.IntN(2) == 0, spare: t.TempDir(),
 		wrong: make(map[string]int), hits: make(map[string]int),
 	}
-	w.client = w.c.Client(t, kgo.RequestTimeoutOverhead(2*time.Second), kgo.ProduceRequestTimeout(2*time.Second)) // brokers stand still
+	// brokers stand still
+	w.client = w.c.Client(t, kgo.RequestTimeoutOverhead(2*time.Second), kgo.ProduceRequestTimeout(2*time.Second))
 	w.adm = kadm.NewClient(w.client)
 	requests := w.c.CreateTopic(t, partitions, nil)
 	target := w.c.CreateTopic(t, targetPartitions, nil, requests+"-out")
 	w.load = &load{r: rand.New(rand.NewPCG(seed, 1)), requests: requests, target: target}
 	w.watch = newWatch(w)
 	file := filepath.Join(w.spare, "waterclock.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, "tenants:\n  %s: {targets: '*', events: true}\n", requests), 0o600); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, "tenants:\n  %s: {targets: '*', events: true}\n", requests),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	w.settings = []string{
 		"--config", file, "--session-timeout", session.String(), "--memory", "256MiB",
-		"--standbys", fmt.Sprint(r.IntN(2)), "--lanes", fmt.Sprint(1 + r.IntN(2)), "--sub-partitions", fmt.Sprint(1 + r.IntN(3)),
-		"--transactional-ids", fmt.Sprint(2 + r.IntN(2)), "--firing-interval", []string{"0s", "20ms", "100ms"}[r.IntN(3)],
+		"--standbys", fmt.Sprint(r.IntN(2)), "--lanes", fmt.Sprint(1 + r.IntN(2)), "--sub-partitions",
+		fmt.Sprint(1 + r.IntN(3)),
+		"--transactional-ids", fmt.Sprint(2 + r.IntN(2)), "--firing-interval",
+		[]string{"0s", "20ms", "100ms"}[r.IntN(3)],
 	}
 	t.Logf("settings: static members: %v, %s", w.static, strings.Join(w.settings[2:], " "))
 	for n := range instances {
@@ -204,7 +209,8 @@ func (w *world) settle() bool {
 	})
 	if unsettled != "" {
 		w.wrong["liveness"]++
-		w.t.Errorf("not settled %s after the last request, and %s after the last fault: %s", limit, limit+calm, unsettled)
+		w.t.Errorf("not settled %s after the last request, and %s after the last fault: %s", limit,
+			limit+calm, unsettled)
 		w.keep(nil)
 	}
 	return unsettled == ""
@@ -235,7 +241,8 @@ func (w *world) say(wrong []history.Violation) {
 	rig.Violations(w.t, exact)
 	w.broken = len(exact) > 0
 	if late := len(wrong) - len(exact); late > 0 { // a busy machine may be why
-		w.t.Errorf("%d times something came later than %s: %s", late, w.watch.settle(), wrong[slices.IndexFunc(wrong, func(v history.Violation) bool { return v.Rule == "liveness" })])
+		w.t.Errorf("%d times something came later than %s: %s", late, w.watch.settle(),
+			wrong[slices.IndexFunc(wrong, func(v history.Violation) bool { return v.Rule == "liveness" })])
 	}
 	if len(wrong) > 0 {
 		w.keep(wrong)

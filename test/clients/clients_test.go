@@ -178,12 +178,14 @@ func TestGeneratedPython(t *testing.T) {
 		if out, err := in(t, dir, python, "-m", "venv", "venv"); err != nil {
 			return out, err
 		}
-		return in(t, dir, filepath.Join("venv", "bin", "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "-r", "requirements.txt")
+		return in(t, dir, filepath.Join("venv", "bin", "python"), "-m", "pip", "install", "--quiet",
+			"--disable-pip-version-check", "--no-deps", "-r", "requirements.txt")
 	})
 	python = filepath.Join(tools, "venv", "bin", "python")
 	s := start(t)
 	s.copies("python", "use.py", "config.yaml")
-	s.run(nil, python, "-m", "openapi_python_client", "generate", "--path", "openapi.json", "--output-path", "waterclock_client",
+	s.run(nil, python, "-m", "openapi_python_client", "generate", "--path", "openapi.json", "--output-path",
+		"waterclock_client",
 		"--meta", "none", "--config", "config.yaml", "--fail-on-warning")
 	s.run(nil, python, "-m", "mypy", "--strict", "--cache-dir", "mypy", "use.py")
 	if said := s.run(nil, python, "use.py", s.url, s.topic, s.target); !strings.Contains(said, "all is well") {
@@ -201,17 +203,20 @@ func TestGeneratedGo(t *testing.T) {
 		missing(t, "there is no go on this machine")
 	}
 	tools := installed(t, "go", []string{"go.mod", "go.sum"}, func(dir string) ([]byte, error) {
-		return in(t, dir, program, "build", "-o", "oapi-codegen", "github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen")
+		return in(t, dir, program, "build", "-o", "oapi-codegen",
+			"github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen")
 	})
 	s := start(t)
 	s.copies("go", "go.mod", "go.sum", "use.go")
 	if err := os.Mkdir(filepath.Join(s.dir, "generated"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s.run(nil, filepath.Join(tools, "oapi-codegen"), "-generate", "types,client", "-package", "generated", "-o", filepath.Join("generated", "client.go"), "openapi.json")
+	s.run(nil, filepath.Join(tools, "oapi-codegen"), "-generate", "types,client", "-package", "generated", "-o",
+		filepath.Join("generated", "client.go"), "openapi.json")
 	s.run(nil, program, "vet", "./...")
 	s.run(nil, program, "build", "-o", "use", ".")
-	if said := s.run(nil, filepath.Join(s.dir, "use"), s.url, s.topic, s.target); !strings.Contains(said, "all is well") {
+	if said := s.run(nil, filepath.Join(s.dir, "use"), s.url, s.topic, s.target); !strings.Contains(
+		said, "all is well") {
 		t.Error(said)
 	}
 	s.fires("go-fires", "fires \x00\xff", "from=go")
@@ -226,9 +231,10 @@ func TestGeneratedTypeScript(t *testing.T) {
 	if err != nil || wrong != nil {
 		missing(t, "there is no node or no npm on this machine: install them (Debian: apt-get install nodejs npm)")
 	}
-	tools := installed(t, "typescript", []string{"package.json", "package-lock.json"}, func(dir string) ([]byte, error) {
-		return in(t, dir, npm, "ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts")
-	})
+	tools := installed(t, "typescript", []string{"package.json", "package-lock.json"},
+		func(dir string) ([]byte, error) {
+			return in(t, dir, npm, "ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts")
+		})
 	s := start(t)
 	s.copies("typescript", "use.ts", "package.json", "tsconfig.json")
 	modules := filepath.Join(tools, "node_modules")
@@ -237,7 +243,8 @@ func TestGeneratedTypeScript(t *testing.T) {
 	}
 	s.run(nil, node, filepath.Join(modules, "openapi-typescript", "bin", "cli.js"), "openapi.json", "-o", "schema.d.ts")
 	s.run(nil, node, filepath.Join(modules, "typescript", "bin", "tsc"), "--project", "tsconfig.json")
-	if said := s.run(nil, node, filepath.Join("out", "use.js"), s.url, s.topic, s.target); !strings.Contains(said, "all is well") {
+	if said := s.run(nil, node, filepath.Join("out", "use.js"), s.url, s.topic, s.target); !strings.Contains(
+		said, "all is well") {
 		t.Error(said)
 	}
 	s.fires("ts-fires", "fires é", "from=typescript")

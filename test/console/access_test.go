@@ -20,7 +20,8 @@ import (
 // with runs an instance before an embedded broker, with settings that a test changes.
 func with(t *testing.T, change func(*config.Config)) string {
 	t.Helper()
-	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ClusterID("console"), kfake.SeedTopics(2, requests, target, longTarget), kfake.GroupMinSessionTimeout(time.Second))
+	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ClusterID("console"),
+		kfake.SeedTopics(2, requests, target, longTarget), kfake.GroupMinSessionTimeout(time.Second))
 	return serve(t, c.ListenAddrs(), change)
 }
 
@@ -87,17 +88,21 @@ func TestRightsHoldForPages(t *testing.T) {
 	}{
 		{"nobody", "", "GET", "/", nil, nil, 401, "unauthenticated"},
 		{"nobody's style sheet", "", "GET", "/static/console.css", nil, nil, 401, "unauthenticated"},
-		{"a writer schedules", "writer", "POST", "/schedule", schedule("shop-1"), []string{"Sec-Fetch-Site", "same-origin"}, 303, ""},
-		{"another site does not", "writer", "POST", "/schedule", schedule("csrf"), []string{"Sec-Fetch-Site", "cross-site"}, 403, "another site"},
+		{"a writer schedules", "writer", "POST", "/schedule", schedule("shop-1"),
+			[]string{"Sec-Fetch-Site", "same-origin"}, 303, ""},
+		{"another site does not", "writer", "POST", "/schedule", schedule("csrf"),
+			[]string{"Sec-Fetch-Site", "cross-site"}, 403, "another site"},
 		{"a reader reads", "reader", "GET", one, nil, nil, 200, "shop-1"},
 		{"a reader does not schedule", "reader", "POST", "/schedule", schedule("other"), nil, 403, "forbidden"},
 		{"a reader does not cancel", "reader", "POST", one, url.Values{"do": {"cancel"}}, nil, 403, "forbidden"},
 		{"its timer is still there", "reader", "GET", one, nil, nil, 200, "Cancel timer"},
 		{"who has some IDs sees them", "shop", "GET", "/timers", nil, nil, 200, "shop-1"},
 		{"and has a home", "shop", "GET", "/", nil, nil, 200, "What you may see"},
-		{"who has some IDs finds them", "shop", "GET", path("/timers", "topic", requests, "q", "shop-"), nil, nil, 200, "shop-1"},
+		{"who has some IDs finds them", "shop", "GET", path("/timers", "topic", requests, "q", "shop-"), nil, nil,
+			200, "shop-1"},
 		{"and no others", "shop", "GET", path("/timers", "topic", requests, "q", "s"), nil, nil, 403, "forbidden"},
-		{"nor one of them", "shop", "GET", path("/timer", "topic", requests, "id", "other"), nil, nil, 403, "forbidden"},
+		{"nor one of them", "shop", "GET", path("/timer", "topic", requests, "id", "other"), nil, nil, 403,
+			"forbidden"},
 		{"nor the cluster", "shop", "GET", "/cluster", nil, nil, 403, "forbidden"},
 		{"nor dead letters", "shop", "GET", path("/dead-letters", "topic", requests), nil, nil, 403, "forbidden"},
 		{"it cancels its own", "shop", "POST", one, url.Values{"do": {"cancel"}}, nil, 303, ""},
@@ -115,7 +120,8 @@ func TestRightsHoldForPages(t *testing.T) {
 func TestWithoutConsole(t *testing.T) {
 	at := with(t, func(cfg *config.Config) { cfg.Console = false })
 	for _, p := range []string{"/", "/timers", "/static/console.js"} {
-		if status, body := call(t, http.MethodGet, at+p, "", nil); status != http.StatusNotFound || !strings.Contains(body, "openapi.json") {
+		if status, body := call(t, http.MethodGet, at+p, "", nil); status != http.StatusNotFound ||
+			!strings.Contains(body, "openapi.json") {
 			t.Errorf("%s: %d %s", p, status, body)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/waterclock/waterclock/internal/node/config"
 )
 
-// The page of all that happens: lines appear as it happens, of the filter in its address only, can be held back, and are
-// bounded. Without scripts, and where the topic writes no events, the page says what it has.
+// The page of all that happens: lines appear as it happens, of the filter in its address only, can be held back, and
+// are bounded. Without scripts, and where the topic writes no events, the page says what it has.
 func TestActivityInABrowser(t *testing.T) {
 	t.Parallel()
 	at := start(t)
@@ -31,21 +31,25 @@ func TestActivityInABrowser(t *testing.T) {
 	b.page("activity", "/activity")
 	b.says("as it happens")
 	put(t, at, "other", "x", "Timer-After", "2h")
-	b.is("what happens comes first", `/^\S+ \S+\s+other\s+replaced/.test(document.querySelector("#told tbody").innerText)`)
-	b.is("a line leads to its timer", `document.querySelector("#told tbody a").getAttribute("href") === "/timer?id=other&topic=`+requests+`"`)
+	b.is("what happens comes first",
+		`/^\S+ \S+\s+other\s+replaced/.test(document.querySelector("#told tbody").innerText)`)
+	b.is("a line leads to its timer",
+		`document.querySelector("#told tbody a").getAttribute("href") === "/timer?id=other&topic=`+requests+`"`)
 
 	b.visit("/activity")
 	b.fill("#prefix", "shop-")
 	b.do("tick replaced", chromedp.Click(chromedp.CSS("input[value=replaced]")))
 	b.click("Show")
 	b.says("IDs that begin with shop-")
-	b.is("the filter is in the address", `/[?&]prefix=shop-(&|$)/.test(location.search) && /[?&]type=replaced(&|$)/.test(location.search)`)
+	b.is("the filter is in the address",
+		`/[?&]prefix=shop-(&|$)/.test(location.search) && /[?&]type=replaced(&|$)/.test(location.search)`)
 	b.says("as it happens", "No event of "+requests+" is like that.")
 	put(t, at, "other", "x", "Timer-After", "2h")  // not of the prefix
 	put(t, at, "shop-2", "x", "Timer-After", "2h") // not of the type
 	put(t, at, "shop-1", "x", "Timer-After", "2h")
 	const rows = `document.querySelectorAll("#told tbody tr").length`
-	b.is("one line has come", rows+` === 1 && document.querySelector("#told").innerText.includes("shop-1") && !document.querySelector("#nothing")`)
+	b.is("one line has come", rows+
+		` === 1 && document.querySelector("#told").innerText.includes("shop-1") && !document.querySelector("#nothing")`)
 
 	b.do("pause", chromedp.Click(chromedp.CSS("#pause")))
 	for i := range 3 {

@@ -88,7 +88,8 @@ func unpack(t *testing.T, archive, name string) []byte {
 // runAxe is what axe-core finds, once it is loaded.
 const runAxe = `(async () => {
 	const found = await axe.run({runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]});
-	return found.violations.flatMap(v => v.nodes.map(n => v.id + " (" + v.help + "): " + n.html.slice(0, 200) + " " + n.failureSummary)).join("\n");
+	return found.violations.flatMap(v => v.nodes.map(n => v.id + " (" + v.help + "): " + n.html.slice(0, 200) + " " +
+		"" + n.failureSummary)).join("\n");
 })()`
 
 // axe-core finds nothing on any page, in both themes, one wide and one narrow. That it finds
@@ -105,7 +106,8 @@ func TestAxeInABrowser(t *testing.T) {
 	b.visit("/")
 	load()
 	eval[any](b, `document.querySelector("h1").style.color = "#999"; document.documentElement.lang = ""; null`)
-	if found := promise(b, runAxe); !strings.Contains(found, "html-has-lang") || !strings.Contains(found, "color-contrast") {
+	if found := promise(b, runAxe); !strings.Contains(found, "html-has-lang") ||
+		!strings.Contains(found, "color-contrast") {
 		t.Fatalf("axe-core does not see a missing language and grey on white: %s", found)
 	}
 	b.Well("violates the following Content Security Policy") // the style was set by the test

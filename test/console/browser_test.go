@@ -65,9 +65,11 @@ type tab struct {
 func open(t *testing.T, origin string) *tab {
 	t.Helper()
 	at := browser(t)
-	alloc, stop := chromedp.NewExecAllocator(context.Background(), append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
-		chromedp.ExecPath(at), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1280, 900),
-		chromedp.Flag("disable-component-update", true), chromedp.Flag("no-proxy-server", true))...)
+	alloc, stop := chromedp.NewExecAllocator(
+		context.Background(), append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
+			chromedp.ExecPath(at), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()),
+			chromedp.WindowSize(1280, 900),
+			chromedp.Flag("disable-component-update", true), chromedp.Flag("no-proxy-server", true))...)
 	ctx, cancel := chromedp.NewContext(alloc)
 	b := &tab{t: t, ctx: ctx, origin: origin}
 	t.Cleanup(func() {
@@ -78,7 +80,8 @@ func open(t *testing.T, origin string) *tab {
 	if err := chromedp.Listen(ctx, b.note); err != nil {
 		t.Fatalf("start the browser: %v", err)
 	}
-	b.do("watch what pages do", command(network.Enable, network.EnableParams{}), command(cdplog.Enable, cdp.Empty{}), command(runtime.Enable, cdp.Empty{}))
+	b.do("watch what pages do", command(network.Enable, network.EnableParams{}), command(cdplog.Enable, cdp.Empty{}),
+		command(runtime.Enable, cdp.Empty{}))
 	return b
 }
 
@@ -186,7 +189,9 @@ func (t *tab) follow(what string, step action) {
 func (t *tab) click(label string) {
 	t.t.Helper()
 	quoted := `"` + label + `"` // XPath knows no escapes
-	t.follow("click on "+label, chromedp.Click(chromedp.Search(fmt.Sprintf(`//main//*[self::a or self::button or self::summary][normalize-space()=%s]`, quoted))))
+	t.follow("click on "+label,
+		chromedp.Click(chromedp.Search(
+			fmt.Sprintf(`//main//*[self::a or self::button or self::summary][normalize-space()=%s]`, quoted))))
 }
 
 // fill types into a field.
@@ -240,7 +245,8 @@ func (t *tab) press(keys ...string) {
 func (t *tab) shortcut(key string) {
 	t.t.Helper()
 	for _, kind := range []input.DispatchKeyEventType{"keyDown", "keyUp"} {
-		t.do("press "+key, command(input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: kind, Key: key, Text: key}))
+		t.do("press "+key,
+			command(input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: kind, Key: key, Text: key}))
 	}
 }
 
@@ -250,7 +256,8 @@ func (t *tab) tabTo(selector string) {
 	for range 60 {
 		t.press(kb.Tab)
 		if eval[bool](t, fmt.Sprintf(`document.activeElement?.matches(%q) === true`, selector)) {
-			t.is("the focus is seen at "+selector, `getComputedStyle(document.activeElement).outlineStyle !== "none" || getComputedStyle(document.activeElement).position === "absolute"`)
+			t.is("the focus is seen at "+selector,
+				`getComputedStyle(document.activeElement).outlineStyle !== "none" || getComputedStyle(document.activeElement).position === "absolute"`)
 			return
 		}
 	}
@@ -261,14 +268,18 @@ func (t *tab) tabTo(selector string) {
 func (t *tab) look(width int64, theme string) {
 	t.t.Helper()
 	t.do("set width and theme",
-		command(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 900, DeviceScaleFactor: 1}),
-		command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}}))
+		command(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 900,
+			DeviceScaleFactor: 1}),
+		command(emulation.SetEmulatedMedia,
+			emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme",
+				Value: theme}}}))
 }
 
 // withoutScript has pages run no script.
 func (t *tab) withoutScript() {
 	t.t.Helper()
-	t.do("switch scripts off", command(emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}))
+	t.do("switch scripts off",
+		command(emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}))
 }
 
 // shot keeps a picture of the page where somebody wants to look at it.

@@ -121,7 +121,8 @@ var brokers sync.Map
 
 func send(t *testing.T, at, escapedID, body string, headers ...string) (status int) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, at+"/v1/topics/"+requests+"/timers/"+escapedID, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, at+"/v1/topics/"+requests+"/timers/"+escapedID,
+		strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,14 +144,17 @@ func send(t *testing.T, at, escapedID, body string, headers ...string) (status i
 func seed(t *testing.T, at string) {
 	t.Helper()
 	for i := range 60 {
-		put(t, at, "order-"+strconv.Itoa(1000+i), `{"order":`+strconv.Itoa(i)+`}`, "Timer-After", strconv.Itoa(60+i*i*7)+"s")
+		put(t, at, "order-"+strconv.Itoa(1000+i), `{"order":`+strconv.Itoa(i)+`}`, "Timer-After",
+			strconv.Itoa(60+i*i*7)+"s")
 	}
-	put(t, at, "report", `{"kind":"daily"}`, "Timer-Cron", "0 9 * * mon-fri", "Timer-Zone", "Africa/Lagos", "Timer-Jitter", "30s",
+	put(t, at, "report", `{"kind":"daily"}`, "Timer-Cron", "0 9 * * mon-fri", "Timer-Zone", "Africa/Lagos",
+		"Timer-Jitter", "30s",
 		"Waterclock-Pass", "content-type=application/json", "Waterclock-Pass", "trace-id=7f3a")
 	put(t, at, "heartbeat", "", "Timer-Every", "15m")
 	refuse(t, at, "refused", `{"order":18}`)
 	refuse(t, at, hostileEscaped, "\x00\xff<script>alert(5)</script>")
-	put(t, at, hostileEscaped, "\x00\xff<script>alert(3)</script>", "Timer-After", "3d", "Waterclock-Pass", "<b>=\"><script>alert(4)</script>")
+	put(t, at, hostileEscaped, "\x00\xff<script>alert(3)</script>", "Timer-After", "3d", "Waterclock-Pass",
+		"<b>=\"><script>alert(4)</script>")
 }
 
 // The ID is <script>alert(1)</script>, a slash, one that is escaped twice, NUL, a mark that
@@ -229,10 +233,12 @@ func (t *tab) page(name, at string) {
 	t.t.Helper()
 	t.visit(at)
 	t.fits(name)
-	t.is(name+" has one heading, a title and a language", `document.querySelectorAll("h1").length === 1 && document.title !== "" && document.documentElement.lang === "en"`)
+	t.is(name+" has one heading, a title and a language",
+		`document.querySelectorAll("h1").length === 1 && document.title !== "" && document.documentElement.lang === "en"`)
 	t.is(name+" has a label for each field",
 		`[...document.querySelectorAll("main input:not([type=hidden]), main select, main textarea, header input:not([type=hidden])")].every(e => e.labels.length > 0 || e.ariaLabel)`)
-	t.is(name+" has no ID twice", `new Set([...document.querySelectorAll("[id]")].map(e => e.id)).size === document.querySelectorAll("[id]").length`)
+	t.is(name+" has no ID twice",
+		`new Set([...document.querySelectorAll("[id]")].map(e => e.id)).size === document.querySelectorAll("[id]").length`)
 }
 
 // A timer is scheduled, found, paused, resumed, fired and cancelled, with scripts and without.
@@ -319,7 +325,8 @@ func TestRefusalInABrowser(t *testing.T) {
 	b.fill("#at", "yesterday")
 	b.click("Schedule")
 	b.says("Bad Request", "timer-a")
-	b.is("what was typed is still there", `document.getElementById("at").value === "yesterday" && document.getElementById("id").value === "both"`)
+	b.is("what was typed is still there",
+		`document.getElementById("at").value === "yesterday" && document.getElementById("id").value === "both"`)
 	b.Well("400 (Bad Request)")
 }
 
@@ -375,7 +382,8 @@ func TestLiveInABrowser(t *testing.T) {
 	}
 }
 
-// How late firings are by the service's own doing is seen, in the overview and of each instance, once something has fired.
+// How late firings are by the service's own doing is seen, in the overview and of each instance, once something has
+// fired.
 func TestLatenessInABrowser(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
@@ -397,10 +405,12 @@ func TestLatenessInABrowser(t *testing.T) {
 	put(t, at, "in-time", "x", "Timer-After", "1s")
 	await.Until(t, patience, "a firing counts", func() bool { return cluster().Instances[0].Lateness != nil })
 	// That a request came an hour after the due time is not the service's doing.
-	if l := cluster().Instances[0].Lateness; l.Firings < 1 || l.P99Seconds > 60 || l.OverSeconds > 300 || l.OverSeconds <= 0 {
+	if l := cluster().Instances[0].Lateness; l.Firings < 1 || l.P99Seconds > 60 || l.OverSeconds > 300 ||
+		l.OverSeconds <= 0 {
 		t.Errorf("one that was requested an hour late: %+v", l)
 	}
-	await.Until(t, patience, "the figures move by themselves", func() bool { return !strings.Contains(b.text(), "nothing fired") })
+	await.Until(t, patience, "the figures move by themselves",
+		func() bool { return !strings.Contains(b.text(), "nothing fired") })
 }
 
 // A request that was refused is a dead letter, which is seen, and can be sent again.
@@ -466,7 +476,8 @@ func TestManyInABrowser(t *testing.T) {
 		b.visit(list)
 		b.says("3 pending", "At 09:00, on Monday to Friday.")
 		for i := range 2 {
-			b.do("tick one", chromedp.Click(chromedp.CSS(fmt.Sprintf("tbody tr:nth-of-type(%d) input[type=checkbox]", i+1))))
+			b.do("tick one",
+				chromedp.Click(chromedp.CSS(fmt.Sprintf("tbody tr:nth-of-type(%d) input[type=checkbox]", i+1))))
 		}
 		b.click("Pause")
 		b.says("Pause 2 timers?", id+"0", id+"1")
@@ -504,7 +515,8 @@ func TestFiredInABrowser(t *testing.T) {
 	at := start(t)
 	b := open(t, at)
 	put(t, at, "over", "x", "Timer-After", "1ms")
-	b.reads(path("/timer", "topic", requests, "id", "over"), "Fired", " ms late, to "+target, "No timer of this ID is pending")
+	b.reads(path("/timer", "topic", requests, "id", "over"), "Fired", " ms late, to "+target,
+		"No timer of this ID is pending")
 	b.is("it is no alarm", `document.querySelector("main [role=alert]") === null`)
 	b.Well("404 (Not Found)")
 }
@@ -556,7 +568,8 @@ func TestEventsInABrowser(t *testing.T) {
 	b.says("as it happens")
 	put(t, at, "watched", "x", "Timer-After", "2h")
 	put(t, at, "other", "x", "Timer-After", "2h")
-	b.is("what happens comes first", `document.querySelectorAll("#told tbody tr").length === 3 && /replaced[^]*replaced[^]*scheduled/.test(document.querySelector("#told tbody").innerText)`)
+	b.is("what happens comes first",
+		`document.querySelectorAll("#told tbody tr").length === 3 && /replaced[^]*replaced[^]*scheduled/.test(document.querySelector("#told tbody").innerText)`)
 	b.says("to " + target + " · request " + requests + "/")
 
 	b.withoutScript()
@@ -598,7 +611,8 @@ func TestHostileInABrowser(t *testing.T) {
 	b.click("Cancel timer")
 	b.click("Cancel timer")
 	b.says("Cancelled.")
-	b.is("no script has come from it", `document.querySelectorAll("script").length === 1 && document.querySelectorAll("main b").length === 0`)
+	b.is("no script has come from it",
+		`document.querySelectorAll("script").length === 1 && document.querySelectorAll("main b").length === 0`)
 	b.visit(path("/timer", "topic", requests, "id", "..", "do", "cancel"))
 	b.says("No timer of this ID is pending")
 	b.Well("404 (Not Found)")

@@ -37,7 +37,8 @@ func TestPeopleInTheConsole(t *testing.T) {
 	t.Cleanup(issuer.Close)
 	token := func(user string, groups ...string) string {
 		signed := jwt.NewWithClaims(jwt.SigningMethodEdDSA, jwt.MapClaims{
-			"iss": issuer.URL, "aud": "waterclock", "exp": time.Now().Add(time.Hour).Unix(), "preferred_username": user, "roles": groups,
+			"iss": issuer.URL, "aud": "waterclock", "exp": time.Now().Add(time.Hour).Unix(), "preferred_username": user,
+			"roles": groups,
 		})
 		signed.Header["kid"] = "1"
 		text, err := signed.SignedString(private)
@@ -75,15 +76,19 @@ callers:
 		{"one of the team schedules", token("alice", "shop-team"), "POST", "/schedule", form, 303, ""},
 		{"sees it", token("alice", "shop-team"), "GET", one, nil, 200, "shop-1"},
 		{"and not the cluster", token("alice", "shop-team"), "GET", "/cluster", nil, 403, "forbidden"},
-		{"who is of the staff too sees both", token("alice", "shop-team", "staff"), "GET", "/cluster", nil, 200, "Cluster"},
-		{"one of the staff does not cancel", token("bob", "staff"), "POST", one, url.Values{"do": {"cancel"}}, 403, "forbidden"},
+		{"who is of the staff too sees both", token("alice", "shop-team", "staff"), "GET", "/cluster", nil,
+			200, "Cluster"},
+		{"one of the staff does not cancel", token("bob", "staff"), "POST", one, url.Values{"do": {"cancel"}}, 403,
+			"forbidden"},
 		{"nor does one by name", token("carol"), "POST", one, url.Values{"do": {"cancel"}}, 403, "forbidden"},
-		{"over the API it is the same", token("carol"), "GET", "/v1/topics/" + requests + "/timers/shop-1", nil, 403, "forbidden"},
+		{"over the API it is the same", token("carol"), "GET", "/v1/topics/" + requests + "/timers/shop-1", nil, 403,
+			"forbidden"},
 		{"whom the file does not know", token("eve", "others"), "GET", "/", nil, 401, "belong to no caller"},
 		{"one of the team cancels", token("dave", "shop-team"), "POST", one, url.Values{"do": {"cancel"}}, 303, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if status, body := call(t, c.method, at+c.path, c.token, c.form); status != c.status || !strings.Contains(body, c.want) {
+			if status, body := call(t, c.method, at+c.path, c.token, c.form); status != c.status ||
+				!strings.Contains(body, c.want) {
 				t.Errorf("%s %s: %d, want %d with %q:\n%s", c.method, c.path, status, c.status, c.want, body)
 			}
 		})

@@ -54,10 +54,12 @@ func reviewFlow(t *testing.T, at string) {
 			b.is("the letters come first", `!document.querySelector("#by-reason").closest("details").open`)
 			b.look(1280, "light")
 		}
-		b.is("each is a line", `[...document.querySelectorAll(".letters > tbody > tr")].every(r => r.offsetHeight < 45)`)
+		b.is("each is a line",
+			`[...document.querySelectorAll(".letters > tbody > tr")].every(r => r.offsetHeight < 45)`)
 		b.shot("review")
 		b.do("unfold refused-2", chromedp.Click(chromedp.Search(`//tr[contains(.,"refused-2")]//summary`)))
-		b.follow("review up to refused-2", chromedp.Click(chromedp.Search(`//tr[contains(.,"refused-2")]//button[.="Reviewed up to here"]`)))
+		b.follow("review up to refused-2",
+			chromedp.Click(chromedp.Search(`//tr[contains(.,"refused-2")]//button[.="Reviewed up to here"]`)))
 		b.says("Marked as reviewed.")
 		b.is("two are new", lines+` === "refused-3 refused-4"`)
 		b.reads("/", "New dead letters: 2.")
@@ -68,7 +70,8 @@ func reviewFlow(t *testing.T, at string) {
 		b.click("Resend all new ones…")
 		b.says("2 dead letters")
 		b.visit("/dead-letters?seen=all")
-		b.is("all are there", `document.querySelectorAll(".letters > tbody > tr").length === 5 && document.querySelectorAll(".letters > tbody > tr.seen").length === 3`)
+		b.is("all are there",
+			`document.querySelectorAll(".letters > tbody > tr").length === 5 && document.querySelectorAll(".letters > tbody > tr.seen").length === 3`)
 		b.visit("/dead-letters")
 		b.click("Mark all as reviewed")
 		b.says("Marked as reviewed.", "There are no new ones on "+requests)

@@ -112,17 +112,22 @@ func (m *maker) others() (headers []kgo.RecordHeader, onlyX bool) {
 	case 0:
 		return []kgo.RecordHeader{header("a", "1"), header("b", "2"), header("a", "3"), header("a", "1")}, false
 	case 1:
-		return []kgo.RecordHeader{{Key: "null"}, {Key: "empty", Value: []byte{}}, {Key: "null"}, {Key: "null", Value: []byte{}}}, false
+		return []kgo.RecordHeader{{Key: "null"}, {Key: "empty", Value: []byte{}}, {Key: "null"},
+			{Key: "null", Value: []byte{}}}, false
 	case 2:
-		return []kgo.RecordHeader{{Key: "", Value: []byte{0xff, 0}}, header("größe", "ä"), {Key: "traceparent", Value: []byte{0x80}}}, false
+		return []kgo.RecordHeader{{Key: "", Value: []byte{0xff, 0}}, header("größe", "ä"),
+			{Key: "traceparent", Value: []byte{0x80}}}, false
 	case 3: // what a consumer sends that copies all headers of an emission
 		return []kgo.RecordHeader{
-			header("waterclock-id", "another"), header("x", "y"), header("waterclock-due", "1"), {Key: "waterclock-event"},
-			header("waterclock-source", "a/0/1"), header("x", "z"), header("waterclock-occurrence", "7"), header("waterclock-", ""),
+			header("waterclock-id", "another"), header("x", "y"), header("waterclock-due", "1"),
+			{Key: "waterclock-event"},
+			header("waterclock-source", "a/0/1"), header("x", "z"), header("waterclock-occurrence", "7"),
+			header("waterclock-", ""),
 		}, true
 	case 4: // names that look like ours and are not
 		return []kgo.RecordHeader{
-			header("Waterclock-id", "kept"), header("timers-at", "1"), header("timer", "2"), header("x-timer-at", "3"), header("waterclock", "4"),
+			header("Waterclock-id", "kept"), header("timers-at", "1"), header("timer", "2"), header("x-timer-at", "3"),
+			header("waterclock", "4"),
 		}, false
 	case 5:
 		if m.serial%10 == 0 {
@@ -160,7 +165,8 @@ func cancels(topic string, id []byte) []*kgo.Record {
 		{Topic: topic, Key: id, Headers: []kgo.RecordHeader{header("a", "b"), header("waterclock-due", "1")}},
 		{Topic: topic, Key: id, Headers: []kgo.RecordHeader{header("timer-cancel", "true")}},
 		{Topic: topic, Key: id, Value: []byte("a value"), Headers: []kgo.RecordHeader{header("timer-cancel", "true")}},
-		{Topic: topic, Key: id, Value: []byte{}, Headers: []kgo.RecordHeader{header("timer-target-topic", "no such"), header("timer-cancel", "true")}},
+		{Topic: topic, Key: id, Value: []byte{}, Headers: []kgo.RecordHeader{header("timer-target-topic", "no such"),
+			header("timer-cancel", "true")}},
 	}
 }
 

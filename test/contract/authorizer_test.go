@@ -99,10 +99,12 @@ func TestTargetNotAuthorized(t *testing.T) {
 	}
 	send(20, "", taken)
 	done()
-	create(rule(taken, kadm.OpWrite).Deny(anyone).DenyHosts("*"), rule(taken, kadm.OpRead, kadm.OpDescribe).Allow(anyone).AllowHosts("*"))
+	create(rule(taken, kadm.OpWrite).Deny(anyone).DenyHosts("*"), rule(taken, kadm.OpRead, kadm.OpDescribe).Allow(
+		anyone).AllowHosts("*"))
 	send(20, waterclock.ReasonTargetNotAuthorized, seen, hidden, taken)
 	done()
-	if _, err := adm.DeleteACLs(t.Context(), rule(taken, kadm.OpAny).Deny(anyone).DenyHosts("*").Allow(anyone).AllowHosts("*")); err != nil {
+	if _, err := adm.DeleteACLs(t.Context(), rule(taken, kadm.OpAny).Deny(anyone).DenyHosts("*").Allow(
+		anyone).AllowHosts("*")); err != nil {
 		t.Fatal(err)
 	}
 	await.For(t, 3*time.Second) // for so long a refusal may be remembered
@@ -133,12 +135,14 @@ func TestTargetNotAuthorized(t *testing.T) {
 	for _, l := range s.dead.Records() {
 		src := l.Header("waterclock-source")
 		if got := l.Header("waterclock-reason"); got != string(refused[src]) {
-			t.Errorf("dead letter of %s, %s: %s (%s), want %q", src, show(l.Key), got, l.Header("waterclock-detail"), refused[src])
+			t.Errorf("dead letter of %s, %s: %s (%s), want %q", src, show(l.Key), got, l.Header("waterclock-detail"),
+				refused[src])
 		}
 		delete(refused, src)
 	}
 	if len(refused) > 0 {
 		t.Errorf("no dead letter of %v", refused)
 	}
-	t.Logf("%d requests, %d dead letters; steps aborted: %v", requests+len(recs), len(s.dead.Records()), s.in.Metric("waterclock_transactions_total", "outcome", "aborted"))
+	t.Logf("%d requests, %d dead letters; steps aborted: %v", requests+len(recs), len(s.dead.Records()),
+		s.in.Metric("waterclock_transactions_total", "outcome", "aborted"))
 }

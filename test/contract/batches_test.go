@@ -57,9 +57,9 @@ func TestTheHighestLevelsOfZstd(t *testing.T) {
 	in.Ready(1, arrive)
 }
 
-// Whatever a broker takes into a request topic, intact or not, in a transaction that is aborted or in none: what Kafka's
-// own consumer reads is looked at, everything else is one dead letter for its batch, and timers fire before it and behind
-// it. See internal/kafkatest/corpus for what is written.
+// Whatever a broker takes into a request topic, intact or not, in a transaction that is aborted or in none: what
+// Kafka's own consumer reads is looked at, everything else is one dead letter for its batch, and timers fire before it
+// and behind it. See internal/kafkatest/corpus for what is written.
 func TestWhatBrokersTakeStopsNobody(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
@@ -103,7 +103,8 @@ func TestWhatBrokersTakeStopsNobody(t *testing.T) {
 		if verdict.Aborted != "0 records" {
 			continue
 		}
-		if err := corpus.Transact(t.Context(), cl, fmt.Sprint(requests, "-", n), requests, id, 0, cs, corpus.Nobody(time.Now()), false); err != nil {
+		if err := corpus.Transact(t.Context(), cl, fmt.Sprint(requests, "-", n), requests, id, 0, cs,
+			corpus.Nobody(time.Now()), false); err != nil {
 			t.Fatalf("%s: %v", cs.Name, err)
 		}
 	}
@@ -115,7 +116,8 @@ func TestWhatBrokersTakeStopsNobody(t *testing.T) {
 	awaitMetric := func() float64 {
 		return in.Metric("waterclock_dead_letters_total", "reason", string(waterclock.ReasonBatchUnreadable))
 	}
-	awaitCount(t, "dead letters of batches", func() (float64, bool) { n := awaitMetric(); return n, n >= float64(len(unread)) })
+	awaitCount(t, "dead letters of batches",
+		func() (float64, bool) { n := awaitMetric(); return n, n >= float64(len(unread)) })
 	letters.CatchUp()
 	for _, l := range letters.Records() {
 		d, err := waterclock.ParseDeadLetter(l.Record)
@@ -125,7 +127,8 @@ func TestWhatBrokersTakeStopsNobody(t *testing.T) {
 		if d.Reason != waterclock.ReasonBatchUnreadable {
 			continue // a record that is no request
 		}
-		i, _ := slices.BinarySearchFunc(unread, d.Source.Offset, func(b batch, at int64) int { return cmp.Compare(b.behind, at) })
+		i, _ := slices.BinarySearchFunc(
+			unread, d.Source.Offset, func(b batch, at int64) int { return cmp.Compare(b.behind, at) })
 		offsets := fmt.Sprintf(" offsets %d to %d ", d.Source.Offset, d.Source.Offset+2)
 		if i == 0 || unread[i-1].name == "" || l.Key != nil || l.Value != nil || !strings.Contains(d.Detail, offsets) {
 			t.Errorf("a dead letter for %v: %s", d.Source, d.Detail)

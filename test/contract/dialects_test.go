@@ -46,7 +46,8 @@ func TestDialectsOnABroker(t *testing.T) {
 	seconds := func(at time.Time) string { return strconv.FormatInt(at.Unix(), 10) }
 	millis := func(at time.Time) string { return strconv.FormatInt(at.UnixMilli(), 10) }
 	json := func(at time.Time) string {
-		return fmt.Sprintf(`{"time":%d,"topic":%q,"key":"dmlkMQ==","value":"dmlkZW8=","headers":{"a":"Yg=="}}`, at.UnixMilli(), out)
+		return fmt.Sprintf(`{"time":%d,"topic":%q,"key":"dmlkMQ==","value":"dmlkZW8=","headers":{"a":"Yg=="}}`,
+			at.UnixMilli(), out)
 	}
 	avro := func(at time.Time) string {
 		b := avroLong(nil, at.UnixMilli())
@@ -59,43 +60,65 @@ func TestDialectsOnABroker(t *testing.T) {
 	at, far := soon(), time.Now().Add(time.Hour)
 	all := []spoken{
 		{
-			dialect: config.DialectETF1, due: at.UnixMilli(), key: []byte("vid1"), value: "video", reason: waterclock.ReasonBeyondHorizon,
-			fires:     request("", "fires", "video", header("scheduler-epoch", seconds(at)), header("scheduler-target-topic", out), header("scheduler-target-key", "vid1"), header("a", "b")),
-			cancelled: request("", "cancelled", "video", header("scheduler-epoch", seconds(at)), header("scheduler-target-topic", out), header("scheduler-target-key", "vid1")),
-			cancel:    &kgo.Record{Key: []byte("cancelled"), Headers: []kgo.RecordHeader{header("scheduler-epoch", seconds(at)), header("scheduler-target-topic", out)}},
-			refused:   request("", "refused", "video", header("scheduler-epoch", millis(at)), header("scheduler-target-topic", out), header("scheduler-target-key", "vid1")),
-			headers:   []kgo.RecordHeader{header("a", "b"), header("scheduler-timestamp", ""), header("scheduler-key", "fires"), header("scheduler-topic", "")},
+			dialect: config.DialectETF1, due: at.UnixMilli(), key: []byte("vid1"), value: "video",
+			reason: waterclock.ReasonBeyondHorizon,
+			fires: request("", "fires", "video", header("scheduler-epoch", seconds(at)), header(
+				"scheduler-target-topic", out), header("scheduler-target-key", "vid1"), header("a", "b")),
+			cancelled: request("", "cancelled", "video", header("scheduler-epoch", seconds(at)),
+				header("scheduler-target-topic", out), header("scheduler-target-key", "vid1")),
+			cancel: &kgo.Record{Key: []byte("cancelled"),
+				Headers: []kgo.RecordHeader{header("scheduler-epoch", seconds(at)),
+					header("scheduler-target-topic", out)}},
+			refused: request("", "refused", "video", header("scheduler-epoch", millis(at)),
+				header("scheduler-target-topic", out), header("scheduler-target-key", "vid1")),
+			headers: []kgo.RecordHeader{header("a", "b"), header("scheduler-timestamp", ""),
+				header("scheduler-key", "fires"), header("scheduler-topic", "")},
 		},
 		{
-			dialect: config.DialectSky, due: at.UnixMilli(), key: []byte("vid1"), value: "video", reason: waterclock.ReasonBadValue,
-			fires: request("", "fires", avro(at), header("trace", "x")), cancelled: request("", "cancelled", avro(far)),
-			cancel: &kgo.Record{Key: []byte("cancelled"), Headers: []kgo.RecordHeader{header("schedule:expired", "true")}}, refused: request("", "refused", "video"),
+			dialect: config.DialectSky, due: at.UnixMilli(), key: []byte("vid1"), value: "video",
+			reason:    waterclock.ReasonBadValue,
+			fires:     request("", "fires", avro(at), header("trace", "x")),
+			cancelled: request("", "cancelled", avro(far)),
+			cancel: &kgo.Record{Key: []byte("cancelled"),
+				Headers: []kgo.RecordHeader{header("schedule:expired", "true")}},
+			refused: request("", "refused", "video"),
 			headers: []kgo.RecordHeader{header("a", "b")},
 		},
 		{
-			dialect: config.DialectSkyJSON, due: at.UnixMilli(), key: []byte("vid1"), value: "video", reason: waterclock.ReasonBadValue,
-			fires: request("", "fires", json(at)), cancelled: request("", "cancelled", json(far)),
+			dialect: config.DialectSkyJSON, due: at.UnixMilli(), key: []byte("vid1"), value: "video",
+			reason: waterclock.ReasonBadValue,
+			fires:  request("", "fires", json(at)), cancelled: request("", "cancelled", json(far)),
 			cancel: &kgo.Record{Key: []byte("cancelled")}, refused: request("", "refused", "video"),
 			headers: []kgo.RecordHeader{header("a", "b")},
 		},
 		{
 			dialect: config.DialectRabbitMQ, key: []byte("fires"), value: "video", reason: waterclock.ReasonBadDuration,
-			fires: request("", "fires", "video", header("x-delay", "1500"), header("a", "b")), cancelled: request("", "cancelled", "video", header("x-delay", "3600000")),
-			cancel: &kgo.Record{Key: []byte("cancelled")}, refused: request("", "refused", "video", header("x-delay", "soon")),
+			fires:     request("", "fires", "video", header("x-delay", "1500"), header("a", "b")),
+			cancelled: request("", "cancelled", "video", header("x-delay", "3600000")),
+			cancel:    &kgo.Record{Key: []byte("cancelled")},
+			refused:   request("", "refused", "video", header("x-delay", "soon")),
+			headers:   []kgo.RecordHeader{header("a", "b")},
+		},
+		{
+			dialect: config.DialectNATS, due: at.UnixMilli(), key: []byte("fires"), value: "video",
+			reason: waterclock.ReasonUnsupported,
+			fires: request("", "fires", "video", header("Nats-Schedule", "@at "+text(at)),
+				header("Nats-Schedule-Target", out), header("a", "b")),
+			cancelled: request("", "cancelled", "video", header("Nats-Schedule", "@at "+text(far)),
+				header("Nats-Schedule-Target", out)),
+			cancel: &kgo.Record{Key: []byte("cancelled")},
+			refused: request("", "refused", "video", header("Nats-Schedule", "@hourly"),
+				header("Nats-Schedule-Target", out), header("Nats-Schedule-TTL", "5m")),
 			headers: []kgo.RecordHeader{header("a", "b")},
 		},
 		{
-			dialect: config.DialectNATS, due: at.UnixMilli(), key: []byte("fires"), value: "video", reason: waterclock.ReasonUnsupported,
-			fires:     request("", "fires", "video", header("Nats-Schedule", "@at "+text(at)), header("Nats-Schedule-Target", out), header("a", "b")),
-			cancelled: request("", "cancelled", "video", header("Nats-Schedule", "@at "+text(far)), header("Nats-Schedule-Target", out)),
-			cancel:    &kgo.Record{Key: []byte("cancelled")}, refused: request("", "refused", "video", header("Nats-Schedule", "@hourly"), header("Nats-Schedule-Target", out), header("Nats-Schedule-TTL", "5m")),
-			headers: []kgo.RecordHeader{header("a", "b")},
-		},
-		{
-			dialect: config.DialectPulsar, due: at.UnixMilli(), key: []byte("fires"), value: "video", reason: waterclock.ReasonSecondsNotMillis,
-			fires: request("", "fires", "video", header("deliverAt", millis(at)), header("a", "b")), cancelled: request("", "cancelled", "video", header("deliverAfterSeconds", "3600")),
-			cancel: &kgo.Record{Key: []byte("cancelled")}, refused: request("", "refused", "video", header("deliverAt", seconds(at))),
-			headers: []kgo.RecordHeader{header("a", "b")},
+			dialect: config.DialectPulsar, due: at.UnixMilli(), key: []byte("fires"), value: "video",
+			reason:    waterclock.ReasonSecondsNotMillis,
+			fires:     request("", "fires", "video", header("deliverAt", millis(at)), header("a", "b")),
+			cancelled: request("", "cancelled", "video", header("deliverAfterSeconds", "3600")),
+			cancel:    &kgo.Record{Key: []byte("cancelled")},
+			refused:   request("", "refused", "video", header("deliverAt", seconds(at))),
+			headers:   []kgo.RecordHeader{header("a", "b")},
 		},
 	}
 	topics, letters := make([]string, len(all)), make([]string, len(all))
@@ -205,7 +228,8 @@ func TestETF1ReadmesProducer(t *testing.T) {
 	emissions := kafkatest.Collect(t, c, out)
 	const each = 50
 	at := soon().Add(2 * time.Second)
-	cmd := exec.Command(program, strings.Join(c.Seeds(), ","), requests, out, strconv.FormatInt(at.Unix(), 10), strconv.Itoa(each))
+	cmd := exec.Command(program, strings.Join(c.Seeds(), ","), requests, out, strconv.FormatInt(at.Unix(), 10),
+		strconv.Itoa(each))
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
@@ -216,7 +240,8 @@ func TestETF1ReadmesProducer(t *testing.T) {
 	for _, r := range emissions.Records() {
 		id := r.Header("scheduler-key")
 		n, kept := strings.CutPrefix(id, "kept-")
-		if !kept || seen[id] || string(r.Key) != "video-"+n || string(r.Value) != "some value "+n || r.Timestamp.Before(at) || r.Header("scheduler-topic") != requests {
+		if !kept || seen[id] || string(r.Key) != "video-"+n || string(r.Value) != "some value "+n ||
+			r.Timestamp.Before(at) || r.Header("scheduler-topic") != requests {
 			t.Errorf("emission %s: key %s, value %s, headers %q", id, show(r.Key), show(r.Value), r.Headers)
 		}
 		seen[id] = true

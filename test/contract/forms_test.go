@@ -84,7 +84,8 @@ func forms() []form {
 		atForm("a nanosecond more", finer("000001")),
 		atForm("12 decimals", finer("000000001")),
 		coarse("whole seconds", time.Second, func(due time.Time) string { return due.UTC().Format(time.RFC3339) }),
-		coarse("one decimal", 100*time.Millisecond, func(due time.Time) string { return due.UTC().Format("2006-01-02T15:04:05.0Z") }),
+		coarse("one decimal", 100*time.Millisecond,
+			func(due time.Time) string { return due.UTC().Format("2006-01-02T15:04:05.0Z") }),
 		fixed("1969-07-20T20:17:40Z", -14182940*second),
 		fixed("0001-01-01T00:00:00Z", -62135596800*second),
 		fixed("2016-12-31T23:59:60Z", 1483228800*second), // a leap second

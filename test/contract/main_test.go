@@ -115,7 +115,8 @@ func (w *want) faults(r kafkatest.Received, partitions map[string]int) (faults [
 	switch want := w.partition; {
 	case want == anywhere:
 	case want == byKey && r.Partition != javaPartition(w.topic, w.key, partitions[w.topic]):
-		fault("partition %d, a Java client would choose %d", r.Partition, javaPartition(w.topic, w.key, partitions[w.topic]))
+		fault("partition %d, a Java client would choose %d", r.Partition,
+			javaPartition(w.topic, w.key, partitions[w.topic]))
 	case want >= 0 && r.Partition != want:
 		fault("partition %d, want %d", r.Partition, want)
 	}

@@ -67,7 +67,8 @@ func TestMigrationByCopy(t *testing.T) {
 	c := kafkatest.Shared(t)
 	base := kafkatest.Topic(t)
 	names := etf1Topics{base + "-schedules", base + "-out"}
-	c.CreateTopic(t, schedulePartitions, map[string]*string{"cleanup.policy": new("compact"), "message.timestamp.type": new("CreateTime")}, names.schedules)
+	c.CreateTopic(t, schedulePartitions, map[string]*string{"cleanup.policy": new("compact"),
+		"message.timestamp.type": new("CreateTime")}, names.schedules)
 	c.CreateTopic(t, 2, nil, names.out)
 	if program := os.Getenv(envETF1); program != "" {
 		record(t, c, program)
@@ -90,13 +91,15 @@ func TestMigrationByCopy(t *testing.T) {
 		return r
 	}
 	produce(t, c.Client(t), wide(strings.Repeat("k", 512), 1, true), wide(strings.Repeat("k", 513), 1, true),
-		wide("122", 122, true), wide("123", 123, true), wide("123-default", 123, false), wide("124-default", 124, false))
+		wide("122", 122, true), wide("123", 123, true), wide("123-default", 123, false),
+		wide("124-default", 124, false))
 	requests := c.CreateTopic(t, 4, nil, base+"-requests")
 	run := copier(t, python, c.Seeds()[0], names.schedules, requests)
 
 	// Asked for a later time, the schedule that is due in between looks as if the
 	// scheduler had been down: the program asks what to do, and copies nothing.
-	if out, err := run("etf1", strconv.FormatInt(now+60, 10)); err == nil || !strings.Contains(out, "1 schedules fell due") || !strings.Contains(out, "soon") {
+	if out, err := run("etf1", strconv.FormatInt(now+60, 10)); err == nil || !strings.Contains(out,
+		"1 schedules fell due") || !strings.Contains(out, "soon") {
 		t.Errorf("with overdue schedules: %v, %s", err, out)
 	}
 	stopped := strconv.FormatInt(now, 10)
@@ -143,10 +146,12 @@ func TestMigrationOfSky(t *testing.T) {
 	schedules, requests := c.CreateTopic(t, 2, nil, base+"-schedules"), c.CreateTopic(t, 2, nil, base+"-requests")
 	done := request(schedules, "fired", "", header("schedule", "expired"))
 	done.Value = nil
-	produce(t, c.Client(t), request(schedules, "fired", "1"), request(schedules, "kept", "2"), request(schedules, "kept", "3"), done,
+	produce(t, c.Client(t), request(schedules, "fired", "1"), request(schedules, "kept", "2"),
+		request(schedules, "kept", "3"), done,
 		request(schedules, strings.Repeat("k", 513), "4"))
 	out, err := copier(t, python, c.Seeds()[0], schedules, requests)("sky")
-	if err != nil || out != "1 left out: deleted, or fired and deleted\n1 left out: refused here: a key over 512 bytes\n1 copied\n" {
+	if err != nil || out != "1 left out: deleted, or fired and deleted\n1 left out: refused here: a key over 512 "+
+		"bytes\n1 copied\n" {
 		t.Fatalf("%v: %s", err, out)
 	}
 	got := kafkatest.Collect(t, c, requests).WaitFor(1, arrive)
@@ -196,7 +201,8 @@ func (rec *recording) write(t *testing.T, c *kafkatest.Cluster, names etf1Topics
 	cl := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	var out []*kgo.Record
 	for _, r := range rec.Records {
-		k := &kgo.Record{Topic: names.schedules, Partition: r.Partition, Key: []byte(r.Key), Timestamp: time.UnixMilli(r.Timestamp + later*1000)}
+		k := &kgo.Record{Topic: names.schedules, Partition: r.Partition, Key: []byte(r.Key),
+			Timestamp: time.UnixMilli(r.Timestamp + later*1000)}
 		if r.Value != nil {
 			k.Value = []byte(*r.Value)
 		}
@@ -275,7 +281,8 @@ func record(t *testing.T, c *kafkatest.Cluster, program string) {
 			one.Value = new(string(r.Value))
 		}
 		for _, h := range r.Headers {
-			one.Headers = append(one.Headers, [2]string{h.Key, strings.ReplaceAll(names.anonymous(string(h.Value)), history, "history")})
+			one.Headers = append(
+				one.Headers, [2]string{h.Key, strings.ReplaceAll(names.anonymous(string(h.Value)), history, "history")})
 		}
 		rec.Records = append(rec.Records, one)
 	}

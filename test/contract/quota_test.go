@@ -29,7 +29,8 @@ func TestRequestsBeyondTheRate(t *testing.T) {
 	c := kafkatest.Shared(t)
 	name := kafkatest.Topic(t)
 	out := c.CreateTopic(t, 2, nil)
-	refusing, waiting, free := c.CreateTopic(t, 1, nil, name+"-refusing"), c.CreateTopic(t, 1, nil, name+"-waiting"), c.CreateTopic(t, 1, nil, name+"-free")
+	refusing, waiting, free := c.CreateTopic(t, 1, nil, name+"-refusing"), c.CreateTopic(t, 1, nil, name+"-waiting"),
+		c.CreateTopic(t, 1, nil, name+"-free")
 	cfg := rig.Config(t, c.Seeds(), refusing, waiting, free)
 	limited := func(over config.OverLimit) config.Policy {
 		p := cfg.PolicyOf(refusing)
@@ -41,12 +42,14 @@ func TestRequestsBeyondTheRate(t *testing.T) {
 	in := rig.Serve(t, cfg, node.Options{Reload: reload})
 	in.Ready(3, arrive)
 	client := c.Client(t)
-	emissions, dead := kafkatest.Collect(t, c, out), kafkatest.Collect(t, c, refusing+deadSuffix, waiting+deadSuffix, free+deadSuffix)
+	emissions, dead := kafkatest.Collect(t, c, out), kafkatest.Collect(t, c, refusing+deadSuffix, waiting+deadSuffix,
+		free+deadSuffix)
 
 	burst := func(round string) (recs []*kgo.Record) {
 		for _, topic := range []string{refusing, waiting, free} {
 			for i := range n {
-				recs = append(recs, request(topic, fmt.Sprint(round, "-", i), "v", header("timer-after", "1ms"), to(out)))
+				recs = append(recs,
+					request(topic, fmt.Sprint(round, "-", i), "v", header("timer-after", "1ms"), to(out)))
 			}
 		}
 		return recs
@@ -96,7 +99,8 @@ func TestRequestsBeyondTheRate(t *testing.T) {
 	if took := time.Since(begun); took < time.Second {
 		t.Errorf("%d requests at %d a second were taken in after %s", n, rate, took)
 	}
-	t.Logf("refused %d of %d; the one that waited came %s after it was written", letters, n, time.Since(held).Round(time.Millisecond))
+	t.Logf("refused %d of %d; the one that waited came %s after it was written", letters, n,
+		time.Since(held).Round(time.Millisecond))
 
 	// A cancel is taken in whatever the rate.
 	pending := request(refusing, "pending", "v", header("timer-after", "1h"), to(out))

@@ -43,8 +43,8 @@ func (r *race) inside() bool {
 // TestTenThousandReplacedOrCancelledWithin20msOfTheirDueTime: through one
 // transactional and one plain producer. The last generation always fires or is
 // cancelled, none twice, and each order of firing and request has occurred at
-// least 1,000 times; a fifth of all that where tests may not be slow. Where the request lies in the window is moved from round
-// to round, so that both orders occur on a slow machine too.
+// least 1,000 times; a fifth of all that where tests may not be slow. Where the request lies in the window is moved
+// from round to round, so that both orders occur on a slow machine too.
 func TestTenThousandReplacedOrCancelledWithin20msOfTheirDueTime(t *testing.T) {
 	t.Parallel()
 	wanted, each := raceWanted, raceEach
@@ -87,7 +87,8 @@ func TestTenThousandReplacedOrCancelledWithin20msOfTheirDueTime(t *testing.T) {
 		t.Logf("round %d: %d within the window; firing won %d, request won %d", round, inside, won[true], won[false])
 	}
 	if inside < wanted || min(won[true], won[false]) < each {
-		t.Errorf("%d within the window, want %d; firing won %d, request won %d, want %d of each", inside, wanted, won[true], won[false], each)
+		t.Errorf("%d within the window, want %d; firing won %d, request won %d, want %d of each", inside, wanted,
+			won[true], won[false], each)
 	}
 	fired := firedSources(s.out.Records())
 	var wants []want
@@ -114,7 +115,8 @@ func (s *setup) races(t *testing.T, rng *rand.Rand, round int, early float64) (h
 			offset = -offset
 		}
 		// Leave a little room for the write itself.
-		r := &race{id: fmt.Sprintf("race-%d-%d", round, i), due: due.UnixMilli(), when: due.Add(offset * 19 / 20), cancel: i/2%2 == 0}
+		r := &race{id: fmt.Sprintf("race-%d-%d", round, i), due: due.UnixMilli(), when: due.Add(offset * 19 / 20),
+			cancel: i/2%2 == 0}
 		r.first = s.schedule(r.id, "first", r.due)
 		if r.cancel {
 			r.second.request = s.cancel(r.id)

@@ -48,15 +48,16 @@ func unset(r *kgo.Record, name string) {
 // values are requests that are bad by the value of one header.
 func values(reason waterclock.Reason, name string, values ...string) (cases []bad) {
 	for _, v := range values {
-		cases = append(cases, bad{name: fmt.Sprintf("%s %.20q", name, v), reason: reason, spoil: func(_ *reasonSetup, r *kgo.Record) {
-			if name == "timer-after" {
-				unset(r, "timer-at")
-			}
-			if name == "timer-cancel" {
-				unset(r, "timer-at")
-			}
-			set(r, name, v)
-		}})
+		cases = append(cases,
+			bad{name: fmt.Sprintf("%s %.20q", name, v), reason: reason, spoil: func(_ *reasonSetup, r *kgo.Record) {
+				if name == "timer-after" {
+					unset(r, "timer-at")
+				}
+				if name == "timer-cancel" {
+					unset(r, "timer-at")
+				}
+				set(r, name, v)
+			}})
 	}
 	return cases
 }
@@ -89,13 +90,14 @@ func recurring(reason waterclock.Reason, name string, texts ...string) (cases []
 // cron are requests that are bad by their expression, or its zone.
 func cron(reason waterclock.Reason, zone string, expressions ...string) (cases []bad) {
 	for _, text := range expressions {
-		cases = append(cases, bad{name: fmt.Sprintf("timer-cron %.20q %s", text, zone), reason: reason, spoil: func(_ *reasonSetup, r *kgo.Record) {
-			unset(r, "timer-at")
-			set(r, "timer-cron", text)
-			if zone != "" {
-				set(r, "timer-zone", zone)
-			}
-		}})
+		cases = append(cases, bad{name: fmt.Sprintf("timer-cron %.20q %s", text, zone), reason: reason,
+			spoil: func(_ *reasonSetup, r *kgo.Record) {
+				unset(r, "timer-at")
+				set(r, "timer-cron", text)
+				if zone != "" {
+					set(r, "timer-zone", zone)
+				}
+			}})
 	}
 	return cases
 }
@@ -105,7 +107,8 @@ func one(reason waterclock.Reason, name string, spoil func(*reasonSetup, *kgo.Re
 }
 
 // atTarget is a request that is good until its emission meets the target.
-func atTarget(reason waterclock.Reason, name string, target func(*reasonSetup) string, spoil func(*reasonSetup, *kgo.Record)) []bad {
+func atTarget(reason waterclock.Reason, name string, target func(*reasonSetup) string,
+	spoil func(*reasonSetup, *kgo.Record)) []bad {
 	return []bad{{name: name, reason: reason, target: target, spoil: func(s *reasonSetup, r *kgo.Record) {
 		set(r, "timer-target-topic", target(s))
 		spoil(s, r)
@@ -118,8 +121,10 @@ func badRequests() []bad {
 	for _, cases := range [][]bad{
 		one(waterclock.ReasonBadKey, "null key", func(_ *reasonSetup, r *kgo.Record) { r.Key = nil }),
 		one(waterclock.ReasonBadKey, "empty key", func(_ *reasonSetup, r *kgo.Record) { r.Key = []byte{} }),
-		one(waterclock.ReasonBadKey, "513 bytes", func(_ *reasonSetup, r *kgo.Record) { r.Key = bytes.Repeat([]byte("k"), 513) }),
-		one(waterclock.ReasonBadKey, "null key, null value", func(_ *reasonSetup, r *kgo.Record) { r.Key, r.Value, r.Headers = nil, nil, nil }),
+		one(waterclock.ReasonBadKey, "513 bytes",
+			func(_ *reasonSetup, r *kgo.Record) { r.Key = bytes.Repeat([]byte("k"), 513) }),
+		one(waterclock.ReasonBadKey, "null key, null value",
+			func(_ *reasonSetup, r *kgo.Record) { r.Key, r.Value, r.Headers = nil, nil, nil }),
 		one(waterclock.ReasonTooManyHeaders, "129", func(_ *reasonSetup, r *kgo.Record) {
 			for i := len(r.Headers); i < 129; i++ {
 				r.Headers = append(r.Headers, header("h", "v"))
@@ -132,9 +137,10 @@ func badRequests() []bad {
 		one(waterclock.ReasonValueTooLarge, "fits compressed only", func(s *reasonSetup, r *kgo.Record) {
 			r.Value = make([]byte, s.maxMessage+1000)
 		}),
-		{{name: "fits compressed only, 3 MB", reason: waterclock.ReasonValueTooLarge, truncated: "value", spoil: func(_ *reasonSetup, r *kgo.Record) {
-			r.Value = make([]byte, 3<<20)
-		}}},
+		{{name: "fits compressed only, 3 MB", reason: waterclock.ReasonValueTooLarge, truncated: "value",
+			spoil: func(_ *reasonSetup, r *kgo.Record) {
+				r.Value = make([]byte, 3<<20)
+			}}},
 		extra(waterclock.ReasonHeaderCase, "Timer-At", "TIMER-CANCEL", "timer-Target-Topic", "Timer-Every"),
 		extra(waterclock.ReasonUnknownHeader, "timer-", "timer-att", "timer-target", "Timer-Foo", "timer-at "),
 		extra(waterclock.ReasonDuplicateHeader, "timer-at", "timer-target-topic"),
@@ -142,7 +148,8 @@ func badRequests() []bad {
 		values(waterclock.ReasonNotUTF8, "timer-after", "1\xc3\x28s"),
 		values(waterclock.ReasonNotUTF8, "timer-target-partition", "\x80"),
 		extra(waterclock.ReasonConflictingHeaders, "timer-after"),
-		one(waterclock.ReasonConflictingHeaders, "cancel with a due time", func(_ *reasonSetup, r *kgo.Record) { set(r, "timer-cancel", "true") }),
+		one(waterclock.ReasonConflictingHeaders, "cancel with a due time",
+			func(_ *reasonSetup, r *kgo.Record) { set(r, "timer-cancel", "true") }),
 		one(waterclock.ReasonConflictingHeaders, "cancel with a delay", func(_ *reasonSetup, r *kgo.Record) {
 			unset(r, "timer-at")
 			set(r, "timer-after", "1s")
@@ -163,27 +170,32 @@ func badRequests() []bad {
 			unset(r, "timer-at")
 			r.Value = nil
 		}),
-		values(waterclock.ReasonBadTime, "timer-at", "tomorrow", "", "2026-03-01T09:00:00", "2026-03-01 09:00", "-1", "+1900000000000",
-			"1.9e12", " 1900000000000", "2026-02-30T00:00:00Z", "2026-03-01T09:00:00+0100", "2026-03-01T24:00:00Z", "2016-12-31T12:59:60Z"),
+		values(waterclock.ReasonBadTime, "timer-at", "tomorrow", "", "2026-03-01T09:00:00", "2026-03-01 09:00", "-1",
+			"+1900000000000",
+			"1.9e12", " 1900000000000", "2026-02-30T00:00:00Z", "2026-03-01T09:00:00+0100", "2026-03-01T24:00:00Z",
+			"2016-12-31T12:59:60Z"),
 		one(waterclock.ReasonBadTime, "null value", func(_ *reasonSetup, r *kgo.Record) {
 			unset(r, "timer-at")
 			r.Headers = append(r.Headers, kgo.RecordHeader{Key: "timer-at"})
 		}),
 		values(waterclock.ReasonSecondsNotMillis, "timer-at", "1900000000", "0", "99999999999"),
-		values(waterclock.ReasonBadDuration, "timer-after", "10", "", "P1M", "P1Y", "-5s", "+5s", "1h1h", "1m1h", "5 s", "s", "1.5h1m", "PT", "P", "1S", ".5s"),
+		values(waterclock.ReasonBadDuration, "timer-after", "10", "", "P1M", "P1Y", "-5s", "+5s", "1h1h", "1m1h", "5 s",
+			"s", "1.5h1m", "PT", "P", "1S", ".5s"),
 		one(waterclock.ReasonNoTimestamp, "timestamp -1", func(_ *reasonSetup, r *kgo.Record) {
 			unset(r, "timer-at")
 			set(r, "timer-after", "1s")
 			r.Timestamp = time.UnixMilli(-1)
 		}),
-		values(waterclock.ReasonBeyondHorizon, "timer-at", "9999-01-01T00:00:00Z", "99999999999999", "99999999999999999999999999"),
+		values(waterclock.ReasonBeyondHorizon, "timer-at", "9999-01-01T00:00:00Z", "99999999999999",
+			"99999999999999999999999999"),
 		values(waterclock.ReasonBeyondHorizon, "timer-after", "36526d", "P5300W", "99999999999999999999999w"),
 		one(waterclock.ReasonConflictingHeaders, "every with cron", func(_ *reasonSetup, r *kgo.Record) {
 			unset(r, "timer-at")
 			set(r, "timer-every", "1m")
 			set(r, "timer-cron", "@daily")
 		}),
-		one(waterclock.ReasonConflictingHeaders, "at with cron", func(_ *reasonSetup, r *kgo.Record) { set(r, "timer-cron", "@daily") }),
+		one(waterclock.ReasonConflictingHeaders, "at with cron",
+			func(_ *reasonSetup, r *kgo.Record) { set(r, "timer-cron", "@daily") }),
 		recurring(waterclock.ReasonConflictingHeaders, "timer-after", "1s"),
 		recurring(waterclock.ReasonConflictingHeaders, "timer-zone", "UTC"),
 		recurring(waterclock.ReasonConflictingHeaders, "timer-cancel", "true"),
@@ -195,7 +207,8 @@ func badRequests() []bad {
 		values(waterclock.ReasonBadInterval, "timer-every", "", "60", "-5s", "P1M"),
 		values(waterclock.ReasonIntervalTooShort, "timer-every", "0s", "99ms"),
 		values(waterclock.ReasonBeyondHorizon, "timer-every", "36526d"),
-		cron(waterclock.ReasonBadCron, "", "", "* * * *", "*/0 * * * *", "0 25 * * *", "TZ=UTC 0 9 * * *", "CRON_TZ=0 0 9 * * *", "@every 5m", strings.Repeat("*", 60_000)),
+		cron(waterclock.ReasonBadCron, "", "", "* * * *", "*/0 * * * *", "0 25 * * *", "TZ=UTC 0 9 * * *",
+			"CRON_TZ=0 0 9 * * *", "@every 5m", strings.Repeat("*", 60_000)),
 		cron(waterclock.ReasonCronNeverDue, "", "0 0 30 2 *"),
 		cron(waterclock.ReasonUnknownZone, "Mars/Olympus", "0 9 * * *"),
 		cron(waterclock.ReasonUnknownZone, "Local", "0 9 * * *"),
@@ -217,33 +230,45 @@ func badRequests() []bad {
 			r.Headers = append(r.Headers, header("timer-pause", "true"), header("timer-cancel", "true"))
 		}),
 		values(waterclock.ReasonBadIf, "timer-if", "", "Absent", "17", "timers/0/-1"),
-		one(waterclock.ReasonNoTarget, "no target", func(_ *reasonSetup, r *kgo.Record) { unset(r, "timer-target-topic") }),
-		values(waterclock.ReasonBadTarget, "timer-target-topic", "", "a/b", ".", "..", "größe", strings.Repeat("a", 250)),
-		values(waterclock.ReasonTargetNotAllowed, "timer-target-topic", "__consumer_offsets", "__transaction_state", "another"),
-		one(waterclock.ReasonTargetNotAllowed, "the request topic", func(s *reasonSetup, r *kgo.Record) { set(r, "timer-target-topic", s.requests) }),
-		one(waterclock.ReasonTargetNotAllowed, "the dead letters", func(s *reasonSetup, r *kgo.Record) { set(r, "timer-target-topic", s.requests+deadSuffix) }),
+		one(waterclock.ReasonNoTarget, "no target",
+			func(_ *reasonSetup, r *kgo.Record) { unset(r, "timer-target-topic") }),
+		values(waterclock.ReasonBadTarget, "timer-target-topic", "", "a/b", ".", "..", "größe",
+			strings.Repeat("a", 250)),
+		values(waterclock.ReasonTargetNotAllowed, "timer-target-topic", "__consumer_offsets",
+			"__transaction_state", "another"),
+		one(waterclock.ReasonTargetNotAllowed, "the request topic",
+			func(s *reasonSetup, r *kgo.Record) { set(r, "timer-target-topic", s.requests) }),
+		one(waterclock.ReasonTargetNotAllowed, "the dead letters",
+			func(s *reasonSetup, r *kgo.Record) { set(r, "timer-target-topic", s.requests+deadSuffix) }),
 		one(waterclock.ReasonTargetNotAllowed, "a changelog", func(s *reasonSetup, r *kgo.Record) {
 			set(r, "timer-target-topic", s.ok+".waterclock.changelog") // the glob allows it
 		}),
 		values(waterclock.ReasonBadTargetKeyNull, "timer-target-key-null", "false", "", "TRUE"),
-		values(waterclock.ReasonBadPartition, "timer-target-partition", "", "-1", "1.5", "one", "2147483648", "99999999999999999999"),
-		one(waterclock.ReasonWrongPartition, "the next partition", func(_ *reasonSetup, r *kgo.Record) { r.Partition = (r.Partition + 1) % reasonPartitions }),
-		atTarget(waterclock.ReasonTargetUnknown, "no such topic", func(s *reasonSetup) string { return s.missing }, func(_ *reasonSetup, r *kgo.Record) {
-			r.Headers = append(r.Headers, header("x", "kept"), kgo.RecordHeader{Key: "x"})
-		}),
-		atTarget(waterclock.ReasonTargetPartitionUnknown, "partition 3 of 3", func(s *reasonSetup) string { return s.ok }, func(_ *reasonSetup, r *kgo.Record) {
-			set(r, "timer-target-partition", "3")
-		}),
-		atTarget(waterclock.ReasonTargetTooLarge, "5 KB for 2 KB", func(s *reasonSetup) string { return s.small }, func(s *reasonSetup, r *kgo.Record) {
-			r.Value = s.noise(5000)
-		}),
-		atTarget(waterclock.ReasonTargetTooLarge, "headers for 2 KB", func(s *reasonSetup) string { return s.small }, func(s *reasonSetup, r *kgo.Record) {
-			r.Value = nil
-			r.Headers = append(r.Headers, kgo.RecordHeader{Key: "noise", Value: s.noise(5000)})
-		}),
-		atTarget(waterclock.ReasonTargetRefused, "null key, compacted topic", func(s *reasonSetup) string { return s.compacted }, func(_ *reasonSetup, r *kgo.Record) {
-			set(r, "timer-target-key-null", "true")
-		}),
+		values(waterclock.ReasonBadPartition, "timer-target-partition", "", "-1", "1.5", "one", "2147483648",
+			"99999999999999999999"),
+		one(waterclock.ReasonWrongPartition, "the next partition",
+			func(_ *reasonSetup, r *kgo.Record) { r.Partition = (r.Partition + 1) % reasonPartitions }),
+		atTarget(waterclock.ReasonTargetUnknown, "no such topic", func(s *reasonSetup) string { return s.missing },
+			func(_ *reasonSetup, r *kgo.Record) {
+				r.Headers = append(r.Headers, header("x", "kept"), kgo.RecordHeader{Key: "x"})
+			}),
+		atTarget(waterclock.ReasonTargetPartitionUnknown, "partition 3 of 3",
+			func(s *reasonSetup) string { return s.ok }, func(_ *reasonSetup, r *kgo.Record) {
+				set(r, "timer-target-partition", "3")
+			}),
+		atTarget(waterclock.ReasonTargetTooLarge, "5 KB for 2 KB", func(s *reasonSetup) string { return s.small },
+			func(s *reasonSetup, r *kgo.Record) {
+				r.Value = s.noise(5000)
+			}),
+		atTarget(waterclock.ReasonTargetTooLarge, "headers for 2 KB", func(s *reasonSetup) string { return s.small },
+			func(s *reasonSetup, r *kgo.Record) {
+				r.Value = nil
+				r.Headers = append(r.Headers, kgo.RecordHeader{Key: "noise", Value: s.noise(5000)})
+			}),
+		atTarget(waterclock.ReasonTargetRefused, "null key, compacted topic",
+			func(s *reasonSetup) string { return s.compacted }, func(_ *reasonSetup, r *kgo.Record) {
+				set(r, "timer-target-key-null", "true")
+			}),
 	} {
 		all = append(all, cases...)
 	}

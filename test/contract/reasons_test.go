@@ -70,7 +70,8 @@ func (rs *reasonSetup) noise(n int) []byte {
 
 func newReasonSetup(t *testing.T) *reasonSetup {
 	t.Helper()
-	s := &reasonSetup{setup: setup{cluster: kafkatest.Shared(t), partitions: map[string]int{}}, maxMessage: 1_048_588, rng: rand.New(rand.NewPCG(6, 1))}
+	s := &reasonSetup{setup: setup{cluster: kafkatest.Shared(t), partitions: map[string]int{}}, maxMessage: 1_048_588,
+		rng: rand.New(rand.NewPCG(6, 1))}
 	c := s.cluster
 	s.requests = c.CreateTopic(t, reasonPartitions, nil)
 	target := func(kind string, partitions int32, configs map[string]*string) string {
@@ -87,7 +88,8 @@ func newReasonSetup(t *testing.T) *reasonSetup {
 	cfg.PartitionerCheck = config.CheckDeadLetter
 	s.in = serve(t, cfg, reasonPartitions)
 	s.client = c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(8<<20))
-	s.out, s.dead = kafkatest.Collect(t, c, s.ok, s.small, s.compacted, s.missing), kafkatest.Collect(t, c, s.requests+deadSuffix)
+	s.out, s.dead = kafkatest.Collect(t, c, s.ok, s.small, s.compacted, s.missing),
+		kafkatest.Collect(t, c, s.requests+deadSuffix)
 	return s
 }
 
@@ -106,7 +108,8 @@ func (rs *reasonSetup) good(id, topic string, partition int32, due int64) want {
 // TestEveryReasonBetweenGoodRequests: each bad request of one stream ends as
 // exactly one dead letter with its reason, its key, value and headers as they
 // were, and its neighbours, on the same request partition, for the same target
-// partition and in the same millisecond, fire on time. A refused request changes nothing: a pending timer of its ID still fires.
+// partition and in the same millisecond, fire on time. A refused request changes nothing: a pending timer of its ID
+// still fires.
 func TestEveryReasonBetweenGoodRequests(t *testing.T) {
 	t.Parallel()
 	s := newReasonSetup(t)
@@ -207,7 +210,8 @@ func (b *bad) faults(r *kgo.Record, due int64, l kafkatest.Received) (faults []s
 	if len(detail) < 20 {
 		fault("detail %q is no sentence", detail)
 	}
-	wantHeaders = append(wantHeaders, header("waterclock-reason", string(b.reason)), header("waterclock-detail", detail), header("waterclock-source", source(r)))
+	wantHeaders = append(wantHeaders, header("waterclock-reason", string(b.reason)),
+		header("waterclock-detail", detail), header("waterclock-source", source(r)))
 	if b.truncated != "" {
 		wantHeaders = append(wantHeaders, header("waterclock-truncated", b.truncated))
 	}

@@ -68,7 +68,8 @@ func (s *setup) inOrder(t *testing.T) {
 	wrong := 0
 	for _, r := range s.out.Records() {
 		p := stand{emission: r.Offset}
-		if _, err := fmt.Sscan(lastPart(r.Header("waterclock-source"))+" "+r.Header("waterclock-due"), &p.request, &p.due); err != nil {
+		if _, err := fmt.Sscan(lastPart(r.Header("waterclock-source"))+" "+r.Header("waterclock-due"), &p.request,
+			&p.due); err != nil {
 			t.Fatal(err)
 		}
 		before, ok := last[string(r.Key)]
@@ -78,7 +79,8 @@ func (s *setup) inOrder(t *testing.T) {
 		}
 		if ok && first.request > second.request && first.due >= second.due {
 			if wrong++; wrong <= maxShown {
-				t.Errorf("%s: request %d (due %d) came before %d (due %d)", show(r.Key), first.request, first.due, second.request, second.due)
+				t.Errorf("%s: request %d (due %d) came before %d (due %d)", show(r.Key), first.request, first.due,
+					second.request, second.due)
 			}
 		}
 		last[string(r.Key)] = p
@@ -202,7 +204,8 @@ func TestReplacedWhilePending(t *testing.T) {
 	for i := range ids {
 		var last want
 		for g, after := range plans[i%len(plans)] {
-			last = s.schedule(fmt.Sprint("id-", i), fmt.Sprint("generation ", g), due(after+time.Duration(i)*time.Millisecond))
+			last = s.schedule(fmt.Sprint("id-", i), fmt.Sprint("generation ", g),
+				due(after+time.Duration(i)*time.Millisecond))
 			generations[g] = append(generations[g], last.request)
 			n++
 		}
@@ -236,13 +239,15 @@ func TestCancelledWhilePendingAndAfterFiring(t *testing.T) {
 		serial++
 		kinds := cancels(s.requests, r.Key)
 		s.client.Produce(context.Background(), kinds[serial%len(kinds)], nil)
-		produceInto(t, s.client, again, s.schedule(string(r.Key), "second", time.Now().Add(300*time.Millisecond).UnixMilli()))
+		produceInto(t, s.client, again,
+			s.schedule(string(r.Key), "second", time.Now().Add(300*time.Millisecond).UnixMilli()))
 	})
 	start := time.Now()
 	var wants []want
 	var recs, last []*kgo.Record
 	for i := range ids { // fires, and is cancelled on receipt
-		w := s.schedule(fmt.Sprint("fires-", i), "first", start.Add(2*time.Second+time.Duration(i)*2*time.Millisecond).UnixMilli())
+		w := s.schedule(fmt.Sprint("fires-", i), "first",
+			start.Add(2*time.Second+time.Duration(i)*2*time.Millisecond).UnixMilli())
 		wants, recs = append(wants, w), append(recs, w.request)
 	}
 	due := start.Add(9 * time.Second)

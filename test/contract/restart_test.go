@@ -58,8 +58,10 @@ func stories() []story {
 		{"due while down, replaced by past", []act{fireAt(whileDown)}, nil, []act{fireAt(longPast)}, []int{1}},
 		{"due later, replaced by overdue", []act{fireAt(afterStart)}, nil, []act{fireAt(whileDown)}, []int{1}},
 		{"due later, replaced by past", []act{fireAt(afterStart)}, nil, []act{fireAt(longPast)}, []int{1}},
-		{"cancelled and scheduled while down", []act{fireAt(whileDown)}, nil, []act{cancelled, fireAt(whileDown)}, []int{2}},
-		{"scheduled thrice while down", []act{fireAt(whileDown)}, nil, []act{fireAt(longPast), fireAt(afterStart), fireAt(whileDown)}, []int{3}},
+		{"cancelled and scheduled while down", []act{fireAt(whileDown)}, nil, []act{cancelled, fireAt(whileDown)},
+			[]int{2}},
+		{"scheduled thrice while down", []act{fireAt(whileDown)}, nil,
+			[]act{fireAt(longPast), fireAt(afterStart), fireAt(whileDown)}, []int{3}},
 		{"past, then cancelled while down", []act{fireAt(afterStart)}, nil, []act{fireAt(longPast), cancelled}, nil},
 		{"fired before, cancelled while down", []act{fireAt(beforeStop)}, nil, []act{cancelled}, []int{0}},
 		{"fired before, scheduled while down", []act{fireAt(beforeStop)}, nil, []act{fireAt(whileDown)}, []int{0, 1}},
@@ -184,7 +186,8 @@ func testRestart(t *testing.T, directory func(*testing.T, string), pace int) boo
 	s.out.WaitFor(len(wants), time.Until(start.Add(at(afterStart)))+arrive)
 	s.end(t, down, wants)
 	for _, r := range s.out.Records()[2*each:] {
-		if late := r.At.Sub(live); r.Header("waterclock-due") < fmt.Sprint(start.Add(at(startAgain)).UnixMilli()) && late > onTime {
+		if late := r.At.Sub(live); r.Header("waterclock-due") < fmt.Sprint(start.Add(at(startAgain)).UnixMilli()) &&
+			late > onTime {
 			t.Errorf("overdue %s came %s after the instance was live", show(r.Key), late)
 		}
 	}

@@ -96,12 +96,14 @@ func targetGainsPartitions(t *testing.T, apart time.Duration) bool {
 		case r.Timestamp.Before(grown.Add(-time.Second)):
 			counts["before"]++
 			if r.Partition != old {
-				t.Errorf("%s, written before the topic grew, is on partition %d, want %d", show(r.Key), r.Partition, old)
+				t.Errorf("%s, written before the topic grew, is on partition %d, want %d", show(r.Key),
+					r.Partition, old)
 			}
 		case r.Timestamp.After(grown.Add(tolerance)):
 			counts["after"]++
 			if r.Partition != grownTo {
-				t.Errorf("%s, written %s after the topic grew, is on partition %d, want %d", show(r.Key), r.Timestamp.Sub(grown), r.Partition, grownTo)
+				t.Errorf("%s, written %s after the topic grew, is on partition %d, want %d", show(r.Key),
+					r.Timestamp.Sub(grown), r.Partition, grownTo)
 			}
 		default:
 			counts["between"]++
@@ -152,7 +154,8 @@ func TestTargetRecreatedWhileRunning(t *testing.T) {
 		for range n {
 			serial++
 			w := s.schedule(fmt.Sprint("id-", serial), "v", due.UnixMilli())
-			o := plain(request(s.requests, fmt.Sprint("other-", serial), "v", at(due.UnixMilli()), to(other)), other, due.UnixMilli())
+			o := plain(request(s.requests, fmt.Sprint("other-", serial), "v", at(due.UnixMilli()), to(other)), other,
+				due.UnixMilli())
 			sent, wants = append(sent, w), append(wants, o)
 			recs = append(recs, w.request, o.request)
 		}
@@ -280,7 +283,8 @@ func TestSeveralRequestTopicsInOneProcess(t *testing.T) {
 	cfg := rig.Config(t, c.Seeds(), requests...)
 	// The first may write to a and b, the second to b, the third to all.
 	cfg.Targets = []string{
-		requests[0] + ":" + topics[0], requests[0] + ":" + topics[1], requests[1] + ":*-out-b", requests[2] + ":" + name + "-out-*",
+		requests[0] + ":" + topics[0], requests[0] + ":" + topics[1], requests[1] + ":*-out-b",
+		requests[2] + ":" + name + "-out-*",
 	}
 	allowed := [][]bool{{true, true, false}, {false, true, false}, {true, true, true}}
 	cfg.DefaultTarget = []string{topics[1], requests[2] + ":" + topics[2]}
@@ -330,7 +334,8 @@ func TestSeveralRequestTopicsInOneProcess(t *testing.T) {
 		reasons[src] = l.Topic + " " + l.Header("waterclock-reason")
 	}
 	for _, w := range refused {
-		if got, want := reasons[source(w.request)], w.request.Topic+deadSuffix+" "+string(waterclock.ReasonTargetNotAllowed); got != want {
+		if got, want := reasons[source(w.request)], w.request.Topic+deadSuffix+" "+string(
+			waterclock.ReasonTargetNotAllowed); got != want {
 			t.Errorf("%s: dead letter %q, want %q", source(w.request), got, want)
 		}
 		delete(reasons, source(w.request))
@@ -349,11 +354,13 @@ func TestRequestsOfMaximalSize(t *testing.T) {
 	const largest = 300_000
 	s := &setup{cluster: kafkatest.Shared(t)}
 	s.requests = s.cluster.CreateTopic(t, 2, map[string]*string{"max.message.bytes": new(fmt.Sprint(largest))})
-	s.target = s.cluster.CreateTopic(t, 3, map[string]*string{"max.message.bytes": new("1000000")}, kafkatest.Topic(t)+"-out")
+	s.target = s.cluster.CreateTopic(t, 3, map[string]*string{"max.message.bytes": new("1000000")},
+		kafkatest.Topic(t)+"-out")
 	s.partitions = map[string]int{s.target: 3}
 	s.in = serve(t, rig.Config(t, s.cluster.Seeds(), s.requests), 2)
 	s.out, s.dead = kafkatest.Collect(t, s.cluster, s.target), kafkatest.Collect(t, s.cluster, s.requests+deadSuffix)
-	s.client = s.cluster.Client(t, kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerBatchMaxBytes(2*largest), kgo.MaxBufferedRecords(1))
+	s.client = s.cluster.Client(t, kgo.ProducerBatchCompression(kgo.NoCompression()),
+		kgo.ProducerBatchMaxBytes(2*largest), kgo.MaxBufferedRecords(1))
 	noise := (&reasonSetup{rng: rand.New(rand.NewPCG(7, 1))}).noise(largest)
 
 	// fill writes a request whose value is as long as the broker takes it.
@@ -408,7 +415,8 @@ func TestRequestsOfMaximalSize(t *testing.T) {
 	if faults := b.faults(spoilt.request, due, letters[0]); len(faults) > 0 || len(letters) != 1 {
 		t.Errorf("%d dead letters; of the largest request: %q", len(letters), faults)
 	}
-	t.Logf("largest values: %d, with 100 headers %d, max.message.bytes %d", len(good.request.Value), len(manyHeaders.request.Value), largest)
+	t.Logf("largest values: %d, with 100 headers %d, max.message.bytes %d", len(good.request.Value),
+		len(manyHeaders.request.Value), largest)
 }
 
 // TestATargetMadeJustInTime: what is due for a topic that does not exist, yet,
@@ -426,7 +434,8 @@ func TestATargetMadeJustInTime(t *testing.T) {
 	in.Ready(1, arrive)
 	out, dead := kafkatest.Collect(t, c, there), kafkatest.Collect(t, c, requests+deadSuffix)
 	due := time.Now()
-	produce(t, c.Client(t), rig.Timer(requests, late, "late", due), rig.Timer(requests, never, "never", due), rig.Timer(requests, there, "there", due))
+	produce(t, c.Client(t), rig.Timer(requests, late, "late", due), rig.Timer(requests, never, "never", due),
+		rig.Timer(requests, there, "there", due))
 	if r := out.WaitFor(1, arrive)[0]; r.At.Sub(due) > onTime {
 		t.Errorf("a timer with a target came %s late beside two without", r.At.Sub(due))
 	}

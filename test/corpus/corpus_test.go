@@ -60,7 +60,8 @@ func newBench(t *testing.T, seeds []string, cases []corpus.Case) *bench {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	b := &bench{t: t, ctx: ctx, ids: make(map[string][16]byte)}
-	b.cl = kafkatest.Client(t, kgo.SeedBrokers(seeds...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
+	b.cl = kafkatest.Client(t, kgo.SeedBrokers(seeds...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerLinger(0),
 		kgo.MetadataMinAge(20*time.Millisecond), kgo.UnknownTopicRetries(100), kgo.ProducerBatchMaxBytes(1<<20))
 	stem := kafkatest.Topic(t)
 	type topic struct {
@@ -94,7 +95,8 @@ func newBench(t *testing.T, seeds []string, cases []corpus.Case) *bench {
 
 // good writes a sound record and returns its offset.
 func (b *bench) good(w *written) (int64, error) {
-	r, err := b.cl.ProduceSync(b.ctx, &kgo.Record{Topic: w.topic, Partition: w.partition, Value: []byte("sound")}).First()
+	r, err := b.cl.ProduceSync(
+		b.ctx, &kgo.Record{Topic: w.topic, Partition: w.partition, Value: []byte("sound")}).First()
 	if err != nil {
 		return 0, fmt.Errorf("%s: a sound record: %w", w.Name, err)
 	}

@@ -76,14 +76,16 @@ func TestJavaProducer(t *testing.T) {
 	answers := c.answers(t)
 	digests := make(map[int]string)
 	var text strings.Builder
-	text.WriteString("# Batches as Kafka 4.3.1's own producer writes them: TestJavaProducer (test/corpus) writes this with -rewrite.\n")
+	text.WriteString("# Batches as Kafka 4.3.1's own producer writes them: TestJavaProducer (test/corpus) writes " +
+		"this with -rewrite.\n")
 	for i, l := range lots() {
 		w := b.all[i]
 		said := words(answers[fmt.Sprint(w.topic, " ", w.partition, " 0")])
 		if digests[l.records] == "" {
 			digests[l.records] = said
 		}
-		if said != digests[l.records] || !strings.HasPrefix(said, fmt.Sprint(l.records, " records, ")) || strings.Contains(said, "then") {
+		if said != digests[l.records] || !strings.HasPrefix(said, fmt.Sprint(l.records, " records, ")) ||
+			strings.Contains(said, "then") {
 			t.Errorf("%s: %s, others %s", l, said, digests[l.records])
 		}
 		raw, err := b.fetch(w)

@@ -87,8 +87,8 @@ func (h *heard) between(from, to int64) string {
 	return strings.Join(said, ", ")
 }
 
-// product reads what was written with a Consumer, each partition to the sound record behind the batches, and returns what it
-// makes of the batches, plain and aborted.
+// product reads what was written with a Consumer, each partition to the sound record behind the batches, and returns
+// what it makes of the batches, plain and aborted.
 func (b *bench) product(seeds []string) map[string][2]string {
 	cl := kafkatest.Client(b.t, kgo.SeedBrokers(seeds...))
 	c := partlog.NewConsumer(cl, partlog.MaxUnpacked, 16<<20)
@@ -125,7 +125,8 @@ func (b *bench) product(seeds []string) map[string][2]string {
 func apart(name string) (why string) {
 	switch {
 	case strings.HasPrefix(name, "offset deltas: "):
-		return "dead letter " // a position is an offset: two records cannot have the same, and Java drops some of them silently
+		// a position is an offset: two records cannot have the same, and Java drops some of them silently
+		return "dead letter "
 	case strings.HasPrefix(name, "large: 64 MiB"):
 		return "dead letter batch-too-large "
 	case strings.HasPrefix(name, "large: 100000 empty headers"):
@@ -145,7 +146,8 @@ func judge(t *testing.T, name string, v corpus.Verdict, said [2]string) {
 		case alike && said[0] != v.Consumer:
 			t.Errorf("%s: Kafka's consumer: %s; here: %s", name, v.Consumer, said[0])
 		case !alike && (!strings.HasPrefix(said[0], "dead letter ") || strings.Contains(said[0], " records, ")):
-			t.Errorf("%s: Kafka's consumer: %s; here: %s, want a dead letter and nothing else", name, v.Consumer, said[0])
+			t.Errorf("%s: Kafka's consumer: %s; here: %s, want a dead letter and nothing else", name,
+				v.Consumer, said[0])
 		}
 	}
 	if said[1] != "" && said[1] != v.Aborted {

@@ -61,7 +61,8 @@ func (b *builds) begin() (recs []*kgo.Record) {
 	for i := range mixed / 10 {
 		recs = append(recs,
 			b.timer(fmt.Sprint("every-", i), soon, "timer-every", "5s", "timer-catch-up", "all"),
-			b.says(fmt.Sprint("cron-", i), "timer-cron", "*/5 * * * * *", "timer-zone", "Europe/Paris", "timer-catch-up", "all", "timer-target-topic", b.target))
+			b.says(fmt.Sprint("cron-", i), "timer-cron", "*/5 * * * * *", "timer-zone", "Europe/Paris",
+				"timer-catch-up", "all", "timer-target-topic", b.target))
 	}
 	return recs
 }
@@ -102,7 +103,8 @@ func (b *builds) end(turns int) (recs []*kgo.Record) {
 		}
 	}
 	for i := range mixed / 10 {
-		recs = append(recs, b.says(fmt.Sprint("every-", i), "timer-cancel", "true"), b.says(fmt.Sprint("cron-", i), "timer-cancel", "true"))
+		recs = append(recs, b.says(fmt.Sprint("every-", i), "timer-cancel", "true"),
+			b.says(fmt.Sprint("cron-", i), "timer-cancel", "true"))
 	}
 	return recs
 }
@@ -124,7 +126,8 @@ func (b *builds) stopLeader(c *kafkatest.Cluster, adm *kadm.Client) {
 // TestBuildsTakeTurns: an earlier build and this one serve a request topic in turn, with one
 // directory, each killed by kill -9. Timers of all kinds are pending meanwhile. Each build reads
 // what the other has left on disk and in the changelog, and goes on from there; all that is due
-// fires once, and what a fixed-delay topic holds is passed on once. In the end both are members of the group at the same time.
+// fires once, and what a fixed-delay topic holds is passed on once. In the end both are members of the group at the
+// same time.
 func TestBuildsTakeTurns(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
@@ -142,28 +145,34 @@ func TestBuildsTakeTurns(t *testing.T) {
 		builds["old"] = builds["new"]
 	}
 	file, data := filepath.Join(t.TempDir(), "waterclock.yaml"), t.TempDir()
-	if err := os.WriteFile(file, fmt.Appendf(nil, "tenants:\n  %s: {targets: '*', events: true}\n", b.requests), 0o600); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, "tenants:\n  %s: {targets: '*', events: true}\n", b.requests),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	serve := func(build, name, dir string) *rig.Process {
-		return rig.StartFile(t, builds[build], rig.Arguments(c.Seeds(), b.requests, dir, "--config", file, "--instance-id", name,
-			"--delay", b.delayed+":1s:"+b.later)...)
+		return rig.StartFile(
+			t, builds[build], rig.Arguments(c.Seeds(), b.requests, dir, "--config", file, "--instance-id", name,
+				"--delay", b.delayed+":1s:"+b.later)...)
 	}
 	start := func(build string) *rig.Process {
 		p := serve(build, "one", data)
-		t.Logf("%s: live after %s, %v offsets replayed", build, p.Ready(owned, limit).Round(time.Millisecond), p.Metric("waterclock_replayed_offsets_total"))
+		t.Logf("%s: live after %s, %v offsets replayed", build, p.Ready(owned, limit).Round(time.Millisecond),
+			p.Metric("waterclock_replayed_offsets_total"))
 		return p
 	}
 	p := start("old")
 	rig.Send(t, b.cl, b.begin()...)
 	stream := stream(t, c, b.requests, b.target)
-	delays := rig.StartStream(t, c.Client(t), 100, func(n int) *kgo.Record { return &kgo.Record{Topic: b.delayed, Key: fmt.Append(nil, n)} })
+	delays := rig.StartStream(
+		t, c.Client(t), 100, func(n int) *kgo.Record { return &kgo.Record{Topic: b.delayed, Key: fmt.Append(nil, n)} })
 	turns := []string{"new", "old", "new"}
 	for n, build := range turns {
-		await.Until(t, limit, "timers are parked", func() bool { return p.Metric("waterclock_parked_timers") > mixed/2 })
+		await.Until(t, limit, "timers are parked",
+			func() bool { return p.Metric("waterclock_parked_timers") > mixed/2 })
 		// What is not on disk is replayed.
 		flushed := p.Metric("waterclock_store_flushes_total")
-		await.Until(t, limit, "all is on disk", func() bool { return p.Metric("waterclock_store_flushes_total") > flushed })
+		await.Until(t, limit, "all is on disk",
+			func() bool { return p.Metric("waterclock_store_flushes_total") > flushed })
 		p.Kill()
 		rig.Send(t, b.cl, b.turn(n)...)
 		p = start(build)
@@ -171,12 +180,14 @@ func TestBuildsTakeTurns(t *testing.T) {
 		for _, end := range ends(t, adm, topics.Changelog(b.requests)) {
 			written += end
 		}
-		if replayed := p.Metric("waterclock_replayed_offsets_total"); replayed > float64(written)/4 || strings.Contains(p.Output(), "wiping the local view") {
+		if replayed := p.Metric("waterclock_replayed_offsets_total"); replayed > float64(written)/4 ||
+			strings.Contains(p.Output(), "wiping the local view") {
 			t.Errorf("%s replayed %v of %d offsets: the directory was of no use to it", build, replayed, written)
 		}
 	}
 	beside := serve("old", "two", t.TempDir())
-	await.Until(t, limit, "both builds have a partition", func() bool { return serving(owned, p, beside) && p.Live() > 0 && beside.Live() > 0 })
+	await.Until(t, limit, "both builds have a partition",
+		func() bool { return serving(owned, p, beside) && p.Live() > 0 && beside.Live() > 0 })
 	seen.Look(&p.Web, "group-of-"+b.requests)
 	sent, delayed := stream.Stop(), delays.Stop()
 	beside.Kill() // a static member: its partition is free when its session ends
@@ -197,7 +208,8 @@ func TestBuildsTakeTurns(t *testing.T) {
 		t.Errorf("%d dead letters", n)
 	}
 	inOrder(t, passed.Records(), delayed)
-	t.Logf("%d streamed timers beside %d of other kinds, %d records delayed: %d emissions, %d events", sent, buildsPending, delayed, len(h.Emissions), len(h.Events))
+	t.Logf("%d streamed timers beside %d of other kinds, %d records delayed: %d emissions, %d events", sent,
+		buildsPending, delayed, len(h.Emissions), len(h.Events))
 }
 
 // inOrder holds that records with the keys 0 to n-1 came, each once and in this order.

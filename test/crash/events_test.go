@@ -41,7 +41,8 @@ func TestEventsAreTheHistory(t *testing.T) {
 	rig.Binary(t)
 	h := &chronicle{T: t, c: c, requests: c.CreateTopic(t, historyPartitions, nil)}
 	h.target = c.CreateTopic(t, 3, nil, h.requests+"-out")
-	h.compacted = c.CreateTopic(t, 1, map[string]*string{"cleanup.policy": kadm.StringPtr("compact")}, h.requests+"-compacted")
+	h.compacted = c.CreateTopic(t, 1, map[string]*string{"cleanup.policy": kadm.StringPtr("compact")},
+		h.requests+"-compacted")
 	seen := rig.Watch(t, c, h.requests, historyPartitions, h.target, h.compacted)
 	file := filepath.Join(t.TempDir(), "waterclock.yaml")
 	policy := fmt.Sprintf("tenants:\n  %s: {targets: '*', events: true}\n", h.requests)
@@ -158,7 +159,8 @@ func (c *chronicle) check() {
 	})
 	c.Logf("%d requests, events %v, %d pending", c.sent, types, len(pending))
 	for _, want := range []waterclock.EventType{
-		waterclock.EventScheduled, waterclock.EventReplaced, waterclock.EventCancelled, waterclock.EventFired, waterclock.EventExpired,
+		waterclock.EventScheduled, waterclock.EventReplaced, waterclock.EventCancelled, waterclock.EventFired,
+		waterclock.EventExpired,
 		waterclock.EventRejected, waterclock.EventUndeliverable, waterclock.EventRescheduled, waterclock.EventCompleted,
 	} {
 		if types[want] == 0 {
@@ -170,6 +172,7 @@ func (c *chronicle) check() {
 	}
 	// Of a request that cancels nothing there is no event.
 	if found := types[waterclock.EventCancelled]; len(settled) != c.sent-c.cancels+found {
-		c.Errorf("%d requests have an outcome, %d were sent, of them %d cancels, which found %d timers", len(settled), c.sent, c.cancels, found)
+		c.Errorf("%d requests have an outcome, %d were sent, of them %d cancels, which found %d timers", len(settled),
+			c.sent, c.cancels, found)
 	}
 }

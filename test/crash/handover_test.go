@@ -40,7 +40,8 @@ func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
 	begin := time.Now()
 	// All three have some, so that each event moves partitions.
 	await.Until(t, handover, "three instances share all partitions", func() bool {
-		return serving(groupPartitions, killed, stopped, paused) && killed.Live() > 0 && stopped.Live() > 0 && paused.Live() > 0
+		return serving(groupPartitions, killed, stopped, paused) && killed.Live() > 0 && stopped.Live() > 0 &&
+			paused.Live() > 0
 	})
 	begun := time.Now()
 	out := kafkatest.Collect(t, c, targets...)

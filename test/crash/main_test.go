@@ -66,7 +66,8 @@ func awaitStream(t testing.TB, out *kafkatest.Collector, n int, limit time.Durat
 		return len(missing) == 0
 	})
 	if !came {
-		kafkatest.Inexact(t, "lost: %d of %d streamed timers after %s, such as %v", len(missing), n, limit, some(missing))
+		kafkatest.Inexact(t, "lost: %d of %d streamed timers after %s, such as %v", len(missing), n, limit,
+			some(missing))
 		t.FailNow()
 	}
 }

@@ -151,7 +151,8 @@ func logReceipts(t testing.TB, received []kafkatest.Received, start time.Time) (
 		return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
 	}) {
 		g := silence[at]
-		t.Logf("target %s/%d: longest silence by receipt %s, at %s", at.Topic, at.Partition, g.length.Round(time.Millisecond), since(start, g.from))
+		t.Logf("target %s/%d: longest silence by receipt %s, at %s", at.Topic, at.Partition,
+			g.length.Round(time.Millisecond), since(start, g.from))
 		worst = max(worst, g.length)
 	}
 	return worst
@@ -172,12 +173,17 @@ func TestOwnersRule(t *testing.T) {
 		log  []record
 		ok   bool
 	}{
-		{"first acquisition: checkpoint and claim in one step", []record{{false, "a", "1", 0}, {true, "a", "1", 0}, {false, "a", "2", 5}}, true},
-		{"changes at a claim", []record{{true, "a", "1", 0}, {false, "a", "2", 1}, {true, "b", "3", 0}, {false, "b", "4", 2}}, true},
-		{"returns with a claim", []record{{true, "a", "1", 0}, {true, "b", "2", 0}, {true, "a", "3", 0}, {false, "a", "4", 2}}, true},
+		{"first acquisition: checkpoint and claim in one step",
+			[]record{{false, "a", "1", 0}, {true, "a", "1", 0}, {false, "a", "2", 5}}, true},
+		{"changes at a claim", []record{{true, "a", "1", 0}, {false, "a", "2", 1}, {true, "b", "3", 0},
+			{false, "b", "4", 2}}, true},
+		{"returns with a claim", []record{{true, "a", "1", 0}, {true, "b", "2", 0}, {true, "a", "3", 0},
+			{false, "a", "4", 2}}, true},
 		{"changes without a claim", []record{{true, "a", "1", 0}, {false, "b", "2", 1}}, false},
-		{"former owner returns without a claim", []record{{true, "a", "1", 0}, {true, "b", "2", 0}, {false, "a", "3", 2}}, false},
-		{"checkpoint of somebody else before the first claim", []record{{false, "b", "1", 0}, {true, "a", "2", 0}}, false},
+		{"former owner returns without a claim",
+			[]record{{true, "a", "1", 0}, {true, "b", "2", 0}, {false, "a", "3", 2}}, false},
+		{"checkpoint of somebody else before the first claim", []record{{false, "b", "1", 0}, {true, "a", "2", 0}},
+			false},
 		{"position goes back", []record{{true, "a", "1", 0}, {false, "a", "2", 9}, {false, "a", "3", 8}}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -129,7 +129,8 @@ func crash(t *testing.T, c *kafkatest.Cluster, pending int) (r run) {
 	}
 	p, took = restart(t, c, out, requests, target, "overdue-2", serve)
 	replayed = int64(p.Metric("waterclock_replayed_offsets_total"))
-	t.Logf("%v pending, directory deleted: ready after %s; %d offsets replayed", p.Metric("waterclock_pending_timers"), took, replayed)
+	t.Logf("%v pending, directory deleted: ready after %s; %d offsets replayed", p.Metric("waterclock_pending_timers"),
+		took, replayed)
 	if replayed < int64(held) {
 		t.Errorf("replayed %d offsets into an empty directory, but %v were pending", replayed, held)
 	}
@@ -199,7 +200,8 @@ func awaitFlush(t testing.TB, p *rig.Process, adm *kadm.Client, changelog string
 // restart starts the killed instance again when a timer has fallen due in
 // between, and returns it with the time from its start to ready. That timer
 // must be emitted within a second of ready.
-func restart(t testing.TB, c *kafkatest.Cluster, out *kafkatest.Collector, requests, target, id string, serve []string) (*rig.Process, time.Duration) {
+func restart(t testing.TB, c *kafkatest.Cluster, out *kafkatest.Collector, requests, target, id string,
+	serve []string) (*rig.Process, time.Duration) {
 	t.Helper()
 	due := time.Now()
 	rig.Send(t, c.Client(t), rig.Timer(requests, target, id, due))
@@ -231,7 +233,8 @@ func restart(t testing.TB, c *kafkatest.Cluster, out *kafkatest.Collector, reque
 // firedOrPending checks that every timer is either emitted, once, or pending in
 // the changelog, and not both; and that none is pending that was due when the
 // last owner stopped. A zero due time means: fired before that.
-func firedOrPending(t testing.TB, c *kafkatest.Cluster, out *kafkatest.Collector, changelog string, due map[string]time.Time, stopped time.Time) {
+func firedOrPending(t testing.TB, c *kafkatest.Cluster, out *kafkatest.Collector, changelog string,
+	due map[string]time.Time, stopped time.Time) {
 	t.Helper()
 	pending := make(map[string]bool, len(due))
 	readAll(t, c, changelog, func(r *kgo.Record) {

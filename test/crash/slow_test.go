@@ -55,13 +55,14 @@ func TestStaticRestartsBesideSlowBrokers(t *testing.T) {
 		}
 		cfg.DataDir = dirs[i]
 		by := new(atomic.Int64)
-		return member{rig.Serve(t, cfg, node.Options{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
-			if err != nil {
-				return nil, err
-			}
-			return slowly{conn, by}, nil
-		}}), by}
+		return member{rig.Serve(
+			t, cfg, node.Options{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+				if err != nil {
+					return nil, err
+				}
+				return slowly{conn, by}, nil
+			}}), by}
 	}
 	ms := make([]member, instances)
 	for i := range ms {

@@ -14,9 +14,9 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// TestStandbysTakeOver: of three instances with standbys one is killed, another joins, and one hands over. Partitions go to instances
-// that have copies of them, so what is replayed is next to nothing; timers fire once each, all the time. No partition is silent for
-// long when an instance joins or hands over.
+// TestStandbysTakeOver: of three instances with standbys one is killed, another joins, and one hands over. Partitions
+// go to instances that have copies of them, so what is replayed is next to nothing; timers fire once each, all the
+// time. No partition is silent for long when an instance joins or hands over.
 func TestStandbysTakeOver(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
@@ -88,7 +88,8 @@ func TestStandbysTakeOver(t *testing.T) {
 	more()
 	moved := replayed(second, third) - before
 	t.Logf("kill -9: %v offsets were replayed", moved)
-	// What a follower lacks is what a second brings, and claims; a cold partition is 5,000 and what the stream has made.
+	// What a follower lacks is what a second brings, and claims; a cold partition is 5,000 and what the stream has
+	// made.
 	if most := float64(pending / parts / 2); moved > most {
 		t.Errorf("after kill -9 %v offsets were replayed, %v at most if standbys take over", moved, most)
 	}
@@ -124,13 +125,15 @@ func TestStandbysTakeOver(t *testing.T) {
 	worst := logReceipts(t, out.Records(), begun)
 	t.Logf("the longest silence of a target partition: %s", worst.Round(time.Millisecond))
 	nothingDead(t, c, requests)
-	// A busy machine makes every silence longer, that of the quiet time, too. A partition that waits for the session timeout, or for
-	// the next look at what has caught up, is silent for longer than any of that.
+	// A busy machine makes every silence longer, that of the quiet time, too. A partition that waits for the session
+	// timeout, or for the next look at what has caught up, is silent for longer than any of that.
 	quiet := silence(t, out.Records(), parts, begun, calm)
 	for what, took := range map[string]time.Duration{
-		"a join": silence(t, out.Records(), parts, joining, draining), "a drain": silence(t, out.Records(), parts, draining, end),
+		"a join":  silence(t, out.Records(), parts, joining, draining),
+		"a drain": silence(t, out.Records(), parts, draining, end),
 	} {
-		t.Logf("%s: a partition was silent for %s, and for %s before", what, took.Round(time.Millisecond), quiet.Round(time.Millisecond))
+		t.Logf("%s: a partition was silent for %s, and for %s before", what, took.Round(time.Millisecond),
+			quiet.Round(time.Millisecond))
 		if most := 3*time.Second + 4*quiet; took > most {
 			t.Errorf("%s: a partition was silent for %s, %s at most", what, took, most)
 		}

@@ -36,7 +36,8 @@ func TestPausedStaticOwnerReplacedUnderItsName(t *testing.T) {
 	at := time.Now()
 	replacement := start()
 	replacement.Ready(crashPartitions, handover)
-	t.Logf("replacement has all partitions live after %s, session timeout %s", time.Since(at).Round(time.Millisecond), session)
+	t.Logf("replacement has all partitions live after %s, session timeout %s", time.Since(at).Round(time.Millisecond),
+		session)
 	out.WaitFor(len(out.Records())+streamRate, handover)
 	old.Continue()
 	// It is fenced, no member any more, and must say so.

@@ -39,10 +39,12 @@ func TestSteeredTimersAreExact(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
 	rig.Binary(t)
-	s := &steeredSetup{T: t, requests: c.CreateTopic(t, steeredPartitions, nil), first: make(map[int]*kgo.Record), want: make(map[string][]string)}
+	s := &steeredSetup{T: t, requests: c.CreateTopic(t, steeredPartitions, nil), first: make(map[int]*kgo.Record),
+		want: make(map[string][]string)}
 	s.target = c.CreateTopic(t, 3, nil, s.requests+"-out")
 	file := filepath.Join(t.TempDir(), "waterclock.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, "tenants:\n  %s: {targets: '*', events: true}\n", s.requests), 0o600); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, "tenants:\n  %s: {targets: '*', events: true}\n", s.requests),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	serve := rig.Arguments(c.Seeds(), s.requests, t.TempDir(), "--config", file, "--instance-id", "wc-0")
@@ -64,7 +66,8 @@ func TestSteeredTimersAreExact(t *testing.T) {
 		}
 		half := len(recs) / 2
 		rig.Send(t, cl, recs[:half]...)
-		await.Until(t, time.Minute, phase.outcome, func() bool { return p.Metric("waterclock_outcomes_total", "outcome", phase.outcome) > 0 })
+		await.Until(t, time.Minute, phase.outcome,
+			func() bool { return p.Metric("waterclock_outcomes_total", "outcome", phase.outcome) > 0 })
 		rig.Send(t, cl, recs[half:]...)
 		killed()
 		want := 0
@@ -223,14 +226,17 @@ func (s *steeredSetup) events(c *kafkatest.Cluster) {
 		}
 		types[e.Type]++
 		paused[e.ID] = e.Pending != nil && e.Pending.Paused
-		if steers := strings.Contains("triggered paused resumed condition-not-met", string(e.Type)); steers != (e.Request != waterclock.Source{}) {
+		if steers := strings.Contains("triggered paused resumed condition-not-met",
+			string(e.Type)); steers != (e.Request != waterclock.Source{}) {
 			s.Errorf("an event %s of request %v", e.Type, e.Request)
 		}
 	})
 	const n = steeredOfAKind
 	want := map[waterclock.EventType]int{
-		waterclock.EventScheduled: 10 * n, waterclock.EventReplaced: n, waterclock.EventCancelled: n, waterclock.EventFired: 8 * n,
-		waterclock.EventPaused: 4 * n, waterclock.EventResumed: 2 * n, waterclock.EventTriggered: 5 * n, waterclock.EventConditionNotMet: 3 * n,
+		waterclock.EventScheduled: 10 * n, waterclock.EventReplaced: n, waterclock.EventCancelled: n,
+		waterclock.EventFired:  8 * n,
+		waterclock.EventPaused: 4 * n, waterclock.EventResumed: 2 * n, waterclock.EventTriggered: 5 * n,
+		waterclock.EventConditionNotMet: 3 * n,
 	}
 	if !maps.Equal(types, want) {
 		s.Errorf("events %v, want %v", types, want)

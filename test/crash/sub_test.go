@@ -32,7 +32,8 @@ func TestSubPartitionsChangeAtEachKill(t *testing.T) {
 		return rig.Timer(requests, target, streamID(n/2), due)
 	})
 	start := func(subs int) *rig.Process {
-		p := rig.Start(t, rig.Arguments(c.Seeds(), requests, dir, "--instance-id", "one", "--sub-partitions", fmt.Sprint(subs))...)
+		p := rig.Start(t, rig.Arguments(c.Seeds(), requests, dir, "--instance-id", "one", "--sub-partitions",
+			fmt.Sprint(subs))...)
 		p.Ready(1, handover)
 		out.WaitFor(len(out.Records())+perLife, handover)
 		return p

@@ -73,7 +73,8 @@ func TestFullStopKeepsDirectoriesWarm(t *testing.T) {
 		t.Logf("started in the order %v: %v offsets replayed", order, replayed)
 		// Claims and markers, of the last start too; one cold partition is 2,000.
 		if most := float64(3 * instances * share * takeOffsets); replayed > most {
-			t.Errorf("started in the order %v: %v offsets were replayed, %v at most if all got back what they had", order, replayed, most)
+			t.Errorf("started in the order %v: %v offsets were replayed, %v at most if all got back what they had",
+				order, replayed, most)
 		}
 		stop(ins)
 	}

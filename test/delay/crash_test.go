@@ -56,7 +56,8 @@ func TestKilledInTheMiddle(t *testing.T) {
 func TestKilledAtEachRequest(t *testing.T) {
 	t.Parallel()
 	for name, key := range map[string]int16{
-		"announce": kmsg.AddPartitionsToTxn.Int16(), "fence": kmsg.TxnOffsetCommit.Int16(), "produce": kmsg.Produce.Int16(), "end": kmsg.EndTxn.Int16(),
+		"announce": kmsg.AddPartitionsToTxn.Int16(), "fence": kmsg.TxnOffsetCommit.Int16(),
+		"produce": kmsg.Produce.Int16(), "end": kmsg.EndTxn.Int16(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -80,7 +81,8 @@ func TestKilledAtEachRequest(t *testing.T) {
 // another one takes over and passes on what comes meanwhile; then the first goes on.
 func TestPausedPastTheSession(t *testing.T) {
 	t.Parallel()
-	for name, key := range map[string]int16{"fence": kmsg.TxnOffsetCommit.Int16(), "produce": kmsg.Produce.Int16(), "end": kmsg.EndTxn.Int16()} {
+	for name, key := range map[string]int16{"fence": kmsg.TxnOffsetCommit.Int16(), "produce": kmsg.Produce.Int16(),
+		"end": kmsg.EndTxn.Int16()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newSetup(t, kafkatest.Shared(t), 2, 2, 300*time.Millisecond)
@@ -114,7 +116,8 @@ func TestInstancesComeAndGo(t *testing.T) {
 	stop := w.stream(1000)
 	for range 3 {
 		second := rig.Serve(t, w.config(), node.Options{})
-		await.Until(t, patience, "the second has its share", func() bool { return second.Live() > 0 && first.Live()+second.Live() == w.partitions })
+		await.Until(t, patience, "the second has its share",
+			func() bool { return second.Live() > 0 && first.Live()+second.Live() == w.partitions })
 		w.out.WaitFor(len(w.out.Records())+500, patience)
 		if err := first.Stop(); err != nil {
 			t.Fatal(err)
@@ -138,8 +141,10 @@ func TestAnswerToEndTxnMissing(t *testing.T) {
 		resolves bool
 	}{
 		{"request lost once", func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropRequest(endTxn, 1) }, false},
-		{"not committed", func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropRequest(endTxn, kafkatest.Every) }, true},
-		{"committed", func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropResponse(endTxn, kafkatest.Every) }, true},
+		{"not committed", func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropRequest(endTxn, kafkatest.Every) },
+			true},
+		{"committed", func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropResponse(endTxn, kafkatest.Every) },
+			true},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
@@ -155,7 +160,10 @@ func TestAnswerToEndTxnMissing(t *testing.T) {
 				t.Fatal(err)
 			}
 			if f.resolves {
-				await.Until(w, patience, "a step resolved", func() bool { return in.Metric("waterclock_transactions_resolved_total") > 0 })
+				await.Until(w, patience, "a step resolved", func() bool {
+					return in.Metric(
+						"waterclock_transactions_resolved_total") > 0
+				})
 			}
 			fault.Release()
 			w.out.WaitFor(len(w.out.Records())+500, patience)

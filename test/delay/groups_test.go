@@ -11,7 +11,8 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-const sentence = "two groups on one fixed-delay topic would both pass every record on; stop the other one and start once with --accept-group"
+const sentence = "two groups on one fixed-delay topic would both pass every record on; stop the other one and start " +
+	"once with --accept-group"
 
 func (s *setup) serveAs(group string, accept bool) *rig.Instance {
 	cfg := s.config()
@@ -38,7 +39,8 @@ func TestGroupTakesOverUnderLoad(t *testing.T) {
 	loser := w.serveAs("b", false)
 	fails := func(in *rig.Instance) {
 		t.Helper()
-		await.Until(t, patience, "all partitions refuse", func() bool { _, failed := states(in); return failed == w.partitions })
+		await.Until(t, patience, "all partitions refuse",
+			func() bool { _, failed := states(in); return failed == w.partitions })
 		if _, body := in.Readyz(); strings.Count(body, sentence) != w.partitions {
 			t.Errorf("/readyz: %s", body)
 		}

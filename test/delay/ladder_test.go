@@ -31,7 +31,8 @@ func block(t *testing.T, mark, broker string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := regexp.MustCompile("(?s)<!-- "+regexp.QuoteMeta(mark)+" -->\n```[a-z]+\n(.*?)\n```").FindAllSubmatch(text, -1)
+	found := regexp.MustCompile("(?s)<!-- "+regexp.QuoteMeta(mark)+" -->\n```[a-z]+\n(.*?)\n```").FindAllSubmatch(
+		text, -1)
 	if len(found) != 1 {
 		t.Fatalf("%s has %d blocks %q, want one", document, len(found), mark)
 	}
@@ -59,7 +60,8 @@ func TestRetryLadder(t *testing.T) {
 	for _, topic := range append([]string{"orders", "orders.failed"}, ladder...) {
 		c.CreateTopic(t, 4, map[string]*string{"message.timestamp.type": ptr("LogAppendTime")}, topic)
 	}
-	in := rig.Start(t, "serve", "--config", write(t, "waterclock.yaml", block(t, "run: serve", broker)), "--data-dir", t.TempDir())
+	in := rig.Start(t, "serve", "--config", write(t, "waterclock.yaml", block(t, "run: serve", broker)), "--data-dir",
+		t.TempDir())
 	in.Ready(len(ladder)*4, patience)
 
 	out := kafkatest.Collect(t, c, append([]string{"orders", "orders.failed"}, ladder...)...)
@@ -83,7 +85,8 @@ func TestRetryLadder(t *testing.T) {
 	var recs []*kgo.Record
 	for i := range each {
 		for _, kind := range []string{"fine", "broken"} {
-			recs = append(recs, &kgo.Record{Topic: "orders", Key: fmt.Appendf(nil, "%s-%d", kind, i), Value: fmt.Appendf(nil, "%s order %d", kind, i),
+			recs = append(recs, &kgo.Record{Topic: "orders", Key: fmt.Appendf(nil, "%s-%d", kind, i),
+				Value:   fmt.Appendf(nil, "%s order %d", kind, i),
 				Headers: []kgo.RecordHeader{{Key: "trace", Value: fmt.Append(nil, i)}}})
 		}
 	}
@@ -115,7 +118,8 @@ func TestRetryLadder(t *testing.T) {
 			if len(waited) != 1 {
 				t.Fatalf("%s: %d times on %s", key, len(waited), rung)
 			}
-			if back.Header("waterclock-attempt") != fmt.Sprint(n+1) || !strings.HasPrefix(back.Header("waterclock-source"), rung+"/") {
+			if back.Header("waterclock-attempt") != fmt.Sprint(n+1) ||
+				!strings.HasPrefix(back.Header("waterclock-source"), rung+"/") {
 				t.Errorf("%s: attempt %d has headers %v", key, n+1, back.Headers)
 			}
 			if late := back.Timestamp.Sub(waited[0].Timestamp) - delays[n]; late < 0 {

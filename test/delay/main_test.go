@@ -76,13 +76,15 @@ func (s *setup) group() string { return "group-of-" + s.topic }
 // start starts the binary.
 func (s *setup) start() *rig.Process {
 	s.Helper()
-	return rig.Start(s.T, "serve", "--brokers", strings.Join(s.c.Seeds(), ","), "--delay", s.topic+":"+span.String(s.delay)+":"+s.target,
+	return rig.Start(s.T, "serve", "--brokers", strings.Join(s.c.Seeds(), ","), "--delay",
+		s.topic+":"+span.String(s.delay)+":"+s.target,
 		"--targets", "*", "--group", s.group(), "--data-dir", s.TempDir(), "--session-timeout", session.String())
 }
 
 // record is the i-th of a name.
 func (s *setup) record(name string, i int) *kgo.Record {
-	return &kgo.Record{Topic: s.topic, Key: fmt.Appendf(nil, "%s-%d", name, i), Value: fmt.Appendf(nil, "value of %s-%d", name, i),
+	return &kgo.Record{Topic: s.topic, Key: fmt.Appendf(nil, "%s-%d", name, i),
+		Value:   fmt.Appendf(nil, "value of %s-%d", name, i),
 		Headers: []kgo.RecordHeader{{Key: "user", Value: fmt.Appendf(nil, "%d", i)}, {Key: "user", Value: nil}}}
 }
 
@@ -212,7 +214,8 @@ func (s *setup) compare(sent *kgo.Record, r *kafkatest.Received) error {
 		return fmt.Errorf("due at %d, its timestamp says %d", due, least)
 	}
 	if r.Timestamp.UnixMilli() < due || r.At.UnixMilli() < due {
-		return fmt.Errorf("early: due at %d, written at %d, received at %d", due, r.Timestamp.UnixMilli(), r.At.UnixMilli())
+		return fmt.Errorf("early: due at %d, written at %d, received at %d", due, r.Timestamp.UnixMilli(),
+			r.At.UnixMilli())
 	}
 	if !bytes.Equal(r.Key, sent.Key) || !bytes.Equal(r.Value, sent.Value) || (r.Value == nil) != (sent.Value == nil) {
 		return fmt.Errorf("key %q value %q, sent %q and %q", r.Key, r.Value, sent.Key, sent.Value)

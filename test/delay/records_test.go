@@ -40,23 +40,31 @@ func TestRecordsThatCannotBePassedOn(t *testing.T) {
 		reason waterclock.Reason
 		spoil  func(r *kgo.Record)
 	}{
-		{"attempt", waterclock.ReasonBadAttempt, func(r *kgo.Record) { r.Headers = append(r.Headers, header("waterclock-attempt", "many")) }},
+		{"attempt", waterclock.ReasonBadAttempt,
+			func(r *kgo.Record) { r.Headers = append(r.Headers, header("waterclock-attempt", "many")) }},
 		{"attempt twice", waterclock.ReasonDuplicateHeader, func(r *kgo.Record) {
 			r.Headers = append(r.Headers, header("waterclock-attempt", "1"), header("waterclock-attempt", "2"))
 		}},
-		{"due time", waterclock.ReasonNoEffect, func(r *kgo.Record) { r.Headers = append(r.Headers, header("timer-after", "1s")) }},
-		{"misspelt", waterclock.ReasonUnknownHeader, func(r *kgo.Record) { r.Headers = append(r.Headers, header("timer-target", "x")) }},
-		{"case", waterclock.ReasonHeaderCase, func(r *kgo.Record) { r.Headers = append(r.Headers, header("Timer-Target-Topic", "x")) }},
-		{"not allowed", waterclock.ReasonTargetNotAllowed, func(r *kgo.Record) { r.Headers = append(r.Headers, header("timer-target-topic", "others")) }},
-		{"to itself", waterclock.ReasonTargetNotAllowed, func(r *kgo.Record) { r.Headers = append(r.Headers, header("timer-target-topic", w.topic)) }},
-		{"no name", waterclock.ReasonBadTarget, func(r *kgo.Record) { r.Headers = append(r.Headers, header("timer-target-topic", "")) }},
+		{"due time", waterclock.ReasonNoEffect,
+			func(r *kgo.Record) { r.Headers = append(r.Headers, header("timer-after", "1s")) }},
+		{"misspelt", waterclock.ReasonUnknownHeader,
+			func(r *kgo.Record) { r.Headers = append(r.Headers, header("timer-target", "x")) }},
+		{"case", waterclock.ReasonHeaderCase,
+			func(r *kgo.Record) { r.Headers = append(r.Headers, header("Timer-Target-Topic", "x")) }},
+		{"not allowed", waterclock.ReasonTargetNotAllowed,
+			func(r *kgo.Record) { r.Headers = append(r.Headers, header("timer-target-topic", "others")) }},
+		{"to itself", waterclock.ReasonTargetNotAllowed,
+			func(r *kgo.Record) { r.Headers = append(r.Headers, header("timer-target-topic", w.topic)) }},
+		{"no name", waterclock.ReasonBadTarget,
+			func(r *kgo.Record) { r.Headers = append(r.Headers, header("timer-target-topic", "")) }},
 		{"too large", waterclock.ReasonTargetTooLarge, func(r *kgo.Record) {
 			r.Headers, r.Value = append(r.Headers, header("timer-target-topic", small)), make([]byte, 3000)
 		}},
 		{"no key", waterclock.ReasonTargetRefused, func(r *kgo.Record) {
 			r.Headers, r.Key = append(r.Headers, header("timer-target-topic", compacted)), nil
 		}},
-		{"unknown", waterclock.ReasonTargetUnknown, func(r *kgo.Record) { r.Headers = append(r.Headers, header("timer-target-topic", w.topic+"-missing")) }},
+		{"unknown", waterclock.ReasonTargetUnknown,
+			func(r *kgo.Record) { r.Headers = append(r.Headers, header("timer-target-topic", w.topic+"-missing")) }},
 	}
 	want := make(map[string]waterclock.Reason)
 	for round := range 2 { // behind each other, and what they leave behind does not matter
@@ -96,7 +104,8 @@ func TestRecordsThatCannotBePassedOn(t *testing.T) {
 	for from, reason := range want {
 		t.Errorf("%s has no dead letter %s", from, reason)
 	}
-	for outcome, n := range map[string]int{"fired": 2 * len(bad), "undeliverable": 2 * 3, "refused": 2 * (len(bad) - 3)} {
+	for outcome, n := range map[string]int{"fired": 2 * len(bad), "undeliverable": 2 * 3,
+		"refused": 2 * (len(bad) - 3)} {
 		if got := in.Metric("waterclock_outcomes_total", "topic", w.topic, "outcome", outcome); got != float64(n) {
 			t.Errorf("%v records %s, want %d", got, outcome, n)
 		}
@@ -127,7 +136,9 @@ func TestRecordsAsTheyCame(t *testing.T) {
 	}
 	r := w.record("elsewhere", 0)
 	user := r.Headers
-	r.Headers = append(append([]kgo.RecordHeader{header("waterclock-attempt", "7"), header("waterclock-due", "1"), header("waterclock-id", "x")}, r.Headers...),
+	r.Headers = append(
+		append([]kgo.RecordHeader{header("waterclock-attempt", "7"), header("waterclock-due", "1"),
+			header("waterclock-id", "x")}, r.Headers...),
 		header("timer-target-topic", other))
 	if err := w.cl.ProduceSync(t.Context(), r).FirstErr(); err != nil {
 		t.Fatal(err)
@@ -139,7 +150,8 @@ func TestRecordsAsTheyCame(t *testing.T) {
 	if n, err := waterclock.Attempt(got.Record); n != 8 || err != nil {
 		t.Errorf("attempt %d, %v", n, err)
 	}
-	if got.Header("waterclock-id") != "" || got.Header("timer-target-topic") != "" || got.Header("waterclock-event") == "" ||
+	if got.Header("waterclock-id") != "" || got.Header("timer-target-topic") != "" ||
+		got.Header("waterclock-event") == "" ||
 		len(got.Headers) != len(user)+4 {
 		t.Errorf("headers %v", got.Headers)
 	}
@@ -158,9 +170,11 @@ func TestTimestamps(t *testing.T) {
 		t.Fatalf("a record two hours ahead: %v, want the broker to refuse it", err)
 	}
 	var ahead atomic.Int64
-	in := rig.Serve(t, w.config(), node.Options{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
+	in := rig.Serve(
+		t, w.config(), node.Options{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
 	in.Ready(w.partitions, patience)
-	ahead.Store(-int64(3 * time.Hour))                                               // to this instance what follows is hours ahead
+	// to this instance what follows is hours ahead
+	ahead.Store(-int64(3 * time.Hour))
 	for i, back := range []time.Duration{0, time.Hour, -time.Second, time.Hour, 0} { // the third is a second ahead
 		r := w.record("r", i)
 		r.Timestamp = now.Add(-back)
@@ -229,8 +243,9 @@ func TestBatchThatDecompressesToTooMuch(t *testing.T) {
 	in.Ready(w.partitions, patience)
 	zeros := make([]byte, mib)
 	batch := func(opts ...kgo.Opt) (*kgo.Client, func() []*kgo.Record) {
-		cl := w.c.Client(t, append([]kgo.Opt{kgo.ProducerBatchMaxBytes(99 * mib), kgo.MaxBufferedBytes(0), kgo.ManualFlushing(),
-			kgo.ProducerBatchCompression(kgo.ZstdCompression())}, opts...)...)
+		cl := w.c.Client(
+			t, append([]kgo.Opt{kgo.ProducerBatchMaxBytes(99 * mib), kgo.MaxBufferedBytes(0), kgo.ManualFlushing(),
+				kgo.ProducerBatchCompression(kgo.ZstdCompression())}, opts...)...)
 		return cl, func() (recs []*kgo.Record) {
 			for range each {
 				r := &kgo.Record{Topic: w.topic, Value: zeros}
@@ -264,7 +279,8 @@ func TestBatchThatDecompressesToTooMuch(t *testing.T) {
 	w.dead.Quiet(quiet)
 	letters := w.dead.Records()
 	d, err := waterclock.ParseDeadLetter(letters[0].Record)
-	if err != nil || len(letters) != 1 || d.Reason != waterclock.ReasonBatchTooLarge || d.Source.Offset != recs[0].Offset ||
+	if err != nil || len(letters) != 1 || d.Reason != waterclock.ReasonBatchTooLarge ||
+		d.Source.Offset != recs[0].Offset ||
 		!strings.Contains(d.Detail, fmt.Sprintf(" %d to %d ", recs[0].Offset, recs[each-1].Offset)) {
 		t.Errorf("%d dead letters, the first %+v, %v", len(letters), d, err)
 	}

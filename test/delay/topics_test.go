@@ -34,8 +34,10 @@ func TestCheckpointsLost(t *testing.T) {
 	kafkatest.DeleteTopics(t, w.c.Admin(t), w.topic+".waterclock.checkpoints")
 	w.send("second", 100)
 	in := rig.Serve(t, w.config(), node.Options{})
-	await.Until(t, patience, "the partitions refuse", func() bool { _, failed := states(in); return failed == w.partitions })
-	if _, body := in.Readyz(); strings.Count(body, "the checkpoints were lost") != w.partitions || !strings.Contains(body, "--accept-lost-changelog") {
+	await.Until(t, patience, "the partitions refuse",
+		func() bool { _, failed := states(in); return failed == w.partitions })
+	if _, body := in.Readyz(); strings.Count(body, "the checkpoints were lost") != w.partitions ||
+		!strings.Contains(body, "--accept-lost-changelog") {
 		t.Errorf("/readyz: %s", body)
 	}
 	if err := in.Stop(); err != nil {
@@ -65,7 +67,8 @@ func TestTopicMadeAnew(t *testing.T) {
 		})
 		await.Until(t, patience, "the topic is there", func() bool {
 			d, err := adm.ListTopics(kadm.WithAuthorizedOps(t.Context()), w.topic) // not from a cache
-			return err == nil && d[w.topic].Err == nil && d[w.topic].ID == made.ID && len(d[w.topic].Partitions) == w.partitions
+			return err == nil && d[w.topic].Err == nil && d[w.topic].ID == made.ID &&
+				len(d[w.topic].Partitions) == w.partitions
 		})
 		w.cl = w.c.Client(t)
 	}
@@ -78,8 +81,10 @@ func TestTopicMadeAnew(t *testing.T) {
 	w.send("second", 100)
 	w.out.WaitFor(was+100, patience)
 	recreated()
-	await.Until(t, patience, "the topic is stopped", func() bool { _, failed := states(in); return failed == w.partitions })
-	if _, body := in.Readyz(); !strings.Contains(body, "recreated") || !strings.Contains(body, "restart every instance") {
+	await.Until(t, patience, "the topic is stopped",
+		func() bool { _, failed := states(in); return failed == w.partitions })
+	if _, body := in.Readyz(); !strings.Contains(body, "recreated") ||
+		!strings.Contains(body, "restart every instance") {
 		t.Errorf("/readyz: %s", body)
 	}
 	if err := in.Stop(); err != nil {
@@ -155,7 +160,8 @@ func TestRetentionShorterThanTheDelay(t *testing.T) {
 	w := newSetup(t, kafkatest.Shared(t), 1, 1, time.Hour)
 	kafkatest.SetTopic(t, w.c.Admin(t), w.topic, "retention.ms", "3600000")
 	p := w.start()
-	if code := p.Exit(patience); code != 1 || !strings.Contains(p.Output(), "retention.ms is 3600000, must be more than the delay of 1h:") {
+	if code := p.Exit(patience); code != 1 || !strings.Contains(p.Output(),
+		"retention.ms is 3600000, must be more than the delay of 1h:") {
 		t.Errorf("exit %d: %s", code, p.Output())
 	}
 }
@@ -173,7 +179,8 @@ func TestCommands(t *testing.T) {
 		}
 		return p.Output()
 	}
-	if out := run(1, "topics"); !strings.Contains(out, w.topic+".waterclock.checkpoints") || !strings.Contains(out, "missing") {
+	if out := run(1, "topics"); !strings.Contains(out, w.topic+".waterclock.checkpoints") ||
+		!strings.Contains(out, "missing") {
 		t.Errorf("before they are made: %s", out)
 	}
 	run(0, "topics", "--create")
@@ -183,8 +190,10 @@ func TestCommands(t *testing.T) {
 	settings = append(settings, "--targets", w.target)
 	out := run(0, "topics", "acls", "--producers", "User:p")
 	for _, want := range []string{
-		"--operation Read --operation Write --operation DescribeConfigs --operation Create --topic " + w.topic + ".waterclock.checkpoints",
-		"--operation Write --operation DescribeConfigs --operation Create --topic " + w.topic + ".waterclock.dead-letters",
+		"--operation Read --operation Write --operation DescribeConfigs --operation Create --topic " + w.topic +
+			".waterclock.checkpoints",
+		"--operation Write --operation DescribeConfigs --operation Create --topic " + w.topic +
+			".waterclock.dead-letters",
 		"--operation Read --operation DescribeConfigs --topic " + w.topic + "\n",
 		"--allow-principal User:p --operation Write --topic " + w.topic + "\n",
 	} {

@@ -19,7 +19,8 @@ import (
 // generous bounds lateness on a machine that has other work too.
 const generous = 5 * time.Second
 
-var firedLine = regexp.MustCompile(`(?m)^fired     demo-(\d) on topic demo: hello (\d) \(emitted (\S+) after it was due, received (\S+) after\)$`)
+var firedLine = regexp.MustCompile(
+	`(?m)^fired     demo-(\d) on topic demo: hello (\d) \(emitted (\S+) after it was due, received (\S+) after\)$`)
 
 // checkDemo wants the demo timers in the output, each once and on time.
 func checkDemo(t *testing.T, output string) {
@@ -32,7 +33,8 @@ func checkDemo(t *testing.T, output string) {
 		n := fmt.Sprint(i + 1)
 		emitted, err1 := time.ParseDuration(m[3])
 		received, err2 := time.ParseDuration(m[4])
-		if m[1] != n || m[2] != n || err1 != nil || err2 != nil || emitted < 0 || received < emitted-time.Millisecond || received > generous {
+		if m[1] != n || m[2] != n || err1 != nil || err2 != nil || emitted < 0 || received < emitted-time.Millisecond ||
+			received > generous {
 			t.Errorf("demo timer %s: %q", n, m[0])
 		}
 		if !strings.Contains(output, "scheduled demo-"+n+" on topic timers, due in "+n+"s on topic demo\n") {
@@ -50,7 +52,8 @@ func runShown(t *testing.T, output string) {
 			commands = append(commands, command)
 		}
 	}
-	wants := []string{"a1 written to timers/", tailing, "STATE", watching, "cancel of a1 written to timers/", "timers.waterclock.changelog"}
+	wants := []string{"a1 written to timers/", tailing, "STATE", watching, "cancel of a1 written to timers/",
+		"timers.waterclock.changelog"}
 	if len(commands) != len(wants) {
 		t.Fatalf("shows %d commands: %q", len(commands), commands)
 	}
@@ -117,9 +120,11 @@ func TestDevFirstAndSecondStart(t *testing.T) {
 	addr, dir := rig.FreeAddr(t), t.TempDir()
 	start := func() *rig.Process {
 		p := rig.Start(t, "dev", "--listen", addr, "--data-dir", dir)
-		await.Until(t, patience, "commands to try", func() bool { return strings.Contains(p.Output(), "Ctrl-C stops.") })
+		await.Until(t, patience, "commands to try",
+			func() bool { return strings.Contains(p.Output(), "Ctrl-C stops.") })
 		checkDemo(t, p.Output())
-		if !strings.Contains(p.Output(), "on "+addr+", data in "+dir+"\n") || !strings.Contains(p.Output(), "isolation.level=read_committed") {
+		if !strings.Contains(p.Output(), "on "+addr+", data in "+dir+"\n") ||
+			!strings.Contains(p.Output(), "isolation.level=read_committed") {
 			t.Errorf("does not say where it listens, or how to consume:\n%s", p.Output())
 		}
 		if !strings.Contains(p.Output(), "HTTP API on http://127.0.0.1:") {
@@ -148,14 +153,17 @@ func TestDevFirstAndSecondStart(t *testing.T) {
 	before := consume(t, addr, "orders")
 	await.Until(t, patience, "plain fires", func() bool { return before.has("plain") })
 	for _, want := range []string{
-		"refused   misspelt: unknown-header: ", "refused   chained: target-not-allowed: ", "fired     plain on topic orders: p (emitted ",
-		"scheduled plain on topic timers, due ", "scheduled a1 on topic timers, due in ", "cancel    a1 on topic timers\n", "cancel    cancelled on topic timers\n",
+		"refused   misspelt: unknown-header: ", "refused   chained: target-not-allowed: ",
+		"fired     plain on topic orders: p (emitted ",
+		"scheduled plain on topic timers, due ", "scheduled a1 on topic timers, due in ",
+		"cancel    a1 on topic timers\n", "cancel    cancelled on topic timers\n",
 	} {
 		await.Until(t, patience, want, func() bool { return strings.Contains(first.Output(), want) })
 	}
 	first.Settled()
 	first.Term()
-	if code := first.Exit(patience); code != 0 || !strings.HasSuffix(first.Output(), "stopped; timers and topics are kept in "+dir+"\n") {
+	if code := first.Exit(patience); code != 0 || !strings.HasSuffix(first.Output(),
+		"stopped; timers and topics are kept in "+dir+"\n") {
 		t.Errorf("SIGTERM: exit %d\n%s", code, first.Output())
 	}
 	if before.has("down") {
@@ -203,7 +211,8 @@ func TestDevRefusals(t *testing.T) {
 	drivesProcesses(t)
 	listen, dir := rig.FreeAddr(t), t.TempDir()
 	first := rig.Start(t, "dev", "--listen", listen, "--data-dir", dir, "--demo=false")
-	await.Until(t, patience, "commands to try", func() bool { return strings.Contains(first.Output(), "Ctrl-C stops.") })
+	await.Until(t, patience, "commands to try",
+		func() bool { return strings.Contains(first.Output(), "Ctrl-C stops.") })
 	if strings.Contains(first.Output(), "scheduled") {
 		t.Errorf("--demo=false schedules:\n%s", first.Output())
 	}
@@ -218,16 +227,23 @@ func TestDevRefusals(t *testing.T) {
 		code                    int
 		want                    string
 	}{
-		{"directory", rig.FreeAddr(t), "", dir, nil, 1, "another process works in " + dir + "; stop it, or choose another directory with --data-dir"},
-		{"broker's address", listen, "", t.TempDir(), nil, 1, "another process has taken " + listen + "; choose another address with --listen"},
-		{"address of HTTP", rig.FreeAddr(t), taken.Addr().String(), t.TempDir(), nil, 1, "another process has taken " + taken.Addr().String() + "; choose another address with --http"},
-		{"unknown flag", rig.FreeAddr(t), "", t.TempDir(), []string{"--port", "9"}, 2, "unknown flag: --port; see waterclock dev --help"},
-		{"an argument", rig.FreeAddr(t), "", t.TempDir(), []string{"now"}, 2, `waterclock dev takes flags only, not "now"`},
+		{"directory", rig.FreeAddr(t), "", dir, nil, 1, "another process works in " + dir +
+			"; stop it, or choose another directory with --data-dir"},
+		{"broker's address", listen, "", t.TempDir(), nil, 1, "another process has taken " + listen +
+			"; choose another address with --listen"},
+		{"address of HTTP", rig.FreeAddr(t), taken.Addr().String(), t.TempDir(), nil, 1, "another process has taken " +
+			taken.Addr().String() + "; choose another address with --http"},
+		{"unknown flag", rig.FreeAddr(t), "", t.TempDir(), []string{"--port", "9"}, 2,
+			"unknown flag: --port; see waterclock dev --help"},
+		{"an argument", rig.FreeAddr(t), "", t.TempDir(), []string{"now"}, 2,
+			`waterclock dev takes flags only, not "now"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			args := append([]string{"dev", "--listen", c.listen, "--http", c.http, "--api", "127.0.0.1:0", "--data-dir", c.dir}, c.args...)
+			args := append([]string{"dev", "--listen", c.listen, "--http", c.http, "--api", "127.0.0.1:0", "--data-dir",
+				c.dir}, c.args...)
 			code, out := run(t, exec.Command(rig.Binary(t), args...))
-			if code != c.code || !strings.HasPrefix(out, "waterclock: ") || !strings.Contains(out, c.want) || strings.Count(out, "\n") != 1 {
+			if code != c.code || !strings.HasPrefix(out, "waterclock: ") || !strings.Contains(out, c.want) ||
+				strings.Count(out, "\n") != 1 {
 				t.Errorf("exit %d: %q, want %d: %q", code, out, c.code, c.want)
 			}
 		})
@@ -239,8 +255,10 @@ func TestDevRefusals(t *testing.T) {
 	if n := len(c.all(t)["still-here"]); n != 1 {
 		t.Errorf("%d emissions", n)
 	}
-	for _, want := range []string{"scheduled still-here on topic timers, due ", "fired     still-here on topic orders: v "} {
-		await.Until(t, patience, "without the demo it prints "+want, func() bool { return strings.Contains(first.Output(), want) })
+	for _, want := range []string{"scheduled still-here on topic timers, due ",
+		"fired     still-here on topic orders: v "} {
+		await.Until(t, patience, "without the demo it prints "+want,
+			func() bool { return strings.Contains(first.Output(), want) })
 	}
 }
 
@@ -260,14 +278,18 @@ func TestScheduleRefusals(t *testing.T) {
 	}{
 		{"no broker", rig.FreeAddr(t), "orders", nil, 1, "no broker can be reached at 127.0.0.1:"},
 		{"bad target", listen, "a b", nil, 2, `"a b" cannot be the name of a topic`},
-		{"bad request topic", listen, "orders", []string{"--topic", "a b"}, 2, `request topic "a b" cannot be the name of a topic`},
-		{"reserved header", listen, "orders", []string{"--header", "timer-aftr=1s"}, 2, `"timer-aftr": there is no such header; did you mean timer-after, which --in sets?`},
-		{"no request topic", listen, "orders", []string{"--topic", "tmers"}, 1, "there is no topic tmers; create it, or choose another request topic with --topic"},
+		{"bad request topic", listen, "orders", []string{"--topic", "a b"}, 2,
+			`request topic "a b" cannot be the name of a topic`},
+		{"reserved header", listen, "orders", []string{"--header", "timer-aftr=1s"}, 2,
+			`"timer-aftr": there is no such header; did you mean timer-after, which --in sets?`},
+		{"no request topic", listen, "orders", []string{"--topic", "tmers"}, 1,
+			"there is no topic tmers; create it, or choose another request topic with --topic"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			args := append([]string{"schedule", "--brokers", c.brokers, "--in", "1h", "--to", c.to}, c.args...)
 			code, out := run(t, exec.Command(rig.Binary(t), args...))
-			if code != c.code || !strings.HasPrefix(out, "waterclock: ") || !strings.Contains(out, c.want) || strings.Count(out, "\n") != 1 {
+			if code != c.code || !strings.HasPrefix(out, "waterclock: ") || !strings.Contains(out, c.want) ||
+				strings.Count(out, "\n") != 1 {
 				t.Errorf("exit %d: %q, want %d: %q", code, out, c.code, c.want)
 			}
 		})
@@ -286,7 +308,8 @@ func TestDevKilledWhilePending(t *testing.T) {
 	addr, dir := rig.FreeAddr(t), t.TempDir()
 	start := func() *rig.Process {
 		p := rig.Start(t, "dev", "--listen", addr, "--data-dir", dir, "--demo=false")
-		await.Until(t, patience, "commands to try", func() bool { return strings.Contains(p.Output(), "Ctrl-C stops.") })
+		await.Until(t, patience, "commands to try",
+			func() bool { return strings.Contains(p.Output(), "Ctrl-C stops.") })
 		return p
 	}
 	first := start()
@@ -294,7 +317,8 @@ func TestDevKilledWhilePending(t *testing.T) {
 	due := fmt.Sprint(time.Now().Add(8 * time.Second).UnixMilli())
 	var records []*kgo.Record
 	for i := range timers {
-		records = append(records, request(fmt.Sprint("early-", i), "v", "timer-after", "1ms", "timer-target-topic", "orders"),
+		records = append(
+			records, request(fmt.Sprint("early-", i), "v", "timer-after", "1ms", "timer-target-topic", "orders"),
 			request(fmt.Sprint("late-", i), "v", "timer-at", due, "timer-target-topic", "orders"))
 	}
 	rig.Send(t, cl, records...)

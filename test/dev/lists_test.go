@@ -56,12 +56,18 @@ func TestDocumentedReasons(t *testing.T) {
 
 // TestDocumentedHeaders: each header of the contract is in the tables.
 func TestDocumentedHeaders(t *testing.T) {
-	text := section(t, reference, "Send a timer") + section(t, reference, "Recurring timers") + section(t, reference, "Dead letters")
+	text := section(t, reference, "Send a timer") + section(t, reference, "Recurring timers") + section(
+		t, reference, "Dead letters")
 	for _, h := range []string{
-		waterclock.HeaderAt, waterclock.HeaderAfter, waterclock.HeaderCancel, waterclock.HeaderTargetTopic, waterclock.HeaderTargetKey,
-		waterclock.HeaderTargetKeyNull, waterclock.HeaderTargetPartition, waterclock.HeaderEvery, waterclock.HeaderCron, waterclock.HeaderZone,
-		waterclock.HeaderUntil, waterclock.HeaderCount, waterclock.HeaderJitter, waterclock.HeaderCatchUp, waterclock.HeaderMaxLate, waterclock.HeaderRemember, waterclock.HeaderID, waterclock.HeaderDue, waterclock.HeaderOccurrence,
-		waterclock.HeaderSource, waterclock.HeaderEvent, waterclock.HeaderTraceparent, waterclock.HeaderReason, waterclock.HeaderDetail, waterclock.HeaderTruncated,
+		waterclock.HeaderAt, waterclock.HeaderAfter, waterclock.HeaderCancel, waterclock.HeaderTargetTopic,
+		waterclock.HeaderTargetKey,
+		waterclock.HeaderTargetKeyNull, waterclock.HeaderTargetPartition, waterclock.HeaderEvery, waterclock.HeaderCron,
+		waterclock.HeaderZone,
+		waterclock.HeaderUntil, waterclock.HeaderCount, waterclock.HeaderJitter, waterclock.HeaderCatchUp,
+		waterclock.HeaderMaxLate, waterclock.HeaderRemember, waterclock.HeaderID, waterclock.HeaderDue,
+		waterclock.HeaderOccurrence,
+		waterclock.HeaderSource, waterclock.HeaderEvent, waterclock.HeaderTraceparent, waterclock.HeaderReason,
+		waterclock.HeaderDetail, waterclock.HeaderTruncated,
 	} {
 		if !strings.Contains(text, "\n| `"+h+"` |") {
 			t.Errorf("%s has no row for %s", reference, h)
@@ -75,8 +81,8 @@ var (
 	settingRow = regexp.MustCompile("(?m)^\\| (`[a-z-]+`(?:, `[a-z-]+`)*) \\|([^|]*)\\|")
 )
 
-// TestDocumentedSettings: the table of settings has the flags of serve, in the order of a file that has all of them, and
-// with their defaults.
+// TestDocumentedSettings: the table of settings has the flags of serve, in the order of a file that has all of them,
+// and with their defaults.
 func TestDocumentedSettings(t *testing.T) {
 	_, help := run(t, exec.Command(rig.Binary(t), "serve", "--help"))
 	defaults := make(map[string]string)
@@ -161,14 +167,16 @@ func TestDocumentedMetrics(t *testing.T) {
 		rig.Send(t, cl, r)
 	}
 	kafkatest.Collect(t, c, target).WaitFor(1, patience)
-	await.Until(t, patience, "the refusal is counted", func() bool { return in.Metric("waterclock_dead_letters_total") > 0 })
+	await.Until(t, patience, "the refusal is counted",
+		func() bool { return in.Metric("waterclock_dead_letters_total") > 0 })
 
 	page, err := os.ReadFile(filepath.Join(root, metrics))
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := string(page)
-	for name := range strings.FieldsSeq("waterclock_outcomes_total waterclock_lateness_seconds waterclock_dead_letters_total") {
+	for name := range strings.FieldsSeq(
+		"waterclock_outcomes_total waterclock_lateness_seconds waterclock_dead_letters_total") {
 		if in.Metric(name) == 0 {
 			t.Errorf("%s is 0", name)
 		}

@@ -108,11 +108,13 @@ func TestReadme(t *testing.T) {
 	t.Parallel()
 	drivesProcesses(t)
 	r := &reader{
-		bin: t.TempDir(), home: t.TempDir(), dev: rig.FreeAddr(t), devHTTP: rig.FreeAddr(t), devAPI: rig.FreeAddr(t), devDir: t.TempDir(),
+		bin: t.TempDir(), home: t.TempDir(), dev: rig.FreeAddr(t), devHTTP: rig.FreeAddr(t), devAPI: rig.FreeAddr(t),
+		devDir: t.TempDir(),
 	}
 	kinds := map[string]func(*testing.T, block){
-		"run": r.plain, "run: curl": r.curl, "run: real serve": r.realServe, "run: config": r.config, "run: real broker": r.realBroker,
-		"run: java": r.java, "run: python": r.python, "run: kcat": r.kcat,
+		"run": r.plain, "run: curl": r.curl, "run: real serve": r.realServe, "run: config": r.config,
+		"run: real broker": r.realBroker,
+		"run: java":        r.java, "run: python": r.python, "run: kcat": r.kcat,
 	}
 	seen := make(map[string]int)
 	for _, b := range readBlocks(t) {
@@ -150,14 +152,16 @@ func TestReadme(t *testing.T) {
 // its own.
 func (r *reader) startDev(t *testing.T, b block) {
 	t.Helper()
-	p := startServer(t, r.shell(b, r.dev, "WATERCLOCK_LISTEN="+r.dev, "WATERCLOCK_HTTP="+r.devHTTP, "WATERCLOCK_API="+r.devAPI, "WATERCLOCK_DATA_DIR="+r.devDir))
+	p := startServer(t, r.shell(b, r.dev, "WATERCLOCK_LISTEN="+r.dev, "WATERCLOCK_HTTP="+r.devHTTP,
+		"WATERCLOCK_API="+r.devAPI, "WATERCLOCK_DATA_DIR="+r.devDir))
 	t.Cleanup(func() {
 		p.stop(t, syscall.SIGINT) // Ctrl-C, as the README says
 		if !strings.Contains(p.out.String(), "stopped; timers and topics are kept in ") {
 			t.Errorf("dev was not stopped in order:\n%s", p.out)
 		}
 	})
-	await.Until(t, patience, "dev shows commands", func() bool { return strings.Contains(p.out.String(), "Ctrl-C stops.") })
+	await.Until(t, patience, "dev shows commands",
+		func() bool { return strings.Contains(p.out.String(), "Ctrl-C stops.") })
 	checkDemo(t, p.out.String())
 	if !strings.Contains(p.out.String(), "  go run ./cmd/waterclock schedule --brokers "+r.dev) {
 		t.Errorf("the commands shown are not called as dev was:\n%s", p.out)
@@ -190,7 +194,8 @@ func (r *reader) together(t *testing.T) {
 		if strings.Contains(out, `"problem"`) {
 			t.Errorf("an instance cannot be asked:\n%s", out)
 		}
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://"+r.devAPI+"/v1/topics/timers/timers/"+ids[n], strings.NewReader("v"))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://"+r.devAPI+
+			"/v1/topics/timers/timers/"+ids[n], strings.NewReader("v"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,7 +217,8 @@ func (r *reader) together(t *testing.T) {
 			t.Errorf("list lacks %s:\n%s", id, list)
 		}
 		r.waterclock(t, "pending", "get", id)
-		r.waterclock(t, "written", "schedule", "--id", "now-"+id, "--in", "0s", "--to", fresh[n%len(fresh)], "--value", "v")
+		r.waterclock(t, "written", "schedule", "--id", "now-"+id, "--in", "0s", "--to", fresh[n%len(fresh)],
+			"--value", "v")
 		if n%2 == 0 {
 			r.waterclock(t, "cancelled", "cancel", id, "--wait")
 		}
@@ -306,7 +312,8 @@ func (r *reader) serves(t *testing.T, cmd *exec.Cmd, broker, id string) {
 
 func (r *reader) realBroker(t *testing.T, b block) {
 	c := kafkatest.Shared(t)
-	if code, out := run(t, r.shell(b, c.Seeds()[0])); code != 0 || !strings.Contains(out, "timers.waterclock.changelog") {
+	if code, out := run(t, r.shell(b, c.Seeds()[0])); code != 0 ||
+		!strings.Contains(out, "timers.waterclock.changelog") {
 		t.Errorf("exit %d:\n%s", code, out)
 	}
 }

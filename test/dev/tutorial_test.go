@@ -117,7 +117,8 @@ func (l *learner) startDev(t *testing.T, b block) {
 		l.dev.stop(t, syscall.SIGINT)
 	}
 	l.dev = startServer(t, l.shell(b))
-	await.Until(t, patience, "dev is ready", func() bool { return strings.Contains(l.dev.out.String(), "Ctrl-C stops.") })
+	await.Until(t, patience, "dev is ready",
+		func() bool { return strings.Contains(l.dev.out.String(), "Ctrl-C stops.") })
 }
 
 func (l *learner) startWorker(t *testing.T, b block) { l.worker = startServer(t, l.shell(b)) }

@@ -78,16 +78,26 @@ func TestWrongDirectory(t *testing.T) {
 		spoil func(testing.TB, string)
 		want  []string
 	}{
-		{"another cluster", replaceLine("cluster ", "cluster another"), []string{"store in DIRECTORY/store belongs to cluster another, not to", "name another directory, or delete this one"}},
-		{"newer format", replaceLine("format ", "format 2"), []string{"DIRECTORY/store", "format 2, this version knows 1", "written by a newer version of waterclock", "run the version that wrote it, or delete the directory"}},
-		{"newer format, more lines", replaceLine("format ", "format 3\nsomething new"), []string{"DIRECTORY/store", "format 3, this version knows 1", "run the version that wrote it"}},
-		{"older format than there was", replaceLine("format ", "format 0"), []string{"DIRECTORY/store", `format "0"`, "not a waterclock store", "--data-dir"}},
-		{"unknown format", replaceLine("format ", "format x"), []string{"DIRECTORY/store", `format "x"`, "not a waterclock store", "--data-dir"}},
+		{"another cluster", replaceLine("cluster ", "cluster another"), []string{"store in DIRECTORY/store belongs " +
+			"to cluster another, not to", "name another directory, or delete this one"}},
+		{"newer format", replaceLine("format ", "format 2"), []string{"DIRECTORY/store",
+			"format 2, this version knows 1", "written by a newer version of waterclock",
+			"run the version that wrote it, or delete the directory"}},
+		{"newer format, more lines", replaceLine("format ", "format 3\nsomething new"),
+			[]string{"DIRECTORY/store", "format 3, this version knows 1", "run the version that wrote it"}},
+		{"older format than there was", replaceLine("format ", "format 0"),
+			[]string{"DIRECTORY/store", `format "0"`, "not a waterclock store", "--data-dir"}},
+		{"unknown format", replaceLine("format ", "format x"),
+			[]string{"DIRECTORY/store", `format "x"`, "not a waterclock store", "--data-dir"}},
 		{"identity empty", overwrite("STORE", ""), []string{"DIRECTORY/store", "not a waterclock store", "--data-dir"}},
-		{"identity of something else", overwrite("STORE", "another program\n"), []string{"DIRECTORY/store", `no "waterclock store" in the first line`, "--data-dir"}},
-		{"identity missing", away("STORE"), []string{"DIRECTORY/store", "db without STORE", "not a waterclock store", "--data-dir"}},
-		{"manifest damaged", overwrite("db/MANIFEST-*", "rubbish"), []string{"DIRECTORY/store", "if the directory is damaged, delete it"}},
-		{"manifest missing", away("db/MANIFEST-*"), []string{"DIRECTORY/store", "if the directory is damaged, delete it"}},
+		{"identity of something else", overwrite("STORE", "another program\n"),
+			[]string{"DIRECTORY/store", `no "waterclock store" in the first line`, "--data-dir"}},
+		{"identity missing", away("STORE"), []string{"DIRECTORY/store", "db without STORE", "not a waterclock store",
+			"--data-dir"}},
+		{"manifest damaged", overwrite("db/MANIFEST-*", "rubbish"), []string{"DIRECTORY/store",
+			"if the directory is damaged, delete it"}},
+		{"manifest missing", away("db/MANIFEST-*"),
+			[]string{"DIRECTORY/store", "if the directory is damaged, delete it"}},
 		{"tables missing", away("db/*.sst"), []string{"DIRECTORY/store", "if the directory is damaged, delete it"}},
 		{"database is a file", func(t testing.TB, dir string) {
 			away("db")(t, dir)
@@ -108,7 +118,8 @@ func TestWrongDirectory(t *testing.T) {
 		want      []string
 	}{
 		{"a file", write(t, filepath.Join(t.TempDir(), "file"), ""), []string{"not a directory", "--data-dir"}},
-		{"below a file", write(t, filepath.Join(t.TempDir(), "file"), "") + "/data", []string{"not a directory", "--data-dir"}},
+		{"below a file", write(t, filepath.Join(t.TempDir(), "file"), "") + "/data",
+			[]string{"not a directory", "--data-dir"}},
 		{"not writable", notWritable(t), []string{"--data-dir"}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
@@ -121,9 +132,11 @@ func TestWrongDirectory(t *testing.T) {
 	}
 	p := rig.Start(t, s.arguments()...)
 	p.Ready(partitions, readyLimit)
-	await.Until(t, readyLimit, "the timer is pending again", func() bool { return p.Metric("waterclock_pending_timers") == 1 })
+	await.Until(t, readyLimit, "the timer is pending again",
+		func() bool { return p.Metric("waterclock_pending_timers") == 1 })
 	t.Run("in use", func(t *testing.T) {
-		refused(t, rig.Start(t, s.arguments()...), 1, s.dir, "data directory is in use by another process", "stop that process", "--data-dir")
+		refused(t, rig.Start(t, s.arguments()...), 1, s.dir, "data directory is in use by another process",
+			"stop that process", "--data-dir")
 		if status, body := p.Readyz(); status != http.StatusOK {
 			t.Errorf("the first is not ready any more: %s", body)
 		}
@@ -200,7 +213,8 @@ func TestCopiedDirectory(t *testing.T) {
 	first = rig.Start(t, s.arguments()...) // its directory is the old one now
 	await.Until(t, readyLimit, "both own partitions", func() bool {
 		status, _ := first.Healthz()
-		return status == http.StatusOK && first.Metric("waterclock_partitions", "state", "live") == partitions/2 && second.Metric("waterclock_partitions", "state", "live") == partitions/2
+		return status == http.StatusOK && first.Metric("waterclock_partitions", "state", "live") == partitions/2 &&
+			second.Metric("waterclock_partitions", "state", "live") == partitions/2
 	})
 	pending(t, 4*each, first, second)
 	out.WaitFor(5*each, readyLimit)

@@ -59,7 +59,8 @@ func TestRequestTopicThatGrew(t *testing.T) {
 	for i := range 5 {
 		rig.Send(t, after, &kgo.Record{Topic: s.requests, Key: fmt.Append(nil, "new-", i)})
 	}
-	refused(t, rig.Start(t, s.arguments()...), 1, s.words([]string{"partitions is 4, must be 6, as of REQUESTS", "waterclock topics follow"})...)
+	refused(t, rig.Start(t, s.arguments()...), 1,
+		s.words([]string{"partitions is 4, must be 6, as of REQUESTS", "waterclock topics follow"})...)
 	said := s.follow(t)
 	t.Log(said)
 	if again := s.follow(t); !strings.Contains(again, "nothing to do") {
@@ -120,7 +121,8 @@ func TestRequestTopicThatGrew(t *testing.T) {
 func (s *setup) follow(t testing.TB, more ...string) string {
 	t.Helper()
 	p := rig.Exec(t, nil, append([]string{
-		"topics", "follow", "--brokers", strings.Join(s.c.Seeds(), ","), "--requests", s.requests, "--targets", "*", "--group", "group-of-" + s.requests,
+		"topics", "follow", "--brokers", strings.Join(s.c.Seeds(), ","), "--requests", s.requests, "--targets", "*",
+		"--group", "group-of-" + s.requests,
 	}, more...)...)
 	if code := p.Exit(exitLimit); code != 0 {
 		t.Fatalf("follow ends with %d: %s", code, p.Output())

@@ -26,7 +26,8 @@ const stranger = "stranger"
 // leave or the test ends it. refused tells why it could not join.
 func consumer(t testing.TB, s *setup, topic string, b kgo.GroupBalancer) (leave func(), refused <-chan error) {
 	t.Helper()
-	cl := s.c.Client(t, kgo.ConsumerGroup("group-of-"+s.requests), kgo.ConsumeTopics(topic), kgo.ClientID(stranger), kgo.Balancers(b),
+	cl := s.c.Client(t, kgo.ConsumerGroup("group-of-"+s.requests), kgo.ConsumeTopics(topic), kgo.ClientID(stranger),
+		kgo.Balancers(b),
 		kgo.DisableAutoCommit(), kgo.SessionTimeout(6*time.Second), kgo.HeartbeatInterval(200*time.Millisecond))
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
@@ -117,7 +118,8 @@ func TestGroupInUseByAnotherProgram(t *testing.T) {
 	}{
 		{"with another balancer", by(kgo.RangeBalancer()), false, "type consumer, protocol range, client IDs stranger"},
 		{"on the request topic", by(kgo.RangeBalancer()), true, "type consumer, protocol range, client IDs stranger"},
-		{"with the same balancer", by(kgo.CooperativeStickyBalancer()), true, "type consumer, protocol cooperative-sticky, client IDs stranger"},
+		{"with the same balancer", by(kgo.CooperativeStickyBalancer()), true,
+			"type consumer, protocol cooperative-sticky, client IDs stranger"},
 		{"of KIP-848", consumer848, false, "(KIP-848, client IDs stranger)"},
 		{"of KIP-848 on the request topic", consumer848, true, "(KIP-848, client IDs stranger)"},
 	} {
@@ -224,7 +226,8 @@ func TestInstanceIDInUse(t *testing.T) {
 	s.spread(t, target, "soon-", 40, time.Now().Add(8*time.Second))
 	newer := rig.Start(t, twin.arguments(named...)...)
 	newer.Ready(partitions, readyLimit)
-	notReady(t, older, s.words([]string{"another process is a member of group group-of-REQUESTS under instance ID one: stop one of them"})...)
+	notReady(t, older, s.words([]string{"another process is a member of group group-of-REQUESTS under instance ID " +
+		"one: stop one of them"})...)
 	exactly(t, out, 40)
 	s.spread(t, target, "later-", 40, time.Now().Add(2*time.Second))
 	newer.Ready(partitions, readyLimit)

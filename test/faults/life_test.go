@@ -21,7 +21,8 @@ func TestPartitionHeldUpOnItsWay(t *testing.T) {
 	c := kafkatest.Shared(t)
 	in := func(t *testing.T, in *rig.Web, state string) {
 		t.Helper()
-		await.Until(t, readyLimit, "a partition is "+state, func() bool { return in.Metric("waterclock_partitions", "state", state) == 1 })
+		await.Until(t, readyLimit, "a partition is "+state,
+			func() bool { return in.Metric("waterclock_partitions", "state", state) == 1 })
 		if status, body := in.Readyz(); status == 200 {
 			t.Errorf("ready while a partition is %s: %s", state, body)
 		}

@@ -57,7 +57,11 @@ func TestMetricsOfDelayedWork(t *testing.T) {
 				t.Fatalf("the machine is too slow for this test: what is due fires, %s too early for it", late)
 			}
 		}
-		await.Until(t, readyLimit, "all are pending", func() bool { inTime(); return in.Metric("waterclock_pending_timers") == n })
+		await.Until(t, readyLimit, "all are pending", func() bool {
+			inTime()
+			return in.Metric(
+				"waterclock_pending_timers") == n
+		})
 		fetches := wire.Hold(kmsg.Fetch.Int16())
 		t.Cleanup(fetches.Release)
 		if err := fetches.Wait(t.Context()); err != nil {
@@ -67,13 +71,15 @@ func TestMetricsOfDelayedWork(t *testing.T) {
 		t.Cleanup(held.Release)
 		rig.Send(t, cl, big(requests, target, "more-", n, size, due)...)
 		fetches.Release() // what comes is behind the log's end by far
-		rising(t, &in.Web, "waterclock_intake_lag_records", "waterclock_intake_lag_seconds", "waterclock_queue_entries", "waterclock_queue_bytes")
+		rising(t, &in.Web, "waterclock_intake_lag_records", "waterclock_intake_lag_seconds", "waterclock_queue_entries",
+			"waterclock_queue_bytes")
 		inTime()
 		rising(t, &in.Web, "waterclock_oldest_due_seconds")
 		held.Release()
 		out.WaitFor(2*n, readyLimit)
 		rig.Exactly(t, out.Records(), 2*n)
-		settled(t, &in.Web, "waterclock_oldest_due_seconds", "waterclock_queue_entries", "waterclock_queue_bytes", "waterclock_intake_lag_records", "waterclock_pending_timers")
+		settled(t, &in.Web, "waterclock_oldest_due_seconds", "waterclock_queue_entries", "waterclock_queue_bytes",
+			"waterclock_intake_lag_records", "waterclock_pending_timers")
 	})
 
 	// A step is committed and not applied: the ledger has it, the store has not.

@@ -43,13 +43,16 @@ func TestRequestLogThatLostItsTail(t *testing.T) {
 	end, _ := ends.Lookup(s.requests, 0)
 	cp.Position, cp.Step = end.Offset+lost, "by hand"
 	manual := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	rig.Send(t, manual, &kgo.Record{Topic: topics.Changelog(s.requests), Key: wire.CheckpointKey(), Value: cp.AppendTo(nil)})
+	rig.Send(t, manual, &kgo.Record{Topic: topics.Changelog(s.requests), Key: wire.CheckpointKey(),
+		Value: cp.AppendTo(nil)})
 
 	p = rig.Start(t, s.arguments()...)
-	says := fmt.Sprintf("position %d of %s/0 lies beyond the log's end %d: the log lost its tail", cp.Position, s.requests, end.Offset)
+	says := fmt.Sprintf("position %d of %s/0 lies beyond the log's end %d: the log lost its tail", cp.Position,
+		s.requests, end.Offset)
 	t.Log(notReady(t, p, says))
 	out.WaitFor(n-on[0], readyLimit)
-	if live, failed := p.Metric("waterclock_partitions", "state", "live"), p.Metric("waterclock_partitions", "state", "failed"); live != partitions-1 || failed != 1 {
+	if live, failed := p.Metric("waterclock_partitions", "state", "live"),
+		p.Metric("waterclock_partitions", "state", "failed"); live != partitions-1 || failed != 1 {
 		t.Errorf("%v partitions are live and %v failed", live, failed)
 	}
 	if !out.Quiet(2*time.Second) || len(out.Records()) != n-on[0] {
@@ -120,7 +123,8 @@ func TestGroupsOffsetsAltered(t *testing.T) {
 	pending(t, 0, p)
 	for _, want := range []string{
 		"committed=1000000", "committed=0", "differs from the changelog's checkpoint and is ignored",
-		"was not written by waterclock; the changelog decides", "no offset is committed for the group, the changelog's checkpoint decides",
+		"was not written by waterclock; the changelog decides",
+		"no offset is committed for the group, the changelog's checkpoint decides",
 	} {
 		if !strings.Contains(p.Output(), want) {
 			t.Errorf("the log does not say %q", want)
@@ -148,11 +152,13 @@ func TestRequestLogThatWasCutAndHasGrownAgain(t *testing.T) {
 	}
 	cp.Epoch, cp.Step = cp.Epoch+100, "by hand"
 	manual := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	rig.Send(t, manual, &kgo.Record{Topic: topics.Changelog(s.requests), Key: wire.CheckpointKey(), Value: cp.AppendTo(nil)})
+	rig.Send(t, manual, &kgo.Record{Topic: topics.Changelog(s.requests), Key: wire.CheckpointKey(),
+		Value: cp.AppendTo(nil)})
 
 	p = rig.Start(t, s.arguments()...)
 	p.Ready(partitions, readyLimit)
-	says := fmt.Sprintf("%s/0 was cut at offset 0 and has grown again: requests up to %d were settled before", s.requests, cp.Position)
+	says := fmt.Sprintf("%s/0 was cut at offset 0 and has grown again: requests up to %d were settled before",
+		s.requests, cp.Position)
 	if _, body := p.Readyz(); !strings.Contains(body, says) {
 		t.Errorf("/readyz does not say %q: %s", says, body)
 	}

@@ -41,7 +41,8 @@ func (s *setup) plant(t testing.TB, rows map[string][]byte) {
 		return len(key)
 	}
 	db, err := pebble.Open(filepath.Join(s.dir, "store", "db"), &pebble.Options{
-		Comparer: &c, FormatMajorVersion: pebble.FormatValueSeparation, DisableWAL: true, DisableAutomaticCompactions: true,
+		Comparer: &c, FormatMajorVersion: pebble.FormatValueSeparation, DisableWAL: true,
+		DisableAutomaticCompactions: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +119,8 @@ func TestRowsThatCannotBeRead(t *testing.T) {
 	pending(t, n+2, p)
 	exactly(t, out, n+2)
 	said := strings.Join(wiped(), "")
-	for partition, why := range []string{"meta row of format 99: written by a newer version", "format 2: timer is in a newer format than this version reads", "store is corrupt"} {
+	for partition, why := range []string{"meta row of format 99: written by a newer version",
+		"format 2: timer is in a newer format than this version reads", "store is corrupt"} {
 		if !regexp.MustCompile(fmt.Sprintf("partition=%d .*%s", partition, why)).MatchString(said) {
 			t.Errorf("partition %d is not said to be wiped for %q: %s", partition, why, said)
 		}
@@ -189,7 +191,8 @@ func TestDirectoryCopiedWhileInUse(t *testing.T) {
 	second := rig.Start(t, twin.arguments()...)
 	await.Until(t, readyLimit, "both own partitions", func() bool {
 		status, _ := second.Healthz()
-		return status == 200 && first.Metric("waterclock_partitions", "state", "live") == partitions/2 && second.Metric("waterclock_partitions", "state", "live") == partitions/2
+		return status == 200 && first.Metric("waterclock_partitions", "state", "live") == partitions/2 &&
+			second.Metric("waterclock_partitions", "state", "live") == partitions/2
 	})
 	s.spread(t, target, "later-", n, late)
 	pending(t, 2*n, first, second)

@@ -37,16 +37,20 @@ var wrongs = []wrong{
 	{"sasl-mechanism", "plain", "", "one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM"},
 	{"sasl-username", "u", "", "to be unset without sasl-mechanism"},
 	{"sasl-username", "", "sasl-mechanism=PLAIN sasl-password-file=DIR/text", "to be set with sasl-mechanism PLAIN"},
-	{"sasl-username", "u", "sasl-mechanism=OAUTHBEARER sasl-token-file=DIR/text", "to be unset with sasl-mechanism OAUTHBEARER"},
+	{"sasl-username", "u", "sasl-mechanism=OAUTHBEARER sasl-token-file=DIR/text",
+		"to be unset with sasl-mechanism OAUTHBEARER"},
 	{"sasl-password-file", "DIR/text", "", "to be unset without sasl-mechanism"},
-	{"sasl-password-file", "", "sasl-mechanism=SCRAM-SHA-256 sasl-username=u", "to be set with sasl-mechanism SCRAM-SHA-256"},
+	{"sasl-password-file", "", "sasl-mechanism=SCRAM-SHA-256 sasl-username=u",
+		"to be set with sasl-mechanism SCRAM-SHA-256"},
 	{"sasl-password-file", "DIR/none", "sasl-mechanism=SCRAM-SHA-512 sasl-username=u", "a file with the secret"},
 	{"sasl-password-file", "DIR/empty", "sasl-mechanism=PLAIN sasl-username=u", "is empty"},
 	{"sasl-password-file", "DIR/large", "sasl-mechanism=PLAIN sasl-username=u", "has more than 65536 bytes"},
 	{"sasl-token-file", "", "sasl-mechanism=OAUTHBEARER", "to be set with sasl-mechanism OAUTHBEARER"},
 	{"sasl-token-file", "DIR/none", "sasl-mechanism=OAUTHBEARER", "a file with the secret"},
-	{"sasl-token-file", "DIR/text", "sasl-mechanism=PLAIN sasl-username=u sasl-password-file=DIR/text", "to be unset with sasl-mechanism PLAIN"},
-	{"tls", "false", "sasl-mechanism=AWS_MSK_IAM sasl-username=u sasl-password-file=DIR/text", "to be true with sasl-mechanism AWS_MSK_IAM"},
+	{"sasl-token-file", "DIR/text", "sasl-mechanism=PLAIN sasl-username=u sasl-password-file=DIR/text",
+		"to be unset with sasl-mechanism PLAIN"},
+	{"tls", "false", "sasl-mechanism=AWS_MSK_IAM sasl-username=u sasl-password-file=DIR/text",
+		"to be true with sasl-mechanism AWS_MSK_IAM"},
 	{"requests", "", "", "at least one request topic"},
 	{"requests", "a b", "", "topic names"},
 	{"requests", strings.Repeat("a", 226), "", "topic names: 1 to 225"},
@@ -140,7 +144,8 @@ var wrongs = []wrong{
 }
 
 // callers is a file of callers that is fine.
-const callers = "callers: {shop: {tokens: ['sha256:0000000000000000000000000000000000000000000000000000000000000000'], " +
+const callers = "callers: {shop: {tokens: " +
+	"['sha256:0000000000000000000000000000000000000000000000000000000000000000'], " +
 	"grants: [{role: read, topic: '*'}]}}"
 
 // layers say a setting in the three ways there are.

@@ -25,7 +25,8 @@ func (s *setup) served(t testing.TB) {
 	p.Ready(partitions, readyLimit)
 	target := s.c.CreateTopic(t, 1, nil, s.requests+"-out")
 	rig.Send(t, s.c.Client(t), timer(s.requests, target, "far", "v", time.Now().Add(time.Hour)))
-	await.Until(t, readyLimit, "the timer is pending", func() bool { return p.Metric("waterclock_pending_timers") == 1 })
+	await.Until(t, readyLimit, "the timer is pending",
+		func() bool { return p.Metric("waterclock_pending_timers") == 1 })
 	p.Term()
 	if code := p.Exit(exitLimit); code != 0 {
 		t.Fatalf("stopped with %d", code)
@@ -85,32 +86,39 @@ var states = []struct {
 	left   bool     // the group is left to others
 	silent bool     // nothing is written, not even a claim
 }{
-	{"changelog of another group", func(_ testing.TB, s *setup) []string { return []string{"--group", "other-" + s.requests} },
-		partitions, []string{"changelog REQUESTS.waterclock.changelog was written by group", "group-of-REQUESTS", "other-REQUESTS", "--accept-group"}, "--accept-group", false, true},
+	{"changelog of another group",
+		func(_ testing.TB, s *setup) []string { return []string{"--group", "other-" + s.requests} },
+		partitions, []string{"changelog REQUESTS.waterclock.changelog was written by group", "group-of-REQUESTS",
+			"other-REQUESTS", "--accept-group"}, "--accept-group", false, true},
 	{"lost changelog, and its directory", func(t testing.TB, s *setup) []string {
 		s.remove(t, topics.Changelog(s.requests))
 		return []string{"--data-dir", t.TempDir()}
-	}, partitions, []string{"changelog REQUESTS.waterclock.changelog holds no checkpoint: the changelog was lost", "--accept-lost-changelog"}, "--accept-lost-changelog", false, false},
+	}, partitions, []string{"changelog REQUESTS.waterclock.changelog holds no checkpoint: the changelog was lost",
+		"--accept-lost-changelog"}, "--accept-lost-changelog", false, false},
 	{"request topic recreated", func(t testing.TB, s *setup) []string {
 		s.remove(t, s.requests)
 		s.c.CreateTopic(t, partitions, nil, s.requests)
 		return nil
-	}, partitions, []string{"request topic REQUESTS was recreated since changelog REQUESTS.waterclock.changelog was written", "waterclock topics follow"}, "", false, false},
+	}, partitions, []string{"request topic REQUESTS was recreated since changelog REQUESTS.waterclock.changelog was " +
+		"written", "waterclock topics follow"}, "", false, false},
 	{"changelog copied from another topic", func(t testing.TB, s *setup) []string {
 		cp := s.checkpoint(t)
 		s.remove(t, topics.Changelog(s.requests))
 		s.ensure(t)
 		s.put(t, wire.CheckpointKey(), cp)
 		return nil
-	}, partitions, []string{"changelog REQUESTS.waterclock.changelog was copied from another topic", "waterclock topics follow"}, "", false, false},
+	}, partitions, []string{"changelog REQUESTS.waterclock.changelog was copied from another topic",
+		"waterclock topics follow"}, "", false, false},
 	{"changelog with another's record", func(t testing.TB, s *setup) []string {
 		s.put(t, []byte("\x01id"), []byte{1})
 		return nil
-	}, partitions, []string{"REQUESTS.waterclock.changelog", "not written by waterclock", "see who else writes to the changelog"}, "", false, false},
+	}, partitions, []string{"REQUESTS.waterclock.changelog", "not written by waterclock",
+		"see who else writes to the changelog"}, "", false, false},
 	{"checkpoint of a newer format", func(t testing.TB, s *setup) []string {
 		s.put(t, wire.CheckpointKey(), []byte{3, 0})
 		return nil
-	}, 0, []string{"left the group", "REQUESTS.waterclock.changelog", "written by a newer version of waterclock"}, "", true, false},
+	}, 0, []string{"left the group", "REQUESTS.waterclock.changelog", "written by a newer version of waterclock"}, "",
+		true, false},
 	{"kind of record of a newer format", func(t testing.TB, s *setup) []string {
 		s.put(t, []byte{9}, []byte{1})
 		return []string{"--instance-id", "static", "--on-stop", "stay"}
@@ -168,7 +176,10 @@ func TestStates(t *testing.T) {
 			}
 			p = rig.Start(t, s.arguments(append(more, v.cure)...)...)
 			p.Ready(partitions, readyLimit)
-			await.Until(t, readyLimit, "the timer is pending again", func() bool { return p.Metric("waterclock_pending_timers") == 1 })
+			await.Until(t, readyLimit, "the timer is pending again", func() bool {
+				return p.Metric(
+					"waterclock_pending_timers") == 1
+			})
 		})
 	}
 }
@@ -200,7 +211,8 @@ func TestUnresponsiveBroker(t *testing.T) {
 func TestSettingsThatBrokersRefuse(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Start(t, 1, kafkatest.WithProperty("group.min.session.timeout.ms", "6000"),
-		kafkatest.WithProperty("group.max.session.timeout.ms", "30000"), kafkatest.WithProperty("transaction.max.timeout.ms", "60000"))
+		kafkatest.WithProperty("group.max.session.timeout.ms", "30000"), kafkatest.WithProperty(
+			"transaction.max.timeout.ms", "60000"))
 	requests := c.CreateTopic(t, 1, nil)
 	for _, v := range []struct {
 		flags string
@@ -215,6 +227,7 @@ func TestSettingsThatBrokersRefuse(t *testing.T) {
 		})
 	}
 	// The brokers' limits themselves are fine.
-	p := rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir(), "--session-timeout=6s", "--transaction-timeout=60s")...)
+	p := rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir(), "--session-timeout=6s",
+		"--transaction-timeout=60s")...)
 	p.Ready(1, readyLimit)
 }

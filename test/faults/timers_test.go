@@ -95,6 +95,7 @@ func exactly(t testing.TB, out *kafkatest.Collector, n int) {
 // timer is a request, as any Kafka client would write it.
 func timer(requests, target, id, value string, due time.Time) *kgo.Record {
 	return &kgo.Record{Topic: requests, Key: []byte(id), Value: []byte(value), Headers: []kgo.RecordHeader{
-		{Key: "timer-at", Value: []byte(due.UTC().Format(time.RFC3339Nano))}, {Key: "timer-target-topic", Value: []byte(target)},
+		{Key: "timer-at", Value: []byte(due.UTC().Format(time.RFC3339Nano))},
+		{Key: "timer-target-topic", Value: []byte(target)},
 	}}
 }

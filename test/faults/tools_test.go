@@ -51,8 +51,9 @@ func table(t testing.TB, group, class string, args ...string) (rows [][]string) 
 	return rows
 }
 
-// Kafka's own tools, and kadm, list the group and show its members, what they have and how far they are. Nothing waits, so the lag
-// is 0, although the log of each partition ends with two markers: a producer has committed one transaction and aborted another.
+// Kafka's own tools, and kadm, list the group and show its members, what they have and how far they are. Nothing waits,
+// so the lag is 0, although the log of each partition ends with two markers: a producer has committed one transaction
+// and aborted another.
 func TestKafkasToolsShowTheGroup(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
@@ -95,7 +96,8 @@ func TestKafkasToolsShowTheGroup(t *testing.T) {
 	for _, l := range lags[group].Lag.Sorted() {
 		end, _ := ends.Lookup(l.Topic, l.Partition)
 		if l.Member == nil || l.Commit.At != end.Offset || end.Offset == 0 {
-			t.Errorf("kadm: %s/%d: member %v, committed %d, the log ends at %d", l.Topic, l.Partition, l.Member, l.Commit.At, end.Offset)
+			t.Errorf("kadm: %s/%d: member %v, committed %d, the log ends at %d", l.Topic, l.Partition, l.Member,
+				l.Commit.At, end.Offset)
 		}
 	}
 
@@ -104,12 +106,14 @@ func TestKafkasToolsShowTheGroup(t *testing.T) {
 	if rows := table(t, group, groups, append(broker, "--list")...); len(rows) != 1 {
 		t.Errorf("kafka-consumer-groups --list: %v", rows)
 	}
-	if rows := table(t, group, "org.apache.kafka.tools.GroupsCommand", append(broker, "--list")...); len(rows) != 1 || !slices.Equal(rows[0][1:], []string{"Classic", "consumer"}) {
+	if rows := table(t, group, "org.apache.kafka.tools.GroupsCommand", append(broker, "--list")...); len(rows) != 1 ||
+		!slices.Equal(rows[0][1:], []string{"Classic", "consumer"}) {
 		t.Errorf("kafka-groups --list: %v", rows)
 	}
 	rows := table(t, group, groups, append(broker, "--describe", "--offsets", "--group", group)...)
 	at, members := map[string]int64{}, map[string]int{}
-	for _, r := range rows { // group, topic, partition, current offset, log end offset, lag, consumer ID, host, client ID
+	// group, topic, partition, current offset, log end offset, lag, consumer ID, host, client ID
+	for _, r := range rows {
 		if len(r) != 9 || r[1] != s.requests || r[5] != "0" || r[3] != r[4] || !strings.HasPrefix(r[8], "waterclock-") {
 			t.Errorf("kafka-consumer-groups --describe: %v", r)
 			continue
@@ -129,7 +133,8 @@ func TestKafkasToolsShowTheGroup(t *testing.T) {
 		t.Errorf("kafka-consumer-groups --describe: %v have the partitions, want two members", members)
 	}
 	assigned := map[string]string{}
-	for _, r := range table(t, group, groups, append(broker, "--describe", "--members", "--verbose", "--group", group)...) {
+	for _, r := range table(
+		t, group, groups, append(broker, "--describe", "--members", "--verbose", "--group", group)...) {
 		for _, word := range r[1:] { // the group's name may contain the topic's
 			if parts, ok := strings.CutPrefix(word, s.requests+":"); ok {
 				for part := range strings.SplitSeq(parts, ",") {
@@ -140,11 +145,13 @@ func TestKafkasToolsShowTheGroup(t *testing.T) {
 	}
 	for _, r := range rows {
 		if len(assigned) != partitions || len(r) == 9 && assigned[r[2]] != r[6] {
-			t.Errorf("kafka-consumer-groups --describe --members --verbose: partition %s belongs to %s, want %s", r[2], assigned[r[2]], r[6])
+			t.Errorf("kafka-consumer-groups --describe --members --verbose: partition %s belongs to %s, want %s", r[2],
+				assigned[r[2]], r[6])
 		}
 	}
 	state := table(t, group, groups, append(broker, "--describe", "--state", "--group", group)...)
-	if len(state) != 1 || !slices.Contains(state[0], "waterclock") || !slices.Contains(state[0], "Stable") || state[0][len(state[0])-1] != "2" {
+	if len(state) != 1 || !slices.Contains(state[0], "waterclock") || !slices.Contains(state[0], "Stable") ||
+		state[0][len(state[0])-1] != "2" {
 		t.Errorf("kafka-consumer-groups --describe --state: %v", state)
 	}
 	p.Settled()

@@ -56,8 +56,10 @@ var wrongTopics = []struct {
 	want  []string // REQUESTS stands for the request topic
 }{
 	{"request topic missing", missing(itself), []string{"topic REQUESTS: topic is missing", "create it"}},
-	{"request topic compacted", alter(itself, "cleanup.policy", "compact"), []string{"topic REQUESTS: cleanup.policy is compact, must be delete"}},
-	{"request topic compacted and deleted", alter(itself, "cleanup.policy", "compact,delete"), []string{"topic REQUESTS: cleanup.policy is", "compact", "must be delete"}},
+	{"request topic compacted", alter(itself, "cleanup.policy", "compact"), []string{"topic REQUESTS: " +
+		"cleanup.policy is compact, must be delete"}},
+	{"request topic compacted and deleted", alter(itself, "cleanup.policy", "compact,delete"),
+		[]string{"topic REQUESTS: cleanup.policy is", "compact", "must be delete"}},
 	{"request topic grew", larger(itself), []string{
 		"topic REQUESTS.waterclock.changelog: partitions is 4, must be 6, as of REQUESTS",
 		"topic REQUESTS.waterclock.dead-letters: partitions is 4, must be 6, as of REQUESTS",
@@ -66,18 +68,33 @@ var wrongTopics = []struct {
 		"topic REQUESTS.waterclock.changelog: max.message.bytes is", "must be at least 4065536",
 		"topic REQUESTS.waterclock.dead-letters: max.message.bytes is",
 	}},
-	{"changelog missing", missing(topics.Changelog, "--create-topics=false"), []string{"topic REQUESTS.waterclock.changelog: topic is missing, must be a topic with 4 partitions", "--create-topics"}},
-	{"changelog grew", larger(topics.Changelog), []string{"topic REQUESTS.waterclock.changelog: partitions is 6, must be 4, as of REQUESTS"}},
-	{"changelog not compacted", alter(topics.Changelog, "cleanup.policy", "delete"), []string{"topic REQUESTS.waterclock.changelog: cleanup.policy is delete, must be compact"}},
-	{"changelog compacted and deleted", alter(topics.Changelog, "cleanup.policy", "compact,delete"), []string{"topic REQUESTS.waterclock.changelog: cleanup.policy is", "delete", "must be compact"}},
-	{"changelog with producers' timestamps", alter(topics.Changelog, "message.timestamp.type", "CreateTime"), []string{"topic REQUESTS.waterclock.changelog: message.timestamp.type is CreateTime, must be LogAppendTime"}},
-	{"changelog forgets tombstones soon", alter(topics.Changelog, "delete.retention.ms", "3599999"), []string{"topic REQUESTS.waterclock.changelog: delete.retention.ms is 3599999, must be at least 3600000"}},
-	{"changelog takes small messages only", alter(topics.Changelog, "max.message.bytes", "1048588"), []string{"topic REQUESTS.waterclock.changelog: max.message.bytes is 1048588, must be at least 1114124"}},
-	{"dead letters missing", missing(topics.DeadLetters, "--create-topics=false"), []string{"topic REQUESTS.waterclock.dead-letters: topic is missing, must be a topic with 4 partitions", "--create-topics"}},
-	{"dead letters grew", larger(topics.DeadLetters), []string{"topic REQUESTS.waterclock.dead-letters: partitions is 6, must be 4, as of REQUESTS"}},
-	{"dead letters compacted", alter(topics.DeadLetters, "cleanup.policy", "compact"), []string{"topic REQUESTS.waterclock.dead-letters: cleanup.policy is compact, must be delete"}},
-	{"dead letters take small messages only", alter(topics.DeadLetters, "max.message.bytes", "1048588"), []string{"topic REQUESTS.waterclock.dead-letters: max.message.bytes is 1048588, must be at least 1114124"}},
-	{"more replicas than brokers", arg("--replication-factor=2"), []string{"create topic REQUESTS.waterclock.changelog with 2 replicas", "replication factor is below 1 or larger than the number of available brokers", "--replication-factor"}},
+	{"changelog missing", missing(topics.Changelog, "--create-topics=false"),
+		[]string{"topic REQUESTS.waterclock.changelog: topic is missing, must be a topic with 4 partitions",
+			"--create-topics"}},
+	{"changelog grew", larger(topics.Changelog), []string{"topic REQUESTS.waterclock.changelog: partitions is 6, " +
+		"must be 4, as of REQUESTS"}},
+	{"changelog not compacted", alter(topics.Changelog, "cleanup.policy", "delete"),
+		[]string{"topic REQUESTS.waterclock.changelog: cleanup.policy is delete, must be compact"}},
+	{"changelog compacted and deleted", alter(topics.Changelog, "cleanup.policy", "compact,delete"),
+		[]string{"topic REQUESTS.waterclock.changelog: cleanup.policy is", "delete", "must be compact"}},
+	{"changelog with producers' timestamps", alter(topics.Changelog, "message.timestamp.type", "CreateTime"),
+		[]string{"topic REQUESTS.waterclock.changelog: message.timestamp.type is CreateTime, must be LogAppendTime"}},
+	{"changelog forgets tombstones soon", alter(topics.Changelog, "delete.retention.ms", "3599999"),
+		[]string{"topic REQUESTS.waterclock.changelog: delete.retention.ms is 3599999, must be at least 3600000"}},
+	{"changelog takes small messages only", alter(topics.Changelog, "max.message.bytes", "1048588"),
+		[]string{"topic REQUESTS.waterclock.changelog: max.message.bytes is 1048588, must be at least 1114124"}},
+	{"dead letters missing", missing(topics.DeadLetters, "--create-topics=false"),
+		[]string{"topic REQUESTS.waterclock.dead-letters: topic is missing, must be a topic with 4 partitions",
+			"--create-topics"}},
+	{"dead letters grew", larger(topics.DeadLetters), []string{"topic REQUESTS.waterclock.dead-letters: partitions " +
+		"is 6, must be 4, as of REQUESTS"}},
+	{"dead letters compacted", alter(topics.DeadLetters, "cleanup.policy", "compact"),
+		[]string{"topic REQUESTS.waterclock.dead-letters: cleanup.policy is compact, must be delete"}},
+	{"dead letters take small messages only", alter(topics.DeadLetters, "max.message.bytes", "1048588"),
+		[]string{"topic REQUESTS.waterclock.dead-letters: max.message.bytes is 1048588, must be at least 1114124"}},
+	{"more replicas than brokers", arg("--replication-factor=2"),
+		[]string{"create topic REQUESTS.waterclock.changelog with 2 replicas",
+			"replication factor is below 1 or larger than the number of available brokers", "--replication-factor"}},
 }
 
 // Each wrong topic setting ends serve with code 1; waterclock topics says the
@@ -92,7 +109,9 @@ func TestWrongTopics(t *testing.T) {
 			p := rig.Start(t, s.arguments(more...)...)
 			said := refused(t, p, 1, s.words(v.want)...)
 			t.Log(said)
-			topics := rig.Exec(t, nil, append([]string{"topics", "--brokers", strings.Join(c.Seeds(), ","), "--requests", s.requests}, more...)...)
+			topics := rig.Exec(
+				t, nil, append([]string{"topics", "--brokers", strings.Join(c.Seeds(), ","), "--requests", s.requests},
+					more...)...)
 			if code := topics.Exit(exitLimit); code != 1 {
 				t.Errorf("topics ends with %d, want 1", code)
 			}
@@ -113,11 +132,16 @@ func TestUnwiseTopics(t *testing.T) {
 		setting, value string
 		want           string
 	}{
-		{topics.Changelog, "min.compaction.lag.ms", "59999", "topic REQUESTS.waterclock.changelog: min.compaction.lag.ms is 59999, should be at least 60000"},
-		{topics.Changelog, "unclean.leader.election.enable", "true", "topic REQUESTS.waterclock.changelog: unclean.leader.election.enable is true, should be false"},
-		{topics.DeadLetters, "unclean.leader.election.enable", "true", "topic REQUESTS.waterclock.dead-letters: unclean.leader.election.enable is true, should be false"},
-		{itself, "min.insync.replicas", "2", "topic REQUESTS.waterclock.changelog: min.insync.replicas is 1, should be at least 2"},
-		{itself, "min.insync.replicas", "2", "topic REQUESTS.waterclock.dead-letters: min.insync.replicas is 1, should be at least 2"},
+		{topics.Changelog, "min.compaction.lag.ms", "59999",
+			"topic REQUESTS.waterclock.changelog: min.compaction.lag.ms is 59999, should be at least 60000"},
+		{topics.Changelog, "unclean.leader.election.enable", "true",
+			"topic REQUESTS.waterclock.changelog: unclean.leader.election.enable is true, should be false"},
+		{topics.DeadLetters, "unclean.leader.election.enable", "true",
+			"topic REQUESTS.waterclock.dead-letters: unclean.leader.election.enable is true, should be false"},
+		{itself, "min.insync.replicas", "2",
+			"topic REQUESTS.waterclock.changelog: min.insync.replicas is 1, should be at least 2"},
+		{itself, "min.insync.replicas", "2",
+			"topic REQUESTS.waterclock.dead-letters: min.insync.replicas is 1, should be at least 2"},
 	} {
 		s.set(t, v.topic(s.requests), v.setting, v.value)
 		want = append(want, v.want)
@@ -131,7 +155,8 @@ func TestUnwiseTopics(t *testing.T) {
 	}
 	topics := rig.Exec(t, nil, "topics", "--brokers", strings.Join(c.Seeds(), ","), "--requests", s.requests)
 	if code := topics.Exit(exitLimit); code != 0 || strings.Count(topics.Output(), "warning") != len(want) {
-		t.Errorf("topics ends with %d and %d warnings, want 0 and %d", code, strings.Count(topics.Output(), "warning"), len(want))
+		t.Errorf("topics ends with %d and %d warnings, want 0 and %d", code, strings.Count(topics.Output(), "warning"),
+			len(want))
 	}
 }
 
@@ -157,7 +182,8 @@ func TestWrongCluster(t *testing.T) {
 				return oldFeatures(2), nil, true
 			})
 			return nil
-		}, []string{"the cluster's transaction.version is 1 and must be 2 (Kafka 4.0 or later)", "kafka-features.sh", "--feature transaction.version=2"}},
+		}, []string{"the cluster's transaction.version is 1 and must be 2 (Kafka 4.0 or later)", "kafka-features.sh",
+			"--feature transaction.version=2"}},
 		{"transaction.version cannot be 2", func(_ context.Context, c *kfake.Cluster, _ *kadm.Client) error {
 			c.ControlKey(int16(kmsg.ApiVersions), func(kmsg.Request) (kmsg.Response, error, bool) {
 				c.KeepControl()

@@ -65,7 +65,8 @@ func TestRequestLogThatEndsBeforeThePosition(t *testing.T) {
 				t.Errorf("%d %s two seconds after the start, want an acquisition under way", status, body)
 			}
 			if !x.come {
-				await.Until(w, patience, "a refusal", func() bool { return in.Metric("waterclock_partitions", "state", "failed") == 1 })
+				await.Until(w, patience, "a refusal",
+					func() bool { return in.Metric("waterclock_partitions", "state", "failed") == 1 })
 				if _, body := in.Readyz(); !strings.Contains(body, "failed") {
 					t.Errorf("/readyz says %s", body)
 				}

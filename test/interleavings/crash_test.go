@@ -69,7 +69,8 @@ func TestKilledInsideWipeAndIngest(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	args := func(dir string) []string {
-		return []string{"serve", "--brokers", strings.Join(w.Cluster.Seeds(), ","), "--requests", w.Requests, "--targets", "*",
+		return []string{"serve", "--brokers", strings.Join(w.Cluster.Seeds(), ","), "--requests", w.Requests,
+			"--targets", "*",
 			"--group", w.group(), "--data-dir", dir, "--instance-id", "one"}
 	}
 	var within [3]int // kills by how many partitions were live
@@ -111,7 +112,8 @@ func TestKilledInsideWipeAndIngest(t *testing.T) {
 		p.Kill()
 		w.verify(dir)
 	}
-	t.Logf("%d kills before anything was live, %d with one partition live, %d with both", within[0], within[1], within[2])
+	t.Logf("%d kills before anything was live, %d with one partition live, %d with both", within[0],
+		within[1], within[2])
 	if within[0]+within[1] == 0 {
 		t.Error("no kill fell into a wipe or a replay")
 	}

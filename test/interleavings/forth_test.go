@@ -32,7 +32,8 @@ func TestPartitionGoesBackAndForthWithSlowApplies(t *testing.T) {
 	w := newSetup(t, kafkatest.Shared(t), 2)
 	applies := node.Options{BeforeApply: func(string, int32) { <-time.After(slow) }}
 	cfgA, cfgB := w.config(), w.config()
-	cfgA.SessionTimeout, cfgB.SessionTimeout = 3*session, 3*session // nobody is to be dropped because the machine is busy
+	// nobody is to be dropped because the machine is busy
+	cfgA.SessionTimeout, cfgB.SessionTimeout = 3*session, 3*session
 	a := rig.Serve(t, cfgA, applies)
 	a.Ready(2, patience)
 	changelog := kafkatest.Collect(t, w.Cluster, w.changelog())

@@ -41,7 +41,8 @@ func (g *groups) serve(name string, accept bool) (*rig.Instance, *rig.Log) {
 	return rig.ServeLogged(g.T, g.settings(name, accept), node.Options{})
 }
 
-const sentence = "two groups on one request topic would both fire every timer; stop the other one and start once with --accept-group"
+const sentence = "two groups on one request topic would both fire every timer; stop the other one and start once " +
+	"with --accept-group"
 
 // states are how many partitions of the instance are live and how many failed.
 func (g *groups) states(in *rig.Instance) (live, failed int) {
@@ -53,11 +54,13 @@ func (g *groups) states(in *rig.Instance) (live, failed int) {
 // sentence that says why.
 func (g *groups) loses(in *rig.Instance, log *rig.Log, n int) {
 	g.Helper()
-	await.Until(g, patience, fmt.Sprintf("%d partitions refuse", n), func() bool { _, failed := g.states(in); return failed == n })
+	await.Until(g, patience, fmt.Sprintf("%d partitions refuse", n),
+		func() bool { _, failed := g.states(in); return failed == n })
 	if status, body := in.Readyz(); (status == http.StatusOK) != (n == 0) || strings.Count(body, sentence) != n {
 		g.Errorf("/readyz: %d %s", status, body)
 	}
-	await.Until(g, patience, fmt.Sprintf("the log says the sentence %d times", n), func() bool { return len(log.Lines(sentence)) >= n })
+	await.Until(g, patience, fmt.Sprintf("the log says the sentence %d times", n),
+		func() bool { return len(log.Lines(sentence)) >= n })
 }
 
 // Group A serves, B takes over, A is started again, first without the flag, while
@@ -145,7 +148,9 @@ func TestGroupTakesOverUnderLoad(t *testing.T) {
 	if live, _ := g.states(owner); live != g.partitions {
 		t.Errorf("%d partitions of the owner are live after somebody else was refused", live)
 	}
-	if n := owner.Metric("waterclock_transactions_total", "outcome", "fenced"); n > 0 && len(owners.Lines("a broker is unresponsive")) == 0 { // behind a lost connection it looks first
+	// behind a lost connection it looks first
+	if n := owner.Metric("waterclock_transactions_total", "outcome", "fenced"); n > 0 &&
+		len(owners.Lines("a broker is unresponsive")) == 0 {
 		t.Errorf("%v steps of the only owner were not committed for fear of another", n)
 	}
 	names := []string{"a", "b"}
@@ -160,7 +165,8 @@ func TestGroupTakesOverUnderLoad(t *testing.T) {
 		}
 		heir.Ready(g.partitions, patience)
 		g.Out.WaitFor(len(g.Out.Records())+perSecond, patience)
-		await.Until(t, patience, "the former owner refuses", func() bool { _, failed := g.states(owner); return failed == g.partitions })
+		await.Until(t, patience, "the former owner refuses",
+			func() bool { _, failed := g.states(owner); return failed == g.partitions })
 		if owned != nil && len(owned.Lines(sentence)) < g.partitions {
 			t.Errorf("round %d: the log of the loser says the sentence %d times", round, len(owned.Lines(sentence)))
 		}

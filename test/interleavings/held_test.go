@@ -48,7 +48,8 @@ func TestForeignTransactionUnderLoad(t *testing.T) {
 			tick := time.NewTicker(20 * time.Millisecond)
 			defer tick.Stop()
 			for ; time.Since(begun) < open; <-tick.C {
-				manual.Produce(context.Background(), on(p, w.timer(fmt.Sprintf("load-%d-%d", p, sent[p]), "1", time.Now().Add(time.Second))), nil)
+				manual.Produce(context.Background(),
+					on(p, w.timer(fmt.Sprintf("load-%d-%d", p, sent[p]), "1", time.Now().Add(time.Second))), nil)
 				sent[p]++
 			}
 		})
@@ -64,7 +65,8 @@ func TestForeignTransactionUnderLoad(t *testing.T) {
 		return gauge("waterclock_intake_held_seconds", "transactional_id", "billing-"+w.Requests) > 2
 	})
 	status, body := in.Readyz()
-	if status != http.StatusOK || !strings.Contains(body, "billing-"+w.Requests) || !strings.Contains(body, "open since "+begun.UTC().Format("2006-01-02T15:")) {
+	if status != http.StatusOK || !strings.Contains(body, "billing-"+w.Requests) ||
+		!strings.Contains(body, "open since "+begun.UTC().Format("2006-01-02T15:")) {
 		t.Errorf("/readyz is %d and says %s", status, body)
 	}
 	await.Until(t, open, "the log names the producer", func() bool { return len(log.Lines("billing-"+w.Requests)) > 0 })
@@ -91,7 +93,8 @@ func TestForeignTransactionUnderLoad(t *testing.T) {
 	}
 	await.Until(t, patience, "lag, /readyz and the metric say that it is over", func() bool {
 		_, body := in.Readyz()
-		return gauge("waterclock_intake_lag_records") == 0 && gauge("waterclock_intake_held_seconds") == 0 && !strings.Contains(body, "billing") &&
+		return gauge("waterclock_intake_lag_records") == 0 && gauge("waterclock_intake_held_seconds") == 0 &&
+			!strings.Contains(body, "billing") &&
 			len(log.Lines("it has ended")) > 0
 	})
 	w.finish(want)

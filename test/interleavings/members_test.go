@@ -75,7 +75,8 @@ func TestKilledBetweenOffsetCommitAndFirstProduce(t *testing.T) {
 	}
 	w.finish(want)
 	// By the acquisition, or by the watch over the group's transactions: whoever was first.
-	helped := heir.Metric("waterclock_hanging_transactions_ended_total") + heir.Metric("waterclock_open_transactions_ended_total")
+	helped := heir.Metric("waterclock_hanging_transactions_ended_total") + heir.Metric(
+		"waterclock_open_transactions_ended_total")
 	if helped < 1 || len(log.Lines("hanging transaction"))+len(log.Lines("open transaction")) == 0 {
 		t.Error("no transaction of the victim had to be ended: the test did not make its interleaving")
 	}
@@ -136,7 +137,8 @@ func TestJoinHangsThroughAGenerationOldStepIsRefused(t *testing.T) {
 				values(want, id, "1")
 			}
 			w.finish(want)
-			t.Logf("A: steps committed %v, fenced %v; %d partitions lost", a.Metric("waterclock_transactions_total", "outcome", "committed"),
+			t.Logf("A: steps committed %v, fenced %v; %d partitions lost",
+				a.Metric("waterclock_transactions_total", "outcome", "committed"),
 				a.Metric("waterclock_transactions_total", "outcome", "fenced"), len(logA.Lines("partition lost")))
 		})
 	}

@@ -34,9 +34,11 @@ type fault struct {
 var faulty = []fault{
 	{"request lost once", func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropRequest(endTxn, 1) }, false},
 	{"answer lost once", func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropResponse(endTxn, 1) }, false},
-	{"not committed, requests lost", func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropRequest(endTxn, kafkatest.Every) }, true},
+	{"not committed, requests lost",
+		func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropRequest(endTxn, kafkatest.Every) }, true},
 	{"not committed, requests late", func(w *kafkatest.Wire) *kafkatest.Fault { return w.Hold(endTxn) }, true},
-	{"committed, answers lost", func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropResponse(endTxn, kafkatest.Every) }, true},
+	{"committed, answers lost",
+		func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropResponse(endTxn, kafkatest.Every) }, true},
 	{"committed, answers late", func(w *kafkatest.Wire) *kafkatest.Fault { return w.HoldResponse(endTxn) }, true},
 }
 
@@ -51,7 +53,8 @@ func TestCancelsAndReschedulesWhileAnEndTxnIsUnanswered(t *testing.T) {
 			t.Parallel()
 			for tries := 1; !answerMissing(t, f); tries++ {
 				if tries == 3 {
-					t.Fatal("the machine is too slow for this test: the firings are never planned by who reads the cancels")
+					t.Fatal("the machine is too slow for this test: the firings are never planned by who reads the " +
+						"cancels")
 				}
 			}
 		})
@@ -67,7 +70,8 @@ func answerMissing(t *testing.T, f fault) bool {
 	t.Cleanup(wire.Close)
 	cfg := w.config()
 	cfg.TransactionTimeout = shortTransaction
-	cfg.SessionTimeout = 5 * session // a member that is dropped leaves its firings to a successor, which reads the cancels first
+	// a member that is dropped leaves its firings to a successor, which reads the cancels first
+	cfg.SessionTimeout = 5 * session
 	in, log := rig.ServeLogged(t, cfg, node.Options{Dial: wire.Dial})
 	in.Ready(2, patience)
 	want := make(map[string][]string)
@@ -92,7 +96,10 @@ func answerMissing(t *testing.T, f fault) bool {
 	w.at(due.Add(500 * time.Millisecond)) // every firing is planned
 	w.Send(meanwhile...)
 	if f.resolves {
-		await.Until(w, patience, "the step resolved", func() bool { return in.Metric("waterclock_transactions_resolved_total") > 0 })
+		await.Until(w, patience, "the step resolved", func() bool {
+			return in.Metric(
+				"waterclock_transactions_resolved_total") > 0
+		})
 	}
 	fault.Release()
 	if again := log.Lines("acquiring the partition again"); len(again) > 0 || len(log.Lines("partition lost")) > 0 {
@@ -108,9 +115,11 @@ func answerMissing(t *testing.T, f fault) bool {
 	if got := in.Metric("waterclock_outcomes_total", "outcome", "not_found"); got != n {
 		t.Errorf("%v cancels found nothing, want %d", got, n)
 	}
-	t.Logf("%d requests or answers hit, %v resolved: %d committed, %d aborted; steps committed %v, aborted %v", fault.Hits(), resolved,
+	t.Logf("%d requests or answers hit, %v resolved: %d committed, %d aborted; steps committed %v, aborted %v",
+		fault.Hits(), resolved,
 		len(log.Lines("outcome=commit")), len(log.Lines("outcome=abort")),
-		in.Metric("waterclock_transactions_total", "outcome", "committed"), in.Metric("waterclock_transactions_total", "outcome", "aborted"))
+		in.Metric("waterclock_transactions_total", "outcome", "committed"),
+		in.Metric("waterclock_transactions_total", "outcome", "aborted"))
 	return true
 }
 
@@ -143,14 +152,17 @@ func TestCoordinatorFailsOver(t *testing.T) {
 		before := len(w.Out.Records())
 		start := time.Now()
 		c.Kill(int(id))
-		await.Until(w, patience, "emissions again", func() bool { return len(w.Out.Records()) > before+perSecond/2 && time.Since(start) > time.Second })
+		await.Until(w, patience, "emissions again",
+			func() bool { return len(w.Out.Records()) > before+perSecond/2 && time.Since(start) > time.Second })
 		t.Logf("broker %d killed: longest silence of the target %s", id, silence(w.Out.Records(), start))
 		c.Restart(int(id))
 	}
 	load.end(want)
 	w.finish(want)
-	t.Logf("steps committed %v, aborted %v, fenced %v, resolved %v", in.Metric("waterclock_transactions_total", "outcome", "committed"),
-		in.Metric("waterclock_transactions_total", "outcome", "aborted"), in.Metric("waterclock_transactions_total", "outcome", "fenced"),
+	t.Logf("steps committed %v, aborted %v, fenced %v, resolved %v",
+		in.Metric("waterclock_transactions_total", "outcome", "committed"),
+		in.Metric("waterclock_transactions_total", "outcome", "aborted"),
+		in.Metric("waterclock_transactions_total", "outcome", "fenced"),
 		in.Metric("waterclock_transactions_resolved_total"))
 }
 

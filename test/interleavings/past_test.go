@@ -133,7 +133,8 @@ func TestAcquisitionOfLogsThatEndInAbortedRecords(t *testing.T) {
 	x := w.foreign("requests")
 	var committed, aborted []*kgo.Record
 	for i := range 20 {
-		committed = append(committed, w.timer(fmt.Sprint("a-", i), "1", time.Now()), w.timer(fmt.Sprint("p-", i), "1", later))
+		committed = append(committed, w.timer(fmt.Sprint("a-", i), "1", time.Now()),
+			w.timer(fmt.Sprint("p-", i), "1", later))
 		aborted = append(aborted, w.timer(fmt.Sprint("aborted-", i), "1", time.Now()), w.Cancel(fmt.Sprint("p-", i)))
 		values(want, fmt.Sprint("a-", i), "1")
 	}
@@ -155,7 +156,8 @@ func TestAcquisitionOfLogsThatEndInAbortedRecords(t *testing.T) {
 	changes := w.hanging("gone")
 	dirty := func(n int) {
 		for range n {
-			changes.begin(&kgo.Record{Topic: w.changelog(), Key: []byte("\x01p-1")}, &kgo.Record{Topic: w.changelog(), Key: []byte{2}, Value: []byte{0xff}})
+			changes.begin(&kgo.Record{Topic: w.changelog(), Key: []byte("\x01p-1")},
+				&kgo.Record{Topic: w.changelog(), Key: []byte{2}, Value: []byte{0xff}})
 			changes.end(kgo.TryAbort)
 		}
 	}

@@ -46,11 +46,13 @@ func TestPausedBetweenOffsetCommitAndEndTxn(t *testing.T) {
 			due := time.Now().Add(w.lead)
 			var recs []*kgo.Record
 			for i := range n {
-				recs = append(recs, w.timer(fmt.Sprint("cancelled-", i), "1", due), w.timer(fmt.Sprint("again-", i), "1", due))
+				recs = append(recs, w.timer(fmt.Sprint("cancelled-", i), "1", due),
+					w.timer(fmt.Sprint("again-", i), "1", due))
 			}
 			w.Send(recs...)
 			await.Until(w, patience, "all pending, committed, and nearly due", func() bool { // the next step fires
-				scheduled := v.Metric("waterclock_outcomes_total", "outcome", "scheduled") + heir.Metric("waterclock_outcomes_total", "outcome", "scheduled")
+				scheduled := v.Metric("waterclock_outcomes_total", "outcome", "scheduled") + heir.Metric(
+					"waterclock_outcomes_total", "outcome", "scheduled")
 				return scheduled == 2*n && time.Until(due) < time.Second
 			})
 			v.Hold(endTxn)
@@ -93,7 +95,8 @@ func TestPausedBetweenOffsetCommitAndEndTxn(t *testing.T) {
 				in.Ready(1, patience)
 			}
 			w.finish(want)
-			if ended := len(log.Lines("hanging transaction")) + len(log.Lines("open transaction")); !c.before && ended == 0 {
+			if ended := len(log.Lines("hanging transaction")) + len(log.Lines("open transaction")); !c.before &&
+				ended == 0 {
 				t.Error("no transaction of the victim had to be ended: the test did not make its interleaving")
 			}
 			t.Logf("the step held %d emissions, %d requests came behind it", len(carried), len(meanwhile))
@@ -109,7 +112,8 @@ func (se *setup) goesOnFirst(v *rig.Victim, heir *kafkatest.Wire, carried map[st
 	if err := ends.Wait(se.limited(patience)); err != nil {
 		se.Fatal(err)
 	}
-	await.Until(se, patience, "the victim is no member any more", func() bool { // what is held may be for a producer of the heir's own
+	// what is held may be for a producer of the heir's own
+	await.Until(se, patience, "the victim is no member any more", func() bool {
 		return len(se.describeGroup().Members) == 1
 	})
 	v.GoOn()

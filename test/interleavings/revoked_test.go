@@ -38,7 +38,8 @@ func TestOneOfTwoPartitionsRevokedWithTheOffsetCommitOnItsWay(t *testing.T) {
 	held.Release()
 	await.Until(w, patience, "both have one", func() bool { return a.Live() == 1 && b.Live() == 1 })
 	w.finish(want)
-	failed := a.Metric("waterclock_transactions_total", "outcome", "fenced") + a.Metric("waterclock_transactions_total", "outcome", "aborted")
+	failed := a.Metric("waterclock_transactions_total", "outcome", "fenced") + a.Metric(
+		"waterclock_transactions_total", "outcome", "aborted")
 	if failed == 0 {
 		t.Error("no step of A failed: the test did not make its interleaving")
 	}

@@ -77,7 +77,8 @@ func (se *setup) pending(in *rig.Web, n int) {
 	})
 }
 
-// nearlyDue schedules n timers and waits until the instance holds them, before they are due. It returns what must be emitted.
+// nearlyDue schedules n timers and waits until the instance holds them, before they are due. It returns what must be
+// emitted.
 func (se *setup) nearlyDue(in *rig.Web, n int) map[string][]string {
 	se.Helper()
 	want := make(map[string][]string)
@@ -171,14 +172,16 @@ func (se *setup) deleteOffsets() {
 // foreign is a transactional producer of somebody else.
 func (se *setup) foreign(name string) *txn {
 	se.Helper()
-	return &txn{se, se.Cluster.Client(se.T, kgo.TransactionalID(name+"-"+se.Requests), kgo.TransactionTimeout(5*time.Minute),
+	return &txn{se, se.Cluster.Client(se.T, kgo.TransactionalID(name+"-"+se.Requests),
+		kgo.TransactionTimeout(5*time.Minute),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()))}
 }
 
 // hanging is a producer as an owner of the group's would have it.
 func (se *setup) hanging(name string) *txn {
 	se.Helper()
-	return &txn{se, se.Cluster.Client(se.T, kgo.TransactionalID(repair.TransactionalIDPrefix(se.group())+name+"/0/1"), kgo.TransactionTimeout(5*time.Minute),
+	return &txn{se, se.Cluster.Client(se.T, kgo.TransactionalID(repair.TransactionalIDPrefix(se.group())+name+"/0/1"),
+		kgo.TransactionTimeout(5*time.Minute),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()))}
 }
 

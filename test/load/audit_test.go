@@ -31,8 +31,9 @@ const (
 	auditRate = 2_000
 )
 
-// An audit holds no more memory for more requests, and one emission that is missing among all is found. The logs are written
-// here, as a service would have left them: of twenty requests two wait, one is cancelled, and the others have fired.
+// An audit holds no more memory for more requests, and one emission that is missing among all is found. The logs are
+// written here, as a service would have left them: of twenty requests two wait, one is cancelled, and the others have
+// fired.
 func TestMemoryOfAnAudit(t *testing.T) {
 	runs.NeedSlow(t)
 	n := auditRequests
@@ -55,7 +56,8 @@ func TestMemoryOfAnAudit(t *testing.T) {
 		t.Errorf("exit %d: %s", code, p.Output())
 	}
 	peak := p.Peak()
-	t.Logf("audited in %s, peak memory %.1f MiB: %s", time.Since(start).Round(time.Second), float64(peak)/mib, p.Output())
+	t.Logf("audited in %s, peak memory %.1f MiB: %s", time.Since(start).Round(time.Second),
+		float64(peak)/mib, p.Output())
 	if peak == 0 || peak > auditMemory {
 		t.Errorf("peak memory %d, want at most %d", peak, int64(auditMemory))
 	}
@@ -75,8 +77,10 @@ func newAudited(t *testing.T, c *kafkatest.Cluster) *audited {
 	t.Helper()
 	a := &audited{t: t, topic: c.CreateTopic(t, partitions, nil)}
 	a.target = c.CreateTopic(t, partitions, nil, a.topic+"-out")
-	a.cl = c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(20*time.Millisecond), kgo.MaxBufferedRecords(maxBuffered))
-	if _, _, err := topics.Ensure(t.Context(), kadm.NewClient(a.cl), a.topic, topics.Options{Create: true}); err != nil {
+	a.cl = c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(20*time.Millisecond),
+		kgo.MaxBufferedRecords(maxBuffered))
+	if _, _, err := topics.Ensure(t.Context(), kadm.NewClient(a.cl), a.topic,
+		topics.Options{Create: true}); err != nil {
 		t.Fatal(err)
 	}
 	return a
@@ -101,7 +105,8 @@ func (a *audited) write(n int) {
 		for p := range int32(partitions) {
 			steps++
 			w := wire.Checkpoint{Position: a.offsets[p], Step: fmt.Sprint("p/", steps), Group: "g"}
-			a.produce(&kgo.Record{Topic: topics.Changelog(a.topic), Partition: p, Key: wire.CheckpointKey(), Value: w.AppendTo(nil)})
+			a.produce(&kgo.Record{Topic: topics.Changelog(a.topic), Partition: p, Key: wire.CheckpointKey(),
+				Value: w.AppendTo(nil)})
 		}
 	}
 	for i := 0; a.requests < n; i++ {
@@ -113,9 +118,10 @@ func (a *audited) write(n int) {
 			due += time.Hour.Milliseconds()
 		}
 		at := strconv.FormatInt(due, 10)
-		a.produce(&kgo.Record{Topic: a.topic, Partition: p, Key: []byte(id), Value: value, Timestamp: now, Headers: []kgo.RecordHeader{
-			header(waterclock.HeaderAt, at), header(waterclock.HeaderTargetTopic, a.target),
-		}})
+		a.produce(&kgo.Record{Topic: a.topic, Partition: p, Key: []byte(id), Value: value, Timestamp: now,
+			Headers: []kgo.RecordHeader{
+				header(waterclock.HeaderAt, at), header(waterclock.HeaderTargetTopic, a.target),
+			}})
 		a.offsets[p]++
 		a.requests++
 		switch {
@@ -124,15 +130,20 @@ func (a *audited) write(n int) {
 			a.offsets[p]++
 			a.requests++
 		case i%20 < 3: // pending
-			w := timers.Timer{ID: []byte(id), Offset: offset, Due: due, Occurrence: 1, Target: timers.Target{Topic: a.target, Partition: timers.AnyPartition, Key: []byte(id)}, Value: value}
-			a.produce(&kgo.Record{Topic: topics.Changelog(a.topic), Partition: p, Key: wire.TimerKey(nil, w.ID), Value: w.AppendTo(nil)})
+			w := timers.Timer{ID: []byte(id), Offset: offset, Due: due, Occurrence: 1,
+				Target: timers.Target{Topic: a.target, Partition: timers.AnyPartition, Key: []byte(id)}, Value: value}
+			a.produce(&kgo.Record{Topic: topics.Changelog(a.topic), Partition: p, Key: wire.TimerKey(nil, w.ID),
+				Value: w.AppendTo(nil)})
 		case a.lost == "" && a.requests > n/2:
 			a.lost = fmt.Sprintf("%s/%d/%d", a.topic, p, offset)
 		default:
-			a.produce(&kgo.Record{Topic: a.target, Partition: p, Key: []byte(id), Value: value, Timestamp: time.UnixMilli(due + 3), Headers: []kgo.RecordHeader{
-				header(waterclock.HeaderID, id), header(waterclock.HeaderDue, at), header(waterclock.HeaderOccurrence, "1"),
-				header(waterclock.HeaderSource, fmt.Sprintf("%s/%d/%d", a.topic, p, offset)), header(waterclock.HeaderEvent, fmt.Sprintf("x.%d.%d.1", p, offset)),
-			}})
+			a.produce(&kgo.Record{Topic: a.target, Partition: p, Key: []byte(id), Value: value,
+				Timestamp: time.UnixMilli(due + 3), Headers: []kgo.RecordHeader{
+					header(waterclock.HeaderID, id), header(waterclock.HeaderDue, at),
+					header(waterclock.HeaderOccurrence, "1"),
+					header(waterclock.HeaderSource, fmt.Sprintf("%s/%d/%d", a.topic, p, offset)),
+					header(waterclock.HeaderEvent, fmt.Sprintf("x.%d.%d.1", p, offset)),
+				}})
 		}
 		if i%10_000 == 0 {
 			checkpoints()

@@ -82,7 +82,8 @@ func TestBadRequestsBesideGoodOnes(t *testing.T) {
 	checkLetters(t, letters.Records(), bads)
 	_, peak := p.Memory()
 	t.Logf("%d bad requests sent in %s, all settled after %s, good timers up to %s late; peak memory %.1f MiB; %s",
-		bads, spoiltFor.Round(time.Millisecond), took.Round(time.Millisecond), latest(out.Records()), float64(peak)/mib, w)
+		bads, spoiltFor.Round(time.Millisecond), took.Round(time.Millisecond), latest(out.Records()),
+		float64(peak)/mib, w)
 	w.check()
 	stop(t, p)
 }
@@ -118,7 +119,8 @@ func checkLetters(t *testing.T, letters []kafkatest.Received, bads int) {
 		duplicated += max(0, n-1)
 	}
 	if lost+duplicated > 0 || len(sources) != bads {
-		kafkatest.Inexact(t, "%d bad requests without a dead letter, %d letters too many, %d sources of %d", lost, duplicated, len(sources), bads)
+		kafkatest.Inexact(t, "%d bad requests without a dead letter, %d letters too many, %d sources of %d", lost,
+			duplicated, len(sources), bads)
 	}
 }
 

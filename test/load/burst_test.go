@@ -92,7 +92,8 @@ func newLoaded(t *testing.T, c *kafkatest.Cluster, codec kgo.CompressionCodec) *
 	_, l.empty = l.p.Memory()
 	l.w = watchOf(t, &l.p.Web, least().Requests)
 	l.out = rig.Count(t, c, burst, l.target)
-	l.cl = c.Client(t, kgo.ProducerBatchCompression(codec), kgo.ProducerLinger(5*time.Millisecond), kgo.MaxBufferedRecords(maxBuffered))
+	l.cl = c.Client(t, kgo.ProducerBatchCompression(codec), kgo.ProducerLinger(5*time.Millisecond),
+		kgo.MaxBufferedRecords(maxBuffered))
 	return l
 }
 
@@ -105,8 +106,10 @@ func (l *loaded) send(n int, due func(i int) time.Time) {
 		return sendAll(l.cl, 0, n, func(i int) *kgo.Record { return timer(l.requests, l.target, i, due(i), value) })
 	})
 	sent := time.Since(start)
-	l.w.until(settleLimit, "requests accepted", func() bool { return l.p.Metric("waterclock_accepted_total") == float64(n) })
-	l.t.Logf("%d timers sent in %s, accepted in %s", n, sent.Round(time.Millisecond), time.Since(start).Round(time.Millisecond))
+	l.w.until(settleLimit, "requests accepted",
+		func() bool { return l.p.Metric("waterclock_accepted_total") == float64(n) })
+	l.t.Logf("%d timers sent in %s, accepted in %s", n, sent.Round(time.Millisecond),
+		time.Since(start).Round(time.Millisecond))
 }
 
 // fired waits until all n have fired, once, and checks what the process came to

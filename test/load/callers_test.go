@@ -37,7 +37,8 @@ func startCallers(t *testing.T, api, requests string) *callers {
 	topic := api + "/v1/topics/" + requests
 	for i := range callersEach {
 		c.wg.Go(func() {
-			c.pages(ctx, "timers", topic+"/timers", url.Values{"order": {[]string{"due", "id"}[i%2]}, "limit": {"1000"}})
+			c.pages(ctx, "timers", topic+"/timers",
+				url.Values{"order": {[]string{"due", "id"}[i%2]}, "limit": {"1000"}})
 		})
 		c.wg.Go(func() { c.pages(ctx, "dead letters", topic+"/dead-letters", url.Values{"limit": {"100"}}) })
 		c.wg.Go(func() { c.streams(ctx, topic+"/events") })
@@ -45,8 +46,8 @@ func startCallers(t *testing.T, api, requests string) *callers {
 	return c
 }
 
-// stop ends the callers once some have read something. Lists of timers may be refused as long as others ask for them too: a
-// call has ten seconds, which is too short for the values of a MiB of 256 partitions.
+// stop ends the callers once some have read something. Lists of timers may be refused as long as others ask for them
+// too: a call has ten seconds, which is too short for the values of a MiB of 256 partitions.
 func (c *callers) stop() {
 	c.t.Helper()
 	_, heard := await.Within(trialLimit, func() bool {
@@ -68,8 +69,8 @@ func (c *callers) note(kind string, n int) {
 	c.read[kind] += n
 }
 
-// get calls, until the context ends. A call that is refused for load, or because no instance is there, is made again. ok is
-// false at the end.
+// get calls, until the context ends. A call that is refused for load, or because no instance is there, is made again.
+// ok is false at the end.
 func (c *callers) get(ctx context.Context, kind, at string) (*http.Response, bool) {
 	for ctx.Err() == nil {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
@@ -91,7 +92,8 @@ func (c *callers) get(ctx context.Context, kind, at string) (*http.Response, boo
 		c.mu.Lock()
 		c.refused[fmt.Sprintf("%s: %d %s", kind, status, reason)]++
 		c.mu.Unlock()
-		if status == http.StatusBadRequest || status == http.StatusInternalServerError || status == http.StatusUnauthorized {
+		if status == http.StatusBadRequest || status == http.StatusInternalServerError ||
+			status == http.StatusUnauthorized {
 			c.t.Errorf("%s answers %d", at, status)
 			return nil, false
 		}

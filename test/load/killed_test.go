@@ -6,8 +6,9 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
 )
 
-// TestKilledAtItsLimit: OPERATIONS.md says to give a container a tenth more than --memory. The kernel kills a process that
-// comes to hold more, and it starts again behind the same backlog: if it is killed once, it may be killed for ever.
+// TestKilledAtItsLimit: OPERATIONS.md says to give a container a tenth more than --memory. The kernel kills a process
+// that comes to hold more, and it starts again behind the same backlog: if it is killed once, it may be killed for
+// ever.
 func TestKilledAtItsLimit(t *testing.T) {
 	s := *shapeOf("tiny-snappy")
 	s.units, s.sound = 1_000_000, 1_000_000

@@ -54,7 +54,8 @@ func TestLanesJoinAndLeave(t *testing.T) {
 	await.Until(t, time.Minute, "all have fired", func() bool { return out.Received() == many+few })
 	steps, most := committed()-before, float64(time.Since(begun)/interval)*11/10
 	if steps > most || lanes() != 1 {
-		t.Errorf("%v transactions at %d timers a second, want at most %v of one lane; there are %v lanes", steps, rate, most, lanes())
+		t.Errorf("%v transactions at %d timers a second, want at most %v of one lane; there are %v lanes", steps, rate,
+			most, lanes())
 	}
 	rig.Fired(t, out, many+few)
 	stop(t, p)

@@ -103,7 +103,8 @@ func TestBatchesThatDecompressToTooMuch(t *testing.T) {
 	if err := undone.BeginTransaction(); err != nil {
 		t.Fatal(err)
 	}
-	if err := sendAll(undone, 0, packedEach, func(n int) *kgo.Record { return timer(requests, target, 2000+n, time.Now(), zeros) }); err != nil {
+	if err := sendAll(undone, 0, packedEach,
+		func(n int) *kgo.Record { return timer(requests, target, 2000+n, time.Now(), zeros) }); err != nil {
 		t.Fatal(err)
 	}
 	if err := undone.EndTransaction(t.Context(), kgo.TryAbort); err != nil {

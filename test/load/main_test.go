@@ -45,7 +45,8 @@ func least() memory.Shares { return memory.Divide(memory.Minimum) }
 // serve starts the binary for a request topic, with a directory of its own and the least memory.
 func serve(t testing.TB, c *kafkatest.Cluster, requests string, more ...string) *rig.Process {
 	t.Helper()
-	p := rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir(), append([]string{"--memory", config.MinMemory.String()}, more...)...)...)
+	p := rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir(),
+		append([]string{"--memory", config.MinMemory.String()}, more...)...)...)
 	p.Ready(partitions, time.Minute)
 	return p
 }
@@ -67,10 +68,11 @@ func producer(t testing.TB, c *kafkatest.Cluster) *kgo.Client {
 
 // timer is a request for the timer of that number.
 func timer(requests, target string, number int, due time.Time, value []byte) *kgo.Record {
-	return &kgo.Record{Topic: requests, Key: strconv.AppendInt(nil, int64(number), 10), Value: value, Headers: []kgo.RecordHeader{
-		{Key: "timer-at", Value: strconv.AppendInt(nil, due.UnixMilli(), 10)},
-		{Key: "timer-target-topic", Value: []byte(target)},
-	}}
+	return &kgo.Record{Topic: requests, Key: strconv.AppendInt(nil, int64(number), 10), Value: value,
+		Headers: []kgo.RecordHeader{
+			{Key: "timer-at", Value: strconv.AppendInt(nil, due.UnixMilli(), 10)},
+			{Key: "timer-target-topic", Value: []byte(target)},
+		}}
 }
 
 // sending is requests on their way to the broker.

@@ -15,8 +15,9 @@ import (
 )
 
 var (
-	seedFlag   = flag.Uint64("seed", 0, "what TestMemoryIsKept draws its cells from; 0: of the clock")
-	cellFlag   = flag.String("cell", "", "cells of TestMemoryIsKept: part of a name, such as sky/ or /256x3/; all: the covering set")
+	seedFlag = flag.Uint64("seed", 0, "what TestMemoryIsKept draws its cells from; 0: of the clock")
+	cellFlag = flag.String("cell", "",
+		"cells of TestMemoryIsKept: part of a name, such as sky/ or /256x3/; all: the covering set")
 	volumeFlag = flag.Int("volume", 1, "how many times as much the cells of TestMemoryIsKept write")
 )
 
@@ -55,14 +56,16 @@ func (c cell) String() string {
 func cells() (all []cell) {
 	for s := range shapes {
 		for i, partitions := range []int32{1, 8, 64, manyPartitions} {
-			c := cell{shape: &shapes[s], partitions: partitions, brokers: 1, phase: phases[(i+s)%len(phases)], callers: (i/2+s)%2 == 1}
+			c := cell{shape: &shapes[s], partitions: partitions, brokers: 1, phase: phases[(i+s)%len(phases)],
+				callers: (i/2+s)%2 == 1}
 			if (i+s/4)%2 == 1 && (partitions < manyPartitions || s%7 == 0) { // few of them, because they take minutes
 				c.brokers = 3
 			}
 			all = append(all, c)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b cell) int { return cmp.Or(a.brokers-b.brokers, int(a.partitions-b.partitions)) })
+	slices.SortStableFunc(
+		all, func(a, b cell) int { return cmp.Or(a.brokers-b.brokers, int(a.partitions-b.partitions)) })
 	return all
 }
 
@@ -93,9 +96,9 @@ func TestCellsCoverAllPairs(t *testing.T) {
 	}
 }
 
-// TestMemoryIsKept has a process with the least memory meet all shapes of input, on few and many partitions, from one and
-// three brokers, as a backlog, after the loss of its directory, as a burst, and while another instance joins and leaves.
-// Its peak stays within a tenth of the memory, and no request is lost.
+// TestMemoryIsKept has a process with the least memory meet all shapes of input, on few and many partitions, from one
+// and three brokers, as a backlog, after the loss of its directory, as a burst, and while another instance joins and
+// leaves. Its peak stays within a tenth of the memory, and no request is lost.
 //
 // At full size all of cells run. Otherwise some of those that do not take long are drawn.
 func TestMemoryIsKept(t *testing.T) {
@@ -162,6 +165,7 @@ func (c cell) run(t *testing.T) {
 	c.phase.run(x)
 	x.end()
 	if !t.Failed() {
-		t.Logf("cell %s: peak %.1f MiB, %d timers, %d dead letters, %s", c, float64(x.peak)/mib, x.sound, x.bad, time.Since(started).Round(time.Second))
+		t.Logf("cell %s: peak %.1f MiB, %d timers, %d dead letters, %s", c, float64(x.peak)/mib, x.sound, x.bad,
+			time.Since(started).Round(time.Second))
 	}
 }

@@ -152,14 +152,16 @@ func (p *pending) goOn() int64 {
 	w.send(p.cl, moved, movedAtOnce, func(int) *kgo.Record { return p.request(random.IntN(p.n)) })
 	soon := time.Now().Add(time.Second)
 	w.send(p.cl, fired, fired, func(i int) *kgo.Record {
-		return timer(p.requests, p.target, p.n+p.emissions+i, soon.Add(time.Duration(i)*time.Millisecond), []byte("soon"))
+		return timer(p.requests, p.target, p.n+p.emissions+i, soon.Add(time.Duration(i)*time.Millisecond),
+			[]byte("soon"))
 	})
 	p.emissions += fired
 	p.out.WaitFor(p.emissions, time.Minute)
 	w.atRest(settleLimit, p.n)
 	rig.Exactly(p.t, p.out.Records(), p.emissions)
 	_, peak := in.Memory()
-	p.t.Logf("%d pending, started on their directory, %d re-scheduled, %d fired: peak %.1f MiB; %s", p.n, moved, fired, float64(peak)/mib, w)
+	p.t.Logf("%d pending, started on their directory, %d re-scheduled, %d fired: peak %.1f MiB; %s", p.n, moved, fired,
+		float64(peak)/mib, w)
 	w.check()
 	stop(p.t, in)
 	return peak
@@ -175,6 +177,7 @@ func (w *watch) send(cl *kgo.Client, n, atOnce int, request func(i int) *kgo.Rec
 		if err := sendAll(cl, first, end, request); err != nil {
 			w.t.Fatalf("send: %v", err)
 		}
-		w.until(settleLimit, "requests accepted", func() bool { return w.in.Metric("waterclock_accepted_total") >= before+float64(end) })
+		w.until(settleLimit, "requests accepted",
+			func() bool { return w.in.Metric("waterclock_accepted_total") >= before+float64(end) })
 	}
 }

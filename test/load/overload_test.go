@@ -32,7 +32,8 @@ func TestKillInOverload(t *testing.T) {
 	target := c.CreateTopic(t, partitions, nil, requests+"-out")
 	out := rig.Count(t, c, 2*flood, target)
 	// A static member need not wait for the end of its former self.
-	args := rig.Arguments(c.Seeds(), requests, t.TempDir(), "--instance-id", "wc-0", "--memory", config.MinMemory.String())
+	args := rig.Arguments(c.Seeds(), requests, t.TempDir(), "--instance-id", "wc-0", "--memory",
+		config.MinMemory.String())
 	kept := func(p *rig.Process, when string) {
 		t.Helper()
 		_, peak := p.Memory()

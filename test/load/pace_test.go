@@ -83,7 +83,8 @@ func TestFiringIntervalCountedByTheBroker(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		await.Until(t, time.Minute, "all are pending", func() bool { return w.Metric("waterclock_pending_timers") == moments*together })
+		await.Until(t, time.Minute, "all are pending",
+			func() bool { return w.Metric("waterclock_pending_timers") == moments*together })
 		if time.Now().After(begin) {
 			t.Fatal("the machine is too slow: timers are due that were to be pending")
 		}
@@ -100,7 +101,8 @@ func TestFiringIntervalCountedByTheBroker(t *testing.T) {
 		const timers, interval = 60_000, time.Second
 		w := pacedBy(t, c, interval, timers)
 		before, begun := w.transactions(), time.Now()
-		if err := sendAll(w.cl, 0, timers, func(i int) *kgo.Record { return timer(w.requests, w.target, i, begun, nil) }); err != nil {
+		if err := sendAll(w.cl, 0, timers,
+			func(i int) *kgo.Record { return timer(w.requests, w.target, i, begun, nil) }); err != nil {
 			t.Fatal(err)
 		}
 		w.fired(t, timers)

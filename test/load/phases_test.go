@@ -62,7 +62,8 @@ func rebalance(x *trial) {
 	x.write(0, 2, tomorrow())
 	second := x.start(x.TempDir())
 	x.write(1, 2, tomorrow())
-	await.Until(x, trialLimit, "the second has partitions", func() bool { return second.live() > 0 || x.partitions == 1 })
+	await.Until(x, trialLimit, "the second has partitions",
+		func() bool { return second.live() > 0 || x.partitions == 1 })
 	x.settled(x.sound)
 	x.stop(second)
 	x.settled(x.sound)

@@ -14,7 +14,8 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-var profileFlag = flag.String("profile", "", "directory for heap profiles of the cells' processes, taken whenever their memory has grown")
+var profileFlag = flag.String("profile", "",
+	"directory for heap profiles of the cells' processes, taken whenever their memory has grown")
 
 const (
 	// profileEvery is how often a process is looked at, and profileStep how much it has grown before it is looked into.
@@ -56,7 +57,8 @@ func profile(t *testing.T, p *rig.Process, addr string) {
 			}
 			body, _ := io.ReadAll(resp.Body)
 			_ = resp.Body.Close()
-			_ = os.WriteFile(fmt.Sprintf("%s-%d-%s", name, resident/mib, strings.ReplaceAll(kind, "?", "-")), body, 0o600)
+			_ = os.WriteFile(fmt.Sprintf("%s-%d-%s", name, resident/mib, strings.ReplaceAll(kind, "?", "-")),
+				body, 0o600)
 		}
 	}
 }

@@ -44,11 +44,13 @@ var shapes = slices.Concat([]shape{
 	{name: "tiny-snappy", units: tinyUnits, sound: tinyUnits, record: tiny, opts: compressed(kgo.SnappyCompression())},
 	{name: "tiny-plain", units: tinyUnits, sound: tinyUnits, record: tiny, opts: compressed(kgo.NoCompression())},
 	{name: "small-lz4", units: smallUnits, sound: smallUnits, record: small, opts: compressed(kgo.Lz4Compression())},
-	{name: "events", units: smallUnits, sound: smallUnits, record: small, opts: compressed(kgo.ZstdCompression()), tenant: []string{"events: true"}},
+	{name: "events", units: smallUnits, sound: smallUnits, record: small, opts: compressed(kgo.ZstdCompression()),
+		tenant: []string{"events: true"}},
 	{name: "megabytes", units: largeUnits, sound: largeUnits, record: megabyte, opts: compressed(kgo.NoCompression())},
 	{name: "letters", units: largeUnits, bad: largeUnits, record: undue, opts: compressed(kgo.NoCompression())},
 	{name: "wide", units: largeUnits, bad: largeUnits, record: wideRecord, opts: compressed(kgo.NoCompression())},
-	{name: "sky", units: largeUnits, sound: largeUnits * 3 / 4, bad: largeUnits / 4, record: sky, opts: compressed(kgo.NoCompression()), tenant: []string{"dialect: sky"}},
+	{name: "sky", units: largeUnits, sound: largeUnits * 3 / 4, bad: largeUnits / 4, record: sky,
+		opts: compressed(kgo.NoCompression()), tenant: []string{"dialect: sky"}},
 	{name: "headers", units: heavyUnits, bad: heavyUnits, batch: heavy(0)},
 	{name: "records", units: 1, bad: 1_000_000, batch: heavy(1)},
 }, zeros())
@@ -62,8 +64,10 @@ func zeros() (all []shape) {
 		{"gzip", kgo.GzipCompression().WithLevel(9)}, {"snappy", kgo.SnappyCompression()},
 		{"lz4", kgo.Lz4Compression().WithLevel(1 << 17)}, {"zstd", kgo.ZstdCompression().WithLevel(4)},
 	} {
-		opts := append(compressed(z.codec), kgo.ProducerBatchMaxBytes(zerosBatch), kgo.ProducerLinger(50*time.Millisecond))
-		all = append(all, shape{name: "zeros-" + z.name, units: largeUnits, sound: largeUnits, record: zero, opts: opts})
+		opts := append(compressed(z.codec), kgo.ProducerBatchMaxBytes(zerosBatch),
+			kgo.ProducerLinger(50*time.Millisecond))
+		all = append(all, shape{name: "zeros-" + z.name, units: largeUnits, sound: largeUnits, record: zero,
+			opts: opts})
 	}
 	return all
 }
@@ -74,7 +78,8 @@ func shapeOf(name string) *shape {
 
 func compressed(codec kgo.CompressionCodec) []kgo.Opt {
 	return []kgo.Opt{
-		kgo.ProducerBatchCompression(codec), kgo.ProducerLinger(5 * time.Millisecond), kgo.MaxBufferedRecords(maxBuffered),
+		kgo.ProducerBatchCompression(codec), kgo.ProducerLinger(5 * time.Millisecond),
+		kgo.MaxBufferedRecords(maxBuffered),
 		kgo.ProducerBatchMaxBytes(largeBytes), kgo.MaxBufferedBytes(64 * mib),
 	}
 }
@@ -115,8 +120,8 @@ func wideRecord(n int, due time.Time, _ string) *kgo.Record {
 
 var emptyHeaders = sync.OnceValue(func() []kgo.RecordHeader { return make([]kgo.RecordHeader, wide) })
 
-// sky is a schedule of kafka-message-scheduler in Avro with as many headers as are allowed, and each fourth has all that
-// fit into a MiB.
+// sky is a schedule of kafka-message-scheduler in Avro with as many headers as are allowed, and each fourth has all
+// that fit into a MiB.
 func sky(n int, due time.Time, target string) *kgo.Record {
 	headers := 120
 	if n%4 == 3 {

@@ -112,7 +112,8 @@ func (t *trial) writeAll(part, parts int, due time.Time) error {
 	from, to := t.shape.units*part/parts, t.shape.units*(part+1)/parts
 	if t.shape.batch != nil {
 		for n := from; n < to; n++ {
-			if err := corpus.Produce(t.Context(), t.plain, t.requests, t.id, int32(n)%t.partitions, t.shape.batch()); err != nil {
+			if err := corpus.Produce(t.Context(), t.plain, t.requests, t.id, int32(n)%t.partitions,
+				t.shape.batch()); err != nil {
 				return err
 			}
 		}
@@ -176,8 +177,8 @@ func (t *trial) look(in *instance) {
 	}
 }
 
-// settled waits until all that was written is settled: as many timers are pending as must be, and there is one dead letter
-// for each bad request.
+// settled waits until all that was written is settled: as many timers are pending as must be, and there is one dead
+// letter for each bad request.
 func (t *trial) settled(pending int) {
 	t.Helper()
 	state := ""
@@ -203,7 +204,8 @@ func (t *trial) state(pending int) (text string, ok bool) {
 		off += in.Metric("waterclock_ledger")
 	}
 	letters := t.letters.count()
-	return fmt.Sprintf("%d of %d partitions are live, %.0f of %d timers pending, %.0f entries queued, ledger %.0f, %d of %d dead letters",
+	return fmt.Sprintf("%d of %d partitions are live, %.0f of %d timers pending, %.0f entries queued, ledger %.0f, "+
+			"%d of %d dead letters",
 			live, t.partitions, now, pending, queued, off, letters, t.bad),
 		live == int(t.partitions) && now == float64(pending) && queued == 0 && off == 0 && letters >= t.bad
 }
@@ -229,12 +231,14 @@ type letters struct {
 
 func countLetters(t *testing.T, c *kafkatest.Cluster, topic string) *letters {
 	l := &letters{of: make(map[string]int)}
-	cl := c.Client(t, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+	cl := c.Client(t, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.UnknownTopicRetries(-1))
 	kafkatest.Poll(t, cl, func(fetches kgo.Fetches, at time.Time) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		fetches.EachRecord(func(r *kgo.Record) { l.of[history.Received{Record: r, At: at}.Header(waterclock.HeaderSource)]++ })
+		fetches.EachRecord(
+			func(r *kgo.Record) { l.of[history.Received{Record: r, At: at}.Header(waterclock.HeaderSource)]++ })
 	})
 	return l
 }

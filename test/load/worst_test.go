@@ -25,8 +25,8 @@ const (
 	worstP99  = 1.2 // how much later the others may be at their 99th percentile
 )
 
-// Somebody writes, all the time, whatever a broker takes and is bad for a reader. Others' timers fire as before, each once;
-// no partition is given up, and memory is kept.
+// Somebody writes, all the time, whatever a broker takes and is bad for a reader. Others' timers fire as before, each
+// once; no partition is given up, and memory is kept.
 func TestTheWorstTenant(t *testing.T) {
 	seconds := 5
 	if runs.Full() {
@@ -34,7 +34,8 @@ func TestTheWorstTenant(t *testing.T) {
 	}
 	c := kafkatest.Shared(t)
 	good := c.CreateTopic(t, partitions, nil)
-	bad := c.CreateTopic(t, partitions, map[string]*string{"retention.ms": kadm.StringPtr("-1")}) // some timestamps are old
+	// some timestamps are old
+	bad := c.CreateTopic(t, partitions, map[string]*string{"retention.ms": kadm.StringPtr("-1")})
 	target := c.CreateTopic(t, partitions, nil, good+"-out")
 	p := rig.Start(t, rig.Arguments(c.Seeds(), good+","+bad, t.TempDir(), "--memory", config.MinMemory.String())...)
 	p.Ready(2*partitions, time.Minute)
@@ -72,7 +73,8 @@ func TestTheWorstTenant(t *testing.T) {
 	}
 	p.Ready(2*partitions, time.Minute)
 	_, peak := p.Memory()
-	t.Logf("%d bad batches; p99 of the others %s alone, %s beside them; peak memory %.1f MiB", written.Load(), alone, beside, float64(peak)/mib)
+	t.Logf("%d bad batches; p99 of the others %s alone, %s beside them; peak memory %.1f MiB", written.Load(), alone,
+		beside, float64(peak)/mib)
 	rig.Exactly(t, out.Records(), sent)
 	if peak > peakLimit {
 		t.Errorf("peak memory %.1f MiB, want %d at most", float64(peak)/mib, peakLimit/mib)

@@ -36,7 +36,8 @@ func TestPartitionsThatAreAcquiredAgainUnderLoad(t *testing.T) {
 	cfg := rig.Config(t, c.ListenAddrs(), requests)
 	cfg.SubPartitions = 3
 	in := rig.Serve(t, cfg, node.Options{
-		BeforeApply: func(string, int32) { await.For(t, rand.N(30*time.Millisecond)) }, // so committed steps wait when a life ends
+		// so committed steps wait when a life ends
+		BeforeApply: func(string, int32) { await.For(t, rand.N(30*time.Millisecond)) },
 		Assigned: func(p *partition.Partition) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -47,7 +48,8 @@ func TestPartitionsThatAreAcquiredAgainUnderLoad(t *testing.T) {
 	mu.Lock()
 	parts := slices.Clone(owned)
 	mu.Unlock()
-	reader, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.ConsumeTopics(target), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+	reader, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.ConsumeTopics(target),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(100*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +63,8 @@ func TestPartitionsThatAreAcquiredAgainUnderLoad(t *testing.T) {
 	for _, p := range parts {
 		asking.Go(func() {
 			for ctx.Err() == nil {
-				if _, err := p.Questions.List(ctx, query.Page{Limit: 100}); err != nil && ctx.Err() == nil && !query.Again(err) && !errors.As(err, new(*query.NotLiveError)) {
+				if _, err := p.Questions.List(ctx, query.Page{Limit: 100}); err != nil && ctx.Err() == nil &&
+					!query.Again(err) && !errors.As(err, new(*query.NotLiveError)) {
 					t.Errorf("list: %v", err)
 				}
 				await.For(t, time.Millisecond)
@@ -81,7 +84,8 @@ func TestPartitionsThatAreAcquiredAgainUnderLoad(t *testing.T) {
 	await.Until(t, limit, "all timers fire", func() bool {
 		short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
-		reader.PollFetches(short).EachRecord(func(r *kgo.Record) { received = append(received, history.Received{Record: r, At: time.Now()}) })
+		reader.PollFetches(short).EachRecord(
+			func(r *kgo.Record) { received = append(received, history.Received{Record: r, At: time.Now()}) })
 		return len(received) >= n
 	})
 	rig.Exactly(t, received, n)

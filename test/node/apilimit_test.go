@@ -17,7 +17,9 @@ func TestAPIOfATopicWithAHugeLimit(t *testing.T) {
 	t.Parallel()
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, requests))
 	huge := "209715200"
-	if _, err := kadm.NewClient(cl).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &huge}}, requests); err != nil {
+	if _, err := kadm.NewClient(cl).AlterTopicConfigs(
+		t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &huge}},
+		requests); err != nil {
 		t.Fatal(err)
 	}
 	cfg, o := rig.Config(t, c.ListenAddrs(), requests), node.Options{}

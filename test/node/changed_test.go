@@ -36,14 +36,16 @@ func TestTopicsThatChangeAreNoticedAtOnce(t *testing.T) {
 	}{
 		{"grown", func(t *testing.T, adm *kadm.Client) { kafkatest.GrowTopics(t, adm, partitions+2, requests) },
 			10 * time.Second, []string{"partitions is 6, must be 4, as before", "waterclock topics follow"}},
-		{"deleted", remove(requests), 20 * time.Second, []string{"topic is missing, must be there: create it with 4 partitions", "waterclock topics follow"}},
+		{"deleted", remove(requests), 20 * time.Second, []string{"topic is missing, must be there: create it with 4 " +
+			"partitions", "waterclock topics follow"}},
 		{"recreated", func(t *testing.T, adm *kadm.Client) {
 			remove(requests)(t, adm)
 			if _, err := adm.CreateTopic(t.Context(), partitions, 1, nil, requests); err != nil {
 				t.Fatal(err)
 			}
 		}, 10 * time.Second, []string{"ID is", "it was recreated", "waterclock topics follow"}},
-		{"changelog", remove(topics.Changelog(requests)), 20 * time.Second, []string{"topic is missing, must be there", "Changelog deleted"}},
+		{"changelog", remove(topics.Changelog(requests)), 20 * time.Second,
+			[]string{"topic is missing, must be there", "Changelog deleted"}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			t.Parallel()
@@ -65,7 +67,8 @@ func TestTopicsThatChangeAreNoticedAtOnce(t *testing.T) {
 			await.Until(t, limit, "failed partitions", func() bool {
 				return in.Metric("waterclock_partitions", "state", "failed") == partitions
 			})
-			all, owned := in.Metric("waterclock_topic_partitions", "topic", requests), in.Metric("waterclock_partitions", "topic", requests)
+			all, owned := in.Metric("waterclock_topic_partitions", "topic", requests),
+				in.Metric("waterclock_partitions", "topic", requests)
 			if grown := v.name == "grown"; grown != (owned < all) || owned != partitions {
 				t.Errorf("%v of %v partitions are owned", owned, all)
 			}
@@ -183,7 +186,8 @@ func TestTopicsGrownByHand(t *testing.T) {
 		rig.Send(t, cl, rig.Timer(requests, "out", fmt.Sprint("id", i), time.Now().Add(time.Hour)))
 	}
 	in.Balanced(timers)
-	if err := commands.Repartition(t.Context(), cfg, commands.RepartitionOptions{}, io.Discard); err == nil || !strings.Contains(err.Error(), "stop every instance") {
+	if err := commands.Repartition(t.Context(), cfg, commands.RepartitionOptions{}, io.Discard); err == nil ||
+		!strings.Contains(err.Error(), "stop every instance") {
 		t.Errorf("with a member: %v", err)
 	}
 	if err := in.Stop(); err != nil {
@@ -193,7 +197,8 @@ func TestTopicsGrownByHand(t *testing.T) {
 	in = rig.Serve(t, cfg, node.Options{})
 	await.Until(t, limit, "no partition is served", func() bool {
 		_, body := in.Readyz()
-		return in.Metric("waterclock_partitions", "state", "failed") == now && strings.Contains(body, "has 7 partitions and its timers lie as for 3")
+		return in.Metric("waterclock_partitions", "state", "failed") == now && strings.Contains(
+			body, "has 7 partitions and its timers lie as for 3")
 	})
 	if err := in.Stop(); err != nil {
 		t.Fatal(err)
@@ -214,7 +219,8 @@ func TestTopicsGrownByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	out.Reset()
-	if err := commands.StoreVerify(t.Context(), cfg.DataDir, &out); err != nil || !strings.Contains(out.String(), requests+"/6 ") {
+	if err := commands.StoreVerify(t.Context(), cfg.DataDir, &out); err != nil ||
+		!strings.Contains(out.String(), requests+"/6 ") {
 		t.Errorf("store verify: %v\n%s", err, out.String())
 	}
 	t.Log(out.String())

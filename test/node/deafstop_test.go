@@ -45,12 +45,14 @@ func TestStopWhileNoBrokerAnswers(t *testing.T) {
 	in := rig.Serve(t, cfg, o)
 	in.Ready(2, limit)
 	schedule(t, cfg, 200, time.Second)
-	await.Until(t, limit, "timers are taken in", func() bool { return in.Metric("waterclock_outcomes_total", "outcome", "scheduled") == 200 })
+	await.Until(t, limit, "timers are taken in",
+		func() bool { return in.Metric("waterclock_outcomes_total", "outcome", "scheduled") == 200 })
 	d.shut.Store(true)
 	start := time.Now()
 	stopped := make(chan error, 1)
 	go func() { stopped <- in.Stop() }()
-	await.Until(t, limit, "it says that it is stopping", func() bool { _, r := readyz(t, in); return r.Phase == "stopping" })
+	await.Until(t, limit, "it says that it is stopping",
+		func() bool { _, r := readyz(t, in); return r.Phase == "stopping" })
 	if err := <-stopped; err != nil {
 		t.Error(err)
 	}

@@ -29,8 +29,8 @@ func leave(t *testing.T, in *rig.Instance, dir, within string) <-chan int {
 	return status
 }
 
-// leaver starts an instance that stays in its group at a stop, and tells it to leave within an hour. The other member of the
-// group serves another topic and so cannot take over. So the instance waits.
+// leaver starts an instance that stays in its group at a stop, and tells it to leave within an hour. The other member
+// of the group serves another topic and so cannot take over. So the instance waits.
 func leaver(t *testing.T) (in *rig.Instance, dir string, answer <-chan int, members func() int) {
 	t.Helper()
 	const others = "others"

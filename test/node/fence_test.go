@@ -24,7 +24,8 @@ type stranger struct {
 
 func newStranger(t *testing.T, seeds []string) *stranger {
 	t.Helper()
-	cl := kafkatest.Client(t, kgo.SeedBrokers(seeds...), kgo.TransactionalID("waterclock/other/x/0/1"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	cl := kafkatest.Client(t, kgo.SeedBrokers(seeds...), kgo.TransactionalID("waterclock/other/x/0/1"),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	return &stranger{t, cl}
 }
 
@@ -36,7 +37,8 @@ func (s *stranger) claim(partition int32) {
 	var rs []*kgo.Record
 	for range wire.ClaimRecords {
 		c := wire.Claim{Step: "s", Group: "other"}
-		rs = append(rs, &kgo.Record{Topic: topics.Changelog(requests), Partition: partition, Key: wire.ClaimKey(), Value: c.AppendTo(nil)})
+		rs = append(rs, &kgo.Record{Topic: topics.Changelog(requests), Partition: partition, Key: wire.ClaimKey(),
+			Value: c.AppendTo(nil)})
 	}
 	if err := s.cl.ProduceSync(s.t.Context(), rs...).FirstErr(); err != nil {
 		s.t.Fatal(err)
@@ -96,7 +98,8 @@ func TestClaimOfAnotherGroupWhileRunning(t *testing.T) {
 		s.end(kgo.TryCommit)
 	}
 	fire()
-	await.Until(t, limit, "both partitions refuse", func() bool { return in.Metric("waterclock_partitions", "state", "failed") == 2 })
+	await.Until(t, limit, "both partitions refuse",
+		func() bool { return in.Metric("waterclock_partitions", "state", "failed") == 2 })
 	if got := fired(); got != before {
 		t.Errorf("%v timers fired behind the claim of another group", got-before)
 	}

@@ -66,7 +66,8 @@ func TestDueWithin(t *testing.T) {
 		t.Fatal(err)
 	}
 	due("1h", 6)
-	for _, name := range []string{"waterclock_lanes_busy_seconds_total", "waterclock_transactions_filled_total", "waterclock_lanes_allowed", "waterclock_planning_wait_seconds"} {
+	for _, name := range []string{"waterclock_lanes_busy_seconds_total", "waterclock_transactions_filled_total",
+		"waterclock_lanes_allowed", "waterclock_planning_wait_seconds"} {
 		await.Until(t, limit, name, func() bool { return in.Metric(name) > 0 })
 	}
 	if !strings.Contains(in.Metrics(), "waterclock_planning_seconds_total{") {

@@ -35,7 +35,8 @@ func TestMain(m *testing.M) { kafkatest.Main(m) }
 
 func fake(t *testing.T, cluster string) *kfake.Cluster {
 	t.Helper()
-	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ClusterID(cluster), kfake.SeedTopics(2, requests, target), kfake.GroupMinSessionTimeout(time.Second))
+	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ClusterID(cluster), kfake.SeedTopics(2, requests, target),
+		kfake.GroupMinSessionTimeout(time.Second))
 	return c
 }
 
@@ -43,7 +44,8 @@ func schedule(t *testing.T, cfg *config.Config, n int, in time.Duration) {
 	t.Helper()
 	cl := kafkatest.Client(t, kgo.SeedBrokers(cfg.Brokers...))
 	for i := range n {
-		rec, err := waterclock.Schedule(requests, fmt.Sprint("id", i), waterclock.After(in), waterclock.To(target), waterclock.Value([]byte("v")))
+		rec, err := waterclock.Schedule(requests, fmt.Sprint("id", i), waterclock.After(in), waterclock.To(target),
+			waterclock.Value([]byte("v")))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -54,7 +54,8 @@ func TestInSyncTimeIsTheBrokers(t *testing.T) {
 			c := fake(t, "c")
 			cfg := rig.Config(t, c.ListenAddrs(), requests)
 			cfg.SessionTimeout = time.Second // a heartbeat each 200 ms, which in-sync times follow
-			clock := node.Options{FlushInterval: 200 * time.Millisecond, Now: func() time.Time { return time.Now().Add(ahead) }}
+			clock := node.Options{FlushInterval: 200 * time.Millisecond,
+				Now: func() time.Time { return time.Now().Add(ahead) }}
 			start := time.Now().Truncate(time.Millisecond)
 			in := rig.Serve(t, cfg, clock)
 			in.Ready(2, limit)

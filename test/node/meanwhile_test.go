@@ -50,7 +50,8 @@ func TestInstanceThatStartsWhileTimersFollow(t *testing.T) {
 	meanwhile := func() time.Time {
 		if calls.Add(1) == 5 { // it judges: the transaction has begun
 			in = rig.Serve(t, cfg, node.Options{})
-			await.Until(t, limit, "nothing is served", func() bool { return in.Metric("waterclock_partitions", "state", "failed") == now })
+			await.Until(t, limit, "nothing is served",
+				func() bool { return in.Metric("waterclock_partitions", "state", "failed") == now })
 		}
 		return time.Now()
 	}
@@ -58,7 +59,8 @@ func TestInstanceThatStartsWhileTimersFollow(t *testing.T) {
 		Client: opts, Admin: cl, Set: &set, Group: cfg.Group, Now: meanwhile,
 		Rules: &intake.Rules{Topic: requests, Partitions: now, Allow: func(string) bool { return true }},
 	}
-	if _, err := repartition.Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "stop every instance") || !strings.Contains(err.Error(), "nothing was changed") {
+	if _, err := repartition.Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "stop every instance") ||
+		!strings.Contains(err.Error(), "nothing was changed") {
 		t.Fatalf("with an instance: %v", err)
 	} else {
 		t.Log(err)

@@ -43,7 +43,8 @@ func TestMisplacedTimersAreCounted(t *testing.T) {
 	counted := func(n int) {
 		t.Helper()
 		await.Until(t, limit, fmt.Sprint(n, " are counted"), func() bool {
-			return strings.Contains(in.Metrics(), fmt.Sprintf("waterclock_misplaced_timers{topic=%q} %d\n", requests, n))
+			return strings.Contains(
+				in.Metrics(), fmt.Sprintf("waterclock_misplaced_timers{topic=%q} %d\n", requests, n))
 		})
 	}
 	moves := 0
@@ -81,7 +82,8 @@ func TestMisplacedTimersAreCounted(t *testing.T) {
 		}
 		return out.String()
 	}
-	if said := report(commands.RepartitionOptions{DryRun: true}); !strings.Contains(said, fmt.Sprintf("timers to be moved: %d,", moves)) {
+	if said := report(commands.RepartitionOptions{DryRun: true}); !strings.Contains(
+		said, fmt.Sprintf("timers to be moved: %d,", moves)) {
 		t.Errorf("%d timers are to be moved: %s", moves, said)
 	}
 	stop(in)

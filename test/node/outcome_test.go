@@ -19,7 +19,8 @@ import (
 func sendAndWait(t *testing.T, cfg *config.Config, id, to string, in, wait time.Duration) (commands.Sent, error) {
 	t.Helper()
 	return commands.Send(t.Context(), cfg, commands.Request{
-		Topic: requests, ID: id, Options: []waterclock.Option{waterclock.After(in), waterclock.To(to), waterclock.Value([]byte("v"))}, To: to, Wait: wait,
+		Topic: requests, ID: id, Options: []waterclock.Option{waterclock.After(in), waterclock.To(to),
+			waterclock.Value([]byte("v"))}, To: to, Wait: wait,
 	})
 }
 
@@ -59,7 +60,8 @@ func outcomes(t *testing.T, cfg *config.Config, id string, events bool) {
 	send := func(opts ...waterclock.Option) func() (commands.Sent, error) {
 		opts = append(opts, waterclock.To(target), waterclock.Value([]byte("v")))
 		return func() (commands.Sent, error) {
-			return commands.Send(t.Context(), cfg, commands.Request{Topic: requests, ID: id, Options: opts, To: target, Wait: limit})
+			return commands.Send(
+				t.Context(), cfg, commands.Request{Topic: requests, ID: id, Options: opts, To: target, Wait: limit})
 		}
 	}
 	steer := func(action commands.Action, condition string) func() (commands.Sent, error) {
@@ -81,7 +83,8 @@ func outcomes(t *testing.T, cfg *config.Config, id string, events bool) {
 		{"not present", send(hour, waterclock.If("present")), either(waterclock.EventConditionNotMet, "")},
 		{"scheduled", send(hour, waterclock.If("absent")), waterclock.EventScheduled},
 		{"not absent", send(hour, waterclock.If("absent")), either(waterclock.EventConditionNotMet, "")},
-		{"not to be cancelled", steer(commands.Cancel, "timers/0/999999"), either(waterclock.EventConditionNotMet, commands.NothingDone)},
+		{"not to be cancelled", steer(commands.Cancel, "timers/0/999999"),
+			either(waterclock.EventConditionNotMet, commands.NothingDone)},
 		{"replaced", send(hour), either(waterclock.EventReplaced, waterclock.EventScheduled)},
 		{"refused", send(waterclock.After(72 * time.Hour)), waterclock.EventRejected},
 		{"paused", steer(commands.Pause, ""), waterclock.EventPaused},
@@ -89,7 +92,8 @@ func outcomes(t *testing.T, cfg *config.Config, id string, events bool) {
 		{"resumed", steer(commands.Resume, ""), waterclock.EventResumed},
 		{"triggered", steer(commands.Trigger, ""), waterclock.EventTriggered},
 		{"due at once", send(waterclock.After(0)), either(waterclock.EventFired, "")},
-		{"expired", send(waterclock.At(time.Now().Add(-time.Hour)), waterclock.MaxLate(0)), either(waterclock.EventExpired, "")},
+		{"expired", send(waterclock.At(time.Now().Add(-time.Hour)), waterclock.MaxLate(0)),
+			either(waterclock.EventExpired, "")},
 		{"scheduled again", send(hour), waterclock.EventScheduled},
 		{"cancelled", steer(commands.Cancel, ""), waterclock.EventCancelled},
 	} {
@@ -98,7 +102,8 @@ func outcomes(t *testing.T, cfg *config.Config, id string, events bool) {
 			t.Fatalf("%s, %s: %+v, %+v, %v; want %q", id, c.name, sent, sent.Outcome, err, c.want)
 		}
 		if refused := c.want == waterclock.EventRejected; refused != (sent.Outcome.Refused != nil) ||
-			refused && (sent.Outcome.Refused.Reason != waterclock.ReasonBeyondHorizon || sent.Outcome.Refused.ID != id) {
+			refused && (sent.Outcome.Refused.Reason != waterclock.ReasonBeyondHorizon ||
+				sent.Outcome.Refused.ID != id) {
 			t.Fatalf("%s, %s: %+v", id, c.name, sent.Outcome.Refused)
 		}
 	}
@@ -129,13 +134,15 @@ func TestTargetThatDoesNotExist(t *testing.T) {
 	call := withAPI(t, cfg, &o)
 	in := rig.Serve(t, cfg, o)
 	in.Ready(2, limit)
-	for to, want := range map[string]string{target: "", "nowhere": "topic nowhere does not exist now: create it before the timer is due"} {
+	for to, want := range map[string]string{target: "", "nowhere": "topic nowhere does not exist now: create it " +
+		"before the timer is due"} {
 		sent, err := sendAndWait(t, cfg, "a", to, time.Hour, limit)
 		if err != nil || !strings.HasPrefix(sent.Note, want) || (want == "") != (sent.Note == "") {
 			t.Errorf("to %s: %+v, %v", to, sent, err)
 		}
 		var r api.Result
-		if status := call("PUT /v1/topics/"+requests+"/timers/b?wait=decided timer-after:1h timer-target-topic:"+to, &r); status >= 300 || !strings.HasPrefix(r.Note, want) || (want == "") != (r.Note == "") {
+		if status := call("PUT /v1/topics/"+requests+"/timers/b?wait=decided timer-after:1h timer-target-topic:"+to,
+			&r); status >= 300 || !strings.HasPrefix(r.Note, want) || (want == "") != (r.Note == "") {
 			t.Errorf("to %s by the API: %d %+v", to, status, r)
 		}
 	}

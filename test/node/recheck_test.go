@@ -32,7 +32,8 @@ func TestTopicCheckThatFails(t *testing.T) {
 		resp := req.ResponseKind().(*kmsg.DescribeConfigsResponse)
 		for _, r := range req.(*kmsg.DescribeConfigsRequest).Resources {
 			of := kmsg.NewDescribeConfigsResponseResource()
-			of.ResourceType, of.ResourceName, of.ErrorCode = r.ResourceType, r.ResourceName, kerr.TopicAuthorizationFailed.Code
+			of.ResourceType, of.ResourceName, of.ErrorCode = r.ResourceType, r.ResourceName,
+				kerr.TopicAuthorizationFailed.Code
 			resp.Resources = append(resp.Resources, of)
 		}
 		return resp, nil, true
@@ -70,7 +71,8 @@ func TestTopicCheckThatAlerts(t *testing.T) {
 	adm, changelog := kadm.NewClient(cl), topics.Changelog(requests)
 	kafkatest.SetTopic(t, adm, changelog, "min.compaction.lag.ms", "1")
 	await.Until(t, limit, "an alert", func() bool { return alerts() > 0 && problems() == 1 })
-	await.Until(t, limit, "its line in the log", func() bool { return len(log.Lines("min.compaction.lag.ms is 1")) > 0 })
+	await.Until(t, limit, "its line in the log",
+		func() bool { return len(log.Lines("min.compaction.lag.ms is 1")) > 0 })
 	in.Ready(2, limit)
 	kafkatest.SetTopic(t, adm, changelog, "min.compaction.lag.ms", "900000")
 	await.Until(t, limit, "the end of the problem", func() bool { return problems() == 0 })

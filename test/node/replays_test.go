@@ -45,14 +45,16 @@ func TestReplaysThatStandStillHoldNobodyUp(t *testing.T) {
 		most = max(most, state(ownership.Replaying.String()))
 		_, is := readyz(t, in)
 		for p, status := range is.Topics[requests] {
-			began[p] = began[p] || status.State == ownership.Replaying.String() || status.State == ownership.Live.String()
+			began[p] = began[p] || status.State == ownership.Replaying.String() ||
+				status.State == ownership.Live.String()
 		}
 		return len(began) == n && all(began) && state(ownership.Live.String()) == 1
 	})
 	if most != slots {
 		t.Errorf("up to %d replay at once, want %d", most, slots)
 	}
-	await.Until(t, limit, "every place was given back", func() bool { return state(ownership.Acquiring.String()) == n-1 })
+	await.Until(t, limit, "every place was given back",
+		func() bool { return state(ownership.Acquiring.String()) == n-1 })
 	if err := x.EndTransaction(t.Context(), kgo.TryAbort); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +74,8 @@ func all(m map[string]bool) bool {
 // It looks like one of another group, which would see to it.
 func hanging(t *testing.T, c *kfake.Cluster, n int32) *kgo.Client {
 	t.Helper()
-	cl := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.TransactionalID("waterclock/elsewhere/x/0/1"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	cl := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.TransactionalID("waterclock/elsewhere/x/0/1"),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err := cl.BeginTransaction(); err != nil {
 		t.Fatal(err)
 	}

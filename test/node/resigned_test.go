@@ -15,8 +15,8 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// An instance that has left the group because it cannot read a changelog says so over the API, too. It does not say that no
-// broker answers, however long ago it left.
+// An instance that has left the group because it cannot read a changelog says so over the API, too. It does not say
+// that no broker answers, however long ago it left.
 func TestAResignedInstanceSaysWhy(t *testing.T) {
 	t.Parallel()
 	c := fake(t, "resigned")
@@ -28,7 +28,8 @@ func TestAResignedInstanceSaysWhy(t *testing.T) {
 		t.Fatal(err)
 	}
 	cl := kafkatest.Client(t, kgo.SeedBrokers(cfg.Brokers...))
-	rig.Send(t, cl, &kgo.Record{Topic: requests + ".waterclock.changelog", Key: []byte{4}, Value: []byte("of a newer version")})
+	rig.Send(t, cl, &kgo.Record{Topic: requests + ".waterclock.changelog", Key: []byte{4},
+		Value: []byte("of a newer version")})
 	var o node.Options
 	get := withAPI(t, cfg, &o)
 	in, _ := rig.ServeLogged(t, cfg, o)
@@ -37,7 +38,8 @@ func TestAResignedInstanceSaysWhy(t *testing.T) {
 		return strings.Contains(body, "left the group")
 	})
 	left := time.Now()
-	await.Until(t, limit, "two session timeouts are over", func() bool { return time.Since(left) > 2*cfg.SessionTimeout })
+	await.Until(t, limit, "two session timeouts are over",
+		func() bool { return time.Since(left) > 2*cfg.SessionTimeout })
 	var is struct {
 		Asked     string           `json:"asked"`
 		Instances []route.Instance `json:"instances"`
@@ -46,7 +48,8 @@ func TestAResignedInstanceSaysWhy(t *testing.T) {
 		t.Fatal(status)
 	}
 	i := slices.IndexFunc(is.Instances, func(i route.Instance) bool { return i.Name == is.Asked })
-	if i < 0 || !strings.HasPrefix(is.Instances[i].Problem, "left the group: ") || !strings.HasSuffix(is.Instances[i].Problem, "run a version that can read it") {
+	if i < 0 || !strings.HasPrefix(is.Instances[i].Problem, "left the group: ") ||
+		!strings.HasSuffix(is.Instances[i].Problem, "run a version that can read it") {
 		t.Errorf("%+v", is)
 	}
 }

@@ -26,12 +26,14 @@ func TestLogBeginsAndEnds(t *testing.T) {
 	in, log := rig.ServeLogged(t, cfg, node.Options{})
 	in.Ready(2, limit)
 	first, second := log.Lines("")[0], log.Lines("")[1]
-	for _, want := range []string{`msg="memory limit"`, `source="the setting memory"`, "size.total=256MiB", "size.wheel=64MiB"} {
+	for _, want := range []string{`msg="memory limit"`, `source="the setting memory"`, "size.total=256MiB",
+		"size.wheel=64MiB"} {
 		if !strings.Contains(second, want) {
 			t.Errorf("the second line lacks %s: %s", want, second)
 		}
 	}
-	for _, want := range []string{"msg=starting", "version=", "data_dir=" + cfg.DataDir, "settings.requests=" + requests, "settings.session-timeout=10s", "settings.group=" + cfg.Group} {
+	for _, want := range []string{"msg=starting", "version=", "data_dir=" + cfg.DataDir,
+		"settings.requests=" + requests, "settings.session-timeout=10s", "settings.group=" + cfg.Group} {
 		if !strings.Contains(first, want) {
 			t.Errorf("the first line lacks %s: %s", want, first)
 		}
@@ -55,7 +57,8 @@ func TestLogHidesSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, log := rig.ServeLogged(t, cfg, node.Options{})
-	if first := log.Lines("")[0]; strings.Contains(first, "hunter2") || !strings.Contains(first, "**** (in "+cfg.SASLPasswordFile+")") {
+	if first := log.Lines("")[0]; strings.Contains(first, "hunter2") ||
+		!strings.Contains(first, "**** (in "+cfg.SASLPasswordFile+")") {
 		t.Errorf("the first line is %s", first)
 	}
 }
@@ -79,7 +82,8 @@ func TestCountersBeginAtZero(t *testing.T) {
 		}
 	}
 	for _, reason := range waterclock.Reasons() {
-		if want := `waterclock_dead_letters_total{reason="` + string(reason) + `",topic="requests"} 0`; !strings.Contains(shown, want) {
+		if want := `waterclock_dead_letters_total{reason="` + string(reason) +
+			`",topic="requests"} 0`; !strings.Contains(shown, want) {
 			t.Errorf("no %s", want)
 		}
 	}
@@ -98,27 +102,34 @@ func TestRefusalsAreLogged(t *testing.T) {
 	const n = 20
 	var recs []*kgo.Record
 	for range n {
-		recs = append(recs, &kgo.Record{Topic: requests, Key: []byte("misspelt"), Headers: []kgo.RecordHeader{{Key: "timer-aftr", Value: []byte("1s")}}})
+		recs = append(recs, &kgo.Record{Topic: requests, Key: []byte("misspelt"),
+			Headers: []kgo.RecordHeader{{Key: "timer-aftr", Value: []byte("1s")}}})
 	}
 	recs = append(recs, &kgo.Record{Topic: requests, Key: []byte("nowhere"), Headers: []kgo.RecordHeader{
 		{Key: "timer-after", Value: []byte("1ms")}, {Key: "timer-target-topic", Value: []byte("does-not-exist")}}})
 	rig.Send(t, client(kgo.StickyKeyPartitioner(nil)), recs...)
 	rig.Send(t, client(kgo.ManualPartitioner()), // one of them is the wrong partition
-		&kgo.Record{Topic: requests, Partition: 0, Key: []byte("wandering")}, &kgo.Record{Topic: requests, Partition: 1, Key: []byte("wandering")})
+		&kgo.Record{Topic: requests, Partition: 0, Key: []byte("wandering")},
+		&kgo.Record{Topic: requests, Partition: 1, Key: []byte("wandering")})
 	await.Until(t, limit, "all are refused", func() bool { return in.Metric("waterclock_dead_letters_total") == n+1 })
 	lines := log.Lines("reason=unknown-header")
 	if len(lines) == 0 || len(lines) >= n {
 		t.Fatalf("%d lines for %d refusals", len(lines), n)
 	}
-	for _, want := range []string{"level=WARN", "topic=requests", "partition=", "timer=misspelt", "timer-aftr", "source=requests/"} {
+	for _, want := range []string{"level=WARN", "topic=requests", "partition=", "timer=misspelt", "timer-aftr",
+		"source=requests/"} {
 		if !strings.Contains(lines[0], want) {
 			t.Errorf("no %q in %s", want, lines[0])
 		}
 	}
-	if got := log.Lines("reason=target-unknown"); len(got) != 1 || !regexp.MustCompile(`level=WARN msg="a timer could not be delivered.* timer=nowhere source=requests/`).MatchString(got[0]) {
+	if got := log.Lines("reason=target-unknown"); len(got) != 1 || !regexp.MustCompile(
+		`level=WARN msg="a timer could not be delivered.* timer=nowhere source=requests/`).MatchString(got[0]) {
 		t.Errorf("of what could not be delivered: %q", got)
 	}
-	await.Until(t, limit, "the wanderer is counted", func() bool { return in.Metric("waterclock_misplaced_requests_total") == 1 })
+	await.Until(t, limit, "the wanderer is counted", func() bool {
+		return in.Metric(
+			"waterclock_misplaced_requests_total") == 1
+	})
 	if got := log.Lines("another partitioner"); len(got) != 1 || !strings.Contains(got[0], "timer=wandering") {
 		t.Errorf("of the wrong partition: %q", got)
 	}
@@ -137,7 +148,8 @@ func TestChainedTargetIsSaid(t *testing.T) {
 	cfg.Targets = []string{target, requests + ":elsewhere", "mail.*"}
 	in, log := rig.ServeLogged(t, cfg, node.Options{})
 	in.Ready(2, limit)
-	if lines := log.Lines("a target is a request topic"); len(lines) != 1 || !strings.Contains(lines[0], "target=elsewhere") {
+	if lines := log.Lines("a target is a request topic"); len(lines) != 1 ||
+		!strings.Contains(lines[0], "target=elsewhere") {
 		t.Errorf("it says %q", lines)
 	}
 }
@@ -145,10 +157,11 @@ func TestChainedTargetIsSaid(t *testing.T) {
 // Brokers that cannot be reached are tried each second and complained of now and then.
 func TestNoBrokerIsSaidOnce(t *testing.T) {
 	var tries atomic.Int32
-	_, log := rig.ServeLogged(t, rig.Config(t, []string{rig.FreeAddr(t)}, requests), node.Options{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
-		tries.Add(1)
-		return (&net.Dialer{}).DialContext(ctx, network, addr)
-	}})
+	_, log := rig.ServeLogged(t, rig.Config(t, []string{rig.FreeAddr(t)}, requests),
+		node.Options{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			tries.Add(1)
+			return (&net.Dialer{}).DialContext(ctx, network, addr)
+		}})
 	await.Until(t, limit, "three tries", func() bool { return tries.Load() >= 3 })
 	if lines := log.Lines("no broker can be reached"); len(lines) != 1 {
 		t.Errorf("it is said %d times", len(lines))

@@ -32,7 +32,8 @@ func TestSettingsThatDifferAreNamed(t *testing.T) {
 		for _, in := range []*rig.Instance{a, b} {
 			await.Until(t, limit, what, func() bool {
 				for _, setting := range all {
-					if (in.Metric("waterclock_settings_differing", "setting", setting) == 2) != slices.Contains(settings, setting) {
+					if (in.Metric("waterclock_settings_differing", "setting", setting) == 2) != slices.Contains(
+						settings, setting) {
 						return false
 					}
 				}
@@ -72,7 +73,8 @@ func TestSettingsThatDifferAreNamed(t *testing.T) {
 		t.Error(err)
 	}
 	for _, want := range []string{
-		"settings: instances of group " + first.Group + " have others than were given here: targets, limit-headers, events; give the audit their file\n",
+		"settings: instances of group " + first.Group +
+			" have others than were given here: targets, limit-headers, events; give the audit their file\n",
 		" differs from others in targets, limit-headers, events\n", "all add up\n",
 	} {
 		if !strings.Contains(audit.String(), want) {

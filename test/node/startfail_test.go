@@ -21,7 +21,8 @@ func TestServerFailsWhileStarting(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	err := node.RunWith(ctx, cfg, slog.New(slog.DiscardHandler), node.Options{Started: func(string) { os.Remove(cfg.HTTPWebConfig) }})
+	err := node.RunWith(ctx, cfg, slog.New(slog.DiscardHandler),
+		node.Options{Started: func(string) { os.Remove(cfg.HTTPWebConfig) }})
 	if ctx.Err() != nil || err == nil {
 		t.Errorf("ended with %v, %v", err, ctx.Err())
 	}

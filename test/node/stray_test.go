@@ -29,9 +29,11 @@ func TestTimerOffItsPartition(t *testing.T) {
 	rec := rig.Timer(requests, target, "a1", time.Now().Add(time.Hour))
 	rec.Partition = 1 - intake.Murmur2Partition([]byte("a1"), 2)
 	rig.Send(t, cl, rec)
-	await.Until(t, limit, "the log says it", func() bool { return len(log.Lines("a producer uses another partitioner")) == 1 })
+	await.Until(t, limit, "the log says it",
+		func() bool { return len(log.Lines("a producer uses another partitioner")) == 1 })
 	var is api.Timer
-	await.Until(t, limit, "the API finds it", func() bool { return get("/v1/topics/"+requests+"/timers/a1", &is) == 200 })
+	await.Until(t, limit, "the API finds it",
+		func() bool { return get("/v1/topics/"+requests+"/timers/a1", &is) == 200 })
 	if is.Partition != rec.Partition || is.Note == "" {
 		t.Errorf("%+v", is)
 	}
@@ -39,7 +41,8 @@ func TestTimerOffItsPartition(t *testing.T) {
 		partition *int32
 		want      waterclock.EventType
 	}{{nil, commands.NothingDone}, {&rec.Partition, waterclock.EventCancelled}} {
-		sent, err := commands.Send(t.Context(), cfg, commands.Request{Topic: requests, ID: "a1", Action: commands.Cancel, Partition: x.partition, Wait: limit})
+		sent, err := commands.Send(t.Context(), cfg,
+			commands.Request{Topic: requests, ID: "a1", Action: commands.Cancel, Partition: x.partition, Wait: limit})
 		if err != nil || sent.Outcome == nil || sent.Outcome.Type != x.want {
 			t.Errorf("%+v, %+v, %v; want %s", sent, sent.Outcome, err, x.want)
 		}

@@ -70,12 +70,15 @@ func TestFailedPartitionIsNotMoving(t *testing.T) {
 	in := rig.Serve(t, cfg, o)
 	in.Ready(2, limit)
 	kafkatest.GrowTopics(t, kadm.NewClient(cl), 3, requests)
-	await.Until(t, limit, "failed partitions", func() bool { return in.Metric("waterclock_partitions", "state", "failed") == 2 })
+	await.Until(t, limit, "failed partitions",
+		func() bool { return in.Metric("waterclock_partitions", "state", "failed") == 2 })
 	for _, path := range []string{"/timers/a", "/timers", "/timers/count"} {
 		var p api.Problem
 		status := get("/v1/topics/"+requests+path, &p)
-		for _, w := range []string{"has failed at instance", "since 20", "waterclock topics follow", "restart the instance"} {
-			if status != http.StatusServiceUnavailable || p.Reason != api.ReasonFailed || !strings.Contains(p.Detail, w) {
+		for _, w := range []string{"has failed at instance", "since 20", "waterclock topics follow",
+			"restart the instance"} {
+			if status != http.StatusServiceUnavailable || p.Reason != api.ReasonFailed ||
+				!strings.Contains(p.Detail, w) {
 				t.Errorf("%s: %d %+v lacks %q", path, status, p.Problem, w)
 			}
 		}
@@ -101,7 +104,8 @@ func TestUnreachableKafkaIsNotMoving(t *testing.T) {
 	var p api.Problem
 	await.Until(t, limit, "the API says that Kafka cannot be reached", func() bool {
 		p = api.Problem{}
-		return get("/v1/topics/"+requests+"/timers/a", &p) == http.StatusServiceUnavailable && p.Reason == api.ReasonKafka
+		return get("/v1/topics/"+requests+"/timers/a", &p) == http.StatusServiceUnavailable &&
+			p.Reason == api.ReasonKafka
 	})
 	for _, w := range []string{"Kafka cannot be reached: no broker", "Nothing fires meanwhile and nothing is lost"} {
 		if !strings.Contains(p.Detail, w) {

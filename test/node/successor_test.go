@@ -129,7 +129,8 @@ func TestASuccessorOfTheSameNameAnswersAlone(t *testing.T) {
 			t.Fatalf("the old one answers a question %s after its successor has answered one", last.began.Sub(a.ended))
 		}
 		if a.method == http.MethodGet && a.began.After(over) && a.offset < newest {
-			t.Fatalf("the successor shows the timer of request %d, and the old one had shown that of %d", a.offset, newest)
+			t.Fatalf("the successor shows the timer of request %d, and the old one had shown that of %d",
+				a.offset, newest)
 		}
 	}
 	t.Logf("%d answers of the old one, %d of its successor", len(old), len(successor))

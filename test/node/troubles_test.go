@@ -41,12 +41,14 @@ func TestTroublesAreShown(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	refuses := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: requests + ".waterclock.changelog", Err: kerr.NotEnoughReplicas, Count: -1})
+	refuses := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: requests + ".waterclock.changelog",
+		Err: kerr.NotEnoughReplicas, Count: -1})
 	schedule, err := waterclock.Schedule(requests, "id", waterclock.After(limit), waterclock.To(target))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...)).ProduceSync(t.Context(), schedule).FirstErr(); err != nil {
+	if err := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...)).ProduceSync(
+		t.Context(), schedule).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
 	shown("waterclock_partitions", "state", "stalled")

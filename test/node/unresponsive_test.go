@@ -65,11 +65,13 @@ func TestNotReadyWhenNoBrokerAnswers(t *testing.T) {
 	if _, body := in.Readyz(); !strings.Contains(body, "no broker has answered for group "+cfg.Group) {
 		t.Errorf("no reason: %s", body)
 	}
-	await.Until(t, limit, "the log says it", func() bool { return len(log.Lines("not ready: no broker has answered")) == 1 })
+	await.Until(t, limit, "the log says it",
+		func() bool { return len(log.Lines("not ready: no broker has answered")) == 1 })
 	g.set(false)
 	in.Ready(2, limit)
 	await.Until(t, limit, "the log says it", func() bool { return len(log.Lines("the brokers answer again")) == 1 })
-	for words, most := range map[string]int{"a broker is down": 1, "cannot check for hanging transactions": 0, "group manage loop errored": 0} {
+	for words, most := range map[string]int{"a broker is down": 1, "cannot check for hanging transactions": 0,
+		"group manage loop errored": 0} {
 		if n := len(log.Lines(words)); n > most {
 			t.Errorf("%q is said %d times for one loss", words, n)
 		}

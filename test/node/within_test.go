@@ -50,7 +50,8 @@ func TestRetentionIsLoweredAndAPartitionComesBack(t *testing.T) {
 	if wiped := log.Lines("wiping the local view"); len(wiped) > 0 {
 		t.Fatalf("within the bound: %s", wiped)
 	}
-	kafkatest.SetTopic(t, kadm.NewClient(cl), topics.Changelog(requests), "delete.retention.ms", fmt.Sprint((4 * time.Hour).Milliseconds()))
+	kafkatest.SetTopic(t, kadm.NewClient(cl), topics.Changelog(requests), "delete.retention.ms",
+		fmt.Sprint((4 * time.Hour).Milliseconds()))
 	await.For(t, 2*time.Second) // for so long settings that were just read count
 	if err := other.Stop(); err != nil {
 		t.Fatal(err)

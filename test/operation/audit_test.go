@@ -37,8 +37,8 @@ type violation struct {
 	Where          []string
 }
 
-// An audit of a topic whose instance is killed meanwhile adds up, with events and without; and what is forged, doubled, early
-// or gone afterwards is named.
+// An audit of a topic whose instance is killed meanwhile adds up, with events and without; and what is forged, doubled,
+// early or gone afterwards is named.
 func TestAudit(t *testing.T) {
 	t.Parallel()
 	for _, events := range []bool{true, false} {
@@ -50,7 +50,8 @@ func TestAudit(t *testing.T) {
 			out := kafkatest.Collect(t, c, target)
 			seen, group := rig.Watch(t, c, requests, 2, target), "group-of-"+requests
 			settings := filepath.Join(t.TempDir(), "settings.yaml")
-			if err := os.WriteFile(settings, fmt.Appendf(nil, "tenants:\n  %s: {targets: '*', events: %v}\n", requests, events), 0o600); err != nil {
+			if err := os.WriteFile(settings, fmt.Appendf(nil, "tenants:\n  %s: {targets: '*', events: %v}\n", requests,
+				events), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			data := t.TempDir()
@@ -66,7 +67,8 @@ func TestAudit(t *testing.T) {
 			now := time.Now()
 			rig.Send(t, cl, timers(requests, target, "soon-", n, now, 3*time.Second, []byte("x"))...)
 			rig.Send(t, cl, timers(requests, target, "later-", n, now.Add(time.Hour), 0, []byte("x"))...)
-			rig.Send(t, cl, timers(requests, target, "soon-", n/2, now.Add(2*time.Second), time.Second, []byte("y"))...) // replace, or come again
+			// replace, or come again
+			rig.Send(t, cl, timers(requests, target, "soon-", n/2, now.Add(2*time.Second), time.Second, []byte("y"))...)
 			for i := range n / 3 {
 				rig.Send(t, cl, &kgo.Record{Topic: requests, Key: fmt.Append(nil, "later-", i)})
 			}
@@ -80,7 +82,8 @@ func TestAudit(t *testing.T) {
 
 			seen.Check(events)
 			audit := func(code int) audited { return auditOf(t, c, requests, settings, code) }
-			if got := audit(0); !got.AddsUp || got.Topics[0].Fates["cancelled"] < n/3 || got.Topics[0].Fates["pending"] != n-n/3+1 || got.Topics[0].Fates["rejected"] != 1 {
+			if got := audit(0); !got.AddsUp || got.Topics[0].Fates["cancelled"] < n/3 ||
+				got.Topics[0].Fates["pending"] != n-n/3+1 || got.Topics[0].Fates["rejected"] != 1 {
 				t.Fatalf("%+v", got)
 			}
 			in.Term()
@@ -91,8 +94,10 @@ func TestAudit(t *testing.T) {
 
 			// A second emission of one occurrence, as no service would write it.
 			again := *out.Records()[0].Record
-			rig.Send(t, cl, &kgo.Record{Topic: again.Topic, Partition: again.Partition, Key: again.Key, Value: again.Value, Headers: again.Headers, Timestamp: again.Timestamp})
-			if got := audit(1); got.Broken["duplicate"] == 0 || len(got.Violations) == 0 || len(got.Violations[0].Where) == 0 {
+			rig.Send(t, cl, &kgo.Record{Topic: again.Topic, Partition: again.Partition, Key: again.Key,
+				Value: again.Value, Headers: again.Headers, Timestamp: again.Timestamp})
+			if got := audit(1); got.Broken["duplicate"] == 0 || len(got.Violations) == 0 ||
+				len(got.Violations[0].Where) == 0 {
 				t.Errorf("a doubled emission: %+v", got)
 			}
 			// A request that was never served is not settled; one that the log has lost is unknown, never in order.
@@ -104,10 +109,12 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// judgesWhatInstancesSay alters each thing that instances have said of themselves: it is noted and judged, so that is found.
+// judgesWhatInstancesSay alters each thing that instances have said of themselves: it is noted and judged, so that is
+// found.
 func judgesWhatInstancesSay(t *testing.T, h history.History) {
 	t.Helper()
-	if len(h.Ledgers) == 0 || len(h.Lags) == 0 || len(h.Gauges) == 0 || len(h.Views) != 2 || len(h.Views[0].Timers) == 0 {
+	if len(h.Ledgers) == 0 || len(h.Lags) == 0 || len(h.Gauges) == 0 || len(h.Views) != 2 ||
+		len(h.Views[0].Timers) == 0 {
 		t.Fatalf("%d ledgers, %d lags, %d gauges, views %v", len(h.Ledgers), len(h.Lags), len(h.Gauges), h.Views)
 	}
 	rest := slices.IndexFunc(h.Ledgers, func(l history.Ledger) bool { return l.AtRest })
@@ -131,15 +138,16 @@ func judgesWhatInstancesSay(t *testing.T, h history.History) {
 	rig.Violations(t, history.Check(h)) // as it was
 }
 
-// What is wrong in the logs of targets and of dead letters makes an audit exit with 1, and is named. It is made by hand: the target is
-// made anew, and a plain client writes what the service had written to it, but for one thing.
+// What is wrong in the logs of targets and of dead letters makes an audit exit with 1, and is named. It is made by
+// hand: the target is made anew, and a plain client writes what the service had written to it, but for one thing.
 func TestAuditNamesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, 1, nil)
 	target := c.CreateTopic(t, 1, nil, requests+"-out")
 	settings := filepath.Join(t.TempDir(), "settings.yaml")
-	if err := os.WriteFile(settings, fmt.Appendf(nil, "tenants:\n  %s: {targets: '*', events: true}\n", requests), 0o600); err != nil {
+	if err := os.WriteFile(settings, fmt.Appendf(nil, "tenants:\n  %s: {targets: '*', events: true}\n", requests),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	in := rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir(), "--config", settings)...)
@@ -162,7 +170,8 @@ func TestAuditNamesWhatIsWrong(t *testing.T) {
 	in.Exit(time.Minute)
 	var before []kgo.Record // in order of their offsets
 	for _, r := range received {
-		before = append(before, kgo.Record{Topic: target, Key: r.Key, Value: r.Value, Headers: r.Headers, Timestamp: r.Timestamp})
+		before = append(
+			before, kgo.Record{Topic: target, Key: r.Key, Value: r.Value, Headers: r.Headers, Timestamp: r.Timestamp})
 	}
 	with := func(r kgo.Record, name, value string) kgo.Record {
 		r.Headers = slices.Clone(r.Headers)
@@ -195,11 +204,17 @@ func TestAuditNamesWhatIsWrong(t *testing.T) {
 		where    string
 	}{
 		{"nothing", func(rs []kgo.Record) []kgo.Record { return rs }, "", "", "", ""},
-		{"one is missing", func(rs []kgo.Record) []kgo.Record { return slices.Delete(rs, index("t-2"), index("t-2")+1) }, "loss", "t-2", "is not there", ""},
-		{"a re-schedule is missing", func(rs []kgo.Record) []kgo.Record { return slices.Delete(rs, 6, 7) }, "loss", "again", source(8), ""},
-		{"one is doubled", func(rs []kgo.Record) []kgo.Record { return append(rs, rs[0]) }, "duplicate", string(before[0].Key), "was emitted at", target + "/0/7"},
-		{"another value", func(rs []kgo.Record) []kgo.Record { rs[1].Value = []byte("forged"); return rs }, "altered", string(before[1].Key), "another value", target + "/0/1"},
-		{"another key", func(rs []kgo.Record) []kgo.Record { rs[1].Key = []byte("forged"); return rs }, "altered", string(before[1].Key), "another key", target + "/0/1"},
+		{"one is missing",
+			func(rs []kgo.Record) []kgo.Record { return slices.Delete(rs, index("t-2"), index("t-2")+1) }, "loss",
+			"t-2", "is not there", ""},
+		{"a re-schedule is missing", func(rs []kgo.Record) []kgo.Record { return slices.Delete(rs, 6, 7) }, "loss",
+			"again", source(8), ""},
+		{"one is doubled", func(rs []kgo.Record) []kgo.Record { return append(rs, rs[0]) }, "duplicate",
+			string(before[0].Key), "was emitted at", target + "/0/7"},
+		{"another value", func(rs []kgo.Record) []kgo.Record { rs[1].Value = []byte("forged"); return rs }, "altered",
+			string(before[1].Key), "another value", target + "/0/1"},
+		{"another key", func(rs []kgo.Record) []kgo.Record { rs[1].Key = []byte("forged"); return rs }, "altered",
+			string(before[1].Key), "another key", target + "/0/1"},
 		{"1 ms early", func(rs []kgo.Record) []kgo.Record {
 			e, err := waterclock.ParseEmission(&rs[2])
 			if err != nil {
@@ -210,8 +225,10 @@ func TestAuditNamesWhatIsWrong(t *testing.T) {
 		}, "early", string(before[2].Key), "1 ms early", target + "/0/2"},
 		{"a cancelled timer fires", func(rs []kgo.Record) []kgo.Record {
 			due := now.Add(time.Hour).UnixMilli()
-			forged := with(with(with(with(rs[0], waterclock.HeaderID, "cancelled"), waterclock.HeaderSource, source(5)), waterclock.HeaderDue, fmt.Sprint(due)), waterclock.HeaderEvent, "x.0.5.1")
-			forged.Key, forged.Value, forged.Timestamp = []byte("cancelled"), []byte("payload of cancelled"), time.UnixMilli(due)
+			forged := with(with(with(with(rs[0], waterclock.HeaderID, "cancelled"), waterclock.HeaderSource, source(5)),
+				waterclock.HeaderDue, fmt.Sprint(due)), waterclock.HeaderEvent, "x.0.5.1")
+			forged.Key, forged.Value, forged.Timestamp = []byte("cancelled"), []byte("payload of cancelled"),
+				time.UnixMilli(due)
 			return append(rs, forged)
 		}, "order", "cancelled", source(6), ""},
 		{"nobody asked for it", func(rs []kgo.Record) []kgo.Record {
@@ -228,15 +245,18 @@ func TestAuditNamesWhatIsWrong(t *testing.T) {
 			t.Errorf("%s: %+v", w.name, got)
 		}
 		if code == 1 && !slices.ContainsFunc(got.Violations, func(v violation) bool {
-			return v.Rule == w.rule && v.ID == w.id && strings.Contains(v.Text, w.says) && (w.where == "" || slices.Contains(v.Where, w.where))
+			return v.Rule == w.rule && v.ID == w.id && strings.Contains(v.Text, w.says) &&
+				(w.where == "" || slices.Contains(v.Where, w.where))
 		}) {
 			t.Errorf("%s: %+v, want %s of %s", w.name, got.Violations, w.rule, w.id)
 		}
 	}
 	anew(before)
 	letters := kafkatest.Collect(t, c, topics.DeadLetters(requests)).WaitFor(1, time.Minute)
-	rig.Send(t, cl, &kgo.Record{Topic: letters[0].Topic, Partition: letters[0].Partition, Key: letters[0].Key, Value: letters[0].Value, Headers: letters[0].Headers})
-	if got := auditOf(t, c, requests, settings, 1); got.Broken["poison"] != 1 || !strings.Contains(got.Violations[0].Text, source(9)+" was rejected twice") {
+	rig.Send(t, cl, &kgo.Record{Topic: letters[0].Topic, Partition: letters[0].Partition, Key: letters[0].Key,
+		Value: letters[0].Value, Headers: letters[0].Headers})
+	if got := auditOf(t, c, requests, settings, 1); got.Broken["poison"] != 1 ||
+		!strings.Contains(got.Violations[0].Text, source(9)+" was rejected twice") {
 		t.Errorf("a doubled dead letter: %+v", got)
 	}
 }
@@ -244,7 +264,8 @@ func TestAuditNamesWhatIsWrong(t *testing.T) {
 // auditOf runs an audit that must exit with a code.
 func auditOf(t *testing.T, c *kafkatest.Cluster, requests, settings string, code int) (got audited) {
 	t.Helper()
-	p := rig.Exec(t, nil, "audit", "--brokers", strings.Join(c.Seeds(), ","), "--requests", requests, "--config", settings, "--json")
+	p := rig.Exec(t, nil, "audit", "--brokers", strings.Join(c.Seeds(), ","), "--requests", requests, "--config",
+		settings, "--json")
 	if got := p.Exit(2 * time.Minute); got != code {
 		t.Fatalf("exit %d, want %d: %s", got, code, p.Output())
 	}
@@ -255,15 +276,16 @@ func auditOf(t *testing.T, c *kafkatest.Cluster, requests, settings string, code
 	return got
 }
 
-// An audit beside a service at work sees one cut through logs that go on: what is written meanwhile is neither missing nor
-// too much. What retention takes away is unknown then, and never in order.
+// An audit beside a service at work sees one cut through logs that go on: what is written meanwhile is neither missing
+// nor too much. What retention takes away is unknown then, and never in order.
 func TestAuditBesideTheService(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, 2, nil)
 	target := c.CreateTopic(t, 2, nil, requests+"-out")
 	settings := filepath.Join(t.TempDir(), "settings.yaml")
-	if err := os.WriteFile(settings, fmt.Appendf(nil, "tenants:\n  %s: {targets: '*', events: true}\n", requests), 0o600); err != nil {
+	if err := os.WriteFile(settings, fmt.Appendf(nil, "tenants:\n  %s: {targets: '*', events: true}\n", requests),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	in := rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir(), "--config", settings)...)
@@ -283,7 +305,8 @@ func TestAuditBesideTheService(t *testing.T) {
 	}
 	sent := s.Stop()
 	in.Settled()
-	if got := auditOf(t, c, requests, settings, 0); got.Topics[0].Requests != sent || got.Topics[0].Fates["undecided"] != 0 {
+	if got := auditOf(t, c, requests, settings, 0); got.Topics[0].Requests != sent ||
+		got.Topics[0].Fates["undecided"] != 0 {
 		t.Errorf("%+v, want %d requests", got, sent)
 	}
 	adm := kadm.NewClient(cl)
@@ -301,9 +324,12 @@ func TestAuditBesideTheService(t *testing.T) {
 
 // mixed are requests of each kind.
 func mixed(requests, target string, now time.Time) []*kgo.Record {
-	every, paused, poison, cond := rig.Timer(requests, target, "every", now), rig.Timer(requests, target, "paused", now.Add(time.Second)), rig.Timer(requests, target, "poison", now), rig.Timer(requests, target, "paused", now)
+	every, paused, poison, cond := rig.Timer(requests, target, "every", now),
+		rig.Timer(requests, target, "paused", now.Add(time.Second)), rig.Timer(requests, target, "poison", now),
+		rig.Timer(requests, target, "paused", now)
 	every.Headers = []kgo.RecordHeader{
-		{Key: "timer-every", Value: []byte("300ms")}, {Key: "timer-count", Value: []byte("4")}, {Key: "timer-catch-up", Value: []byte("all")},
+		{Key: "timer-every", Value: []byte("300ms")}, {Key: "timer-count", Value: []byte("4")},
+		{Key: "timer-catch-up", Value: []byte("all")},
 		{Key: "timer-target-topic", Value: []byte(target)},
 	}
 	poison.Headers[0].Value = []byte("tomorrow")
@@ -311,7 +337,8 @@ func mixed(requests, target string, now time.Time) []*kgo.Record {
 	paused.Headers[0].Value = fmt.Append(nil, now.Add(time.Hour).UnixMilli())
 	return []*kgo.Record{
 		every, paused, poison,
-		{Topic: requests, Key: []byte("paused"), Headers: []kgo.RecordHeader{{Key: "timer-pause", Value: []byte("true")}}},
+		{Topic: requests, Key: []byte("paused"),
+			Headers: []kgo.RecordHeader{{Key: "timer-pause", Value: []byte("true")}}},
 		cond,
 		{Topic: requests, Key: []byte("nothing")},
 	}

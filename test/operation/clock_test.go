@@ -130,10 +130,12 @@ func TestOwnersClockHoursAhead(t *testing.T) {
 	rig.Send(t, cl, timers(s.requests, stamped, "stamped-", n, start, 0, nil)...)
 	await.Until(t, time.Minute, "the clock is refused", func() bool { return s.refused() == 3 })
 	rig.Exactly(t, outStamped.WaitFor(n, time.Minute), n)
-	await.Until(t, time.Minute, "all others are parked", func() bool { return s.Metric("waterclock_parked_timers") == 2*n })
+	await.Until(t, time.Minute, "all others are parked",
+		func() bool { return s.Metric("waterclock_parked_timers") == 2*n })
 	// A minute apart at the most: the hour and the minute tell.
 	utc := time.Now().UTC()
-	if status, says, text := s.readyz(target+"/", "refuse the time of this machine, "+utc.Add(hours).Format("2006-01-02T15:"),
+	if status, says,
+		text := s.readyz(target+"/", "refuse the time of this machine, "+utc.Add(hours).Format("2006-01-02T15:"),
 		"by the brokers it is "+utc.Format("2006-01-02T15:")); status != 503 || !says && utc.Minute() != 59 {
 		t.Errorf("readyz is %d: %s", status, text)
 	}
@@ -156,8 +158,10 @@ func TestOwnersClockHoursAhead(t *testing.T) {
 	await.Until(t, 10*time.Second, "ready", func() bool { status, _, _ := s.readyz(); return status == 200 })
 	rig.Exactly(t, out.WaitFor(n+n/2, 2*time.Minute), n+n/2)
 	for _, r := range out.Records() {
-		if due := r.Header("waterclock-due"); due > strconv.FormatInt(r.Timestamp.UnixMilli(), 10) || due > strconv.FormatInt(r.At.UnixMilli(), 10) {
-			t.Errorf("%s is due %s and came with timestamp %d at %d", r.Key, due, r.Timestamp.UnixMilli(), r.At.UnixMilli())
+		if due := r.Header("waterclock-due"); due > strconv.FormatInt(r.Timestamp.UnixMilli(), 10) ||
+			due > strconv.FormatInt(r.At.UnixMilli(), 10) {
+			t.Errorf("%s is due %s and came with timestamp %d at %d", r.Key, due, r.Timestamp.UnixMilli(),
+				r.At.UnixMilli())
 		}
 	}
 	out.Quiet(time.Second)

@@ -31,7 +31,8 @@ func TestDamagedStoreIsReplayed(t *testing.T) {
 	in := rig.Serve(t, cfg, node.Options{})
 	in.Ready(4, time.Minute)
 	const n = 4000
-	rig.Send(t, c.Client(t), timers(requests, target, "id-", n, time.Now().Add(15*time.Second), 5*time.Second, make([]byte, 500))...)
+	rig.Send(t, c.Client(t), timers(requests, target, "id-", n, time.Now().Add(15*time.Second), 5*time.Second,
+		make([]byte, 500))...)
 	in.Balanced(n)
 	if got := in.Metric("waterclock_accepted_total"); got != n {
 		t.Errorf("accepted %v of %d", got, n)
@@ -40,11 +41,13 @@ func TestDamagedStoreIsReplayed(t *testing.T) {
 		t.Fatal(err)
 	}
 	var said bytes.Buffer
-	if err := commands.StoreVerify(t.Context(), cfg.DataDir, &said); err != nil || strings.Count(said.String(), "| ok") != 4 {
+	if err := commands.StoreVerify(t.Context(), cfg.DataDir, &said); err != nil ||
+		strings.Count(said.String(), "| ok") != 4 {
 		t.Errorf("verify of a good store: %v\n%s", err, &said)
 	}
 	said.Reset()
-	if err := commands.StoreDump(t.Context(), cfg.DataDir, false, &said); err != nil || strings.Count(said.String(), `"row":"timer"`) != n {
+	if err := commands.StoreDump(t.Context(), cfg.DataDir, false, &said); err != nil ||
+		strings.Count(said.String(), `"row":"timer"`) != n {
 		t.Errorf("dump of a good store: %v, %d timers", err, strings.Count(said.String(), `"row":"timer"`))
 	}
 	tables, err := filepath.Glob(filepath.Join(cfg.DataDir, "store", "db", "*.sst"))
@@ -64,7 +67,8 @@ func TestDamagedStoreIsReplayed(t *testing.T) {
 		}
 	}
 	said.Reset()
-	if err := commands.StoreVerify(t.Context(), cfg.DataDir, &said); !statestore.IsCorrupt(err) || !strings.Contains(said.String(), "DAMAGED") {
+	if err := commands.StoreVerify(t.Context(), cfg.DataDir, &said); !statestore.IsCorrupt(err) ||
+		!strings.Contains(said.String(), "DAMAGED") {
 		t.Errorf("verify of a damaged store: %v\n%s", err, &said)
 	}
 	if err := commands.StoreDump(t.Context(), cfg.DataDir, false, &said); !statestore.IsCorrupt(err) {
@@ -85,8 +89,10 @@ func TestDamagedStoreIsReplayed(t *testing.T) {
 	}
 	// If all of it is met before a partition is acquired, none has anything to be wiped.
 	met := slices.ContainsFunc(thrown, func(line string) bool { return !strings.Contains(line, `partitions=""`) })
-	if met && (len(log.Lines("the local store is damaged")) == 0 || in.Metric("waterclock_partitions_damaged_total") == 0) {
+	if met && (len(log.Lines("the local store is damaged")) == 0 ||
+		in.Metric("waterclock_partitions_damaged_total") == 0) {
 		t.Error("no partition is said to be wiped")
 	}
-	t.Logf("%v damaged tables, %v partitions wiped", in.Metric("waterclock_store_damaged_tables_total"), in.Metric("waterclock_partitions_damaged_total"))
+	t.Logf("%v damaged tables, %v partitions wiped", in.Metric("waterclock_store_damaged_tables_total"),
+		in.Metric("waterclock_partitions_damaged_total"))
 }

@@ -13,7 +13,8 @@ import (
 const root = "../.."
 
 var (
-	registered = regexp.MustCompile(`(?:Name: +|(?:NewDesc|newLateness|Counters?|Gauges?|GaugeFunc|Histograms?)\()"(waterclock_[a-z0-9_]*[a-z0-9])"`)
+	registered = regexp.MustCompile(
+		`(?:Name: +|(?:NewDesc|newLateness|Counters?|Gauges?|GaugeFunc|Histograms?)\()"(waterclock_[a-z0-9_]*[a-z0-9])"`)
 	ofStore    = regexp.MustCompile(`\badd\("([a-z0-9_]+)", "`)
 	documented = regexp.MustCompile("`(waterclock_[a-z0-9_]+)[{`]")
 )

@@ -112,11 +112,14 @@ var heldBy = map[string]map[string]string{
 		"fetchMost": "TestDivide",
 		"Wheel":     "internal/partition.TestAWheelForgetsBeyondItsShare",
 		"Store":     "statestore.TestCacheStaysInItsRoom",
-		"Requests":  "internal/partition.TestIntakePausesAtTheQueuesBytes internal/partition.TestFiringsWaitAtTheirLimit",
-		"Total":     "test/load.TestMemoryIsKept test/load.TestPeakMemoryOfABurst test/load.TestPeakMemoryWhileABrokerIsPaused",
-		"Replays":   "internal/node.TestReplaysThatStandStillHoldNobodyUp internal/node.TestReplaySlots",
-		"Replay":    "internal/kafka/replay.TestReplayFlushes",
-		"Calls":     "internal/api/access.TestBodies internal/api/access.TestSlowBodiesDelayNobody internal/api/access.TestAnswersThatAreNotTaken",
+		"Requests": "internal/partition.TestIntakePausesAtTheQueuesBytes " +
+			"internal/partition.TestFiringsWaitAtTheirLimit",
+		"Total": "test/load.TestMemoryIsKept test/load.TestPeakMemoryOfABurst " +
+			"test/load.TestPeakMemoryWhileABrokerIsPaused",
+		"Replays": "internal/node.TestReplaysThatStandStillHoldNobodyUp internal/node.TestReplaySlots",
+		"Replay":  "internal/kafka/replay.TestReplayFlushes",
+		"Calls": "internal/api/access.TestBodies internal/api/access.TestSlowBodiesDelayNobody " +
+			"internal/api/access.TestAnswersThatAreNotTaken",
 		"Questions": "internal/partition/questions.TestQuestionsHoldNoMoreThanTheyMay",
 	},
 	"internal/partition/memtable": {
@@ -222,9 +225,11 @@ func TestLimitsOfRequests(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	horizon := now.Add(intake.DefaultHorizon).UnixMilli()
 	request := func(id int, due int64, headers, headerBytes int) *kgo.Record {
-		r := &kgo.Record{Topic: "requests", Timestamp: now, Key: bytes.Repeat([]byte("k"), id), Headers: []kgo.RecordHeader{
-			{Key: "timer-at", Value: []byte(strconv.FormatInt(due, 10))}, {Key: "timer-target-topic", Value: []byte("out")},
-		}}
+		r := &kgo.Record{Topic: "requests", Timestamp: now, Key: bytes.Repeat([]byte("k"), id),
+			Headers: []kgo.RecordHeader{
+				{Key: "timer-at", Value: []byte(strconv.FormatInt(due, 10))},
+				{Key: "timer-target-topic", Value: []byte("out")},
+			}}
 		for len(r.Headers) < headers {
 			r.Headers = append(r.Headers, kgo.RecordHeader{Key: "h"})
 		}
@@ -254,7 +259,8 @@ func TestLimitsOfRequests(t *testing.T) {
 		{"64 KiB of headers", request(1, soon, 3, 64<<10), ""},
 		{"one byte more", request(1, soon, 3, 64<<10+1), waterclock.ReasonHeadersTooLarge},
 	} {
-		rules := &intake.Rules{Topic: "requests", Partitions: 1, Allow: func(string) bool { return true }, Limits: intake.DefaultLimits()}
+		rules := &intake.Rules{Topic: "requests", Partitions: 1, Allow: func(string) bool { return true },
+			Limits: intake.DefaultLimits()}
 		_, _, refused := rules.Validate(c.r, now.UnixMilli())
 		got := waterclock.Reason("")
 		if refused != nil {

@@ -71,7 +71,8 @@ func TestSettingsAlteredUnderLoad(t *testing.T) {
 	})
 	var delays *rig.Stream
 	if runs.Slow() {
-		delays = rig.StartStream(t, c.Client(t), 100, func(n int) *kgo.Record { return &kgo.Record{Topic: delayed, Key: fmt.Append(nil, n)} })
+		delays = rig.StartStream(t, c.Client(t), 100,
+			func(n int) *kgo.Record { return &kgo.Record{Topic: delayed, Key: fmt.Append(nil, n)} })
 	}
 	for _, x := range alterations(requests, delayed) {
 		set := func(way int) {
@@ -124,7 +125,8 @@ type alteration struct {
 
 // alterations are those that the instances are to bear.
 func alterations(requests, delayed string) []alteration {
-	changelog, letters, events, checkpoints := topics.Changelog(requests), topics.DeadLetters(requests), topics.Events(requests), topics.Checkpoints(delayed)
+	changelog, letters, events, checkpoints := topics.Changelog(requests), topics.DeadLetters(requests),
+		topics.Events(requests), topics.Checkpoints(delayed)
 	all := []alteration{
 		{changelog, map[string][2]string{"delete.retention.ms": {"172800000", "3600000"}}},
 		{changelog, map[string][2]string{"max.message.bytes": {"4000000", "1200000"}}},
@@ -141,20 +143,26 @@ func alterations(requests, delayed string) []alteration {
 		alteration{changelog, map[string][2]string{"max.compaction.lag.ms": {"604800000", "7200001"}}},
 		alteration{changelog, map[string][2]string{"segment.ms": {"604800000", "1000"}}},
 		alteration{changelog, map[string][2]string{"min.cleanable.dirty.ratio": {"0.9", "0.01"}}},
-		alteration{changelog, map[string][2]string{"min.insync.replicas": inSync, "unclean.leader.election.enable": unclean}},
+		alteration{changelog,
+			map[string][2]string{"min.insync.replicas": inSync, "unclean.leader.election.enable": unclean}},
 		alteration{requests, map[string][2]string{"segment.ms": {"604800000", "1000"}}},
 		alteration{requests, map[string][2]string{"max.message.bytes": {"1100000", "100000"}}},
-		alteration{requests, map[string][2]string{"min.insync.replicas": inSync, "retention.bytes": {"-1", "1000000"}, "message.timestamp.after.max.ms": {most, "60000"}}},
+		alteration{requests, map[string][2]string{"min.insync.replicas": inSync, "retention.bytes": {"-1", "1000000"},
+			"message.timestamp.after.max.ms": {most, "60000"}}},
 		alteration{letters, map[string][2]string{"retention.ms": {"-1", "60000"}}},
-		alteration{letters, map[string][2]string{"max.message.bytes": {"4000000", "1200000"}, "min.insync.replicas": inSync, "unclean.leader.election.enable": unclean}},
+		alteration{letters, map[string][2]string{"max.message.bytes": {"4000000", "1200000"},
+			"min.insync.replicas": inSync, "unclean.leader.election.enable": unclean}},
 		alteration{events, map[string][2]string{
-			"max.message.bytes": {"1000000", "100000"}, "min.insync.replicas": inSync, "unclean.leader.election.enable": unclean, "retention.ms": {"-1", "3600000"},
+			"max.message.bytes": {"1000000", "100000"}, "min.insync.replicas": inSync,
+			"unclean.leader.election.enable": unclean, "retention.ms": {"-1", "3600000"},
 		}},
 		alteration{delayed, map[string][2]string{
-			"message.timestamp.type": {"LogAppendTime", "CreateTime"}, "message.timestamp.after.max.ms": {most, "60000"}, "retention.ms": {"-1", "3600000"}, "retention.bytes": {"-1", "1000000"},
+			"message.timestamp.type": {"LogAppendTime", "CreateTime"}, "message.timestamp.after.max.ms": {most,
+				"60000"}, "retention.ms": {"-1", "3600000"}, "retention.bytes": {"-1", "1000000"},
 		}},
 		alteration{checkpoints, map[string][2]string{
-			"max.message.bytes": {"1000000", "100000"}, "min.insync.replicas": inSync, "unclean.leader.election.enable": unclean, "delete.retention.ms": {"172800000", "0"},
+			"max.message.bytes": {"1000000", "100000"}, "min.insync.replicas": inSync,
+			"unclean.leader.election.enable": unclean, "delete.retention.ms": {"172800000", "0"},
 		}})
 }
 

@@ -45,7 +45,8 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 				return err == nil
 			})
 		}},
-		{"changelog", ".waterclock.changelog|topic is missing", func(r string) { kafkatest.DeleteTopics(t, adm, topics.Changelog(r)) }},
+		{"changelog", ".waterclock.changelog|topic is missing",
+			func(r string) { kafkatest.DeleteTopics(t, adm, topics.Changelog(r)) }},
 		{"policy", ".waterclock.changelog|cleanup.policy is delete", func(r string) {
 			kafkatest.SetTopic(t, adm, topics.Changelog(r), "cleanup.policy", "delete")
 		}},
@@ -64,14 +65,17 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 	// Timers of the topic that will grow: those that would be elsewhere then are shown.
 	const long = 20
 	grown := name + "-" + cases[0].name
-	rig.Send(t, c.Client(t), timers(grown, target, "long-", long, time.Now().Add(time.Hour), time.Second, []byte("v"))...)
-	await.Until(t, time.Minute, "they are pending", func() bool { return in.Metric("waterclock_pending_timers", "topic", grown) == long })
+	rig.Send(t, c.Client(t), timers(grown, target, "long-", long, time.Now().Add(time.Hour), time.Second,
+		[]byte("v"))...)
+	await.Until(t, time.Minute, "they are pending",
+		func() bool { return in.Metric("waterclock_pending_timers", "topic", grown) == long })
 	if n := in.Metric("waterclock_misplaced_timers", "topic", grown); n != 0 {
 		t.Errorf("%v timers lie off their partition before anything has happened", n)
 	}
 	off := 0
 	for i := range long {
-		if id := fmt.Append(nil, "long-", i); intake.Murmur2Partition(id, partitions) != intake.Murmur2Partition(id, partitions+1) {
+		if id := fmt.Append(nil, "long-", i); intake.Murmur2Partition(id, partitions) != intake.Murmur2Partition(
+			id, partitions+1) {
 			off++
 		}
 	}
@@ -85,7 +89,8 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 		defer close(done)
 		cl := c.Client(t)
 		for ctx.Err() == nil {
-			r := timers(good, target, fmt.Sprint("good-", sent.Load(), "-"), 5, time.Now().Add(300*time.Millisecond), 100*time.Millisecond, []byte("v"))
+			r := timers(good, target, fmt.Sprint("good-", sent.Load(), "-"), 5, time.Now().Add(300*time.Millisecond),
+				100*time.Millisecond, []byte("v"))
 			if err := cl.ProduceSync(context.Background(), r...).FirstErr(); err != nil {
 				t.Errorf("send: %v", err)
 				return
@@ -102,7 +107,8 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 	// First what is no reason to stop.
 	kafkatest.SetTopic(t, adm, topics.Changelog(good), "min.compaction.lag.ms", "1")
 	await.Until(t, 20*time.Second, "the alert", func() bool {
-		return in.Metric("waterclock_topic_problems", "topic", good, "severity", "alert") > 0 && in.Metric("waterclock_topic_checks_total", "topic", good, "result", "alert") > 0
+		return in.Metric("waterclock_topic_problems", "topic", good, "severity", "alert") > 0 &&
+			in.Metric("waterclock_topic_checks_total", "topic", good, "result", "alert") > 0
 	})
 	if len(log.Lines("min.compaction.lag.ms is 1")) == 0 {
 		t.Error("the alert is not logged")
@@ -125,12 +131,14 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 			}
 		}
 		before := sent.Load()
-		await.Until(t, 30*time.Second, "the good topic goes on", func() bool { return int64(len(out.Records())) > before+20 })
+		await.Until(t, 30*time.Second, "the good topic goes on",
+			func() bool { return int64(len(out.Records())) > before+20 })
 	}
 	var counted strings.Builder
 	moving := *cfg
 	moving.Requests = []string{grown}
-	if err := commands.Repartition(t.Context(), &moving, commands.RepartitionOptions{DryRun: true}, &counted); err != nil {
+	if err := commands.Repartition(t.Context(), &moving, commands.RepartitionOptions{DryRun: true},
+		&counted); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(counted.String(), fmt.Sprintf("timers to be moved: %d,", off)) {
@@ -203,10 +211,12 @@ func TestClockSetAhead(t *testing.T) {
 	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-out")
 	out := kafkatest.Collect(t, c, target)
 	var ahead atomic.Int64
-	in := rig.Serve(t, rig.Config(t, c.Seeds(), requests), node.Options{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
+	in := rig.Serve(t, rig.Config(t, c.Seeds(), requests),
+		node.Options{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
 	in.Ready(2, time.Minute)
 	const n, jump = 20, 12 * time.Second // within what wheels are loaded for: nothing else wakes the workers
-	rig.Send(t, c.Client(t), timers(requests, target, "id-", n, time.Now().Add(11*time.Second), 500*time.Millisecond, nil)...)
+	rig.Send(t, c.Client(t), timers(requests, target, "id-", n, time.Now().Add(11*time.Second),
+		500*time.Millisecond, nil)...)
 	in.Balanced(n)
 	set := time.Now()
 	ahead.Store(int64(jump))
@@ -217,7 +227,8 @@ func TestClockSetAhead(t *testing.T) {
 		ids[r.Header("waterclock-id")] = true
 		var due int64
 		if _, err := fmt.Sscan(r.Header("waterclock-due"), &due); err != nil || r.Timestamp.UnixMilli() < due {
-			kafkatest.Inexact(t, "early by the owner's clock: %s due %d, timestamp %d", r.Key, due, r.Timestamp.UnixMilli())
+			kafkatest.Inexact(t, "early by the owner's clock: %s due %d, timestamp %d", r.Key, due,
+				r.Timestamp.UnixMilli())
 		}
 	}
 	if len(ids) != n || len(received) != n {
@@ -251,7 +262,8 @@ func TestTopicRecreatedBetweenChecks(t *testing.T) {
 	})
 	recreated := c.Client(t)
 	await.Until(t, time.Minute, "the partition has failed", func() bool {
-		_ = recreated.ProduceSync(t.Context(), timers(requests, target, "after-", 1, time.Now(), time.Millisecond, nil)...).FirstErr()
+		_ = recreated.ProduceSync(
+			t.Context(), timers(requests, target, "after-", 1, time.Now(), time.Millisecond, nil)...).FirstErr()
 		return in.Metric("waterclock_partitions", "state", "failed") == 1
 	})
 	if status, body := in.Readyz(); status == 200 || !strings.Contains(body, "recreated") {

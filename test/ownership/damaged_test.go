@@ -18,14 +18,17 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// The view turns out to be damaged while the follower stands at the end of the log. The store then refuses the next replay
-// before it folds a record, so the replay itself is not broken. The follower must open the view again all the same.
+// The view turns out to be damaged while the follower stands at the end of the log. The store then refuses the next
+// replay before it folds a record, so the replay itself is not broken. The follower must open the view again all the
+// same.
 func TestAFollowerBeginsADamagedViewAgain(t *testing.T) {
 	w := newRegrown(t)
 	h := w.damagedView(t)
 	count := new(counter)
 	local := &ownership.Local{Handle: h, Slots: semaphore.NewWeighted(1)}
-	f := ownership.NewFollower(ownership.FollowOptions{Topics: w.set, Client: w.cl, Logger: slog.New(slog.DiscardHandler), Metrics: count, Local: local})
+	f := ownership.NewFollower(
+		ownership.FollowOptions{Topics: w.set, Client: w.cl, Logger: slog.New(slog.DiscardHandler), Metrics: count,
+			Local: local})
 	if err := f.ToEnd(t.Context()); err != nil || count.replayed.Load() != 0 {
 		t.Fatalf("%d offsets were replayed, %v", count.replayed.Load(), err)
 	}
@@ -36,7 +39,8 @@ func TestAFollowerBeginsADamagedViewAgain(t *testing.T) {
 		return err != nil
 	})
 	for _, rec := range []*kgo.Record{
-		{Topic: w.set.Changelog.Name, Key: wire.TimerKey(nil, []byte("new")), Value: pendingTimer("new", 60).AppendTo(nil)},
+		{Topic: w.set.Changelog.Name, Key: wire.TimerKey(nil, []byte("new")),
+			Value: pendingTimer("new", 60).AppendTo(nil)},
 		{Topic: w.set.Changelog.Name, Key: wire.CheckpointKey(), Value: w.checkpoint(61, "B/61")},
 	} {
 		if err := w.cl.ProduceSync(t.Context(), rec).FirstErr(); err != nil {

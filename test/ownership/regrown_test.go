@@ -38,10 +38,13 @@ func TestAChangelogThatHasGrownAgain(t *testing.T) {
 		says     string
 	}{
 		{"the log is the view's", "B/39", statestore.Mark{Named: true, Epoch: 1, Read: 40}, true, ""},
-		{"it has grown again", "A/39", statestore.Mark{Named: true}, false, "the checkpoint at offset 39 of the changelog is of step B/39, not A/39"},
-		{"a timer is at that place", "A/38", statestore.Mark{Named: true}, false, "is no longer at offset 38 of the changelog"},
+		{"it has grown again", "A/39", statestore.Mark{Named: true}, false,
+			"the checkpoint at offset 39 of the changelog is of step B/39, not A/39"},
+		{"a timer is at that place", "A/38", statestore.Mark{Named: true}, false,
+			"is no longer at offset 38 of the changelog"},
 		{"the view has no name", "B/39", statestore.Mark{}, false, "no step names its position 40"},
-		{"no record is of the epoch that the view has read", "B/39", statestore.Mark{Named: true, Epoch: 8, Read: 40}, false, "does not know the leader epoch"},
+		{"no record is of the epoch that the view has read", "B/39", statestore.Mark{Named: true, Epoch: 8, Read: 40},
+			false, "does not know the leader epoch"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			w := newRegrown(t)
@@ -100,8 +103,9 @@ func newRegrown(t *testing.T) *regrown {
 		t.Fatal(err)
 	}
 	w := &regrown{fake: fake, cl: cl, set: &topics.Set{
-		Request:   topics.Topic{Name: "r", ID: details["r"].ID, Partitions: 1},
-		Changelog: topics.Topic{Name: "r.waterclock.changelog", ID: details["r.waterclock.changelog"].ID, Partitions: 1, DeleteRetention: 2 * time.Hour},
+		Request: topics.Topic{Name: "r", ID: details["r"].ID, Partitions: 1},
+		Changelog: topics.Topic{Name: "r.waterclock.changelog", ID: details["r.waterclock.changelog"].ID, Partitions: 1,
+			DeleteRetention: 2 * time.Hour},
 	}}
 	for i := range int64(60) {
 		rec := &kgo.Record{Topic: w.set.Changelog.Name}
@@ -122,12 +126,14 @@ func newRegrown(t *testing.T) *regrown {
 }
 
 func (re *regrown) checkpoint(position int64, step string) []byte {
-	c := wire.Checkpoint{Request: re.set.Request.ID, Changelog: re.set.Changelog.ID, Position: position, Step: step, Group: "g"}
+	c := wire.Checkpoint{Request: re.set.Request.ID, Changelog: re.set.Changelog.ID, Position: position,
+		Step: step, Group: "g"}
 	return c.AppendTo(nil)
 }
 
 func pendingTimer(id string, n int64) *timer.Timer {
-	return &timer.Timer{ID: []byte(id), Offset: n, Due: 1 << 41, Occurrence: 1, Target: timer.Target{Topic: "t", Partition: -1, Key: []byte(id)}}
+	return &timer.Timer{ID: []byte(id), Offset: n, Due: 1 << 41, Occurrence: 1,
+		Target: timer.Target{Topic: "t", Partition: -1, Key: []byte(id)}}
 }
 
 // empty returns a view of nothing.
@@ -189,7 +195,8 @@ func TestAFollowerSeesThatTheLogWasCutAmongClaims(t *testing.T) {
 	toEnd()
 	claim := wire.Claim{Group: "g", Owner: "o", Step: "C/1"}
 	for _, value := range claim.Values() {
-		if err := w.cl.ProduceSync(t.Context(), &kgo.Record{Topic: w.set.Changelog.Name, Key: wire.ClaimKey(), Value: value}).FirstErr(); err != nil {
+		if err := w.cl.ProduceSync(t.Context(), &kgo.Record{Topic: w.set.Changelog.Name, Key: wire.ClaimKey(),
+			Value: value}).FirstErr(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -216,8 +223,8 @@ func TestAFollowerSeesThatTheLogWasCutAmongClaims(t *testing.T) {
 	}
 }
 
-// The log loses its begin before a follower that has opened it has read that: records were deleted there, or the brokers
-// expire them. The follower begins again where the log begins now.
+// The log loses its begin before a follower that has opened it has read that: records were deleted there, or the
+// brokers expire them. The follower begins again where the log begins now.
 func TestAFollowerBehindTheLogsStartBeginsAgain(t *testing.T) {
 	w := newRegrown(t)
 	h := w.empty(t)
@@ -234,7 +241,8 @@ func TestAFollowerBehindTheLogsStartBeginsAgain(t *testing.T) {
 		t.Fatalf("at %d, %v, want nothing read", f.Position(), err)
 	}
 	const start = 10
-	if _, err := kadm.NewClient(w.cl).DeleteRecords(t.Context(), kadm.Offsets{w.set.Changelog.Name: {0: {Topic: w.set.Changelog.Name, At: start}}}); err != nil {
+	if _, err := kadm.NewClient(w.cl).DeleteRecords(
+		t.Context(), kadm.Offsets{w.set.Changelog.Name: {0: {Topic: w.set.Changelog.Name, At: start}}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.ToEnd(t.Context()); !errors.Is(err, partlog.ErrOutOfRange) {

@@ -92,7 +92,8 @@ func (*owner) Revoked([]*membership.Token)    {}
 func (*owner) Lost([]*membership.Token)       {}
 
 // claimed acquires the one partition of a set, continuing from f, as a process of its own.
-func claimed(t *testing.T, seeds []string, group string, set *topics.Set, cl *kgo.Client, f *ownership.Follower, count *counter) ownership.Acquired {
+func claimed(t *testing.T, seeds []string, group string, set *topics.Set, cl *kgo.Client, f *ownership.Follower,
+	count *counter) ownership.Acquired {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	var all sync.WaitGroup
@@ -102,14 +103,16 @@ func claimed(t *testing.T, seeds []string, group string, set *topics.Set, cl *kg
 	client := []kgo.Opt{kgo.SeedBrokers(seeds...)}
 	metadata := targets.NewMetadata(cl, targets.MetadataOptions{})
 	lanes := emitter.NewLanes(emitter.Options{
-		Client: client, Admin: cl, Group: group, Process: "standby", TransactionalIDs: 2, TransactionTimeout: time.Minute,
-		Targets: metadata,
-		Logger:  slog.Default(), Metrics: emitter.NewMetrics(prometheus.NewRegistry()),
+		Client: client, Admin: cl, Group: group, Process: "standby", TransactionalIDs: 2,
+		TransactionTimeout: time.Minute,
+		Targets:            metadata,
+		Logger:             slog.Default(), Metrics: emitter.NewMetrics(prometheus.NewRegistry()),
 	})
 	o := &owner{tokens: make(chan *membership.Token, 1)}
 	member, err := membership.New(membership.Options{
-		Client: client, Group: group, Topics: []string{set.Request.Name}, SessionTimeout: 30 * time.Second, RebalanceTimeout: time.Minute,
-		Leave: true, Logger: slog.Default(),
+		Client: client, Group: group, Topics: []string{set.Request.Name}, SessionTimeout: 30 * time.Second,
+		RebalanceTimeout: time.Minute,
+		Leave:            true, Logger: slog.Default(),
 	}, o)
 	if err != nil {
 		t.Fatal(err)
@@ -125,11 +128,15 @@ func claimed(t *testing.T, seeds []string, group string, set *topics.Set, cl *kg
 	}
 	o.Life = ownership.New(ownership.Options{
 		Topics: set, Group: group, Owner: "standby", Token: token, Lanes: lanes, Targets: metadata,
-		Health: targets.NewHealth(targets.HealthOptions{Targets: metadata, Logger: slog.Default()}), Client: cl, Now: time.Now, Clocks: new(clocks.Clocks), Logger: slog.Default(),
+		Health: targets.NewHealth(targets.HealthOptions{Targets: metadata, Logger: slog.Default()}), Client: cl,
+		Now: time.Now, Clocks: new(clocks.Clocks), Logger: slog.Default(),
 	}, count)
 	o.Steps.Join(o)
 	defer o.Steps.Leave(o)
-	a, err := o.Acquire(ctx, f, func(context.Context, int64) (int64, error) { return 0, errors.New("no checkpoint was found") })
+	a, err := o.Acquire(ctx, f, func(context.Context, int64) (int64, error) {
+		return 0, errors.New(
+			"no checkpoint was found")
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,8 +159,9 @@ func TestFollowUnderLoadThenTakeOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	set := &topics.Set{
-		Request:   topics.Topic{Name: requests, ID: details[requests].ID, Partitions: 1},
-		Changelog: topics.Topic{Name: topics.Changelog(requests), ID: details[topics.Changelog(requests)].ID, Partitions: 1, DeleteRetention: 2 * time.Hour},
+		Request: topics.Topic{Name: requests, ID: details[requests].ID, Partitions: 1},
+		Changelog: topics.Topic{Name: topics.Changelog(requests), ID: details[topics.Changelog(requests)].ID,
+			Partitions: 1, DeleteRetention: 2 * time.Hour},
 	}
 	count := new(counter)
 	f, view := follow(t, cl, set, count)
@@ -212,5 +220,6 @@ func TestFollowUnderLoadThenTakeOver(t *testing.T) {
 	if len(want) == 0 || !maps.Equal(got, want) {
 		t.Errorf("%d timers are pending, a replay from the start finds %d", len(got), len(want))
 	}
-	t.Logf("followed %d offsets, then replayed %d; %d timers are pending", followed, count.replayed.Load()-followed, len(got))
+	t.Logf("followed %d offsets, then replayed %d; %d timers are pending", followed, count.replayed.Load()-followed,
+		len(got))
 }

@@ -25,7 +25,8 @@ func (re *regrown) replayer(t *testing.T, slots, turns *semaphore.Weighted) *own
 	t.Cleanup(func() { _ = s.Close() })
 	return ownership.NewFollower(ownership.FollowOptions{
 		Topics: re.set, Client: re.cl, Logger: slog.New(slog.DiscardHandler), Metrics: new(counter),
-		Local: &ownership.Local{Handle: s.Partition(statestore.PartitionID{Topic: re.set.Request.ID}).Acquire(), Slots: slots, Turns: turns, Room: 1 << 10},
+		Local: &ownership.Local{Handle: s.Partition(statestore.PartitionID{Topic: re.set.Request.ID}).Acquire(),
+			Slots: slots, Turns: turns, Room: 1 << 10},
 	})
 }
 
@@ -38,7 +39,8 @@ func TestAnAcquisitionIsNotHeldUpByBackgroundReplays(t *testing.T) {
 	for range copies {
 		w := newRegrown(t)
 		begun := sync.OnceFunc(func() { working <- struct{}{} })
-		w.fake.ControlKey(kmsg.Fetch.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) { // the brokers do not answer
+		// the brokers do not answer
+		w.fake.ControlKey(kmsg.Fetch.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
 			w.fake.KeepControl()
 			select {
 			case <-goOn:

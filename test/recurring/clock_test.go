@@ -61,8 +61,10 @@ func TestClockSetAheadAndBack(t *testing.T) {
 				continue
 			}
 			// Of what the clock passed over the last one fires alone.
-			if fs[i].due > before.UnixMilli() || f.due+every.Milliseconds() < after.UnixMilli() || f.due > after.Add(every).UnixMilli() {
-				t.Errorf("%s: occurrence %d, due %d, came behind %d; the clock went from %d to %d", policy, f.number, f.due, fs[i].number, before.UnixMilli(), after.UnixMilli())
+			if fs[i].due > before.UnixMilli() || f.due+every.Milliseconds() < after.UnixMilli() ||
+				f.due > after.Add(every).UnixMilli() {
+				t.Errorf("%s: occurrence %d, due %d, came behind %d; the clock went from %d to %d", policy, f.number,
+					f.due, fs[i].number, before.UnixMilli(), after.UnixMilli())
 			}
 		}
 	}

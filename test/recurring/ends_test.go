@@ -20,7 +20,8 @@ func TestEndByCountAndUntil(t *testing.T) {
 	in := rig.Serve(t, w.config(), node.Options{})
 	in.Ready(1, patience)
 	first := w.soon(2 * time.Second)
-	want := map[string]int64{"count-1": 1, "count-4": 4, "until-first": 1, "until-third": 3, "until-before-third": 2, "both-count": 2, "both-until": 3}
+	want := map[string]int64{"count-1": 1, "count-4": 4, "until-first": 1, "until-third": 3, "until-before-third": 2,
+		"both-count": 2, "both-until": 3}
 	until := func(n int64, less time.Duration) string {
 		return millis(first.Add(time.Duration(n-1)*every - less))
 	}
@@ -62,14 +63,17 @@ func TestTooLateIsNotEmittedButCounted(t *testing.T) {
 	first := w.soon(2 * time.Second)
 	until := first.Add(14 * every)
 	recs := []*kgo.Record{
-		w.recurring("all", "v", first, "timer-catch-up", "all", "timer-max-late", "1500ms", "timer-until", millis(until)),
+		w.recurring("all", "v", first, "timer-catch-up", "all", "timer-max-late", "1500ms", "timer-until",
+			millis(until)),
 		w.recurring("latest", "v", first, "timer-max-late", "5ms", "timer-until", millis(until)),
 		w.recurring("witness", "v", first, "timer-catch-up", "all", "timer-until", millis(until)),
 	}
 	for i := range n {
 		recs = append(recs,
-			w.request(fmt.Sprint("late-", i), "v", "timer-at", millis(first.Add(time.Duration(i)*every/10)), "timer-max-late", "1s"),
-			w.request(fmt.Sprint("in-time-", i), "v", "timer-at", millis(first.Add(time.Duration(i)*every/10)), "timer-max-late", "1h"))
+			w.request(fmt.Sprint("late-", i), "v", "timer-at", millis(first.Add(time.Duration(i)*every/10)),
+				"timer-max-late", "1s"),
+			w.request(fmt.Sprint("in-time-", i), "v", "timer-at", millis(first.Add(time.Duration(i)*every/10)),
+				"timer-max-late", "1h"))
 	}
 	w.Send(recs...)
 	in.Balanced(float64(len(recs)))
@@ -112,10 +116,12 @@ func TestTooLateIsNotEmittedButCounted(t *testing.T) {
 		}
 	}
 	if fs := by["all"]; len(fs) == 0 || fs[0].due+1500 < over.UnixMilli() || fs[len(fs)-1].number != 15 {
-		t.Errorf("all: occurrences %v were emitted, want those due from about %d on up to 15", numbers(fs), over.UnixMilli()-1500)
+		t.Errorf("all: occurrences %v were emitted, want those due from about %d on up to 15", numbers(fs),
+			over.UnixMilli()-1500)
 	}
 	// Each occurrence of the two that catch up with all was emitted or has expired.
-	fired, expired := in.Metric("waterclock_outcomes_total", "outcome", "fired"), in.Metric("waterclock_outcomes_total", "outcome", "expired")
+	fired, expired := in.Metric("waterclock_outcomes_total", "outcome", "fired"),
+		in.Metric("waterclock_outcomes_total", "outcome", "expired")
 	t.Logf("all %v, latest %v; %v fired, %v expired", numbers(by["all"]), numbers(by["latest"]), fired, expired)
 	if want := float64(emitted + 15 + len(by["all"]) + len(by["latest"])); fired != want {
 		t.Errorf("%v firings are counted, %v emissions came", fired, want)

@@ -65,7 +65,8 @@ func (s *setup) request(id, value string, headers ...string) *kgo.Record {
 
 // recurring is a timer with an interval, from first on.
 func (s *setup) recurring(id, value string, first time.Time, headers ...string) *kgo.Record {
-	return s.request(id, value, append([]string{"timer-every", every.String(), "timer-at", millis(first)}, headers...)...)
+	return s.request(
+		id, value, append([]string{"timer-every", every.String(), "timer-at", millis(first)}, headers...)...)
 }
 
 func millis(at time.Time) string { return strconv.FormatInt(at.UnixMilli(), 10) }
@@ -95,7 +96,8 @@ func (s *setup) firings() map[string][]firing {
 	by := make(map[string][]firing)
 	for id, rs := range rig.Emissions(s.T, s.Out.Records()) {
 		for _, r := range rs {
-			by[id] = append(by[id], firing{s.number(r, "waterclock-occurrence"), s.number(r, "waterclock-due"), r.Timestamp.UnixMilli(), string(r.Value)})
+			by[id] = append(by[id], firing{s.number(r, "waterclock-occurrence"), s.number(r, "waterclock-due"),
+				r.Timestamp.UnixMilli(), string(r.Value)})
 		}
 	}
 	return by
@@ -132,7 +134,8 @@ func (s *setup) numbered(id string, fs []firing, first int64) {
 	last := int64(0)
 	for _, f := range fs {
 		if want := first + (f.number-1)*every.Milliseconds(); f.due != want || f.number <= last {
-			kafkatest.Inexact(s, "%s: occurrence %d is due %d, want %d; it came behind occurrence %d", id, f.number, f.due, want, last)
+			kafkatest.Inexact(s, "%s: occurrence %d is due %d, want %d; it came behind occurrence %d", id, f.number,
+				f.due, want, last)
 		}
 		last = f.number
 	}
@@ -176,7 +179,8 @@ func (s *setup) caughtUp(id, policy string, fs, all []firing, o outage, until ti
 		}
 		missed++
 		if policy == "none" || f.due+every.Milliseconds() < o.over.UnixMilli() {
-			s.Errorf("%s: occurrence %d, due %d, was missed and fired at %d; they could again from %d on", id, f.number, f.due, f.stamp, o.over.UnixMilli())
+			s.Errorf("%s: occurrence %d, due %d, was missed and fired at %d; they could again from %d on", id, f.number,
+				f.due, f.stamp, o.over.UnixMilli())
 		}
 	}
 	lacks := 0

@@ -27,7 +27,8 @@ func TestReplacedInTheMiddleOfAFiring(t *testing.T) {
 	}{
 		{"that is committed", func(w *kafkatest.Wire) *kafkatest.Fault { return w.HoldResponse(endTxn) }, 3 * every},
 		{"that is committed late", func(w *kafkatest.Wire) *kafkatest.Fault { return w.Hold(endTxn) }, 3 * every},
-		{"that is given up", func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropRequest(endTxn, kafkatest.Every) }, 17 * every},
+		{"that is given up", func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropRequest(endTxn, kafkatest.Every) },
+			17 * every},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			if x.open > 10*every {
@@ -45,7 +46,8 @@ func TestReplacedInTheMiddleOfAFiring(t *testing.T) {
 			var recs, meanwhile []*kgo.Record
 			for i := range n {
 				for _, what := range []string{"kept", "replaced", "moved", "cancelled"} {
-					recs = append(recs, w.recurring(fmt.Sprint(what, "-", i), "1", first, "timer-catch-up", "all", "timer-count", fmt.Sprint(last)))
+					recs = append(recs, w.recurring(fmt.Sprint(what, "-", i), "1", first, "timer-catch-up", "all",
+						"timer-count", fmt.Sprint(last)))
 				}
 			}
 			w.Send(recs...)
@@ -62,7 +64,8 @@ func TestReplacedInTheMiddleOfAFiring(t *testing.T) {
 			for i := range n {
 				meanwhile = append(meanwhile,
 					w.recurring(fmt.Sprint("replaced-", i), "2", second, "timer-count", fmt.Sprint(again)),
-					w.recurring(fmt.Sprint("moved-", i), "2", past, "timer-catch-up", "all", "timer-count", fmt.Sprint(again)),
+					w.recurring(fmt.Sprint("moved-", i), "2", past, "timer-catch-up", "all", "timer-count",
+						fmt.Sprint(again)),
 					w.Cancel(fmt.Sprint("cancelled-", i)))
 			}
 			w.Send(meanwhile...)
@@ -90,8 +93,10 @@ func TestReplacedInTheMiddleOfAFiring(t *testing.T) {
 					}
 				}
 			}
-			t.Logf("%d requests or answers hit; %v resolved, steps aborted %v; %s fired %v", fault.Hits(), in.Metric("waterclock_transactions_resolved_total"),
-				in.Metric("waterclock_transactions_total", "outcome", "aborted"), "replaced-0", numbers(by["replaced-0"]))
+			t.Logf("%d requests or answers hit; %v resolved, steps aborted %v; %s fired %v", fault.Hits(),
+				in.Metric("waterclock_transactions_resolved_total"),
+				in.Metric("waterclock_transactions_total", "outcome", "aborted"), "replaced-0",
+				numbers(by["replaced-0"]))
 		})
 	}
 }

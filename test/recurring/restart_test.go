@@ -23,7 +23,8 @@ func TestKilledAndRestartedAfterMissedOccurrences(t *testing.T) {
 			w := newSetup(t)
 			dir := t.TempDir()
 			start := func() *rig.Process {
-				return rig.Start(t, rig.Arguments(w.Cluster.Seeds(), w.Requests, dir, "--instance-id", "one", "--session-timeout", session.String())...)
+				return rig.Start(t, rig.Arguments(w.Cluster.Seeds(), w.Requests, dir, "--instance-id", "one",
+					"--session-timeout", session.String())...)
 			}
 			p := start()
 			p.Ready(1, patience)
@@ -33,7 +34,8 @@ func TestKilledAndRestartedAfterMissedOccurrences(t *testing.T) {
 			for _, policy := range policies {
 				recs = append(recs,
 					w.recurring("every-"+policy, "v", first, "timer-catch-up", policy, "timer-until", millis(until)),
-					w.request("cron-"+policy, "v", "timer-cron", "* * * * * *", "timer-zone", "Africa/Lagos", "timer-catch-up", policy, "timer-until", millis(until)))
+					w.request("cron-"+policy, "v", "timer-cron", "* * * * * *", "timer-zone", "Africa/Lagos",
+						"timer-catch-up", policy, "timer-until", millis(until)))
 			}
 			w.Send(recs...)
 			for _, policy := range policies {

@@ -25,7 +25,8 @@ func (s *setup) takes(yes bool) {
 	if yes {
 		limit = time.Hour
 	}
-	kafkatest.SetTopic(s, s.Cluster.Admin(s.T), s.Target, "message.timestamp.before.max.ms", fmt.Sprint(limit.Milliseconds()))
+	kafkatest.SetTopic(s, s.Cluster.Admin(s.T), s.Target, "message.timestamp.before.max.ms",
+		fmt.Sprint(limit.Milliseconds()))
 }
 
 // parked waits until that many timers are parked.
@@ -51,7 +52,8 @@ func TestTargetFailsAndComesBack(t *testing.T) {
 			until := first.Add(32 * every)
 			var recs []*kgo.Record
 			for _, policy := range of {
-				recs = append(recs, w.recurring(policy, "v", first, "timer-catch-up", policy, "timer-until", millis(until)))
+				recs = append(recs, w.recurring(policy, "v", first, "timer-catch-up", policy, "timer-until",
+					millis(until)))
 			}
 			other := w.recurring("witness", "v", first, "timer-catch-up", "all", "timer-until", millis(until))
 			other.Headers[0].Value = []byte(witness)
@@ -100,12 +102,15 @@ func TestParkedTimersExpireWithoutTheirTarget(t *testing.T) {
 	const late, lasting, count = 30, 30, 3
 	var recs []*kgo.Record
 	for i := range late {
-		recs = append(recs, w.request("late-"+millis(first)+string(rune('a'+i)), "v", "timer-at", millis(first), "timer-max-late", "6s"))
+		recs = append(recs, w.request("late-"+millis(first)+string(rune('a'+i)), "v", "timer-at", millis(first),
+			"timer-max-late", "6s"))
 	}
 	for i := range lasting {
-		recs = append(recs, w.request("lasting-"+string(rune('a'+i)), "v", "timer-at", millis(first), "timer-max-late", "1h"))
+		recs = append(recs, w.request("lasting-"+string(rune('a'+i)), "v", "timer-at", millis(first),
+			"timer-max-late", "1h"))
 	}
-	recs = append(recs, w.recurring("all", "v", first, "timer-catch-up", "all", "timer-max-late", "6s", "timer-count", "3"))
+	recs = append(recs, w.recurring("all", "v", first, "timer-catch-up", "all", "timer-max-late", "6s",
+		"timer-count", "3"))
 	w.Send(recs...)
 	w.parked(in, late+lasting+1)
 	expired := func() float64 { return in.Metric("waterclock_outcomes_total", "outcome", "expired") }

@@ -27,7 +27,8 @@ func TestThousandTimersEachSecondThroughAKill(t *testing.T) {
 	w := newSetup(t)
 	w.Requests = w.Cluster.CreateTopic(t, partitions, nil, w.Requests+"-many")
 	start := func(id string) *rig.Process {
-		return rig.Start(t, rig.Arguments(w.Cluster.Seeds(), w.Requests, t.TempDir(), "--instance-id", id, "--session-timeout", session.String())...)
+		return rig.Start(t, rig.Arguments(w.Cluster.Seeds(), w.Requests, t.TempDir(), "--instance-id", id,
+			"--session-timeout", session.String())...)
 	}
 	one, two := start("one"), start("two")
 	live := func(p *rig.Process) float64 { return p.Metric("waterclock_partitions", "state", "live") }
@@ -37,7 +38,8 @@ func TestThousandTimersEachSecondThroughAKill(t *testing.T) {
 	first := w.soon(3 * time.Second)
 	recs := make([]*kgo.Record, n)
 	for i := range recs { // spread over the second
-		recs[i] = w.recurring(fmt.Sprint("id-", i), "v", first.Add(time.Duration(i)*every/n), "timer-catch-up", "all", "timer-count", fmt.Sprint(count))
+		recs[i] = w.recurring(fmt.Sprint("id-", i), "v", first.Add(time.Duration(i)*every/n), "timer-catch-up", "all",
+			"timer-count", fmt.Sprint(count))
 	}
 	w.Send(recs...)
 	if time.Now().After(first) {
@@ -77,7 +79,8 @@ func TestThousandTimersEachSecondThroughAKill(t *testing.T) {
 	slices.Sort(before)
 	slices.Sort(after)
 	p99 := func(late []time.Duration) time.Duration { return late[len(late)*99/100] }
-	t.Logf("killed %s after the first, handed over %s later; lateness p99 %s before, %s from a second after that on (max %s)", killed.Sub(first).Round(time.Millisecond),
+	t.Logf("killed %s after the first, handed over %s later; lateness p99 %s before, %s from a second after that on "+
+		"(max %s)", killed.Sub(first).Round(time.Millisecond),
 		over.Sub(killed).Round(time.Millisecond), p99(before), p99(after), after[len(after)-1])
 	// A step's time is what the machine's other work may add.
 	if p99(after) > 2*p99(before)+every/4 {

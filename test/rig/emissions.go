@@ -87,7 +87,8 @@ func judged(received []history.Received) (byID map[string][]history.Received, wr
 // repeated finds IDs that came more than once, unless that is already reported.
 func repeated(byID map[string][]history.Received, wrong []history.Violation) (more []history.Violation) {
 	for id, rs := range byID {
-		known := slices.ContainsFunc(wrong, func(v history.Violation) bool { return v.ID == id && v.Rule == "duplicate" })
+		known := slices.ContainsFunc(
+			wrong, func(v history.Violation) bool { return v.ID == id && v.Rule == "duplicate" })
 		if len(rs) > 1 && !known {
 			more = append(more, violation("duplicate", id, "%s was emitted %d times", id, len(rs)))
 		}
@@ -119,7 +120,8 @@ func violation(rule, id, format string, args ...any) history.Violation {
 // place describes where and when a record was written and received.
 func place(r history.Received) string {
 	return fmt.Sprintf("%s/%d at %d, producer %d epoch %d, leader epoch %d, written %s, received %s",
-		r.Topic, r.Partition, r.Offset, r.ProducerID, r.ProducerEpoch, r.LeaderEpoch, r.Timestamp.Format(time.StampMilli), r.At.Format(time.StampMilli))
+		r.Topic, r.Partition, r.Offset, r.ProducerID, r.ProducerEpoch, r.LeaderEpoch,
+		r.Timestamp.Format(time.StampMilli), r.At.Format(time.StampMilli))
 }
 
 // Count reads the topics from their starts until the test ends, as a read_committed consumer does. It counts

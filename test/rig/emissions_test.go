@@ -19,8 +19,10 @@ func with(n int, event string) history.Received {
 	id := fmt.Appendf(nil, "p-%d", n)
 	return history.Received{At: time.UnixMilli(due), Record: &kgo.Record{
 		Key: id, Timestamp: time.UnixMilli(due), Headers: []kgo.RecordHeader{
-			{Key: waterclock.HeaderID, Value: id}, {Key: waterclock.HeaderDue, Value: fmt.Append(nil, due)}, {Key: waterclock.HeaderOccurrence, Value: []byte("1")},
-			{Key: waterclock.HeaderSource, Value: fmt.Appendf(nil, "timers/0/%d", n)}, {Key: waterclock.HeaderEvent, Value: []byte(event)},
+			{Key: waterclock.HeaderID, Value: id}, {Key: waterclock.HeaderDue, Value: fmt.Append(nil, due)},
+			{Key: waterclock.HeaderOccurrence, Value: []byte("1")},
+			{Key: waterclock.HeaderSource, Value: fmt.Appendf(nil, "timers/0/%d", n)},
+			{Key: waterclock.HeaderEvent, Value: []byte(event)},
 		},
 	}}
 }
@@ -51,13 +53,16 @@ func TestEmissions(t *testing.T) {
 		{"one timer twice", []history.Received{with(0, "a"), other(with(0, "x")), with(1, "b")}, []string{"2 times"}},
 		{"no ID", []history.Received{with(0, "a"), with(1, "b"), unread}, []string{"lacks headers"}},
 		{"lost", []history.Received{with(0, "a")}, []string{"loss: p-1"}},
-		{"unwanted", []history.Received{with(0, "a"), with(1, "b"), with(7, "d")}, []string{"p-7 was emitted and must not be"}},
+		{"unwanted", []history.Received{with(0, "a"), with(1, "b"), with(7, "d")}, []string{"p-7 was emitted and " +
+			"must not be"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			byID, wrong := judged(c.received)
 			wrong = append(wrong, repeated(byID, wrong)...)
 			wrong = append(wrong, unlike(byID, []string{"p-0", "p-1"})...)
-			if len(wrong) != len(c.want) || !slices.EqualFunc(wrong, c.want, func(v history.Violation, word string) bool { return strings.Contains(v.String(), word) }) {
+			if len(wrong) != len(c.want) ||
+				!slices.EqualFunc(wrong, c.want,
+					func(v history.Violation, word string) bool { return strings.Contains(v.String(), word) }) {
 				t.Errorf("%q, want %q", wrong, c.want)
 			}
 		})

@@ -45,8 +45,8 @@ func Serve(t testing.TB, cfg *config.Config, o node.Options) *Instance {
 	return start(t, cfg, &testLog{t: t}, o)
 }
 
-// noAccessCheck is so long an interval that a running instance never checks its rights, unless a test sets another. The check
-// sends an EndTxn for a transaction that does not exist, which a Wire that holds or counts EndTxn would see.
+// noAccessCheck is so long an interval that a running instance never checks its rights, unless a test sets another. The
+// check sends an EndTxn for a transaction that does not exist, which a Wire that holds or counts EndTxn would see.
 const noAccessCheck = 10_000 * time.Hour
 
 // start starts an instance that logs to out. If the instance still runs when the test ends,

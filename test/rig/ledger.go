@@ -37,9 +37,9 @@ const (
 	anyPending, notReady = -1, -2
 )
 
-// settles waits until the instance is at rest, its ledgers are 0 and as many timers are pending as wanted. At the limit it fails
-// the test. While timers fall due, a ledger is off by the size of a step for some milliseconds, so only one that stays off
-// is wrong. That is a verdict. If entries are still on their way, the machine may just be slow.
+// settles waits until the instance is at rest, its ledgers are 0 and as many timers are pending as wanted. At the limit
+// it fails the test. While timers fall due, a ledger is off by the size of a step for some milliseconds, so only one
+// that stays off is wrong. That is a verdict. If entries are still on their way, the machine may just be slow.
 func (w *Web) settles(pending float64, limit time.Duration) bool {
 	w.t.Helper()
 	var wrong []history.Violation

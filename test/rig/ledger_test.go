@@ -46,11 +46,13 @@ func TestUnbalanced(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "violations")
 			t.Setenv("WATERCLOCK_VIOLATIONS", path)
-			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(c.body)) }))
+			s := httptest.NewServer(
+				http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(c.body)) }))
 			defer s.Close()
 			said := ""
 			w := &Web{t: erring{t, &said}, url: s.URL}
-			if ok := w.settles(c.pending, 30*time.Millisecond); ok != (c.want == "") || !strings.Contains(said, c.want) || ok && said != "" {
+			if ok := w.settles(c.pending, 30*time.Millisecond); ok != (c.want == "") ||
+				!strings.Contains(said, c.want) || ok && said != "" {
 				t.Errorf("%v, the test says %q, want %q", ok, said, c.want)
 			}
 			// Only a ledger that is off at rest is a verdict for CI.

@@ -57,7 +57,8 @@ waterclock_lag_count 4
 waterclock_lag_bytes 7
 `
 	t.Setenv(envSeen, "")
-	for name, want := range map[string]float64{"waterclock_looks_total": 5, "waterclock_lag": 4, "waterclock_lag_bytes": 7, "waterclock_none": 0} {
+	for name, want := range map[string]float64{"waterclock_looks_total": 5, "waterclock_lag": 4,
+		"waterclock_lag_bytes": 7, "waterclock_none": 0} {
 		part := familyOf(body, name)
 		families, err := parseMetrics(part)
 		if err != nil {

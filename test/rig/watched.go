@@ -33,10 +33,13 @@ type Watched struct {
 func Watch(t testing.TB, c *kafkatest.Cluster, requests string, partitions int32, targets ...string) *Watched {
 	t.Helper()
 	own := topics.Changelog(requests)
-	impatient := []kgo.Opt{kgo.RequestTimeoutOverhead(2 * time.Second), kgo.FetchMaxWait(500 * time.Millisecond)} // brokers may stand still
+	// brokers may stand still
+	impatient := []kgo.Opt{kgo.RequestTimeoutOverhead(2 * time.Second), kgo.FetchMaxWait(500 * time.Millisecond)}
 	return &Watched{
-		t: t, adm: kadm.NewClient(c.Client(t)), all: kafkatest.CollectAs(t, c, impatient, append(targets, requests, own, topics.DeadLetters(requests), topics.Events(requests))...),
-		rules: &intake.Rules{Topic: requests, Changelog: own, Partitions: partitions, Limits: intake.DefaultLimits(), Allow: func(string) bool { return true }},
+		t: t, adm: kadm.NewClient(c.Client(t)), all: kafkatest.CollectAs(
+			t, c, impatient, append(targets, requests, own, topics.DeadLetters(requests), topics.Events(requests))...),
+		rules: &intake.Rules{Topic: requests, Changelog: own, Partitions: partitions, Limits: intake.DefaultLimits(),
+			Allow: func(string) bool { return true }},
 	}
 }
 
@@ -49,7 +52,8 @@ func (w *Watched) Look(in *Web, group string) {
 	atRest := sum(families[queueMetric]) == 0
 	w.said.Ledgers = append(w.said.Ledgers, ledgersOf(families, atRest)...)
 	w.said.Gauges = append(w.said.Gauges, history.Gauge{
-		Of: in.url, Name: "lanes", At: asked, Value: sum(families["waterclock_lanes"]), Limit: sum(families["waterclock_lanes_allowed"]),
+		Of: in.url, Name: "lanes", At: asked, Value: sum(families["waterclock_lanes"]),
+		Limit: sum(families["waterclock_lanes_allowed"]),
 	})
 	var positions kadm.OffsetResponses
 	await.Until(w.t, rest, "no commit of offsets is open", func() bool {
@@ -66,7 +70,8 @@ func (w *Watched) Look(in *Web, group string) {
 		end, listed := ends.Lookup(w.rules.Topic, p)
 		if ok && listed && end.Err == nil {
 			w.said.Lags = append(w.said.Lags, history.Lag{
-				Asked: asked, Given: time.Now(), Requests: w.rules.Topic, Partition: p, Position: position.At, End: end.Offset, Said: -1,
+				Asked: asked, Given: time.Now(), Requests: w.rules.Topic, Partition: p, Position: position.At,
+				End: end.Offset, Said: -1,
 			})
 		}
 	}
@@ -75,7 +80,8 @@ func (w *Watched) Look(in *Web, group string) {
 // Stored records what the local store of a stopped instance holds.
 func (w *Watched) Stored(dataDir string) {
 	w.t.Helper()
-	s, err := statestore.OpenReadOnly(statestore.Options{Dir: datadir.Store(dataDir), Logger: slog.New(slog.DiscardHandler)})
+	s, err := statestore.OpenReadOnly(
+		statestore.Options{Dir: datadir.Store(dataDir), Logger: slog.New(slog.DiscardHandler)})
 	must(w.t, err)
 	defer s.Close()
 	ids, err := s.Partitions()

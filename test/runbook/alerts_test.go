@@ -40,8 +40,11 @@ func TestAlerts(t *testing.T) {
 		"WaterclockTopicSettings": func() {
 			kafkatest.SetTopic(t, c.Admin(t), topics.Changelog(s.Requests), "unclean.leader.election.enable", "true")
 		},
-		"WaterclockDeadLetters": func() { s.Send(s.Request("bad", "v", "timer-at", "soon", "timer-target-topic", s.Target)) },
-		"WaterclockIntakeHeld":  held,
+		"WaterclockDeadLetters": func() {
+			s.Send(
+				s.Request("bad", "v", "timer-at", "soon", "timer-target-topic", s.Target))
+		},
+		"WaterclockIntakeHeld": held,
 		"WaterclockRequestsCut": func() {
 			s.o.names["PARTITION"], s.o.names["FIRST"], s.o.names["COUNT"] = "0", "0", "2"
 		},
@@ -101,7 +104,8 @@ func TestDiskFull(t *testing.T) {
 	const n, disk, left, size = 600, 400 << 20, 100 << 20, 60_000
 	s := newScene(t, kafkatest.Shared(t))
 	mounted := t.TempDir()
-	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", fmt.Sprint("size=", disk), "none", mounted).CombinedOutput(); err != nil {
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", fmt.Sprint("size=", disk), "none",
+		mounted).CombinedOutput(); err != nil {
 		t.Skipf("a small disk needs root: %v: %s", err, out)
 	}
 	t.Cleanup(func() { _ = exec.Command("umount", "-l", mounted).Run() })
@@ -116,7 +120,8 @@ func TestDiskFull(t *testing.T) {
 		}
 	}
 	write(disk - left)
-	await.Until(t, patience, "it is noticed", func() bool { return s.m.web().Metric("waterclock_store_free_bytes") <= left })
+	await.Until(t, patience, "it is noticed",
+		func() bool { return s.m.web().Metric("waterclock_store_free_bytes") <= left })
 	s.record("disk-nearly-full")
 	s.o.follow("WaterclockDiskNearlyFull")
 
@@ -144,7 +149,8 @@ func TestDiskFull(t *testing.T) {
 func (s *scene) foreign() {
 	s.Helper()
 	s.m.stop()
-	cl := s.Cluster.Client(s.T, kgo.ConsumerGroup(s.m.group), kgo.ConsumeTopics(s.Requests), kgo.Balancers(kgo.RangeBalancer()), kgo.DisableAutoCommit())
+	cl := s.Cluster.Client(s.T, kgo.ConsumerGroup(s.m.group), kgo.ConsumeTopics(s.Requests),
+		kgo.Balancers(kgo.RangeBalancer()), kgo.DisableAutoCommit())
 	ctx, cancel := context.WithCancel(s.Context())
 	done := make(chan struct{})
 	go func() {
@@ -179,7 +185,8 @@ func (s *scene) held() (open func()) {
 		}
 		rig.Send(s.T, cl, rig.Timer(s.Requests, s.Target, "one", time.Now()))
 		s.Send(rig.Timer(s.Requests, s.Target, "one", time.Now()))
-		await.Until(s, patience, "it is noticed", func() bool { return s.m.web().Metric("waterclock_intake_held_seconds") > 0 })
+		await.Until(s, patience, "it is noticed",
+			func() bool { return s.m.web().Metric("waterclock_intake_held_seconds") > 0 })
 		s.record("intake-held")
 	}
 }

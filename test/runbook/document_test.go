@@ -100,8 +100,8 @@ func find(t *testing.T, name string) section {
 	return all[i]
 }
 
-// A command that no test runs is red: each section with commands is an alert's or an incident's, and each alert and each
-// incident has some.
+// A command that no test runs is red: each section with commands is an alert's or an incident's, and each alert and
+// each incident has some.
 func TestEachCommandIsRun(t *testing.T) {
 	t.Parallel()
 	wanted := map[string]bool{settings: true, firstLook: true}
@@ -144,7 +144,8 @@ func TestIncidentsAreWhole(t *testing.T) {
 	}
 }
 
-// Commands stand in blocks, where they are run, and not in the text. The table of what to say on Kubernetes is the exception.
+// Commands stand in blocks, where they are run, and not in the text. The table of what to say on Kubernetes is the
+// exception.
 func TestNoCommandsInTheText(t *testing.T) {
 	t.Parallel()
 	command := regexp.MustCompile("`(curl|kcat|journalctl|systemctl|kafka-[a-z-]+\\.sh|waterclock [a-z]+) [^`]*`")

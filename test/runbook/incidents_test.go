@@ -61,7 +61,8 @@ func offsetsReset(t *testing.T) {
 	s.schedule("pending-", n, s.Target, soon())
 	s.m.web().Balanced(n)
 	s.m.stop()
-	s.o.do(step{text: "kafka-consumer-groups.sh --bootstrap-server $BROKERS --group $GROUP --topic $TOPIC --reset-offsets --to-earliest --execute"})
+	s.o.do(step{text: "kafka-consumer-groups.sh --bootstrap-server $BROKERS --group $GROUP --topic $TOPIC " +
+		"--reset-offsets --to-earliest --execute"})
 	s.o.byHand["wait until a request or a firing was committed on each partition"] = func() {
 		s.schedule("later-", n, s.Target, time.Now())
 		s.Out.WaitFor(3*n, patience)
@@ -165,7 +166,8 @@ func clockJump(t *testing.T) {
 	var ahead atomic.Int64
 	cfg := rig.Config(t, s.Cluster.Seeds(), s.Requests)
 	cfg.HTTP = s.m.http
-	in, log := rig.ServeLogged(t, cfg, node.Options{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
+	in, log := rig.ServeLogged(
+		t, cfg, node.Options{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
 	s.m.logged = func() string { return strings.Join(log.Lines(""), "") }
 	in.Ready(partitions, patience)
 	s.healthy()
@@ -196,7 +198,10 @@ func certificatesExpired(t *testing.T) {
 	s.notReady("replace it")
 	s.record("certificates-expired")
 	s.o.names["CERT"], s.o.names["BROKERS"] = cert, s.m.brokers[0]
-	s.o.byHand["put the new certificate and its key in place"] = func() { security.Certificate(t, name, time.Now().Add(time.Hour)) }
+	s.o.byHand["put the new certificate and its key in place"] = func() {
+		security.Certificate(
+			t, name, time.Now().Add(time.Hour))
+	}
 	s.o.follow("Certificates expired")
 	s.exactly(n)
 }
@@ -278,7 +283,8 @@ func wrongVersion(t *testing.T) {
 	s.m.binary = wrong
 	s.m.start()
 	s.notReady("written by a newer version of waterclock")
-	await.Until(t, patience, "it has left the group", func() bool { return s.m.web().Metric("waterclock_partitions") == 0 })
+	await.Until(t, patience, "it has left the group",
+		func() bool { return s.m.web().Metric("waterclock_partitions") == 0 })
 	s.record("wrong-version")
 	s.o.byHand["install the version that wrote it"] = func() { s.m.binary = right }
 	s.o.follow("Wrong version rolled out")
@@ -301,7 +307,8 @@ func laterVersion(t *testing.T) string {
 	if !format.Match(text) {
 		t.Fatalf("%s has no checkpointFormat of 2", source)
 	}
-	later, overlay, binary := filepath.Join(dir, "checkpoint.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "waterclock")
+	later, overlay, binary := filepath.Join(dir, "checkpoint.go"), filepath.Join(dir, "overlay.json"),
+		filepath.Join(dir, "waterclock")
 	replace, err := json.Marshal(map[string]map[string]string{"Replace": {source: later}})
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,8 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// machine has one instance, which runs as a unit of systemd would. In an operator's shell systemctl and journalctl act on it.
+// machine has one instance, which runs as a unit of systemd would. In an operator's shell systemctl and journalctl act
+// on it.
 type machine struct {
 	t                       *testing.T
 	brokers                 []string
@@ -33,8 +34,9 @@ func newMachine(t *testing.T, brokers []string, requests string) *machine {
 	t.Helper()
 	dir := t.TempDir()
 	m := &machine{
-		t: t, brokers: brokers, requests: requests, group: "group-of-" + requests, config: filepath.Join(dir, "waterclock.yaml"),
-		data: filepath.Join(dir, "data"), http: rig.FreeAddr(t), api: rig.FreeAddr(t), binary: rig.Binary(t),
+		t: t, brokers: brokers, requests: requests, group: "group-of-" + requests,
+		config: filepath.Join(dir, "waterclock.yaml"),
+		data:   filepath.Join(dir, "data"), http: rig.FreeAddr(t), api: rig.FreeAddr(t), binary: rig.Binary(t),
 	}
 	m.server = httptest.NewServer(m)
 	t.Cleanup(m.server.Close)
@@ -59,7 +61,8 @@ func (m *machine) web() *rig.Web { return rig.At(m.t, m.http) }
 
 // ServeHTTP is what systemctl and journalctl ask for.
 func (m *machine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	do := map[string]func(){"/start": m.start, "/stop": m.stop, "/restart": func() { m.stop(); m.start() }, "/reload": m.reload}[r.URL.Path]
+	do := map[string]func(){"/start": m.start, "/stop": m.stop, "/restart": func() { m.stop(); m.start() },
+		"/reload": m.reload}[r.URL.Path]
 	switch {
 	case do != nil:
 		do()

@@ -1,5 +1,5 @@
-// Package runbook runs the commands of docs/RUNBOOK.md, as they stand there, after it has caused what they are for: in a
-// shell, with the real binary and Kafka's own tools, against a real broker. What became of the timers it asks a plain
+// Package runbook runs the commands of docs/RUNBOOK.md, as they stand there, after it has caused what they are for: in
+// a shell, with the real binary and Kafka's own tools, against a real broker. What became of the timers it asks a plain
 // Kafka client.
 package runbook
 

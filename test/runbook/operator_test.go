@@ -32,7 +32,8 @@ var standIns = map[string]string{
 }
 
 // looks are commands that change nothing: they are repeated until they show what they should.
-var looks = regexp.MustCompile(`^(curl|journalctl|kcat -C|waterclock (status|dead-letters (count|list)))\b|^kafka-\S+ .*--describe\b|^waterclock topics --config \$CONFIG$`)
+var looks = regexp.MustCompile(
+	`^(curl|journalctl|kcat -C|waterclock (status|dead-letters (count|list)))\b|^kafka-\S+ .*--describe\b|^waterclock topics --config \$CONFIG$`)
 
 // operator runs commands as somebody would who follows a document.
 type operator struct {
@@ -65,7 +66,8 @@ func newOperator(t *testing.T, m *machine) *operator {
 		}
 	}
 	return &operator{t: t, dir: t.TempDir(), byHand: map[string]func(){}, names: map[string]string{
-		"PATH": bin + string(os.PathListSeparator) + os.Getenv("PATH"), "HOME": os.Getenv("HOME"), "no_proxy": "127.0.0.1", "MACHINE": m.url(),
+		"PATH": bin + string(os.PathListSeparator) + os.Getenv("PATH"), "HOME": os.Getenv("HOME"),
+		"no_proxy": "127.0.0.1", "MACHINE": m.url(),
 		"BROKERS": strings.Join(m.brokers, ","), "TOPIC": m.requests, "GROUP": m.group, "INSTANCE": m.http,
 		"WATERCLOCK_URL": "http://" + m.api, "CONFIG": m.config, "DATA": m.data,
 	}}

@@ -55,8 +55,10 @@ func TestRecipes(t *testing.T) {
 		begin func(*scene)
 	}{
 		{name: "grown", now: partitions + 2},
-		{name: "recreated", slow: true, now: partitions, lost: func(of string) string { return of }, says: "topic is missing, must be there: create it with 4 partitions"},
-		{name: "dead letters", slow: true, now: partitions, lines: []string{"create-topics: false"}, lost: topics.DeadLetters, says: "topic is missing"},
+		{name: "recreated", slow: true, now: partitions, lost: func(of string) string { return of },
+			says: "topic is missing, must be there: create it with 4 partitions"},
+		{name: "dead letters", slow: true, now: partitions, lines: []string{"create-topics: false"},
+			lost: topics.DeadLetters, says: "topic is missing"},
 		{name: "group", slow: true, now: partitions, begin: func(s *scene) {
 			s.o.byHand["give the group its new name in the configuration"] = func() {
 				s.m.group = "renamed-" + s.Requests
@@ -138,7 +140,8 @@ func (s *scene) loseTail() {
 	const partition, lost = 0, 7
 	s.m.stop()
 	changelog := topics.Changelog(s.Requests)
-	cl := s.Cluster.Client(s.T, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+	cl := s.Cluster.Client(s.T, kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{changelog: {partition: kgo.NewOffset().AtStart()}}))
 	var cp wire.Checkpoint
 	for cp.Step == "" {
@@ -158,13 +161,15 @@ func (s *scene) loseTail() {
 	}
 	end, _ := ends.Lookup(s.Requests, partition)
 	cp.Position, cp.Step = end.Offset+lost, "by hand"
-	rig.Send(s.T, cl, &kgo.Record{Topic: changelog, Partition: partition, Key: wire.CheckpointKey(), Value: cp.AppendTo(nil)})
+	rig.Send(s.T, cl, &kgo.Record{Topic: changelog, Partition: partition, Key: wire.CheckpointKey(),
+		Value: cp.AppendTo(nil)})
 	s.o.names["PARTITION"], s.o.names["COUNT"] = fmt.Sprint(partition), fmt.Sprint(lost)
 	s.m.start()
 	s.notReady("lies beyond the log's end")
 }
 
-// copyChangelog copies a changelog as a mirror does: what is committed, each record to the partition of the same number.
+// copyChangelog copies a changelog as a mirror does: what is committed, each record to the partition of the same
+// number.
 func copyChangelog(t *testing.T, c *kafkatest.Cluster, from, to string) {
 	t.Helper()
 	in := c.Client(t, kgo.ConsumeTopics(topics.Changelog(from)), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
@@ -178,7 +183,8 @@ func copyChangelog(t *testing.T, c *kafkatest.Cluster, from, to string) {
 	for len(left) > 0 {
 		fetches := in.PollFetches(t.Context())
 		fetches.EachRecord(func(r *kgo.Record) {
-			rig.Send(t, out, &kgo.Record{Topic: topics.Changelog(to), Partition: r.Partition, Key: r.Key, Value: r.Value})
+			rig.Send(t, out, &kgo.Record{Topic: topics.Changelog(to), Partition: r.Partition, Key: r.Key,
+				Value: r.Value})
 			if r.Offset+1 >= left[r.Partition] {
 				delete(left, r.Partition)
 			}

@@ -1,5 +1,5 @@
-// Package secure runs instances on a cluster with TLS, SASL and ACLs of exactly what `waterclock topics acls` prints, and what an
-// instance says when something of that is missing.
+// Package secure runs instances on a cluster with TLS, SASL and ACLs of exactly what `waterclock topics acls` prints,
+// and what an instance says when something of that is missing.
 package secure
 
 import (
@@ -234,7 +234,8 @@ func says(t *testing.T, in *rig.Instance, log *rig.Log, words ...string) {
 	}
 	await.Until(t, patience, fmt.Sprintf("it says %q", words), func() bool {
 		status, body := in.Readyz()
-		return status == http.StatusServiceUnavailable && has(body) && slices.ContainsFunc(log.Lines("missing Kafka permissions"), has)
+		return status == http.StatusServiceUnavailable && has(body) && slices.ContainsFunc(
+			log.Lines("missing Kafka permissions"), has)
 	})
 }
 

@@ -41,15 +41,18 @@ func (s *setup) enough(t *testing.T) {
 	requests, target, mail := s.topics(t)
 	cfg := s.config(t, requests)
 	s.grant(t, printed(t, cfg, commands.ACLOptions{
-		Producers: []string{"User:shop"}, Consumers: []string{"User:billing"}, DeadLetterReaders: []string{"User:operator"}, ConsumerGroup: "billing-" + requests,
+		Producers: []string{"User:shop"}, Consumers: []string{"User:billing"},
+		DeadLetterReaders: []string{"User:operator"}, ConsumerGroup: "billing-" + requests,
 	})...)
 	collect := func(user, group string, topics ...string) *kafkatest.Collector {
 		return kafkatest.CollectAs(t, s.Cluster, append(s.client(t, cfg, user), kgo.ConsumerGroup(group)), topics...)
 	}
 	serve := func(dir string) *rig.Process {
-		return rig.Start(t, "serve", "--brokers", cfg.Brokers[0], "--requests", requests, "--targets", strings.Join(cfg.Targets, ","),
+		return rig.Start(t, "serve", "--brokers", cfg.Brokers[0], "--requests", requests, "--targets",
+			strings.Join(cfg.Targets, ","),
 			"--group", cfg.Group, "--data-dir", dir, "--session-timeout", "6s",
-			"--tls", "--tls-ca", cfg.TLSCA, "--sasl-mechanism", "SCRAM-SHA-512", "--sasl-username", "waterclock", "--sasl-password-file", s.secret)
+			"--tls", "--tls-ca", cfg.TLSCA, "--sasl-mechanism", "SCRAM-SHA-512", "--sasl-username", "waterclock",
+			"--sasl-password-file", s.secret)
 	}
 	dirs := []string{t.TempDir(), t.TempDir()}
 	a := serve(dirs[0])
@@ -93,7 +96,8 @@ func (s *setup) enough(t *testing.T) {
 	a.Ready(partitions, patience)
 	// Own topics, Kafka's and what no glob allows are refused, whatever rights
 	// there are; a topic that a glob allows and no rule does is refused by Kafka.
-	refused := map[string]string{"__consumer_offsets": "target-not-allowed", deadLetters(requests): "target-not-allowed", requests: "target-not-allowed", requests + "-elsewhere": "target-not-allowed"}
+	refused := map[string]string{"__consumer_offsets": "target-not-allowed", deadLetters(
+		requests): "target-not-allowed", requests: "target-not-allowed", requests + "-elsewhere": "target-not-allowed"}
 	for to := range refused {
 		rig.Send(t, producer, rig.Timer(requests, to, "to-"+to, time.Now()))
 	}
@@ -108,11 +112,13 @@ func (s *setup) enough(t *testing.T) {
 	out.Quiet(time.Second)
 	rig.ExactlyIDs(t, out.Records(), ids)
 	for name, p := range map[string]*rig.Process{"killed and restarted": a, "stopped": b} {
-		if log := withoutOffsets(p.Output()); strings.Contains(p.Output(), password) || strings.Contains(log, "AUTHORIZATION_FAILED") || strings.Contains(log, "do not let") {
+		if log := withoutOffsets(p.Output()); strings.Contains(p.Output(), password) ||
+			strings.Contains(log, "AUTHORIZATION_FAILED") || strings.Contains(log, "do not let") {
 			t.Errorf("the one that was %s complains, or tells the password:\n%s", name, log)
 		}
 	}
-	t.Logf("%d timers fired once; ended of former owners: %v", len(ids), a.Metric("waterclock_hanging_transactions_ended_total"))
+	t.Logf("%d timers fired once; ended of former owners: %v", len(ids), a.Metric(
+		"waterclock_hanging_transactions_ended_total"))
 }
 
 // eachRight takes away one right after another of a running service. Timers that
@@ -123,7 +129,8 @@ func (s *setup) eachRight(t *testing.T) {
 	requests, target, mail := s.topics(t)
 	cfg := s.config(t, requests)
 	cfg.API = "127.0.0.1:0"
-	rules := printed(t, cfg, commands.ACLOptions{Producers: []string{"User:shop"}, Consumers: []string{"User:billing"}, DeadLetterReaders: []string{"User:operator"}, ConsumerGroup: "each"})
+	rules := printed(t, cfg, commands.ACLOptions{Producers: []string{"User:shop"}, Consumers: []string{"User:billing"},
+		DeadLetterReaders: []string{"User:operator"}, ConsumerGroup: "each"})
 	s.grant(t, rules...)
 	api := make(chan string, 1)
 	in, log := rig.ServeLogged(t, cfg, node.Options{AccessInterval: look, StartedAPI: func(url string) { api <- url }})
@@ -141,7 +148,8 @@ func (s *setup) eachRight(t *testing.T) {
 		begin := time.Now()
 		s.take(t, r)
 		toTarget := r.name == target || r.prefixed && r.kind == "--topic"
-		sentence := []string{"User:waterclock lacks the right " + r.operation, r.name, "--allow-principal User:waterclock --operation " + r.operation}
+		sentence := []string{"User:waterclock lacks the right " + r.operation, r.name,
+			"--allow-principal User:waterclock --operation " + r.operation}
 		switch {
 		case r.name == topics.Reviewed(cfg.Group): // timers fire without it
 			await.Until(t, patience, "it says what is missing for what is reviewed", func() bool {
@@ -152,7 +160,8 @@ func (s *setup) eachRight(t *testing.T) {
 			if status, body := in.Readyz(); status != http.StatusOK {
 				t.Errorf("without %s: not ready, although timers fire: %s", r, body)
 			}
-			if status, body := fetch(t, reviewed); status != http.StatusServiceUnavailable || !strings.Contains(body, r.name) {
+			if status, body := fetch(t, reviewed); status != http.StatusServiceUnavailable ||
+				!strings.Contains(body, r.name) {
 				t.Errorf("without %s: %d %s", r, status, body)
 			}
 		case toTarget && r.prefixed: // nothing can ask for it: dead letters tell
@@ -178,14 +187,16 @@ func (s *setup) eachRight(t *testing.T) {
 		}
 		due := time.Now().Add(100 * time.Millisecond)
 		if toTarget && r.operation != "Write" {
-			due = due.Add(3500 * time.Millisecond) // a target's refusal, of just before, is remembered for up to three seconds
+			// a target's refusal, of just before, is remembered for up to three seconds
+			due = due.Add(3500 * time.Millisecond)
 		}
 		rig.Send(t, producer, rig.Timer(requests, to, id, due))
 		if toTarget && r.operation == "Write" {
 			refused++
 			letters := dead.WaitFor(refused, patience)
 			l := letters[len(letters)-1]
-			if reason, detail := l.Header("waterclock-reason"), l.Header("waterclock-detail"); reason != "target-not-authorized" || string(l.Key) != id ||
+			if reason, detail := l.Header("waterclock-reason"),
+				l.Header("waterclock-detail"); reason != "target-not-authorized" || string(l.Key) != id ||
 				!strings.Contains(detail, to) || !strings.Contains(detail, "kafka-acls.sh") {
 				t.Errorf("without %s: dead letter of %s: %s: %s", r, l.Key, reason, detail)
 			}
@@ -194,9 +205,11 @@ func (s *setup) eachRight(t *testing.T) {
 		}
 		s.grant(t, r)
 		in.Ready(partitions, patience)
-		await.Until(t, patience, "no problem is left", func() bool { return in.Metric("waterclock_access_problems") == 0 })
+		await.Until(t, patience, "no problem is left",
+			func() bool { return in.Metric("waterclock_access_problems") == 0 })
 		out.WaitFor(len(ids), patience)
-		t.Logf("without %s: said after %v, works again after %v", r, said.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
+		t.Logf("without %s: said after %v, works again after %v", r, said.Round(time.Millisecond),
+			time.Since(begin).Round(time.Millisecond))
 	}
 	if taken < 11 || refused != 2 {
 		t.Errorf("%d rights taken away, %d of targets", taken, refused)
@@ -242,12 +255,15 @@ func (s *setup) nothing(t *testing.T) {
 			says(t, in, log, r.operation, r.name)
 		}
 	}
-	if err := commands.Topics(t.Context(), cfg, true, new(strings.Builder)); err == nil || strings.Count(err.Error(), "User:waterclock lacks the right ") != 3 {
+	if err := commands.Topics(t.Context(), cfg, true, new(strings.Builder)); err == nil ||
+		strings.Count(err.Error(), "User:waterclock lacks the right ") != 3 {
 		t.Errorf("topics: %v", err)
 	}
-	timer := commands.Request{Topic: requests, ID: "a", Options: []waterclock.Option{waterclock.After(0), waterclock.To(target)}}
+	timer := commands.Request{Topic: requests, ID: "a",
+		Options: []waterclock.Option{waterclock.After(0), waterclock.To(target)}}
 	if _, err := commands.Send(t.Context(), cfg, timer); err == nil ||
-		!strings.Contains(err.Error(), "User:waterclock lacks the right Write on topic "+requests+"; grant it with: kafka-acls.sh") {
+		!strings.Contains(err.Error(), "User:waterclock lacks the right Write on topic "+requests+
+			"; grant it with: kafka-acls.sh") {
 		t.Errorf("schedule: %v", err)
 	}
 	timer.Wait = patience
@@ -261,7 +277,8 @@ func (s *setup) nothing(t *testing.T) {
 			s.grant(t, r)
 		}
 	}
-	await.Until(t, patience, "two rights are missing", func() bool { return in.Metric("waterclock_access_problems") == 2 })
+	await.Until(t, patience, "two rights are missing",
+		func() bool { return in.Metric("waterclock_access_problems") == 2 })
 	says(t, in, log, "lacks the right Create on topic "+deadLetters(requests))
 	for _, r := range rules {
 		if r.operation == "Create" {
@@ -281,7 +298,9 @@ func (s *setup) wrongPassword(t *testing.T) {
 	cfg.SASLPasswordFile = file(t, "password", "wrong-horse")
 	in, log := rig.ServeLogged(t, cfg, node.Options{AccessInterval: look})
 	says(t, in, log, "the brokers refuse user waterclock (SCRAM-SHA-512)", cfg.SASLPasswordFile)
-	if _, err := commands.Send(t.Context(), cfg, commands.Request{Topic: requests, ID: "a", Action: commands.Cancel}); err == nil || !strings.Contains(err.Error(), "the brokers refuse user waterclock") {
+	if _, err := commands.Send(
+		t.Context(), cfg, commands.Request{Topic: requests, ID: "a", Action: commands.Cancel}); err == nil ||
+		!strings.Contains(err.Error(), "the brokers refuse user waterclock") {
 		t.Errorf("cancel: %v", err)
 	}
 	put(t, cfg.SASLPasswordFile, password)
@@ -313,7 +332,9 @@ func (s *setup) wrongPort(t *testing.T) {
 		if !c.sasl {
 			cfg.SASLMechanism, cfg.SASLUsername, cfg.SASLPasswordFile = config.SASLNone, "", ""
 		}
-		if _, err := commands.Send(t.Context(), cfg, commands.Request{Topic: requests, ID: "a", Action: commands.Cancel}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := commands.Send(
+			t.Context(), cfg, commands.Request{Topic: requests, ID: "a", Action: commands.Cancel}); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
@@ -361,7 +382,8 @@ func (s *setup) mechanisms(t *testing.T) {
 		"plain":    func(c *config.Config) { c.SASLMechanism, c.SASLUsername = config.SASLPlain, "plain" },
 		"scram256": func(c *config.Config) { c.SASLMechanism, c.SASLUsername = config.SASLScram256, "scram256" },
 		"bearer": func(c *config.Config) {
-			c.SASLMechanism, c.SASLUsername, c.SASLPasswordFile, c.SASLTokenFile = config.SASLOAuth, "", "", file(t, "token", bearer)
+			c.SASLMechanism, c.SASLUsername, c.SASLPasswordFile, c.SASLTokenFile = config.SASLOAuth, "", "",
+				file(t, "token", bearer)
 		},
 		"CN=mutual": func(c *config.Config) {
 			c.Brokers = s.Listener(kafkatest.ListenerMutual)
@@ -403,7 +425,9 @@ func (s *setup) mechanisms(t *testing.T) {
 	expired := s.config(t, "unused")
 	expired.SASLMechanism, expired.SASLUsername, expired.SASLPasswordFile = config.SASLOAuth, "", ""
 	expired.SASLTokenFile = file(t, "token", token("bearer", time.Now().Add(-time.Minute)))
-	if _, err := commands.Send(t.Context(), expired, commands.Request{Topic: "unused", ID: "a", Action: commands.Cancel}); err == nil || !strings.Contains(err.Error(), "the brokers refuse the token in "+expired.SASLTokenFile) {
+	if _, err := commands.Send(
+		t.Context(), expired, commands.Request{Topic: "unused", ID: "a", Action: commands.Cancel}); err == nil ||
+		!strings.Contains(err.Error(), "the brokers refuse the token in "+expired.SASLTokenFile) {
 		t.Errorf("an expired token: %v", err)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/waterclock/waterclock/internal/audit/history"
 )
 
-// TestAlteredHistories: what is changed in a history of the product is a violation. Not always: what is taken away or made
-// old may be what nothing else depends on, like an answer that was true again a moment later.
+// TestAlteredHistories: what is changed in a history of the product is a violation. Not always: what is taken away or
+// made old may be what nothing else depends on, like an answer that was true again a moment later.
 func TestAlteredHistories(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	p, res := goodSeed(t)
@@ -117,7 +117,8 @@ func TestAlteredHistories(t *testing.T) {
 				}
 				found := history.Check(*h)
 				altered++
-				if c.rule == "" && len(found) > 0 || slices.ContainsFunc(found, func(v history.Violation) bool { return v.Rule == c.rule }) {
+				if c.rule == "" && len(found) > 0 ||
+					slices.ContainsFunc(found, func(v history.Violation) bool { return v.Rule == c.rule }) {
 					seen++
 				}
 			}
@@ -128,14 +129,16 @@ func TestAlteredHistories(t *testing.T) {
 	}
 }
 
-// goodSeed runs seeds until one shows no violation, instances say their lag, and no log was cut, which excuses some. TestSimulation is about the others.
+// goodSeed runs seeds until one shows no violation, instances say their lag, and no log was cut, which excuses some.
+// TestSimulation is about the others.
 func goodSeed(t *testing.T) (*plan, *result) {
 	const most = 8
 	for range most {
 		p := draw(1 + rand.Uint64()>>16)
 		res, wrong := simulate(t, p)
 		told := slices.ContainsFunc(res.history.Lags, func(l history.Lag) bool { return l.Said >= 0 })
-		if is := res.history.Scope; len(wrong) == 0 && len(res.history.Emissions) > 0 && told && len(is.Cut)+len(is.Undone) == 0 {
+		if is := res.history.Scope; len(wrong) == 0 && len(res.history.Emissions) > 0 && told && len(is.Cut)+
+			len(is.Undone) == 0 {
 			return p, res
 		}
 		t.Logf("-seed %d: %s", p.Seed, texts(wrong))
@@ -147,7 +150,8 @@ func goodSeed(t *testing.T) (*plan, *result) {
 // clone copies the lists of a history.
 func clone(h *history.History) *history.History {
 	c := *h
-	c.Requests, c.Emissions, c.Letters, c.Events = slices.Clone(h.Requests), slices.Clone(h.Emissions), slices.Clone(h.Letters), slices.Clone(h.Events)
+	c.Requests, c.Emissions, c.Letters, c.Events = slices.Clone(h.Requests), slices.Clone(h.Emissions),
+		slices.Clone(h.Letters), slices.Clone(h.Events)
 	c.Changes, c.Answers, c.Views = slices.Clone(h.Changes), slices.Clone(h.Answers), slices.Clone(h.Views)
 	c.Lags = slices.Clone(h.Lags)
 	for i := range c.Views {
@@ -223,7 +227,8 @@ func makeStale(r *rand.Rand, h *history.History) bool {
 		}
 		before, last, changed = last, c.Timer, true
 	}
-	if a.Count >= 0 || len(a.IDs) > 1 || !changed || before == nil && last == nil || before != nil && last != nil && *before == *last {
+	if a.Count >= 0 || len(a.IDs) > 1 || !changed || before == nil && last == nil || before != nil && last != nil &&
+		*before == *last {
 		return false
 	}
 	a.Timers = nil

@@ -17,8 +17,8 @@ type cluster struct {
 	opts []kfake.Opt
 	dir  string // of their data, if they are restarted
 
-	// mu is held for reading while they are used. In a bubble no time passes for a goroutine that waits for a mutex, so nobody
-	// waits for this one.
+	// mu is held for reading while they are used. In a bubble no time passes for a goroutine that waits for a mutex, so
+	// nobody waits for this one.
 	mu sync.RWMutex
 	is *kfake.Cluster
 }
@@ -51,8 +51,8 @@ func (c *cluster) restart(do func()) error {
 	return c.start()
 }
 
-// endFetchSessions has no fetch session outlive a restart, as with real brokers. kfake keeps them, but not their topic IDs: a
-// client that goes on with one gets records that it cannot tell the topic of, for ever. IDs are not given again.
+// endFetchSessions has no fetch session outlive a restart, as with real brokers. kfake keeps them, but not their topic
+// IDs: a client that goes on with one gets records that it cannot tell the topic of, for ever. IDs are not given again.
 func (c *cluster) endFetchSessions() error {
 	path := filepath.Join(c.dir, "session_state.json")
 	text, err := os.ReadFile(path)

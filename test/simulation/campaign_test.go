@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// campaign runs seeds, each in a process of its own: one that violates a rule, panics or is stuck is kept and counted, and
-// the others go on. Totals are written after each seed.
+// campaign runs seeds, each in a process of its own: one that violates a rule, panics or is stuck is kept and counted,
+// and the others go on. Totals are written after each seed.
 func campaign(t *testing.T, total *totals, seeds int64, goOn time.Duration) {
 	began := time.Now()
 	var left atomic.Int64
@@ -48,7 +48,8 @@ func campaign(t *testing.T, total *totals, seeds int64, goOn time.Duration) {
 func apart(t *testing.T, seed uint64) (of *totals, why string) {
 	of = newTotals()
 	path := filepath.Join(t.TempDir(), fmt.Sprint(seed, ".json"))
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), os.Args[0], "-test.run=^TestSimulation$", "-test.v", "-seed", fmt.Sprint(seed), "-result", path, "-keep", *keepFlag, "-fault", *faultFlag)
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), os.Args[0], "-test.run=^TestSimulation$", "-test.v",
+		"-seed", fmt.Sprint(seed), "-result", path, "-keep", *keepFlag, "-fault", *faultFlag)
 	began := time.Now()
 	out, err := cmd.CombinedOutput()
 	if text, missing := os.ReadFile(path); missing == nil {

@@ -82,7 +82,8 @@ func (to *totals) complain(t *testing.T) {
 	}
 	for c, why := range impossible() {
 		if n := to.Coverage[c.fault][c.state]; n > 0 {
-			t.Errorf("%q hit a partition that was %q %d times, and that was said to be impossible: %s", c.fault, c.state, n, why)
+			t.Errorf("%q hit a partition that was %q %d times, and that was said to be impossible: %s", c.fault,
+				c.state, n, why)
 		}
 	}
 }
@@ -90,7 +91,8 @@ func (to *totals) complain(t *testing.T) {
 // TestImpossibleCells: what is said to be impossible is a cell of the table.
 func TestImpossibleCells(t *testing.T) {
 	for c := range impossible() {
-		if !slices.Contains(states(), c.state) || !slices.ContainsFunc(kinds(), func(k kind) bool { return k.name == c.fault }) {
+		if !slices.Contains(states(), c.state) ||
+			!slices.ContainsFunc(kinds(), func(k kind) bool { return k.name == c.fault }) {
 			t.Errorf("%+v is no cell", c)
 		}
 	}

@@ -32,8 +32,8 @@ type cut struct {
 	from, to  int64 // offsets
 	at        time.Time
 	ids       map[string]bool
-	// Of a changelog: the positions of the last committed step that is left, and of the last that is lost. Requests in between
-	// are read again.
+	// Of a changelog: the positions of the last committed step that is left, and of the last that is lost. Requests in
+	// between are read again.
 	left, settled int64
 }
 
@@ -45,10 +45,11 @@ func (w *world) restartBrokers(context.Context, trouble) string {
 	return "all"
 }
 
-// cutLog has a changelog, or a partition of the request topic, lose its end, as when a replica that lacks it becomes leader. It
-// grows again.
+// cutLog has a changelog, or a partition of the request topic, lose its end, as when a replica that lacks it becomes
+// leader. It grows again.
 func (w *world) cutLog(ctx context.Context, tr trouble) string {
-	c := cut{topic: requests, partition: int32(tr.Arg / 2 % partitions), ids: make(map[string]bool), left: -1, settled: -1}
+	c := cut{topic: requests, partition: int32(tr.Arg / 2 % partitions), ids: make(map[string]bool), left: -1,
+		settled: -1}
 	if tr.Arg%2 == 0 {
 		c.topic = topics.Changelog(requests)
 	}
@@ -86,7 +87,8 @@ func (w *world) cutLog(ctx context.Context, tr trouble) string {
 	return fmt.Sprintf("%s/%d from %d to %d", c.topic, c.partition, c.from, c.to)
 }
 
-// lastFile is the file of a log that is written to, "" if nothing was written. Its name is the offset of its first record.
+// lastFile is the file of a log that is written to, "" if nothing was written. Its name is the offset of its first
+// record.
 func lastFile(dir string) string {
 	all, _ := filepath.Glob(filepath.Join(dir, "*.dat")) // the pattern is a good one
 	if len(all) == 0 {
@@ -100,7 +102,8 @@ func (w *world) regrow(ctx context.Context, c *cut) {
 	cl := w.client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	defer cl.Close()
 	for w.cluster.partitions(c.topic)[c.partition].HighWatermark < c.to && ctx.Err() == nil {
-		if err := cl.ProduceSync(ctx, &kgo.Record{Topic: c.topic, Partition: c.partition, Key: []byte("nobody")}).FirstErr(); err != nil {
+		if err := cl.ProduceSync(
+			ctx, &kgo.Record{Topic: c.topic, Partition: c.partition, Key: []byte("nobody")}).FirstErr(); err != nil {
 			w.refuse("make a log grow again: %v", err)
 			return
 		}

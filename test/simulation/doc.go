@@ -11,9 +11,9 @@
 //	go test ./test/simulation -run TestSimulation -seed 17 -minimise
 //	go test ./test/simulation -tags planted -run TestPlanted     bugs that must be caught
 //
-// A file for each concern: plan (what is drawn), campaign (many seeds), world (one life of a cluster), host (an instance
-// and its disk), faults, network, questions (readers), observe and views (what was seen), totals, coverage; bugs and
-// mends (what is planted), change, site and edit (how), plant and planted (the tests); altered.
+// A file for each concern: plan (what is drawn), campaign (many seeds), world (one life of a cluster), host (an
+// instance and its disk), faults, network, questions (readers), observe and views (what was seen), totals, coverage;
+// bugs and mends (what is planted), change, site and edit (how), plant and planted (the tests); altered.
 //
 // A seed gives the settings, the requests, the faults and when each of them comes. It does not give the
 // order in which goroutines run, so a violation may need several runs of its seed.
@@ -36,7 +36,8 @@
 //     nothing is open, and no timer ends there between the end of a step and its marker.
 //   - A member that dies while it waits for the answer to a join stays a member for ever; here it is taken out
 //     when its session is over.
-//   - A member that is expired while it waits for its assignment leaves a count that lets no round of the group end; here
+//   - A member that is expired while it waits for its assignment leaves a count that lets no round of the group end;
+//     here
 //     all members are taken out when a round has lasted longer than any broker lets it.
 //   - A coordinator that moves knows at once what the former one knew. None is stale.
 //   - Fetch sessions outlive a restart without the IDs of their topics; here none does.

@@ -55,7 +55,8 @@ func kinds() []kind {
 		{"commit lost", second, 4 * second, onWire((*kafkatest.Wire).DropRequest, kmsg.EndTxn)},
 		{"commit held", 500 * time.Millisecond, 12 * second, onWire((*kafkatest.Wire).HoldRequest, kmsg.EndTxn)},
 		{"commit's answer held", 500 * time.Millisecond, 12 * second, onWire(holdAnswers, kmsg.EndTxn)},
-		{"offset commit held", 500 * time.Millisecond, 12 * second, onWire((*kafkatest.Wire).HoldRequest, kmsg.TxnOffsetCommit)},
+		{"offset commit held", 500 * time.Millisecond, 12 * second,
+			onWire((*kafkatest.Wire).HoldRequest, kmsg.TxnOffsetCommit)},
 		{"produce's answer lost", second, 4 * second, onWire((*kafkatest.Wire).DropResponse, kmsg.Produce)},
 		{"heartbeats held", session, 8 * second, onWire(holdAll, kmsg.Heartbeat)},
 		{"join held", session, 8 * second, onWire(holdAnswers, kmsg.JoinGroup)},
@@ -111,7 +112,8 @@ func (w *world) strike(ctx context.Context, tr trouble) {
 		<-looked
 		if hit != "" {
 			w.mu.Lock()
-			w.faults = append(w.faults, history.Fault{Kind: tr.Kind, On: w.hosts[tr.Host].name, From: from, To: time.Now(), Note: hit})
+			w.faults = append(w.faults, history.Fault{Kind: tr.Kind, On: w.hosts[tr.Host].name, From: from,
+				To: time.Now(), Note: hit})
 			for state := range states {
 				w.coverage[cell{tr.Kind, state}]++
 			}
@@ -128,7 +130,8 @@ func (w *world) kill(ctx context.Context, tr trouble) string {
 	}
 	w.wait(ctx, tr.For)
 	h.start()
-	return fmt.Sprint("of the disk is left: ", [...]string{"what was synced", "what was synced, and more", "nothing", "what was there before", "another's"}[left])
+	return fmt.Sprint("of the disk is left: ", [...]string{"what was synced", "what was synced, and more", "nothing",
+		"what was there before", "another's"}[left])
 }
 
 // killAll kills all instances: requests come while nobody runs.
@@ -287,7 +290,8 @@ func holdAnswers(w *kafkatest.Wire, key int16, _ int) *kafkatest.Fault { return 
 func holdAll(w *kafkatest.Wire, key int16, _ int) *kafkatest.Fault     { return w.Hold(key) }
 
 // onWire returns a fault between an instance and its brokers: one request is concerned, or all of them for a time.
-func onWire(inject func(w *kafkatest.Wire, key int16, n int) *kafkatest.Fault, key kmsg.Key) func(*world, context.Context, trouble) string {
+func onWire(inject func(w *kafkatest.Wire, key int16, n int) *kafkatest.Fault, key kmsg.Key) func(*world,
+	context.Context, trouble) string {
 	return func(w *world, ctx context.Context, tr trouble) string {
 		l := w.hosts[tr.Host].runs()
 		if l == nil {
@@ -391,7 +395,8 @@ func (w *world) foreign(ctx context.Context, tr trouble) string {
 		return ""
 	}
 	for i := range 4 {
-		a := ask{ID: fmt.Sprintf("foreign-%d-%d", tr.Arg, i), Action: history.Schedules, Due: tr.At + time.Duration(i)*time.Second}
+		a := ask{ID: fmt.Sprintf("foreign-%d-%d", tr.Arg, i), Action: history.Schedules,
+			Due: tr.At + time.Duration(i)*time.Second}
 		if err := cl.ProduceSync(ctx, a.record(w.begun, "")).FirstErr(); err != nil {
 			w.log.note("a foreign producer fails: %v", err)
 			break
@@ -418,7 +423,8 @@ func (w *world) setClocks(ctx context.Context, tr trouble) string {
 }
 
 func (w *world) shift(ctx context.Context, tr trouble, hosts ...*host) string {
-	steps := []time.Duration{150 * time.Millisecond, 2 * time.Second, 20 * time.Second, -150 * time.Millisecond, -2 * time.Second, -20 * time.Second}
+	steps := []time.Duration{150 * time.Millisecond, 2 * time.Second, 20 * time.Second, -150 * time.Millisecond,
+		-2 * time.Second, -20 * time.Second}
 	by := steps[tr.Arg%len(steps)]
 	for _, h := range hosts {
 		h.setClock(by)
@@ -430,12 +436,13 @@ func (w *world) shift(ctx context.Context, tr trouble, hosts ...*host) string {
 	return "by " + by.String()
 }
 
-// setClockWaiting sets an instance's clock back while no step can be committed: firings that are planned are not due any
-// more when they are sealed again.
+// setClockWaiting sets an instance's clock back while no step can be committed: firings that are planned are not due
+// any more when they are sealed again.
 func (w *world) setClockWaiting(ctx context.Context, tr trouble) string {
 	const back = 3 * time.Second
 	// With an error that kgo repeats by itself, most steps would be committed as they were sealed before.
-	f := w.cluster.fault(kfake.Fault{Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Topic: requests, Err: kerr.RequestTimedOut, Count: -1})
+	f := w.cluster.fault(
+		kfake.Fault{Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Topic: requests, Err: kerr.RequestTimedOut, Count: -1})
 	w.wait(ctx, tr.For/2)
 	h := w.hosts[tr.Host]
 	h.setClock(-back)
@@ -449,5 +456,6 @@ func (w *world) setClockWaiting(ctx context.Context, tr trouble) string {
 }
 
 func (l *logBuffer) note(format string, args ...any) {
-	fmt.Fprintf(l, "time=%s level=NOTE msg=%s\n", time.Now().Format(time.RFC3339Nano), strconv.Quote(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(l, "time=%s level=NOTE msg=%s\n", time.Now().Format(time.RFC3339Nano),
+		strconv.Quote(fmt.Sprintf(format, args...)))
 }

@@ -18,8 +18,8 @@ const (
 	groupEmpty = session + 2*time.Second
 )
 
-// removeMember has an admin take an instance out of the group. Half of them hear of it late, when others have their partitions, and
-// readers ask them meanwhile.
+// removeMember has an admin take an instance out of the group. Half of them hear of it late, when others have their
+// partitions, and readers ask them meanwhile.
 func (w *world) removeMember(ctx context.Context, tr trouble) string {
 	h := w.hosts[tr.Host]
 	l := h.runs()
@@ -46,7 +46,8 @@ func (w *world) removeFrom(h *host) string {
 	}
 	process := l.process.Load()
 	m := w.member(group, func(m *kfake.GroupMember) bool {
-		return m.InstanceID != nil && *m.InstanceID == h.name || process != nil && strings.HasSuffix(m.ClientID, *process)
+		return m.InstanceID != nil && *m.InstanceID == h.name || process != nil && strings.HasSuffix(
+			m.ClientID, *process)
 	})
 	if m == nil {
 		return ""
@@ -73,7 +74,8 @@ func (w *world) storm(ctx context.Context, tr trouble) string {
 	return fmt.Sprint(removed, " times")
 }
 
-// moveOffsets has somebody delete the offsets of the group, or set them to the begin or the end of the log, while nobody runs.
+// moveOffsets has somebody delete the offsets of the group, or set them to the begin or the end of the log, while
+// nobody runs.
 func (w *world) moveOffsets(ctx context.Context, tr trouble) string {
 	_, up := w.allDown(synced)
 	defer up()

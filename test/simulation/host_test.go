@@ -29,8 +29,8 @@ import (
 
 const (
 	session = 6 * time.Second
-	// rebalance is how long a group waits for members to join. Since kfake miscounts those that are replaced while they wait for
-	// their assignment, it sometimes waits that long though all have joined; brokers do not.
+	// rebalance is how long a group waits for members to join. Since kfake miscounts those that are replaced while they
+	// wait for their assignment, it sometimes waits that long though all have joined; brokers do not.
 	rebalance = 15 * time.Second
 	// restart is how long it takes until an instance runs again that has ended by itself.
 	restart = 500 * time.Millisecond
@@ -73,7 +73,8 @@ func (w *world) newHost(number int) *host {
 	c.Group, c.HTTP, c.Memory, c.SessionTimeout = group, "", config.MinMemory, session
 	c.RebalanceTimeout = rebalance
 	c.DataDir = w.dir // the same for all, so that one can be given the disk of another
-	c.Standbys, c.Lanes, c.SubPartitions, c.TransactionalIDs, c.FiringInterval = s.Standbys, s.Lanes, s.SubPartitions, s.TransactionalIDs, s.FiringInterval
+	c.Standbys, c.Lanes, c.SubPartitions, c.TransactionalIDs, c.FiringInterval = s.Standbys, s.Lanes, s.SubPartitions,
+		s.TransactionalIDs, s.FiringInterval
 	h := &host{w: w, number: number, name: fmt.Sprint("wc-", number), cfg: c, disk: vfs.NewCrashableMem()}
 	if s.Static {
 		h.cfg.InstanceID = h.name
@@ -128,14 +129,16 @@ func (h *host) start() {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &life{host: h, wire: kafkatest.NewWireOver(h.w.network.dial), cancel: cancel, done: make(chan struct{}), parts: make(map[int32]*partition.Partition)}
+	l := &life{host: h, wire: kafkatest.NewWireOver(h.w.network.dial), cancel: cancel, done: make(chan struct{}),
+		parts: make(map[int32]*partition.Partition)}
 	h.life = l
 	cfg, disk := h.cfg, h.disk
 	log := slog.New(&named{slog.NewTextHandler(h.w.log, nil), l}).With("host", h.name)
 	h.w.running.Go(func() {
 		defer close(l.done)
 		err := node.RunWith(ctx, &cfg, log, node.Options{
-			Dial: l.wire.Dial, FS: errorfs.Wrap(disk, errorfs.InjectorFunc(h.diskError)), Now: h.now, FlushInterval: h.w.plan.Settings.FlushInterval, Memory: h.w.plan.Settings.memory(),
+			Dial: l.wire.Dial, FS: errorfs.Wrap(disk, errorfs.InjectorFunc(h.diskError)), Now: h.now,
+			FlushInterval: h.w.plan.Settings.FlushInterval, Memory: h.w.plan.Settings.memory(),
 			BeforeApply: func(string, int32) { l.awaitThaw() },
 			Assigned:    l.assigned,
 		})
@@ -261,12 +264,16 @@ func (h *host) kill(left int, seed uint64) bool {
 	return true
 }
 
-// expire takes a process that was killed out of its groups when its session is over. kfake forgets to if it was killed while
-// it waited for the answer to a join.
+// expire takes a process that was killed out of its groups when its session is over. kfake forgets to if it was killed
+// while it waited for the answer to a join.
 func (w *world) expire(process string) {
 	<-time.After(session + time.Second)
 	for _, name := range []string{group, other} {
-		if m := w.member(name, func(m *kfake.GroupMember) bool { return m.InstanceID == nil && strings.HasSuffix(m.ClientID, process) }); m != nil {
+		if m := w.member(
+			name, func(m *kfake.GroupMember) bool {
+				return m.InstanceID == nil && strings.HasSuffix(
+					m.ClientID, process)
+			}); m != nil {
 			w.log.note("%s was still a member of %s: %v", m.MemberID, name, w.remove(name, m))
 		}
 	}
@@ -296,8 +303,8 @@ func (w *world) remove(name string, m *kfake.GroupMember) error {
 	return kerr.ErrorForCode(resp.Members[0].ErrorCode)
 }
 
-// endRounds takes all members out of a group whose round has lasted longer than any broker lets it. kfake counts a member
-// that is expired while it waits for its assignment as one that has joined, and less: then no round ends.
+// endRounds takes all members out of a group whose round has lasted longer than any broker lets it. kfake counts a
+// member that is expired while it waits for its assignment as one that has joined, and less: then no round ends.
 func (w *world) endRounds(ctx context.Context) {
 	const roundLimit = 75 * time.Second
 	epoch, since := -1, time.Now()
@@ -315,7 +322,9 @@ func (w *world) endRounds(ctx context.Context) {
 				w.log.note("%s was still a member: %v", is.Members[i].MemberID, w.remove(group, &is.Members[i]))
 			}
 			w.mu.Lock() // until its members have noticed, nobody fires, and no broker of Kafka would do that
-			w.stuck = append(w.stuck, history.Fault{Kind: "round that kfake never ends", From: since, To: time.Now().Add(roundLimit)})
+			w.stuck = append(
+				w.stuck, history.Fault{Kind: "round that kfake never ends", From: since,
+					To: time.Now().Add(roundLimit)})
 			w.mu.Unlock()
 			since = time.Now()
 		}

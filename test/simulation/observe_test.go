@@ -42,7 +42,8 @@ func (w *watcher) start() {
 	defer func() { <-w.turn }()
 	cl := w.w.client(
 		kgo.ConsumeTopics(allTopics()...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(), kgo.MetadataMaxAge(time.Second), // new partitions
+		// new partitions
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(), kgo.MetadataMaxAge(time.Second),
 	)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -113,7 +114,8 @@ func (w *watcher) lacks() string {
 	for _, topic := range allTopics() {
 		for _, p := range w.w.cluster.partitions(topic) {
 			if read := w.readTo(topic, p.Partition); read < p.HighWatermark {
-				all = append(all, fmt.Sprintf("%s/%d is read up to %d, stable up to %d, of %d", topic, p.Partition, read, p.LastStableOffset, p.HighWatermark))
+				all = append(all, fmt.Sprintf("%s/%d is read up to %d, stable up to %d, of %d", topic, p.Partition,
+					read, p.LastStableOffset, p.HighWatermark))
 			}
 		}
 	}
@@ -123,14 +125,16 @@ func (w *watcher) lacks() string {
 // history is what was seen. The clients have ended.
 func (w *world) history(views []history.View) *history.History {
 	h := &history.History{
-		Answers: w.answers, Faults: slices.Concat(w.faults, w.stuck), Readings: w.readings, Ledgers: w.ledgers, Lags: w.lags, Views: views,
+		Answers: w.answers, Faults: slices.Concat(w.faults, w.stuck), Readings: w.readings, Ledgers: w.ledgers,
+		Lags: w.lags, Views: views,
 		Scope: history.Scope{Ended: w.ended, Settle: settle, Events: map[string]bool{requests: true}},
 	}
 	if w.watcher == nil {
 		return h
 	}
 	rules := &intake.Rules{
-		Topic: requests, Changelog: topics.Changelog(requests), Partitions: partitions, Allow: func(string) bool { return true },
+		Topic: requests, Changelog: topics.Changelog(requests), Partitions: partitions,
+		Allow:            func(string) bool { return true },
 		PartitionerCheck: intake.Warn, Limits: intake.DefaultLimits(),
 	}
 	for i, r := range w.watcher.records {
@@ -138,7 +142,8 @@ func (w *world) history(views []history.View) *history.History {
 			w.refuse("a record that cannot be read: %v", err)
 		}
 	}
-	if !w.recreated.IsZero() { // what was in it before may not have been read, and owners whose clocks were ahead dated it later
+	// what was in it before may not have been read, and owners whose clocks were ahead dated it later
+	if !w.recreated.IsZero() {
 		h.Scope.Unseen = map[string]int64{spare: w.recreated.UnixMilli() + ahead(w.readings)}
 	}
 	for i := range w.cuts {
@@ -157,7 +162,8 @@ func (w *world) history(views []history.View) *history.History {
 func (w *world) readLedgers() {
 	for n, p := range w.owners() {
 		of := fmt.Sprint("the owner of partition ", n)
-		w.ledgers = append(w.ledgers, history.Ledger{Of: of, Requests: requests, At: time.Now(), AtRest: true, Off: p.Status().Ledger})
+		w.ledgers = append(
+			w.ledgers, history.Ledger{Of: of, Requests: requests, At: time.Now(), AtRest: true, Off: p.Status().Ledger})
 	}
 }
 
@@ -171,8 +177,8 @@ func (w *world) watchLag(ctx context.Context) {
 	}
 }
 
-// misled reports whether a look at the group's offsets came before the faults were over, and somebody had set them elsewhere,
-// or a log was cut, which may have lost the step that set them.
+// misled reports whether a look at the group's offsets came before the faults were over, and somebody had set them
+// elsewhere, or a log was cut, which may have lost the step that set them.
 func (w *world) misled(l history.Lag) bool {
 	set, over := false, time.Time{}
 	for _, f := range w.faults {
@@ -184,8 +190,8 @@ func (w *world) misled(l history.Lag) bool {
 	return set && l.Asked.Before(over.Add(settle))
 }
 
-// readLag reads the group's offsets and the ends of the request log, as Kafka's tools do. At rest instances say the same
-// as these: otherwise their word is of another moment.
+// readLag reads the group's offsets and the ends of the request log, as Kafka's tools do. At rest instances say the
+// same as these: otherwise their word is of another moment.
 func (w *world) readLag(ctx context.Context, rest bool) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()

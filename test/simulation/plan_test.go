@@ -18,7 +18,8 @@ import (
 	"github.com/waterclock/waterclock/internal/audit/history"
 )
 
-var faultFlag = flag.String("fault", "", "half of the faults are of kinds whose names contain it; a seed then stands for other plans")
+var faultFlag = flag.String("fault", "",
+	"half of the faults are of kinds whose names contain it; a seed then stands for other plans")
 
 const (
 	requests   = "timers"
@@ -109,9 +110,12 @@ func (tr trouble) String() string {
 func draw(seed uint64) *plan {
 	r := rand.New(rand.NewPCG(seed, 23))
 	p := &plan{Seed: seed, Settings: settings{
-		Instances: 2 + r.IntN(2), Static: r.IntN(3) == 0, Standbys: r.IntN(2), Lanes: 1 + r.IntN(2), SubPartitions: 1 + r.IntN(3),
-		TransactionalIDs: 2 + r.IntN(2), FiringInterval: []time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond}[r.IntN(3)],
-		FlushInterval: []time.Duration{time.Second, 5 * time.Second, 30 * time.Second}[r.IntN(3)], Tight: r.IntN(3) == 0,
+		Instances: 2 + r.IntN(2), Static: r.IntN(3) == 0, Standbys: r.IntN(2), Lanes: 1 + r.IntN(2),
+		SubPartitions:    1 + r.IntN(3),
+		TransactionalIDs: 2 + r.IntN(2),
+		FiringInterval:   []time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond}[r.IntN(3)],
+		FlushInterval:    []time.Duration{time.Second, 5 * time.Second, 30 * time.Second}[r.IntN(3)],
+		Tight:            r.IntN(3) == 0,
 	}}
 	p.Asks = drawAsks(r)
 	wanted := slices.DeleteFunc(kinds(), func(k kind) bool { return !strings.Contains(k.name, *faultFlag) })
@@ -124,7 +128,8 @@ func draw(seed uint64) *plan {
 			k = kinds()[0]
 		}
 		tr := trouble{
-			Kind: k.name, At: time.Second + between(r, span), For: k.least + between(r, k.more), Host: r.IntN(p.Settings.Instances), Arg: r.IntN(1 << 20),
+			Kind: k.name, At: time.Second + between(r, span), For: k.least + between(r, k.more),
+			Host: r.IntN(p.Settings.Instances), Arg: r.IntN(1 << 20),
 		}
 		if n := len(p.Troubles); n > 0 && r.IntN(3) == 0 { // when partitions are acquired, or given up
 			tr.At = p.Troubles[n-1].At + p.Troubles[n-1].For + between(r, 400*time.Millisecond)
@@ -141,15 +146,18 @@ func TestPlansCanCount(t *testing.T) {
 		p := draw(seed)
 		due, near := make(map[string]time.Duration), 0
 		for _, a := range p.Asks {
-			if was, scheduled := due[a.ID]; scheduled && (was-a.At).Abs() <= nearDue && (a.Action == history.Schedules || a.Action == history.Cancels) {
+			if was, scheduled := due[a.ID]; scheduled && (was-a.At).Abs() <= nearDue &&
+				(a.Action == history.Schedules || a.Action == history.Cancels) {
 				near++
 			}
 			if a.Action == history.Schedules {
 				due[a.ID] = a.Due
 			}
 		}
-		if len(p.Asks) < leastRequests || near < leastNear || p.Settings.Instances < 2 || len(p.Troubles) < leastFaults {
-			t.Errorf("seed %d: %d instances, %d requests, %d of them as a timer falls due, %d faults", seed, p.Settings.Instances, len(p.Asks), near, len(p.Troubles))
+		if len(p.Asks) < leastRequests || near < leastNear || p.Settings.Instances < 2 ||
+			len(p.Troubles) < leastFaults {
+			t.Errorf("seed %d: %d instances, %d requests, %d of them as a timer falls due, %d faults", seed,
+				p.Settings.Instances, len(p.Asks), near, len(p.Troubles))
 		}
 	}
 }
@@ -186,13 +194,15 @@ func drawAsks(r *rand.Rand) (asks []ask) {
 		}
 		add(b)
 		if r.IntN(4) == 0 { // and once more, close behind
-			add(ask{At: b.At + between(r, nearDue), ID: a.ID, Action: history.Schedules, Due: b.At + between(r, 2*time.Second)})
+			add(ask{At: b.At + between(r, nearDue), ID: a.ID, Action: history.Schedules,
+				Due: b.At + between(r, 2*time.Second)})
 		}
 	}
 	for i := range 60 { // steered as they fall due
 		a := ask{At: between(r, span), ID: fmt.Sprint("steered-", i), Action: history.Schedules}
 		a.Due = a.At + 100*time.Millisecond + between(r, 4*time.Second)
-		b := ask{At: max(a.At, a.Due-nearDue+between(r, 2*nearDue)), ID: a.ID, Action: []history.Action{history.Pauses, history.Triggers}[r.IntN(2)]}
+		b := ask{At: max(a.At, a.Due-nearDue+between(r, 2*nearDue)), ID: a.ID,
+			Action: []history.Action{history.Pauses, history.Triggers}[r.IntN(2)]}
 		add(a)
 		add(b)
 		if b.Action == history.Pauses {
@@ -200,16 +210,20 @@ func drawAsks(r *rand.Rand) (asks []ask) {
 		}
 	}
 	for i := range 30 {
-		a := ask{At: between(r, span), ID: fmt.Sprint("expires-", i), Action: history.Schedules, MaxLate: 20*time.Millisecond + between(r, time.Second)}
+		a := ask{At: between(r, span), ID: fmt.Sprint("expires-", i), Action: history.Schedules,
+			MaxLate: 20*time.Millisecond + between(r, time.Second)}
 		a.Due = a.At + between(r, 3*time.Second)
 		add(a)
 	}
 	for i := range 12 {
-		a := ask{At: between(r, span/2), ID: fmt.Sprint("every-", i), Action: history.Schedules, Every: 300*time.Millisecond + between(r, 2*time.Second), Count: 2 + r.IntN(6), CatchUp: waterclock.CatchUpAll}
+		a := ask{At: between(r, span/2), ID: fmt.Sprint("every-", i), Action: history.Schedules,
+			Every: 300*time.Millisecond + between(r, 2*time.Second), Count: 2 + r.IntN(6),
+			CatchUp: waterclock.CatchUpAll}
 		a.Due = a.At + between(r, 2*time.Second)
 		add(a)
 	}
-	steers := []history.Action{history.Schedules, history.Schedules, history.Cancels, history.Pauses, history.Resumes, history.Resumes, history.Triggers}
+	steers := []history.Action{history.Schedules, history.Schedules, history.Cancels, history.Pauses, history.Resumes,
+		history.Resumes, history.Triggers}
 	for range 80 {
 		a := ask{At: between(r, span), ID: fmt.Sprint("shared-", r.IntN(12)), Action: steers[r.IntN(len(steers))]}
 		if a.Action == history.Schedules {
@@ -250,14 +264,16 @@ func drawAsks(r *rand.Rand) (asks []ask) {
 
 // zones are time zones. A cron expression names one of them.
 func zones() []string {
-	return []string{"", "Europe/Berlin", "Asia/Kathmandu", "America/St_Johns", "Pacific/Apia", "Australia/Lord_Howe", "Etc/GMT+12"}
+	return []string{"", "Europe/Berlin", "Asia/Kathmandu", "America/St_Johns", "Pacific/Apia", "Australia/Lord_Howe",
+		"Etc/GMT+12"}
 }
 
 // drawRecurring draws timers that recur by all rules.
 func drawRecurring(r *rand.Rand) (asks []ask) {
 	policies := []waterclock.CatchUpPolicy{waterclock.CatchUpAll, waterclock.CatchUpLatest, waterclock.CatchUpNone}
 	for i := range 24 {
-		a := ask{At: between(r, span/2), ID: fmt.Sprint("recurs-", i), Action: history.Schedules, CatchUp: policies[r.IntN(len(policies))]}
+		a := ask{At: between(r, span/2), ID: fmt.Sprint("recurs-", i), Action: history.Schedules,
+			CatchUp: policies[r.IntN(len(policies))]}
 		period := time.Duration(1+r.IntN(4)) * time.Second
 		if i%2 == 0 {
 			a.Cron, a.Zone = int(period/time.Second), zones()[r.IntN(len(zones()))]
@@ -288,8 +304,8 @@ func drawRecurring(r *rand.Rand) (asks []ask) {
 // ofLast stands for the source of the last request for the ID that was acknowledged, or of none.
 const ofLast = "of the last"
 
-// drawConditions draws timers that are asked for again and again, if they are what the producer knows; and those whose IDs stay
-// taken when they have fired.
+// drawConditions draws timers that are asked for again and again, if they are what the producer knows; and those whose
+// IDs stay taken when they have fired.
 func drawConditions(r *rand.Rand) (asks []ask) {
 	for range 60 {
 		a := ask{At: between(r, span), ID: fmt.Sprint("known-", r.IntN(12)), Action: history.Schedules}
@@ -304,7 +320,8 @@ func drawConditions(r *rand.Rand) (asks []ask) {
 		asks = append(asks, a)
 	}
 	for range 40 {
-		a := ask{At: between(r, span), ID: fmt.Sprint("taken-", r.IntN(16)), Action: history.Schedules, Remember: 100*time.Millisecond + between(r, 5*time.Second)}
+		a := ask{At: between(r, span), ID: fmt.Sprint("taken-", r.IntN(16)), Action: history.Schedules,
+			Remember: 100*time.Millisecond + between(r, 5*time.Second)}
 		a.After, a.Due = r.IntN(2) == 0, a.At+between(r, 2*time.Second)
 		if r.IntN(4) != 0 {
 			a.If = waterclock.IfAbsent
@@ -366,7 +383,8 @@ func (a *ask) record(begun time.Time, last string) *kgo.Record {
 		for i := range a.More {
 			set(fmt.Sprint("of-", a.ID, "-", i), a.ID)
 		}
-		for name, d := range map[string]time.Duration{"timer-max-late": a.MaxLate, "timer-every": a.Every, "timer-jitter": a.Jitter, "timer-remember": a.Remember} {
+		for name, d := range map[string]time.Duration{"timer-max-late": a.MaxLate, "timer-every": a.Every,
+			"timer-jitter": a.Jitter, "timer-remember": a.Remember} {
 			if d > 0 {
 				set(name, millis(d))
 			}
@@ -377,7 +395,8 @@ func (a *ask) record(begun time.Time, last string) *kgo.Record {
 		if a.Count > 0 {
 			set("timer-count", strconv.Itoa(a.Count))
 		}
-		for name, value := range map[string]string{"timer-zone": a.Zone, "timer-catch-up": string(a.CatchUp), "timer-target-key": a.Key} {
+		for name, value := range map[string]string{"timer-zone": a.Zone, "timer-catch-up": string(a.CatchUp),
+			"timer-target-key": a.Key} {
 			if value != "" {
 				set(name, value)
 			}

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// askEvery is how often a reader asks, askLimit how long it waits for an answer. One question in pageOf is for a page
-	// of all that is pending on a partition.
+	// askEvery is how often a reader asks, askLimit how long it waits for an answer. One question in pageOf is for a
+	// page of all that is pending on a partition.
 	askEvery, askLimit = 40 * time.Millisecond, 3 * time.Second
 	pageOf             = 8
 )
@@ -149,7 +149,8 @@ func (w *world) countAll(ctx context.Context) {
 }
 
 // note asks a question, and notes the answer for the timers of ids. Other producers have others.
-func (w *world) note(ctx context.Context, l *life, ids []string, question func(context.Context) ([]*query.Timer, error)) bool {
+func (w *world) note(ctx context.Context, l *life, ids []string,
+	question func(context.Context) ([]*query.Timer, error)) bool {
 	process := l.process.Load()
 	if process == nil {
 		return false
@@ -167,7 +168,8 @@ func (w *world) note(ctx context.Context, l *life, ids []string, question func(c
 			w.refuse("source of an answer: %v", err)
 		}
 		if id := string(t.ID); slices.Contains(ids, id) {
-			a.Timers = append(a.Timers, history.Timer{ID: id, Source: source, Due: t.Due, Occurrence: t.Occurrence, Paused: t.IsPaused(), Triggered: t.IsTriggered(), Remembered: t.State == query.Remembered})
+			a.Timers = append(a.Timers, history.Timer{ID: id, Source: source, Due: t.Due, Occurrence: t.Occurrence,
+				Paused: t.IsPaused(), Triggered: t.IsTriggered(), Remembered: t.State == query.Remembered})
 		}
 	}
 	w.mu.Lock()
@@ -184,7 +186,8 @@ func (w *world) askAll(ctx context.Context) {
 			continue
 		}
 		asked[a.ID] = true
-		if !w.await(settle, "somebody says what is pending of "+a.ID, func() bool { return w.askAny(ctx, a.ID) }) { // a partition may move to its copy
+		// a partition may move to its copy
+		if !w.await(settle, "somebody says what is pending of "+a.ID, func() bool { return w.askAny(ctx, a.ID) }) {
 			w.refuse("nobody says what is pending of %s: %s", a.ID, w.state())
 			return
 		}
@@ -203,8 +206,8 @@ func (w *world) askAny(ctx context.Context, id string) bool {
 	})
 }
 
-// withoutExcused returns the answers that can be judged. An instance asks its own group whether it may answer, so while another
-// group has its partitions what it says may be from the past.
+// withoutExcused returns the answers that can be judged. An instance asks its own group whether it may answer, so while
+// another group has its partitions what it says may be from the past.
 func (w *world) withoutExcused(h *history.History) (answers []history.Answer) {
 	for _, a := range h.Answers {
 		excused := slices.ContainsFunc(w.faults, func(f history.Fault) bool {

@@ -29,11 +29,12 @@ var (
 	planFlag     = flag.String("plan", "", "the plan.json of a violation, to run it again")
 	minimiseFlag = flag.Bool("minimise", false, "look for the least faults and requests that show a violation")
 	keepFlag     = flag.String("keep", os.TempDir(), "where the histories of violations are kept")
-	totalsFlag   = flag.String("totals", "", "run each seed in a process of its own, and add totals to those of earlier runs in this file")
-	workersFlag  = flag.Int("workers", workers(), "how many seeds run at a time")
-	resultFlag   = flag.String("result", "", "a file for the totals of this run alone")
-	runsFlag     = flag.Int("runs", 400, "how often -minimise runs a plan at most")
-	verboseFlag  = flag.Bool("log", false, "print what instances log")
+	totalsFlag   = flag.String("totals", "",
+		"run each seed in a process of its own, and add totals to those of earlier runs in this file")
+	workersFlag = flag.Int("workers", workers(), "how many seeds run at a time")
+	resultFlag  = flag.String("result", "", "a file for the totals of this run alone")
+	runsFlag    = flag.Int("runs", 400, "how often -minimise runs a plan at most")
+	verboseFlag = flag.Bool("log", false, "print what instances log")
 )
 
 const (
@@ -53,8 +54,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestSimulation runs seeds: nothing is lost, duplicated, early or altered, cancels and firings keep their order, what is
-// pending is what the log leads to, and everything is settled once faults have ended.
+// TestSimulation runs seeds: nothing is lost, duplicated, early or altered, cancels and firings keep their order, what
+// is pending is what the log leads to, and everything is settled once faults have ended.
 func TestSimulation(t *testing.T) {
 	total := readTotals(t, *totalsFlag)
 	began := time.Now()
@@ -106,15 +107,18 @@ func one(t *testing.T, p *plan, total *totals) {
 			t.Log(res.log)
 		}
 		t.Logf("%d requests, %d emissions, %d answers, %d acquisitions, %s in the cluster; faults: %s",
-			len(res.history.Requests), len(res.history.Emissions), len(res.history.Answers), res.acquisitions, res.took, faultsOf(res.history))
+			len(res.history.Requests), len(res.history.Emissions), len(res.history.Answers), res.acquisitions, res.took,
+			faultsOf(res.history))
 		if len(wrong) == 0 {
 			return
 		}
-		kafkatest.Inexact(t, "%d violations with -seed %d, %v; see %s\n%s", len(wrong), p.Seed, p.Settings, keep(t, p, res, wrong), texts(wrong))
+		kafkatest.Inexact(t, "%d violations with -seed %d, %v; see %s\n%s", len(wrong), p.Seed, p.Settings,
+			keep(t, p, res, wrong), texts(wrong))
 		if *minimiseFlag {
 			p = minimise(t, p, wrong[0].Rule)
 			res, wrong := simulate(t, p)
-			t.Logf("%d faults and %d requests are left, see %s:\n%v\n%s", len(p.Troubles), len(p.Asks), keep(t, p, res, wrong), p.Troubles, texts(wrong))
+			t.Logf("%d faults and %d requests are left, see %s:\n%v\n%s", len(p.Troubles), len(p.Asks),
+				keep(t, p, res, wrong), p.Troubles, texts(wrong))
 		}
 	})
 }
@@ -124,7 +128,8 @@ func simulate(t *testing.T, p *plan) (res *result, wrong []history.Violation) {
 	debug.SetTraceback("all")
 	log := new(logBuffer)
 	watchdog := time.AfterFunc(stuck, func() {
-		panic(fmt.Sprintf("%s: %d; see %s", stuckText, p.Seed, keep(t, p, &result{history: new(history.History), log: log.String()}, nil)))
+		panic(fmt.Sprintf("%s: %d; see %s", stuckText, p.Seed,
+			keep(t, p, &result{history: new(history.History), log: log.String()}, nil)))
 	})
 	defer watchdog.Stop()
 	synctest.Test(t, func(t *testing.T) { res = run(t, p, log) })

@@ -115,11 +115,13 @@ func (w *world) recreate(ctx context.Context, tr trouble) string {
 	return spare
 }
 
-// compact has the brokers compact the changelogs. kfake's cleaner takes records of open transactions for committed ones, so
-// nobody writes meanwhile, and nothing is open. The watcher has read all of it before. Requests are never compacted or
-// expired, as kfake would do with them at the same time: the checker could not judge requests that the log has lost.
+// compact has the brokers compact the changelogs. kfake's cleaner takes records of open transactions for committed
+// ones, so nobody writes meanwhile, and nothing is open. The watcher has read all of it before. Requests are never
+// compacted or expired, as kfake would do with them at the same time: the checker could not judge requests that the log
+// has lost.
 func (w *world) compact(ctx context.Context, _ trouble) string {
-	f := w.cluster.fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topics.Changelog(requests), Err: kerr.NotEnoughReplicas, Count: -1})
+	f := w.cluster.fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topics.Changelog(requests),
+		Err: kerr.NotEnoughReplicas, Count: -1})
 	defer f.Remove()
 	for range compactTries {
 		if w.requestsStay() && w.changelogsRead() {
@@ -155,11 +157,12 @@ func (w *world) changelogsRead() bool {
 // deletionsKept is how long the changelog keeps deletions from the night on: the least that the service accepts.
 const deletionsKept = time.Hour
 
-// night lets nobody run for so long that deletions may be gone from the changelog, and one instance for some seconds longer:
-// what the others have done meanwhile is news to its disk.
+// night lets nobody run for so long that deletions may be gone from the changelog, and one instance for some seconds
+// longer: what the others have done meanwhile is news to its disk.
 func (w *world) night(ctx context.Context, tr trouble) string {
 	kept := fmt.Sprint(deletionsKept.Milliseconds())
-	if _, already := w.altered.LoadOrStore(alteration{topic: topics.Changelog(requests), setting: deletions}, true); already {
+	if _, already := w.altered.LoadOrStore(alteration{topic: topics.Changelog(requests), setting: deletions},
+		true); already {
 		return "" // it would be set back to what it was before
 	}
 	if !w.set(ctx, topics.Changelog(requests), deletions, &kept) {

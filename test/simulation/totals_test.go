@@ -34,10 +34,12 @@ func newTotals() *totals {
 func (to *totals) add(r *result, took time.Duration) {
 	h := r.history
 	one := newTotals()
-	one.Seeds, one.Requests, one.Near, one.Emissions, one.Answers = 1, len(h.Requests), near(h), len(h.Emissions), len(h.Answers)
+	one.Seeds, one.Requests, one.Near, one.Emissions, one.Answers = 1, len(h.Requests), near(h), len(h.Emissions),
+		len(h.Answers)
 	one.Told, one.Excused = r.told, r.excused
 	one.Faults, one.Acquisitions, one.Simulated, one.Took = len(h.Faults), r.acquisitions, r.took, took
-	if one.Faults >= leastFaults && one.Requests >= leastRequests && one.Near >= leastNear && one.Acquisitions >= partitions+leastAcquisitions {
+	if one.Faults >= leastFaults && one.Requests >= leastRequests && one.Near >= leastNear &&
+		one.Acquisitions >= partitions+leastAcquisitions {
 		one.Count = 1
 	}
 	for c, n := range r.coverage {
@@ -58,7 +60,8 @@ func (to *totals) merge(o *totals) {
 	to.mu.Lock()
 	defer to.mu.Unlock()
 	to.Seeds, to.Count = to.Seeds+o.Seeds, to.Count+o.Count
-	to.Requests, to.Near, to.Emissions, to.Answers = to.Requests+o.Requests, to.Near+o.Near, to.Emissions+o.Emissions, to.Answers+o.Answers
+	to.Requests, to.Near, to.Emissions, to.Answers = to.Requests+o.Requests, to.Near+o.Near, to.Emissions+o.Emissions,
+		to.Answers+o.Answers
 	to.Told, to.Excused = to.Told+o.Told, to.Excused+o.Excused
 	to.Faults, to.Acquisitions = to.Faults+o.Faults, to.Acquisitions+o.Acquisitions
 	to.Simulated, to.Took, to.Core = to.Simulated+o.Simulated, to.Took+o.Took, to.Core+o.Core
@@ -72,7 +75,8 @@ func (to *totals) merge(o *totals) {
 	}
 }
 
-// near is how many requests cancelled or replaced a timer within nearDue of when it was due, by the time when they were sent.
+// near is how many requests cancelled or replaced a timer within nearDue of when it was due, by the time when they were
+// sent.
 func near(h *history.History) (n int) {
 	type sent struct {
 		at  int64
@@ -108,15 +112,19 @@ func (to *totals) String() string {
 	to.mu.Lock()
 	defer to.mu.Unlock()
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d seeds, %d of which count: %d requests, %d of which cancelled or replaced a timer within %d ms of when it was due, %d emissions, %d answers, %d faults that hit, %d acquisitions, %.0f simulated hours",
-		to.Seeds, to.Count, to.Requests, to.Near, nearDue.Milliseconds(), to.Emissions, to.Answers, to.Faults, to.Acquisitions, to.Simulated.Hours())
+	fmt.Fprintf(&b, "%d seeds, %d of which count: %d requests, %d of which cancelled or replaced a timer within %d "+
+		"ms of when it was due, %d emissions, %d answers, %d faults that hit, %d acquisitions, %.0f simulated hours",
+		to.Seeds, to.Count, to.Requests, to.Near, nearDue.Milliseconds(), to.Emissions, to.Answers, to.Faults,
+		to.Acquisitions, to.Simulated.Hours())
 	if hours := to.Took.Hours(); hours > 0 {
-		fmt.Fprintf(&b, "; one worker runs %.0f seeds and %.0f simulated hours an hour", float64(to.Seeds)/hours, to.Simulated.Hours()/hours)
+		fmt.Fprintf(&b, "; one worker runs %.0f seeds and %.0f simulated hours an hour", float64(to.Seeds)/hours,
+			to.Simulated.Hours()/hours)
 	}
 	if to.Core > 0 {
 		fmt.Fprintf(&b, "; a seed takes a core %.1f s", to.Core.Seconds()/float64(max(1, to.Seeds)))
 	}
-	fmt.Fprintf(&b, "; %d of %d IDs that answers told of were not judged; failed: %v\n\n", to.Excused, to.Told, to.Failed)
+	fmt.Fprintf(&b, "; %d of %d IDs that answers told of were not judged; failed: %v\n\n", to.Excused,
+		to.Told, to.Failed)
 	fmt.Fprintf(&b, "| fault | %s |\n|---%s|\n", strings.Join(states(), " | "), strings.Repeat("|---", len(states())))
 	for _, k := range kinds() {
 		fmt.Fprintf(&b, "| %s |", k.name)

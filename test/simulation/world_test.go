@@ -38,8 +38,8 @@ const (
 	photographEvery = 4 * time.Second
 	// lagEvery is how often the group's offsets are read.
 	lagEvery = 3 * time.Second
-	// atRest is how long nothing happens in the end. What is late is judged over settle without a fault, settle behind the
-	// last one.
+	// atRest is how long nothing happens in the end. What is late is judged over settle without a fault, settle behind
+	// the last one.
 	atRest = 2*settle + time.Second
 	// sendLimit is how long it may take until a request is in the log.
 	sendLimit = 3 * time.Minute
@@ -104,7 +104,8 @@ type result struct {
 // run runs a plan. It is called in a bubble.
 func run(t *testing.T, p *plan, log *logBuffer) *result {
 	dir := t.TempDir()
-	w := &world{t: t, plan: p, dir: dir, network: new(network), log: log, live: make(map[*partition.Partition]bool), coverage: make(map[cell]int)}
+	w := &world{t: t, plan: p, dir: dir, network: new(network), log: log, live: make(map[*partition.Partition]bool),
+		coverage: make(map[cell]int)}
 	began := time.Now()
 	w.open()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -320,7 +321,8 @@ func (w *world) state() string {
 		fmt.Fprintf(&b, "%s:", h.name)
 		for n, p := range h.partitions() {
 			s := p.Status()
-			fmt.Fprintf(&b, " %d %v %q behind %d queued %d overdue %v uncommitted %v parked %d;", n, s.State, s.Reason, s.Behind, s.Queued, s.Overdue, s.Uncommitted, s.Parked)
+			fmt.Fprintf(&b, " %d %v %q behind %d queued %d overdue %v uncommitted %v parked %d;", n, s.State, s.Reason,
+				s.Behind, s.Queued, s.Overdue, s.Uncommitted, s.Parked)
 		}
 	}
 	fmt.Fprintf(&b, " the group: %+v; ", w.cluster.group(group))

@@ -64,7 +64,8 @@ func TestOneTenantDoesNotSlowAnother(t *testing.T) {
 				w.drain()
 			}
 			a, b := quantileOf(alone, 2), quantileOf(beside, 4)
-			t.Logf("alone %v, beside %v: median %v and lower quartile %v, lateness p99 %.2f times", alone, beside, a, b, float64(b.late)/float64(a.late))
+			t.Logf("alone %v, beside %v: median %v and lower quartile %v, lateness p99 %.2f times", alone, beside, a, b,
+				float64(b.late)/float64(a.late))
 			if b.late > 3*a.late+50*time.Millisecond {
 				t.Errorf("lateness p99 is %s beside a noisy tenant, %s without", b.late, a.late)
 			}
@@ -113,7 +114,8 @@ type setup struct {
 func newSetup(t *testing.T, over config.OverLimit) *setup {
 	t.Helper()
 	c := kafkatest.Shared(t)
-	w := &setup{T: t, quietly: c.Client(t), loudly: c.Client(t, kgo.RecordPartitioner(kgo.RoundRobinPartitioner())), reload: make(chan *config.Config)}
+	w := &setup{T: t, quietly: c.Client(t), loudly: c.Client(t, kgo.RecordPartitioner(kgo.RoundRobinPartitioner())),
+		reload: make(chan *config.Config)}
 	w.quiet = c.CreateTopic(t, 1, nil)
 	w.noisy = c.CreateTopic(t, noisyPartitions, nil, w.quiet+"-noisy")
 	w.target = c.CreateTopic(t, 1, nil, w.quiet+"-out")
@@ -134,9 +136,11 @@ func (se *setup) phase(during func()) latency {
 	first := se.sent
 	begin := time.Now()
 	s := rig.StartStream(se.T, se.quietly, quietRate, func(int) *kgo.Record {
-		r := &kgo.Record{Topic: se.quiet, Key: fmt.Appendf(nil, "wait-%d", se.sent), Value: []byte("v"), Headers: []kgo.RecordHeader{
-			{Key: "timer-target-topic", Value: []byte(se.target)}, {Key: "timer-after", Value: []byte(wait.String())},
-		}}
+		r := &kgo.Record{Topic: se.quiet, Key: fmt.Appendf(nil, "wait-%d", se.sent), Value: []byte("v"),
+			Headers: []kgo.RecordHeader{
+				{Key: "timer-target-topic", Value: []byte(se.target)},
+				{Key: "timer-after", Value: []byte(wait.String())},
+			}}
 		if se.sent%2 == 0 {
 			r.Key, r.Headers[1].Value = fmt.Appendf(nil, "now-%d", se.sent), []byte("0ms")
 		}
@@ -189,9 +193,10 @@ func (se *setup) besideNoise() latency {
 	return se.phase(func() {
 		s = rig.StartStream(se.T, se.loudly, noisyLimit*excess, func(int) *kgo.Record {
 			se.noise++
-			return &kgo.Record{Topic: se.noisy, Key: fmt.Appendf(nil, "id-%d", se.noise), Value: make([]byte, 200), Headers: []kgo.RecordHeader{
-				{Key: "timer-target-topic", Value: []byte(se.target)}, {Key: "timer-after", Value: []byte("1h")},
-			}}
+			return &kgo.Record{Topic: se.noisy, Key: fmt.Appendf(nil, "id-%d", se.noise), Value: make([]byte, 200),
+				Headers: []kgo.RecordHeader{
+					{Key: "timer-target-topic", Value: []byte(se.target)}, {Key: "timer-after", Value: []byte("1h")},
+				}}
 		})
 	})
 }
@@ -206,7 +211,8 @@ func (se *setup) drain() {
 	free.Tenants[se.noisy] = p
 	se.reload <- &free
 	taken := func() float64 {
-		return se.in.Metric("waterclock_outcomes_total", "topic", se.noisy, "outcome", "scheduled") + se.in.Metric("waterclock_outcomes_total", "topic", se.noisy, "outcome", "refused")
+		return se.in.Metric("waterclock_outcomes_total", "topic", se.noisy, "outcome", "scheduled") + se.in.Metric(
+			"waterclock_outcomes_total", "topic", se.noisy, "outcome", "refused")
 	}
 	await.Until(se, patience, "the noise is taken in", func() bool { return taken() == float64(se.noise) })
 	se.reload <- se.cfg

@@ -90,7 +90,8 @@ func TestATenantThatStandsStillHoldsNobodyUp(t *testing.T) {
 		rig.Send(t, cl, timer(quiet, fmt.Sprint("quiet-", i), 10*time.Millisecond, []byte("v")))
 	}
 	out.WaitFor(others, patience)
-	t.Logf("%d of %d requests of the noisy tenant are on their way, at most %d may; %d timers of the other one have fired", last, requests, most, others)
+	t.Logf("%d of %d requests of the noisy tenant are on their way, at most %d may; %d timers of the other one "+
+		"have fired", last, requests, most, others)
 	close(goOn)
 	moving = true
 	in.Balanced(requests)

@@ -47,7 +47,8 @@ func collect(t *testing.T) (address string, sink *consumertest.TracesSink) {
 	address, sink = freeAddress(t), new(consumertest.TracesSink)
 	factory := otlpreceiver.NewFactory()
 	cfg := factory.CreateDefaultConfig()
-	settings := confmap.NewFromStringMap(map[string]any{"protocols": map[string]any{"http": map[string]any{"endpoint": address}}})
+	settings := confmap.NewFromStringMap(
+		map[string]any{"protocols": map[string]any{"http": map[string]any{"endpoint": address}}})
 	if err := settings.Unmarshal(cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -73,9 +74,12 @@ func dev(t *testing.T, collector string) (broker, api string) {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	broker, api = freeAddress(t), freeAddress(t)
-	cmd := exec.Command(binary, "dev", "--tracing", "link", "--demo=false", "--listen", broker, "--api", api, "--http", "", "--data-dir", filepath.Join(dir, "data"))
-	steered := func(kv string) bool { return strings.HasPrefix(kv, "WATERCLOCK_") } // tests are, by what looks like settings
-	cmd.Env = append(slices.DeleteFunc(os.Environ(), steered), "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+collector, "OTEL_BSP_SCHEDULE_DELAY=100", "OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=test")
+	cmd := exec.Command(binary, "dev", "--tracing", "link", "--demo=false", "--listen", broker, "--api", api, "--http",
+		"", "--data-dir", filepath.Join(dir, "data"))
+	// tests are, by what looks like settings
+	steered := func(kv string) bool { return strings.HasPrefix(kv, "WATERCLOCK_") }
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), steered), "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+collector,
+		"OTEL_BSP_SCHEDULE_DELAY=100", "OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=test")
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -139,8 +143,8 @@ func spans(sink *consumertest.TracesSink) map[string][]ptrace.Span {
 }
 
 // A producer schedules a timer over Kafka, another one over HTTP, both in a sampled trace, and a third one in a trace
-// that is not sampled. Each sampled timer has two traces: that of its producer, and a new one of its firing, in which its
-// consumer takes part. The second one is linked to the first.
+// that is not sampled. Each sampled timer has two traces: that of its producer, and a new one of its firing, in which
+// its consumer takes part. The second one is linked to the first.
 func TestScheduleFireConsume(t *testing.T) {
 	collector, sink := collect(t)
 	broker, api := dev(t, collector)
@@ -151,7 +155,8 @@ func TestScheduleFireConsume(t *testing.T) {
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(to))
 	shop, w3c := provider.Tracer("shop"), propagation.TraceContext{}
 
-	cl, err := kgo.NewClient(kgo.SeedBrokers(broker), kgo.ConsumeTopics("orders"), kgo.AllowAutoTopicCreation(), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	cl, err := kgo.NewClient(kgo.SeedBrokers(broker), kgo.ConsumeTopics("orders"), kgo.AllowAutoTopicCreation(),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,12 +173,14 @@ func TestScheduleFireConsume(t *testing.T) {
 	span.End()
 	quiet, _, quietSpan := schedule("quiet")
 	quietSpan.End()
-	quiet.Headers = append(quiet.Headers, kgo.RecordHeader{Key: "traceparent", Value: []byte("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00")})
+	quiet.Headers = append(quiet.Headers, kgo.RecordHeader{Key: "traceparent", Value: []byte(
+		"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00")})
 	if err := cl.ProduceSync(t.Context(), kafka, quiet).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
 	_, ctx, span = schedule("http")
-	call, err := http.NewRequestWithContext(ctx, http.MethodPut, api+"/v1/topics/timers/timers/http", strings.NewReader("v"))
+	call, err := http.NewRequestWithContext(ctx, http.MethodPut, api+"/v1/topics/timers/timers/http",
+		strings.NewReader("v"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +206,8 @@ func TestScheduleFireConsume(t *testing.T) {
 			t.Fatalf("of three timers %d have fired", len(parents))
 		}
 		got.EachRecord(func(r *kgo.Record) {
-			_, s := shop.Start(w3c.Extract(t.Context(), headers{r}), "process "+string(r.Key), trace.WithSpanKind(trace.SpanKindConsumer))
+			_, s := shop.Start(w3c.Extract(t.Context(), headers{r}), "process "+string(r.Key),
+				trace.WithSpanKind(trace.SpanKindConsumer))
 			s.End()
 			parents[string(r.Key)] = headers{r}.Get("traceparent")
 		})
@@ -212,23 +220,29 @@ func TestScheduleFireConsume(t *testing.T) {
 	const put = "PUT /v1/topics/{topic}/timers/{id}"
 	until(t, "the collector has all spans", func() bool {
 		all := spans(sink)
-		return len(all["send orders"]) == 2 && len(all[put]) == 1 && len(all["process kafka"]) == 1 && len(all["process http"]) == 1
+		return len(all["send orders"]) == 2 && len(all[put]) == 1 && len(all["process kafka"]) == 1 &&
+			len(all["process http"]) == 1
 	})
 	all := spans(sink)
-	requests := map[string]ptrace.Span{"kafka": all["schedule kafka"][0], "http": all[put][0]} // whose contexts the request records have
-	if s := all[put][0]; s.ParentSpanID() != all["schedule http"][0].SpanID() || s.TraceID() != all["schedule http"][0].TraceID() {
+	// whose contexts the request records have
+	requests := map[string]ptrace.Span{"kafka": all["schedule kafka"][0], "http": all[put][0]}
+	if s := all[put][0]; s.ParentSpanID() != all["schedule http"][0].SpanID() ||
+		s.TraceID() != all["schedule http"][0].TraceID() {
 		t.Error("the call does not continue its caller's trace")
 	}
 	for id, request := range requests {
-		i := slices.IndexFunc(all["send orders"], func(s ptrace.Span) bool { v, _ := s.Attributes().Get("waterclock.id"); return v.Str() == id })
+		i := slices.IndexFunc(all["send orders"],
+			func(s ptrace.Span) bool { v, _ := s.Attributes().Get("waterclock.id"); return v.Str() == id })
 		if i < 0 {
 			t.Fatalf("no firing of %s", id)
 		}
 		firing, consumed := all["send orders"][i], all["process "+id][0]
-		if !firing.ParentSpanID().IsEmpty() || firing.TraceID() == request.TraceID() || firing.Kind() != ptrace.SpanKindProducer {
+		if !firing.ParentSpanID().IsEmpty() || firing.TraceID() == request.TraceID() ||
+			firing.Kind() != ptrace.SpanKindProducer {
 			t.Errorf("%s: the firing begins no trace of its own", id)
 		}
-		if firing.Links().Len() != 1 || firing.Links().At(0).TraceID() != request.TraceID() || firing.Links().At(0).SpanID() != request.SpanID() {
+		if firing.Links().Len() != 1 || firing.Links().At(0).TraceID() != request.TraceID() ||
+			firing.Links().At(0).SpanID() != request.SpanID() {
 			t.Errorf("%s: the firing is not linked to its request", id)
 		}
 		if consumed.TraceID() != firing.TraceID() || consumed.ParentSpanID() != firing.SpanID() {

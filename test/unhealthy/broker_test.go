@@ -82,7 +82,8 @@ func TestCoordinatorAwayTripsNoBreaker(t *testing.T) {
 	checkAll(t, out, n)
 	gap := silence(out.Records(), targets[0], paused, resumed.Add(2*time.Second))
 	t.Logf("coordinator away %s: longest gap of a target %s; steps aborted %v, resolved %v", resumed.Sub(paused), gap,
-		in.Metric("waterclock_transactions_total", "outcome", "aborted"), in.Metric("waterclock_transactions_resolved_total"))
+		in.Metric("waterclock_transactions_total", "outcome", "aborted"), in.Metric(
+			"waterclock_transactions_resolved_total"))
 	if gap < 2*time.Second {
 		t.Errorf("no gap: this test shows nothing")
 	}

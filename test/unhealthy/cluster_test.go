@@ -68,7 +68,8 @@ func leaderless(t *testing.T, cl *kgo.Client, topic string, without int) {
 		}
 		await.Until(t, patience, topic+" has no leader", func() bool {
 			resp, err := req.RequestWith(t.Context(), cl.Broker(i))
-			return err == nil && len(resp.Topics) == 1 && len(resp.Topics[0].Partitions) == 1 && resp.Topics[0].Partitions[0].Leader < 0
+			return err == nil && len(resp.Topics) == 1 && len(resp.Topics[0].Partitions) == 1 &&
+				resp.Topics[0].Partitions[0].Leader < 0
 		})
 	}
 }

@@ -48,8 +48,10 @@ func TestBrokerWithTwoSingleReplicaTargetsDies(t *testing.T) {
 	}
 	checkAll(t, out, n)
 	before := out.Records()
-	death, later := silence(before, healthy, down, down.Add(away)), silence(before, healthy, down.Add(away*2/3), down.Add(away))
-	t.Logf("longest gap of the healthy target: %s, in the last third of the %s %s; %v were parked, markers written %v", death, up.Sub(down).Round(time.Second), later,
+	death, later := silence(before, healthy, down, down.Add(away)),
+		silence(before, healthy, down.Add(away*2/3), down.Add(away))
+	t.Logf("longest gap of the healthy target: %s, in the last third of the %s %s; %v were parked, markers written %v",
+		death, up.Sub(down).Round(time.Second), later,
 		parked, in.Metric("waterclock_markers_written_total"))
 	// A step waits for the controller, and one meets the partitions without leader;
 	// and the load of the machine.

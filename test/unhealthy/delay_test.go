@@ -38,7 +38,8 @@ func TestTargetOfAFixedDelayTopicAway(t *testing.T) {
 		t.Helper()
 		var recs []*kgo.Record
 		for i := range n {
-			recs = append(recs, &kgo.Record{Topic: topic, Partition: partition, Key: fmt.Append(nil, name), Value: fmt.Append(nil, i), Headers: headers})
+			recs = append(recs, &kgo.Record{Topic: topic, Partition: partition, Key: fmt.Append(nil, name),
+				Value: fmt.Append(nil, i), Headers: headers})
 		}
 		rig.Send(t, cl, recs...)
 		sent += n
@@ -82,5 +83,6 @@ func TestTargetOfAFixedDelayTopicAway(t *testing.T) {
 	if n := len(out.Records()); n != sent {
 		t.Errorf("%d records came, %d were sent", n, sent)
 	}
-	await.Until(t, patience, "nothing waits", func() bool { return in.Metric("waterclock_parked_timers", "topic", topic) == 0 })
+	await.Until(t, patience, "nothing waits",
+		func() bool { return in.Metric("waterclock_parked_timers", "topic", topic) == 0 })
 }

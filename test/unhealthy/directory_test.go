@@ -96,7 +96,8 @@ func (d *directorySetup) send(recs ...*kgo.Record) {
 
 func (d *directorySetup) pending(in *rig.Instance, n int) {
 	d.Helper()
-	await.Until(d, soon, fmt.Sprintf("%d pending timers", n), func() bool { return in.Metric("waterclock_pending_timers") == float64(n) })
+	await.Until(d, soon, fmt.Sprintf("%d pending timers", n),
+		func() bool { return in.Metric("waterclock_pending_timers") == float64(n) })
 }
 
 func (d *directorySetup) stop(in *rig.Instance) {
@@ -109,7 +110,8 @@ func (d *directorySetup) stop(in *rig.Instance) {
 // age has a stopped instance's directory say that it was in sync so much earlier.
 func (d *directorySetup) age(cfg *config.Config, by time.Duration) {
 	d.Helper()
-	store, err := statestore.Open(statestore.Options{Home: intake.Murmur2Partition, Dir: filepath.Join(cfg.DataDir, "store")})
+	store, err := statestore.Open(
+		statestore.Options{Home: intake.Murmur2Partition, Dir: filepath.Join(cfg.DataDir, "store")})
 	if err != nil {
 		d.Fatalf("open the directory: %v", err)
 	}
@@ -120,7 +122,10 @@ func (d *directorySetup) age(cfg *config.Config, by time.Duration) {
 	k := store.Partition(ids[0]).Acquire()
 	m, err := k.Meta()
 	if err == nil {
-		err = k.Live(m.InSync.Add(-by), func() (time.Duration, error) { return 0, errors.New("not owned: closing makes it no younger") })
+		err = k.Live(m.InSync.Add(-by), func() (time.Duration, error) {
+			return 0, errors.New(
+				"not owned: closing makes it no younger")
+		})
 	}
 	if err == nil {
 		err = k.Apply(&statestore.Batch{Position: m.Position, Changelog: m.Changelog})
@@ -284,30 +289,34 @@ func TestReplayLostInTheMiddle11HoursLaterTwice(t *testing.T) {
 		if refused {
 			ingests++ // the wipe before it
 		}
-		await.Until(t, soon, "a flush of the replay", func() bool { return in.Metric("waterclock_store_ingests_total") >= ingests })
+		await.Until(t, soon, "a flush of the replay",
+			func() bool { return in.Metric("waterclock_store_ingests_total") >= ingests })
 		if _, body := in.Readyz(); !strings.Contains(body, `"replaying"`) {
 			t.Errorf("not in the middle of a replay: %s", body)
 		}
 		s.stop(in)
 		wire.Close()
-		// The second replay begins with nothing, whatever the view's age: no step names the position where the first was
-		// broken off, unless it happened to be at the end of one.
+		// The second replay begins with nothing, whatever the view's age: no step names the position where the first
+		// was broken off, unless it happened to be at the end of one.
 		s.wiped(fmt.Sprint("lost in the middle, at ", at-begin), log, refused)
 		m := s.meta(cfg)
 		if m.Position <= before.Position || m.Pending == kinds+bulk {
-			t.Fatalf("the replay was not lost behind a flush: position %d, then %d, pending %d", before.Position, m.Position, m.Pending)
+			t.Fatalf("the replay was not lost behind a flush: position %d, then %d, pending %d", before.Position,
+				m.Position, m.Pending)
 		}
 		if !refused && !m.InSync.Equal(inSync) {
 			t.Errorf("in sync at %s, and after a replay that was lost at %s", inSync, m.InSync)
 		}
 		refused = !m.Named
-		t.Logf("at %s: flushed at changelog position %d (before %d), pending %d, in sync %s ago", at-begin, m.Position, before.Position, m.Pending,
+		t.Logf("at %s: flushed at changelog position %d (before %d), pending %d, in sync %s ago", at-begin, m.Position,
+			before.Position, m.Pending,
 			time.Since(m.InSync).Round(time.Hour))
 	}
 	s.age(cfg, 11*time.Hour)
 	last, log := s.serve(cfg, begin+33*time.Hour, node.Options{})
 	last.Ready(1, soon)
-	s.wiped("after two replays that were lost", log, refused) // the second one began with nothing, less than 12 hours ago
+	// the second one began with nothing, less than 12 hours ago
+	s.wiped("after two replays that were lost", log, refused)
 	s.pending(last, kinds+bulk)
 	s.finish()
 }

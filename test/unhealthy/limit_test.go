@@ -35,9 +35,11 @@ func TestOwnTopicsThatTakeLessThanBefore(t *testing.T) {
 	large := make([]byte, size)
 	_, _ = rand.Read(large) // it must not compress
 	send := func(partition int32, id string, value []byte, every string) {
-		rig.Send(t, cl, &kgo.Record{Topic: requests, Partition: partition, Key: []byte(id), Value: value, Headers: []kgo.RecordHeader{
-			{Key: waterclock.HeaderEvery, Value: []byte(every)}, {Key: waterclock.HeaderTargetTopic, Value: []byte(target)},
-		}})
+		rig.Send(t, cl, &kgo.Record{Topic: requests, Partition: partition, Key: []byte(id), Value: value,
+			Headers: []kgo.RecordHeader{
+				{Key: waterclock.HeaderEvery, Value: []byte(every)},
+				{Key: waterclock.HeaderTargetTopic, Value: []byte(target)},
+			}})
 	}
 	count := func(id string) (n int) {
 		for _, r := range out.Records() {

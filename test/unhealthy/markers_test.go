@@ -171,7 +171,10 @@ func (e *ending) ends() {
 func (e *ending) resolved() {
 	e.Helper()
 	if !e.commit {
-		await.Until(e.T, patience, e.name+": the step resolved", func() bool { return e.in.Metric("waterclock_transactions_resolved_total") > 0 })
+		await.Until(e.T, patience, e.name+": the step resolved", func() bool {
+			return e.in.Metric(
+				"waterclock_transactions_resolved_total") > 0
+		})
 		e.end.Release()
 	}
 }
@@ -179,18 +182,27 @@ func (e *ending) resolved() {
 func (e *ending) targetMissed() {
 	e.Helper()
 	e.resolved()
-	await.Until(e.T, patience, e.name+": the alert", func() bool { return e.in.Metric("waterclock_missing_markers") > 0 })
+	await.Until(e.T, patience, e.name+": the alert",
+		func() bool { return e.in.Metric("waterclock_missing_markers") > 0 })
 	e.out.WaitFor(warm+inStep, patience) // those of the other target
 }
 
 func (e *ending) targetBack() {
 	e.Helper()
-	await.Until(e.T, patience, e.name+": a marker written", func() bool { return e.in.Metric("waterclock_markers_written_total") > 0 })
+	await.Until(e.T, patience, e.name+": a marker written", func() bool {
+		return e.in.Metric(
+			"waterclock_markers_written_total") > 0
+	})
 	rig.Send(e.T, e.cl, rig.Timer(e.requests, e.unhealthy, "behind", time.Now()))
 	checkAll(e.T, e.out, warm+2*inStep+1)
-	await.Until(e.T, patience, e.name+": the end of the alert", func() bool { return e.in.Metric("waterclock_missing_markers") == 0 })
-	e.Logf("%s: markers written: %v, steps aborted %v, resolved %v, IDs retired %v", e.name, e.in.Metric("waterclock_markers_written_total"),
-		e.in.Metric("waterclock_transactions_total", "outcome", "aborted"), e.in.Metric("waterclock_transactions_resolved_total"), e.in.Metric("waterclock_transactional_ids_retired_total"))
+	await.Until(e.T, patience, e.name+": the end of the alert", func() bool {
+		return e.in.Metric(
+			"waterclock_missing_markers") == 0
+	})
+	e.Logf("%s: markers written: %v, steps aborted %v, resolved %v, IDs retired %v", e.name,
+		e.in.Metric("waterclock_markers_written_total"),
+		e.in.Metric("waterclock_transactions_total", "outcome", "aborted"), e.in.Metric(
+			"waterclock_transactions_resolved_total"), e.in.Metric("waterclock_transactional_ids_retired_total"))
 }
 
 func (e *ending) ownerGoes() {
@@ -229,5 +241,6 @@ func (e *ending) nextAcquires() {
 	}
 	rig.Send(e.T, e.cl, rig.Timer(e.requests, e.target, "behind", time.Now()))
 	checkAll(e.T, e.out, warm+inStep+1)
-	e.Logf("%s: %d emissions before the next acquisition, which was live after %s; markers written: %v", e.name, e.emitted, took, in.Metric("waterclock_markers_written_total"))
+	e.Logf("%s: %d emissions before the next acquisition, which was live after %s; markers written: %v", e.name,
+		e.emitted, took, in.Metric("waterclock_markers_written_total"))
 }

@@ -122,7 +122,8 @@ func (r *refusals) stopOneReplica() {
 	kafkatest.AssignFirst(r.t, r.adm, []int32{leader, int32(victim)}, r.requests, r.topic)
 	await.Until(r.t, patience, r.topic+"/0 has two replicas", func() bool {
 		m, err := r.adm.Metadata(r.t.Context(), r.requests, r.topic)
-		return err == nil && len(m.Topics[r.topic].Partitions[0].Replicas) == 2 && len(m.Topics[r.requests].Partitions[0].Replicas) == 2
+		return err == nil && len(m.Topics[r.topic].Partitions[0].Replicas) == 2 &&
+			len(m.Topics[r.requests].Partitions[0].Replicas) == 2
 	})
 	r.c.Stop(victim)
 	r.stopped = time.Now()
@@ -188,7 +189,8 @@ func TestChangelogThatTakesNoWritesStallsItsPartitionAlone(t *testing.T) {
 	if len(during) < 500 {
 		t.Fatalf("only %d timers of the others", len(during))
 	}
-	t.Logf("others: %d timers, late by p50 %s, p99 %s, max %s; p99 before %s", len(during), during[len(during)/2], p99(during), during[len(during)-1], r.calmLate)
+	t.Logf("others: %d timers, late by p50 %s, p99 %s, max %s; p99 before %s", len(during), during[len(during)/2],
+		p99(during), during[len(during)-1], r.calmLate)
 	own := silence(r.written.Records(), r.plain, begun, now)
 	if limit := late + own + min(r.calmLate, slow); p99(during) > limit {
 		t.Errorf("the others are held up: p99 %s, want %s at most", p99(during), limit)
@@ -228,7 +230,8 @@ func TestDeadLettersThatAreNotTakenGoElsewhere(t *testing.T) {
 	dead := kafkatest.Collect(t, r.c, r.topic)
 	cl := r.c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	bad := func(id string) {
-		rig.Send(t, cl, &kgo.Record{Topic: r.requests, Partition: 0, Key: []byte(id), Headers: []kgo.RecordHeader{{Key: "timer-at", Value: []byte("never")}}})
+		rig.Send(t, cl, &kgo.Record{Topic: r.requests, Partition: 0, Key: []byte(id),
+			Headers: []kgo.RecordHeader{{Key: "timer-at", Value: []byte("never")}}})
 	}
 	r.begin()
 	begun := time.Now()

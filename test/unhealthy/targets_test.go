@@ -225,7 +225,8 @@ func TestOtherTargetsNoticeOneGap(t *testing.T) {
 		s.cfg.DataDir = directory
 		in = rig.Serve(t, s.cfg, node.Options{})
 		in.Ready(4, soon)
-		await.Until(s, soon, "timers are parked again", func() bool { return in.Metric("waterclock_parked_timers") > 0 })
+		await.Until(s, soon, "timers are parked again",
+			func() bool { return in.Metric("waterclock_parked_timers") > 0 })
 	}
 	s.at(down.Add(away))
 	for _, r := range s.out.Records() {
@@ -293,7 +294,8 @@ func (s *setup) parked(in *rig.Instance) {
 		)
 	}
 	s.send(first...)
-	await.Until(s, soon, "timers are parked", func() bool { return in.Metric("waterclock_parked_timers") >= was+5*each })
+	await.Until(s, soon, "timers are parked",
+		func() bool { return in.Metric("waterclock_parked_timers") >= was+5*each })
 	s.send(second...)
 	await.Until(s, soon, "a replaced one is emitted", func() bool {
 		n := 0
@@ -320,7 +322,8 @@ func (s *setup) settled(in *rig.Instance, dead *kafkatest.Collector) {
 	}
 	dead.WaitFor(letters, soon)
 	s.out.WaitFor(emissions, soon)
-	await.Until(s, soon, "only timers of the far future are pending", func() bool { return in.Metric("waterclock_pending_timers") == each })
+	await.Until(s, soon, "only timers of the far future are pending",
+		func() bool { return in.Metric("waterclock_pending_timers") == each })
 	s.out.Quiet(time.Second)
 	got := make(map[string]string)
 	for id, rs := range rig.Emissions(s.T, s.out.Records()) {
@@ -350,5 +353,6 @@ func (s *setup) settled(in *rig.Instance, dead *kafkatest.Collector) {
 	for id := range got {
 		kafkatest.Inexact(s, "%s: never asked for", id)
 	}
-	s.Logf("%d timers, %d emissions, %d dead letters, %d wrong (lost, duplicated or unwanted)", len(s.want), emissions, letters, wrong)
+	s.Logf("%d timers, %d emissions, %d dead letters, %d wrong (lost, duplicated or unwanted)", len(s.want), emissions,
+		letters, wrong)
 }

@@ -119,7 +119,8 @@ func TestLint(t *testing.T) {
 func TestSnapshots(t *testing.T) {
 	for _, r := range releases() {
 		var b bytes.Buffer
-		b.WriteString("# Made from deploy/helm/waterclock by the test in deploy/check/chart with " + filepath.Base(r.values) + ".\n" +
+		b.WriteString("# Made from deploy/helm/waterclock by the test in deploy/check/chart with " + filepath.Base(
+			r.values) + ".\n" +
 			"# Rewrite it: WATERCLOCK_REWRITE=1 go -C deploy/check test ./chart\n")
 		for _, doc := range objects(t, r) {
 			if shown, ok := shorten(t, doc); ok {
@@ -134,7 +135,8 @@ func TestSnapshots(t *testing.T) {
 			continue
 		}
 		if got := b.String(); got != string(readFile(t, r.snapshot)) {
-			t.Errorf("%s is not what the chart makes: %s=1 go -C deploy/check test ./chart, and read the difference", r.snapshot, rewrite)
+			t.Errorf("%s is not what the chart makes: %s=1 go -C deploy/check test ./chart, and read the difference",
+				r.snapshot, rewrite)
 		}
 	}
 }
@@ -222,15 +224,20 @@ func TestRefused(t *testing.T) {
 		"nothing served":      {func(v object) { delete(v["config"].(object), "requests") }, "requests"},
 		"unknown setting":     {func(v object) { v["config"].(object)["target"] = "orders" }, "target"},
 		"the chart's setting": {func(v object) { v["config"].(object)["data-dir"] = "/tmp" }, "data-dir"},
-		"a secret as text":    {func(v object) { v["secrets"] = object{"sasl-password-file": "hunter2"} }, "sasl-password-file"},
-		"unknown secret":      {func(v object) { v["secrets"] = object{"password": object{"name": "a", "key": "b"}} }, "password"},
-		"half a certificate":  {func(v object) { v["secrets"] = object{"tls-cert": object{"name": "a", "key": "b"}} }, "tls-key"},
-		"unknown value":       {func(v object) { v["replica"] = 2 }, "replica"},
-		"no image":            {func(v object) { delete(v, "image") }, "nobody publishes an image"},
-		"no instances":        {func(v object) { v["replicas"] = 0 }, "replicas"},
-		"left in a file":      {func(v object) { v["config"].(object)["accept-lost-changelog"] = true }, "for one start and no value"},
-		"too little memory":   {func(v object) { v["memory"] = 128 }, "memory"},
-		"GOMEMLIMIT":          {func(v object) { v["env"] = []any{object{"name": "GOMEMLIMIT", "value": "1GiB"}} }, "env"},
+		"a secret as text": {func(v object) { v["secrets"] = object{"sasl-password-file": "hunter2"} },
+			"sasl-password-file"},
+		"unknown secret": {func(v object) { v["secrets"] = object{"password": object{"name": "a", "key": "b"}} },
+			"password"},
+		"half a certificate": {func(v object) { v["secrets"] = object{"tls-cert": object{"name": "a", "key": "b"}} },
+			"tls-key"},
+		"unknown value": {func(v object) { v["replica"] = 2 }, "replica"},
+		"no image":      {func(v object) { delete(v, "image") }, "nobody publishes an image"},
+		"no instances":  {func(v object) { v["replicas"] = 0 }, "replicas"},
+		"left in a file": {func(v object) { v["config"].(object)["accept-lost-changelog"] = true },
+			"for one start and no value"},
+		"too little memory": {func(v object) { v["memory"] = 128 }, "memory"},
+		"GOMEMLIMIT": {func(v object) { v["env"] = []any{object{"name": "GOMEMLIMIT", "value": "1GiB"}} },
+			"env"},
 		"API without callers": {func(v object) { v["api"] = object{"enabled": true} }, "api"},
 		"API without a key":   {func(v object) { v["api"] = object{"enabled": true, "open": true} }, "api-key-file"},
 		"scaled to 0": {func(v object) {
@@ -239,7 +246,8 @@ func TestRefused(t *testing.T) {
 		"scaled without limit": {func(v object) {
 			v["autoscaling"] = object{"enabled": true, "prometheus": "http://p"}
 		}, "max"},
-		"scaled by nothing":     {func(v object) { v["autoscaling"] = object{"enabled": true, "max": 4} }, "prometheus"},
+		"scaled by nothing": {func(v object) { v["autoscaling"] = object{"enabled": true, "max": 4} },
+			"prometheus"},
 		"a host with a port":    {func(v object) { v["api"] = object{"hosts": []any{"timers:443"}} }, "hosts"},
 		"an Ingress for nobody": {func(v object) { v["ingress"] = object{"enabled": true} }, "hosts"},
 		"a route to no API": {func(v object) {
@@ -262,7 +270,8 @@ func TestRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			values := readValues(t, releases()[0].values)
 			c.change(values)
-			if _, err := template("waterclock", "waterclock", values); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := template("waterclock", "waterclock", values); err == nil ||
+				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("want an error that names %q, have %v", c.want, err)
 			}
 		})

@@ -78,7 +78,8 @@ func writeSchema(t *testing.T, dir, kind, suffix string, schema any) {
 // kubernetesSchemas writes the schemas of one group's kinds, from what the API server itself publishes.
 func kubernetesSchemas(t *testing.T, dir, file, group, version string, kinds ...string) {
 	t.Helper()
-	data := readFile(t, filepath.Join(moduleDir(t, kubernetes, kubernetesSum), "api/openapi-spec/v3", file+"_openapi.json"))
+	data := readFile(
+		t, filepath.Join(moduleDir(t, kubernetes, kubernetesSum), "api/openapi-spec/v3", file+"_openapi.json"))
 	var spec struct{ Components struct{ Schemas object } }
 	if err := json.Unmarshal(data, &spec); err != nil {
 		t.Fatal(err)
@@ -95,7 +96,8 @@ func kubernetesSchemas(t *testing.T, dir, file, group, version string, kinds ...
 				g := gvk.(object)
 				if g["group"] == group && g["version"] == version && g["kind"] == kind {
 					found = true
-					writeSchema(t, dir, kind, suffix, object{"$ref": "#/components/schemas/" + name, "components": object{"schemas": spec.Components.Schemas}})
+					writeSchema(t, dir, kind, suffix, object{"$ref": "#/components/schemas/" + name,
+						"components": object{"schemas": spec.Components.Schemas}})
 				}
 			}
 		}
@@ -128,7 +130,8 @@ func crdSchema(t *testing.T, dir, file string) {
 	}
 	for _, v := range crd.Spec.Versions {
 		closed(v.Schema.OpenAPIV3Schema)
-		writeSchema(t, dir, crd.Spec.Names.Kind, "-"+strings.Split(crd.Spec.Group, ".")[0]+"-"+v.Name, v.Schema.OpenAPIV3Schema)
+		writeSchema(t, dir, crd.Spec.Names.Kind, "-"+strings.Split(crd.Spec.Group, ".")[0]+"-"+v.Name,
+			v.Schema.OpenAPIV3Schema)
 	}
 }
 

@@ -90,7 +90,8 @@ func TestCompose(t *testing.T) {
 		{"stop_grace_period: 60s", "stop_grace_time: 60s"},
 		{"- kafka-data:/var", "- kafka-date:/var"},
 	} {
-		if _, err := composeProject(t, func(text string) string { return strings.Replace(text, c[0], c[1], 1) }); err == nil {
+		if _, err := composeProject(
+			t, func(text string) string { return strings.Replace(text, c[0], c[1], 1) }); err == nil {
 			t.Errorf("%q passes", c[1])
 		}
 	}
@@ -125,10 +126,12 @@ func TestGrafanaProvisioning(t *testing.T) {
 		}
 	}
 	port := project.Services["prometheus"].Ports[0]
-	if len(sources.Datasources) != 1 || sources.Datasources[0].Type != "prometheus" || port.Target != 9090 || sources.Datasources[0].URL != "http://prometheus:9090" {
+	if len(sources.Datasources) != 1 || sources.Datasources[0].Type != "prometheus" || port.Target != 9090 ||
+		sources.Datasources[0].URL != "http://prometheus:9090" {
 		t.Errorf("Grafana asks %+v, Prometheus has %+v", sources, port)
 	}
-	if len(dashboards.Providers) != 1 || !strings.HasSuffix(mounted[dashboards.Providers[0].Options.Path], "deploy/grafana") {
+	if len(dashboards.Providers) != 1 || !strings.HasSuffix(mounted[dashboards.Providers[0].Options.Path],
+		"deploy/grafana") {
 		t.Errorf("Grafana has dashboards from %+v, mounted is %v", dashboards, mounted)
 	}
 }

@@ -76,7 +76,8 @@ func TestUnit(t *testing.T) {
 	if err := analyze(right, "verify", "--man=no"); err != nil {
 		t.Error(err)
 	}
-	for _, c := range [][2]string{{"ProtectProc=", "ProtectProcs="}, {"Restart=on-failure", "Restart=often"}, {"ExecStart=/bin/true", "ExecStart=/bin/tru"}} {
+	for _, c := range [][2]string{{"ProtectProc=", "ProtectProcs="}, {"Restart=on-failure", "Restart=often"},
+		{"ExecStart=/bin/true", "ExecStart=/bin/tru"}} {
 		if analyze(strings.Replace(right, c[0], c[1], 1), "verify", "--man=no") == nil {
 			t.Errorf("%s passes", c[1])
 		}
@@ -99,7 +100,8 @@ func TestPackages(t *testing.T) {
 	env := map[string]string{"VERSION": "0.1.0", "ARCH": "arm64", "DIST": dist}
 	packages := map[string][]byte{}
 	for _, format := range []string{"deb", "rpm"} {
-		config, err := nfpm.ParseFileWithEnvMapping("deploy/packages/nfpm.yaml", func(name string) string { return env[name] })
+		config, err := nfpm.ParseFileWithEnvMapping(
+			"deploy/packages/nfpm.yaml", func(name string) string { return env[name] })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +169,8 @@ func contents(t *testing.T, deb []byte) map[string]int64 {
 		if err != nil {
 			t.Fatal(err)
 		}
-		prefix := map[string]string{"control.tar.gz": "control:", "data.tar.gz": "/"}[strings.TrimSuffix(member.Name, "/")]
+		prefix := map[string]string{"control.tar.gz": "control:", "data.tar.gz": "/"}[strings.TrimSuffix(
+			member.Name, "/")]
 		if prefix == "" {
 			continue
 		}

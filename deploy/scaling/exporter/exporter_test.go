@@ -123,7 +123,8 @@ func TestExporterSeesTheGroup(t *testing.T) {
 
 	send(40)
 	until("all requests are read", func() bool { return len(s.lag) == partitions && s.sum == 0 })
-	if !slices.Equal(s.protocol, []string{"consumer", "waterclock"}) || s.members != 2 || !slices.Equal(s.assigned, []int32{0, 1, 2, 3}) {
+	if !slices.Equal(s.protocol, []string{"consumer", "waterclock"}) || s.members != 2 ||
+		!slices.Equal(s.assigned, []int32{0, 1, 2, 3}) {
 		t.Errorf("while instances run: %+v", s)
 	}
 	for _, p := range instances {

@@ -19,9 +19,9 @@ const maxLogged = 1024 // bytes
 const maxTimers, maxTimerBytes = 100, 8 << 10
 
 // audit writes one line for a call that changes something, or tried to: the caller, what it did, its address, and the
-// status. The line has the path and the query, which name timers and never hold payloads, the IDs of the timers for which
-// requests were written, and the request's ID. It has no other header and nothing else of a body. A rejected call has no
-// line, because strangers could fill the audit with them: see [Guard.logRejected].
+// status. The line has the path and the query, which name timers and never hold payloads, the IDs of the timers for
+// which requests were written, and the request's ID. It has no other header and nothing else of a body. A rejected call
+// has no line, because strangers could fill the audit with them: see [Guard.logRejected].
 func (g *Guard) audit(r *http.Request, c *call, status int, took time.Duration) {
 	if safe(r.Method) || c.caller.Name == "" {
 		return
@@ -33,7 +33,8 @@ func (g *Guard) audit(r *http.Request, c *call, status int, took time.Duration) 
 		slog.String("query", loggable(r.URL.RawQuery)), slog.String("caller", c.caller.Name), c.caller.person(),
 		slog.Bool("forwarded", c.caller.Forwarded), slog.String("remote", r.RemoteAddr),
 		slog.Int("status", status), slog.String("topic", loggable(c.topic)), slog.String("timer", loggable(c.id)),
-		slog.Int("asked", c.asked), slog.Any("timers", c.timers), slog.Int("more", c.more), slog.Duration("took", took), traceAttr(c.trace))
+		slog.Int("asked", c.asked), slog.Any("timers", c.timers), slog.Int("more", c.more), slog.Duration("took", took),
+		traceAttr(c.trace))
 }
 
 // traceAttr returns the trace as an attribute. For a call without a span it is empty, and handlers leave it out.

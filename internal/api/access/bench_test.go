@@ -11,7 +11,8 @@ func BenchmarkWrap(b *testing.B) {
 	o := options(b)
 	o.AtOnce, o.Rate = 1000, 1_000_000
 	g, _ := guard(b, o)
-	h := g.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _ = May(r.Context(), Read, "orders", "1") }))
+	h := g.Wrap(http.HandlerFunc(
+		func(_ http.ResponseWriter, r *http.Request) { _ = May(r.Context(), Read, "orders", "1") }))
 	for name, header := range map[string]string{"token": bearer("ops"), "password": basic("shop", password)} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {

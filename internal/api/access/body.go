@@ -24,8 +24,9 @@ const (
 	bodyWait = time.Second
 )
 
-// body is the body of a call as handlers read it. Memory for it is reserved as it arrives, so a slow body holds memory only
-// for the bytes that have arrived. It is cut if another caller needs the memory. A body that has fully arrived is not cut.
+// body is the body of a call as handlers read it. Memory for it is reserved as it arrives, so a slow body holds memory
+// only for the bytes that have arrived. It is cut if another caller needs the memory. A body that has fully arrived is
+// not cut.
 type body struct {
 	io.ReadCloser // ends at the limit
 	ctx           context.Context

@@ -71,8 +71,8 @@ func loadCallers(path string) (*callers, error) {
 	return parseCallers(text)
 }
 
-// UnservedGrants returns the grants of a file of callers, each with its caller, that cover none of the topics. That is no
-// error: other instances may serve other topics.
+// UnservedGrants returns the grants of a file of callers, each with its caller, that cover none of the topics. That is
+// no error: other instances may serve other topics.
 func UnservedGrants(path string, topics []string) (names []string, err error) {
 	c, err := loadCallers(path)
 	if err != nil {
@@ -126,7 +126,8 @@ func (t *text) UnmarshalYAML(n ast.Node) error {
 type scalarError struct{ at *token.Token }
 
 func (s *scalarError) Error() string {
-	return fmt.Sprintf("line %d: %s needs a single value, between quotes if it has a colon", s.at.Position.Line, yamltext.KeyOf(s.at.Prev))
+	return fmt.Sprintf("line %d: %s needs a single value, between quotes if it has a colon", s.at.Position.Line,
+		yamltext.KeyOf(s.at.Prev))
 }
 
 var (
@@ -137,7 +138,8 @@ var (
 // CheckName returns what is wrong with a caller's name.
 func CheckName(name string) error {
 	if !callerName.MatchString(name) || name == anonymous {
-		return fmt.Errorf("name of a caller is %q, needs a letter and up to 63 letters, digits, dots, underscores, hyphens and @, and not to be %s", name, anonymous)
+		return fmt.Errorf("name of a caller is %q, needs a letter and up to 63 letters, digits, dots, underscores, "+
+			"hyphens and @, and not to be %s", name, anonymous)
 	}
 	return nil
 }
@@ -149,7 +151,8 @@ func parseCallers(data []byte) (*callers, error) {
 		return nil, err
 	}
 	if len(file.Callers) == 0 {
-		return nil, errors.New("it names nobody: needs callers:, by name, each with password, tokens, certificates, users or groups, and grants")
+		return nil, errors.New("it names nobody: needs callers:, by name, each with password, tokens, certificates, " +
+			"users or groups, and grants")
 	}
 	if len(file.Callers) > maxCallers {
 		return nil, fmt.Errorf("it has %d callers, needs %d at most", len(file.Callers), maxCallers)
@@ -186,8 +189,8 @@ func parseCallers(data []byte) (*callers, error) {
 	return c, errors.Join(errs...)
 }
 
-// decodeCallers decodes the YAML. The library panics at some files that are not well-formed, such as a list that is only a
-// tag. A file that is being edited must not end the process.
+// decodeCallers decodes the YAML. The library panics at some files that are not well-formed, such as a list that is
+// only a tag. A file that is being edited must not end the process.
 func decodeCallers(data []byte) (file callersFile, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -244,7 +247,8 @@ func (c *callers) add(name string, e callerEntry) (*account, error) {
 			return nil, err
 		}
 		if other := c.byToken[hash]; other != nil {
-			return nil, fmt.Errorf("a token is that of %s too: make one for each with waterclock api token", other.caller.Name)
+			return nil, fmt.Errorf("a token is that of %s too: make one for each with waterclock api token",
+				other.caller.Name)
 		}
 		c.byToken[hash] = a
 	}
@@ -299,7 +303,8 @@ func parseGrants(entries []grantEntry) (grants []Grant, err error) {
 
 func (g Grant) check() error {
 	if !topicGlob.MatchString(g.Topic) {
-		return fmt.Errorf("topic is %q, needs the name of a request topic, the beginning of names and a *, or '*' for all", g.Topic)
+		return fmt.Errorf(
+			"topic is %q, needs the name of a request topic, the beginning of names and a *, or '*' for all", g.Topic)
 	}
 	if len(g.IDPrefix) > maxPrefixBytes {
 		return fmt.Errorf("id-prefix has %d bytes, needs %d at most", len(g.IDPrefix), maxPrefixBytes)
@@ -314,7 +319,8 @@ func passwordOf(hash string) ([]byte, error) {
 	// The length is checked here, because Cost accepts a truncated hash.
 	cost, err := bcrypt.Cost([]byte(hash))
 	if err != nil || len(hash) != 60 || cost < minCost || cost > maxCost {
-		return nil, fmt.Errorf("password needs a bcrypt hash of cost %d to %d, such as waterclock api user prints", minCost, maxCost)
+		return nil, fmt.Errorf("password needs a bcrypt hash of cost %d to %d, such as waterclock api user prints",
+			minCost, maxCost)
 	}
 	return []byte(hash), nil
 }
@@ -323,7 +329,8 @@ func parseTokenHash(text string) (hash tokenHash, err error) {
 	digits, ok := strings.CutPrefix(text, tokenScheme)
 	b, err := hex.DecodeString(digits)
 	if !ok || err != nil || len(b) != len(hash) {
-		return hash, errors.New("a token needs sha256: and 64 hexadecimal digits, as waterclock api token prints; never the token itself")
+		return hash, errors.New("a token needs sha256: and 64 hexadecimal digits, as waterclock api token prints; " +
+			"never the token itself")
 	}
 	return tokenHash(b), nil
 }

@@ -18,8 +18,8 @@ const (
 	MaxPassword = 72 // bytes: bcrypt ignores the rest
 	tokenBytes  = 32
 	tokenPrefix = "wct_" // so that tools that look for secrets find one
-	// A token shorter than this cannot have 128 random bits. It is rejected even if the file has its hash, so that nobody
-	// uses a word as token.
+	// A token shorter than this cannot have 128 random bits. It is rejected even if the file has its hash, so that
+	// nobody uses a word as token.
 	minToken = 22
 )
 

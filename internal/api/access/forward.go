@@ -26,7 +26,8 @@ type verifier struct {
 }
 
 func refused(detail string) *Problem {
-	return NewProblem(http.StatusUnauthorized, ReasonForwardRefused, "the call was forwarded by an instance, but "+detail)
+	return NewProblem(http.StatusUnauthorized, ReasonForwardRefused,
+		"the call was forwarded by an instance, but "+detail)
 }
 
 // verify returns the caller of a forwarded call, and the hash that its body must have. The body has not been read yet.
@@ -42,11 +43,13 @@ func (v *verifier) verify(r *http.Request, now time.Time) (s signed, p *Problem)
 		}
 	}
 	if !ok {
-		return s, refused("the signature does not hold: the files with the key (api-key-file) differ, or something between the instances changes address, path or headers")
+		return s, refused("the signature does not hold: the files with the key (api-key-file) differ, or something " +
+			"between the instances changes address, path or headers")
 	}
 	// Only a holder of a key is told more than that.
 	if apart := now.Sub(s.at).Abs(); apart > forwardWindow {
-		return s, refused(fmt.Sprintf("it was signed %v from now, and %v is allowed: see to the clocks", apart.Round(time.Second), forwardWindow))
+		return s, refused(fmt.Sprintf("it was signed %v from now, and %v is allowed: see to the clocks",
+			apart.Round(time.Second), forwardWindow))
 	}
 	if safe(r.Method) {
 		return s, nil
@@ -57,8 +60,8 @@ func (v *verifier) verify(r *http.Request, now time.Time) (s signed, p *Problem)
 	return s, v.nonces.take(s.nonce, now)
 }
 
-// maxNonces limits the calls that change something and are forwarded to an instance, within a generation of nonces: 8,700 a
-// second. A generation takes 20 MB.
+// maxNonces limits the calls that change something and are forwarded to an instance, within a generation of nonces:
+// 8,700 a second. A generation takes 20 MB.
 const (
 	maxNonces       = 1 << 19
 	nonceGeneration = 2 * forwardWindow
@@ -86,7 +89,8 @@ func (n *nonces) take(nonce [nonceBytes]byte, at time.Time) *Problem {
 		return refused("it was here before")
 	}
 	if len(n.now) >= maxNonces {
-		return NewProblem(http.StatusServiceUnavailable, ReasonOverloaded, "too many calls are forwarded").after(time.Second)
+		return NewProblem(http.StatusServiceUnavailable, ReasonOverloaded, "too many calls are forwarded").after(
+			time.Second)
 	}
 	n.now[id] = struct{}{}
 	return nil
@@ -112,8 +116,8 @@ func checkBody(r *http.Request, want [sha256.Size]byte) *Problem {
 type signer struct {
 	keys *watched[[][]byte]
 	next http.RoundTripper
-	// peers are globs of the hosts that calls may go to; without any, all hosts are allowed. The addresses of instances come
-	// from the group's offsets, which anyone with the right to commit for the group can write.
+	// peers are globs of the hosts that calls may go to; without any, all hosts are allowed. The addresses of instances
+	// come from the group's offsets, which anyone with the right to commit for the group can write.
 	peers []string
 }
 
@@ -133,8 +137,8 @@ func (s *signer) may(host string) error {
 	return &net.OpError{Op: "dial", Net: "tcp", Err: errPeer}
 }
 
-// ErrTwoHops says that a forwarded call would have to be forwarded again, because the instances do not agree on the owner of
-// a partition.
+// ErrTwoHops says that a forwarded call would have to be forwarded again, because the instances do not agree on the
+// owner of a partition.
 var ErrTwoHops = errors.New("the call was forwarded before")
 
 // RoundTrip implements http.RoundTripper.

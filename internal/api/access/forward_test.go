@@ -95,7 +95,8 @@ func (p *pair) send(t testing.TB, c Caller, method, target, body string, headers
 	if body != "" {
 		b = strings.NewReader(body)
 	}
-	r, err := http.NewRequestWithContext(trace.ContextWithSpanContext(WithCaller(t.Context(), c), p.span), method, "http://10.0.0.2:8681"+target, b)
+	r, err := http.NewRequestWithContext(trace.ContextWithSpanContext(WithCaller(t.Context(), c), p.span), method,
+		"http://10.0.0.2:8681"+target, b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +136,8 @@ func TestForwarded(t *testing.T) {
 		{"DELETE", "/v1/x", ""},
 		{"POST", "/v1/caf\u00e9?q=caf\u00e9", "\x00\xff"},
 	} {
-		a := p.ask(t, "shop", c.method, c.target, c.body, "timer-after: 10s ", "Waterclock-Pass: a=b", "Waterclock-Pass:   c=d", "Content-Type: text/plain")
+		a := p.ask(t, "shop", c.method, c.target, c.body, "timer-after: 10s ", "Waterclock-Pass: a=b",
+			"Waterclock-Pass:   c=d", "Content-Type: text/plain")
 		wantForwarded(t, a, "shop")
 		if string(a.Body) != c.body {
 			t.Errorf("%s %s: the body has %d bytes, want %d", c.method, c.target, len(a.Body), len(c.body))
@@ -150,7 +152,8 @@ func TestForwarded(t *testing.T) {
 func TestForwardedWithoutSecrets(t *testing.T) {
 	key := keysFile(t, newKey)
 	p := newPair(t, key, key)
-	wantForwarded(t, p.ask(t, "shop", "GET", "/", "", "Authorization: Basic x", "Authorization: Basic y", "Waterclock-Forward: v1"), "shop")
+	wantForwarded(t, p.ask(t, "shop", "GET", "/", "", "Authorization: Basic x", "Authorization: Basic y",
+		"Waterclock-Forward: v1"), "shop")
 	if p.last.Header.Get("Authorization") != "" || len(p.last.Header.Values(forwardHeader)) != 1 {
 		t.Errorf("headers %v", p.last.Header)
 	}
@@ -160,7 +163,8 @@ func TestForwardedWithoutSecrets(t *testing.T) {
 func TestTracesAreForwarded(t *testing.T) {
 	key := keysFile(t, newKey)
 	p := newPair(t, key, key)
-	p.span = trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{0xab}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled})
+	p.span = trace.NewSpanContext(
+		trace.SpanContextConfig{TraceID: trace.TraceID{0xab}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled})
 	wantForwarded(t, p.ask(t, "shop", "PUT", "/v1/x", "body"), "shop")
 	if want := "trace_id=" + p.span.TraceID().String(); !strings.Contains(p.log.String(), want) {
 		t.Errorf("no line has %s:\n%s", want, p.log)
@@ -171,19 +175,28 @@ func TestTracesAreForwarded(t *testing.T) {
 func TestTampered(t *testing.T) {
 	key := keysFile(t, newKey)
 	for name, tamper := range map[string]func(*http.Request){
-		"another method":          func(r *http.Request) { r.Method = "POST" },
-		"another path":            func(r *http.Request) { r.RequestURI = strings.Replace(r.RequestURI, "a1", "a2", 1) },
-		"a slash more":            func(r *http.Request) { r.RequestURI = "/" + r.RequestURI },
-		"an escape in lower case": func(r *http.Request) { r.RequestURI = strings.Replace(r.RequestURI, "%2F", "%2f", 1) },
-		"an escape undone":        func(r *http.Request) { r.RequestURI = strings.Replace(r.RequestURI, "%2F", "/", 1) },
-		"another query":           func(r *http.Request) { r.RequestURI += "&dry-run=false" },
-		"another instance":        func(r *http.Request) { r.Host = "10.0.0.3:8681" },
-		"another body":            func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader("Body")) },
-		"a longer body":           func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader("body ")) },
-		"no body":                 func(r *http.Request) { r.Body = http.NoBody },
-		"another value":           func(r *http.Request) { r.Header.Set("Timer-After", "1s") },
-		"a header more":           func(r *http.Request) { r.Header.Set("Timer-Target-Topic", "mail") },
-		"a header less":           func(r *http.Request) { r.Header.Del("Waterclock-Pass") },
+		"another method": func(r *http.Request) { r.Method = "POST" },
+		"another path": func(r *http.Request) {
+			r.RequestURI = strings.Replace(
+				r.RequestURI, "a1", "a2", 1)
+		},
+		"a slash more": func(r *http.Request) { r.RequestURI = "/" + r.RequestURI },
+		"an escape in lower case": func(r *http.Request) {
+			r.RequestURI = strings.Replace(
+				r.RequestURI, "%2F", "%2f", 1)
+		},
+		"an escape undone": func(r *http.Request) {
+			r.RequestURI = strings.Replace(
+				r.RequestURI, "%2F", "/", 1)
+		},
+		"another query":    func(r *http.Request) { r.RequestURI += "&dry-run=false" },
+		"another instance": func(r *http.Request) { r.Host = "10.0.0.3:8681" },
+		"another body":     func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader("Body")) },
+		"a longer body":    func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader("body ")) },
+		"no body":          func(r *http.Request) { r.Body = http.NoBody },
+		"another value":    func(r *http.Request) { r.Header.Set("Timer-After", "1s") },
+		"a header more":    func(r *http.Request) { r.Header.Set("Timer-Target-Topic", "mail") },
+		"a header less":    func(r *http.Request) { r.Header.Del("Waterclock-Pass") },
 		"headers in another order": func(r *http.Request) {
 			v := r.Header["Waterclock-Pass"]
 			v[0], v[1] = v[1], v[0]
@@ -203,7 +216,11 @@ func TestTampered(t *testing.T) {
 		"an empty header":   func(r *http.Request) { r.Header.Set(forwardHeader, "") },
 		"two of them":       func(r *http.Request) { r.Header.Add(forwardHeader, r.Header.Get(forwardHeader)) },
 		"a long one":        func(r *http.Request) { field(r, 3, strings.Repeat("A", 4096)) },
-		"with a token too":  func(r *http.Request) { field(r, 3, "b3Bz"); r.Header.Set("Authorization", "Bearer "+tokenOf("ops")) },
+		"with a token too": func(r *http.Request) {
+			field(r, 3, "b3Bz")
+			r.Header.Set(
+				"Authorization", "Bearer "+tokenOf("ops"))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPair(t, key, key)
@@ -378,7 +395,8 @@ func TestNamesAreLookedUp(t *testing.T) {
 	p.received = p.there.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		may = May(r.Context(), Admin, "orders", "1")
 	}))
-	if _, err := p.send(t, Caller{Name: "reader", grants: Anonymous().grants}, "GET", "/", ""); err != nil || may == nil {
+	if _, err := p.send(t, Caller{Name: "reader", grants: Anonymous().grants}, "GET", "/", ""); err != nil ||
+		may == nil {
 		t.Errorf("rights came along: %v, %v", err, may)
 	}
 	// An open instance has only anonymous callers.
@@ -451,7 +469,8 @@ func FuzzParseForward(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if back, macBack, err := parseForward([]string{s.header(mac)}); err != nil || back != s || !bytes.Equal(mac, macBack) {
+		if back, macBack, err := parseForward([]string{s.header(mac)}); err != nil || back != s ||
+			!bytes.Equal(mac, macBack) {
 			t.Errorf("%q is %+v, and written again %+v, %v", text, s, back, err)
 		}
 	})
@@ -461,21 +480,25 @@ func FuzzParseForward(f *testing.F) {
 func TestPeersThatAreAllowed(t *testing.T) {
 	asked := 0
 	p := newPair(t, keysFile(t, newKey), keysFile(t, newKey))
-	s := &signer{keys: p.here.forward.keys, peers: []string{"*.timers.svc", "10.0.0.*"}, next: roundTripper(func(*http.Request) (*http.Response, error) {
-		asked++
-		return httptest.NewRecorder().Result(), nil
-	})}
+	s := &signer{keys: p.here.forward.keys, peers: []string{"*.timers.svc", "10.0.0.*"},
+		next: roundTripper(func(*http.Request) (*http.Response, error) {
+			asked++
+			return httptest.NewRecorder().Result(), nil
+		})}
 	for address, want := range map[string]bool{
-		"http://a.timers.svc:1": true, "http://10.0.0.7:8681": true, "http://evil.example:1": false, "http://a.timers.svc.evil.example": false, "http://169.254.169.254": false, "http://[::1]:1": false,
+		"http://a.timers.svc:1": true, "http://10.0.0.7:8681": true, "http://evil.example:1": false,
+		"http://a.timers.svc.evil.example": false, "http://169.254.169.254": false, "http://[::1]:1": false,
 	} {
 		before := asked
-		r, _ := http.NewRequestWithContext(WithCaller(t.Context(), Caller{Name: "shop"}), http.MethodPost, address+"/", strings.NewReader("x"))
+		r, _ := http.NewRequestWithContext(WithCaller(t.Context(), Caller{Name: "shop"}), http.MethodPost, address+"/",
+			strings.NewReader("x"))
 		resp, err := s.RoundTrip(r)
 		if err == nil {
 			resp.Body.Close()
 		}
 		var dial *net.OpError
-		if (err == nil) != want || (asked > before) != want || err != nil && (!errors.As(err, &dial) || dial.Op != "dial" || !errors.Is(err, errPeer)) {
+		if (err == nil) != want || (asked > before) != want || err != nil &&
+			(!errors.As(err, &dial) || dial.Op != "dial" || !errors.Is(err, errPeer)) {
 			t.Errorf("%s: %v, asked %v", address, err, asked > before)
 		}
 	}

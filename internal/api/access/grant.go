@@ -61,16 +61,16 @@ type Caller struct {
 	Name string // in the file; a person who matches several callers has all their names, joined by +
 	// User is the person, if a person made the call and it arrived at this instance; else empty.
 	User string
-	// Forwarded says that another instance asks in the caller's name. The call must be answered here: a call is forwarded
-	// only once.
+	// Forwarded says that another instance asks in the caller's name. The call must be answered here: a call is
+	// forwarded only once.
 	Forwarded bool
 
 	grants []Grant
 }
 
-// share names the part of a [Pool] that c's calls count against. It is the first of c's callers in the file, whose limiter
-// limits the calls, too. If each set of groups had a part of its own, the people of one tenant would have as many parts as
-// they have sets of groups.
+// share names the part of a [Pool] that c's calls count against. It is the first of c's callers in the file, whose
+// limiter limits the calls, too. If each set of groups had a part of its own, the people of one tenant would have as
+// many parts as they have sets of groups.
 func (c *Caller) share() string {
 	first, _, _ := strings.Cut(c.Name, joined)
 	return first
@@ -88,8 +88,8 @@ func Anonymous() Caller {
 type call struct {
 	caller  Caller
 	request string // its ID
-	// current returns the grants that the file has now. Jobs outlive their call and streams are long, so the grants at the
-	// start of the call are not enough. nil: they are.
+	// current returns the grants that the file has now. Jobs outlive their call and streams are long, so the grants at
+	// the start of the call are not enough. nil: they are.
 	current func() []Grant
 	// memory is what the call holds of the guard's memory, for its body and answer; nil: there is no guard.
 	memory *Reservation

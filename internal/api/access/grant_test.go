@@ -41,7 +41,8 @@ func TestMay(t *testing.T) {
 			if (err == nil) != c.want {
 				t.Errorf("err = %v", err)
 			}
-			if p, ok := errors.AsType[*Problem](err); err != nil && (!ok || p.Status != http.StatusForbidden || p.Reason != ReasonForbidden) {
+			if p, ok := errors.AsType[*Problem](err); err != nil &&
+				(!ok || p.Status != http.StatusForbidden || p.Reason != ReasonForbidden) {
 				t.Errorf("err = %#v", err)
 			}
 		})

@@ -22,8 +22,8 @@ import (
 // Limits that no setting changes.
 const (
 	maxTargetBytes = 8 * 1024 // path and query: an ID of 512 bytes takes 1,536 escaped
-	// refusalsLogged limits the log lines about rejected calls a second, and refusalsAtOnce limits the lines at once. Further
-	// calls are only counted.
+	// refusalsLogged limits the log lines about rejected calls a second, and refusalsAtOnce limits the lines at once.
+	// Further calls are only counted.
 	refusalsLogged   = 1
 	refusalsAtOnce   = 20
 	maxHeaderEntries = 512 // of a request: 128 headers of a timer, and what proxies add
@@ -43,8 +43,8 @@ type Options struct {
 	BodyLimit int64    // api-body-limit, bytes
 	Rate      int      // api-rate, calls per second of a caller; 0: no limit
 	AtOnce    int      // api-concurrent, calls of a caller at a time
-	// Memory limits the bodies and answers of all calls in progress, in bytes. It must have room for [leastBodies] of the
-	// largest bodies, which is the meaning of 0. [Pool] shares it among callers.
+	// Memory limits the bodies and answers of all calls in progress, in bytes. It must have room for [leastBodies] of
+	// the largest bodies, which is the meaning of 0. [Pool] shares it among callers.
 	Memory int64
 
 	Audit    *slog.Logger          // receives the audit, at every level of the log; nil: the log receives it
@@ -52,7 +52,8 @@ type Options struct {
 }
 
 // ErrOpen says that an API would be open to more than this machine.
-var ErrOpen = errors.New("without authentication the API listens on the loopback interface only: name who may call it with api-users, or set api-open where a proxy authenticates and nobody else reaches it")
+var ErrOpen = errors.New("without authentication the API listens on the loopback interface only: name who may call " +
+	"it with api-users, or set api-open where a proxy authenticates and nobody else reaches it")
 
 // Guard stands before the API. Make one with [New]. It is safe for concurrent use.
 type Guard struct {
@@ -77,7 +78,8 @@ func New(o Options, log *slog.Logger) (*Guard, error) {
 	}
 	least := leastBodies * bodyFactor * (o.BodyLimit + bodyStep)
 	if o.Memory = cmp.Or(o.Memory, least); o.Memory < least {
-		return nil, fmt.Errorf("api-body-limit is %d bytes, which needs %d bytes of memory for calls, and there are %d: lower it, or raise memory", o.BodyLimit, least, o.Memory)
+		return nil, fmt.Errorf("api-body-limit is %d bytes, which needs %d bytes of memory for calls, and there are "+
+			"%d: lower it, or raise memory", o.BodyLimit, least, o.Memory)
 	}
 	if err := o.check(); err != nil {
 		return nil, err
@@ -127,7 +129,8 @@ func (g *Guard) watchUsers() (err error) {
 		return nil
 	}
 	if g.options.TLSCert == "" && !IsLoopback(g.options.Address) {
-		g.log.Warn("passwords and tokens of the API travel in the clear, unless something before it speaks TLS; see api-tls-cert", "address", g.options.Address)
+		g.log.Warn("passwords and tokens of the API travel in the clear, unless something before it speaks TLS; see "+
+			"api-tls-cert", "address", g.options.Address)
 	}
 	g.callers, err = watch("callers of the API", g.log, g.readCallers, []string{g.options.Users})
 	return err
@@ -156,7 +159,8 @@ func (g *Guard) readCallers(texts [][]byte) (*callers, error) {
 		next.issuer.log = g.log
 	}
 	if (len(next.byCertificate) > 0 || next.proxy != nil) && g.options.ClientCA == "" {
-		g.log.Warn("certificates of callers and proxies count for nothing without api-client-ca", "file", g.options.Users)
+		g.log.Warn("certificates of callers and proxies count for nothing without api-client-ca", "file",
+			g.options.Users)
 	}
 	if len(next.byUser)+len(next.byGroup) > 0 && next.issuer == nil && next.proxy == nil {
 		g.log.Warn("users and groups of callers count for nothing without identity or proxy", "file", g.options.Users)
@@ -168,7 +172,8 @@ func (g *Guard) watchKeys() error {
 	if g.options.KeyFile == "" {
 		return nil
 	}
-	keys, err := watch("key of the instances", g.log, func(texts [][]byte) ([][]byte, error) { return parseKeys(texts[0]) }, []string{g.options.KeyFile})
+	keys, err := watch("key of the instances", g.log,
+		func(texts [][]byte) ([][]byte, error) { return parseKeys(texts[0]) }, []string{g.options.KeyFile})
 	// To the millisecond, like signatures.
 	g.forward = &verifier{keys: keys, started: time.Now().Truncate(time.Millisecond)}
 	return err
@@ -249,7 +254,8 @@ func (g *Guard) serve(w *Recorder, r *http.Request, c *call, h http.Handler) *Pr
 // sane rejects calls that no caller is allowed to make.
 func (g *Guard) sane(r *http.Request) *Problem {
 	if len(r.RequestURI) > maxTargetBytes {
-		return NewProblem(http.StatusRequestURITooLong, ReasonTargetTooLong, fmt.Sprintf("path and query have more than %d bytes", maxTargetBytes))
+		return NewProblem(http.StatusRequestURITooLong, ReasonTargetTooLong, fmt.Sprintf(
+			"path and query have more than %d bytes", maxTargetBytes))
 	}
 	n, bytes := 0, 0
 	for name, values := range r.Header {
@@ -260,13 +266,16 @@ func (g *Guard) sane(r *http.Request) *Problem {
 	}
 	if n > maxHeaderEntries || bytes > maxHeaderBytes {
 		return NewProblem(http.StatusRequestHeaderFieldsTooLarge, ReasonTooManyHeaders,
-			fmt.Sprintf("it has %d headers of %d bytes, and may have %d of %d", n, bytes, maxHeaderEntries, maxHeaderBytes))
+			fmt.Sprintf("it has %d headers of %d bytes, and may have %d of %d", n, bytes, maxHeaderEntries,
+				maxHeaderBytes))
 	}
 	if err := g.csrf.Check(r); err != nil {
-		return NewProblem(http.StatusForbidden, ReasonCrossOrigin, "a page of another site sent it; only the console's own pages may change something")
+		return NewProblem(http.StatusForbidden, ReasonCrossOrigin,
+			"a page of another site sent it; only the console's own pages may change something")
 	}
 	if embedded(r) {
-		return NewProblem(http.StatusForbidden, ReasonCrossOrigin, "a page of another site requested it; pages of other sites may link here and nothing more")
+		return NewProblem(http.StatusForbidden, ReasonCrossOrigin,
+			"a page of another site requested it; pages of other sites may link here and nothing more")
 	}
 	return nil
 }
@@ -306,7 +315,8 @@ func (g *Guard) identify(r *http.Request) (a *account, sig *signed, p *Problem) 
 	}
 	if a == nil {
 		return nil, nil, NewProblem(http.StatusForbidden, ReasonUnknownCaller,
-			fmt.Sprintf("the instance that has the timer does not know the caller %q: its file of callers (api-users) differs", loggable(s.name)))
+			fmt.Sprintf("the instance that has the timer does not know the caller %q: its file of callers "+
+				"(api-users) differs", loggable(s.name)))
 	}
 	return a, &s, nil
 }
@@ -320,12 +330,14 @@ func (g *Guard) direct(r *http.Request) (*account, *Problem) {
 	}
 	if !g.options.Open {
 		return nil, NewProblem(http.StatusMisdirectedRequest, ReasonWrongHost,
-			"this API is open to this machine only, under 127.0.0.1, [::1], localhost or the address that it listens on; see api-users")
+			"this API is open to this machine only, under 127.0.0.1, [::1], localhost or the address that it "+
+				"listens on; see api-users")
 	}
 	if !g.options.answersTo(r.Host) {
 		return nil, NewProblem(http.StatusMisdirectedRequest, ReasonWrongHost,
 			fmt.Sprintf("the call is for the host %q, which may be a page of another site: this API needs no "+
-				"credentials, so it answers only under localhost, an IP address or a name in api-host; add the name there "+
+				"credentials, so it answers only under localhost, an IP address or a name in api-host; add the "+
+				"name there "+
 				"if it is yours", loggable(nameOf(r.Host))))
 	}
 	return g.open, nil
@@ -367,7 +379,8 @@ func (g *Guard) limitBody(w *Recorder, r *http.Request, c *call) *Problem {
 	if r.ContentLength > g.options.BodyLimit {
 		return tooLarge(g.options.BodyLimit)
 	}
-	r.Body = &body{ReadCloser: http.MaxBytesReader(w.ResponseWriter, r.Body, g.options.BodyLimit), ctx: r.Context(), c: c, w: w.ResponseWriter}
+	r.Body = &body{ReadCloser: http.MaxBytesReader(w.ResponseWriter, r.Body, g.options.BodyLimit), ctx: r.Context(),
+		c: c, w: w.ResponseWriter}
 	return nil
 }
 
@@ -379,15 +392,18 @@ func newMemory(whole int64) *Pool {
 
 // spanOf returns the span that a call says it belongs to, in the header traceparent.
 func spanOf(r *http.Request) trace.SpanContext {
-	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header)))
+	return trace.SpanContextFromContext(
+		propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header)))
 }
 
 // logRejected logs calls that failed authentication, at most one a second after the first twenty.
 func (g *Guard) logRejected(r *http.Request, p *Problem) {
 	switch p.Reason {
-	case ReasonUnauthenticated, ReasonForwardRefused, ReasonUnknownCaller, ReasonCrossOrigin, ReasonWrongHost, ReasonTooManyFailures:
+	case ReasonUnauthenticated, ReasonForwardRefused, ReasonUnknownCaller, ReasonCrossOrigin, ReasonWrongHost,
+		ReasonTooManyFailures:
 		g.refused.Do(func() {
-			g.log.WarnContext(trace.ContextWithSpanContext(r.Context(), spanOf(r)), "a call of the API was refused", "reason", p.Reason, "request", p.RequestID, "detail", p.Detail, "remote", r.RemoteAddr,
+			g.log.WarnContext(trace.ContextWithSpanContext(r.Context(), spanOf(r)), "a call of the API was refused",
+				"reason", p.Reason, "request", p.RequestID, "detail", p.Detail, "remote", r.RemoteAddr,
 				"method", loggable(r.Method), "path", loggable(r.URL.EscapedPath()), "host", loggable(r.Host), said(r))
 		})
 	}

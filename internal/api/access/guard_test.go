@@ -59,7 +59,8 @@ func TestCallersAreAuthenticated(t *testing.T) {
 				return
 			}
 			wantProblem(t, a, http.StatusUnauthorized, ReasonUnauthenticated)
-			if www := a.Header.Values("WWW-Authenticate"); len(www) != 2 || !strings.HasPrefix(www[0], "Basic ") || !strings.HasPrefix(www[1], "Bearer ") {
+			if www := a.Header.Values("WWW-Authenticate"); len(www) != 2 || !strings.HasPrefix(www[0], "Basic ") ||
+				!strings.HasPrefix(www[1], "Bearer ") {
 				t.Errorf("WWW-Authenticate %q", www)
 			}
 		})
@@ -121,7 +122,8 @@ func TestPasswordsAreLookedAt(t *testing.T) {
 // A password of 72 bytes with more after it is wrong, although bcrypt accepts it.
 func TestLongPassword(t *testing.T) {
 	long := strings.Repeat("x", MaxPassword)
-	c, err := parseCallers([]byte("callers: {a: {password: '" + hashOf(t, long) + "', grants: [{role: read, topic: a}]}}"))
+	c, err := parseCallers([]byte("callers: {a: {password: '" + hashOf(t, long) +
+		"', grants: [{role: read, topic: a}]}}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +138,8 @@ func TestLongPassword(t *testing.T) {
 
 // The decoy is nobody's password, and bcrypt does all its work for it.
 func TestDecoy(t *testing.T) {
-	if err := bcrypt.CompareHashAndPassword(decoyOf(minCost), []byte("x")); !errors.Is(err, bcrypt.ErrMismatchedHashAndPassword) {
+	if err := bcrypt.CompareHashAndPassword(decoyOf(minCost), []byte("x")); !errors.Is(
+		err, bcrypt.ErrMismatchedHashAndPassword) {
 		t.Errorf("err = %v", err)
 	}
 }
@@ -187,7 +190,8 @@ func TestManyWrongPasswordsAtOnce(t *testing.T) {
 		for i := range 48 {
 			wg.Go(func() {
 				for n := 0; time.Now().Before(end); n++ {
-					if a := asks(h, http.MethodGet, "/", nil, basic("shop", fmt.Sprint("wrong", i, n))); a.StatusCode == http.StatusTooManyRequests {
+					if a := asks(h, http.MethodGet, "/", nil,
+						basic("shop", fmt.Sprint("wrong", i, n))); a.StatusCode == http.StatusTooManyRequests {
 						time.Sleep(200 * time.Millisecond)
 					}
 				}
@@ -221,10 +225,12 @@ func TestManyAddresses(t *testing.T) {
 // 10,000 callers are in the file. Nothing else is kept for them, even when they call.
 func TestManyCallers(t *testing.T) {
 	g, _ := guard(t, options(t))
-	c := &callers{byName: make(map[string]*account), byToken: make(map[tokenHash]*account), byCertificate: make(map[string]*account)}
+	c := &callers{byName: make(map[string]*account), byToken: make(map[tokenHash]*account),
+		byCertificate: make(map[string]*account)}
 	for i := range maxCallers { // reading such a file takes seconds
 		name := fmt.Sprint("c", i, "-")
-		a, err := c.add(name, callerEntry{Tokens: []text{text(tokenLine(name))}, Grants: []grantEntry{{Role: "read", Topic: "a"}}})
+		a, err := c.add(
+			name, callerEntry{Tokens: []text{text(tokenLine(name))}, Grants: []grantEntry{{Role: "read", Topic: "a"}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -330,7 +336,8 @@ func TestBodies(t *testing.T) {
 	wantOK(t, asks(h, http.MethodPut, "/", strings.NewReader(body(1000)), bearer("ops")), "ops")
 	wantOK(t, asks(h, http.MethodPut, "/", unsized{strings.NewReader(body(1000))}, bearer("ops")), "ops")
 	wantProblem(t, asks(h, http.MethodPut, "/", strings.NewReader(body(1001)), bearer("ops")), 413, ReasonTooLarge)
-	wantProblem(t, asks(h, http.MethodPut, "/", unsized{strings.NewReader(body(1001))}, bearer("ops")), 413, ReasonTooLarge)
+	wantProblem(t, asks(h, http.MethodPut, "/", unsized{strings.NewReader(body(1001))}, bearer("ops")), 413,
+		ReasonTooLarge)
 
 	// All callers together are limited too, and what was taken is given back. A caller always gets a
 	// small part.
@@ -343,7 +350,8 @@ func TestBodies(t *testing.T) {
 	wantOK(t, asks(h, http.MethodPut, "/", strings.NewReader(body(500)), bearer("ops")), "ops")
 	wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("ops")), "ops")
 	more := g.memory.Acquire(ctx, 1)
-	wantProblem(t, asks(h, http.MethodPut, "/", strings.NewReader(body(500)), bearer("ops")), http.StatusServiceUnavailable, ReasonOverloaded)
+	wantProblem(t, asks(h, http.MethodPut, "/", strings.NewReader(body(500)), bearer("ops")),
+		http.StatusServiceUnavailable, ReasonOverloaded)
 	wantProblem(t, asks(h, http.MethodPut, "/", unsized{strings.NewReader("x")}, bearer("ops")), 503, ReasonOverloaded)
 	g.memory.least = memoryLeast
 	wantOK(t, asks(h, http.MethodPut, "/", strings.NewReader(body(500)), bearer("ops")), "ops")
@@ -368,14 +376,16 @@ func (r readerFunc) Read(b []byte) (int, error) { return r(b) }
 func TestStrangeRequests(t *testing.T) {
 	g, log := guard(t, options(t))
 	h := g.Wrap(http.HandlerFunc(echo))
-	wantProblem(t, asks(h, http.MethodGet, "/"+strings.Repeat("x", maxTargetBytes), nil, bearer("ops")), 414, ReasonTargetTooLong)
+	wantProblem(t, asks(h, http.MethodGet, "/"+strings.Repeat("x", maxTargetBytes), nil, bearer("ops")), 414,
+		ReasonTargetTooLong)
 	many := []string{bearer("ops")}
 	for i := range maxHeaderEntries {
 		many = append(many, fmt.Sprintf("X-%d: x", i))
 	}
 	wantProblem(t, asks(h, http.MethodGet, "/", nil, many...), 431, ReasonTooManyHeaders)
 	for _, headers := range [][]string{
-		{"Sec-Fetch-Site: cross-site"}, {"Sec-Fetch-Site: same-site"}, {"Origin: https://evil.example"}, {"Origin: null"},
+		{"Sec-Fetch-Site: cross-site"}, {"Sec-Fetch-Site: same-site"}, {"Origin: https://evil.example"},
+		{"Origin: null"},
 	} {
 		before := len(log.String())
 		a := asks(h, http.MethodPost, "/", nil, append(headers, bearer("ops"))...)
@@ -385,15 +395,20 @@ func TestStrangeRequests(t *testing.T) {
 		}
 	}
 	// Only links lead here from other sites: a page that embeds the API would hold streams, and memory.
-	wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("ops"), "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document"), "ops")
+	wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("ops"), "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate",
+		"Sec-Fetch-Dest: document"), "ops")
 	wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("ops"), "Sec-Fetch-Site: none"), "ops")
 	for _, headers := range [][]string{
-		{"Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: cors"}, {"Sec-Fetch-Site: same-site", "Sec-Fetch-Mode: no-cors"},
-		{"Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: iframe"}, {"Origin: https://evil.example"}, {"Origin: null"},
+		{"Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: cors"},
+		{"Sec-Fetch-Site: same-site", "Sec-Fetch-Mode: no-cors"},
+		{"Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: iframe"},
+		{"Origin: https://evil.example"}, {"Origin: null"},
 	} {
-		wantProblem(t, asks(h, http.MethodGet, "/", nil, append(headers, bearer("ops"))...), http.StatusForbidden, ReasonCrossOrigin)
+		wantProblem(t, asks(h, http.MethodGet, "/", nil, append(headers, bearer("ops"))...), http.StatusForbidden,
+			ReasonCrossOrigin)
 	}
-	wantOK(t, asks(h, http.MethodPost, "/", nil, bearer("ops"), "Sec-Fetch-Site: same-origin", "Origin: https://behind.a.proxy"), "ops")
+	wantOK(t, asks(h, http.MethodPost, "/", nil, bearer("ops"), "Sec-Fetch-Site: same-origin",
+		"Origin: https://behind.a.proxy"), "ops")
 	wantOK(t, asks(h, http.MethodPost, "/", nil, bearer("ops"), "Origin: http://example.com"), "ops") // httptest's host
 	wantOK(t, asks(h, http.MethodPost, "/", nil, bearer("ops")), "ops")                               // not a browser
 }
@@ -404,12 +419,14 @@ func TestBrowserHeaders(t *testing.T) {
 	h := g.Wrap(http.HandlerFunc(echo))
 	for _, a := range []*answer{asks(h, http.MethodGet, "/", nil), asks(h, http.MethodGet, "/", nil, bearer("ops"))} {
 		csp := a.Header.Get("Content-Security-Policy")
-		for _, want := range []string{"default-src 'none'", "script-src 'self';", "frame-ancestors 'none'", "form-action 'self'", "base-uri 'none'"} {
+		for _, want := range []string{"default-src 'none'", "script-src 'self';", "frame-ancestors 'none'",
+			"form-action 'self'", "base-uri 'none'"} {
 			if !strings.Contains(csp, want) {
 				t.Errorf("the policy lacks %s: %s", want, csp)
 			}
 		}
-		if strings.Contains(csp, "unsafe") || a.Header.Get("X-Content-Type-Options") != "nosniff" || a.Header.Get("Cache-Control") != "no-store" {
+		if strings.Contains(csp, "unsafe") || a.Header.Get("X-Content-Type-Options") != "nosniff" ||
+			a.Header.Get("Cache-Control") != "no-store" {
 			t.Errorf("headers %v", a.Header)
 		}
 	}
@@ -419,18 +436,22 @@ func TestBrowserHeaders(t *testing.T) {
 func TestWithoutUsers(t *testing.T) {
 	for address, want := range map[string]error{
 		"127.0.0.1:0": nil, "[::1]:0": nil, "localhost:0": nil,
-		"0.0.0.0:0": ErrOpen, ":0": ErrOpen, "[::]:0": ErrOpen, "10.0.0.1:0": ErrOpen, "example.org:0": ErrOpen, "": ErrOpen, "localhost.evil.example:0": ErrOpen,
+		"0.0.0.0:0": ErrOpen, ":0": ErrOpen, "[::]:0": ErrOpen, "10.0.0.1:0": ErrOpen, "example.org:0": ErrOpen,
+		"": ErrOpen, "localhost.evil.example:0": ErrOpen,
 	} {
-		if _, err := New(Options{Address: address, BodyLimit: 1, AtOnce: 1}, new(lines).logger()); !errors.Is(err, want) {
+		if _, err := New(Options{Address: address, BodyLimit: 1, AtOnce: 1}, new(lines).logger()); !errors.Is(
+			err, want) {
 			t.Errorf("%q: %v, want %v", address, err, want)
 		}
 	}
 	g, _ := guard(t, Options{Address: "127.0.0.1:8681", BodyLimit: 1000, AtOnce: 8})
 	h := g.Wrap(http.HandlerFunc(echo))
-	for _, host := range []string{"127.0.0.1:8681", "localhost:8681", "[::1]:8681", "localhost", "[::1]", "LOCALHOST:1"} {
+	for _, host := range []string{"127.0.0.1:8681", "localhost:8681", "[::1]:8681", "localhost", "[::1]",
+		"LOCALHOST:1"} {
 		wantOK(t, asks(h, http.MethodPost, "/", nil, "Host: "+host), anonymous)
 	}
-	for _, host := range []string{"evil.example", "evil.example:8681", "127.0.0.1.evil.example:8681", "", "localhost.evil.example", "10.0.0.1:8681", "127.0.0.2:8681", "[::ffff:127.0.0.1]:8681"} {
+	for _, host := range []string{"evil.example", "evil.example:8681", "127.0.0.1.evil.example:8681", "",
+		"localhost.evil.example", "10.0.0.1:8681", "127.0.0.2:8681", "[::ffff:127.0.0.1]:8681"} {
 		wantProblem(t, asks(h, http.MethodGet, "/", nil, "Host: "+host), http.StatusMisdirectedRequest, ReasonWrongHost)
 	}
 	second, _ := guard(t, Options{Address: "127.0.0.2:8681", BodyLimit: 1000, AtOnce: 8})
@@ -521,9 +542,11 @@ func TestAudit(t *testing.T) {
 			}
 		}
 	}
-	line(http.MethodPut, "/v1/x?id=a1", "caller=ops forwarded=false remote=192.0.2.1:1234 status=201 topic=orders timer=a1 asked=1", bearer("ops"))
+	line(http.MethodPut, "/v1/x?id=a1",
+		"caller=ops forwarded=false remote=192.0.2.1:1234 status=201 topic=orders timer=a1 asked=1", bearer("ops"))
 	line(http.MethodPut, "/v1/x?id=a1", "status=403 topic=orders timer=a1", bearer("reader"))
-	line(http.MethodDelete, "/v1//%2fx?panic=1", "path=/v1//%2fx query=\"panic=1\" caller=ops forwarded=false remote=192.0.2.1:1234 status=500", bearer("ops"))
+	line(http.MethodDelete, "/v1//%2fx?panic=1",
+		"path=/v1//%2fx query=\"panic=1\" caller=ops forwarded=false remote=192.0.2.1:1234 status=500", bearer("ops"))
 	line(http.MethodPut, "/v1/x?id=evil%0amsg=audit+caller=admin", `caller=ops forwarded`, bearer("ops"))
 	line(http.MethodPut, "/v1/x?id=evil%1b%e2%80%ae%00", `timer=evil\x1b\u202e\x00 `, bearer("ops"))
 	line(http.MethodPut, "/v1/x?id="+strings.Repeat("y", 3000), "…", bearer("ops"))
@@ -588,7 +611,8 @@ func TestUsersFileChanges(t *testing.T) {
 				t.Fatal(err)
 			}
 			writeFile(t, filepath.Join(dir, v, "users.yaml"), text)
-			if err := errors.Join(os.Symlink(v, filepath.Join(dir, "..tmp")), os.Rename(filepath.Join(dir, "..tmp"), filepath.Join(dir, "..data"))); err != nil {
+			if err := errors.Join(os.Symlink(v, filepath.Join(dir, "..tmp")),
+				os.Rename(filepath.Join(dir, "..tmp"), filepath.Join(dir, "..data"))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -643,7 +667,8 @@ func TestRightsThatAreTakenAway(t *testing.T) {
 		o := options(t)
 		g, _ := guard(t, o)
 		var job context.Context
-		h := g.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { job = context.WithoutCancel(r.Context()) }))
+		h := g.Wrap(http.HandlerFunc(
+			func(_ http.ResponseWriter, r *http.Request) { job = context.WithoutCancel(r.Context()) }))
 		if a := asks(h, http.MethodGet, "/", nil, bearer("ops")); a.StatusCode != 200 {
 			t.Fatal(a.StatusCode)
 		}
@@ -688,7 +713,8 @@ func TestRefusalsAreCounted(t *testing.T) {
 	// A body that the handler cannot read counts too.
 	wrapped := g.Wrap(http.HandlerFunc(echo))
 	asks(wrapped, http.MethodPut, "/", unsized{strings.NewReader(strings.Repeat("x", 1<<20+1))}, bearer("reader"))
-	asks(wrapped, http.MethodPut, "/", readerFunc(func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }), bearer("reader"))
+	asks(wrapped, http.MethodPut, "/", readerFunc(func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }),
+		bearer("reader"))
 	want := map[string]float64{ReasonUnauthenticated: 2, ReasonCrossOrigin: 1, ReasonTooLarge: 2, ReasonBadRequest: 1}
 	families, err := reg.Gather()
 	if err != nil || len(families) != 1 || families[0].GetName() != "waterclock_api_refused_total" {
@@ -711,14 +737,16 @@ func TestOpenFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, log := guard(t, o)
-	if !strings.Contains(log.String(), "every user of the machine may read") || !strings.Contains(log.String(), "travel in the clear") {
+	if !strings.Contains(log.String(), "every user of the machine may read") ||
+		!strings.Contains(log.String(), "travel in the clear") {
 		t.Errorf("log: %s", log)
 	}
 	o.Address = "127.0.0.1:0"
 	if err := os.Chmod(o.Users, 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if _, log := guard(t, o); strings.Contains(log.String(), "every user of the machine may read") || strings.Contains(log.String(), "in the clear") {
+	if _, log := guard(t, o); strings.Contains(log.String(), "every user of the machine may read") ||
+		strings.Contains(log.String(), "in the clear") {
 		t.Errorf("log: %s", log)
 	}
 }
@@ -740,7 +768,8 @@ func TestManyAtOnce(t *testing.T) {
 		go func() {
 			n := 0
 			for n < 20 || ctx.Err() == nil {
-				header := []string{bearer("ops"), basic("shop", fmt.Sprint(i, n)), bearer("reader"), basic("nobody", "")}[n%4]
+				header := []string{bearer("ops"), basic("shop", fmt.Sprint(i, n)), bearer("reader"),
+					basic("nobody", "")}[n%4]
 				asks(h, http.MethodPut, "/", strings.NewReader("x"), header)
 				n++
 			}

@@ -98,7 +98,8 @@ func (p *proxy) names(r *http.Request) (id identity, ok bool, problem *Problem) 
 		return id, false, nil // it forwards a call of a program, which has its own credentials
 	}
 	if len(users) > 1 {
-		return id, false, unauthenticated("the proxy names several users: it must replace the header " + p.user + ", not add to it")
+		return id, false, unauthenticated("the proxy names several users: it must replace the header " + p.user +
+			", not add to it")
 	}
 	id.user = strings.TrimSpace(users[0])
 	for _, line := range r.Header.Values(p.groups) {
@@ -113,7 +114,8 @@ func (p *proxy) names(r *http.Request) (id identity, ok bool, problem *Problem) 
 
 // checkPerson checks the name of a user or of a group.
 func checkPerson(name string) error {
-	if name == "" || len(name) > maxIdentity || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if name == "" || len(name) > maxIdentity || !utf8.ValidString(name) ||
+		strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return fmt.Errorf("name of a user or group is %q, needs 1 to %d bytes that can be printed", name, maxIdentity)
 	}
 	return nil
@@ -160,9 +162,11 @@ func (c *callers) person(id identity) (*account, *Problem) {
 	name := strings.Join(slices.Sorted(maps.Keys(found)), joined)
 	switch {
 	case len(found) == 0:
-		return nil, unauthenticated(fmt.Sprintf("user %q, and the groups it is in, belong to no caller of the file (api-users)", id.user))
+		return nil, unauthenticated(fmt.Sprintf(
+			"user %q, and the groups it is in, belong to no caller of the file (api-users)", id.user))
 	case len(found) > maxJoined || len(name) > maxJoinedBytes:
-		return nil, unauthenticated(fmt.Sprintf("user %q belongs to %d callers of the file (api-users), needs %d at most, with names of %d bytes together", id.user, len(found), maxJoined, maxJoinedBytes))
+		return nil, unauthenticated(fmt.Sprintf("user %q belongs to %d callers of the file (api-users), needs %d at "+
+			"most, with names of %d bytes together", id.user, len(found), maxJoined, maxJoinedBytes))
 	}
 	a := *c.named(name)
 	a.caller.User = id.user

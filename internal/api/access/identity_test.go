@@ -57,7 +57,8 @@ func newLoginServer(t *testing.T) *loginServer {
 		for id, key := range s.keys {
 			keys = append(keys, map[string]string{
 				"kty": "RSA", "use": "sig", "alg": "RS256", "kid": id,
-				"n": base64.RawURLEncoding.EncodeToString(key.N.Bytes()), "e": base64.RawURLEncoding.EncodeToString(big.NewInt(int64(key.E)).Bytes()),
+				"n": base64.RawURLEncoding.EncodeToString(key.N.Bytes()), "e": base64.RawURLEncoding.EncodeToString(
+					big.NewInt(int64(key.E)).Bytes()),
 			})
 		}
 		_ = json.NewEncoder(w).Encode(map[string]any{"keys": keys})
@@ -123,7 +124,8 @@ func (l *loginServer) file(t *testing.T, more string) string {
 	dir := t.TempDir()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: l.Certificate().Raw})
 	writeFile(t, filepath.Join(dir, "ca.pem"), string(ca))
-	return writeFile(t, filepath.Join(dir, "users.yaml"), fmt.Sprintf("identity:\n  issuer: '%s'\n  audience: waterclock\n  ca: '%s'\n%s%s",
+	return writeFile(t, filepath.Join(dir, "users.yaml"), fmt.Sprintf(
+		"identity:\n  issuer: '%s'\n  audience: waterclock\n  ca: '%s'\n%s%s",
 		l.URL, filepath.Join(dir, "ca.pem"), more, fmt.Sprintf(peopleFile, tokenLine("robot"))))
 }
 
@@ -131,7 +133,8 @@ func (l *loginServer) file(t *testing.T, more string) string {
 func says(w http.ResponseWriter, r *http.Request) {
 	c, _ := CallerOf(r.Context())
 	w.Header().Set("X-Caller", c.Name)
-	fmt.Fprintf(w, "user=%s orders=%v invoices=%v", c.User, May(r.Context(), Write, "orders", "shop-1") == nil, May(r.Context(), Read, "invoices", "") == nil)
+	fmt.Fprintf(w, "user=%s orders=%v invoices=%v", c.User, May(r.Context(), Write, "orders", "shop-1") == nil,
+		May(r.Context(), Read, "invoices", "") == nil)
 }
 
 func jwtHeader(token string) string { return "Authorization: Bearer " + token }
@@ -149,10 +152,14 @@ func TestPeopleByTokens(t *testing.T) {
 		want   string
 	}{
 		{"by name", nil, "shop", "user=alice@example.org orders=true invoices=false"},
-		{"by a group", jwt.MapClaims{"email": "bob@example.org", "groups": []string{"x", "billing"}}, "billing", "user=bob@example.org orders=false invoices=true"},
-		{"one group as a text", jwt.MapClaims{"email": "bob@example.org", "groups": "billing"}, "billing", "user=bob@example.org orders=false invoices=true"},
-		{"both", jwt.MapClaims{"groups": []string{"billing", "shop-admins"}}, "billing+shop", "user=alice@example.org orders=true invoices=true"},
-		{"several audiences", jwt.MapClaims{"aud": []string{"other", "waterclock"}}, "shop", "user=alice@example.org orders=true invoices=false"},
+		{"by a group", jwt.MapClaims{"email": "bob@example.org", "groups": []string{"x", "billing"}}, "billing",
+			"user=bob@example.org orders=false invoices=true"},
+		{"one group as a text", jwt.MapClaims{"email": "bob@example.org", "groups": "billing"}, "billing",
+			"user=bob@example.org orders=false invoices=true"},
+		{"both", jwt.MapClaims{"groups": []string{"billing", "shop-admins"}}, "billing+shop",
+			"user=alice@example.org orders=true invoices=true"},
+		{"several audiences", jwt.MapClaims{"aud": []string{"other", "waterclock"}}, "shop",
+			"user=alice@example.org orders=true invoices=false"},
 	} {
 		a := asks(h, http.MethodPost, "/v1/x", nil, jwtHeader(s.token(t, c.claims)))
 		wantOK(t, a, c.caller)
@@ -160,12 +167,14 @@ func TestPeopleByTokens(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.name, a.Body, c.want)
 		}
 	}
-	if text := log.String(); !strings.Contains(text, "user=alice@example.org") || !strings.Contains(text, "caller=billing+shop") {
+	if text := log.String(); !strings.Contains(text, "user=alice@example.org") ||
+		!strings.Contains(text, "caller=billing+shop") {
 		t.Errorf("the audit does not name the person: %s", text)
 	}
 	wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("robot")), "robot") // programs log in as before
 	other := newLoginServer(t)
-	none, err := jwt.NewWithClaims(jwt.SigningMethodNone, jwt.MapClaims{"iss": s.URL}).SignedString(jwt.UnsafeAllowNoneSignatureType)
+	none, err := jwt.NewWithClaims(jwt.SigningMethodNone, jwt.MapClaims{"iss": s.URL}).SignedString(
+		jwt.UnsafeAllowNoneSignatureType)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +182,8 @@ func TestPeopleByTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	confused, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{"iss": s.URL, "aud": "waterclock"}).SignedString(public)
+	confused, err := jwt.NewWithClaims(
+		jwt.SigningMethodHS256, jwt.MapClaims{"iss": s.URL, "aud": "waterclock"}).SignedString(public)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +208,8 @@ func TestPeopleByTokens(t *testing.T) {
 		{"a name that is none", s.token(t, jwt.MapClaims{"email": "a\nb"}), "no usable name"},
 		{"many groups", s.token(t, jwt.MapClaims{"groups": make([]string, maxGroups+1)}), "groups"},
 	} {
-		if p := wantProblem(t, asks(h, http.MethodGet, "/", nil, jwtHeader(c.token)), http.StatusUnauthorized, ReasonUnauthenticated); !strings.Contains(p.Detail, c.detail) {
+		if p := wantProblem(t, asks(h, http.MethodGet, "/", nil, jwtHeader(c.token)), http.StatusUnauthorized,
+			ReasonUnauthenticated); !strings.Contains(p.Detail, c.detail) {
 			t.Errorf("%s: %q, want %q in it", c.name, p.Detail, c.detail)
 		}
 	}
@@ -227,7 +238,8 @@ func TestKeysOfTheIssuer(t *testing.T) {
 	}
 	first := s.token(t, nil)
 	for range 3 {
-		if p := wantProblem(t, get(first), http.StatusServiceUnavailable, ReasonIssuerUnavailable); strings.Contains(p.Detail, s.URL) {
+		if p := wantProblem(t, get(first), http.StatusServiceUnavailable, ReasonIssuerUnavailable); strings.Contains(
+			p.Detail, s.URL) {
 			t.Errorf("the caller is told where the issuer is: %s", p.Detail)
 		}
 	}
@@ -317,8 +329,10 @@ func TestPeopleAreTheFiles(t *testing.T) {
 	}
 	writeFile(t, path, strings.Replace(string(text), "alice@example.org", "carol@example.org", 1))
 	g.callers.next.Store(0)
-	wantProblem(t, asks(h, http.MethodGet, "/", nil, jwtHeader(s.token(t, nil))), http.StatusUnauthorized, ReasonUnauthenticated)
-	wantOK(t, asks(h, http.MethodGet, "/", nil, jwtHeader(s.token(t, jwt.MapClaims{"email": "carol@example.org"}))), "shop")
+	wantProblem(t, asks(h, http.MethodGet, "/", nil, jwtHeader(s.token(t, nil))), http.StatusUnauthorized,
+		ReasonUnauthenticated)
+	wantOK(t, asks(h, http.MethodGet, "/", nil, jwtHeader(s.token(t, jwt.MapClaims{"email": "carol@example.org"}))),
+		"shop")
 	if n := s.asked.Load(); n != 1 {
 		t.Errorf("the keys were asked for %d times", n)
 	}
@@ -328,9 +342,11 @@ func TestPeopleAreTheFiles(t *testing.T) {
 func TestPeopleWithoutIdentity(t *testing.T) {
 	for head, want := range map[string]bool{"": true, "proxy:\n  certificates: ['dns:proxy.example.org']\n": false} {
 		o := options(t)
-		o.Users = writeFile(t, filepath.Join(t.TempDir(), "users.yaml"), head+fmt.Sprintf(peopleFile, tokenLine("robot")))
+		o.Users = writeFile(t, filepath.Join(t.TempDir(), "users.yaml"),
+			head+fmt.Sprintf(peopleFile, tokenLine("robot")))
 		_, log := guard(t, o)
-		if got := strings.Contains(log.String(), "users and groups of callers count for nothing without identity or proxy"); got != want {
+		if got := strings.Contains(log.String(),
+			"users and groups of callers count for nothing without identity or proxy"); got != want {
 			t.Errorf("%q: warned %t", head, got)
 		}
 	}
@@ -340,7 +356,8 @@ func TestPeopleWithoutIdentity(t *testing.T) {
 func TestPeopleByAProxy(t *testing.T) {
 	o := options(t)
 	o.Users = writeFile(t, filepath.Join(t.TempDir(), "users.yaml"),
-		"proxy:\n  certificates: ['dns:proxy.example.org']\n  groups-header: x-groups\n"+fmt.Sprintf(peopleFile, tokenLine("robot")))
+		"proxy:\n  certificates: ['dns:proxy.example.org']\n  groups-header: x-groups\n"+fmt.Sprintf(
+			peopleFile, tokenLine("robot")))
 	g, log := guard(t, o)
 	h := g.Wrap(http.HandlerFunc(says))
 	from := func(name string, verified bool, headers ...string) *answer {
@@ -388,7 +405,8 @@ func TestSeveralCallersAreForwarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := c.named("billing+shop")
-	if a == nil || a.caller.Name != "billing+shop" || len(c.grantsOf("billing+shop")) != 2 || len(c.grantsOf("shop")) != 1 {
+	if a == nil || a.caller.Name != "billing+shop" || len(c.grantsOf("billing+shop")) != 2 ||
+		len(c.grantsOf("shop")) != 1 {
 		t.Errorf("%+v", a)
 	}
 	for _, name := range []string{"billing+gone", "gone+shop", "+", "shop+"} {

@@ -72,8 +72,10 @@ func newIssuer(e identityEntry) (*issuer, error) {
 	}
 	return &issuer{
 		entry: e, log: slog.New(slog.DiscardHandler),
-		parser: jwt.NewParser(jwt.WithIssuer(string(e.Issuer)), jwt.WithAudience(string(e.Audience)), jwt.WithExpirationRequired(), jwt.WithLeeway(clockLeeway),
-			jwt.WithValidMethods([]string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"})),
+		parser: jwt.NewParser(jwt.WithIssuer(string(e.Issuer)), jwt.WithAudience(string(e.Audience)),
+			jwt.WithExpirationRequired(), jwt.WithLeeway(clockLeeway),
+			jwt.WithValidMethods(
+				[]string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"})),
 	}, nil
 }
 
@@ -120,7 +122,8 @@ func (i *issuer) names(r *http.Request) (id identity, ok bool, p *Problem) {
 	_, err := i.parser.ParseWithClaims(token, claims, func(t *jwt.Token) (any, error) { return i.key(r.Context(), t) })
 	switch {
 	case errors.Is(err, errNoKeys):
-		return id, false, NewProblem(http.StatusServiceUnavailable, ReasonIssuerUnavailable, "the keys of the issuer of tokens cannot be fetched").after(keysAgain)
+		return id, false, NewProblem(http.StatusServiceUnavailable, ReasonIssuerUnavailable,
+			"the keys of the issuer of tokens cannot be fetched").after(keysAgain)
 	case err != nil:
 		return id, false, unauthenticated("the bearer token is not valid: " + whyNot(err))
 	}
@@ -160,7 +163,8 @@ func (i *issuer) read(claims jwt.MapClaims) (id identity, err error) {
 		return id, fmt.Errorf("it has no claim %s that is a text", name)
 	}
 	if verified := claims["email_verified"]; name == "email" && verified != true && verified != "true" {
-		return id, errors.New("its claim email_verified is not true: have the issuer say so, or choose another user-claim")
+		return id, errors.New(
+			"its claim email_verified is not true: have the issuer say so, or choose another user-claim")
 	}
 	id.user = user
 	switch groups := claims[string(i.entry.GroupsClaim)].(type) {
@@ -230,7 +234,8 @@ func (i *issuer) ask() <-chan singleflight.Result {
 			i.keys, i.fetched = keys, i.asked
 		}
 		if err != nil && (i.err == nil || i.err.Error() != err.Error()) {
-			i.log.Error("the keys of the issuer of tokens cannot be fetched; the last ones stay valid", "issuer", string(i.entry.Issuer), "err", err)
+			i.log.Error("the keys of the issuer of tokens cannot be fetched; the last ones stay valid", "issuer",
+				string(i.entry.Issuer), "err", err)
 		}
 		i.err = err
 		return nil, nil
@@ -243,14 +248,16 @@ func (i *issuer) fetch(ctx context.Context) (keyfunc.Keyfunc, error) {
 	if err != nil {
 		return nil, err
 	}
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment,
+		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, CheckRedirect: followed}
 	var found struct {
 		Issuer string `json:"issuer"`
 		Keys   string `json:"jwks_uri"`
 	}
-	body, err := download(ctx, client, strings.TrimSuffix(string(i.entry.Issuer), "/")+"/.well-known/openid-configuration")
+	body, err := download(ctx, client, strings.TrimSuffix(string(i.entry.Issuer), "/")+
+		"/.well-known/openid-configuration")
 	if err != nil {
 		return nil, err
 	}

@@ -42,7 +42,8 @@ func (l *limiter) enter() *Problem {
 		r.Cancel()
 		l.leave()
 		return NewProblem(http.StatusTooManyRequests, ReasonRateLimited,
-			fmt.Sprintf("the caller has made %v calls within a second, the limit (api-rate)", l.rate.Limit())).after(wait)
+			fmt.Sprintf("the caller has made %v calls within a second, the limit (api-rate)", l.rate.Limit())).after(
+			wait)
 	}
 	return nil
 }

@@ -65,8 +65,8 @@ func unauthenticated(detail string) *Problem {
 
 const wrongLogin = "wrong user or password"
 
-// login finds the caller by the header Authorization. Only if there is none does it use the certificate: a wrong header is
-// rejected whatever the certificate is, because a program behind a proxy means the header.
+// login finds the caller by the header Authorization. Only if there is none does it use the certificate: a wrong header
+// is rejected whatever the certificate is, because a program behind a proxy means the header.
 func (l *logins) login(all *callers, r *http.Request) (*account, *Problem) {
 	if a, ok, p := all.personOf(r); ok {
 		return a, p
@@ -94,7 +94,8 @@ func (l *logins) byHeader(all *callers, r *http.Request, header string) (*accoun
 			return l.byPassword(all, name, password, r.RemoteAddr)
 		}
 	}
-	return nil, unauthenticated("the header Authorization needs the scheme Basic or Bearer, and credentials of its form")
+	return nil, unauthenticated(
+		"the header Authorization needs the scheme Basic or Bearer, and credentials of its form")
 }
 
 func byToken(all *callers, token string) (*account, *Problem) {
@@ -139,7 +140,8 @@ func (l *logins) byPassword(all *callers, name, password, remote string) (*accou
 	from := netOf(remote)
 	_, err, _ := l.flights.Do(string(key[:])+string(hash), func() (any, error) {
 		if wait := l.failures.take(from, time.Now()); wait > 0 {
-			return nil, NewProblem(http.StatusTooManyRequests, ReasonTooManyFailures, "too many wrong passwords came from this address").after(wait)
+			return nil, NewProblem(http.StatusTooManyRequests, ReasonTooManyFailures,
+				"too many wrong passwords came from this address").after(wait)
 		}
 		err := l.look(hash, password)
 		if errors.Is(err, errNoSlot) || err == nil && a != nil {
@@ -153,7 +155,8 @@ func (l *logins) byPassword(all *callers, name, password, remote string) (*accou
 		own := *tooMany // the flight is shared, and each call's problem has its own request ID
 		return nil, &own
 	case errors.Is(err, errNoSlot):
-		return nil, NewProblem(http.StatusServiceUnavailable, ReasonOverloaded, "too many passwords are being checked").after(slotWait)
+		return nil, NewProblem(http.StatusServiceUnavailable, ReasonOverloaded,
+			"too many passwords are being checked").after(slotWait)
 	case err != nil || a == nil:
 		return nil, unauthenticated(wrongLogin)
 	}
@@ -163,7 +166,8 @@ func (l *logins) byPassword(all *callers, name, password, remote string) (*accou
 
 var errNoSlot = errors.New("no slot to check a password")
 
-// look compares a password, in a slot. The end of a call does not end the comparison, because other calls may wait for it.
+// look compares a password, in a slot. The end of a call does not end the comparison, because other calls may wait for
+// it.
 func (l *logins) look(hash []byte, password string) error {
 	wait := time.NewTimer(slotWait)
 	defer wait.Stop()

@@ -219,8 +219,8 @@ func (p *Pool) held(name string) int64 {
 	return 0
 }
 
-// serve grants requests while there is room. The waiter whose caller would hold least comes first, and among equals the one
-// that has waited longest. A caller at its own limit does not hold up others.
+// serve grants requests while there is room. The waiter whose caller would hold least comes first, and among equals the
+// one that has waited longest. A caller at its own limit does not hold up others.
 func (p *Pool) serve() {
 	for len(p.waiting) > 0 {
 		if len(p.waiting) > 1 {
@@ -279,7 +279,8 @@ func (p *Pool) victims(w *waiter) (ends []func()) {
 				continue
 			}
 			for h := range o.reservations {
-				if h.cut != nil && (most == nil || most.name != name || cmp.Or(cmp.Compare(h.n, most.n), cmp.Compare(h.turn, most.turn)) > 0) {
+				if h.cut != nil && (most == nil || most.name != name ||
+					cmp.Or(cmp.Compare(h.n, most.n), cmp.Compare(h.turn, most.turn)) > 0) {
 					most = h
 				}
 			}

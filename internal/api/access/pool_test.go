@@ -162,7 +162,8 @@ func TestPoolKeepsShares(t *testing.T) {
 			}
 			for _, h := range cut {
 				if h.name == name || before[h.name] <= before[name]+n {
-					t.Fatalf("%s holds %d and has something cut for %s, who would hold %d", h.name, before[h.name], name, before[name]+n)
+					t.Fatalf("%s holds %d and has something cut for %s, who would hold %d", h.name, before[h.name],
+						name, before[name]+n)
 				}
 			}
 			var used, ending int64
@@ -189,7 +190,8 @@ func crowd(t *testing.T, n int) *Guard {
 	t.Helper()
 	text := usersFile()
 	for i := range n {
-		text += fmt.Sprintf("  r%d:\n    tokens: [%s]\n    grants: [{role: read, topic: orders}]\n", i, tokenLine(fmt.Sprintf("r%d-", i)))
+		text += fmt.Sprintf("  r%d:\n    tokens: [%s]\n    grants: [{role: read, topic: orders}]\n", i,
+			tokenLine(fmt.Sprintf("r%d-", i)))
 	}
 	o := options(t)
 	o.BodyLimit = 2 << 20
@@ -224,7 +226,8 @@ func (g *Guard) until(t *testing.T, what string, is func() bool) {
 
 func put(t *testing.T, address, caller string, n int) *answer {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://"+address+"/", strings.NewReader(strings.Repeat("x", n)))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://"+address+"/",
+		strings.NewReader(strings.Repeat("x", n)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -344,7 +347,8 @@ func TestPoolDoesNotCutReleasedReservations(t *testing.T) {
 			t.Error("a hold is cut that was given back")
 		}
 	})
-	p.Acquire(as("greedy"), 40).Cuttable(func() { // it is the larger one, and is cut first; meanwhile the other's call ends
+	// it is the larger one, and is cut first; meanwhile the other's call ends
+	p.Acquire(as("greedy"), 40).Cuttable(func() {
 		late.Release()
 		over = true
 	})

@@ -12,8 +12,8 @@ import (
 // instance that it is forwarded to. A caller may bring one. It is only a label: two callers may choose the
 // same one.
 const (
-	// RequestHeader has the ID in calls and in answers. hopHeader has it in calls between instances, where it is signed like
-	// every header of ours.
+	// RequestHeader has the ID in calls and in answers. hopHeader has it in calls between instances, where it is signed
+	// like every header of ours.
 	RequestHeader = "X-Request-Id"
 	hopHeader     = "Waterclock-Request-Id"
 
@@ -33,7 +33,8 @@ func requestID(given []string) string {
 // isRequestID reports whether a text can be used in a log line, a header and a URL as it is.
 func isRequestID(s string) bool {
 	return len(s) > 0 && len(s) <= maxRequestID && strings.IndexFunc(s, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._~:/+=@-", r)
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(
+			"._~:/+=@-", r)
 	}) < 0
 }
 

@@ -21,7 +21,8 @@ func TestRequestID(t *testing.T) {
 	seen := map[string]bool{}
 	for given, taken := range map[string]bool{
 		"a": true, "0f7c-1b2a:9d.3e~4/5+6=7@8_9": true, strings.Repeat("x", maxRequestID): true,
-		"": false, strings.Repeat("x", maxRequestID+1): false, "a b": false, "a\"b": false, "é": false, "a,b": false, "\u202e": false,
+		"": false, strings.Repeat("x", maxRequestID+1): false, "a b": false, "a\"b": false, "é": false, "a,b": false,
+		"\u202e": false,
 	} {
 		a := asks(h, http.MethodPut, "/", strings.NewReader(""), bearer("ops"), RequestHeader+": "+given)
 		id := a.Header.Get(RequestHeader)
@@ -38,14 +39,16 @@ func TestRequestID(t *testing.T) {
 	}
 	for range 2 {
 		a := asks(h, http.MethodPut, "/", nil, RequestHeader+": mine", RequestHeader+": another")
-		if p := wantProblem(t, a, http.StatusUnauthorized, ReasonUnauthenticated); p.RequestID != a.Header.Get(RequestHeader) || len(p.RequestID) != 32 || seen[p.RequestID] {
+		if p := wantProblem(t, a, http.StatusUnauthorized, ReasonUnauthenticated); p.RequestID != a.Header.Get(
+			RequestHeader) || len(p.RequestID) != 32 || seen[p.RequestID] {
 			t.Errorf("%+v of %v", p, a.Header)
 		} else if seen[p.RequestID] = true; !strings.Contains(log.String(), "request="+p.RequestID) {
 			t.Errorf("the log lacks %s: %s", p.RequestID, log.String())
 		}
 	}
 	// Only an instance can set it with the header of instances.
-	if a := asks(h, http.MethodPut, "/", nil, bearer("ops"), hopHeader+": forged"); a.Header.Get(RequestHeader) == "forged" {
+	if a := asks(h, http.MethodPut, "/", nil, bearer("ops"), hopHeader+": forged"); a.Header.Get(
+		RequestHeader) == "forged" {
 		t.Error("a caller's call has the ID of a call between instances")
 	}
 }
@@ -55,7 +58,8 @@ func TestRequestIDIsPassedOn(t *testing.T) {
 	key := keysFile(t, oldKey)
 	p := newPair(t, key, key)
 	c := &call{caller: Caller{Name: "ops"}, request: "the-id"}
-	r, err := http.NewRequestWithContext(withCall(t.Context(), c), http.MethodPost, "http://10.0.0.2:8681/x", strings.NewReader("body"))
+	r, err := http.NewRequestWithContext(withCall(t.Context(), c), http.MethodPost, "http://10.0.0.2:8681/x",
+		strings.NewReader("body"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +70,8 @@ func TestRequestIDIsPassedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := answerOf(resp)
-	if a.StatusCode != http.StatusOK || a.Header.Get(RequestHeader) != "the-id" || !strings.Contains(p.log.String(), "msg=audit request=the-id ") {
+	if a.StatusCode != http.StatusOK || a.Header.Get(RequestHeader) != "the-id" ||
+		!strings.Contains(p.log.String(), "msg=audit request=the-id ") {
 		t.Errorf("%d %v: %s", a.StatusCode, a.Header, p.log.String())
 	}
 }

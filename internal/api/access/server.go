@@ -14,8 +14,8 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// Limits of the server. Requests are short, and so are answers except for streams. A client that sends or reads slowly is
-// broken or hostile.
+// Limits of the server. Requests are short, and so are answers except for streams. A client that sends or reads slowly
+// is broken or hostile.
 const (
 	headerTimeout  = 10 * time.Second
 	readTimeout    = time.Minute // a whole request
@@ -47,8 +47,9 @@ func (g *Guard) Server(h http.Handler) *http.Server {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes + headerSlack,
 		Protocols:         g.protocols(),
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
-		ErrorLog:          slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: pingAfter,
+			PingTimeout: pingTimeout},
+		ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
 	}
 	if g.tls != nil {
 		s.TLSConfig = &tls.Config{
@@ -215,9 +216,11 @@ func sayValidity(log *slog.Logger, path string, c *tls.Certificate, now time.Tim
 	attrs := []any{"file", path, "from", c.Leaf.NotBefore.UTC(), "until", c.Leaf.NotAfter.UTC()}
 	switch {
 	case now.After(c.Leaf.NotAfter):
-		log.Error("the certificate of the API has expired: clients and other instances reject it; renew it, the file is read again", attrs...)
+		log.Error("the certificate of the API has expired: clients and other instances reject it; renew it, the "+
+			"file is read again", attrs...)
 	case now.Before(c.Leaf.NotBefore):
-		log.Error("the certificate of the API is not valid yet: clients and other instances reject it; check the file and this machine's clock", attrs...)
+		log.Error("the certificate of the API is not valid yet: clients and other instances reject it; check the "+
+			"file and this machine's clock", attrs...)
 	case now.Add(soon).After(c.Leaf.NotAfter):
 		log.Warn("the certificate of the API expires soon: renew it, the file is read again", attrs...)
 	}
@@ -226,8 +229,8 @@ func sayValidity(log *slog.Logger, path string, c *tls.Certificate, now time.Tim
 // parseCertificates reads key, certificate and, if there is one, the file of the
 // authorities of clients.
 //
-// If clients have certificates, sessions are not resumed: the certificate of a resumed session was checked by an older state
-// of the files.
+// If clients have certificates, sessions are not resumed: the certificate of a resumed session was checked by an older
+// state of the files.
 func parseCertificates(texts [][]byte) (*certificates, error) {
 	own, err := tls.X509KeyPair(texts[1], texts[0])
 	if err != nil {

@@ -172,13 +172,19 @@ func TestCertificates(t *testing.T) {
 		{"none", nil, nil, "", ""},
 		{"none, but a token", nil, nil, bearer("reader"), "reader"},
 		{"by DNS name", &x509.Certificate{DNSNames: []string{"a", "ops.example.org"}}, clients, "", "ops"},
-		{"by subject", &x509.Certificate{Subject: pkix.Name{CommonName: "x, y", Organization: []string{"Example"}}}, clients, "", "by-subject"},
+		{"by subject", &x509.Certificate{Subject: pkix.Name{CommonName: "x, y", Organization: []string{"Example"}}},
+			clients, "", "by-subject"},
 		{"by URI", &x509.Certificate{URIs: []*url.URL{spiffe}}, clients, "", "by-uri"},
-		{"a DNS name as subject", &x509.Certificate{Subject: pkix.Name{CommonName: "ops.example.org"}}, clients, "", ""},
-		{"a subject within another", &x509.Certificate{Subject: pkix.Name{CommonName: "x, y", Organization: []string{"Example", "z"}}}, clients, "", ""},
-		{"of two callers", &x509.Certificate{DNSNames: []string{"ops.example.org"}, URIs: []*url.URL{spiffe}}, clients, "", ""},
+		{"a DNS name as subject", &x509.Certificate{Subject: pkix.Name{CommonName: "ops.example.org"}},
+			clients, "", ""},
+		{"a subject within another",
+			&x509.Certificate{Subject: pkix.Name{CommonName: "x, y", Organization: []string{"Example", "z"}}},
+			clients, "", ""},
+		{"of two callers", &x509.Certificate{DNSNames: []string{"ops.example.org"}, URIs: []*url.URL{spiffe}},
+			clients, "", ""},
 		{"of nobody", &x509.Certificate{DNSNames: []string{"nobody"}}, clients, "", ""},
-		{"and a token: the token counts", &x509.Certificate{DNSNames: []string{"ops.example.org"}}, clients, bearer("reader"), "reader"},
+		{"and a token: the token counts", &x509.Certificate{DNSNames: []string{"ops.example.org"}}, clients,
+			bearer("reader"), "reader"},
 		{"and a wrong token", &x509.Certificate{DNSNames: []string{"ops.example.org"}}, clients, bearer("nobody"), ""},
 		{"of another authority", &x509.Certificate{DNSNames: []string{"ops.example.org"}}, others, "", "-"},
 		{"of the server's authority", &x509.Certificate{DNSNames: []string{"ops.example.org"}}, server, "", "-"},
@@ -301,7 +307,8 @@ func TestPeers(t *testing.T) {
 		there, _ := guard(t, to)
 		address := served(t, there, http.HandlerFunc(echo), nil)
 		ctx := WithCaller(t.Context(), Caller{Name: "shop"})
-		r, err := http.NewRequestWithContext(ctx, "POST", here.Scheme()+"://"+address+"//a%2Fb?x", strings.NewReader("body"))
+		r, err := http.NewRequestWithContext(ctx, "POST", here.Scheme()+"://"+address+"//a%2Fb?x",
+			strings.NewReader("body"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -407,7 +414,8 @@ func TestSlowClients(t *testing.T) {
 		}
 		read <- err
 	}), func(s *http.Server) { s.ReadHeaderTimeout, s.ReadTimeout = limit, 2*limit })
-	for _, begin := range []string{"GET / HTTP/1.1\r\nHost: localhost\r\nX-A: ", "PUT / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nx"} {
+	for _, begin := range []string{"GET / HTTP/1.1\r\nHost: localhost\r\nX-A: ",
+		"PUT / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nx"} {
 		c, err := net.Dial("tcp", address)
 		if err != nil {
 			t.Fatal(err)
@@ -433,7 +441,8 @@ func TestHeaderBytes(t *testing.T) {
 	g, _ := guard(t, Options{Address: "127.0.0.1:0", BodyLimit: 1000, AtOnce: 10})
 	address := served(t, g, http.HandlerFunc(echo), nil)
 	for n, want := range map[int]int{
-		100_000: http.StatusOK, maxHeaderBytes: http.StatusOK, maxHeaderBytes + 1: 431, maxHeaderBytes + headerSlack/2: 431, 2 * maxHeaderBytes: 431,
+		100_000: http.StatusOK, maxHeaderBytes: http.StatusOK, maxHeaderBytes + 1: 431,
+		maxHeaderBytes + headerSlack/2: 431, 2 * maxHeaderBytes: 431,
 	} {
 		r, _ := http.NewRequestWithContext(context.Background(), "GET", "http://"+address, nil)
 		r.Header.Set("User-Agent", "x")
@@ -470,7 +479,8 @@ func TestBrokenBodies(t *testing.T) {
 		_, _ = io.ReadAll(r.Body)
 		problems <- BodyProblem(r.Context())
 	}), nil)
-	for _, sent := range []string{"Transfer-Encoding: chunked\r\n\r\nzz\r\nxx", "Transfer-Encoding: chunked\r\n\r\n5\r\nxx", "Content-Length: 10\r\n\r\nx"} {
+	for _, sent := range []string{"Transfer-Encoding: chunked\r\n\r\nzz\r\nxx",
+		"Transfer-Encoding: chunked\r\n\r\n5\r\nxx", "Content-Length: 10\r\n\r\nx"} {
 		c, err := net.Dial("tcp", address)
 		if err != nil {
 			t.Fatal(err)

@@ -40,7 +40,8 @@ func parseKeys(text []byte) (keys [][]byte, err error) {
 			continue
 		}
 		if len(line) < minKey {
-			return nil, fmt.Errorf("key %d has %d characters, needs %d or more, such as openssl rand -base64 32 prints", len(keys)+1, len(line), minKey)
+			return nil, fmt.Errorf("key %d has %d characters, needs %d or more, such as openssl rand -base64 32 prints",
+				len(keys)+1, len(line), minKey)
 		}
 		keys = append(keys, line)
 	}
@@ -54,8 +55,8 @@ func parseKeys(text []byte) (keys [][]byte, err error) {
 //
 //	v1.<ms since 1970>.<nonce>.<caller's name>.<SHA-256 of the body>.<HMAC-SHA256>
 //
-// in decimal and in base64url without padding. It has the body's hash, so that a wrong signature is rejected before the body
-// is read.
+// in decimal and in base64url without padding. It has the body's hash, so that a wrong signature is rejected before the
+// body is read.
 const (
 	forwardHeader  = "Waterclock-Forward"
 	forwardVersion = "v1"
@@ -76,9 +77,9 @@ type signed struct {
 	body  [sha256.Size]byte
 }
 
-// sign returns the HMAC-SHA256 of everything that makes the request what it is: method, address, path and query as in the
-// request line, headers that mean something to the API, and what the header says. The path is signed in its escaped form,
-// byte for byte; it is interpreted only after the signature was verified.
+// sign returns the HMAC-SHA256 of everything that makes the request what it is: method, address, path and query as in
+// the request line, headers that mean something to the API, and what the header says. The path is signed in its escaped
+// form, byte for byte; it is interpreted only after the signature was verified.
 //
 // Each part follows its length, so no two requests are the same bytes. Any
 // header that the API reads must be in [signedHeader]. Headers that proxies add are not, so proxies
@@ -121,7 +122,8 @@ func signedHeader(name string) bool {
 		return false // it holds the signature
 	}
 	return strings.HasPrefix(name, "Timer-") || strings.HasPrefix(name, "Waterclock-") || slices.Contains([]string{
-		"Accept", "Content-Encoding", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-Id", "Prefer",
+		"Accept", "Content-Encoding", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match",
+		"Last-Event-Id", "Prefer",
 	}, name)
 }
 

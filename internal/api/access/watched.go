@@ -44,8 +44,10 @@ type watched[T any] struct {
 }
 
 // watch reads the files for the first time, and returns an error if that fails.
-func watch[T any](what string, log *slog.Logger, parse func([][]byte) (T, error), secrets []string, others ...string) (*watched[T], error) {
-	w := &watched[T]{what: what, paths: slices.Concat(secrets, others), secrets: secrets, parse: parse, log: log, start: time.Now()}
+func watch[T any](what string, log *slog.Logger, parse func([][]byte) (T, error), secrets []string,
+	others ...string) (*watched[T], error) {
+	w := &watched[T]{what: what, paths: slices.Concat(secrets, others), secrets: secrets, parse: parse, log: log,
+		start: time.Now()}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if _, err := w.look(); err != nil {
@@ -72,7 +74,8 @@ func (w *watched[T]) again() {
 	switch {
 	case err != nil && err.Error() != w.said:
 		w.said = err.Error()
-		w.log.Error("a file cannot be read again; its last good content stays in effect", "what", w.what, "files", w.paths, "err", err)
+		w.log.Error("a file cannot be read again; its last good content stays in effect", "what", w.what, "files",
+			w.paths, "err", err)
 	case err == nil:
 		w.said = ""
 	}
@@ -82,8 +85,8 @@ func (w *watched[T]) again() {
 	}
 }
 
-// look reads the files and uses their content if it has changed. It does not parse the same content twice, because thousands
-// of callers take a second.
+// look reads the files and uses their content if it has changed. It does not parse the same content twice, because
+// thousands of callers take a second.
 func (w *watched[T]) look() (changed bool, err error) {
 	texts, err := readAll(w.paths)
 	if err != nil {
@@ -107,7 +110,8 @@ func (w *watched[T]) look() (changed bool, err error) {
 func (w *watched[T]) warnReadable() {
 	for _, path := range w.secrets {
 		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o007 != 0 {
-			w.log.Warn("every user of the machine may read a file of secrets; change that with chmod o-rwx, or defaultMode of the volume",
+			w.log.Warn("every user of the machine may read a file of secrets; change that with chmod o-rwx, or "+
+				"defaultMode of the volume",
 				"what", w.what, "file", path, "mode", info.Mode().Perm().String())
 		}
 	}

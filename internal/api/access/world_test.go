@@ -162,7 +162,8 @@ func wantProblem(t testing.TB, a *answer, status int, reason string) Problem {
 	t.Helper()
 	var p Problem
 	err := json.Unmarshal(a.Body, &p)
-	if a.StatusCode != status || err != nil || p.Reason != reason || p.Status != status || p.Detail == "" || p.Title == "" {
+	if a.StatusCode != status || err != nil || p.Reason != reason || p.Status != status || p.Detail == "" ||
+		p.Title == "" {
 		t.Errorf("answer %d %+v, %v; want %d %s", a.StatusCode, p, err, status, reason)
 	}
 	if ct := a.Header.Get("Content-Type"); ct != "application/problem+json" {

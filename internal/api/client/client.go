@@ -33,7 +33,8 @@ const (
 	// maxAnswer is how many bytes of an answer are read. maxProblem limits an error answer, and a line of a stream of
 	// events.
 	maxAnswer, maxProblem = 256 << 20, 1 << 20
-	// resumePause is how long an ended stream of events waits before it continues; resumeTime is for how long it tries to.
+	// resumePause is how long an ended stream of events waits before it continues; resumeTime is for how long it tries
+	// to.
 	resumePause, resumeTime = time.Second, time.Minute
 	// streamQuiet is after how long a silent stream counts as broken: signs of life come every 15 s.
 	streamQuiet = time.Minute
@@ -123,7 +124,8 @@ func New(o Options) (*Client, error) {
 		}
 		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
-	c.http = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	c.http = &http.Client{Transport: transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return c, nil
 }
 
@@ -168,7 +170,8 @@ func (c *Client) Call(ctx context.Context, method, path string, query url.Values
 		return nil
 	}
 	if err := json.Unmarshal(body, out); err != nil {
-		return fmt.Errorf("%s answers what is not of its API: %w; does --url name the API, and no proxy's page?", c.base, err)
+		return fmt.Errorf("%s answers what is not of its API: %w; does --url name the API, and no proxy's page?",
+			c.base, err)
 	}
 	return nil
 }
@@ -259,7 +262,8 @@ func (s *stream) read(ctx context.Context, path string, query url.Values) (began
 }
 
 // do makes a call and returns a successful answer.
-func (c *Client) do(ctx context.Context, method, path string, query url.Values, header http.Header) (*http.Response, error) {
+func (c *Client) do(ctx context.Context, method, path string, query url.Values,
+	header http.Header) (*http.Response, error) {
 	target := c.base + path
 	if len(query) > 0 {
 		target += "?" + query.Encode()
@@ -302,7 +306,8 @@ func (c *Client) unreachable(err error) error {
 		err = wrong.Err
 	}
 	if network, ok := errors.AsType[*net.OpError](err); ok && network.Op == "dial" {
-		return fmt.Errorf("no HTTP API at %s: %w; dev has one, serve with --api; --url or WATERCLOCK_URL names it", c.base, err)
+		return fmt.Errorf("no HTTP API at %s: %w; dev has one, serve with --api; --url or WATERCLOCK_URL names it",
+			c.base, err)
 	}
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	switch {

@@ -47,10 +47,12 @@ func TestCall(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		var n struct{ Count int }
-		if err := cl.Call(t.Context(), http.MethodGet, Timers("a b", "x/y?"), url.Values{"prefix": {"&"}}, &n); err != nil || n.Count != 3 {
+		if err := cl.Call(t.Context(), http.MethodGet, Timers("a b", "x/y?"), url.Values{"prefix": {"&"}},
+			&n); err != nil || n.Count != 3 {
 			t.Errorf("%s: %v, %v", name, n, err)
 		}
-		if got.RequestURI != "/v1/topics/a%20b/timers/x%2Fy%3F?prefix=%26" || got.Header.Get("Authorization") != c.auth {
+		if got.RequestURI != "/v1/topics/a%20b/timers/x%2Fy%3F?prefix=%26" ||
+			got.Header.Get("Authorization") != c.auth {
 			t.Errorf("%s: %s, %q", name, got.RequestURI, got.Header.Get("Authorization"))
 		}
 	}
@@ -62,10 +64,13 @@ func TestRefusals(t *testing.T) {
 		status     int
 		body, kind string
 	}{
-		`forbidden: you may not`:                 {403, `{"status":403,"reason":"forbidden","detail":"you may not."}`, "application/problem+json"},
-		`bad-request: no; query.limit: too much`: {422, `{"reason":"bad-request","detail":"no","errors":[{"message":"too much","location":"query.limit"}]}`, "application/problem+json"},
-		`answers 404 Not Found, and nothing of`:  {404, `<html>`, "text/html"},
-		`answers what is not of its API`:         {200, `<html>`, "text/html"},
+		`forbidden: you may not`: {403, `{"status":403,"reason":"forbidden","detail":"you may not."}`,
+			"application/problem+json"},
+		`bad-request: no; query.limit: too much`: {422,
+			`{"reason":"bad-request","detail":"no","errors":[{"message":"too much","location":"query.limit"}]}`,
+			"application/problem+json"},
+		`answers 404 Not Found, and nothing of`: {404, `<html>`, "text/html"},
+		`answers what is not of its API`:        {200, `<html>`, "text/html"},
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", answer.kind)
@@ -166,9 +171,11 @@ func TestEvents(t *testing.T) {
 	var got []string
 	begun := 0
 	events := func() error {
-		return cl.Events(t.Context(), "/", nil, func() { begun++ }, func(_ string, data []byte) error { got = append(got, string(data)); return nil })
+		return cl.Events(t.Context(), "/", nil, func() { begun++ },
+			func(_ string, data []byte) error { got = append(got, string(data)); return nil })
 	}
-	if err = events(); strings.Join(got, " ") != `{"a":1} {"a":2}` || err == nil || !strings.Contains(err.Error(), "events-gone: no more") {
+	if err = events(); strings.Join(got, " ") != `{"a":1} {"a":2}` || err == nil ||
+		!strings.Contains(err.Error(), "events-gone: no more") {
 		t.Errorf("%q, %v", got, err)
 	}
 	if begun != 1 {
@@ -213,7 +220,8 @@ func TestEventThatIsTooLarge(t *testing.T) {
 // No text from an untrusted source can control the terminal.
 func TestPrintable(t *testing.T) {
 	for text, want := range map[string]string{
-		"plain ä": "plain ä", "a\x1b[31mb": `a\x1b[31mb`, "a\u202eb": `a\u202eb`, "a\u009bb": `a\u009bb`, "a\xffb": `a\xffb`, `a"b`: `a"b`,
+		"plain ä": "plain ä", "a\x1b[31mb": `a\x1b[31mb`, "a\u202eb": `a\u202eb`, "a\u009bb": `a\u009bb`,
+		"a\xffb": `a\xffb`, `a"b`: `a"b`,
 	} {
 		if got := Printable(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)

@@ -29,9 +29,12 @@ func happened(cursor string) api.Activity {
 func TestActivity(t *testing.T) {
 	f := newFake(t)
 	f.answers["/v1/topics/timers/activity"] = happened("c1")
-	w := f.get("/activity?" + url.Values{"topic": {"timers"}, "prefix": {evil}, "type": {"fired", "rejected"}, "from": {"-10m"}}.Encode())
-	says(t, w, http.StatusOK, escaped, "2026-11-22 09:00:00.001", "occurrence 1 · late 4 ms · to orders", `\xff\x00`, "no-id", `src="/static/events.js"`,
-		`value="fired" checked`, `value="rejected" checked`, `id="pause" hidden`, `href="/timer?id=%FF%00&amp;topic=timers"`)
+	w := f.get("/activity?" + url.Values{"topic": {"timers"}, "prefix": {evil}, "type": {"fired", "rejected"},
+		"from": {"-10m"}}.Encode())
+	says(t, w, http.StatusOK, escaped, "2026-11-22 09:00:00.001", "occurrence 1 · late 4 ms · to orders", `\xff\x00`,
+		"no-id", `src="/static/events.js"`,
+		`value="fired" checked`, `value="rejected" checked`, `id="pause" hidden`,
+		`href="/timer?id=%FF%00&amp;topic=timers"`)
 	got := f.last()
 	want := url.Values{"prefix": {evil}, "type": {"fired,rejected"}, "after": {"1795337400000"}, "limit": {"100"}}
 	if got.path != "/v1/topics/timers/activity" || got.query.Encode() != want.Encode() {
@@ -45,11 +48,13 @@ func TestActivity(t *testing.T) {
 	older := html.UnescapeString(between2(w.Body.String(), `<a class="button" href="`, `" rel="next"`))
 	w = f.get(older)
 	says(t, w, http.StatusOK, "Newest", "2026-11-22T08:50:00.000Z")
-	if got := f.last().query; got.Get("cursor") != "c1" || got.Get("type") != "fired,rejected" || got.Get("after") != "1795337400000" {
+	if got := f.last().query; got.Get("cursor") != "c1" || got.Get("type") != "fired,rejected" ||
+		got.Get("after") != "1795337400000" {
 		t.Errorf("older ones: %s", got.Encode())
 	}
 	for _, path := range []string{older, "/activity?to=-5m"} {
-		if body := f.get(path).Body.String(); strings.Contains(body, "data-events=") || strings.Contains(body, "events.js") {
+		if body := f.get(path).Body.String(); strings.Contains(body, "data-events=") ||
+			strings.Contains(body, "events.js") {
 			t.Errorf("%s: what happens is added to what was before", path)
 		}
 	}
@@ -64,11 +69,15 @@ func TestActivity(t *testing.T) {
 // Without events the page says so and how to have them, and shows what is known.
 func TestActivityWithoutEvents(t *testing.T) {
 	f := newFake(t)
-	f.answers["/v1/topics/timers/activity"] = refusal(409, api.ReasonNoEvents, "timers writes no events: start the instances with --events")
-	says(t, f.get("/activity"), http.StatusOK, "<strong>timers writes no events</strong>", "start the instances with --events. From then on",
-		escaped, "<code>bad-cron</code>", `href="/timers?state=remembered&amp;topic=timers"`, `href="/dead-letters?topic=timers"`)
+	f.answers["/v1/topics/timers/activity"] = refusal(409, api.ReasonNoEvents,
+		"timers writes no events: start the instances with --events")
+	says(t, f.get("/activity"), http.StatusOK, "<strong>timers writes no events</strong>",
+		"start the instances with --events. From then on",
+		escaped, "<code>bad-cron</code>", `href="/timers?state=remembered&amp;topic=timers"`,
+		`href="/dead-letters?topic=timers"`)
 	f.answers["/v1/topics/timers/dead-letters"] = forbidden()
-	if body := f.get("/activity").Body.String(); strings.Contains(body, "dead letters") || !strings.Contains(body, "still taken") {
+	if body := f.get("/activity").Body.String(); strings.Contains(body, "dead letters") ||
+		!strings.Contains(body, "still taken") {
 		t.Error("a caller without rights to dead letters is sent to them")
 	}
 }
@@ -77,14 +86,19 @@ func TestActivityWithoutEvents(t *testing.T) {
 func TestHomeOfAPrefix(t *testing.T) {
 	f := newFake(t)
 	f.answers["/v1/topics"] = api.TopicList{Topics: []api.TopicInfo{}}
-	f.answers["/v1/caller"] = api.Caller{Name: "shop", Rights: []api.Right{{Topic: "timers", Prefix: "shop-", Role: "write"}, {Topic: "timers", Prefix: evil, Role: "read"}}}
-	f.answers["/v1/cluster"], f.answers["/v1/dead-letters"], f.answers["/v1/topics/timers/dead-letters"] = forbidden(), api.DeadLetterCountList{}, forbidden()
+	f.answers["/v1/caller"] = api.Caller{Name: "shop",
+		Rights: []api.Right{{Topic: "timers", Prefix: "shop-", Role: "write"},
+			{Topic: "timers", Prefix: evil, Role: "read"}}}
+	f.answers["/v1/cluster"], f.answers["/v1/dead-letters"], f.answers["/v1/topics/timers/dead-letters"] = forbidden(),
+		api.DeadLetterCountList{}, forbidden()
 	f.answers["/v1/topics/timers/activity"] = happened("")
 	w := f.get("/")
-	says(t, w, http.StatusOK, "What you may see", "1,234,567+", `href="/timers?q=shop-&amp;topic=timers"`, `href="/activity?prefix=shop-&amp;topic=timers"`,
+	says(t, w, http.StatusOK, "What you may see", "1,234,567+", `href="/timers?q=shop-&amp;topic=timers"`,
+		`href="/activity?prefix=shop-&amp;topic=timers"`,
 		`href="/schedule?id=shop-&amp;topic=timers"`, escaped, "What is to come on timers")
 	if body := w.Body.String(); strings.Contains(body, `role="alert"`) || strings.Contains(body, "forbidden") ||
-		strings.Contains(body, `href="/cluster"`) || strings.Contains(body, `href="/dead-letters"`) || strings.Contains(body, `href="/topics"`) {
+		strings.Contains(body, `href="/cluster"`) || strings.Contains(body, `href="/dead-letters"`) ||
+		strings.Contains(body, `href="/topics"`) {
 		t.Error("it has an error, or leads to pages that the caller may not see")
 	}
 	for _, a := range f.asked {
@@ -95,7 +109,8 @@ func TestHomeOfAPrefix(t *testing.T) {
 			t.Errorf("%s?%s: a million timers may be counted for each right", a.path, a.query.Encode())
 		}
 	}
-	for _, path := range []string{"/timers", "/activity", "/timers?topic=timers", "/?topic=timers&prefix=" + url.QueryEscape(evil)} {
+	for _, path := range []string{"/timers", "/activity", "/timers?topic=timers", "/?topic=timers&prefix=" +
+		url.QueryEscape(evil)} {
 		w := f.get(path)
 		says(t, w, http.StatusOK)
 		for _, a := range f.asked {
@@ -109,7 +124,8 @@ func TestHomeOfAPrefix(t *testing.T) {
 	f.answers["/v1/caller"] = api.Caller{Name: "team", Rights: []api.Right{{Topic: "timers", Role: "admin"}}}
 	f.answers["/v1/cluster"] = forbidden()
 	w = f.get("/")
-	says(t, w, http.StatusOK, "shown to callers with the right to the service as a whole", "What is to come", `href="/dead-letters"`)
+	says(t, w, http.StatusOK, "shown to callers with the right to the service as a whole", "What is to come",
+		`href="/dead-letters"`)
 	if body := w.Body.String(); strings.Contains(body, `role="alert"`) || strings.Contains(body, `href="/cluster"`) {
 		t.Error("it has an error, or leads to the cluster")
 	}

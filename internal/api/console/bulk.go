@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Actions on several timers. For all that a filter chooses the API has a job. For those that were ticked in a list there is
-// one call of the API each.
+// Actions on several timers. For all that a filter chooses the API has a job. For those that were ticked in a list
+// there is one call of the API each.
 
 // stepsAtOnce is how many timers of a selection are steered at a time.
 const stepsAtOnce = 8
@@ -29,7 +29,8 @@ func (v *visit) bulkOf() (s search, do *action, path []string, q url.Values, err
 	s = v.search()
 	do = actionOf(v.query("do"))
 	if s.Topic == "" || do == nil || do.Do == "trigger" {
-		return s, nil, nil, nil, wrong(http.StatusBadRequest, "the address does not say what to do with timers of which topic; go back to the list of timers")
+		return s, nil, nil, nil, wrong(http.StatusBadRequest,
+			"the address does not say what to do with timers of which topic; go back to the list of timers")
 	}
 	if q, err = s.filter(v.now.In(v.zone)); err != nil {
 		return s, nil, nil, nil, wrong(http.StatusBadRequest, err.Error())
@@ -107,7 +108,8 @@ type pickPage struct {
 func (c *Console) selected(v *visit) error {
 	topic, do := v.query("topic"), actionOf(v.r.PostForm.Get("do"))
 	if topic == "" || do == nil {
-		return wrong(http.StatusBadRequest, "the form does not say what to do with timers of which topic; go back to the list of timers")
+		return wrong(http.StatusBadRequest,
+			"the form does not say what to do with timers of which topic; go back to the list of timers")
 	}
 	s := v.search()
 	list := []string{"topic", topic, "q", s.Q, "from", s.From, "to", s.To, "target", s.Target, "state", s.State}
@@ -116,12 +118,16 @@ func (c *Console) selected(v *visit) error {
 		id, source, ok := strings.Cut(value, " ")
 		raw, err := base64.RawURLEncoding.DecodeString(id)
 		if !ok || err != nil || len(p.Picked) >= timersOnPage {
-			return wrong(http.StatusBadRequest, "the form is not one of the list of timers; go back and tick them again")
+			return wrong(http.StatusBadRequest,
+				"the form is not one of the list of timers; go back and tick them again")
 		}
-		p.Picked = append(p.Picked, picked{Value: value, ID: string(raw), Source: source, Link: link("/timer", "topic", topic, "id", string(raw))})
+		p.Picked = append(
+			p.Picked, picked{Value: value, ID: string(raw), Source: source,
+				Link: link("/timer", "topic", topic, "id", string(raw))})
 	}
 	if len(p.Picked) == 0 {
-		return wrong(http.StatusBadRequest, "no timer is ticked; go back and tick some, or choose what is for all that match")
+		return wrong(http.StatusBadRequest,
+			"no timer is ticked; go back and tick some, or choose what is for all that match")
 	}
 	if v.r.PostForm.Get("sure") != "" {
 		p.steer(v)

@@ -51,7 +51,8 @@ type series struct {
 	of               func(recent.Point) float64
 }
 
-// lineChart draws values over the time that is remembered. The axis of values ends at least or above; say writes a value.
+// lineChart draws values over the time that is remembered. The axis of values ends at least or above; say writes a
+// value.
 func lineChart(points []recent.Point, least float64, say func(float64) string, all ...series) chart {
 	c, most := chart{}, least
 	for _, p := range points {
@@ -88,7 +89,8 @@ func lineChart(points []recent.Point, least float64, say func(float64) string, a
 	return c
 }
 
-// axis sets the ticks of values up to the largest value or beyond, and returns the upper end. whole is the smallest step.
+// axis sets the ticks of values up to the largest value or beyond, and returns the upper end. whole is the smallest
+// step.
 func (p *plot) axis(most, whole float64, say func(float64) string) (top float64) {
 	step := max(whole, roundUp(most/mostTicks))
 	n := max(1, int(math.Ceil(most/step*(1-1e-9))))
@@ -153,6 +155,8 @@ func (p *plot) bars(all []bar, layout string) {
 		if b.More {
 			more = " or more"
 		}
-		p.Points = append(p.Points, point{float64(i) * width, width, b.From.Format(layout) + " to " + b.To.Format(layout) + ": " + number(b.N) + more})
+		p.Points = append(
+			p.Points, point{float64(i) * width, width, b.From.Format(layout) + " to " + b.To.Format(layout) + ": " +
+				number(b.N) + more})
 	}
 }

@@ -60,8 +60,8 @@ type call struct {
 	body   any // as JSON; nil: none
 }
 
-// target returns the call's URL. Every character of a segment that has a meaning in a path is escaped. That includes the
-// dots of "." and "..", which are IDs like any other.
+// target returns the call's URL. Every character of a segment that has a meaning in a path is escaped. That includes
+// the dots of "." and "..", which are IDs like any other.
 func (c *call) target() string {
 	var b strings.Builder
 	b.WriteString("/v1")

@@ -205,9 +205,10 @@ func (v *visit) origin() string {
 func (v *visit) example(topic, state string) []command {
 	on := " --topic " + quoted(topic)
 	line := map[string]string{
-		"paused":     "waterclock pause ID" + on,
-		"triggered":  "waterclock trigger ID" + on,
-		"recurring":  "waterclock schedule" + on + " --id report --cron '0 9 * * mon-fri' --zone Africa/Lagos --to TARGET",
+		"paused":    "waterclock pause ID" + on,
+		"triggered": "waterclock trigger ID" + on,
+		"recurring": "waterclock schedule" + on +
+			" --id report --cron '0 9 * * mon-fri' --zone Africa/Lagos --to TARGET",
 		"remembered": "waterclock schedule" + on + " --id hello --in 1m --remember 1h --to TARGET",
 	}[state]
 	if line == "" {

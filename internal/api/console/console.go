@@ -94,7 +94,8 @@ func New(o Options) *Console {
 	for _, name := range []string{"overview", "home", "activity", "timers", "timer", "confirm", "schedule",
 		"dead-letters", "dead-letter", "bulk", "selected", "job", "topics", "cluster", "problem"} {
 		// They are the same in each process, and tests make each of them.
-		c.sets[name] = template.Must(template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/"+name+".html"))
+		c.sets[name] = template.Must(template.New("layout.html").Funcs(functions).ParseFS(
+			files, "templates/layout.html", "templates/"+name+".html"))
 	}
 	return c
 }
@@ -107,8 +108,8 @@ func mustRead(name string) []byte {
 	return b
 }
 
-// ServeHTTP implements http.Handler. It compares paths as they came: a path that is not exactly one of the console's belongs
-// to the API.
+// ServeHTTP implements http.Handler. It compares paths as they came: a path that is not exactly one of the console's
+// belongs to the API.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := r.URL.EscapedPath()
 	if a, ok := c.static[at]; ok {
@@ -150,7 +151,8 @@ func (p page) serve(v *visit) error {
 	case v.r.Method == http.MethodPost && p.post != nil:
 		// The guard checks this too. Without a guard, pages of other sites must not get here either.
 		if err := http.NewCrossOriginProtection().Check(v.r); err != nil {
-			return &api.Problem{Problem: *access.NewProblem(http.StatusForbidden, access.ReasonCrossOrigin, "a page of another site sent this form; use those of the console itself")}
+			return &api.Problem{Problem: *access.NewProblem(http.StatusForbidden, access.ReasonCrossOrigin,
+				"a page of another site sent this form; use those of the console itself")}
 		}
 		v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxForm)
 		if err := v.r.ParseForm(); err != nil {
@@ -201,7 +203,8 @@ func asTypedIn(r *http.Request) error {
 func unreadable(err error) *api.Problem {
 	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return wrong(http.StatusRequestEntityTooLarge, fmt.Sprintf(
-			"the form has more than %d bytes as it is sent, the limit (api-body-limit): PUT what is large over the API", large.Limit))
+			"the form has more than %d bytes as it is sent, the limit (api-body-limit): PUT what is large over the API",
+			large.Limit))
 	}
 	return wrong(http.StatusBadRequest, "the form cannot be read: "+err.Error())
 }

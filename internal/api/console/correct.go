@@ -51,7 +51,8 @@ func (v *visit) letter() (d api.DeadLetter, topic string, path []string, err err
 	topic = v.query("topic")
 	path = []string{"topics", topic, "dead-letters", v.query("partition"), v.query("offset")}
 	if slices.Contains(path, "") {
-		return d, topic, path, wrong(http.StatusBadRequest, "the address of a dead letter's page has topic, partition and offset; find it on the page of dead letters")
+		return d, topic, path, wrong(http.StatusBadRequest, "the address of a dead letter's page has topic, "+
+			"partition and offset; find it on the page of dead letters")
 	}
 	return d, topic, path, v.ask(call{path: path}, &d)
 }
@@ -96,11 +97,12 @@ func inField(text *string, raw []byte, null bool, keeps string) (value, as strin
 
 // hasControl reports whether a text has a control character other than those in except.
 func hasControl(text, except string) bool {
-	return strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune(except, r) })
+	return strings.ContainsFunc(
+		text, func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune(except, r) })
 }
 
-// isTyped reports whether the payload is text that a form returns unchanged. Browsers replace some characters that do not
-// print.
+// isTyped reports whether the payload is text that a form returns unchanged. Browsers replace some characters that do
+// not print.
 func isTyped(d *api.DeadLetter) bool {
 	return d.Payload != nil && d.Payload.Text != nil && !hasControl(*d.Payload.Text, "\r\n\t")
 }
@@ -146,7 +148,8 @@ func (c *Console) correct(v *visit) error {
 		return v.showLetter(topic, &d, typed, do == "check", nil)
 	}
 	var result api.Result
-	if err := v.ask(call{method: http.MethodPost, path: append(path, "resend"), body: typed.of(&d)}, &result); err != nil {
+	if err := v.ask(call{method: http.MethodPost, path: append(path, "resend"), body: typed.of(&d)},
+		&result); err != nil {
 		return v.showLetter(topic, &d, typed, false, asProblem(err))
 	}
 	id := rowOfDead(topic, false, d).Raw
@@ -186,8 +189,8 @@ func (v *visit) correction() (c correction, err error) {
 	return c, err
 }
 
-// of returns the correction as the API takes it. An unchanged payload is left out, because the form may have changed its
-// line ends.
+// of returns the correction as the API takes it. An unchanged payload is left out, because the form may have changed
+// its line ends.
 func (c *correction) of(d *api.DeadLetter) *api.Correction {
 	headers := make(api.Headers, 0, len(c.Headers))
 	for _, f := range c.Headers {
@@ -214,5 +217,6 @@ func (c *correction) of(d *api.DeadLetter) *api.Correction {
 
 // Action returns the address that the form is sent to.
 func (d *deadLetterPage) Action() template.URL {
-	return link("/dead-letter", "topic", d.Topic, "partition", strconv.Itoa(int(d.Row.Partition)), "offset", strconv.FormatInt(d.Row.Offset, 10))
+	return link("/dead-letter", "topic", d.Topic, "partition", strconv.Itoa(int(d.Row.Partition)), "offset",
+		strconv.FormatInt(d.Row.Offset, 10))
 }

@@ -77,7 +77,8 @@ func rowOfDead(topic string, delay bool, d api.DeadLetter) deadRow {
 	if r.Raw != "" && !delay {
 		r.Timer = link("/timer", "topic", topic, "id", r.Raw)
 	}
-	r.Correct = link("/dead-letter", "topic", topic, "partition", strconv.Itoa(int(d.Partition)), "offset", strconv.FormatInt(d.Offset, 10))
+	r.Correct = link("/dead-letter", "topic", topic, "partition", strconv.Itoa(int(d.Partition)), "offset",
+		strconv.FormatInt(d.Offset, 10))
 	if !d.Truncated && (r.Raw != "" || delay) {
 		r.Resend = link("/dead-letters", "topic", topic, "id", r.Raw)
 	}
@@ -128,7 +129,8 @@ func (dlp *deadLettersPage) count(v *visit) {
 // isDelay reports whether a topic is a fixed-delay topic.
 func (a *asker) isDelay(topic string) bool {
 	all := a.deadLetters()
-	return all != nil && slices.ContainsFunc(all.Topics, func(t api.DeadLetterCounts) bool { return t.Topic == topic && t.FixedDelay })
+	return all != nil && slices.ContainsFunc(
+		all.Topics, func(t api.DeadLetterCounts) bool { return t.Topic == topic && t.FixedDelay })
 }
 
 // deadSearch returns the search that the page's address has.
@@ -177,7 +179,8 @@ func (dlp *deadLettersPage) find(v *visit) error {
 	var list api.DeadLetterList
 	ask := func() error { return v.ask(call{path: []string{"topics", dlp.Topic, "dead-letters"}, query: q}, &list) }
 	err = ask()
-	if err != nil && dlp.Seen == "" && asProblem(err).Reason == api.ReasonKafka { // perhaps the marks alone cannot be read
+	// perhaps the marks alone cannot be read
+	if err != nil && dlp.Seen == "" && asProblem(err).Reason == api.ReasonKafka {
 		q.Del("reviewed")
 		if dlp.Review.Wrong = asProblem(err).Detail; ask() == nil {
 			err, dlp.Seen = nil, "all"
@@ -204,10 +207,12 @@ func (c *Console) resend(v *visit) error {
 	topic, id := v.query("topic"), v.raw("id")
 	partition, offset := v.r.PostForm.Get("partition"), v.r.PostForm.Get("offset")
 	if topic == "" || partition == "" || offset == "" {
-		return wrong(http.StatusBadRequest, "the form does not say which dead letter; go back to the page of dead letters")
+		return wrong(http.StatusBadRequest,
+			"the form does not say which dead letter; go back to the page of dead letters")
 	}
 	var result api.Result
-	err := v.ask(call{method: http.MethodPost, path: []string{"topics", topic, "dead-letters", partition, offset, "resend"}}, &result)
+	err := v.ask(call{method: http.MethodPost, path: []string{"topics", topic, "dead-letters", partition, offset,
+		"resend"}}, &result)
 	if err != nil {
 		return err
 	}

@@ -12,16 +12,16 @@ import (
 	"github.com/waterclock/waterclock/internal/api"
 )
 
-// kept has the parts of a timer for which the form has no field. They pass through the form in a hidden one. A browser sends
-// them, so they are limited like a body of the API.
+// kept has the parts of a timer for which the form has no field. They pass through the form in a hidden one. A browser
+// sends them, so they are limited like a body of the API.
 type kept struct {
 	Headers   api.Headers `json:"headers,omitempty"` // that are no line of text
 	KeyNull   bool        `json:"keyNull,omitempty"`
 	KeyBase64 []byte      `json:"keyBase64,omitempty"`
 }
 
-// maxKept limits kept as text, in bytes. The headers of a timer have up to 64 KiB, and up to eight times that as JSON in
-// base64.
+// maxKept limits kept as text, in bytes. The headers of a timer have up to 64 KiB, and up to eight times that as JSON
+// in base64.
 const maxKept = 1 << 20
 
 func (k *kept) encode() string {
@@ -67,10 +67,11 @@ func (f *form) Keeps() (all []string) {
 	return all
 }
 
-// formOfTimer returns the form of a pending timer. If it is sent unchanged it schedules the same timer again: with the same
-// next occurrence, and as many further ones as are left.
+// formOfTimer returns the form of a pending timer. If it is sent unchanged it schedules the same timer again: with the
+// same next occurrence, and as many further ones as are left.
 func formOfTimer(t *api.Timer) (f form) {
-	f = form{Topic: t.Topic, ID: t.ID, Target: t.Target.Topic, MaxLate: t.MaxLate, As: asText, If: t.Source, Source: t.Source}
+	f = form{Topic: t.Topic, ID: t.ID, Target: t.Target.Topic, MaxLate: t.MaxLate, As: asText, If: t.Source,
+		Source: t.Source}
 	at := t.Due.UTC().Format("2006-01-02T15:04:05.999Z07:00")
 	if r := t.Recurrence; r != nil {
 		f.Every, f.Cron, f.Zone, f.Jitter, f.CatchUp = r.Every, r.Cron, r.Zone, r.Jitter, r.CatchUp
@@ -99,7 +100,8 @@ func formOfTimer(t *api.Timer) (f form) {
 	}
 	var lines []string
 	for _, h := range t.Headers {
-		if h.Value == nil || hasControl(h.Name+*h.Value, "") || strings.ContainsAny(h.Name, ":") || strings.TrimSpace(h.Name) != h.Name {
+		if h.Value == nil || hasControl(h.Name+*h.Value, "") || strings.ContainsAny(h.Name, ":") ||
+			strings.TrimSpace(h.Name) != h.Name {
 			k.Headers = append(k.Headers, h)
 			continue
 		}

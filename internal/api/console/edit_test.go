@@ -22,15 +22,18 @@ func fields(page string) url.Values {
 	form := url.Values{}
 	_, page, _ = strings.Cut(page, `action="/schedule">`)
 	for _, m := range regexp.MustCompile(`<input ([^>]*)>`).FindAllStringSubmatch(page, -1) {
-		name, value := regexp.MustCompile(` ?name="([^"]*)"`).FindStringSubmatch(m[1]), regexp.MustCompile(` ?value="([^"]*)"`).FindStringSubmatch(m[1])
+		name, value := regexp.MustCompile(` ?name="([^"]*)"`).FindStringSubmatch(m[1]),
+			regexp.MustCompile(` ?value="([^"]*)"`).FindStringSubmatch(m[1])
 		if name != nil && value != nil {
 			form.Set(name[1], html.UnescapeString(value[1]))
 		}
 	}
-	for _, m := range regexp.MustCompile(`(?s)<textarea [^>]*name="([^"]*)"[^>]*>\n(.*?)</textarea>`).FindAllStringSubmatch(page, -1) {
+	for _, m := range regexp.MustCompile(
+		`(?s)<textarea [^>]*name="([^"]*)"[^>]*>\n(.*?)</textarea>`).FindAllStringSubmatch(page, -1) {
 		form.Set(m[1], strings.ReplaceAll(html.UnescapeString(m[2]), "\n", "\r\n"))
 	}
-	for _, m := range regexp.MustCompile(`(?s)<select [^>]*name="([^"]*)"[^>]*>(.*?)</select>`).FindAllStringSubmatch(page, -1) {
+	for _, m := range regexp.MustCompile(`(?s)<select [^>]*name="([^"]*)"[^>]*>(.*?)</select>`).FindAllStringSubmatch(
+		page, -1) {
 		first := regexp.MustCompile(`<option(?: value="([^"]*)")?[^>]*>([^<]*)`)
 		chosen := regexp.MustCompile(`<option(?: value="([^"]*)")? selected>([^<]*)`).FindStringSubmatch(m[2])
 		if chosen == nil {
@@ -56,13 +59,21 @@ func TestEditKeepsAll(t *testing.T) {
 		is   api.Timer
 		want string
 	}{
-		{"once", api.Timer{Target: api.Target{Topic: "orders", Key: text("a"), Partition: &part}, Payload: &api.Payload{Text: text("line 1\nline 2")}, Headers: []api.Header{{Name: "x", Value: text(" y:z")}}, MaxLate: "5m"},
+		{"once", api.Timer{Target: api.Target{Topic: "orders", Key: text("a"), Partition: &part},
+			Payload: &api.Payload{Text: text("line 1\nline 2")},
+			Headers: []api.Header{{Name: "x", Value: text(" y:z")}}, MaxLate: "5m"},
 			`{"at":"2026-11-22T10:00:00.123Z","headers":[{"name":"x","value":" y:z"}],"if":"timers/0/5","maxLate":"5m","target":{"partition":3,"topic":"orders"},"value":"line 1\nline 2"}`},
-		{"every", api.Timer{Occurrence: 3, Recurrence: &api.Recurrence{Every: "15m", Count: 10, Jitter: "30s", CatchUp: "all"}, Target: api.Target{Topic: "orders", Key: text("k")}, Payload: &api.Payload{Text: text("a\r\nb")}},
+		{"every", api.Timer{Occurrence: 3, Recurrence: &api.Recurrence{Every: "15m", Count: 10, Jitter: "30s",
+			CatchUp: "all"}, Target: api.Target{Topic: "orders", Key: text("k")},
+			Payload: &api.Payload{Text: text("a\r\nb")}},
 			`{"at":"2026-11-22T10:00:00.123Z","catchUp":"all","count":8,"every":"15m","if":"timers/0/5","jitter":"30s","target":{"key":"k","topic":"orders"},"valueBase64":"YQ0KYg=="}`},
-		{"cron", api.Timer{Occurrence: 1, Recurrence: &api.Recurrence{Cron: "0 10 * * *", Zone: "Africa/Lagos", Until: &until, CatchUp: "none"}, Target: api.Target{Topic: "orders", KeyNull: true}, Payload: &api.Payload{Null: true}},
+		{"cron", api.Timer{Occurrence: 1, Recurrence: &api.Recurrence{Cron: "0 10 * * *", Zone: "Africa/Lagos",
+			Until: &until, CatchUp: "none"}, Target: api.Target{Topic: "orders", KeyNull: true},
+			Payload: &api.Payload{Null: true}},
 			`{"catchUp":"none","cron":"0 10 * * *","if":"timers/0/5","target":{"keyNull":true,"topic":"orders"},"until":"2026-11-24T10:00:00Z","valueNull":true,"zone":"Africa/Lagos"}`},
-		{"bytes", api.Timer{Target: api.Target{Topic: "orders", KeyBase64: []byte{0, 255}}, Payload: &api.Payload{Base64: []byte{0, 255}}, Headers: []api.Header{{Name: "n", ValueNull: true}, {Name: "b", ValueBase64: []byte{255}}, {Name: "two", Value: text("a\nb")}}},
+		{"bytes", api.Timer{Target: api.Target{Topic: "orders", KeyBase64: []byte{0, 255}},
+			Payload: &api.Payload{Base64: []byte{0, 255}}, Headers: []api.Header{{Name: "n", ValueNull: true},
+				{Name: "b", ValueBase64: []byte{255}}, {Name: "two", Value: text("a\nb")}}},
 			`{"at":"2026-11-22T10:00:00.123Z","headers":[{"name":"n","valueNull":true},{"name":"b","valueBase64":"/w=="},{"name":"two","value":"a\nb"}],"if":"timers/0/5","target":{"keyBase64":"AP8=","topic":"orders"},"valueBase64":"AP8="}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -97,7 +108,8 @@ func TestEditKeepsAll(t *testing.T) {
 	f.answers["/v1/topics/timers/timers/%FF"] = &api.Timer{IDBase64: []byte{255}, Source: "timers/0/5"}
 	says(t, f.get("/schedule?topic=timers&id=%FF&edit=1"), http.StatusBadRequest, "is no text")
 	says(t, f.get("/schedule?topic=timers&id=gone&edit=1"), http.StatusNotFound, "there is nothing at")
-	says(t, f.post("/schedule", url.Values{"topic": {"timers"}, "id": {"a"}, "kept": {"%"}}), http.StatusBadRequest, "is not whole")
+	says(t, f.post("/schedule", url.Values{"topic": {"timers"}, "id": {"a"}, "kept": {"%"}}), http.StatusBadRequest,
+		"is not whole")
 }
 
 // Timers in a list can be ticked, whatever bytes their IDs have. Each ticked timer is steered on
@@ -121,7 +133,8 @@ func TestSelection(t *testing.T) {
 	paused := api.Result{Outcome: "paused", Topic: "timers"}
 	f.answers["POST /v1/topics/timers/timers/order-1/pause"] = paused
 	f.answers["POST /v1/topics/timers/timers/%FF%00/pause"] = paused
-	f.answers["POST /v1/topics/timers/timers/"+segmentOf(evil)+"/pause"] = refusal(412, api.ReasonConditionNotMet, "nothing has changed")
+	f.answers["POST /v1/topics/timers/timers/"+segmentOf(evil)+"/pause"] = refusal(
+		412, api.ReasonConditionNotMet, "nothing has changed")
 	form.Set("sure", "1")
 	w = f.post("/selected?topic=timers", form)
 	says(t, w, http.StatusOK, "1 timer was left alone", "Paused.", "since you looked")
@@ -133,10 +146,11 @@ func TestSelection(t *testing.T) {
 		t.Errorf("steered under %v", sources)
 	}
 	for name, c := range map[string]url.Values{
-		"no timer is ticked":       {"do": {"pause"}},
-		"does not say what to do":  {"do": {"explode"}, "pick": form["pick"]},
-		"is not one of the list":   {"do": {"pause"}, "pick": {"%%%"}},
-		"is not one of the list o": {"do": {"pause"}, "pick": slices.Repeat([]string{base64.RawURLEncoding.EncodeToString([]byte("a")) + " timers/0/1"}, timersOnPage+1)},
+		"no timer is ticked":      {"do": {"pause"}},
+		"does not say what to do": {"do": {"explode"}, "pick": form["pick"]},
+		"is not one of the list":  {"do": {"pause"}, "pick": {"%%%"}},
+		"is not one of the list o": {"do": {"pause"}, "pick": slices.Repeat(
+			[]string{base64.RawURLEncoding.EncodeToString([]byte("a")) + " timers/0/1"}, timersOnPage+1)},
 	} {
 		says(t, f.post("/selected?topic=timers", c), http.StatusBadRequest, name)
 	}
@@ -146,11 +160,14 @@ func TestSelection(t *testing.T) {
 // An action on all matches counts them, asks, and is done by a job of the API with the same filter.
 func TestBulkFromAFilter(t *testing.T) {
 	f := newFake(t)
-	f.answers["POST /v1/topics/timers/timers/cancel"] = api.JobStarted{Matching: &api.TimerCount{Count: 1234, Exact: false}}
+	f.answers["POST /v1/topics/timers/timers/cancel"] = api.JobStarted{Matching: &api.TimerCount{Count: 1234,
+		Exact: false}}
 	w := f.get("/timers?" + url.Values{"q": {"order-"}, "to": {"+1h"}, "state": {"paused"}}.Encode())
-	to := html.UnescapeString(regexp.MustCompile(`href="(/bulk[^"]*do=cancel[^"]*)"`).FindStringSubmatch(w.Body.String())[1])
+	to := html.UnescapeString(regexp.MustCompile(`href="(/bulk[^"]*do=cancel[^"]*)"`).FindStringSubmatch(
+		w.Body.String())[1])
 	w = f.get(to)
-	says(t, w, http.StatusOK, "<h1>Cancel at least 1,234 timers?", "The first of them:", "order-1</bdi>", "At least 1,234 pending timers", "order-", "paused", "2026-11-22T10:00:00.000Z", "cannot be taken back")
+	says(t, w, http.StatusOK, "<h1>Cancel at least 1,234 timers?", "The first of them:", "order-1</bdi>",
+		"At least 1,234 pending timers", "order-", "paused", "2026-11-22T10:00:00.000Z", "cannot be taken back")
 	want := url.Values{"prefix": {"order-"}, "due-before": {"1795341600000"}, "state": {"paused"}}
 	want.Set("dry-run", "true")
 	preview, _ := f.did(http.MethodPost)
@@ -178,7 +195,8 @@ func TestBulkFromAFilter(t *testing.T) {
 // so.
 func TestTopics(t *testing.T) {
 	f := newFake(t)
-	says(t, f.get("/topics"), http.StatusOK, "<strong>1</strong> of 3", ">17<", "1,234", "orders.retry", "fixed delay", `href="/dead-letters?topic=orders.retry"`, `href="/schedule?topic=timers"`)
+	says(t, f.get("/topics"), http.StatusOK, "<strong>1</strong> of 3", ">17<", "1,234", "orders.retry", "fixed delay",
+		`href="/dead-letters?topic=orders.retry"`, `href="/schedule?topic=timers"`)
 	f.answers["/v1/cluster"] = forbidden()
 	w := f.get("/topics")
 	says(t, w, http.StatusOK, "Of partitions nothing is shown: caller someone has no role", "1,234")
@@ -243,7 +261,8 @@ func TestNoSuchPage(t *testing.T) {
 func TestKeptIsBounded(t *testing.T) {
 	f := newFake(t)
 	post := func(text string) (grown uint64) {
-		form := url.Values{"topic": {"timers"}, "id": {"a"}, "kept": {base64.RawURLEncoding.EncodeToString([]byte(text))}}
+		form := url.Values{"topic": {"timers"}, "id": {"a"},
+			"kept": {base64.RawURLEncoding.EncodeToString([]byte(text))}}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		says(t, f.post("/schedule", form), http.StatusBadRequest, "is not whole")

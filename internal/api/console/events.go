@@ -48,7 +48,8 @@ type eventRow struct {
 
 // ends has, in words, the types of events by which a timer may end.
 var ends = map[string]string{
-	"fired": "Fired", "cancelled": "Cancelled", "expired": "Expired, for it was later than it may be,", "undeliverable": "Became a dead letter", "completed": "Completed",
+	"fired": "Fired", "cancelled": "Cancelled", "expired": "Expired, for it was later than it may be,",
+	"undeliverable": "Became a dead letter", "completed": "Completed",
 }
 
 // history returns a page of a timer's events.
@@ -61,7 +62,8 @@ func (v *visit) history(topic, id string) *events {
 		q.Set("cursor", cursor)
 	}
 	var page api.TimerEvents
-	if err := v.askWithin(ctx, call{path: []string{"topics", topic, "timers", id, "events"}, query: q}, &page); err != nil {
+	if err := v.askWithin(ctx, call{path: []string{"topics", topic, "timers", id, "events"}, query: q},
+		&page); err != nil {
 		p := asProblem(err)
 		return &events{Wrong: p, Off: p.Reason == api.ReasonNoEvents}
 	}
@@ -76,7 +78,8 @@ func (v *visit) history(topic, id string) *events {
 	case cursor != "":
 		e.Newest = link("/timer", "topic", topic, "id", id)
 	case v.query("watch") != "":
-		stream := call{path: []string{"topics", topic, "events"}, query: url.Values{"id": {id}, "position": {page.Log.Position}}}
+		stream := call{path: []string{"topics", topic, "events"},
+			query: url.Values{"id": {id}, "position": {page.Log.Position}}}
 		e.Go = template.URL(stream.target()) //nolint:gosec // escaped
 	default:
 		e.Watch = link("/timer", "topic", topic, "id", id, "watch", "1")

@@ -45,8 +45,10 @@ func filterWords(q url.Values) (all []pair) {
 		name, words string
 		instant     bool
 	}{
-		{"after", "Written from", true}, {"before", "Written before", true}, {"due-after", "Due from", true}, {"due-before", "Due before", true},
-		{"prefix", "ID begins with", false}, {"reason", "Reason", false}, {"state", "State", false}, {"target", "Target topic", false},
+		{"after", "Written from", true}, {"before", "Written before", true}, {"due-after", "Due from", true},
+		{"due-before", "Due before", true},
+		{"prefix", "ID begins with", false}, {"reason", "Reason", false}, {"state", "State", false},
+		{"target", "Target topic", false},
 	} {
 		value := q.Get(f.name)
 		if f.instant {
@@ -96,7 +98,8 @@ func (c *Console) resendAsk(v *visit) error {
 		return err
 	}
 	p := &bulkPage{
-		Title: "Resend dead letters", Topic: s.Topic, Filter: filterWords(q), Letters: true, Fresh: s.Seen == "", Delay: v.isDelay(s.Topic), Rate: "1000",
+		Title: "Resend dead letters", Topic: s.Topic, Filter: filterWords(q), Letters: true, Fresh: s.Seen == "",
+		Delay: v.isDelay(s.Topic), Rate: "1000",
 		Back: link("/dead-letters", s.pairs(q)...), Action: link("/resend", s.pairs(q)...),
 	}
 	preview, err := v.preview(path, q)
@@ -131,7 +134,8 @@ func (v *visit) preview(path []string, q url.Values) (*api.JobStarted, error) {
 func (v *visit) resending() (s deadSearch, path []string, q url.Values, err error) {
 	s = v.deadSearch()
 	if s.Topic == "" {
-		return s, nil, nil, wrong(http.StatusBadRequest, "the address does not say of which topic; go back to the page of dead letters")
+		return s, nil, nil, wrong(http.StatusBadRequest,
+			"the address does not say of which topic; go back to the page of dead letters")
 	}
 	if q, err = s.filter(v.now.In(v.zone)); err != nil {
 		return s, nil, nil, wrong(http.StatusBadRequest, err.Error())

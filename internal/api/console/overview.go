@@ -248,7 +248,8 @@ func (v *visit) due(topic, prefix, chosen string) duePanel {
 	var below api.CountUntil // 0, so overdue timers fall into the first bar
 	for n := range barsOfDue {
 		b := before[n]
-		d.Bars = append(d.Bars, bar{From: now.Add(time.Duration(n) * each), To: until[n], N: b.Count - below.Count, More: !b.Exact})
+		d.Bars = append(
+			d.Bars, bar{From: now.Add(time.Duration(n) * each), To: until[n], N: b.Count - below.Count, More: !b.Exact})
 		below = b
 	}
 	for n := range d.Totals {
@@ -258,8 +259,8 @@ func (v *visit) due(topic, prefix, chosen string) duePanel {
 	return d
 }
 
-// firesBefore returns how many timers with a prefix fire before each of some instants, which may be in any order. missing
-// are the partitions that are not counted.
+// firesBefore returns how many timers with a prefix fire before each of some instants, which may be in any order.
+// missing are the partitions that are not counted.
 func (a *asker) firesBefore(
 	topic, prefix string, until []time.Time,
 ) (_ []api.CountUntil, missing []api.Missing, _ *api.Problem) {
@@ -303,12 +304,14 @@ func (o *overviewPage) remember(h *recent.History, zone *time.Location) {
 		series{"scheduled", per(last.Accepted), "b", func(p recent.Point) float64 { return p.Accepted }},
 		series{"fired", per(last.Fired), "a", func(p recent.Point) float64 { return p.Fired }})
 	rates.Title = "Throughput"
-	rates.Summary = "Timers a second over the last hour; in the last minute " + number(last.Accepted) + " scheduled and " + number(last.Fired) + " fired."
+	rates.Summary = "Timers a second over the last hour; in the last minute " + number(last.Accepted) +
+		" scheduled and " + number(last.Fired) + " fired."
 	late := lineChart(points, 0.004, seconds,
 		series{"p50", lateness(last, last.P50), "b", func(p recent.Point) float64 { return p.P50.AtMost() }},
 		series{"p99", lateness(last, last.P99), "a", func(p recent.Point) float64 { return p.P99.AtMost() }})
 	late.Title = "Own lateness, at most"
-	late.Summary = "Own lateness over the last hour; in the last minute half of the firings were late by " + lateness(last, last.P50) + ", and 99 of 100 by " + lateness(last, last.P99) + " at most."
+	late.Summary = "Own lateness over the last hour; in the last minute half of the firings were late by " + lateness(
+		last, last.P50) + ", and 99 of 100 by " + lateness(last, last.P99) + " at most."
 	o.Charts = append(o.Charts, rates, late)
 }
 

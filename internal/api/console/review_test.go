@@ -13,7 +13,8 @@ import (
 // marked makes the fake's dead letters ones of which some have been reviewed.
 func marked(f *fakeAPI, n int64, exact bool) {
 	all := f.answers["/v1/dead-letters"].(api.DeadLetterCountList)
-	all.Topics[0].New = &api.NewLetters{Count: n, Exact: exact, Reasons: map[string]int64{"bad-cron": n - 1, "old-reason": 1}, By: evil, At: now}
+	all.Topics[0].New = &api.NewLetters{Count: n, Exact: exact,
+		Reasons: map[string]int64{"bad-cron": n - 1, "old-reason": 1}, By: evil, At: now}
 	all.Topics = all.Topics[:1]
 	f.answers["/v1/dead-letters"] = all
 }
@@ -27,13 +28,15 @@ func TestReview(t *testing.T) {
 	f.answers["/v1/topics/timers/dead-letters"] = list
 	marked(f, 5, true)
 	w := f.get("/dead-letters?reason=bad-cron")
-	says(t, w, http.StatusOK, "Reviewed up to here", "Mark all, also those that do not match, as reviewed", `name="position" value="0:4.10"`,
+	says(t, w, http.StatusOK, "Reviewed up to here", "Mark all, also those that do not match, as reviewed",
+		`name="position" value="0:4.10"`,
 		`data-label="New">4</td>`, "Reviewed last by", escaped, `<span class="count new">5<span class="unseen"> new<`)
 	if got := f.last().query; got.Get("reviewed") != "false" {
 		t.Errorf("asked for %s", got.Encode())
 	}
 	const letters = "/v1/topics/timers/dead-letters"
-	f.answers["POST "+letters+"/1/9/reviewed"] = api.DeadLetterReview{Topic: "timers", Position: "0:4.10", Before: "0:1.2"}
+	f.answers["POST "+letters+"/1/9/reviewed"] = api.DeadLetterReview{Topic: "timers", Position: "0:4.10",
+		Before: "0:1.2"}
 	f.answers["POST "+letters+"/reviewed"] = f.answers["POST "+letters+"/1/9/reviewed"]
 	action := html.UnescapeString(between2(w.Body.String(), `<form class="buttons" method="post" action="`, `"`))
 	for _, c := range []struct {
@@ -46,15 +49,18 @@ func TestReview(t *testing.T) {
 		{url.Values{"do": {"undo"}, "position": {"0:1.2"}}, letters + "/reviewed?back=true&position=0%3A1.2"},
 	} {
 		w := f.post(action, c.form)
-		if got := f.last(); got.method != http.MethodPost || got.path+"?"+got.query.Encode() != c.want || w.Code != http.StatusSeeOther {
+		if got := f.last(); got.method != http.MethodPost || got.path+"?"+got.query.Encode() != c.want ||
+			w.Code != http.StatusSeeOther {
 			t.Errorf("%v: %s %s?%s, want %s; %d", c.form, got.method, got.path, got.query.Encode(), c.want, w.Code)
 		}
-		says(t, f.get(w.Header().Get("Location")), http.StatusOK, "Marked as reviewed.", `name="position" value="0:1.2"`, "Undo", `value="bad-cron"`)
+		says(t, f.get(w.Header().Get("Location")), http.StatusOK, "Marked as reviewed.",
+			`name="position" value="0:1.2"`, "Undo", `value="bad-cron"`)
 	}
 	for _, form := range []url.Values{{"do": {"one"}}, {"do": {"what"}}} {
 		says(t, f.post(action, form), http.StatusBadRequest, "go back to the page of dead letters")
 	}
-	if body := f.get("/dead-letters?done=reviewed&undo=" + url.QueryEscape(evil)).Body.String(); strings.Contains(body, "Undo") {
+	if body := f.get("/dead-letters?done=reviewed&undo=" + url.QueryEscape(evil)).Body.String(); strings.Contains(
+		body, "Undo") {
 		t.Error("what is no position can be gone back to")
 	}
 	yes := true
@@ -75,7 +81,8 @@ func TestReview(t *testing.T) {
 		}
 		writeJSON(t, w, list)
 	})
-	says(t, f.get("/dead-letters"), http.StatusOK, "have been reviewed is not known", "GROUP_AUTHORIZATION_FAILED", "bad-cron")
+	says(t, f.get("/dead-letters"), http.StatusOK, "have been reviewed is not known",
+		"GROUP_AUTHORIZATION_FAILED", "bad-cron")
 }
 
 // The overview counts what is new, however old it is.
@@ -83,7 +90,8 @@ func TestOverviewOfWhatIsNew(t *testing.T) {
 	f := newFake(t)
 	calm(f)
 	marked(f, 3, true)
-	says(t, f.get("/"), http.StatusOK, "New dead letters: 3.", "2 <code>bad-cron</code>, 1 <code>old-reason</code>", "<dd>3 <small>new</small></dd>")
+	says(t, f.get("/"), http.StatusOK, "New dead letters: 3.", "2 <code>bad-cron</code>, 1 <code>old-reason</code>",
+		"<dd>3 <small>new</small></dd>")
 	marked(f, 2, false)
 	says(t, f.get("/"), http.StatusOK, "New dead letters: 2 or more.")
 	marked(f, 1, false)
@@ -95,7 +103,8 @@ func TestOverviewOfWhatIsNew(t *testing.T) {
 	all := f.answers["/v1/dead-letters"].(api.DeadLetterCountList)
 	all.Topics = append(all.Topics, api.DeadLetterCounts{Topic: "more", LastHour: 7, LastDay: 7, Exact: true})
 	f.answers["/v1/dead-letters"] = all
-	says(t, f.get("/"), http.StatusOK, "new, or of the last hour where none have been reviewed: 9 or more.", "<small>new, or in 1 h</small>")
+	says(t, f.get("/"), http.StatusOK, "new, or of the last hour where none have been reviewed: 9 or more.",
+		"<small>new, or in 1 h</small>")
 	all.Topics[0].New = &api.NewLetters{Exact: true, At: now}
 	all.Topics[1].LastHour = 0
 	says(t, f.get("/"), http.StatusOK, `class="note good"`, "there are no new dead letters")

@@ -30,9 +30,11 @@ type form struct {
 func formOf(get func(string) string) form {
 	line := func(name string) string { return strings.TrimSpace(get(name)) }
 	return form{
-		Topic: line("topic"), ID: get("id"), After: line("after"), At: line("at"), Every: line("every"), Cron: line("cron"), Zone: line("zone"),
-		Until: line("until"), Count: line("count"), Jitter: line("jitter"), CatchUp: line("catch-up"), MaxLate: line("max-late"),
-		Target: line("target"), TargetKey: get("target-key"), TargetPartition: line("target-partition"),
+		Topic: line("topic"), ID: get("id"), After: line("after"), At: line("at"), Every: line("every"),
+		Cron: line("cron"), Zone: line("zone"),
+		Until: line("until"), Count: line("count"), Jitter: line("jitter"), CatchUp: line("catch-up"),
+		MaxLate: line("max-late"),
+		Target:  line("target"), TargetKey: get("target-key"), TargetPartition: line("target-partition"),
 		Payload: get("payload"), As: line("as"), Headers: get("headers"), If: line("if"),
 		Source: line("source"), Kept: line("kept"),
 	}
@@ -60,7 +62,8 @@ func (c *Console) scheduleForm(v *visit) error {
 	t := &api.Timer{}
 	err := v.ask(call{path: []string{"topics", v.query("topic"), "timers", v.raw("id")}}, t)
 	if err == nil && t.ID == "" {
-		err = wrong(http.StatusBadRequest, "the ID of this timer is no text, which no form takes: schedule it again over the API")
+		err = wrong(http.StatusBadRequest,
+			"the ID of this timer is no text, which no form takes: schedule it again over the API")
 	}
 	if err != nil {
 		return err
@@ -90,7 +93,8 @@ func (a *asker) explain(cron, zone string) *explained {
 		return nil
 	}
 	e := &explained{}
-	err := a.ask(call{path: []string{"next"}, query: url.Values{"cron": {cron}, "zone": {zone}, "n": {"5"}}}, &e.Occurrences)
+	err := a.ask(call{path: []string{"next"}, query: url.Values{"cron": {cron}, "zone": {zone}, "n": {"5"}}},
+		&e.Occurrences)
 	if err != nil {
 		e.Wrong = asProblem(err)
 	}

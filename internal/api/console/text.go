@@ -26,7 +26,8 @@ const (
 
 var functions = template.FuncMap{
 	"bounds": bounds, "visible": visible, "link": link, "when": when, "iso": iso, "number": number, "seconds": seconds,
-	"plural": plural, "heading": heading, "again": again, "literal": literal, "brief": briefOf, "middle": middleOf, "whole": whole, "told": told,
+	"plural": plural, "heading": heading, "again": again, "literal": literal, "brief": briefOf, "middle": middleOf,
+	"whole": whole, "told": told,
 }
 
 // piece is a part of a text: literal, or the code of a character.
@@ -35,8 +36,8 @@ type piece struct {
 	Code bool
 }
 
-// visible splits a text so that no character is invisible or changes how others are read. It replaces control characters,
-// marks of direction and bytes that are not UTF-8 by their codes.
+// visible splits a text so that no character is invisible or changes how others are read. It replaces control
+// characters, marks of direction and bytes that are not UTF-8 by their codes.
 func visible(s string) []piece {
 	var all []piece
 	add := func(text string, code bool) {
@@ -137,7 +138,8 @@ func show(text *string, raw []byte, null, asHex bool) shown {
 	}
 	s := shown{Bytes: len(b), Null: null}
 	if text != nil && !asHex {
-		s.Text = strings.ToValidUTF8((*text)[:min(len(*text), maxText)], "") // without a character that the cut has split
+		// without a character that the cut has split
+		s.Text = strings.ToValidUTF8((*text)[:min(len(*text), maxText)], "")
 		s.Cut = len(b) - len(s.Text)
 		return s
 	}
@@ -284,8 +286,8 @@ func plural(n any, one, many string) string {
 	return text + " " + many
 }
 
-// parseWhen reads a time of a form: RFC 3339, the zone of now without one, or relative to now as in +1h, -10m or +3d. It
-// returns nil for an empty text.
+// parseWhen reads a time of a form: RFC 3339, the zone of now without one, or relative to now as in +1h, -10m or +3d.
+// It returns nil for an empty text.
 func parseWhen(text string, now time.Time) (*time.Time, error) {
 	if text == "" {
 		return nil, nil //nolint:nilnil // none is asked for
@@ -303,11 +305,13 @@ func parseWhen(text string, now time.Time) (*time.Time, error) {
 			return &t, nil
 		}
 	}
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", timeLayout, "2006-01-02 15:04", time.DateOnly} {
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", timeLayout,
+		"2006-01-02 15:04", time.DateOnly} {
 		if t, err := time.ParseInLocation(layout, text, now.Location()); err == nil {
 			return &t, nil
 		}
 	}
-	return nil, fmt.Errorf("%q is no time: write it as 2026-11-22 09:30 (%v), with a zone as 2026-11-22T09:30:00+01:00, or "+
-		"from now as +1h, -10m, +3d", text, now.Location())
+	return nil, fmt.Errorf(
+		"%q is no time: write it as 2026-11-22 09:30 (%v), with a zone as 2026-11-22T09:30:00+01:00, or "+
+			"from now as +1h, -10m, +3d", text, now.Location())
 }

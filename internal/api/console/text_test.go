@@ -84,18 +84,21 @@ func TestWords(t *testing.T) {
 			t.Errorf("%v: %q, want %q", c.in, got, c.want)
 		}
 	}
-	for in, want := range map[float64]string{0: "0 s", 0.0004: "< 1 ms", 0.0042: "4.2 ms", 0.25: "250 ms", 1.5: "1.5 s", 90: "1 min 30 s"} {
+	for in, want := range map[float64]string{0: "0 s", 0.0004: "< 1 ms", 0.0042: "4.2 ms", 0.25: "250 ms", 1.5: "1.5 s",
+		90: "1 min 30 s"} {
 		if got := seconds(in); got != want {
 			t.Errorf("%v s: %q, want %q", in, got, want)
 		}
 	}
-	for in, want := range map[any]string{0: "0", 999: "999", 1000: "1,000", int64(1234567): "1,234,567", -1234: "-1,234", 0.25: "0.2", 12345.6: "12,346"} {
+	for in, want := range map[any]string{0: "0", 999: "999", 1000: "1,000", int64(1234567): "1,234,567",
+		-1234: "-1,234", 0.25: "0.2", 12345.6: "12,346"} {
 		if got := number(in); got != want {
 			t.Errorf("%v: %q, want %q", in, got, want)
 		}
 	}
 	for in, want := range map[recent.Bounds]string{
-		{UpTo: 0.001}: "up to 1 ms", {Over: 0.005, UpTo: 0.01}: "5 to 10 ms", {Over: 0.5, UpTo: 1}: "500 ms to 1 s", {Over: 2, UpTo: 5}: "2 to 5 s",
+		{UpTo: 0.001}: "up to 1 ms", {Over: 0.005, UpTo: 0.01}: "5 to 10 ms", {Over: 0.5, UpTo: 1}: "500 ms to 1 s",
+		{Over: 2, UpTo: 5}:   "2 to 5 s",
 		{Over: 30, UpTo: 60}: "30 s to 1 min", {Over: 3600, UpTo: math.Inf(1)}: "more than 1 h",
 	} {
 		if got := bounds(in); got != want {
@@ -155,7 +158,8 @@ func TestShowCuts(t *testing.T) {
 // JSON is indented and not changed otherwise.
 func TestPretty(t *testing.T) {
 	for in, want := range map[string]string{
-		`{"n":12345678901234567890.10,"e":1E400,"s":"\u00e9\/ "}`: "{\n  \"n\": 12345678901234567890.10,\n  \"e\": 1E400,\n  \"s\": \"\\u00e9\\/ \"\n}",
+		`{"n":12345678901234567890.10,"e":1E400,"s":"\u00e9\/ "}`: "{\n  \"n\": 12345678901234567890.10,\n  \"e\": " +
+			"1E400,\n  \"s\": \"\\u00e9\\/ \"\n}",
 		"[1,\r\n 2]":    "[\n  1,\n  2\n]",
 		`{"a":1,"a":2}`: "{\n  \"a\": 1,\n  \"a\": 2\n}",
 		"{}":            "{}",
@@ -169,7 +173,8 @@ func TestPretty(t *testing.T) {
 		t.Error("JSON of the largest depth is not indented")
 	}
 	long := "[" + strings.Repeat("1,", maxText) + "1]"
-	for _, in := range []string{"", "17", `"text"`, "{", "[1,]", "{} {}", "\x00", "[" + deep + "]", strings.Repeat("[", 8000), long} {
+	for _, in := range []string{"", "17", `"text"`, "{", "[1,]", "{} {}", "\x00", "[" + deep + "]",
+		strings.Repeat("[", 8000), long} {
 		if got, ok := pretty(in); ok {
 			t.Errorf("%.40q is shown as %.40q", in, got)
 		}
@@ -179,7 +184,8 @@ func TestPretty(t *testing.T) {
 func TestBrief(t *testing.T) {
 	long := strings.Repeat("é", 500) + "\u202e17"
 	b := briefOf(long)
-	if !strings.HasPrefix(long, b.Head) || !strings.HasSuffix(long, b.Tail) || len([]rune(b.Head+b.Tail)) != briefHead+briefTail ||
+	if !strings.HasPrefix(long, b.Head) || !strings.HasSuffix(long, b.Tail) || len([]rune(b.Head+b.Tail)) != briefHead+
+		briefTail ||
 		b.Title != strings.Repeat("é", 500)+`\u202e17` {
 		t.Errorf("%+v", b)
 	}

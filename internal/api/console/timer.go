@@ -31,10 +31,14 @@ func (a *action) Verb() string { return strings.TrimSuffix(a.Label, " timer") }
 
 func actions() []action {
 	return []action{
-		{"pause", "Pause", "paused", "It stays pending and does not fire until it is resumed.", false, http.MethodPost, "pause"},
-		{"resume", "Resume", "resumed", "It fires when it is due; what is past due fires at once.", false, http.MethodPost, "resume"},
-		{"trigger", "Fire now", "triggered", "It fires now. One that recurs goes on as if nothing had been.", false, http.MethodPost, "trigger"},
-		{"cancel", "Cancel timer", "cancelled", "It will not fire. This cannot be taken back.", true, http.MethodDelete, ""},
+		{"pause", "Pause", "paused", "It stays pending and does not fire until it is resumed.", false,
+			http.MethodPost, "pause"},
+		{"resume", "Resume", "resumed", "It fires when it is due; what is past due fires at once.", false,
+			http.MethodPost, "resume"},
+		{"trigger", "Fire now", "triggered", "It fires now. One that recurs goes on as if nothing had been.", false,
+			http.MethodPost, "trigger"},
+		{"cancel", "Cancel timer", "cancelled", "It will not fire. This cannot be taken back.", true,
+			http.MethodDelete, ""},
 	}
 }
 
@@ -91,15 +95,18 @@ type actionLink struct {
 func (c *Console) timer(v *visit) error {
 	topic, id := v.query("topic"), v.raw("id")
 	if topic == "" || id == "" {
-		return wrong(http.StatusBadRequest, "the address of a timer's page has topic and id; find the timer on the page of timers")
+		return wrong(http.StatusBadRequest,
+			"the address of a timer's page has topic and id; find the timer on the page of timers")
 	}
 	t := &api.Timer{}
 	err := v.ask(call{path: []string{"topics", topic, "timers", id}}, t)
 	if err == nil && t.Source == "" {
-		err = wrong(http.StatusNotFound, "a timer of the ID "+id+" cannot be got over the API, which has something else at its path; the list of timers has it")
+		err = wrong(http.StatusNotFound, "a timer of the ID "+id+
+			" cannot be got over the API, which has something else at its path; the list of timers has it")
 	}
 	if do := actionOf(v.query("do")); do != nil && err == nil {
-		return v.show(nil, "confirm", do.Label, confirmPage{*do, t, id, topic, link("/timer", "topic", topic, "id", id), v.now})
+		return v.show(nil, "confirm", do.Label,
+			confirmPage{*do, t, id, topic, link("/timer", "topic", topic, "id", id), v.now})
 	}
 	p := &timerPage{Now: v.now, Topic: topic, ID: id, As: v.query("as")}
 	p.Done = doneWords(v.query("done"), v.query("request"))
@@ -133,7 +140,8 @@ type over struct {
 func overOf(topic string, e *events) *over {
 	switch {
 	case e.Off:
-		return &over{What: "Nothing is pending", Note: "Whether it has fired is not known, for " + topic + " writes no events."}
+		return &over{What: "Nothing is pending", Note: "Whether it has fired is not known, for " + topic +
+			" writes no events."}
 	case e.Wrong != nil:
 		return &over{What: "Nothing is pending", Note: "What has become of it could not be read."}
 	}
@@ -201,7 +209,8 @@ func (tp *timerPage) payload(from *api.Payload) {
 		{"hex", "Show as bytes", true},
 	} {
 		if other.there && other.as != tp.As {
-			tp.Views = append(tp.Views, viewLink{other.label, link("/timer", "topic", tp.Topic, "id", tp.ID, "as", other.as)})
+			tp.Views = append(
+				tp.Views, viewLink{other.label, link("/timer", "topic", tp.Topic, "id", tp.ID, "as", other.as)})
 		}
 	}
 }
@@ -219,7 +228,8 @@ func (a *asker) next(t *api.Timer) (next []time.Time, words, note string, wrong 
 	if r.Cron != "" {
 		var found api.Occurrences
 		err := a.ask(call{path: []string{"next"}, query: url.Values{
-			"cron": {r.Cron}, "zone": {r.Zone}, "n": {strconv.Itoa(nextShown - 1)}, "from": {strconv.FormatInt(t.DueMillis, 10)},
+			"cron": {r.Cron}, "zone": {r.Zone}, "n": {strconv.Itoa(nextShown - 1)},
+			"from": {strconv.FormatInt(t.DueMillis, 10)},
 		}}, &found)
 		if err != nil {
 			return next, "", note, asProblem(err)
@@ -258,7 +268,8 @@ func (c *Console) steer(v *visit) error {
 	topic, id := v.query("topic"), v.raw("id")
 	do := actionOf(v.r.PostForm.Get("do"))
 	if do == nil || topic == "" || id == "" {
-		return wrong(http.StatusBadRequest, "the form does not say what to do with which timer; go back to the timer's page")
+		return wrong(http.StatusBadRequest,
+			"the form does not say what to do with which timer; go back to the timer's page")
 	}
 	result, wrong := v.steer(do, topic, id, v.r.PostForm.Get("source"))
 	if wrong != nil {
@@ -306,8 +317,10 @@ func (v *visit) redirect(topic, id string, r *api.Result) error {
 // doneWords says what a request did. Anybody may have written the page's address, so nothing of it is shown literally.
 func doneWords(outcome, request string) string {
 	words := map[string]string{
-		"scheduled": "Scheduled.", "replaced": "Scheduled again: it took the place of what was pending.", "cancelled": "Cancelled.",
-		"triggered": "It fires now.", "paused": "Paused.", "resumed": "Resumed.", "completed": "Resumed, and nothing of it was left to fire.",
+		"scheduled": "Scheduled.", "replaced": "Scheduled again: it took the place of what was pending.",
+		"cancelled": "Cancelled.",
+		"triggered": "It fires now.", "paused": "Paused.", "resumed": "Resumed.",
+		"completed": "Resumed, and nothing of it was left to fire.",
 		"unchanged": "It was so already: nothing has changed.",
 		"reviewed":  "Marked as reviewed.",
 		"delayed":   "Sent again: it is passed on after the delay of its topic, counted from now.",

@@ -124,10 +124,11 @@ func (v *visit) search() search {
 	}
 }
 
-// pairs returns the search as parameters of a page, followed by more. q has the same search as parameters of the API, in
-// which times relative to now are instants.
+// pairs returns the search as parameters of a page, followed by more. q has the same search as parameters of the API,
+// in which times relative to now are instants.
 func (s *search) pairs(q url.Values, more ...string) []string {
-	return append([]string{"topic", s.Topic, "q", s.Q, "from", asInstant(q.Get("due-after")), "to", asInstant(q.Get("due-before")), "target", s.Target, "state", s.State}, more...)
+	return append([]string{"topic", s.Topic, "q", s.Q, "from", asInstant(q.Get("due-after")), "to",
+		asInstant(q.Get("due-before")), "target", s.Target, "state", s.State}, more...)
 }
 
 // filter returns the search as parameters of the API.
@@ -258,7 +259,8 @@ func (a *asker) inWords(r *api.Recurrence, said map[[2]string]string) string {
 	words, asked := said[[2]string{r.Cron, r.Zone}]
 	if !asked {
 		var found api.Occurrences
-		if a.ask(call{path: []string{"next"}, query: url.Values{"cron": {r.Cron}, "zone": {r.Zone}, "n": {"0"}}}, &found) == nil {
+		if a.ask(call{path: []string{"next"}, query: url.Values{"cron": {r.Cron}, "zone": {r.Zone}, "n": {"0"}}},
+			&found) == nil {
 			words = found.Explanation
 			// The row shows the zone itself, and the timer's page explains changes of the clock.
 			words, _, _ = strings.Cut(words, ", by the clock of ")

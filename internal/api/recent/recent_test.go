@@ -22,7 +22,8 @@ func newMetrics() *metrics {
 		reg:      prometheus.NewRegistry(),
 		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: acceptedMetric}, []string{"topic"}),
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: outcomesMetric}, []string{"topic", "outcome"}),
-		lateness: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: latenessMetric, Buckets: []float64{.001, .01, .1, 1}}, []string{"topic"}),
+		lateness: prometheus.NewHistogramVec(
+			prometheus.HistogramOpts{Name: latenessMetric, Buckets: []float64{.001, .01, .1, 1}}, []string{"topic"}),
 	}
 	m.reg.MustRegister(m.accepted, m.outcomes, m.lateness)
 	return m
@@ -77,12 +78,14 @@ func TestHistoryRemembersAnHour(t *testing.T) {
 			t.Errorf("point %d: late %v and %v, want below a millisecond", i, p.P50, p.P99)
 		}
 	}
-	for d, want := range map[time.Duration]time.Duration{0: 0, time.Minute: time.Minute, 5 * time.Minute: 5 * time.Minute, 24 * time.Hour: time.Hour} {
+	for d, want := range map[time.Duration]time.Duration{0: 0, time.Minute: time.Minute,
+		5 * time.Minute: 5 * time.Minute, 24 * time.Hour: time.Hour} {
 		if p, some := h.Last(d); !some || p.To.Sub(p.From) != want || p.Count != uint64(20*want.Seconds()) {
 			t.Errorf("the last %v are %v with %d firings", d, p.To.Sub(p.From), p.Count)
 		}
 	}
-	if first, last := points[0].From, points[59].To; last.Sub(first) != time.Hour || !last.Equal(begun.Add(2*time.Hour)) {
+	if first, last := points[0].From, points[59].To; last.Sub(first) != time.Hour ||
+		!last.Equal(begun.Add(2*time.Hour)) {
 		t.Errorf("from %v to %v, want the last hour", first, last)
 	}
 }

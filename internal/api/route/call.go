@@ -183,12 +183,14 @@ type UnhealthyTarget struct {
 
 // Meaning says what is wrong with the target, and what becomes of its due timers. The target is the subject.
 func (u *UnhealthyTarget) Meaning() string {
-	after := "after " + (time.Duration(u.DeadLetterAfterSecs*1000) * time.Millisecond).String() + " its due timers become dead letters"
+	after := "after " + (time.Duration(u.DeadLetterAfterSecs*1000) * time.Millisecond).String() +
+		" its due timers become dead letters"
 	switch {
 	case u.Topic == "*":
 		return "more unknown topics than are looked up at a time; their timers wait for their turn"
 	case u.DeadLetterAfterSecs > 0 && u.Partition == "beyond":
-		return "lacks a partition that timers name; " + after + " (" + string(waterclock.ReasonTargetPartitionUnknown) + ")"
+		return "lacks a partition that timers name; " + after + " (" + string(waterclock.ReasonTargetPartitionUnknown) +
+			")"
 	case u.DeadLetterAfterSecs > 0:
 		return "does not exist, as far as is known; " + after + " (" + string(waterclock.ReasonTargetUnknown) + ")"
 	}

@@ -21,13 +21,16 @@ func TestFormOfAnswers(t *testing.T) {
 	}
 	one.Timer = decoded
 	place := query.CursorOf(query.ByID, one)
-	shown := `{"timer":"` + base64.StdEncoding.EncodeToString(one.AppendTo(nil)) + `","topic":"timers","partition":3,"source":"timers/3/17","state":"pending"}`
+	shown := `{"timer":"` + base64.StdEncoding.EncodeToString(one.AppendTo(nil)) +
+		`","topic":"timers","partition":3,"source":"timers/3/17","state":"pending"}`
 	for want, a := range map[string]Answer{
 		`{"next":""}`:                       {},
 		`{"timer":` + shown + `,"next":""}`: {Timer: one},
-		`{"timers":[` + shown + `],"next":"` + place.String() + `"}`: {List: query.List{Timers: []*query.Timer{one}, Next: place}},
+		`{"timers":[` + shown + `],"next":"` + place.String() +
+			`"}`: {List: query.List{Timers: []*query.Timer{one}, Next: place}},
 		`{"next":"","written":[{"offset":1,"decision":{"outcome":"rejected","reason":"r","detail":"d"}},{"offset":2,"decision":{"outcome":"paused","pending":` + shown + `}}]}`: {
-			Written: []Written{{Offset: 1, Decision: &query.Decision{Outcome: "rejected", Reason: "r", Detail: "d"}}, {Offset: 2, Decision: &query.Decision{Outcome: "paused", Pending: one}}},
+			Written: []Written{{Offset: 1, Decision: &query.Decision{Outcome: "rejected", Reason: "r", Detail: "d"}},
+				{Offset: 2, Decision: &query.Decision{Outcome: "paused", Pending: one}}},
 		},
 	} {
 		text, err := json.Marshal(a)

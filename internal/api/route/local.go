@@ -123,5 +123,6 @@ func undecided(err error) string {
 	case errors.Is(err, query.ErrForgotten):
 		return "the request is in the log and is decided, but how is not remembered: look at the timer"
 	}
-	return "the request is in the log, and the partition has moved before its decision was known here; its next owner decides it"
+	return "the request is in the log, and the partition has moved before its decision was known here; its next " +
+		"owner decides it"
 }

@@ -54,18 +54,20 @@ func TestAnswersOfHopsAreReserved(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			read := 0
-			r := routerOf(func() (map[timer.TopicPartition]Owner, error) { return owns("p1"), nil }, func(*http.Request) (*http.Response, error) {
-				resp := says(200, answered, "")
-				resp.Body = io.NopCloser(io.TeeReader(bytes.NewReader(text), counter{&read}))
-				return resp, nil
-			})
+			r := routerOf(func() (map[timer.TopicPartition]Owner, error) { return owns("p1"), nil },
+				func(*http.Request) (*http.Response, error) {
+					resp := says(200, answered, "")
+					resp.Body = io.NopCloser(io.TeeReader(bytes.NewReader(text), counter{&read}))
+					return resp, nil
+				})
 			m := &memory{limit: c.limit}
 			r.o.Room = m
 			a, err := r.Ask(t.Context(), &Call{Kind: c.kind, Topic: at.Topic, Partition: at.Partition})
 			switch {
 			case !errors.Is(err, c.want):
 				t.Errorf("%v, want %v", err, c.want)
-			case c.want == nil && (a.Timer == nil || m.most.Load() < 2*int64(len(text)) || m.most.Load() > 6*int64(len(text))):
+			case c.want == nil && (a.Timer == nil || m.most.Load() < 2*int64(len(text)) || m.most.Load() > 6*int64(
+				len(text))):
 				t.Errorf("%v; %d held for an answer of %d bytes", a.Timer, m.most.Load(), len(text))
 			case c.want != nil && read > 1<<20:
 				t.Errorf("%d bytes were read without room", read)
@@ -83,7 +85,8 @@ type counter struct{ n *int }
 func (c counter) Write(b []byte) (int, error) { *c.n += len(b); return len(b), nil }
 
 func timerOf(size int) *query.Timer {
-	return &query.Timer{Timer: &timer.Timer{ID: []byte("a"), Target: timer.Target{Topic: "orders"}, Value: make([]byte, size)}, Topic: at.Topic, Partition: at.Partition, State: query.Pending}
+	return &query.Timer{Timer: &timer.Timer{ID: []byte("a"), Target: timer.Target{Topic: "orders"},
+		Value: make([]byte, size)}, Topic: at.Topic, Partition: at.Partition, State: query.Pending}
 }
 
 // owning is an instance that owns a partition with one large timer, which it returns for everything.
@@ -139,17 +142,21 @@ func TestAnswersToOthersAreReserved(t *testing.T) {
 	if word, _ := ask(&Call{Kind: Get, ID: []byte("a")}); word != moving {
 		t.Errorf("a read without room: %q", word)
 	}
-	if word, a := ask(&Call{Kind: Write, Requests: one}); word != answered || a.Written[0].Decision != nil || a.Written[0].Why == "" {
+	if word, a := ask(&Call{Kind: Write, Requests: one}); word != answered || a.Written[0].Decision != nil ||
+		a.Written[0].Why == "" {
 		t.Errorf("a write without room: %q, %+v", word, a)
 	}
-	if word, a := ask(&Call{Kind: Write, Requests: two}); word != answered || a.Written[1].Decision == nil || len(a.Written[1].Decision.Pending.Value) > 0 {
+	if word, a := ask(&Call{Kind: Write, Requests: two}); word != answered || a.Written[1].Decision == nil ||
+		len(a.Written[1].Decision.Pending.Value) > 0 {
 		t.Errorf("two writes: %q, %+v", word, a)
 	}
 	m.limit = 16 << 20
-	if word, a := ask(&Call{Kind: Get, ID: []byte("a")}); word != answered || len(a.Timer.Value) != 1<<20 || m.last.Load() < 2<<20 {
+	if word, a := ask(&Call{Kind: Get, ID: []byte("a")}); word != answered || len(a.Timer.Value) != 1<<20 ||
+		m.last.Load() < 2<<20 {
 		t.Errorf("a read: %q, %d reserved", word, m.last.Load())
 	}
-	if word, a := ask(&Call{Kind: Write, Requests: one}); word != answered || len(a.Written[0].Decision.Pending.Value) != 1<<20 {
+	if word, a := ask(&Call{Kind: Write, Requests: one}); word != answered ||
+		len(a.Written[0].Decision.Pending.Value) != 1<<20 {
 		t.Errorf("a write: %q", word)
 	}
 }

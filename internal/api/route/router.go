@@ -96,7 +96,8 @@ var (
 	// errNotOwner says that the asked instance does not own the partition, or is not there: nothing was written.
 	errNotOwner = errors.New("does not answer for the partition")
 	// errStranger says that the asked instance does not know this one.
-	errStranger = errors.New("--api-key-file must hold the same key on all instances, --advertise of each be its own, and their clocks be set")
+	errStranger = errors.New("--api-key-file must hold the same key on all instances, --advertise of each be its " +
+		"own, and their clocks be set")
 )
 
 // ForbiddenError says that the owner does not allow the caller what this instance allows.
@@ -145,7 +146,8 @@ func (r *Router) hopTo(ctx context.Context, owner Owner, c *Call) (Answer, error
 		elsewhere.Why = "start it with --api (and a version that has it)"
 		return Answer{}, elsewhere
 	case r.client == nil:
-		elsewhere.Why = "calls are forwarded to it if --api-key-file names the same key on all instances; without, ask it there"
+		elsewhere.Why = "calls are forwarded to it if --api-key-file names the same key on all instances; without, " +
+			"ask it there"
 		return Answer{}, elsewhere
 	}
 	a, err := r.hop(ctx, owner, c)
@@ -165,10 +167,12 @@ func (r *Router) hop(ctx context.Context, owner Owner, c *Call) (a Answer, err e
 		return a, fmt.Errorf("encode a call: %w", err)
 	}
 	if int64(len(call)) > r.o.MaxBody {
-		return a, fmt.Errorf("%w: as a call to %s, which owns the partition, it has %d bytes, and api-body-limit is %d: it must be 1.5 times as large as the largest request",
+		return a, fmt.Errorf("%w: as a call to %s, which owns the partition, it has %d bytes, and api-body-limit is "+
+			"%d: it must be 1.5 times as large as the largest request",
 			ErrTooLarge, to, len(call), r.o.MaxBody)
 	}
-	timeout, method, at, body := hopTimeout, http.MethodGet, to+Path+"?call="+base64.RawURLEncoding.EncodeToString(call), io.Reader(nil)
+	timeout, method, at, body := hopTimeout, http.MethodGet, to+Path+"?call="+base64.RawURLEncoding.EncodeToString(
+		call), io.Reader(nil)
 	if c.Kind.changes() {
 		timeout += time.Duration(c.WaitMillis) * time.Millisecond
 		method, at, body = http.MethodPost, to+Path, bytes.NewReader(call)
@@ -272,7 +276,8 @@ func read(to string, k Kind, resp *http.Response, data []byte) (a Answer, err er
 		}
 		return a, nil
 	case resp.StatusCode < 300, word == "" && !guarded && resp.StatusCode >= 500:
-		return a, fmt.Errorf("%w: at %s not an instance answers, but something else, with %d: %s", lost(k), to, resp.StatusCode, text)
+		return a, fmt.Errorf("%w: at %s not an instance answers, but something else, with %d: %s", lost(k), to,
+			resp.StatusCode, text)
 	case word == notOwner:
 		return a, fmt.Errorf("%s %w", to, errNotOwner)
 	case word == PartitionFailed, word == KafkaUnreachable:
@@ -286,8 +291,10 @@ func read(to string, k Kind, resp *http.Response, data []byte) (a Answer, err er
 	case word == "" && (resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusMisdirectedRequest):
 		return a, fmt.Errorf("%w (%s)", errStranger, text)
 	case word == "" && resp.StatusCode == http.StatusRequestEntityTooLarge:
-		return a, fmt.Errorf("%w by %s, whose api-body-limit must be 1.5 times as large as the largest request: %s", ErrTooLarge, to, text)
-	case word == "" && (resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == http.StatusTooManyRequests):
+		return a, fmt.Errorf("%w by %s, whose api-body-limit must be 1.5 times as large as the largest request: %s",
+			ErrTooLarge, to, text)
+	case word == "" && (resp.StatusCode == http.StatusServiceUnavailable ||
+		resp.StatusCode == http.StatusTooManyRequests):
 		return a, fmt.Errorf("%w: %s has no room for calls: %s", ErrMoving, to, text)
 	case word == "" && resp.StatusCode > http.StatusInternalServerError: // a proxy that has lost it
 		return a, fmt.Errorf("%w: %s answers %d: %s", lost(k), to, resp.StatusCode, text)

@@ -61,7 +61,8 @@ func says(status int, word, body string) *http.Response {
 }
 
 func routerOf(d directory, a asked) *Router {
-	return New(Options{Local: nothing{}, Directory: d, Process: "p0", Transport: a, MaxBody: 1 << 10, May: func(context.Context, *Call) error { return nil }})
+	return New(Options{Local: nothing{}, Directory: d, Process: "p0", Transport: a, MaxBody: 1 << 10,
+		May: func(context.Context, *Call) error { return nil }})
 }
 
 // The directory is read once for all callers, and again when its content is old or was an
@@ -123,8 +124,12 @@ func TestOldOwner(t *testing.T) {
 		hops string
 	}{
 		{"moved", "p2", func() (*http.Response, error) { return says(421, notOwner, ""), nil }, nil, "p1 p2"},
-		{"gone", "p2", func() (*http.Response, error) { return nil, &net.OpError{Op: "dial", Err: errors.New("refused")} }, nil, "p1 p2"},
-		{"still named", "p1", func() (*http.Response, error) { return says(421, notOwner, ""), nil }, ErrMoving, "p1 p1"},
+		{"gone", "p2", func() (*http.Response, error) {
+			return nil,
+				&net.OpError{Op: "dial", Err: errors.New("refused")}
+		}, nil, "p1 p2"},
+		{"still named", "p1", func() (*http.Response, error) { return says(421, notOwner, ""), nil },
+			ErrMoving, "p1 p1"},
 		{"nobody's", "p0", func() (*http.Response, error) { return says(421, notOwner, ""), nil }, ErrMoving, "p1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -176,24 +181,29 @@ func TestHopsThatFail(t *testing.T) {
 		{"half an answer", 200, answered, `{"written":`, is(ErrMoving), is(ErrUnknown)},
 		{"moving", 503, moving, "gated", is(ErrMoving), is(ErrMoving)},
 		{"not the owner", 421, notOwner, "", is(ErrMoving), is(ErrMoving)},
-		{"forbidden", 403, "forbidden", "", func(err error) bool { return errors.As(err, &forbidden) }, func(err error) bool { return errors.As(err, &forbidden) }},
+		{"forbidden", 403, "forbidden", "", func(err error) bool { return errors.As(err, &forbidden) },
+			func(err error) bool { return errors.As(err, &forbidden) }},
 		{"unknown to the owner", 403, "", unknownCaller, unknown, unknown},
-		{"forbidden by the guard", 403, "", "", func(err error) bool { return errors.As(err, &forbidden) }, func(err error) bool { return errors.As(err, &forbidden) }},
-		{"another key", 401, "", "", func(err error) bool { return errors.As(err, &elsewhere) }, func(err error) bool { return errors.As(err, &elsewhere) }},
+		{"forbidden by the guard", 403, "", "", func(err error) bool { return errors.As(err, &forbidden) },
+			func(err error) bool { return errors.As(err, &forbidden) }},
+		{"another key", 401, "", "", func(err error) bool { return errors.As(err, &elsewhere) },
+			func(err error) bool { return errors.As(err, &elsewhere) }},
 		{"too large", 413, "", "", is(ErrTooLarge), is(ErrTooLarge)},
 		{"no room", 503, "", overloaded, is(ErrMoving), is(ErrMoving)},
 		{"proxy without an answer", 504, "", "", is(ErrMoving), is(ErrUnknown)},
 		{"failed", 500, failed, "disk", none, none},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := routerOf(func() (map[timer.TopicPartition]Owner, error) { return owns("p1"), nil }, func(*http.Request) (*http.Response, error) {
-				if c.status == 0 {
-					return nil, io.ErrUnexpectedEOF
-				}
-				return says(c.status, c.word, c.body), nil
-			})
+			r := routerOf(func() (map[timer.TopicPartition]Owner, error) { return owns("p1"), nil },
+				func(*http.Request) (*http.Response, error) {
+					if c.status == 0 {
+						return nil, io.ErrUnexpectedEOF
+					}
+					return says(c.status, c.word, c.body), nil
+				})
 			for kind, want := range map[Kind]func(error) bool{Get: c.read, Write: c.writes} {
-				if _, err := r.Ask(t.Context(), &Call{Kind: kind, Topic: at.Topic, Partition: at.Partition}); !want(err) {
+				if _, err := r.Ask(t.Context(), &Call{Kind: kind, Topic: at.Topic, Partition: at.Partition}); !want(
+					err) {
 					t.Errorf("%s: %v", kind, err)
 				}
 			}
@@ -203,11 +213,13 @@ func TestHopsThatFail(t *testing.T) {
 
 // What its owner would not accept is not sent, so it is certain that it is not written.
 func TestTooLargeToSend(t *testing.T) {
-	r := routerOf(func() (map[timer.TopicPartition]Owner, error) { return owns("p1"), nil }, func(*http.Request) (*http.Response, error) {
-		t.Error("it was sent")
-		return nil, io.EOF
-	})
-	_, err := r.Ask(t.Context(), &Call{Kind: Write, Topic: at.Topic, Partition: at.Partition, Requests: []Request{{ID: []byte("a"), Value: make([]byte, 1<<10)}}})
+	r := routerOf(func() (map[timer.TopicPartition]Owner, error) { return owns("p1"), nil },
+		func(*http.Request) (*http.Response, error) {
+			t.Error("it was sent")
+			return nil, io.EOF
+		})
+	_, err := r.Ask(t.Context(), &Call{Kind: Write, Topic: at.Topic, Partition: at.Partition,
+		Requests: []Request{{ID: []byte("a"), Value: make([]byte, 1<<10)}}})
 	if !errors.Is(err, ErrTooLarge) || errors.Is(err, ErrUnknown) {
 		t.Error(err)
 	}
@@ -215,10 +227,11 @@ func TestTooLargeToSend(t *testing.T) {
 
 // An instance that is asked by another one answers for what it owns, and asks nobody.
 func TestAskedByOthers(t *testing.T) {
-	r := routerOf(func() (map[timer.TopicPartition]Owner, error) { return owns("p1"), nil }, func(*http.Request) (*http.Response, error) {
-		t.Error("it asks another one")
-		return nil, io.EOF
-	})
+	r := routerOf(func() (map[timer.TopicPartition]Owner, error) { return owns("p1"), nil },
+		func(*http.Request) (*http.Response, error) {
+			t.Error("it asks another one")
+			return nil, io.EOF
+		})
 	post := func(c *Call, may error) string {
 		r.o.May = func(context.Context, *Call) error { return may }
 		text, err := json.Marshal(c)

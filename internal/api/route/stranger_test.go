@@ -67,7 +67,8 @@ func (d directory) Owners(context.Context) (map[timer.TopicPartition]route.Owner
 // asker returns a router that asks whatever answers at a URL, which it takes for
 // process b.
 func asker(url string, transport http.RoundTripper) *route.Router {
-	return route.New(route.Options{Local: new(owned), Directory: directory{Process: "b", API: url}, Process: "a", Transport: transport, MaxBody: 1 << 20})
+	return route.New(route.Options{Local: new(owned), Directory: directory{Process: "b", API: url}, Process: "a",
+		Transport: transport, MaxBody: 1 << 20})
 }
 
 func server(t *testing.T, h http.Handler) string {
@@ -80,12 +81,15 @@ func server(t *testing.T, h http.Handler) string {
 func ask(t *testing.T, r *route.Router) (get, write error) {
 	t.Helper()
 	_, get = r.Ask(t.Context(), &route.Call{Kind: route.Get, Topic: at.Topic, Partition: at.Partition, ID: []byte("x")})
-	_, write = r.Ask(t.Context(), &route.Call{Kind: route.Write, Topic: at.Topic, Partition: at.Partition, Requests: []route.Request{{ID: []byte("x")}}, WaitMillis: 1000})
+	_, write = r.Ask(t.Context(), &route.Call{Kind: route.Write, Topic: at.Topic, Partition: at.Partition,
+		Requests: []route.Request{{ID: []byte("x")}}, WaitMillis: 1000})
 	return get, write
 }
 
 func owner(o *owned, process string) *route.Router {
-	return route.New(route.Options{Local: o, Process: process, MaxBody: 1 << 20, May: func(context.Context, *route.Call) error { return nil }})
+	return route.New(
+		route.Options{Local: o, Process: process, MaxBody: 1 << 20,
+			May: func(context.Context, *route.Call) error { return nil }})
 }
 
 // An owner receives a call exactly as it was made, including bytes that are not text.
@@ -93,11 +97,13 @@ func TestBytesOnTheirWay(t *testing.T) {
 	b := &owned{owns: true}
 	a := asker(server(t, owner(b, "b")), http.DefaultTransport)
 	f := query.Filter{DueAfter: 1, DueBefore: 2, Prefix: "\xff\x00", Target: "t", State: query.Paused}
-	if _, err := a.Ask(t.Context(), &route.Call{Kind: route.Count, Topic: at.Topic, Partition: at.Partition, Page: &query.Page{Filter: f}}); err != nil || b.filter != f {
+	if _, err := a.Ask(t.Context(), &route.Call{Kind: route.Count, Topic: at.Topic, Partition: at.Partition,
+		Page: &query.Page{Filter: f}}); err != nil || b.filter != f {
 		t.Errorf("asked for %+v, the owner counts %+v: %v", f, b.filter, err)
 	}
 	h := timer.Header{Key: "a\xff", Value: []byte{0xff}}
-	_, err := a.Ask(t.Context(), &route.Call{Kind: route.Write, Topic: at.Topic, Partition: at.Partition, Requests: []route.Request{{ID: []byte("x"), Headers: []timer.Header{h}}}, WaitMillis: 1000})
+	_, err := a.Ask(t.Context(), &route.Call{Kind: route.Write, Topic: at.Topic, Partition: at.Partition,
+		Requests: []route.Request{{ID: []byte("x"), Headers: []timer.Header{h}}}, WaitMillis: 1000})
 	if err != nil || len(b.headers) != 1 || b.headers[0].Key != h.Key || string(b.headers[0].Value) != "\xff" {
 		t.Errorf("the owner writes %q: %v", b.headers, err)
 	}
@@ -106,9 +112,14 @@ func TestBytesOnTheirWay(t *testing.T) {
 // If something else has the address of an owner now, it says nothing about the owner's
 // timers.
 func TestStrangersSayNothing(t *testing.T) {
-	for name, body := range map[string]string{"an object": "{}", "null": "null", "a page": "<html>", "an answer": `{"timers":[],"next":"","written":[{"offset":7}]}`} {
+	for name, body := range map[string]string{"an object": "{}", "null": "null", "a page": "<html>",
+		"an answer": `{"timers":[],"next":"","written":[{"offset":7}]}`} {
 		t.Run(name, func(t *testing.T) {
-			get, write := ask(t, asker(server(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })), http.DefaultTransport))
+			get, write := ask(
+				t, asker(server(
+					t, http.HandlerFunc(
+						func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })),
+					http.DefaultTransport))
 			if !errors.Is(get, route.ErrMoving) || !errors.Is(write, route.ErrUnknown) {
 				t.Errorf("get: %v; write: %v", get, write)
 			}

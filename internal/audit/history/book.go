@@ -35,8 +35,8 @@ const (
 // book keeps 16 bytes of each: when it is due, and how late it came. The rest can be made again from its number.
 //
 // The first emission of a timer breaks no rule if it is on time and exactly as requested. The book decides nothing but
-// that. [Check] judges every other emission, together with what is known of its timer. Timers that are missing at the end
-// are lost.
+// that. [Check] judges every other emission, together with what is known of its timer. Timers that are missing at the
+// end are lost.
 //
 // It may be used by several goroutines.
 type Book struct {
@@ -59,7 +59,8 @@ type Book struct {
 
 // NewBook returns a book with room for n timers.
 func NewBook(of Timers, n int) *Book {
-	return &Book{of: of, due: make([]int64, 0, n), byReceipt: make([]int32, 0, n), byStamp: make([]int32, 0, n), full: make(chan struct{})}
+	return &Book{of: of, due: make([]int64, 0, n), byReceipt: make([]int32, 0, n), byStamp: make([]int32, 0, n),
+		full: make(chan struct{})}
 }
 
 // Again returns a closed book of the same timers, none of which has come.
@@ -159,7 +160,8 @@ func (b *Book) Receive(r Received) bool {
 		want = due
 	}
 	first := b.byReceipt[n] == unseen || b.byReceipt[n] == doomed
-	if !first || err != nil || due != want || r.early(want) || occurrence(r) != "1" || string(r.Key) != id || !bytes.Equal(r.Value, b.payload(n, r)) {
+	if !first || err != nil || due != want || r.early(want) || occurrence(r) != "1" || string(r.Key) != id ||
+		!bytes.Equal(r.Value, b.payload(n, r)) {
 		b.judge(n, want, id, r)
 	}
 	if !first {
@@ -188,10 +190,12 @@ func (b *Book) payload(n int, r Received) []byte {
 	return b.value
 }
 
-// judge counts what the emission of timer n, due at want, breaks. The timer's number stands for the offset of its request.
+// judge counts what the emission of timer n, due at want, breaks. The timer's number stands for the offset of its
+// request.
 func (b *Book) judge(n int, want int64, id string, r Received) {
 	request := Request{Record: Record{Place: Place{Offset: int64(n)}}, ID: id, Action: Schedules, Due: want}
-	came := Emission{Record: Record{Place: Place{Offset: 1}, Timestamp: r.Timestamp.UnixMilli(), Seen: r.At}, ID: id, Source: request.Place}
+	came := Emission{Record: Record{Place: Place{Offset: 1}, Timestamp: r.Timestamp.UnixMilli(), Seen: r.At}, ID: id,
+		Source: request.Place}
 	came.Due, _ = r.Due() // 0 is not when it was to be due
 	came.Occurrence, _ = strconv.ParseInt(occurrence(r), 10, 64)
 	came.Carries = Payload{Key: string(r.Key), Value: string(r.Value)}
@@ -203,10 +207,12 @@ func (b *Book) judge(n int, want int64, id string, r Received) {
 		case late == cancelled:
 			h.Scope.Settle = time.Millisecond
 			h.Requests = append(h.Requests, Request{
-				Record: Record{Place: Place{Offset: int64(n) + 1}}, ID: id, Action: Cancels, Acked: time.UnixMilli(want).Add(-2 * h.Scope.Settle),
+				Record: Record{Place: Place{Offset: int64(n) + 1}}, ID: id, Action: Cancels,
+				Acked: time.UnixMilli(want).Add(-2 * h.Scope.Settle),
 			})
 		case late >= 0:
-			first := Emission{Record: Record{Timestamp: want + int64(b.byStamp[n])}, ID: id, Due: want, Occurrence: 1, Source: request.Place, Carries: request.Emits}
+			first := Emission{Record: Record{Timestamp: want + int64(b.byStamp[n])}, ID: id, Due: want, Occurrence: 1,
+				Source: request.Place, Carries: request.Emits}
 			h.Emissions = append(h.Emissions, first)
 		}
 	}

@@ -46,10 +46,14 @@ func TestBookOfOneTimer(t *testing.T) {
 			b.Receive(r)
 		}, Counts{Received: 1, Early: 1}},
 		{"another value", func(b *Book, r Received) { r.Value[3]++; b.Receive(r) }, Counts{Received: 1, Altered: 1}},
-		{"another key", func(b *Book, r Received) { r.Key = []byte("x"); b.Receive(r) }, Counts{Received: 1, Altered: 1}},
-		{"another due time", func(b *Book, r Received) { r.Headers[1].Value = []byte("17"); b.Receive(r) }, Counts{Received: 1, Altered: 1}},
-		{"no due time", func(b *Book, r Received) { r.Headers[1].Value = nil; b.Receive(r) }, Counts{Received: 1, Altered: 1}},
-		{"a timer that nobody scheduled", func(b *Book, r Received) { b.Receive(r); b.Receive(emission(1, 1, due)) }, Counts{Received: 1, Altered: 1}},
+		{"another key", func(b *Book, r Received) { r.Key = []byte("x"); b.Receive(r) },
+			Counts{Received: 1, Altered: 1}},
+		{"another due time", func(b *Book, r Received) { r.Headers[1].Value = []byte("17"); b.Receive(r) },
+			Counts{Received: 1, Altered: 1}},
+		{"no due time", func(b *Book, r Received) { r.Headers[1].Value = nil; b.Receive(r) },
+			Counts{Received: 1, Altered: 1}},
+		{"a timer that nobody scheduled", func(b *Book, r Received) { b.Receive(r); b.Receive(emission(1, 1, due)) },
+			Counts{Received: 1, Altered: 1}},
 		{"cancelled", func(b *Book, _ Received) { b.Cancel(0, time.UnixMilli(due)) }, Counts{Cancelled: 1}},
 		{"cancelled too late", func(b *Book, r Received) {
 			b.Cancel(0, time.UnixMilli(due+1))
@@ -112,7 +116,8 @@ func TestLossBesideCancelInVain(t *testing.T) {
 	b.Receive(emission(0, 1, due))
 	b.Cancelled(2) // so the instance has cancelled both, and 2 must come
 	b.Close()
-	if got, want := b.Counts(), (Counts{Scheduled: 3, Cancelled: 2, Received: 1, Lost: 1, Uncancelled: 1}); got != want {
+	if got, want := b.Counts(),
+		(Counts{Scheduled: 3, Cancelled: 2, Received: 1, Lost: 1, Uncancelled: 1}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
@@ -141,8 +146,11 @@ func TestEarly(t *testing.T) {
 		change func(r *Received)
 		want   bool
 	}{
-		"on time":              {func(*Received) {}, false},
-		"late":                 {func(r *Received) { r.At, r.Timestamp = r.At.Add(time.Hour), r.Timestamp.Add(time.Hour) }, false},
+		"on time": {func(*Received) {}, false},
+		"late": {func(r *Received) {
+			r.At, r.Timestamp = r.At.Add(time.Hour),
+				r.Timestamp.Add(time.Hour)
+		}, false},
 		"early by timestamp":   {func(r *Received) { r.Timestamp = r.Timestamp.Add(-time.Millisecond) }, true},
 		"early by receipt":     {func(r *Received) { r.At = r.At.Add(-time.Millisecond) }, true},
 		"without its due time": {func(r *Received) { r.Headers[1].Value = nil }, true},
@@ -155,8 +163,8 @@ func TestEarly(t *testing.T) {
 	}
 }
 
-// What a book recognises is what Check finds nothing in: a change of any part of an emission leads to the same verdict, whether
-// the book judges or Check judges the whole history.
+// What a book recognises is what Check finds nothing in: a change of any part of an emission leads to the same verdict,
+// whether the book judges or Check judges the whole history.
 func TestBookJudgesAsCheckDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := NewBook(Timers{Prefix: "p-", Value: payload}, 2)
@@ -165,12 +173,14 @@ func TestBookJudgesAsCheckDoes(t *testing.T) {
 			b.Schedule(due)
 			id := fmt.Sprint("p-", n)
 			h.Requests = append(h.Requests, Request{
-				Record: Record{Place: Place{Offset: int64(n)}}, ID: id, Action: Schedules, Due: due, Emits: Payload{Key: id, Value: string(payload(nil, n))},
+				Record: Record{Place: Place{Offset: int64(n)}}, ID: id, Action: Schedules, Due: due,
+				Emits: Payload{Key: id, Value: string(payload(nil, n))},
 			})
 		}
 		for i := range rapid.IntRange(1, 3).Draw(t, "emissions") {
 			n := rapid.IntRange(0, 2).Draw(t, "timer")
-			r := emission(n, rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(t, "occurrence"), due+rapid.SampledFrom([]int64{0, 0, 0, -1, 5}).Draw(t, "due"))
+			r := emission(n, rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(t, "occurrence"),
+				due+rapid.SampledFrom([]int64{0, 0, 0, -1, 5}).Draw(t, "due"))
 			r.Timestamp = time.UnixMilli(due + rapid.SampledFrom([]int64{0, 3, -1}).Draw(t, "written"))
 			r.At = time.UnixMilli(due + rapid.SampledFrom([]int64{4, 5, -1}).Draw(t, "received"))
 			if rapid.IntRange(0, 3).Draw(t, "altered") == 0 {
@@ -185,8 +195,10 @@ func TestBookJudgesAsCheckDoes(t *testing.T) {
 			}
 			occurrence, _ := strconv.ParseInt(r.Header(waterclock.HeaderOccurrence), 10, 64)
 			h.Emissions = append(h.Emissions, Emission{
-				Record: Record{Place: Place{Offset: int64(i)}, Timestamp: r.Timestamp.UnixMilli(), Seen: r.At}, ID: string(r.Key), Due: claimed, Occurrence: occurrence,
-				Source: Place{Offset: int64(n)}, Event: fmt.Sprint(n), Carries: Payload{Key: string(r.Key), Value: string(r.Value)},
+				Record: Record{Place: Place{Offset: int64(i)}, Timestamp: r.Timestamp.UnixMilli(), Seen: r.At},
+				ID:     string(r.Key), Due: claimed, Occurrence: occurrence,
+				Source: Place{Offset: int64(n)}, Event: fmt.Sprint(n),
+				Carries: Payload{Key: string(r.Key), Value: string(r.Value)},
 			})
 			c := b.Counts()
 			if wrong := c.Duplicated+c.Early+c.Altered+c.Uncancelled > 0; wrong != (len(Check(h)) > 0) {

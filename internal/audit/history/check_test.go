@@ -33,7 +33,8 @@ func (s *script) at(ms int64) { s.now = due + ms }
 
 func (s *script) record(topic string) Record {
 	s.next[topic]++
-	return Record{Place: Place{Topic: topic, Partition: partition, Offset: s.next[topic] - 1}, Timestamp: s.now, Seen: time.UnixMilli(s.now + 1)}
+	return Record{Place: Place{Topic: topic, Partition: partition, Offset: s.next[topic] - 1}, Timestamp: s.now,
+		Seen: time.UnixMilli(s.now + 1)}
 }
 
 // ask writes a request; more completes it.
@@ -97,8 +98,10 @@ func (s *script) steer(r *Request, typ waterclock.EventType, paused bool) {
 }
 
 func (s *script) reject(r *Request) {
-	s.h.Letters = append(s.h.Letters, Letter{Record: s.record("timers.waterclock.dead-letters"), ID: r.ID, Source: r.Place, Reason: waterclock.ReasonBadTime})
-	s.event(waterclock.Event{Type: waterclock.EventRejected, ID: r.ID, Source: r.Place, Reason: waterclock.ReasonBadTime, Unknown: true})
+	s.h.Letters = append(s.h.Letters, Letter{Record: s.record("timers.waterclock.dead-letters"), ID: r.ID,
+		Source: r.Place, Reason: waterclock.ReasonBadTime})
+	s.event(waterclock.Event{Type: waterclock.EventRejected, ID: r.ID, Source: r.Place,
+		Reason: waterclock.ReasonBadTime, Unknown: true})
 }
 
 // fire emits what is pending; next is what is pending then.
@@ -106,18 +109,22 @@ func (s *script) fire(id string, next *Timer) {
 	t := s.pending[id]
 	p := t.Emits
 	p.Partition = partition
-	e := Emission{Record: s.record(p.Topic), ID: id, Due: t.Due, Occurrence: t.Occurrence, Source: t.Source, Event: fmt.Sprintf("x.%d.%d", t.Source.Offset, t.Occurrence), Carries: p}
+	e := Emission{Record: s.record(p.Topic), ID: id, Due: t.Due, Occurrence: t.Occurrence, Source: t.Source,
+		Event: fmt.Sprintf("x.%d.%d", t.Source.Offset, t.Occurrence), Carries: p}
 	s.h.Emissions = append(s.h.Emissions, e)
 	s.put(id, next)
-	s.event(waterclock.Event{Type: waterclock.EventFired, ID: id, Source: t.Source, Due: time.UnixMilli(t.Due), Occurrence: t.Occurrence, Target: p.Topic, Emission: e.Event, Partition: partition})
+	s.event(waterclock.Event{Type: waterclock.EventFired, ID: id, Source: t.Source, Due: time.UnixMilli(t.Due),
+		Occurrence: t.Occurrence, Target: p.Topic, Emission: e.Event, Partition: partition})
 }
 
 func (s *script) refuse(id string) {
 	t := s.pending[id]
-	s.h.Letters = append(s.h.Letters, Letter{Record: s.record("timers.waterclock.dead-letters"), ID: id, Source: t.Source, Reason: waterclock.ReasonTargetUnknown, Emission: true, Occurrence: 1})
+	s.h.Letters = append(s.h.Letters, Letter{Record: s.record("timers.waterclock.dead-letters"), ID: id,
+		Source: t.Source, Reason: waterclock.ReasonTargetUnknown, Emission: true, Occurrence: 1})
 	s.put(id, nil)
 	s.event(waterclock.Event{
-		Type: waterclock.EventUndeliverable, ID: id, Source: t.Source, Due: time.UnixMilli(t.Due), Occurrence: 1, Target: t.Emits.Topic, Reason: waterclock.ReasonTargetUnknown,
+		Type: waterclock.EventUndeliverable, ID: id, Source: t.Source, Due: time.UnixMilli(t.Due), Occurrence: 1,
+		Target: t.Emits.Topic, Reason: waterclock.ReasonTargetUnknown,
 	})
 }
 
@@ -145,7 +152,8 @@ func (s *script) step(process string, position int64) {
 	}
 	s.dirty = nil
 	s.steps++
-	s.change(Change{Kind: Checkpoint, Group: "g", Owner: process, Step: fmt.Sprintf("%s/%d", process, s.steps), Position: position})
+	s.change(Change{Kind: Checkpoint, Group: "g", Owner: process, Step: fmt.Sprintf("%s/%d", process, s.steps),
+		Position: position})
 }
 
 // good is a history without a violation, in which each rule has something to look at.
@@ -203,18 +211,23 @@ func good() History {
 	s.step("q", 14)
 
 	at := func(ms int64) time.Time { return time.UnixMilli(due + ms) }
-	s.h.Views = []View{{Instance: "q", Requests: "timers", Position: s.next["timers.waterclock.changelog"], Timers: []Timer{*s.pending["d"], *s.pending["g"]}}}
+	s.h.Views = []View{{Instance: "q", Requests: "timers", Position: s.next["timers.waterclock.changelog"],
+		Timers: []Timer{*s.pending["d"], *s.pending["g"]}}}
 	s.h.Answers = []Answer{
-		{Instance: "p", Asked: at(20), Given: at(21), Requests: "timers", IDs: []string{"a", "b"}, Count: -1, Timers: []Timer{{ID: "a", Source: a.Place, Due: a.Due, Occurrence: 1}}},
-		{Instance: "q", Asked: at(3000), Given: at(3001), Requests: "timers", Count: -1, Timers: []Timer{*s.pending["d"], *s.pending["g"]}},
+		{Instance: "p", Asked: at(20), Given: at(21), Requests: "timers", IDs: []string{"a", "b"}, Count: -1,
+			Timers: []Timer{{ID: "a", Source: a.Place, Due: a.Due, Occurrence: 1}}},
+		{Instance: "q", Asked: at(3000), Given: at(3001), Requests: "timers", Count: -1,
+			Timers: []Timer{*s.pending["d"], *s.pending["g"]}},
 		{Instance: "q", Asked: at(3000), Given: at(3001), Requests: "timers", Count: 2},
 	}
 	s.h.Lags = []Lag{{Asked: at(20_000), Given: at(20_001), Requests: "timers", Position: 14, End: 14}}
 	s.h.Ledgers = []Ledger{{Of: "q", Requests: "timers", At: at(3000), AtRest: true}}
 	s.h.Gauges = []Gauge{{Of: "q", Name: "memory", At: at(3000), Value: 99, Limit: 100}}
 	s.h.Holdings = []Holding{
-		{Of: "q", Pool: "memory", Holder: "x", At: at(0), Holds: 90, Capacity: 100}, {Of: "q", Pool: "memory", Holder: "y", At: at(0), Holds: 5, Capacity: 100, Waits: true},
-		{Of: "q", Pool: "memory", Holder: "x", At: at(15_000), Holds: 50, Capacity: 100}, {Of: "q", Pool: "memory", Holder: "y", At: at(15_000), Holds: 50, Capacity: 100},
+		{Of: "q", Pool: "memory", Holder: "x", At: at(0), Holds: 90, Capacity: 100},
+		{Of: "q", Pool: "memory", Holder: "y", At: at(0), Holds: 5, Capacity: 100, Waits: true},
+		{Of: "q", Pool: "memory", Holder: "x", At: at(15_000), Holds: 50, Capacity: 100},
+		{Of: "q", Pool: "memory", Holder: "y", At: at(15_000), Holds: 50, Capacity: 100},
 	}
 	s.h.Scope.Ended = at(20_500)
 	return s.h
@@ -235,7 +248,8 @@ func blind() History {
 }
 
 func TestGoodHistory(t *testing.T) {
-	for name, make := range map[string]func() History{"whole": good, "without events": bare, "without events and changelog": blind} {
+	for name, make := range map[string]func() History{"whole": good, "without events": bare,
+		"without events and changelog": blind} {
 		if found := Check(make()); len(found) > 0 {
 			t.Errorf("%s: %q", name, found)
 		}
@@ -243,7 +257,8 @@ func TestGoodHistory(t *testing.T) {
 }
 
 func TestFates(t *testing.T) {
-	want := "fired cancelled done fired pending rejected fired pending done undeliverable fired condition-not-met nothing-to-do fired"
+	want := "fired cancelled done fired pending rejected fired pending done undeliverable fired condition-not-met " +
+		"nothing-to-do fired"
 	for name, make := range map[string]func() History{"whole": good, "without events": bare} {
 		_, fates := Judge(make())
 		if got := strings.Trim(fmt.Sprint(fates), "[]"); got != want {
@@ -253,7 +268,8 @@ func TestFates(t *testing.T) {
 }
 
 func emissionOf(h *History, id string, n int) int {
-	return slices.IndexFunc(h.Emissions, func(m Emission) bool { return m.ID == id && (n == 0 || m.Source.Offset == int64(n)) })
+	return slices.IndexFunc(
+		h.Emissions, func(m Emission) bool { return m.ID == id && (n == 0 || m.Source.Offset == int64(n)) })
 }
 
 func without[T any](list []T, is func(T) bool) []T {
@@ -340,16 +356,19 @@ func TestRules(t *testing.T) {
 			h.Changes = without(h.Changes, func(c Change) bool { return c.ID == "d" })
 		}, "loss"},
 		{"an occurrence twice, under another name", bare, func(h *History) {
-			h.Emissions = doubled(h.Emissions, emissionOf(h, "a", 0), func(m *Emission) { m.Offset += 100; m.Event += "x" })
+			h.Emissions = doubled(h.Emissions, emissionOf(h, "a", 0),
+				func(m *Emission) { m.Offset += 100; m.Event += "x" })
 		}, "duplicate"},
 		{"fired and a dead letter", bare, func(h *History) {
-			h.Letters = doubled(h.Letters, len(h.Letters)-1, func(l *Letter) { l.ID, l.Source, l.Offset = "a", h.Requests[0].Place, 100 })
+			h.Letters = doubled(h.Letters, len(h.Letters)-1,
+				func(l *Letter) { l.ID, l.Source, l.Offset = "a", h.Requests[0].Place, 100 })
 		}, "duplicate"},
 		{"fired and pending", bare, func(h *History) {
 			h.Changes = without(h.Changes, func(c Change) bool { return c.ID == "a" && c.Timer == nil })
 		}, "duplicate"},
 		{"an extra firing that nobody triggered", blind, func(h *History) {
-			h.Emissions = doubled(h.Emissions, emissionOf(h, "f", 0), func(m *Emission) { m.Offset += 100; m.Occurrence, m.Event = 0, "x.6.0.9" })
+			h.Emissions = doubled(h.Emissions, emissionOf(h, "f", 0),
+				func(m *Emission) { m.Offset += 100; m.Occurrence, m.Event = 0, "x.6.0.9" })
 		}, "duplicate"},
 
 		{"written 1 ms early", bare, emission(func(m *Emission) { m.Timestamp = m.Due - 1 }), "early"},
@@ -360,7 +379,8 @@ func TestRules(t *testing.T) {
 		{"emitted although it was too late", bare, func(h *History) { h.Requests[0].MaxLate = 1 }, "late"},
 		{"seen 1 ms early", bare, emission(func(m *Emission) { m.Seen = time.UnixMilli(m.Due - 1) }), "early"},
 		{"seen before any clock was there", bare, func(h *History) {
-			h.Readings = []Reading{{Of: "p", At: time.UnixMilli(due), Shows: due - 5000}, {Of: "q", At: time.UnixMilli(due), Shows: due - 2}}
+			h.Readings = []Reading{{Of: "p", At: time.UnixMilli(due), Shows: due - 5000},
+				{Of: "q", At: time.UnixMilli(due), Shows: due - 2}}
 		}, "early"},
 
 		{"another value", bare, emission(func(m *Emission) { m.Carries.Value += "x" }), "altered"},
@@ -377,18 +397,21 @@ func TestRules(t *testing.T) {
 
 		{"a cancelled timer fires", good, func(h *History) {
 			h.Emissions = doubled(h.Emissions, 0, func(m *Emission) {
-				m.ID, m.Source, m.Event, m.Due, m.Timestamp, m.Offset = "b", h.Requests[1].Place, "x.1.1", due+20_000, due+20_000, 100
+				m.ID, m.Source, m.Event, m.Due, m.Timestamp, m.Offset = "b", h.Requests[1].Place, "x.1.1", due+20_000,
+					due+20_000, 100
 				m.Seen, m.Carries = time.UnixMilli(due+20_001), h.Requests[1].Emits
 			})
 		}, "order"},
 		{"cancelled long before it was due", blind, func(h *History) {
 			h.Emissions = doubled(h.Emissions, 0, func(m *Emission) {
-				m.ID, m.Source, m.Event, m.Due, m.Timestamp, m.Offset = "b", h.Requests[1].Place, "x.1.1", due+20_000, due+20_000, 100
+				m.ID, m.Source, m.Event, m.Due, m.Timestamp, m.Offset = "b", h.Requests[1].Place, "x.1.1", due+20_000,
+					due+20_000, 100
 				m.Seen, m.Carries = time.UnixMilli(due+20_001), h.Requests[1].Emits
 			})
 		}, "order"},
 		{"cancelled before the partition was acquired", bare, func(h *History) {
-			h.Requests = doubled(h.Requests, 0, func(r *Request) { // as if the re-schedule had been there before the claim
+			// as if the re-schedule had been there before the claim
+			h.Requests = doubled(h.Requests, 0, func(r *Request) {
 				r.Offset, r.ID, r.Action, r.Acked = 14, "c", Cancels, time.UnixMilli(due+1250)
 			})
 			for i := range h.Changes {
@@ -400,14 +423,16 @@ func TestRules(t *testing.T) {
 		}, "order"},
 		{"a paused timer fires", good, func(h *History) {
 			h.Emissions = doubled(h.Emissions, 0, func(m *Emission) {
-				m.ID, m.Source, m.Event, m.Due, m.Timestamp, m.Offset = "g", h.Requests[7].Place, "x.7.1", due+1200, due+1300, 100
+				m.ID, m.Source, m.Event, m.Due, m.Timestamp, m.Offset = "g", h.Requests[7].Place, "x.7.1", due+1200,
+					due+1300, 100
 				m.Seen, m.Carries = time.UnixMilli(due+1301), h.Requests[7].Emits
 			})
 		}, "order"},
 		{"a timer fires that was paused long before", blind, func(h *History) {
 			h.Requests[7].Due = due + 15_000
 			h.Emissions = doubled(h.Emissions, 0, func(m *Emission) {
-				m.ID, m.Source, m.Event, m.Due, m.Timestamp, m.Offset = "g", h.Requests[7].Place, "x.7.1", due+15_000, due+15_000, 100
+				m.ID, m.Source, m.Event, m.Due, m.Timestamp, m.Offset = "g", h.Requests[7].Place, "x.7.1", due+15_000,
+					due+15_000, 100
 				m.Seen, m.Carries = time.UnixMilli(due+15_001), h.Requests[7].Emits
 			})
 		}, "order"},
@@ -422,23 +447,27 @@ func TestRules(t *testing.T) {
 		{"the event of a firing is missing", good, func(h *History) {
 			h.Events = without(h.Events, func(e Event) bool { return e.Event.ID == "f" && e.Occurrence == 1 })
 		}, "told"},
-		{"an event twice", good, func(h *History) { h.Events = doubled(h.Events, 0, func(e *Event) { e.Record.Offset += 100 }) }, "told"},
+		{"an event twice", good,
+			func(h *History) { h.Events = doubled(h.Events, 0, func(e *Event) { e.Record.Offset += 100 }) }, "told"},
 		{"the event of a firing is of another", good, func(h *History) {
-			h.Events[slices.IndexFunc(h.Events, func(e Event) bool { return e.Type == waterclock.EventFired })].Due = time.UnixMilli(1)
+			h.Events[slices.IndexFunc(
+				h.Events, func(e Event) bool { return e.Type == waterclock.EventFired })].Due = time.UnixMilli(1)
 		}, "told"},
 
 		{"the event of a trigger is missing", good, func(h *History) {
 			is := func(m Emission) bool { return m.ID == "f" && m.Occurrence == 2 }
 			m := &h.Emissions[slices.IndexFunc(h.Emissions, is)]
 			m.Due++ // not when it was due
-			h.Events[slices.IndexFunc(h.Events, func(e Event) bool { return e.Emission == m.Event })].Due = time.UnixMilli(m.Due)
+			h.Events[slices.IndexFunc(
+				h.Events, func(e Event) bool { return e.Emission == m.Event })].Due = time.UnixMilli(m.Due)
 		}, "told"},
 		{"an event of an occurrence that was before", good, func(h *History) {
 			i := slices.IndexFunc(h.Events, func(e Event) bool { return e.Event.ID == "f" && e.Occurrence == 2 })
 			h.Events[i].Occurrence = 1
 		}, "told"},
 		{"an event that says it was late", good, func(h *History) {
-			h.Events[slices.IndexFunc(h.Events, func(e Event) bool { return e.Type == waterclock.EventFired })].Lateness = time.Second
+			h.Events[slices.IndexFunc(
+				h.Events, func(e Event) bool { return e.Type == waterclock.EventFired })].Lateness = time.Second
 		}, "told"},
 		{"the dead letter of an emission has no event", good, func(h *History) {
 			i := slices.IndexFunc(h.Events, func(e Event) bool { return e.Type == waterclock.EventUndeliverable })
@@ -448,9 +477,11 @@ func TestRules(t *testing.T) {
 		{"a dead letter is missing", bare, func(h *History) {
 			h.Letters = without(h.Letters, func(l Letter) bool { return !l.Emission })
 		}, "poison"},
-		{"a dead letter twice", bare, func(h *History) { h.Letters = doubled(h.Letters, 0, func(l *Letter) { l.Offset += 100 }) }, "poison"},
+		{"a dead letter twice", bare,
+			func(h *History) { h.Letters = doubled(h.Letters, 0, func(l *Letter) { l.Offset += 100 }) }, "poison"},
 		{"a good request is rejected", blind, func(h *History) {
-			h.Letters = doubled(h.Letters, 0, func(l *Letter) { l.Offset += 100; l.ID, l.Source = "d", h.Requests[4].Place })
+			h.Letters = doubled(
+				h.Letters, 0, func(l *Letter) { l.Offset += 100; l.ID, l.Source = "d", h.Requests[4].Place })
 		}, "poison"},
 		{"a dead letter of no request", blind, func(h *History) {
 			h.Letters = doubled(h.Letters, 0, func(l *Letter) { l.Offset += 100; l.Source.Offset = 99 })
@@ -466,7 +497,8 @@ func TestRules(t *testing.T) {
 
 		{"a store lacks a timer", bare, func(h *History) { h.Views[0].Timers = h.Views[0].Timers[1:] }, "fold"},
 		{"a store has a timer that is gone", bare, func(h *History) {
-			h.Views[0].Timers = append(h.Views[0].Timers, Timer{ID: "a", Source: h.Requests[0].Place, Due: due + 1000, Occurrence: 1})
+			h.Views[0].Timers = append(
+				h.Views[0].Timers, Timer{ID: "a", Source: h.Requests[0].Place, Due: due + 1000, Occurrence: 1})
 		}, "fold"},
 		{"a store has another due time", bare, func(h *History) { h.Views[0].Timers[0].Due++ }, "fold"},
 		{"events end otherwise than the changelog", good, func(h *History) {
@@ -479,11 +511,13 @@ func TestRules(t *testing.T) {
 			h.Events = without(h.Events, func(e Event) bool { return e.Type == waterclock.EventCancelled })
 		}, "ledger"},
 
-		{"a stale answer", bare, func(h *History) { h.Answers[1].Timers = append(h.Answers[1].Timers, h.Answers[0].Timers...) }, "stale"},
+		{"a stale answer", bare,
+			func(h *History) { h.Answers[1].Timers = append(h.Answers[1].Timers, h.Answers[0].Timers...) }, "stale"},
 		{"an answer that comes too soon after a firing", bare, func(h *History) {
 			h.Answers[0].Asked, h.Answers[0].Given = time.UnixMilli(due+1002), time.UnixMilli(due+1003)
 		}, "stale"},
-		{"an answer that lacks a timer", bare, func(h *History) { h.Answers[1].Timers = h.Answers[1].Timers[1:] }, "stale"},
+		{"an answer that lacks a timer", bare, func(h *History) { h.Answers[1].Timers = h.Answers[1].Timers[1:] },
+			"stale"},
 		{"an answer of a timer that never was", bare, func(h *History) {
 			h.Answers[1].Timers = append(h.Answers[1].Timers, Timer{ID: "z", Source: h.Requests[0].Place})
 		}, "stale"},
@@ -498,7 +532,9 @@ func TestRules(t *testing.T) {
 		{"a due timer stays", bare, dIsDue, "liveness"},
 		{"a due timer stays, by the slowest clock", bare, func(h *History) {
 			dIsDue(h)
-			h.Readings = []Reading{{Of: "p", At: time.UnixMilli(due), Shows: due - 5000}, {Of: "q", At: time.UnixMilli(due), Shows: due + 5000}, {Of: "p", At: time.UnixMilli(due + 1), Shows: due + 1}}
+			h.Readings = []Reading{{Of: "p", At: time.UnixMilli(due), Shows: due - 5000},
+				{Of: "q", At: time.UnixMilli(due), Shows: due + 5000},
+				{Of: "p", At: time.UnixMilli(due + 1), Shows: due + 1}}
 		}, "liveness"},
 		{"a request stays", blind, func(h *History) { h.Scope.Settled = map[Log]int64{{"timers", 0}: 13} }, "liveness"},
 		{"a timer is late", bare, func(h *History) {
@@ -541,7 +577,8 @@ func TestUnseen(t *testing.T) {
 		{"a timer whose owner's clock may be behind", func(h *History) {
 			dIsDue(h)
 			h.Views, h.Answers = nil, nil
-			h.Readings = []Reading{{Of: "p", At: time.UnixMilli(due), Shows: due - 60_000}, {Of: "q", At: time.UnixMilli(due), Shows: due + 5000}}
+			h.Readings = []Reading{{Of: "p", At: time.UnixMilli(due), Shows: due - 60_000},
+				{Of: "q", At: time.UnixMilli(due), Shows: due + 5000}}
 		}, nil},
 		{"a target with the brokers' timestamps", func(h *History) {
 			for i := range h.Emissions {
@@ -580,7 +617,8 @@ func TestUnseen(t *testing.T) {
 			d := h.Requests[4]
 			h.Scope.Moving = map[string]map[string]bool{"timers": {"d": true}}
 			h.Emissions = doubled(h.Emissions, 0, func(m *Emission) {
-				m.ID, m.Source, m.Event, m.Due, m.Timestamp, m.Offset, m.Carries = "d", d.Place, "x.4.1", d.Due, d.Due, 100, d.Emits
+				m.ID, m.Source, m.Event, m.Due, m.Timestamp, m.Offset, m.Carries = "d", d.Place, "x.4.1", d.Due, d.Due,
+					100, d.Emits
 				m.Seen = time.UnixMilli(d.Due)
 			})
 		}, []Fate{4: Fired}},

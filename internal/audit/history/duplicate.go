@@ -11,7 +11,9 @@ func duplicate(x *index, f *facts) {
 	}
 	for _, m := range f.emissions {
 		if m.Source == t.Source && m.Occurrence >= t.Occurrence {
-			x.broken("duplicate", f.id, []Place{m.Place}, "occurrence %d of %s was emitted, and occurrence %d is still pending", m.Occurrence, m.Source, t.Occurrence)
+			x.broken("duplicate", f.id, []Place{m.Place},
+				"occurrence %d of %s was emitted, and occurrence %d is still pending", m.Occurrence, m.Source,
+				t.Occurrence)
 		}
 	}
 }
@@ -29,7 +31,8 @@ func twice(x *index, f *facts) {
 			first, again = byOccurrence[occurrence{m.Source, m.Occurrence}]
 		}
 		if again {
-			x.broken("duplicate", f.id, []Place{first, m.Place}, "occurrence %d of %s was emitted at %s and at %s", m.Occurrence, m.Source, first, m.Place)
+			x.broken("duplicate", f.id, []Place{first, m.Place}, "occurrence %d of %s was emitted at %s and at %s",
+				m.Occurrence, m.Source, first, m.Place)
 		}
 		byEvent[m.Event], byOccurrence[occurrence{m.Source, m.Occurrence}] = m.Place, m.Place
 	}
@@ -39,7 +42,8 @@ func twice(x *index, f *facts) {
 		}
 		o := occurrence{l.Source, l.Occurrence}
 		if first, again := byOccurrence[o]; again {
-			x.broken("duplicate", f.id, []Place{first, l.Place}, "occurrence %d of %s is at %s and, as a dead letter, at %s", l.Occurrence, l.Source, first, l.Place)
+			x.broken("duplicate", f.id, []Place{first, l.Place},
+				"occurrence %d of %s is at %s and, as a dead letter, at %s", l.Occurrence, l.Source, first, l.Place)
 		}
 		byOccurrence[o] = l.Place
 	}
@@ -55,7 +59,8 @@ func beyondTriggers(x *index, f *facts) {
 	}
 	for source, n := range extra {
 		if triggers, _ := f.triggers.after(source.Offset); n > triggers {
-			x.broken("duplicate", f.id, []Place{source}, "%s was triggered %d times and has fired %d times for it", source, triggers, n)
+			x.broken("duplicate", f.id, []Place{source}, "%s was triggered %d times and has fired %d times for it",
+				source, triggers, n)
 		}
 	}
 }

@@ -7,18 +7,22 @@ import (
 )
 
 // early: an emission is written at or after its due time, by the owner's clock, which its timestamp shows. A
-// timestamp is true if some instance's clock had reached it when the emission was seen. Nor is it late: an occurrence that
-// is later than timer-max-late is not emitted.
+// timestamp is true if some instance's clock had reached it when the emission was seen. Nor is it late: an occurrence
+// that is later than timer-max-late is not emitted.
 func early(x *index, f *facts) {
 	for _, m := range f.emissions {
 		switch {
 		case m.Timestamp < m.Due && !m.Stamped:
-			x.broken("early", f.id, []Place{m.Place}, "%s was due at %d and written at %d, %d ms early", m.Source, m.Due, m.Timestamp, m.Due-m.Timestamp)
+			x.broken("early", f.id, []Place{m.Place}, "%s was due at %d and written at %d, %d ms early", m.Source,
+				m.Due, m.Timestamp, m.Due-m.Timestamp)
 		case !m.Seen.IsZero() && furthest(x, m.Seen) < m.Due:
-			x.broken("early", f.id, []Place{m.Place}, "%s was due at %d and seen when no clock had come further than %d", m.Source, m.Due, furthest(x, m.Seen))
+			x.broken("early", f.id, []Place{m.Place},
+				"%s was due at %d and seen when no clock had come further than %d", m.Source, m.Due,
+				furthest(x, m.Seen))
 		}
 		if r := x.sent[m.Source]; r != nil && r.MaxLate > 0 && m.Timestamp-m.Due >= r.MaxLate && !m.Stamped {
-			x.broken("late", f.id, []Place{r.Place, m.Place}, "%s was due at %d and written at %d, and must have expired", m.Source, m.Due, m.Timestamp)
+			x.broken("late", f.id, []Place{r.Place, m.Place},
+				"%s was due at %d and written at %d, and must have expired", m.Source, m.Due, m.Timestamp)
 		}
 	}
 	for _, e := range f.events {

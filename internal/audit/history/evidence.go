@@ -117,7 +117,8 @@ func (e *explainer) hear(at map[Place]int) {
 			completed = true
 		default:
 			if f := map[waterclock.EventType]Fate{
-				waterclock.EventFired: Fired, waterclock.EventExpired: Expired, waterclock.EventUndeliverable: Undeliverable,
+				waterclock.EventFired: Fired, waterclock.EventExpired: Expired,
+				waterclock.EventUndeliverable: Undeliverable,
 			}[v.Type]; f != "" && over {
 				ended(v.Source, f)
 			}

@@ -12,8 +12,8 @@ const (
 	earlier = -2
 )
 
-// maxStates bounds the states that an ID may be in. Only an ID with many requests can be in more, if none of them is known
-// to have been accepted because dead letters cannot be read.
+// maxStates bounds the states that an ID may be in. Only an ID with many requests can be in more, if none of them is
+// known to have been accepted because dead letters cannot be read.
 const maxStates = 64
 
 // state is what may be pending under an ID.
@@ -134,7 +134,8 @@ func (e *explainer) alone(s state) (edges []edge) {
 	gone := state{timer: none, remembered: none}
 	switch {
 	case s.timer == earlier:
-		return []edge{{from: s, to: gone}, {from: s, to: state{timer: none, remembered: earlier}}, {from: s, to: state{timer: earlier, remembered: none, paused: s.paused}}}
+		return []edge{{from: s, to: gone}, {from: s, to: state{timer: none, remembered: earlier}},
+			{from: s, to: state{timer: earlier, remembered: none, paused: s.paused}}}
 	case s.timer == none && s.remembered != none:
 		return []edge{{from: s, to: gone}}
 	case s.timer < 0 || s.paused && !s.triggered:
@@ -168,8 +169,8 @@ func (e *explainer) firesFrom(s state) int64 {
 	return due
 }
 
-// ending returns how the timer of a request, which fires from a time on, may have ended without another request; "" if it
-// cannot have.
+// ending returns how the timer of a request, which fires from a time on, may have ended without another request; "" if
+// it cannot have.
 func (e *explainer) ending(i int, r *Request, from int64) Fate {
 	switch fate, over := e.known[i].end, e.known[i].over; {
 	case over == Expired, over == Completed:
@@ -325,7 +326,8 @@ func (e *explainer) fits(s state) bool {
 	case t == nil:
 		return s.timer == none
 	case t.Remembered:
-		return s.timer == none && (s.remembered == earlier && !e.x.requested(t.Source) || s.remembered >= 0 && e.f.requests[s.remembered].Place == t.Source)
+		return s.timer == none && (s.remembered == earlier && !e.x.requested(t.Source) || s.remembered >= 0 &&
+			e.f.requests[s.remembered].Place == t.Source)
 	case s.timer == earlier:
 		return !e.x.requested(t.Source)
 	case s.timer == none:

@@ -47,7 +47,8 @@ type wrong struct {
 // impossible describes a request after which no state is left.
 func (e *explainer) impossible(i int) wrong {
 	r := e.f.requests[i]
-	return wrong{at: i, where: []Place{r.Place}, text: "what was seen before and after " + r.Place.String() + " (" + string(r.Action) + ") cannot both have happened"}
+	return wrong{at: i, where: []Place{r.Place}, text: "what was seen before and after " + r.Place.String() + " (" +
+		string(r.Action) + ") cannot both have happened"}
 }
 
 // unfit describes an end that no state fits.
@@ -61,13 +62,17 @@ func (e *explainer) unfit(states []state, decided int) wrong {
 		w.where = append(w.where, r.Place)
 		switch t := e.f.pending; {
 		case t == nil:
-			w.at, w.lost, w.text = s.timer, true, "scheduled by "+r.Place.String()+": it has neither fired nor is it pending, and no request took it away"
+			w.at, w.lost, w.text = s.timer, true, "scheduled by "+r.Place.String()+
+				": it has neither fired nor is it pending, and no request took it away"
 		case t.Source == r.Place && e.known[s.timer].end != "":
-			w.text = "scheduled by " + r.Place.String() + ": it is " + string(e.known[s.timer].end) + " and still pending"
+			w.text = "scheduled by " + r.Place.String() + ": it is " + string(e.known[s.timer].end) +
+				" and still pending"
 		case t.Source == r.Place:
-			w.text = "scheduled by " + r.Place.String() + ": it is pending, but paused or triggered otherwise than requests have left it"
+			w.text = "scheduled by " + r.Place.String() +
+				": it is pending, but paused or triggered otherwise than requests have left it"
 		default:
-			w.text = "by its requests, what is pending comes from " + r.Place.String() + ", and not from " + t.Source.String()
+			w.text = "by its requests, what is pending comes from " + r.Place.String() + ", and not from " +
+				t.Source.String()
 		}
 		return w
 	}

@@ -47,14 +47,20 @@ func unfolded(x *index, v *View) {
 		}
 		switch is := want[t.ID]; {
 		case is == nil:
-			x.broken("fold", t.ID, []Place{t.Source}, "the store of %s has a timer of %s/%d that the changelog up to %d does not have", v.Instance, log.Topic, log.Partition, v.Position)
+			x.broken("fold", t.ID, []Place{t.Source},
+				"the store of %s has a timer of %s/%d that the changelog up to %d does not have", v.Instance, log.Topic,
+				log.Partition, v.Position)
 		case !same(is, t):
-			x.broken("fold", t.ID, []Place{is.Source, t.Source}, "the store of %s has a timer of %s/%d otherwise than the changelog up to %d: %+v, and not %+v", v.Instance, log.Topic, log.Partition, v.Position, *t, *is)
+			x.broken("fold", t.ID, []Place{is.Source, t.Source},
+				"the store of %s has a timer of %s/%d otherwise than the changelog up to %d: %+v, and not %+v",
+				v.Instance, log.Topic, log.Partition, v.Position, *t, *is)
 		}
 		delete(want, t.ID)
 	}
 	for _, id := range slices.Sorted(maps.Keys(want)) {
-		x.broken("fold", id, []Place{want[id].Source}, "the store of %s lacks a timer of %s/%d that the changelog up to %d has", v.Instance, log.Topic, log.Partition, v.Position)
+		x.broken("fold", id, []Place{want[id].Source},
+			"the store of %s lacks a timer of %s/%d that the changelog up to %d has", v.Instance, log.Topic,
+			log.Partition, v.Position)
 	}
 }
 
@@ -84,7 +90,8 @@ func storedAsAsked(x *index, f *facts, t *Timer, at Place) {
 	case t.Emits != (Payload{}) && t.Emits != r.Emits:
 		x.broken("altered", f.id, where, "the stored timer of %s does not emit what its request says", t.Source)
 	case r.Recurs == nil && (t.Due != r.Due || t.Occurrence != 1):
-		x.broken("altered", f.id, where, "the timer of %s is stored for %d, and its request says %d", t.Source, t.Due, r.Due)
+		x.broken("altered", f.id, where, "the timer of %s is stored for %d, and its request says %d", t.Source,
+			t.Due, r.Due)
 	}
 }
 
@@ -103,8 +110,10 @@ func lastEvent(x *index, f *facts) {
 	e, t := f.events[i], f.pending.pending()
 	switch p := e.Event.Pending; {
 	case (p == nil) != (t == nil):
-		x.broken("fold", f.id, []Place{e.Place}, "the last event, %s, leaves a timer pending: %v; the changelog: %v", e.Type, p != nil, t != nil)
+		x.broken("fold", f.id, []Place{e.Place}, "the last event, %s, leaves a timer pending: %v; the changelog: %v",
+			e.Type, p != nil, t != nil)
 	case p != nil && (p.Due.UnixMilli() != t.Due || p.Occurrence != t.Occurrence || p.Paused != t.Paused):
-		x.broken("fold", f.id, []Place{e.Place, t.Source}, "the last event, %s, leaves %+v pending, the changelog %+v", e.Type, *p, *t)
+		x.broken("fold", f.id, []Place{e.Place, t.Source}, "the last event, %s, leaves %+v pending, the changelog %+v",
+			e.Type, *p, *t)
 	}
 }

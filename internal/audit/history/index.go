@@ -72,7 +72,8 @@ func moved(source Place) bool { return strings.HasSuffix(source.Topic, changelog
 
 func newIndex(h *History) *index {
 	x := &index{
-		History: h, sent: make(map[Place]*Request, len(h.Requests)), of: make(map[life]*facts), steps: make(map[Log]*changelog),
+		History: h, sent: make(map[Place]*Request, len(h.Requests)), of: make(map[life]*facts),
+		steps: make(map[Log]*changelog),
 		moved: make(map[topicID]bool), ended: h.Scope.Ended,
 	}
 	x.records()
@@ -101,7 +102,8 @@ func newIndex(h *History) *index {
 		}
 	}
 	for _, lives := range [][]*facts{x.byID, x.undone} {
-		slices.SortFunc(lives, func(a, b *facts) int { return cmp.Or(compareLogs(a.Log, b.Log), cmp.Compare(a.id, b.id)) })
+		slices.SortFunc(
+			lives, func(a, b *facts) int { return cmp.Or(compareLogs(a.Log, b.Log), cmp.Compare(a.id, b.id)) })
 	}
 	slices.SortFunc(x.logs, func(a, b *changelog) int { return compareLogs(a.Log, b.Log) })
 	for _, f := range x.byID {
@@ -180,9 +182,9 @@ func (e *Event) about() Place {
 	return e.Request
 }
 
-// facts returns the facts about an ID of a request partition. The caller adds one: it has a source, and was seen at some
-// times. If the source is that of a timer that was moved between partitions, nobody can tell what became of its request,
-// because nothing names that.
+// facts returns the facts about an ID of a request partition. The caller adds one: it has a source, and was seen at
+// some times. If the source is that of a timer that was moved between partitions, nobody can tell what became of its
+// request, because nothing names that.
 func (in *index) facts(log Log, id string, source Place, seen ...time.Time) *facts {
 	key := life{log, id}
 	f := in.of[key]

@@ -2,13 +2,14 @@ package history
 
 import "time"
 
-// lag: the group's offset of a request partition is the position of the last committed step, and the lag is the distance
-// from it to the end of the log. It is 0 when nothing waits.
+// lag: the group's offset of a request partition is the position of the last committed step, and the lag is the
+// distance from it to the end of the log. It is 0 when nothing waits.
 func lag(x *index) {
 	for i := range x.Lags {
 		l := &x.Lags[i]
 		if l.Said >= 0 && l.Said != l.End-l.Position {
-			x.broken("lag", "", nil, "the lag of %s/%d is said to be %d, and the position is %d of %d", l.Requests, l.Partition, l.Said, l.Position, l.End)
+			x.broken("lag", "", nil, "the lag of %s/%d is said to be %d, and the position is %d of %d", l.Requests,
+				l.Partition, l.Said, l.Position, l.End)
 		}
 		log := Log{l.Requests, l.Partition}
 		if x.steps[log] == nil {
@@ -27,12 +28,16 @@ func lag(x *index) {
 		}
 		switch {
 		case l.Position < least:
-			x.broken("lag", "", nil, "the group's offset of %s/%d is %d at %s, and a step had committed %d before", l.Requests, l.Partition, l.Position, l.Asked, least)
+			x.broken("lag", "", nil, "the group's offset of %s/%d is %d at %s, and a step had committed %d before",
+				l.Requests, l.Partition, l.Position, l.Asked, least)
 		case !is && !x.Scope.Compacted && l.Position >= 0 && !lost:
-			x.broken("lag", "", nil, "the group's offset of %s/%d is %d at %s, and no step has committed that", l.Requests, l.Partition, l.Position, l.Asked)
+			x.broken("lag", "", nil, "the group's offset of %s/%d is %d at %s, and no step has committed that",
+				l.Requests, l.Partition, l.Position, l.Asked)
 		}
-		if l.End != l.Position && x.Scope.Settle > 0 && idle(x, log, l.Asked.Add(-x.Scope.Settle)) && x.quiet(l.Asked.Add(-x.Scope.Settle), l.Given) {
-			x.broken("lag", "", nil, "nothing waits on %s/%d at %s, and the lag is %d", l.Requests, l.Partition, l.Asked, l.End-l.Position)
+		if l.End != l.Position && x.Scope.Settle > 0 && idle(x, log, l.Asked.Add(-x.Scope.Settle)) &&
+			x.quiet(l.Asked.Add(-x.Scope.Settle), l.Given) {
+			x.broken("lag", "", nil, "nothing waits on %s/%d at %s, and the lag is %d", l.Requests, l.Partition,
+				l.Asked, l.End-l.Position)
 		}
 	}
 }

@@ -31,7 +31,8 @@ func ledger(x *index) {
 			switch e.Type {
 			case waterclock.EventScheduled:
 				a.made++
-			case waterclock.EventCancelled, waterclock.EventFired, waterclock.EventExpired, waterclock.EventUndeliverable, waterclock.EventCompleted, waterclock.EventRescheduled:
+			case waterclock.EventCancelled, waterclock.EventFired, waterclock.EventExpired,
+				waterclock.EventUndeliverable, waterclock.EventCompleted, waterclock.EventRescheduled:
 				if e.Event.Pending == nil && !e.Unknown {
 					a.over++
 				}
@@ -40,7 +41,8 @@ func ledger(x *index) {
 	}
 	for _, l := range x.logs {
 		if a := accounts[l.Log]; a != nil && a.made != a.over+a.pending {
-			x.broken("ledger", "", nil, "%s/%d: by events %d timers were made and %d are over, and %d are pending", l.Topic, l.Partition, a.made, a.over, a.pending)
+			x.broken("ledger", "", nil, "%s/%d: by events %d timers were made and %d are over, and %d are pending",
+				l.Topic, l.Partition, a.made, a.over, a.pending)
 		}
 	}
 }

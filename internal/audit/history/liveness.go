@@ -2,7 +2,8 @@ package history
 
 import "time"
 
-// liveness: while there is no fault, each request is settled and each due timer fires within Settle. So every state ends.
+// liveness: while there is no fault, each request is settled and each due timer fires within Settle. So every state
+// ends.
 func liveness(x *index, f *facts) {
 	settle := x.Scope.Settle
 	if settle == 0 {
@@ -11,11 +12,13 @@ func liveness(x *index, f *facts) {
 	deadline := x.ended.Add(-settle)
 	for i, r := range f.requests {
 		if f.fates.of[i] == Undecided && !r.Acked.IsZero() && r.Acked.Before(deadline) && x.quiet(deadline, x.ended) {
-			x.broken("liveness", f.id, []Place{r.Place}, "%s was in the log at %s and is not settled at %s", r.Place, r.Acked, x.ended)
+			x.broken("liveness", f.id, []Place{r.Place}, "%s was in the log at %s and is not settled at %s", r.Place,
+				r.Acked, x.ended)
 		}
 	}
 	if t := f.pending.pending(); t != nil && !t.Paused && t.Due < slowest(x, deadline) && x.quiet(deadline, x.ended) {
-		x.broken("liveness", f.id, []Place{t.Source}, "%s was due at %d and is still pending at %s", t.Source, t.Due, x.ended)
+		x.broken("liveness", f.id, []Place{t.Source}, "%s was due at %d and is still pending at %s", t.Source,
+			t.Due, x.ended)
 	}
 	if len(x.Readings) > 0 {
 		return // when a timer was due is its owner's business
@@ -30,7 +33,8 @@ func liveness(x *index, f *facts) {
 			from = r.Acked
 		}
 		if m.Seen.Sub(from) > settle && x.quiet(from, m.Seen) {
-			x.broken("liveness", f.id, []Place{m.Place}, "%s came %s after it could, and no fault was there", m.Source, m.Seen.Sub(from))
+			x.broken("liveness", f.id, []Place{m.Place}, "%s came %s after it could, and no fault was there", m.Source,
+				m.Seen.Sub(from))
 		}
 	}
 }

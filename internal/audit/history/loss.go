@@ -45,7 +45,8 @@ func overdue(x *index, f *facts, i int) {
 		due = r.Acked
 	}
 	if !paused && !due.Add(x.Scope.Settle).After(x.ended) && x.quiet(due, x.ended) {
-		x.broken("loss", f.id, []Place{r.Place}, "scheduled by %s for %d: it has not fired, and nothing took it away", r.Place, r.Due)
+		x.broken("loss", f.id, []Place{r.Place}, "scheduled by %s for %d: it has not fired, and nothing took it away",
+			r.Place, r.Due)
 	}
 }
 
@@ -78,12 +79,15 @@ func gaps(x *index, f *facts, r *Request) {
 	last := int64(0)
 	for _, o := range seen {
 		if o.n > last+1 && (r.Recurs.CatchUp == waterclock.CatchUpAll || skipped(x, f, r, last+1, o.due, o.at)) {
-			x.broken("loss", f.id, []Place{o.place}, "of %s, occurrences %d to %d are missing before this one", r.Place, last+1, o.n-1)
+			x.broken("loss", f.id, []Place{o.place}, "of %s, occurrences %d to %d are missing before this one", r.Place,
+				last+1, o.n-1)
 		}
 		last = max(last, o.n)
 	}
-	if t := f.pending; t != nil && t.Source == r.Place && !f.moves && r.Recurs.CatchUp == waterclock.CatchUpAll && t.Occurrence > last+1 {
-		x.broken("loss", f.id, []Place{r.Place}, "of %s, occurrences %d to %d are missing before the pending one", r.Place, last+1, t.Occurrence-1)
+	if t := f.pending; t != nil && t.Source == r.Place && !f.moves && r.Recurs.CatchUp == waterclock.CatchUpAll &&
+		t.Occurrence > last+1 {
+		x.broken("loss", f.id, []Place{r.Place}, "of %s, occurrences %d to %d are missing before the pending one",
+			r.Place, last+1, t.Occurrence-1)
 	}
 }
 

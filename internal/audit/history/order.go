@@ -34,15 +34,20 @@ func order(x *index, f *facts) {
 func tooLateFor(x *index, f *facts, later []*Request, r *Request, m *Emission) {
 	for _, c := range later {
 		stops := c.Action == Cancels || c.Action == Schedules ||
-			c.Action == Pauses && !slices.ContainsFunc(later, func(r *Request) bool { return r.Action == Triggers || r.Action == Resumes })
-		if !stops || c.If != "" || c.Acked.IsZero() || slices.ContainsFunc(f.letters, func(l *Letter) bool { return l.Source == c.Place && !l.Emission }) {
+			c.Action == Pauses && !slices.ContainsFunc(
+				later, func(r *Request) bool { return r.Action == Triggers || r.Action == Resumes })
+		if !stops || c.If != "" || c.Acked.IsZero() ||
+			slices.ContainsFunc(f.letters, func(l *Letter) bool { return l.Source == c.Place && !l.Emission }) {
 			continue
 		}
 		switch {
 		case longBefore(x, c.Acked, r, m):
-			x.broken("order", f.id, []Place{c.Place, m.Place}, "%s (%s) was in the log long before the timer of %s was due, which has fired nevertheless", c.Place, c.Action, r.Place)
+			x.broken("order", f.id, []Place{c.Place, m.Place},
+				"%s (%s) was in the log long before the timer of %s was due, which has fired nevertheless", c.Place,
+				c.Action, r.Place)
 		case acquiredBetween(x, f, c.Acked, r):
-			x.broken("order", f.id, []Place{c.Place, m.Place}, "%s (%s) was in the log when the partition was acquired, after which the timer of %s has fired nevertheless", c.Place, c.Action, r.Place)
+			x.broken("order", f.id, []Place{c.Place, m.Place}, "%s (%s) was in the log when the partition was "+
+				"acquired, after which the timer of %s has fired nevertheless", c.Place, c.Action, r.Place)
 		}
 	}
 }
@@ -51,7 +56,8 @@ func tooLateFor(x *index, f *facts, later []*Request, r *Request, m *Emission) {
 // timer of r was due, or triggered.
 func longBefore(x *index, acked time.Time, r *Request, m *Emission) bool {
 	due := time.UnixMilli(m.Due)
-	return x.Scope.Settle > 0 && len(x.Readings) == 0 && m.Due == r.Due && acked.Add(x.Scope.Settle).Before(due) && x.quiet(acked, due)
+	return x.Scope.Settle > 0 && len(x.Readings) == 0 && m.Due == r.Due && acked.Add(x.Scope.Settle).Before(due) &&
+		x.quiet(acked, due)
 }
 
 // acquiredBetween reports whether, by the changelog, the partition was acquired between a moment and the

@@ -2,7 +2,8 @@ package history
 
 import "github.com/waterclock/waterclock"
 
-// poison: a request that must be rejected becomes one dead letter, and no other request does. What is rejected makes no timer.
+// poison: a request that must be rejected becomes one dead letter, and no other request does. What is rejected makes no
+// timer.
 func poison(x *index, f *facts) {
 	rejected, occurred := make(map[Place]Place), f.occurred()
 	for _, l := range f.letters {
@@ -18,14 +19,17 @@ func poison(x *index, f *facts) {
 		case r == nil && x.requested(l.Source) && !ofBatch(l.Reason):
 			x.broken("poison", f.id, []Place{l.Place}, "there is no request at %s", l.Source)
 		case r != nil && r.Action != Poison && !r.MayBeRejected:
-			x.broken("poison", f.id, []Place{r.Place, l.Place}, "%s was rejected as %s, and is a good request", l.Source, l.Reason)
+			x.broken("poison", f.id, []Place{r.Place, l.Place}, "%s was rejected as %s, and is a good request",
+				l.Source, l.Reason)
 		}
 		if at, ok := occurred[l.Source]; ok {
-			x.broken("poison", f.id, []Place{l.Place, at}, "%s was rejected as %s, and its timer has fired", l.Source, l.Reason)
+			x.broken("poison", f.id, []Place{l.Place, at}, "%s was rejected as %s, and its timer has fired",
+				l.Source, l.Reason)
 		}
 	}
 	for i, r := range f.requests {
-		if _, is := rejected[r.Place]; is || r.Action != Poison || f.fates.of[i] == Undecided || !x.seen(f.Topic+lettersSuffix, r.Timestamp) {
+		if _, is := rejected[r.Place]; is || r.Action != Poison || f.fates.of[i] == Undecided ||
+			!x.seen(f.Topic+lettersSuffix, r.Timestamp) {
 			continue
 		}
 		// A request that was wrongly accepted has an emission.

@@ -24,7 +24,8 @@ func position(x *index, l *changelog) {
 			clear(first)
 		}
 		if c.Position < at {
-			x.broken("position", "", []Place{c.Place}, "step %s sets the position of %s/%d back from %d to %d", c.Step, l.Topic, l.Partition, at, c.Position)
+			x.broken("position", "", []Place{c.Place}, "step %s sets the position of %s/%d back from %d to %d", c.Step,
+				l.Topic, l.Partition, at, c.Position)
 		}
 		for _, t := range step {
 			if t.Timer == nil || t.Timer.Source.Topic != l.Topic {
@@ -32,10 +33,12 @@ func position(x *index, l *changelog) {
 			}
 			source := t.Timer.Source
 			if source.Offset >= c.Position {
-				x.broken("position", t.ID, []Place{t.Place, c.Place}, "step %s settles %s and leaves the position at %d", c.Step, source, c.Position)
+				x.broken("position", t.ID, []Place{t.Place, c.Place},
+					"step %s settles %s and leaves the position at %d", c.Step, source, c.Position)
 			}
 			if !first[source] && source.Offset < at && !x.Scope.Compacted {
-				x.broken("position", t.ID, []Place{t.Place, c.Place}, "step %s settles %s, which the position %d had passed before", c.Step, source, at)
+				x.broken("position", t.ID, []Place{t.Place, c.Place},
+					"step %s settles %s, which the position %d had passed before", c.Step, source, at)
 			}
 			first[source] = true
 		}

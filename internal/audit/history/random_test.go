@@ -24,7 +24,8 @@ type draws struct {
 }
 
 func drawn(seed uint64) History {
-	d := &draws{script: newScript(), r: rand.New(rand.NewPCG(seed, 1)), stored: map[string]bool{}, asked: map[Place]*Request{}, at: map[string]int64{}, by: map[string]int64{}}
+	d := &draws{script: newScript(), r: rand.New(rand.NewPCG(seed, 1)), stored: map[string]bool{},
+		asked: map[Place]*Request{}, at: map[string]int64{}, by: map[string]int64{}}
 	d.h.Scope.Settle = 0
 	d.now = due
 	d.claim("p")
@@ -68,7 +69,8 @@ func (d *draws) request() {
 			}
 		}
 		if r.Action != Poison && d.chance(3) {
-			r.If = []string{"absent", "present", Place{Topic: "timers", Offset: d.r.Int64N(r.Offset + 1)}.String()}[d.r.IntN(3)]
+			r.If = []string{"absent", "present",
+				Place{Topic: "timers", Offset: d.r.Int64N(r.Offset + 1)}.String()}[d.r.IntN(3)]
 		}
 	})
 	d.asked[r.Place] = r
@@ -88,7 +90,8 @@ func (d *draws) decide() {
 	}
 	is := d.pending[r.ID]
 	there := is != nil && !is.Remembered
-	holds := map[string]bool{"": true, "absent": is == nil, "present": there}[r.If] || there && r.If == is.Source.String()
+	holds := map[string]bool{"": true, "absent": is == nil, "present": there}[r.If] || there &&
+		r.If == is.Source.String()
 	if !holds {
 		e := waterclock.Event{Type: waterclock.EventConditionNotMet, ID: r.ID, Request: r.Place}
 		if is != nil {
@@ -162,13 +165,15 @@ func (d *draws) fire(id string) {
 	if after == nil && r.Remember > 0 {
 		after = &Timer{ID: id, Source: t.Source, Due: d.now + r.Remember, Occurrence: t.Occurrence, Remembered: true}
 	}
-	e := waterclock.Event{Type: waterclock.EventFired, ID: id, Source: t.Source, Due: time.UnixMilli(at), Occurrence: occurrence, Target: t.Emits.Topic}
+	e := waterclock.Event{Type: waterclock.EventFired, ID: id, Source: t.Source, Due: time.UnixMilli(at),
+		Occurrence: occurrence, Target: t.Emits.Topic}
 	switch late := r.MaxLate > 0 && d.now-at >= r.MaxLate; {
 	case late:
 		e.Type = waterclock.EventExpired
 	case d.chance(6):
 		e.Type, e.Reason = waterclock.EventUndeliverable, waterclock.ReasonTargetRefused
-		d.h.Letters = append(d.h.Letters, Letter{Record: d.record("timers.waterclock.dead-letters"), ID: id, Source: t.Source, Reason: waterclock.ReasonTargetRefused, Emission: true, Occurrence: occurrence})
+		d.h.Letters = append(d.h.Letters, Letter{Record: d.record("timers.waterclock.dead-letters"), ID: id,
+			Source: t.Source, Reason: waterclock.ReasonTargetRefused, Emission: true, Occurrence: occurrence})
 	default:
 		e.Emission = fmt.Sprintf("x.%d.%d", t.Source.Offset, occurrence)
 		if occurrence == 0 {
@@ -176,7 +181,9 @@ func (d *draws) fire(id string) {
 		}
 		p := t.Emits
 		p.Partition = partition
-		d.h.Emissions = append(d.h.Emissions, Emission{Record: d.record(p.Topic), ID: id, Due: at, Occurrence: occurrence, Source: t.Source, Event: e.Emission, Carries: p})
+		d.h.Emissions = append(
+			d.h.Emissions, Emission{Record: d.record(p.Topic), ID: id, Due: at, Occurrence: occurrence,
+				Source: t.Source, Event: e.Emission, Carries: p})
 	}
 	d.put(id, after)
 	d.event(e)
@@ -198,13 +205,19 @@ func (d *draws) commit() {
 // No rule finds anything in a correct history, however much of it was seen.
 func TestCorrectHistories(t *testing.T) {
 	for seed := range uint64(400) {
-		for name, h := range map[string]History{"whole": drawn(seed), "without events": hide(drawn(seed), true, false, 0), "without events and changelog": hide(drawn(seed), true, true, 0),
-			"of a span": hide(drawn(seed), false, false, 10), "of a span, without events": hide(drawn(seed), true, false, 10)} {
+		for name, h := range map[string]History{"whole": drawn(seed), "without events": hide(
+			drawn(seed), true, false, 0), "without events and changelog": hide(drawn(seed), true, true, 0),
+			"of a span": hide(drawn(seed), false, false, 10), "of a span, without events": hide(
+				drawn(seed), true, false, 10)} {
 			found, fates := Judge(h)
 			if len(found) > 0 {
 				t.Fatalf("seed %d, %s: %q", seed, name, found)
 			}
-			if i := slices.IndexFunc(fates, func(f Fate) bool { return f == "" || f == Lost || f == Unknown || f == Unclear && name == "whole" }); i >= 0 {
+			if i := slices.IndexFunc(
+				fates, func(f Fate) bool {
+					return f == "" || f == Lost || f == Unknown || f == Unclear &&
+						name == "whole"
+				}); i >= 0 {
 				t.Fatalf("seed %d, %s: %+v is %q", seed, name, h.Requests[i], fates[i])
 			}
 		}
@@ -250,7 +263,8 @@ func TestBrokenHistories(t *testing.T) {
 				if !seen {
 					h = hide(h, true, false, 0)
 					at := slices.IndexFunc(h.Requests, func(r Request) bool { return r.Place == of.Source })
-					if q := h.Requests[at]; name == "lost" && (q.If != "" || q.Recurs != nil || q.MaxLate > 0 || taken(&h, at)) {
+					if q := h.Requests[at]; name == "lost" &&
+						(q.If != "" || q.Recurs != nil || q.MaxLate > 0 || taken(&h, at)) {
 						continue // it may have expired, not have been made, or been taken away: only events tell
 					}
 				}

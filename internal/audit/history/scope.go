@@ -33,10 +33,10 @@ type Scope struct {
 	// Strays has the IDs, by request topic, that have requests on a partition other than their key's.
 	// Their timers may have been moved, and nothing names the request then.
 	Strays map[string]map[string]bool
-	// Cut has the IDs, by request topic, of which a request log has lost acknowledged records, and those whose records are in
-	// their place now. Nothing about them is judged. Undone has the IDs of which a changelog has lost steps, and an entry for
-	// its topic even if these had no IDs. Their requests are decided again, so it is judged only that none is lost. The lists
-	// have what is in these logs now.
+	// Cut has the IDs, by request topic, of which a request log has lost acknowledged records, and those whose records
+	// are in their place now. Nothing about them is judged. Undone has the IDs of which a changelog has lost steps, and
+	// an entry for its topic even if these had no IDs. Their requests are decided again, so it is judged only that none
+	// is lost. The lists have what is in these logs now.
 	Cut, Undone map[string]map[string]bool
 	// Described is how many violations have a text and places; 0: all. The others only count: one ID may have a hundred
 	// thousand.
@@ -58,7 +58,8 @@ func (h *History) cut(requests, id string) bool {
 	return h.Scope.Cut[requests][id] || h.Scope.Undone[requests][id]
 }
 
-// quiet reports whether the time from one moment to another was free of faults. A fault counts until Settle after its end.
+// quiet reports whether the time from one moment to another was free of faults. A fault counts until Settle after its
+// end.
 func (h *History) quiet(from, to time.Time) bool {
 	for _, f := range h.Faults {
 		if !f.From.After(to) && !f.To.Add(h.Scope.Settle).Before(from) {

@@ -20,7 +20,8 @@ func share(x *index) {
 		}
 		moments[p][h.At] = append(moments[p][h.At], h)
 	}
-	for _, p := range slices.SortedFunc(maps.Keys(moments), func(a, b pool) int { return cmp.Or(cmp.Compare(a.of, b.of), cmp.Compare(a.name, b.name)) }) {
+	for _, p := range slices.SortedFunc(maps.Keys(moments),
+		func(a, b pool) int { return cmp.Or(cmp.Compare(a.of, b.of), cmp.Compare(a.name, b.name)) }) {
 		at := moments[p]
 		since := make(map[string]time.Time)
 		for _, t := range slices.SortedFunc(maps.Keys(at), time.Time.Compare) {
@@ -34,7 +35,9 @@ func share(x *index) {
 				if since[holder].IsZero() {
 					since[holder] = t
 				} else if t.Sub(since[holder]) > x.Scope.Settle {
-					x.broken("share", "", nil, "%s waits for its share of %s of %s since %s, while another has more than its own", holder, p.name, p.of, since[holder])
+					x.broken("share", "", nil,
+						"%s waits for its share of %s of %s since %s, while another has more than its own", holder,
+						p.name, p.of, since[holder])
 					delete(since, holder)
 				}
 			}

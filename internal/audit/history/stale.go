@@ -31,7 +31,8 @@ func stale(x *index) {
 			if x.cut(a.Requests, id) {
 				continue
 			}
-			x.broken("stale", id, []Place{t.Source}, "%s answers with a timer that was never committed, asked at %s", a.Instance, a.Asked)
+			x.broken("stale", id, []Place{t.Source}, "%s answers with a timer that was never committed, asked at %s",
+				a.Instance, a.Asked)
 		}
 	}
 }
@@ -77,7 +78,8 @@ func (f *facts) states(after time.Time) iter.Seq[*Timer] {
 	}
 }
 
-// pending returns the timer, unless it has fired and is only remembered. Then it returns nil, as it does without a timer.
+// pending returns the timer, unless it has fired and is only remembered. Then it returns nil, as it does without a
+// timer.
 func (t *Timer) pending() *Timer {
 	if t == nil || t.Remembered {
 		return nil
@@ -87,10 +89,12 @@ func (t *Timer) pending() *Timer {
 
 func wrongAnswer(x *index, a *Answer, f *facts, t *Timer) {
 	if t == nil {
-		x.broken("stale", f.id, nil, "%s answers that nothing is pending; that was not so at any moment from %s to %s", a.Instance, a.Asked, a.Given)
+		x.broken("stale", f.id, nil, "%s answers that nothing is pending; that was not so at any moment from %s to %s",
+			a.Instance, a.Asked, a.Given)
 		return
 	}
-	x.broken("stale", f.id, []Place{t.Source}, "%s answers %+v; that was not so at any moment from %s to %s", a.Instance, *t, a.Asked, a.Given)
+	x.broken("stale", f.id, []Place{t.Source}, "%s answers %+v; that was not so at any moment from %s to %s",
+		a.Instance, *t, a.Asked, a.Given)
 }
 
 // countOf checks a count: timers that were pending all the time are in it, and those that never were are not.
@@ -112,6 +116,7 @@ func countOf(x *index, a *Answer) {
 		}
 	}
 	if a.Count < least || a.Count > most {
-		x.broken("stale", "", nil, "%s counts %d pending timers of %s; from %s to %s they were %d to %d", a.Instance, a.Count, a.Requests, a.Asked, a.Given, least, most)
+		x.broken("stale", "", nil, "%s counts %d pending timers of %s; from %s to %s they were %d to %d", a.Instance,
+			a.Count, a.Requests, a.Asked, a.Given, least, most)
 	}
 }

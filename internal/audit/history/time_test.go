@@ -20,7 +20,9 @@ func TestTimeOfOneID(t *testing.T) {
 	events := func(h *History, es ...waterclock.Event) {
 		for _, e := range es {
 			e.ID = "a"
-			h.Events = append(h.Events, Event{Record: Record{Place: Place{Topic: "t" + eventsSuffix, Offset: int64(len(h.Events))}}, Event: e})
+			h.Events = append(
+				h.Events, Event{Record: Record{Place: Place{Topic: "t" + eventsSuffix, Offset: int64(len(h.Events))}},
+					Event: e})
 		}
 	}
 	schedule := func(h *History, r Request) {
@@ -28,14 +30,17 @@ func TestTimeOfOneID(t *testing.T) {
 		h.Requests = append(h.Requests, r)
 	}
 	steer := func(h *History, action Action) {
-		h.Requests = append(h.Requests, Request{Record: Record{Place: log(len(h.Requests)), Timestamp: 10}, ID: "a", Action: action})
+		h.Requests = append(
+			h.Requests, Request{Record: Record{Place: log(len(h.Requests)), Timestamp: 10}, ID: "a", Action: action})
 	}
 	emit := func(h *History, source Place, m Emission) {
-		m.Record, m.ID, m.Source, m.Carries, m.Event = target(len(h.Emissions)), "a", source, carries, fmt.Sprint(len(h.Emissions))
+		m.Record, m.ID, m.Source, m.Carries, m.Event = target(len(h.Emissions)), "a", source, carries,
+			fmt.Sprint(len(h.Emissions))
 		h.Emissions = append(h.Emissions, m)
 	}
 	judge := func(build func(h *History)) (time.Duration, []Fate) {
-		h := History{Scope: Scope{Settled: map[Log]int64{{Topic: "t"}: n * 10}, Pending: true, Compacted: true, BrokersOff: true, Described: 10}}
+		h := History{Scope: Scope{Settled: map[Log]int64{{Topic: "t"}: n * 10}, Pending: true, Compacted: true,
+			BrokersOff: true, Described: 10}}
 		build(&h)
 		start := time.Now()
 		_, fates := Judge(h)
@@ -66,7 +71,9 @@ func TestTimeOfOneID(t *testing.T) {
 		{"recurring timers of one occurrence that was refused", func(h *History) {
 			for i := range n {
 				schedule(h, Request{Due: 5, Recurs: &Recurrence{Every: 1, Count: 1}})
-				h.Letters = append(h.Letters, Letter{Record: Record{Place: Place{Topic: "t" + lettersSuffix, Offset: int64(i)}}, ID: "a", Source: log(i), Emission: true, Occurrence: 1})
+				h.Letters = append(
+					h.Letters, Letter{Record: Record{Place: Place{Topic: "t" + lettersSuffix, Offset: int64(i)}},
+						ID: "a", Source: log(i), Emission: true, Occurrence: 1})
 			}
 		}},
 		{"timers that are triggered", func(h *History) {
@@ -88,13 +95,16 @@ func TestTimeOfOneID(t *testing.T) {
 			for i := range n {
 				schedule(h, Request{Due: 5})
 				steer(h, Resumes)
-				events(h, waterclock.Event{Type: waterclock.EventScheduled, Source: log(2 * i)}, waterclock.Event{Type: waterclock.EventCompleted, Source: log(2 * i)})
+				events(h, waterclock.Event{Type: waterclock.EventScheduled, Source: log(2 * i)},
+					waterclock.Event{Type: waterclock.EventCompleted, Source: log(2 * i)})
 			}
 		}},
 		{"letters of one request", func(h *History) {
 			schedule(h, Request{Due: 5})
 			for i := range n {
-				h.Letters = append(h.Letters, Letter{Record: Record{Place: Place{Topic: "t" + lettersSuffix, Offset: int64(i)}}, ID: "a", Source: log(0)})
+				h.Letters = append(
+					h.Letters, Letter{Record: Record{Place: Place{Topic: "t" + lettersSuffix, Offset: int64(i)}},
+						ID: "a", Source: log(0)})
 			}
 		}},
 		{"forged emissions", func(h *History) {

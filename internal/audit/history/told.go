@@ -6,8 +6,8 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// told: the events of a timer are its history. Each request has an event, in the order of the log. Each emission and each
-// dead letter has one, and no event tells of another. And each event finds what the event before it left.
+// told: the events of a timer are its history. Each request has an event, in the order of the log. Each emission and
+// each dead letter has one, and no event tells of another. And each event finds what the event before it left.
 func told(x *index, f *facts) {
 	if !x.Scope.Events[f.Topic] || f.moves || x.moved[topicID{f.Topic, f.id}] {
 		return
@@ -49,7 +49,8 @@ func eventOfEach(x *index, f *facts) {
 		by[r], last = e, max(last, r.Offset)
 	}
 	for i, r := range f.requests {
-		if by[r.Place] == nil && (r.Action == Schedules || r.Action == Poison) && f.fates.of[i] != Undecided && x.seen(f.Topic+eventsSuffix, r.Timestamp) {
+		if by[r.Place] == nil && (r.Action == Schedules || r.Action == Poison) && f.fates.of[i] != Undecided &&
+			x.seen(f.Topic+eventsSuffix, r.Timestamp) {
 			x.broken("told", f.id, []Place{r.Place}, "%s has no event", r.Place)
 		}
 	}
@@ -73,21 +74,27 @@ func chained(x *index, f *facts) {
 			needs = false // the source of the latter may be remembered
 		}
 		if known && needs && finds != pending {
-			x.broken("told", f.id, []Place{e.Place}, "the event %s finds %s pending, and %s was left", e.Type, orNothing(finds), orNothing(pending))
+			x.broken("told", f.id, []Place{e.Place}, "the event %s finds %s pending, and %s was left", e.Type,
+				orNothing(finds), orNothing(pending))
 		}
 		if e.Unknown || e.Type == waterclock.EventConditionNotMet {
 			continue
 		}
 		p := e.Event.Pending
 		if o := e.Event.Occurrence; o > 0 && (o < next || p != nil && p.Occurrence <= o) {
-			x.broken("told", f.id, []Place{e.Place}, "the event %s is about occurrence %d, and the occurrences before and after it do not fit", e.Type, o)
+			x.broken("told", f.id, []Place{e.Place},
+				"the event %s is about occurrence %d, and the occurrences before and after it do not fit", e.Type, o)
 		}
 		if e.Lateness != 0 && e.Lateness != e.At.Sub(e.Due) {
-			x.broken("told", f.id, []Place{e.Place}, "the event %s says that it was %s late, due at %s and written at %s", e.Type, e.Lateness, e.Due, e.At)
+			x.broken("told", f.id, []Place{e.Place},
+				"the event %s says that it was %s late, due at %s and written at %s", e.Type, e.Lateness, e.Due, e.At)
 		}
-		byTrigger := e.Type == waterclock.EventFired && (e.Event.Occurrence == 0 || e.Event.Occurrence == next && !e.Due.Equal(due))
+		byTrigger := e.Type == waterclock.EventFired &&
+			(e.Event.Occurrence == 0 || e.Event.Occurrence == next && !e.Due.Equal(due))
 		if known && byTrigger && !triggered {
-			x.broken("told", f.id, []Place{e.Place}, "the event %s tells of a firing that was triggered, and no event before it tells of the trigger", e.Type)
+			x.broken("told", f.id, []Place{e.Place},
+				"the event %s tells of a firing that was triggered, and no event before it tells of the trigger",
+				e.Type)
 		}
 		triggered = e.Type == waterclock.EventTriggered || p != nil && triggered && !byTrigger
 		known, pending, next = true, Place{}, 0
@@ -104,8 +111,8 @@ func orNothing(p Place) string {
 	return p.String()
 }
 
-// firedAndTold compares firings with their events, if their requests are in the history. Of others, one may be read and the
-// other not, because logs were read from a time on, and clocks differ.
+// firedAndTold compares firings with their events, if their requests are in the history. Of others, one may be read and
+// the other not, because logs were read from a time on, and clocks differ.
 func firedAndTold(x *index, f *facts) {
 	emitted := make(map[string]*Emission)
 	for _, m := range f.emissions {
@@ -123,21 +130,24 @@ func firedAndTold(x *index, f *facts) {
 		m := emitted[e.Emission]
 		switch {
 		case m == nil && x.seen(e.Target, e.At.UnixMilli()):
-			x.broken("loss", f.id, []Place{e.Place}, "occurrence %d of %s is told to have fired to %s and is not there", e.Occurrence, e.Source, e.Target)
+			x.broken("loss", f.id, []Place{e.Place}, "occurrence %d of %s is told to have fired to %s and is not there",
+				e.Occurrence, e.Source, e.Target)
 		case m == nil:
-		case m.Partition != e.Partition, m.Topic != e.Target, m.Source != e.Source, m.Due != e.Due.UnixMilli(), m.Occurrence != e.Occurrence, m.Timestamp != e.At.UnixMilli() && !m.Stamped:
+		case m.Partition != e.Partition, m.Topic != e.Target, m.Source != e.Source, m.Due != e.Due.UnixMilli(),
+			m.Occurrence != e.Occurrence, m.Timestamp != e.At.UnixMilli() && !m.Stamped:
 			x.broken("told", f.id, []Place{e.Place, m.Place}, "the event of the firing does not describe the emission")
 		}
 	}
 	for _, m := range f.emissions {
-		if !heard[m.Event] && x.requested(m.Source) && !later(x, f, m.Source) && x.seen(f.Topic+eventsSuffix, m.Timestamp) {
+		if !heard[m.Event] && x.requested(m.Source) && !later(x, f, m.Source) &&
+			x.seen(f.Topic+eventsSuffix, m.Timestamp) {
 			x.broken("told", f.id, []Place{m.Place}, "the emission has no event")
 		}
 	}
 }
 
-// refusedAndTold compares dead letters with the events that tell of them. The dead letter of a batch stands for all of the
-// batch's requests, so it is left out.
+// refusedAndTold compares dead letters with the events that tell of them. The dead letter of a batch stands for all of
+// the batch's requests, so it is left out.
 func refusedAndTold(x *index, f *facts) {
 	type refusal struct {
 		of     Place
@@ -159,7 +169,8 @@ func refusedAndTold(x *index, f *facts) {
 	}
 	for r, n := range more {
 		if n != 0 && len(x.Scope.Unseen) == 0 {
-			x.broken("told", f.id, []Place{r.of}, "%s has %d dead letters more for %s than its events tell of", r.of, n, r.reason)
+			x.broken("told", f.id, []Place{r.of}, "%s has %d dead letters more for %s than its events tell of", r.of,
+				n, r.reason)
 		}
 	}
 }
@@ -168,8 +179,8 @@ func refusedAndTold(x *index, f *facts) {
 // were read.
 func goesOn(x *index, f *facts, request Place) bool { return f.moves || later(x, f, request) }
 
-// later reports whether a request is at or behind the position. What became of it since may be in some logs and not in others,
-// because they were not read to their ends at the same moment.
+// later reports whether a request is at or behind the position. What became of it since may be in some logs and not in
+// others, because they were not read to their ends at the same moment.
 func later(x *index, f *facts, source Place) bool {
 	settled, known := x.settled(f.Log, source.Offset)
 	return known && !settled

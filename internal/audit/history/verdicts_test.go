@@ -14,7 +14,8 @@ import (
 func (s *script) emit(r *Request, occurrence, due int64) {
 	p := r.Emits
 	p.Partition = partition
-	e := Emission{Record: s.record(p.Topic), ID: r.ID, Due: due, Occurrence: occurrence, Source: r.Place, Event: fmt.Sprintf("x.%d.%d", r.Offset, occurrence), Carries: p}
+	e := Emission{Record: s.record(p.Topic), ID: r.ID, Due: due, Occurrence: occurrence, Source: r.Place,
+		Event: fmt.Sprintf("x.%d.%d", r.Offset, occurrence), Carries: p}
 	e.Seen = time.Time{}
 	s.h.Emissions = append(s.h.Emissions, e)
 }
@@ -28,7 +29,8 @@ func (s *script) audited(settled int64, pending ...Timer) History {
 	log := Log{"timers", partition}
 	s.h.Pending = pending
 	s.h.Scope = Scope{
-		Pending: true, Compacted: true, BrokersOff: true, From: map[Log]int64{log: 0}, To: map[Log]int64{log: s.next["timers"]},
+		Pending: true, Compacted: true, BrokersOff: true, From: map[Log]int64{log: 0},
+		To:      map[Log]int64{log: s.next["timers"]},
 		Settled: map[Log]int64{log: settled},
 	}
 	return s.h
@@ -98,26 +100,29 @@ func TestRightHistories(t *testing.T) {
 			h.Scope.Unseen = map[string]int64{"orders": due + 30_000}
 			return h
 		}, []Fate{Unknown, Done}},
-		{"a timer from before the span fires when logs begin to be read, and the brokers' clocks are not the owner's", func(s *script) History {
-			early, late := s.ask("a", Schedules, dueAt(0)), s.ask("b", Schedules, dueAt(0))
-			s.emit(early, 1, early.Due) // its event is not read
-			s.event(waterclock.Event{Type: waterclock.EventFired, ID: "b", Source: late.Place, Due: time.UnixMilli(late.Due), Occurrence: 1, Target: "orders", Emission: "x.1.1"})
-			s.h.Requests = nil
-			h := s.audited(2)
-			h.Scope.From, h.Scope.Events = map[Log]int64{{"timers", partition}: 2}, map[string]bool{"timers": true}
-			return h
-		}, nil},
-		{"waterclock topics follow has written, and an instance has claimed the partition after it", func(s *script) History {
-			s.claim("p")
-			s.step("p", 0)
-			s.change(Change{Kind: Checkpoint, Group: "g", Owner: "follow", Step: "follow/A"})
-			s.change(Change{Kind: Claim, Group: "g", Owner: "follow"})
-			s.change(Change{Kind: Claim, Group: "g", Owner: "follow", Step: "follow/A"})
-			s.claim("q")
-			s.step("q", 0)
-			s.h.Scope = Scope{Compacted: true}
-			return s.h
-		}, nil},
+		{"a timer from before the span fires when logs begin to be read, and the brokers' clocks are not the owner's",
+			func(s *script) History {
+				early, late := s.ask("a", Schedules, dueAt(0)), s.ask("b", Schedules, dueAt(0))
+				s.emit(early, 1, early.Due) // its event is not read
+				s.event(waterclock.Event{Type: waterclock.EventFired, ID: "b", Source: late.Place,
+					Due: time.UnixMilli(late.Due), Occurrence: 1, Target: "orders", Emission: "x.1.1"})
+				s.h.Requests = nil
+				h := s.audited(2)
+				h.Scope.From, h.Scope.Events = map[Log]int64{{"timers", partition}: 2}, map[string]bool{"timers": true}
+				return h
+			}, nil},
+		{"waterclock topics follow has written, and an instance has claimed the partition after it",
+			func(s *script) History {
+				s.claim("p")
+				s.step("p", 0)
+				s.change(Change{Kind: Checkpoint, Group: "g", Owner: "follow", Step: "follow/A"})
+				s.change(Change{Kind: Claim, Group: "g", Owner: "follow"})
+				s.change(Change{Kind: Claim, Group: "g", Owner: "follow", Step: "follow/A"})
+				s.claim("q")
+				s.step("q", 0)
+				s.h.Scope = Scope{Compacted: true}
+				return s.h
+			}, nil},
 	} {
 		s := newScript()
 		s.at(0)
@@ -141,20 +146,26 @@ func TestWrongHistories(t *testing.T) {
 	}{
 		{"rejected, and fired", func(s *script) History {
 			r := s.ask("a", Schedules, dueAt(0))
-			s.h.Letters = append(s.h.Letters, Letter{Record: s.record("timers" + lettersSuffix), ID: "a", Source: r.Place, Reason: waterclock.ReasonOverQuota})
+			s.h.Letters = append(
+				s.h.Letters, Letter{Record: s.record("timers" + lettersSuffix), ID: "a", Source: r.Place,
+					Reason: waterclock.ReasonOverQuota})
 			s.emit(r, 1, r.Due)
 			return s.audited(1)
 		}, "poison"},
 		{"rejected, and undeliverable", func(s *script) History {
 			r := s.ask("a", Schedules, dueAt(0))
 			s.h.Letters = append(s.h.Letters,
-				Letter{Record: s.record("timers" + lettersSuffix), ID: "a", Source: r.Place, Reason: waterclock.ReasonOverQuota},
-				Letter{Record: s.record("timers" + lettersSuffix), ID: "a", Source: r.Place, Reason: waterclock.ReasonTargetUnknown, Emission: true, Occurrence: 1})
+				Letter{Record: s.record("timers" + lettersSuffix), ID: "a", Source: r.Place,
+					Reason: waterclock.ReasonOverQuota},
+				Letter{Record: s.record("timers" + lettersSuffix), ID: "a", Source: r.Place,
+					Reason: waterclock.ReasonTargetUnknown, Emission: true, Occurrence: 1})
 			return s.audited(1)
 		}, "poison"},
 		{"rejected, and pending", func(s *script) History {
 			r := s.ask("a", Schedules, dueAt(0))
-			s.h.Letters = append(s.h.Letters, Letter{Record: s.record("timers" + lettersSuffix), ID: "a", Source: r.Place, Reason: waterclock.ReasonOverQuota})
+			s.h.Letters = append(
+				s.h.Letters, Letter{Record: s.record("timers" + lettersSuffix), ID: "a", Source: r.Place,
+					Reason: waterclock.ReasonOverQuota})
 			return s.audited(1, stored(r, 1, r.Due))
 		}, "order"},
 		{"occurrences before the pending one are missing", func(s *script) History {
@@ -209,7 +220,9 @@ func TestManyRequestsOfOneID(t *testing.T) {
 	}{
 		{"each has fired", func(s *script, r *Request) { s.emit(r, 1, r.Due) }, "", Fired},
 		{"each was rejected", func(s *script, r *Request) {
-			s.h.Letters = append(s.h.Letters, Letter{Record: s.record("timers" + lettersSuffix), ID: "a", Source: r.Place, Reason: waterclock.ReasonOverQuota})
+			s.h.Letters = append(
+				s.h.Letters, Letter{Record: s.record("timers" + lettersSuffix), ID: "a", Source: r.Place,
+					Reason: waterclock.ReasonOverQuota})
 		}, "", Rejected},
 		{"each may have been rejected", func(*script, *Request) {}, "timers" + lettersSuffix, Unknown},
 	} {

@@ -21,14 +21,16 @@ func writer(x *index, l *changelog) {
 		}
 		is := step{c.Kind, c.Step}
 		if again := steps[is]; again != nil {
-			x.broken("writer", "", []Place{again.Place, c.Place}, "step %s stands twice in the changelog of %s/%d", c.Step, l.Topic, l.Partition)
+			x.broken("writer", "", []Place{again.Place, c.Place}, "step %s stands twice in the changelog of %s/%d",
+				c.Step, l.Topic, l.Partition)
 		}
 		steps[is] = c
 		switch {
 		case c.Kind == Claim:
 			claim = c
 		case claim != nil && !claims[c.Step] && (process(c.Step) != process(claim.Step) || c.Group != claim.Group):
-			x.broken("writer", "", []Place{claim.Place, c.Place}, "%s of group %s writes step %s to the changelog of %s/%d, which %s of group %s has claimed with step %s",
+			x.broken("writer", "", []Place{claim.Place, c.Place}, "%s of group %s writes step %s to the changelog "+
+				"of %s/%d, which %s of group %s has claimed with step %s",
 				c.Owner, c.Group, c.Step, l.Topic, l.Partition, claim.Owner, claim.Group, claim.Step)
 		}
 	}

@@ -23,7 +23,8 @@ func Of(rec *kgo.Record, seen time.Time) history.Record {
 	return history.Record{Place: wire.SourceOf(rec), Timestamp: rec.Timestamp.UnixMilli(), Seen: seen}
 }
 
-// Add adds a record of a request topic, of one of its own topics or of a target to a history. rules are those of the topic.
+// Add adds a record of a request topic, of one of its own topics or of a target to a history. rules are those of the
+// topic.
 func Add(h *history.History, rules *intake.Rules, rec *kgo.Record, seen time.Time) (err error) {
 	switch rec.Topic {
 	case rules.Topic:
@@ -65,7 +66,8 @@ func Request(rules *intake.Rules, rec *kgo.Record, now int64, seen time.Time) hi
 	case req.Steer == 0:
 		r.Action = history.Cancels
 	default:
-		r.Action = map[timer.Steer]history.Action{timer.Trigger: history.Triggers, timer.Pause: history.Pauses, timer.Resume: history.Resumes}[req.Steer]
+		r.Action = map[timer.Steer]history.Action{timer.Trigger: history.Triggers, timer.Pause: history.Pauses,
+			timer.Resume: history.Resumes}[req.Steer]
 	}
 	for _, h := range rec.Headers {
 		if h.Key == waterclock.HeaderIf {
@@ -81,7 +83,8 @@ func schedules(r *history.Request, t *timer.Timer) {
 		r.Remember = t.Remember.For
 	}
 	if c := t.Recurrence; c != nil {
-		r.Recurs = &history.Recurrence{Every: c.Every, Count: c.Count, Jitter: c.Jitter, CatchUp: waterclock.CatchUpPolicy(c.CatchUp.String())}
+		r.Recurs = &history.Recurrence{Every: c.Every, Count: c.Count, Jitter: c.Jitter,
+			CatchUp: waterclock.CatchUpPolicy(c.CatchUp.String())}
 		if c.Until != timer.NoUntil {
 			r.Recurs.Until = c.Until
 		}
@@ -128,7 +131,8 @@ func Emission(rec *kgo.Record, seen time.Time) (history.Emission, error) {
 		return history.Emission{}, err
 	}
 	return history.Emission{
-		Record: Of(rec, seen), Stamped: rec.Attrs.TimestampType() == logAppendTime, ID: e.ID, Due: e.Due.UnixMilli(), Occurrence: e.Occurrence, Source: e.Source, Event: e.Event,
+		Record: Of(rec, seen), Stamped: rec.Attrs.TimestampType() == logAppendTime, ID: e.ID, Due: e.Due.UnixMilli(),
+		Occurrence: e.Occurrence, Source: e.Source, Event: e.Event,
 		Carries: history.Payload{
 			Topic: rec.Topic, Partition: rec.Partition, Key: string(rec.Key), NullKey: rec.Key == nil,
 			Value: string(rec.Value), NullValue: rec.Value == nil, Headers: headers(e.Headers),
@@ -187,14 +191,16 @@ func Change(requests string, rec *kgo.Record, seen time.Time) (history.Change, e
 		if err != nil {
 			return c, fmt.Errorf("read %s: %w", c.Place, err)
 		}
-		c.Kind, c.Step, c.Group, c.Owner, c.Position, c.Written = history.Checkpoint, w.Step, w.Group, w.Owner, w.Position, w.Time
+		c.Kind, c.Step, c.Group, c.Owner, c.Position, c.Written = history.Checkpoint, w.Step, w.Group, w.Owner,
+			w.Position, w.Time
 		c.Incarnation = fmt.Sprintf("%x", w.Request)
 	case wire.KindClaim:
 		w, err := wire.DecodeClaim(rec.Value)
 		if err != nil {
 			return c, fmt.Errorf("read %s: %w", c.Place, err)
 		}
-		c.Kind, c.Step, c.Group, c.Owner, c.Member, c.Generation, c.Written = history.Claim, w.Step, w.Group, w.Owner, w.Member, w.Generation, w.Time
+		c.Kind, c.Step, c.Group, c.Owner, c.Member, c.Generation, c.Written = history.Claim, w.Step, w.Group, w.Owner,
+			w.Member, w.Generation, w.Time
 	}
 	return c, nil
 }

@@ -16,7 +16,8 @@ import (
 const now = int64(1_790_000_000_000)
 
 func record(topic string, offset int64, key, value []byte, headers ...string) *kgo.Record {
-	rec := &kgo.Record{Topic: topic, Partition: 1, Offset: offset, Key: key, Value: value, Timestamp: time.UnixMilli(now)}
+	rec := &kgo.Record{Topic: topic, Partition: 1, Offset: offset, Key: key, Value: value,
+		Timestamp: time.UnixMilli(now)}
 	for i := 0; i < len(headers); i += 2 {
 		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: headers[i], Value: []byte(headers[i+1])})
 	}
@@ -24,17 +25,22 @@ func record(topic string, offset int64, key, value []byte, headers ...string) *k
 }
 
 func TestRequest(t *testing.T) {
-	rules := &intake.Rules{Topic: "timers", Changelog: "timers.waterclock.changelog", Partitions: 2, Allow: func(string) bool { return true }}
+	rules := &intake.Rules{Topic: "timers", Changelog: "timers.waterclock.changelog", Partitions: 2,
+		Allow: func(string) bool { return true }}
 	request := func(value []byte, headers ...string) history.Request {
 		return Request(rules, record("timers", 7, []byte("a"), value, headers...), now, time.Time{})
 	}
 	want := history.Request{
-		Record: history.Record{Place: history.Place{Topic: "timers", Partition: 1, Offset: 7}, Timestamp: now}, ID: "a", Action: history.Schedules, If: "absent", Due: now + 1000,
-		Recurs: &history.Recurrence{Every: 1000, Count: 3, Jitter: 50, CatchUp: waterclock.CatchUpAll}, MaxLate: 2001, Remember: 3000,
-		Emits: history.Payload{Topic: "orders", Partition: 4, NullKey: true, Value: "v", Headers: "\x01h\x02w"},
+		Record: history.Record{Place: history.Place{Topic: "timers", Partition: 1, Offset: 7}, Timestamp: now}, ID: "a",
+		Action: history.Schedules, If: "absent", Due: now + 1000,
+		Recurs: &history.Recurrence{Every: 1000, Count: 3, Jitter: 50, CatchUp: waterclock.CatchUpAll}, MaxLate: 2001,
+		Remember: 3000,
+		Emits:    history.Payload{Topic: "orders", Partition: 4, NullKey: true, Value: "v", Headers: "\x01h\x02w"},
 	}
-	got := request([]byte("v"), "timer-every", "1s", "timer-count", "3", "timer-jitter", "50ms", "timer-catch-up", "all", "timer-max-late", "2s", "timer-remember", "3s",
-		"timer-if", "absent", "timer-target-topic", "orders", "timer-target-partition", "4", "timer-target-key-null", "true", "h", "w", "traceparent", "x", "waterclock-id", "y")
+	got := request([]byte("v"), "timer-every", "1s", "timer-count", "3", "timer-jitter", "50ms", "timer-catch-up",
+		"all", "timer-max-late", "2s", "timer-remember", "3s",
+		"timer-if", "absent", "timer-target-topic", "orders", "timer-target-partition", "4", "timer-target-key-null",
+		"true", "h", "w", "traceparent", "x", "waterclock-id", "y")
 	if got.Recurs == nil || *got.Recurs != *want.Recurs {
 		t.Fatalf("%+v", got.Recurs)
 	}
@@ -42,7 +48,8 @@ func TestRequest(t *testing.T) {
 		t.Errorf("%+v, %+v, want %+v, %+v", got, got.Emits, want, want.Emits)
 	}
 	for action, r := range map[history.Action]history.Request{
-		history.Cancels: request(nil), history.Triggers: request(nil, "timer-trigger", "true"), history.Pauses: request(nil, "timer-pause", "true"),
+		history.Cancels: request(nil), history.Triggers: request(nil, "timer-trigger", "true"),
+		history.Pauses:  request(nil, "timer-pause", "true"),
 		history.Resumes: request(nil, "timer-resume", "true"), history.Poison: request(nil, "timer-at", "soon"),
 	} {
 		if r.Action != action || r.ID != "a" {
@@ -53,11 +60,13 @@ func TestRequest(t *testing.T) {
 
 // An emission carries what its request asked for, in the same form.
 func TestEmission(t *testing.T) {
-	rec := record("orders", 9, nil, []byte("v"), "h", "w", "waterclock-id", "a", "waterclock-due", "5", "waterclock-occurrence", "2",
+	rec := record("orders", 9, nil, []byte("v"), "h", "w", "waterclock-id", "a", "waterclock-due", "5",
+		"waterclock-occurrence", "2",
 		"waterclock-source", "timers/1/7", "waterclock-event", "x.1.7.2")
 	got, err := Emission(rec, time.Time{})
 	want := history.Emission{
-		Record: history.Record{Place: history.Place{Topic: "orders", Partition: 1, Offset: 9}, Timestamp: now}, ID: "a", Due: 5, Occurrence: 2,
+		Record: history.Record{Place: history.Place{Topic: "orders", Partition: 1, Offset: 9}, Timestamp: now}, ID: "a",
+		Due: 5, Occurrence: 2,
 		Source: history.Place{Topic: "timers", Partition: 1, Offset: 7}, Event: "x.1.7.2",
 		Carries: history.Payload{Topic: "orders", Partition: 1, NullKey: true, Value: "v", Headers: "\x01h\x02w"},
 	}
@@ -75,19 +84,25 @@ func TestLetter(t *testing.T) {
 		emission   bool
 		occurrence int64
 	}{
-		{[]string{"waterclock-occurrence", "4", "waterclock-reason", "bad-cron", "waterclock-source", "timers/1/7"}, false, 0}, // the request was an emission
-		{[]string{"waterclock-occurrence", "4", "waterclock-reason", "target-refused", "waterclock-source", "timers/1/7"}, true, 4},
+		// the request was an emission
+		{[]string{"waterclock-occurrence", "4", "waterclock-reason", "bad-cron", "waterclock-source", "timers/1/7"},
+			false, 0},
+		{[]string{"waterclock-occurrence", "4", "waterclock-reason", "target-refused", "waterclock-source",
+			"timers/1/7"}, true, 4},
 		{[]string{"waterclock-reason", "target-too-large", "waterclock-source", "timers/1/7"}, true, -1}, // cut
 	} {
 		got, err := Letter(record("letters", 3, []byte("a"), nil, c.headers...), time.Time{})
-		if err != nil || got.Emission != c.emission || got.Occurrence != c.occurrence || got.Source.Offset != 7 || got.ID != "a" {
+		if err != nil || got.Emission != c.emission || got.Occurrence != c.occurrence || got.Source.Offset != 7 ||
+			got.ID != "a" {
 			t.Errorf("%v: %+v, %v", c.headers, got, err)
 		}
 	}
 }
 
 func TestChange(t *testing.T) {
-	base := timer.Timer{ID: []byte("a"), Offset: 7, Due: 5, Occurrence: 1, Target: timer.Target{Topic: "orders", Partition: timer.AnyPartition, Key: []byte("a")}, Remember: &timer.Remember{For: 10}}
+	base := timer.Timer{ID: []byte("a"), Offset: 7, Due: 5, Occurrence: 1,
+		Target:   timer.Target{Topic: "orders", Partition: timer.AnyPartition, Key: []byte("a")},
+		Remember: &timer.Remember{For: 10}}
 	change := func(key, value []byte) history.Change {
 		t.Helper()
 		c, err := Change("timers", record("timers.waterclock.changelog", 30, key, value), time.Time{})
@@ -97,7 +112,8 @@ func TestChange(t *testing.T) {
 		return c
 	}
 	stored := func(is *timer.Timer) *history.Timer { return change(wire.TimerKey(nil, is.ID), is.AppendTo(nil)).Timer }
-	if got := stored(&base); got.Source.String() != "timers/1/7" || got.Due != 5 || got.Paused || got.Remembered || got.Emits.Key != "a" {
+	if got := stored(&base); got.Source.String() != "timers/1/7" || got.Due != 5 || got.Paused || got.Remembered ||
+		got.Emits.Key != "a" {
 		t.Errorf("%+v", got)
 	}
 	if got := stored(base.MovedTo(12)); got.Source.String() != "timers.waterclock.changelog/1/12" {
@@ -106,15 +122,18 @@ func TestChange(t *testing.T) {
 	if got := stored(base.Ended(20)); !got.Remembered || got.Source.String() != "timers/1/7" || got.Due != 30 {
 		t.Errorf("remembered: %+v", got)
 	}
-	if got := change(wire.TimerKey(nil, []byte("a")), nil); got.Kind != history.TimerChange || got.Timer != nil || got.ID != "a" {
+	if got := change(wire.TimerKey(nil, []byte("a")), nil); got.Kind != history.TimerChange || got.Timer != nil ||
+		got.ID != "a" {
 		t.Errorf("gone: %+v", got)
 	}
 	p := wire.Checkpoint{Position: 9, Step: "p/1", Group: "g", Owner: "o", Time: 4, Request: [16]byte{1}}
-	if got := change(wire.CheckpointKey(), p.AppendTo(nil)); got.Kind != history.Checkpoint || got.Position != 9 || got.Step != "p/1" || got.Group != "g" || got.Owner != "o" || got.Written != 4 || got.Incarnation[:2] != "01" {
+	if got := change(wire.CheckpointKey(), p.AppendTo(nil)); got.Kind != history.Checkpoint || got.Position != 9 ||
+		got.Step != "p/1" || got.Group != "g" || got.Owner != "o" || got.Written != 4 || got.Incarnation[:2] != "01" {
 		t.Errorf("%+v", got)
 	}
 	c := wire.Claim{Step: "p/2", Group: "g", Owner: "o", Member: "m", Generation: 3, Time: 4}
-	if got := change(wire.ClaimKey(), c.AppendTo(nil)); got.Kind != history.Claim || got.Step != "p/2" || got.Member != "m" || got.Generation != 3 {
+	if got := change(wire.ClaimKey(), c.AppendTo(nil)); got.Kind != history.Claim || got.Step != "p/2" ||
+		got.Member != "m" || got.Generation != 3 {
 		t.Errorf("%+v", got)
 	}
 	if _, err := Change("timers", record("timers.waterclock.changelog", 30, []byte{9}, nil), time.Time{}); err == nil {

@@ -54,7 +54,8 @@ func (u *Unreadable) Reason(noun string) (waterclock.Reason, string) {
 	offsets := fmt.Sprintf("the batch of %s at the offsets %d to %d", noun, u.First, u.Next-1)
 	if u.TooLarge {
 		return waterclock.ReasonBatchTooLarge, offsets +
-			" is larger when decompressed than the service takes, and none of them was read: send them again in smaller batches."
+			" is larger when decompressed than the service takes, and none of them was read: send them again in " +
+			"smaller batches."
 	}
 	return waterclock.ReasonBatchUnreadable, fmt.Sprintf(
 		"%s cannot be decoded (%v), and none of them was read: fix the producer, and send them again.", offsets, u.Err)

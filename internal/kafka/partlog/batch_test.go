@@ -53,8 +53,8 @@ type decoded struct {
 	next  int64
 }
 
-// decodeAll takes the batches apart: each time as many records as there is random room for, with a batch sometimes left in
-// the middle and opened again. Without random numbers it takes all at once. It checks what holds of each piece.
+// decodeAll takes the batches apart: each time as many records as there is random room for, with a batch sometimes left
+// in the middle and opened again. Without random numbers it takes all at once. It checks what holds of each piece.
 func decodeAll(t testing.TB, raw []byte, from int64, random *rand.Rand) (d decoded) {
 	t.Helper()
 	s := batchesOf(&kmsg.FetchResponseTopicPartition{RecordBatches: raw}, from, readCommitted)
@@ -122,8 +122,10 @@ func checkTaken(t testing.TB, recs []*kgo.Record, room timer.Size, next, at, end
 	}
 	var memory int64
 	for _, r := range recs {
-		if memory += Memory(r); r.Offset < at || r.Offset >= end || len(r.Headers) > MaxHeaders || len(r.Headers) > HeaderCount(r) {
-			t.Fatalf("offset %d outside of [%d, %d), %d headers of %d", r.Offset, at, end, len(r.Headers), HeaderCount(r))
+		if memory += Memory(r); r.Offset < at || r.Offset >= end || len(r.Headers) > MaxHeaders ||
+			len(r.Headers) > HeaderCount(r) {
+			t.Fatalf("offset %d outside of [%d, %d), %d headers of %d", r.Offset, at, end, len(r.Headers),
+				HeaderCount(r))
 		}
 		at = r.Offset + 1
 	}
@@ -134,8 +136,10 @@ func checkTaken(t testing.TB, recs []*kgo.Record, room timer.Size, next, at, end
 
 // line is a record in words. Its time is cut to 64 bits of nanoseconds, as kgo does.
 func line(r *kgo.Record) string {
-	return fmt.Sprintf("%s/%d@%d %q(%t) %q(%t) %q of %d at %d by %d, producer %d/%d, leader %d", r.Topic, r.Partition, r.Offset,
-		r.Key, r.Key == nil, r.Value, r.Value == nil, headerLines(r), HeaderCount(r), time.Unix(0, r.Timestamp.UnixMilli()*1e6).UnixMilli(), r.Attrs.TimestampType(),
+	return fmt.Sprintf("%s/%d@%d %q(%t) %q(%t) %q of %d at %d by %d, producer %d/%d, leader %d", r.Topic,
+		r.Partition, r.Offset,
+		r.Key, r.Key == nil, r.Value, r.Value == nil, headerLines(r), HeaderCount(r),
+		time.Unix(0, r.Timestamp.UnixMilli()*1e6).UnixMilli(), r.Attrs.TimestampType(),
 		r.ProducerID, r.ProducerEpoch, r.LeaderEpoch)
 }
 
@@ -159,10 +163,11 @@ func alike(t testing.TB, what string, got, want []*kgo.Record) {
 	}
 }
 
-// byKgo returns the records of a sole batch as kgo decodes it; whole says that it decodes all of them, at offsets that a
-// batch can have.
+// byKgo returns the records of a sole batch as kgo decodes it; whole says that it decodes all of them, at offsets that
+// a batch can have.
 func byKgo(raw []byte, from int64) (recs []*kgo.Record, whole bool) {
-	if len(raw) < batchHeader || raw[magicAt] != 2 || lengthFrom+int64(int32(binary.BigEndian.Uint32(raw[8:]))) != int64(len(raw)) {
+	if len(raw) < batchHeader || raw[magicAt] != 2 ||
+		lengthFrom+int64(int32(binary.BigEndian.Uint32(raw[8:]))) != int64(len(raw)) {
 		return nil, false
 	}
 	var b kmsg.RecordBatch
@@ -172,8 +177,11 @@ func byKgo(raw []byte, from int64) (recs []*kgo.Record, whole bool) {
 	if b.Attributes&(1<<7) != 0 {
 		return nil, false // for kgo the bit says that there is no timestamp
 	}
-	o := kgo.ProcessFetchPartitionOpts{Topic: decoderLog.Topic, Partition: decoderLog.Partition, Offset: from, IsolationLevel: kgo.ReadCommitted()}
-	got, _ := kgo.ProcessFetchPartition(o, &kmsg.FetchResponseTopicPartition{Partition: decoderLog.Partition, RecordBatches: raw}, kgo.DefaultDecompressor(), nil)
+	o := kgo.ProcessFetchPartitionOpts{Topic: decoderLog.Topic, Partition: decoderLog.Partition, Offset: from,
+		IsolationLevel: kgo.ReadCommitted()}
+	got, _ := kgo.ProcessFetchPartition(
+		o, &kmsg.FetchResponseTopicPartition{Partition: decoderLog.Partition, RecordBatches: raw},
+		kgo.DefaultDecompressor(), nil)
 	last := b.FirstOffset - 1
 	for _, r := range got.Records {
 		if r.Offset <= last || r.Offset > b.FirstOffset+int64(b.LastOffsetDelta) || len(r.Headers) > MaxHeaders {
@@ -207,7 +215,8 @@ func FuzzBatches(f *testing.F) {
 			pieces := decodeAll(t, raw, from, rand.New(rand.NewPCG(seed, 0)))
 			alike(t, "in pieces", pieces.recs, whole.recs)
 			if pieces.next != whole.next || len(pieces.skips) != len(whole.skips) {
-				t.Fatalf("in pieces to %d with %d skipped, at once to %d with %d", pieces.next, len(pieces.skips), whole.next, len(whole.skips))
+				t.Fatalf("in pieces to %d with %d skipped, at once to %d with %d", pieces.next, len(pieces.skips),
+					whole.next, len(whole.skips))
 			}
 			if want, ok := byKgo(raw, from); ok && len(whole.skips) == 0 {
 				alike(t, "beside kgo", whole.recs, want)
@@ -292,7 +301,8 @@ func TestLargeBatches(t *testing.T) {
 			} else {
 				s.pass(b)
 			}
-			if strings.Contains(c.Name, "headers") && (HeaderCount(recs[0]) != 100_000 || len(recs[0].Headers) != MaxHeaders) {
+			if strings.Contains(c.Name, "headers") &&
+				(HeaderCount(recs[0]) != 100_000 || len(recs[0].Headers) != MaxHeaders) {
 				t.Errorf("%s: %d headers of %d", c.Name, len(recs[0].Headers), HeaderCount(recs[0]))
 			}
 		}
@@ -302,8 +312,8 @@ func TestLargeBatches(t *testing.T) {
 	}
 }
 
-// A reader that stops before the first record of a batch has read nothing of it: what it read last is the batch before. Else
-// a log that loses the batch looks as if it had lost what was read (KIP-320).
+// A reader that stops before the first record of a batch has read nothing of it: what it read last is the batch before.
+// Else a log that loses the batch looks as if it had lost what was read (KIP-320).
 func TestABatchThatIsNotTakenIsNotReadLast(t *testing.T) {
 	epoch := func(raw []byte, e int32) []byte {
 		binary.BigEndian.PutUint32(raw[lengthFrom:], uint32(e))
@@ -325,7 +335,8 @@ func TestABatchThatIsNotTakenIsNotReadLast(t *testing.T) {
 			o.take(timer.Size{Entries: 1, Bytes: math.MaxInt64})
 		}
 		if s.stopAt(o); s.last != want || s.position != want.behind {
-			t.Errorf("after %d records of the second batch %+v was read last, at %d; want %+v", i, s.last, s.position, want)
+			t.Errorf("after %d records of the second batch %+v was read last, at %d; want %+v", i, s.last,
+				s.position, want)
 		}
 	}
 }
@@ -339,8 +350,9 @@ func marker(at, producer int64, commit bool) []byte {
 	rec := kmsg.Record{Key: []byte{0, 0, 0, kind}, Value: []byte{0, 0, 0, 0, 0, 0}}
 	rec.Length = int32(len(rec.AppendTo(nil)) - 1)
 	b := kmsg.RecordBatch{
-		FirstOffset: at, Magic: 2, ProducerID: producer, Attributes: transactional | control, FirstSequence: -1, NumRecords: 1,
-		Records: rec.AppendTo(nil),
+		FirstOffset: at, Magic: 2, ProducerID: producer, Attributes: transactional | control, FirstSequence: -1,
+		NumRecords: 1,
+		Records:    rec.AppendTo(nil),
 	}
 	b.Length = int32(len(b.AppendTo(nil)) - lengthFrom)
 	return sealed(b.AppendTo(nil))
@@ -361,8 +373,8 @@ func caseOf(t testing.TB, name string) corpus.Case {
 	return corpus.Case{}
 }
 
-// Batches of aborted transactions are passed by what stands in their headers: what cannot be decoded, or is too large, is
-// skipped only if it may be committed.
+// Batches of aborted transactions are passed by what stands in their headers: what cannot be decoded, or is too large,
+// is skipped only if it may be committed.
 func TestAbortedBatchesAreNotOpened(t *testing.T) {
 	const one, other = 7, 8
 	broken := func(at, producer int64) []byte { // takes three offsets
@@ -411,14 +423,16 @@ func TestAbortedBatchesAreNotOpened(t *testing.T) {
 		{
 			name: "several of one producer, in any order",
 			batches: [][]byte{
-				broken(0, one), marker(3, one, false), good(4, one), marker(6, one, true), broken(7, one), good(10, one), marker(12, one, false), good(13, one),
+				broken(0, one), marker(3, one, false), good(4, one), marker(6, one, true), broken(7, one),
+				good(10, one), marker(12, one, false), good(13, one),
 			},
 			aborted: aborted(one, 7, one, 0), offsets: []int64{4, 5, 13, 14}, next: 15,
 		},
 		{
 			name: "of two producers, one within the other",
 			batches: [][]byte{
-				broken(0, one), good(3, other), broken(5, one), marker(8, other, true), marker(9, one, false), broken(10, other), marker(13, other, false),
+				broken(0, one), good(3, other), broken(5, one), marker(8, other, true), marker(9, one, false),
+				broken(10, other), marker(13, other, false),
 			},
 			aborted: aborted(other, 10, one, 0), offsets: []int64{3, 4}, next: 14,
 		},
@@ -428,13 +442,15 @@ func TestAbortedBatchesAreNotOpened(t *testing.T) {
 			aborted: aborted(other, 90, one, 50), offsets: []int64{4, 5}, skipped: []int64{0}, next: 6,
 		},
 		{
-			name:    "a batch outside of transactions has the producer of an aborted one",
-			batches: [][]byte{func() []byte { b := good(0, one); b[crcFrom+1] &^= transactional; return sealed(b) }(), marker(2, one, false)},
+			name: "a batch outside of transactions has the producer of an aborted one",
+			batches: [][]byte{func() []byte { b := good(0, one); b[crcFrom+1] &^= transactional; return sealed(b) }(),
+				marker(2, one, false)},
 			aborted: aborted(one, 0), offsets: []int64{0, 1}, next: 3,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			resp := &kmsg.FetchResponseTopicPartition{RecordBatches: slices.Concat(tt.batches...), AbortedTransactions: tt.aborted}
+			resp := &kmsg.FetchResponseTopicPartition{RecordBatches: slices.Concat(tt.batches...),
+				AbortedTransactions: tt.aborted}
 			s := batchesOf(resp, tt.from, readCommitted)
 			var offsets, skipped []int64
 			for {
@@ -457,7 +473,8 @@ func TestAbortedBatchesAreNotOpened(t *testing.T) {
 				s.pass(b)
 			}
 			if !slices.Equal(offsets, tt.offsets) || !slices.Equal(skipped, tt.skipped) || s.position != tt.next {
-				t.Errorf("read %v, skipped %v, to %d; want %v, %v, %d", offsets, skipped, s.position, tt.offsets, tt.skipped, tt.next)
+				t.Errorf("read %v, skipped %v, to %d; want %v, %v, %d", offsets, skipped, s.position, tt.offsets,
+					tt.skipped, tt.next)
 			}
 		})
 	}
@@ -498,14 +515,16 @@ func FuzzUnpack(f *testing.F) {
 		if !slices.Equal(kept, out) {
 			t.Fatal("what was returned was written to")
 		}
-		if n := min(len(out), len(again)); !slices.Equal(out[:n], again[:n]) || err == nil && (err2 != nil || len(out) != len(again)) {
-			t.Fatalf("%d bytes, %v; with a larger limit %d bytes, %v, and not the same", len(out), err, len(again), err2)
+		if n := min(len(out), len(again)); !slices.Equal(out[:n], again[:n]) || err == nil &&
+			(err2 != nil || len(out) != len(again)) {
+			t.Fatalf("%d bytes, %v; with a larger limit %d bytes, %v, and not the same", len(out), err,
+				len(again), err2)
 		}
 	})
 }
 
-// A record keeps no more memory than it counts as, however many headers it has in its log; nor do decoders keep what they
-// wrote.
+// A record keeps no more memory than it counts as, however many headers it has in its log; nor do decoders keep what
+// they wrote.
 func TestARecordKeepsWhatItCounts(t *testing.T) {
 	raw := caseOf(t, "heavy: 15700000 empty headers, zstd").Batch(corpus.Nobody(time.UnixMilli(0)))
 	s := batchesOf(&kmsg.FetchResponseTopicPartition{RecordBatches: raw}, 0, readCommitted)

@@ -48,8 +48,8 @@ func (l *leader) bounds(ctx context.Context, br *kgo.Broker) (start, lastStable,
 	return start, lastStable, highWatermark, err
 }
 
-// A leader that is appending sometimes says that its log has no timestamp although it is not empty: Kafka 4.3.1 did in 3 of
-// 1,000 answers. Newest asks up to newestTries times, newestPause apart.
+// A leader that is appending sometimes says that its log has no timestamp although it is not empty: Kafka 4.3.1 did in
+// 3 of 1,000 answers. Newest asks up to newestTries times, newestPause apart.
 const (
 	newestTries = 20
 	newestPause = 10 * time.Millisecond
@@ -96,8 +96,8 @@ type Span struct {
 	Start int64 // the first offset
 	End   int64 // the high watermark
 	// Same is up to where the log has records of the epoch that was asked for, or of earlier ones: where the next epoch
-	// began, or the high watermark. -1: the leader knows no epoch that late, so the log has none of its records (KIP-101,
-	// KIP-320). End if no epoch was asked for.
+	// began, or the high watermark. -1: the leader knows no epoch that late, so the log has none of its records
+	// (KIP-101, KIP-320). End if no epoch was asked for.
 	Same int64
 }
 
@@ -147,7 +147,8 @@ func (l *leader) listOffset(ctx context.Context, br *kgo.Broker, at int64, isola
 	return p.Offset, err
 }
 
-func (l *leader) list(ctx context.Context, br *kgo.Broker, at int64, isolation int8, as int32) (p kmsg.ListOffsetsResponseTopicPartition, err error) {
+func (l *leader) list(ctx context.Context, br *kgo.Broker, at int64, isolation int8,
+	as int32) (p kmsg.ListOffsetsResponseTopicPartition, err error) {
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.ReplicaID, req.IsolationLevel = as, isolation
 	rt := kmsg.NewListOffsetsRequestTopic()

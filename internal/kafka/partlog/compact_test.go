@@ -82,9 +82,10 @@ func BenchmarkRead(b *testing.B) {
 	}
 	b.Run("consumer", func(b *testing.B) {
 		for b.Loop() {
-			cl := p.client(kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{
-				p.target.Topic: {0: kgo.NewOffset().At(0)},
-			}))
+			cl := p.client(kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+				kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{
+					p.target.Topic: {0: kgo.NewOffset().At(0)},
+				}))
 			for n := 0; n < records; {
 				n += cl.PollFetches(p.Ctx).NumRecords()
 			}

@@ -61,8 +61,10 @@ func TestARealLeaderTellsThatALogWasCut(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if p := resp.Topics[0].Partitions[0]; p.ErrorCode != 0 || (p.DivergingEpoch.EndOffset >= 0) != tt.cut || tt.cut && p.DivergingEpoch.EndOffset != 3 {
-				t.Errorf("from %d behind epoch %d: error %d, diverging at %+v, want %v", tt.position, tt.epoch, p.ErrorCode, p.DivergingEpoch, tt.cut)
+			if p := resp.Topics[0].Partitions[0]; p.ErrorCode != 0 || (p.DivergingEpoch.EndOffset >= 0) != tt.cut ||
+				tt.cut && p.DivergingEpoch.EndOffset != 3 {
+				t.Errorf("from %d behind epoch %d: error %d, diverging at %+v, want %v", tt.position, tt.epoch,
+					p.ErrorCode, p.DivergingEpoch, tt.cut)
 			}
 			return nil
 		})

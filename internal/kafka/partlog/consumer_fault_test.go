@@ -22,8 +22,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Batches of aborted transactions are passed without a look into them, also behind a hanging transaction, and markers move
-// the position.
+// Batches of aborted transactions are passed without a look into them, also behind a hanging transaction, and markers
+// move the position.
 func TestConsumerPassesAbortedBatches(t *testing.T) {
 	kafkatest.OnBoth(t, func(t *testing.T, on *kafkatest.Setup) {
 		rig := newConsumerRig(on, 1, 1<<20)
@@ -66,14 +66,16 @@ func TestConsumerPassesAbortedBatches(t *testing.T) {
 		await.Until(t, rigLimit, "all is read", func() bool { return probe.at() >= 21 })
 		end("at the end", p.end(), 6)
 		transact("b", undecodable, true)
-		await.Until(t, rigLimit, "the same is skipped when it is committed", func() bool { return len(probe.skipped()) == 1 })
+		await.Until(t, rigLimit, "the same is skipped when it is committed",
+			func() bool { return len(probe.skipped()) == 1 })
 	})
 }
 
 // Each error that may pass is waited out, and nothing is lost or comes twice.
 func TestConsumerWaitsOutErrors(t *testing.T) {
 	for _, err := range []*kerr.Error{
-		kerr.NotLeaderForPartition, kerr.FencedLeaderEpoch, kerr.UnknownLeaderEpoch, kerr.UnknownTopicID, kerr.InconsistentTopicID,
+		kerr.NotLeaderForPartition, kerr.FencedLeaderEpoch, kerr.UnknownLeaderEpoch, kerr.UnknownTopicID,
+		kerr.InconsistentTopicID,
 		kerr.UnknownTopicOrPartition, kerr.OffsetNotAvailable, kerr.UnknownServerError, kerr.KafkaStorageError,
 	} {
 		t.Run(err.Message, func(t *testing.T) {
@@ -81,7 +83,8 @@ func TestConsumerWaitsOutErrors(t *testing.T) {
 			rig := newConsumerRig(kafkatest.OnFake(t, 1), 2, 1<<20)
 			rig.produce(0, 3)
 			rig.produce(1, 3)
-			fault := rig.Fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: rig.Topic, Partitions: []int32{0}, Err: err, Count: 3})
+			fault := rig.Fake.Fault(
+				kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: rig.Topic, Partitions: []int32{0}, Err: err, Count: 3})
 			p, other := rig.add(0, 0, &probe{}), rig.add(1, 0, &probe{})
 			rig.run()
 			p.reads(3)
@@ -252,15 +255,17 @@ func TestConsumerTellsThatALogWasCut(t *testing.T) {
 	var asked atomic.Int32
 	rig.Fake.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		rig.Fake.KeepControl()
-		return answerAll(req.(*kmsg.FetchRequest), func(asks *kmsg.FetchRequestTopicPartition, p *kmsg.FetchResponseTopicPartition) {
-			if asks.FetchOffset != 3 || asks.LastFetchedEpoch < 0 || asks.CurrentLeaderEpoch < 0 {
-				t.Errorf("asked from %d behind epoch %d, of a leader of epoch %d", asks.FetchOffset, asks.LastFetchedEpoch, asks.CurrentLeaderEpoch)
-			}
-			p.DivergingEpoch.Epoch, p.DivergingEpoch.EndOffset = 0, 2
-			p.HighWatermark, p.LastStableOffset = 9, 9
-			p.RecordBatches = rebased(plain(1, nil), 3) // not to be read
-			asked.Add(1)
-		}), nil, true
+		return answerAll(
+			req.(*kmsg.FetchRequest), func(asks *kmsg.FetchRequestTopicPartition, p *kmsg.FetchResponseTopicPartition) {
+				if asks.FetchOffset != 3 || asks.LastFetchedEpoch < 0 || asks.CurrentLeaderEpoch < 0 {
+					t.Errorf("asked from %d behind epoch %d, of a leader of epoch %d", asks.FetchOffset,
+						asks.LastFetchedEpoch, asks.CurrentLeaderEpoch)
+				}
+				p.DivergingEpoch.Epoch, p.DivergingEpoch.EndOffset = 0, 2
+				p.HighWatermark, p.LastStableOffset = 9, 9
+				p.RecordBatches = rebased(plain(1, nil), 3) // not to be read
+				asked.Add(1)
+			}), nil, true
 	})
 	await.Until(t, rigLimit, "it is told twice", func() bool { return len(p.failures()) >= 2 })
 	if !p.failed(ErrLogCut) || p.at() != 3 {
@@ -268,8 +273,8 @@ func TestConsumerTellsThatALogWasCut(t *testing.T) {
 	}
 }
 
-// A batch that was damaged on its way is fetched again. One that is always damaged is skipped, after some tries, and the one
-// behind it has as many.
+// A batch that was damaged on its way is fetched again. One that is always damaged is skipped, after some tries, and
+// the one behind it has as many.
 func TestConsumerFetchesDamagedBatchesAgain(t *testing.T) {
 	good := plain(3, []byte("v"))
 	bad := plain(3, []byte("v"))
@@ -288,19 +293,20 @@ func TestConsumerFetchesDamagedBatchesAgain(t *testing.T) {
 			tries := make(map[int64]int)
 			rig.Fake.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
 				rig.Fake.KeepControl()
-				return answerAll(req.(*kmsg.FetchRequest), func(asks *kmsg.FetchRequestTopicPartition, p *kmsg.FetchResponseTopicPartition) {
-					p.HighWatermark, p.LastStableOffset, p.LogStartOffset = 6, 6, 0
-					if asks.FetchOffset >= 6 {
-						return
-					}
-					mu.Lock()
-					defer mu.Unlock()
-					raw := good
-					if tries[asks.FetchOffset]++; tries[asks.FetchOffset] <= tt.times[asks.FetchOffset] {
-						raw = bad
-					}
-					p.RecordBatches = rebased(raw, asks.FetchOffset)
-				}), nil, true
+				return answerAll(req.(*kmsg.FetchRequest),
+					func(asks *kmsg.FetchRequestTopicPartition, p *kmsg.FetchResponseTopicPartition) {
+						p.HighWatermark, p.LastStableOffset, p.LogStartOffset = 6, 6, 0
+						if asks.FetchOffset >= 6 {
+							return
+						}
+						mu.Lock()
+						defer mu.Unlock()
+						raw := good
+						if tries[asks.FetchOffset]++; tries[asks.FetchOffset] <= tt.times[asks.FetchOffset] {
+							raw = bad
+						}
+						p.RecordBatches = rebased(raw, asks.FetchOffset)
+					}), nil, true
 			})
 			p := rig.add(0, 0, &probe{})
 			rig.run()
@@ -332,23 +338,24 @@ func TestTriesOfADamagedBatchAreForgottenBehindALargeOne(t *testing.T) {
 	tries := make(map[int64]int)
 	rig.Fake.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		rig.Fake.KeepControl()
-		return answerAll(req.(*kmsg.FetchRequest), func(asks *kmsg.FetchRequestTopicPartition, p *kmsg.FetchResponseTopicPartition) {
-			p.HighWatermark, p.LastStableOffset = quarterRecords+1, quarterRecords+1
-			raw := small
-			switch {
-			case asks.FetchOffset > quarterRecords:
-				return
-			case asks.FetchOffset < quarterRecords:
-				raw = large
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			at := int64(binary.BigEndian.Uint64(raw))
-			if tries[at]++; tries[at] < damagedTries {
-				raw = damaged(raw)
-			}
-			p.RecordBatches = raw
-		}), nil, true
+		return answerAll(
+			req.(*kmsg.FetchRequest), func(asks *kmsg.FetchRequestTopicPartition, p *kmsg.FetchResponseTopicPartition) {
+				p.HighWatermark, p.LastStableOffset = quarterRecords+1, quarterRecords+1
+				raw := small
+				switch {
+				case asks.FetchOffset > quarterRecords:
+					return
+				case asks.FetchOffset < quarterRecords:
+					raw = large
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				at := int64(binary.BigEndian.Uint64(raw))
+				if tries[at]++; tries[at] < damagedTries {
+					raw = damaged(raw)
+				}
+				p.RecordBatches = raw
+			}), nil, true
 	})
 	p := rig.add(0, 0, &probe{room: func(int64) timer.Size { return entries(100_000) }})
 	rig.run()

@@ -22,7 +22,8 @@ func heap(collect bool) int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A batch that is small on the wire and takes gigabytes as records has a bound in memory, while it is opened and delivered.
+// A batch that is small on the wire and takes gigabytes as records has a bound in memory, while it is opened and
+// delivered.
 func TestHeavyBatchesHaveABound(t *testing.T) {
 	const bound, held = 64 << 20, 40 << 20 // with garbage, and without
 	names := []string{"large: 64 MiB of zeros, gzip"}
@@ -62,7 +63,8 @@ func TestHeavyBatchesHaveABound(t *testing.T) {
 			p.reads(corpus.Span(raw) + 1)
 			close(done)
 			<-watched
-			t.Logf("%d records, %d skipped: %d MiB at most, %d MiB without garbage", p.records(), len(p.skipped()), peak.Load()>>20, kept.Load()>>20)
+			t.Logf("%d records, %d skipped: %d MiB at most, %d MiB without garbage", p.records(), len(p.skipped()),
+				peak.Load()>>20, kept.Load()>>20)
 			if peak.Load() > bound || kept.Load() > held {
 				t.Errorf("the heap has %d MiB more, %d MiB of it held", peak.Load()>>20, kept.Load()>>20)
 			}

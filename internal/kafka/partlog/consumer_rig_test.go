@@ -66,7 +66,8 @@ func (c *consumerRig) write(partition int32, raw []byte) {
 func (c *consumerRig) produce(partition int32, n int) {
 	c.T.Helper()
 	for range n {
-		if err := c.cl.ProduceSync(c.Ctx, &kgo.Record{Topic: c.Topic, Partition: partition, Value: []byte("v")}).FirstErr(); err != nil {
+		if err := c.cl.ProduceSync(
+			c.Ctx, &kgo.Record{Topic: c.Topic, Partition: partition, Value: []byte("v")}).FirstErr(); err != nil {
 			c.T.Fatal(err)
 		}
 	}
@@ -144,7 +145,8 @@ func (p *probe) Deliver(r Read) {
 		p.next, memory = rec.Offset+1, memory+Memory(rec)
 	}
 	if n := len(r.Records); n > p.granted.Entries || memory > p.granted.Bytes {
-		p.t.Errorf("partition %d: %d records of %d bytes are delivered, with room for %+v", p.partition, n, memory, p.granted)
+		p.t.Errorf("partition %d: %d records of %d bytes are delivered, with room for %+v", p.partition, n,
+			memory, p.granted)
 	}
 	if len(r.Records) > 0 {
 		p.granted = timer.Size{}
@@ -207,7 +209,8 @@ func (p *probe) skipped() []*Unreadable {
 func (p *probe) reads(to int64) {
 	p.t.Helper()
 	if _, came := await.Within(rigLimit, func() bool { return p.at() >= to }); !came {
-		p.t.Fatalf("partition %d is read to %d of %d, failures %v, skipped %v", p.partition, p.at(), to, p.failures(), p.skipped())
+		p.t.Fatalf("partition %d is read to %d of %d, failures %v, skipped %v", p.partition, p.at(), to, p.failures(),
+			p.skipped())
 	}
 }
 
@@ -222,7 +225,8 @@ func entries(n int) timer.Size { return timer.Size{Entries: n, Bytes: timer.Unli
 
 // plain is a batch of n records with such values, at offset 0.
 func plain(n int, value []byte) []byte {
-	b := kmsg.RecordBatch{Magic: 2, LastOffsetDelta: int32(n - 1), ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1, NumRecords: int32(n)}
+	b := kmsg.RecordBatch{Magic: 2, LastOffsetDelta: int32(n - 1), ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1,
+		NumRecords: int32(n)}
 	for i := range n {
 		rec := kmsg.Record{OffsetDelta: int32(i), Value: value}
 		rec.Length = int32(len(rec.AppendTo(nil)) - 1) // whose own size is one byte so far
@@ -233,7 +237,8 @@ func plain(n int, value []byte) []byte {
 }
 
 // answerAll answers a fetch for all its partitions.
-func answerAll(req *kmsg.FetchRequest, fill func(asked *kmsg.FetchRequestTopicPartition, p *kmsg.FetchResponseTopicPartition)) *kmsg.FetchResponse {
+func answerAll(req *kmsg.FetchRequest,
+	fill func(asked *kmsg.FetchRequestTopicPartition, p *kmsg.FetchResponseTopicPartition)) *kmsg.FetchResponse {
 	resp := req.ResponseKind().(*kmsg.FetchResponse)
 	for _, t := range req.Topics {
 		rt := kmsg.NewFetchResponseTopic()

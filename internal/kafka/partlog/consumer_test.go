@@ -30,31 +30,35 @@ func TestFetchesAreBounded(t *testing.T) {
 		var mu sync.Mutex
 		asked := make(map[int32]bool)
 		most := 0
-		on.Fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Observe: true, Count: -1, When: func(req kmsg.Request) bool {
-			mu.Lock()
-			defer mu.Unlock()
-			sum, n := 0, 0
-			for _, topic := range req.(*kmsg.FetchRequest).Topics {
-				for _, p := range topic.Partitions {
-					asked[p.Partition] = true
-					sum, n = sum+int(p.PartitionMaxBytes), n+1
-					if p.PartitionMaxBytes < leastFetch || p.PartitionMaxBytes > mostFetch {
-						t.Errorf("a fetch asks for %d bytes of a partition", p.PartitionMaxBytes)
+		on.Fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Observe: true, Count: -1,
+			When: func(req kmsg.Request) bool {
+				mu.Lock()
+				defer mu.Unlock()
+				sum, n := 0, 0
+				for _, topic := range req.(*kmsg.FetchRequest).Topics {
+					for _, p := range topic.Partitions {
+						asked[p.Partition] = true
+						sum, n = sum+int(p.PartitionMaxBytes), n+1
+						if p.PartitionMaxBytes < leastFetch || p.PartitionMaxBytes > mostFetch {
+							t.Errorf("a fetch asks for %d bytes of a partition", p.PartitionMaxBytes)
+						}
 					}
 				}
-			}
-			most = max(most, sum)
-			if sum > max(fetch/brokers, n*leastFetch) {
-				t.Errorf("a fetch from one of %d brokers asks for %d bytes of %d partitions; the bound is %d", brokers, sum, n, fetch)
-			}
-			return true
-		}})
+				most = max(most, sum)
+				if sum > max(fetch/brokers, n*leastFetch) {
+					t.Errorf("a fetch from one of %d brokers asks for %d bytes of %d partitions; the bound is %d",
+						brokers,
+						sum, n, fetch)
+				}
+				return true
+			}})
 		for p := range int32(partitions) {
 			rig.produce(p, 1)
 			rig.add(p, 0, &probe{})
 		}
 		rig.run()
-		await.Until(t, rigLimit, "all are asked for", func() bool { mu.Lock(); defer mu.Unlock(); return len(asked) == partitions })
+		await.Until(t, rigLimit, "all are asked for",
+			func() bool { mu.Lock(); defer mu.Unlock(); return len(asked) == partitions })
 		mu.Lock()
 		if most < min(fetch/brokers, mostFetch)/2 {
 			t.Errorf("a fetch asks for %d bytes at most, of %d", most, fetch)
@@ -64,7 +68,8 @@ func TestFetchesAreBounded(t *testing.T) {
 	}
 }
 
-// Batches that are larger than a partition's part of a fetch come only if the partition stands first. Each does in its turn.
+// Batches that are larger than a partition's part of a fetch come only if the partition stands first. Each does in its
+// turn.
 func TestLargerBatchesTakeTurns(t *testing.T) {
 	const partitions, batches = 40, 4
 	rig := newConsumerRig(kafkatest.OnFake(t, 1), partitions, 1<<20) // 26 KiB for each
@@ -84,7 +89,8 @@ func TestLargerBatchesTakeTurns(t *testing.T) {
 		}})
 	}
 	rig.run()
-	await.Until(t, rigLimit, "all are read", func() bool { mu.Lock(); defer mu.Unlock(); return slices.Min(turns) == batches })
+	await.Until(t, rigLimit, "all are read",
+		func() bool { mu.Lock(); defer mu.Unlock(); return slices.Min(turns) == batches })
 }
 
 // A sink gets no more at a time than it has room for, and everything once, while it pauses and resumes and is replaced.
@@ -185,9 +191,11 @@ func TestALargeBatchHoldsUpNobodyElse(t *testing.T) {
 	}
 	large.reads(tinyRecords)
 	small.remove()
-	t.Logf("%d of %d records of the other partition came meanwhile, after %v at most; the large batch in %d pieces", meanwhile, n, longest, large.pieces)
+	t.Logf("%d of %d records of the other partition came meanwhile, after %v at most; the large batch in %d pieces",
+		meanwhile, n, longest, large.pieces)
 	if meanwhile < 3 || large.pieces < tinyRecords/3000 || large.count != tinyRecords {
-		t.Errorf("%d records of the other partition meanwhile, %d pieces, %d records", meanwhile, large.pieces, large.count)
+		t.Errorf("%d records of the other partition meanwhile, %d pieces, %d records", meanwhile, large.pieces,
+			large.count)
 	}
 	if longest > 2*time.Second { // of a busy machine
 		t.Errorf("a record of the other partition took %v", longest)
@@ -226,13 +234,14 @@ func TestLargeBatchesTakeTurns(t *testing.T) {
 			}
 			rig.add(2, 0, &probe{})
 			rig.run()
-			await.Until(t, rigLimit, "all are read", func() bool { mu.Lock(); defer mu.Unlock(); return done == [2]int64{batches, batches} })
+			await.Until(t, rigLimit, "all are read",
+				func() bool { mu.Lock(); defer mu.Unlock(); return done == [2]int64{batches, batches} })
 		})
 	}
 }
 
-// A sink that pauses in the middle of a large batch does not keep the place for one from others. Nor does one that never has
-// room.
+// A sink that pauses in the middle of a large batch does not keep the place for one from others. Nor does one that
+// never has room.
 func TestAPausedSinkGivesUpThePlaceForALargeBatch(t *testing.T) {
 	for _, pauses := range []bool{true, false} {
 		t.Run(fmt.Sprintf("pauses %v", pauses), func(t *testing.T) {
@@ -278,8 +287,8 @@ func TestAPausedSinkGivesUpThePlaceForALargeBatch(t *testing.T) {
 	}
 }
 
-// A partition is removed while its large batch is delivered: nothing comes after that, the place is free, and what is left
-// comes to the next sink.
+// A partition is removed while its large batch is delivered: nothing comes after that, the place is free, and what is
+// left comes to the next sink.
 func TestRemoveInTheMiddleOfALargeBatch(t *testing.T) {
 	rig := newConsumerRig(kafkatest.OnFake(t, 1), 2, 1<<20)
 	raw := caseOf(t, quarter).Batch(corpus.Nobody(time.UnixMilli(0)))
@@ -307,8 +316,8 @@ func TestRemoveInTheMiddleOfALargeBatch(t *testing.T) {
 	}
 }
 
-// An answer that comes after its partition was removed, or is read into another sink, is for nobody. It frees the place for a
-// large batch.
+// An answer that comes after its partition was removed, or is read into another sink, is for nobody. It frees the place
+// for a large batch.
 func TestAnAnswerAfterRemoveIsForNobody(t *testing.T) {
 	for _, replaced := range []bool{false, true} {
 		c := NewConsumer(nil, MaxUnpacked, 1<<20)

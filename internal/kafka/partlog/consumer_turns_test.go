@@ -74,7 +74,8 @@ func scriptedBatch(first int64, value []byte, zip bool) []byte {
 		_ = w.Close()
 		records, attributes = out.Bytes(), 1
 	}
-	b := kmsg.RecordBatch{FirstOffset: first, Magic: 2, Attributes: attributes, ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1, NumRecords: 1, Records: records}
+	b := kmsg.RecordBatch{FirstOffset: first, Magic: 2, Attributes: attributes, ProducerID: -1, ProducerEpoch: -1,
+		FirstSequence: -1, NumRecords: 1, Records: records}
 	return scriptedSeal(b.AppendTo(nil))
 }
 
@@ -84,8 +85,8 @@ func scriptedSeal(raw []byte) []byte {
 	return raw
 }
 
-// scriptedBroker answers fetches as Kafka does (KIP-74): in the order of the request, whole batches that fit into the part of a
-// partition, and only for the first partition with data one that does not.
+// scriptedBroker answers fetches as Kafka does (KIP-74): in the order of the request, whole batches that fit into the
+// part of a partition, and only for the first partition with data one that does not.
 type scriptedBroker struct {
 	c    *Consumer
 	logs map[string]func(offset int64) []byte // by topic/partition: the batch at an offset; nil: the end
@@ -174,8 +175,8 @@ func scriptedEndless(size int) func(int64) []byte {
 }
 
 // The partitions of a topic stand together in a request, in the place of the one whose turn was longest ago. An idle
-// partition never has a turn. So it puts a busy one of its topic before all other topics, and a batch there that is larger
-// than its part of a fetch never comes.
+// partition never has a turn. So it puts a busy one of its topic before all other topics, and a batch there that is
+// larger than its part of a fetch never comes.
 func TestAnIdlePartitionDoesNotPutItsTopicFirst(t *testing.T) {
 	c := scriptedConsumer(4<<20, map[string]int32{"a": 2, "b": 1})
 	idle, busy, other := new(scriptedSink), new(scriptedSink), new(scriptedSink)
@@ -187,7 +188,8 @@ func TestAnIdlePartitionDoesNotPutItsTopicFirst(t *testing.T) {
 	}}
 	b.run(t, 3*time.Second, func() bool { return other.got() > 0 })
 	if other.got() == 0 {
-		t.Errorf("%d fetches brought %d records of a/1, and none of b/0, whose next batch has 300 KiB", b.fetches, busy.got())
+		t.Errorf("%d fetches brought %d records of a/1, and none of b/0, whose next batch has 300 KiB",
+			b.fetches, busy.got())
 	}
 }
 
@@ -206,7 +208,8 @@ func TestPartitionsWithoutRoomDoNotStarveOthers(t *testing.T) {
 	b.logs["b/0"] = scriptedOnly(0, large)
 	b.run(t, 3*time.Second, func() bool { return other.got() > 0 })
 	if other.got() == 0 {
-		t.Errorf("%d fetches brought nothing of b/0, whose sink has room: all went to the %d partitions whose sinks have none", b.fetches, n)
+		t.Errorf("%d fetches brought nothing of b/0, whose sink has room: all went to the %d partitions whose sinks "+
+			"have none", b.fetches, n)
 	}
 }
 
@@ -248,7 +251,8 @@ func TestASinkWithoutRoomCostsLittle(t *testing.T) {
 	const d = 2 * time.Second
 	b.run(t, d, func() bool { return false })
 	if per := float64(b.bytes) / d.Seconds() / (1 << 20); per > 20 {
-		t.Errorf("%d partitions whose sinks have no room: %.0f fetches and %.0f MiB a second, all dropped", n, float64(b.fetches)/d.Seconds(), per)
+		t.Errorf("%d partitions whose sinks have no room: %.0f fetches and %.0f MiB a second, all dropped", n,
+			float64(b.fetches)/d.Seconds(), per)
 	}
 }
 
@@ -275,7 +279,8 @@ func TestAFetchOfManyPartitionsIsBounded(t *testing.T) {
 			}
 		}
 		if sum = min(sum, int(req.MaxBytes)); sum > tt.fetch+mostFetch {
-			t.Errorf("%s: one fetch of %d partitions may bring %d KiB, the bound is %d KiB", tt.what, tt.partitions, sum>>10, tt.fetch>>10)
+			t.Errorf("%s: one fetch of %d partitions may bring %d KiB, the bound is %d KiB", tt.what, tt.partitions,
+				sum>>10, tt.fetch>>10)
 		}
 	}
 }
@@ -300,7 +305,8 @@ func TestAnUnreadableBatchDoesNotEndAHold(t *testing.T) {
 	for _, tk := range of {
 		c.take(tk, &p)
 		if left := tk.waits(time.Now()); left < time.Minute {
-			t.Errorf("%d record was delivered and the sink's partition held for an hour, which now lasts %s", s.got(), left)
+			t.Errorf("%d record was delivered and the sink's partition held for an hour, which now lasts %s",
+				s.got(), left)
 		}
 	}
 }
@@ -333,7 +339,8 @@ func TestADamagedHeaderLosesNothing(t *testing.T) {
 			}
 			r := c.readings[timer.TopicPartition{Topic: "a"}]
 			if len(s.skipped) == 0 && r.next > 5 || r.next > 9 {
-				t.Errorf("%d records, position %d, %d batches skipped: the records 5 to 7 are lost without a dead letter", s.got(), r.next, len(s.skipped))
+				t.Errorf("%d records, position %d, %d batches skipped: the records 5 to 7 are lost without a dead "+
+					"letter", s.got(), r.next, len(s.skipped))
 			}
 		})
 	}

@@ -26,7 +26,8 @@ func (e Edge) Held() bool { return e.Stable < e.End }
 // Edges asks the leader of many logs where they end, with two successive requests. Each may take limit. The result
 // lacks logs that the broker does not lead, or for which it did not answer in time. With [NoLeader] the client looks
 // the leaders up, asks all of them at once, and waits for the slowest. Topics go by name.
-func Edges(ctx context.Context, cl *kgo.Client, leader int32, logs []timer.TopicPartition, limit time.Duration) map[timer.TopicPartition]Edge {
+func Edges(ctx context.Context, cl *kgo.Client, leader int32, logs []timer.TopicPartition,
+	limit time.Duration) map[timer.TopicPartition]Edge {
 	if len(logs) == 0 {
 		return nil
 	}
@@ -47,7 +48,8 @@ const leadersAge = time.Second
 
 // Leaders returns the node IDs of the leaders of the logs of some topics. Logs without a known leader are left out. It
 // returns an error if no broker answered within limit.
-func Leaders(ctx context.Context, cl *kgo.Client, topics []string, limit time.Duration) (map[timer.TopicPartition]int32, error) {
+func Leaders(ctx context.Context, cl *kgo.Client, topics []string,
+	limit time.Duration) (map[timer.TopicPartition]int32, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	resp, err := cl.RequestCachedMetadata(ctx, metadataRequest(topics...), leadersAge)
@@ -65,7 +67,8 @@ func Leaders(ctx context.Context, cl *kgo.Client, topics []string, limit time.Du
 	return leaders, nil
 }
 
-func latestOf(ctx context.Context, cl *kgo.Client, leader int32, logs []timer.TopicPartition, isolation int8, limit time.Duration) map[timer.TopicPartition]int64 {
+func latestOf(ctx context.Context, cl *kgo.Client, leader int32, logs []timer.TopicPartition, isolation int8,
+	limit time.Duration) map[timer.TopicPartition]int64 {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	topics := make(map[string][]kmsg.ListOffsetsRequestTopicPartition)

@@ -23,7 +23,8 @@ func TestEdges(t *testing.T) {
 			t.Helper()
 			await.Until(p.T, time.Minute, what, func() bool {
 				leaders, err := Leaders(p.Ctx, p.cl, []string{at.Topic, gone.Topic}, 10*time.Second)
-				if leader, known := leaders[at]; err != nil || !known || Edges(p.Ctx, p.cl, leader, []timer.TopicPartition{at, gone}, 10*time.Second)[at] != want {
+				if leader, known := leaders[at]; err != nil || !known ||
+					Edges(p.Ctx, p.cl, leader, []timer.TopicPartition{at, gone}, 10*time.Second)[at] != want {
 					return false
 				}
 				edges := Edges(p.Ctx, p.cl, NoLeader, []timer.TopicPartition{at, gone}, 10*time.Second)

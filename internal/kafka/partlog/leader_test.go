@@ -166,7 +166,8 @@ func TestNewestAsksAgainWhileTheLogIsNotEmpty(t *testing.T) {
 
 // The same of a real broker, which says so now and then while it appends.
 func TestNewestOfALogThatIsWrittenTo(t *testing.T) {
-	p := newPartition(kafkatest.OnShared(t), map[string]*string{"message.timestamp.type": kmsg.StringPtr("LogAppendTime")})
+	p := newPartition(
+		kafkatest.OnShared(t), map[string]*string{"message.timestamp.type": kmsg.StringPtr("LogAppendTime")})
 	p.write(p.cl, "v")
 	writing, stop := context.WithCancel(p.Ctx)
 	var writers sync.WaitGroup

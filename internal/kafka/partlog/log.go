@@ -57,7 +57,8 @@ const (
 	// backoffMin and backoffMax bound the wait before an attempt is repeated;
 	// it doubles from the first to the second.
 	backoffMin, backoffMax = 20 * time.Millisecond, time.Second
-	// CutAfter is for how long a log must look as if it had lost its end until that is believed. A former leader may have
-	// answered that has not heard of its successor, and the high watermark of a new leader may be behind for a moment.
+	// CutAfter is for how long a log must look as if it had lost its end until that is believed. A former leader may
+	// have answered that has not heard of its successor, and the high watermark of a new leader may be behind for a
+	// moment.
 	CutAfter = 5 * time.Second
 )

@@ -180,7 +180,8 @@ func (r *Reader) end(ctx context.Context, as int32) (end int64, err error) {
 }
 
 // answer fetches from the leader, or from the follower that the leader named.
-func (r *Reader) answer(ctx context.Context, leader *kgo.Broker, wait time.Duration) (*kmsg.FetchResponseTopicPartition, error) {
+func (r *Reader) answer(ctx context.Context, leader *kgo.Broker,
+	wait time.Duration) (*kmsg.FetchResponseTopicPartition, error) {
 	br := leader
 	if r.replica != NoLeader {
 		br = r.leader.cl.Broker(int(r.replica))
@@ -217,7 +218,8 @@ func (r *Reader) outOfRange(ctx context.Context, leader *kgo.Broker) error {
 
 // fetch sends one Fetch outside of any fetch session and returns the
 // partition's part of the answer.
-func (r *Reader) fetch(ctx context.Context, br *kgo.Broker, wait time.Duration) (*kmsg.FetchResponseTopicPartition, error) {
+func (r *Reader) fetch(ctx context.Context, br *kgo.Broker,
+	wait time.Duration) (*kmsg.FetchResponseTopicPartition, error) {
 	kresp, err := br.Request(ctx, r.request(wait))
 	if err != nil {
 		return nil, err
@@ -267,7 +269,8 @@ func (r *Reader) take(resp *kmsg.FetchResponseTopicPartition) (Page, error) {
 	case resp.PreferredReadReplica >= 0:
 		r.replica = resp.PreferredReadReplica
 	case len(resp.RecordBatches) > 0:
-		return Page{}, &finalError{fmt.Errorf("decode %v at %d: %d bytes hold no whole batch", r.leader.t, r.position, len(resp.RecordBatches))}
+		return Page{}, &finalError{fmt.Errorf("decode %v at %d: %d bytes hold no whole batch", r.leader.t, r.position,
+			len(resp.RecordBatches))}
 	case r.compacted && r.position < resp.LastStableOffset:
 		r.position = resp.LastStableOffset
 	}

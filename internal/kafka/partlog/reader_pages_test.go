@@ -22,7 +22,8 @@ func scriptedMany(n int) []byte {
 	w := gzip.NewWriter(&out)
 	_, _ = w.Write(records)
 	_ = w.Close()
-	b := kmsg.RecordBatch{Magic: 2, Attributes: 1, LastOffsetDelta: int32(n - 1), ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1, NumRecords: int32(n), Records: out.Bytes()}
+	b := kmsg.RecordBatch{Magic: 2, Attributes: 1, LastOffsetDelta: int32(n - 1), ProducerID: -1, ProducerEpoch: -1,
+		FirstSequence: -1, NumRecords: int32(n), Records: out.Bytes()}
 	return scriptedSeal(b.AppendTo(nil))
 }
 

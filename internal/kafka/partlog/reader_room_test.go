@@ -12,7 +12,8 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest/corpus"
 )
 
-// roomyReader returns a Reader of a log with batches of many sizes, how many offsets it has, and a count of its fetches.
+// roomyReader returns a Reader of a log with batches of many sizes, how many offsets it has, and a count of its
+// fetches.
 func roomyReader(t *testing.T) (p *partition, r *Reader, end int64, fetches *kfake.FaultHandle) {
 	t.Helper()
 	p = newPartition(kafkatest.OnFake(t, 1), nil)
@@ -31,8 +32,8 @@ func roomyReader(t *testing.T) (p *partition, r *Reader, end int64, fetches *kfa
 	return p, NewReader(p.cl, p.target, 0), end, fetches
 }
 
-// Pages have a bound in memory, beyond one record. What one has no room for comes with the next ones, without a fetch, once
-// and in order.
+// Pages have a bound in memory, beyond one record. What one has no room for comes with the next ones, without a fetch,
+// once and in order.
 func TestPagesHaveABound(t *testing.T) {
 	for _, room := range []int64{1, 1000, 20_000, pageMemory} {
 		p, r, end, fetches := roomyReader(t)
@@ -52,7 +53,8 @@ func TestPagesHaveABound(t *testing.T) {
 				memory, largest = memory+Memory(rec), max(largest, Memory(rec))
 			}
 			if len(page.Records) == 0 || memory > room+largest || r.Position() != next {
-				t.Fatalf("%d records of %d bytes to %d, with room for %d", len(page.Records), memory, r.Position(), room)
+				t.Fatalf("%d records of %d bytes to %d, with room for %d", len(page.Records), memory,
+					r.Position(), room)
 			}
 			if epoch, behind := r.Last(); epoch == 0 || behind != next {
 				t.Fatalf("epoch %d below %d, at %d", epoch, behind, next)
@@ -113,7 +115,8 @@ func TestReaderPassesAnUnreadable(t *testing.T) {
 				}
 				records += len(page.Records)
 			}
-			if records != 5 || len(bad) != 2 || bad[0].Next != 5 || bad[0].TooLarge || bad[1].Next != 8 || !bad[1].TooLarge {
+			if records != 5 || len(bad) != 2 || bad[0].Next != 5 || bad[0].TooLarge || bad[1].Next != 8 ||
+				!bad[1].TooLarge {
 				t.Errorf("with room for %d bytes %d records, %v", room, records, bad)
 			}
 		}

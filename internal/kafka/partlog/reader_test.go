@@ -135,7 +135,8 @@ func TestReaderGoesOnWhenAHangingTransactionEnds(t *testing.T) {
 		hanging := p.begin("hangs", "1")
 		p.begin("a", "x").end(abort)
 		r := NewReader(p.cl, p.target, 0)
-		if got, page := p.drain(r); len(got) != 1 || r.Position() != 1 || page.LastStable != 1 || page.HighWatermark != 4 {
+		if got, page := p.drain(r); len(got) != 1 || r.Position() != 1 || page.LastStable != 1 ||
+			page.HighWatermark != 4 {
 			t.Fatalf("read %q to %d, page %+v", got, r.Position(), page)
 		}
 		hanging.end(commit)
@@ -160,7 +161,8 @@ func TestBounds(t *testing.T) {
 				t.Errorf("epoch %d: %+v, %v", e, got, err)
 			}
 		}
-		if got, err := SpanOf(p.Ctx, p.cl, Log{Topic: p.target.Topic}, EpochOf(7)); err != nil || got != (Span{2, 5, -1}) {
+		if got, err := SpanOf(p.Ctx, p.cl, Log{Topic: p.target.Topic}, EpochOf(7)); err != nil ||
+			got != (Span{2, 5, -1}) {
 			t.Errorf("an epoch that is to come: %+v, %v", got, err)
 		}
 	})
@@ -213,7 +215,8 @@ func TestTopicGone(t *testing.T) {
 
 		kafkatest.DeleteTopics(t, p.Adm, p.target.Topic) // which waits until the broker has heard of it
 		_, err := old.Next(p.Ctx, 0)
-		if !errors.Is(err, ErrTopicGone) || !errors.Is(err, kerr.UnknownTopicOrPartition) && !errors.Is(err, kerr.UnknownTopicID) {
+		if !errors.Is(err, ErrTopicGone) || !errors.Is(err, kerr.UnknownTopicOrPartition) &&
+			!errors.Is(err, kerr.UnknownTopicID) {
 			t.Fatalf("deleted: %v", err)
 		}
 
@@ -221,7 +224,8 @@ func TestTopicGone(t *testing.T) {
 		p.create(nil)
 		p.write(p.client(), "new", "new")
 		_, err = old.Next(p.Ctx, 0)
-		if !errors.Is(err, ErrTopicGone) || !strings.Contains(err.Error(), fmt.Sprintf("ID %x now, not %x", p.target.ID, before)) {
+		if !errors.Is(err, ErrTopicGone) ||
+			!strings.Contains(err.Error(), fmt.Sprintf("ID %x now, not %x", p.target.ID, before)) {
 			t.Fatalf("made again: %v", err)
 		}
 		p.want(0, []string{"new", "new"}, 2)

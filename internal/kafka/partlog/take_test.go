@@ -59,7 +59,8 @@ func TestTakeOfNothing(t *testing.T) {
 			}
 			page, err := r.take(a)
 			if err != nil || len(page.Records) != 0 || r.Position() != tt.position || r.replica != tt.replica {
-				t.Errorf("got %v at %d, follower %d; want %d, %d", err, r.Position(), r.replica, tt.position, tt.replica)
+				t.Errorf("got %v at %d, follower %d; want %d, %d", err, r.Position(), r.replica,
+					tt.position, tt.replica)
 			}
 		})
 	}
@@ -150,7 +151,8 @@ func TestTakeOfBatches(t *testing.T) {
 			a.RecordBatches = bytes.Join(tt.batches, nil)
 			page, err := r.take(a)
 			if len(page.Records) != tt.records || r.Position() != tt.position || (err != nil) != tt.fails {
-				t.Errorf("got %d records to %d, %v; want %d to %d", len(page.Records), r.Position(), err, tt.records, tt.position)
+				t.Errorf("got %d records to %d, %v; want %d to %d", len(page.Records), r.Position(), err, tt.records,
+					tt.position)
 			}
 		})
 	}

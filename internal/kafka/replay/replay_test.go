@@ -64,7 +64,8 @@ func stepOf(raw []byte) string {
 
 // Changelog records, without their offsets.
 func putRecord(id string, offset int64) *kgo.Record {
-	t := timer.Timer{ID: []byte(id), Offset: offset, Due: 1, Occurrence: 1, Target: timer.Target{Topic: "o", Partition: timer.AnyPartition}}
+	t := timer.Timer{ID: []byte(id), Offset: offset, Due: 1, Occurrence: 1,
+		Target: timer.Target{Topic: "o", Partition: timer.AnyPartition}}
 	return &kgo.Record{Key: wire.TimerKey(nil, t.ID), Value: t.AppendTo(nil)}
 }
 
@@ -103,14 +104,16 @@ func TestReplayRecords(t *testing.T) {
 	}{
 		{
 			name: "timers and checkpoints",
-			recs: numbered(10, putRecord("a", 1), checkpointRecord("s1", 2), claimRecord("other"), deleteRecord("a"), checkpointRecord("s2", 3)),
+			recs: numbered(10, putRecord("a", 1), checkpointRecord("s1", 2), claimRecord("other"), deleteRecord("a"),
+				checkpointRecord("s2", 3)),
 			want: "put a@1, checkpoint s1, delete a, checkpoint s2",
 			last: "s2",
 		},
 		{name: "nothing but a claim", recs: numbered(0, byGroup(claimRecord("c"), "g"))},
 		{
 			name: "the claim of another group is kept with the checkpoint",
-			recs: numbered(0, checkpointRecord("s1", 2), byGroup(claimRecord("c"), "g"), byGroup(claimRecord("c"), "g")),
+			recs: numbered(0, checkpointRecord("s1", 2), byGroup(claimRecord("c"), "g"),
+				byGroup(claimRecord("c"), "g")),
 			want: "checkpoint s1, checkpoint s1",
 			last: "s1", group: "g",
 		},
@@ -157,7 +160,8 @@ func TestReplayRefuses(t *testing.T) {
 		{"an empty timer", &kgo.Record{Key: []byte("\x01a"), Value: []byte{}}, wire.ErrCorrupt},
 		{"a checkpoint deleted", &kgo.Record{Key: wire.CheckpointKey()}, wire.ErrCorrupt},
 		{"a claim deleted", &kgo.Record{Key: wire.ClaimKey()}, wire.ErrCorrupt},
-		{"a timer under another's key", &kgo.Record{Key: []byte("\x01b"), Value: putRecord("a", 1).Value}, wire.ErrCorrupt},
+		{"a timer under another's key", &kgo.Record{Key: []byte("\x01b"), Value: putRecord("a", 1).Value},
+			wire.ErrCorrupt},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -297,7 +301,8 @@ func TestReplay(t *testing.T) {
 		const end = 17 // behind the marker of the claim
 		fold, p := replay(0, end)
 		const whole = "put a@1, put b@2, checkpoint s1, delete b, checkpoint s2, flush 11"
-		if got := strings.Join(fold.calls, ", "); got != whole || p.Position() != end || p.Last() == nil || p.Last().Step != "s2" || p.Last().Position != 4 {
+		if got := strings.Join(fold.calls, ", "); got != whole || p.Position() != end || p.Last() == nil ||
+			p.Last().Step != "s2" || p.Last().Position != 4 {
 			t.Errorf("from 0: %s; %+v at %d", got, p.Last(), p.Position())
 		}
 		// Like a store that has folded everything except the claim.
@@ -345,7 +350,8 @@ func TestReplayIsHeldUp(t *testing.T) {
 			t.Fatalf("%+v, %v", p.Last(), err)
 		}
 		got := strings.Join(fold.calls, ", ")
-		if before, after, _ := strings.Cut(got, ", delete a"); before != "put a@1, checkpoint s1, flush 2" || !strings.HasPrefix(after, ", checkpoint s2, flush ") {
+		if before, after, _ := strings.Cut(got, ", delete a"); before != "put a@1, checkpoint s1, flush 2" ||
+			!strings.HasPrefix(after, ", checkpoint s2, flush ") {
 			t.Error(got)
 		}
 		if seen < 2 || fold.rests == 0 {
@@ -401,7 +407,8 @@ func TestReplayFetchesNothingBeforeItHasAPlace(t *testing.T) {
 		t.Errorf("%d fetches before there is a place", n)
 	}
 	close(fold.room)
-	if err := <-done; err != nil || strings.Join(fold.calls, ", ") != "put a@1, checkpoint s1, flush 2" || fold.rests != 1 {
+	if err := <-done; err != nil || strings.Join(fold.calls, ", ") != "put a@1, checkpoint s1, flush 2" ||
+		fold.rests != 1 {
 		t.Errorf("%q, rested %d times, %v", fold.calls, fold.rests, err)
 	}
 }
@@ -449,11 +456,13 @@ func TestReplayGoesOnAfterItsContext(t *testing.T) {
 		}
 	}
 	err := p.To(ctx, 1<<40)
-	if got := strings.Join(fold.calls, ", "); !errors.Is(err, context.Canceled) || p.Broken() || !strings.HasPrefix(got, "put a@1, flush ") {
+	if got := strings.Join(fold.calls, ", "); !errors.Is(err, context.Canceled) || p.Broken() ||
+		!strings.HasPrefix(got, "put a@1, flush ") {
 		t.Fatalf("%v, broken %v, %s", err, p.Broken(), got)
 	}
 	w.step(kgo.TryCommit, putRecord("b", 2))
-	if err := p.To(v.Ctx, p.Position()+1); err != nil || !strings.Contains(strings.Join(fold.calls, ", "), "put b@2, flush ") {
+	if err := p.To(v.Ctx, p.Position()+1); err != nil ||
+		!strings.Contains(strings.Join(fold.calls, ", "), "put b@2, flush ") {
 		t.Errorf("%v, %v", fold.calls, err)
 	}
 }
@@ -479,7 +488,8 @@ func TestReplayInParts(t *testing.T) {
 		if err := p.To(v.Ctx, 5); err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Join(fold.calls, ", "); got != "put a@0, flush 1, put b@1, flush 3, put c@2, flush 5" || fold.rests > 1 != (part > 0) {
+		if got := strings.Join(fold.calls, ", "); got != "put a@0, flush 1, put b@1, flush 3, put c@2, flush 5" ||
+			fold.rests > 1 != (part > 0) {
 			t.Errorf("parts of %v: %s; %d rests", part, got, fold.rests)
 		}
 		if between > 0 != (part > 0) {
@@ -585,8 +595,8 @@ func TestReplayLeavesAnIsolatedLeader(t *testing.T) {
 	}
 }
 
-// A log that lost what it had acknowledged never reaches the end that a replay waits for. A new leader's high watermark may be
-// behind for a moment, which is no reason to give up.
+// A log that lost what it had acknowledged never reaches the end that a replay waits for. A new leader's high watermark
+// may be behind for a moment, which is no reason to give up.
 func TestReplayOfALogThatWasCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, _, cl := kafkatest.Bubble(t, 1, "log")

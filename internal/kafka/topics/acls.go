@@ -57,8 +57,8 @@ func groupGrant(name, why string) Grant {
 	return Grant{Resource: kmsg.ACLResourceTypeGroup, Name: name, Operations: []kmsg.ACLOperation{read}, Why: why}
 }
 
-// Service returns the rights of an instance: all that it uses, and no more. Write and Read include Describe. It needs no
-// right on the cluster.
+// Service returns the rights of an instance: all that it uses, and no more. Write and Read include Describe. It needs
+// no right on the cluster.
 func (a Access) Service() []Grant {
 	input, own := []kmsg.ACLOperation{read, describeConfigs}, []kmsg.ACLOperation{read, write, describeConfigs}
 	if a.Create {
@@ -80,7 +80,8 @@ func (a Access) Service() []Grant {
 	for _, r := range a.Requests {
 		grants = append(grants,
 			topicGrant(r, "Requests are read, and the topic's settings are checked.", input...),
-			topicGrant(Changelog(r), "The changelog holds what is pending; it is written, and read when a partition is acquired.", own...),
+			topicGrant(Changelog(r),
+				"The changelog holds what is pending; it is written, and read when a partition is acquired.", own...),
 			topicGrant(a.deadLetters(r), "Rejected requests are written there.", told...))
 		if slices.Contains(a.Events, r) {
 			grants = append(grants, topicGrant(Events(r), "What becomes of timers is written there.", told...))
@@ -89,10 +90,12 @@ func (a Access) Service() []Grant {
 	for _, d := range a.Delayed {
 		grants = append(grants,
 			topicGrant(d, "Records are read when they are due, and the topic's settings are checked.", input...),
-			topicGrant(Checkpoints(d), "The checkpoints say how far records are passed on; they are written, and read when a partition is acquired.", own...),
+			topicGrant(Checkpoints(d), "The checkpoints say how far records are passed on; they are written, and "+
+				"read when a partition is acquired.", own...),
 			topicGrant(DeadLetters(d), "Records that cannot be passed on are written there.", told...))
 	}
-	return append(grants, a.targets("Timers fire there; the settings tell what size the topic takes.", write, describeConfigs)...)
+	return append(grants, a.targets("Timers fire there; the settings tell what size the topic takes.", write,
+		describeConfigs)...)
 }
 
 // Repair returns the rights that an instance needs in addition, to write transaction markers that a broker has lost
@@ -100,7 +103,8 @@ func (a Access) Service() []Grant {
 func (a Access) Repair() []Grant {
 	const why = "The topic's open transactions are looked at."
 	grants := []Grant{
-		{kmsg.ACLResourceTypeCluster, "kafka-cluster", false, []kmsg.ACLOperation{kmsg.ACLOperationAlter}, "The marker of a transaction is written again."},
+		{kmsg.ACLResourceTypeCluster, "kafka-cluster", false, []kmsg.ACLOperation{kmsg.ACLOperationAlter},
+			"The marker of a transaction is written again."},
 		topicGrant("__consumer_offsets", "Open transactions of the group's offsets are looked at.", read),
 	}
 	for _, r := range slices.Concat(a.Requests, a.Delayed) {
@@ -145,7 +149,8 @@ func (a Access) EventReaders(group string) []Grant {
 	grants := []Grant{groupGrant(group, "Its members share the partitions of the events.")}
 	for _, r := range a.Requests {
 		if slices.Contains(a.Events, r) {
-			grants = append(grants, topicGrant(Events(r), "Events are read, with isolation.level=read_committed.", read))
+			grants = append(
+				grants, topicGrant(Events(r), "Events are read, with isolation.level=read_committed.", read))
 		}
 	}
 	if len(grants) == 1 {
@@ -226,7 +231,8 @@ func (g Grant) missing(who, server, principal string) string {
 	for i, op := range g.Operations {
 		names[i] = OperationName(op)
 	}
-	return fmt.Sprintf("%s lacks the right %s on %s; grant it with: %s", who, strings.Join(names, ", "), g.ResourceName(), g.Command(server, principal))
+	return fmt.Sprintf("%s lacks the right %s on %s; grant it with: %s", who, strings.Join(names, ", "),
+		g.ResourceName(), g.Command(server, principal))
 }
 
 // MayNotWrite is the sentence for a target that refuses the service, if neither the service's principal nor the
@@ -259,7 +265,8 @@ func OperationName(op kmsg.ACLOperation) string {
 // quote makes text one word of a POSIX shell.
 func quote(text string) string {
 	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-:/%+,@=", r)
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune("._-:/%+,@=", r)
 	}
 	if text != "" && !strings.ContainsFunc(text, func(r rune) bool { return !plain(r) }) {
 		return text

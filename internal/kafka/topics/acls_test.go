@@ -20,7 +20,8 @@ func TestServiceRights(t *testing.T) {
 			"--operation Read --group 'the group'",
 			"--operation Write --transactional-id waterclock/the%20group/ --resource-pattern-type prefixed",
 			"--operation Read --operation DescribeConfigs --topic timers",
-			"--operation Read --operation Write --operation DescribeConfigs --operation Create --topic timers.waterclock.changelog",
+			"--operation Read --operation Write --operation DescribeConfigs --operation Create --topic " +
+				"timers.waterclock.changelog",
 			"--operation Write --operation DescribeConfigs --operation Create --topic timers.waterclock.dead-letters",
 			"--operation Write --operation DescribeConfigs --topic orders",
 		}},
@@ -34,7 +35,8 @@ func TestServiceRights(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a := Access{Requests: []string{"timers"}, Create: c.create, Group: "the group", TransactionalIDs: "waterclock/the%20group/", Targets: []string{"orders"}}
+			a := Access{Requests: []string{"timers"}, Create: c.create, Group: "the group",
+				TransactionalIDs: "waterclock/the%20group/", Targets: []string{"orders"}}
 			check(t, a.Service(), c.want)
 		})
 	}
@@ -50,7 +52,8 @@ func check(t *testing.T, grants []Grant, want []string) {
 	t.Helper()
 	var got []string
 	for _, g := range grants {
-		got = append(got, strings.TrimPrefix(g.Command("S", "User:x"), "kafka-acls.sh S --add --allow-principal User:x "))
+		got = append(got,
+			strings.TrimPrefix(g.Command("S", "User:x"), "kafka-acls.sh S --add --allow-principal User:x "))
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -63,10 +66,12 @@ func TestUsersRights(t *testing.T) {
 	check(t, a.Consumers("g"), []string{"--operation Read --group g", "--operation Read --topic orders"})
 	check(t, a.Repair(), []string{
 		"--operation Alter --cluster", "--operation Read --topic __consumer_offsets",
-		"--operation Read --topic timers.waterclock.dead-letters", "--operation Read --topic slow.waterclock.dead-letters", "--operation Read --topic orders",
+		"--operation Read --topic timers.waterclock.dead-letters",
+		"--operation Read --topic slow.waterclock.dead-letters", "--operation Read --topic orders",
 	})
 	check(t, a.DeadLetterReaders("u"), []string{
-		"--operation Read --group u", "--operation Read --topic timers.waterclock.dead-letters", "--operation Read --topic slow.waterclock.dead-letters",
+		"--operation Read --group u", "--operation Read --topic timers.waterclock.dead-letters",
+		"--operation Read --topic slow.waterclock.dead-letters",
 	})
 }
 
@@ -80,10 +85,12 @@ func TestRightsToEvents(t *testing.T) {
 			named = append(named, g.Command("S"))
 		}
 	}
-	if want := []string{"kafka-acls.sh S --add --operation Write --operation DescribeConfigs --operation Create --topic slow.waterclock.events"}; !slices.Equal(named, want) {
+	if want := []string{"kafka-acls.sh S --add --operation Write --operation DescribeConfigs --operation Create " +
+		"--topic slow.waterclock.events"}; !slices.Equal(named, want) {
 		t.Errorf("got %q, want %q", named, want)
 	}
-	check(t, a.EventReaders("e"), []string{"--operation Read --group e", "--operation Read --topic slow.waterclock.events"})
+	check(t, a.EventReaders("e"), []string{"--operation Read --group e",
+		"--operation Read --topic slow.waterclock.events"})
 	check(t, a.Repair()[4:], []string{"--operation Read --topic slow.waterclock.events"})
 	if none := (Access{Requests: []string{"timers"}}).EventReaders("e"); none != nil {
 		t.Errorf("nobody has events: %v", none)
@@ -105,7 +112,8 @@ func TestTargetPatterns(t *testing.T) {
 		{"team-?.x", []string{ops + "team- --resource-pattern-type prefixed"}, true},
 		{"[ab]*", []string{ops + "'*'"}, true},
 		{"a*b*", []string{ops + "a --resource-pattern-type prefixed"}, true},
-		{"mail.x mail.* mail.y orders", []string{ops + "mail. --resource-pattern-type prefixed", ops + "orders"}, false},
+		{"mail.x mail.* mail.y orders", []string{ops + "mail. --resource-pattern-type prefixed", ops + "orders"},
+			false},
 		{"orders mail.* *", []string{ops + "'*'"}, false},
 		{"* orders mail.*", []string{ops + "'*'"}, false},
 		{"orders orders", []string{ops + "orders"}, false},
@@ -122,13 +130,16 @@ func TestTargetPatterns(t *testing.T) {
 
 // TestMissing is the sentence: who, which right, on what, and the command.
 func TestMissing(t *testing.T) {
-	g := Grant{Resource: kmsg.ACLResourceTypeTransactionalId, Name: "waterclock/it's/", Prefixed: true, Operations: []kmsg.ACLOperation{kmsg.ACLOperationWrite}}
+	g := Grant{Resource: kmsg.ACLResourceTypeTransactionalId, Name: "waterclock/it's/", Prefixed: true,
+		Operations: []kmsg.ACLOperation{kmsg.ACLOperationWrite}}
 	want := `User:CN=a b lacks the right Write on each transactional ID that begins with waterclock/it's/; grant it with: ` +
 		`kafka-acls.sh --bootstrap-server h:1 --add --allow-principal 'User:CN=a b' --operation Write --transactional-id 'waterclock/it'\''s/' --resource-pattern-type prefixed`
 	if got := g.Missing("--bootstrap-server h:1", "User:CN=a b"); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	if got := MayNotWrite("orders"); !strings.HasPrefix(got, "the service lacks the right Write on topic orders; grant it with: kafka-acls.sh --bootstrap-server HOST:PORT --add --allow-principal User:NAME --operation Write --topic orders") {
+	if got := MayNotWrite("orders"); !strings.HasPrefix(got, "the service lacks the right Write on topic orders; "+
+		"grant it with: kafka-acls.sh --bootstrap-server HOST:PORT --add --allow-principal User:NAME --operation "+
+		"Write --topic orders") {
 		t.Errorf("got %s", got)
 	}
 }

@@ -68,7 +68,8 @@ func (fa *family) complete(ctx context.Context, adm *kadm.Client, o Options) (*f
 			return now, nil
 		}
 		if !beats.Sleep(ctx, createdPause) {
-			return nil, fmt.Errorf("wait for the topics of %s, which were created: %w", fa.request.name, errors.Join(ctx.Err(), err))
+			return nil, fmt.Errorf("wait for the topics of %s, which were created: %w", fa.request.name,
+				errors.Join(ctx.Err(), err))
 		}
 	}
 }
@@ -85,7 +86,8 @@ func (fa *family) unfit(create bool) error {
 
 // whole reports whether all topics exist, with all partitions and their leaders.
 func (fa *family) whole() bool {
-	return !slices.ContainsFunc(fa.all(), func(f *found) bool { return f.missing || f.leaderless > 0 || f.partitions < fa.request.partitions })
+	return !slices.ContainsFunc(
+		fa.all(), func(f *found) bool { return f.missing || f.leaderless > 0 || f.partitions < fa.request.partitions })
 }
 
 // grow gives a topic as many partitions as the request topic has.
@@ -115,7 +117,8 @@ func (fa *family) create(ctx context.Context, adm *kadm.Client, f *found, replic
 		return nil
 	}
 	if errors.Is(err, kerr.InvalidReplicationFactor) {
-		return fmt.Errorf("create topic %s with %d replicas: %w: %s; choose another number with --replication-factor", f.name, replication, err, resp.ErrMessage)
+		return fmt.Errorf("create topic %s with %d replicas: %w: %s; choose another number with --replication-factor",
+			f.name, replication, err, resp.ErrMessage)
 	}
 	if resp.ErrMessage != "" {
 		return fmt.Errorf("create topic %s: %w: %s", f.name, err, resp.ErrMessage)
@@ -137,7 +140,8 @@ func configs(settings ...map[string]string) map[string]*string {
 // settingsOf returns what one of the service's own topics is created with: the settings that the verification
 // insists on, and those that are better to have.
 func (fa *family) settingsOf(f *found, replication int16) (needed, wanted map[string]string) {
-	needed = map[string]string{cleanupPolicy: "delete", maxMessageBytes: strconv.FormatInt(neededMessageBytes(&fa.request), 10)}
+	needed = map[string]string{cleanupPolicy: "delete", maxMessageBytes: strconv.FormatInt(
+		neededMessageBytes(&fa.request), 10)}
 	wanted = map[string]string{uncleanElection: "false"}
 	n := fa.request.number(minInSync)
 	if replication >= threeCopies {
@@ -165,7 +169,8 @@ func (fa *family) settingsOf(f *found, replication int16) (needed, wanted map[st
 			break
 		}
 		needed[deleteRetention] = ms(createdDeleteRetention)
-		wanted[minCompactionLag], wanted["max.compaction.lag.ms"] = ms(createdMinCompactionLag), ms(createdMaxCompactionLag)
+		wanted[minCompactionLag], wanted["max.compaction.lag.ms"] = ms(createdMinCompactionLag),
+			ms(createdMaxCompactionLag)
 		wanted["segment.bytes"] = strconv.Itoa(createdChangelogSegment)
 	}
 	wanted["compression.type"] = "producer"

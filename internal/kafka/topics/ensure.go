@@ -23,9 +23,9 @@ func Inspect(ctx context.Context, adm *kadm.Client, request string, o Options) (
 	return Inspection{Set: t.set(), Checks: t.verify()}, nil
 }
 
-// Ensure creates topics that are missing, if o allows that, and verifies everything. It never creates the request topic.
-// All fatal problems are returned as one *ProblemsError, the others beside the set. Any number of instances may call it
-// at the same time.
+// Ensure creates topics that are missing, if o allows that, and verifies everything. It never creates the request
+// topic. All fatal problems are returned as one *ProblemsError, the others beside the set. Any number of instances may
+// call it at the same time.
 func Ensure(ctx context.Context, adm *kadm.Client, request string, o Options) (Set, []Problem, error) {
 	t, err := describe(ctx, adm, request, o)
 	if err != nil {
@@ -111,7 +111,8 @@ func goneSince(p Problem, before Set) Problem {
 	}
 	switch p.Topic {
 	case before.Request.Name:
-		p.Needed = fmt.Sprintf("there: create it with %d partitions; its pending timers are kept in %s; %s", before.Request.Partitions, before.Changelog.Name, FollowAdvice)
+		p.Needed = fmt.Sprintf("there: create it with %d partitions; its pending timers are kept in %s; %s",
+			before.Request.Partitions, before.Changelog.Name, FollowAdvice)
 	case before.Changelog.Name:
 		p.Needed = "there: " + LostAdvice
 	}

@@ -26,7 +26,8 @@ func TestEnsureCreates(t *testing.T) {
 		if err != nil || before.Set.Request.Partitions != 3 || before.Set.Changelog.Partitions != 0 {
 			t.Fatalf("before: %+v, %v", before, err)
 		}
-		if _, _, err := Ensure(v.Ctx, v.Adm, v.Topic, Options{}); err == nil || !strings.Contains(err.Error(), "missing") {
+		if _, _, err := Ensure(v.Ctx, v.Adm, v.Topic, Options{}); err == nil ||
+			!strings.Contains(err.Error(), "missing") {
 			t.Fatalf("created although it must not, or not needed: %v", err)
 		}
 
@@ -130,7 +131,8 @@ func TestEnsureRefuses(t *testing.T) {
 func TestEnsureRefusesTooFewPartitions(t *testing.T) {
 	kafkatest.OnBoth(t, func(t *testing.T, v *kafkatest.Setup) {
 		v.Create(v.Topic, 3, nil)
-		v.Create(Changelog(v.Topic), 1, map[string]string{"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime", "max.message.bytes": "2000000"})
+		v.Create(Changelog(v.Topic), 1, map[string]string{"cleanup.policy": "compact",
+			"message.timestamp.type": "LogAppendTime", "max.message.bytes": "2000000"})
 		began := time.Now()
 		_, _, err := Ensure(v.Ctx, v.Adm, v.Topic, Options{Create: true})
 		want := Changelog(v.Topic) + ": partitions is 1, must be 3, as of " + v.Topic + ": " + FollowAdvice + orDelete
@@ -155,22 +157,26 @@ func TestEnsureEvents(t *testing.T) {
 		if err != nil || none.Events != (Topic{}) {
 			t.Fatalf("%+v, %v", none.Events, err)
 		}
-		if _, _, err := Ensure(v.Ctx, v.Adm, v.Topic, Options{Events: true}); err == nil || !strings.Contains(err.Error(), Events(v.Topic)+": topic is missing") {
+		if _, _, err := Ensure(v.Ctx, v.Adm, v.Topic, Options{Events: true}); err == nil ||
+			!strings.Contains(err.Error(), Events(v.Topic)+": topic is missing") {
 			t.Fatalf("missing: %v", err)
 		}
 		o := Options{Create: true, Events: true}
 		set, problems, err := Ensure(v.Ctx, v.Adm, v.Topic, o)
-		if err != nil || len(problems) > 0 || set.Events.Name != Events(v.Topic) || set.Events.Partitions != 2 || set.Events.MaxMessageBytes != createdSmallMessage ||
+		if err != nil || len(problems) > 0 || set.Events.Name != Events(v.Topic) || set.Events.Partitions != 2 ||
+			set.Events.MaxMessageBytes != createdSmallMessage ||
 			set.Changelog != none.Changelog {
 			t.Fatalf("%+v, %v, %v", set, problems, err)
 		}
 		if _, err := v.Adm.DeleteTopic(v.Ctx, set.Events.Name); err != nil {
 			t.Fatal(err)
 		}
-		await.Until(t, 5*time.Second, "a topic of events that is gone is made again", func() bool { // a broker may show what is gone for a moment
+		// a broker may show what is gone for a moment
+		await.Until(t, 5*time.Second, "a topic of events that is gone is made again", func() bool {
 			stop, _, err := Recheck(v.Ctx, v.Adm, set, Options{Create: true})
 			now, gone := Inspect(v.Ctx, v.Adm, v.Topic, o)
-			return len(stop) == 0 && errors.Join(err, gone) == nil && now.Set.Events.Partitions == 2 && now.Set.Events.ID != set.Events.ID
+			return len(stop) == 0 && errors.Join(err, gone) == nil && now.Set.Events.Partitions == 2 &&
+				now.Set.Events.ID != set.Events.ID
 		})
 	})
 }
@@ -274,7 +280,8 @@ func TestEnsureGrows(t *testing.T) {
 		}
 		o.Grow = true
 		grown, _, err := Ensure(v.Ctx, v.Adm, v.Topic, o)
-		if err != nil || grown.Changelog.Partitions != 5 || grown.DeadLetters.Partitions != 5 || grown.Changelog.ID != set.Changelog.ID {
+		if err != nil || grown.Changelog.Partitions != 5 || grown.DeadLetters.Partitions != 5 ||
+			grown.Changelog.ID != set.Changelog.ID {
 			t.Fatalf("%+v, %v", grown, err)
 		}
 		gone := func(topic string) { kafkatest.DeleteTopics(t, v.Adm, topic) }

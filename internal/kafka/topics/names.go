@@ -33,8 +33,8 @@ func Checkpoints(delayed string) string { return delayed + checkpointsSuffix }
 // reviewed.
 func Reviewed(group string) string { return group + ".reviewed" }
 
-// IsOwn reports whether a topic is one of the service's own topics, of any request topic. No timer may target it, and it
-// cannot be a request topic.
+// IsOwn reports whether a topic is one of the service's own topics, of any request topic. No timer may target it, and
+// it cannot be a request topic.
 func IsOwn(name string) bool {
 	return strings.HasSuffix(name, changelogSuffix) ||
 		strings.HasSuffix(name, deadLettersSuffix) ||

@@ -44,7 +44,8 @@ func ReadSettings(ctx context.Context, adm *kadm.Client, s *Set) (Settings, erro
 		}
 	}
 	return Settings{
-		Retention: request.duration(retention), DeleteRetention: changelog.duration(deleteRetention), Timestamps: changelog.settings[timestampType],
+		Retention: request.duration(retention), DeleteRetention: changelog.duration(deleteRetention),
+		Timestamps: changelog.settings[timestampType],
 	}, nil
 }
 
@@ -64,7 +65,8 @@ func (s Settings) Keeps() time.Duration {
 func (s Settings) Unusable(changelog string) error {
 	switch {
 	case s.Keeps() < MinDeleteRetention:
-		return fmt.Errorf("topic %s: %s is %d, needed: at least %d", changelog, deleteRetention, s.DeleteRetention.Milliseconds(), MinDeleteRetention.Milliseconds())
+		return fmt.Errorf("topic %s: %s is %d, needed: at least %d", changelog, deleteRetention,
+			s.DeleteRetention.Milliseconds(), MinDeleteRetention.Milliseconds())
 	case s.Timestamps != "" && s.Timestamps != logAppendTime:
 		return fmt.Errorf("topic %s: %s is %s, needed: %s", changelog, timestampType, s.Timestamps, logAppendTime)
 	}

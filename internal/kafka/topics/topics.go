@@ -53,8 +53,8 @@ type Options struct {
 	Events, CompactEvents bool
 }
 
-// MessageRoom is by how much max.message.bytes of the service's own topics must exceed that of the request topic. Besides
-// the payload, a timer stores up to 64 KiB of headers, a target and numbers, and a dead letter its reason.
+// MessageRoom is by how much max.message.bytes of the service's own topics must exceed that of the request topic.
+// Besides the payload, a timer stores up to 64 KiB of headers, a target and numbers, and a dead letter its reason.
 const MessageRoom = 64 << 10
 
 // Values of the topics that Ensure creates.

@@ -86,7 +86,8 @@ type family struct {
 }
 
 func (fa *family) set() Set {
-	return Set{Request: fa.request.topic(), Changelog: fa.changelog.topic(), DeadLetters: fa.deadLetters.topic(), Events: fa.events.topic(), Delay: fa.delay}
+	return Set{Request: fa.request.topic(), Changelog: fa.changelog.topic(), DeadLetters: fa.deadLetters.topic(),
+		Events: fa.events.topic(), Delay: fa.delay}
 }
 
 // own are the service's own topics.
@@ -99,7 +100,8 @@ func (fa *family) own() []*found {
 
 func (fa *family) all() []*found { return append([]*found{&fa.request}, fa.own()...) }
 
-// threeCopies is from how many replicas on a topic can demand that two of them have a record, and one may still be down.
+// threeCopies is from how many replicas on a topic can demand that two of them have a record, and one may still be
+// down.
 const threeCopies = 3
 
 // verifier collects checks of one topic.
@@ -140,7 +142,8 @@ func (fa *family) verify() []Check {
 	if fa.delay != 0 {
 		what = "what is to come later"
 	}
-	if !v.present("a topic that your producers write " + what + " to: create it, with as many partitions as you will ever need") {
+	if !v.present("a topic that your producers write " + what +
+		" to: create it, with as many partitions as you will ever need") {
 		return v.checks
 	}
 	v.request()
@@ -167,7 +170,8 @@ func (v *verifier) request() {
 		return !v.topic.compacted()
 	})
 	if v.topic.replication >= threeCopies {
-		v.setting(minInSync, false, "at least 2: with 1, what was acknowledged may be on one disk only, and is lost with it",
+		v.setting(minInSync, false,
+			"at least 2: with 1, what was acknowledged may be on one disk only, and is lost with it",
 			func(string) bool { return v.topic.number(minInSync) >= 2 })
 	}
 	// The alert on retention compares ages, and a burst may delete by size what has just been written.
@@ -178,25 +182,30 @@ func (v *verifier) request() {
 // delayed checks what a fixed-delay topic needs in addition.
 func (v *verifier) delayed(delay time.Duration) {
 	// Timestamps of producers may go back, and a record waits for those before it.
-	v.setting(timestampType, false, "LogAppendTime: the delay then counts from when a record was written, whatever the clocks of producers say",
+	v.setting(timestampType, false, "LogAppendTime: the delay then counts from when a record was written, whatever "+
+		"the clocks of producers say",
 		func(value string) bool { return value == logAppendTime })
 	if v.topic.settings[timestampType] != logAppendTime {
 		// Only the leader can detect that a producer's clock is wrong.
-		v.setting(timestampAhead, false, fmt.Sprintf("at most %d: all records wait for one whose timestamp lies ahead", maxAhead.Milliseconds()),
+		v.setting(timestampAhead, false, fmt.Sprintf("at most %d: all records wait for one whose timestamp lies ahead",
+			maxAhead.Milliseconds()),
 			func(string) bool { return v.topic.number(timestampAhead) <= maxAhead.Milliseconds() })
 	}
 	kept := v.topic.duration(retention)
-	v.setting(retention, true, fmt.Sprintf("more than the delay of %s: a record would be deleted before its time", span.String(delay)),
+	v.setting(retention, true, fmt.Sprintf("more than the delay of %s: a record would be deleted before its time",
+		span.String(delay)),
 		func(string) bool { return kept < 0 || kept > delay })
 	if kept < 0 || kept > delay {
-		v.setting(retention, false, fmt.Sprintf("at least %s, twice the delay, so that a target may fail for a while", ms(2*delay)),
+		v.setting(retention, false, fmt.Sprintf("at least %s, twice the delay, so that a target may fail for a while",
+			ms(2*delay)),
 			func(string) bool { return kept < 0 || kept >= 2*delay })
 	}
 }
 
 // own checks what all of the service's own topics need.
 func (v *verifier) own(request *found, delay time.Duration) bool {
-	if !v.present(fmt.Sprintf("a topic with %d partitions: let the service create it (--create-topics)", request.partitions)) {
+	if !v.present(fmt.Sprintf("a topic with %d partitions: let the service create it (--create-topics)",
+		request.partitions)) {
 		return false
 	}
 	as, equal := fmt.Sprintf("%d, as of %s", request.partitions, request.name), v.topic.partitions == request.partitions

@@ -15,22 +15,25 @@ func sound() *family {
 			cleanupPolicy: "delete", maxMessageBytes: "1048588", minInSync: "2", retention: "604800000",
 			deleteRetention: "86400000", timestampType: "CreateTime", uncleanElection: "false",
 		}},
-		changelog: found{name: "t.waterclock.changelog", id: uuid(2), partitions: 4, replication: 3, settings: map[string]string{
-			cleanupPolicy: "compact", maxMessageBytes: "1114124", minInSync: "2", deleteRetention: "86400000",
-			timestampType: "LogAppendTime", uncleanElection: "false", minCompactionLag: "900000",
-		}},
-		deadLetters: found{name: "t.waterclock.dead-letters", id: uuid(3), partitions: 4, replication: 3, settings: map[string]string{
-			cleanupPolicy: "delete", maxMessageBytes: "1114124", minInSync: "2", uncleanElection: "false",
-		}},
+		changelog: found{name: "t.waterclock.changelog", id: uuid(2), partitions: 4, replication: 3,
+			settings: map[string]string{
+				cleanupPolicy: "compact", maxMessageBytes: "1114124", minInSync: "2", deleteRetention: "86400000",
+				timestampType: "LogAppendTime", uncleanElection: "false", minCompactionLag: "900000",
+			}},
+		deadLetters: found{name: "t.waterclock.dead-letters", id: uuid(3), partitions: 4, replication: 3,
+			settings: map[string]string{
+				cleanupPolicy: "delete", maxMessageBytes: "1114124", minInSync: "2", uncleanElection: "false",
+			}},
 	}
 }
 
 // telling is sound with a topic of events.
 func telling() *family {
 	t := sound()
-	t.events = found{name: "t.waterclock.events", id: uuid(4), partitions: 4, replication: 3, settings: map[string]string{
-		cleanupPolicy: "delete", maxMessageBytes: "65536", minInSync: "2", uncleanElection: "false",
-	}}
+	t.events = found{name: "t.waterclock.events", id: uuid(4), partitions: 4, replication: 3,
+		settings: map[string]string{
+			cleanupPolicy: "delete", maxMessageBytes: "65536", minInSync: "2", uncleanElection: "false",
+		}}
 	return t
 }
 
@@ -41,7 +44,10 @@ func TestVerifyEvents(t *testing.T) {
 		want   []string // problems; fatal ones say "must be"
 	}{
 		{"sound", func(*family) {}, nil},
-		{"compacted, as configured", func(t *family) { t.compactEvents, t.events.settings[cleanupPolicy] = true, "compact,delete" }, nil},
+		{"compacted, as configured", func(t *family) {
+			t.compactEvents, t.events.settings[cleanupPolicy] = true,
+				"compact,delete"
+		}, nil},
 		{
 			"compacted", func(t *family) { t.events.settings[cleanupPolicy] = "compact" },
 			[]string{"topic t.waterclock.events: cleanup.policy is compact, should be delete, as configured"},
@@ -52,7 +58,8 @@ func TestVerifyEvents(t *testing.T) {
 		},
 		{
 			"missing", func(t *family) { t.events = found{name: t.events.name, missing: true} },
-			[]string{"topic t.waterclock.events: topic is missing, must be a topic with 4 partitions: let the service create it (--create-topics)"},
+			[]string{"topic t.waterclock.events: topic is missing, must be a topic with 4 partitions: let the " +
+				"service create it (--create-topics)"},
 		},
 		{
 			"too few partitions", func(t *family) { t.events.partitions = 3 },
@@ -89,7 +96,8 @@ func TestVerify(t *testing.T) {
 		{
 			name:   "no request topic",
 			change: func(t *family) { t.request = found{name: "t", missing: true} },
-			want:   []string{"topic t: topic is missing, must be a topic that your producers write requests to: create it, with as many partitions as you will ever need"},
+			want: []string{"topic t: topic is missing, must be a topic that your producers write requests to: " +
+				"create it, with as many partitions as you will ever need"},
 		},
 		{
 			name:   "request topic is one of ours",
@@ -105,14 +113,16 @@ func TestVerify(t *testing.T) {
 			name:   "request topic kept up to a size",
 			change: func(t *family) { t.request.settings[retentionBytes] = "1000000" },
 			want: []string{
-				"topic t: retention.bytes is 1000000, should be -1: records would be deleted by size, however young, before they are read",
+				"topic t: retention.bytes is 1000000, should be -1: records would be deleted by size, however " +
+					"young, before they are read",
 			},
 		},
 		{
 			name:   "request topic whose records may be on one disk only",
 			change: func(t *family) { t.request.settings[minInSync] = "1" },
 			want: []string{
-				"topic t: min.insync.replicas is 1, should be at least 2: with 1, what was acknowledged may be on one disk only, " +
+				"topic t: min.insync.replicas is 1, should be at least 2: with 1, what was acknowledged may be on " +
+					"one disk only, " +
 					"and is lost with it",
 			},
 		},
@@ -132,8 +142,10 @@ func TestVerify(t *testing.T) {
 				t.deadLetters = found{name: t.deadLetters.name, missing: true}
 			},
 			want: []string{
-				"topic t.waterclock.changelog: topic is missing, must be a topic with 4 partitions: let the service create it (--create-topics)",
-				"topic t.waterclock.dead-letters: topic is missing, must be a topic with 4 partitions: let the service create it (--create-topics)",
+				"topic t.waterclock.changelog: topic is missing, must be a topic with 4 partitions: let the service " +
+					"create it (--create-topics)",
+				"topic t.waterclock.dead-letters: topic is missing, must be a topic with 4 partitions: let the " +
+					"service create it (--create-topics)",
 			},
 		},
 		{
@@ -144,7 +156,8 @@ func TestVerify(t *testing.T) {
 			},
 			want: []string{
 				"topic t.waterclock.changelog: partitions is 3, must be 4, as of t: " + FollowAdvice + orDelete,
-				"topic t.waterclock.dead-letters: partitions is 5, must be 4, as of t: give t 5 partitions, too" + orDelete,
+				"topic t.waterclock.dead-letters: partitions is 5, must be 4, as of t: give t 5 partitions, too" +
+					orDelete,
 			},
 		},
 		{
@@ -210,7 +223,8 @@ func TestVerify(t *testing.T) {
 				delete(t.changelog.settings, uncleanElection)
 				delete(t.changelog.settings, timestampType)
 			},
-			want: []string{"topic t.waterclock.changelog: message.timestamp.type is not reported by the broker, must be LogAppendTime"},
+			want: []string{"topic t.waterclock.changelog: message.timestamp.type is not reported by the broker, " +
+				"must be LogAppendTime"},
 		},
 		{
 			name:   "nonsense",
@@ -256,7 +270,8 @@ func TestSplit(t *testing.T) {
 
 func TestTopicOf(t *testing.T) {
 	got := sound().set()
-	want := Topic{Name: "t.waterclock.changelog", ID: uuid(2), Partitions: 4, MaxMessageBytes: 1114124, DeleteRetention: 24 * time.Hour}
+	want := Topic{Name: "t.waterclock.changelog", ID: uuid(2), Partitions: 4, MaxMessageBytes: 1114124,
+		DeleteRetention: 24 * time.Hour}
 	if got.Changelog != want {
 		t.Errorf("got %+v, want %+v", got.Changelog, want)
 	}
@@ -278,7 +293,8 @@ func TestSince(t *testing.T) {
 		stop, alert []string // topic and setting
 	}{
 		{name: "as before", change: func(*family) {}},
-		{name: "another incarnation", change: func(t *family) { t.changelog.id = uuid(9) }, stop: []string{"t.waterclock.changelog ID"}},
+		{name: "another incarnation", change: func(t *family) { t.changelog.id = uuid(9) },
+			stop: []string{"t.waterclock.changelog ID"}},
 		{
 			name: "more partitions everywhere",
 			change: func(t *family) {
@@ -286,24 +302,30 @@ func TestSince(t *testing.T) {
 					f.partitions = 8
 				}
 			},
-			stop: []string{"t partitions", "t.waterclock.changelog partitions", "t.waterclock.dead-letters partitions", "t.waterclock.events partitions"},
+			stop: []string{"t partitions", "t.waterclock.changelog partitions", "t.waterclock.dead-letters partitions",
+				"t.waterclock.events partitions"},
 		},
 		{
 			name:   "more requests partitions alone",
 			change: func(t *family) { t.request.partitions = 8 },
 			stop:   []string{"t partitions"},
 		},
-		{name: "policy", change: func(t *family) { t.request.settings[cleanupPolicy] = "compact" }, stop: []string{"t cleanup.policy"}},
-		{name: "gone", change: func(t *family) { t.deadLetters = found{name: t.deadLetters.name, missing: true} }, stop: []string{"t.waterclock.dead-letters topic"}},
-		{name: "events gone", change: func(t *family) { t.events = found{name: t.events.name, missing: true} }, stop: []string{"t.waterclock.events topic"}},
+		{name: "policy", change: func(t *family) { t.request.settings[cleanupPolicy] = "compact" },
+			stop: []string{"t cleanup.policy"}},
+		{name: "gone", change: func(t *family) { t.deadLetters = found{name: t.deadLetters.name, missing: true} },
+			stop: []string{"t.waterclock.dead-letters topic"}},
+		{name: "events gone", change: func(t *family) { t.events = found{name: t.events.name, missing: true} },
+			stop: []string{"t.waterclock.events topic"}},
 		{name: "events recreated", change: func(t *family) { t.events.id = uuid(9) }},
-		{name: "events compacted", change: func(t *family) { t.events.settings[cleanupPolicy] = "compact" }, alert: []string{"t.waterclock.events cleanup.policy"}},
+		{name: "events compacted", change: func(t *family) { t.events.settings[cleanupPolicy] = "compact" },
+			alert: []string{"t.waterclock.events cleanup.policy"}},
 		{
 			name:   "requests kept up to a size",
 			change: func(t *family) { t.request.settings[retentionBytes] = "1000000" },
 			alert:  []string{"t retention.bytes"},
 		},
-		{name: "a smaller retention", change: func(t *family) { t.changelog.settings[deleteRetention] = "1000" }, alert: []string{"t.waterclock.changelog delete.retention.ms"}},
+		{name: "a smaller retention", change: func(t *family) { t.changelog.settings[deleteRetention] = "1000" },
+			alert: []string{"t.waterclock.changelog delete.retention.ms"}},
 	}
 	names := func(ps []Problem) (out []string) {
 		for _, p := range ps {
@@ -410,7 +432,8 @@ func TestVerifyDelayed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			family := sound()
 			family.delay, family.changelog.name = delay, Checkpoints(family.request.name)
-			for setting, value := range map[string]string{timestampType: "LogAppendTime", retention: "-1", retentionBytes: "-1", tc.setting: tc.value} {
+			for setting, value := range map[string]string{timestampType: "LogAppendTime", retention: "-1",
+				retentionBytes: "-1", tc.setting: tc.value} {
 				family.request.settings[setting] = value
 			}
 			var wrong []Check
@@ -434,7 +457,8 @@ func TestVerifyTimestampsAhead(t *testing.T) {
 	for value, want := range map[string]int{"3600000": 1, "1000": 1, "3600001": 2, "9223372036854775807": 2} {
 		family := sound()
 		family.delay, family.changelog.name = time.Minute, Checkpoints(family.request.name)
-		for setting, value := range map[string]string{timestampType: "CreateTime", retention: "-1", retentionBytes: "-1", timestampAhead: value} {
+		for setting, value := range map[string]string{timestampType: "CreateTime", retention: "-1",
+			retentionBytes: "-1", timestampAhead: value} {
 			family.request.settings[setting] = value
 		}
 		wrong := 0

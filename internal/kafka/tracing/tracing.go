@@ -1,6 +1,6 @@
 // Package tracing connects timers with OpenTelemetry traces. A request carries its trace context in the W3C header
-// traceparent, like any Kafka record. If emissions carried it on, their consumers would join the producer's trace, hours
-// or days later. Instead each firing can begin a trace of its own, which is linked to the request's.
+// traceparent, like any Kafka record. If emissions carried it on, their consumers would join the producer's trace,
+// hours or days later. Instead each firing can begin a trace of its own, which is linked to the request's.
 //
 // The package makes spans. Where they go is the concern of package otlp, which is separate because it is large.
 package tracing
@@ -38,8 +38,8 @@ type Firings struct {
 // NoContext returns Firings that remove the trace context from emissions.
 func NoContext() *Firings { return &Firings{} }
 
-// Linked returns Firings that begin a trace for each emission whose request was sampled. The tracer should sample all of
-// them: the requests' producers have decided already.
+// Linked returns Firings that begin a trace for each emission whose request was sampled. The tracer should sample all
+// of them: the requests' producers have decided already.
 func Linked(tracer trace.Tracer) *Firings { return &Firings{tracer} }
 
 // Firing is the span of one emission. It must end only if the emission's transaction is committed; see Commit.
@@ -52,8 +52,8 @@ type Firing struct {
 type Limits interface{ BatchMaxBytes(topic string) int32 }
 
 // Fire replaces the trace context of an emission. If that begins a span it is appended to firings. The slice of the
-// record's headers is not changed, but replaced. A context of its own makes the emission larger, by some 80 bytes. If it
-// might then be too large for its target, it keeps the context of its request, and there is no span.
+// record's headers is not changed, but replaced. A context of its own makes the emission larger, by some 80 bytes. If
+// it might then be too large for its target, it keeps the context of its request, and there is no span.
 func (f *Firings) Fire(firings []Firing, rec *kgo.Record, limits Limits) []Firing {
 	parent := value(rec.Headers, Traceparent)
 	if f.tracer == nil {
@@ -69,11 +69,15 @@ func (f *Firings) Fire(firings []Firing, rec *kgo.Record, limits Limits) []Firin
 	if !request.IsSampled() { // also if it is not well-formed
 		return firings
 	}
-	ctx, span := f.tracer.Start(context.Background(), "send "+rec.Topic, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindProducer),
-		trace.WithTimestamp(rec.Timestamp), trace.WithLinks(trace.Link{SpanContext: request}), trace.WithAttributes(attributes(rec)...))
+	ctx, span := f.tracer.Start(context.Background(), "send "+rec.Topic, trace.WithNewRoot(),
+		trace.WithSpanKind(trace.SpanKindProducer),
+		trace.WithTimestamp(rec.Timestamp), trace.WithLinks(trace.Link{SpanContext: request}),
+		trace.WithAttributes(attributes(rec)...))
 	own := carrier{make([]kgo.RecordHeader, 0, len(rec.Headers)+1)}
 	propagation.TraceContext{}.Inject(ctx, &own)
-	own.headers = append(own.headers, kgo.RecordHeader{Key: waterclock.HeaderTraceparent, Value: parent[:traceparentBytes:traceparentBytes]})
+	own.headers = append(
+		own.headers, kgo.RecordHeader{Key: waterclock.HeaderTraceparent,
+			Value: parent[:traceparentBytes:traceparentBytes]})
 	before := rec.Headers
 	rec.Headers = withoutContext(own.headers, before)
 	if wire.StoredBytes(rec) > int(limits.BatchMaxBytes(rec.Topic)) {
@@ -85,8 +89,8 @@ func (f *Firings) Fire(firings []Firing, rec *kgo.Record, limits Limits) []Firin
 
 // Commit ends the spans of firings that a transaction has committed, took after they began. Spans of aborted
 // transactions must not be passed: they are dropped without an end, and so never exported. Their emissions are made
-// again, with other spans. So there is one span for each emission that a read_committed consumer sees, and its ID is the
-// one in the emission. After a crash, or if an outcome remains unknown, the span is missing.
+// again, with other spans. So there is one span for each emission that a read_committed consumer sees, and its ID is
+// the one in the emission. After a crash, or if an outcome remains unknown, the span is missing.
 func Commit(firings []Firing, took time.Duration) {
 	for _, f := range firings {
 		f.span.SetAttributes(semconv.MessagingKafkaOffset(int(f.record.Offset)))
@@ -103,7 +107,8 @@ func attributes(rec *kgo.Record) []attribute.KeyValue {
 	as := make([]attribute.KeyValue, 0, 16)
 	as = append(as,
 		semconv.MessagingSystemKafka, semconv.MessagingOperationName("send"), semconv.MessagingOperationTypeSend,
-		semconv.MessagingDestinationName(rec.Topic), semconv.MessagingDestinationPartitionID(strconv.Itoa(int(rec.Partition))),
+		semconv.MessagingDestinationName(rec.Topic), semconv.MessagingDestinationPartitionID(
+			strconv.Itoa(int(rec.Partition))),
 		semconv.MessagingMessageBodySize(len(rec.Value)))
 	if rec.Value == nil {
 		as = append(as, semconv.MessagingKafkaMessageTombstone(true))

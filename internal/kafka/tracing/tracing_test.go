@@ -36,7 +36,8 @@ type limit int32
 func (l limit) BatchMaxBytes(string) int32 { return int32(l) }
 
 func emission(parents ...string) *kgo.Record {
-	r := &kgo.Record{Topic: "orders", Partition: 3, Key: []byte("k"), Value: []byte("value"), Timestamp: time.UnixMilli(1_700_000_000_000)}
+	r := &kgo.Record{Topic: "orders", Partition: 3, Key: []byte("k"), Value: []byte("value"),
+		Timestamp: time.UnixMilli(1_700_000_000_000)}
 	header := func(key, text string) { r.Headers = append(r.Headers, kgo.RecordHeader{Key: key, Value: []byte(text)}) }
 	header("first", "1")
 	for _, p := range parents {
@@ -62,7 +63,8 @@ func TestAFiringBeginsATraceThatIsLinkedToItsRequest(t *testing.T) {
 	before := slices.Clone(r.Headers)
 	had := r.Headers
 	firings := f.Fire(nil, r, limit(1<<20))
-	if want := []string{Traceparent, waterclock.HeaderTraceparent, "first", "last", waterclock.HeaderID, waterclock.HeaderEvent}; !slices.Equal(names(r), want) {
+	if want := []string{Traceparent, waterclock.HeaderTraceparent, "first", "last", waterclock.HeaderID,
+		waterclock.HeaderEvent}; !slices.Equal(names(r), want) {
 		t.Errorf("headers %q, want %q", names(r), want)
 	}
 	for i := range before {
@@ -87,10 +89,12 @@ func TestAFiringBeginsATraceThatIsLinkedToItsRequest(t *testing.T) {
 	if s.Name != "send orders" || s.SpanKind != trace.SpanKindProducer || s.Parent.IsValid() {
 		t.Errorf("span %s, kind %v, parent %v", s.Name, s.SpanKind, s.Parent)
 	}
-	if own := string(value(r.Headers, Traceparent)); !strings.Contains(own, s.SpanContext.TraceID().String()+"-"+s.SpanContext.SpanID().String()) || strings.Contains(own, traceID) {
+	if own := string(value(r.Headers, Traceparent)); !strings.Contains(
+		own, s.SpanContext.TraceID().String()+"-"+s.SpanContext.SpanID().String()) || strings.Contains(own, traceID) {
 		t.Errorf("the emission has %s, the span is %v", own, s.SpanContext)
 	}
-	if len(s.Links) != 1 || s.Links[0].SpanContext.TraceID().String() != traceID || s.Links[0].SpanContext.SpanID().String() != spanID {
+	if len(s.Links) != 1 || s.Links[0].SpanContext.TraceID().String() != traceID ||
+		s.Links[0].SpanContext.SpanID().String() != spanID {
 		t.Errorf("links %v", s.Links)
 	}
 	if s.StartTime.UnixMilli() != 1_700_000_000_000 || s.EndTime.Sub(s.StartTime) != 5*time.Millisecond {
@@ -101,9 +105,11 @@ func TestAFiringBeginsATraceThatIsLinkedToItsRequest(t *testing.T) {
 		as[string(a.Key)] = a.Value.String()
 	}
 	for name, want := range map[string]string{
-		"messaging.system": "kafka", "messaging.operation.name": "send", "messaging.operation.type": "send", "messaging.destination.name": "orders",
-		"messaging.destination.partition.id": "3", "messaging.kafka.offset": "42", "messaging.kafka.message.key": "k", "messaging.message.body.size": "5",
-		"waterclock.id": "a1", "waterclock.event": "x.3.17.1",
+		"messaging.system": "kafka", "messaging.operation.name": "send", "messaging.operation.type": "send",
+		"messaging.destination.name":         "orders",
+		"messaging.destination.partition.id": "3", "messaging.kafka.offset": "42", "messaging.kafka.message.key": "k",
+		"messaging.message.body.size": "5",
+		"waterclock.id":               "a1", "waterclock.event": "x.3.17.1",
 	} {
 		if as[name] != want {
 			t.Errorf("%s is %q, want %q", name, as[name], want)
@@ -113,7 +119,8 @@ func TestAFiringBeginsATraceThatIsLinkedToItsRequest(t *testing.T) {
 
 func TestOnlySampledRequestsHaveSpans(t *testing.T) {
 	f, spans := linked()
-	for _, parent := range []string{"", notSampled, "01", strings.Repeat("-", 60), "00-" + strings.Repeat("0", 32) + "-" + spanID + "-01", "zz" + sampled[2:]} {
+	for _, parent := range []string{"", notSampled, "01", strings.Repeat("-", 60), "00-" + strings.Repeat("0", 32) +
+		"-" + spanID + "-01", "zz" + sampled[2:]} {
 		for _, r := range []*kgo.Record{emission(parent), emission()} {
 			want := names(r)
 			if firings := f.Fire(nil, r, limit(1<<20)); firings != nil || !slices.Equal(names(r), want) {
@@ -131,7 +138,8 @@ func TestNoSpanMakesAnEmissionTooLarge(t *testing.T) {
 	f, spans := linked()
 	traced := emission(sampled)
 	f.Fire(nil, traced, limit(1<<20))
-	for largest, want := range map[limit]int{limit(wire.StoredBytes(traced)): 1, limit(wire.StoredBytes(traced) - 1): 0} {
+	for largest, want := range map[limit]int{limit(wire.StoredBytes(traced)): 1,
+		limit(wire.StoredBytes(traced) - 1): 0} {
 		r := emission(sampled)
 		had := names(r)
 		firings := f.Fire(nil, r, largest)
@@ -161,7 +169,8 @@ func TestLogLinesNameTheirTrace(t *testing.T) {
 	log := slog.New(LogHandler(slog.NewTextHandler(&b, nil))).With("a", 1)
 	tid, _ := trace.TraceIDFromHex(traceID)
 	sid, _ := trace.SpanIDFromHex(spanID)
-	ctx := trace.ContextWithSpanContext(context.Background(), trace.NewSpanContext(trace.SpanContextConfig{TraceID: tid, SpanID: sid, TraceFlags: trace.FlagsSampled}))
+	ctx := trace.ContextWithSpanContext(context.Background(),
+		trace.NewSpanContext(trace.SpanContextConfig{TraceID: tid, SpanID: sid, TraceFlags: trace.FlagsSampled}))
 	log.InfoContext(ctx, "x")
 	if !strings.Contains(b.String(), "trace_id="+traceID+" span_id="+spanID) {
 		t.Error(b.String())
@@ -205,8 +214,8 @@ func TestALongerTraceparentIsCut(t *testing.T) {
 	}
 }
 
-// BenchmarkFire measures what the setting tracing adds to a firing, without the export of spans: BenchmarkExport of package
-// otlp has that.
+// BenchmarkFire measures what the setting tracing adds to a firing, without the export of spans: BenchmarkExport of
+// package otlp has that.
 func BenchmarkFire(b *testing.B) {
 	link := Linked(sdktrace.NewTracerProvider(sdktrace.WithBatcher(tracetest.NewNoopExporter())).Tracer(ScopeName))
 	for _, x := range []struct {

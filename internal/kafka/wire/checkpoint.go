@@ -13,8 +13,8 @@ const (
 	plainCheckpointFormat = 1
 )
 
-// Checkpoint says how far the requests of a partition are taken in, and which owner wrote that. Each step writes one for
-// each partition that it touches.
+// Checkpoint says how far the requests of a partition are taken in, and which owner wrote that. Each step writes one
+// for each partition that it touches.
 //
 //	byte     1 or 2, the format
 //	UUID     of the request topic

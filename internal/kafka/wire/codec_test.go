@@ -54,8 +54,9 @@ const (
 )
 
 var (
-	checkpointSample = Checkpoint{Request: uuid(0), Changelog: uuid(16), Position: 300, Step: "p1/7", Group: "g", Time: 1000}
-	claimSample      = Claim{Step: "p1/8", Group: "g", Owner: "o1", Member: "m1", Generation: 3, Time: 1000}
+	checkpointSample = Checkpoint{Request: uuid(0), Changelog: uuid(16), Position: 300, Step: "p1/7",
+		Group: "g", Time: 1000}
+	claimSample = Claim{Step: "p1/8", Group: "g", Owner: "o1", Member: "m1", Generation: 3, Time: 1000}
 )
 
 func TestGoldenBytes(t *testing.T) {
@@ -140,8 +141,9 @@ func TestDecodeRefuses(t *testing.T) {
 		}
 	}
 	for name, b := range map[string][]byte{
-		"format 2 without an epoch": append([]byte{2}, checkpoint[1:]...), "epoch 0": append(append([]byte{2}, checkpoint[1:]...), 0),
-		"an epoch beyond 32 bits": append(append([]byte{2}, checkpoint[1:]...), 0x80, 0x80, 0x80, 0x80, 8),
+		"format 2 without an epoch": append([]byte{2}, checkpoint[1:]...),
+		"epoch 0":                   append(append([]byte{2}, checkpoint[1:]...), 0),
+		"an epoch beyond 32 bits":   append(append([]byte{2}, checkpoint[1:]...), 0x80, 0x80, 0x80, 0x80, 8),
 	} {
 		if _, err := DecodeCheckpoint(b); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("checkpoint, %s: %v", name, err)

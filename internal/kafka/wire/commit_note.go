@@ -25,8 +25,8 @@ var ErrForeignNote = errors.New("offset was committed by another program")
 //
 //	wc1 step=STEP last=LAST partitions=COUNT api=URL
 //
-// Names and the URL are %-escaped as in a URL's query, so they contain neither spaces nor "=". Empty fields are left out,
-// except for step. A reader skips fields that it does not know.
+// Names and the URL are %-escaped as in a URL's query, so they contain neither spaces nor "=". Empty fields are left
+// out, except for step. A reader skips fields that it does not know.
 type CommitNote struct {
 	Step string // the step that committed the offset
 	Last string // in a claim's note: the last step that was not a claim

@@ -48,7 +48,8 @@ func TestMemoryOfDeadLetters(t *testing.T) {
 			var got *kgo.Record
 			n := allocated(func() { got = DeadRequest(to, tt.rec, string(waterclock.ReasonTooManyHeaders), "detail") })
 			if n > tt.bound {
-				t.Errorf("the letter of a request with %d headers allocates %d KiB, more than %d", len(tt.rec.Headers), n>>10, tt.bound>>10)
+				t.Errorf("the letter of a request with %d headers allocates %d KiB, more than %d", len(tt.rec.Headers),
+					n>>10, tt.bound>>10)
 			}
 			truncated := ""
 			for _, h := range got.Headers {
@@ -66,7 +67,8 @@ func TestMemoryOfDeadLetters(t *testing.T) {
 // The letter of an emission is bounded in the same way. Its timer has limit-headers headers, 128 at most.
 func TestMemoryOfDeadEmissions(t *testing.T) {
 	to := &topics.Topic{Name: "dead", MaxMessageBytes: 1 << 20}
-	tm := timer.Timer{ID: []byte("a"), Value: make([]byte, 2<<20), Target: timer.Target{Topic: "o"}, Headers: make([]timer.Header, 128)}
+	tm := timer.Timer{ID: []byte("a"), Value: make([]byte, 2<<20), Target: timer.Target{Topic: "o"},
+		Headers: make([]timer.Header, 128)}
 	if n := allocated(func() { DeadEmission(to, waterclock.Source{}, &tm, "r", "d") }); n > 32<<10 {
 		t.Errorf("the letter of an emission allocates %d KiB", n>>10)
 	}

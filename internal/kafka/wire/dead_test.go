@@ -46,7 +46,8 @@ func wantLetter(t *testing.T, rec *kgo.Record, key, value string, headers ...str
 func TestDeadRequest(t *testing.T) {
 	const verdict = "waterclock-reason=bad-time,waterclock-detail=No such day.,waterclock-source=t/5/77"
 	request := func(key, value string, headers ...kgo.RecordHeader) *kgo.Record {
-		return &kgo.Record{Topic: "t", Partition: 5, Offset: 77, Key: []byte(key), Value: []byte(value), Headers: headers}
+		return &kgo.Record{Topic: "t", Partition: 5, Offset: 77, Key: []byte(key), Value: []byte(value),
+			Headers: headers}
 	}
 	long := strings.Repeat("x", 5000)
 	tests := []struct {
@@ -60,7 +61,8 @@ func TestDeadRequest(t *testing.T) {
 	}{
 		{
 			name: "whole", max: 10_000,
-			rec: request("k", "v", header("a", "1"), header("timer-at", "soon"), header("a", "1"), kgo.RecordHeader{Key: "n"}),
+			rec: request("k", "v", header("a", "1"), header("timer-at", "soon"), header("a", "1"),
+				kgo.RecordHeader{Key: "n"}),
 			key: "k", value: "v", headers: "a=1,timer-at=soon,a=1,n=<null>,",
 		},
 		{
@@ -70,7 +72,8 @@ func TestDeadRequest(t *testing.T) {
 		{
 			name: "an earlier verdict is replaced, other headers of ours stay", max: 10_000,
 			rec: request("k", "v", header("waterclock-reason", "old"), header("waterclock-detail", "old"),
-				header("waterclock-source", "old"), header("waterclock-truncated", "value"), header("waterclock-id", "k")),
+				header("waterclock-source", "old"), header("waterclock-truncated", "value"),
+				header("waterclock-id", "k")),
 			key: "k", value: "v", headers: "waterclock-id=k,",
 		},
 		{
@@ -147,12 +150,14 @@ func TestDeadEmission(t *testing.T) {
 			change: func(t *timer.Timer) {
 				t.Target.Key, t.Value = nil, nil
 			},
-			want: "timer-at=1900000000000,timer-target-topic=orders,timer-target-key-null=true,waterclock-occurrence=1," + verdict,
+			want: "timer-at=1900000000000,timer-target-topic=orders,timer-target-key-null=true," +
+				"waterclock-occurrence=1," + verdict,
 		},
 		{
 			name: "empty key", value: "v",
 			change: func(t *timer.Timer) { t.Target.Key = []byte{} },
-			want:   "timer-at=1900000000000,timer-target-topic=orders,timer-target-key=,waterclock-occurrence=1," + verdict,
+			want: "timer-at=1900000000000,timer-target-topic=orders,timer-target-key=,waterclock-occurrence=1," +
+				verdict,
 		},
 		{
 			name: "an instant whose number would be refused", value: "v",
@@ -164,7 +169,8 @@ func TestDeadEmission(t *testing.T) {
 			change: func(t *timer.Timer) {
 				t.Headers = []timer.Header{{Key: "a", Value: make([]byte, 600)}}
 			},
-			want: "timer-at=1900000000000,timer-target-topic=orders,waterclock-occurrence=1," + verdict + ",waterclock-truncated=value,headers",
+			want: "timer-at=1900000000000,timer-target-topic=orders,waterclock-occurrence=1," + verdict +
+				",waterclock-truncated=value,headers",
 		},
 	}
 	for _, tt := range tests {
@@ -191,7 +197,8 @@ func TestDeadDetailIsBounded(t *testing.T) {
 	const most = timer.MaxDetailBytes
 	for n, want := range map[int]int{most: most, most + 1: most} {
 		got := DeadRequest(deadTopic(0), &kgo.Record{Topic: "t", Key: []byte("k")}, "bad-time", strings.Repeat("d", n))
-		if text := strings.Join(lines(got), ","); !strings.Contains(text, "waterclock-detail="+strings.Repeat("d", want)+",") {
+		if text := strings.Join(lines(got), ","); !strings.Contains(
+			text, "waterclock-detail="+strings.Repeat("d", want)+",") {
 			t.Errorf("of a detail of %d bytes not %d are there: %s", n, want, text)
 		}
 	}

@@ -7,8 +7,8 @@ import (
 )
 
 var (
-	// ErrNewerFormat says that a later version of waterclock wrote the bytes, as far as they show: those of another program
-	// may look the same. The reader must not go on, and must not write either.
+	// ErrNewerFormat says that a later version of waterclock wrote the bytes, as far as they show: those of another
+	// program may look the same. The reader must not go on, and must not write either.
 	ErrNewerFormat = errors.New("written by a newer version of waterclock, or by another program")
 
 	// ErrCorrupt says that no version of waterclock wrote the bytes.

@@ -34,10 +34,13 @@ type Event struct {
 // eventTypes are the words for outcomes. A cancel that found nothing makes no event; its word is for a caller that asks
 // for the outcome of its request.
 var eventTypes = [timer.Outcomes]waterclock.EventType{
-	timer.None: waterclock.EventRescheduled, timer.Scheduled: waterclock.EventScheduled, timer.Replaced: waterclock.EventReplaced,
+	timer.None: waterclock.EventRescheduled, timer.Scheduled: waterclock.EventScheduled,
+	timer.Replaced:  waterclock.EventReplaced,
 	timer.Cancelled: waterclock.EventCancelled, timer.NotFound: "not-found", timer.Fired: waterclock.EventFired,
-	timer.Expired: waterclock.EventExpired, timer.Refused: waterclock.EventRejected, timer.Undeliverable: waterclock.EventUndeliverable,
-	timer.Completed: waterclock.EventCompleted, timer.Triggered: waterclock.EventTriggered, timer.Paused: waterclock.EventPaused,
+	timer.Expired: waterclock.EventExpired, timer.Refused: waterclock.EventRejected,
+	timer.Undeliverable: waterclock.EventUndeliverable,
+	timer.Completed:     waterclock.EventCompleted, timer.Triggered: waterclock.EventTriggered,
+	timer.Paused:  waterclock.EventPaused,
 	timer.Resumed: waterclock.EventResumed, timer.Unmet: waterclock.EventConditionNotMet,
 }
 

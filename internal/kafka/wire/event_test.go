@@ -27,19 +27,30 @@ func TestGoldenEvents(t *testing.T) {
 		change func(*Event)
 		want   string
 	}{
-		{"scheduled", func(e *Event) { e.Pending = next }, `"source":"timers/3/17","target":"orders","pending":{"due":1700000060000,"occurrence":2}}`},
-		{"replaced", func(e *Event) { e.Pending, e.Previous = next, at(9) }, `"source":"timers/3/17","previous":"timers/3/9","target":"orders","pending":{"due":1700000060000,"occurrence":2}}`},
-		{"cancelled", func(e *Event) { e.Cancel = at(21) }, `"source":"timers/3/17","cancel":"timers/3/21","pending":null}`},
+		{"scheduled", func(e *Event) { e.Pending = next },
+			`"source":"timers/3/17","target":"orders","pending":{"due":1700000060000,"occurrence":2}}`},
+		{"replaced", func(e *Event) { e.Pending, e.Previous = next, at(9) },
+			`"source":"timers/3/17","previous":"timers/3/9","target":"orders","pending":{"due":1700000060000,"occurrence":2}}`},
+		{"cancelled", func(e *Event) { e.Cancel = at(21) },
+			`"source":"timers/3/17","cancel":"timers/3/21","pending":null}`},
 		{
-			"fired", func(e *Event) { e.Occurred, e.Pending, e.Partition, e.Emission = due, next, 5, []byte("x.3.17.1") },
+			"fired", func(e *Event) {
+				e.Occurred, e.Pending, e.Partition, e.Emission = due, next, 5,
+					[]byte("x.3.17.1")
+			},
 			`"source":"timers/3/17","due":1700000000000,"occurrence":1,"lateness":4,"target":"orders","partition":5,"emission":"x.3.17.1","pending":{"due":1700000060000,"occurrence":2}}`,
 		},
-		{"expired", func(e *Event) { e.Occurred = due }, `"source":"timers/3/17","due":1700000000000,"occurrence":1,"lateness":4,"target":"orders","pending":null}`},
+		{"expired", func(e *Event) { e.Occurred = due },
+			`"source":"timers/3/17","due":1700000000000,"occurrence":1,"lateness":4,"target":"orders","pending":null}`},
 		{
-			"undeliverable", func(e *Event) { e.Occurred, e.Reason, e.Detail = due, "target-unknown", "topic orders did not exist" },
+			"undeliverable", func(e *Event) {
+				e.Occurred, e.Reason, e.Detail = due, "target-unknown",
+					"topic orders did not exist"
+			},
 			`"source":"timers/3/17","due":1700000000000,"occurrence":1,"lateness":4,"target":"orders","reason":"target-unknown","detail":"topic orders did not exist","pending":null}`,
 		},
-		{"rejected", func(e *Event) { e.Unknown, e.Reason, e.Detail = true, "bad-time", `"x" is none` }, `"source":"timers/3/17","reason":"bad-time","detail":"\"x\" is none"}`},
+		{"rejected", func(e *Event) { e.Unknown, e.Reason, e.Detail = true, "bad-time", `"x" is none` },
+			`"source":"timers/3/17","reason":"bad-time","detail":"\"x\" is none"}`},
 	} {
 		e := base
 		e.Type = waterclock.EventType(c.name)
@@ -55,12 +66,14 @@ func TestGoldenEvents(t *testing.T) {
 // whoever reads it, and it fits into what its topic takes at least.
 func TestEventsAreJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.OneOf(rapid.String(), rapid.Custom(func(t *rapid.T) string { return string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")) }),
+		text := rapid.OneOf(rapid.String(),
+			rapid.Custom(func(t *rapid.T) string { return string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")) }),
 			rapid.Just(strings.Repeat("\x00", 2000)))
 		tm := &timer.Timer{Due: rapid.Int64().Draw(t, "due"), Occurrence: 1, Target: timer.Target{Topic: "orders"}}
 		e := Event{
 			Type: waterclock.EventUndeliverable, ID: []byte(text.Draw(t, "id")), At: 7, Occurred: tm, Pending: tm,
-			Source: waterclock.Source{Topic: strings.Repeat("t", 249), Offset: 1}, Reason: "r", Detail: text.Draw(t, "detail"),
+			Source: waterclock.Source{Topic: strings.Repeat("t", 249), Offset: 1}, Reason: "r",
+			Detail: text.Draw(t, "detail"),
 		}
 		value := e.AppendTo([]byte("x"))[1:]
 		rec := &kgo.Record{Key: EventKey(e.ID), Value: value}

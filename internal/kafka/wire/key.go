@@ -12,8 +12,8 @@ const (
 	KindCheckpoint Kind = 2
 	KindClaim      Kind = 3
 
-	// firstText is the first byte that a text may begin with. No version has kinds from there on, so a key that begins so is
-	// another program's, and no instance has to make room for a newer one.
+	// firstText is the first byte that a text may begin with. No version has kinds from there on, so a key that begins
+	// so is another program's, and no instance has to make room for a newer one.
 	firstText = 0x20
 )
 

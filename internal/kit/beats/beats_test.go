@@ -103,7 +103,8 @@ func TestTickersTickTogether(t *testing.T) {
 			at := <-tickers[0].C
 			for i, ticker := range tickers[1:] {
 				if got := <-ticker.C; !got.Equal(at) {
-					t.Errorf("round %d: ticker %d ticks at %s, the first one at %s", round, i+2, got.Sub(begin), at.Sub(begin))
+					t.Errorf("round %d: ticker %d ticks at %s, the first one at %s", round, i+2, got.Sub(begin),
+						at.Sub(begin))
 				}
 			}
 			if round > 0 && at.Sub(last) != every {

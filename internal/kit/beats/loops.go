@@ -17,8 +17,8 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Every calls f at each tick of a Ticker, until ctx ends. The first tick comes at the next multiple of the interval, which may
-// be now.
+// Every calls f at each tick of a Ticker, until ctx ends. The first tick comes at the next multiple of the interval,
+// which may be now.
 func Every(ctx context.Context, interval time.Duration, f func()) { EveryOr(ctx, interval, nil, f) }
 
 // EveryOr is Every that also calls f when wake is sent.

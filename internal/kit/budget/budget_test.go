@@ -89,8 +89,10 @@ func TestBacklogsOfTwoTopicsComeToHaveAsMuch(t *testing.T) {
 	for i := range 1000 { // one round a second
 		round()
 		h.Holdings = append(h.Holdings,
-			history.Holding{Of: "an instance", Pool: "the memory", Holder: "noisy", At: time.Unix(int64(i), 0), Holds: sum(), Capacity: total, Waits: true},
-			history.Holding{Of: "an instance", Pool: "the memory", Holder: "late", At: time.Unix(int64(i), 0), Holds: late.used, Capacity: total, Waits: late.full})
+			history.Holding{Of: "an instance", Pool: "the memory", Holder: "noisy", At: time.Unix(int64(i), 0),
+				Holds: sum(), Capacity: total, Waits: true},
+			history.Holding{Of: "an instance", Pool: "the memory", Holder: "late", At: time.Unix(int64(i), 0),
+				Holds: late.used, Capacity: total, Waits: late.full})
 	}
 	for _, v := range history.Check(h) {
 		t.Error(v)
@@ -154,7 +156,8 @@ func TestBudget(t *testing.T) {
 				}
 			}
 			if sum > most || extra != b.extra || idle != b.idle || backlogged != b.backlogged {
-				t.Fatalf("%d of %d bytes; extra %d counted as %d, idle %d as %d, backlogged %d as %d", sum, total, extra, b.extra, idle, b.idle, backlogged, b.backlogged)
+				t.Fatalf("%d of %d bytes; extra %d counted as %d, idle %d as %d, backlogged %d as %d", sum, total,
+					extra, b.extra, idle, b.idle, backlogged, b.backlogged)
 			}
 		}
 		for _, a := range accounts {
@@ -163,7 +166,8 @@ func TestBudget(t *testing.T) {
 			a.Set(total)
 		}
 		if b.extra != 0 || b.idle != 0 || b.backlogged != 0 {
-			t.Fatalf("all are closed, and %d bytes, %d of them idle, and %d topics are left", b.extra, b.idle, b.backlogged)
+			t.Fatalf("all are closed, and %d bytes, %d of them idle, and %d topics are left", b.extra, b.idle,
+				b.backlogged)
 		}
 	})
 }

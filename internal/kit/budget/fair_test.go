@@ -24,7 +24,8 @@ func TestAnAccountWithoutRoomIsFull(t *testing.T) {
 		b := New(8<<20+123, map[string]int32{"a": 4, "b": 4})
 		a, used := b.Open("a"), int64(0)
 		if !fillAsReaders(a, &used, piece) {
-			t.Errorf("pieces of %d: no room for another at %d of %d, and the account is not full: nobody pauses, and it does not count as backlogged",
+			t.Errorf("pieces of %d: no room for another at %d of %d, and the account is not full: nobody pauses, "+
+				"and it does not count as backlogged",
 				piece, used, a.Limit())
 		}
 	}

@@ -32,8 +32,8 @@ func (h *holder) release() {
 	}
 }
 
-// Accounts that take what Room allows hold no more than the total and one piece for each topic, whatever the size of their
-// pieces. When others release theirs, each that holds nothing gets its next piece.
+// Accounts that take what Room allows hold no more than the total and one piece for each topic, whatever the size of
+// their pieces. When others release theirs, each that holds nothing gets its next piece.
 func TestRoom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := []string{"a", "b", "c"}[:rapid.IntRange(1, 3).Draw(t, "topics")]
@@ -95,16 +95,17 @@ func TestRoom(t *testing.T) {
 	})
 }
 
-// One account of a topic had a piece for which there was no memory. From then on it always holds something, but no more than
-// it may. That does not keep another one of its topic from the next such piece, while a third topic never lets go of what
-// is common.
+// One account of a topic had a piece for which there was no memory. From then on it always holds something, but no more
+// than it may. That does not keep another one of its topic from the next such piece, while a third topic never lets go
+// of what is common.
 func TestRoomForALargePieceDoesNotWaitForAnAccountThatNeverHoldsNothing(t *testing.T) {
 	const total, small = 1 << 20, 1 << 10
 	b := New(total, map[string]int32{"greedy": 1, "shared": 2})
 	greedy := &holder{Account: b.Open("greedy"), next: small}
 	for greedy.take() {
 	}
-	busy, late := &holder{Account: b.Open("shared"), next: total / 2}, &holder{Account: b.Open("shared"), next: total / 2}
+	busy, late := &holder{Account: b.Open("shared"), next: total / 2},
+		&holder{Account: b.Open("shared"), next: total / 2}
 	if !busy.take() {
 		t.Fatal("no room for the first large piece")
 	}
@@ -120,12 +121,13 @@ func TestRoomForALargePieceDoesNotWaitForAnAccountThatNeverHoldsNothing(t *testi
 			return
 		}
 	}
-	t.Errorf("an account that holds nothing has no room for %d bytes, because another one of its topic holds %d, of %d that are reserved for it",
+	t.Errorf("an account that holds nothing has no room for %d bytes, because another one of its topic holds %d, of "+
+		"%d that are reserved for it",
 		late.next, busy.used, busy.topic.reserved)
 }
 
-// An account whose large piece is covered, because others have released as much, may keep it for ever: another one of its
-// topic gets its own.
+// An account whose large piece is covered, because others have released as much, may keep it for ever: another one of
+// its topic gets its own.
 func TestRoomForALargePieceDoesNotWaitForOneThatIsCovered(t *testing.T) {
 	const total = 1 << 20
 	b := New(total, map[string]int32{"greedy": 1, "shared": 2})
@@ -144,15 +146,16 @@ func TestRoomForALargePieceDoesNotWaitForOneThatIsCovered(t *testing.T) {
 	}
 }
 
-// An account that holds nothing gets its next piece while others of its topic and of other topics go on taking all that they
-// may, and release it in any order.
+// An account that holds nothing gets its next piece while others of its topic and of other topics go on taking all that
+// they may, and release it in any order.
 func TestRoomIsNotTakenForEver(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const total = 1 << 20
 		b := New(total, map[string]int32{"a": 4, "b": 2})
 		var all []*holder
 		for i := range 6 {
-			all = append(all, &holder{Account: b.Open([]string{"a", "a", "a", "a", "b", "b"}[i]), next: rapid.Int64Range(1, total/20).Draw(t, "piece")})
+			all = append(all, &holder{Account: b.Open([]string{"a", "a", "a", "a", "b", "b"}[i]),
+				next: rapid.Int64Range(1, total/20).Draw(t, "piece")})
 		}
 		late := all[0]
 		late.next = rapid.Int64Range(1, 2*total).Draw(t, "late piece")

@@ -107,8 +107,8 @@ func (c *Clocks) Ahead(now Mark) (ahead time.Duration, known bool) {
 	return time.UnixMilli(c.at.Wall).Sub(c.shows), stepped.Abs() <= maxStep
 }
 
-// Brokers returns the time that the brokers' clock shows now, or an earlier one: see the package comment. Before the first
-// measurement it returns the owner's clock.
+// Brokers returns the time that the brokers' clock shows now, or an earlier one: see the package comment. Before the
+// first measurement it returns the owner's clock.
 func (c *Clocks) Brokers(now Mark) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -55,8 +55,10 @@ func TestWhatIsKnownOfClocksIsRight(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const width = MaxWidth/2 + 2*maxStep // a step that is no step may come beside each of two
 		var c Clocks
-		w := world{true: time.Now(), off: time.Duration(rapid.Int64Range(-int64(3*time.Hour), int64(3*time.Hour)).Draw(t, "off"))}
-		measured, slept, upset := false, time.Duration(0), 0 // and what had happened when the last one that counts began
+		w := world{true: time.Now(),
+			off: time.Duration(rapid.Int64Range(-int64(3*time.Hour), int64(3*time.Hour)).Draw(t, "off"))}
+		// and what had happened when the last one that counts began
+		measured, slept, upset := false, time.Duration(0), 0
 		for range rapid.IntRange(1, 20).Draw(t, "rounds") {
 			if rapid.Bool().Draw(t, "measure") {
 				calm := rapid.Bool().Draw(t, "calm")
@@ -82,7 +84,8 @@ func TestWhatIsKnownOfClocksIsRight(t *testing.T) {
 			if calm := measured && w.upset == upset; calm && !known {
 				t.Fatal("nothing has happened to a clock, and nothing is known")
 			} else if calm && w.true.Sub(c.Brokers(now)) > width {
-				t.Fatalf("nothing has happened to a clock, and what is written is %s too early", w.true.Sub(c.Brokers(now)))
+				t.Fatalf("nothing has happened to a clock, and what is written is %s too early",
+					w.true.Sub(c.Brokers(now)))
 			}
 			if known {
 				seen["known"]++

@@ -86,7 +86,8 @@ func (b *Broker) prepare(ctx context.Context, props map[string]string, clusterID
 	if err := os.MkdirAll(b.tempPath(), 0o755); err != nil {
 		return fmt.Errorf("make the directory of broker %d: %w", b.id, err)
 	}
-	files := map[string][]byte{b.propsPath(): formatProperties(props), filepath.Join(b.dir, "log4j2.properties"): log4j2Properties}
+	files := map[string][]byte{b.propsPath(): formatProperties(props),
+		filepath.Join(b.dir, "log4j2.properties"): log4j2Properties}
 	for path, data := range files {
 		if err := os.WriteFile(path, data, 0o644); err != nil {
 			return fmt.Errorf("configure broker %d: %w", b.id, err)

@@ -37,7 +37,8 @@ func ApacheDefaults() Option {
 	return func(s *settings) { s.apacheDefaults = true }
 }
 
-// listener is one more of a broker, besides the plain one. If it has a host, clients are told to connect there, to the same port.
+// listener is one more of a broker, besides the plain one. If it has a host, clients are told to connect there, to the
+// same port.
 type listener struct{ name, protocol, host string }
 
 // WithListener gives every broker a further listener, on a port of its own. The

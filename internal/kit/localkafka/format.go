@@ -35,7 +35,8 @@ func formatted(ctx context.Context, tools Tools) Tools {
 	if tools.bootstrap, err = os.ReadFile(path); err == nil {
 		return tools
 	}
-	if bootstrap, err := askTool(ctx, tools); err == nil && os.WriteFile(path+".new", bootstrap, 0o600) == nil && os.Rename(path+".new", path) == nil {
+	if bootstrap, err := askTool(ctx, tools); err == nil && os.WriteFile(path+".new", bootstrap, 0o600) == nil &&
+		os.Rename(path+".new", path) == nil {
 		tools.bootstrap = bootstrap
 	}
 	return tools

@@ -35,7 +35,8 @@ func TestProperties(t *testing.T) {
 		want    map[string]string // "" means not there
 	}{
 		{"quick", nil, one, map[string]string{group: "1000", rf: "1", isr: "", "node.id": "0"}},
-		{"apache", []Option{ApacheDefaults()}, one, map[string]string{group: "", "group.initial.rebalance.delay.ms": ""}},
+		{"apache", []Option{ApacheDefaults()}, one,
+			map[string]string{group: "", "group.initial.rebalance.delay.ms": ""}},
 		{"apache, but", []Option{WithProperty(group, "7"), ApacheDefaults()}, one, map[string]string{group: "7"}},
 		{"three", nil, three, map[string]string{rf: "3", isr: "2", "transaction.state.log.min.isr": "2"}},
 		{"override", []Option{WithProperty(isr, "1")}, three, map[string]string{isr: "1", rf: "3"}},

@@ -15,8 +15,8 @@ const (
 	unknown = 512 * mib
 )
 
-// Choose returns how much memory a process uses if no size is set, in bytes, and a phrase for people that says why. root
-// is the root of the file system.
+// Choose returns how much memory a process uses if no size is set, in bytes, and a phrase for people that says why.
+// root is the root of the file system.
 func Choose(root fs.FS) (size int64, why string) {
 	has, of := Has(root)
 	switch size = has / part; {

@@ -6,7 +6,7 @@
 // follow each other without end. If all are full at once, the parts that always exist take half of the number, and the
 // store an eighth. Calls, and what questions read, take another sixth while somebody asks.
 //
-// The runtime does the rest. Below the soft limit the heap grows to five times the live data before a collection starts,
-// and near the limit collections come as often as they must. An earlier version had a governor of its own, which kept
-// heaps small, and spent more processor time on collections than that was worth.
+// The runtime does the rest. Below the soft limit the heap grows to five times the live data before a collection
+// starts, and near the limit collections come as often as they must. An earlier version had a governor of its own,
+// which kept heaps small, and spent more processor time on collections than that was worth.
 package memory

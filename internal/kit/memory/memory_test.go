@@ -54,13 +54,15 @@ func TestDivide(t *testing.T) {
 			t.Errorf("%d: fetches bring %d", size, s.Fetch)
 		}
 		// Replays run beside what is live of other partitions, and calls beside either.
-		if replays := int64(s.Replays) * s.Replay; replays > size/8 || s.Replays < replaysLeast || s.Replays > replaysMost {
+		if replays := int64(s.Replays) * s.Replay; replays > size/8 || s.Replays < replaysLeast ||
+			s.Replays > replaysMost {
 			t.Errorf("%d: %d replays of %d", size, s.Replays, s.Replay)
 		}
 		now, then := reflect.ValueOf(s), reflect.ValueOf(before)
 		for i := range now.NumField() {
 			if now.Field(i).Int() < then.Field(i).Int() || now.Field(i).Int() <= 0 {
-				t.Errorf("%d: %s falls from %d to %d", size, now.Type().Field(i).Name, then.Field(i).Int(), now.Field(i).Int())
+				t.Errorf("%d: %s falls from %d to %d", size, now.Type().Field(i).Name, then.Field(i).Int(),
+					now.Field(i).Int())
 			}
 		}
 		before = s
@@ -75,13 +77,20 @@ func TestChoose(t *testing.T) {
 		want int64
 		why  string
 	}{
-		"nothing is known":       {fstest.MapFS{}, unknown, "does not tell"},
-		"a machine":              {fstest.MapFS{"proc/meminfo": file("MemTotal:        8388608 kB\nMemFree: 1 kB\n")}, 2 * gib, "a quarter of the machine's memory, 8192MiB"},
-		"a large machine":        {fstest.MapFS{"proc/meminfo": file("MemTotal:       67108864 kB\n")}, 4 * gib, "the machine's memory is 65536MiB"},
-		"a small machine":        {fstest.MapFS{"proc/meminfo": file("MemTotal:         524288 kB\n")}, Minimum, "the machine's memory is 512MiB"},
-		"a container":            {fstest.MapFS{"proc/meminfo": file("MemTotal:       67108864 kB\n"), membership: file("0::/\n"), "sys/fs/cgroup/memory.max": file("2147483648\n")}, 512 * mib, "a quarter of the cgroup's limit, 2048MiB"},
-		"a limit above it all":   {fstest.MapFS{"proc/meminfo": file("MemTotal:        8388608 kB\n"), membership: file("0::/\n"), "sys/fs/cgroup/memory.max": file("68719476736\n")}, 2 * gib, "the machine's memory"},
-		"what cannot be read":    {fstest.MapFS{"proc/meminfo": file("MemTotal:  many kB\n")}, unknown, "does not tell"},
+		"nothing is known": {fstest.MapFS{}, unknown, "does not tell"},
+		"a machine": {fstest.MapFS{"proc/meminfo": file("MemTotal:        8388608 kB\nMemFree: 1 kB\n")},
+			2 * gib, "a quarter of the machine's memory, 8192MiB"},
+		"a large machine": {fstest.MapFS{"proc/meminfo": file("MemTotal:       67108864 kB\n")}, 4 * gib,
+			"the machine's memory is 65536MiB"},
+		"a small machine": {fstest.MapFS{"proc/meminfo": file("MemTotal:         524288 kB\n")}, Minimum,
+			"the machine's memory is 512MiB"},
+		"a container": {fstest.MapFS{"proc/meminfo": file("MemTotal:       67108864 kB\n"),
+			membership: file("0::/\n"), "sys/fs/cgroup/memory.max": file("2147483648\n")}, 512 * mib,
+			"a quarter of the cgroup's limit, 2048MiB"},
+		"a limit above it all": {fstest.MapFS{"proc/meminfo": file("MemTotal:        8388608 kB\n"), membership: file(
+			"0::/\n"), "sys/fs/cgroup/memory.max": file("68719476736\n")}, 2 * gib, "the machine's memory"},
+		"what cannot be read": {fstest.MapFS{"proc/meminfo": file("MemTotal:  many kB\n")}, unknown,
+			"does not tell"},
 		"a machine that is mute": {fstest.MapFS{"proc/meminfo": file("MemFree: 1 kB\n")}, unknown, "does not tell"},
 	} {
 		if got, why := Choose(tt.root); got != tt.want || !strings.Contains(why, tt.why) {
@@ -98,12 +107,15 @@ func TestLimitOf(t *testing.T) {
 		root fs.FS
 		want int64
 	}{
-		"no cgroups":   {fstest.MapFS{}, 0},
-		"none of v2":   {fstest.MapFS{membership: file("4:memory:/a\n")}, 0},
-		"a container":  {fstest.MapFS{membership: file("0::/\n"), "sys/fs/cgroup/memory.max": file("268435456\n")}, 268435456},
-		"no limit":     {fstest.MapFS{membership: file("0::/\n"), "sys/fs/cgroup/memory.max": file("max\n")}, 0},
-		"of its own":   {fstest.MapFS{membership: file("0::/a/b\n"), "sys/fs/cgroup/a/b/memory.max": file("5\n"), "sys/fs/cgroup/a/memory.max": file("max\n")}, 5},
-		"of a parent":  {fstest.MapFS{membership: file("1:x:/\n0::/a/b\n"), "sys/fs/cgroup/a/b/memory.max": file("7\n"), "sys/fs/cgroup/a/memory.max": file("6\n")}, 6},
+		"no cgroups": {fstest.MapFS{}, 0},
+		"none of v2": {fstest.MapFS{membership: file("4:memory:/a\n")}, 0},
+		"a container": {fstest.MapFS{membership: file("0::/\n"), "sys/fs/cgroup/memory.max": file("268435456\n")},
+			268435456},
+		"no limit": {fstest.MapFS{membership: file("0::/\n"), "sys/fs/cgroup/memory.max": file("max\n")}, 0},
+		"of its own": {fstest.MapFS{membership: file("0::/a/b\n"), "sys/fs/cgroup/a/b/memory.max": file("5\n"),
+			"sys/fs/cgroup/a/memory.max": file("max\n")}, 5},
+		"of a parent": {fstest.MapFS{membership: file("1:x:/\n0::/a/b\n"), "sys/fs/cgroup/a/b/memory.max": file("7\n"),
+			"sys/fs/cgroup/a/memory.max": file("6\n")}, 6},
 		"out of sight": {fstest.MapFS{membership: file("0::/../x\n"), "sys/fs/cgroup/memory.max": file("8\n")}, 8},
 	} {
 		if got := limitOf(tt.root); got != tt.want {

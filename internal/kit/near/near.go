@@ -13,7 +13,8 @@ func Name(found, prefix string, known []string) string {
 		if best == "" || d < bestDistance {
 			best, bestDistance = name, d
 		}
-		if longer == "" && (strings.HasSuffix(name, "-"+strings.TrimPrefix(found, prefix)) || strings.HasPrefix(name, found+"-")) {
+		if longer == "" && (strings.HasSuffix(name, "-"+strings.TrimPrefix(found, prefix)) ||
+			strings.HasPrefix(name, found+"-")) {
 			longer = name
 		}
 	}

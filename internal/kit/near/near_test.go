@@ -5,7 +5,8 @@ import "testing"
 func TestName(t *testing.T) {
 	known := []string{"timer-at", "timer-after", "timer-target-topic", "timer-max-late"}
 	for found, want := range map[string]string{
-		"timer-aftr": "timer-after", "timer-target": "timer-target-topic", "timer-maxlate": "timer-max-late", "timer-colour": "",
+		"timer-aftr": "timer-after", "timer-target": "timer-target-topic", "timer-maxlate": "timer-max-late",
+		"timer-colour": "",
 	} {
 		if got := Name(found, "timer-", known); got != want {
 			t.Errorf("%s: %q, want %q", found, got, want)
@@ -16,7 +17,8 @@ func TestName(t *testing.T) {
 func TestHeader(t *testing.T) {
 	known := []string{"timer-at", "timer-after", "timer-every", "timer-target-topic"}
 	for found, want := range map[string]string{
-		"timer-due": "timer-at", "timer-delay": "timer-after", "Timer-Interval": "timer-every", "timer-to": "timer-target-topic",
+		"timer-due": "timer-at", "timer-delay": "timer-after", "Timer-Interval": "timer-every",
+		"timer-to":   "timer-target-topic",
 		"timer-aftr": "timer-after", "timer-colour": "",
 	} {
 		if got := Header(found, known); got != want {

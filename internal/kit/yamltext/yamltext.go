@@ -87,7 +87,8 @@ func syntax(message string) string {
 // KeyOf returns the key that a token stands behind.
 func KeyOf(t *token.Token) string {
 	for ; t != nil; t = t.Prev {
-		if t.Type == token.MappingValueType && t.Prev != nil && t.Prev.Type != token.SequenceEndType && t.Prev.Type != token.MappingEndType {
+		if t.Type == token.MappingValueType && t.Prev != nil && t.Prev.Type != token.SequenceEndType &&
+			t.Prev.Type != token.MappingEndType {
 			return t.Prev.Value
 		}
 	}

@@ -65,7 +65,8 @@ func (d *directory) Owners(ctx context.Context) (map[timer.TopicPartition]route.
 					continue
 				}
 				if note, err := wire.ParseCommitNote(*p.Metadata); err == nil {
-					owners[timer.TopicPartition{Topic: name, Partition: p.Partition}] = route.Owner{Process: note.Process(), API: note.API}
+					owners[timer.TopicPartition{Topic: name,
+						Partition: p.Partition}] = route.Owner{Process: note.Process(), API: note.API}
 				}
 			}
 		}

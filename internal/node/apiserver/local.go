@@ -71,7 +71,8 @@ func newLocal(in *Instance, url string) (*local, error) {
 	}
 	cl, err := kgo.NewClient(append(slices.Clone(in.Options),
 		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
-		kgo.RecordDeliveryTimeout(apiDelivery), kgo.MaxBufferedRecords(apiBuffered), kgo.MaxBufferedBytes(apiBufferedBytes),
+		kgo.RecordDeliveryTimeout(apiDelivery), kgo.MaxBufferedRecords(apiBuffered),
+		kgo.MaxBufferedBytes(apiBufferedBytes),
 		kgo.ProducerBatchMaxBytes(int32(min(largest, apiBatch))), kgo.UnknownTopicRetries(-1))...)
 	if err != nil {
 		return nil, fmt.Errorf("build the API's producer: %w", err)
@@ -114,7 +115,8 @@ func (l *local) Produce(ctx context.Context, at timer.TopicPartition, requests [
 		rec := recordOf(at, &requests[i])
 		size := min(apiRoom, sizeOf(rec))
 		if err := room.Acquire(ctx, size); err != nil {
-			told <- one{i, route.Written{Offset: -1, Problem: fmt.Sprintf("Kafka does not take what waits for partition %d of %s", at.Partition, at.Topic)}}
+			told <- one{i, route.Written{Offset: -1, Problem: fmt.Sprintf(
+				"Kafka does not take what waits for partition %d of %s", at.Partition, at.Topic)}}
 			continue
 		}
 		l.producer.Produce(ctx, rec, func(r *kgo.Record, err error) {
@@ -176,9 +178,11 @@ func writtenAt(r *kgo.Record, err error) route.Written {
 // Status implements route.Local.
 func (l *local) Status() route.Instance {
 	in := l.in
-	s := route.Instance{Name: in.Name, API: l.url, Version: ops.ReadBuild().Version, Started: in.Begun.UTC(), Member: in.Group.Joined(), Problem: in.Problem()}
+	s := route.Instance{Name: in.Name, API: l.url, Version: ops.ReadBuild().Version, Started: in.Begun.UTC(),
+		Member: in.Group.Joined(), Problem: in.Problem()}
 	if p, some := l.history.Last(latenessOf); some && p.Count > 0 {
-		s.Lateness = &route.Lateness{OverSeconds: p.To.Sub(p.From).Seconds(), Firings: p.Count, P50Seconds: p.P50.AtMost(), P99Seconds: p.P99.AtMost()}
+		s.Lateness = &route.Lateness{OverSeconds: p.To.Sub(p.From).Seconds(), Firings: p.Count,
+			P50Seconds: p.P50.AtMost(), P99Seconds: p.P99.AtMost()}
 	}
 	delayed := make(map[string]bool)
 	for i := range in.Topics {
@@ -186,8 +190,10 @@ func (l *local) Status() route.Instance {
 	}
 	for at, st := range in.Partitions.Status() {
 		s.Partitions = append(s.Partitions, route.PartitionStatus{
-			Topic: at.Topic, Partition: at.Partition, FixedDelay: delayed[at.Topic], State: st.State.String(), Since: st.Since.UTC(), Reason: st.Reason,
-			Pending: st.Pending, Parked: st.Parked, Queued: st.Queued, LagRecords: st.Behind, LagSeconds: st.Lag.Seconds(), OldestDueSecs: max(st.Overdue, st.Uncommitted, st.OldestParked).Seconds(),
+			Topic: at.Topic, Partition: at.Partition, FixedDelay: delayed[at.Topic], State: st.State.String(),
+			Since: st.Since.UTC(), Reason: st.Reason,
+			Pending: st.Pending, Parked: st.Parked, Queued: st.Queued, LagRecords: st.Behind,
+			LagSeconds: st.Lag.Seconds(), OldestDueSecs: max(st.Overdue, st.Uncommitted, st.OldestParked).Seconds(),
 			OldestUnknown: st.State != ownership.Live && st.State != ownership.Gated && st.State != ownership.Stalled,
 		})
 	}

@@ -26,12 +26,14 @@ func TestProduceEndsWithItsContext(t *testing.T) {
 		sent <- struct{}{}
 		return nil, errors.New("the connection breaks"), true
 	})
-	cl := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.RecordDeliveryTimeout(time.Second))
+	cl := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.RecordDeliveryTimeout(time.Second))
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	done := make(chan []route.Written, 1)
 	go func() {
-		done <- (&local{producer: cl}).Produce(ctx, timer.TopicPartition{Topic: "r"}, []route.Request{{ID: []byte("a")}})
+		done <- (&local{producer: cl}).Produce(ctx, timer.TopicPartition{Topic: "r"},
+			[]route.Request{{ID: []byte("a")}})
 	}()
 	<-sent
 	cancel()
@@ -58,7 +60,8 @@ func TestWritten(t *testing.T) {
 		"a broker is away": {-1, kerr.NotLeaderForPartition, true},
 		"refused":          {-1, kerr.TopicAuthorizationFailed, false},
 	} {
-		if w := writtenAt(&kgo.Record{Offset: c.offset}, c.err); w.Offset != c.offset || w.Unknown != c.unknown || (w.Problem == "") != (c.offset >= 0) {
+		if w := writtenAt(&kgo.Record{Offset: c.offset}, c.err); w.Offset != c.offset || w.Unknown != c.unknown ||
+			(w.Problem == "") != (c.offset >= 0) {
 			t.Errorf("%s: %+v", name, w)
 		}
 	}
@@ -80,8 +83,10 @@ func TestPartitionsDoNotHoldUpEachOther(t *testing.T) {
 		}
 		return nil, nil, false
 	})
-	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
-		kgo.MaxBufferedRecords(apiBuffered), kgo.MaxBufferedBytes(apiBufferedBytes), kgo.RecordDeliveryTimeout(time.Second))
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerLinger(0),
+		kgo.MaxBufferedRecords(apiBuffered), kgo.MaxBufferedBytes(apiBufferedBytes),
+		kgo.RecordDeliveryTimeout(time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,8 @@ func TestFollowEndsAtAGap(t *testing.T) {
 	opts := []kgo.Opt{kgo.SeedBrokers(c.ListenAddrs()...)}
 	cl := kafkatest.Client(t, opts...)
 	for range 3 {
-		if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: "events", Value: []byte("{}")}).FirstErr(); err != nil {
+		if err := cl.ProduceSync(
+			t.Context(), &kgo.Record{Topic: "events", Value: []byte("{}")}).FirstErr(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -62,7 +63,8 @@ func TestReadOfCompressedLettersHasABound(t *testing.T) {
 	const letters, size = 60, 900 << 10
 	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "letters"))
 	opts := []kgo.Opt{kgo.SeedBrokers(c.ListenAddrs()...)}
-	cl := kafkatest.Client(t, append(opts, kgo.ProducerBatchCompression(kgo.SnappyCompression()), kgo.ProducerLinger(0))...)
+	cl := kafkatest.Client(
+		t, append(opts, kgo.ProducerBatchCompression(kgo.SnappyCompression()), kgo.ProducerLinger(0))...)
 	zeros := make([]byte, size) // a payload below the default limit of a record
 	for range letters {
 		if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: "letters", Value: zeros}).FirstErr(); err != nil {
@@ -145,7 +147,8 @@ func TestUnreadableBatchesAreLoggedNowAndThen(t *testing.T) {
 		start := time.Now()
 		for time.Since(start) < 2*unreadableReminder {
 			for _, topic := range []string{"letters", "events"} {
-				(&tail{queue: &queue{topic: topic}, logs: l}).Skip(&partlog.Unreadable{First: 3, Next: 4, Err: errors.New("damaged")})
+				(&tail{queue: &queue{topic: topic}, logs: l}).Skip(
+					&partlog.Unreadable{First: 3, Next: 4, Err: errors.New("damaged")})
 			}
 			time.Sleep(time.Second)
 		}

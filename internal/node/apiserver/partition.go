@@ -40,7 +40,8 @@ func (w watching) Decision(ctx context.Context, offset int64) (query.Decision, e
 	d, err := w.Watcher.Decision(ctx, offset)
 	if errors.Is(err, context.DeadlineExceeded) {
 		if is := w.p.Status(); is.State != ownership.Live {
-			err = errors.Join(err, &route.StuckError{Detail: fmt.Sprintf("the partition is %s: %s", is.State, is.Reason)})
+			err = errors.Join(
+				err, &route.StuckError{Detail: fmt.Sprintf("the partition is %s: %s", is.State, is.Reason)})
 		}
 	}
 	return d, err
@@ -53,8 +54,11 @@ func (a answering) Explain(err error) error {
 		return err
 	}
 	if notLive, ok := errors.AsType[*query.NotLiveError](err); ok && notLive.Failed {
-		return &route.StuckError{Word: route.PartitionFailed, Detail: fmt.Sprintf("%v has failed at instance %s, since %s, and does not go on by itself: %s. Mend that, then restart the instance; until then nothing of the partition fires, and what is written waits in the log",
-			a.p.Life().Requests(), a.in.Name, notLive.Since.UTC().Format(time.RFC3339), strings.TrimSuffix(notLive.Reason, "."))}
+		return &route.StuckError{Word: route.PartitionFailed, Detail: fmt.Sprintf("%v has failed at instance %s, "+
+			"since %s, and does not go on by itself: %s. Mend that, then restart the instance; until then nothing "+
+			"of the partition fires, and what is written waits in the log",
+			a.p.Life().Requests(), a.in.Name, notLive.Since.UTC().Format(time.RFC3339),
+			strings.TrimSuffix(notLive.Reason, "."))}
 	}
 	if silent := a.in.Group.Unresponsive(); silent != "" {
 		return unreachable(silent)
@@ -64,5 +68,6 @@ func (a answering) Explain(err error) error {
 
 // unreachable returns the error for brokers that do not answer.
 func unreachable(why string) error {
-	return &route.StuckError{Word: route.KafkaUnreachable, Detail: "Kafka cannot be reached: " + why + ". Nothing fires meanwhile and nothing is lost; see that the brokers run, and that this instance reaches them"}
+	return &route.StuckError{Word: route.KafkaUnreachable, Detail: "Kafka cannot be reached: " + why +
+		". Nothing fires meanwhile and nothing is lost; see that the brokers run, and that this instance reaches them"}
 }

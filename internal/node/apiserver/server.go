@@ -65,9 +65,10 @@ type Instance struct {
 	Topics        []topics.Set
 	Rules         map[string]*intake.Rules // of all topics, by name
 	Group         *membership.Group
-	Problem       func() string // why the instance is not a member of its group, or may no longer be one; "" if it is one
-	Partitions    Partitions
-	Targets       *targets.Metadata
+	// why the instance is not a member of its group, or may no longer be one; "" if it is one
+	Problem    func() string
+	Partitions Partitions
+	Targets    *targets.Metadata
 	// SettingsOf returns the settings in which a process differs from most instances of the group; nil: not known.
 	SettingsOf func(process string) []string
 	Health     *targets.Health
@@ -103,7 +104,8 @@ func Listen(cfg *config.Config, memory int64, log *slog.Logger, registry *promet
 		Address: cfg.API, Open: cfg.APIOpen, Hosts: hosts(cfg),
 		Users: cfg.APIUsers, KeyFile: cfg.APIKeyFile, Peers: cfg.APIPeers,
 		TLSCert: cfg.APITLSCert, TLSKey: cfg.APITLSKey,
-		ClientCA: cfg.APIClientCA, BodyLimit: int64(cfg.APIBodyLimit), Memory: memory, Rate: cfg.APIRate, AtOnce: cfg.APIConcurrent,
+		ClientCA: cfg.APIClientCA, BodyLimit: int64(cfg.APIBodyLimit), Memory: memory, Rate: cfg.APIRate,
+		AtOnce:   cfg.APIConcurrent,
 		Registry: registry,
 	}, log)
 	if err != nil {
@@ -114,7 +116,8 @@ func Listen(cfg *config.Config, memory int64, log *slog.Logger, registry *promet
 	}
 	l, err := net.Listen("tcp", cfg.API)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("listen for the API: another process has taken %s; choose another address with --api", cfg.API)
+		return nil, fmt.Errorf("listen for the API: another process has taken %s; choose another address with --api",
+			cfg.API)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listen for the API: %w", err)
@@ -158,7 +161,8 @@ func (s *Server) URL() string {
 // Run serves until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
 	server := s.guard.Server(s.guard.Wrap(http.HandlerFunc(s.serve)))
-	s.log.Info("serving the API", "address", s.listener.Addr().String(), "advertised", s.address, "forwards", s.cfg.APIKeyFile != "")
+	s.log.Info("serving the API", "address", s.listener.Addr().String(), "advertised", s.address, "forwards",
+		s.cfg.APIKeyFile != "")
 	var stopping sync.WaitGroup
 	over, cancel := context.WithCancel(ctx)
 	stopping.Go(func() {
@@ -200,13 +204,15 @@ func (s *Server) Open(in *Instance) (stop func(), err error) {
 	var running sync.WaitGroup
 	running.Go(func() { local.history.Run(remembering) })
 	router := route.New(route.Options{
-		Local: local, Directory: &directory{in, s.cfg}, Process: in.Process, Transport: s.guard.Peers(), MaxBody: int64(s.cfg.APIBodyLimit), May: mayForwarded, Room: callRoom{}, SettingsOf: in.SettingsOf,
+		Local: local, Directory: &directory{in, s.cfg}, Process: in.Process, Transport: s.guard.Peers(),
+		MaxBody: int64(s.cfg.APIBodyLimit), May: mayForwarded, Room: callRoom{}, SettingsOf: in.SettingsOf,
 	})
 	served := make(map[string]api.Topic)
 	for i := range in.Topics {
 		set := &in.Topics[i]
 		served[set.Request.Name] = api.Topic{
-			Partitions: set.Request.Partitions, MaxBytes: set.Request.MaxMessageBytes, Delay: set.Delay != 0, DeadLetters: set.DeadLetters.Name, Events: set.Events.Name,
+			Partitions: set.Request.Partitions, MaxBytes: set.Request.MaxMessageBytes, Delay: set.Delay != 0,
+			DeadLetters: set.DeadLetters.Name, Events: set.Events.Name,
 			Rules: &requestRules{rules: in.Rules[set.Request.Name], delay: set.Delay != 0, now: in.Now},
 		}
 	}

@@ -33,7 +33,8 @@ func TestAQueueIsBoundedInDeliveriesWithoutRecords(t *testing.T) {
 		}
 	}
 	if n := len(q.list); n > 1000 {
-		t.Errorf("%d deliveries without a record wait for a caller that does not read, with %d bytes counted for them", n, q.held)
+		t.Errorf("%d deliveries without a record wait for a caller that does not read, with %d bytes counted for them",
+			n, q.held)
 	}
 }
 
@@ -43,7 +44,9 @@ func TestAStreamWhoseCallerDoesNotReadFetchesLittle(t *testing.T) {
 	c := kfake.MustCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, "events"))
 	defer c.Close()
 	opts := []kgo.Opt{kgo.SeedBrokers(c.ListenAddrs()...)}
-	cl := kafkatest.Client(t, append(opts, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.NoCompression()))...)
+	cl := kafkatest.Client(
+		t, append(opts, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(
+			kgo.NoCompression()))...)
 	for p := range int32(partitions) {
 		for range 30 {
 			cl.Produce(t.Context(), &kgo.Record{Topic: "events", Partition: p, Value: make([]byte, 8<<10)}, nil)
@@ -78,7 +81,8 @@ func TestAStreamWhoseCallerDoesNotReadFetchesLittle(t *testing.T) {
 	before := fetches.Load()
 	await.For(t, 2*time.Second)
 	if per := float64(fetches.Load()-before) / 2; per > 15 {
-		t.Errorf("%.0f fetches a second for one stream whose caller does not read, each of %d partitions", per, partitions)
+		t.Errorf("%.0f fetches a second for one stream whose caller does not read, each of %d partitions",
+			per, partitions)
 	}
 	cancel()
 	<-ended

@@ -28,8 +28,8 @@ type ACLOptions struct {
 	Repair bool
 }
 
-// ACLs prints the commands that give a service with these settings, and its users, the rights that they need. It asks no
-// broker.
+// ACLs prints the commands that give a service with these settings, and its users, the rights that they need. It asks
+// no broker.
 func ACLs(cfg *config.Config, o ACLOptions, out io.Writer) error {
 	if len(o.Service) == 0 {
 		o.Service = []string{connect.Principal(cfg)}
@@ -38,7 +38,8 @@ func ACLs(cfg *config.Config, o ACLOptions, out io.Writer) error {
 	several := len(tenants) > 1
 	if o.Tenant != "" {
 		if !slices.Contains(tenants, o.Tenant) {
-			return &config.Problem{Setting: "tenant", Found: o.Tenant, Need: "one of the request topics: " + strings.Join(tenants, ", ")}
+			return &config.Problem{Setting: "tenant", Found: o.Tenant, Need: "one of the request topics: " +
+				strings.Join(tenants, ", ")}
 		}
 		tenants, o.Service = []string{o.Tenant}, nil
 	}
@@ -69,8 +70,10 @@ func ACLs(cfg *config.Config, o ACLOptions, out io.Writer) error {
 		}
 		section(of+"Producers, who schedule and cancel", a.Producers(), o.Producers)
 		section(of+"Consumers, who receive what fires", a.Consumers(o.ConsumerGroup), o.Consumers)
-		section(of+"Whoever looks after dead letters, which hold payloads of all producers", a.DeadLetterReaders(o.ConsumerGroup+"-dead-letters"), o.DeadLetterReaders)
-		section(of+"Whoever reads events, which name all timers and their targets", a.EventReaders(o.ConsumerGroup+"-events"), o.EventReaders)
+		section(of+"Whoever looks after dead letters, which hold payloads of all producers",
+			a.DeadLetterReaders(o.ConsumerGroup+"-dead-letters"), o.DeadLetterReaders)
+		section(of+"Whoever reads events, which name all timers and their targets",
+			a.EventReaders(o.ConsumerGroup+"-events"), o.EventReaders)
 	}
 	_, err := io.WriteString(out, strings.TrimSuffix(b.String(), "\n"))
 	return err

@@ -80,8 +80,9 @@ func otherSettings(r *audit.Report) (notes []string) {
 	}
 	for i := range r.Topics {
 		if t := &r.Topics[i]; t.OtherSettings > 0 {
-			notes = append(notes, fmt.Sprintf("%s: %d requests were accepted or rejected against the settings given here, "+
-				"such as %s: instances had other settings then, or another version",
+			notes = append(notes, fmt.Sprintf(
+				"%s: %d requests were accepted or rejected against the settings given here, "+
+					"such as %s: instances had other settings then, or another version",
 				t.Topic, t.OtherSettings, t.FirstOther))
 		}
 	}
@@ -107,7 +108,8 @@ func lookAtGroup(ctx context.Context, cfg *config.Config) groupLook {
 	groups, err := kadm.NewClient(cl).DescribeGroups(ctx, cfg.Group)
 	g := groups[cfg.Group]
 	if err = cmp.Or(err, g.Err); err != nil {
-		look.notes = []string{fmt.Sprintf("those of the instances of group %s could not be looked at: %v", cfg.Group, err)}
+		look.notes = []string{fmt.Sprintf("those of the instances of group %s could not be looked at: %v",
+			cfg.Group, err)}
 		return look
 	}
 	look.compare(cfg, membership.Members(&g))
@@ -139,7 +141,8 @@ func (g *groupLook) compare(cfg *config.Config, members []membership.Member) {
 	}
 	slices.Sort(g.notes)
 	if len(here) > 0 {
-		g.notes = append(g.notes, fmt.Sprintf("instances of group %s have others than were given here: %s; give the audit their file",
+		g.notes = append(g.notes, fmt.Sprintf(
+			"instances of group %s have others than were given here: %s; give the audit their file",
 			cfg.Group, strings.Join(here, ", ")))
 	}
 	g.events = !slices.Contains(here, "events")
@@ -149,8 +152,8 @@ func (g *groupLook) compare(cfg *config.Config, members []membership.Member) {
 	}
 }
 
-// auditedTopics looks up the request topics and the topics that belong to them. Without events those of the settings are
-// left out.
+// auditedTopics looks up the request topics and the topics that belong to them. Without events those of the settings
+// are left out.
 func auditedTopics(ctx context.Context, cfg *config.Config, events bool) ([]audit.Topic, error) {
 	ctx, cancel := context.WithTimeout(ctx, connect.CommandTimeout)
 	defer cancel()
@@ -173,7 +176,8 @@ func auditedTopics(ctx context.Context, cfg *config.Config, events bool) ([]audi
 			return nil, fmt.Errorf("there is no topic %s: name those that serve has as --requests", name)
 		}
 		if set.Changelog.Partitions != set.Request.Partitions {
-			return nil, fmt.Errorf("%s has %d partitions and %s has %d: see waterclock topics", name, set.Request.Partitions, set.Changelog.Name, set.Changelog.Partitions)
+			return nil, fmt.Errorf("%s has %d partitions and %s has %d: see waterclock topics", name,
+				set.Request.Partitions, set.Changelog.Name, set.Changelog.Partitions)
 		}
 		t := audit.Topic{
 			Name: name, ID: set.Request.ID, Changelog: set.Changelog.Name, Letters: set.DeadLetters.Name,
@@ -207,8 +211,10 @@ func progressTo(w io.Writer) (show func(stage string, done, total int64), finish
 				total = -1 // not known
 			}
 			of = stage
-			bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(stage), progressbar.OptionShowCount(),
-				progressbar.OptionShowIts(), progressbar.OptionSetWidth(30), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
+			bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(
+				stage), progressbar.OptionShowCount(),
+				progressbar.OptionShowIts(), progressbar.OptionSetWidth(30),
+				progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
 		}
 		_ = bar.Set64(done)
 	}, finish
@@ -238,8 +244,10 @@ func verdict(r *audit.Report, settings []string) error {
 
 // fates are the rows of the table, in their order.
 var fates = []history.Fate{
-	history.Fired, history.Cancelled, history.Replaced, history.Expired, history.Undeliverable, history.Completed, history.StillPending,
-	history.Unmet, history.Rejected, history.Done, history.NothingToDo, history.Undecided, history.Unclear, history.Unknown, history.Lost,
+	history.Fired, history.Cancelled, history.Replaced, history.Expired, history.Undeliverable, history.Completed,
+	history.StillPending,
+	history.Unmet, history.Rejected, history.Done, history.NothingToDo, history.Undecided, history.Unclear,
+	history.Unknown, history.Lost,
 }
 
 func printAudit(out io.Writer, r *audit.Report, settings []string) error {
@@ -257,7 +265,8 @@ func printAudit(out io.Writer, r *audit.Report, settings []string) error {
 		}
 		w.AppendFooter(table.Row{"all", t.Requests})
 		w.Render()
-		fmt.Fprintf(out, "read: %d emissions, %d dead letters, %d events; %d timers are pending\n", t.Emissions, t.Letters, t.Events, t.Pending)
+		fmt.Fprintf(out, "read: %d emissions, %d dead letters, %d events; %d timers are pending\n", t.Emissions,
+			t.Letters, t.Events, t.Pending)
 	}
 	for _, n := range r.Notes {
 		fmt.Fprintf(out, "not seen: %s\n", n)

@@ -31,18 +31,21 @@ func TestLookAtGroup(t *testing.T) {
 	}{
 		{"nobody", nil, true, nil},
 		{"alike", []membership.Member{member("a", &cfg), member("b", &cfg)}, true, nil},
-		{"one is strict", []membership.Member{member("a", &cfg), member("b", &cfg), member("c", &strict)}, true, []string{
-			"instance c/pc of group waterclock differs from others in limit-headers",
-			"instances of group waterclock have others than were given here: limit-headers; give the audit their file",
-		}},
+		{"one is strict", []membership.Member{member("a", &cfg), member("b", &cfg), member("c", &strict)},
+			true, []string{
+				"instance c/pc of group waterclock differs from others in limit-headers",
+				"instances of group waterclock have others than were given here: limit-headers; give the audit " +
+					"their file",
+			}},
 		{"all are strict", []membership.Member{member("a", &strict)}, true, []string{
 			"instances of group waterclock have others than were given here: limit-headers; give the audit their file",
 		}},
-		{"one writes no events", []membership.Member{member("a", &cfg), member("b", &cfg), member("c", &other)}, false, []string{
-			"instance c/pc of group waterclock differs from others in events",
-			"instances of group waterclock have others than were given here: events; give the audit their file",
-			"events prove nothing, because not all instances write them: the audit does without",
-		}},
+		{"one writes no events", []membership.Member{member("a", &cfg), member("b", &cfg), member("c", &other)},
+			false, []string{
+				"instance c/pc of group waterclock differs from others in events",
+				"instances of group waterclock have others than were given here: events; give the audit their file",
+				"events prove nothing, because not all instances write them: the audit does without",
+			}},
 		{"an earlier version", []membership.Member{{Process: "p", Name: "a"}}, true, nil},
 		{"a name that a terminal obeys", []membership.Member{
 			member("a", &cfg), member("b", &cfg), {Process: "\x1b[2J", Name: "c", Settings: strict.Digest()},
@@ -60,11 +63,15 @@ func TestLookAtGroup(t *testing.T) {
 }
 
 func TestPrintAudit(t *testing.T) {
-	fine := &audit.Report{AsOf: time.Unix(1_790_000_000, 0).UTC(), Topics: []audit.TopicReport{{Topic: "timers", Requests: 3, Fates: map[history.Fate]int64{history.Fired: 2, history.StillPending: 1}, Emissions: 2, Pending: 1}}}
+	fine := &audit.Report{AsOf: time.Unix(1_790_000_000, 0).UTC(),
+		Topics: []audit.TopicReport{{Topic: "timers", Requests: 3,
+			Fates: map[history.Fate]int64{history.Fired: 2, history.StillPending: 1}, Emissions: 2, Pending: 1}}}
 	place := history.Place{Topic: "orders", Partition: 1, Offset: 7}
 	broken := &audit.Report{
-		Topics: []audit.TopicReport{{Topic: "timers", Requests: 2, Fates: map[history.Fate]int64{history.Lost: 1, history.Unknown: 1}}}, Notes: []string{"mail does not exist"},
-		Broken: map[string]int64{"loss": 1, "early": 2}, Violations: []history.Violation{{Rule: "loss", ID: "a\xff", Where: []history.Place{place}, Text: "it is gone"}},
+		Topics: []audit.TopicReport{{Topic: "timers", Requests: 2, Fates: map[history.Fate]int64{history.Lost: 1,
+			history.Unknown: 1}}}, Notes: []string{"mail does not exist"},
+		Broken:     map[string]int64{"loss": 1, "early": 2},
+		Violations: []history.Violation{{Rule: "loss", ID: "a\xff", Where: []history.Place{place}, Text: "it is gone"}},
 	}
 	for _, c := range []struct {
 		name      string
@@ -72,8 +79,10 @@ func TestPrintAudit(t *testing.T) {
 		says, not []string
 		err       string
 	}{
-		{"all add up", fine, []string{"as of 2026-09-21T14:13:20Z\n", "timers\n", "| fired   |        2 |", "| pending |        1 |", "all add up\n"}, []string{"lost", "not seen"}, ""},
-		{"broken", broken, []string{"not seen: mail does not exist\n", "loss: \"a\\xff\": it is gone [orders/1/7]\n"}, []string{"all add up"},
+		{"all add up", fine, []string{"as of 2026-09-21T14:13:20Z\n", "timers\n", "| fired   |        2 |",
+			"| pending |        1 |", "all add up\n"}, []string{"lost", "not seen"}, ""},
+		{"broken", broken, []string{"not seen: mail does not exist\n", "loss: \"a\\xff\": it is gone [orders/1/7]\n"},
+			[]string{"all add up"},
 			"3 violations: early 2, loss 1\nwhat became of 1 requests is unknown"},
 	} {
 		var out strings.Builder
@@ -90,7 +99,8 @@ func TestPrintAudit(t *testing.T) {
 				t.Errorf("%s: %s has %q", c.name, out.String(), text)
 			}
 		}
-		if err := verdict(c.report, nil); (err == nil) != (c.err == "") || err != nil && !strings.HasPrefix(err.Error(), c.err) {
+		if err := verdict(c.report, nil); (err == nil) != (c.err == "") || err != nil && !strings.HasPrefix(
+			err.Error(), c.err) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.err)
 		}
 	}
@@ -107,7 +117,8 @@ func TestPrintAudit(t *testing.T) {
 			Where    []string
 		}
 	}
-	if err := json.Unmarshal([]byte(out.String()), &got); err != nil || got.AddsUp || len(got.NotSeen) != 1 || string(got.Violations[0].IDBase64) != "a\xff" || got.Violations[0].Where[0] != "orders/1/7" {
+	if err := json.Unmarshal([]byte(out.String()), &got); err != nil || got.AddsUp || len(got.NotSeen) != 1 ||
+		string(got.Violations[0].IDBase64) != "a\xff" || got.Violations[0].Where[0] != "orders/1/7" {
 		t.Errorf("%+v, %v: %s", got, err, out.String())
 	}
 }

@@ -29,8 +29,8 @@ type Outcome struct {
 	// fired or expired, the condition did not hold, or another request replaced the timer in the same step. Events, if
 	// they are written, say which.
 	Type waterclock.EventType
-	// Told says that events were read. If so, NothingDone is certain. Without events, the timer may have come and gone in
-	// the same step.
+	// Told says that events were read. If so, NothingDone is certain. Without events, the timer may have come and gone
+	// in the same step.
 	Told bool
 	// Source is the request's topic, partition and offset.
 	Source waterclock.Source
@@ -75,8 +75,9 @@ type watcher struct {
 
 // watch begins to watch for the outcome of a request.
 func watch(ctx context.Context, cfg *config.Config, cl *kgo.Client, r *Request) (*watcher, error) {
-	w := &watcher{cfg: cfg, client: cl, req: r, letters: policy.DeadLetters(cfg, r.Topic), events: topics.Events(r.Topic),
-		from: make(map[string]map[int32]kgo.Offset), read: make(map[string]map[int32]int64)}
+	w := &watcher{cfg: cfg, client: cl, req: r, letters: policy.DeadLetters(cfg, r.Topic),
+		events: topics.Events(r.Topic),
+		from:   make(map[string]map[int32]kgo.Offset), read: make(map[string]map[int32]int64)}
 	if err := w.mayRead(ctx); err != nil {
 		return nil, err
 	}
@@ -88,11 +89,13 @@ func watch(ctx context.Context, cfg *config.Config, cl *kgo.Client, r *Request) 
 	for _, own := range []string{topics.Changelog(r.Topic), w.letters, w.events} {
 		ends, err := w.ends(ctx, own)
 		switch {
-		case own == w.events && (errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.TopicAuthorizationFailed)):
+		case own == w.events &&
+			(errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.TopicAuthorizationFailed)):
 			w.events = ""
 			continue
 		case errors.Is(err, kerr.UnknownTopicOrPartition):
-			return nil, fmt.Errorf("there is no topic %s: nobody has ever served %s as a request topic (a fixed-delay topic takes no timers); start waterclock serve", own, r.Topic)
+			return nil, fmt.Errorf("there is no topic %s: nobody has ever served %s as a request topic (a "+
+				"fixed-delay topic takes no timers); start waterclock serve", own, r.Topic)
 		case err != nil:
 			return nil, err
 		}
@@ -108,7 +111,9 @@ func watch(ctx context.Context, cfg *config.Config, cl *kgo.Client, r *Request) 
 func (w *watcher) mayRead(ctx context.Context) error {
 	var grants []topics.Grant
 	for _, own := range []string{topics.Changelog(w.req.Topic), w.letters, w.events} {
-		grants = append(grants, topics.Grant{Resource: kmsg.ACLResourceTypeTopic, Name: own, Operations: []kmsg.ACLOperation{kmsg.ACLOperationRead}})
+		grants = append(
+			grants, topics.Grant{Resource: kmsg.ACLResourceTypeTopic, Name: own,
+				Operations: []kmsg.ACLOperation{kmsg.ACLOperationRead}})
 	}
 	missing, err := connect.MissingTopics(ctx, w.client, grants)
 	for _, g := range missing {
@@ -140,7 +145,8 @@ func (w *watcher) ends(ctx context.Context, topic string) (map[int32]int64, erro
 
 // await returns the outcome of the request that was sent, or ErrUndecided after the limit.
 func (w *watcher) await(ctx context.Context, sent Sent, limit time.Duration) (Outcome, error) {
-	w.sent, w.outcome.Source = sent, waterclock.Source{Topic: sent.Topic, Partition: sent.Partition, Offset: sent.Offset}
+	w.sent, w.outcome.Source = sent, waterclock.Source{Topic: sent.Topic, Partition: sent.Partition,
+		Offset: sent.Offset}
 	for _, log := range []string{topics.Changelog(w.req.Topic), w.events} {
 		if w.from[log] != nil { // only the partition of the same number can show the outcome
 			w.from[log] = map[int32]kgo.Offset{sent.Partition: w.from[log][sent.Partition]}
@@ -151,7 +157,8 @@ func (w *watcher) await(ctx context.Context, sent Sent, limit time.Duration) (Ou
 		return Outcome{}, err
 	}
 	// Keep markers: a log may end with a marker, and its end must be reached.
-	cl, err := kgo.NewClient(append(opts, kgo.ConsumePartitions(w.from), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())...)
+	cl, err := kgo.NewClient(append(opts, kgo.ConsumePartitions(w.from), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.KeepControlRecords())...)
 	if err != nil {
 		return Outcome{}, fmt.Errorf("build client: %w", err)
 	}
@@ -272,12 +279,14 @@ func (w *watcher) conclude() {
 		f.Type = NothingDone
 	case w.left == nil && (w.req.Action == Cancel || w.req.Action == Trigger):
 		f.Type = steered[w.req.Action]
-	case w.left != nil && w.left.Offset < w.sent.Offset && (w.left.Steering == nil || w.left.Steering.By == w.sent.Offset):
+	case w.left != nil && w.left.Offset < w.sent.Offset &&
+		(w.left.Steering == nil || w.left.Steering.By == w.sent.Offset):
 		f.Type = steered[w.req.Action]
 	}
 }
 
 // steered maps steering requests to their outcomes.
 var steered = map[Action]waterclock.EventType{
-	Cancel: waterclock.EventCancelled, Trigger: waterclock.EventTriggered, Pause: waterclock.EventPaused, Resume: waterclock.EventResumed,
+	Cancel: waterclock.EventCancelled, Trigger: waterclock.EventTriggered, Pause: waterclock.EventPaused,
+	Resume: waterclock.EventResumed,
 }

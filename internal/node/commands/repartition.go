@@ -61,8 +61,9 @@ func Repartition(ctx context.Context, cfg *config.Config, o RepartitionOptions, 
 		}
 		run := func(set topics.Set, dryRun bool) (repartition.Report, error) {
 			job := repartition.Options{
-				Client: opts, Admin: cl, Set: &set, Rules: policy.Rules(cfg, set), Group: cfg.Group, AcceptGroup: cfg.AcceptGroup,
-				AcceptLost: cfg.AcceptLostChangelog, Now: time.Now, DryRun: dryRun,
+				Client: opts, Admin: cl, Set: &set, Rules: policy.Rules(cfg, set), Group: cfg.Group,
+				AcceptGroup: cfg.AcceptGroup,
+				AcceptLost:  cfg.AcceptLostChangelog, Now: time.Now, DryRun: dryRun,
 			}
 			if len(views) > 0 {
 				job.View = func(p int32) (*repartition.View, error) {
@@ -77,7 +78,8 @@ func Repartition(ctx context.Context, cfg *config.Config, o RepartitionOptions, 
 		}
 		set := found.Set
 		if !o.DryRun {
-			if set.Changelog.Partitions < set.Request.Partitions { // what forbids to move timers is found before it grows
+			// what forbids to move timers is found before it grows
+			if set.Changelog.Partitions < set.Request.Partitions {
 				if _, err := run(set, true); err != nil {
 					return err
 				}
@@ -121,7 +123,8 @@ func (v views) newest(id statestore.PartitionID) (newest *repartition.View, err 
 		if err != nil {
 			return nil, fmt.Errorf("partition %s: %w", id, err)
 		}
-		if newest == nil || cmp.Or(cmp.Compare(cp.Position, newest.Last.Position), cmp.Compare(cp.Time, newest.Last.Time)) > 0 {
+		if newest == nil ||
+			cmp.Or(cmp.Compare(cp.Position, newest.Last.Position), cmp.Compare(cp.Time, newest.Last.Time)) > 0 {
 			newest = &repartition.View{Last: cp, Each: func(fn func(*timer.Timer) error) error {
 				_, err := s.Timers(id, fn)
 				return err
@@ -136,16 +139,19 @@ func printRepartition(out io.Writer, name string, r *repartition.Report, dryRun 
 	case r.Done():
 		fmt.Fprintf(out, "%s: nothing to do, its timers lie as for its %d partitions\n", name, r.Now)
 	case dryRun:
-		fmt.Fprintf(out, "%s: %d partitions, before %d; to be restored: %d; timers to be moved: %d, to be replaced by later requests: %d; nothing was changed\n",
+		fmt.Fprintf(out, "%s: %d partitions, before %d; to be restored: %d; timers to be moved: %d, to be replaced "+
+			"by later requests: %d; nothing was changed\n",
 			name, r.Now, r.Before, r.Restored, r.Moved, r.Replaced)
 	default:
-		fmt.Fprintf(out, "%s: %d partitions, before %d; restored: %d; timers moved: %d, replaced by later requests: %d; requests taken in: %d, refused: %d\n",
+		fmt.Fprintf(out, "%s: %d partitions, before %d; restored: %d; timers moved: %d, replaced by later requests: "+
+			"%d; requests taken in: %d, refused: %d\n",
 			name, r.Now, r.Before, r.Restored, r.Moved, r.Replaced, r.Taken, r.Refused)
 	}
 	if r.Lost > 0 {
 		fmt.Fprintf(out, "%s: %d requests were deleted by retention before they were taken in\n", name, r.Lost)
 	}
 	if r.Misplaced > 0 {
-		fmt.Fprintf(out, "%s: %d pending timers lie off their partition, and did before: their producers do not use murmur2, so a cancel may miss them\n", name, r.Misplaced)
+		fmt.Fprintf(out, "%s: %d pending timers lie off their partition, and did before: their producers do not use "+
+			"murmur2, so a cancel may miss them\n", name, r.Misplaced)
 	}
 }

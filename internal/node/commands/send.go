@@ -78,20 +78,23 @@ type Sent struct {
 }
 
 // Send sends one request. If the result is not zero, the request is in the log, even if there is an error. The error
-// then says that waiting for the outcome has failed. It sends nothing to a topic of the service or of Kafka: a request in
-// a changelog stops every instance that acquires the partition.
+// then says that waiting for the outcome has failed. It sends nothing to a topic of the service or of Kafka: a request
+// in a changelog stops every instance that acquires the partition.
 func Send(ctx context.Context, cfg *config.Config, r Request) (Sent, error) {
 	rec, err := r.Record()
 	if err != nil {
 		return Sent{}, config.Invalid(err)
 	}
 	// An unknown time zone may be known to the service, which may have newer rules.
-	if _, refusal := validate(rec, time.Now()); r.Action == "" && refusal != nil && refusal.Reason != waterclock.ReasonUnknownZone {
+	if _, refusal := validate(rec, time.Now()); r.Action == "" && refusal != nil &&
+		refusal.Reason != waterclock.ReasonUnknownZone {
 		return Sent{}, config.Invalid(fmt.Errorf("not sent, because the service would reject it: %s: %s",
 			refusal.Reason, refusal.Detail))
 	}
 	if topics.IsOwn(rec.Topic) || strings.HasPrefix(rec.Topic, "__") {
-		return Sent{}, config.Invalid(fmt.Errorf("%s is no request topic, but one of the service or of Kafka: choose a request topic with --topic", rec.Topic))
+		return Sent{}, config.Invalid(fmt.Errorf(
+			"%s is no request topic, but one of the service or of Kafka: choose a request topic with --topic",
+			rec.Topic))
 	}
 	var opts []kgo.Opt
 	if r.Partition != nil {
@@ -126,8 +129,8 @@ func Send(ctx context.Context, cfg *config.Config, r Request) (Sent, error) {
 }
 
 // validate validates a request as the service does, with the widest rules that settings allow. No instance accepts a
-// request that these rules refuse. An instance may refuse more, because only the service knows its targets and its lower
-// limits.
+// request that these rules refuse. An instance may refuse more, because only the service knows its targets and its
+// lower limits.
 func validate(rec *kgo.Record, stamp time.Time) (timer.Request, *intake.Refusal) {
 	rules := &intake.Rules{
 		Topic: rec.Topic, Changelog: topics.Changelog(rec.Topic), DefaultTarget: "any", Limits: intake.DefaultLimits(),

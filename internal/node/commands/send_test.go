@@ -24,8 +24,10 @@ func TestDue(t *testing.T) {
 		{"at", []waterclock.Option{waterclock.At(at)}, at},
 		{"every", []waterclock.Option{waterclock.Every(time.Hour)}, stamp.Add(time.Hour)},
 		{"every, at", []waterclock.Option{waterclock.At(at), waterclock.Every(time.Hour), waterclock.Count(3)}, at},
-		{"cron", []waterclock.Option{waterclock.Cron("0 10 * * *"), waterclock.Zone("Africa/Lagos"), waterclock.Jitter(time.Hour)}, stamp.Truncate(time.Second).Add(24 * time.Hour)},
-		{"cron in a zone that is not known here", []waterclock.Option{waterclock.Cron("0 10 * * *"), waterclock.Zone("Mars/Olympus")}, time.Time{}},
+		{"cron", []waterclock.Option{waterclock.Cron("0 10 * * *"), waterclock.Zone("Africa/Lagos"),
+			waterclock.Jitter(time.Hour)}, stamp.Truncate(time.Second).Add(24 * time.Hour)},
+		{"cron in a zone that is not known here",
+			[]waterclock.Option{waterclock.Cron("0 10 * * *"), waterclock.Zone("Mars/Olympus")}, time.Time{}},
 	} {
 		rec, err := (&Request{Topic: "timers", ID: "a1", Options: tt.opts}).Record()
 		if err != nil {
@@ -51,13 +53,17 @@ func TestSendRefusesBeforeSending(t *testing.T) {
 		want waterclock.Reason // "": it is sent, in vain
 	}{
 		{"too often", []waterclock.Option{waterclock.Every(10 * time.Millisecond)}, waterclock.ReasonIntervalTooShort},
-		{"over before it begins", []waterclock.Option{waterclock.Every(time.Hour), waterclock.Until(time.Now())}, waterclock.ReasonUntilBeforeFirst},
-		{"too far ahead", []waterclock.Option{waterclock.At(time.Now().AddDate(101, 0, 0))}, waterclock.ReasonBeyondHorizon},
-		{"to Kafka's own topic", []waterclock.Option{hour, waterclock.To("__consumer_offsets")}, waterclock.ReasonTargetNotAllowed},
+		{"over before it begins", []waterclock.Option{waterclock.Every(time.Hour), waterclock.Until(time.Now())},
+			waterclock.ReasonUntilBeforeFirst},
+		{"too far ahead", []waterclock.Option{waterclock.At(time.Now().AddDate(101, 0, 0))},
+			waterclock.ReasonBeyondHorizon},
+		{"to Kafka's own topic", []waterclock.Option{hour, waterclock.To("__consumer_offsets")},
+			waterclock.ReasonTargetNotAllowed},
 		{"to the request topic", []waterclock.Option{hour, waterclock.To("timers")}, waterclock.ReasonTargetNotAllowed},
 		{"fine", []waterclock.Option{hour, waterclock.To("orders"), waterclock.Remember(time.Hour)}, ""},
 		{"fine, to the default target", []waterclock.Option{hour}, ""},
-		{"a zone that is not known here", []waterclock.Option{waterclock.Cron("@daily"), waterclock.Zone("Mars/Olympus")}, ""},
+		{"a zone that is not known here",
+			[]waterclock.Option{waterclock.Cron("@daily"), waterclock.Zone("Mars/Olympus")}, ""},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		if tt.want == "" {
@@ -77,7 +83,8 @@ func TestSendRefusesBeforeSending(t *testing.T) {
 func TestNothingIsSentToTopicsOfTheService(t *testing.T) {
 	t.Parallel()
 	nobody := &config.Config{Brokers: []string{"127.0.0.1:1"}}
-	for _, topic := range []string{"timers.waterclock.changelog", "timers.waterclock.dead-letters", "timers.waterclock.events", "timers.waterclock.checkpoints", "__consumer_offsets"} {
+	for _, topic := range []string{"timers.waterclock.changelog", "timers.waterclock.dead-letters",
+		"timers.waterclock.events", "timers.waterclock.checkpoints", "__consumer_offsets"} {
 		want := topic + " is no request topic"
 		for _, action := range []Action{"", Cancel, Trigger, Pause, Resume} {
 			r := Request{Topic: topic, ID: "a1", Action: action}

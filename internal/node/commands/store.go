@@ -43,13 +43,14 @@ func StoreVerify(ctx context.Context, dataDir string, out io.Writer) (err error)
 	})
 	t.Render()
 	if bad > 0 {
-		return fmt.Errorf("%d partitions are damaged; the service replays them by itself when it meets the damage, or delete the directory while it is stopped: %w", bad, err)
+		return fmt.Errorf("%d partitions are damaged; the service replays them by itself when it meets the damage, "+
+			"or delete the directory while it is stopped: %w", bad, err)
 	}
 	return err
 }
 
-// StoreDump prints the rows of the store of a stopped instance, each as a line of JSON. It prints users' payloads, headers and
-// keys only if payloads is set. It changes nothing.
+// StoreDump prints the rows of the store of a stopped instance, each as a line of JSON. It prints users' payloads,
+// headers and keys only if payloads is set. It changes nothing.
 func StoreDump(ctx context.Context, dataDir string, payloads bool, out io.Writer) (err error) {
 	s, err := openStopped(dataDir)
 	if err != nil {
@@ -60,12 +61,14 @@ func StoreDump(ctx context.Context, dataDir string, payloads bool, out io.Writer
 }
 
 func openStopped(dataDir string) (*statestore.Store, error) {
-	s, err := statestore.OpenReadOnly(statestore.Options{Dir: datadir.Store(dataDir), Logger: slog.New(slog.DiscardHandler)})
+	s, err := statestore.OpenReadOnly(
+		statestore.Options{Dir: datadir.Store(dataDir), Logger: slog.New(slog.DiscardHandler)})
 	if errors.Is(err, statestore.ErrInUse) {
 		return nil, fmt.Errorf("%w; stop that, or copy the directory and look into the copy", err)
 	}
 	if errors.Is(err, statestore.ErrForeignDirectory) {
-		return nil, fmt.Errorf("there is no store in %s (%w): --data-dir names the directory that serve was given, as in --data-dir /var/lib/waterclock", dataDir, err)
+		return nil, fmt.Errorf("there is no store in %s (%w): --data-dir names the directory that serve was given, "+
+			"as in --data-dir /var/lib/waterclock", dataDir, err)
 	}
 	return s, err
 }

@@ -27,7 +27,8 @@ func TestStoreVerifyOfAReplayThatWasCutShort(t *testing.T) {
 	if err := StoreVerify(t.Context(), dir, &out); err != nil || strings.Contains(out.String(), "0001-") {
 		t.Errorf("%v\n%s", err, out.String())
 	}
-	if got := strings.Fields(strings.ReplaceAll(out.String(), "|", " ")); !strings.Contains(strings.Join(got, " "), "/3 7 0 0 never ok") {
+	if got := strings.Fields(strings.ReplaceAll(out.String(), "|", " ")); !strings.Contains(
+		strings.Join(got, " "), "/3 7 0 0 never ok") {
 		t.Errorf("%s", out.String())
 	}
 }

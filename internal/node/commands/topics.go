@@ -113,7 +113,8 @@ func printTopics(out io.Writer, in topics.Inspection) {
 			fmt.Fprintln(out, topic)
 			t = table.NewWriter()
 			t.SetOutputMirror(out)
-			t.SetColumnConfigs([]table.ColumnConfig{{Number: 3, WidthMax: neededWidth, WidthMaxEnforcer: text.WrapSoft}})
+			t.SetColumnConfigs(
+				[]table.ColumnConfig{{Number: 3, WidthMax: neededWidth, WidthMaxEnforcer: text.WrapSoft}})
 			t.AppendHeader(table.Row{"setting", "found", "needed", ""})
 		}
 		verdict := "ok"

@@ -15,7 +15,8 @@ func TestTopicsAreNarrow(t *testing.T) {
 	var in topics.Inspection
 	for _, topic := range []string{name, topics.Changelog(name), topics.DeadLetters(name)} {
 		for _, p := range []topics.Problem{
-			{Topic: topic, Setting: "partitions", Found: "4", Needed: "6, as of " + name + ": " + topics.FollowAdvice, Fatal: true},
+			{Topic: topic, Setting: "partitions", Found: "4", Needed: "6, as of " + name + ": " + topics.FollowAdvice,
+				Fatal: true},
 			{Topic: topic, Setting: "unclean.leader.election.enable", Found: "false", Needed: "false"},
 		} {
 			in.Checks = append(in.Checks, topics.Check{Problem: p})

@@ -59,38 +59,48 @@ type Config struct {
 	Tenants map[string]Policy
 
 	// The instance.
-	Group              string        // consumer group; its members share the work
-	InstanceID         string        // group.instance.id of static membership; empty: dynamic
-	DataDir            string        // directory of the local store
-	HTTP               string        // address of /metrics, /healthz, /readyz; empty: none
-	HTTPWebConfig      string        // http-web-config: YAML file with TLS and users for HTTP; empty: plain and open
-	Pprof              string        // loopback address of the profiler; empty: none
-	API                string        // address of the HTTP API; empty: none
-	Advertise          string        // host:port that others reach API at; empty: as it is bound
-	Console            bool          // pages for people at API
-	APIOpen            bool          // api-open: every caller that reaches API may do everything, because a proxy authenticates
-	APIHost            []string      // api-host: globs of host names that calls may be for; with APIOpen
-	APIUsers           string        // api-users: YAML file of callers and their rights; empty: only this machine may call API
-	APITLSCert         string        // api-tls-cert: PEM file of the certificate of API, with APITLSKey; empty: plain HTTP
-	APITLSKey          string        // api-tls-key: PEM file of its private key
-	APIClientCA        string        // api-client-ca: PEM file of the authorities of callers' certificates; needs APIUsers
-	APIKeyFile         string        // api-key-file: file of the key that instances share, to forward calls
-	APIPeers           []string      // api-peers: globs of hosts that calls may be forwarded to; empty for any host that an instance of the group has published
-	APIBodyLimit       Size          // api-body-limit: bytes of a body, MinAPIBody to MaxAPIBody
-	APIRate            int           // api-rate: calls a second of one caller; 0: no limit
-	APIConcurrent      int           // api-concurrent: calls of one caller at a time, 1 to MaxAPIConcurrent
-	APIAudit           string        // api-audit: AuditStderr, AuditOff, or a file
-	SessionTimeout     time.Duration // time without a heartbeat after which the group drops a member
-	RebalanceTimeout   time.Duration // at least SessionTimeout
-	OnStop             OnStop        // leave the group, or stay for a quick restart
-	Standbys           int           // how many other instances keep a copy of each partition, up to MaxStandbys
-	Lanes              int           // how many loops of transactions there may be, up to MaxLanes; 0: chosen by the number of cores
-	SubPartitions      int           // sub-partitions: planners of each partition, up to MaxSubPartitions; 0: chosen by cores and owned partitions
-	TransactionalIDs   int           // transactional-ids: per lane, 2 to 4
-	FiringInterval     time.Duration // least time between transactions of a lane, unless they are full: 0 to MaxFiringInterval
+	Group         string // consumer group; its members share the work
+	InstanceID    string // group.instance.id of static membership; empty: dynamic
+	DataDir       string // directory of the local store
+	HTTP          string // address of /metrics, /healthz, /readyz; empty: none
+	HTTPWebConfig string // http-web-config: YAML file with TLS and users for HTTP; empty: plain and open
+	Pprof         string // loopback address of the profiler; empty: none
+	API           string // address of the HTTP API; empty: none
+	Advertise     string // host:port that others reach API at; empty: as it is bound
+	Console       bool   // pages for people at API
+	// api-open: every caller that reaches API may do everything, because a proxy authenticates
+	APIOpen bool
+	APIHost []string // api-host: globs of host names that calls may be for; with APIOpen
+	// api-users: YAML file of callers and their rights; empty: only this machine may call API
+	APIUsers string
+	// api-tls-cert: PEM file of the certificate of API, with APITLSKey; empty: plain HTTP
+	APITLSCert string
+	APITLSKey  string // api-tls-key: PEM file of its private key
+	// api-client-ca: PEM file of the authorities of callers' certificates; needs APIUsers
+	APIClientCA string
+	APIKeyFile  string // api-key-file: file of the key that instances share, to forward calls
+	// api-peers: globs of hosts that calls may be forwarded to; empty for any host that an instance of the group has
+	// published
+	APIPeers         []string
+	APIBodyLimit     Size          // api-body-limit: bytes of a body, MinAPIBody to MaxAPIBody
+	APIRate          int           // api-rate: calls a second of one caller; 0: no limit
+	APIConcurrent    int           // api-concurrent: calls of one caller at a time, 1 to MaxAPIConcurrent
+	APIAudit         string        // api-audit: AuditStderr, AuditOff, or a file
+	SessionTimeout   time.Duration // time without a heartbeat after which the group drops a member
+	RebalanceTimeout time.Duration // at least SessionTimeout
+	OnStop           OnStop        // leave the group, or stay for a quick restart
+	Standbys         int           // how many other instances keep a copy of each partition, up to MaxStandbys
+	// how many loops of transactions there may be, up to MaxLanes; 0: chosen by the number of cores
+	Lanes int
+	// sub-partitions: planners of each partition, up to MaxSubPartitions; 0: chosen by cores and owned partitions
+	SubPartitions    int
+	TransactionalIDs int // transactional-ids: per lane, 2 to 4
+	// least time between transactions of a lane, unless they are full: 0 to MaxFiringInterval
+	FiringInterval     time.Duration
 	TransactionTimeout time.Duration // at least 30s
 	Tracing            Tracing
-	Memory             Size // bytes that the process may use, within a tenth, at least MinMemory; 0: chosen by what there is
+	// bytes that the process may use, within a tenth, at least MinMemory; 0: chosen by what there is
+	Memory Size
 
 	// Logs.
 	LogLevel  slog.Level

@@ -95,7 +95,8 @@ func (d *delayTopics) GetSlice() (items []string) {
 	return items
 }
 
-var errDelayMapping = errors.New("entries as in {topic: orders.retry.5m, delay: 5m, target: orders}; target is optional")
+var errDelayMapping = errors.New(
+	"entries as in {topic: orders.retry.5m, delay: 5m, target: orders}; target is optional")
 
 // delayText turns an entry of delay in the file, a mapping, into the text of a flag.
 func delayText(n *ast.MappingNode) (string, error) {
@@ -106,7 +107,8 @@ func delayText(n *ast.MappingNode) (string, error) {
 			return "", errDelayMapping
 		}
 		value, err := yamltext.Scalar(v.Value)
-		if _, twice := fields[key]; err != nil || twice || key != "topic" && key != "delay" && key != "target" || value == "" || strings.Contains(value, ":") {
+		if _, twice := fields[key]; err != nil || twice || key != "topic" && key != "delay" && key != "target" ||
+			value == "" || strings.Contains(value, ":") {
 			return "", errDelayMapping
 		}
 		fields[key] = value

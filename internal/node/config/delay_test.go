@@ -35,7 +35,8 @@ func TestDelayInEveryLayer(t *testing.T) {
 	const text = "orders.retry.5m:5m:orders,orders.retry.1d:24h"
 	for name, load := range map[string]func() (*Config, error){
 		"mappings": func() (*Config, error) {
-			return loadDelay(t, "delay:\n  - {topic: orders.retry.5m, delay: 5m, target: orders}\n  - topic: orders.retry.1d\n    delay: 1d\n", nil)
+			return loadDelay(t, "delay:\n  - {topic: orders.retry.5m, delay: 5m, target: orders}\n  - topic: "+
+				"orders.retry.1d\n    delay: 1d\n", nil)
 		},
 		"a list in the file": func() (*Config, error) {
 			return loadDelay(t, "delay: [orders.retry.5m:5m:orders, orders.retry.1d:1d]", nil)
@@ -81,15 +82,18 @@ func TestDelayThatIsNotValid(t *testing.T) {
 		t.Fatalf("without a request topic: %v", err)
 	}
 	for says, spoil := range map[string]func(*Config){
-		`delay is "a/b:`:                       func(c *Config) { c.Delay[0].Topic = "a/b" },
-		`delay is "__a:`:                       func(c *Config) { c.Delay[0].Topic = "__a" },
-		`delay is "a.waterclock.checkpoints:`:  func(c *Config) { c.Delay[0].Topic = "a.waterclock.checkpoints" },
-		"needs each topic once":                func(c *Config) { c.Delay[0].Topic = "late" },
-		"none of the request topics":           func(c *Config) { c.Requests = []string{"retry"} },
-		"delays of whole milliseconds":         func(c *Config) { c.Delay[0].Delay = time.Microsecond },
-		"1ms to 365d":                          func(c *Config) { c.Delay[0].Delay = 366 * 24 * time.Hour },
-		"one of the targets of retry":          func(c *Config) { c.Delay[0].Target = "mail" },
-		"a fixed-delay topic":                  func(c *Config) { c.Targets, c.Delay[0].Target = []string{"*"}, "late" },
+		`delay is "a/b:`:                      func(c *Config) { c.Delay[0].Topic = "a/b" },
+		`delay is "__a:`:                      func(c *Config) { c.Delay[0].Topic = "__a" },
+		`delay is "a.waterclock.checkpoints:`: func(c *Config) { c.Delay[0].Topic = "a.waterclock.checkpoints" },
+		"needs each topic once":               func(c *Config) { c.Delay[0].Topic = "late" },
+		"none of the request topics":          func(c *Config) { c.Requests = []string{"retry"} },
+		"delays of whole milliseconds":        func(c *Config) { c.Delay[0].Delay = time.Microsecond },
+		"1ms to 365d":                         func(c *Config) { c.Delay[0].Delay = 366 * 24 * time.Hour },
+		"one of the targets of retry":         func(c *Config) { c.Delay[0].Target = "mail" },
+		"a fixed-delay topic": func(c *Config) {
+			c.Targets, c.Delay[0].Target = []string{"*"},
+				"late"
+		},
 		"needs the name of a topic as target":  func(c *Config) { c.Targets, c.Delay[0].Target = []string{"*"}, "a b" },
 		"request topics or fixed-delay topics": func(c *Config) { c.Targets = append(c.Targets, "others:x") },
 		"requests needs at least one":          func(c *Config) { c.Delay = nil },

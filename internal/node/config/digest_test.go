@@ -20,12 +20,17 @@ func TestDigest(t *testing.T) {
 		{"nothing", func(*Config) {}, nil},
 		{"another order", func(c *Config) { slices.Reverse(c.Requests); slices.Reverse(c.Targets) }, nil},
 		{"what every instance may have of its own", func(c *Config) {
-			c.InstanceID, c.DataDir, c.HTTP, c.API, c.Memory, c.Lanes, c.LogFormat = "wc-7", "/elsewhere", "", "127.0.0.1:1", GiB, 3, LogJSON
+			c.InstanceID, c.DataDir, c.HTTP, c.API, c.Memory, c.Lanes, c.LogFormat = "wc-7", "/elsewhere", "",
+				"127.0.0.1:1", GiB, 3, LogJSON
 		}, nil},
-		{"a tenant with the settings for all", func(c *Config) { c.Tenants = map[string]Policy{"timers": c.commonPolicy("timers")} }, nil},
-		{"targets", func(c *Config) { c.Targets = []string{"only-this"}; c.DefaultTarget = []string{"only-this"} }, []string{"targets", "default-target"}},
-		{"targets of one topic", func(c *Config) { c.Targets = append(slices.Clone(c.Targets), c.Requests[0]+":more") }, []string{"targets"}},
-		{"limits", func(c *Config) { c.LimitHorizon, c.LimitHeaders = time.Hour, 3 }, []string{"limit-horizon", "limit-headers"}},
+		{"a tenant with the settings for all",
+			func(c *Config) { c.Tenants = map[string]Policy{"timers": c.commonPolicy("timers")} }, nil},
+		{"targets", func(c *Config) { c.Targets = []string{"only-this"}; c.DefaultTarget = []string{"only-this"} },
+			[]string{"targets", "default-target"}},
+		{"targets of one topic", func(c *Config) { c.Targets = append(slices.Clone(c.Targets), c.Requests[0]+":more") },
+			[]string{"targets"}},
+		{"limits", func(c *Config) { c.LimitHorizon, c.LimitHeaders = time.Hour, 3 },
+			[]string{"limit-horizon", "limit-headers"}},
 		{"events", func(c *Config) { c.Events = true }, []string{"events"}},
 		{"a dialect", func(c *Config) {
 			p := c.commonPolicy(c.Requests[0])
@@ -33,9 +38,11 @@ func TestDigest(t *testing.T) {
 			c.Tenants = map[string]Policy{c.Requests[0]: p}
 		}, []string{"dialect"}},
 		{"topics", func(c *Config) {
-			c.Requests, c.Delay = append(slices.Clone(c.Requests), "more"), []DelayTopic{{"retry", time.Minute, "orders"}}
+			c.Requests, c.Delay = append(slices.Clone(c.Requests), "more"),
+				[]DelayTopic{{"retry", time.Minute, "orders"}}
 		}, []string{"requests", "delay"}},
-		{"checks and traces", func(c *Config) { c.PartitionerCheck, c.Tracing = CheckOff, TracingOff }, []string{"partitioner-check", "tracing"}},
+		{"checks and traces", func(c *Config) { c.PartitionerCheck, c.Tracing = CheckOff, TracingOff },
+			[]string{"partitioner-check", "tracing"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a, b := base, base
@@ -71,7 +78,9 @@ func TestDigestHasWhatDecides(t *testing.T) {
 func TestDigestStaysAsItIs(t *testing.T) {
 	c := Default()
 	c.Requests, c.Targets = []string{"timers"}, []string{"orders"}
-	if got, want := fmt.Sprintf("%x", []byte(c.Digest())), "5e179425f63636067a25a3c40ed43ed77e9a99df19c2a586a2b6a09c6107a3186516b9eb0cc9d75131813cbbbf3d1bb68ecb90fafd80b75542"; got != want {
+	const want = "5e179425f63636067a25a3c40ed43ed77e9a99df19c2a586a2b6a09c6107a3186516b9eb0cc9d75131813cbbbf3d1bb68" +
+		"ecb90fafd80b75542"
+	if got := fmt.Sprintf("%x", []byte(c.Digest())); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -88,11 +97,15 @@ func TestOdd(t *testing.T) {
 		{"none", nil, map[string][]string{}},
 		{"one", map[string]Digest{"x": a.Digest()}, map[string][]string{"x": nil}},
 		{"alike", map[string]Digest{"x": a.Digest(), "y": a.Digest()}, map[string][]string{"x": nil, "y": nil}},
-		{"two", map[string]Digest{"x": a.Digest(), "y": b.Digest()}, map[string][]string{"x": {"events"}, "y": {"events"}}},
-		{"one of three", map[string]Digest{"x": a.Digest(), "y": b.Digest(), "z": a.Digest()}, map[string][]string{"x": nil, "y": {"events"}, "z": nil}},
-		{"all", map[string]Digest{"x": a.Digest(), "y": b.Digest(), "z": c.Digest()}, map[string][]string{"x": nil, "y": {"events"}, "z": {"limit-headers"}}},
+		{"two", map[string]Digest{"x": a.Digest(), "y": b.Digest()},
+			map[string][]string{"x": {"events"}, "y": {"events"}}},
+		{"one of three", map[string]Digest{"x": a.Digest(), "y": b.Digest(), "z": a.Digest()},
+			map[string][]string{"x": nil, "y": {"events"}, "z": nil}},
+		{"all", map[string]Digest{"x": a.Digest(), "y": b.Digest(), "z": c.Digest()},
+			map[string][]string{"x": nil, "y": {"events"}, "z": {"limit-headers"}}},
 		{"an earlier version", map[string]Digest{"x": a.Digest(), "old": nil}, map[string][]string{"x": nil}},
-		{"a later version", map[string]Digest{"x": a.Digest(), "new": append(b.Digest(), 1, 2, 3)}, map[string][]string{"x": {"events"}, "new": {"events"}}},
+		{"a later version", map[string]Digest{"x": a.Digest(), "new": append(b.Digest(), 1, 2, 3)},
+			map[string][]string{"x": {"events"}, "new": {"events"}}},
 	} {
 		if got := Odd(x.members); fmt.Sprint(got) != fmt.Sprint(x.want) {
 			t.Errorf("%s: got %v, want %v", x.name, got, x.want)

@@ -76,7 +76,8 @@ func (l *Loader) Load(environ []string) (*Config, error) {
 		}
 		errs = append(errs, v.apply(f, f.Name))
 		if l.devAlone(f.Name) {
-			errs = append(errs, &Problem{Setting: f.Name, Source: v.source, Need: "to be left out: only waterclock dev has it"})
+			errs = append(errs, &Problem{Setting: f.Name, Source: v.source, Need: "to be left out: only waterclock " +
+				"dev has it"})
 		}
 	})
 	errs = append(errs, next.tenants(said.tenants)...)
@@ -235,7 +236,8 @@ func splitList(text string) []string {
 func readFile(path string) (file, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return file{}, &Problem{Setting: fileSetting, Found: path, Need: fmt.Sprintf("a readable file: %v", pathless(err))}
+		return file{}, &Problem{Setting: fileSetting, Found: path,
+			Need: fmt.Sprintf("a readable file: %v", pathless(err))}
 	}
 	return parseYAML(path, data)
 }

@@ -62,7 +62,8 @@ lanes: 3
 				c.ReplicationFactor == -1 && slices.Equal(c.Targets, []string{"orders", "timers:mail.*"})
 		}},
 		{"default where nothing is said", nil, nil, func(c *Config) bool { return c.Group == "waterclock" }},
-		{"environment over file", nil, []string{"WATERCLOCK_BROKERS=x:1, y:2", "WATERCLOCK_SESSION_TIMEOUT=30s", "OTHER=1"},
+		{"environment over file", nil,
+			[]string{"WATERCLOCK_BROKERS=x:1, y:2", "WATERCLOCK_SESSION_TIMEOUT=30s", "OTHER=1"},
 			func(c *Config) bool {
 				return slices.Equal(c.Brokers, []string{"x:1", "y:2"}) && c.SessionTimeout == 30*time.Second
 			}},
@@ -73,11 +74,13 @@ lanes: 3
 			}},
 		{"flag set to the default over environment", []string{"--group=waterclock"}, []string{"WATERCLOCK_GROUP=other"},
 			func(c *Config) bool { return c.Group == "waterclock" }},
-		{"the API that commands call", nil, []string{"WATERCLOCK_URL=http://10.0.0.1:8681"}, func(*Config) bool { return true }},
+		{"the API that commands call", nil, []string{"WATERCLOCK_URL=http://10.0.0.1:8681"},
+			func(*Config) bool { return true }},
 		{"empty variable", nil, []string{"WATERCLOCK_HTTP=", "WATERCLOCK_REQUESTS="},
 			func(c *Config) bool { return c.HTTP == "" && len(c.Requests) == 0 }},
 		{"service links of Kubernetes", nil, []string{
-			"WATERCLOCK_SERVICE_HOST=10.0.0.1", "WATERCLOCK_PORT=tcp://10.0.0.1:80", "WATERCLOCK_SERVICE_PORT_METRICS=80",
+			"WATERCLOCK_SERVICE_HOST=10.0.0.1", "WATERCLOCK_PORT=tcp://10.0.0.1:80",
+			"WATERCLOCK_SERVICE_PORT_METRICS=80",
 			"WATERCLOCK_PORT_80_TCP_ADDR=10.0.0.1", "WATERCLOCK_METRICS_SERVICE_HOST=10.0.0.1",
 		}, func(c *Config) bool { return c.Lanes == 3 }},
 	} {
@@ -111,16 +114,21 @@ func TestLoadErrors(t *testing.T) {
 		yaml string
 		want []string // each a part of the message
 	}{
-		{"unknown key", nil, "data_dir: x", []string{`data_dir needs to be a known key; did you mean data-dir?`, "wc.yaml:1"}},
+		{"unknown key", nil, "data_dir: x", []string{`data_dir needs to be a known key; did you mean data-dir?`,
+			"wc.yaml:1"}},
 		{"unknown key, nothing near", nil, "frobnicate-all: x", []string{"frobnicate-all needs to be a known key ("}},
 		{"config is no key", nil, "config: x", []string{"config needs to be a known key"}},
 		{"unknown variable", []string{"WATERCLOCK_DATADIR=x"}, "",
 			[]string{"WATERCLOCK_DATADIR needs", "did you mean WATERCLOCK_DATA_DIR?"}},
 		{"lower case variable", []string{"WATERCLOCK_data_dir=x"}, "", []string{"WATERCLOCK_data_dir"}},
-		{"bad duration", nil, "\n\nsession-timeout: 10", []string{`session-timeout is "10", needs a duration`, "wc.yaml:3"}},
-		{"bad duration in a variable", []string{"WATERCLOCK_SESSION_TIMEOUT=x"}, "", []string{"(WATERCLOCK_SESSION_TIMEOUT)"}},
-		{"a setting of earlier versions", nil, "wheel-memory: 64MiB", []string{`wheel-memory needs to be a known key; it is gone: memory says how much`}},
-		{"a variable of earlier versions", []string{"WATERCLOCK_QUEUE_MEMORY=64MiB"}, "", []string{`WATERCLOCK_QUEUE_MEMORY needs to be unset or a known name; it is gone: memory says`}},
+		{"bad duration", nil, "\n\nsession-timeout: 10",
+			[]string{`session-timeout is "10", needs a duration`, "wc.yaml:3"}},
+		{"bad duration in a variable", []string{"WATERCLOCK_SESSION_TIMEOUT=x"}, "",
+			[]string{"(WATERCLOCK_SESSION_TIMEOUT)"}},
+		{"a setting of earlier versions", nil, "wheel-memory: 64MiB",
+			[]string{`wheel-memory needs to be a known key; it is gone: memory says how much`}},
+		{"a variable of earlier versions", []string{"WATERCLOCK_QUEUE_MEMORY=64MiB"}, "",
+			[]string{`WATERCLOCK_QUEUE_MEMORY needs to be unset or a known name; it is gone: memory says`}},
 		{"bad size", nil, "memory: 512MBit", []string{`memory is "512MBit", needs a number of bytes`}},
 		{"bad bool", nil, "tls: maybe", []string{`tls is "maybe", needs true or false`}},
 		{"bad number", nil, "lanes: many", []string{`lanes is "many", needs a whole number`}},
@@ -131,18 +139,26 @@ func TestLoadErrors(t *testing.T) {
 		{"list of lists", nil, "brokers: [[a]]", []string{"brokers needs a single value or a list"}},
 		{"no value", nil, "brokers:", []string{"brokers needs a value"}},
 		{"a key twice", nil, "group: a\ngroup: b", []string{"group needs to be given once", "wc.yaml:2"}},
-		{"no mapping", nil, "- a", []string{"wc.yaml", "needs keys with values, as in KEY: VALUE, not a list (line 1)"}},
+		{"no mapping", nil, "- a",
+			[]string{"wc.yaml", "needs keys with values, as in KEY: VALUE, not a list (line 1)"}},
 		{"UTF-16", nil, "\xff\xfea\x00", []string{"wc.yaml", "needs text in UTF-8, not in UTF-16: save it again"}},
 		{"no YAML", nil, "a: [", []string{"a needs a ] at the end of its list", "wc.yaml:1"}},
-		{"a colon in a value", nil, "tls: true\ngroup: a: b", []string{"group needs quotes around a value that has a colon", "wc.yaml:2"}},
+		{"a colon in a value", nil, "tls: true\ngroup: a: b", []string{"group needs quotes around a value that has " +
+			"a colon", "wc.yaml:2"}},
 		{"a tab", nil, "tenants:\n\ta: 1", []string{"tenants needs spaces to indent with, not a tab", "wc.yaml:2"}},
-		{"no quote at the end", nil, "group: \"a\n", []string{"group needs a quote at the end of its text", "wc.yaml:1"}},
-		{"a setting of dev", nil, "\nlisten: 127.0.0.1:9092", []string{"listen needs to be left out: only waterclock dev has it", "wc.yaml:2"}},
-		{"a setting of dev in a variable", []string{"WATERCLOCK_DEMO=false"}, "", []string{"demo needs to be left out", "(WATERCLOCK_DEMO)"}},
-		{"all at once, whatever their shape", nil, "delay: [{topic: a}]\nbrokers: [[a]]\ngroup:\nfoo: 1\ntenants: {a: {targets: {}, dialect: [[b]]}, b: 7}", []string{
-			"delay needs entries", "brokers needs a single", "group needs a value", "foo needs", "tenants.a.targets needs", "tenants.a.dialect needs", "tenants.b needs",
+		{"no quote at the end", nil, "group: \"a\n",
+			[]string{"group needs a quote at the end of its text", "wc.yaml:1"}},
+		{"a setting of dev", nil, "\nlisten: 127.0.0.1:9092", []string{"listen needs to be left out: only " +
+			"waterclock dev has it", "wc.yaml:2"}},
+		{"a setting of dev in a variable", []string{"WATERCLOCK_DEMO=false"}, "",
+			[]string{"demo needs to be left out", "(WATERCLOCK_DEMO)"}},
+		{"all at once, whatever their shape", nil, "delay: [{topic: a}]\nbrokers: [[a]]\ngroup:\nfoo: 1\ntenants: " +
+			"{a: {targets: {}, dialect: [[b]]}, b: 7}", []string{
+			"delay needs entries", "brokers needs a single", "group needs a value", "foo needs",
+			"tenants.a.targets needs", "tenants.a.dialect needs", "tenants.b needs",
 		}},
-		{"all at once", []string{"WATERCLOCK_X=1"}, "lanes: a\nfoo: 1\ntls: 7", []string{"WATERCLOCK_X", "lanes is", "foo needs", "tls is"}},
+		{"all at once", []string{"WATERCLOCK_X=1"}, "lanes: a\nfoo: 1\ntls: 7",
+			[]string{"WATERCLOCK_X", "lanes is", "foo needs", "tls is"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg, err := load(t, nil, c.env, c.yaml)

@@ -25,11 +25,12 @@ type Policy struct {
 	LimitInterval    time.Duration // the shortest of a recurring timer; 0: what the service allows
 	LimitPending     int           // pending timers of the topic; 0: no limit
 	LimitRate        int           // requests a second of the topic; 0: no limit
-	OverLimit        OverLimit     // what happens to requests beyond LimitRate; those beyond LimitPending are dead letters
-	Events           bool          // write the outcomes of timers to a topic of their own
-	EventsCleanup    Cleanup       // the cleanup policy with which that topic is created
-	DeadLetters      string        // the topic of its dead letters; empty: named after the request topic
-	Dialect          Dialect       // the scheduler whose requests are understood in addition to our own
+	// what happens to requests beyond LimitRate; those beyond LimitPending are dead letters
+	OverLimit     OverLimit
+	Events        bool    // write the outcomes of timers to a topic of their own
+	EventsCleanup Cleanup // the cleanup policy with which that topic is created
+	DeadLetters   string  // the topic of its dead letters; empty: named after the request topic
+	Dialect       Dialect // the scheduler whose requests are understood in addition to our own
 }
 
 // OverLimit says what happens to requests beyond a limit.
@@ -111,24 +112,34 @@ func (c *Config) commonPolicy(requests string) Policy {
 
 // bind declares the settings of a tenant. This is the only table of their names.
 func (p *Policy) bind(fs *pflag.FlagSet) {
-	fs.StringSliceVar(&p.Targets, "targets", p.Targets, "target topics that requests may name, instead of those for all: `GLOB,...`")
+	fs.StringSliceVar(&p.Targets, "targets", p.Targets,
+		"target topics that requests may name, instead of those for all: `GLOB,...`")
 	fs.StringVar(&p.DefaultTarget, "default-target", p.DefaultTarget, "target of requests that name none: `TOPIC`")
-	fs.Var((*duration)(&p.DefaultMaxLate), "default-max-late", "timers that would fire later than `DURATION` expire, unless the request says otherwise; 0s for none")
-	fs.Var((*duration)(&p.LimitPast), "limit-past", "timers that are due more than `DURATION` before their record was written expire; 0s for no limit")
+	fs.Var((*duration)(&p.DefaultMaxLate), "default-max-late",
+		"timers that would fire later than `DURATION` expire, unless the request says otherwise; 0s for none")
+	fs.Var((*duration)(&p.LimitPast), "limit-past",
+		"timers that are due more than `DURATION` before their record was written expire; 0s for no limit")
 	fs.Var((*duration)(&p.LimitHorizon), "limit-horizon", "refuse timers due later than `DURATION` ahead")
 	fs.IntVar(&p.LimitHeaders, "limit-headers", p.LimitHeaders, "refuse requests with more than `N` headers")
 	fs.Var(&p.LimitHeaderBytes, "limit-header-bytes", "refuse requests whose headers take more than `SIZE`")
-	fs.Var(&p.LimitValueBytes, "limit-value-bytes", "refuse requests whose value takes more than `SIZE`; 0 for what the topic takes")
-	fs.Var((*duration)(&p.LimitInterval), "limit-interval", "refuse timers that recur more often than every `DURATION`; 0s for what the service takes")
-	fs.IntVar(&p.LimitPending, "limit-pending", p.LimitPending, "at most `N` timers are pending, in equal shares of the partitions; 0 for no limit")
-	fs.IntVar(&p.LimitRate, "limit-rate", p.LimitRate, "at most `N` requests a second, in equal shares of the partitions; 0 for no limit")
+	fs.Var(&p.LimitValueBytes, "limit-value-bytes",
+		"refuse requests whose value takes more than `SIZE`; 0 for what the topic takes")
+	fs.Var((*duration)(&p.LimitInterval), "limit-interval",
+		"refuse timers that recur more often than every `DURATION`; 0s for what the service takes")
+	fs.IntVar(&p.LimitPending, "limit-pending", p.LimitPending,
+		"at most `N` timers are pending, in equal shares of the partitions; 0 for no limit")
+	fs.IntVar(&p.LimitRate, "limit-rate", p.LimitRate,
+		"at most `N` requests a second, in equal shares of the partitions; 0 for no limit")
 	fs.Var(choice[OverLimit]{&p.OverLimit, []OverLimit{OverDeadLetter, OverDelay}}, "over-limit",
-		"`ACTION` for requests beyond limit-rate: dead-letter, or delay, which reads more slowly and excludes limit-pending")
+		"`ACTION` for requests beyond limit-rate: dead-letter, or delay, which reads more slowly and excludes "+
+			"limit-pending")
 	fs.BoolVar(&p.Events, "events", p.Events, "write the outcomes of timers to a topic of their own")
 	fs.Var(choice[Cleanup]{&p.EventsCleanup, []Cleanup{CleanupDelete, CleanupCompact}}, "events-cleanup",
 		"`POLICY` of that topic: delete, by age, or compact, which keeps the last event of each timer")
-	fs.StringVar(&p.DeadLetters, "dead-letters", p.DeadLetters, "`TOPIC` of dead letters (default: the request topic's name and .waterclock.dead-letters)")
-	fs.Var(choice[Dialect]{&p.Dialect, []Dialect{DialectNone, DialectETF1, DialectSky, DialectSkyJSON, DialectRabbitMQ, DialectNATS, DialectPulsar}}, "dialect",
+	fs.StringVar(&p.DeadLetters, "dead-letters", p.DeadLetters,
+		"`TOPIC` of dead letters (default: the request topic's name and .waterclock.dead-letters)")
+	fs.Var(choice[Dialect]{&p.Dialect, []Dialect{DialectNone, DialectETF1, DialectSky, DialectSkyJSON, DialectRabbitMQ,
+		DialectNATS, DialectPulsar}}, "dialect",
 		"also understand requests of `SCHEDULER`: etf1, sky, sky-json, rabbitmq, nats or pulsar (default: none)")
 }
 
@@ -147,11 +158,12 @@ func live() []string {
 }
 
 func liveOfTenant() []string {
-	return append(live(), "default-max-late", "limit-past", "limit-value-bytes", "limit-interval", "limit-pending", "limit-rate", "over-limit", "dialect")
+	return append(live(), "default-max-late", "limit-past", "limit-value-bytes", "limit-interval", "limit-pending",
+		"limit-rate", "over-limit", "dialect")
 }
 
-// Changes returns the names of the settings in which two configurations of an instance differ: those that take effect while
-// it runs, and those that take effect at its next start.
+// Changes returns the names of the settings in which two configurations of an instance differ: those that take effect
+// while it runs, and those that take effect at its next start.
 func (c *Config) Changes(next *Config) (now, later []string) {
 	compare := func(before, after *pflag.FlagSet, live []string, key func(name string) string) {
 		before.VisitAll(func(f *pflag.Flag) {
@@ -167,7 +179,8 @@ func (c *Config) Changes(next *Config) (now, later []string) {
 	compare(c.flags(), next.flags(), live(), func(name string) string { return name })
 	for _, topic := range c.tenantsWith(next) {
 		before, after := c.PolicyOf(topic), next.PolicyOf(topic)
-		compare(before.flags(), after.flags(), liveOfTenant(), func(name string) string { return tenantKey(topic, name) })
+		compare(before.flags(), after.flags(), liveOfTenant(),
+			func(name string) string { return tenantKey(topic, name) })
 	}
 	return now, later
 }
@@ -186,7 +199,8 @@ func (c *Config) tenantsWith(next *Config) []string {
 func (c *Config) Live(next *Config) *Config {
 	out := *c
 	out.Targets, out.DefaultTarget = next.Targets, next.DefaultTarget
-	out.LimitHorizon, out.LimitHeaders, out.LimitHeaderBytes = next.LimitHorizon, next.LimitHeaders, next.LimitHeaderBytes
+	out.LimitHorizon, out.LimitHeaders, out.LimitHeaderBytes = next.LimitHorizon, next.LimitHeaders,
+		next.LimitHeaderBytes
 	out.Tenants = nil
 	for _, topic := range c.tenantsWith(next) {
 		p, before := next.PolicyOf(topic), c.PolicyOf(topic)

@@ -49,14 +49,17 @@ tenants:
 		t.Fatal(err)
 	}
 	want := Policy{
-		Targets: []string{"audit", "bills.*"}, DefaultTarget: "audit", LimitHorizon: 30 * day, LimitHeaders: 64, LimitHeaderBytes: 16 * KiB,
-		LimitValueBytes: 100 * KiB, LimitRate: 500, OverLimit: OverDelay, DeadLetters: "timers.failed", Dialect: DialectETF1,
-		Events: true, EventsCleanup: CleanupCompact,
+		Targets: []string{"audit", "bills.*"}, DefaultTarget: "audit", LimitHorizon: 30 * day, LimitHeaders: 64,
+		LimitHeaderBytes: 16 * KiB,
+		LimitValueBytes:  100 * KiB, LimitRate: 500, OverLimit: OverDelay, DeadLetters: "timers.failed",
+		Dialect: DialectETF1,
+		Events:  true, EventsCleanup: CleanupCompact,
 	}
 	if got := cfg.PolicyOf("timers"); fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	want = Policy{Targets: []string{"orders"}, LimitHorizon: MaxHorizon, LimitHeaders: 64, LimitHeaderBytes: MaxHeaderBytes, OverLimit: OverDeadLetter, EventsCleanup: CleanupDelete}
+	want = Policy{Targets: []string{"orders"}, LimitHorizon: MaxHorizon, LimitHeaders: 64,
+		LimitHeaderBytes: MaxHeaderBytes, OverLimit: OverDeadLetter, EventsCleanup: CleanupDelete}
 	if got := cfg.PolicyOf("slow"); fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
 		t.Errorf("without a tenant: got  %+v\nwant %+v", got, want)
 	}
@@ -80,50 +83,75 @@ tenants: {timers: {targets: '*', limit-headers: 9}}
 	if err := cfg.Validate(); err != nil {
 		t.Error(err)
 	}
-	if p := cfg.PolicyOf("timers"); p.LimitHeaders != 9 || p.LimitHorizon != 5*day || !slices.Equal(p.Targets, []string{"*"}) {
+	if p := cfg.PolicyOf("timers"); p.LimitHeaders != 9 || p.LimitHorizon != 5*day ||
+		!slices.Equal(p.Targets, []string{"*"}) {
 		t.Errorf("got %+v", p)
 	}
 }
 
 func TestTenantProblems(t *testing.T) {
 	for _, c := range []struct{ name, tenants, want string }{
-		{"no mapping", "tenants: timers", "tenants needs to be a mapping of request topics, each with settings of its own ("},
+		{"no mapping", "tenants: timers",
+			"tenants needs to be a mapping of request topics, each with settings of its own ("},
 		{"a list", "tenants: [timers]", "tenants needs to be a mapping of request topics"},
 		{"no value", "tenants:", "tenants needs a value"},
 		{"an empty tenant", "tenants:\n  timers:", "tenants.timers needs to be a mapping of settings ("},
-		{"unknown key", "tenants:\n  timers:\n    limit-rat: 5", "tenants.timers.limit-rat needs to be a known key of a tenant; did you mean limit-rate? (wc.yaml:9)"},
-		{"the end of a key", "tenants:\n  timers:\n    max-late: 5s", "tenants.timers.max-late needs to be a known key of a tenant; did you mean default-max-late? (wc.yaml:9)"},
-		{"a key of the instance", "tenants:\n  timers:\n    group: x", "tenants.timers.group needs to be a known key of a tenant"},
-		{"no number", "tenants:\n  timers:\n    limit-rate: 5/s", `tenants.timers.limit-rate is "5/s", needs a whole number (wc.yaml:9)`},
+		{"unknown key", "tenants:\n  timers:\n    limit-rat: 5",
+			"tenants.timers.limit-rat needs to be a known key of a tenant; did you mean limit-rate? (wc.yaml:9)"},
+		{"the end of a key", "tenants:\n  timers:\n    max-late: 5s", "tenants.timers.max-late needs to be a known " +
+			"key of a tenant; did you mean default-max-late? (wc.yaml:9)"},
+		{"a key of the instance", "tenants:\n  timers:\n    group: x",
+			"tenants.timers.group needs to be a known key of a tenant"},
+		{"no number", "tenants:\n  timers:\n    limit-rate: 5/s",
+			`tenants.timers.limit-rate is "5/s", needs a whole number (wc.yaml:9)`},
 		{"null", "tenants:\n  timers:\n    limit-rate:", "tenants.timers.limit-rate needs a value"},
 		{"a key twice", "tenants:\n  timers: {limit-rate: 1, limit-rate: 2}", "to be given once"},
 		{"a tenant twice", "tenants:\n  timers: {limit-rate: 1}\n  timers: {limit-rate: 2}", "to be given once"},
 		{"nobody's", "tenants:\n  others: {targets: a}", `tenants is "others", needs one of the request topics`},
-		{"a fixed-delay topic", "delay: 'retry:5m:orders'\ntenants:\n  retry: {events: true}", `tenants is "retry", needs one of the request topics; a fixed-delay topic has no policy, and no events`},
+		{"a fixed-delay topic", "delay: 'retry:5m:orders'\ntenants:\n  retry: {events: true}",
+			`tenants is "retry", needs one of the request topics; a fixed-delay topic has no policy, and no events`},
 		{"no targets", "tenants:\n  timers: {targets: []}", "tenants.timers.targets needs at least one glob"},
 		{"a bad glob", "tenants:\n  timers: {targets: 'a['}", `tenants.timers.targets is "a[", needs globs`},
-		{"a request topic", "tenants:\n  timers: {targets: slow}", `tenants.timers.targets is "slow", needs topics that neither`},
-		{"a default that is not allowed", "tenants:\n  timers: {targets: a, default-target: b}", `tenants.timers.default-target is "b", needs to be one of the targets of timers`},
-		{"inherited default that is not allowed any more", "tenants:\n  timers: {targets: a}", `tenants.timers.default-target is "mail.out", needs to be one of the targets of timers`},
-		{"a default that is no name", "tenants:\n  slow: {targets: '*', default-target: 'a*'}", `tenants.slow.default-target is "a*", needs the name of a topic`},
-		{"horizon", "tenants:\n  slow: {limit-horizon: 101y}", `tenants.slow.limit-horizon is "101y", needs a duration`},
-		{"horizon too far", "tenants:\n  slow: {limit-horizon: 40000d}", `tenants.slow.limit-horizon is "40000d", needs 1s to 36525d`},
+		{"a request topic", "tenants:\n  timers: {targets: slow}",
+			`tenants.timers.targets is "slow", needs topics that neither`},
+		{"a default that is not allowed", "tenants:\n  timers: {targets: a, default-target: b}",
+			`tenants.timers.default-target is "b", needs to be one of the targets of timers`},
+		{"inherited default that is not allowed any more", "tenants:\n  timers: {targets: a}",
+			`tenants.timers.default-target is "mail.out", needs to be one of the targets of timers`},
+		{"a default that is no name", "tenants:\n  slow: {targets: '*', default-target: 'a*'}",
+			`tenants.slow.default-target is "a*", needs the name of a topic`},
+		{"horizon", "tenants:\n  slow: {limit-horizon: 101y}",
+			`tenants.slow.limit-horizon is "101y", needs a duration`},
+		{"horizon too far", "tenants:\n  slow: {limit-horizon: 40000d}",
+			`tenants.slow.limit-horizon is "40000d", needs 1s to 36525d`},
 		{"headers", "tenants:\n  slow: {limit-headers: 0}", `tenants.slow.limit-headers is "0", needs 1 to 128`},
-		{"header bytes", "tenants:\n  slow: {limit-header-bytes: 1MiB}", `tenants.slow.limit-header-bytes is "1MiB", needs 1 to 64KiB`},
-		{"value bytes", "tenants:\n  slow: {limit-value-bytes: 2GiB}", `tenants.slow.limit-value-bytes is "2GiB", needs 0 to 1GiB`},
+		{"header bytes", "tenants:\n  slow: {limit-header-bytes: 1MiB}",
+			`tenants.slow.limit-header-bytes is "1MiB", needs 1 to 64KiB`},
+		{"value bytes", "tenants:\n  slow: {limit-value-bytes: 2GiB}",
+			`tenants.slow.limit-value-bytes is "2GiB", needs 0 to 1GiB`},
 		{"rate", "tenants:\n  slow: {limit-rate: -1}", `tenants.slow.limit-rate is "-1", needs 0 to 10000000`},
-		{"over-limit", "tenants:\n  slow: {over-limit: drop}", `tenants.slow.over-limit is "drop", needs one of dead-letter, delay`},
-		{"dialect", "tenants:\n  slow: {dialect: sqs}", `tenants.slow.dialect is "sqs", needs one of etf1, sky, sky-json, rabbitmq, nats, pulsar`},
-		{"dead letters in a request topic", "tenants:\n  slow: {dead-letters: timers}", `tenants.slow.dead-letters is "timers", needs the name of a topic that neither`},
-		{"dead letters of the service", "tenants:\n  slow: {dead-letters: x.waterclock.changelog}", `tenants.slow.dead-letters is "x.waterclock.changelog", needs the name`},
-		{"shared dead letters", "tenants:\n  slow: {dead-letters: d}\n  timers: {targets: '*', dead-letters: d}", `tenants.timers.dead-letters is "d", needs a topic of its own: slow has this one`},
-		{"dead letters as a target", "tenants:\n  slow: {dead-letters: orders}", `targets is "orders", needs topics that neither`},
-		{"max late", "tenants:\n  slow: {default-max-late: 40000d}", `tenants.slow.default-max-late is "40000d", needs 0s to 36525d`},
-		{"interval", "tenants:\n  slow: {limit-interval: 40000d}", `tenants.slow.limit-interval is "40000d", needs 0s to 36525d`},
+		{"over-limit", "tenants:\n  slow: {over-limit: drop}",
+			`tenants.slow.over-limit is "drop", needs one of dead-letter, delay`},
+		{"dialect", "tenants:\n  slow: {dialect: sqs}",
+			`tenants.slow.dialect is "sqs", needs one of etf1, sky, sky-json, rabbitmq, nats, pulsar`},
+		{"dead letters in a request topic", "tenants:\n  slow: {dead-letters: timers}",
+			`tenants.slow.dead-letters is "timers", needs the name of a topic that neither`},
+		{"dead letters of the service", "tenants:\n  slow: {dead-letters: x.waterclock.changelog}",
+			`tenants.slow.dead-letters is "x.waterclock.changelog", needs the name`},
+		{"shared dead letters", "tenants:\n  slow: {dead-letters: d}\n  timers: {targets: '*', dead-letters: d}",
+			`tenants.timers.dead-letters is "d", needs a topic of its own: slow has this one`},
+		{"dead letters as a target", "tenants:\n  slow: {dead-letters: orders}",
+			`targets is "orders", needs topics that neither`},
+		{"max late", "tenants:\n  slow: {default-max-late: 40000d}",
+			`tenants.slow.default-max-late is "40000d", needs 0s to 36525d`},
+		{"interval", "tenants:\n  slow: {limit-interval: 40000d}",
+			`tenants.slow.limit-interval is "40000d", needs 0s to 36525d`},
 		{"pending", "tenants:\n  slow: {limit-pending: -5}", `tenants.slow.limit-pending is "-5", needs 0 or more`},
-		{"pending, delayed", "tenants:\n  slow: {limit-pending: 5, over-limit: delay}", `tenants.slow.over-limit is "delay", needs dead-letter if there is a limit-pending`},
+		{"pending, delayed", "tenants:\n  slow: {limit-pending: 5, over-limit: delay}",
+			`tenants.slow.over-limit is "delay", needs dead-letter if there is a limit-pending`},
 		{"events", "tenants:\n  slow: {events: often}", `tenants.slow.events is "often", needs`},
-		{"cleanup of events", "tenants:\n  slow: {events-cleanup: both}", `tenants.slow.events-cleanup is "both", needs one of delete, compact`},
+		{"cleanup of events", "tenants:\n  slow: {events-cleanup: both}",
+			`tenants.slow.events-cleanup is "both", needs one of delete, compact`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg, err := load(t, nil, nil, served+c.tenants)
@@ -152,7 +180,8 @@ func TestLoadAgain(t *testing.T) {
 	l := NewLoader(Default())
 	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	l.AddFlags(fs, Client, Topics, Instance, Log)
-	if err := fs.Parse([]string{"--config", path, "--limit-headers", "9", "--brokers", "a:1,b:2", "--log-level", "debug", "--limit-horizon", "1d12h"}); err != nil {
+	if err := fs.Parse([]string{"--config", path, "--limit-headers", "9", "--brokers", "a:1,b:2", "--log-level",
+		"debug", "--limit-horizon", "1d12h"}); err != nil {
 		t.Fatal(err)
 	}
 	write("group: g\nrequests: [a, b]\nlimit-headers: 5\ntenants: {a: {limit-rate: 3}}")
@@ -169,11 +198,14 @@ func TestLoadAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if first.Group != "g" || !slices.Equal(first.Requests, []string{"a", "b"}) || first.LimitHeaders != 9 || first.Tenants["a"].LimitRate != 3 {
+	if first.Group != "g" || !slices.Equal(first.Requests, []string{"a", "b"}) || first.LimitHeaders != 9 ||
+		first.Tenants["a"].LimitRate != 3 {
 		t.Errorf("first %+v", first)
 	}
-	if second.Group != "waterclock" || !slices.Equal(second.Requests, []string{"c"}) || second.LimitHeaders != 9 || second.Tenants != nil ||
-		!slices.Equal(second.Targets, []string{"x"}) || !slices.Equal(second.Brokers, []string{"a:1", "b:2"}) || second.LimitHorizon != 36*time.Hour {
+	if second.Group != "waterclock" || !slices.Equal(second.Requests, []string{"c"}) || second.LimitHeaders != 9 ||
+		second.Tenants != nil ||
+		!slices.Equal(second.Targets, []string{"x"}) || !slices.Equal(second.Brokers, []string{"a:1", "b:2"}) ||
+		second.LimitHorizon != 36*time.Hour {
 		t.Errorf("second %+v", second)
 	}
 }
@@ -181,7 +213,9 @@ func TestLoadAgain(t *testing.T) {
 // TestYAML: what is printed is what is loaded.
 func TestYAML(t *testing.T) {
 	for _, yaml := range []string{
-		served, served + "instance-id: 007\nhttp: ''\non-stop: stay\ntenants:\n  slow: {targets: '*', default-target: x, dialect: nats, over-limit: delay, limit-rate: 5}\n  timers: {targets: [a, 'b*'], default-target: a}\n",
+		served, served + "instance-id: 007\nhttp: ''\non-stop: stay\ntenants:\n  slow: {targets: '*', " +
+			"default-target: x, dialect: nats, over-limit: delay, limit-rate: 5}\n  timers: {targets: [a, 'b*'], " +
+			"default-target: a}\n",
 	} {
 		before, err := load(t, nil, nil, yaml)
 		if err != nil {
@@ -209,7 +243,8 @@ func TestTenantsAreLogged(t *testing.T) {
 	}
 	var out strings.Builder
 	slog.New(slog.NewTextHandler(&out, nil)).Info("starting", "settings", cfg)
-	for _, want := range []string{"settings.tenants.slow.limit-rate=7", "settings.tenants.slow.dialect=sky", "settings.targets=orders,timers:mail.*"} {
+	for _, want := range []string{"settings.tenants.slow.limit-rate=7", "settings.tenants.slow.dialect=sky",
+		"settings.targets=orders,timers:mail.*"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q lacks %q", out.String(), want)
 		}
@@ -228,7 +263,8 @@ func TestExample(t *testing.T) {
 		t.Error(err)
 	}
 	want := Default()
-	want.Brokers, want.Requests, want.Targets = []string{"127.0.0.1:9092"}, []string{"timers"}, []string{"orders", "mail.*"}
+	want.Brokers, want.Requests, want.Targets = []string{"127.0.0.1:9092"}, []string{"timers"},
+		[]string{"orders", "mail.*"}
 	if fmt.Sprintf("%+v", *cfg) != fmt.Sprintf("%+v", want) {
 		t.Errorf("got %+v", cfg)
 	}
@@ -283,10 +319,14 @@ func TestChanges(t *testing.T) {
 		now, later []string
 	}{
 		{"nothing", func(*Config, *Policy) {}, nil, nil},
-		{"for all", func(c *Config, _ *Policy) { c.Targets = append(slices.Clone(c.Targets), "x"); c.LimitHeaders = 3 }, []string{"targets", "limit-headers"}, nil},
+		{"for all", func(c *Config, _ *Policy) { c.Targets = append(slices.Clone(c.Targets), "x"); c.LimitHeaders = 3 },
+			[]string{"targets", "limit-headers"}, nil},
 		{"events", func(c *Config, _ *Policy) { c.Events = true }, nil, []string{"events"}},
-		{"the instance", func(c *Config, _ *Policy) { c.Group = "g"; c.Requests = []string{"timers"}; c.LimitHeaders = 3 }, []string{"limit-headers"}, []string{"requests", "group"}},
-		{"a tenant", func(_ *Config, p *Policy) { p.LimitRate = 5; p.Dialect = DialectNATS; p.DeadLetters = "d" }, []string{"tenants.timers.limit-rate", "tenants.timers.dialect"}, []string{"tenants.timers.dead-letters"}},
+		{"the instance",
+			func(c *Config, _ *Policy) { c.Group = "g"; c.Requests = []string{"timers"}; c.LimitHeaders = 3 },
+			[]string{"limit-headers"}, []string{"requests", "group"}},
+		{"a tenant", func(_ *Config, p *Policy) { p.LimitRate = 5; p.Dialect = DialectNATS; p.DeadLetters = "d" },
+			[]string{"tenants.timers.limit-rate", "tenants.timers.dialect"}, []string{"tenants.timers.dead-letters"}},
 		{"a tenant that is gone", func(c *Config, _ *Policy) { c.Tenants = nil }, nil, nil},
 		{"a new tenant", func(c *Config, _ *Policy) {
 			p := c.commonPolicy("slow")

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// YAML returns the settings of an instance as a file for --config, in the order of the table. It has all settings that have a
-// value, from whatever layer, and of secrets the names of their files.
+// YAML returns the settings of an instance as a file for --config, in the order of the table. It has all settings that
+// have a value, from whatever layer, and of secrets the names of their files.
 func (c *Config) YAML() ([]byte, error) {
 	defaults := Default()
 	return c.yaml(func(f *pflag.Flag, usual string) bool { return flagText(f) != "" || usual != "" }, defaults.flags())
@@ -66,11 +66,12 @@ func typed(f *pflag.Flag) any {
 	return text
 }
 
-// Example returns a file with every setting of an instance and of a tenant, and their meanings. Required settings have a
-// value. The others have their default behind a #.
+// Example returns a file with every setting of an instance and of a tenant, and their meanings. Required settings have
+// a value. The others have their default behind a #.
 func Example() []byte {
 	var b bytes.Buffer
-	b.WriteString("# waterclock serve --config THIS-FILE\n#\n# A flag wins over the environment, the environment over this file: --data-dir,\n" +
+	b.WriteString("# waterclock serve --config THIS-FILE\n#\n# A flag wins over the environment, the environment " +
+		"over this file: --data-dir,\n" +
 		"# WATERCLOCK_DATA_DIR, data-dir. What stands behind a # is the default.\n")
 	needed := map[string]string{"brokers": "[127.0.0.1:9092]", "requests": "[timers]", "targets": "[orders, mail.*]"}
 	c := Default()

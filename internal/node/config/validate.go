@@ -88,7 +88,8 @@ func (p *problems) client(c *Config) {
 func (p *problems) broker(c *Config) {
 	p.want(isAddress(c.Listen, false), "listen", c.Listen, "host:port")
 	p.want(!c.TLS, "tls", c.TLS, "to be unset: the embedded broker speaks plain text")
-	p.want(c.SASLMechanism == SASLNone, "sasl-mechanism", c.SASLMechanism, "to be unset: the embedded broker knows no users")
+	p.want(c.SASLMechanism == SASLNone, "sasl-mechanism", c.SASLMechanism,
+		"to be unset: the embedded broker knows no users")
 	p.want(len(c.Requests) > 0, "requests", "", "at least one request topic, as in timers")
 }
 
@@ -102,7 +103,8 @@ func (p *problems) instance(c *Config) {
 }
 
 func (p *problems) requests(c *Config) {
-	p.want(len(c.Requests) > 0 || len(c.Delay) > 0, "requests", "", "at least one request topic, as in timers, or delay a fixed-delay topic")
+	p.want(len(c.Requests) > 0 || len(c.Delay) > 0, "requests", "",
+		"at least one request topic, as in timers, or delay a fixed-delay topic")
 	for i, t := range c.Requests {
 		p.want(timer.ValidTopicName(t) && len(t) <= maxRequestTopic, "requests", t,
 			fmt.Sprintf("topic names: 1 to %d of letters, digits, dot, underscore and hyphen", maxRequestTopic))
@@ -115,15 +117,19 @@ func (p *problems) requests(c *Config) {
 
 func (p *problems) delay(c *Config) {
 	for i, d := range c.Delay {
-		p.want(timer.ValidTopicName(d.Topic) && len(d.Topic) <= maxRequestTopic && !isReserved(d.Topic), delaySetting, d,
-			fmt.Sprintf("topic names: 1 to %d of letters, digits, dot, underscore and hyphen, that neither begin with __ nor belong to the service", maxRequestTopic))
-		p.want(!slices.Contains(c.Requests, d.Topic) && !slices.Contains(c.DelayTopics()[:i], d.Topic), delaySetting, d, "each topic once, and none of the request topics")
+		p.want(timer.ValidTopicName(d.Topic) && len(d.Topic) <= maxRequestTopic && !isReserved(d.Topic),
+			delaySetting, d,
+			fmt.Sprintf("topic names: 1 to %d of letters, digits, dot, underscore and hyphen, that neither begin "+
+				"with __ nor belong to the service", maxRequestTopic))
+		p.want(!slices.Contains(c.Requests, d.Topic) && !slices.Contains(c.DelayTopics()[:i], d.Topic), delaySetting, d,
+			"each topic once, and none of the request topics")
 		p.want(d.Delay >= MinDelay && d.Delay <= MaxDelay && d.Delay%time.Millisecond == 0, delaySetting, d,
 			"delays of whole milliseconds, "+show(MinDelay)+" to "+show(MaxDelay))
 		if d.Target != "" {
 			p.want(timer.ValidTopicName(d.Target), delaySetting, d, "the name of a topic as target")
 			p.want(!c.neverTarget(d.Target) && !slices.Contains(c.DelayTopics(), d.Target), delaySetting, d,
-				"a target that neither begins with __ nor belongs to the service nor is a request topic or a fixed-delay topic")
+				"a target that neither begins with __ nor belongs to the service nor is a request topic or a "+
+					"fixed-delay topic")
 		}
 	}
 }
@@ -131,7 +137,8 @@ func (p *problems) delay(c *Config) {
 func (p *problems) targets(c *Config) {
 	// If each tenant has its own targets, none for all are needed.
 	common := slices.ContainsFunc(c.Requests, func(t string) bool { _, ok := c.Tenants[t]; return !ok })
-	p.want(len(c.Targets) > 0 || !common && len(c.Requests) > 0, "targets", "", "at least one glob, as in orders or mail.*; * allows every topic")
+	p.want(len(c.Targets) > 0 || !common && len(c.Requests) > 0, "targets", "",
+		"at least one glob, as in orders or mail.*; * allows every topic")
 	for _, t := range c.Targets {
 		topic, glob := splitTopic(t)
 		p.want(isGlob(glob), "targets", t, "globs as in orders, mail.* or team-?.events")
@@ -143,13 +150,15 @@ func (p *problems) targets(c *Config) {
 		topic, name := splitTopic(t)
 		p.want(timer.ValidTopicName(name), "default-target", t, "the name of a topic")
 		p.want(!c.neverTarget(name), "default-target", t, neverTargets)
-		p.want(topic == "" || slices.Contains(c.Requests, topic), "default-target", t, "a prefix that is one of the request topics")
+		p.want(topic == "" || slices.Contains(c.Requests, topic), "default-target", t,
+			"a prefix that is one of the request topics")
 		p.want(!seen[topic], "default-target", t, "one entry for each request topic")
 		seen[topic] = true
 	}
 	for _, d := range c.Delay {
 		policy := c.PolicyOf(d.Topic)
-		p.want(d.Target == "" || policy.Allows(d.Target), delaySetting, d, "a target that is one of the targets of "+d.Topic)
+		p.want(d.Target == "" || policy.Allows(d.Target), delaySetting, d,
+			"a target that is one of the targets of "+d.Topic)
 	}
 	for _, topic := range c.Requests {
 		if _, ok := c.Tenants[topic]; ok {
@@ -171,12 +180,13 @@ func isGlob(glob string) bool {
 	return err == nil && glob != ""
 }
 
-// neverTargets says what every target needs to be. An emission has no timer- headers, so on a request topic it would be a dead
-// letter or a cancel.
-const neverTargets = "topics that neither begin with __ nor belong to the service nor are request topics nor hold dead letters: no timer may fire there"
+// neverTargets says what every target needs to be. An emission has no timer- headers, so on a request topic it would be
+// a dead letter or a cancel.
+const neverTargets = "topics that neither begin with __ nor belong to the service nor are request topics nor hold " +
+	"dead letters: no timer may fire there"
 
-// neverTarget reports whether no timer may fire to a topic of that name. A glob may match such topics, but requests that name
-// them are rejected.
+// neverTarget reports whether no timer may fire to a topic of that name. A glob may match such topics, but requests
+// that name them are rejected.
 func (c *Config) neverTarget(name string) bool {
 	return isReserved(name) || slices.Contains(c.Requests, name) || c.IsDeadLetters(name)
 }
@@ -217,7 +227,8 @@ func (p *problems) resources(c *Config) {
 	p.want(c.HTTPWebConfig == "" || c.HTTP != "", "http-web-config", c.HTTPWebConfig, "http to be set")
 	if c.HTTPWebConfig != "" {
 		err := web.Validate(c.HTTPWebConfig)
-		p.want(err == nil, "http-web-config", c.HTTPWebConfig, fmt.Sprintf("a web configuration as Prometheus exporters have: %v", err))
+		p.want(err == nil, "http-web-config", c.HTTPWebConfig, fmt.Sprintf(
+			"a web configuration as Prometheus exporters have: %v", err))
 	}
 	p.want(c.Pprof == "" || isAddress(c.Pprof, false) && access.IsLoopback(c.Pprof), "pprof", c.Pprof,
 		"host:port on the loopback interface (127.0.0.1, [::1] or localhost), or to be empty")
@@ -227,7 +238,8 @@ func (p *problems) resources(c *Config) {
 	between(p, "transactional-ids", c.TransactionalIDs, MinTransactionalIDs, MaxTransactionalIDs)
 	between(p, "firing-interval", c.FiringInterval, 0, MaxFiringInterval)
 	between(p, "transaction-timeout", c.TransactionTimeout, MinTransactionTimeout, MaxTransactionTimeout)
-	p.want(c.Memory == 0 || c.Memory >= MinMemory, "memory", c.Memory, "at least "+show(MinMemory)+", or 0 to have it chosen")
+	p.want(c.Memory == 0 || c.Memory >= MinMemory, "memory", c.Memory, "at least "+show(MinMemory)+
+		", or 0 to have it chosen")
 }
 
 func (p *problems) tls(c *Config) {
@@ -289,10 +301,12 @@ func isReserved(topic string) bool {
 		return true
 	}
 	i := strings.LastIndex(topic, ownInfix)
-	return i >= 0 && slices.Contains([]string{"changelog", "dead-letters", "events", "checkpoints"}, topic[i+len(ownInfix):])
+	return i >= 0 && slices.Contains([]string{"changelog", "dead-letters", "events", "checkpoints"},
+		topic[i+len(ownInfix):])
 }
 
-// isAddress reports whether s is host:port with a number as port. A remote address needs a host and a port other than 0.
+// isAddress reports whether s is host:port with a number as port. A remote address needs a host and a port other than
+// 0.
 func isAddress(s string, remote bool) bool {
 	host, port, err := net.SplitHostPort(s)
 	n, portErr := strconv.ParseUint(port, 10, 16)

@@ -52,7 +52,8 @@ func TestValid(t *testing.T) {
 			c.TLS, c.SASLMechanism, c.SASLUsername, c.SASLPasswordFile = true, SASLAWS, "AKIA", secret
 		}},
 		{"aws with session", func(c *Config) {
-			c.TLS, c.SASLMechanism, c.SASLUsername, c.SASLPasswordFile, c.SASLTokenFile = true, SASLAWS, "AKIA", secret, secret
+			c.TLS, c.SASLMechanism, c.SASLUsername, c.SASLPasswordFile, c.SASLTokenFile = true, SASLAWS, "AKIA",
+				secret, secret
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -84,45 +85,63 @@ func TestProblems(t *testing.T) {
 		{"targets needs at least one glob", func(c *Config) { c.Targets = nil }},
 		{`targets is "a[", needs globs`, func(c *Config) { c.Targets = append(c.Targets, "a[") }},
 		{`targets is "timers:", needs globs`, func(c *Config) { c.Targets = append(c.Targets, "timers:") }},
-		{`targets is "timers", needs topics that neither begin with __`, func(c *Config) { c.Targets = append(c.Targets, "timers") }},
-		{`targets is "timers:slow", needs topics that neither`, func(c *Config) { c.Targets = append(c.Targets, "timers:slow") }},
-		{`targets is "__consumer_offsets", needs topics that neither`, func(c *Config) { c.Targets = append(c.Targets, "__consumer_offsets") }},
-		{`default-target is "slow", needs topics that neither`, func(c *Config) { c.Targets, c.DefaultTarget = []string{"*"}, []string{"slow"} }},
+		{`targets is "timers", needs topics that neither begin with __`,
+			func(c *Config) { c.Targets = append(c.Targets, "timers") }},
+		{`targets is "timers:slow", needs topics that neither`,
+			func(c *Config) { c.Targets = append(c.Targets, "timers:slow") }},
+		{`targets is "__consumer_offsets", needs topics that neither`,
+			func(c *Config) { c.Targets = append(c.Targets, "__consumer_offsets") }},
+		{`default-target is "slow", needs topics that neither`,
+			func(c *Config) { c.Targets, c.DefaultTarget = []string{"*"}, []string{"slow"} }},
 		{`targets is "other:x", needs a prefix`, func(c *Config) { c.Targets = append(c.Targets, "other:x") }},
 		{`default-target is "mail.x", needs to be one of the targets of slow`,
 			func(c *Config) { c.DefaultTarget = []string{"mail.x"} }},
-		{`default-target is "a*", needs the name`, func(c *Config) { c.DefaultTarget = []string{"timers:orders", "a*"} }},
-		{`default-target is "orders", needs one entry`, func(c *Config) { c.DefaultTarget = []string{"orders", "orders"} }},
+		{`default-target is "a*", needs the name`,
+			func(c *Config) { c.DefaultTarget = []string{"timers:orders", "a*"} }},
+		{`default-target is "orders", needs one entry`,
+			func(c *Config) { c.DefaultTarget = []string{"orders", "orders"} }},
 		{"group needs a name", func(c *Config) { c.Group = "" }},
 		{`instance-id is "a/b", needs 1 to 249`, func(c *Config) { c.InstanceID = "a/b" }},
 		{"data-dir needs a directory", func(c *Config) { c.DataDir = "" }},
 		{`http is "8680", needs host:port`, func(c *Config) { c.HTTP = "8680" }},
-		{`http-web-config is "/none.yaml", needs a web configuration`, func(c *Config) { c.HTTPWebConfig = "/none.yaml" }},
-		{`http-web-config is "/none.yaml", needs http to be set`, func(c *Config) { c.HTTP, c.HTTPWebConfig = "", "/none.yaml" }},
+		{`http-web-config is "/none.yaml", needs a web configuration`,
+			func(c *Config) { c.HTTPWebConfig = "/none.yaml" }},
+		{`http-web-config is "/none.yaml", needs http to be set`,
+			func(c *Config) { c.HTTP, c.HTTPWebConfig = "", "/none.yaml" }},
 		{`pprof is "0.0.0.0:6060", needs host:port on the loopback`, func(c *Config) { c.Pprof = "0.0.0.0:6060" }},
 		{`pprof is ":6060", needs host:port on the loopback`, func(c *Config) { c.Pprof = ":6060" }},
-		{`pprof is "example.org:6060", needs host:port on the loopback`, func(c *Config) { c.Pprof = "example.org:6060" }},
+		{`pprof is "example.org:6060", needs host:port on the loopback`,
+			func(c *Config) { c.Pprof = "example.org:6060" }},
 		{`pprof is "127.0.0.1", needs host:port on the loopback`, func(c *Config) { c.Pprof = "127.0.0.1" }},
 		{`api is "8681", needs host:port`, func(c *Config) { c.API = "8681" }},
 		{`api is ":8681", needs api-users with its callers, or api-open`, func(c *Config) { c.API = ":8681" }},
-		{`api-open is "true", needs to be false if`, func(c *Config) { c.API, c.APIOpen, c.APIUsers = ":1", true, "/none" }},
-		{`api-host is "a", needs api-open with it`, func(c *Config) { c.API, c.APIHost = "127.0.0.1:1", []string{"a"} }},
+		{`api-open is "true", needs to be false if`,
+			func(c *Config) { c.API, c.APIOpen, c.APIUsers = ":1", true, "/none" }},
+		{`api-host is "a", needs api-open with it`,
+			func(c *Config) { c.API, c.APIHost = "127.0.0.1:1", []string{"a"} }},
 		{`api-host is "http://a", needs globs of hosts`, func(c *Config) {
 			c.API, c.APIOpen, c.APIHost = ":1", true, []string{"http://a"}
 		}},
 		{`api-open is "true", needs api to be set`, func(c *Config) { c.APIOpen = true }},
-		{`api-users is "/none", needs a file of callers: no such file`, func(c *Config) { c.API, c.APIUsers = ":1", "/none" }},
+		{`api-users is "/none", needs a file of callers: no such file`,
+			func(c *Config) { c.API, c.APIUsers = ":1", "/none" }},
 		{`api-users is "/none", needs api to be set`, func(c *Config) { c.APIUsers = "/none" }},
-		{`api-tls-cert is "c.pem", needs api-tls-key with it`, func(c *Config) { c.API, c.APITLSCert = "127.0.0.1:1", "c.pem" }},
-		{`api-tls-key is "k.pem", needs api-tls-cert with it`, func(c *Config) { c.API, c.APITLSKey = "127.0.0.1:1", "k.pem" }},
-		{`api-client-ca is "ca.pem", needs api-tls-cert with it`, func(c *Config) { c.API, c.APIClientCA = "127.0.0.1:1", "ca.pem" }},
-		{`api-client-ca is "ca.pem", needs api-users with it`, func(c *Config) { c.API, c.APIClientCA = "127.0.0.1:1", "ca.pem" }},
-		{`api-key-file is "/none", needs a file with a key: no such file`, func(c *Config) { c.API, c.APIKeyFile = "127.0.0.1:1", "/none" }},
+		{`api-tls-cert is "c.pem", needs api-tls-key with it`,
+			func(c *Config) { c.API, c.APITLSCert = "127.0.0.1:1", "c.pem" }},
+		{`api-tls-key is "k.pem", needs api-tls-cert with it`,
+			func(c *Config) { c.API, c.APITLSKey = "127.0.0.1:1", "k.pem" }},
+		{`api-client-ca is "ca.pem", needs api-tls-cert with it`,
+			func(c *Config) { c.API, c.APIClientCA = "127.0.0.1:1", "ca.pem" }},
+		{`api-client-ca is "ca.pem", needs api-users with it`,
+			func(c *Config) { c.API, c.APIClientCA = "127.0.0.1:1", "ca.pem" }},
+		{`api-key-file is "/none", needs a file with a key: no such file`,
+			func(c *Config) { c.API, c.APIKeyFile = "127.0.0.1:1", "/none" }},
 		{`api-body-limit is "1KiB", needs 64KiB to 1GiB`, func(c *Config) { c.APIBodyLimit = KiB }},
 		{`api-rate is "-1", needs 0 to 1000000`, func(c *Config) { c.APIRate = -1 }},
 		{`api-concurrent is "0", needs 1 to 100000`, func(c *Config) { c.APIConcurrent = 0 }},
 		{`session-timeout is "10ms", needs 1s to 30m`, func(c *Config) { c.SessionTimeout = 10 * time.Millisecond }},
-		{`rebalance-timeout is "5s", needs at least session-timeout (10s)`, func(c *Config) { c.RebalanceTimeout = 5 * time.Second }},
+		{`rebalance-timeout is "5s", needs at least session-timeout (10s)`,
+			func(c *Config) { c.RebalanceTimeout = 5 * time.Second }},
 		{`on-stop is "stay", needs an instance-id`, func(c *Config) { c.OnStop = Stay }},
 		{`replication-factor is "0", needs -1 or 1`, func(c *Config) { c.ReplicationFactor = 0 }},
 		{`lanes is "257", needs 0 to 256`, func(c *Config) { c.Lanes = 257 }},
@@ -130,22 +149,26 @@ func TestProblems(t *testing.T) {
 		{`transactional-ids is "1", needs 2 to 4`, func(c *Config) { c.TransactionalIDs = 1 }},
 		{`transaction-timeout is "29s", needs 30s to 15m`, func(c *Config) { c.TransactionTimeout = 29 * time.Second }},
 		{`topic-check-interval is "0s", needs at least 1s`, func(c *Config) { c.TopicCheckInterval = 0 }},
-		{`limit-horizon is "36525d1h", needs 1s to 36525d`, func(c *Config) { c.LimitHorizon = MaxHorizon + time.Hour }},
+		{`limit-horizon is "36525d1h", needs 1s to 36525d`,
+			func(c *Config) { c.LimitHorizon = MaxHorizon + time.Hour }},
 		{`limit-headers is "129", needs 1 to 128`, func(c *Config) { c.LimitHeaders = 129 }},
 		{`limit-header-bytes is "1MiB", needs 1 to 64KiB`, func(c *Config) { c.LimitHeaderBytes = MiB }},
 		{`memory is "255MiB", needs at least 256MiB, or 0 to have it chosen`, func(c *Config) { c.Memory = 255 * MiB }},
 		{`tls-ca is "ca.pem", needs tls to be true`, func(c *Config) { c.TLSCA = "ca.pem" }},
 		{`tls-cert is "c.pem", needs tls-key with it`, func(c *Config) { c.TLS, c.TLSCert = true, "c.pem" }},
-		{`tls is "true", needs PEM files that can be read: load auth`, func(c *Config) { c.TLS, c.TLSCA = true, "/none.pem" }},
+		{`tls is "true", needs PEM files that can be read: load auth`,
+			func(c *Config) { c.TLS, c.TLSCA = true, "/none.pem" }},
 		{`tls is "true", needs PEM files that can be read: load client`,
 			func(c *Config) { c.TLS, c.TLSCert, c.TLSKey = true, "/none.pem", "/none.pem" }},
 		{"sasl-username needs to be set with sasl-mechanism PLAIN", func(c *Config) { c.SASLMechanism = SASLPlain }},
 		{`sasl-username is "u", needs to be unset without sasl-mechanism`, func(c *Config) { c.SASLUsername = "u" }},
-		{"sasl-token-file needs to be set with sasl-mechanism OAUTHBEARER", func(c *Config) { c.SASLMechanism = SASLOAuth }},
+		{"sasl-token-file needs to be set with sasl-mechanism OAUTHBEARER",
+			func(c *Config) { c.SASLMechanism = SASLOAuth }},
 		{"sasl-password-file needs to be set with sasl-mechanism AWS_MSK_IAM", func(c *Config) {
 			c.TLS, c.SASLMechanism, c.SASLUsername = true, SASLAWS, "AKIA"
 		}},
-		{`tls is "false", needs to be true with sasl-mechanism AWS_MSK_IAM`, func(c *Config) { c.SASLMechanism = SASLAWS }},
+		{`tls is "false", needs to be true with sasl-mechanism AWS_MSK_IAM`,
+			func(c *Config) { c.SASLMechanism = SASLAWS }},
 		{`sasl-password-file is "/none", needs a file with the secret`, func(c *Config) {
 			c.SASLMechanism, c.SASLUsername, c.SASLPasswordFile = SASLPlain, "u", "/none"
 		}},
@@ -157,7 +180,8 @@ func TestProblems(t *testing.T) {
 			if err == nil || !errors.Is(err, ErrInvalid) {
 				t.Fatalf("err = %v", err)
 			}
-			if !slices.ContainsFunc(strings.Split(err.Error(), "\n"), func(l string) bool { return strings.HasPrefix(l, c.want) }) {
+			if !slices.ContainsFunc(strings.Split(err.Error(), "\n"),
+				func(l string) bool { return strings.HasPrefix(l, c.want) }) {
 				t.Errorf("got:\n%v", err)
 			}
 		})
@@ -165,12 +189,14 @@ func TestProblems(t *testing.T) {
 }
 
 func TestACLsNeedNoMore(t *testing.T) {
-	cfg := Config{Brokers: []string{"a:1"}, Requests: []string{"timers"}, Targets: []string{"*"}, Group: "g", LogFormat: LogText}
+	cfg := Config{Brokers: []string{"a:1"}, Requests: []string{"timers"}, Targets: []string{"*"}, Group: "g",
+		LogFormat: LogText}
 	if err := cfg.ValidateACLs(); err != nil {
 		t.Error(err)
 	}
 	for _, change := range []func(*Config){
-		func(c *Config) { c.Brokers = nil }, func(c *Config) { c.Requests = nil }, func(c *Config) { c.Targets = nil }, func(c *Config) { c.Group = "" },
+		func(c *Config) { c.Brokers = nil }, func(c *Config) { c.Requests = nil }, func(c *Config) { c.Targets = nil },
+		func(c *Config) { c.Group = "" },
 	} {
 		wrong := cfg
 		change(&wrong)

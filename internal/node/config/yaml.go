@@ -18,9 +18,9 @@ type file struct {
 	tenants  map[string]map[string]*value // by request topic and name
 }
 
-// parseYAML reads a mapping of settings, which is flat except for tenants. A value is a scalar or a list of scalars. Scalars
-// are taken as they are written, so an instance ID of 007 stays 007. All errors are Problems: one for each setting that cannot
-// be read, or one for a syntax error, with its line.
+// parseYAML reads a mapping of settings, which is flat except for tenants. A value is a scalar or a list of scalars.
+// Scalars are taken as they are written, so an instance ID of 007 stays 007. All errors are Problems: one for each
+// setting that cannot be read, or one for a syntax error, with its line.
 func parseYAML(path string, data []byte) (file, error) {
 	f := file{settings: make(map[string]*value)}
 	doc, err := decodeYAML(path, data)
@@ -54,7 +54,8 @@ func put(into map[string]*value, key, path, setting string, n ast.Node) error {
 		if inner, err := mappingOf(path, setting, n, ""); err == nil && len(inner) > 0 {
 			whole = setting + "-" + sortedKeys(inner)[0]
 		}
-		return &Problem{Setting: setting, Source: source, Need: "a value, and no settings below it: keys are flat, as in " + whole + ": …"}
+		return &Problem{Setting: setting, Source: source,
+			Need: "a value, and no settings below it: keys are flat, as in " + whole + ": …"}
 	}
 	if err != nil {
 		return &Problem{Setting: setting, Source: source, Need: needOf(err)}

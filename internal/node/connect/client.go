@@ -21,7 +21,8 @@ const (
 	commandID = "waterclock-cli"
 )
 
-// CommandOptions returns the options of a command's clients. Such a client logs nothing, because the command returns an error.
+// CommandOptions returns the options of a command's clients. Such a client logs nothing, because the command returns an
+// error.
 func CommandOptions(cfg *config.Config) ([]kgo.Opt, error) {
 	return Options(cfg, commandID, slog.New(slog.DiscardHandler))
 }
@@ -32,7 +33,8 @@ func Open(ctx context.Context, cfg *config.Config, more ...kgo.Opt) (*kgo.Client
 	if err != nil {
 		return nil, err
 	}
-	cl, err := kgo.NewClient(append(append(opts, kgo.RetryTimeout(connectTimeout), kgo.UnknownTopicRetries(2)), more...)...)
+	cl, err := kgo.NewClient(
+		append(append(opts, kgo.RetryTimeout(connectTimeout), kgo.UnknownTopicRetries(2)), more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("build client: %w", err)
 	}
@@ -47,8 +49,9 @@ func Open(ctx context.Context, cfg *config.Config, more ...kgo.Opt) (*kgo.Client
 	}
 	brokers := strings.Join(cfg.Brokers, ", ")
 	if errors.Is(err, io.EOF) && cfg.SASLMechanism != config.SASLNone {
-		return nil, fmt.Errorf("the brokers at %s close the connection when %s begins: that port may want no login, or TLS; "+
-			"or they are starting or stopping", brokers, cfg.SASLMechanism)
+		return nil, fmt.Errorf(
+			"the brokers at %s close the connection when %s begins: that port may want no login, or TLS; "+
+				"or they are starting or stopping", brokers, cfg.SASLMechanism)
 	}
 	return nil, fmt.Errorf("no broker can be reached at %s: %w", brokers, err)
 }

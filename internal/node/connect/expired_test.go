@@ -9,8 +9,8 @@ import (
 	"github.com/waterclock/waterclock/internal/node/config"
 )
 
-// A client certificate that is not valid now is said before a broker is asked: under TLS 1.3 it would refuse only after the
-// handshake, without a word. Once the file is replaced, the same settings connect.
+// A client certificate that is not valid now is said before a broker is asked: under TLS 1.3 it would refuse only after
+// the handshake, without a word. Once the file is replaced, the same settings connect.
 func TestExpiredClientCertificate(t *testing.T) {
 	authority, _ := kafkatest.Secured(t, nil)
 	end := time.Now().Add(-time.Minute).Truncate(time.Second)
@@ -27,7 +27,8 @@ func TestExpiredClientCertificate(t *testing.T) {
 		return Refusal(&cfg, err)
 	}
 	got := refusal()
-	for _, want := range []string{"the client certificate " + cfg.TLSCert + " is valid from ", " to " + end.UTC().Format(time.RFC3339) + " and now is ", "replace it; it is read again at each connection"} {
+	for _, want := range []string{"the client certificate " + cfg.TLSCert + " is valid from ",
+		" to " + end.UTC().Format(time.RFC3339) + " and now is ", "replace it; it is read again at each connection"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q lacks %q", got, want)
 		}

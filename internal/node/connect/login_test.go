@@ -44,7 +44,8 @@ func TestConfigurationTellsNoSecret(t *testing.T) {
 	}
 	var out bytes.Buffer
 	for _, h := range []slog.Handler{
-		slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}), slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}),
+		slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}),
+		slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}),
 	} {
 		log := slog.New(h)
 		log.Info("settings", "config", cfg, "pointer", &cfg, "secret", read, "secrets", []config.Secret{read})
@@ -70,7 +71,8 @@ func TestConfigurationTellsNoSecret(t *testing.T) {
 	}
 	cl := kafkatest.Client(t, opts...)
 	fmt.Fprintf(&out, "%+v", cl.Opts())
-	for _, hidden := range []string{secret, base64.StdEncoding.EncodeToString([]byte(secret)), fmt.Sprintf("%x", secret)} {
+	for _, hidden := range []string{secret, base64.StdEncoding.EncodeToString([]byte(secret)),
+		fmt.Sprintf("%x", secret)} {
 		if strings.Contains(out.String(), hidden) {
 			t.Errorf("%s shows", hidden)
 		}
@@ -94,8 +96,10 @@ func TestPrincipal(t *testing.T) {
 		{"encrypted", config.Config{TLS: true}, "User:ANONYMOUS"},
 		{"password", config.Config{SASLMechanism: config.SASLScram256, SASLUsername: "a b"}, "User:a b"},
 		{"token", config.Config{SASLMechanism: config.SASLOAuth, SASLTokenFile: jwt(`{"sub":"wc"}`)}, "User:wc"},
-		{"token without a subject", config.Config{SASLMechanism: config.SASLOAuth, SASLTokenFile: jwt(`{}`)}, unknownPrincipal},
-		{"opaque token", config.Config{SASLMechanism: config.SASLOAuth, SASLTokenFile: secretFile(t, "opaque")}, unknownPrincipal},
+		{"token without a subject", config.Config{SASLMechanism: config.SASLOAuth, SASLTokenFile: jwt(`{}`)},
+			unknownPrincipal},
+		{"opaque token", config.Config{SASLMechanism: config.SASLOAuth, SASLTokenFile: secretFile(t, "opaque")},
+			unknownPrincipal},
 		{"AWS", config.Config{SASLMechanism: config.SASLAWS, SASLUsername: "AKIA"}, unknownPrincipal},
 		{"certificate that is not there", config.Config{TLS: true, TLSCert: "/none.pem"}, unknownPrincipal},
 	} {
@@ -110,7 +114,8 @@ func TestPrincipal(t *testing.T) {
 // TestRefusal: what is known to be a refusal has a sentence with what to do, and
 // what may be a broker that is just away has none.
 func TestRefusal(t *testing.T) {
-	password := config.Config{Brokers: []string{"k:1"}, SASLMechanism: config.SASLPlain, SASLUsername: "wc", SASLPasswordFile: "/run/pw"}
+	password := config.Config{Brokers: []string{"k:1"}, SASLMechanism: config.SASLPlain, SASLUsername: "wc",
+		SASLPasswordFile: "/run/pw"}
 	token := config.Config{Brokers: []string{"k:1"}, SASLMechanism: config.SASLOAuth, SASLTokenFile: "/run/token"}
 	cert := config.Config{Brokers: []string{"k:1"}, TLS: true, TLSCert: "/run/cert.pem"}
 	for _, c := range []struct {
@@ -119,14 +124,16 @@ func TestRefusal(t *testing.T) {
 		err  error
 		want string
 	}{
-		{"password", password, kerr.SaslAuthenticationFailed, "the brokers refuse user wc (PLAIN): there is no such user, or the password in /run/pw is wrong"},
+		{"password", password, kerr.SaslAuthenticationFailed,
+			"the brokers refuse user wc (PLAIN): there is no such user, or the password in /run/pw is wrong"},
 		{"token", token, kerr.SaslAuthenticationFailed, "the brokers refuse the token in /run/token"},
 		{"AWS", config.Config{SASLMechanism: config.SASLAWS}, kerr.SaslAuthenticationFailed, "kafka-cluster:Connect"},
 		{"mechanism", password, kerr.UnsupportedSaslMechanism, "the brokers at k:1 do not offer PLAIN"},
 		{"secret", password, &localError{errors.New("read secret: gone")}, "read secret: gone"},
 		{"authority", cert, x509.UnknownAuthorityError{}, "--tls-ca"},
 		{"plain text", cert, tls.RecordHeaderError{Msg: "first record"}, "do not speak TLS on that port"},
-		{"alert", cert, errors.New("read: remote error: tls: bad certificate"), "refuse the client certificate /run/cert.pem (bad certificate)"},
+		{"alert", cert, errors.New("read: remote error: tls: bad certificate"),
+			"refuse the client certificate /run/cert.pem (bad certificate)"},
 		{"away", password, errors.New("connection refused"), ""},
 		{"not yet", password, kerr.CoordinatorNotAvailable, ""},
 	} {
@@ -142,9 +149,11 @@ func TestRefusal(t *testing.T) {
 // TestSecretsAreReadAgain: a file that is replaced, or goes away, counts at the
 // next login.
 func TestSecretsAreReadAgain(t *testing.T) {
-	for _, m := range []config.SASL{config.SASLPlain, config.SASLScram256, config.SASLScram512, config.SASLOAuth, config.SASLAWS} {
+	for _, m := range []config.SASL{config.SASLPlain, config.SASLScram256, config.SASLScram512, config.SASLOAuth,
+		config.SASLAWS} {
 		t.Run(string(m), func(t *testing.T) {
-			cfg := config.Config{SASLMechanism: m, SASLUsername: "u", SASLPasswordFile: secretFile(t, "first"), SASLTokenFile: secretFile(t, "first")}
+			cfg := config.Config{SASLMechanism: m, SASLUsername: "u", SASLPasswordFile: secretFile(t, "first"),
+				SASLTokenFile: secretFile(t, "first")}
 			mech, err := mechanism(&cfg)
 			if err != nil {
 				t.Fatal(err)

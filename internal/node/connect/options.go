@@ -1,5 +1,5 @@
-// Package connect makes clients of a cluster from the settings: addresses, TLS and logins. It also says in one sentence why
-// brokers refuse a client, and which right a client lacks.
+// Package connect makes clients of a cluster from the settings: addresses, TLS and logins. It also says in one sentence
+// why brokers refuse a client, and which right a client lacks.
 package connect
 
 import (

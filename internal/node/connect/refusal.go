@@ -45,22 +45,32 @@ func Refusal(cfg *config.Config, err error) string {
 		return ""
 	case errors.As(err, &here):
 		return here.Error()
-	case cfg.SASLMechanism == config.SASLOAuth && (errors.Is(err, kerr.SaslAuthenticationFailed) || strings.Contains(err.Error(), oauthRefused)):
-		return fmt.Sprintf("the brokers refuse the token in %s (OAUTHBEARER): it is wrong, expired or not for them", cfg.SASLTokenFile)
+	case cfg.SASLMechanism == config.SASLOAuth &&
+		(errors.Is(err, kerr.SaslAuthenticationFailed) || strings.Contains(err.Error(), oauthRefused)):
+		return fmt.Sprintf("the brokers refuse the token in %s (OAUTHBEARER): it is wrong, expired or not for them",
+			cfg.SASLTokenFile)
 	case cfg.SASLMechanism == config.SASLAWS && errors.Is(err, kerr.SaslAuthenticationFailed):
-		return "the brokers refuse the AWS credentials (AWS_MSK_IAM): they are wrong or expired, or their policy does " +
+		return "the brokers refuse the AWS credentials (AWS_MSK_IAM): they are wrong or expired, or their policy " +
+			"does " +
 			"not allow kafka-cluster:Connect on this cluster"
 	case errors.Is(err, kerr.SaslAuthenticationFailed):
-		return fmt.Sprintf("the brokers refuse user %s (%s): there is no such user, or the password in %s is wrong", cfg.SASLUsername, cfg.SASLMechanism, cfg.SASLPasswordFile)
+		return fmt.Sprintf("the brokers refuse user %s (%s): there is no such user, or the password in %s is wrong",
+			cfg.SASLUsername, cfg.SASLMechanism, cfg.SASLPasswordFile)
 	case errors.Is(err, kerr.UnsupportedSaslMechanism):
-		return fmt.Sprintf("the brokers at %s do not offer %s: choose another --sasl-mechanism, or another port of theirs", brokers, cfg.SASLMechanism)
+		return fmt.Sprintf(
+			"the brokers at %s do not offer %s: choose another --sasl-mechanism, or another port of theirs", brokers,
+			cfg.SASLMechanism)
 	case errors.Is(err, kerr.IllegalSaslState):
-		return fmt.Sprintf("the brokers at %s want no login on that port: leave out --sasl-mechanism, or name their port with SASL", brokers)
+		return fmt.Sprintf("the brokers at %s want no login on that port: leave out --sasl-mechanism, or name their "+
+			"port with SASL", brokers)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return fmt.Sprintf("the certificate of a broker at %s is valid from %s to %s and now is %s: have it renewed, or set this machine's clock",
-			brokers, invalid.Cert.NotBefore.UTC().Format(time.RFC3339), invalid.Cert.NotAfter.UTC().Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339))
+		return fmt.Sprintf("the certificate of a broker at %s is valid from %s to %s and now is %s: have it "+
+			"renewed, or set this machine's clock",
+			brokers, invalid.Cert.NotBefore.UTC().Format(time.RFC3339), invalid.Cert.NotAfter.UTC().Format(
+				time.RFC3339), time.Now().UTC().Format(time.RFC3339))
 	case errors.As(err, &authority):
-		return fmt.Sprintf("the certificate of a broker at %s is signed by an authority that is not trusted here: name the authority's certificate with --tls-ca", brokers)
+		return fmt.Sprintf("the certificate of a broker at %s is signed by an authority that is not trusted here: "+
+			"name the authority's certificate with --tls-ca", brokers)
 	case errors.As(err, &unfit):
 		return fmt.Sprintf("the certificate of a broker at %s is not good: %v", brokers, unfit.Err)
 	case errors.As(err, &header), errors.As(err, &plain):
@@ -68,7 +78,8 @@ func Refusal(cfg *config.Config, err error) string {
 	case strings.Contains(err.Error(), "remote error: tls: "):
 		_, alert, _ := strings.Cut(err.Error(), "remote error: tls: ")
 		if cfg.TLSCert == "" {
-			return fmt.Sprintf("the brokers at %s refuse this client, which shows no certificate (%s): name one with --tls-cert and --tls-key", brokers, alert)
+			return fmt.Sprintf("the brokers at %s refuse this client, which shows no certificate (%s): name one "+
+				"with --tls-cert and --tls-key", brokers, alert)
 		}
 		return fmt.Sprintf("the brokers at %s refuse the client certificate %s (%s)", brokers, cfg.TLSCert, alert)
 	case strings.Contains(err.Error(), wantsTLS):
@@ -76,31 +87,37 @@ func Refusal(cfg *config.Config, err error) string {
 	case errors.As(err, &closed) && cfg.TLS:
 		return notTLS(brokers)
 	case errors.As(err, &closed) && cfg.SASLMechanism == config.SASLNone:
-		return fmt.Sprintf("the brokers at %s close the connection at once: that port wants TLS (--tls) or a login (--sasl-mechanism), or they are starting or stopping", brokers)
+		return fmt.Sprintf("the brokers at %s close the connection at once: that port wants TLS (--tls) or a login "+
+			"(--sasl-mechanism), or they are starting or stopping", brokers)
 	case errors.As(err, &closed):
 		return fmt.Sprintf("the brokers at %s close the connection at once: %v", brokers, closed)
-	case cfg.TLS && strings.Contains(err.Error(), dialFailed) && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
-		return fmt.Sprintf("the brokers at %s close the connection while TLS begins: name their TLS port, or leave out --tls; or they are starting or stopping", brokers)
+	case cfg.TLS && strings.Contains(err.Error(), dialFailed) &&
+		(errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
+		return fmt.Sprintf("the brokers at %s close the connection while TLS begins: name their TLS port, or leave "+
+			"out --tls; or they are starting or stopping", brokers)
 	}
 	return ""
 }
 
 func notTLS(brokers string) string {
-	return fmt.Sprintf("the brokers at %s do not speak TLS on that port: name their TLS port, or leave out --tls", brokers)
+	return fmt.Sprintf("the brokers at %s do not speak TLS on that port: name their TLS port, or leave out --tls",
+		brokers)
 }
 
-// localError is a fault of a file of this machine: a secret that cannot be read, or a client certificate that is not valid
-// now, so that every broker would refuse it.
+// localError is a fault of a file of this machine: a secret that cannot be read, or a client certificate that is not
+// valid now, so that every broker would refuse it.
 type localError struct{ error }
 
-// checkValidity returns an error if a client certificate is not valid now. Brokers would refuse it too, but under TLS 1.3 only
-// after the handshake, and without saying why.
+// checkValidity returns an error if a client certificate is not valid now. Brokers would refuse it too, but under TLS
+// 1.3 only after the handshake, and without saying why.
 func checkValidity(path string, tc *tls.Config) error {
 	for _, pair := range tc.Certificates {
 		leaf := pair.Leaf
 		if now := time.Now(); leaf != nil && (now.Before(leaf.NotBefore) || now.After(leaf.NotAfter)) {
-			return &localError{fmt.Errorf("the client certificate %s is valid from %s to %s and now is %s: replace it; it is read again at each connection", path,
-				leaf.NotBefore.UTC().Format(time.RFC3339), leaf.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))}
+			return &localError{fmt.Errorf("the client certificate %s is valid from %s to %s and now is %s: replace "+
+				"it; it is read again at each connection", path,
+				leaf.NotBefore.UTC().Format(time.RFC3339), leaf.NotAfter.UTC().Format(time.RFC3339),
+				now.UTC().Format(time.RFC3339))}
 		}
 	}
 	return nil
@@ -109,8 +126,8 @@ func checkValidity(path string, tc *tls.Config) error {
 // unknownPrincipal is the placeholder for a principal that the configuration does not show.
 const unknownPrincipal = "User:NAME"
 
-// Principal returns the name by which ACLs know a client with these settings. Brokers derive it in the same way, unless they
-// are configured otherwise.
+// Principal returns the name by which ACLs know a client with these settings. Brokers derive it in the same way, unless
+// they are configured otherwise.
 func Principal(cfg *config.Config) string {
 	switch {
 	case cfg.SASLMechanism == config.SASLOAuth:

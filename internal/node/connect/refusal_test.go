@@ -30,12 +30,16 @@ func TestRefusalOfTheWrongPort(t *testing.T) {
 		err  error
 		want string
 	}{
-		{"a login where none is wanted", false, config.SASLPlain, fmt.Errorf("handshake: %w", kerr.IllegalSaslState), "leave out --sasl-mechanism"},
+		{"a login where none is wanted", false, config.SASLPlain, fmt.Errorf("handshake: %w", kerr.IllegalSaslState),
+			"leave out --sasl-mechanism"},
 		{"TLS where it is not spoken", true, config.SASLNone, &kgo.ErrFirstReadEOF{}, "leave out --tls"},
-		{"TLS where a broker closes at once", true, config.SASLNone, fmt.Errorf("unable to dial: %w", io.EOF), "leave out --tls"},
-		{"TLS where a broker resets", true, config.SASLNone, fmt.Errorf("unable to dial: %w", syscall.ECONNRESET), "leave out --tls"},
+		{"TLS where a broker closes at once", true, config.SASLNone, fmt.Errorf("unable to dial: %w", io.EOF),
+			"leave out --tls"},
+		{"TLS where a broker resets", true, config.SASLNone, fmt.Errorf("unable to dial: %w", syscall.ECONNRESET),
+			"leave out --tls"},
 		{"no TLS where it is spoken", false, config.SASLNone, errors.New("is this a " + wantsTLS + "?"), "add --tls"},
-		{"nothing where TLS or a login is wanted", false, config.SASLNone, &kgo.ErrFirstReadEOF{}, "wants TLS (--tls) or a login (--sasl-mechanism)"},
+		{"nothing where TLS or a login is wanted", false, config.SASLNone, &kgo.ErrFirstReadEOF{},
+			"wants TLS (--tls) or a login (--sasl-mechanism)"},
 	} {
 		cfg := &config.Config{Brokers: []string{"a:1"}, TLS: c.tls, SASLMechanism: c.sasl}
 		if got := Refusal(cfg, c.err); !strings.Contains(got, "the brokers at a:1") || !strings.Contains(got, c.want) {
@@ -49,7 +53,8 @@ func TestRefusalOfAnotherName(t *testing.T) {
 	s := httptest.NewTLSServer(nil) // for 127.0.0.1 and example.com
 	t.Cleanup(s.Close)
 	cfg := &config.Config{TLS: true, TLSCA: filepath.Join(t.TempDir(), "ca.pem")}
-	if err := os.WriteFile(cfg.TLSCA, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
+	if err := os.WriteFile(cfg.TLSCA, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, port, err := net.SplitHostPort(s.Listener.Addr().String())
@@ -58,7 +63,8 @@ func TestRefusalOfAnotherName(t *testing.T) {
 	}
 	cfg.Brokers = []string{"localhost:" + port}
 	_, err = Dial(cfg)(t.Context(), "tcp", cfg.Brokers[0])
-	if got := Refusal(cfg, err); !strings.Contains(got, "at "+cfg.Brokers[0]+" is not good: x509: certificate is valid for ") {
+	if got := Refusal(cfg, err); !strings.Contains(got, "at "+cfg.Brokers[0]+
+		" is not good: x509: certificate is valid for ") {
 		t.Errorf("%q, of %v", got, err)
 	}
 }

@@ -32,5 +32,6 @@ func MissingTarget(ctx context.Context, cl *kgo.Client, topic string) string {
 	if err != nil || m.Cluster == DevCluster || !errors.Is(m.Topics[topic].Err, kerr.UnknownTopicOrPartition) {
 		return ""
 	}
-	return fmt.Sprintf("topic %s does not exist now: create it before the timer is due, or it becomes a dead letter then (target-unknown)", topic)
+	return fmt.Sprintf("topic %s does not exist now: create it before the timer is due, or it becomes a dead letter "+
+		"then (target-unknown)", topic)
 }

@@ -72,7 +72,8 @@ func plainWords(err error) string {
 		return ""
 	}
 	switch {
-	case err == context.DeadlineExceeded, err == os.ErrDeadlineExceeded, err == kgo.ErrRecordTimeout: //nolint:errorlint // this link of the chain
+	//nolint:errorlint // this link of the chain
+	case err == context.DeadlineExceeded, err == os.ErrDeadlineExceeded, err == kgo.ErrRecordTimeout:
 		return "no answer in time"
 	case strings.Contains(err.Error(), looksHTTP) && errors.Unwrap(err) == nil:
 		return "that port speaks HTTP, not Kafka"

@@ -44,8 +44,8 @@ type Options struct {
 	Out     io.Writer
 }
 
-// Run runs everything in one process: an embedded broker that keeps its data in a directory, and an instance. It is only for
-// development, because nothing is replicated.
+// Run runs everything in one process: an embedded broker that keeps its data in a directory, and an instance. It is
+// only for development, because nothing is replicated.
 func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	cfg := *o.Config
 	lock, err := lockDirectory(cfg.DataDir)
@@ -73,7 +73,8 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s := &show{
-		cfg: &cfg, second: second, program: o.Program, out: o.Out, registry: prometheus.NewRegistry(), since: time.Now(),
+		cfg: &cfg, second: second, program: o.Program, out: o.Out, registry: prometheus.NewRegistry(),
+		since: time.Now(),
 	}
 	if host, port, _ := net.SplitHostPort(cfg.Listen); host == "" || net.ParseIP(host).IsUnspecified() {
 		s.listen = net.JoinHostPort(host, port)
@@ -105,7 +106,8 @@ func lockDirectory(dir string) (io.Closer, error) {
 	}
 	lock, err := vfs.Default.Lock(filepath.Join(dir, devLock))
 	if err != nil {
-		return nil, fmt.Errorf("another process works in %s; stop it, or choose another directory with --data-dir (%w)", dir, err)
+		return nil, fmt.Errorf("another process works in %s; stop it, or choose another directory with --data-dir (%w)",
+			dir, err)
 	}
 	return lock, nil
 }
@@ -137,8 +139,9 @@ func embeddedBroker(addr, dir string) (*kfake.Cluster, string, error) {
 		}),
 	)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, "", fmt.Errorf("start the embedded broker: another process has taken %s; choose another address with --listen "+
-			"(if that is another dev, end it, or also choose others with --http and --api)", addr)
+		return nil, "", fmt.Errorf(
+			"start the embedded broker: another process has taken %s; choose another address with --listen "+
+				"(if that is another dev, end it, or also choose others with --http and --api)", addr)
 	}
 	if err != nil {
 		return nil, "", fmt.Errorf("start the embedded broker on %s with its data in %s: %w", addr, dir, err)

@@ -43,7 +43,8 @@ func TestEmbeddedBrokerAdvertisesWhatWorks(t *testing.T) {
 			}
 		}
 		cl.ForceMetadataRefresh()
-		if _, err := kadm.NewClient(cl).CreateTopic(t.Context(), 1, 1, nil, "made"); err != nil { // goes to the broker as it is told
+		// goes to the broker as it is told
+		if _, err := kadm.NewClient(cl).CreateTopic(t.Context(), 1, 1, nil, "made"); err != nil {
 			t.Errorf("%q: %v", host, err)
 		}
 	}

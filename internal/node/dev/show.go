@@ -39,7 +39,8 @@ const (
 	showBytes = 60
 	// showNewTopics is how long it takes at most until a new topic is noticed.
 	showNewTopics = time.Second
-	// showFetchWait is how long a fetch waits for records. It is short, because a new topic has to wait for the next fetch.
+	// showFetchWait is how long a fetch waits for records. It is short, because a new topic has to wait for the next
+	// fetch.
 	showFetchWait = 250 * time.Millisecond
 )
 
@@ -189,7 +190,8 @@ A second instance takes over half of the partitions: %[1]s serve --config %[6]s
 func (s *show) consumer() (*kgo.Client, error) {
 	exclude := []string{`^__.*`, `.*\.waterclock\.(changelog|events)$`}
 	return kgo.NewClient(
-		kgo.SeedBrokers(s.cfg.Brokers...), kgo.ConsumeRegex(), kgo.ConsumeTopics(".*"), kgo.ConsumeExcludeTopics(exclude...),
+		kgo.SeedBrokers(s.cfg.Brokers...), kgo.ConsumeRegex(), kgo.ConsumeTopics(".*"),
+		kgo.ConsumeExcludeTopics(exclude...),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.MetadataMaxAge(showNewTopics), kgo.MetadataMinAge(connect.MetadataMinAge), kgo.FetchMaxWait(showFetchWait),
 	)
@@ -234,7 +236,8 @@ func (s *show) print(fetches kgo.Fetches, expected map[waterclock.Source]bool) {
 			delete(expected, e.Source)
 			return
 		}
-		if d, err := waterclock.ParseDeadLetter(r); err == nil && (topics.IsOwn(r.Topic) || s.cfg.IsDeadLetters(r.Topic)) {
+		if d, err := waterclock.ParseDeadLetter(r); err == nil &&
+			(topics.IsOwn(r.Topic) || s.cfg.IsDeadLetters(r.Topic)) {
 			lines = append(lines, fmt.Sprintf("refused   %s: %s: %s", readable(r.Key), d.Reason, d.Detail))
 			delete(expected, d.Source)
 		}
@@ -254,7 +257,8 @@ func (s *show) requested(r *kgo.Record, now time.Time) []string {
 	if s.demo[waterclock.Source{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}] {
 		return nil
 	}
-	req, _, refused := policy.Rules(s.cfg, topics.Set{Request: topics.Topic{Name: r.Topic}}).Validate(r, now.UnixMilli())
+	req, _, refused := policy.Rules(s.cfg, topics.Set{Request: topics.Topic{Name: r.Topic}}).Validate(
+		r, now.UnixMilli())
 	counts := ""
 	if req.If.Kind != timer.IfAlways {
 		counts = ", if its condition holds"
@@ -269,7 +273,8 @@ func (s *show) requested(r *kgo.Record, now time.Time) []string {
 	if in := time.UnixMilli(req.Schedule.Due).Sub(now); in > 0 {
 		due = "in " + span.String(in.Round(100*time.Millisecond))
 	}
-	return []string{fmt.Sprintf("scheduled %s on topic %s, due %s on topic %s%s", readable(r.Key), r.Topic, due, req.Schedule.Target.Topic, counts)}
+	return []string{fmt.Sprintf("scheduled %s on topic %s, due %s on topic %s%s", readable(r.Key), r.Topic, due,
+		req.Schedule.Target.Topic, counts)}
 }
 
 // verb returns the verb for a request that does not schedule.
@@ -289,7 +294,8 @@ func verb(s timer.Steer) string {
 // otherwise the topic may have been noticed late.
 func fired(r *kgo.Record, e waterclock.Emission, now time.Time, watched bool) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "fired     %s on topic %s: %s (emitted %s after it was due", readable([]byte(e.ID)), r.Topic, readable(r.Value),
+	fmt.Fprintf(&b, "fired     %s on topic %s: %s (emitted %s after it was due", readable([]byte(e.ID)), r.Topic,
+		readable(r.Value),
 		r.Timestamp.Sub(e.Due).Round(time.Millisecond))
 	if watched {
 		fmt.Fprintf(&b, ", received %s after", now.Sub(e.Due).Round(100*time.Microsecond))

@@ -40,15 +40,19 @@ func TestShowBoundsAFlood(t *testing.T) {
 	s := &show{cfg: &config.Config{}, out: &out}
 	var records []*kgo.Record
 	for range 1000 {
-		records = append(records, &kgo.Record{Topic: "orders", Timestamp: time.UnixMilli(1003), Value: []byte("v"), Headers: []kgo.RecordHeader{
-			{Key: waterclock.HeaderID, Value: []byte("a")}, {Key: waterclock.HeaderDue, Value: []byte("1000")},
-			{Key: waterclock.HeaderOccurrence, Value: []byte("1")}, {Key: waterclock.HeaderSource, Value: []byte("timers/0/7")},
-		}})
+		records = append(records, &kgo.Record{Topic: "orders", Timestamp: time.UnixMilli(1003), Value: []byte("v"),
+			Headers: []kgo.RecordHeader{
+				{Key: waterclock.HeaderID, Value: []byte("a")}, {Key: waterclock.HeaderDue, Value: []byte("1000")},
+				{Key: waterclock.HeaderOccurrence, Value: []byte("1")},
+				{Key: waterclock.HeaderSource, Value: []byte("timers/0/7")},
+			}})
 	}
 	expected := map[waterclock.Source]bool{{Topic: "timers", Offset: 7}: true, {Topic: "timers", Offset: 8}: true}
-	s.print(kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: "orders", Partitions: []kgo.FetchPartition{{Records: records}}}}}}, expected)
+	s.print(kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: "orders",
+		Partitions: []kgo.FetchPartition{{Records: records}}}}}}, expected)
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != showAtOnce+1 || lines[1] != "fired     a on topic orders: v (emitted 3ms after it was due)" || lines[showAtOnce] != "… and 980 more" {
+	if len(lines) != showAtOnce+1 || lines[1] != "fired     a on topic orders: v (emitted 3ms after it was due)" ||
+		lines[showAtOnce] != "… and 980 more" {
 		t.Errorf("%d lines:\n%s", len(lines), out.String())
 	}
 	if len(expected) != 1 {
@@ -65,7 +69,8 @@ func TestShowTellsWhatIsRequested(t *testing.T) {
 		cfg := config.DefaultDev()
 		s := &show{cfg: &cfg}
 		now := time.UnixMilli(1_700_000_000_000)
-		r := &kgo.Record{Topic: "timers", Key: []byte("a"), Timestamp: now, Headers: []kgo.RecordHeader{{Key: header, Value: []byte("true")}}}
+		r := &kgo.Record{Topic: "timers", Key: []byte("a"), Timestamp: now,
+			Headers: []kgo.RecordHeader{{Key: header, Value: []byte("true")}}}
 		if got := s.requested(r, now); len(got) != 1 || got[0] != want {
 			t.Errorf("%s: %q, want %q", header, got, want)
 		}

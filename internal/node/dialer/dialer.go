@@ -80,7 +80,8 @@ type broker struct {
 func New(dial Func, log *slog.Logger, reg prometheus.Registerer) *Dialer {
 	return &Dialer{
 		dial: dial, log: log, changed: func() {}, look: beats.NewSignal(), brokers: make(map[string]*broker),
-		gauge: metric.In(reg).Gauge("waterclock_unresponsive_brokers", "Brokers that accept connections, or used to, but do not answer."),
+		gauge: metric.In(reg).Gauge("waterclock_unresponsive_brokers",
+			"Brokers that accept connections, or used to, but do not answer."),
 	}
 }
 
@@ -155,7 +156,8 @@ func (t timeoutError) Unwrap() error { return t.error }
 
 // refused reports whether a machine, or the network, says that nothing listens there.
 func refused(err error) bool {
-	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH)
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH) ||
+		errors.Is(err, syscall.ENETUNREACH)
 }
 
 func timedOut(err error) bool {

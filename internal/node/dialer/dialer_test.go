@@ -195,8 +195,8 @@ func TestUnresponsiveBroker(t *testing.T) {
 	})
 }
 
-// Each wake-up of an idle process costs more than what it does then. So connections are looked at, and brokers probed, when
-// other tickers of the process tick.
+// Each wake-up of an idle process costs more than what it does then. So connections are looked at, and brokers probed,
+// when other tickers of the process tick.
 func TestBrokersAreProbedWithOtherTicks(t *testing.T) {
 	scene(t, func(t *testing.T, k *kafka, d *Dialer) {
 		other := beats.NewTicker(tick)
@@ -276,11 +276,13 @@ func TestBrokerThatDies(t *testing.T) {
 				if took := until(t, time.Second, d.gone); took > 5*time.Millisecond {
 					t.Errorf("it took %s", took)
 				}
-				if _, err := d.Dial(t.Context(), "tcp", addr); errors.Is(err, unresponsiveError{}) || !errors.Is(err, syscall.ECONNREFUSED) {
+				if _, err := d.Dial(t.Context(), "tcp", addr); errors.Is(err, unresponsiveError{}) ||
+					!errors.Is(err, syscall.ECONNREFUSED) {
 					t.Errorf("%v, want the machine's own refusal", err)
 				}
 				var op *net.OpError
-				if _, err := d.DialPatiently(t.Context(), "tcp", addr); !errors.As(err, &op) || op.Op != "dial" || !op.Timeout() || !errors.Is(err, syscall.ECONNREFUSED) {
+				if _, err := d.DialPatiently(t.Context(), "tcp", addr); !errors.As(err, &op) || op.Op != "dial" ||
+					!op.Timeout() || !errors.Is(err, syscall.ECONNREFUSED) {
 					t.Errorf("%v, want the same as a timeout", err)
 				}
 				time.Sleep(forgetAfter / 2)
@@ -316,15 +318,17 @@ func (l *lines) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// The loss of a broker is one line, and its return another one, however many clients dial it meanwhile, whatever they and the
-// probes meet, and however long it takes.
+// The loss of a broker is one line, and its return another one, however many clients dial it meanwhile, whatever they
+// and the probes meet, and however long it takes.
 func TestALossIsSaidOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		lose, restore func(*kafka)
 		said          string
 	}{
-		"down":         {func(k *kafka) { k.kill() }, func(k *kafka) { k.down.Store(false) }, "a broker is down, turning to the others"},
-		"unresponsive": {func(k *kafka) { k.unresponsive.Store(true) }, func(k *kafka) { k.unresponsive.Store(false) }, "a broker is unresponsive, turning to the others"},
+		"down": {func(k *kafka) { k.kill() }, func(k *kafka) { k.down.Store(false) },
+			"a broker is down, turning to the others"},
+		"unresponsive": {func(k *kafka) { k.unresponsive.Store(true) }, func(k *kafka) { k.unresponsive.Store(false) },
+			"a broker is unresponsive, turning to the others"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log := &lines{of: make(map[string]int)}

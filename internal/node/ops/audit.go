@@ -15,9 +15,9 @@ import (
 const auditLook = time.Second
 
 // Audit returns the stream for calls of the HTTP API that change something. The level of the log does not count for it.
-// With config.AuditStderr the lines go where the log goes, with config.AuditOff nowhere. Otherwise they are appended to a
-// file, as JSON, one line for each call. If a line cannot be written there, the log has an error and the line itself. The
-// caller calls stop when nothing is audited any more.
+// With config.AuditStderr the lines go where the log goes, with config.AuditOff nowhere. Otherwise they are appended to
+// a file, as JSON, one line for each call. If a line cannot be written there, the log has an error and the line itself.
+// The caller calls stop when nothing is audited any more.
 func Audit(to string, log *slog.Logger) (audit *slog.Logger, stop func(), err error) {
 	switch to {
 	case config.AuditOff:
@@ -29,7 +29,8 @@ func Audit(to string, log *slog.Logger) (audit *slog.Logger, stop func(), err er
 	if err := f.open(); err != nil {
 		return nil, nil, fmt.Errorf("open the audit: %w", err)
 	}
-	return slog.New(&auditHandler{Handler: slog.NewJSONHandler(f, nil), instead: always{log.Handler()}, log: log, path: to}), f.close, nil
+	return slog.New(&auditHandler{Handler: slog.NewJSONHandler(f, nil), instead: always{log.Handler()}, log: log,
+		path: to}), f.close, nil
 }
 
 // always writes lines of all levels.
@@ -57,7 +58,8 @@ func (a *auditHandler) Handle(ctx context.Context, r slog.Record) error {
 	return a.instead.Handle(ctx, r)
 }
 
-// auditFile is a file to which lines are appended. It is opened again when its name belongs to another file, or to none.
+// auditFile is a file to which lines are appended. It is opened again when its name belongs to another file, or to
+// none.
 type auditFile struct {
 	path string
 

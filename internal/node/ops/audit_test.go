@@ -83,7 +83,8 @@ func TestAuditFile(t *testing.T) {
 		}
 		time.Sleep(2 * auditLook)
 		audit.Info("three", "timers", []string{"a"})
-		if got := text.String(); !strings.Contains(got, "level=ERROR") || !strings.Contains(got, "msg=three timers=[a]") {
+		if got := text.String(); !strings.Contains(got, "level=ERROR") ||
+			!strings.Contains(got, "msg=three timers=[a]") {
 			t.Error(got)
 		}
 	})

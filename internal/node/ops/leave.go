@@ -30,7 +30,8 @@ func (s *Server) OnLeave(token string, leave func(ctx context.Context) error) {
 		if text := r.URL.Query().Get("within"); text != "" {
 			d, err := time.ParseDuration(text)
 			if err != nil || d < 0 || d > maxLeave {
-				http.Error(w, fmt.Sprintf("within is %q, needs a duration of 0s to %s", text, maxLeave), http.StatusBadRequest)
+				http.Error(w, fmt.Sprintf("within is %q, needs a duration of 0s to %s", text, maxLeave),
+					http.StatusBadRequest)
 				return
 			}
 			within = d

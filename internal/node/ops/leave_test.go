@@ -27,7 +27,8 @@ func TestLeave(t *testing.T) {
 		{"usual", "POST", "127.0.0.1:1", token, "", false, 200, leaveWithin},
 		{"said for how long", "POST", "[::1]:1", token, "?within=90s", false, 200, 90 * time.Second},
 		{"at once", "POST", "127.0.0.1:1", token, "?within=0s", false, 200, 0},
-		{"with the token, through a proxy of another machine", "POST", "10.0.0.8:1", token, "", false, 200, leaveWithin},
+		{"with the token, through a proxy of another machine", "POST", "10.0.0.8:1", token, "", false, 200,
+			leaveWithin},
 		{"anybody through a proxy of the same machine", "POST", "127.0.0.1:1", "", "", false, 403, 0},
 		{"the same machine under another address", "POST", "10.0.0.7:1", "", "", false, 403, 0},
 		{"another machine", "POST", "10.0.0.8:1", "", "", false, 403, 0},
@@ -55,7 +56,8 @@ func TestLeave(t *testing.T) {
 		}
 		s.named().ServeHTTP(w, r)
 		called := x.code == 200 || x.fails
-		if w.Code != x.code || (within >= -time.Second && within != -1) != called || called && (within > x.within || within < x.within-10*time.Second) {
+		if w.Code != x.code || (within >= -time.Second && within != -1) != called || called &&
+			(within > x.within || within < x.within-10*time.Second) {
 			t.Errorf("%s: %d, within %s; want %d, %s", x.name, w.Code, within, x.code, x.within)
 		}
 	}

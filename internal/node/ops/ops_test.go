@@ -122,7 +122,8 @@ func TestPortTaken(t *testing.T) {
 	addr := l.Addr().String()
 	s := NewServer(addr, prometheus.NewRegistry(), fakeReady{}, slog.New(slog.DiscardHandler))
 	err = s.Listen()
-	if err == nil || !strings.Contains(err.Error(), "another process has taken "+addr) || !strings.Contains(err.Error(), "--http") {
+	if err == nil || !strings.Contains(err.Error(), "another process has taken "+addr) ||
+		!strings.Contains(err.Error(), "--http") {
 		t.Errorf("err = %v", err)
 	}
 }
@@ -177,10 +178,12 @@ func TestLogger(t *testing.T) {
 // another site has one of its own, which may lead here.
 func TestNamesOfThisMachine(t *testing.T) {
 	for _, s := range []*Server{
-		NewServer("127.0.0.1:0", prometheus.NewRegistry(), fakeReady{}, slog.New(slog.DiscardHandler)), NewProfiler("127.0.0.1:0", slog.New(slog.DiscardHandler)),
+		NewServer("127.0.0.1:0", prometheus.NewRegistry(), fakeReady{}, slog.New(slog.DiscardHandler)),
+		NewProfiler("127.0.0.1:0", slog.New(slog.DiscardHandler)),
 	} {
 		path := map[string]string{"http": "/healthz", "pprof": "/debug/pprof/cmdline"}[s.setting]
-		for host, want := range map[string]int{"127.0.0.1:1": 200, "localhost": 200, "[::1]:7": 200, "evil.example": 421, "127.0.0.1.evil.example": 421, "127.0.0.2": 421} {
+		for host, want := range map[string]int{"127.0.0.1:1": 200, "localhost": 200, "[::1]:7": 200,
+			"evil.example": 421, "127.0.0.1.evil.example": 421, "127.0.0.2": 421} {
 			r := httptest.NewRequest("GET", path, nil)
 			r.Host = host
 			w := httptest.NewRecorder()
@@ -192,7 +195,8 @@ func TestNamesOfThisMachine(t *testing.T) {
 	r := httptest.NewRequest("GET", "/healthz", nil)
 	r.Host = "timers.example.org"
 	w := httptest.NewRecorder()
-	if NewServer("0.0.0.0:0", prometheus.NewRegistry(), fakeReady{}, slog.New(slog.DiscardHandler)).named().ServeHTTP(w, r); w.Code != 200 {
+	if NewServer("0.0.0.0:0", prometheus.NewRegistry(), fakeReady{}, slog.New(slog.DiscardHandler)).named().ServeHTTP(
+		w, r); w.Code != 200 {
 		t.Errorf("reachable from elsewhere: %d", w.Code)
 	}
 }
@@ -206,7 +210,8 @@ func (manyLines) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "one\nof
 func TestErrorsAreSentences(t *testing.T) {
 	for _, format := range []config.LogFormat{config.LogText, config.LogJSON} {
 		var b bytes.Buffer
-		NewLogger(&b, &config.Config{LogFormat: format}).Error("it ends", "err", manyLines{errors.New("the disk is full")})
+		NewLogger(&b, &config.Config{LogFormat: format}).Error(
+			"it ends", "err", manyLines{errors.New("the disk is full")})
 		if text := b.String(); strings.Contains(text, "many") || !strings.Contains(text, `"the disk is full"`) {
 			t.Errorf("%s: %s", format, text)
 		}

@@ -39,9 +39,9 @@ const (
 	maxScrapes      = 4 // in flight; more are answered 503
 )
 
-// Readiness says whether the instance does its work: it is a member of the group, and every partition that it owns is live.
-// The second result is encoded as JSON under "detail": the state of each partition, by request topic, and the reason if it
-// is not live. Ready is called for each request to /readyz, from any goroutine, and must not block.
+// Readiness says whether the instance does its work: it is a member of the group, and every partition that it owns is
+// live. The second result is encoded as JSON under "detail": the state of each partition, by request topic, and the
+// reason if it is not live. Ready is called for each request to /readyz, from any goroutine, and must not block.
 type Readiness interface {
 	Ready() (ok bool, detail any)
 }
@@ -60,11 +60,12 @@ type Server struct {
 // NewServer returns a server for addr, as host:port. Port 0 means any free port; see [Server.Addr].
 func NewServer(addr string, metrics prometheus.Gatherer, ready Readiness, log *slog.Logger) *Server {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{metrics, readyMetric(ready)}, promhttp.HandlerOpts{
-		MaxRequestsInFlight: maxScrapes,
-		Timeout:             readTimeout,
-		EnableOpenMetrics:   true,
-	}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{metrics, readyMetric(ready)},
+		promhttp.HandlerOpts{
+			MaxRequestsInFlight: maxScrapes,
+			Timeout:             readTimeout,
+			EnableOpenMetrics:   true,
+		}))
 	mux.HandleFunc("GET /healthz", serveHealth)
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { serveReady(w, ready) })
 	return &Server{setting: "http", addr: addr, mux: mux, writeTimeout: writeTimeout, log: log}
@@ -73,7 +74,8 @@ func NewServer(addr string, metrics prometheus.Gatherer, ready Readiness, log *s
 // readyMetric shows the answer of /readyz as a metric, so that Prometheus can alert on it.
 func readyMetric(ready Readiness) prometheus.Gatherer {
 	reg := prometheus.NewRegistry()
-	metric.In(reg).GaugeFunc("waterclock_ready", "1 if the instance is a member of its group and every partition it owns is live, as /readyz says; else 0.", func() float64 {
+	metric.In(reg).GaugeFunc("waterclock_ready", "1 if the instance is a member of its group and every partition it "+
+		"owns is live, as /readyz says; else 0.", func() float64 {
 		if ok, _ := ready.Ready(); ok {
 			return 1
 		}
@@ -82,8 +84,9 @@ func readyMetric(ready Readiness) prometheus.Gatherer {
 	return reg
 }
 
-// Secure makes the server speak TLS, and ask for a user and a password, as the web configuration at path says. The format is
-// Prometheus's own, see https://prometheus.io/docs/prometheus/latest/configuration/https/. It is called before Listen.
+// Secure makes the server speak TLS, and ask for a user and a password, as the web configuration at path says. The
+// format is Prometheus's own, see https://prometheus.io/docs/prometheus/latest/configuration/https/. It is called
+// before Listen.
 func (s *Server) Secure(path string) { s.web = path }
 
 // Listen binds the address, so that the caller learns of a port that is taken before it starts anything else.
@@ -93,7 +96,8 @@ func (s *Server) Listen() (err error) {
 	}
 	s.listener, err = net.Listen("tcp", s.addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("listen for HTTP: another process has taken %s; choose another address with --%s", s.addr, s.setting)
+		return fmt.Errorf("listen for HTTP: another process has taken %s; choose another address with --%s",
+			s.addr, s.setting)
 	}
 	if err != nil {
 		return fmt.Errorf("listen for HTTP: %w", err)
@@ -135,8 +139,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// serve serves as the web configuration says, which is read again at each connection and request: users and certificates
-// change without a restart. Without one it is plain HTTP, open to all who can reach it.
+// serve serves as the web configuration says, which is read again at each connection and request: users and
+// certificates change without a restart. Without one it is plain HTTP, open to all who can reach it.
 func (s *Server) serve(srv *http.Server) error {
 	if s.web == "" {
 		return srv.Serve(s.listener)
@@ -144,15 +148,16 @@ func (s *Server) serve(srv *http.Server) error {
 	return web.Serve(s.listener, srv, &web.FlagConfig{WebConfigFile: &s.web}, s.log)
 }
 
-// named makes a server on the loopback interface answer only under the names of this machine. Otherwise a page of another
-// site could read it, if its name is made to resolve to 127.0.0.1 (DNS rebinding).
+// named makes a server on the loopback interface answer only under the names of this machine. Otherwise a page of
+// another site could read it, if its name is made to resolve to 127.0.0.1 (DNS rebinding).
 func (s *Server) named() http.Handler {
 	if !access.IsLoopback(s.addr) {
 		return s.mux
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !access.IsLocalName(r.Host, s.addr) {
-			http.Error(w, "this address is for this machine only, under 127.0.0.1, [::1], localhost or as --"+s.setting+" names it", http.StatusMisdirectedRequest)
+			http.Error(w, "this address is for this machine only, under 127.0.0.1, [::1], localhost or as --"+s.setting+
+				" names it", http.StatusMisdirectedRequest)
 			return
 		}
 		s.mux.ServeHTTP(w, r)

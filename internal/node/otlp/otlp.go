@@ -60,7 +60,8 @@ func New(ctx context.Context, version, instance string, log *slog.Logger) (*Expo
 		return nil, fmt.Errorf("export traces: %w", err)
 	}
 	of, err := resource.New(ctx, resource.WithTelemetrySDK(),
-		resource.WithAttributes(semconv.ServiceName("waterclock"), semconv.ServiceVersion(version), semconv.ServiceInstanceID(instance)), resource.WithFromEnv())
+		resource.WithAttributes(semconv.ServiceName("waterclock"), semconv.ServiceVersion(version),
+			semconv.ServiceInstanceID(instance)), resource.WithFromEnv())
 	if err != nil {
 		return nil, fmt.Errorf("export traces: read the resource's attributes: %w", err)
 	}
@@ -70,8 +71,9 @@ func New(ctx context.Context, version, instance string, log *slog.Logger) (*Expo
 	}))
 	spans := sdktrace.NewBatchSpanProcessor(to, usable)
 	return &Exporter{
-		calls:   sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithResource(of)),
-		firings: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithResource(of), sdktrace.WithSampler(sdktrace.AlwaysSample())),
+		calls: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithResource(of)),
+		firings: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithResource(of),
+			sdktrace.WithSampler(sdktrace.AlwaysSample())),
 	}, nil
 }
 

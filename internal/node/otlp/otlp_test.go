@@ -41,7 +41,8 @@ func (l *lines) count(text string) int {
 	return strings.Count(l.b.String(), text)
 }
 
-// The SDK takes numbers from the environment as they are: it panics on some, and with others it exports without a pause.
+// The SDK takes numbers from the environment as they are: it panics on some, and with others it exports without a
+// pause.
 func TestBadNumbersHaveNoEffect(t *testing.T) {
 	for name, values := range map[string][]string{
 		"OTEL_BSP_MAX_QUEUE_SIZE":        {"-1", "0", "2000000000", "many"},
@@ -106,10 +107,11 @@ func TestFailuresAreLoggedRarely(t *testing.T) {
 	}
 }
 
-// BenchmarkExport measures all that a sampled firing costs: its span, and the export to a collector that throws it away.
-// The processor time is that of all threads.
+// BenchmarkExport measures all that a sampled firing costs: its span, and the export to a collector that throws it
+// away. The processor time is that of all threads.
 func BenchmarkExport(b *testing.B) {
-	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	collector := httptest.NewServer(
+		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
 	defer collector.Close()
 	b.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
 	to, err := spanExporter(b.Context())

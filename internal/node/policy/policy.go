@@ -16,7 +16,8 @@ import (
 func Rules(cfg *config.Config, set topics.Set) *intake.Rules {
 	policy := cfg.PolicyOf(set.Request.Name)
 	limits := intake.DefaultLimits()
-	limits.Horizon, limits.Headers, limits.HeaderBytes = policy.LimitHorizon, policy.LimitHeaders, int(policy.LimitHeaderBytes)
+	limits.Horizon, limits.Headers, limits.HeaderBytes = policy.LimitHorizon, policy.LimitHeaders,
+		int(policy.LimitHeaderBytes)
 	limits.ValueBytes, limits.RecordBytes = int(policy.LimitValueBytes), set.Request.MaxMessageBytes
 	limits.Interval = max(limits.Interval, policy.LimitInterval)
 	check := intake.Warn
@@ -27,8 +28,10 @@ func Rules(cfg *config.Config, set topics.Set) *intake.Rules {
 		check = intake.DeadLetter
 	}
 	return &intake.Rules{
-		Topic: set.Request.Name, Changelog: set.Changelog.Name, Partitions: set.Request.Partitions, DefaultTarget: policy.DefaultTarget,
-		PartitionerCheck: check, Limits: limits, Quota: Quota(cfg, set), DefaultMaxLate: policy.DefaultMaxLate, LimitPast: policy.LimitPast, Dialect: intake.Dialect(policy.Dialect),
+		Topic: set.Request.Name, Changelog: set.Changelog.Name, Partitions: set.Request.Partitions,
+		DefaultTarget:    policy.DefaultTarget,
+		PartitionerCheck: check, Limits: limits, Quota: Quota(cfg, set), DefaultMaxLate: policy.DefaultMaxLate,
+		LimitPast: policy.LimitPast, Dialect: intake.Dialect(policy.Dialect),
 		Never: Never(cfg), Allow: policy.Allows,
 	}
 }
@@ -108,8 +111,9 @@ func DeadLetters(cfg *config.Config, requests string) string {
 func TopicOptions(cfg *config.Config, topic string, delay time.Duration, create bool) topics.Options {
 	policy := cfg.PolicyOf(topic)
 	return topics.Options{
-		Create: create, Grow: create && delay != 0, Delay: delay, Replication: int16(cfg.ReplicationFactor), DeadLetters: DeadLetters(cfg, topic),
-		Events: policy.Events, CompactEvents: policy.EventsCleanup == config.CleanupCompact,
+		Create: create, Grow: create && delay != 0, Delay: delay, Replication: int16(cfg.ReplicationFactor),
+		DeadLetters: DeadLetters(cfg, topic),
+		Events:      policy.Events, CompactEvents: policy.EventsCleanup == config.CleanupCompact,
 	}
 }
 
@@ -117,7 +121,8 @@ func TopicOptions(cfg *config.Config, topic string, delay time.Duration, create 
 func Access(cfg *config.Config) topics.Access {
 	a := topics.Access{
 		Requests: cfg.Requests, Delayed: cfg.DelayTopics(), Create: cfg.CreateTopics, API: cfg.API != "",
-		Group: cfg.Group, TransactionalIDs: repair.TransactionalIDPrefix(cfg.Group), DeadLetters: make(map[string]string),
+		Group: cfg.Group, TransactionalIDs: repair.TransactionalIDPrefix(cfg.Group),
+		DeadLetters: make(map[string]string),
 	}
 	for _, r := range cfg.Requests {
 		a.DeadLetters[r] = DeadLetters(cfg, r)

@@ -35,15 +35,23 @@ func TestRulesOfTenants(t *testing.T) {
 		{"the default target and the dialect", "timers", "v", []string{"x-delay", "5"}, "orders", ""},
 		{"another tenant's dialect", "slow", "v", []string{"x-delay", "5"}, "", waterclock.ReasonNoDueTime},
 		{"no default target", "slow", "v", []string{"timer-after", "1s"}, "", waterclock.ReasonNoTarget},
-		{"a target of its own", "timers", "v", []string{"timer-after", "1s", "timer-target-topic", "mail.x"}, "mail.x", ""},
-		{"a target that only others may have", "timers", "v", []string{"timer-after", "1s", "timer-target-topic", "bills"}, "", waterclock.ReasonTargetNotAllowed},
-		{"a target of the others", "slow", "v", []string{"timer-after", "1s", "timer-target-topic", "bills"}, "bills", ""},
-		{"a value that is too large for one", "timers", "more than ten", []string{"x-delay", "5"}, "", waterclock.ReasonValueTooLarge},
-		{"and not for the other", "slow", "more than ten", []string{"timer-after", "1s", "timer-target-topic", "bills"}, "bills", ""},
-		{"dead letters", "slow", "v", []string{"timer-after", "1s", "timer-target-topic", "failed"}, "", waterclock.ReasonTargetNotAllowed},
-		{"a request topic", "slow", "v", []string{"timer-after", "1s", "timer-target-topic", "timers"}, "", waterclock.ReasonTargetNotAllowed},
+		{"a target of its own", "timers", "v", []string{"timer-after", "1s", "timer-target-topic", "mail.x"},
+			"mail.x", ""},
+		{"a target that only others may have", "timers", "v",
+			[]string{"timer-after", "1s", "timer-target-topic", "bills"}, "", waterclock.ReasonTargetNotAllowed},
+		{"a target of the others", "slow", "v", []string{"timer-after", "1s", "timer-target-topic", "bills"},
+			"bills", ""},
+		{"a value that is too large for one", "timers", "more than ten", []string{"x-delay", "5"}, "",
+			waterclock.ReasonValueTooLarge},
+		{"and not for the other", "slow", "more than ten", []string{"timer-after", "1s", "timer-target-topic", "bills"},
+			"bills", ""},
+		{"dead letters", "slow", "v", []string{"timer-after", "1s", "timer-target-topic", "failed"}, "",
+			waterclock.ReasonTargetNotAllowed},
+		{"a request topic", "slow", "v", []string{"timer-after", "1s", "timer-target-topic", "timers"}, "",
+			waterclock.ReasonTargetNotAllowed},
 	} {
-		rec := &kgo.Record{Topic: c.topic, Key: []byte("id"), Value: []byte(c.value), Timestamp: time.UnixMilli(1_700_000_000_000)}
+		rec := &kgo.Record{Topic: c.topic, Key: []byte("id"), Value: []byte(c.value),
+			Timestamp: time.UnixMilli(1_700_000_000_000)}
 		rec.Partition = intake.Murmur2Partition(rec.Key, 4)
 		for i := 0; i < len(c.headers); i += 2 {
 			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: c.headers[i], Value: []byte(c.headers[i+1])})
@@ -62,7 +70,8 @@ func TestRulesOfTenants(t *testing.T) {
 	p := cfg.Tenants["timers"]
 	p.LimitPending = 9 // which is not valid with a delay, and no matter here
 	cfg.Tenants["timers"] = p
-	if got := Quota(cfg, policytest.SetOf("timers")); got.Pending != 3 || Rules(cfg, policytest.SetOf("timers")).Quota != got {
+	if got := Quota(cfg, policytest.SetOf("timers")); got.Pending != 3 ||
+		Rules(cfg, policytest.SetOf("timers")).Quota != got {
 		t.Errorf("quota of pending timers %+v", got)
 	}
 	p.LimitPending = math.MaxInt
@@ -98,7 +107,8 @@ func TestDialectsAreThoseOfTheConfiguration(t *testing.T) {
 func TestTopicsOfTenants(t *testing.T) {
 	cfg := policytest.Tenants()
 	a := Access(cfg)
-	if a.DeadLetters["timers"] != "failed" || a.DeadLetters["slow"] != "slow.waterclock.dead-letters" || !slices.Equal(a.Targets, []string{"orders", "mail.*", "*"}) {
+	if a.DeadLetters["timers"] != "failed" || a.DeadLetters["slow"] != "slow.waterclock.dead-letters" ||
+		!slices.Equal(a.Targets, []string{"orders", "mail.*", "*"}) {
 		t.Errorf("%+v", a)
 	}
 	for _, grants := range [][]topics.Grant{a.Service(), a.Repair(), a.DeadLetterReaders("g")} {

@@ -174,7 +174,8 @@ func (j *job) validate(rec *kgo.Record, leaving bool) (timer.Request, *intake.Re
 	}
 	req, _, refusal := j.o.Rules.Validate(here, j.o.Now().UnixMilli())
 	if refusal == nil && req.Depends() {
-		refusal = &intake.Refusal{Reason: waterclock.ReasonMovedMeanwhile, Detail: "the request depends on what is pending where it stands, and the timers were moved before it was taken in: send it again."}
+		refusal = &intake.Refusal{Reason: waterclock.ReasonMovedMeanwhile, Detail: "the request depends on what is " +
+			"pending where it stands, and the timers were moved before it was taken in: send it again."}
 	}
 	return req, refusal
 }

@@ -167,7 +167,8 @@ func Nobody(ctx context.Context, cl *kgo.Client, group string) error {
 	for i, m := range g.Members {
 		hosts[i] = strings.TrimPrefix(m.ClientHost, "/")
 	}
-	return fmt.Errorf("group %s has members, %d of them, on %s: stop every instance, and wait until they have left (--session-timeout)",
+	return fmt.Errorf("group %s has members, %d of them, on %s: stop every instance, and wait until they have left "+
+		"(--session-timeout)",
 		group, len(g.Members), strings.Join(slices.Compact(slices.Sorted(slices.Values(hosts))), ", "))
 }
 
@@ -189,7 +190,8 @@ func (j *job) look(ctx context.Context) error {
 		return err
 	}
 	if j.report.Before > j.report.Now {
-		return fmt.Errorf("request topic %s has %d partitions and its timers lie as for %d: give it as many", j.o.Set.Request.Name, j.report.Now, j.report.Before)
+		return fmt.Errorf("request topic %s has %d partitions and its timers lie as for %d: give it as many",
+			j.o.Set.Request.Name, j.report.Now, j.report.Before)
 	}
 	if j.report.Before == 0 {
 		j.report.Before = j.report.Now // nothing was ever taken
@@ -258,7 +260,8 @@ func (j *job) settled(ctx context.Context, t partlog.Log) (bounds, error) {
 			return bounds{start, stable}, err
 		}
 		if time.Now().After(patience) {
-			return bounds{}, fmt.Errorf("a transaction is open on %v at offset %d: see whose it is with kafka-transactions.sh, and end it", t, stable)
+			return bounds{}, fmt.Errorf("a transaction is open on %v at offset %d: see whose it is with "+
+				"kafka-transactions.sh, and end it", t, stable)
 		}
 		if !beats.Sleep(ctx, settlePause) {
 			return bounds{}, ctx.Err()
@@ -303,7 +306,8 @@ func (j *job) scan(ctx context.Context, i int) error {
 		return err
 	}
 	if p.last.Group != j.o.Group && !j.o.AcceptGroup {
-		return fmt.Errorf("changelog %s was written by group %q and this is group %q: give it with --group, or --accept-group if that one is gone",
+		return fmt.Errorf("changelog %s was written by group %q and this is group %q: give it with --group, or "+
+			"--accept-group if that one is gone",
 			j.o.Set.Changelog.Name, p.last.Group, j.o.Group)
 	}
 	if p.last.Request != j.o.Set.Request.ID || p.last.Changelog != j.o.Set.Changelog.ID {

@@ -136,7 +136,8 @@ func TestFollowIsAlone(t *testing.T) {
 		w.send(&kgo.Record{Topic: w.set.Changelog.Name, Key: wire.TimerKey(nil, []byte("x"))})
 		return time.Now()
 	}
-	if _, err := w.run(t.Context(), foreign); err == nil || !strings.Contains(err.Error(), "somebody else writes") || !strings.Contains(err.Error(), "nothing was changed") {
+	if _, err := w.run(t.Context(), foreign); err == nil || !strings.Contains(err.Error(), "somebody else writes") ||
+		!strings.Contains(err.Error(), "nothing was changed") {
 		t.Fatalf("a foreign writer: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -195,7 +196,8 @@ func TestFollowRestores(t *testing.T) {
 		id := fmt.Sprint("id", i)
 		r := w.request(id, "v")
 		all[r.Partition] = append(all[r.Partition], &timer.Timer{
-			ID: []byte(id), Offset: r.Offset, Due: due.UnixMilli(), Occurrence: 1, Value: []byte("v"), Target: timer.Target{Topic: "out", Partition: timer.AnyPartition},
+			ID: []byte(id), Offset: r.Offset, Due: due.UnixMilli(), Occurrence: 1, Value: []byte("v"),
+			Target: timer.Target{Topic: "out", Partition: timer.AnyPartition},
 		})
 	}
 	offsets := make(kadm.Offsets)
@@ -213,7 +215,8 @@ func TestFollowRestores(t *testing.T) {
 		Client: w.options(), Admin: w.cl, Set: &w.set, Group: group, Now: time.Now,
 		Rules: &intake.Rules{Topic: topic, Partitions: 2, Allow: func(string) bool { return true }},
 		View: func(p int32) (*View, error) {
-			return &View{Last: wire.Checkpoint{Request: w.set.Request.ID, Position: int64(len(all[p])), Step: step, Group: group}, Each: func(fn func(*timer.Timer) error) error {
+			return &View{Last: wire.Checkpoint{Request: w.set.Request.ID, Position: int64(len(all[p])), Step: step,
+				Group: group}, Each: func(fn func(*timer.Timer) error) error {
 				for _, tm := range all[p] {
 					if err := fn(tm); err != nil {
 						return err
@@ -244,7 +247,8 @@ func TestWhatDependsIsRejected(t *testing.T) {
 		w.pending(fmt.Sprint("id", i), "v")
 	}
 	paused := timer.Timer{
-		ID: []byte("paused"), Offset: 5, Due: due.UnixMilli(), Occurrence: 1, Target: timer.Target{Topic: "out", Partition: timer.AnyPartition},
+		ID: []byte("paused"), Offset: 5, Due: due.UnixMilli(), Occurrence: 1,
+		Target:   timer.Target{Topic: "out", Partition: timer.AnyPartition},
 		Steering: &timer.Steering{Paused: true, By: 6}, Value: []byte("v"),
 	}
 	w.send(&kgo.Record{Topic: w.set.Changelog.Name, Key: wire.TimerKey(nil, paused.ID), Value: paused.AppendTo(nil)})
@@ -254,7 +258,8 @@ func TestWhatDependsIsRejected(t *testing.T) {
 		id := fmt.Sprint("id", i)
 		headers := [][]kgo.RecordHeader{
 			{{Key: waterclock.HeaderPause, Value: []byte("true")}},
-			{{Key: waterclock.HeaderCancel, Value: []byte("true")}, {Key: waterclock.HeaderIf, Value: []byte(waterclock.IfPresent)}},
+			{{Key: waterclock.HeaderCancel, Value: []byte("true")},
+				{Key: waterclock.HeaderIf, Value: []byte(waterclock.IfPresent)}},
 		}[i%2]
 		w.send(&kgo.Record{Topic: topic, Partition: w.homeOf(id), Key: []byte(id), Headers: headers})
 	}

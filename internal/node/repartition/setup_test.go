@@ -85,7 +85,8 @@ func (s *setup) pending(id, value string) {
 		ID: []byte(id), Offset: r.Offset, Due: due.UnixMilli(), Occurrence: 1, Value: []byte(value),
 		Target: timer.Target{Topic: "out", Partition: timer.AnyPartition, Key: []byte(id)},
 	}
-	s.send(&kgo.Record{Topic: s.set.Changelog.Name, Partition: r.Partition, Key: wire.TimerKey(nil, t.ID), Value: t.AppendTo(nil)})
+	s.send(&kgo.Record{Topic: s.set.Changelog.Name, Partition: r.Partition, Key: wire.TimerKey(nil, t.ID),
+		Value: t.AppendTo(nil)})
 }
 
 // request writes a request: it schedules, or cancels if it has no value.
@@ -95,7 +96,8 @@ func (s *setup) request(id, value string) *kgo.Record {
 	if value != "" {
 		r.Value, s.want[id] = []byte(value), value
 		r.Headers = []kgo.RecordHeader{
-			{Key: waterclock.HeaderAt, Value: []byte(due.Format(time.RFC3339))}, {Key: waterclock.HeaderTargetTopic, Value: []byte("out")},
+			{Key: waterclock.HeaderAt, Value: []byte(due.Format(time.RFC3339))},
+			{Key: waterclock.HeaderTargetTopic, Value: []byte("out")},
 		}
 	}
 	s.send(r)
@@ -109,8 +111,10 @@ func (s *setup) taken() {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		cp := wire.Checkpoint{Request: s.set.Request.ID, Changelog: s.set.Changelog.ID, Position: end, Step: "s", Group: group}
-		s.send(&kgo.Record{Topic: s.set.Changelog.Name, Partition: i, Key: wire.CheckpointKey(), Value: cp.AppendTo(nil)})
+		cp := wire.Checkpoint{Request: s.set.Request.ID, Changelog: s.set.Changelog.ID, Position: end, Step: "s",
+			Group: group}
+		s.send(&kgo.Record{Topic: s.set.Changelog.Name, Partition: i, Key: wire.CheckpointKey(),
+			Value: cp.AppendTo(nil)})
 	}
 }
 
@@ -124,7 +128,8 @@ func (s *setup) grow(to int) {
 func (s *setup) run(ctx context.Context, now func() time.Time) (Report, error) {
 	return Run(ctx, Options{
 		Client: s.options(), Admin: s.cl, Set: &s.set, Group: group, Now: now,
-		Rules: &intake.Rules{Topic: topic, Partitions: s.set.Request.Partitions, PartitionerCheck: intake.DeadLetter, Allow: func(string) bool { return true }},
+		Rules: &intake.Rules{Topic: topic, Partitions: s.set.Request.Partitions, PartitionerCheck: intake.DeadLetter,
+			Allow: func(string) bool { return true }},
 	})
 }
 
@@ -182,14 +187,15 @@ func (s *setup) check() {
 			generations[[2]int64{int64(i), t.Offset}] = id
 		}
 		j := job{o: Options{Admin: s.cl, Set: &s.set}}
-		err = j.read(s.t.Context(), at, bounds{positions[i], end}, func(*partlog.Unreadable) {}, func(rec *kgo.Record) error {
-			if rec.Value == nil {
-				delete(here, string(rec.Key))
-			} else {
-				here[string(rec.Key)] = &timer.Timer{Value: rec.Value}
-			}
-			return nil
-		})
+		err = j.read(s.t.Context(), at, bounds{positions[i], end}, func(*partlog.Unreadable) {},
+			func(rec *kgo.Record) error {
+				if rec.Value == nil {
+					delete(here, string(rec.Key))
+				} else {
+					here[string(rec.Key)] = &timer.Timer{Value: rec.Value}
+				}
+				return nil
+			})
 		if err != nil {
 			s.t.Fatal(err)
 		}

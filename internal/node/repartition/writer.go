@@ -76,7 +76,8 @@ func (w *writer) fence(ctx context.Context, parts []part) error {
 	for i := range parts {
 		w.next = append(w.next, parts[i].changelog.end)
 		offsets[i] = emitter.Offset{
-			Topic: w.set.Request.Name, TopicID: w.set.Request.ID, Partition: int32(i), At: parts[i].requests.end, Metadata: note.String(),
+			Topic: w.set.Request.Name, TopicID: w.set.Request.ID, Partition: int32(i), At: parts[i].requests.end,
+			Metadata: note.String(),
 		}
 	}
 	return emitter.CommitOffsets(ctx, w.client, w.id, w.group, offsets)
@@ -99,7 +100,8 @@ func (w *writer) remove(from int32, id []byte) {
 // claim.
 func (w *writer) finish(partition int32, position int64) {
 	cp := wire.Checkpoint{
-		Request: w.set.Request.ID, Changelog: w.set.Changelog.ID, Position: position, Step: w.step, Group: w.group, Owner: owner, Time: w.now,
+		Request: w.set.Request.ID, Changelog: w.set.Changelog.ID, Position: position, Step: w.step, Group: w.group,
+		Owner: owner, Time: w.now,
 	}
 	w.changelog(partition, wire.CheckpointKey(), cp.AppendTo(nil))
 	for _, value := range (wire.Claim{Step: w.step, Group: w.group, Owner: owner, Time: w.now}).Values() {
@@ -111,12 +113,13 @@ func (w *writer) finish(partition int32, position int64) {
 func (w *writer) changelog(partition int32, key, value []byte) {
 	at := w.next[partition]
 	w.next[partition]++
-	w.client.Produce(w.ctx, &kgo.Record{Topic: w.set.Changelog.Name, Partition: partition, Key: key, Value: value}, func(r *kgo.Record, err error) {
-		if err == nil && r.Offset != at {
-			err = fmt.Errorf("somebody else writes to %s/%d: stop every instance", r.Topic, r.Partition)
-		}
-		w.fail(err)
-	})
+	w.client.Produce(w.ctx, &kgo.Record{Topic: w.set.Changelog.Name, Partition: partition, Key: key, Value: value},
+		func(r *kgo.Record, err error) {
+			if err == nil && r.Offset != at {
+				err = fmt.Errorf("somebody else writes to %s/%d: stop every instance", r.Topic, r.Partition)
+			}
+			w.fail(err)
+		})
 }
 
 func (w *writer) dead(rec *kgo.Record) {
@@ -124,8 +127,10 @@ func (w *writer) dead(rec *kgo.Record) {
 }
 
 func (w *writer) fail(err error) {
-	if errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.ProducerFenced) || errors.Is(err, kerr.InvalidTxnState) {
-		err = fmt.Errorf("an instance that was started meanwhile has ended the transaction: stop every instance (%w)", err)
+	if errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.ProducerFenced) ||
+		errors.Is(err, kerr.InvalidTxnState) {
+		err = fmt.Errorf("an instance that was started meanwhile has ended the transaction: stop every instance (%w)",
+			err)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -165,7 +170,8 @@ func (w *writer) commit(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, commitLimit)
 	defer cancel()
 	if err := emitter.CommitAgain(ctx, w.client, w.id, id, epoch); err != nil {
-		return fmt.Errorf("commit: %w (%w); it is not known whether that succeeded: run it again, nothing is done twice", ended, err)
+		return fmt.Errorf(
+			"commit: %w (%w); it is not known whether that succeeded: run it again, nothing is done twice", ended, err)
 	}
 	return nil
 }

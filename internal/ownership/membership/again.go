@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// againEvery is how often a member that expects another round asks whether it has begun. againFor is for how long it
-	// asks: an owner takes a few milliseconds to give partitions up, or a second if a step is delayed.
+	// againEvery is how often a member that expects another round asks whether it has begun. againFor is for how long
+	// it asks: an owner takes a few milliseconds to give partitions up, or a second if a step is delayed.
 	againEvery = 10 * time.Millisecond
 	againFor   = 2 * time.Second
 )
@@ -21,9 +21,9 @@ const (
 // again makes a member join the next round as soon as it begins, if the leader has said that there is one.
 //
 // A partition that moves is assigned to nobody until its owner has given it up. Then the owner joins again, and the
-// partition is silent until all others have joined that round, of which their heartbeats tell them. Heartbeats begin anew
-// with each assignment. So without this, every partition that moves would be silent for a whole heartbeatInterval. Nothing
-// else depends on it: members of earlier versions hear of the round then.
+// partition is silent until all others have joined that round, of which their heartbeats tell them. Heartbeats begin
+// anew with each assignment. So without this, every partition that moves would be silent for a whole heartbeatInterval.
+// Nothing else depends on it: members of earlier versions hear of the round then.
 //
 // A member does not begin that round itself. If the answers of the group take longer to get to another member, that one
 // would find the next round begun before it has its assignment, each time, and would never give anything up.

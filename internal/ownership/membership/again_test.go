@@ -22,7 +22,8 @@ func TestAgain(t *testing.T) {
 	}{
 		{"the owner gives up soon", 35 * time.Millisecond, -1, nil, 1, 50 * time.Millisecond},
 		{"the owner takes a second", time.Second, -1, nil, 1, 1020 * time.Millisecond},
-		{"the coordinator is away for a while", 500 * time.Millisecond, -1, errors.New("away"), 1, 520 * time.Millisecond},
+		{"the coordinator is away for a while", 500 * time.Millisecond, -1, errors.New("away"), 1,
+			520 * time.Millisecond},
 		{"it never begins", -1, -1, nil, 0, againFor},
 		{"the group client heard of it first", 300 * time.Millisecond, 250 * time.Millisecond, nil, 0, againFor},
 	} {

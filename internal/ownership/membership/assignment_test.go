@@ -12,7 +12,8 @@ import (
 )
 
 // sent returns what the leader, which is the first candidate, sends to each member.
-func sent(t *testing.T, members []kmsg.JoinGroupResponseMember, b *balancer, topics map[string]int32) map[string][]byte {
+func sent(t *testing.T, members []kmsg.JoinGroupResponseMember, b *balancer,
+	topics map[string]int32) map[string][]byte {
 	t.Helper()
 	mb, _, err := b.MemberBalancer(members)
 	if err != nil {
@@ -77,7 +78,8 @@ func TestAssignmentOfOthers(t *testing.T) {
 		if !errors.Is(err, x.want) {
 			t.Errorf("%s: %v, want %v", x.name, err, x.want)
 		}
-		if broken := b.lease.broken; (broken != nil) != (x.want != nil) || broken != nil && (!errors.Is(broken, ErrLost) || !foreign(broken)) {
+		if broken := b.lease.broken; (broken != nil) != (x.want != nil) || broken != nil &&
+			(!errors.Is(broken, ErrLost) || !foreign(broken)) {
 			t.Errorf("%s: the lease is %v", x.name, broken)
 		}
 	}
@@ -89,7 +91,8 @@ func TestStrangersGetNothing(t *testing.T) {
 	b := us.balancer()
 	var told []string
 	b.strangers = func(ids []string) { told = ids }
-	sticky := (&candidate{id: "sticky", topics: []string{"t", "other"}, owned: map[string][]int32{"t": {0, 1}}, generation: 7}).join(kgo.CooperativeStickyBalancer())
+	sticky := (&candidate{id: "sticky", topics: []string{"t", "other"}, owned: map[string][]int32{"t": {0, 1}},
+		generation: 7}).join(kgo.CooperativeStickyBalancer())
 	garbled := kmsg.NewJoinGroupResponseMember()
 	garbled.MemberID, garbled.ProtocolMetadata = "garbled", []byte{9}
 	got := sent(t, []kmsg.JoinGroupResponseMember{garbled, sticky, us.join(b)}, b, map[string]int32{"t": 2, "other": 1})
@@ -130,7 +133,8 @@ func TestFollowBytes(t *testing.T) {
 	if got := hex.EncodeToString(a.UserData); got != "77636c6b01"+"02"+"07"+"01"+"74"+"02"+"01"+"01"+"00"+"00" {
 		t.Errorf("%s", got)
 	}
-	if got, err := readAssignment(a.AppendTo(nil)); err != nil || len(got.owned) > 0 || !slices.Equal(got.follow, want) || got.again {
+	if got, err := readAssignment(a.AppendTo(nil)); err != nil || len(got.owned) > 0 ||
+		!slices.Equal(got.follow, want) || got.again {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

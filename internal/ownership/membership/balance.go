@@ -19,9 +19,10 @@ type balancer struct {
 	process           string
 	views             func() []View
 	standbys          Standbys
-	settings          func() []byte      // digest; nil: there is none
-	leaving           func() bool        // reports whether the member hands its partitions over; nil: it does not
-	strangers         func(ids []string) // is told the IDs of members without our user data; a member that does not lead knows of none
+	settings          func() []byte // digest; nil: there is none
+	leaving           func() bool   // reports whether the member hands its partitions over; nil: it does not
+	// is told the IDs of members without our user data; a member that does not lead knows of none
+	strangers func(ids []string)
 	// round is that of the join under way; nil: this member does not lead. Only the goroutine of kgo that
 	// manages the group uses it.
 	round *round
@@ -104,7 +105,8 @@ func (b *balancer) ParseSyncAssignment(raw []byte) (map[string][]int32, error) {
 
 // MemberBalancer implements kgo.GroupBalancer. A member without our user data gets nothing, and the rest of its
 // metadata is ignored.
-func (b *balancer) MemberBalancer(members []kmsg.JoinGroupResponseMember) (kgo.GroupMemberBalancer, map[string]struct{}, error) {
+func (b *balancer) MemberBalancer(
+	members []kmsg.JoinGroupResponseMember) (kgo.GroupMemberBalancer, map[string]struct{}, error) {
 	r := &round{standbys: &b.standbys, members: len(members), others: othersBytes(members)}
 	var ours []kmsg.JoinGroupResponseMember
 	for _, m := range members {
@@ -233,7 +235,8 @@ func newPlacement(cb *kgo.ConsumerBalancer, topics map[string]int32) *placement 
 		}
 		for _, owned := range meta.OwnedPartitions {
 			for _, n := range owned.Partitions {
-				if x := find(owned.Topic, n); x != nil && subscribed[owned.Topic] && (x.owner < 0 || meta.Generation > x.claimed) {
+				if x := find(owned.Topic, n); x != nil && subscribed[owned.Topic] &&
+					(x.owner < 0 || meta.Generation > x.claimed) {
 					x.owner, x.claimed = member, meta.Generation
 				}
 			}
@@ -374,7 +377,8 @@ func (p *placement) fill() {
 		}
 		best := -1
 		for member, load := range p.loads {
-			if p.members[member].may(x.topic) && (best < 0 || cmp.Or(cmp.Compare(load, p.loads[best]), cmp.Compare(x.cost(member), x.cost(best))) < 0) {
+			if p.members[member].may(x.topic) &&
+				(best < 0 || cmp.Or(cmp.Compare(load, p.loads[best]), cmp.Compare(x.cost(member), x.cost(best))) < 0) {
 				best = member
 			}
 		}

@@ -33,7 +33,8 @@ func (c *candidate) balancer() *balancer {
 	l := &lease{heartbeats: new(heartbeats)}
 	return &balancer{
 		GroupBalancer: kgo.CooperativeStickyBalancer(), lease: l, process: c.id,
-		views: func() []View { return slices.Clone(c.views) }, strangers: func([]string) {}, again: newAgain(nil, nil), room: new(room),
+		views: func() []View { return slices.Clone(c.views) }, strangers: func([]string) {}, again: newAgain(nil, nil),
+		room: new(room),
 	}
 }
 
@@ -189,7 +190,8 @@ func group(t *rapid.T, alike bool) (cs []*candidate, topics map[string]int32) {
 	}
 	for _, name := range names {
 		for p := range topics[name] {
-			if owner := rapid.IntRange(-1, len(cs)-1).Draw(t, "owner"); owner >= 0 && slices.Contains(cs[owner].topics, name) {
+			if owner := rapid.IntRange(-1, len(cs)-1).Draw(t, "owner"); owner >= 0 &&
+				slices.Contains(cs[owner].topics, name) {
 				cs[owner].owned[name] = append(cs[owner].owned[name], p)
 			}
 			for _, c := range cs {
@@ -274,7 +276,8 @@ func TestBalanceReplaysLeast(t *testing.T) {
 				}
 				other.add(c.id, x.Topic, x.Partition)
 			}
-			if slices.Equal(other.loads(cs), loads) && other.moved(cs, topics) <= moved && other.replayed(cs, topics) < replayed {
+			if slices.Equal(other.loads(cs), loads) && other.moved(cs, topics) <= moved &&
+				other.replayed(cs, topics) < replayed {
 				t.Fatalf("%v replays %d, and %v only %d", got, replayed, other, other.replayed(cs, topics))
 			}
 		}
@@ -312,7 +315,10 @@ func TestBalanceSettles(t *testing.T) {
 					for _, p := range ps {
 						if !now.has(c.id, topic, p) {
 							gave[fmt.Sprint(c.id, topic, p)] = true
-							cs[i].views = append(slices.DeleteFunc(c.views, func(v View) bool { return v.Topic == topic && v.Partition == p }), View{topic, p, 100})
+							cs[i].views = append(
+								slices.DeleteFunc(
+									c.views, func(v View) bool { return v.Topic == topic && v.Partition == p }),
+								View{topic, p, 100})
 						}
 					}
 				}
@@ -357,12 +363,14 @@ func TestBalanceReturnsPartitionsAfterAFullStop(t *testing.T) {
 				next = rapid.IntRange(at+1, len(order)).Draw(t, "here by now")
 			}
 			at = next
-			in := slices.SortedFunc(slices.Values(order[:at]), func(a, b *candidate) int { return compareViews(View{Topic: a.id}, View{Topic: b.id}) })
+			in := slices.SortedFunc(slices.Values(order[:at]),
+				func(a, b *candidate) int { return compareViews(View{Topic: a.id}, View{Topic: b.id}) })
 			for range 2 {
 				now := balanced(t, in, topics, false)
 				for _, c := range in {
 					for _, p := range c.owned["t"] {
-						if !now.has(c.id, "t", p) && !slices.ContainsFunc(c.views, func(v View) bool { return v.Partition == p }) {
+						if !now.has(c.id, "t", p) && !slices.ContainsFunc(
+							c.views, func(v View) bool { return v.Partition == p }) {
 							c.views = append(c.views, View{"t", p, 1000})
 						}
 					}
@@ -387,7 +395,8 @@ func TestBalanceLeavesLevelLittle(t *testing.T) {
 		p.members = append(p.members, candidacy{subscribed: map[string]bool{"r": true}})
 	}
 	for i := range int32(partitions) {
-		p.parts = append(p.parts, part{topic: "r", partition: i, at: -1, views: map[int]int64{int(i) % 7: int64(i)}, furthest: int64(i)})
+		p.parts = append(p.parts, part{topic: "r", partition: i, at: -1, views: map[int]int64{int(i) % 7: int64(i)},
+			furthest: int64(i)})
 	}
 	p.keep()
 	p.fillWarm()

@@ -20,8 +20,8 @@ import (
 // formerType is the type of the groups of earlier versions.
 const formerType = "waterclock"
 
-// coordinator asks the group's coordinator about the group. Its client is no member, so questions and the group client's
-// requests do not wait for each other.
+// coordinator asks the group's coordinator about the group. Its client is no member, so questions and the group
+// client's requests do not wait for each other.
 type coordinator struct {
 	client *kgo.Client
 	group  string
@@ -52,11 +52,13 @@ func (c *coordinator) look(ctx context.Context) error {
 // keptOut returns a sentence that says who uses the group and what to do.
 func (c *coordinator) keptOut(ctx context.Context, refusal error) string {
 	if errors.Is(refusal, errNewerUserData) {
-		return fmt.Sprintf("group %s is led by an instance of a newer version of waterclock: install that version here, too", c.group)
+		return fmt.Sprintf(
+			"group %s is led by an instance of a newer version of waterclock: install that version here, too", c.group)
 	}
 	kind, clients := c.others(ctx)
 	if kind == formerType {
-		return fmt.Sprintf("group %s is in use by instances of an earlier version of waterclock (client IDs %s), which cannot run beside this one: stop them all",
+		return fmt.Sprintf("group %s is in use by instances of an earlier version of waterclock (client IDs %s), "+
+			"which cannot run beside this one: stop them all",
 			c.group, strings.Join(clients, ", "))
 	}
 	who := kind + ", client IDs " + strings.Join(clients, ", ")
@@ -66,7 +68,8 @@ func (c *coordinator) keptOut(ctx context.Context, refusal error) string {
 			who = "the broker answers " + code.Message
 		}
 	}
-	return fmt.Sprintf("group %s is in use by consumers that are no instances of waterclock (%s): stop them, or give waterclock a group of its own with --group",
+	return fmt.Sprintf("group %s is in use by consumers that are no instances of waterclock (%s): stop them, or "+
+		"give waterclock a group of its own with --group",
 		c.group, who)
 }
 
@@ -112,8 +115,8 @@ func (c *coordinator) describe(ctx context.Context) (of kadm.DescribedGroup) {
 	return of
 }
 
-// modern returns the client IDs of the group's members if its protocol is that of KIP-848; nil if it is not, or no broker
-// answers.
+// modern returns the client IDs of the group's members if its protocol is that of KIP-848; nil if it is not, or no
+// broker answers.
 func (c *coordinator) modern(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()

@@ -24,7 +24,8 @@ func TestJoinThatEndsWhileTheClientIsGivenUp(t *testing.T) {
 	}
 	h := new(lateJoin)
 	g := &Group{o: Options{Logger: slog.New(slog.DiscardHandler)}, h: h}
-	h.s = &session{g: g, lease: &lease{heartbeats: new(heartbeats), metadata: func() (string, int32) { return "a", 1 }}, client: cl, revoking: make(chan struct{}, 1)}
+	h.s = &session{g: g, lease: &lease{heartbeats: new(heartbeats), metadata: func() (string, int32) { return "a", 1 }},
+		client: cl, revoking: make(chan struct{}, 1)}
 	h.s.assigned(map[string][]int32{"topic": {0}})
 	h.s.end(false, false)
 	if g.Joined() {

@@ -21,7 +21,8 @@ const (
 // foreign reports whether others keep this process out of the group: the broker refuses it, because the members use
 // another protocol or the group has none; or a look at the group finds others; or another program assigned partitions.
 func foreign(err error) bool {
-	return slices.ContainsFunc([]error{kerr.InconsistentGroupProtocol, kerr.GroupIDNotFound, errForeign, errNewerUserData, errBadUserData},
+	return slices.ContainsFunc(
+		[]error{kerr.InconsistentGroupProtocol, kerr.GroupIDNotFound, errForeign, errNewerUserData, errBadUserData},
 		func(of error) bool { return errors.Is(err, of) })
 }
 

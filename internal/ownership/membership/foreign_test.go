@@ -27,8 +27,10 @@ func (named) ProtocolName() string { return protocolName }
 func (se *setup) stranger(opts ...kgo.Opt) (leave func(), refused <-chan error) {
 	se.t.Helper()
 	cl, err := kgo.NewClient(append([]kgo.Opt{
-		kgo.SeedBrokers(se.seeds...), kgo.ClientID("stranger"), kgo.ConsumerGroup(se.group), kgo.ConsumeTopics(se.topic), kgo.DisableAutoCommit(),
-		kgo.SessionTimeout(calm), kgo.HeartbeatInterval(100 * time.Millisecond), kgo.MetadataMinAge(20 * time.Millisecond),
+		kgo.SeedBrokers(se.seeds...), kgo.ClientID("stranger"), kgo.ConsumerGroup(se.group),
+		kgo.ConsumeTopics(se.topic), kgo.DisableAutoCommit(),
+		kgo.SessionTimeout(calm), kgo.HeartbeatInterval(100 * time.Millisecond),
+		kgo.MetadataMinAge(20 * time.Millisecond),
 	}, opts...)...)
 	if err != nil {
 		se.t.Fatal(err)
@@ -171,7 +173,8 @@ func TestForeignLeader(t *testing.T) {
 		o := x.options("static")
 		o.InstanceID, o.Leave = "static", false
 		b := x.join(o)
-		x.keptOut([]string{"is in use by consumers that are no instances of waterclock", "client IDs", "stranger"}, a, b)
+		x.keptOut([]string{"is in use by consumers that are no instances of waterclock", "client IDs", "stranger"}, a,
+			b)
 		if n := len(a.tokens()) + len(b.tokens()); n > 0 {
 			t.Errorf("%d tokens were given", n)
 		}
@@ -207,11 +210,13 @@ func TestForeignMember(t *testing.T) {
 func TestEarlierVersionTogetherWithThisOne(t *testing.T) {
 	t.Parallel() // kfake keeps the type of a group that is empty
 	x := newSetup(t, kafkatest.Shared(t).Seeds())
-	earlier := []kgo.Opt{kgo.GroupProtocol(formerType), kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.ClientID("waterclock-old")}
+	earlier := []kgo.Opt{kgo.GroupProtocol(formerType), kgo.Balancers(kgo.CooperativeStickyBalancer()),
+		kgo.ClientID("waterclock-old")}
 	leave, _ := x.stranger(earlier...)
 	await.Until(x.t, testLimit, "the earlier version is a member", func() bool { return x.members() == 1 })
 	a := x.join(x.options("a"))
-	x.keptOut([]string{"in use by instances of an earlier version of waterclock (client IDs waterclock-old)", "stop them all"}, a)
+	x.keptOut([]string{"in use by instances of an earlier version of waterclock (client IDs waterclock-old)",
+		"stop them all"}, a)
 	leave()
 	x.back(a)
 	_, refused := x.stranger(earlier...)
@@ -272,7 +277,8 @@ func TestConsumerOfKIP848(t *testing.T) {
 		if n := len(a.tokens()); n > 0 {
 			t.Errorf("%d tokens were given", n)
 		}
-		await.Until(x.t, testLimit, "the other owns all again", func() bool { owned, _ := s.last(); return owned == partitions })
+		await.Until(x.t, testLimit, "the other owns all again",
+			func() bool { owned, _ := s.last(); return owned == partitions })
 		s.leave()
 		x.back(a)
 	})
@@ -288,7 +294,8 @@ func TestConsumerOfKIP848(t *testing.T) {
 			}
 			given := len(a.tokens())
 			s := x.stranger848()
-			await.Until(x.t, testLimit, "it is let in", func() bool { owned, err := s.last(); return owned > 0 && err == nil })
+			await.Until(x.t, testLimit, "it is let in",
+				func() bool { owned, err := s.last(); return owned > 0 && err == nil })
 			h.Release()
 			x.keptOut(inUse, a)
 			if n := len(a.tokens()) - given; n > 0 {
@@ -314,7 +321,8 @@ func TestConsumerOfKIP848(t *testing.T) {
 		})
 		x.shared(0, ms...)
 		s := x.stranger848()
-		await.Until(x.t, testLimit, "it is refused", func() bool { _, err := s.last(); return errors.Is(err, kerr.GroupIDNotFound) })
+		await.Until(x.t, testLimit, "it is refused",
+			func() bool { _, err := s.last(); return errors.Is(err, kerr.GroupIDNotFound) })
 		s.leave()
 		x.shared(0, ms...)
 		for _, m := range ms {
@@ -330,7 +338,8 @@ func TestConsumerOfKIP848(t *testing.T) {
 		a := x.join(options("a", kgo.Dialer(w.Dial)))
 		x.shared(partitions, a)
 		first := a.tokens()
-		h := w.HoldRequest(kmsg.SyncGroup.Int16(), 1) // the leader's: without it the group has no assignments for this generation
+		// the leader's: without it the group has no assignments for this generation
+		h := w.HoldRequest(kmsg.SyncGroup.Int16(), 1)
 		b := x.join(options("b"))
 		if err := h.Wait(t.Context()); err != nil {
 			t.Fatal(err)
@@ -349,7 +358,8 @@ func TestConsumerOfKIP848(t *testing.T) {
 		if refusal == nil {
 			x.keptOut(inUse, a, b, c)
 			dead(t, ErrLost, first...)
-			await.Until(x.t, testLimit, "the other owns all", func() bool { owned, _ := s.last(); return owned == partitions })
+			await.Until(x.t, testLimit, "the other owns all",
+				func() bool { owned, _ := s.last(); return owned == partitions })
 		}
 		s.leave()
 		x.back(a, b, c)

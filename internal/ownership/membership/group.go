@@ -17,13 +17,14 @@ import (
 )
 
 const (
-	// coordinatorAway is for how long requests to the group's coordinator are repeated. If its broker dies, the group has
-	// no coordinator until Kafka's 9 s (broker.session.timeout.ms) and an election are over. By default kgo gives up
-	// heartbeats after the session timeout, and all partitions with them, in all instances at once, although the new
+	// coordinatorAway is for how long requests to the group's coordinator are repeated. If its broker dies, the group
+	// has no coordinator until Kafka's 9 s (broker.session.timeout.ms) and an election are over. By default kgo gives
+	// up heartbeats after the session timeout, and all partitions with them, in all instances at once, although the new
 	// coordinator knows the members.
 	coordinatorAway = 30 * time.Second
-	// heartbeatInterval is how long a member may not know that the group rebalances. A partition that moves has no owner
-	// from its revocation until all members have heard of the next round. Heartbeats are the cheapest requests there are.
+	// heartbeatInterval is how long a member may not know that the group rebalances. A partition that moves has no
+	// owner from its revocation until all members have heard of the next round. Heartbeats are the cheapest requests
+	// there are.
 	heartbeatInterval = 100 * time.Millisecond
 	// watchInterval is how often the lease is checked for a silent change of membership.
 	watchInterval = 100 * time.Millisecond
@@ -85,7 +86,8 @@ type Group struct {
 // New returns a membership, which Run starts.
 func New(o Options, h Handler) (*Group, error) {
 	if o.RebalanceTimeout < o.SessionTimeout {
-		return nil, fmt.Errorf("rebalance timeout %s is shorter than the session timeout %s: a member could miss a generation and keep its ID; raise it",
+		return nil, fmt.Errorf("rebalance timeout %s is shorter than the session timeout %s: a member could miss a "+
+			"generation and keep its ID; raise it",
 			span.String(o.RebalanceTimeout), span.String(o.SessionTimeout))
 	}
 	if o.Now == nil {

@@ -27,8 +27,8 @@ const (
 	testLimit  = 40 * time.Second
 	partitions = 4
 	brief      = 1500 * time.Millisecond // a session timeout
-	// calm is a session timeout that no running member exceeds, however busy the machine is. It is for tests in which no
-	// member may be dropped.
+	// calm is a session timeout that no running member exceeds, however busy the machine is. It is for tests in which
+	// no member may be dropped.
 	calm = 8 * time.Second
 )
 
@@ -558,7 +558,8 @@ func TestLease(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			now := view{"m", 1}
-			l := &lease{heartbeats: new(heartbeats), metadata: func() (string, int32) { return now.member, now.generation }}
+			l := &lease{heartbeats: new(heartbeats),
+				metadata: func() (string, int32) { return now.member, now.generation }}
 			if tc.static {
 				l.instance = &id
 			}
@@ -587,7 +588,8 @@ func TestLease(t *testing.T) {
 // break the lease: nothing is held under it yet.
 func TestAskingForAnotherRoundBreaksNoLease(t *testing.T) {
 	nobody := kgo.SeedBrokers("127.0.0.1:1")
-	g := &Group{o: Options{Client: []kgo.Opt{nobody}, Group: "g", Topics: []string{"t"}, SessionTimeout: calm, RebalanceTimeout: calm, Now: time.Now}}
+	g := &Group{o: Options{Client: []kgo.Opt{nobody}, Group: "g", Topics: []string{"t"}, SessionTimeout: calm,
+		RebalanceTimeout: calm, Now: time.Now}}
 	g.coordinator = &coordinator{kafkatest.Client(t, nobody), "g"}
 	s, err := g.newSession()
 	if err != nil {

@@ -17,7 +17,8 @@ func TestATokenIsConfirmedOnlyByProcessedAnswers(t *testing.T) {
 	const interval, roundTrip = 2 * time.Second, 50 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
 		p := &heartbeats{now: time.Now, last: time.Now()}
-		token := &Token{Topic: "t", lease: &lease{heartbeats: p, member: "a", metadata: func() (string, int32) { return "a", 1 }}}
+		token := &Token{Topic: "t",
+			lease: &lease{heartbeats: p, member: "a", metadata: func() (string, int32) { return "a", 1 }}}
 		asked := func(key int16) { p.OnBrokerWrite(kgo.BrokerMetadata{}, key, 0, 0, 0, nil) }
 		answered := func(key int16, took time.Duration) {
 			asked(key)

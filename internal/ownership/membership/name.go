@@ -33,7 +33,8 @@ func (g *Group) awaitName(ctx context.Context, was emitter.Member) {
 	var waits beats.Reminder
 	for ctx.Err() == nil && errors.Is(g.coordinator.heartbeat(ctx, was), kerr.FencedInstanceID) {
 		if waits.Due(nameReminder) {
-			problem := fmt.Sprintf("another process is a member of group %s under instance ID %s: stop one of them, or give each an --instance-id of its own",
+			problem := fmt.Sprintf("another process is a member of group %s under instance ID %s: stop one of them, "+
+				"or give each an --instance-id of its own",
 				g.o.Group, g.o.InstanceID)
 			g.problem.Store(&problem)
 			g.o.Logger.Error("another process has joined the group with this instance ID, waiting until it is gone",

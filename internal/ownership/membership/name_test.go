@@ -57,7 +57,8 @@ func (h *holder) next(t *testing.T, who string) *Token {
 // joined under its instance ID, it must not fence that one in turn. It comes back when
 // the other has left.
 func TestFencedByItsNameWaits(t *testing.T) {
-	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "requests"), kfake.GroupMinSessionTimeout(time.Second))
+	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "requests"), kfake.GroupMinSessionTimeout(
+		time.Second))
 	first, group, _ := member(t, c, "wc-0")
 	before := first.next(t, "the first")
 	second, _, stopSecond := member(t, c, "wc-0")

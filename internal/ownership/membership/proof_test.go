@@ -182,7 +182,8 @@ func (m *model) ask() {
 						return ""
 					}
 				}
-				return fmt.Sprintf("%s was certain between %d and %d, and owner at %v alone", id, begun, ended, m.c.owned[id])
+				return fmt.Sprintf("%s was certain between %d and %d, and owner at %v alone", id, begun, ended,
+					m.c.owned[id])
 			})
 		}()
 	}
@@ -195,7 +196,8 @@ func (m *model) ask() {
 func TestAtMostOneIsCertain(t *testing.T) {
 	runs.Checks(t, 1000)
 	seen := map[string]int{}
-	what := rapid.SampledFrom([]string{"ask", "ask", "arrive", "arrive", "answer", "answer", "replace", "remove", "hand over", "rebalance", "leave out", "hear", "hear", "send", "send", "send", "commit", "commit"})
+	what := rapid.SampledFrom([]string{"ask", "ask", "arrive", "arrive", "answer", "answer", "replace", "remove",
+		"hand over", "rebalance", "leave out", "hear", "hear", "send", "send", "send", "commit", "commit"})
 	rapid.Check(t, func(rt *rapid.T) {
 		static := rapid.SliceOfN(rapid.Bool(), 3, 3).Draw(rt, "static")
 		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) move {
@@ -207,7 +209,8 @@ func TestAtMostOneIsCertain(t *testing.T) {
 			rt.Fatal(wrong)
 		}
 	})
-	for _, what := range []string{"certain", "accepted", "refused", "not sent", "left out", "come back under its ID", "come back under another ID"} {
+	for _, what := range []string{"certain", "accepted", "refused", "not sent", "left out", "come back under its ID",
+		"come back under another ID"} {
 		if seen[what] == 0 && !testing.Short() {
 			t.Errorf("nothing was %s: %v", what, seen)
 		}
@@ -222,7 +225,8 @@ type move struct {
 
 // play runs a script. Nothing else happens: a process that hears nothing stands still.
 func play(static []bool, script []move, seen map[string]int) string {
-	m := &model{seen: seen, c: &modelCoordinator{generation: 1, members: map[string]string{}, static: map[string]string{}, owned: map[string][]int{}}}
+	m := &model{seen: seen, c: &modelCoordinator{generation: 1, members: map[string]string{},
+		static: map[string]string{}, owned: map[string][]int{}}}
 	for i := range static {
 		instance := ""
 		if static[i] {
@@ -357,7 +361,8 @@ func (m *model) happen(x move) {
 		case err != nil:
 			m.seen["refused"]++
 		case m.c.owner != s.m.ID:
-			m.wrong = fmt.Sprintf("a step of %s is accepted in generation %d, and %s is the owner", s.m.ID, s.m.Generation, m.c.owner)
+			m.wrong = fmt.Sprintf("a step of %s is accepted in generation %d, and %s is the owner", s.m.ID,
+				s.m.Generation, m.c.owner)
 		default:
 			m.seen["accepted"]++
 		}

@@ -99,10 +99,12 @@ func TestUserDataOfManyMembersIsBounded(t *testing.T) {
 		c.grow(n)
 		if size := c.round(recordLimit); size > recordLimit {
 			if n <= 32 {
-				t.Errorf("%d members, of which %d have just come: %d bytes are more than the record may have", len(c.members), n, size)
+				t.Errorf("%d members, of which %d have just come: %d bytes are more than the record may have",
+					len(c.members), n, size)
 			}
 			if size = c.round(recordLimit); size > recordLimit {
-				t.Errorf("%d members, of which %d have just come: after one error %d bytes are still too many", len(c.members), n, size)
+				t.Errorf("%d members, of which %d have just come: after one error %d bytes are still too many",
+					len(c.members), n, size)
 			}
 		}
 		c.round(recordLimit) // they own something now, which takes room too

@@ -15,8 +15,8 @@ type Standbys struct {
 	// quick.
 	Copies func() []Copy
 	// Follow is told what this process must follow from now on, replacing what it was told before, and which partitions
-	// are assigned to it. Handler.Assigned comes later, when Handler.Revoked has drained those that move elsewhere. Follow
-	// must not block, and must not keep assigned.
+	// are assigned to it. Handler.Assigned comes later, when Handler.Revoked has drained those that move elsewhere.
+	// Follow must not block, and must not keep assigned.
 	Follow func(follow []Follow, assigned map[string][]int32)
 }
 
@@ -57,7 +57,8 @@ func newHandout(p *placement, o *Standbys) *handout {
 }
 
 func (h *handout) decide() {
-	given := make([]int, len(h.p.members)) // by member: partitions without an owner, given to members that have caught up
+	// by member: partitions without an owner, given to members that have caught up
+	given := make([]int, len(h.p.members))
 	for i := range h.p.parts {
 		x := &h.p.parts[i]
 		h.give[i] = x.at
@@ -66,7 +67,8 @@ func (h *handout) decide() {
 			h.give[i] = x.owner
 		case x.at == x.owner || !h.copied(x):
 		case h.ready(x, x.at):
-			if x.owner >= 0 && h.p.members[x.at].follows { // it goes on following until the owner has given the partition up
+			// it goes on following until the owner has given the partition up
+			if x.owner >= 0 && h.p.members[x.at].follows {
 				h.add(i, x.at, false)
 			}
 		default:
@@ -105,7 +107,8 @@ func (h *handout) caretaker(x *part, given []int) int {
 	best := -1
 	for member := range h.p.members {
 		if x.copies[member] && h.p.members[member].may(x.topic) &&
-			(best < 0 || cmp.Or(cmp.Compare(given[member], given[best]), cmp.Compare(h.p.loads[member], h.p.loads[best])) < 0) {
+			(best < 0 || cmp.Or(cmp.Compare(given[member], given[best]),
+				cmp.Compare(h.p.loads[member], h.p.loads[best])) < 0) {
 			best = member
 		}
 	}
@@ -113,7 +116,8 @@ func (h *handout) caretaker(x *part, given []int) int {
 		return best
 	}
 	for member := range h.p.members {
-		if _, follows := x.copies[member]; follows && h.p.members[member].may(x.topic) && x.views[member] > max(x.views[x.at], x.views[best]) {
+		if _, follows := x.copies[member]; follows && h.p.members[member].may(x.topic) && x.views[member] > max(
+			x.views[x.at], x.views[best]) {
 			best = member
 		}
 	}
@@ -178,7 +182,9 @@ func (h *handout) fill() {
 		for h.lacks(i) > 0 {
 			best := -1
 			for member := range h.p.members {
-				if h.may(i, member) && (best < 0 || cmp.Or(cmp.Compare(h.loads[member], h.loads[best]), cmp.Compare(-x.views[member], -x.views[best])) < 0) {
+				if h.may(i, member) &&
+					(best < 0 || cmp.Or(cmp.Compare(h.loads[member], h.loads[best]),
+						cmp.Compare(-x.views[member], -x.views[best])) < 0) {
 					best = member
 				}
 			}

@@ -54,8 +54,10 @@ func (f *fellow) balancer() *balancer {
 }
 
 func newCrowd(t *rapid.T) *crowd {
-	c := &crowd{T: t, topics: map[string]int32{"t": rapid.Int32Range(1, 6).Draw(t, "partitions"), "delay": rapid.Int32Range(0, 3).Draw(t, "bare partitions")}}
-	c.standbys = Standbys{Number: rapid.IntRange(1, 2).Draw(t, "standbys"), Copied: func(topic string) bool { return topic == "t" }}
+	c := &crowd{T: t, topics: map[string]int32{"t": rapid.Int32Range(1, 6).Draw(t, "partitions"),
+		"delay": rapid.Int32Range(0, 3).Draw(t, "bare partitions")}}
+	c.standbys = Standbys{Number: rapid.IntRange(1, 2).Draw(t, "standbys"),
+		Copied: func(topic string) bool { return topic == "t" }}
 	for range rapid.IntRange(1, 4).Draw(t, "members") {
 		c.join(rapid.IntRange(0, 9).Draw(t, "old") == 0)
 	}
@@ -64,7 +66,8 @@ func newCrowd(t *rapid.T) *crowd {
 
 func (c *crowd) join(old bool) {
 	f := &fellow{old: old, copies: make(map[timer.TopicPartition]bool)}
-	f.id, f.topics, f.generation, f.owned = fmt.Sprintf("m%02d", c.next), slices.Sorted(maps.Keys(c.topics)), -1, map[string][]int32{}
+	f.id, f.topics, f.generation, f.owned = fmt.Sprintf("m%02d", c.next), slices.Sorted(maps.Keys(c.topics)), -1,
+		map[string][]int32{}
 	c.next++
 	c.members = append(c.members, f)
 }
@@ -116,7 +119,8 @@ func (c *crowd) balance() {
 		}
 	}
 	for tp, fs := range ready {
-		if !slices.ContainsFunc(fs, func(f *fellow) bool { return f.copies[tp] || slices.Contains(f.owned[tp.Topic], tp.Partition) }) {
+		if !slices.ContainsFunc(
+			fs, func(f *fellow) bool { return f.copies[tp] || slices.Contains(f.owned[tp.Topic], tp.Partition) }) {
 			c.Fatalf("round %d: the last copy of %v is given up\n%v", c.rounds, tp, c)
 		}
 	}
@@ -164,13 +168,15 @@ func (c *crowd) check(before map[timer.TopicPartition]string, again bool) {
 				}
 			}
 			waits = waits || owners == 0
-			if owners > 1 || standbys > c.standbys.Number+2 { // the next owner, and a standby that another has not replaced yet
+			// the next owner, and a standby that another has not replaced yet
+			if owners > 1 || standbys > c.standbys.Number+2 {
 				c.Fatalf("round %d: %v has %d owners and %d standbys", c.rounds, tp, owners, standbys)
 			}
 		}
 	}
 	if again != waits {
-		c.Fatalf("round %d: told of another round %v, partitions wait for their owners %v\n%v", c.rounds, again, waits, c)
+		c.Fatalf("round %d: told of another round %v, partitions wait for their owners %v\n%v", c.rounds,
+			again, waits, c)
 	}
 }
 
@@ -245,7 +251,8 @@ func (c *crowd) settle() (probes int) {
 
 func (c *crowd) String() (s string) {
 	for _, f := range c.members {
-		s += fmt.Sprintf("%s old %v leaving %v owned %v follows %v ready %v\n", f.id, f.old, f.leaving, f.owned, f.follow, f.copies)
+		s += fmt.Sprintf("%s old %v leaving %v owned %v follows %v ready %v\n", f.id, f.old, f.leaving, f.owned,
+			f.follow, f.copies)
 	}
 	return s
 }
@@ -404,7 +411,8 @@ func TestNoStandbys(t *testing.T) {
 			if err := one.ReadFrom(a.MemberAssignment); err != nil {
 				t.Fatal(err)
 			}
-			if data := strings.TrimSuffix(string(one.UserData), string([]byte{tagAgain, 0})); data != string(appendHeader(nil)) {
+			if data := strings.TrimSuffix(string(one.UserData), string([]byte{tagAgain, 0})); data != string(
+				appendHeader(nil)) {
 				t.Fatalf("%x", one.UserData)
 			}
 		}
@@ -487,8 +495,9 @@ func TestALaggingCopyIsBetterThanNone(t *testing.T) {
 // A leaving member keeps what no other member may have.
 func TestALeavingMemberKeepsPartitionsWithoutHeir(t *testing.T) {
 	p := &placement{
-		members: []candidacy{{subscribed: map[string]bool{"t": true}, leaving: true}, {subscribed: map[string]bool{}}}, loads: make([]int, 2),
-		parts: []part{{topic: "t", owner: 0, at: -1}},
+		members: []candidacy{{subscribed: map[string]bool{"t": true}, leaving: true}, {subscribed: map[string]bool{}}},
+		loads:   make([]int, 2),
+		parts:   []part{{topic: "t", owner: 0, at: -1}},
 	}
 	p.place()
 	h := newHandout(p, new(Standbys))
@@ -523,7 +532,8 @@ func TestMembersThatFollowNothingCostNothing(t *testing.T) {
 	const followers, bare, parts = 20, 20, 2000
 	p := &placement{loads: make([]int, followers+1+bare)}
 	for i := range p.loads {
-		p.members = append(p.members, candidacy{subscribed: map[string]bool{"t": true}, follows: i <= followers}) // the last follower has just joined
+		// the last follower has just joined
+		p.members = append(p.members, candidacy{subscribed: map[string]bool{"t": true}, follows: i <= followers})
 	}
 	for i := range parts {
 		owner := i % len(p.loads)
@@ -542,7 +552,8 @@ func TestMembersThatFollowNothingCostNothing(t *testing.T) {
 	asked := 0
 	h := newHandout(p, &Standbys{Number: 1, Copied: func(string) bool { asked++; return true }})
 	h.decide()
-	if slices.Max(h.loads[:followers+1]) > slices.Min(h.loads[:followers+1])+1 || slices.Max(h.loads[followers+1:]) > 0 {
+	if slices.Max(h.loads[:followers+1]) > slices.Min(h.loads[:followers+1])+1 ||
+		slices.Max(h.loads[followers+1:]) > 0 {
 		t.Errorf("they follow %v", h.loads)
 	}
 	if asked > 20*parts {

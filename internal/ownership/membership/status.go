@@ -36,7 +36,8 @@ func (s *Status) Foreign() bool { return s.foreign.Load() }
 // led records the members without our user data that this process found as the leader; none if another member leads.
 func (s *Status) led(strangers []string) {
 	if was := s.foreign.Swap(len(strangers) > 0); len(strangers) > 0 && !was {
-		s.o.Logger.Error("members of the group are no instances of waterclock and get no partitions: stop them", "group", s.o.Group, "members", strangers)
+		s.o.Logger.Error("members of the group are no instances of waterclock and get no partitions: stop them",
+			"group", s.o.Group, "members", strangers)
 	}
 }
 
@@ -55,6 +56,7 @@ func (s *Status) Unresponsive() string {
 	if d <= limit {
 		return ""
 	}
-	return fmt.Sprintf("no broker has answered for group %s for %s, longer than the session timeout (%s): the brokers are down or cut off from here, or this process stood still; it goes on by itself when one answers",
+	return fmt.Sprintf("no broker has answered for group %s for %s, longer than the session timeout (%s): the "+
+		"brokers are down or cut off from here, or this process stood still; it goes on by itself when one answers",
 		s.o.Group, span.String(d.Round(time.Second)), span.String(s.o.SessionTimeout))
 }

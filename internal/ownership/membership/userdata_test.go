@@ -30,7 +30,8 @@ func TestUserDataBytes(t *testing.T) {
 		"06" + "6f7264657273" + "01" + "00" + "e807" + // orders: one partition, 0 at 1000
 		"01" + "74" + "02" + "03" + "00" + "01" + "07" + // t: two partitions, 3 at 0, and 5 at 7
 		"04" + "09" + // copies, 9 bytes
-		"01" + "74" + "02" + "01" + "09" + "01" + "01" + "04" + "00" + // t: two partitions, 1 at 9, caught up, and 3 at 4
+		// t: two partitions, 1 at 9, caught up, and 3 at 4
+		"01" + "74" + "02" + "01" + "09" + "01" + "01" + "04" + "00" +
 		"06" + "00" + // leaving
 		"08" + "03" + "abcdef") // settings
 	if err != nil {
@@ -67,7 +68,8 @@ func TestUserDataOfOthers(t *testing.T) {
 		{"a field that may be skipped", append(bytes.Clone(ours), 10, 1, 0), nil},
 		{"no process", append([]byte(userDataMagic), userDataFormat), errBadUserData},
 		{"cut", ours[:len(ours)-1], errBadUserData},
-		{"a number that is not the shortest", append([]byte(userDataMagic), userDataFormat, tagProcess, 0x81, 0, 'a'), errBadUserData},
+		{"a number that is not the shortest", append([]byte(userDataMagic), userDataFormat, tagProcess, 0x81, 0, 'a'),
+			errBadUserData},
 	} {
 		if _, err := decodeUserData(x.b); !errors.Is(err, x.want) {
 			t.Errorf("%s: %v, want %v", x.name, err, x.want)

@@ -80,7 +80,8 @@ func TestShortLivedTimersTakeNoMemory(t *testing.T) {
 			most = max(most, table.soon.memory())
 		}
 		if want := 2*int(table.Stats().SoonBytes) + 4*chunkBytes; most > want {
-			t.Errorf("%s: up to %d bytes are taken for %d records of %d bytes, want %d at most", c.name, most, table.Stats().Soon, table.Stats().SoonBytes, want)
+			t.Errorf("%s: up to %d bytes are taken for %d records of %d bytes, want %d at most", c.name, most,
+				table.Stats().Soon, table.Stats().SoonBytes, want)
 		}
 	}
 }
@@ -195,8 +196,10 @@ func TestALongSlotLeavesNothing(t *testing.T) {
 		table.Forget(number)
 		n++
 	}
-	if n != 2*maxReady || cap(table.soon.queue.ready) > maxReady || table.soon.memory() != 0 || len(table.directory.rest.cells) > minCells || table.objects.all != nil {
-		t.Errorf("of %d room for %d, %d bytes and %d cells are left", n, cap(table.soon.queue.ready), table.soon.memory(), len(table.directory.rest.cells))
+	if n != 2*maxReady || cap(table.soon.queue.ready) > maxReady || table.soon.memory() != 0 ||
+		len(table.directory.rest.cells) > minCells || table.objects.all != nil {
+		t.Errorf("of %d room for %d, %d bytes and %d cells are left", n, cap(table.soon.queue.ready),
+			table.soon.memory(), len(table.directory.rest.cells))
 	}
 }
 
@@ -209,7 +212,8 @@ func TestManyThatWereLateLeaveNothing(t *testing.T) {
 	for at := table.Pop(1000); at != 0; at = table.Pop(1000) {
 		table.Forget(at.Number())
 	}
-	if entries := cap(table.soon.queue.ready) + cap(table.soon.queue.late); entries > maxReady || table.soon.memory() != 0 || table.Stats().IDs != 0 {
+	if entries := cap(table.soon.queue.ready) + cap(table.soon.queue.late); entries > maxReady ||
+		table.soon.memory() != 0 || table.Stats().IDs != 0 {
 		t.Errorf("room for %d entries, %d bytes and %d IDs are left", entries, table.soon.memory(), table.Stats().IDs)
 	}
 }
@@ -236,7 +240,8 @@ func TestASpreadSlotIsNotInMemoryTwice(t *testing.T) {
 	}
 	w.first(999_000)
 	if limit := before + n*size*3/2; moves < n || most > limit {
-		t.Errorf("after %d moves of %d records %d bytes were taken, want %d at most", moves, n, most-before, limit-before)
+		t.Errorf("after %d moves of %d records %d bytes were taken, want %d at most", moves, n, most-before,
+			limit-before)
 	}
 }
 
@@ -283,8 +288,10 @@ func TestASlotThatWasOpenKeepsNoMemory(t *testing.T) {
 			table.drop(fmt.Sprint(i))
 		}
 	}
-	if table.SetBack(900); table.Stats().Soon != n/each || table.soon.memory() > 2*int(table.Stats().SoonBytes)+2*chunkBytes {
-		t.Errorf("%d bytes are taken for %d records of %d", table.soon.memory(), table.Stats().Soon, table.Stats().SoonBytes)
+	if table.SetBack(900); table.Stats().Soon != n/each || table.soon.memory() > 2*int(table.Stats().SoonBytes)+
+		2*chunkBytes {
+		t.Errorf("%d bytes are taken for %d records of %d", table.soon.memory(), table.Stats().Soon,
+			table.Stats().SoonBytes)
 	}
 	if k, ok := table.First(1000); !ok || k.Due != 1000 {
 		t.Errorf("first is %v, %v", k, ok)
@@ -365,8 +372,10 @@ func TestNumbersAreGivenBack(t *testing.T) {
 		table.Forget(number)
 	}
 	comeAndGo()
-	if got := table.Stats().Numbers; got > 10*few || table.Stats().Objects != few || cap(table.objects.all) > 100*few || cap(table.objects.free) > 100*few {
-		t.Errorf("%d numbers for %d objects, room for %d and %d free ones", got, table.Stats().Objects, cap(table.objects.all), cap(table.objects.free))
+	if got := table.Stats().Numbers; got > 10*few || table.Stats().Objects != few || cap(table.objects.all) > 100*few ||
+		cap(table.objects.free) > 100*few {
+		t.Errorf("%d numbers for %d objects, room for %d and %d free ones", got, table.Stats().Objects,
+			cap(table.objects.all), cap(table.objects.free))
 	}
 	for i := range few {
 		if at := table.Find([]byte(fmt.Sprint("low", i))); at.Kind() != Object || at.Number() > 2*few {

@@ -12,7 +12,8 @@ import (
 // Every due time works, up to the limits of the type, whatever the clock says and however
 // large a record is: with an ID of 512 bytes, or of as many bytes as fit.
 func TestEndsOfTime(t *testing.T) {
-	dues := []int64{math.MinInt64, math.MinInt64 + 1, math.MinInt64 + 64, -1 << 40, -1, 0, 1, 63, 64, 1 << 40, math.MaxInt64 - 64, math.MaxInt64 - 1, math.MaxInt64}
+	dues := []int64{math.MinInt64, math.MinInt64 + 1, math.MinInt64 + 64, -1 << 40, -1, 0, 1, 63, 64, 1 << 40,
+		math.MaxInt64 - 64, math.MaxInt64 - 1, math.MaxInt64}
 	for _, grain := range []uint{0, 6} {
 		for _, now := range []int64{math.MinInt64, -5, 0, 1 << 50, math.MaxInt64} {
 			table := New(now, grain)

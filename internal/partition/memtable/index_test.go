@@ -17,7 +17,8 @@ func TestIndexAgainstModel(t *testing.T) {
 			return rapid.Uint64Range(0, 40).Draw(t, "begin")<<32 | end.Draw(t, "end")
 		})
 		ref := rapid.Custom(func(t *rapid.T) Ref {
-			return refOf(rapid.SampledFrom([]Kind{Object, Soon, Tombstone}).Draw(t, "kind"), 0, place(rapid.Uint64Range(0, 50).Draw(t, "place")))
+			return refOf(rapid.SampledFrom([]Kind{Object, Soon, Tombstone}).Draw(t, "kind"), 0,
+				place(rapid.Uint64Range(0, 50).Draw(t, "place")))
 		})
 		at := func(sum uint64, at Ref) Ref { return x.find(sum, func(r Ref) bool { return r == at }) }
 		t.Repeat(map[string]func(*rapid.T){
@@ -33,7 +34,8 @@ func TestIndexAgainstModel(t *testing.T) {
 					alike = alike || sums[s]
 					sums[s] = true
 				}
-				wrapped = wrapped || len(x.cells) > 0 && x.cells[0].at != 0 && x.cells[0].sum&uint64(len(x.cells)-1) != 0
+				wrapped = wrapped || len(x.cells) > 0 && x.cells[0].at != 0 && x.cells[0].sum&uint64(
+					len(x.cells)-1) != 0
 			},
 			"add": func(t *rapid.T) {
 				s, r := sum.Draw(t, "sum"), ref.Draw(t, "at")
@@ -87,6 +89,7 @@ func TestIndexAgainstModel(t *testing.T) {
 		})
 	})
 	if (!shrunk || !wrapped || !alike) && !testing.Short() { // short runs are a fifth as many
-		t.Errorf("the table became smaller: %v; a sum had its place behind the end: %v; or two: %v", shrunk, wrapped, alike)
+		t.Errorf("the table became smaller: %v; a sum had its place behind the end: %v; or two: %v", shrunk,
+			wrapped, alike)
 	}
 }

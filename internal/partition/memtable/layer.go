@@ -2,10 +2,10 @@ package memtable
 
 import "github.com/waterclock/waterclock/internal/timer"
 
-// layer has later records and tombstones: what committed steps have changed above the horizon. There are two layers. The
-// active one takes the changes of committed steps. A checkpoint writes the other one. When a checkpoint begins, the two
-// change places. When it has ended, the layer that it has written is forgotten as a whole, without a look at any record,
-// because each layer has memory and an index of its own.
+// layer has later records and tombstones: what committed steps have changed above the horizon. There are two layers.
+// The active one takes the changes of committed steps. A checkpoint writes the other one. When a checkpoint begins, the
+// two change places. When it has ended, the layer that it has written is forgotten as a whole, without a look at any
+// record, because each layer has memory and an index of its own.
 //
 // These things can happen between the two moments:
 //

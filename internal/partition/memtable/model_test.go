@@ -41,7 +41,8 @@ type model struct {
 
 func (m *model) timer(id string, due int64, size int) []byte {
 	m.seq++
-	t := timer.Timer{ID: []byte(id), Offset: m.seq, Due: due, Occurrence: 1, Target: timer.Target{Topic: "t", Partition: timer.AnyPartition}, Value: bytes.Repeat([]byte{byte(m.seq)}, size)}
+	t := timer.Timer{ID: []byte(id), Offset: m.seq, Due: due, Occurrence: 1,
+		Target: timer.Target{Topic: "t", Partition: timer.AnyPartition}, Value: bytes.Repeat([]byte{byte(m.seq)}, size)}
 	return t.AppendTo(nil)
 }
 
@@ -78,8 +79,10 @@ func (m *model) some(t *rapid.T, fits func(known) bool) string {
 
 func (m *model) same(what string, got, want Record) {
 	m.t.Helper()
-	if !bytes.Equal(got.Bytes, want.Bytes) || got.State != want.State || got.State&Dirty != 0 && got.Stored != want.Stored {
-		m.t.Fatalf("%s: a record of %d bytes, state %d, stored %v; want %d, %d, %v", what, len(got.Bytes), got.State, got.Stored, len(want.Bytes), want.State, want.Stored)
+	if !bytes.Equal(got.Bytes, want.Bytes) || got.State != want.State || got.State&Dirty != 0 &&
+		got.Stored != want.Stored {
+		m.t.Fatalf("%s: a record of %d bytes, state %d, stored %v; want %d, %d, %v", what, len(got.Bytes), got.State,
+			got.Stored, len(want.Bytes), want.State, want.Stored)
 	}
 }
 
@@ -95,7 +98,8 @@ func (m *model) check() {
 		case Object:
 			objects++
 			if k, key := m.table.Place(x.number); at.Number() != x.number || k != x.in || key != x.key {
-				m.t.Fatalf("%q is object %d, at %v in %d; want %d, %v, %d", id, at.Number(), key, k, x.number, x.key, x.in)
+				m.t.Fatalf("%q is object %d, at %v in %d; want %d, %v, %d", id, at.Number(), key, k, x.number,
+					x.key, x.in)
 			}
 			continue
 		case Tombstone:
@@ -119,7 +123,8 @@ func (m *model) check() {
 		m.t.Fatal("something is found of an ID of which nothing is known")
 	}
 	want := Stats{
-		IDs: len(m.all), Objects: objects, Numbers: m.table.Stats().Numbers, Soon: len(m.ordered(Soon)), Later: len(m.ordered(Later)),
+		IDs: len(m.all), Objects: objects, Numbers: m.table.Stats().Numbers, Soon: len(m.ordered(Soon)),
+		Later:   len(m.ordered(Later)),
 		Changed: changed, Tombstones: buried, SoonBytes: soon, DirtyBytes: dirty,
 	}
 	if got := m.table.Stats(); got != want {
@@ -228,19 +233,22 @@ func TestTableAgainstModel(t *testing.T) {
 	runs.Checks(t, 300)
 	seen := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
-		m := &model{t: t, seen: seen, now: 1_000_000, grain: rapid.SampledFrom([]uint{0, 3, 6}).Draw(t, "grain"), all: map[string]known{}}
+		m := &model{t: t, seen: seen, now: 1_000_000, grain: rapid.SampledFrom([]uint{0, 3, 6}).Draw(t, "grain"),
+			all: map[string]known{}}
 		m.table, m.open = New(m.now, m.grain), m.now
 		m.table.Hash.Blind = rapid.SampledFrom([]uint64{0, 0, math.MaxUint64 &^ 7}).Draw(t, "blind")
 		t.Repeat(map[string]func(*rapid.T){
 			"":           func(*rapid.T) { m.check() },
-			"add stored": m.addStored, "add objects": m.addObjects, "add more objects": m.addObjects, "encode": m.encode, "encode more": m.encode,
+			"add stored": m.addStored, "add objects": m.addObjects, "add more objects": m.addObjects,
+			"encode": m.encode, "encode more": m.encode,
 			"decode": m.decode, "bury": m.bury, "forget": m.forget, "remove": m.remove,
 			"pop": m.pop, "evict": m.evict, "approach": m.approach, "set back": m.setBack,
 			"flush": m.flush, "flushed": func(*rapid.T) { m.flushed() }, "take": func(*rapid.T) { m.take() },
 		})
 	})
 	t.Logf("seen: %v", seen)
-	for _, what := range []string{"refused", "encoded", "decoded", "buried", "dug up", "popped", "popped objects", "evicted", "later", "approached", "flushed", "set back", "at an end"} {
+	for _, what := range []string{"refused", "encoded", "decoded", "buried", "dug up", "popped", "popped objects",
+		"evicted", "later", "approached", "flushed", "set back", "at an end"} {
 		if seen[what] == 0 && !testing.Short() { // short runs are a fifth as many
 			t.Errorf("nothing was %s", what)
 		}
@@ -250,7 +258,8 @@ func TestTableAgainstModel(t *testing.T) {
 var (
 	ahead = rapid.SampledFrom([]int64{-3, 0, 1, 2, 7, 63, 64, 65, 100, 500, 4096, 5000, 300_000, 100_000_000})
 	// the limits of time, and the due times of triggered and paused timers
-	ends  = rapid.SampledFrom([]int64{math.MinInt64, math.MinInt64 + 1, math.MinInt64 + 64, -1 << 62, -1, 0, 1, 63, 64, 1 << 62, math.MaxInt64 - 64, math.MaxInt64 - 1, math.MaxInt64})
+	ends = rapid.SampledFrom([]int64{math.MinInt64, math.MinInt64 + 1, math.MinInt64 + 64, -1 << 62, -1, 0, 1, 63, 64,
+		1 << 62, math.MaxInt64 - 64, math.MaxInt64 - 1, math.MaxInt64})
 	sizes = rapid.SampledFrom([]int{0, 10, 200, 3000})
 	anID  = rapid.Custom(func(t *rapid.T) string { return fmt.Sprint("id", rapid.IntRange(0, 300).Draw(t, "id")) })
 )

@@ -103,7 +103,8 @@ func TestAnOpenSlotThatIsNeverEmpty(t *testing.T) {
 		}
 		table.Forget(at.Number())
 	}
-	if entries := cap(table.soon.queue.ready) + cap(table.soon.queue.late); table.soon.memory() > 3*chunkBytes || entries > 4*maxReady {
+	if entries := cap(table.soon.queue.ready) + cap(table.soon.queue.late); table.soon.memory() > 3*chunkBytes ||
+		entries > 4*maxReady {
 		t.Errorf("%d bytes and %d entries are taken for 100", table.soon.memory(), entries)
 	}
 }

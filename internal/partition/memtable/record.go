@@ -63,7 +63,8 @@ func (r *Record) key() timer.Ref {
 // place returns the record's place in the order of firing, and its ID unless it is a reference.
 func (r *Record) place() (id []byte, k timer.Ref) {
 	if r.State&reference != 0 {
-		return nil, timer.Ref{Due: int64(binary.LittleEndian.Uint64(r.Bytes)), Offset: int64(binary.LittleEndian.Uint64(r.Bytes[8:]))}
+		return nil, timer.Ref{Due: int64(binary.LittleEndian.Uint64(r.Bytes)),
+			Offset: int64(binary.LittleEndian.Uint64(r.Bytes[8:]))}
 	}
 	id, k, _ = timer.DecodePlace(r.Bytes)
 	return id, k

@@ -23,7 +23,8 @@ func placeOf(level, slot, chunk, offset int) place {
 }
 
 func (p place) split() (level, slot, chunk, offset int) {
-	return int(p >> levelAt), int(p >> slotAt & (slots - 1)), int(p >> offsetBits & (1<<chunkBits - 1)), int(p & (1<<offsetBits - 1))
+	return int(p >> levelAt), int(p >> slotAt & (slots - 1)), int(p >> offsetBits & (1<<chunkBits - 1)),
+		int(p & (1<<offsetBits - 1))
 }
 
 // slotted has records in the slots of a timing wheel.

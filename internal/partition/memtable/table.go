@@ -249,8 +249,8 @@ func (t *Table) First(now int64) (timer.Ref, bool) {
 	return e.key, due
 }
 
-// Pop returns the first timer that is soon if it is due, else 0. An object is taken out of the order of firing. A record
-// stays until the caller decodes it.
+// Pop returns the first timer that is soon if it is due, else 0. An object is taken out of the order of firing. A
+// record stays until the caller decodes it.
 func (t *Table) Pop(now int64) Ref {
 	e, due := t.soon.first(now)
 	if !due {
@@ -324,8 +324,8 @@ func (t *Table) Flush(fn func(k Kind, r Record)) {
 	t.layers.in(Dirty).later.taken = l.later.taken // it is empty
 }
 
-// Flushed ends a checkpoint that is in the store. Flushing records that are soon become clean. The rest is forgotten, as
-// a whole layer.
+// Flushed ends a checkpoint that is in the store. Flushing records that are soon become clean. The rest is forgotten,
+// as a whole layer.
 func (t *Table) Flushed() {
 	t.soon.flushed()
 	written := 1 - t.layers.active

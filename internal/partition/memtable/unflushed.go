@@ -2,8 +2,8 @@ package memtable
 
 import "github.com/waterclock/waterclock/internal/timer"
 
-// Chunk is some records or tombstones that the store may lack, as they were when [Table.Unflushed] returned it. No byte of
-// it changes, so it can be read while the table changes.
+// Chunk is some records or tombstones that the store may lack, as they were when [Table.Unflushed] returned it. No byte
+// of it changes, so it can be read while the table changes.
 type Chunk struct {
 	Kind Kind
 

@@ -7,9 +7,9 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// wheel has records and references in the order of firing. It is a hierarchical timing wheel whose slots are buckets. So
-// a record takes no memory for the order, and when records fire, or move to a lower level, whole chunks become free. A
-// slot of the finest level is sorted when its time has come.
+// wheel has records and references in the order of firing. It is a hierarchical timing wheel whose slots are buckets.
+// So a record takes no memory for the order, and when records fire, or move to a lower level, whole chunks become free.
+// A slot of the finest level is sorted when its time has come.
 //
 // A record that is past due when it is added is ready at once. If the clock goes back, records wait until the clock has
 // reached their due times again.
@@ -237,8 +237,8 @@ func (w *wheel) nthLast(level, slot, n int) timer.Ref {
 	return keys[len(keys)-n]
 }
 
-// lower moves the wheel back, so that records that are due from a time on wait in slots again. Records below the level at
-// which the two times differ move to that level, except those that are due before.
+// lower moves the wheel back, so that records that are due from a time on wait in slots again. Records below the level
+// at which the two times differ move to that level, except those that are due before.
 func (w *wheel) lower(due int64) {
 	to := max(w.tick(due), 1) - 1
 	if to >= w.taken {

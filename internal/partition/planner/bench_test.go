@@ -94,10 +94,13 @@ func BenchmarkGone(b *testing.B) {
 		p.Open(0)
 		rows := make([]*timer.Timer, n)
 		for i := range rows {
-			rows[i] = &timer.Timer{ID: fmt.Appendf(nil, "order-%016d", i*7919), Offset: int64(i), Due: 1 + int64(i)/100, Occurrence: 1}
+			rows[i] = &timer.Timer{ID: fmt.Appendf(nil, "order-%016d", i*7919), Offset: int64(i), Due: 1 + int64(i)/100,
+				Occurrence: 1}
 		}
 		p.Load(Lowest, Highest, rows)
-		for p.Fire(1<<30, timer.Size{Entries: 10_000, Bytes: 1 << 40}, timer.Unlimited, free); p.sequence.first != nil; p.Fire(1<<30, timer.Size{Entries: 10_000, Bytes: 1 << 40}, timer.Unlimited, free) {
+		for p.Fire(1<<30, timer.Size{Entries: 10_000, Bytes: 1 << 40}, timer.Unlimited,
+			free); p.sequence.first != nil; p.Fire(1<<30, timer.Size{Entries: 10_000, Bytes: 1 << 40},
+			timer.Unlimited, free) {
 			s := p.Take(1<<20, 1<<40)
 			p.Commit()
 			p.Apply(s, 1<<30)
@@ -107,7 +110,9 @@ func BenchmarkGone(b *testing.B) {
 		for _, call := range []struct {
 			name string
 			do   func()
-		}{{"collect", func() { u.Collect([]*Planner{p}) }}, {"index", func() { _ = u.Index(func() error { return nil }) }}, {"begin-flush", func() { changes = len(p.BeginFlush()) }}, {"end-flush", p.EndFlush}} {
+		}{{"collect", func() { u.Collect([]*Planner{p}) }},
+			{"index", func() { _ = u.Index(func() error { return nil }) }},
+			{"begin-flush", func() { changes = len(p.BeginFlush()) }}, {"end-flush", p.EndFlush}} {
 			start := time.Now()
 			call.do()
 			b.ReportMetric(float64(time.Since(start).Microseconds())/1000, "ms-"+call.name)
@@ -139,7 +144,8 @@ func BenchmarkCollect(b *testing.B) {
 			plan(func(batch *Batch, i int64) { addOrder(b, batch, i, 1000+i) })
 			if paused {
 				plan(func(batch *Batch, i int64) {
-					batch.Add(nil, timer.Request{ID: fmt.Appendf(nil, "order-%016d", i*7919), Offset: offset, Steer: timer.Pause}, nil)
+					batch.Add(nil, timer.Request{ID: fmt.Appendf(nil, "order-%016d", i*7919), Offset: offset,
+						Steer: timer.Pause}, nil)
 				})
 			}
 			var locked time.Duration

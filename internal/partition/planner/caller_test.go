@@ -279,11 +279,13 @@ func (c *caller) bound() int64 {
 // fire plans firings. It returns how many entries were added, and what is to be deferred.
 func (c *caller) fire(limit int) (entries int, toDefer []deferral) {
 	for _, p := range c.planners {
-		fired, held := p.Fire(c.now, timer.Size{Entries: limit, Bytes: unlimited}, timer.Unlimited, func(t *timer.Timer, permit any) (timer.TopicPartition, bool) {
-			return timer.TopicPartition{Topic: t.Target.Topic}, c.unwell(t, permit)
-		})
+		fired, held := p.Fire(c.now, timer.Size{Entries: limit, Bytes: unlimited}, timer.Unlimited,
+			func(t *timer.Timer, permit any) (timer.TopicPartition, bool) {
+				return timer.TopicPartition{Topic: t.Target.Topic}, c.unwell(t, permit)
+			})
 		entries += fired.Entries
-		for _, to := range slices.SortedFunc(maps.Keys(held), func(a, b timer.TopicPartition) int { return cmp.Compare(a.Topic, b.Topic) }) {
+		for _, to := range slices.SortedFunc(
+			maps.Keys(held), func(a, b timer.TopicPartition) int { return cmp.Compare(a.Topic, b.Topic) }) {
 			toDefer = append(toDefer, deferral{p, to.Topic, held[to]})
 		}
 		p.Relieved()
@@ -303,7 +305,8 @@ func (c *caller) take(entries int) bool {
 	if c.out != nil {
 		c.t.Fatal("a step is out already")
 	}
-	if c.out = planner.Take(c.planners, timer.Size{Entries: entries, Bytes: unlimited}, false, c.bound()); c.out != nil {
+	if c.out = planner.Take(c.planners, timer.Size{Entries: entries, Bytes: unlimited}, false,
+		c.bound()); c.out != nil {
 		c.route(true)
 	}
 	return c.out != nil
@@ -739,7 +742,8 @@ func (ti timers) put(id string, t *timer.Timer) {
 
 // equal compares everything about the timers.
 func (ti timers) equal(o timers) bool {
-	return maps.EqualFunc(ti, o, func(a, b *timer.Timer) bool { return a.Ref() == b.Ref() && bytes.Equal(bytesOf(a), bytesOf(b)) })
+	return maps.EqualFunc(
+		ti, o, func(a, b *timer.Timer) bool { return a.Ref() == b.Ref() && bytes.Equal(bytesOf(a), bytesOf(b)) })
 }
 
 func bytesOf(t *timer.Timer) []byte {

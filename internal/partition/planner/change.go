@@ -2,9 +2,9 @@ package planner
 
 import "github.com/waterclock/waterclock/internal/timer"
 
-// Change is what a segment does to one ID: from the state before its first entry to the state after its last. It needs no
-// look-up, because entries carry the state that they were planned on. A look-up could be wrong, because the store may not
-// have the last step yet.
+// Change is what a segment does to one ID: from the state before its first entry to the state after its last. It needs
+// no look-up, because entries carry the state that they were planned on. A look-up could be wrong, because the store
+// may not have the last step yet.
 type Change struct {
 	ID     []byte
 	Before timer.Ref    // what was pending, Absent for nothing
@@ -15,8 +15,9 @@ type Change struct {
 	found int64 // Entry.found of the first entry
 }
 
-// Changes lists what the segment changes. It leaves out an ID that is afterwards as it was before: absent both times, or paused
-// and resumed, or its firing was rolled back. The holder of the segment calls it when nothing will be rolled back any more.
+// Changes lists what the segment changes. It leaves out an ID that is afterwards as it was before: absent both times,
+// or paused and resumed, or its firing was rolled back. The holder of the segment calls it when nothing will be rolled
+// back any more.
 func (s *Segment) Changes() []Change {
 	if s.listed {
 		return s.changes

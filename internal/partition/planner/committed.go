@@ -5,10 +5,10 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Committed is what the planner knows of the committed state of one ID: the state after the last committed step that has
-// changed the ID and is not applied; otherwise what is dirty or being flushed. If none of these has the ID, the caller asks
-// the store, without the lock. By then the store may have later steps, too, but it lacks none, because the planner forgets
-// only what the store has. So the answer is a state that was committed at some moment of the call.
+// Committed is what the planner knows of the committed state of one ID: the state after the last committed step that
+// has changed the ID and is not applied; otherwise what is dirty or being flushed. If none of these has the ID, the
+// caller asks the store, without the lock. By then the store may have later steps, too, but it lacks none, because the
+// planner forgets only what the store has. So the answer is a state that was committed at some moment of the call.
 type Committed struct {
 	id    string
 	steps [][]Change // committed, not applied

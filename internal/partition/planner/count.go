@@ -7,7 +7,8 @@ import (
 
 // Count is the number of timers that are pending once everything planned is committed, plus the number of entries that
 // leave (see note), of all planners that share it. They may plan in parallel. So a planner holds mu from asking whether
-// there may be one more timer until it has counted that timer. All other changes leave the number as it was, or reduce it.
+// there may be one more timer until it has counted that timer. All other changes leave the number as it was, or reduce
+// it.
 type Count struct {
 	mu        sync.Mutex
 	n         atomic.Int64
@@ -43,8 +44,8 @@ func (ta *tally) others(it *Item) int64 {
 // note adds e to the entries of its item, which is still as it was before e.
 //
 // A firing after which nothing is pending keeps its place in the count until it is committed, because a rollback would
-// bring the timer back. So does a request behind it that leaves nothing either, but would decide otherwise if the firing
-// were rolled back. Any other entry counts at once.
+// bring the timer back. So does a request behind it that leaves nothing either, but would decide otherwise if the
+// firing were rolled back. Any other entry counts at once.
 func (ta *tally) note(e *Entry) {
 	last := e.item.last
 	e.follow()

@@ -122,7 +122,8 @@ func (se *setting) course(s *timer.Timer) (all []*timer.Timer) {
 		is.Ahead, is.Delay = ahead, 0
 		if r.Jitter > 0 {
 			b := binary.BigEndian.AppendUint64(slices.Clone(s.ID), uint64(s.Offset))
-			part, _ := bits.Mul64(xxhash.Sum64(binary.BigEndian.AppendUint64(b, uint64(n))), uint64(min(r.Jitter, behind-at)))
+			part, _ := bits.Mul64(xxhash.Sum64(binary.BigEndian.AppendUint64(b, uint64(n))),
+				uint64(min(r.Jitter, behind-at)))
 			is.Delay = int64(part)
 		}
 		o.Recurrence, o.Occurrence, o.Due = &is, n, at+is.Delay

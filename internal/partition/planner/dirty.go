@@ -5,8 +5,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// dirty lists the items that applied steps have changed since the last flush began. Changes of records and tombstones are in
-// the table. Together they are what the memtable has and the store lacks.
+// dirty lists the items that applied steps have changed since the last flush began. Changes of records and tombstones
+// are in the table. Together they are what the memtable has and the store lacks.
 //
 // A committed step is durable in the changelog, so writing each one to disk would gain nothing: after a crash the store
 // replays from its position in any case. Changes wait in memory instead, and the store never sees a timer that comes
@@ -15,8 +15,8 @@ import (
 // the result of a prefix of the changelog.
 //
 // A large flush takes a second or more, and steps go on meanwhile. So BeginFlush sets aside what has changed so far.
-// From then on nothing is dirty until the next step is applied. That is compared with what is being flushed as if the store
-// had it. There is one flush at a time.
+// From then on nothing is dirty until the next step is applied. That is compared with what is being flushed as if the
+// store had it. There is one flush at a time.
 //
 // An item, record or tombstone stays until the store has the result of the last committed step for its ID.
 //
@@ -64,7 +64,8 @@ func (d *dirty) apply(it *Item, before timer.Ref, after *timer.Timer) {
 	d.bytes -= it.dirtyBytes()
 	if c.at == 0 {
 		d.add(it, before, after)
-	} else if c.after = after; after.Ref() == c.stored && !movable(after) { // gone again, or paused and resumed; see movable
+		// gone again, or paused and resumed; see movable
+	} else if c.after = after; after.Ref() == c.stored && !movable(after) {
 		d.drop(it)
 	}
 	d.bytes += it.dirtyBytes()
@@ -99,8 +100,8 @@ func (d *dirty) drop(it *Item) {
 }
 
 // Apply applies a part of a committed segment: about limit changes and entries. It returns by how much the
-// number of pending timers has grown, and whether that was the last part. Segments are applied in the order in which they
-// were committed.
+// number of pending timers has grown, and whether that was the last part. Segments are applied in the order in which
+// they were committed.
 func (p *Planner) Apply(s *Segment, limit int) (pending int, done bool) {
 	changes := s.Changes()
 	for ; s.applied < len(changes) && limit > 0; limit-- {
@@ -146,8 +147,8 @@ func (k *known) settle(s *Segment) int {
 	return len(c.entries)
 }
 
-// BeginFlush begins a flush: it returns the changes that bring the store to the last step that was applied. EndFlush ends
-// it.
+// BeginFlush begins a flush: it returns the changes that bring the store to the last step that was applied. EndFlush
+// ends it.
 func (p *Planner) BeginFlush() []timer.Change {
 	d := &p.known.dirty
 	if d.out {

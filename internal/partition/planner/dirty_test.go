@@ -12,7 +12,8 @@ func committed(p *Planner, dues ...int64) (timers []*timer.Timer) {
 	b := NewBatch(len(dues))
 	b.Position = p.sequence.position + int64(len(dues))
 	for i, due := range dues {
-		t := &timer.Timer{ID: []byte{byte('a' + i)}, Offset: p.sequence.position + int64(i), Due: due, Occurrence: 1, Value: make([]byte, 1000)}
+		t := &timer.Timer{ID: []byte{byte('a' + i)}, Offset: p.sequence.position + int64(i), Due: due, Occurrence: 1,
+			Value: make([]byte, 1000)}
 		timers = append(timers, t)
 		b.Add(nil, timer.Request{ID: t.ID, Offset: t.Offset, Schedule: t}, nil)
 	}
@@ -63,14 +64,16 @@ func TestOnlyDirtyTimersThatAreNotSoonCount(t *testing.T) {
 	wants("one is forgotten", size(2)+size(1))
 	p.Load(timer.Ref{Due: due + 1}, timer.Ref{Due: far}, nil)
 	wants("and known again", size(2))
-	p.Fire(due, timer.Size{Entries: 10, Bytes: 1 << 20}, timer.Unlimited, func(*timer.Timer, any) (timer.TopicPartition, bool) { return timer.TopicPartition{}, false })
+	p.Fire(due, timer.Size{Entries: 10, Bytes: 1 << 20}, timer.Unlimited,
+		func(*timer.Timer, any) (timer.TopicPartition, bool) { return timer.TopicPartition{}, false })
 	wants("one is given out", size(2)+Held(one[0]))
 	p.applyAll()
 	wants("and has fired", size(2))
 	p.BeginFlush()
 	wants("behind a checkpoint", 0)
 	committed(p, due+5) // the timer that fired again
-	p.Fire(due+1, timer.Size{Entries: 10, Bytes: 1 << 20}, timer.Unlimited, func(*timer.Timer, any) (timer.TopicPartition, bool) { return timer.TopicPartition{}, false })
+	p.Fire(due+1, timer.Size{Entries: 10, Bytes: 1 << 20}, timer.Unlimited,
+		func(*timer.Timer, any) (timer.TopicPartition, bool) { return timer.TopicPartition{}, false })
 	p.applyAll()
 	gone := int64(len(one[1].ID)) + 64 // the ID and a place
 	wants("one that is in the store has fired", gone)

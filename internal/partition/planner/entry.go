@@ -10,14 +10,15 @@ type Entry struct {
 	Refusal *Refusal
 	// Tag belongs to the caller: the record of a rejected request, or the permit of a firing.
 	Tag any
-	// Partition and Suspect belong to the caller, which records in them where an emission goes, and whether its target has
-	// rejected a batch that contained it.
+	// Partition and Suspect belong to the caller, which records in them where an emission goes, and whether its target
+	// has rejected a batch that contained it.
 	Partition int32
 	Suspect   bool
 
-	item    *Item    // nil for a rejected request
-	firing  bool     // it was planned because a timer was due, not for a request
-	found   int64    // the occurrence that was pending at Before; 0 if it is not known, and then After comes from another request
+	item   *Item // nil for a rejected request
+	firing bool  // it was planned because a timer was due, not for a request
+	// the occurrence that was pending at Before; 0 if it is not known, and then After comes from another request
+	found   int64
 	missed  int64    // for a firing: Item.missed of its item
 	leaves  bool     // its timer counts as pending until it is committed: see note
 	request *request // of the entry, if its result depends on what the request finds

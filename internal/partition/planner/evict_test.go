@@ -29,7 +29,9 @@ func TestNearestTimersAreNotEvicted(t *testing.T) {
 		add := func(n int, due int64, size int) {
 			for range n {
 				i := len(timers)
-				timers = append(timers, &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: due + int64(i), Occurrence: 1, Value: make([]byte, size)})
+				timers = append(
+					timers, &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: due + int64(i),
+						Occurrence: 1, Value: make([]byte, size)})
 			}
 		}
 		add(c.small, c.smallDue, 100)
@@ -39,7 +41,8 @@ func TestNearestTimersAreNotEvicted(t *testing.T) {
 		if p.known.held() > limit+limit/4 || p.known.held() < limit/4 {
 			t.Errorf("%s: %d bytes are left, the limit is %d", c.name, p.known.held(), limit)
 		}
-		if fired, _ := p.Fire(10_000, timer.Size{Entries: 1, Bytes: 1 << 40}, timer.Unlimited, free); fired.Entries != 1 {
+		if fired, _ := p.Fire(10_000, timer.Size{Entries: 1, Bytes: 1 << 40}, timer.Unlimited,
+			free); fired.Entries != 1 {
 			t.Errorf("%s: %d fire, want 1", c.name, fired.Entries)
 		}
 	}
@@ -51,7 +54,8 @@ func TestMemoryThatIsFullAsksForNoLoad(t *testing.T) {
 	var timers []*timer.Timer
 	size := int64(0)
 	for i := range n {
-		timers = append(timers, &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: 1000 * int64(1+i), Occurrence: 1})
+		timers = append(
+			timers, &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: 1000 * int64(1+i), Occurrence: 1})
 		r := memtable.Record{Bytes: timers[i].AppendTo(nil)}
 		size += r.Size()
 	}
@@ -72,15 +76,16 @@ func TestMemoryThatIsFullAsksForNoLoad(t *testing.T) {
 	}
 }
 
-// A timer larger than the limit is evicted. It is loaded again after half of those that are due before it have fired, not at
-// once and not after each of them.
+// A timer larger than the limit is evicted. It is loaded again after half of those that are due before it have fired,
+// not at once and not after each of them.
 func TestATimerBeyondTheLimitIsNotLoadedAtOnceAgain(t *testing.T) {
 	const small = 40
 	p := New(0, 0, 10<<10)
 	p.Open(0)
 	var timers []*timer.Timer
 	for i := range small + 1 {
-		timers = append(timers, &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: 1000 * int64(1+i), Occurrence: 1})
+		timers = append(
+			timers, &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: 1000 * int64(1+i), Occurrence: 1})
 	}
 	timers[small].Value = make([]byte, 20<<10)
 	load := func() (loads int) {
@@ -92,7 +97,8 @@ func TestATimerBeyondTheLimitIsNotLoadedAtOnceAgain(t *testing.T) {
 			if from.Due >= 1_000_000 {
 				break
 			}
-			p.Load(from, timer.Ref{Due: 1_000_000}, slices.DeleteFunc(slices.Clone(timers), func(t *timer.Timer) bool { return t.Ref().Compare(from) < 0 }))
+			p.Load(from, timer.Ref{Due: 1_000_000},
+				slices.DeleteFunc(slices.Clone(timers), func(t *timer.Timer) bool { return t.Ref().Compare(from) < 0 }))
 			p.Relieved()
 		}
 		return loads
@@ -115,8 +121,8 @@ func TestATimerBeyondTheLimitIsNotLoadedAtOnceAgain(t *testing.T) {
 	}
 }
 
-// Most of what an eviction left is gone, and what it evicted is due right behind many small timers: it is loaded before they
-// fire, although most of them are left.
+// Most of what an eviction left is gone, and what it evicted is due right behind many small timers: it is loaded before
+// they fire, although most of them are left.
 func TestWhatWasEvictedIsLoadedBeforeItIsDue(t *testing.T) {
 	p := New(0, 0, 100<<10)
 	p.Open(0)
@@ -124,7 +130,8 @@ func TestWhatWasEvictedIsLoadedBeforeItIsDue(t *testing.T) {
 	add := func(n int, due int64, size int) {
 		for range n {
 			i := len(timers)
-			timers = append(timers, &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: due, Occurrence: 1, Value: make([]byte, size)})
+			timers = append(timers, &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: due,
+				Occurrence: 1, Value: make([]byte, size)})
 		}
 	}
 	add(40, 1000, 1500)
@@ -136,7 +143,8 @@ func TestWhatWasEvictedIsLoadedBeforeItIsDue(t *testing.T) {
 			if !ok || from.Due >= 10_000_000 {
 				return
 			}
-			p.Load(from, timer.Ref{Due: 10_000_000}, slices.DeleteFunc(slices.Clone(timers), func(t *timer.Timer) bool { return t.Ref().Compare(from) < 0 }))
+			p.Load(from, timer.Ref{Due: 10_000_000},
+				slices.DeleteFunc(slices.Clone(timers), func(t *timer.Timer) bool { return t.Ref().Compare(from) < 0 }))
 		}
 	}
 	load()
@@ -149,9 +157,9 @@ func TestWhatWasEvictedIsLoadedBeforeItIsDue(t *testing.T) {
 	}
 }
 
-// Memory that was full after an eviction asks for a load as soon as there is room for what was evicted, and not only when the
-// next timer falls due: the limit has grown, because other partitions hold less, or most timers were cancelled. Otherwise the
-// timers that are due soon after the next one are late by a load.
+// Memory that was full after an eviction asks for a load as soon as there is room for what was evicted, and not only
+// when the next timer falls due: the limit has grown, because other partitions hold less, or most timers were
+// cancelled. Otherwise the timers that are due soon after the next one are late by a load.
 func TestRoomForWhatWasEvictedAsksForALoad(t *testing.T) {
 	const n, limit = 100, 25_000
 	for name, makeRoom := range map[string]func(*Planner){
@@ -171,7 +179,9 @@ func TestRoomForWhatWasEvictedAsksForALoad(t *testing.T) {
 		p.Open(0)
 		var timers []*timer.Timer
 		for i := range n {
-			timers = append(timers, &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: 100_000 + int64(i), Occurrence: 1, Value: make([]byte, 1000)})
+			timers = append(
+				timers, &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: 100_000 + int64(i),
+					Occurrence: 1, Value: make([]byte, 1000)})
 		}
 		p.Load(Lowest, timer.Ref{Due: 1_000_000}, timers)
 		if has := p.Stats(); !has.Full || p.Relieved() {
@@ -185,14 +195,15 @@ func TestRoomForWhatWasEvictedAsksForALoad(t *testing.T) {
 	}
 }
 
-// If a timer is loaded because the limit has grown, and evicted because it shrinks again, that does not go on until the timer
-// is due: the partitions that share memory would all load and evict in turns.
+// If a timer is loaded because the limit has grown, and evicted because it shrinks again, that does not go on until the
+// timer is due: the partitions that share memory would all load and evict in turns.
 func TestALimitThatGrowsAndShrinksLoadsNothingInTurns(t *testing.T) {
 	p := New(0, 0, 100<<10)
 	p.Open(0)
 	var timers []*timer.Timer
 	for i := range 6 {
-		timers = append(timers, &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: 1000 * int64(1+i), Occurrence: 1})
+		timers = append(
+			timers, &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: 1000 * int64(1+i), Occurrence: 1})
 	}
 	timers[5].Value = make([]byte, 20<<10)
 	turn := func() (loads int) {
@@ -200,7 +211,8 @@ func TestALimitThatGrowsAndShrinksLoadsNothingInTurns(t *testing.T) {
 			p.Resize(100 << 10)
 			if from, ok := p.LoadFrom(); ok && from.Due < 1_000_000 {
 				loads++
-				p.Load(from, timer.Ref{Due: 1_000_000}, slices.DeleteFunc(slices.Clone(timers), func(t *timer.Timer) bool { return t.Ref().Compare(from) < 0 }))
+				p.Load(from, timer.Ref{Due: 1_000_000}, slices.DeleteFunc(
+					slices.Clone(timers), func(t *timer.Timer) bool { return t.Ref().Compare(from) < 0 }))
 			}
 			p.Resize(10 << 10)
 		}
@@ -222,7 +234,8 @@ func TestFiringKeepsTheLimit(t *testing.T) {
 	p.Open(0)
 	timers := make([]*timer.Timer, n)
 	for i := range timers {
-		timers[i] = &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: 1000, Occurrence: 1, Value: make([]byte, 100),
+		timers[i] = &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: 1000, Occurrence: 1,
+			Value:      make([]byte, 100),
 			Recurrence: &timer.Recurrence{Every: 1000, Until: timer.NoUntil, CatchUp: timer.CatchUpAll}}
 	}
 	p.Load(Lowest, timer.Ref{Due: 10_000}, timers)
@@ -258,7 +271,8 @@ func TestEncodingContinuesAfterAClockWasAhead(t *testing.T) {
 		t.Errorf("%d of 2 are packed", p.records())
 	}
 	for _, now := range []int64{day / 2, 9 * day} {
-		if fired, _ := p.Fire(now-1, timer.Size{Entries: 1, Bytes: 1 << 40}, timer.Unlimited, free); fired.Entries != 0 {
+		if fired, _ := p.Fire(now-1, timer.Size{Entries: 1, Bytes: 1 << 40}, timer.Unlimited,
+			free); fired.Entries != 0 {
 			t.Errorf("before %d something fires", now)
 		}
 		if fired, _ := p.Fire(now, timer.Size{Entries: 1, Bytes: 1 << 40}, timer.Unlimited, free); fired.Entries != 1 {

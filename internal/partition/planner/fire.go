@@ -12,11 +12,11 @@ const (
 	// maxOverdue is how many occurrences may follow others of the same timer at once. So timers that catch up do not
 	// take all of a step.
 	maxOverdue = 500
-	// setBack is by how much the clock must have gone back before slots are closed again, so that timers of that time can
-	// be encoded.
+	// setBack is by how much the clock must have gone back before slots are closed again, so that timers of that time
+	// can be encoded.
 	setBack = 60_000 // ms
-	// ahead is how far a missed occurrence must lie ahead of the clock before all items are checked. Some callers have a
-	// time that is a little older than that of others.
+	// ahead is how far a missed occurrence must lie ahead of the clock before all items are checked. Some callers have
+	// a time that is a little older than that of others.
 	ahead = 1000 // ms
 )
 
@@ -27,15 +27,15 @@ type Hold func(t *timer.Timer, permit any) (by timer.TopicPartition, held bool)
 // dueItems are items that are due. The lists are reused unless they are long.
 type dueItems struct{ free, behind []*Item }
 
-// Fire plans the firings of timers that are due now, in Unix ms: as many as there is room for, except that the last one may
-// exceed the bytes. A timer does not fire if hold holds it. It is among parkings, or waits until it can be parked. But hold
-// does not delay a timer that is too late. fired includes what was planned since the last call for timers that the rules of
-// their zones have moved to another time.
+// Fire plans the firings of timers that are due now, in Unix ms: as many as there is room for, except that the last one
+// may exceed the bytes. A timer does not fire if hold holds it. It is among parkings, or waits until it can be parked.
+// But hold does not delay a timer that is too late. fired includes what was planned since the last call for timers that
+// the rules of their zones have moved to another time.
 //
-// behind bounds the firings that stand behind uncommitted requests of their own IDs. Further ones wait until those requests
-// are applied. While one planner of a partition waits for a look-up, requests of the other planners cannot be committed, and
-// firings behind them must leave room for firings that could be committed. A timer with a permit is exempt, and a sole
-// planner needs no bound.
+// behind bounds the firings that stand behind uncommitted requests of their own IDs. Further ones wait until those
+// requests are applied. While one planner of a partition waits for a look-up, requests of the other planners cannot be
+// committed, and firings behind them must leave room for firings that could be committed. A timer with a permit is
+// exempt, and a sole planner needs no bound.
 func (p *Planner) Fire(now int64, room, behind timer.Size, hold Hold) (fired timer.Size, parkings Parkings) {
 	fired, p.moved = p.moved, timer.Size{}
 	p.opened = min(p.opened, now)
@@ -105,7 +105,8 @@ func (s *sequence) roomBehind(left timer.Size) timer.Size {
 // unsettled reports whether an earlier entry of the item is not committed.
 func (it *Item) unsettled() bool { return it.last != nil && !it.last.chunk.committed }
 
-// popDue takes out the first due timer, nil if none is due. If it was just decoded, its bytes are in a chunk with others.
+// popDue takes out the first due timer, nil if none is due. If it was just decoded, its bytes are in a chunk with
+// others.
 func (k *known) popDue(now int64) (it *Item, decoded bool) {
 	at := k.table.Pop(now)
 	if at.Kind() == memtable.None {
@@ -120,8 +121,8 @@ func (k *known) popDue(now int64) (it *Item, decoded bool) {
 	return it, false
 }
 
-// add adds an item to one of the lists. Its firing stands before all requests, or behind them if an earlier entry of the item
-// is there.
+// add adds an item to one of the lists. Its firing stands before all requests, or behind them if an earlier entry of
+// the item is there.
 func (d *dueItems) add(it *Item) {
 	if it.unsettled() {
 		d.behind = append(d.behind, it)
@@ -142,8 +143,8 @@ func (d *dueItems) clear() {
 	}
 }
 
-// appendFirings adds chunks of firings to a list. A chunk has no spare entries, because it stays in memory until all of its
-// entries are applied.
+// appendFirings adds chunks of firings to a list. A chunk has no spare entries, because it stays in memory until all of
+// its entries are applied.
 func appendFirings(list []*chunk, items []*Item, one func(*Item, *Entry, *chunk), fired *timer.Size) []*chunk {
 	for len(items) > 0 {
 		n, bytes := 0, int64(0)
@@ -164,8 +165,8 @@ func appendFirings(list []*chunk, items []*Item, one func(*Item, *Entry, *chunk)
 	return list
 }
 
-// fireOne plans the firing of a due item. If the timer's next occurrence is due too, it has its turn after timers that are
-// due for the first time.
+// fireOne plans the firing of a due item. If the timer's next occurrence is due too, it has its turn after timers that
+// are due for the first time.
 func (p *Planner) fireOne(it *Item, e *Entry, c *chunk, now int64) {
 	e.item, e.chunk, e.firing = it, c, true
 	if it.missed > now {

@@ -15,7 +15,8 @@ func loaded(n int, due int64, value int) *Planner {
 	p.Open(0)
 	timers := make([]*timer.Timer, n)
 	for i := range timers {
-		timers[i] = &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: due, Occurrence: 1, Value: make([]byte, value)}
+		timers[i] = &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: due, Occurrence: 1,
+			Value: make([]byte, value)}
 	}
 	p.Load(Lowest, timer.Ref{Due: due + 1}, timers)
 	return p
@@ -57,7 +58,8 @@ func TestFireIsBounded(t *testing.T) {
 		limit int
 		bytes int64
 		want  int
-	}{{0, 1 << 40, 0}, {1, 1 << 40, 1}, {n + 1, 1 << 40, n}, {n, 0, 0}, {n, 1, 1}, {n, 3 * each, 3}, {n, 3*each + 1, 4}} {
+	}{{0, 1 << 40, 0}, {1, 1 << 40, 1}, {n + 1, 1 << 40, n}, {n, 0, 0}, {n, 1, 1}, {n, 3 * each, 3},
+		{n, 3*each + 1, 4}} {
 		p := loaded(n, 10, 0)
 		fired, _ := p.Fire(10, timer.Size{Entries: c.limit, Bytes: c.bytes}, timer.Unlimited, free)
 		if fired.Entries != c.want {
@@ -66,7 +68,8 @@ func TestFireIsBounded(t *testing.T) {
 		if due, ok := p.Next(); ok != (c.want < n) || ok && due != 10 {
 			t.Errorf("limit %d, %d bytes: the next one is due at %d, %v", c.limit, c.bytes, due, ok)
 		}
-		if rest, _ := p.Fire(10, timer.Size{Entries: n, Bytes: 1 << 40}, timer.Unlimited, free); rest.Entries != n-c.want {
+		if rest, _ := p.Fire(10, timer.Size{Entries: n, Bytes: 1 << 40}, timer.Unlimited,
+			free); rest.Entries != n-c.want {
 			t.Errorf("limit %d, %d bytes: %d fire then, want the others", c.limit, c.bytes, rest.Entries)
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Load adds the timers that a scan of the store has found between two places, in order. The scan may have begun below the
-// horizon.
+// Load adds the timers that a scan of the store has found between two places, in order. The scan may have begun below
+// the horizon.
 func (p *Planner) Load(from, to timer.Ref, timers []*timer.Timer) {
 	if from.Compare(p.known.horizon) > 0 {
 		return // the horizon was lowered meanwhile; the next load begins there
@@ -79,18 +79,18 @@ func (k *known) evictFrom(from timer.Ref) {
 			k.forget(it)
 		}
 	})
-	// Never up: timers that were admitted, or have waited, may lie above the horizon, and the rows between the horizon and
-	// at were not loaded.
+	// Never up: timers that were admitted, or have waited, may lie above the horizon, and the rows between the horizon
+	// and at were not loaded.
 	if at.Compare(k.horizon) < 0 {
 		k.horizon = at
 	}
 }
 
-// Relieved reports, once each time, that full memory has room again: half of the limit is free. Then the caller loads. After
-// an eviction half of what it left must be gone, too. Otherwise a large timer that was evicted, and leaves much room, would be
-// loaded and evicted in turns. What is left is due before it, and once that is gone it is loaded. If all that was evicted fits
-// again, Relieved does not wait for that, but only once until a timer falls due, because the limits of several partitions may
-// grow and shrink in turns.
+// Relieved reports, once each time, that full memory has room again: half of the limit is free. Then the caller loads.
+// After an eviction half of what it left must be gone, too. Otherwise a large timer that was evicted, and leaves much
+// room, would be loaded and evicted in turns. What is left is due before it, and once that is gone it is loaded. If all
+// that was evicted fits again, Relieved does not wait for that, but only once until a timer falls due, because the
+// limits of several partitions may grow and shrink in turns.
 func (p *Planner) Relieved() bool {
 	k := &p.known
 	if !k.full || k.held() > k.limit/2 {

@@ -18,14 +18,14 @@ func Held(t *timer.Timer) int64 { return int64(t.Size()) + TimerMemory }
 // record.
 type Item struct {
 	id string
-	// ref is the planned place, Absent if nothing will be pending. A place identifies one version of a timer, so a change,
-	// a late load or a late admission is recognised by it. Steering does not change due time and generation, so the places
-	// of steered timers are made of the offset of the request that steered.
+	// ref is the planned place, Absent if nothing will be pending. A place identifies one version of a timer, so a
+	// change, a late load or a late admission is recognised by it. Steering does not change due time and generation, so
+	// the places of steered timers are made of the offset of the request that steered.
 	//
-	// A paused timer sorts above every instant. So no load reaches it, and it is forgotten when the store has it: it takes
-	// no memory, and no scan steps over it. It is never due, so it is never parked. A triggered timer sorts below every
-	// instant, so it is below the horizon and soon. It is due at the time of the trigger; after a restart the first load
-	// finds it.
+	// A paused timer sorts above every instant. So no load reaches it, and it is forgotten when the store has it: it
+	// takes no memory, and no scan steps over it. It is never due, so it is never parked. A triggered timer sorts below
+	// every instant, so it is below the horizon and soon. It is due at the time of the trigger; after a restart the
+	// first load finds it.
 	ref     timer.Ref
 	timer   *timer.Timer // in memory, if pending here
 	last    *Entry       // the latest entry that is not applied
@@ -47,11 +47,12 @@ type Item struct {
 	segment *Segment // the last one with a change of it
 }
 
-// kept reports whether the item knows more than the store does, or is about to. It does if an entry of it is not applied
-// (Apply ends that), if a batch has met it and is not planned (Plan ends that), or if the store does not have what was
-// applied (EndFlush ends that, or a record or tombstone that takes over the change).
+// kept reports whether the item knows more than the store does, or is about to. It does if an entry of it is not
+// applied (Apply ends that), if a batch has met it and is not planned (Plan ends that), or if the store does not have
+// what was applied (EndFlush ends that, or a record or tombstone that takes over the change).
 //
-// The item is forgotten when this is no longer true and none of the following holds: it is about to fire (until it fires,
-// is evicted, replaced, cancelled or encoded); it waits for its entries or to be parked (until Apply, EndFlush or Parked);
-// it was missed, which the store does not know (until it fires, is skipped, parked again, replaced or cancelled).
+// The item is forgotten when this is no longer true and none of the following holds: it is about to fire (until it
+// fires, is evicted, replaced, cancelled or encoded); it waits for its entries or to be parked (until Apply, EndFlush
+// or Parked); it was missed, which the store does not know (until it fires, is skipped, parked again, replaced or
+// cancelled).
 func (it *Item) kept() bool { return it.entries > 0 || it.pins > 0 || it.change.stale() }

@@ -55,8 +55,8 @@ func (k *known) find(id []byte) *Item {
 	return it
 }
 
-// decode turns a record or a tombstone into an item that is neither soon nor later. With own set, the item has a copy of
-// the bytes.
+// decode turns a record or a tombstone into an item that is neither soon nor later. With own set, the item has a copy
+// of the bytes.
 func (k *known) decode(at memtable.Ref, own bool) *Item {
 	number, id, r := k.table.Decode(at)
 	if at.Kind() == memtable.Tombstone {
@@ -145,8 +145,8 @@ func (k *known) forget(it *Item) {
 	k.retire(it)
 }
 
-// retire forgets an item that has no object any more, and keeps it for another ID. Nothing refers to it then: no entry that
-// is not applied, no batch and no flush. A Parking may, but Parked also compares the timer.
+// retire forgets an item that has no object any more, and keeps it for another ID. Nothing refers to it then: no entry
+// that is not applied, no batch and no flush. A Parking may, but Parked also compares the timer.
 func (k *known) retire(it *Item) {
 	has := k.table.Stats()
 	if has.Objects == 0 { // frees lists that were long

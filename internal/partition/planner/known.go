@@ -49,8 +49,8 @@ func (k *known) set(it *Item, t *timer.Timer) {
 	}
 }
 
-// become makes t the planned state of an item that is neither soon nor later. A missed occurrence of the same timer stays
-// missed: a pause, a resume or a trigger does not change that.
+// become makes t the planned state of an item that is neither soon nor later. A missed occurrence of the same timer
+// stays missed: a pause, a resume or a trigger does not change that.
 func (k *known) become(it *Item, t *timer.Timer) {
 	missed, same := it.missed, it.timer != nil && t != nil && it.timer.Offset == t.Offset
 	k.drop(it)
@@ -59,16 +59,17 @@ func (k *known) become(it *Item, t *timer.Timer) {
 	}
 }
 
-// miss notes that an occurrence was missed if it is due by an instant; 0 for none. That makes a difference only to timers with
-// catch-up none, which do not fire a missed occurrence. The item stays in memory until that is decided, because the store
-// does not know it.
+// miss notes that an occurrence was missed if it is due by an instant; 0 for none. That makes a difference only to
+// timers with catch-up none, which do not fire a missed occurrence. The item stays in memory until that is decided,
+// because the store does not know it.
 func (k *known) miss(it *Item, by int64) {
 	if it.missed != 0 {
 		it.missed = 0
 		k.missed -= Held(it.timer)
 	}
 	t := it.timer
-	if by != 0 && t.Recurrence != nil && t.Recurrence.CatchUp == timer.CatchUpNone && t.Due <= by && !t.IsPaused() { // for a paused timer the resume decides
+	// for a paused timer the resume decides
+	if by != 0 && t.Recurrence != nil && t.Recurrence.CatchUp == timer.CatchUpNone && t.Due <= by && !t.IsPaused() {
 		it.missed = by
 		k.missed += Held(t)
 		k.latest = max(k.latest, by)
@@ -121,8 +122,8 @@ func (k *known) release(it *Item) {
 	k.encode(it)
 }
 
-// notAhead corrects the marks of missed occurrences after a clock that was ahead has been set back. Occurrences after now were
-// not missed, so they are neither skipped nor kept in memory for that.
+// notAhead corrects the marks of missed occurrences after a clock that was ahead has been set back. Occurrences after
+// now were not missed, so they are neither skipped nor kept in memory for that.
 func (k *known) notAhead(now, ahead int64) {
 	if k.latest <= now+ahead {
 		return

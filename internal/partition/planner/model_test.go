@@ -91,10 +91,11 @@ type model struct {
 	parkings    []parking
 	admitting   []*timer.Timer
 	permit      any
-	missed      map[occurrence]int64 // pending occurrences with catch-up none: by when they were missed, according to the last statement
-	mayMiss     map[string]int64     // by ID: when something was last said that may make it count as missed
-	opened      int64
-	firings     map[*Entry]*firing
+	// pending occurrences with catch-up none: by when they were missed, according to the last statement
+	missed  map[occurrence]int64
+	mayMiss map[string]int64 // by ID: when something was last said that may make it count as missed
+	opened  int64
+	firings map[*Entry]*firing
 
 	// The question about the committed state.
 	asks question
@@ -138,7 +139,8 @@ func newModel(t *rapid.T, seen map[string]int, behind int) *model {
 		ahead:  rapid.SampledFrom([]int64{0, ahead}).Draw(t, "ahead"),
 		behind: behind, tick: 1,
 		courses:   map[int64][]*timer.Timer{},
-		unhealthy: map[string]bool{}, rows: map[string]row{}, state: map[string]*timer.Timer{}, ended: map[occurrence]timer.Outcome{}, unmet: map[int64]bool{},
+		unhealthy: map[string]bool{}, rows: map[string]row{}, state: map[string]*timer.Timer{},
+		ended: map[occurrence]timer.Outcome{}, unmet: map[int64]bool{},
 	}
 	m.restart()
 	return m
@@ -147,7 +149,8 @@ func newModel(t *rapid.T, seen map[string]int, behind int) *model {
 // besideASetting makes the model run around a clock change, with expressions.
 func (m *model) besideASetting() {
 	m.setting, m.tick = &settings[rapid.IntRange(0, len(settings)-1).Draw(m.t, "setting")], 1000
-	m.now = (m.setting.at+rapid.Int64Range(-60, 20).Draw(m.t, "beside it"))*1000 + rapid.Int64Range(0, 999).Draw(m.t, "ms")
+	m.now = (m.setting.at+rapid.Int64Range(-60, 20).Draw(m.t, "beside it"))*1000 + rapid.Int64Range(
+		0, 999).Draw(m.t, "ms")
 	m.restart()
 }
 
@@ -372,18 +375,19 @@ func (m *model) fire(limit int, bytes int64) {
 	}
 	m.opened = min(m.opened, m.now)
 	waits, room, permits, moved := waiting(m.p), m.p.sequence.roomBehind(m.room()), 0, m.p.moved
-	fired, parkings := m.p.Fire(m.now, timer.Size{Entries: limit, Bytes: bytes}, m.room(), func(t *timer.Timer, permit any) (timer.TopicPartition, bool) {
-		if t.FiresAt() > m.now {
-			m.t.Fatalf("timer %q is due at %d and fires at %d", t.ID, t.FiresAt(), m.now)
-		}
-		held := m.held(t, permit)
-		permits += btoi(permit != nil)
-		if m.saw("held", held); held || isUnreckoned(t) {
-			m.saw("held for a zone that is not known", !held)
-			m.comes(t)
-		}
-		return timer.TopicPartition{Topic: t.Target.Topic}, held
-	})
+	fired, parkings := m.p.Fire(m.now, timer.Size{Entries: limit, Bytes: bytes}, m.room(),
+		func(t *timer.Timer, permit any) (timer.TopicPartition, bool) {
+			if t.FiresAt() > m.now {
+				m.t.Fatalf("timer %q is due at %d and fires at %d", t.ID, t.FiresAt(), m.now)
+			}
+			held := m.held(t, permit)
+			permits += btoi(permit != nil)
+			if m.saw("held", held); held || isUnreckoned(t) {
+				m.saw("held for a zone that is not known", !held)
+				m.comes(t)
+			}
+			return timer.TopicPartition{Topic: t.Target.Topic}, held
+		})
 	fired = fired.Minus(moved)
 	m.saw("fired", fired.Entries > 0)
 	m.note()
@@ -417,7 +421,8 @@ func (m *model) note() {
 			if missed == nil {
 				missed = maps.Clone(m.missed)
 			}
-			m.firings[e] = &firing{now: m.now, opened: m.opened, missed: missed, mayMiss: min(m.mayMiss[string(e.ID)], m.now)}
+			m.firings[e] = &firing{now: m.now, opened: m.opened, missed: missed,
+				mayMiss: min(m.mayMiss[string(e.ID)], m.now)}
 		}
 	}
 }
@@ -480,7 +485,8 @@ func (m *model) seal(entries int, size int64) {
 		}
 	}
 	if s.Requests.Entries != requests || s.Firings.Entries != firings || s.Requests.Bytes+s.Firings.Bytes != held {
-		m.t.Fatalf("a segment of %d and %d entries, %d bytes; want %d, %d, %d", s.Requests.Entries, s.Firings.Entries, s.Requests.Bytes+s.Firings.Bytes, requests, firings, held)
+		m.t.Fatalf("a segment of %d and %d entries, %d bytes; want %d, %d, %d", s.Requests.Entries, s.Firings.Entries,
+			s.Requests.Bytes+s.Firings.Bytes, requests, firings, held)
 	}
 	if len(chunks) > 1 && (s.Len() > entries || held > size) {
 		m.t.Fatalf("%d entries of %d bytes are taken, want %d and %d at most", s.Len(), held, entries, size)
@@ -550,7 +556,8 @@ func (m *model) commit() {
 	changed := maps.Clone(m.state)
 	for _, c := range s.Changes() {
 		id := string(c.ID)
-		if changed[id].Ref() != c.Before || equal(c.After, changed[id]) || c.After != nil && !bytes.Equal(c.Value, c.After.AppendTo(nil)) {
+		if changed[id].Ref() != c.Before || equal(c.After, changed[id]) || c.After != nil &&
+			!bytes.Equal(c.Value, c.After.AppendTo(nil)) {
 			m.t.Fatalf("change of %q from %v to %v, pending is %v", id, c.Before, c.After.Ref(), changed[id].Ref())
 		}
 		put(changed, id, c.After)
@@ -581,7 +588,8 @@ func (m *model) settle(e *Entry) {
 	want := timer.Entry{Before: was.Ref(), After: was}
 	switch {
 	case e.firing:
-		nothing := was == nil && e.Outcome == timer.None && e.Emit == nil && e.After == nil // all that is left of an entry that was rolled back
+		// all that is left of an entry that was rolled back
+		nothing := was == nil && e.Outcome == timer.None && e.Emit == nil && e.After == nil
 		if was == nil && !nothing || e.Before != was.Ref() {
 			m.t.Fatalf("%q is due at %v, pending is %v", id, e.Before, was.Ref())
 		}
@@ -625,14 +633,16 @@ func (m *model) settle(e *Entry) {
 		m.t.Fatalf("%q: %v leads to %+v, want %+v", id, e.Outcome, e.After, want.After)
 	}
 	if e.Before != want.Before || e.After.Ref() != want.After.Ref() || e.Outcome != want.Outcome {
-		m.t.Fatalf("%q: %v, %v to %v; want %v, %v to %v", id, e.Outcome, e.Before, e.After.Ref(), want.Outcome, want.Before, want.After.Ref())
+		m.t.Fatalf("%q: %v, %v to %v; want %v, %v to %v", id, e.Outcome, e.Before, e.After.Ref(), want.Outcome,
+			want.Before, want.After.Ref())
 	}
 	put(m.state, id, e.After)
 }
 
 // steered maps outcomes of requests that steer to their names.
 var steered = map[timer.Outcome]string{
-	timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed", timer.Unmet: "unmet", timer.NotFound: "not found",
+	timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed", timer.Unmet: "unmet",
+	timer.NotFound:  "not found",
 	timer.Scheduled: "scheduled", timer.Replaced: "replaced", timer.Cancelled: "cancelled",
 }
 
@@ -703,21 +713,24 @@ func (m *model) occurred(e *Entry, was *timer.Timer) {
 	}
 	n, f := was.Occurrence, m.firings[e]
 	if by, missed := m.missed[occurrence{was.Offset, n}]; missed && e.Emit != nil && e.Emit.Due <= by {
-		m.t.Fatalf("%q fires what is due at %d, and was missed by %d; %+v, as it was planned by %d", e.ID, e.Emit.Due, by, f, e.missed)
+		m.t.Fatalf("%q fires what is due at %d, and was missed by %d; %+v, as it was planned by %d", e.ID, e.Emit.Due,
+			by, f, e.missed)
 	}
 	// The next occurrence depends on what was missed. That is known, unless something was said about the timer that the
 	// model does not follow closely; then it is at least the first and at most the second.
 	least, most := n, n
 	if f != nil && r != nil && !isUnreckoned(was) && m.again(was).Due <= f.now {
 		at := occurrence{was.Offset, n}
-		missed := max(f.opened, min(f.missed[at], m.missed[at])) // a resume that was planned earlier and is settled now decides for itself
+		// a resume that was planned earlier and is settled now decides for itself
+		missed := max(f.opened, min(f.missed[at], m.missed[at]))
 		least, most = m.chosen(m.again(was), f.now, missed), m.chosen(m.again(was), f.now, max(missed, f.mayMiss))
 	}
 	switch {
 	case ends != nil:
 		n = ends.Occurrence
 		if !equal(ends, m.at(was, n)) || !equal(after, m.at(was, n+1)) || f == nil || ends.Due > f.now {
-			m.t.Fatalf("%q: %+v fires, and %+v is left; %+v was pending, and is on its course %+v", e.ID, ends, after, was, m.courses[was.Offset])
+			m.t.Fatalf("%q: %+v fires, and %+v is left; %+v was pending, and is on its course %+v", e.ID, ends, after,
+				was, m.courses[was.Offset])
 		}
 		m.end(ends, e.Outcome)
 		if e.Outcome != how {
@@ -732,7 +745,8 @@ func (m *model) occurred(e *Entry, was *timer.Timer) {
 		if isUnreckoned(was) && !back {
 			m.t.Fatalf("%q is planned, and it is not known when it recurs", e.ID)
 		}
-		if n == was.Occurrence && (back || !equal(after, was)) { // the one before it is rolled back too, or other rules have moved it
+		// the one before it is rolled back too, or other rules have moved it
+		if n == was.Occurrence && (back || !equal(after, was)) {
 			least = n
 		}
 		m.saw("moved by other rules", !equal(after, was) && n == was.Occurrence)
@@ -747,7 +761,8 @@ func (m *model) occurred(e *Entry, was *timer.Timer) {
 		m.t.Fatalf("%q: outcome %d, %v is left", e.ID, e.Outcome, e.After.Ref())
 	}
 	if n < least || n > most {
-		m.t.Fatalf("%q: occurrence %d follows %d, want %d to %d: %+v, %+v", e.ID, n, was.Occurrence, least, most, was, f)
+		m.t.Fatalf("%q: occurrence %d follows %d, want %d to %d: %+v, %+v", e.ID, n, was.Occurrence, least,
+			most, was, f)
 	}
 	m.saw("let go", n > was.Occurrence)
 	m.saw("let go by what was missed", n > was.Occurrence && r.CatchUp == timer.CatchUpNone)
@@ -825,8 +840,10 @@ func (m *model) freeze() {
 	}
 	m.changes, m.frozen = m.p.BeginFlush(), m.applied
 	for _, c := range m.changes {
-		if id := string(c.ID); c.Before != m.stored(id) || c.After != m.applied[id].Ref() || !bytes.Equal(changed(&c), bytesOf(m.applied[id])) {
-			m.t.Fatalf("a checkpoint changes %q from %v to %v; want %v, %v", id, c.Before, c.After, m.stored(id), m.applied[id].Ref())
+		if id := string(c.ID); c.Before != m.stored(id) || c.After != m.applied[id].Ref() ||
+			!bytes.Equal(changed(&c), bytesOf(m.applied[id])) {
+			m.t.Fatalf("a checkpoint changes %q from %v to %v; want %v, %v", id, c.Before, c.After, m.stored(id),
+				m.applied[id].Ref())
 		}
 	}
 }
@@ -933,7 +950,8 @@ func (m *model) admit() {
 	}
 	for _, t := range m.admitting {
 		it, _, at := m.p.lookup(t.ID)
-		if it == nil && at.Kind() != memtable.Soon || it != nil && !it.near && !it.unknown && it.ref == t.Ref() { // otherwise it has come before, or has changed
+		// otherwise it has come before, or has changed
+		if it == nil && at.Kind() != memtable.Soon || it != nil && !it.near && !it.unknown && it.ref == t.Ref() {
 			m.comes(t)
 		}
 	}
@@ -1020,7 +1038,8 @@ func (m *model) check() {
 	count(p.sequence.first, false)
 	count(p.sequence.rest, false)
 	if int(p.pending()) != len(planned) || int(p.tally.count.committed) != len(m.state) {
-		m.t.Fatalf("%d are pending, %d committed; want %d, %d", p.pending(), p.tally.count.committed, len(planned), len(m.state))
+		m.t.Fatalf("%d are pending, %d committed; want %d, %d", p.pending(), p.tally.count.committed, len(planned),
+			len(m.state))
 	}
 	m.checkItems(planned, entries, last)
 	m.checkMissing(planned)
@@ -1065,9 +1084,11 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 			m.t.Fatalf("%q is near: %v, and in %d", id, it.near, kind)
 		}
 		if n := btoi(it.near) + btoi(later) + btoi(waits) + btoi(it.parking); n != btoi(it.timer != nil) {
-			m.t.Fatalf("%q is in %d places: near %v, beyond %v, waiting %v, parking %v; pending %v", id, n, it.near, later, waits, it.parking, it.timer != nil)
+			m.t.Fatalf("%q is in %d places: near %v, beyond %v, waiting %v, parking %v; pending %v", id, n, it.near,
+				later, waits, it.parking, it.timer != nil)
 		}
-		if it.parking && !slices.ContainsFunc(m.parkings, func(l parking) bool { return slices.Contains(l.items, it) }) {
+		if it.parking && !slices.ContainsFunc(
+			m.parkings, func(l parking) bool { return slices.Contains(l.items, it) }) {
 			m.t.Fatalf("%q is on its way to be parked for good", id)
 		}
 		if (waits || it.parking) && it.permit != nil {
@@ -1107,7 +1128,8 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 		m.t.Fatalf("%d of %d bytes are soon, %d later; want %d of %d, %d",
 			p.known.table.Stats().Soon, p.known.held(), p.known.table.Stats().Later, near, held, beyond)
 	}
-	if met := m.batch != nil; p.known.held() > p.known.limit+p.known.limit/4 && near >= 4 && !met { // otherwise Plan forgets
+	// otherwise Plan forgets
+	if met := m.batch != nil; p.known.held() > p.known.limit+p.known.limit/4 && near >= 4 && !met {
 		m.t.Fatalf("%d bytes in the wheel, the limit is %d", p.known.held(), p.known.limit)
 	}
 	if due, ok := p.Next(); p.open && ok != (near > 0) || ok && due > earliest {
@@ -1237,13 +1259,15 @@ func (m *model) checkDirty() {
 			held += int64(len(id)) + 64
 		}
 		_, r, at := m.p.lookup(id)
-		if stored := r.Stored; at.Kind() != memtable.Tombstone || (r.State == memtable.Flushing) != flushing || flushing && stored != timer.Absent {
+		if stored := r.Stored; at.Kind() != memtable.Tombstone || (r.State == memtable.Flushing) != flushing ||
+			flushing && stored != timer.Absent {
 			m.t.Fatalf("%q is gone, and not found", id)
 		}
 		stored, state := r.Stored, r.State
 		is, pending := m.applied[string(id)]
 		was, ok := base[string(id)]
-		if state == memtable.Flushing && (ok || m.frozen == nil) || state == memtable.Dirty && (!ok || was != stored) && !m.applying || pending && is != nil && !m.applying {
+		if state == memtable.Flushing && (ok || m.frozen == nil) || state == memtable.Dirty && (!ok || was != stored) &&
+			!m.applying || pending && is != nil && !m.applying {
 			m.t.Fatalf("%q is gone, state %d, from %v; it was %v, is %v", id, state, stored, was, is.Ref())
 		}
 	}
@@ -1265,7 +1289,8 @@ func (m *model) checkDirty() {
 		case r.State == memtable.Dirty|memtable.Flushing, r.State&memtable.Flushing != 0 && m.frozen == nil:
 			m.t.Fatalf("%q is packed, state %d", id, r.State)
 		case m.applying:
-		case r.State == memtable.Dirty && (r.Stored != was || at != is || was == is && !movable(becomes)), r.State == memtable.Flushing && (at != was || at != is):
+		case r.State == memtable.Dirty && (r.Stored != was || at != is || was == is && !movable(becomes)),
+			r.State == memtable.Flushing && (at != was || at != is):
 			m.t.Fatalf("%q is packed, state %d, from %v to %v; want %v to %v", id, r.State, r.Stored, at, was, is)
 		}
 	})
@@ -1276,7 +1301,8 @@ func (m *model) checkDirty() {
 		return
 	}
 	for _, id := range slices.Sorted(maps.Keys(m.applied)) {
-		if _, r, at := m.p.lookup([]byte(id)); at != 0 && r.State&memtable.Dirty == 0 && base[id] != m.applied[id].Ref() {
+		if _, r, at := m.p.lookup([]byte(id)); at != 0 && r.State&memtable.Dirty == 0 &&
+			base[id] != m.applied[id].Ref() {
 			m.t.Fatalf("%q is packed as what the store has, which is %v, not %v", id, base[id], m.applied[id].Ref())
 		}
 	}
@@ -1287,8 +1313,10 @@ func (m *model) checkDirty() {
 			was = timer.Absent
 		}
 		is := m.applied[id].Ref()
-		if (it.change.at != 0) != in[id] || in[id] && (was == is && !movable(m.applied[id]) || it.change.stored != was || it.change.after.Ref() != is) || !in[id] && was != is {
-			m.t.Fatalf("%q: dirty %v, from %v to %v; want %v to %v", id, in[id], it.change.stored, it.change.after.Ref(), was, is)
+		if (it.change.at != 0) != in[id] || in[id] && (was == is && !movable(m.applied[id]) ||
+			it.change.stored != was || it.change.after.Ref() != is) || !in[id] && was != is {
+			m.t.Fatalf("%q: dirty %v, from %v to %v; want %v to %v", id, in[id], it.change.stored,
+				it.change.after.Ref(), was, is)
 		}
 	}
 }
@@ -1333,25 +1361,32 @@ func (m *model) finish() {
 		m.check()
 	}
 	if !m.quiet() {
-		m.t.Fatalf("not at rest: %d pending, %d of %d settled, %d jobs", len(m.state), m.next, len(m.requests), len(m.jobs))
+		m.t.Fatalf("not at rest: %d pending, %d of %d settled, %d jobs", len(m.state), m.next, len(m.requests),
+			len(m.jobs))
 	}
 	for _, r := range m.requests {
-		if r.Schedule != nil && r.Schedule.Recurrence == nil && !m.unmet[r.Offset] && m.ended[occurrence{r.Offset, 1}] == timer.None {
+		if r.Schedule != nil && r.Schedule.Recurrence == nil && !m.unmet[r.Offset] &&
+			m.ended[occurrence{r.Offset, 1}] == timer.None {
 			m.t.Fatalf("request %d has no outcome", r.Offset)
 		}
 	}
 	p := m.p
-	if items, held := p.Size(); items != 0 || held != 0 || p.DirtyBytes() != 0 || waiting(p) != 0 || len(p.sequence.first)+len(p.sequence.rest) != 0 {
+	if items, held := p.Size(); items != 0 || held != 0 || p.DirtyBytes() != 0 || waiting(p) != 0 ||
+		len(p.sequence.first)+len(p.sequence.rest) != 0 {
 		m.t.Fatalf("%d items of %d bytes are left, %d bytes are dirty", items, held, p.DirtyBytes())
 	}
-	if k := &p.known; k.missed != 0 || p.tally.leaving != 0 || k.table.Stats().Objects+k.table.Stats().Changed+k.table.Stats().Tombstones != 0 || len(k.items)+len(k.dirty.items)+len(k.dirty.flushing) != 0 {
-		m.t.Fatalf("of nothing %d bytes were missed, %d entries leave, %d objects, %d changes and %d tombstones are there", k.missed, p.tally.leaving, k.table.Stats().Objects, k.table.Stats().Changed, k.table.Stats().Tombstones)
+	if k := &p.known; k.missed != 0 || p.tally.leaving != 0 || k.table.Stats().Objects+k.table.Stats().Changed+
+		k.table.Stats().Tombstones != 0 || len(k.items)+len(k.dirty.items)+len(k.dirty.flushing) != 0 {
+		m.t.Fatalf("of nothing %d bytes were missed, %d entries leave, %d objects, %d changes and %d tombstones "+
+			"are there", k.missed, p.tally.leaving, k.table.Stats().Objects, k.table.Stats().Changed,
+			k.table.Stats().Tombstones)
 	}
 }
 
 func (m *model) quiet() bool {
 	items, _ := m.p.Size()
-	return m.next == len(m.requests) && len(m.state)+len(m.rows)+items+len(m.jobs)+len(m.parkings) == 0 && m.out == nil && m.frozen == nil
+	return m.next == len(m.requests) && len(m.state)+len(m.rows)+items+len(m.jobs)+len(m.parkings) == 0 &&
+		m.out == nil && m.frozen == nil
 }
 
 // turn does everything that can be done, n of each.
@@ -1404,11 +1439,16 @@ func TestPlannerAgainstModel(t *testing.T) {
 		m.finish()
 	})
 	t.Logf("seen: %v", seen)
-	for _, kind := range []string{"fired", "held", "rolled back", "rolled back under a request", "aborted", "parked", "unparked", "lowered", "relieved", "restarted", "recurred", "let go",
+	for _, kind := range []string{"fired", "held", "rolled back", "rolled back under a request", "aborted", "parked",
+		"unparked", "lowered", "relieved", "restarted", "recurred", "let go",
 		"missed before its request", "over before its request", "remembered after a resume",
-		"triggered", "triggered while paused", "remembered", "forgotten", "paused", "resumed", "unmet", "not found", "decided again",
-		"held for a zone that is not known", "moved by other rules", "let go by what was missed", "recurred by an expression", "delayed",
-		"full", "expired", "expired while parked", "left to wait behind requests", "packed", "packed beyond the horizon", "gone", "gone, and being deleted", "twins", "overlaid", "overlaid as gone", "a flush ended behind the view"} {
+		"triggered", "triggered while paused", "remembered", "forgotten", "paused", "resumed", "unmet", "not found",
+		"decided again",
+		"held for a zone that is not known", "moved by other rules", "let go by what was missed",
+		"recurred by an expression", "delayed",
+		"full", "expired", "expired while parked", "left to wait behind requests", "packed",
+		"packed beyond the horizon", "gone", "gone, and being deleted", "twins", "overlaid", "overlaid as gone",
+		"a flush ended behind the view"} {
 		if seen[kind] == 0 && !testing.Short() { // short runs are a fifth as many
 			t.Errorf("nothing was %s in any run", kind)
 		}
@@ -1442,7 +1482,8 @@ func TestModelOfATimerThatComesBackBeforeItIsDue(t *testing.T) {
 		m.now = 989
 		m.unpark("a", 1, nil)
 		turns(989, true)
-		if turns(995, true); m.ended[occurrence{m.offset, 1}] != timer.Fired || m.seen["parked"] != 2 || m.seen["lowered"] != 1 {
+		if turns(995, true); m.ended[occurrence{m.offset, 1}] != timer.Fired || m.seen["parked"] != 2 ||
+			m.seen["lowered"] != 1 {
 			t.Fatalf("ended %v, seen %v; want what is due to fire, parked twice", m.ended, m.seen)
 		}
 		m.finish()
@@ -1455,7 +1496,8 @@ func TestModelOfAMemoryThatIsRolledBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t, map[string]int{}, -1)
 		m.turn(1)
-		m.request("id0", &timer.Timer{Due: m.now - 5, Target: timer.Target{Topic: "b"}, Remember: &timer.Remember{For: 1}}, false)
+		m.request("id0", &timer.Timer{Due: m.now - 5, Target: timer.Target{Topic: "b"},
+			Remember: &timer.Remember{For: 1}}, false)
 		m.requested(1)
 		m.fire(1, 1<<30)
 		m.request("id0", nil, false)
@@ -1514,7 +1556,8 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		// Many timers are due at once, and some are cancelled while they fire.
 		"burst": func(t *rapid.T) {
 			for i := range small.Draw(t, "n") {
-				m.request(fmt.Sprint("id", i), &timer.Timer{Due: m.now, Target: timer.Target{Topic: targets[i%2]}}, false)
+				m.request(fmt.Sprint("id", i), &timer.Timer{Due: m.now, Target: timer.Target{Topic: targets[i%2]}},
+					false)
 			}
 			m.requested(4)
 			m.seal(100, 1<<30)
@@ -1530,19 +1573,22 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			m.look(small.Draw(t, "rows"))
 			for i := range small.Draw(t, "n") {
 				in := rapid.Int64Range(-5, window).Draw(t, "in")
-				m.request(fmt.Sprint("id", 4+i), &timer.Timer{Due: m.now + in*m.tick, Target: timer.Target{Topic: targets[i%2]}}, false)
+				m.request(fmt.Sprint("id", 4+i),
+					&timer.Timer{Due: m.now + in*m.tick, Target: timer.Target{Topic: targets[i%2]}}, false)
 			}
 			m.requested(4)
 			m.load()
 		},
 		// Requests that steer come while the timer fires, waits, is parked or is far away.
 		"steer": func(t *rapid.T) {
-			m.steer(id.Draw(t, "id"), rapid.SampledFrom([]timer.Steer{timer.Trigger, timer.Trigger, timer.Pause, timer.Pause, timer.Resume}).Draw(t, "steer"))
+			m.steer(id.Draw(t, "id"), rapid.SampledFrom(
+				[]timer.Steer{timer.Trigger, timer.Trigger, timer.Pause, timer.Pause, timer.Resume}).Draw(t, "steer"))
 			condition(t)
 		},
 		"steer while it fires": func(t *rapid.T) {
 			for range small.Draw(t, "n") {
-				m.steer(id.Draw(t, "id"), rapid.SampledFrom([]timer.Steer{timer.Trigger, timer.Pause, timer.Resume}).Draw(t, "steer"))
+				m.steer(id.Draw(t, "id"),
+					rapid.SampledFrom([]timer.Steer{timer.Trigger, timer.Pause, timer.Resume}).Draw(t, "steer"))
 				condition(t)
 			}
 			m.fire(100, 1<<30)
@@ -1598,7 +1644,8 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		"park":      plain(m.park),
 		"parked":    plain(m.parked),
 		"unpark": func(t *rapid.T) {
-			m.unpark(target.Draw(t, "target"), small.Draw(t, "n"), rapid.SampledFrom([]any{nil, m.grants, -1}).Draw(t, "permit"))
+			m.unpark(target.Draw(t, "target"), small.Draw(t, "n"), rapid.SampledFrom([]any{nil, m.grants, -1}).Draw(
+				t, "permit"))
 		},
 		"admit":                 plain(m.admit),
 		"ask what is committed": plain(m.question),
@@ -1634,7 +1681,8 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			for range small.Draw(t, "n") {
 				s := &timer.Timer{Due: m.now, Target: timer.Target{Topic: to}, TooLate: 5 * m.tick}
 				if rapid.Bool().Draw(t, "recurs") {
-					s.Recurrence = &timer.Recurrence{Every: 3 * m.tick, Count: 4, Until: timer.NoUntil, CatchUp: timer.CatchUpAll}
+					s.Recurrence = &timer.Recurrence{Every: 3 * m.tick, Count: 4, Until: timer.NoUntil,
+						CatchUp: timer.CatchUpAll}
 				}
 				m.request(id.Draw(t, "id"), s, false)
 			}
@@ -1659,7 +1707,8 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			to, parks := target.Draw(t, "parks"), rapid.Bool().Draw(t, "parks any")
 			m.unhealthy[to] = parks
 			for range small.Draw(t, "n") {
-				s := &timer.Timer{Due: m.now + rapid.Int64Range(-5, 5).Draw(t, "in")*m.tick, Target: timer.Target{Topic: target.Draw(t, "target")}}
+				s := &timer.Timer{Due: m.now + rapid.Int64Range(-5, 5).Draw(t, "in")*m.tick,
+					Target: timer.Target{Topic: target.Draw(t, "target")}}
 				s.Recurrence = m.drawRecurrence(t, s.Due)
 				m.request(id.Draw(t, "id"), s, false)
 			}
@@ -1695,8 +1744,9 @@ func (m *model) actions() map[string]func(*rapid.T) {
 func (m *model) drawRecurrence(t *rapid.T, at int64) *timer.Recurrence {
 	r := &timer.Recurrence{
 		Count: rapid.Int64Range(1, 5).Draw(t, "count"), Until: timer.NoUntil,
-		CatchUp: rapid.SampledFrom([]timer.CatchUp{timer.CatchUpLatest, timer.CatchUpAll, timer.CatchUpNone}).Draw(t, "catch up"),
-		Jitter:  rapid.SampledFrom([]int64{0, 0, 1, 3, 50}).Draw(t, "jitter") * m.tick,
+		CatchUp: rapid.SampledFrom([]timer.CatchUp{timer.CatchUpLatest, timer.CatchUpAll, timer.CatchUpNone}).Draw(
+			t, "catch up"),
+		Jitter: rapid.SampledFrom([]int64{0, 0, 1, 3, 50}).Draw(t, "jitter") * m.tick,
 	}
 	if m.setting != nil && rapid.Bool().Draw(t, "on the calendar") {
 		r.Cron, r.Zone = rapid.SampledFrom(crons).Draw(t, "cron"), m.setting.zone
@@ -1719,7 +1769,8 @@ func (m *model) drawRecurrence(t *rapid.T, at int64) *timer.Recurrence {
 func (m *model) changeRules(t *rapid.T) {
 	for _, id := range slices.Sorted(maps.Keys(m.state)) {
 		is := m.state[id]
-		if r := is.Recurrence; r == nil || r.Every > 0 || r.Zone == nowhere || everyHour[r.Cron] || is.Steering != nil || rapid.Bool().Draw(t, "as it was") {
+		if r := is.Recurrence; r == nil || r.Every > 0 || r.Zone == nowhere || everyHour[r.Cron] ||
+			is.Steering != nil || rapid.Bool().Draw(t, "as it was") {
 			continue
 		}
 		if m.again(is).Due == is.Due {

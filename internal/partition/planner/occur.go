@@ -58,11 +58,12 @@ func (re recurrences) occur(t *timer.Timer, now, missed int64) timer.Entry {
 	return e
 }
 
-// Expires reports whether the pending occurrence of t expires at now even if its target is unhealthy. It does not if catch-up
-// may skip the occurrence anyway, because the last missed occurrence is known only when the target is healthy again. A
-// remembered ID does not wait for a target either: it is forgotten.
+// Expires reports whether the pending occurrence of t expires at now even if its target is unhealthy. It does not if
+// catch-up may skip the occurrence anyway, because the last missed occurrence is known only when the target is healthy
+// again. A remembered ID does not wait for a target either: it is forgotten.
 func Expires(t *timer.Timer, now int64) bool {
-	return t.IsRemembered() || t.IsTooLate(now) && (t.Recurrence == nil || t.Recurrence.CatchUp == timer.CatchUpAll || t.IsTriggered())
+	return t.IsRemembered() || t.IsTooLate(now) && (t.Recurrence == nil || t.Recurrence.CatchUp == timer.CatchUpAll ||
+		t.IsTriggered())
 }
 
 // reschedule makes an item pending for another time, or ends it if t is nil. It then counts as ended when it was due,
@@ -109,12 +110,12 @@ func (re recurrences) resume(e *timer.Entry, now int64) {
 	}
 }
 
-// movable reports whether new rules of a time zone may move t, because it recurs by an expression. So the store may have another
-// occurrence at the same place.
+// movable reports whether new rules of a time zone may move t, because it recurs by an expression. So the store may
+// have another occurrence at the same place.
 func movable(t *timer.Timer) bool { return t != nil && t.Recurrence != nil && t.Recurrence.Every == 0 }
 
-// again returns a timer of the store as it is pending by the current rules of its time zone: mostly t itself. A triggered
-// timer fires first: the rules may have ended its recurrence, but not the firing that was requested.
+// again returns a timer of the store as it is pending by the current rules of its time zone: mostly t itself. A
+// triggered timer fires first: the rules may have ended its recurrence, but not the firing that was requested.
 func (re recurrences) again(t *timer.Timer) *timer.Timer {
 	if !movable(t) || t.IsTriggered() {
 		return t

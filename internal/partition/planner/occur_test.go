@@ -57,7 +57,8 @@ func TestCatchingUpDoesNotDelayOthers(t *testing.T) {
 	const plain = 50
 	timers := []*timer.Timer{recurring("a", 1, 1, timer.CatchUpAll)}
 	for i := range plain {
-		timers = append(timers, &timer.Timer{ID: fmt.Append(nil, "p", i), Offset: int64(i), Due: 1_000_000, Occurrence: 1})
+		timers = append(
+			timers, &timer.Timer{ID: fmt.Append(nil, "p", i), Offset: int64(i), Due: 1_000_000, Occurrence: 1})
 	}
 	p := ready(timers...)
 	p.Open(0)
@@ -125,7 +126,8 @@ func TestFireReportsTimersMovedByZoneRules(t *testing.T) {
 	unknown := p.Meet(b)
 	unknown.Found(nil, []*timer.Timer{moved("found", 2)}, []bool{false}, 0)
 	p.Plan(b)
-	fired, _ := p.Fire(0, timer.Size{Entries: 10, Bytes: 1 << 40}, timer.Unlimited, free) // the catch-up barrier is not open
+	// the catch-up barrier is not open
+	fired, _ := p.Fire(0, timer.Size{Entries: 10, Bytes: 1 << 40}, timer.Unlimited, free)
 	s := p.Take(10, 1<<40)
 	if s.Firings.Entries != 2 || s.Requests.Entries != 1 {
 		t.Fatalf("%d firings and %d requests are planned", s.Firings.Entries, s.Requests.Entries)
@@ -144,7 +146,8 @@ func TestATriggerOutlivesTheRulesOfItsZone(t *testing.T) {
 	const nine = 9 * 3_600_000
 	triggered := func() *timer.Timer {
 		return &timer.Timer{ // nine in UTC by the old rules, eight by the present ones
-			ID: []byte("x"), Offset: 7, Due: nine, Occurrence: 1, Steering: &timer.Steering{Triggered: true, By: 8, At: 100},
+			ID: []byte("x"), Offset: 7, Due: nine, Occurrence: 1,
+			Steering:   &timer.Steering{Triggered: true, By: 8, At: 100},
 			Recurrence: &timer.Recurrence{Cron: "0 9 * * *", Zone: "Africa/Lagos"},
 		}
 	}
@@ -177,7 +180,8 @@ func TestFoundTimersFollowThePresentZoneRules(t *testing.T) {
 	by := func(ahead int64) *timer.Timer { // nine in Lagos, by rules that have the clock this far ahead of UTC
 		return &timer.Timer{
 			ID: []byte("x"), Offset: 7, Due: 9*hour - ahead*hour, Occurrence: 1,
-			Recurrence: &timer.Recurrence{Cron: "0 9 * * *", Zone: "Africa/Lagos", Until: timer.NoUntil, Ahead: ahead * 3600},
+			Recurrence: &timer.Recurrence{Cron: "0 9 * * *", Zone: "Africa/Lagos", Until: timer.NoUntil,
+				Ahead: ahead * 3600},
 		}
 	}
 	for _, ahead := range []int64{0, 2} {
@@ -203,15 +207,16 @@ func TestFoundTimersFollowThePresentZoneRules(t *testing.T) {
 	}
 }
 
-// By the old rules the first occurrence comes when the second one comes by the present ones, so both have the same place.
-// If firing the first one seemed to change nothing, it would fire again after a restart. The timer may be moved and fire in one
-// step, or in two.
+// By the old rules the first occurrence comes when the second one comes by the present ones, so both have the same
+// place. If firing the first one seemed to change nothing, it would fire again after a restart. The timer may be moved
+// and fire in one step, or in two.
 func TestRulesThatMoveATimerToThePlaceOfAnotherOccurrence(t *testing.T) {
 	const hour = 3_600_000
 	loaded := func() *Planner { // nine in Lagos is eight in UTC
 		p := ready(&timer.Timer{
 			ID: []byte("x"), Offset: 7, Due: 9 * hour, Occurrence: 1,
-			Recurrence: &timer.Recurrence{Cron: "0 9-17 * * *", Zone: "Africa/Lagos", Until: timer.NoUntil, CatchUp: timer.CatchUpAll},
+			Recurrence: &timer.Recurrence{Cron: "0 9-17 * * *", Zone: "Africa/Lagos", Until: timer.NoUntil,
+				CatchUp: timer.CatchUpAll},
 		})
 		p.Open(0)
 		return p

@@ -19,7 +19,8 @@ func TestTopicsHaveMemoryOfTheirOwn(t *testing.T) {
 		if i >= 2 {
 			topic = fmt.Sprint("orders", i)
 		}
-		rows = append(rows, &timer.Timer{ID: fmt.Append(nil, i), Offset: int64(i), Due: 1000 + int64(i), Occurrence: 1, Target: timer.Target{Topic: topic}})
+		rows = append(rows, &timer.Timer{ID: fmt.Append(nil, i), Offset: int64(i), Due: 1000 + int64(i), Occurrence: 1,
+			Target: timer.Target{Topic: topic}})
 	}
 	p.Load(Lowest, Highest, rows)
 	if n := p.records(); n != len(rows) {
@@ -46,7 +47,8 @@ func TestTopicsHaveMemoryOfTheirOwn(t *testing.T) {
 func TestWaitingItemsKeepNoChunk(t *testing.T) {
 	p := New(0, 0, 1<<40)
 	p.Open(0)
-	p.Load(Lowest, timer.Ref{Due: 10_000}, []*timer.Timer{{ID: []byte("stored"), Due: 1000, Occurrence: 1, Value: make([]byte, 10)}})
+	p.Load(Lowest, timer.Ref{Due: 10_000},
+		[]*timer.Timer{{ID: []byte("stored"), Due: 1000, Occurrence: 1, Value: make([]byte, 10)}})
 	ids := []string{"stored", string(committed(p, 1000)[0].ID)}
 	record := func(id string) []byte {
 		t.Helper()
@@ -58,7 +60,8 @@ func TestWaitingItemsKeepNoChunk(t *testing.T) {
 	}
 	owns := func(what string, of *timer.Timer, record []byte) {
 		t.Helper()
-		begin, end, at := unsafe.Pointer(&record[0]), unsafe.Pointer(&record[len(record)-1]), unsafe.Pointer(&of.Value[0])
+		begin, end, at := unsafe.Pointer(&record[0]), unsafe.Pointer(&record[len(record)-1]),
+			unsafe.Pointer(&of.Value[0])
 		if uintptr(begin) <= uintptr(at) && uintptr(at) <= uintptr(end) {
 			t.Errorf("%s: %q keeps its record", what, of.ID)
 		}
@@ -70,7 +73,8 @@ func TestWaitingItemsKeepNoChunk(t *testing.T) {
 		p.known.encode(it)
 	}
 	records := [][]byte{record(ids[0]), record(ids[1])}
-	p.Fire(1000, timer.Size{Entries: 10, Bytes: 1 << 40}, timer.Unlimited, func(*timer.Timer, any) (timer.TopicPartition, bool) { return timer.TopicPartition{}, true })
+	p.Fire(1000, timer.Size{Entries: 10, Bytes: 1 << 40}, timer.Unlimited,
+		func(*timer.Timer, any) (timer.TopicPartition, bool) { return timer.TopicPartition{}, true })
 	for i, id := range ids {
 		it, _, _ := p.lookup([]byte(id))
 		owns("its target is unhealthy", it.timer, records[i])

@@ -2,8 +2,8 @@ package planner
 
 import "github.com/waterclock/waterclock/internal/timer"
 
-// While a target is unhealthy, its due timers stay pending and are parked: they are moved, in the store only, from the rows
-// by due time to rows by target, so that no scan steps over them.
+// While a target is unhealthy, its due timers stay pending and are parked: they are moved, in the store only, from the
+// rows by due time to rows by target, so that no scan steps over them.
 
 // Parkings has the timers to be parked, by what they wait for.
 type Parkings map[timer.TopicPartition]*Parking
@@ -15,8 +15,8 @@ type Parking struct {
 	items  []*Item
 }
 
-// hold keeps a due item from firing. If the store has its row, hold adds it to out, to be parked. Otherwise the item waits
-// until the store has the row, and a flush is wanted.
+// hold keeps a due item from firing. If the store has its row, hold adds it to out, to be parked. Otherwise the item
+// waits until the store has the row, and a flush is wanted.
 func (k *known) hold(it *Item, by timer.TopicPartition, now int64, out *Parkings) {
 	it.permit = nil
 	k.miss(it, now)
@@ -37,9 +37,9 @@ func (k *known) hold(it *Item, by timer.TopicPartition, now int64, out *Parkings
 	l.items, l.Timers, l.Bytes = append(l.items, it), append(l.Timers, it.timer), l.Bytes+Held(it.timer)
 }
 
-// Parked forgets the timers that the store has parked. It does nothing to items that have changed meanwhile, which may be
-// about to be parked again as another timer. An item that a request has met waits for the request, and is released after
-// that.
+// Parked forgets the timers that the store has parked. It does nothing to items that have changed meanwhile, which may
+// be about to be parked again as another timer. An item that a request has met waits for the request, and is released
+// after that.
 func (p *Planner) Parked(l *Parking) {
 	for i, it := range l.items {
 		switch {

@@ -116,7 +116,8 @@ func TestAParkedTimerFoundByARequestWasMissed(t *testing.T) {
 		p.Begin(1)
 		p.Open(900)
 		b := NewBatch(1)
-		r := timer.Request{ID: []byte("n"), Offset: 9, Steer: steer, At: 1500, If: timer.Condition{Kind: timer.IfAbsent}}
+		r := timer.Request{ID: []byte("n"), Offset: 9, Steer: steer, At: 1500,
+			If: timer.Condition{Kind: timer.IfAbsent}}
 		want := []string{}
 		if steer == timer.Trigger {
 			r.If, want = timer.Condition{}, []string{"n/1"} // it fires as the pending one

@@ -34,7 +34,8 @@ func TestPendingIsCounted(t *testing.T) {
 				delete(leaving, id)
 			case "schedule":
 				id := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"}).Draw(t, "id")
-				tm := &timer.Timer{ID: []byte(id), Offset: offset, Due: now + rapid.Int64Range(0, 5).Draw(t, "in"), Occurrence: 1}
+				tm := &timer.Timer{ID: []byte(id), Offset: offset, Due: now + rapid.Int64Range(0, 5).Draw(t, "in"),
+					Occurrence: 1}
 				if rapid.Bool().Draw(t, "recurs") {
 					tm.Recurrence = &timer.Recurrence{Every: 4, Until: timer.NoUntil, CatchUp: timer.CatchUpAll}
 				}
@@ -96,7 +97,8 @@ func TestPendingIsCounted(t *testing.T) {
 				delete(leaving, id)
 			}
 			if int64(len(leaving)) != p.tally.leaving || len(pending) > most {
-				t.Fatalf("%d of %d may be pending: %v, and leaving, counted %d: %v", len(pending), most, pending, p.tally.leaving, leaving)
+				t.Fatalf("%d of %d may be pending: %v, and leaving, counted %d: %v", len(pending), most, pending,
+					p.tally.leaving, leaving)
 			}
 			if int64(len(pending)) != p.pending() {
 				t.Fatalf("%d are pending, counted %d: %v", len(pending), p.pending(), pending)
@@ -152,7 +154,8 @@ func TestARolledBackFiringKeepsItsPlaceInTheCount(t *testing.T) {
 			_, done = p.Apply(out, 1<<20)
 		}
 		if want := map[bool]int64{true: 3, false: 2}[rolledBack]; p.pending() != want || p.Pending() != want {
-			t.Errorf("rolled back %v: %d are pending, %d committed, want %d", rolledBack, p.pending(), p.Pending(), want)
+			t.Errorf("rolled back %v: %d are pending, %d committed, want %d", rolledBack, p.pending(),
+				p.Pending(), want)
 		}
 		if schedule("e") == !rolledBack {
 			t.Errorf("rolled back %v: refused %v with %d pending", rolledBack, !rolledBack, p.pending())

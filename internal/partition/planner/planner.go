@@ -39,8 +39,8 @@ type Stats struct {
 	Horizon  timer.Ref // where the next scan of the store begins, unless memory is full
 	Full     bool      // memory is full, until Relieved
 	// Oldest is the earliest due time in memory, whether timers may fire or not; it may be early by up to one slot of
-	// the table. Uncommitted is the earliest due time of a firing that is planned and not committed, including sealed ones;
-	// a firing that was rolled back counts until its step is committed. Both are Never if there is none.
+	// the table. Uncommitted is the earliest due time of a firing that is planned and not committed, including sealed
+	// ones; a firing that was rolled back counts until its step is committed. Both are Never if there is none.
 	Oldest, Uncommitted int64
 
 	IDs        int   // that are in memory
@@ -54,8 +54,8 @@ type Stats struct {
 	Crowded bool
 }
 
-// New returns a planner of a partition whose requests are settled up to position. Its soon timers may take about that many
-// bytes, and a quarter more at most. now is in Unix milliseconds, here and everywhere.
+// New returns a planner of a partition whose requests are settled up to position. Its soon timers may take about that
+// many bytes, and a quarter more at most. now is in Unix milliseconds, here and everywhere.
 func New(position, now, bytes int64) *Planner { return newPlanner(position, now, bytes, grain) }
 
 func newPlanner(position, now, bytes int64, grain uint) *Planner {
@@ -76,8 +76,8 @@ func (p *Planner) Share(c *Count, schedules *calendar.Cache) {
 // Occurrences that were due by now were missed.
 func (p *Planner) Open(now int64) { p.open, p.opened = true, now }
 
-// Next returns when Fire may have something to do, false for never. The time is never later than the earliest due time in
-// memory.
+// Next returns when Fire may have something to do, false for never. The time is never later than the earliest due time
+// in memory.
 func (p *Planner) Next() (due int64, ok bool) {
 	if !p.open {
 		return 0, false
@@ -103,8 +103,9 @@ func (p *Planner) Stats() Stats {
 		oldest = Never
 	}
 	return Stats{
-		Position: p.sequence.position, Horizon: p.known.horizon, Full: p.known.full, Oldest: oldest, Uncommitted: p.sequence.oldest(),
-		IDs: has.IDs, Bytes: p.known.held(), DirtyBytes: d.bytes + has.DirtyBytes, Changed: changed,
+		Position: p.sequence.position, Horizon: p.known.horizon, Full: p.known.full, Oldest: oldest,
+		Uncommitted: p.sequence.oldest(),
+		IDs:         has.IDs, Bytes: p.known.held(), DirtyBytes: d.bytes + has.DirtyBytes, Changed: changed,
 		Flushes: d.flushes, Wanted: d.wanted, Crowded: p.known.missed > p.known.limit/2,
 	}
 }

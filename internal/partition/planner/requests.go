@@ -7,8 +7,8 @@ type Batch struct {
 	// Position is just behind the last request, and Bytes is about how much memory all of them hold.
 	Position int64
 	Bytes    int64
-	// Full returns why no timer may be added if the given number are pending, or nil. A nil Full means no limit. A timer
-	// that replaces another one adds none.
+	// Full returns why no timer may be added if the given number are pending, or nil. A nil Full means no limit. A
+	// timer that replaces another one adds none.
 	Full func(pending int64) *Refusal
 
 	requests []request
@@ -36,8 +36,8 @@ func (b *Batch) Refuse(record any, offset int64, why *Refusal) {
 	b.requests = append(b.requests, request{Request: timer.Request{Offset: offset}, record: record, refusal: why})
 }
 
-// Lookup is what the caller has to look up in the store. For IDs it needs the place of the pending timer. For Whole it needs
-// the timer itself, because the requests may change it.
+// Lookup is what the caller has to look up in the store. For IDs it needs the place of the pending timer. For Whole it
+// needs the timer itself, because the requests may change it.
 type Lookup struct {
 	IDs, Whole   [][]byte
 	items, whole []*Item
@@ -47,8 +47,8 @@ type Lookup struct {
 // Empty reports whether everything is known.
 func (l *Lookup) Empty() bool { return len(l.items)+len(l.whole) == 0 }
 
-// Meet finds out what is known of the IDs of a batch, and keeps that in memory until the batch is planned. It returns the
-// IDs that the caller has to look up.
+// Meet finds out what is known of the IDs of a batch, and keeps that in memory until the batch is planned. It returns
+// the IDs that the caller has to look up.
 func (p *Planner) Meet(b *Batch) (unknown Lookup) {
 	n := len(b.requests)
 	b.items, unknown.p = make([]*Item, n), p

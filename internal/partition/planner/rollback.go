@@ -68,8 +68,8 @@ func (p *Planner) rollBack(e *Entry) {
 	}
 }
 
-// overtakes returns the outcome of an unconditional request after the firing before it was rolled back: a cancel that had
-// found nothing now cancels.
+// overtakes returns the outcome of an unconditional request after the firing before it was rolled back: a cancel that
+// had found nothing now cancels.
 func overtakes(before timer.Ref, after *timer.Timer) timer.Outcome {
 	r := timer.Request{Schedule: after}
 	return r.Apply(before, nil).Outcome

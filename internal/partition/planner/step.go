@@ -13,12 +13,14 @@ import (
 // one may be far ahead of another. A step takes from all of them, and settles requests up to one position, which is the
 // same for all.
 //
-//   - A step takes all requests below one position, from every planner, and none beyond it. The position is no higher than
+//   - A step takes all requests below one position, from every planner, and none beyond it. The position is no higher
+//     than
 //     the bound, below which all planners have planned (package tracker). So once the step is committed, no request below
 //     its position is left, and none beyond it is settled. The next owner, with any number of planners, reads from there,
 //     misses nothing, repeats nothing, and needs to know only the position. If a step takes all requests below the bound,
 //     its position is the bound itself. At the end of a log that may be after markers, which nobody has to read again.
-//   - A firing has no position. It stands before the requests that wait, unless it was planned on a request of its own ID;
+//   - A firing has no position. It stands before the requests that wait, unless it was planned on a request of its own
+//     ID;
 //     then it stands behind that in the sequence of its planner, and is taken with it or later. So a firing never waits
 //     for a request of another ID.
 //   - All entries of an ID are in the sequence of one planner, and each step takes a prefix of that. So they keep their
@@ -185,8 +187,8 @@ func takeRest(planners []*Planner, left *room, bound int64) (taken []int, lowere
 	if len(planners) == 1 {
 		return taken, lowered
 	}
-	// Batches of several planners overlap in the log, so those that fit may have almost nothing below the first one that
-	// does not. They are cut where the room ends.
+	// Batches of several planners overlap in the log, so those that fit may have almost nothing below the first one
+	// that does not. They are cut where the room ends.
 	if highest := fits(planners, had, lowered, bound); highest > lowered {
 		for i, p := range planners {
 			taken[i] = len(p.sequence.rest)
@@ -238,7 +240,8 @@ func (s *sequence) cut(n int, bound int64) []*chunk {
 		if k == 0 {
 			return list[:i]
 		}
-		head := &chunk{entries: c.entries[:k:k], bytes: c.bytes * int64(k) / int64(len(c.entries)), position: c.entries[k-1].Request + 1, due: Never}
+		head := &chunk{entries: c.entries[:k:k], bytes: c.bytes * int64(k) / int64(len(c.entries)),
+			position: c.entries[k-1].Request + 1, due: Never}
 		for e := range head.entries {
 			head.entries[e].chunk = head
 		}
@@ -254,7 +257,8 @@ func (c *chunk) below(bound int64) int {
 	if c.fires() {
 		return len(c.entries)
 	}
-	k, _ := slices.BinarySearchFunc(c.entries, bound, func(e Entry, at int64) int { return int(min(1, max(-1, e.Request-at))) })
+	k, _ := slices.BinarySearchFunc(
+		c.entries, bound, func(e Entry, at int64) int { return int(min(1, max(-1, e.Request-at))) })
 	return k
 }
 

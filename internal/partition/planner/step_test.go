@@ -81,7 +81,9 @@ func TestTakeSettlesAPrefixOfTheLog(t *testing.T) {
 			},
 			"fire": func(t *rapid.T) {
 				now += rapid.Int64Range(0, 3).Draw(t, "time")
-				ps[rapid.IntRange(0, n-1).Draw(t, "planner")].Fire(now, timer.Size{Entries: rapid.IntRange(1, 5).Draw(t, "limit"), Bytes: 1 << 40}, timer.Unlimited, free)
+				ps[rapid.IntRange(0, n-1).Draw(t, "planner")].Fire(
+					now, timer.Size{Entries: rapid.IntRange(1, 5).Draw(t, "limit"), Bytes: 1 << 40},
+					timer.Unlimited, free)
 			},
 			"take": func(t *rapid.T) {
 				if out != nil {
@@ -95,7 +97,8 @@ func TestTakeSettlesAPrefixOfTheLog(t *testing.T) {
 				}
 				pass := rapid.Bool().Draw(t, "pass")
 				if out = Take(ps, timer.Size{Entries: room, Bytes: 1 << 40}, pass, b); out == nil {
-					if first := slices.IndexFunc(all, func(at int64) bool { return !settled[at] }); firings > 0 || first >= 0 && all[first] < b {
+					if first := slices.IndexFunc(all, func(at int64) bool { return !settled[at] }); firings > 0 ||
+						first >= 0 && all[first] < b {
 						t.Fatalf("nothing is taken of %d firings and of requests below %d", firings, b)
 					}
 					return
@@ -206,8 +209,10 @@ func TestABatchIsCutAtTheBound(t *testing.T) {
 			}
 			continue
 		}
-		if n, bytes := s.Requests().Entries, s.Requests().Bytes; n != want.requests || bytes != int64(100*n) || s.Segments[0].Firings.Entries != want.firings || s.Position != want.position {
-			t.Errorf("below %d: %d requests of %d bytes, %d firings, position %d; want %+v", want.bound, n, bytes, s.Segments[0].Firings.Entries, s.Position, want)
+		if n, bytes := s.Requests().Entries, s.Requests().Bytes; n != want.requests || bytes != int64(100*n) ||
+			s.Segments[0].Firings.Entries != want.firings || s.Position != want.position {
+			t.Errorf("below %d: %d requests of %d bytes, %d firings, position %d; want %+v", want.bound, n, bytes,
+				s.Segments[0].Firings.Entries, s.Position, want)
 		}
 		Commit([]*Planner{p})
 		for done := false; !done; {
@@ -262,7 +267,8 @@ func TestAStepIsFilledHoweverManyPlannersThereAre(t *testing.T) {
 				}
 			}
 			if most := 2*2*n*each/room + 2; steps > most {
-				t.Errorf("%d planners, room for %d: %d requests take %d steps, want %d at most", n, room, 2*n*each, steps, most)
+				t.Errorf("%d planners, room for %d: %d requests take %d steps, want %d at most", n, room, 2*n*each,
+					steps, most)
 			}
 		}
 	}

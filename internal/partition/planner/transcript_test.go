@@ -374,7 +374,8 @@ func (s *script) setAside() {
 
 func (s *script) readmit() {
 	if s.phase("begin") {
-		s.print("readmitted: %s", ids(s.c.readmitRows(s.word(), int(s.number("n", math.MaxInt32)), s.d.HasArg("late"), s.d.HasArg("permit"))))
+		s.print("readmitted: %s",
+			ids(s.c.readmitRows(s.word(), int(s.number("n", math.MaxInt32)), s.d.HasArg("late"), s.d.HasArg("permit"))))
 	}
 	if s.phase("end") {
 		s.c.readmit()
@@ -471,8 +472,10 @@ func place(r timer.Ref) string {
 }
 
 var outcomes = map[timer.Outcome]string{
-	timer.None: "does not fire", timer.Scheduled: "scheduled", timer.Replaced: "replaced", timer.Cancelled: "cancelled", timer.NotFound: "not found",
-	timer.Fired: "fires", timer.Expired: "expires", timer.Refused: "refused", timer.Undeliverable: "undeliverable", timer.Completed: "over",
+	timer.None: "does not fire", timer.Scheduled: "scheduled", timer.Replaced: "replaced", timer.Cancelled: "cancelled",
+	timer.NotFound: "not found",
+	timer.Fired:    "fires", timer.Expired: "expires", timer.Refused: "refused", timer.Undeliverable: "undeliverable",
+	timer.Completed: "over",
 	timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed", timer.Unmet: "unmet",
 }
 
@@ -483,7 +486,8 @@ func (r request) String() string { return fmt.Sprintf("%d %s %s", r.Offset, r.ve
 
 // phase reports whether a phase of the command is run: all are, unless one is named.
 func (s *script) phase(name string) bool {
-	named := s.d.HasArg("begin") || s.d.HasArg("write") || s.d.HasArg("view") || s.d.HasArg("answer") || s.d.HasArg("end")
+	named := s.d.HasArg("begin") || s.d.HasArg("write") || s.d.HasArg("view") || s.d.HasArg("answer") ||
+		s.d.HasArg("end")
 	return !named || s.d.HasArg(name)
 }
 
@@ -548,9 +552,11 @@ func (s *script) read(verb string, id []byte, n int64, args map[string]string) r
 			t.Remember = &timer.Remember{For: ms}
 		}
 		if every, cron := number("every", 0), args["cron"]; every > 0 || cron != "" {
-			policies := map[string]timer.CatchUp{"": timer.CatchUpLatest, "latest": timer.CatchUpLatest, "all": timer.CatchUpAll, "none": timer.CatchUpNone}
+			policies := map[string]timer.CatchUp{"": timer.CatchUpLatest, "latest": timer.CatchUpLatest,
+				"all": timer.CatchUpAll, "none": timer.CatchUpNone}
 			t.Recurrence = &timer.Recurrence{
-				Every: every, Cron: cron, Zone: args["zone"], Count: number("count", 0), Until: timer.NoUntil, CatchUp: policies[args["catch-up"]],
+				Every: every, Cron: cron, Zone: args["zone"], Count: number("count", 0), Until: timer.NoUntil,
+				CatchUp: policies[args["catch-up"]],
 			}
 		}
 		r.Schedule = t

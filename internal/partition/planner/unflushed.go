@@ -28,9 +28,9 @@ const unflushedMemory = 120
 //     ends, and the last flush ended before the view was made. So the view has the change. The view has no later one,
 //     because the change is the last.
 //
-// Everything else leaves the state of an ID as it is. A step that is rolled back or aborted was not committed. Evictions
-// forget only what the store has. Loads and admissions bring only what the store has. Parking moves rows within the
-// store.
+// Everything else leaves the state of an ID as it is. A step that is rolled back or aborted was not committed.
+// Evictions forget only what the store has. Loads and admissions bring only what the store has. Parking moves rows
+// within the store.
 //
 // Nothing that Collect takes changes later: neither the bytes of records, nor timers, nor the changes of committed
 // steps. So everything else is done without locks, and the garbage collector counts the references to it. A chunk of
@@ -153,8 +153,8 @@ func (u *Unflushed) Has(id []byte) bool {
 // All returns what is pending under each ID: see [TimerOf].
 func (u *Unflushed) All() []timer.Change { return u.all }
 
-// Bytes returns about how many bytes of memory it takes, including what it refers to. The number grows before each pause of
-// Index, and is complete after Index.
+// Bytes returns about how many bytes of memory it takes, including what it refers to. The number grows before each
+// pause of Index, and is complete after Index.
 func (u *Unflushed) Bytes() int64 { return u.bytes }
 
 // TimerOf returns the timer that is pending after a change, nil for nothing.

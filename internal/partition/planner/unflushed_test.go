@@ -14,7 +14,8 @@ func schedules(p *Planner, n, size int, name string, due int64) {
 	b := NewBatch(n)
 	at := p.sequence.position
 	for i := range n {
-		t := &timer.Timer{ID: fmt.Append(nil, name, i), Offset: at + int64(i), Due: due + int64(i), Occurrence: 1, Value: make([]byte, size)}
+		t := &timer.Timer{ID: fmt.Append(nil, name, i), Offset: at + int64(i), Due: due + int64(i), Occurrence: 1,
+			Value: make([]byte, size)}
 		b.Add(nil, timer.Request{ID: t.ID, Offset: t.Offset, Schedule: t}, nil)
 	}
 	b.Position = at + int64(n)
@@ -30,10 +31,12 @@ func TestCollectLooksAtNoRecord(t *testing.T) {
 	u := NewUnflushed(p.Changed())
 	u.Collect([]*Planner{p})
 	if len(u.items) > 0 || len(u.all) > 0 || len(u.chunks) > n/50 {
-		t.Errorf("%d items, %d timers and %d chunks are collected of %d records", len(u.items), len(u.all), len(u.chunks), n)
+		t.Errorf("%d items, %d timers and %d chunks are collected of %d records", len(u.items), len(u.all),
+			len(u.chunks), n)
 	}
 	pauses := 0
-	if err := u.Index(func() error { pauses++; return nil }); err != nil || len(u.All()) != n || pauses < n/pauseEvery/2 {
+	if err := u.Index(func() error { pauses++; return nil }); err != nil || len(u.All()) != n ||
+		pauses < n/pauseEvery/2 {
 		t.Errorf("%d timers, %d pauses: %v", len(u.All()), pauses, err)
 	}
 	stop := errors.New("stop")
@@ -57,7 +60,8 @@ func TestAQuestionCountsTheMemoryItKeeps(t *testing.T) {
 			for i := range int64(100) {
 				var rows []*timer.Timer
 				for k := range int64(100) {
-					rows = append(rows, &timer.Timer{ID: fmt.Append(nil, "stored", i, "-", k), Offset: -2 - i*100 - k, Due: far + i*100 + k, Occurrence: 1, Value: make([]byte, 300)})
+					rows = append(rows, &timer.Timer{ID: fmt.Append(nil, "stored", i, "-", k), Offset: -2 - i*100 - k,
+						Due: far + i*100 + k, Occurrence: 1, Value: make([]byte, 300)})
 				}
 				p.Load(timer.Ref{Due: far + i*100}, timer.Ref{Due: far + i*100 + 100}, rows)
 				schedules(p, 1, 100, fmt.Sprint("id", i), far+i*100)

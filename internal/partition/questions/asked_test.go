@@ -67,7 +67,8 @@ func newAskedIn(t testing.TB, in statestore.Options, memory *budget.Account, sca
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	const start = 1_700_000_000_000
-	a := &asked{t: t, state: ownership.Live, now: start, store: s.Partition(statestore.PartitionID{}).Acquire(), planner: planner.New(0, start, 1<<20), count: planner.NewCount(0)}
+	a := &asked{t: t, state: ownership.Live, now: start, store: s.Partition(statestore.PartitionID{}).Acquire(),
+		planner: planner.New(0, start, 1<<20), count: planner.NewCount(0)}
 	a.planner.Share(a.count, nil)
 	a.ok(a.store.Live(time.UnixMilli(start), func() (time.Duration, error) { return 0, nil }))
 	source := func(generation int64) waterclock.Source {

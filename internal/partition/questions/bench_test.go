@@ -20,8 +20,10 @@ func million(b *testing.B, lacks int) *asked {
 	batch := &statestore.Batch{Position: 1}
 	for i := range n {
 		t := &timer.Timer{
-			ID: fmt.Appendf(nil, "customer-%07d", i), Offset: int64(-2 - i), Due: c.now + 60_000 + int64(i)*7919%86_400_000, Occurrence: 1,
-			Target: timer.Target{Topic: targetTopic, Partition: timer.AnyPartition, Key: []byte("k")}, Value: make([]byte, 100),
+			ID: fmt.Appendf(nil, "customer-%07d", i), Offset: int64(-2 - i), Due: c.now + 60_000 + int64(
+				i)*7919%86_400_000, Occurrence: 1,
+			Target: timer.Target{Topic: targetTopic, Partition: timer.AnyPartition, Key: []byte("k")},
+			Value:  make([]byte, 100),
 		}
 		batch.Changes = append(batch.Changes, timer.ChangeOf(t.ID, timer.Absent, t))
 	}
@@ -40,14 +42,16 @@ func BenchmarkAnswers(b *testing.B) {
 		prefix := fmt.Sprintf("lacks %d/", lacks)
 		b.Run(prefix+"get", func(b *testing.B) {
 			for b.Loop() {
-				if q, err := c.q.Get(ctx, fmt.Appendf(nil, "customer-%07d", rand.IntN(1_000_000))); err != nil || q == nil {
+				if q, err := c.q.Get(ctx, fmt.Appendf(nil, "customer-%07d", rand.IntN(1_000_000))); err != nil ||
+					q == nil {
 					b.Fatal(q, err)
 				}
 			}
 		})
 		b.Run(prefix+"get nothing", func(b *testing.B) {
 			for b.Loop() {
-				if q, err := c.q.Get(ctx, fmt.Appendf(nil, "nobody-%07d", rand.IntN(1_000_000))); err != nil || q != nil {
+				if q, err := c.q.Get(ctx, fmt.Appendf(nil, "nobody-%07d", rand.IntN(1_000_000))); err != nil ||
+					q != nil {
 					b.Fatal(q, err)
 				}
 			}
@@ -75,7 +79,8 @@ func BenchmarkAnswers(b *testing.B) {
 			}
 		}
 		for name, f := range map[string]query.Filter{
-			"all": {}, "prefix of 10,000": {Prefix: "customer-00"}, "paused": {State: query.Paused}, "target": {Target: "none"},
+			"all": {}, "prefix of 10,000": {Prefix: "customer-00"}, "paused": {State: query.Paused},
+			"target": {Target: "none"},
 		} {
 			b.Run(prefix+"count "+name, func(b *testing.B) {
 				for b.Loop() {
@@ -87,7 +92,8 @@ func BenchmarkAnswers(b *testing.B) {
 		}
 		b.Run(prefix+"count until an hour and a day", func(b *testing.B) {
 			for b.Loop() {
-				if _, err := c.q.CountUntil(ctx, query.Filter{}, []int64{c.now + 60_000, c.now + 3_600_000, c.now + 86_400_000}); err != nil {
+				if _, err := c.q.CountUntil(
+					ctx, query.Filter{}, []int64{c.now + 60_000, c.now + 3_600_000, c.now + 86_400_000}); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -25,12 +25,12 @@ const (
 	decidedMemory = 64
 )
 
-// decisions are the outcomes of requests, remembered while there is a watcher. A caller begins to watch before it writes a
-// request, because the request may be decided before the acknowledgement tells its offset. watched is read
+// decisions are the outcomes of requests, remembered while there is a watcher. A caller begins to watch before it
+// writes a request, because the request may be decided before the acknowledgement tells its offset. watched is read
 // after each commit. A request that is written after Watch is committed later still, so its step finds the watcher.
 //
-// A decision is reported once the planner knows that it is committed. So a caller that has heard of it, and then asks what
-// is pending, gets an answer from that state or a later one.
+// A decision is reported once the planner knows that it is committed. So a caller that has heard of it, and then asks
+// what is pending, gets an answer from that state or a later one.
 type decisions struct {
 	watched atomic.Int32 // watchers
 	gone    chan struct{}
@@ -80,7 +80,8 @@ func (d *decisions) wait(ctx context.Context, told chan decided) (x decided, err
 func (d *decisions) find(offset int64) (x decided, wait chan decided, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	i, found := slices.BinarySearchFunc(d.list, offset, func(x decided, at int64) int { return cmp.Compare(x.offset, at) })
+	i, found := slices.BinarySearchFunc(
+		d.list, offset, func(x decided, at int64) int { return cmp.Compare(x.offset, at) })
 	switch {
 	case found:
 		return d.list[i], nil, nil
@@ -184,8 +185,8 @@ func (d *decisions) end() {
 	close(d.gone)
 }
 
-// Watcher reports the outcomes of requests that are written while it watches. It may outlive the acquisition, so it holds
-// nothing of it but the decisions.
+// Watcher reports the outcomes of requests that are written while it watches. It may outlive the acquisition, so it
+// holds nothing of it but the decisions.
 type Watcher struct {
 	q       *Questions
 	decided *decisions

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// maxPage is how many timers one page may have, and maxPageBytes how many bytes they may hold. A single timer may be
-	// larger.
+	// maxPage is how many timers one page may have, and maxPageBytes how many bytes they may hold. A single timer may
+	// be larger.
 	maxPage      = 10_000
 	maxPageBytes = 8 << 20
 	// maxPageRows is how many rows of the store are looked at for one page.
@@ -33,7 +33,9 @@ func (q *Questions) List(ctx context.Context, page query.Page) (query.List, erro
 		page.Order = query.ByDue
 	}
 	if at := page.After.Order; page.Order != query.ByDue && page.Order != query.ByID || at != "" && at != page.Order {
-		return query.List{}, fmt.Errorf("list in the order %q, after a place in the order %q: they must be the same, %s or %s", page.Order, at, query.ByDue, query.ByID)
+		return query.List{}, fmt.Errorf(
+			"list in the order %q, after a place in the order %q: they must be the same, %s or %s", page.Order, at,
+			query.ByDue, query.ByID)
 	}
 	if page.Limit < 1 || page.Limit > maxPage {
 		page.Limit = maxPage
@@ -67,7 +69,8 @@ func (b *builder) build(ctx context.Context, r *reading) (query.List, error) {
 	if err := b.findOverlay(ctx, r); err != nil {
 		return query.List{}, err
 	}
-	s := &scan{reading: r, partition: b.a.q.partition(), slot: b.slot, f: &b.page.Filter, after: b.page.After, rows: maxPageRows, reached: b.page.After}
+	s := &scan{reading: r, partition: b.a.q.partition(), slot: b.slot, f: &b.page.Filter, after: b.page.After,
+		rows: maxPageRows, reached: b.page.After}
 	take := func(row *statestore.Row, before func(*timer.Change) bool) (more bool, err error) {
 		if !b.addOverlay(before) {
 			return false, nil

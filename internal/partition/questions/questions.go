@@ -5,8 +5,8 @@
 // holds up planning only while it looks up an ID, or notes what the store lacks, which takes microseconds. It does
 // everything else without locks. Questions about many timers take turns, and rest as long as they run.
 //
-// A consumer may see a step before this process hears that it is committed. So a question that meets a step between its fence
-// and its outcome waits for the outcome. Nobody can have seen a step whose EndTxn is sent later. If the
+// A consumer may see a step before this process hears that it is committed. So a question that meets a step between its
+// fence and its outcome waits for the outcome. Nobody can have seen a step whose EndTxn is sent later. If the
 // outcome cannot be found out, nothing is answered until the partition is acquired again.
 //
 // An answer is given only if the partition was live when the answer was ready, and the group, asked after
@@ -85,8 +85,9 @@ type Planners interface {
 // between two.
 type Questions struct {
 	o       Options
-	current atomic.Pointer[answers]       // nil: nothing is answered
-	ending  atomic.Pointer[chan struct{}] // closed when the outcome is known of the step that is being committed; nil: none is
+	current atomic.Pointer[answers] // nil: nothing is answered
+	// closed when the outcome is known of the step that is being committed; nil: none is
+	ending atomic.Pointer[chan struct{}]
 }
 
 // answers is what one acquisition needs to answer questions.
@@ -134,7 +135,8 @@ func (q *Questions) answering() (*answers, error) {
 		return nil, fmt.Errorf("%v: %w", q.o.Life.Requests(), query.ErrMoved)
 	case s != ownership.Live:
 		is := q.o.Life.Status()
-		return nil, fmt.Errorf("%v: %w", q.o.Life.Requests(), &query.NotLiveError{State: s.String(), Since: is.Since, Reason: is.Reason, Failed: s == ownership.Failed})
+		return nil, fmt.Errorf("%v: %w", q.o.Life.Requests(),
+			&query.NotLiveError{State: s.String(), Since: is.Since, Reason: is.Reason, Failed: s == ownership.Failed})
 	case a == nil:
 		return nil, fmt.Errorf("%v: %w", q.o.Life.Requests(), &query.NotLiveError{State: ownership.Acquiring.String()})
 	}
@@ -184,7 +186,8 @@ func (a *answers) confirm(ctx context.Context, err error) error {
 	if unsure := o.Token.Certain(ctx); unsure != nil {
 		return fmt.Errorf("%v: %w: %w", o.Life.Requests(), query.ErrMoved, unsure)
 	}
-	if damaged := statestore.IsCorrupt(err) || errors.Is(err, statestore.ErrNewerFormat); damaged && a.q.current.Load() == a {
+	if damaged := statestore.IsCorrupt(err) || errors.Is(err, statestore.ErrNewerFormat); damaged &&
+		a.q.current.Load() == a {
 		o.Life.GiveUp(err) // repaired as if the keeper had found it; a later acquisition finds it by itself
 	}
 	now, why := a.q.answering()

@@ -93,8 +93,8 @@ func TestNoAnswersAboutAPartitionThatMayBeLost(t *testing.T) {
 	}
 }
 
-// If the store lacks more than questions may hold, or may collect while nothing is planned, it is flushed first. If that
-// does not help, the partition is busy.
+// If the store lacks more than questions may hold, or may collect while nothing is planned, it is flushed first. If
+// that does not help, the partition is busy.
 func TestQuestionsHoldNoMoreThanTheyMay(t *testing.T) {
 	t.Run("bytes", func(t *testing.T) { questionsHoldNoMoreThan(t, 7<<10, maxUnflushed) }) // the IDs would fit
 	t.Run("IDs", func(t *testing.T) { questionsHoldNoMoreThan(t, 1<<20, 49) })
@@ -122,7 +122,8 @@ func questionsHoldNoMoreThan(t *testing.T, bytes int64, most int) {
 	l, err := c.q.List(t.Context(), query.Page{})
 	c.ok(err)
 	if len(l.Timers) != n || asked != 1 || a.held.bytes > 0 {
-		t.Errorf("%d are listed, want %d; %d checkpoints, want one; %d bytes are held", len(l.Timers), n, asked, a.held.bytes)
+		t.Errorf("%d are listed, want %d; %d checkpoints, want one; %d bytes are held", len(l.Timers), n, asked,
+			a.held.bytes)
 	}
 }
 
@@ -486,8 +487,8 @@ func TestNothingIsRememberedBehindTheLastWatcher(t *testing.T) {
 	}
 }
 
-// A caller that writes a request may wait for Kafka long after the acquisition has ended. Meanwhile it keeps the decisions
-// alive, but no planners: their memory is the next acquisition's.
+// A caller that writes a request may wait for Kafka long after the acquisition has ended. Meanwhile it keeps the
+// decisions alive, but no planners: their memory is the next acquisition's.
 func TestAWatcherKeepsNoPlanners(t *testing.T) {
 	c := newAsked(t, budget.Alone(memoryForAll), nil)
 	type planners struct{ *asked }

@@ -51,17 +51,19 @@ type span struct {
 	parked   bool
 }
 
-// spans returns the parts of the order in which a filter may match timers. Triggered timers are below all scheduled ones,
-// and paused timers above, whenever they are due.
+// spans returns the parts of the order in which a filter may match timers. Triggered timers are below all scheduled
+// ones, and paused timers above, whenever they are due.
 func spans(f *query.Filter) []span {
 	triggered := span{from: planner.Lowest, to: timer.AboveTriggered}
 	scheduled := span{from: timer.AboveTriggered, to: timer.BelowPaused}
 	paused := span{from: timer.BelowPaused, to: planner.Highest}
 	// The caller may name any instant, so triggered and paused timers have spans of their own.
-	if from := (timer.Ref{Due: f.DueAfter, Offset: planner.Lowest.Offset}); f.DueAfter != 0 && from.Compare(scheduled.from) > 0 {
+	if from := (timer.Ref{Due: f.DueAfter, Offset: planner.Lowest.Offset}); f.DueAfter != 0 &&
+		from.Compare(scheduled.from) > 0 {
 		scheduled.from = from
 	}
-	if to := (timer.Ref{Due: f.DueBefore, Offset: planner.Lowest.Offset}); f.DueBefore != 0 && to.Compare(scheduled.to) < 0 {
+	if to := (timer.Ref{Due: f.DueBefore, Offset: planner.Lowest.Offset}); f.DueBefore != 0 &&
+		to.Compare(scheduled.to) < 0 {
 		scheduled.to = to
 	}
 	switch f.State {
@@ -80,7 +82,8 @@ func spans(f *query.Filter) []span {
 
 // byDue calls fn with each row that matches, in order, until fn returns false or enough rows were looked at. done says
 // that there are no more.
-func (s *scan) byDue(ctx context.Context, fn func(ref timer.Ref, row *statestore.Row) (more bool, err error)) (done bool, err error) {
+func (s *scan) byDue(
+	ctx context.Context, fn func(ref timer.Ref, row *statestore.Row) (more bool, err error)) (done bool, err error) {
 	all, done := *s.f == (query.Filter{}), true
 	for _, x := range spans(s.f) {
 		if from := s.after.Ref; !s.after.IsZero() && x.from.Compare(from) < 0 {
@@ -140,37 +143,39 @@ func (s *scan) excludes(row *statestore.Row) (bool, error) {
 
 // byID is byDue in the order of the IDs. Rows are read only if the filter needs that or whole is set; otherwise fn gets
 // nil for the row.
-func (s *scan) byID(ctx context.Context, whole bool, fn func(id []byte, row *statestore.Row) (more bool, err error)) (done bool, err error) {
+func (s *scan) byID(ctx context.Context, whole bool,
+	fn func(id []byte, row *statestore.Row) (more bool, err error)) (done bool, err error) {
 	rest := *s.f
 	rest.Prefix = ""
 	all := rest == query.Filter{}
 	done = true
-	err = s.view.IDs([]byte(s.after.ID), []byte(s.f.Prefix), func(id []byte, at statestore.Location) (more bool, err error) {
-		place := query.Cursor{Order: query.ByID, ID: string(id), Partition: s.partition}
-		if place.Compare(s.after) <= 0 {
-			return true, nil
-		}
-		if done, err = s.fits(ctx, 1); !done || err != nil {
-			return false, err
-		}
-		skip := s.unflushed.Has(id) || !s.mayMatch(at)
-		var row *statestore.Row
-		if !skip && (whole || !all) {
-			if done, err = s.fits(ctx, seekRows); !done || err != nil {
+	err = s.view.IDs([]byte(s.after.ID), []byte(s.f.Prefix),
+		func(id []byte, at statestore.Location) (more bool, err error) {
+			place := query.Cursor{Order: query.ByID, ID: string(id), Partition: s.partition}
+			if place.Compare(s.after) <= 0 {
+				return true, nil
+			}
+			if done, err = s.fits(ctx, 1); !done || err != nil {
 				return false, err
 			}
-			if row, err = s.view.Row(at); err == nil && !all {
-				skip, err = s.excludes(row)
+			skip := s.unflushed.Has(id) || !s.mayMatch(at)
+			var row *statestore.Row
+			if !skip && (whole || !all) {
+				if done, err = s.fits(ctx, seekRows); !done || err != nil {
+					return false, err
+				}
+				if row, err = s.view.Row(at); err == nil && !all {
+					skip, err = s.excludes(row)
+				}
 			}
-		}
-		if err == nil && !skip {
-			done, err = fn(id, row)
-		}
-		if done {
-			s.reached = place
-		}
-		return done, err
-	})
+			if err == nil && !skip {
+				done, err = fn(id, row)
+			}
+			if done {
+				s.reached = place
+			}
+			return done, err
+		})
 	return done && err == nil, err
 }
 
@@ -183,5 +188,6 @@ func (s *scan) mayMatch(at statestore.Location) bool {
 	if s.f.State == query.Parked && !at.Parked() || s.f.State == query.Pending && at.Parked() {
 		return false
 	}
-	return slices.ContainsFunc(spans(s.f), func(x span) bool { return ref.Compare(x.from) >= 0 && ref.Compare(x.to) < 0 })
+	return slices.ContainsFunc(
+		spans(s.f), func(x span) bool { return ref.Compare(x.from) >= 0 && ref.Compare(x.to) < 0 })
 }

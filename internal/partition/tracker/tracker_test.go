@@ -83,7 +83,8 @@ func TestBoundAgainstModel(t *testing.T) {
 				t.Fatalf("the bound went back from %d to %d", bound, got)
 			}
 			if bound = got; got > first || got < want {
-				t.Fatalf("bound %d, the first request that is not planned is %d, and %d is said to be planned", got, first, want)
+				t.Fatalf("bound %d, the first request that is not planned is %d, and %d is said to be planned", got,
+					first, want)
 			}
 		}
 		plan := func(w, n int) {
@@ -101,7 +102,8 @@ func TestBoundAgainstModel(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"": func(*rapid.T) { check() },
-			"fetch": func(t *rapid.T) { // handed out as one run for each worker that has requests; or there are only markers
+			// handed out as one run for each worker that has requests; or there are only markers
+			"fetch": func(t *rapid.T) {
 				mine, runs := make([][]int64, workers), make([]Run, workers)
 				for range rapid.IntRange(0, 10).Draw(t, "requests") {
 					end += rapid.SampledFrom([]int64{0, 0, 1, 2, 1000}).Draw(t, "gap")

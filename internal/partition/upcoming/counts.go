@@ -28,8 +28,8 @@ const (
 	slice = 60
 	// early is how many seconds more than Reach are counted, so that the longest window is always complete.
 	early = 60
-	// cells is the number of seconds with a count. Cells beyond the edge collect changes before a scan. A checkpoint must
-	// be written within eight minutes, before seconds beyond the end come below it.
+	// cells is the number of seconds with a count. Cells beyond the edge collect changes before a scan. A checkpoint
+	// must be written within eight minutes, before seconds beyond the end come below it.
 	cells = int64(Reach/time.Second) + early + slice + 480
 	// setBack is how many seconds the clock may be set back before everything is counted again.
 	setBack = 60
@@ -65,7 +65,8 @@ func Second(ms int64) int64 {
 	return ms / 1000
 }
 
-func (c *Counts) at(second int64) *int32 { return &c.cell[(second%cells+cells)%cells] } // a clock may show a time before 1970
+// a clock may show a time before 1970
+func (c *Counts) at(second int64) *int32 { return &c.cell[(second%cells+cells)%cells] }
 
 // Add counts n more pending timers that fall due at an instant, in Unix milliseconds.
 func (c *Counts) Add(due int64, n int32) {

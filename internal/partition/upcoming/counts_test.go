@@ -138,7 +138,8 @@ func TestCountsAgainstModel(t *testing.T) {
 			"end":  func(t *rapid.T) { w.set(rapid.SampledFrom(ids).Draw(t, "id"), 0) },
 			"fire": func(*rapid.T) { w.fire() },
 			"time passes": func(t *rapid.T) {
-				w.now += rapid.OneOf(rapid.Int64Range(0, 3_000), rapid.Int64Range(0, 1_000_000), rapid.Int64Range(0, 9_000_000)).Draw(t, "ms")
+				w.now += rapid.OneOf(rapid.Int64Range(0, 3_000), rapid.Int64Range(0, 1_000_000),
+					rapid.Int64Range(0, 9_000_000)).Draw(t, "ms")
 			},
 			"set back": func(t *rapid.T) { w.now -= rapid.Int64Range(0, 8_000_000).Draw(t, "ms") },
 			"freeze":   func(*rapid.T) { w.freeze() },
@@ -216,7 +217,8 @@ func TestFailedReadIsMadeAgain(t *testing.T) {
 		}
 		due, complete := w.c.Within(w.now)
 		if want := w.naive(time.Hour); !complete || due[len(due)-1] != want {
-			t.Errorf("%s: %d timers fall due within the hour, all counted: %v; want %d", name, due[len(due)-1], complete, want)
+			t.Errorf("%s: %d timers fall due within the hour, all counted: %v; want %d", name, due[len(due)-1],
+				complete, want)
 		}
 	}
 }

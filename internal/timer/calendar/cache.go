@@ -104,8 +104,8 @@ func (c *Cache) Len() int {
 	return len(c.now) + len(c.before)
 }
 
-// load returns the rules of a zone. It reads them from a file if it has to, without the lock: that takes some 50 µs, whether it
-// succeeds or not, and longer if the disk is slow.
+// load returns the rules of a zone. It reads them from a file if it has to, without the lock: that takes some 50 µs,
+// whether it succeeds or not, and longer if the disk is slow.
 func (c *Cache) load(name string) (*time.Location, error) {
 	c.mu.Lock()
 	z, known := c.zones[name]

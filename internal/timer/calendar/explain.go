@@ -175,9 +175,11 @@ func (e *Expression) ExplainIn(loc *time.Location) string {
 	switch {
 	case loc == time.UTC:
 	case e.EveryHour():
-		text += "\nIt follows the clock as it runs: a time that this skips is skipped, and one that it shows twice comes twice."
+		text += "\nIt follows the clock as it runs: a time that this skips is skipped, and one that it shows twice " +
+			"comes twice."
 	default:
-		text += "\nA time that the clock skips comes when it goes on; a time that it shows twice comes once, the first time."
+		text += "\nA time that the clock skips comes when it goes on; a time that it shows twice comes once, the " +
+			"first time."
 	}
 	return text
 }

@@ -62,11 +62,13 @@ func Parse(text string) (*Expression, error) {
 		case strings.HasPrefix(first, "TZ=") || strings.HasPrefix(first, "CRON_TZ="):
 			return nil, errors.New("it names a time zone, which is no part of an expression")
 		case first == "@every":
-			return nil, fmt.Errorf("%s is an interval, which is said with every and not with an expression", quote(strings.Join(fields, " ")))
+			return nil, fmt.Errorf("%s is an interval, which is said with every and not with an expression",
+				quote(strings.Join(fields, " ")))
 		case first[0] == '@':
 			long, ok := names[first]
 			if !ok || len(fields) > 1 {
-				return nil, fmt.Errorf("%s is not one of the names @yearly, @annually, @monthly, @weekly, @daily, @midnight and @hourly", quote(strings.Join(fields, " ")))
+				return nil, fmt.Errorf("%s is not one of the names @yearly, @annually, @monthly, @weekly, @daily, "+
+					"@midnight and @hourly", quote(strings.Join(fields, " ")))
 			}
 			fields = strings.Fields(long)
 		}

@@ -22,8 +22,10 @@ var (
 		{name: "minute", high: 59},
 		{name: "hour", high: 23},
 		{name: "day of the month", low: 1, high: 31, days: true},
-		{name: "month", low: 1, high: 12, values: []string{"jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"}},
-		{name: "day of the week", high: 7, values: []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}, days: true},
+		{name: "month", low: 1, high: 12, values: []string{"jan", "feb", "mar", "apr", "may", "jun", "jul", "aug",
+			"sep", "oct", "nov", "dec"}},
+		{name: "day of the week", high: 7, values: []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"},
+			days: true},
 	}
 )
 

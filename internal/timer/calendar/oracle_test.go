@@ -93,7 +93,8 @@ type shown struct {
 }
 
 func show(t time.Time) shown {
-	return shown{uint8(t.Second()), uint8(t.Minute()), uint8(t.Hour()), uint8(t.Day()), uint8(t.Month()), uint8(t.Weekday())}
+	return shown{uint8(t.Second()), uint8(t.Minute()), uint8(t.Hour()), uint8(t.Day()), uint8(t.Month()),
+		uint8(t.Weekday())}
 }
 
 func (o *oracle) matches(s shown) bool {
@@ -215,7 +216,8 @@ func generated(rng *rand.Rand, fields int) string {
 	for {
 		f := []string{
 			drawField(rng, 0, 59, nil), drawField(rng, 0, 59, nil), drawField(rng, 0, 23, nil),
-			drawField(rng, 1, 31, nil), drawField(rng, 1, 12, strings.Fields("JAN feb Mar apr may jun jul aug sep oct nov dec")),
+			drawField(rng, 1, 31, nil), drawField(rng, 1, 12, strings.Fields(
+				"JAN feb Mar apr may jun jul aug sep oct nov dec")),
 			drawField(rng, 0, 7, strings.Fields("sun MON Tue wed thu fri sat")),
 		}
 		// Most expressions that people write have stars on the right.
@@ -264,8 +266,10 @@ func drawField(rng *rand.Rand, low, high int, names []string) string {
 
 // always are expressions that are tested in every zone.
 var always = []string{
-	"* * * * *", "0 0 * * *", "30 0 * * *", "30 1 * * *", "0 2 * * *", "30 2 * * *", "*/15 1-3 * * *", "0 * * * *", "45 0-23 * * *",
-	"59 23 * * *", "0 0 29 2 *", "0 12 13 * fri", "0 0 */2 * 1", "0 0 31 * *", "30 23 30 12 *", "0 0 1-7 * */7", "15,45 */2 * * *",
+	"* * * * *", "0 0 * * *", "30 0 * * *", "30 1 * * *", "0 2 * * *", "30 2 * * *", "*/15 1-3 * * *", "0 * * * *",
+	"45 0-23 * * *",
+	"59 23 * * *", "0 0 29 2 *", "0 12 13 * fri", "0 0 */2 * 1", "0 0 31 * *", "30 23 30 12 *", "0 0 1-7 * */7",
+	"15,45 */2 * * *",
 }
 
 // TestOracle compares instants with a scan of every minute. By default it scans one
@@ -283,7 +287,8 @@ func TestOracle(t *testing.T) {
 			t.Parallel()
 			rng := rand.New(rand.NewPCG(seed, uint64(i)))
 			first := z.from + rng.IntN(11-years)
-			from, to := time.Date(first, 1, 1, 0, 0, 0, 0, time.UTC).Unix(), time.Date(first+years, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
+			from, to := time.Date(first, 1, 1, 0, 0, 0, 0, time.UTC).Unix(),
+				time.Date(first+years, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 			c := newComparison(t, z.name, from, to, 60)
 			for _, text := range always {
 				c.compare(t, rng, text)
@@ -407,7 +412,8 @@ func (c *comparison) compare(t *testing.T, rng *rand.Rand, text string) {
 		if n := c.rest(i); n > 0 {
 			i += n
 			if got := s.Count(at, c.want[i]); got != int64(n) {
-				t.Fatalf("%q in %s behind %s up to %s: counts %d, want %d", text, c.name, c.say(at), c.say(c.want[i]), got, n)
+				t.Fatalf("%q in %s behind %s up to %s: counts %d, want %d", text, c.name, c.say(at),
+					c.say(c.want[i]), got, n)
 			}
 			if got, _ := s.Last(c.want[i], at); got != c.want[i] {
 				t.Fatalf("%q in %s up to %s: the last is %s", text, c.name, c.say(c.want[i]), c.say(got))
@@ -442,13 +448,15 @@ func (c *comparison) compare(t *testing.T, rng *rand.Rand, text string) {
 			t.Fatalf("%q in %s behind %s up to %s: counts %d, want %d", text, c.name, c.say(a), c.say(b), got, n)
 		}
 		if got, ok := s.Last(b, a); ok != any || ok && got != last {
-			t.Fatalf("%q in %s behind %s up to %s: last is %s, %v, want %s, %v", text, c.name, c.say(a), c.say(b), c.say(got), ok, c.say(last), any)
+			t.Fatalf("%q in %s behind %s up to %s: last is %s, %v, want %s, %v", text, c.name, c.say(a), c.say(b),
+				c.say(got), ok, c.say(last), any)
 		}
 		if n > 0 {
 			want := between[rng.Int64N(n)]
 			k := s.Count(a, want)
 			if got := s.nth(k, a, b); got != want {
-				t.Fatalf("%q in %s behind %s: number %d is %s, want %s", text, c.name, c.say(a), k, c.say(got), c.say(want))
+				t.Fatalf("%q in %s behind %s: number %d is %s, want %s", text, c.name, c.say(a), k, c.say(got),
+					c.say(want))
 			}
 		}
 	}

@@ -54,18 +54,28 @@ func TestParseRefuses(t *testing.T) {
 		{"60 * * * *", `the field for the minute is "60", where "60" is not 0 to 59`},
 		{"* 24 * * *", "hour"}, {"* * 0 * *", "day of the month"}, {"* * 32 * *", "1 to 31"}, {"* * * 0 *", "month"},
 		{"* * * 13 *", "jan to dec"}, {"* * * * 8", "day of the week"}, {"60 * * * * *", "second"},
-		{"*/0 * * * *", `the step "0" is not 1 to 60`}, {"*/61 * * * *", "step"}, {"* */25 * * *", "1 to 24"}, {"*/-1 * * * *", "step"},
-		{"*/ * * * *", "step"}, {"/5 * * * *", "missing"}, {"*/5/5 * * * *", "step"}, {"** * * * *", `"**"`}, {"*5 * * * *", `"*5"`},
-		{"1, * * * *", "missing"}, {", * * * *", "missing"}, {",1 * * * *", "missing"}, {"1,,2 * * * *", "missing"}, {"- * * * *", "missing"},
-		{"1- * * * *", "missing"}, {"-1 * * * *", "missing"}, {"1-2-3 * * * *", `"2-3"`}, {"30-10 * * * *", "backwards"}, {"* * * * fri-mon", "backwards"},
-		{"* 22-2 * * *", "backwards"}, {"? * * * *", `"?"`}, {"* * * ? *", `"?"`}, {"+5 * * * *", `"+5"`}, {"5.0 * * * *", `"5.0"`}, {"٣ * * * *", "minute"},
-		{"99999999999999999999 * * * *", "minute"}, {"0000 * * * *", "minute"}, {"*/18446744073709551617 * * * *", "step"},
-		{"0 0 L * *", `"L"`}, {"0 0 15W * *", `"15W"`}, {"0 0 * * 5#3", `"5#3"`}, {"H H * * *", `"H"`}, {"mon * * * *", `"mon"`},
+		{"*/0 * * * *", `the step "0" is not 1 to 60`}, {"*/61 * * * *", "step"}, {"* */25 * * *", "1 to 24"},
+		{"*/-1 * * * *", "step"},
+		{"*/ * * * *", "step"}, {"/5 * * * *", "missing"}, {"*/5/5 * * * *", "step"}, {"** * * * *", `"**"`},
+		{"*5 * * * *", `"*5"`},
+		{"1, * * * *", "missing"}, {", * * * *", "missing"}, {",1 * * * *", "missing"}, {"1,,2 * * * *", "missing"},
+		{"- * * * *", "missing"},
+		{"1- * * * *", "missing"}, {"-1 * * * *", "missing"}, {"1-2-3 * * * *", `"2-3"`},
+		{"30-10 * * * *", "backwards"}, {"* * * * fri-mon", "backwards"},
+		{"* 22-2 * * *", "backwards"}, {"? * * * *", `"?"`}, {"* * * ? *", `"?"`}, {"+5 * * * *", `"+5"`},
+		{"5.0 * * * *", `"5.0"`}, {"٣ * * * *", "minute"},
+		{"99999999999999999999 * * * *", "minute"}, {"0000 * * * *", "minute"},
+		{"*/18446744073709551617 * * * *", "step"},
+		{"0 0 L * *", `"L"`}, {"0 0 15W * *", `"15W"`}, {"0 0 * * 5#3", `"5#3"`}, {"H H * * *", `"H"`},
+		{"mon * * * *", `"mon"`},
 		{"* * * mon *", "month"}, {"* * * * jan", "week"}, {"* * * * monday", `"monday"`},
-		{"TZ=UTC 0 0 * * *", "time zone"}, {"CRON_TZ=Europe/Berlin 0 0 * * *", "time zone"}, {"TZ=0", "time zone"}, {"TZ=", "time zone"},
-		{"@every 5m", `"@every 5m" is an interval`}, {"@reboot", "@reboot"}, {"@", `"@"`}, {"@Daily", "@Daily"}, {"@daily 5", "@daily 5"}, {"@daily @daily", "@daily"},
+		{"TZ=UTC 0 0 * * *", "time zone"}, {"CRON_TZ=Europe/Berlin 0 0 * * *", "time zone"}, {"TZ=0", "time zone"},
+		{"TZ=", "time zone"},
+		{"@every 5m", `"@every 5m" is an interval`}, {"@reboot", "@reboot"}, {"@", `"@"`}, {"@Daily", "@Daily"},
+		{"@daily 5", "@daily 5"}, {"@daily @daily", "@daily"},
 		{strings.Repeat("1,", 50_000) + "1 * * * *", "100009 bytes"}, {strings.Repeat("*", 1025), "1025 bytes"},
-		{strings.Repeat("\x00", 1000), "1 field,"}, {strings.Repeat("-", 1000) + " * * * *", "minute"}, {strings.Repeat("€", 100) + " * * * *", "minute"},
+		{strings.Repeat("\x00", 1000), "1 field,"}, {strings.Repeat("-", 1000) + " * * * *", "minute"},
+		{strings.Repeat("€", 100) + " * * * *", "minute"},
 	}
 	for _, tt := range tests {
 		e, err := Parse(tt.text)
@@ -73,7 +83,8 @@ func TestParseRefuses(t *testing.T) {
 			t.Errorf("%.60q: %+v, %v; want %q", tt.text, e, err, tt.says)
 			continue
 		}
-		if text := err.Error(); len(text) > 300 || strings.HasSuffix(text, ".") || !utf8.ValidString(text) || strings.Contains(text, "\n") {
+		if text := err.Error(); len(text) > 300 || strings.HasSuffix(text, ".") || !utf8.ValidString(text) ||
+			strings.Contains(text, "\n") {
 			t.Errorf("%.60q: %q is no sentence without its end", tt.text, text)
 		}
 	}
@@ -113,7 +124,8 @@ func TestLongWays(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, text := range []string{
-			"0 0 29 2 */7", "0 * 29 2 */7", "* * * * * *", "0 0 29 2 *", "*/7 1-23 * * * *", "59 59 23 31 12 *", "0 0 1 1 *", "1-59/2 * 1-30 */5 mon-fri",
+			"0 0 29 2 */7", "0 * 29 2 */7", "* * * * * *", "0 0 29 2 *", "*/7 1-23 * * * *", "59 59 23 31 12 *",
+			"0 0 1 1 *", "1-59/2 * 1-30 */5 mon-fri",
 		} {
 			var e *Expression
 			quickly(t, "Parse of "+text, func() {
@@ -148,7 +160,8 @@ func FuzzSchedule(f *testing.F) {
 		}
 		zones = append(zones, loc)
 	}
-	for i, text := range append(always, "@daily", "0 0 30 2 *", "*/0 * * * *", "TZ=0 * * * * *", "* * * * * *", "5/7 1-3 ? Feb-MAY Sat-sun", "59 59 23 29 2 */7") {
+	for i, text := range append(always, "@daily", "0 0 30 2 *", "*/0 * * * *", "TZ=0 * * * * *", "* * * * * *",
+		"5/7 1-3 ? Feb-MAY Sat-sun", "59 59 23 29 2 */7") {
 		f.Add(text, uint8(i), int64(1_700_000_000), int64(100_000))
 	}
 	f.Fuzz(func(t *testing.T, text string, zone uint8, from, length int64) {
@@ -182,7 +195,8 @@ func FuzzSchedule(f *testing.F) {
 		case s.Again(next, reading) != next:
 			t.Fatalf("%q in %s: %d comes again at %d", text, s.Location(), next, s.Again(next, reading))
 		case any != (next <= to), any != (n > 0), any && (last < next || last > to):
-			t.Fatalf("%q in %s from %d to %d: next %d, last %d %v, %d of them", text, s.Location(), from, to, next, last, any, n)
+			t.Fatalf("%q in %s from %d to %d: next %d, last %d %v, %d of them", text, s.Location(), from, to, next,
+				last, any, n)
 		}
 		if !any {
 			return
@@ -201,7 +215,8 @@ func TestInterval(t *testing.T) {
 	for text, want := range map[string]int64{
 		"* * * * *": 60, "* * * * * *": 1, "0 0 * * *": daySeconds, "0 * * * *": hourSeconds, "59,0 * * * *": 60,
 		"0,59 23,0 * * *": 60, "0,59 23,0 * * 1": 59 * 60, "0 0 * * 1": 7 * daySeconds, "0 0 1 * *": 28 * daySeconds,
-		"10,50 * * * * *": 20, "0 0,20 9,17 * * *": 20 * 60, "0 9,17 * * *": 8 * hourSeconds, "0 0 1 1 *": 365 * daySeconds,
+		"10,50 * * * * *": 20, "0 0,20 9,17 * * *": 20 * 60, "0 9,17 * * *": 8 * hourSeconds,
+		"0 0 1 1 *":    365 * daySeconds,
 		"0 0 1,31 * *": daySeconds, "30 59 23 * * *": daySeconds, "0 0 29 2 *": 1461 * daySeconds,
 	} {
 		e, err := Parse(text)

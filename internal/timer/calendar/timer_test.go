@@ -44,7 +44,8 @@ func TestEveryDoesNotDrift(t *testing.T) {
 		first := millis(t, "2026-03-01T09:00:00.123Z")
 		tm, r := start(t, timer.Recurrence{Every: 1777, Jitter: jitter, Until: timer.NoUntil}, first)
 		for i := range int64(n) {
-			if tm.Occurrence != i+1 || tm.Scheduled() != first+i*1777 || tm.Due < tm.Scheduled() || tm.Due > tm.Scheduled()+max(0, jitter-1) {
+			if tm.Occurrence != i+1 || tm.Scheduled() != first+i*1777 || tm.Due < tm.Scheduled() ||
+				tm.Due > tm.Scheduled()+max(0, jitter-1) {
 				t.Fatalf("occurrence %d: %+v", i+1, tm)
 			}
 			r.Recurrence = tm.Recurrence
@@ -62,7 +63,8 @@ func TestStart(t *testing.T) {
 	if tm.Due != at || tm.Occurrence != 1 || tm.Recurrence.Ahead != 0 {
 		t.Errorf("every: %+v", tm)
 	}
-	for early, want := range map[int64]string{1: "2026-03-01T09:00:00Z", 0: "2026-03-02T09:00:00Z", -1: "2026-03-02T09:00:00Z"} {
+	for early, want := range map[int64]string{1: "2026-03-01T09:00:00Z", 0: "2026-03-02T09:00:00Z",
+		-1: "2026-03-02T09:00:00Z"} {
 		tm, _ := start(t, timer.Recurrence{Cron: "0 10 * * *", Zone: "Europe/Berlin", Until: timer.NoUntil}, at-early)
 		if tm.Due != millis(t, want) || tm.Occurrence != 1 || tm.Recurrence.Ahead != 3600 {
 			t.Errorf("behind %d ms before: %+v %+v, want %s", early, tm, tm.Recurrence, want)
@@ -164,12 +166,15 @@ func TestJitter(t *testing.T) {
 }
 
 func drawRecurrence(t *rapid.T, at int64) timer.Recurrence {
-	of := timer.Recurrence{Until: timer.NoUntil, CatchUp: rapid.SampledFrom([]timer.CatchUp{timer.CatchUpAll, timer.CatchUpLatest, timer.CatchUpNone}).Draw(t, "catch-up")}
+	of := timer.Recurrence{Until: timer.NoUntil, CatchUp: rapid.SampledFrom(
+		[]timer.CatchUp{timer.CatchUpAll, timer.CatchUpLatest, timer.CatchUpNone}).Draw(t, "catch-up")}
 	if rapid.Bool().Draw(t, "every") {
 		of.Every = rapid.Int64Range(1, 100_000).Draw(t, "interval")
 	} else {
-		of.Cron = rapid.SampledFrom([]string{"* * * * *", "*/10 1-3 * * *", "0 2 * * *", "*/20 * * * * *", "30 0-2 * * *"}).Draw(t, "cron")
-		of.Zone = rapid.SampledFrom([]string{"", "Europe/Berlin", "Australia/Lord_Howe", "America/Havana"}).Draw(t, "zone")
+		of.Cron = rapid.SampledFrom(
+			[]string{"* * * * *", "*/10 1-3 * * *", "0 2 * * *", "*/20 * * * * *", "30 0-2 * * *"}).Draw(t, "cron")
+		of.Zone = rapid.SampledFrom([]string{"", "Europe/Berlin", "Australia/Lord_Howe", "America/Havana"}).Draw(
+			t, "zone")
 	}
 	if rapid.Bool().Draw(t, "has until") {
 		of.Until = at + rapid.Int64Range(0, 5_000_000).Draw(t, "until")
@@ -195,7 +200,8 @@ func TestCatchUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		first := &timer.Timer{ID: rapid.SliceOfN(rapid.Byte(), 1, 20).Draw(t, "id"), Offset: rapid.Int64().Draw(t, "offset")}
+		first := &timer.Timer{ID: rapid.SliceOfN(rapid.Byte(), 1, 20).Draw(t, "id"),
+			Offset: rapid.Int64().Draw(t, "offset")}
 		r.Start(first, at)
 		if first.Scheduled() > of.Until {
 			t.Skip("ends before the first")
@@ -240,7 +246,8 @@ func TestCatchUp(t *testing.T) {
 func TestCatchUpOfAYear(t *testing.T) {
 	at := millis(t, "2025-03-01T00:00:00Z")
 	now := millis(t, "2026-03-01T00:00:00.5Z")
-	for _, of := range []timer.Recurrence{{Every: 1000}, {Cron: "* * * * * *", Zone: "Europe/Berlin"}, {Cron: "* 0-22 * * * *", Zone: "Europe/Berlin"}} {
+	for _, of := range []timer.Recurrence{{Every: 1000}, {Cron: "* * * * * *", Zone: "Europe/Berlin"},
+		{Cron: "* 0-22 * * * *", Zone: "Europe/Berlin"}} {
 		for _, count := range []int64{0, 1_000_000} {
 			of.Until, of.Count, of.Jitter = timer.NoUntil, count, 100
 			tm, r := start(t, of, at)
@@ -257,7 +264,8 @@ func TestCatchUpOfAYear(t *testing.T) {
 				number = r.schedule.Count(floorSeconds(at), floorSeconds(got.Scheduled()))
 			}
 			if number != got.Occurrence {
-				t.Errorf("%+v: number %d is scheduled for %s, which is number %d", of, got.Occurrence, time.UnixMilli(got.Scheduled()).UTC(), number)
+				t.Errorf("%+v: number %d is scheduled for %s, which is number %d", of, got.Occurrence,
+					time.UnixMilli(got.Scheduled()).UTC(), number)
 			}
 			of := of
 			of.CatchUp = timer.CatchUpNone
@@ -307,7 +315,8 @@ func TestRulesOfAZoneThatChange(t *testing.T) {
 			continue
 		}
 		if got.Due != millis(t, tt.want) || got.Occurrence != 7 {
-			t.Errorf("%q in %v: got %s, %+v, want %s", tt.expression, tt.now, time.UnixMilli(got.Due).UTC(), got, tt.want)
+			t.Errorf("%q in %v: got %s, %+v, want %s", tt.expression, tt.now, time.UnixMilli(got.Due).UTC(),
+				got, tt.want)
 		}
 	}
 	tm, r := start(t, timer.Recurrence{Every: 1000, Until: timer.NoUntil}, at)
@@ -377,8 +386,10 @@ func TestScheduleCacheIsBoundedInBytes(t *testing.T) {
 
 func BenchmarkAfter(b *testing.B) {
 	for name, of := range map[string]timer.Recurrence{
-		"every": {Every: 1000}, "every with jitter": {Every: 1000, Jitter: 500}, "daily": {Cron: "0 9 * * *", Zone: "Europe/Berlin"},
-		"minutes": {Cron: "* * * * *", Zone: "Europe/Berlin"}, "with jitter": {Cron: "* 9-17 * * *", Zone: "Europe/Berlin", Jitter: 1000},
+		"every": {Every: 1000}, "every with jitter": {Every: 1000, Jitter: 500},
+		"daily":       {Cron: "0 9 * * *", Zone: "Europe/Berlin"},
+		"minutes":     {Cron: "* * * * *", Zone: "Europe/Berlin"},
+		"with jitter": {Cron: "* 9-17 * * *", Zone: "Europe/Berlin", Jitter: 1000},
 	} {
 		b.Run(name, func(b *testing.B) {
 			of.Until = timer.NoUntil

@@ -14,13 +14,16 @@ import (
 )
 
 func places(o Order) *rapid.Generator[Cursor] {
-	number := rapid.OneOf(rapid.Int64Range(-3, 3), rapid.SampledFrom([]int64{math.MinInt64, math.MaxInt64, 1 << 62}), rapid.Int64())
+	number := rapid.OneOf(rapid.Int64Range(-3, 3), rapid.SampledFrom([]int64{math.MinInt64, math.MaxInt64, 1 << 62}),
+		rapid.Int64())
 	partition := rapid.OneOf(rapid.Int32Range(0, 3), rapid.Int32Range(0, math.MaxInt32))
 	return rapid.Custom(func(t *rapid.T) Cursor {
 		if o == ByID {
-			return Cursor{Order: ByID, ID: string(rapid.SliceOfN(rapid.Byte(), 1, maxID).Draw(t, "id")), Partition: partition.Draw(t, "partition")}
+			return Cursor{Order: ByID, ID: string(rapid.SliceOfN(rapid.Byte(), 1, maxID).Draw(t, "id")),
+				Partition: partition.Draw(t, "partition")}
 		}
-		return Cursor{Order: ByDue, Ref: timer.Ref{Due: number.Draw(t, "due"), Offset: number.Draw(t, "offset")}, Partition: partition.Draw(t, "partition")}
+		return Cursor{Order: ByDue, Ref: timer.Ref{Due: number.Draw(t, "due"), Offset: number.Draw(t, "offset")},
+			Partition: partition.Draw(t, "partition")}
 	})
 }
 
@@ -37,10 +40,12 @@ func TestCursors(t *testing.T) {
 			t.Fatalf("%q is no text for a URL", a)
 		}
 		var list List
-		if text, err := json.Marshal(List{Next: a}); err != nil || json.Unmarshal(text, &list) != nil || list.Next != a {
+		if text, err := json.Marshal(List{Next: a}); err != nil || json.Unmarshal(text, &list) != nil ||
+			list.Next != a {
 			t.Fatalf("%s is read as %+v: %v", text, list, err)
 		}
-		if a.Compare(b) != -b.Compare(a) || a.Compare(b) == 0 != (a == b) || (Cursor{}).Compare(a) != -1 || a.Compare(Cursor{}) != 1 {
+		if a.Compare(b) != -b.Compare(a) || a.Compare(b) == 0 != (a == b) || (Cursor{}).Compare(a) != -1 ||
+			a.Compare(Cursor{}) != 1 {
 			t.Fatalf("%v and %v compare as %d and %d", a, b, a.Compare(b), b.Compare(a))
 		}
 		sorted := []Cursor{a, b, c}
@@ -53,8 +58,10 @@ func TestCursors(t *testing.T) {
 
 // hostile are texts that are no places.
 var hostile = []string{
-	" ", "d", "d.", "d.1.2", "d.1.2.3.4", "d.01.2.3", "d.+1.2.3", "d.1.2.-3", "d.1.2.3 ", "d.1.2.4294967296", "d.9223372036854775808.0.0",
-	"d.1.2.x", "d.0x1.2.3", "d.1_0.2.3", "i.0", "i.0.", "i.-1.YQ", "i.0.YQ==", "i.0.YR", "i.0.Y", "i.0.a b", "i.00.YQ", "i.0.YQ.", "x.1.2.3", "due.1.2.3",
+	" ", "d", "d.", "d.1.2", "d.1.2.3.4", "d.01.2.3", "d.+1.2.3", "d.1.2.-3", "d.1.2.3 ", "d.1.2.4294967296",
+	"d.9223372036854775808.0.0",
+	"d.1.2.x", "d.0x1.2.3", "d.1_0.2.3", "i.0", "i.0.", "i.-1.YQ", "i.0.YQ==", "i.0.YR", "i.0.Y", "i.0.a b", "i.00.YQ",
+	"i.0.YQ.", "x.1.2.3", "due.1.2.3",
 	"i.0." + strings.Repeat("YWFh", 171), "d.1.2.3\n", "d.1.2.3\x00", "i.0.\xff", strings.Repeat("d.", 1<<16),
 }
 
@@ -102,7 +109,8 @@ func TestMerge(t *testing.T) {
 		for round := 0; ; round++ {
 			lists := make([]List, len(parts))
 			for n, all := range parts {
-				rest := slices.DeleteFunc(slices.Clone(all), func(q *Timer) bool { return CursorOf(o, q).Compare(page.After) <= 0 })
+				rest := slices.DeleteFunc(
+					slices.Clone(all), func(q *Timer) bool { return CursorOf(o, q).Compare(page.After) <= 0 })
 				if k := rapid.IntRange(1, page.Limit).Draw(t, "shown"); k < len(rest) {
 					lists[n] = List{rest[:k], CursorOf(o, rest[k-1])}
 				} else {

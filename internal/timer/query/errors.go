@@ -15,8 +15,8 @@ var (
 	ErrForgotten = errors.New("the decision is not remembered")
 )
 
-// ErrInDoubt says that this process did not hear in time how the last step of the partition ended, which consumers may have
-// seen.
+// ErrInDoubt says that this process did not hear in time how the last step of the partition ended, which consumers may
+// have seen.
 var ErrInDoubt = errors.New("how the last step ended is not known yet")
 
 // ErrBusy says that too much is changing to show one consistent state.

@@ -40,11 +40,15 @@ func use(ctx context.Context, url, topic, target string) error {
 
 	// Get, and send what was got again.
 	got, err := c.GetTimerWithResponse(ctx, topic, "go/one é", nil)
-	if err != nil || got.JSON200 == nil || *got.JSON200.Id != "go/one é" || *got.JSON200.Payload.Text != "hello from Go" {
+	if err != nil || got.JSON200 == nil || *got.JSON200.Id != "go/one é" ||
+		*got.JSON200.Payload.Text != "hello from Go" {
 		return fmt.Errorf("get: %w, %+v", err, got)
 	}
-	again, err := c.PutTimerWithBodyWithResponse(ctx, topic, "go/one é", &generated.PutTimerParams{IfMatch: new(`"` + got.JSON200.Source + `"`)}, "application/json", strings.NewReader(string(got.Body)))
-	if err != nil || again.JSON200 == nil || again.JSON200.Outcome != generated.ResultOutcomeReplaced || !again.JSON200.Timer.Due.Equal(got.JSON200.Due) {
+	again, err := c.PutTimerWithBodyWithResponse(
+		ctx, topic, "go/one é", &generated.PutTimerParams{IfMatch: new(`"` + got.JSON200.Source + `"`)},
+		"application/json", strings.NewReader(string(got.Body)))
+	if err != nil || again.JSON200 == nil || again.JSON200.Outcome != generated.ResultOutcomeReplaced ||
+		!again.JSON200.Timer.Due.Equal(got.JSON200.Due) {
 		return fmt.Errorf("put what was got: %w, %+v", err, again)
 	}
 
@@ -57,19 +61,23 @@ func use(ctx context.Context, url, topic, target string) error {
 	if err != nil || paused.JSON200 == nil || paused.JSON200.Outcome != generated.ResultOutcomePaused {
 		return fmt.Errorf("pause: %w, %+v", err, paused)
 	}
-	n, err := c.CountTimersWithResponse(ctx, topic, &generated.CountTimersParams{Prefix: new("go/"), State: new(generated.CountTimersParamsStatePaused)})
+	n, err := c.CountTimersWithResponse(
+		ctx, topic, &generated.CountTimersParams{Prefix: new("go/"),
+			State: new(generated.CountTimersParamsStatePaused)})
 	if err != nil || n.JSON200 == nil || n.JSON200.Count != 1 {
 		return fmt.Errorf("count: %w, %+v", err, n)
 	}
 
 	// What is wrong is a problem, with a reason.
 	there, err := c.PutTimerWithResponse(ctx, topic, "go/one é", &generated.PutTimerParams{IfNoneMatch: new("*")}, one)
-	if err != nil || there.ApplicationproblemJSON412 == nil || there.ApplicationproblemJSON412.Reason != generated.ConditionNotMet {
+	if err != nil || there.ApplicationproblemJSON412 == nil ||
+		there.ApplicationproblemJSON412.Reason != generated.ConditionNotMet {
 		return fmt.Errorf("condition: %w, %+v", err, there)
 	}
 	one.After = new("soon")
 	bad, err := c.PutTimerWithResponse(ctx, topic, "go-bad", nil, one)
-	if err != nil || bad.ApplicationproblemJSON400 == nil || bad.ApplicationproblemJSON400.Reason != generated.BadDuration {
+	if err != nil || bad.ApplicationproblemJSON400 == nil ||
+		bad.ApplicationproblemJSON400.Reason != generated.BadDuration {
 		return fmt.Errorf("bad duration: %w, %+v", err, bad)
 	}
 
@@ -82,7 +90,8 @@ func use(ctx context.Context, url, topic, target string) error {
 		many.Timers = append(many.Timers, each)
 	}
 	posted, err := c.PostTimersWithResponse(ctx, topic, nil, many)
-	if err != nil || posted.JSON200 == nil || len(posted.JSON200.Results) != 3 || posted.JSON200.Results[2].Status != 201 {
+	if err != nil || posted.JSON200 == nil || len(posted.JSON200.Results) != 3 ||
+		posted.JSON200.Results[2].Status != 201 {
 		return fmt.Errorf("many: %w, %+v", err, posted)
 	}
 	job, err := c.CancelTimersWithResponse(ctx, topic, &generated.CancelTimersParams{Prefix: new("go-many-")})
@@ -90,7 +99,8 @@ func use(ctx context.Context, url, topic, target string) error {
 		return fmt.Errorf("job: %w, %+v", err, job)
 	}
 	jobs, err := c.ListJobsWithResponse(ctx)
-	if err != nil || jobs.JSON200 == nil || len(jobs.JSON200.Jobs) != 1 || jobs.JSON200.Jobs[0].Id != job.JSON202.Job.Id {
+	if err != nil || jobs.JSON200 == nil || len(jobs.JSON200.Jobs) != 1 ||
+		jobs.JSON200.Jobs[0].Id != job.JSON202.Job.Id {
 		return fmt.Errorf("jobs: %w, %+v", err, jobs)
 	}
 
