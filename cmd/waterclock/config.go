@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/waterclock/waterclock/internal/node/apiserver"
 	"github.com/waterclock/waterclock/internal/node/config"
 )
 
@@ -31,10 +32,10 @@ check dev does the same for the settings of dev.`,
 		Example: `  waterclock config check --config /etc/waterclock.yaml
   waterclock config check dev --config dev.yaml`,
 	}
-	checks(p, cmd, settings(p, cmd, config.Default(), (*config.Config).Validate, serveSettings()...))
+	checks(p, cmd, settings(p, cmd, config.Default(), ofInstance((*config.Config).Validate), serveSettings()...))
 	dev := &cobra.Command{Use: "dev", Short: "say what is wrong with the settings of dev",
 		Example: `  waterclock config check dev --config dev.yaml`}
-	checks(p, dev, settings(p, dev, config.DefaultDev(), (*config.Config).ValidateDev, devSettings()...))
+	checks(p, dev, settings(p, dev, config.DefaultDev(), ofInstance((*config.Config).ValidateDev), devSettings()...))
 	cmd.AddCommand(dev)
 	return cmd
 }
@@ -43,7 +44,7 @@ func checks(p *process, cmd *cobra.Command, load func() (*config.Config, error))
 	cmd.RunE = configured(load, func(_ context.Context, cfg *config.Config) error {
 		_, err := fmt.Fprintf(p.stdout, "nothing is wrong: %s, tenants with settings of their own %d\n",
 			strings.Join(servedTopics(cfg), ", "), len(cfg.Tenants))
-		for _, grant := range cfg.UnservedGrants() {
+		for _, grant := range apiserver.UnservedGrants(cfg) {
 			fmt.Fprintf(p.stderr, "note: api-users has a grant for topics that are not served here: %s\n", grant)
 		}
 		return err
@@ -69,7 +70,7 @@ func configPrintCommand(p *process) *cobra.Command {
 takes. Secrets show as the names of their files.`,
 		Example: `  waterclock config print --config /etc/waterclock.yaml --group other`,
 	}
-	load := settings(p, cmd, config.Default(), (*config.Config).Validate, serveSettings()...)
+	load := settings(p, cmd, config.Default(), ofInstance((*config.Config).Validate), serveSettings()...)
 	cmd.RunE = configured(load, func(_ context.Context, cfg *config.Config) error {
 		text, err := cfg.YAML()
 		if err != nil {

@@ -32,7 +32,7 @@ change.`,
 		Example: `  waterclock dev
   waterclock schedule --id a1 --in 10s --to orders --value hello    # in another terminal`,
 	}
-	load := settings(p, cmd, config.DefaultDev(), (*config.Config).ValidateDev, devSettings()...)
+	load := settings(p, cmd, config.DefaultDev(), ofInstance((*config.Config).ValidateDev), devSettings()...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := load()
 		log := p.logger(cfg)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/kit/near"
 	"github.com/waterclock/waterclock/internal/kit/span"
+	"github.com/waterclock/waterclock/internal/node/apiserver"
 	"github.com/waterclock/waterclock/internal/node/config"
 	"github.com/waterclock/waterclock/internal/node/ops"
 )
@@ -196,6 +197,11 @@ func settings(p *process, cmd *cobra.Command, defaults config.Config, validate f
 		}
 		return cfg, validate(cfg)
 	}
+}
+
+// ofInstance adds to validate the files that only an instance reads.
+func ofInstance(validate func(*config.Config) error) func(*config.Config) error {
+	return func(cfg *config.Config) error { return errors.Join(validate(cfg), apiserver.Validate(cfg)) }
 }
 
 // configured returns the RunE of a command that needs the configuration.

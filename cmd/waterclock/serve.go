@@ -35,7 +35,7 @@ the file has problems, they are logged and nothing changes.`,
 		Example: `  waterclock serve --brokers 127.0.0.1:9092 --requests timers --targets 'orders,mail.*'
   waterclock serve --config /etc/waterclock.yaml --instance-id wc-0 --on-stop stay`,
 	}
-	load := settings(p, cmd, config.Default(), (*config.Config).Validate, serveSettings()...)
+	load := settings(p, cmd, config.Default(), ofInstance((*config.Config).Validate), serveSettings()...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := load()
 		log := p.logger(cfg)

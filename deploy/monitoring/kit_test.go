@@ -232,7 +232,8 @@ func constLabels(opts ast.Expr) (list []string) {
 // words are the strings of one word in args: labels, but not the help, nor constant functions.
 func words(args []ast.Expr) (list []string) {
 	for _, a := range args {
-		if _, ok := a.(*ast.FuncLit); ok {
+		switch a.(type) {
+		case *ast.FuncLit, *ast.BinaryExpr: // a help of several lines
 			continue
 		}
 		ast.Inspect(a, func(n ast.Node) bool {

@@ -190,7 +190,7 @@ func (l LeakFree) Run() int {
 func IgnoreBrokers() []goleak.Option {
 	const module = "github.com/waterclock/waterclock/internal/"
 	return []goleak.Option{
-		goleak.IgnoreAnyFunction(module + "child.(*Process).supervise"),
+		goleak.IgnoreAnyFunction(module + "kit/child.(*Process).supervise"),
 		goleak.IgnoreAnyFunction(module + "kafkatest.lockOne"),
 		// kfake's own: controls that sleep when their cluster is closed wait for each other.
 		goleak.IgnoreAnyFunction("github.com/twmb/franz-go/pkg/kfake.(*Cluster).runControl.func1"),

@@ -17,6 +17,8 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/time/rate"
+
+	"github.com/waterclock/waterclock/internal/kit/loopback"
 )
 
 // Limits that no setting changes.
@@ -98,7 +100,7 @@ func New(o Options, log *slog.Logger) (*Guard, error) {
 }
 
 func (o Options) check() error {
-	if o.Users == "" && !o.Open && !IsLoopback(o.Address) {
+	if o.Users == "" && !o.Open && !loopback.Is(o.Address) {
 		return ErrOpen
 	}
 	if o.Open && o.Users != "" {
@@ -113,22 +115,11 @@ func (o Options) check() error {
 	return nil
 }
 
-// IsLoopback reports whether only this machine can reach host:port.
-func IsLoopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	return err == nil && isLoopbackHost(host)
-}
-
-func isLoopbackHost(host string) bool {
-	ip := net.ParseIP(host)
-	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
-}
-
 func (g *Guard) watchUsers() (err error) {
 	if g.options.Users == "" {
 		return nil
 	}
-	if g.options.TLSCert == "" && !IsLoopback(g.options.Address) {
+	if g.options.TLSCert == "" && !loopback.Is(g.options.Address) {
 		g.log.Warn("passwords and tokens of the API travel in the clear, unless something before it speaks TLS; see "+
 			"api-tls-cert", "address", g.options.Address)
 	}
@@ -360,7 +351,7 @@ func IsLocalName(host, listens string) bool {
 	case "127.0.0.1", "::1", "localhost":
 		return true
 	}
-	return host == nameOf(listens) && isLoopbackHost(host)
+	return host == nameOf(listens) && loopback.IsHost(host)
 }
 
 // nameOf returns the name in host or host:port, in lower case and without the dot or the brackets around it.

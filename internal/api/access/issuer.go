@@ -20,6 +20,8 @@ import (
 	"github.com/MicahParks/keyfunc/v3"
 	"github.com/golang-jwt/jwt/v5"
 	"golang.org/x/sync/singleflight"
+
+	"github.com/waterclock/waterclock/internal/kit/loopback"
 )
 
 // Limits of fetching an issuer's keys.
@@ -98,7 +100,7 @@ func (i *identityEntry) roots() (*x509.CertPool, error) {
 // checkURL checks an address of keys: anyone who could change the keys in transit could be any person.
 func checkURL(text string) error {
 	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !isLoopbackHost(u.Hostname())) {
+	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !loopback.IsHost(u.Hostname())) {
 		return errors.New("a URL with https, or with http on the loopback interface")
 	}
 	return nil

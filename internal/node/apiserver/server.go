@@ -111,7 +111,7 @@ func Listen(cfg *config.Config, memory int64, log *slog.Logger, registry *promet
 	if err != nil {
 		return nil, fmt.Errorf("open the API: %w", err)
 	}
-	for _, grant := range cfg.UnservedGrants() {
+	for _, grant := range UnservedGrants(cfg) {
 		log.Warn("a grant in api-users is for topics that this instance does not serve", "grant", grant)
 	}
 	l, err := net.Listen("tcp", cfg.API)

@@ -4,16 +4,15 @@ import (
 	"crypto/tls"
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 
-	"github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/kit/loopback"
 )
 
 // api checks that the API is not open by accident.
 func (p *problems) api(c *Config) {
 	p.want(c.API == "" || isAddress(c.API, false), "api", c.API, "host:port, or to be empty")
-	p.want(c.API == "" || !isAddress(c.API, false) || c.APIOpen || c.APIUsers != "" || access.IsLoopback(c.API),
+	p.want(c.API == "" || !isAddress(c.API, false) || c.APIOpen || c.APIUsers != "" || loopback.Is(c.API),
 		"api", c.API,
 		"api-users with its callers, or api-open if a proxy authenticates and nothing else can reach it, or the "+
 			"loopback interface (127.0.0.1, [::1] or localhost)")
@@ -33,6 +32,8 @@ func (p *problems) api(c *Config) {
 		"api-open with it: with api-users every host name is answered, and the loopback interface has its own names")
 	p.want(len(c.APIPeers) == 0 || c.APIKeyFile != "", "api-peers", strings.Join(c.APIPeers, ","),
 		"api-key-file: without it nothing is forwarded")
+	p.want(c.APIUsers == "" || c.API != "", "api-users", c.APIUsers, "api to be set")
+	p.want(c.APIKeyFile == "" || c.API != "", "api-key-file", c.APIKeyFile, "api to be set")
 	p.apiFiles(c)
 	between(p, "api-body-limit", c.APIBodyLimit, MinAPIBody, MaxAPIBody)
 	between(p, "api-rate", c.APIRate, 0, MaxAPIRate)
@@ -49,36 +50,22 @@ func (p *problems) hosts(setting string, globs []string, examples string) {
 	}
 }
 
-// UnservedGrants returns the grants in api-users that cover no topic of this instance. If the file cannot be read, it
-// returns none, because Validate reports that.
-func (c *Config) UnservedGrants() []string {
-	if c.APIUsers == "" {
-		return nil
-	}
-	names, err := access.UnservedGrants(c.APIUsers, slices.Concat(c.Requests, c.DelayTopics()))
-	if err != nil {
-		return nil
-	}
-	return names
-}
-
+// apiFiles checks the files of TLS. Those of callers and of keys are checked by who reads them: apiserver.Validate.
 func (p *problems) apiFiles(c *Config) {
 	for _, f := range []struct {
 		setting, path, need string
 		check               func(path string) error
 	}{
-		{"api-users", c.APIUsers, "a file of callers", access.CheckCallers},
 		{"api-tls-cert", c.APITLSCert, "PEM files of a certificate and its key",
 			func(path string) error { return checkPair(path, c.APITLSKey) }},
 		{"api-client-ca", c.APIClientCA, "a PEM file of authorities", checkCA},
-		{"api-key-file", c.APIKeyFile, "a file with a key", access.CheckKeys},
 	} {
 		if f.path == "" {
 			continue
 		}
 		p.want(c.API != "", f.setting, f.path, "api to be set")
 		if err := f.check(f.path); err != nil {
-			p.want(false, f.setting, f.path, fmt.Sprintf("%s: %v", f.need, pathless(err)))
+			p.want(false, f.setting, f.path, fmt.Sprintf("%s: %v", f.need, Pathless(err)))
 		}
 	}
 }

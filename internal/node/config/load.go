@@ -237,7 +237,7 @@ func readFile(path string) (file, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return file{}, &Problem{Setting: fileSetting, Found: path,
-			Need: fmt.Sprintf("a readable file: %v", pathless(err))}
+			Need: fmt.Sprintf("a readable file: %v", Pathless(err))}
 	}
 	return parseYAML(path, data)
 }

@@ -47,8 +47,8 @@ type invalidError struct{ error }
 // Unwrap is for errors.Is and errors.As.
 func (i *invalidError) Unwrap() []error { return []error{i.error, ErrInvalid} }
 
-// pathless strips the path from a file error, for messages that name it already.
-func pathless(err error) error {
+// Pathless strips the path from a file error, for messages that name it already.
+func Pathless(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err
 	}

@@ -12,13 +12,14 @@ import (
 
 	"github.com/prometheus/exporter-toolkit/web"
 
-	"github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/kit/loopback"
 	"github.com/waterclock/waterclock/internal/kit/span"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Validate returns every problem of the settings of an instance at once, joined,
-// or nil. It opens the files that settings name, and nothing else.
+// or nil. It opens the files that settings name, but those of
+// the API's callers and keys, and nothing else.
 func (c *Config) Validate() error {
 	return c.check((*problems).client, (*problems).instance)
 }
@@ -230,7 +231,7 @@ func (p *problems) resources(c *Config) {
 		p.want(err == nil, "http-web-config", c.HTTPWebConfig, fmt.Sprintf(
 			"a web configuration as Prometheus exporters have: %v", err))
 	}
-	p.want(c.Pprof == "" || isAddress(c.Pprof, false) && access.IsLoopback(c.Pprof), "pprof", c.Pprof,
+	p.want(c.Pprof == "" || isAddress(c.Pprof, false) && loopback.Is(c.Pprof), "pprof", c.Pprof,
 		"host:port on the loopback interface (127.0.0.1, [::1] or localhost), or to be empty")
 	between(p, "standbys", c.Standbys, 0, MaxStandbys)
 	between(p, "lanes", c.Lanes, 0, MaxLanes)

@@ -123,8 +123,6 @@ func TestProblems(t *testing.T) {
 			c.API, c.APIOpen, c.APIHost = ":1", true, []string{"http://a"}
 		}},
 		{`api-open is "true", needs api to be set`, func(c *Config) { c.APIOpen = true }},
-		{`api-users is "/none", needs a file of callers: no such file`,
-			func(c *Config) { c.API, c.APIUsers = ":1", "/none" }},
 		{`api-users is "/none", needs api to be set`, func(c *Config) { c.APIUsers = "/none" }},
 		{`api-tls-cert is "c.pem", needs api-tls-key with it`,
 			func(c *Config) { c.API, c.APITLSCert = "127.0.0.1:1", "c.pem" }},
@@ -134,8 +132,7 @@ func TestProblems(t *testing.T) {
 			func(c *Config) { c.API, c.APIClientCA = "127.0.0.1:1", "ca.pem" }},
 		{`api-client-ca is "ca.pem", needs api-users with it`,
 			func(c *Config) { c.API, c.APIClientCA = "127.0.0.1:1", "ca.pem" }},
-		{`api-key-file is "/none", needs a file with a key: no such file`,
-			func(c *Config) { c.API, c.APIKeyFile = "127.0.0.1:1", "/none" }},
+		{`api-key-file is "/none", needs api to be set`, func(c *Config) { c.APIKeyFile = "/none" }},
 		{`api-body-limit is "1KiB", needs 64KiB to 1GiB`, func(c *Config) { c.APIBodyLimit = KiB }},
 		{`api-rate is "-1", needs 0 to 1000000`, func(c *Config) { c.APIRate = -1 }},
 		{`api-concurrent is "0", needs 1 to 100000`, func(c *Config) { c.APIConcurrent = 0 }},

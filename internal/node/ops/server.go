@@ -26,6 +26,7 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 
 	"github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/kit/loopback"
 	"github.com/waterclock/waterclock/internal/kit/metric"
 )
 
@@ -151,7 +152,7 @@ func (s *Server) serve(srv *http.Server) error {
 // named makes a server on the loopback interface answer only under the names of this machine. Otherwise a page of
 // another site could read it, if its name is made to resolve to 127.0.0.1 (DNS rebinding).
 func (s *Server) named() http.Handler {
-	if !access.IsLoopback(s.addr) {
+	if !loopback.Is(s.addr) {
 		return s.mux
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
