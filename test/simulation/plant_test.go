@@ -30,6 +30,9 @@ func TestBugsCanBePlanted(t *testing.T) {
 			t.Errorf("%s: %v", b.name, err)
 			continue
 		}
+		if dir, tests, ok := strings.Cut(b.by, " "); ok && !hasTests(t, filepath.Join(p.root, dir), tests) {
+			t.Errorf("%s: %s has no %s", b.name, dir, tests)
+		}
 		for _, dir := range dirsOf(b.plant) {
 			if err := p.rename(dir, renamed); err != nil {
 				t.Fatal(err)
@@ -51,6 +54,28 @@ func TestBugsCanBePlanted(t *testing.T) {
 			}
 		}
 	}
+}
+
+// hasTests reports whether a package has each of the tests of an expression.
+func hasTests(t *testing.T, dir, expression string) bool {
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []byte
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, text...)
+	}
+	for name := range strings.SplitSeq(expression, "|") {
+		if !regexp.MustCompile(`(?m)^func ` + name + `\(`).Match(all) {
+			return false
+		}
+	}
+	return true
 }
 
 // An error names the function, and the step that finds nothing or too much.

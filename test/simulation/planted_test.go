@@ -34,7 +34,7 @@ var (
 // TestPlanted plants one bug after another, and fails if one is not found by the test that must find it. It logs a
 // table of what found each. Bugs that a test of their own finds come first: they are quick. Some of them:
 //
-//	go test -tags planted ./test/simulation -run TestPlanted -v -timeout 0 -planted '19 A' -caught FILE -unit
+//	go -C test test -tags planted ./simulation -run TestPlanted -v -timeout 0 -planted '19 A' -caught FILE -unit
 func TestPlanted(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -92,27 +92,6 @@ type caught struct {
 // book is what was caught, by names of bugs.
 type book map[string]caught
 
-// TestPlantedBugsCompile builds the packages that have a bug, with each bug by itself.
-func TestPlantedBugsCompile(t *testing.T) {
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	chosen := regexp.MustCompile(*plantedFlag)
-	for _, b := range bugs() {
-		if !slices.ContainsFunc(b.plant, func(c change) bool { return chosen.MatchString(c.dir) }) {
-			continue
-		}
-		t.Run(b.name, func(t *testing.T) {
-			p := planted{bug: b, root: root, dir: t.TempDir()}
-			p.writeOverlay(t)
-			if out, err := p.command("build", dirsOf(b.plant)...).CombinedOutput(); err != nil {
-				t.Errorf("%v\n%s", err, out)
-			}
-		})
-	}
-}
-
 // readCaught reads what an earlier run has caught.
 func readCaught(t *testing.T) book {
 	all := make(book)
@@ -145,10 +124,14 @@ type planted struct {
 	root, dir string
 }
 
-// command returns one of the go command, with the bug planted.
-func (p *planted) command(what string, args ...string) *exec.Cmd {
-	cmd := exec.Command("go", slices.Concat([]string{what, "-overlay", p.list()}, args)...)
-	cmd.Dir = p.root
+// command returns one of the go command for a package of this module or of the product's, with the bug planted.
+func (p *planted) command(what, dir string, args ...string) *exec.Cmd {
+	module := p.root
+	if below, ok := strings.CutPrefix(dir, "./test/"); ok {
+		module, dir = filepath.Join(p.root, "test"), "./"+below
+	}
+	cmd := exec.Command("go", slices.Concat([]string{what, "-overlay", p.list()}, args, []string{dir})...)
+	cmd.Dir = module
 	return cmd
 }
 
@@ -170,7 +153,7 @@ const moreSeeds = 10
 // simulate runs seeds until one shows violations of the rule that the bug breaks, or a few show others.
 func (p *planted) simulate(t *testing.T, c *caught) {
 	binary := filepath.Join(p.dir, "simulation.test")
-	if out, err := p.command("test", "-c", "-o", binary, "./test/simulation").CombinedOutput(); err != nil {
+	if out, err := p.command("test", "./test/simulation", "-c", "-o", binary).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	seeds, others := 0, 0
@@ -264,7 +247,7 @@ func (p *planted) test(t *testing.T, c *caught) {
 
 // tests runs tests of a package.
 func (p *planted) tests(t *testing.T, dir string, args ...string) (out []byte, err error) {
-	args = slices.Concat([]string{"-count=1", "-vet=off", "-timeout=5m"}, args, []string{dir})
+	args = slices.Concat([]string{"-count=1", "-vet=off", "-timeout=5m"}, args)
 	files, err := filepath.Glob(filepath.Join(p.root, dir, "*_test.go"))
 	if err != nil {
 		t.Fatal(err)
@@ -276,7 +259,7 @@ func (p *planted) tests(t *testing.T, dir string, args ...string) (out []byte, e
 	if slices.ContainsFunc(files, random) {
 		args = append(args, "-rapid.nofailfile") // or it would be tried on the product without the bug
 	}
-	return p.command("test", args...).CombinedOutput()
+	return p.command("test", dir, args...).CombinedOutput()
 }
 
 // unit runs the tests of the packages that have the bug, and says which of them find it.
