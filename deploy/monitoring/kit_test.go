@@ -252,8 +252,10 @@ func words(args []ast.Expr) (list []string) {
 func TestDocumentedLabels(t *testing.T) {
 	docs := metrics(t)
 	for name, labels := range registered(t) {
-		if got, ok := docs[name]; ok &&
-			!slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(labels))) {
+		got, ok := docs[name]
+		if !ok {
+			t.Errorf("%s is not in docs/METRICS.md", name)
+		} else if !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(labels))) {
 			t.Errorf("%s has the labels %q, docs/METRICS.md says %q", name, labels, got)
 		}
 	}
