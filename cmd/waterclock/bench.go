@@ -181,8 +181,7 @@ func forClient(name string) bool {
 // forService reports whether an instance needs a setting.
 func forService(name string) bool {
 	switch name {
-	case "session-timeout", "rebalance-timeout", "lanes", "transactional-ids", "transaction-timeout",
-		"memory", "pprof":
+	case "session-timeout", "rebalance-timeout", "lanes", "transactional-ids", "transaction-timeout", "memory", "pprof":
 		return true
 	}
 	return forClient(name)

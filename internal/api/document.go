@@ -45,8 +45,7 @@ func reasons() []string {
 
 // statuses describe the statuses of problems that more than one operation has.
 var statuses = map[int]string{
-	http.StatusBadRequest: "The call is wrong, or its request is refused and a dead letter: reason " +
-		"says why.",
+	http.StatusBadRequest:   "The call is wrong, or its request is refused and a dead letter: reason says why.",
 	http.StatusUnauthorized: "unauthenticated: no credentials, or wrong ones.",
 	http.StatusForbidden: "forbidden: the caller has no such right. Of a request that is refused: " +
 		"target-not-allowed.",
@@ -59,19 +58,17 @@ var statuses = map[int]string{
 		"nothing has changed; pending is what is pending.",
 	http.StatusRequestEntityTooLarge: "too-large, value-too-large, batch-too-large: the body, or the request " +
 		"as a record.",
-	http.StatusRequestURITooLong:   "target-too-long: path and query.",
-	http.StatusUnprocessableEntity: "idempotency-key-reused: the key was used with another body.",
-	http.StatusUnsupportedMediaType: "bad-request: the body is not of a type, charset or encoding that the " +
-		"call takes.",
+	http.StatusRequestURITooLong:    "target-too-long: path and query.",
+	http.StatusUnprocessableEntity:  "idempotency-key-reused: the key was used with another body.",
+	http.StatusUnsupportedMediaType: "bad-request: the body is not of a type, charset or encoding that the call takes.",
 	http.StatusMisdirectedRequest: "elsewhere: another instance has it, which this one cannot ask; owner " +
 		"is its address. wrong-host: the call is for a host name that this API does not answer to (api-host).",
 	http.StatusTooManyRequests: "rate-limited, too-many-calls, too-many-logins, too-many-jobs, " +
 		"too-many-streams: ask again later. Of a request that is refused: over-quota.",
 	http.StatusRequestHeaderFieldsTooLarge: "too-many-headers, headers-too-large.",
 	http.StatusInternalServerError:         "internal: what should not be.",
-	http.StatusServiceUnavailable: "moving, partition-failed, kafka-unreachable, not-written, " +
-		"unknown-outcome, overloaded, issuer-unavailable: ask again later; of unknown-outcome the request may be in " +
-		"the log.",
+	http.StatusServiceUnavailable: "moving, partition-failed, kafka-unreachable, not-written, unknown-outcome, " +
+		"overloaded, issuer-unavailable: ask again later; of unknown-outcome the request may be in the log.",
 }
 
 // operations returns all operations of a document, by path and method.

@@ -266,9 +266,7 @@ func (r *reviews) keep(ctx context.Context, topic string) error {
 }
 
 // write writes marks. The caller holds r.setting.
-func (r *reviews) write(
-	ctx context.Context, topic, by string, at time.Time, parts map[int32]offsets, set int64,
-) error {
+func (r *reviews) write(ctx context.Context, topic, by string, at time.Time, parts map[int32]offsets, set int64) error {
 	marks, cut := make(map[int32]Mark), false
 	for p, s := range parts {
 		text, kept := s.above(markBytes)

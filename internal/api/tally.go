@@ -407,9 +407,7 @@ func (t *tally) counts(now time.Time) DeadLetterCounts {
 		reason := in.reason
 		one := by[reason]
 		if one == nil {
-			one = &ReasonCount{
-				Reason: reason, Meaning: waterclock.Reason(reason).Meaning(), Newest: t.newest[reason],
-			}
+			one = &ReasonCount{Reason: reason, Meaning: waterclock.Reason(reason).Meaning(), Newest: t.newest[reason]}
 			by[reason] = one
 		}
 		one.LastDay, c.LastDay = one.LastDay+n, c.LastDay+n

@@ -111,8 +111,7 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 			Replays: semaphore.NewWeighted(int64(slots)),
 			Scans:   semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2))),
 			SubPartitions: func() int {
-				return subPartitions(cfg.SubPartitions, in.partitions.count(),
-					in.shares.Total)
+				return subPartitions(cfg.SubPartitions, in.partitions.count(), in.shares.Total)
 			},
 		},
 		delays: delaytopics.Options{Reader: reader, ClockSkew: skew, Metrics: metrics, Traces: in.traces.firings},

@@ -327,9 +327,8 @@ func (g *Guard) direct(r *http.Request) (*account, *Problem) {
 	if !g.options.answersTo(r.Host) {
 		return nil, NewProblem(http.StatusMisdirectedRequest, ReasonWrongHost,
 			fmt.Sprintf("the call is for the host %q, which may be a page of another site: this API needs no "+
-				"credentials, so it answers only under localhost, an IP address or a name in api-host; add the "+
-				"name there "+
-				"if it is yours", loggable(nameOf(r.Host))))
+				"credentials, so it answers only under localhost, an IP address or a name in api-host; add the name "+
+				"there if it is yours", loggable(nameOf(r.Host))))
 	}
 	return g.open, nil
 }

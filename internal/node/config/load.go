@@ -205,10 +205,7 @@ func (v *value) apply(f *pflag.Flag, name string) error {
 	if err == nil {
 		return nil
 	}
-	return &Problem{
-		Setting: name, Source: v.source,
-		Found: strings.Join(v.items, ","), Need: Need(f, err),
-	}
+	return &Problem{Setting: name, Source: v.source, Found: strings.Join(v.items, ","), Need: Need(f, err)}
 }
 
 // Need returns what a flag needs whose value was rejected with err. The text follows the word "needs".

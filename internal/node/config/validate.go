@@ -167,8 +167,7 @@ func (p *problems) targets(c *Config) {
 		}
 		policy := c.PolicyOf(topic)
 		name := policy.DefaultTarget
-		p.want(name == "" || policy.Allows(name), "default-target", name,
-			"to be one of the targets of "+topic)
+		p.want(name == "" || policy.Allows(name), "default-target", name, "to be one of the targets of "+topic)
 	}
 	for _, topic := range sortedKeys(c.Tenants) {
 		t := c.Tenants[topic]

@@ -51,8 +51,7 @@ func Refusal(cfg *config.Config, err error) string {
 			cfg.SASLTokenFile)
 	case cfg.SASLMechanism == config.SASLAWS && errors.Is(err, kerr.SaslAuthenticationFailed):
 		return "the brokers refuse the AWS credentials (AWS_MSK_IAM): they are wrong or expired, or their policy " +
-			"does " +
-			"not allow kafka-cluster:Connect on this cluster"
+			"does not allow kafka-cluster:Connect on this cluster"
 	case errors.Is(err, kerr.SaslAuthenticationFailed):
 		return fmt.Sprintf("the brokers refuse user %s (%s): there is no such user, or the password in %s is wrong",
 			cfg.SASLUsername, cfg.SASLMechanism, cfg.SASLPasswordFile)
