@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/timer/query"
@@ -56,34 +57,44 @@ type API struct {
 	life     *lifetime
 }
 
+// common is what operations of all kinds need.
+type common struct {
+	topics *topics
+	asker  Asker
+	logs   Logs
+	now    func() time.Time
+	life   *lifetime
+	log    *slog.Logger
+}
+
 // New returns an API.
 func New(o Options) *API {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	o.Logs = newBoundedLogs(o.Logs)
-	life := newLifetime()
-	ts := &topics{all: o.Topics, rights: o.Rights, partitionOf: o.PartitionOf}
-	one := &timers{topics: ts, asker: o.Asker, ofTarget: o.OfTarget}
-	all := &lists{topics: ts, asker: o.Asker, now: o.Now}
-	run := newJobs(life, ts, all, o)
+	c := &common{
+		topics: &topics{all: o.Topics, rights: o.Rights, partitionOf: o.PartitionOf}, asker: o.Asker,
+		logs: newBoundedLogs(o.Logs), now: o.Now, life: newLifetime(), log: o.Logger,
+	}
 	mux := http.NewServeMux()
 	h := humago.New(mux, config(o.Version))
 	h.UseMiddleware(asSent, onlyForPosts)
+	one, all, reviewed := &timers{c, o.OfTarget}, &lists{c}, newReviews(c, o.Marks)
+	run := &jobs{common: c, lists: all, process: o.Process, free: access.NewPool(maxRunning, runningEach, 0),
+		all: make(map[string]*job)}
 	one.register(h)
 	all.register(h)
-	(&batches{topics: ts, asker: o.Asker}).register(h)
+	(&batches{c}).register(h)
 	run.register(h)
-	reviewed := newReviews(ts, o, life)
-	(&letters{topics: ts, asker: o.Asker, logs: o.Logs, timers: one, now: o.Now, reviews: reviewed}).register(h)
-	newCounts(ts, o, life, reviewed).register(h)
-	(&resends{jobs: run, logs: o.Logs, reviews: reviewed}).register(h)
-	newEvents(ts, o, life).register(h)
-	(&service{topics: ts, asker: o.Asker, now: o.Now}).register(h)
-	ts.registerCaller(h)
+	(&letters{c, one, reviewed}).register(h)
+	newCounts(c, reviewed).register(h)
+	(&resends{jobs: run, reviews: reviewed}).register(h)
+	(&events{c, access.NewPool(maxStreams, maxStreams, streamWait)}).register(h)
+	(&service{c}).register(h)
+	c.topics.registerCaller(h)
 	serveDocument(mux, h.OpenAPI())
 	front := &front{mux: mux, metrics: newMetrics(o.Registry), log: o.Logger, tracer: o.Tracer}
-	return &API{internal: o.Asker, public: withRequest(front), jobs: run, life: life}
+	return &API{internal: o.Asker, public: withRequest(front), jobs: run, life: c.life}
 }
 
 // Close stops all jobs and streams, and waits for the end of the jobs.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -31,17 +30,8 @@ const streamType = "text/event-stream"
 
 // events are the operations on events topics: the history of a timer, and the stream of new events.
 type events struct {
-	topics  *topics
-	logs    Logs
-	now     func() time.Time
+	*common
 	streams *access.Pool
-	life    *lifetime
-	log     *slog.Logger
-}
-
-func newEvents(ts *topics, o Options, life *lifetime) *events {
-	return &events{topics: ts, logs: o.Logs, now: o.Now, log: o.Logger, life: life,
-		streams: access.NewPool(maxStreams, maxStreams, streamWait)}
 }
 
 // watch is the parameters of watchEvents.

@@ -102,11 +102,8 @@ func (*letterFilter) slim(r *Record) *Record { return slim(r, previewBytes) }
 
 // letters has the operations on dead letters, one or a page at a time.
 type letters struct {
-	topics  *topics
-	asker   Asker
-	logs    Logs
+	*common
 	timers  *timers
-	now     func() time.Time
 	reviews *reviews
 }
 

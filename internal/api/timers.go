@@ -50,8 +50,7 @@ const onePath = "/v1/topics/{topic}/timers/{id}"
 
 // timers has the operations on one timer.
 type timers struct {
-	topics   *topics
-	asker    Asker
+	*common
 	ofTarget func(ctx context.Context, topic string) string // see [Options]
 }
 
