@@ -17,7 +17,6 @@ import (
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/kit/beats"
 	"github.com/waterclock/waterclock/internal/node/config"
-	"github.com/waterclock/waterclock/internal/node/datadir"
 	"github.com/waterclock/waterclock/internal/node/ops"
 	"github.com/waterclock/waterclock/internal/ownership/membership"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -44,7 +43,7 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 	}
 	in.store, err = statestore.Open(statestore.Options{
 		Home: home,
-		FS:   in.o.FS, Dir: datadir.Store(in.cfg.DataDir), Logger: in.log, Now: in.o.Now,
+		FS:   in.o.FS, Dir: ops.StoreDir(in.cfg.DataDir), Logger: in.log, Now: in.o.Now,
 		FlushInterval: in.o.FlushInterval,
 		Memory:        uint64(in.shares.Store), BeforeFlush: in.partitions.checkpoint,
 		OnFatal: func(err error) {
@@ -60,7 +59,7 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 	if err := in.store.BindCluster(cluster.Cluster); err != nil {
 		return errors.Join(err, in.store.Close())
 	}
-	if err := datadir.NoteNames(in.cfg.DataDir, in.topics.sets()); err != nil {
+	if err := ops.NoteNames(in.cfg.DataDir, in.topics.sets()); err != nil {
 		in.log.Warn("the names of topics cannot be noted in the data directory", "err", err)
 	}
 	if err := ops.WriteToken(in.cfg.DataDir, in.token); err != nil {

@@ -7,6 +7,9 @@
 //
 // with TLS and users if a web configuration says so. If a setting asks for it, the profiler has a listener of its own.
 //
+// It also knows what is in an instance's data directory: the local store, that token, and a file with the names of the
+// topics that the store knows only by UUID.
+//
 // The package decides nothing: a [Readiness] says whether the instance is ready, and why not.
 package ops
 
