@@ -42,7 +42,9 @@ func main() {
 	os.Exit(run(process{
 		args: os.Args[1:], environ: os.Environ(),
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		program: programName(os.Args[0]), backend: realBackend(),
+		program: programName(os.Args[0]),
+		backend: backend{node.RunWith, dev.Run, commands.Send, commands.Topics, commands.Repartition, commands.Audit,
+			commands.Tail},
 	}))
 }
 
@@ -128,12 +130,6 @@ type backend struct {
 	follow func(ctx context.Context, cfg *config.Config, o commands.RepartitionOptions, out io.Writer) error
 	audit  func(ctx context.Context, cfg *config.Config, o commands.AuditOptions, out io.Writer) error
 	tail   func(ctx context.Context, cfg *config.Config, o commands.TailOptions, out io.Writer) error
-}
-
-// realBackend returns the service itself.
-func realBackend() backend {
-	return backend{node.RunWith, dev.Run, commands.Send, commands.Topics, commands.Repartition, commands.Audit,
-		commands.Tail}
 }
 
 func versionCommand() *cobra.Command {

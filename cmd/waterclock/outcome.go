@@ -96,7 +96,7 @@ func (a *asked) outcome(f *commands.Outcome) (string, error) {
 		return id + " has ended: all that was left of it was missed, and is let go", nil
 	case waterclock.EventExpired:
 		return "", fmt.Errorf("%s has expired: it was %s late when it was decided, which is beyond its --max-late; "+
-			"it is not emitted", id, late(f.Event))
+			"it is not emitted", id, span.String(f.Event.Lateness))
 	case waterclock.EventConditionNotMet:
 		return "", fmt.Errorf("%s: condition-not-met: --if %s does not hold, for %s; nothing has changed", id,
 			a.condition, found(f.Event, a.condition))
@@ -128,8 +128,6 @@ func (a *asked) replaced(f *commands.Outcome) string {
 	}
 	return fmt.Sprintf("%s is pending, in place of %s", a.id, f.Event.Previous)
 }
-
-func late(e *waterclock.Event) string { return span.String(e.Lateness) }
 
 // found returns in words what was pending when a condition did not hold.
 func found(e *waterclock.Event, condition string) string {

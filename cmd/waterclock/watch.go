@@ -111,10 +111,10 @@ func (w *watching) run(ctx context.Context) error {
 		fmt.Fprintf(w.p.stderr, "Watching %s of topic %s %s%s.\n", watched(w.id, w.prefix), w.topic, from, end)
 	}
 	err = c.Events(ctx, "/v1/topics/"+url.PathEscape(w.topic)+"/events", q, began, w.show)
-	if errors.Is(err, errCaughtUp) {
+	if errors.Is(err, errCaughtUp) || ctx.Err() != nil { // all is printed, or an interrupt has ended it
 		return nil
 	}
-	return ended(ctx, err)
+	return err
 }
 
 // show prints an event.

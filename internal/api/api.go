@@ -74,8 +74,10 @@ func New(o Options) *API {
 	}
 	c := &common{
 		topics: &topics{all: o.Topics, rights: o.Rights, partitionOf: o.PartitionOf}, asker: o.Asker,
-		logs: newBoundedLogs(o.Logs), now: o.Now, life: newLifetime(), log: o.Logger,
+		logs: boundedLogs{o.Logs, access.NewPool(logReads, logReadsEach, readTimeout)}, now: o.Now, life: new(lifetime),
+		log: o.Logger,
 	}
+	c.life.ctx, c.life.stop = context.WithCancel(context.Background())
 	mux := http.NewServeMux()
 	h := humago.New(mux, config(o.Version))
 	h.UseMiddleware(asSent, onlyForPosts)
@@ -98,7 +100,10 @@ func New(o Options) *API {
 }
 
 // Close stops all jobs and streams, and waits for the end of the jobs.
-func (a *API) Close() { a.life.end() }
+func (a *API) Close() {
+	a.life.stop()
+	a.life.wg.Wait()
+}
 
 // JobsHere implements route.JobHolder.
 func (a *API) JobsHere(ctx context.Context, id string, stop bool) ([]Job, error) {
@@ -120,15 +125,4 @@ type lifetime struct {
 	ctx  context.Context //nolint:containedctx // it is the lifetime itself
 	stop context.CancelFunc
 	wg   sync.WaitGroup
-}
-
-func newLifetime() *lifetime {
-	l := &lifetime{}
-	l.ctx, l.stop = context.WithCancel(context.Background())
-	return l
-}
-
-func (l *lifetime) end() {
-	l.stop()
-	l.wg.Wait()
 }

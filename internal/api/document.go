@@ -288,16 +288,6 @@ table{border-collapse:collapse;width:100%}td,th{text-align:left;vertical-align:t
 {{end}}</main></body></html>
 `))
 
-// docsPage is the document for people.
-func docsPage(o *huma.OpenAPI) []byte {
-	var page bytes.Buffer
-	err := docsTemplate.Execute(&page, map[string]any{"Description": o.Info.Description, "Operations": operations(o)})
-	if err != nil {
-		panic("the page of the API cannot be made: " + err.Error()) // it is the same in each process
-	}
-	return page.Bytes()
-}
-
 // serveDocument serves the OpenAPI document, which is complete by now.
 func serveDocument(mux *http.ServeMux, o *huma.OpenAPI) {
 	complete(o)
@@ -309,14 +299,18 @@ func serveDocument(mux *http.ServeMux, o *huma.OpenAPI) {
 	if err != nil {
 		panic("the OpenAPI document cannot be encoded: " + err.Error())
 	}
-	page := docsPage(o)
+	var page bytes.Buffer // the document for people
+	err = docsTemplate.Execute(&page, map[string]any{"Description": o.Info.Description, "Operations": operations(o)})
+	if err != nil {
+		panic("the page of the API cannot be made: " + err.Error())
+	}
 	for at, is := range map[string]struct {
 		contentType string
 		body        []byte
 	}{
 		"/openapi.json": {"application/openapi+json", asJSON},
 		"/openapi.yaml": {"application/openapi+yaml", asYAML},
-		"/docs":         {"text/html; charset=utf-8", page},
+		"/docs":         {"text/html; charset=utf-8", page.Bytes()},
 	} {
 		mux.HandleFunc("GET "+at, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", is.contentType)

@@ -165,10 +165,6 @@ type boundedLogs struct {
 	free *access.Pool
 }
 
-func newBoundedLogs(l Logs) boundedLogs {
-	return boundedLogs{l, access.NewPool(logReads, logReadsEach, readTimeout)}
-}
-
 // logError says that a log cannot be read now.
 type logError struct{ error }
 

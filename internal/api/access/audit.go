@@ -35,19 +35,19 @@ func (g *Guard) audit(r *http.Request, c *call, status int, took time.Duration) 
 	defer c.mu.Unlock()
 	g.auditor.LogAttrs(context.WithoutCancel(r.Context()), slog.LevelInfo, "audit", slog.String("request", c.request),
 		slog.String("method", loggable(r.Method)), slog.String("path", loggable(r.URL.EscapedPath())),
-		slog.String("query", loggable(r.URL.RawQuery)), slog.String("caller", c.caller.Name), c.caller.person(),
+		slog.String("query", loggable(r.URL.RawQuery)), slog.String("caller", c.caller.Name), optional("user", loggable(c.caller.User)),
 		slog.Bool("forwarded", c.caller.Forwarded), slog.String("remote", r.RemoteAddr),
 		slog.Int("status", status), slog.String("topic", loggable(c.topic)), slog.String("timer", loggable(c.id)),
 		slog.Int("asked", c.asked), slog.Any("timers", c.timers), slog.Int("more", c.more), slog.Duration("took", took),
-		traceAttr(c.trace))
+		optional("trace_id", c.trace))
 }
 
-// traceAttr returns the trace as an attribute. For a call without a span it is empty, and handlers leave it out.
-func traceAttr(id string) slog.Attr {
-	if id == "" {
+// optional returns an attribute. Without a value it is empty, and handlers leave it out.
+func optional(name, value string) slog.Attr {
+	if value == "" {
 		return slog.Attr{}
 	}
-	return slog.String("trace_id", id)
+	return slog.String(name, value)
 }
 
 // Traced records for the audit the ID of the trace to which ctx's call belongs.

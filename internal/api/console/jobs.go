@@ -211,11 +211,6 @@ func (c *Console) stopJob(v *visit) error {
 // stepsAtOnce is how many timers of a selection are steered at a time.
 const stepsAtOnce = 8
 
-// bulkActions returns the actions that the API has jobs for.
-func bulkActions() []action {
-	return slices.DeleteFunc(actions(), func(a action) bool { return a.Do == "trigger" })
-}
-
 // bulkOf returns the search that a bulk action is for, and the parameters of its job.
 func (v *visit) bulkOf() (s search, do *action, path []string, q url.Values, err error) {
 	s = v.search()
@@ -272,11 +267,6 @@ func (c *Console) bulk(v *visit) error {
 	return v.start(path, q, err)
 }
 
-// pickOf returns what the check box of a timer sends: its ID, which may have any bytes, and its source.
-func pickOf(t *api.Timer) string {
-	return base64.RawURLEncoding.EncodeToString([]byte(rawID(t))) + " " + t.Source
-}
-
 type picked struct {
 	Value   string // of the field
 	ID      string
@@ -327,8 +317,8 @@ func (c *Console) selected(v *visit) error {
 	return v.show(nil, "selected", do.Label, p)
 }
 
-// nothingSelected answers a GET of the address that selections are posted to.
-func (c *Console) nothingSelected(v *visit) error {
+// nothingTicked answers a GET of the address that selections are posted to.
+func nothingTicked(*visit) error {
 	return wrong(http.StatusBadRequest, "timers are ticked in the list of timers; go there first")
 }
 

@@ -91,7 +91,8 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 		}
 	})
 	err = node.RunWith(ctx, &cfg, log, node.Options{
-		Shown: true, Registry: s.registry, Started: s.servesHTTP, StartedAPI: s.servesAPI,
+		Shown: true, Registry: s.registry, Started: func(addr string) { s.http.Store(&addr) },
+		StartedAPI: func(url string) { s.api.Store(&url) },
 	})
 	cancel()
 	showing.Wait()

@@ -72,7 +72,10 @@ func NewServer(addr string, metrics prometheus.Gatherer, ready Readiness, log *s
 			Timeout:             readTimeout,
 			EnableOpenMetrics:   true,
 		}))
-	mux.HandleFunc("GET /healthz", serveHealth)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		fmt.Fprintln(w, "ok")
+	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { serveReady(w, ready) })
 	return &Server{setting: "http", addr: addr, mux: mux, writeTimeout: writeTimeout, log: log}
 }
@@ -168,11 +171,6 @@ func (s *Server) named() http.Handler {
 		}
 		s.mux.ServeHTTP(w, r)
 	})
-}
-
-func serveHealth(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	fmt.Fprintln(w, "ok")
 }
 
 // serveReady answers {"ready": …, "detail": …}.
