@@ -28,6 +28,8 @@ type Asker interface {
 	http.Handler // answers other instances, at route.Path
 }
 
+var _ Asker = (*route.Router)(nil)
+
 // Options of an API.
 type Options struct {
 	Version string
@@ -56,6 +58,11 @@ type API struct {
 	jobs     *jobs
 	life     *lifetime
 }
+
+var (
+	_ route.JobHolder = (*API)(nil)
+	_ http.Handler    = (*API)(nil)
+)
 
 // common is what operations of all kinds need.
 type common struct {

@@ -21,6 +21,12 @@ type wanted interface {
 	slim(r *Record) *Record
 }
 
+var (
+	_ wanted = eventFilter{}
+	_ wanted = (*eventsOfTimer)(nil)
+	_ wanted = (*letterFilter)(nil)
+)
+
 // browser makes pages of the newest records of a log that a filter chooses: it reads windows of each partition
 // backward, and takes the newest records of all partitions. The next page begins, in each partition, below the records
 // that were taken. A page ends when it is full (limit or pageBytes), after some maxHistoryOffsets or most bytes, or

@@ -38,6 +38,8 @@ type NewTimers struct {
 // Headers are headers to be sent. The number that is decoded is limited.
 type Headers []Header
 
+var _ json.Unmarshaler = (*Headers)(nil)
+
 // UnmarshalJSON implements json.Unmarshaler.
 func (h *Headers) UnmarshalJSON(b []byte) error {
 	if string(b) == "null" {

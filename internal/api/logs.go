@@ -165,6 +165,8 @@ type boundedLogs struct {
 	free *access.Pool
 }
 
+var _ Logs = boundedLogs{}
+
 // logError says that a log cannot be read now.
 type logError struct{ error }
 

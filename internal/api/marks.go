@@ -285,6 +285,8 @@ func (r *reviews) write(ctx context.Context, topic, by string, at time.Time, par
 // noMarks stores nothing.
 type noMarks struct{}
 
+var _ Marks = noMarks{}
+
 func (noMarks) Marks(context.Context, string) (map[int32]Mark, error) { return nil, nil }
 
 func (noMarks) SetMarks(context.Context, string, map[int32]Mark) error {

@@ -38,6 +38,8 @@ type cluster struct {
 	probing   sync.WaitGroup
 }
 
+var _ targets.Reach = (*dialer.Dialer)(nil)
+
 // openCluster makes the first client, and the dialer that probes the brokers until close is called.
 func openCluster(cfg *config.Config, process string, o *Options, log *slog.Logger) (*cluster, error) {
 	c := &cluster{log: log}

@@ -24,6 +24,8 @@ type stateCollector struct {
 	misplaced  bool // misplaced timers are counted
 }
 
+var _ prometheus.Collector = (*stateCollector)(nil)
+
 var (
 	descPartitions = prometheus.NewDesc("waterclock_partitions", "Owned partitions by state.",
 		[]string{"topic", "state"}, nil)

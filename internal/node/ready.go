@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/kit/beats"
+	"github.com/waterclock/waterclock/internal/node/ops"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/ownership/membership"
 )
@@ -47,6 +48,8 @@ type readiness struct {
 	clock  *clockWatch
 	topics *servedTopics
 }
+
+var _ ops.Readiness = (*readiness)(nil)
 
 func (r *readiness) setPhase(p string) {
 	r.mu.Lock()

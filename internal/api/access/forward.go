@@ -126,6 +126,8 @@ type signer struct {
 	peers []string
 }
 
+var _ http.RoundTripper = (*signer)(nil)
+
 // errPeer says that an owner's address is on a host that api-peers does not allow.
 var errPeer = errors.New("no instance may be at that host (api-peers)")
 

@@ -93,6 +93,8 @@ type perAddress struct {
 	byNet map[netip.Prefix]int
 }
 
+var _ net.Listener = (*perAddress)(nil)
+
 // Accept implements net.Listener.
 func (p *perAddress) Accept() (net.Conn, error) {
 	for {

@@ -66,6 +66,11 @@ type Request struct {
 	Headers []timer.Header `json:"headers,omitempty"` // names need not be text
 }
 
+var (
+	_ json.Marshaler   = Request{}
+	_ json.Unmarshaler = (*Request)(nil)
+)
+
 // requestJSON tells a null value from an empty one, which JSON of []byte does not. It has the
 // names of headers as bytes, because text in JSON must be UTF-8.
 type requestJSON struct {

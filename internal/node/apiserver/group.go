@@ -26,6 +26,8 @@ type directory struct {
 	cfg *config.Config
 }
 
+var _ route.Directory = (*directory)(nil)
+
 // Owners implements route.Directory. It reads the notes on the group's committed offsets. With RequireStable, the
 // read would wait for steps in progress, whose processes may not own the partitions yet.
 func (d *directory) Owners(ctx context.Context) (map[timer.TopicPartition]route.Owner, error) {
@@ -83,6 +85,8 @@ type marks struct {
 	in    *Instance
 	group string
 }
+
+var _ api.Marks = (*marks)(nil)
 
 func newMarks(in *Instance, group string) *marks { return &marks{in, topics.Reviewed(group)} }
 

@@ -52,6 +52,8 @@ type local struct {
 	rooms map[timer.TopicPartition]*semaphore.Weighted
 }
 
+var _ route.Local = (*local)(nil)
+
 // room returns the semaphore that bounds the bytes of a partition's requests on their way to Kafka. If a request is
 // never answered, the requests behind it wait with it. They must not take the room of other partitions' requests.
 func (l *local) room(at timer.TopicPartition) *semaphore.Weighted {
@@ -220,6 +222,8 @@ type answering struct {
 	in *Instance
 }
 
+var _ route.Partition = answering{}
+
 // Watch implements route.Partition.
 func (a answering) Watch() (route.Watch, error) {
 	w, err := a.Questions.Watch()
@@ -233,6 +237,8 @@ type watching struct {
 	*questions.Watcher
 	p *partition.Partition
 }
+
+var _ route.Watch = watching{}
 
 // Decision implements route.Watch.
 func (w watching) Decision(ctx context.Context, offset int64) (query.Decision, error) {

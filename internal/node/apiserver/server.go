@@ -250,6 +250,8 @@ func (in *Instance) noteOfTarget(ctx context.Context, topic string) string {
 // callRoom is the memory of the API's calls.
 type callRoom struct{}
 
+var _ route.Room = callRoom{}
+
 func (callRoom) Reserve(ctx context.Context, n int64) error {
 	if p := access.Reserve(ctx, n); p != nil {
 		return p

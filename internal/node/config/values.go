@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
+	"github.com/spf13/pflag"
 
 	"github.com/waterclock/waterclock/internal/kit/span"
 	"github.com/waterclock/waterclock/internal/kit/yamltext"
@@ -55,6 +56,8 @@ func list[T ~string](values []T, sep string) string {
 // level is the pflag.Value of a slog.Level.
 type level slog.Level
 
+var _ pflag.Value = (*level)(nil)
+
 func (l *level) String() string { return strings.ToLower(slog.Level(*l).String()) }
 func (l *level) Type() string   { return "debug|info|warn|error" }
 
@@ -74,6 +77,8 @@ func (l *level) Set(text string) error {
 // duration is the pflag.Value of a time.Duration.
 type duration time.Duration
 
+var _ pflag.Value = (*duration)(nil)
+
 func (d *duration) String() string { return span.String(time.Duration(*d)) }
 func (d *duration) Type() string   { return "duration" }
 
@@ -87,6 +92,8 @@ func (d *duration) Set(text string) error {
 
 // Size is a number of bytes, written as in 64MiB.
 type Size int64
+
+var _ pflag.Value = (*Size)(nil)
 
 // Units of Size.
 const (
@@ -200,6 +207,11 @@ func (c *Config) DelayTopics() (names []string) {
 
 // delayTopics is the pflag.Value, and pflag.SliceValue, of fixed-delay topics.
 type delayTopics []DelayTopic
+
+var (
+	_ pflag.Value      = (*delayTopics)(nil)
+	_ pflag.SliceValue = (*delayTopics)(nil)
+)
 
 func (d *delayTopics) Type() string { return "topics" }
 
