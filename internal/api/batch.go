@@ -287,7 +287,7 @@ func (b *batches) batched(ctx context.Context, topic string, y *idempotency, i i
 		return r, err
 	}
 	if y.key == "" {
-		r.ID = []byte(madePrefix + route.RandomID())
+		r.ID = []byte(madePrefix + access.RandomID())
 		return r, nil
 	}
 	if n.If != "" && n.If != waterclock.IfAbsent {

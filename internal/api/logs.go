@@ -123,7 +123,7 @@ func letter(r *Record) DeadLetter {
 		Source:  r.header(waterclock.HeaderSource),
 		Missing: missing(r), Payload: &Payload{Bytes: len(r.Value), Null: r.Value == nil},
 	}
-	d.ID, d.IDBase64 = text(r.Key)
+	d.ID, d.IDBase64 = Text(r.Key)
 	d.Truncated = d.Missing != nil
 	value := r.Value
 	if r.cutFrom > 0 {
@@ -132,12 +132,12 @@ func letter(r *Record) DeadLetter {
 			value = value[:len(value)-1]
 		}
 	}
-	d.Payload.Text, d.Payload.Base64 = text(value)
+	d.Payload.Text, d.Payload.Base64 = Text(value)
 	for _, h := range r.Headers {
 		if strings.HasPrefix(h.Key, waterclock.OwnPrefix) {
 			continue
 		}
-		d.Headers = append(d.Headers, headerOf(h))
+		d.Headers = append(d.Headers, HeaderOf(h))
 	}
 	return d
 }

@@ -88,13 +88,13 @@ func view(q *query.Timer, payload bool) *Timer {
 	if p := t.Target.Partition; p != timer.AnyPartition {
 		v.Target.Partition = &p
 	}
-	v.Target.Key, v.Target.KeyBase64 = text(t.Target.Key)
+	v.Target.Key, v.Target.KeyBase64 = Text(t.Target.Key)
 	for _, h := range t.Headers {
-		v.Headers = append(v.Headers, headerOf(h))
+		v.Headers = append(v.Headers, HeaderOf(h))
 	}
 	if payload {
 		v.Payload = &Payload{Bytes: len(t.Value), Null: t.Value == nil}
-		v.Payload.Text, v.Payload.Base64 = text(t.Value)
+		v.Payload.Text, v.Payload.Base64 = Text(t.Value)
 	}
 	if t.TooLate > 0 {
 		// TooLate is the smallest lateness that is too late.
@@ -110,14 +110,15 @@ func view(q *query.Timer, payload bool) *Timer {
 	return v
 }
 
-func headerOf(h timer.Header) Header {
+// HeaderOf returns a header as JSON shows it.
+func HeaderOf(h timer.Header) Header {
 	shown := Header{Name: h.Key, ValueNull: h.Value == nil}
-	shown.Value, shown.ValueBase64 = text(h.Value)
+	shown.Value, shown.ValueBase64 = Text(h.Value)
 	return shown
 }
 
-// text returns b as text if it is UTF-8, else as bytes; neither if b is null.
-func text(b []byte) (*string, []byte) {
+// Text returns b as text if it is UTF-8, else as bytes; neither if b is null.
+func Text(b []byte) (*string, []byte) {
 	if b == nil {
 		return nil, nil
 	}

@@ -162,6 +162,11 @@ func requestID(given []string) string {
 	if len(given) == 1 && isRequestID(given[0]) {
 		return given[0]
 	}
+	return RandomID()
+}
+
+// RandomID returns 128 random bits as text.
+func RandomID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])

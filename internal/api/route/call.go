@@ -2,8 +2,6 @@ package route
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -297,11 +295,4 @@ func (e *ElsewhereError) Owner() string {
 		at = "at " + e.API
 	}
 	return fmt.Sprintf("instance %s, %s: %s", e.Process, at, e.Why)
-}
-
-// RandomID returns 128 random bits as text.
-func RandomID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
 }

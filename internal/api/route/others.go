@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
+	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/timer/query"
 )
@@ -38,7 +39,7 @@ type Job struct {
 
 // JobID makes the ID of a job of a process. It names the process, so that any instance knows which
 // process has the job.
-func JobID(process string) string { return RandomID()[:16] + "-" + process }
+func JobID(process string) string { return access.RandomID()[:16] + "-" + process }
 
 // JobHolder has the jobs of this process.
 type JobHolder interface {
