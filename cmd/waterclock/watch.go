@@ -112,7 +112,7 @@ func (w *watching) run(ctx context.Context) error {
 	}
 	err = c.Events(ctx, "/v1/topics/"+url.PathEscape(w.topic)+"/events", q, began, w.show)
 	if errors.Is(err, errCaughtUp) || ctx.Err() != nil { // all is printed, or an interrupt has ended it
-		return nil
+		err = nil
 	}
 	return err
 }

@@ -35,10 +35,11 @@ func (g *Guard) audit(r *http.Request, c *call, status int, took time.Duration) 
 	defer c.mu.Unlock()
 	g.auditor.LogAttrs(context.WithoutCancel(r.Context()), slog.LevelInfo, "audit", slog.String("request", c.request),
 		slog.String("method", loggable(r.Method)), slog.String("path", loggable(r.URL.EscapedPath())),
-		slog.String("query", loggable(r.URL.RawQuery)), slog.String("caller", c.caller.Name), optional("user", loggable(c.caller.User)),
-		slog.Bool("forwarded", c.caller.Forwarded), slog.String("remote", r.RemoteAddr),
-		slog.Int("status", status), slog.String("topic", loggable(c.topic)), slog.String("timer", loggable(c.id)),
-		slog.Int("asked", c.asked), slog.Any("timers", c.timers), slog.Int("more", c.more), slog.Duration("took", took),
+		slog.String("query", loggable(r.URL.RawQuery)), slog.String("caller", c.caller.Name),
+		optional("user", loggable(c.caller.User)), slog.Bool("forwarded", c.caller.Forwarded),
+		slog.String("remote", r.RemoteAddr), slog.Int("status", status),
+		slog.String("topic", loggable(c.topic)), slog.String("timer", loggable(c.id)), slog.Int("asked", c.asked),
+		slog.Any("timers", c.timers), slog.Int("more", c.more), slog.Duration("took", took),
 		optional("trace_id", c.trace))
 }
 
