@@ -57,8 +57,8 @@ func (in *instance) openTraces(ctx context.Context) error {
 const stopWait = 5 * time.Second
 
 // exporter exports spans as OpenTelemetry's standard environment variables say: OTEL_TRACES_EXPORTER,
-// OTEL_EXPORTER_OTLP_ENDPOINT and their like. By default they go to a collector at localhost:4318. When the collector is slow or away, spans are dropped beyond OTEL_BSP_MAX_QUEUE_SIZE; nothing
-// waits for them.
+// OTEL_EXPORTER_OTLP_ENDPOINT and their like. By default they go to a collector at localhost:4318. When the collector
+// is slow or away, spans are dropped beyond OTEL_BSP_MAX_QUEUE_SIZE; nothing waits for them.
 type exporter struct{ calls, firings *sdktrace.TracerProvider }
 
 // maxQueue bounds OTEL_BSP_MAX_QUEUE_SIZE. The SDK allocates 16 bytes for each place in the queue at the start.
