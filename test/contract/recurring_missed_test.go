@@ -1,0 +1,227 @@
+package contract
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
+	"github.com/waterclock/waterclock/internal/node"
+	"github.com/waterclock/waterclock/test/rig"
+)
+
+// The owner is killed, and comes back when occurrences have been missed: with its directory, and without.
+func TestKilledAndRestartedAfterMissedOccurrences(t *testing.T) {
+	t.Parallel()
+	rig.Binary(t)
+	for name, kept := range map[string]bool{"with its directory": true, "without its directory": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRecurrence(t)
+			dir := t.TempDir()
+			start := func() *rig.Process {
+				p := rig.Start(t, rig.Arguments(r.Cluster.Seeds(), r.Requests, dir, "--instance-id", "one",
+					"--session-timeout", session.String())...)
+				p.Ready(1, patience)
+				return p
+			}
+			p := start()
+			first := r.soon(2 * time.Second)
+			until := first.Add(22 * time.Second)
+			r.Send(r.catching(first, until, policies...)...)
+			for _, policy := range policies {
+				r.Send(r.request("cron-"+policy, "v", "timer-cron", "* * * * * *", "timer-zone", "Africa/Lagos",
+					"timer-catch-up", policy, "timer-until", millis(until)))
+				r.fires(3, policy, "cron-"+policy)
+			}
+			o := outage{from: time.Now().Add(-every)} // what was under way may be lost
+			p.Kill()
+			r.at(time.Now().Add(4 * every))
+			if !kept {
+				dir = t.TempDir()
+			}
+			o.over = time.Now()
+			p = start()
+			if o.to = time.Now(); o.to.After(until.Add(-2 * every)) {
+				t.Fatal("the machine is too slow for this test")
+			}
+			r.at(until)
+			p.Balanced(0)
+			r.Out.Quiet(quiet)
+			by := r.firings()
+			r.contiguous("all", by["all"], first.UnixMilli(), 23)
+			for _, policy := range policies {
+				r.caughtUp(policy, policy, by[policy], by["all"], o, until)
+				r.caughtUp("cron-"+policy, policy, by["cron-"+policy], by["all"], o, until)
+			}
+		})
+	}
+}
+
+// behind is how far the clock of owners is behind whose target is to fail.
+const behind = 5 * time.Second
+
+// newBehind is a recurrence whose instance has its clock behind, and with it the log of the instance.
+func newBehind(t *testing.T) (*recurrence, *rig.Log) {
+	t.Helper()
+	r := newRecurrence(t)
+	r.behind = behind
+	var log *rig.Log
+	r.in, log = rig.ServeLogged(t, r.config(), node.Options{Now: r.now})
+	r.in.Ready(1, patience)
+	return r, log
+}
+
+// takes says whether the target takes writes of an owner whose clock is behind: only while the topic allows a clock to
+// be off. No replica need be stopped for it.
+func (r *recurrence) takes(yes bool) {
+	r.Helper()
+	limit := behind / 2
+	if yes {
+		limit = time.Hour
+	}
+	kafkatest.SetTopic(r, r.Cluster.Admin(r.T), r.Target, "message.timestamp.before.max.ms",
+		fmt.Sprint(limit.Milliseconds()))
+}
+
+// A target takes no writes for some seconds: the occurrences due before its breaker closes were missed. Each policy has
+// it for itself, and all have it together.
+func TestTargetFailsAndComesBack(t *testing.T) {
+	runs.NeedSlow(t)
+	t.Parallel()
+	for name, of := range map[string][]string{"together": policies, "latest": {"latest"}, "none": {"none"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, log := newBehind(t)
+			first := r.soon(2 * time.Second)
+			until := first.Add(32 * every)
+			witness := r.target("witness", 1) // takes everything
+			r.Out = kafkatest.Collect(t, r.Cluster, r.Target, witness)
+			r.Send(append(r.catching(first, until, of...), r.Request("witness", "v", "timer-target-topic", witness,
+				"timer-at", millis(first), "timer-every", every.String(), "timer-catch-up", "all", "timer-until",
+				millis(until)))...)
+			r.fires(3, of...)
+			o := outage{from: r.now().Add(-every)}
+			r.takes(false)
+			r.metric(float64(len(of)), "waterclock_parked_timers")
+			r.at(r.now().Add(2 * every))
+			o.over = r.now()
+			r.takes(true)
+			r.until("the target is healthy again", func() bool { return len(log.Lines("healthy again")) > 0 })
+			r.metric(0, "waterclock_parked_timers")
+			o.to = r.now()
+			if o.to.After(until.Add(-2 * every)) {
+				t.Error("the target is not healthy again before the end")
+			}
+			r.at(until)
+			by := r.over()
+			for _, policy := range of {
+				r.caughtUp(policy, policy, by[policy], by["witness"], o, until)
+			}
+		})
+	}
+}
+
+// What is parked for a target that takes nothing expires in its time, and does not wait for the target.
+func TestParkedTimersExpireWithoutTheirTarget(t *testing.T) {
+	runs.NeedSlow(t)
+	t.Parallel()
+	r, _ := newBehind(t)
+	r.takes(false)
+	first := r.soon(time.Second)
+	const late, lasting, count = 30, 30, 3
+	recs := []*kgo.Record{r.recurring("all", "v", first, "timer-catch-up", "all", "timer-max-late", "6s",
+		"timer-count", fmt.Sprint(count))}
+	for i := range late {
+		recs = append(recs,
+			r.request(fmt.Sprint("late-", i), "v", "timer-at", millis(first), "timer-max-late", "6s"),
+			r.request(fmt.Sprint("lasting-", i), "v", "timer-at", millis(first), "timer-max-late", "1h"))
+	}
+	r.Send(recs...)
+	r.metric(late+lasting+1, "waterclock_parked_timers")
+	if got := r.in.Metric("waterclock_outcomes_total", "outcome", "expired"); got != 0 {
+		t.Fatalf("%v have expired when all are parked: the machine is too slow for this test", got)
+	}
+	r.metric(late+count, "waterclock_outcomes_total", "outcome", "expired")
+	r.in.Balanced(lasting)
+	if got := len(r.Out.Records()); got != 0 {
+		t.Errorf("%d emissions on a target that takes nothing", got)
+	}
+	r.takes(true)
+	r.Out.WaitFor(lasting, patience)
+	r.over()
+	if got := r.in.Metric("waterclock_outcomes_total", "outcome", "expired"); got != late+count {
+		t.Errorf("%v have expired, want %d", got, late+count)
+	}
+}
+
+// An occurrence that would be emitted later than its timer allows is not emitted, but counted: also of a timer that does
+// not recur. Nobody runs while they fall due.
+func TestTooLateIsNotEmittedButCounted(t *testing.T) {
+	runs.NeedSlow(t)
+	t.Parallel()
+	const n = 20
+	r := newRecurrence(t)
+	cfg := r.config()
+	r.serve(cfg, 1)
+	first := r.soon(2 * time.Second)
+	until := first.Add(14 * every)
+	recs := []*kgo.Record{
+		r.recurring("all", "v", first, "timer-catch-up", "all", "timer-max-late", "1500ms", "timer-until",
+			millis(until)),
+		r.recurring("latest", "v", first, "timer-max-late", "5ms", "timer-until", millis(until)),
+		r.recurring("witness", "v", first, "timer-catch-up", "all", "timer-until", millis(until)),
+	}
+	for i := range n {
+		at := millis(first.Add(time.Duration(i) * every / 10))
+		recs = append(recs, r.request(fmt.Sprint("late-", i), "v", "timer-at", at, "timer-max-late", "1s"),
+			r.request(fmt.Sprint("in-time-", i), "v", "timer-at", at, "timer-max-late", "1h"))
+	}
+	r.Send(recs...)
+	r.in.Balanced(float64(len(recs)))
+	if err := r.in.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if time.Now().After(first) {
+		t.Fatal("the machine is too slow for this test")
+	}
+	r.at(first.Add(5 * every))
+	over := time.Now()
+	r.serve(cfg, 1)
+	r.at(until)
+	by := r.over()
+	r.contiguous("witness", by["witness"], first.UnixMilli(), 15)
+	for i := range n {
+		if late, inTime := by[fmt.Sprint("late-", i)], by[fmt.Sprint("in-time-", i)]; len(late) > 0 ||
+			len(inTime) != 1 {
+			t.Errorf("%d: emitted %d times too late, %d times in time", i, len(late), len(inTime))
+		}
+	}
+	for id, limit := range map[string]int64{"all": 1500, "latest": 5} { // as late as the limit is not later than it
+		r.numbered(id, by[id], first.UnixMilli())
+		for _, f := range by[id] {
+			if f.stamp-f.due > limit {
+				t.Errorf("%s: occurrence %d was emitted %d ms late", id, f.number, f.stamp-f.due)
+			}
+		}
+	}
+	if fs := by["all"]; len(fs) == 0 || fs[0].due+1500 < over.UnixMilli() || fs[len(fs)-1].number != 15 {
+		t.Errorf("all: occurrences %v were emitted, want those due from about %d on up to 15", numbers(fs),
+			over.UnixMilli()-1500)
+	}
+	// Each occurrence of the two that catch up with all was emitted or has expired.
+	fired, expired := r.in.Metric("waterclock_outcomes_total", "outcome", "fired"),
+		r.in.Metric("waterclock_outcomes_total", "outcome", "expired")
+	t.Logf("all %v, latest %v; %v fired, %v expired", numbers(by["all"]), numbers(by["latest"]), fired, expired)
+	if want := float64(len(r.Out.Records())); fired != want {
+		t.Errorf("%v firings are counted, %v emissions came", fired, want)
+	}
+	// Of latest at most each occurrence from the last missed one on has expired.
+	low := float64(n + 15 - len(by["all"]))
+	if expired < low || expired > low+15-float64(len(by["latest"])) {
+		t.Errorf("%v have expired, want %v and those of latest", expired, low)
+	}
+}
