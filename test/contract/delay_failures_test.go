@@ -13,34 +13,25 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// kill -9 in the middle of a load; the successor finds the group's offsets, or finds them deleted.
+// kill -9 in the middle of a load.
 func TestKilledInTheMiddle(t *testing.T) {
 	t.Parallel()
 	n := 20_000
 	if runs.Slow() {
 		n = 200_000
 	}
-	for name, deleted := range map[string]bool{"offsets there": false, "offsets deleted": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := newDelayed(t, 4, 3, 2*time.Second)
-			p := d.start()
-			p.Ready(d.width, patience)
-			stream := d.stream(n / 5)
-			d.Out.WaitFor(n/3, patience)
-			p.Kill()
-			before := len(d.Out.Records())
-			d.until("there is more", func() bool { return d.count() >= n })
-			stream.Stop()
-			if deleted {
-				d.deleteOffsets()
-			}
-			p = d.start()
-			p.Ready(d.width, patience)
-			d.finish()
-			t.Logf("killed after %d of %d records", before, d.count())
-		})
-	}
+	d := newDelayed(t, 4, 3, 2*time.Second)
+	p := d.start()
+	p.Ready(d.width, patience)
+	stream := d.stream(n / 5)
+	d.Out.WaitFor(n/3, patience)
+	p.Kill()
+	before := len(d.Out.Records())
+	d.until("there is more", func() bool { return d.count() >= n })
+	stream.Stop()
+	d.start().Ready(d.width, patience)
+	d.finish()
+	t.Logf("killed after %d of %d records", before, d.count())
 }
 
 // A victim stands with its request of a kind on the way: before the fence, with the fence accepted, before the end,

@@ -1,7 +1,6 @@
 package contract
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/audit/history"
@@ -153,30 +150,6 @@ func (d *delayed) compare(sent *kgo.Record, r *kafkatest.Received) error {
 		return fmt.Errorf("attempt %q", r.Header("waterclock-attempt"))
 	}
 	return nil
-}
-
-// deleteOffsets removes the group's offsets, once the group has no members.
-func (d *delayed) deleteOffsets() {
-	d.Helper()
-	adm, group := d.Cluster.Admin(d.T), "group-of-"+d.Requests
-	set := kadm.TopicsSet{}
-	for p := range d.width {
-		set.Add(d.Requests, int32(p))
-	}
-	d.until("offsets deleted", func() bool {
-		resp, err := adm.DeleteOffsets(d.Context(), group, set)
-		if err == nil {
-			err = resp.Error()
-		}
-		if err != nil && !errors.Is(err, kerr.GroupSubscribedToTopic) && !errors.Is(err, kerr.NonEmptyGroup) {
-			d.Fatalf("delete offsets: %v", err)
-		}
-		return err == nil
-	})
-	at, err := adm.FetchOffsets(d.Context(), group)
-	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) || len(at[d.Requests]) > 0 {
-		d.Fatalf("%d offsets are left: %v", len(at[d.Requests]), err)
-	}
 }
 
 // refuses waits until all partitions of an instance have failed, and returns what it says.

@@ -88,6 +88,7 @@ func (a *asked) counted(want int64, f query.Filter) {
 // Timers of four partitions are listed page by page while others come, fire and are cancelled, an instance stops and
 // another one joins: what was there all along is in the list once, in order, wherever the cursor came from.
 func TestPagesAcrossRebalances(t *testing.T) {
+	t.Parallel()
 	const stay, perPage, half = 20_000, 500, 15 * time.Second
 	a := &asked{setup: newSetup(t, kafkatest.Shared(t), askedPartitions, 2)}
 	first, second := a.joins(), a.joins()
