@@ -78,13 +78,13 @@ type told struct {
 }
 
 // write appends the requests of acts.
-func (x *told) write(s *setup, at func(time.Duration) time.Time, acts []act) (recs []*kgo.Record) {
+func (t *told) write(s *setup, at func(time.Duration) time.Time, acts []act) (recs []*kgo.Record) {
 	for _, a := range acts {
-		w := want{request: s.Cancel(x.id)}
+		w := want{request: s.Cancel(t.id)}
 		if !a.cancel {
-			w = s.schedule(x.id, x.name, at(a.due).UnixMilli())
+			w = s.schedule(t.id, t.name, at(a.due).UnixMilli())
 		}
-		x.requests = append(x.requests, w)
+		t.requests = append(t.requests, w)
 		recs = append(recs, w.request)
 	}
 	return recs
