@@ -38,7 +38,7 @@ func TestWhatBrokersTakeStopsNobody(t *testing.T) {
 	for n, cs := range corpus.Cases() {
 		verdict := corpus.Verdicts()[cs.Name]
 		if !verdict.Taken() || cs.Config != nil || cs.Group() == "large" ||
-			cs.Group() == "java" && n%10 > 0 && !strings.Contains(cs.Name, "zstd level 22") { // its window is the largest
+			cs.Group() == "java" && n%10 > 0 && !strings.Contains(cs.Name, "zstd level 22") { // the largest window
 			continue
 		}
 		before, now := sound("1ms"), corpus.Nobody(time.Now())
