@@ -237,6 +237,7 @@ func words(f []string) string {
 
 // TestCorpus writes every case to a real broker and has Kafka's own consumer read it; what they do is in the table.
 func TestCorpus(t *testing.T) {
+	t.Parallel()
 	seeds := kafkatest.Shared(t).Seeds()
 	cases := corpus.Cases()
 	b := newBench(t, seeds, cases)
@@ -293,6 +294,7 @@ func TestCorpus(t *testing.T) {
 
 // TestHeavy shows that a broker takes batches that take gigabytes as records.
 func TestHeavy(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, kafkatest.Shared(t).Seeds(), corpus.Heavy())
 	for _, w := range b.all {
 		if _, err := b.good(w); err != nil {
