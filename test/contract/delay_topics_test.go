@@ -131,7 +131,7 @@ func TestTargetThatIsMadeLater(t *testing.T) {
 	cfg.Delay[0].Target = d.Requests + "-later"
 	d.serve(cfg, d.width, node.Options{MissingAfter: patience})
 	d.pass("r", 20)
-	d.metric(20, "waterclock_parked_timers", "topic", d.Requests)
+	d.awaitMetric(20, "waterclock_parked_timers", "topic", d.Requests)
 	d.Out = kafkatest.Collect(t, d.Cluster, d.target("later", 2))
 	d.finish()
 }

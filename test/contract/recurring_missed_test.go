@@ -120,12 +120,12 @@ func TestTargetFailsAndComesBack(t *testing.T) {
 			r.fires(3, of...)
 			o := outage{from: r.now().Add(-every)}
 			r.takes(false)
-			r.metric(float64(len(of)), "waterclock_parked_timers")
+			r.awaitMetric(float64(len(of)), "waterclock_parked_timers")
 			r.at(r.now().Add(2 * every))
 			o.over = r.now()
 			r.takes(true)
 			r.until("the target is healthy again", func() bool { return len(log.Lines("healthy again")) > 0 })
-			r.metric(0, "waterclock_parked_timers")
+			r.awaitMetric(0, "waterclock_parked_timers")
 			o.to = r.now()
 			if o.to.After(until.Add(-2 * every)) {
 				t.Error("the target is not healthy again before the end")
@@ -155,11 +155,11 @@ func TestParkedTimersExpireWithoutTheirTarget(t *testing.T) {
 			r.request(fmt.Sprint("lasting-", i), "v", "timer-at", millis(first), "timer-max-late", "1h"))
 	}
 	r.Send(recs...)
-	r.metric(late+lasting+1, "waterclock_parked_timers")
+	r.awaitMetric(late+lasting+1, "waterclock_parked_timers")
 	if got := r.in.Metric("waterclock_outcomes_total", "outcome", "expired"); got != 0 {
 		t.Fatalf("%v have expired when all are parked: the machine is too slow for this test", got)
 	}
-	r.metric(late+count, "waterclock_outcomes_total", "outcome", "expired")
+	r.awaitMetric(late+count, "waterclock_outcomes_total", "outcome", "expired")
 	r.in.Balanced(lasting)
 	if got := len(r.Out.Records()); got != 0 {
 		t.Errorf("%d emissions on a target that takes nothing", got)

@@ -146,8 +146,8 @@ func (s *setup) until(what string, ok func() bool) {
 	await.Until(s, patience, what, ok)
 }
 
-// metric waits until a metric has a value.
-func (s *setup) metric(want float64, name string, labels ...string) {
+// awaitMetric waits until a metric has a value.
+func (s *setup) awaitMetric(want float64, name string, labels ...string) {
 	s.Helper()
 	s.until(fmt.Sprint(name, labels, " is ", want), func() bool { return s.in.Metric(name, labels...) == want })
 }

@@ -176,7 +176,7 @@ func TestATargetMadeJustInTime(t *testing.T) {
 	}
 	s.Out.WaitFor(1, patience)
 	s.onTime(time.Time{}) // beside two without a target
-	s.metric(2, "waterclock_parked_timers_by_target", "partition", "unknown")
+	s.awaitMetric(2, "waterclock_parked_timers_by_target", "partition", "unknown")
 	kafkatest.Collect(t, s.Cluster, s.target("late", 3)).WaitFor(1, patience)
 	r := s.dead.WaitFor(1, patience)[0]
 	if waited := r.At.Sub(due); waited < usual || string(r.Key) != s.Requests+"-never" {

@@ -183,7 +183,7 @@ func TestTenantsMaxLate(t *testing.T) {
 	expires.topic = ""
 	fires.request.Headers = append(fires.request.Headers, header("timer-max-late", "2h"))
 	s.send(expires, fires, s.schedule("on time", "v", time.Now().UnixMilli()))
-	s.metric(1, "waterclock_outcomes_total", "outcome", "expired")
+	s.awaitMetric(1, "waterclock_outcomes_total", "outcome", "expired")
 	s.end(len(s.sent))
 }
 
