@@ -110,10 +110,10 @@ func TestTargetFailsAndComesBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, log := newBehind(t)
-			first := r.soon(2 * time.Second)
-			until := first.Add(32 * every)
 			witness := r.target("witness", 1) // takes everything
 			r.Out = kafkatest.Collect(t, r.Cluster, r.Target, witness)
+			first := r.soon(2 * time.Second)
+			until := first.Add(32 * every)
 			r.Send(append(r.catching(first, until, of...), r.Request("witness", "v", "timer-target-topic", witness,
 				"timer-at", millis(first), "timer-every", every.String(), "timer-catch-up", "all", "timer-until",
 				millis(until)))...)

@@ -147,7 +147,7 @@ type outage struct{ from, over, to time.Time }
 // until: what it lacks was missed, and of that it has what its policy lets fire.
 func (r *recurrence) caughtUp(id, policy string, fs, all []firing, o outage, until time.Time) {
 	r.Helper()
-	r.numbered(id, fs, fs[0].due)
+	r.numbered(id, fs, fs[0].due-(fs[0].number-1)*every.Milliseconds()) // the first one may have been missed
 	if policy == "all" {
 		r.contiguous(id, fs, fs[0].due, (until.UnixMilli()-fs[0].due)/every.Milliseconds()+1)
 		return
