@@ -69,7 +69,11 @@ func (s *setup) target(kind string, partitions int32, settings ...string) string
 // serve starts an instance and waits until it has live partitions, as many as all its topics have.
 func (s *setup) serve(cfg *config.Config, partitions int, options ...node.Options) *rig.Instance {
 	s.Helper()
-	s.in = rig.Serve(s.T, cfg, append(options, node.Options{})[0])
+	var o node.Options
+	if len(options) > 0 {
+		o = options[0]
+	}
+	s.in = rig.Serve(s.T, cfg, o)
 	s.in.Ready(partitions, patience)
 	return s.in
 }
