@@ -57,7 +57,6 @@ func lots() (lots []lot) {
 // TestJavaProducer has Kafka's own producer write batches with each codec at each level, and Kafka's own consumer read
 // them. With -rewrite the batches become cases of the corpus.
 func TestJavaProducer(t *testing.T) {
-	t.Parallel()
 	seeds := kafkatest.Shared(t).Seeds()
 	cases := make([]corpus.Case, len(lots()))
 	b := newBench(t, seeds, cases)

@@ -43,7 +43,8 @@ type written struct {
 	from, to  [2]int64
 }
 
-// bench is a broker with a topic for each of the settings that cases need, and a partition for each case.
+// bench is a broker with a topic for each of the settings that cases need, and a partition for each case. A broker takes
+// seconds to make them, so a test with a bench is not parallel.
 type bench struct {
 	t   *testing.T
 	ctx context.Context
@@ -237,7 +238,6 @@ func words(f []string) string {
 
 // TestCorpus writes every case to a real broker and has Kafka's own consumer read it; what they do is in the table.
 func TestCorpus(t *testing.T) {
-	t.Parallel()
 	seeds := kafkatest.Shared(t).Seeds()
 	cases := corpus.Cases()
 	b := newBench(t, seeds, cases)
@@ -294,7 +294,6 @@ func TestCorpus(t *testing.T) {
 
 // TestHeavy shows that a broker takes batches that take gigabytes as records.
 func TestHeavy(t *testing.T) {
-	t.Parallel()
 	b := newBench(t, kafkatest.Shared(t).Seeds(), corpus.Heavy())
 	for _, w := range b.all {
 		if _, err := b.good(w); err != nil {
