@@ -57,7 +57,8 @@ func TestWhatBrokersTakeStopsNobody(t *testing.T) {
 	sound("1ms")
 	s.Out.WaitFor(timers, patience)
 	s.in.Ready(1, patience)
-	s.awaitMetric(float64(len(unread)), "waterclock_dead_letters_total", "reason", string(waterclock.ReasonBatchUnreadable))
+	s.awaitMetric(float64(len(unread)), "waterclock_dead_letters_total", "reason",
+		string(waterclock.ReasonBatchUnreadable))
 	s.dead.CatchUp()
 	for _, l := range s.dead.Records() {
 		d, err := waterclock.ParseDeadLetter(l.Record)
