@@ -195,44 +195,6 @@ func TestDevFirstAndSecondStart(t *testing.T) {
 	}
 }
 
-// TestDevKilledWhilePending: kill -9 with timers pending for a topic that was
-// made on first use and holds emissions, and a second start on the same directory.
-// The embedded broker used to forget such a topic, and wrote another one over
-// its data. (A kill in the middle of a transaction is another matter: the
-// embedded broker writes a commit to one partition after the other.)
-func TestDevKilledWhilePending(t *testing.T) {
-	t.Parallel()
-	drivesProcesses(t)
-	const timers = 100
-	addr, dir := rig.FreeAddr(t), t.TempDir()
-	first := startDev(t, addr, dir, "--demo=false")
-	cl := client(t, addr)
-	due := fmt.Sprint(time.Now().Add(8 * time.Second).UnixMilli())
-	var records []*kgo.Record
-	for i := range timers {
-		records = append(
-			records, request(fmt.Sprint("early-", i), "v", "timer-after", "1ms", "timer-target-topic", "orders"),
-			request(fmt.Sprint("late-", i), "v", "timer-at", due, "timer-target-topic", "orders"))
-	}
-	rig.Send(t, cl, records...)
-	before := consume(t, addr, "orders")
-	until(t, "half have fired and half are pending", func() bool {
-		return len(before.Records()) >= timers && first.Metric("waterclock_pending_timers") == timers
-	})
-	first.Kill()
-
-	second := startDev(t, addr, dir, "--demo=false")
-	after := consume(t, addr, "orders")
-	after.WaitFor(2*timers, patience)
-	after.Quiet(500 * time.Millisecond)
-	rig.Exactly(t, after.Records(), 2*timers)
-	second.Settled()
-	second.Term()
-	if code := second.Exit(patience); code != 0 {
-		t.Errorf("SIGTERM: exit %d", code)
-	}
-}
-
 // probe runs the health check that docker-compose.yml has for the broker, against an address of this machine.
 func probe(t *testing.T, address string) error {
 	t.Helper()

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/intake"
@@ -99,10 +100,8 @@ func TestDocumentedTenants(t *testing.T) {
 // text, and what the text names is shown.
 func TestDocumentedMetrics(t *testing.T) {
 	t.Parallel()
-	c := kafkatest.Shared(t)
-	requests := c.CreateTopic(t, 1, nil)
-	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-out")
-	cfg := rig.Config(t, c.Seeds(), requests)
+	s := rig.NewSetup(t, kafkatest.Shared(t), 1, 1)
+	cfg := s.Config()
 	cfg.API = "127.0.0.1:0"
 	api := make(chan string, 1)
 	in := rig.Serve(t, cfg, node.Options{StartedAPI: func(u string) { api <- u }})
@@ -112,15 +111,9 @@ func TestDocumentedMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	cl := c.Client(t)
-	for _, to := range []string{target, "__refused"} {
-		r := request("m", "v", "timer-after", "1ms", "timer-target-topic", to)
-		r.Topic = requests
-		rig.Send(t, cl, r)
-	}
-	kafkatest.Collect(t, c, target).WaitFor(1, patience)
-	until(t, "the refusal is counted",
-		func() bool { return in.Metric("waterclock_dead_letters_total") > 0 })
+	s.Send(rig.Timer(s.Requests, s.Target, "m", time.Now()), rig.Timer(s.Requests, "__refused", "m", time.Now()))
+	s.Out.WaitFor(1, patience)
+	until(t, "the refusal is counted", func() bool { return in.Metric("waterclock_dead_letters_total") > 0 })
 
 	text := read(t, metrics)
 	for name := range strings.FieldsSeq(
@@ -129,7 +122,10 @@ func TestDocumentedMetrics(t *testing.T) {
 			t.Errorf("%s is 0", name)
 		}
 	}
-	shown := metricNames(t, in)
+	var shown []string
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (waterclock_\S+) `).FindAllStringSubmatch(in.Metrics(), -1) {
+		shown = append(shown, m[1])
+	}
 	for _, name := range shown {
 		if !strings.Contains(text, "`"+name+"`") && !strings.Contains(text, "`"+name+"{") {
 			t.Errorf("%s lacks the metric %s", metrics, name)
@@ -143,18 +139,6 @@ func TestDocumentedMetrics(t *testing.T) {
 			t.Errorf("%s names the metric %s, which is not there", metrics, m[1])
 		}
 	}
-}
-
-func metricNames(t *testing.T, in *rig.Instance) []string {
-	t.Helper()
-	var names []string
-	for _, m := range regexp.MustCompile(`(?m)^# TYPE (waterclock_\S+) `).FindAllStringSubmatch(in.Metrics(), -1) {
-		names = append(names, m[1])
-	}
-	if len(names) == 0 {
-		t.Fatal("no metrics")
-	}
-	return names
 }
 
 var (

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +15,9 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/kafka/topics"
+	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/test/rig"
 )
 
@@ -33,6 +35,7 @@ func TestMistakes(t *testing.T) {
 	limited := make(map[string]string)
 	startAPI(t, limited, "--api-users", filepath.Join(m.dir, "users.yaml"))
 	m.client = client(t, m.address["broker"])
+	m.letters = consume(t, m.address["broker"], topics.DeadLetters("timers"))
 
 	text, err := os.ReadFile(mistakesFile)
 	if err != nil {
@@ -79,6 +82,7 @@ type mistakes struct {
 	dir     string
 	address map[string]string // what the file calls by names in braces
 	client  *kgo.Client
+	letters *kafkatest.Collector
 }
 
 func (m *mistakes) fill(text string) string {
@@ -134,7 +138,11 @@ func (m *mistakes) record(t *testing.T, id string, headers []string) (code, said
 	}
 	source := fmt.Sprintf("timers/%d/%d", r.Partition, r.Offset)
 	until(t, "the dead letter of "+source, func() bool {
-		said = letterOf(t, m.address["api"], source)
+		for _, letter := range m.letters.Records() {
+			if letter.Header(waterclock.HeaderSource) == source {
+				said = letter.Header(waterclock.HeaderDetail)
+			}
+		}
 		return said != ""
 	})
 	return "-", said
@@ -206,26 +214,4 @@ func call(t *testing.T, api string, words []string) (code, said string) {
 		t.Errorf("%v: %v: %s", words, err, text)
 	}
 	return strconv.Itoa(resp.StatusCode), problem.Detail
-}
-
-// letterOf returns the detail of the dead letter of a request, "" if there is none yet.
-func letterOf(t *testing.T, api, source string) string {
-	t.Helper()
-	resp, err := http.Get("http://" + api + "/v1/topics/timers/dead-letters?" + url.Values{"limit": {"100"}}.Encode())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	var list struct {
-		DeadLetters []struct{ Source, Detail string }
-	}
-	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range list.DeadLetters {
-		if d.Source == source {
-			return d.Detail
-		}
-	}
-	return ""
 }

@@ -58,6 +58,10 @@ func TestTutorial(t *testing.T) {
 	if strings.Contains(l.worker.out.String(), "order 17 ") {
 		t.Error("the worker has seen order 17, which was paid")
 	}
+	out := consume(t, l.broker, "payments.overdue") // whose data has outlived the crash
+	fires(t, out, "unpaid-18")
+	fires(t, out, "unpaid-19")
+	rig.Once(t, out.Records())
 }
 
 func newLearner(t *testing.T) *learner {
