@@ -112,7 +112,6 @@ func sees(t *testing.T, command, want, other string) {
 // meanwhile, one is cancelled), and a second start on the same directory.
 func TestDevFirstAndSecondStart(t *testing.T) {
 	t.Parallel()
-	drivesProcesses(t)
 	addr, dir := rig.FreeAddr(t), t.TempDir()
 	start := func() *rig.Process {
 		p := startDev(t, addr, dir)

@@ -177,7 +177,8 @@ func clockJump(t *testing.T) {
 	s.schedule("id-", n, s.Target, soon())
 	in.Balanced(n)
 	ahead.Store(int64(hours))
-	s.notReady("refuse the time of this machine")
+	s.notReady("refuse the time of this machine, " + time.Now().UTC().Add(hours).Format("2006-01-02T"))
+	s.notReady("by the brokers it is " + time.Now().UTC().Format("2006-01-02T"))
 	s.record("clock-jump")
 	s.o.byHand[`set the clock right, for example with "chronyc makestep", and see that NTP runs`] = func() { ahead.Store(0) }
 	s.o.follow("Clock jump")

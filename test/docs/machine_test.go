@@ -54,8 +54,6 @@ func (m *machine) configure(lines ...string) {
 	}
 }
 
-func (m *machine) url() string { return m.server.URL }
-
 // web is what the instance shows over HTTP.
 func (m *machine) web() *rig.Web { return rig.At(m.t, m.http) }
 

@@ -123,14 +123,6 @@ func marked(t *testing.T, document string) (blocks []block) {
 	return blocks
 }
 
-// drivesProcesses leaves a test out of runs with the race detector, which has nothing to see in other processes.
-func drivesProcesses(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: what this test drives are processes of their own")
-	}
-}
-
 // until waits for what gives no signal.
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()

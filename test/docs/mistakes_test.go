@@ -27,7 +27,6 @@ const mistakesFile = "testdata/mistakes.txt"
 // Each mistake is answered by its sentence, at the place where somebody makes it.
 func TestMistakes(t *testing.T) {
 	t.Parallel()
-	drivesProcesses(t)
 	m := &mistakes{dir: t.TempDir()}
 	m.address = map[string]string{"closed": rig.FreeAddr(t), "free": rig.FreeAddr(t), "dir": m.dir,
 		"token": "Bearer " + addCaller(t, m.dir)}

@@ -67,7 +67,7 @@ func newOperator(t *testing.T, m *machine) *operator {
 	}
 	return &operator{t: t, dir: t.TempDir(), byHand: map[string]func(){}, names: map[string]string{
 		"PATH": bin + string(os.PathListSeparator) + os.Getenv("PATH"), "HOME": os.Getenv("HOME"),
-		"no_proxy": "127.0.0.1", "MACHINE": m.url(),
+		"no_proxy": "127.0.0.1", "MACHINE": m.server.URL,
 		"BROKERS": strings.Join(m.brokers, ","), "TOPIC": m.requests, "GROUP": m.group, "INSTANCE": m.http,
 		"WATERCLOCK_URL": "http://" + m.api, "CONFIG": m.config, "DATA": m.data,
 	}}

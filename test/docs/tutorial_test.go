@@ -25,7 +25,6 @@ type learner struct {
 // TestTutorial does every step of the tutorial in its order, and sees what the tutorial shows.
 func TestTutorial(t *testing.T) {
 	t.Parallel()
-	drivesProcesses(t)
 	l := newLearner(t)
 	steps := map[string]func(*testing.T, block){
 		"run": l.run(0), "run: fails": l.run(1), "run: until shown": l.runAgain,

@@ -100,25 +100,15 @@ func TestNotReadyWhenNoBrokerAnswers(t *testing.T) {
 	}
 }
 
-// deaf is a way to brokers. Once it is shut they take connections, and whatever is sent, and answer nothing.
-type deaf struct{ shut atomic.Bool }
-
-func (d *deaf) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-	if err != nil {
-		return nil, err
-	}
-	return deafConn{c, d}, nil
-}
-
+// deafConn is a connection to a broker that takes whatever is sent once it is shut, and answers nothing.
 type deafConn struct {
 	net.Conn
-	d *deaf
+	shut *atomic.Bool
 }
 
 // Write implements net.Conn.
 func (d deafConn) Write(b []byte) (int, error) {
-	if d.d.shut.Load() {
+	if d.shut.Load() {
 		return len(b), nil
 	}
 	return d.Conn.Write(b)
@@ -127,13 +117,17 @@ func (d deafConn) Write(b []byte) (int, error) {
 // An instance ends soon although no broker answers any more and timers fall due. Until then /readyz says what it does.
 func TestStopWhileNoBrokerAnswers(t *testing.T) {
 	t.Parallel()
-	s, d := fake(t, 2), &deaf{}
-	s.o.Dial = d.dial
+	s := fake(t, 2)
+	var shut atomic.Bool
+	s.o.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		return deafConn{c, &shut}, err
+	}
 	s.withAPI()
 	s.serve()
 	s.schedule("id", 200, time.Second)
 	s.counts(200, "waterclock_outcomes_total", "outcome", "scheduled")
-	d.shut.Store(true)
+	shut.Store(true)
 	start := time.Now()
 	stopped := make(chan error, 1)
 	go func() { stopped <- s.Stop() }()
@@ -163,23 +157,6 @@ func TestConnectionThatBreaksAtTheStart(t *testing.T) {
 	s.serve()
 	if n := asked.Load(); n <= cuts {
 		t.Errorf("topics were asked about %d times, the first %d without an answer", n, cuts)
-	}
-}
-
-// Brokers that cannot be reached are tried each second and complained of now and then.
-func TestNoBrokerIsSaidOnce(t *testing.T) {
-	t.Parallel()
-	s := fake(t, 2)
-	var tries atomic.Int32
-	s.cfg.Brokers = []string{rig.FreeAddr(t)}
-	s.o.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		tries.Add(1)
-		return (&net.Dialer{}).DialContext(ctx, network, addr)
-	}
-	s.begin()
-	s.until("three tries", func() bool { return tries.Load() >= 3 })
-	if lines := s.log.Lines("no broker can be reached"); len(lines) != 1 {
-		t.Errorf("it is said %d times", len(lines))
 	}
 }
 

@@ -3,14 +3,12 @@ package operation
 import (
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
-	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 	"github.com/waterclock/waterclock/test/rig"
 )
 
@@ -76,9 +74,9 @@ func newShifted(t *testing.T, ahead time.Duration) *shifted {
 }
 
 // target makes another target topic.
-func (s *shifted) target(name, setting, value string) (string, *kafkatest.Collector) {
+func (s *shifted) target(name string, settings map[string]*string) (string, *kafkatest.Collector) {
 	s.Helper()
-	topic := s.Cluster.CreateTopic(s, 3, map[string]*string{setting: &value}, s.Requests+"-"+name)
+	topic := s.Cluster.CreateTopic(s, 3, settings, s.Requests+"-"+name)
 	return topic, kafkatest.Collect(s, s.Cluster, topic)
 }
 
@@ -91,60 +89,6 @@ func (s *shifted) to(topic, prefix string, n int, due time.Time) {
 }
 
 const refusing = "waterclock_clock_refused_targets"
-
-// An owner whose clock is two hours ahead: the brokers refuse what it fires, which says nothing about the timers. They
-// wait, whatever else goes on: a topic with the brokers' timestamps, cancels, refusals of bad requests. /readyz shows
-// both clocks. When the clock is set right each fires once, at its time.
-func TestOwnersClockHoursAhead(t *testing.T) {
-	runs.NeedSlow(t)
-	t.Parallel()
-	const hours, n = 2 * time.Hour, 40
-	s := newShifted(t, hours)
-	stamped, outStamped := s.target("stamped", "message.timestamp.type", "LogAppendTime")
-	start := time.Now()
-	soon := start.Add(40 * time.Second) // an hour and more ago, by the owner
-	s.to(s.Target, "past-", n, start)
-	s.to(s.Target, "soon-", n, soon)
-	s.to(stamped, "stamped-", n, start)
-	s.counts(3, refusing)
-	rig.Exactly(t, outStamped.WaitFor(n, limit), n)
-	s.counts(2*n, "waterclock_parked_timers")
-	// A minute apart at the most: the hour and the minute tell.
-	utc := time.Now().UTC()
-	if status, text := s.Readyz(); status != 503 || utc.Minute() != 59 && (!strings.Contains(text, s.Target+"/") ||
-		!strings.Contains(text, "refuse the time of this machine, "+utc.Add(hours).Format("2006-01-02T15:")) ||
-		!strings.Contains(text, "by the brokers it is "+utc.Format("2006-01-02T15:"))) {
-		t.Errorf("readyz is %d: %s", status, text)
-	}
-	bad := s.Timer("bad", start)
-	bad.Headers = bad.Headers[1:]
-	s.Send(bad)
-	for i := range n / 2 {
-		s.Send(s.Cancel(fmt.Sprint("soon-", i)))
-	}
-	s.letters.WaitFor(1, limit)
-	s.Balanced(n + n/2)
-	if got := len(s.Out.Records()); got > 0 {
-		t.Errorf("%d emissions that the brokers refuse", got)
-	}
-
-	s.ahead.Store(0)
-	s.counts(0, refusing)
-	s.until("ready", func() bool { status, _ := s.Readyz(); return status == 200 })
-	rig.Exactly(t, s.Out.WaitFor(n+n/2, limit), n+n/2)
-	for _, r := range s.Out.Records() {
-		if due := r.Header("waterclock-due"); due > strconv.FormatInt(r.Timestamp.UnixMilli(), 10) ||
-			due > strconv.FormatInt(r.At.UnixMilli(), 10) {
-			t.Errorf("%s is due %s and came with timestamp %d at %d", r.Key, due, r.Timestamp.UnixMilli(),
-				r.At.UnixMilli())
-		}
-	}
-	s.Out.Quiet(time.Second)
-	if got := len(s.letters.Records()); got != 1 {
-		t.Errorf("%d dead letters, want that of the bad request", got)
-	}
-	s.Balanced(0)
-}
 
 // An owner whose clock is two hours behind: its timers are not due, and nothing is refused. What it fires then has its
 // time. The metric shows how far the clock is off, when partitions are acquired and from then on.
@@ -177,25 +121,38 @@ func TestOwnersClockHoursBehind(t *testing.T) {
 	s.Balanced(0)
 }
 
-// A topic that allows no clock to be off by seconds is unhealthy while one is, and nobody else: the instance is ready,
-// and says why that topic gets nothing.
+// Targets that allow no clock to be off by seconds are unhealthy while one is, unless they have the brokers'
+// timestamps, and nobody else is: the instance is ready, and says why that topic gets nothing. What is for it waits,
+// and says nothing about its timers: they can be cancelled, and bad requests are refused meanwhile. When the clock is
+// right each fires once, at its time.
 func TestTargetThatAllowsNoClockToBeOff(t *testing.T) {
 	t.Parallel()
 	const off, n = 20 * time.Second, 20
 	s := newShifted(t, off)
-	strict, outStrict := s.target("strict", "message.timestamp.after.max.ms", "5000")
+	strict, outStrict := s.target("strict", map[string]*string{"message.timestamp.after.max.ms": new("5000")})
+	stamped, outStamped := s.target("stamped", map[string]*string{"message.timestamp.after.max.ms": new("5000"),
+		"message.timestamp.type": new("LogAppendTime")})
 	s.to(strict, "strict-", n, time.Now())
 	s.counts(3, refusing)
 	s.to(s.Target, "id-", n, time.Now())
+	s.to(stamped, "stamped-", n, time.Now())
 	rig.Exactly(t, s.Out.WaitFor(n, limit), n)
+	rig.Exactly(t, outStamped.WaitFor(n, limit), n)
 	if status, text := s.Readyz(); status != 200 || !strings.Contains(text, strict+"/") ||
 		!strings.Contains(text, "message.timestamp.after.max.ms") {
 		t.Errorf("readyz is %d: %s", status, text)
 	}
+	for i := range n / 2 {
+		s.Send(s.Cancel(fmt.Sprint("strict-", i)))
+	}
+	s.Send(s.Request("bad", "v", "timer-target-topic", s.Target))
+	s.letters.WaitFor(1, limit)
+	s.Balanced(n / 2)
 	s.ahead.Store(0)
-	rig.Exactly(t, outStrict.WaitFor(n, limit), n)
-	if got := len(s.letters.Records()); got > 0 {
-		t.Errorf("%d dead letters", got)
+	rig.Exactly(t, outStrict.WaitFor(n/2, limit), n/2)
+	outStrict.Quiet(time.Second)
+	if got := len(s.letters.Records()); got != 1 {
+		t.Errorf("%d dead letters, want that of the bad request", got)
 	}
 	s.Balanced(0)
 }

@@ -92,16 +92,12 @@ func alterations(requests string) []alteration {
 	inSync, unclean := [2]string{"2", "1"}, [2]string{"true", "false"}
 	large := [2]string{"4000000", "1200000"}
 	return []alteration{
-		{changelog, map[string][2]string{"delete.retention.ms": {"172800000", "3600000"}}},
-		{changelog, map[string][2]string{"max.message.bytes": large}},
-		{changelog, map[string][2]string{"min.compaction.lag.ms": {"7200000", "0"}}},
-		{changelog, map[string][2]string{"max.compaction.lag.ms": {"604800000", "7200001"}}},
-		{changelog, map[string][2]string{"segment.ms": {"604800000", "1000"}}},
-		{changelog, map[string][2]string{"min.cleanable.dirty.ratio": {"0.9", "0.01"}}},
+		{changelog, map[string][2]string{"delete.retention.ms": {"172800000", "3600000"}, "max.message.bytes": large}},
+		{changelog, map[string][2]string{"min.compaction.lag.ms": {"7200000", "0"}, "segment.ms": {"604800000", "1000"},
+			"max.compaction.lag.ms": {"604800000", "7200001"}, "min.cleanable.dirty.ratio": {"0.9", "0.01"}}},
 		{changelog, map[string][2]string{"min.insync.replicas": inSync, "unclean.leader.election.enable": unclean}},
-		{requests, map[string][2]string{"retention.ms": {"-1", "3600000"}}},
-		{requests, map[string][2]string{"segment.ms": {"604800000", "1000"}}},
-		{requests, map[string][2]string{"max.message.bytes": {"1100000", "100000"}}},
+		{requests, map[string][2]string{"retention.ms": {"-1", "3600000"}, "segment.ms": {"604800000", "1000"},
+			"max.message.bytes": {"1100000", "100000"}}},
 		{requests, map[string][2]string{"min.insync.replicas": inSync, "retention.bytes": {"-1", "1000000"},
 			"message.timestamp.after.max.ms": {"9223372036854775807", "60000"}}},
 		{letters, map[string][2]string{"retention.ms": {"-1", "60000"}, "max.message.bytes": large,

@@ -3,11 +3,13 @@ package operation
 import (
 	"context"
 	"encoding/json"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,13 +52,23 @@ func (s *scene) phase(want string) {
 	s.until("it is "+want, func() bool { _, r := s.readyz(); return r.Phase == want })
 }
 
-// /readyz says what an instance waits for, and then each partition with what is pending in it. Stopped and started on
-// its directory it has its timers again without reading the changelog from the start.
+// While no broker can be reached an instance tries each second, complains now and then, and /readyz says what it waits
+// for; and then each partition with what is pending in it. Stopped and started on its directory it has its timers again
+// without reading the changelog from the start.
 func TestReadinessAndDirectoryAcrossARestart(t *testing.T) {
 	const timers = 200
 	s := fake(t, 2)
 	s.cfg.Brokers = []string{rig.FreeAddr(t)} // nobody listens there
+	var tries atomic.Int32
+	s.o.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		tries.Add(1)
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	}
 	s.begin()
+	s.until("three tries", func() bool { return tries.Load() >= 3 })
+	if lines := s.log.Lines("no broker can be reached"); len(lines) != 1 {
+		t.Errorf("it is said %d times", len(lines))
+	}
 	if status, r := s.readyz(); status == http.StatusOK || r.Phase == "" || r.Member {
 		t.Errorf("without a broker: %d %+v, want not ready, not a member, and a phase", status, r)
 	}

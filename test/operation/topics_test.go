@@ -159,14 +159,44 @@ func TestDeadLetterTopicLost(t *testing.T) {
 	s.notReady(dead + ": topic is missing")
 }
 
-// A check of the topics that fails stops nothing: it is counted, said, and done again.
-func TestTopicCheckThatFails(t *testing.T) {
+// A problem that damages nothing stops nothing: it is counted, shown and logged, until the setting is as it should be.
+// What a lowered delete.retention.ms means for local views is said once. Nor does a check that fails: it is counted,
+// said, and done again.
+func TestTopicChecksThatStopNothing(t *testing.T) {
 	t.Parallel()
 	s := fake(t, 2)
 	s.cfg.TopicCheckInterval = time.Second
 	s.serve()
 	checks := func(result string) float64 { return s.Metric("waterclock_topic_checks_total", "result", result) }
+	problems := func() float64 { return s.Metric("waterclock_topic_problems", "severity", "alert") }
+	set := func(setting, value string) {
+		kafkatest.SetTopic(t, s.Admin, topics.Changelog(s.Requests), setting, value)
+	}
 	s.until("a good check", func() bool { return checks("ok") > 0 })
+	if a, p := checks("alert"), problems(); a != 0 || p != 0 {
+		t.Fatalf("%v alerts and %v problems before anything was wrong", a, p)
+	}
+	set("min.compaction.lag.ms", "1")
+	s.until("an alert", func() bool { return checks("alert") > 0 && problems() == 1 })
+	s.says("min.compaction.lag.ms is 1")
+	s.Ready(2, limit)
+	set("min.compaction.lag.ms", "900000")
+	s.until("the end of the problem", func() bool { return problems() == 0 })
+
+	const lowered = "changelog deletions are kept for less time"
+	for _, kept := range []string{"172800000", "14400000"} {
+		if lines := s.log.Lines(lowered); len(lines) > 0 {
+			t.Errorf("not lowered: %v", lines)
+		}
+		set("delete.retention.ms", kept)
+		before := checks("ok")
+		s.until("checks", func() bool { return checks("ok") > before+5 })
+	}
+	if lines := s.log.Lines(lowered); len(lines) != 1 || !strings.Contains(lines[0], "limit=2h") ||
+		!strings.Contains(lines[0], "topic="+s.Requests) {
+		t.Errorf("lowered to 4 h: %v, want one line that names the topic and the limit of 2 h", lines)
+	}
+
 	refuses := s.Fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Err: kerr.TopicAuthorizationFailed,
 		Count: -1})
 	s.until("a check that fails", func() bool { return checks("error") > 0 })
@@ -175,48 +205,6 @@ func TestTopicCheckThatFails(t *testing.T) {
 	refuses.Remove()
 	good := checks("ok")
 	s.until("a good check again", func() bool { return checks("ok") > good })
-}
-
-// A problem that damages nothing stops nothing: it is counted, shown and logged, until the setting is as it should be.
-func TestTopicCheckThatAlerts(t *testing.T) {
-	t.Parallel()
-	s := fake(t, 2)
-	s.cfg.TopicCheckInterval = time.Second
-	s.serve()
-	alerts := func() float64 { return s.Metric("waterclock_topic_checks_total", "result", "alert") }
-	problems := func() float64 { return s.Metric("waterclock_topic_problems", "severity", "alert") }
-	if a, p := alerts(), problems(); a != 0 || p != 0 {
-		t.Fatalf("%v alerts and %v problems before anything was wrong", a, p)
-	}
-	changelog := topics.Changelog(s.Requests)
-	kafkatest.SetTopic(t, s.Admin, changelog, "min.compaction.lag.ms", "1")
-	s.until("an alert", func() bool { return alerts() > 0 && problems() == 1 })
-	s.says("min.compaction.lag.ms is 1")
-	s.Ready(2, limit)
-	kafkatest.SetTopic(t, s.Admin, changelog, "min.compaction.lag.ms", "900000")
-	s.until("the end of the problem", func() bool { return problems() == 0 })
-}
-
-// The next check says once what a lowered delete.retention.ms means for local views.
-func TestALoweredDeleteRetentionIsSaid(t *testing.T) {
-	t.Parallel()
-	const lowered = "changelog deletions are kept for less time"
-	s := fake(t, 2)
-	s.cfg.TopicCheckInterval = time.Second
-	s.serve()
-	alter := func(value string) []string {
-		kafkatest.SetTopic(t, s.Admin, topics.Changelog(s.Requests), "delete.retention.ms", value)
-		checks := s.Metric("waterclock_topic_checks_total")
-		s.until("checks", func() bool { return s.Metric("waterclock_topic_checks_total") > checks+5 })
-		return s.log.Lines(lowered)
-	}
-	if lines := alter("172800000"); len(lines) > 0 {
-		t.Errorf("raised: %v", lines)
-	}
-	lines := alter("14400000")
-	if len(lines) != 1 || !strings.Contains(lines[0], "limit=2h") || !strings.Contains(lines[0], "topic="+s.Requests) {
-		t.Errorf("lowered to 4 h: %v, want one line that names the topic and the limit of 2 h", lines)
-	}
 }
 
 // The command topics says what is missing, makes it when told to, and is content then.
