@@ -26,7 +26,9 @@ func TestDelayInEveryLayer(t *testing.T) {
 		"two flags": func() (*Config, error) {
 			return load(t, []string{"--delay", "orders.retry.5m:5m:orders", "--delay", "orders.retry.1d:24h"}, nil, "")
 		},
-		"a variable": func() (*Config, error) { return load(t, nil, []string{"WATERCLOCK_DELAY=" + text}, "delay: x:1s") },
+		"a variable": func() (*Config, error) {
+			return load(t, nil, []string{"WATERCLOCK_DELAY=" + text}, "delay: x:1s")
+		},
 	} {
 		cfg, err := layer()
 		if err != nil || !reflect.DeepEqual(cfg.Delay, ladder) {
