@@ -150,7 +150,7 @@ func client(t *testing.T, addr string) *kgo.Client {
 
 // request is a record as any client would write it, without our package.
 func request(id, value string, headers ...string) *kgo.Record {
-	return (&rig.Setup{Requests: "timers"}).Request(id, value, headers...)
+	return rig.Request("timers", id, value, headers...)
 }
 
 // environ is this process's environment without what the program would take for settings, and with more.

@@ -73,10 +73,10 @@ func newShifted(t *testing.T, ahead time.Duration) *shifted {
 	return s
 }
 
-// target makes another target topic.
-func (s *shifted) target(name string, settings map[string]*string) (string, *kafkatest.Collector) {
+// target makes another target topic, with settings given as name, value.
+func (s *shifted) target(name string, settings ...string) (string, *kafkatest.Collector) {
 	s.Helper()
-	topic := s.Cluster.CreateTopic(s, 3, settings, s.Requests+"-"+name)
+	topic := s.Topic(s.Requests+"-"+name, 3, settings...)
 	return topic, kafkatest.Collect(s, s.Cluster, topic)
 }
 
@@ -129,9 +129,9 @@ func TestTargetThatAllowsNoClockToBeOff(t *testing.T) {
 	t.Parallel()
 	const off, n = 20 * time.Second, 20
 	s := newShifted(t, off)
-	strict, outStrict := s.target("strict", map[string]*string{"message.timestamp.after.max.ms": new("5000")})
-	stamped, outStamped := s.target("stamped", map[string]*string{"message.timestamp.after.max.ms": new("5000"),
-		"message.timestamp.type": new("LogAppendTime")})
+	strict, outStrict := s.target("strict", "message.timestamp.after.max.ms", "5000")
+	stamped, outStamped := s.target("stamped", "message.timestamp.after.max.ms", "5000",
+		"message.timestamp.type", "LogAppendTime")
 	s.to(strict, "strict-", n, time.Now())
 	s.counts(3, refusing)
 	s.to(s.Target, "id-", n, time.Now())

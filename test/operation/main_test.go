@@ -53,9 +53,9 @@ func fake(t *testing.T, partitions int32, opts ...kfake.Opt) *scene {
 }
 
 // onKafka returns a scene on the shared broker, in which no instance runs yet.
-func onKafka(t *testing.T, partitions, target int32) *scene {
+func onKafka(t *testing.T, partitions, target int32, settings ...string) *scene {
 	t.Helper()
-	return newScene(rig.NewSetup(t, kafkatest.Shared(t), partitions, target), partitions)
+	return newScene(rig.NewSetup(t, kafkatest.Shared(t), partitions, target, settings...), partitions)
 }
 
 // begin starts the scene's instance with its settings of now, and does not wait.

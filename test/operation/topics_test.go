@@ -105,9 +105,7 @@ func TestTopicRecreatedBetweenChecks(t *testing.T) {
 func TestRequestsLostToRetention(t *testing.T) {
 	t.Parallel()
 	const n = 10
-	s := onKafka(t, 1, 1)
-	kafkatest.SetTopic(t, s.Admin, s.Requests, "retention.ms", "60000")
-	s.serve()
+	s := onKafka(t, 1, 1, "retention.ms", "60000").serves()
 	s.Stop()
 	s.Send(s.Timers("lost-", n, time.Now().Add(5*time.Second), time.Second)...)
 	kept := s.Timers("kept-", n, time.Now().Add(8*time.Second), time.Second)
