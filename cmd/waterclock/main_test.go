@@ -435,15 +435,6 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-func TestCancel(t *testing.T) {
-	var c calls
-	code, stdout, stderr := runWith(&c, nil, "", "cancel", "--id", "a1", "--topic", "slow")
-	if code != exitOK || c.request.ID != "a1" || c.request.Topic != "slow" || stdout != "cancel of a1 written to "+
-		"slow/3/18\n" {
-		t.Errorf("exit %d, %q, %q, %+v", code, stdout, stderr, c.request)
-	}
-}
-
 // With --json a request is one object, with its outcome if it was waited for.
 func TestWritesAsJSON(t *testing.T) {
 	rejected := &commands.Outcome{Type: waterclock.EventRejected,

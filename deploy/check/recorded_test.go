@@ -12,7 +12,7 @@ import (
 )
 
 // recorded are incidents that really happened to an instance, the only one of its group, and the alerts that they
-// raise, and no others. test/runbook leaves what was scraped of them in testdata.
+// raise, and no others. test/docs leaves what was scraped of them in testdata.
 var recorded = map[string][]string{
 	"broker-lost":          {"WaterclockPartitionNotLive"}, // as if no other broker could lead
 	"certificates-expired": {"WaterclockAccessDenied"},

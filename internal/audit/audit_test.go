@@ -146,6 +146,18 @@ func TestAudit(t *testing.T) {
 			l.checkpoint(
 				"p/4", 5)
 		}, rules: map[string]int64{"position": 1}},
+		{name: "another value", more: func(l *logs, _ *Options) {
+			l.write(l.target, 3_600_001, []byte("pending"), []byte("forged"), waterclock.HeaderID, "pending",
+				waterclock.HeaderDue, strconv.FormatInt(base+3_600_000, 10), waterclock.HeaderOccurrence, "1",
+				waterclock.HeaderSource, l.Topic+"/0/1", waterclock.HeaderEvent, "x.0.1.1")
+			l.write(l.topic.Changelog, 0, wire.TimerKey(nil, []byte("pending")), nil)
+			l.checkpoint("p/3", 5)
+		}, fates: map[history.Fate]int64{history.StillPending: -1, history.Fired: 1},
+			rules: map[string]int64{"altered": 1}},
+		{name: "rejected twice", more: func(l *logs, _ *Options) {
+			l.write(l.topic.Letters, 0, []byte("poison"), []byte("x"), waterclock.HeaderReason,
+				string(waterclock.ReasonBadTime), waterclock.HeaderSource, l.Topic+"/0/4")
+		}, rules: map[string]int64{"poison": 1}},
 		{name: "others write to the target",
 			more: func(l *logs, _ *Options) { l.write(l.target, 0, []byte("k"), []byte("v")) }},
 		{name: "a target that is not there", more: func(l *logs, _ *Options) {

@@ -54,12 +54,26 @@ func Collect(t testing.TB, cluster *Cluster, topics ...string) *Collector {
 // CollectAs is Collect for a client with further options: another listener, a user, a group.
 func CollectAs(t testing.TB, cluster *Cluster, opts []kgo.Opt, topics ...string) *Collector {
 	t.Helper()
-	cl := cluster.Client(t, append([]kgo.Opt{
+	return collect(t, cluster.Client(t, append(reading(topics), opts...)...), topics)
+}
+
+// CollectFrom is Collect for brokers that this package has not started.
+func CollectFrom(t testing.TB, seeds []string, topics ...string) *Collector {
+	t.Helper()
+	return collect(t, Client(t, append(reading(topics), kgo.SeedBrokers(seeds...),
+		kgo.MetadataMinAge(250*time.Millisecond), kgo.MetadataMaxAge(time.Second))...), topics)
+}
+
+func reading(topics []string) []kgo.Opt {
+	return []kgo.Opt{
 		kgo.ConsumeTopics(topics...),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.KeepControlRecords(), // they mark the end of what is there
-	}, opts...)...)
+	}
+}
+
+func collect(t testing.TB, cl *kgo.Client, topics []string) *Collector {
 	c := &Collector{t: t, adm: kadm.NewClient(cl), topics: topics, read: make(map[partition]int64),
 		changed: make(chan struct{})}
 	Poll(t, cl, c.add)

@@ -2,119 +2,81 @@ package operation
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
 	"github.com/waterclock/waterclock/internal/kafkatest/runs"
-	"github.com/waterclock/waterclock/internal/node"
+	"github.com/waterclock/waterclock/internal/node/commands"
 	"github.com/waterclock/waterclock/internal/node/config"
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// Each setting of a topic that may be altered while instances run is raised and lowered under
-// load, and each time partitions move: away from an instance that has found other settings
-// when it started, and back to its directory. Whatever is set, all that is scheduled fires
-// once. While nobody could tell how old a view is (message.timestamp.type) what has moved
-// waits, and what has an owner goes on. All but three of the settings are CI's, and so are events
-// and a fixed-delay topic beside the request topic.
+// Each setting of a topic that may be altered while instances run is raised and lowered under load, and each time
+// partitions move: away from an instance that has found other settings when it started, and back to its directory.
+// Whatever is set, all that is scheduled fires once. While nobody could tell how old a view is (message.timestamp.type)
+// what has moved waits, and what has an owner goes on.
 func TestSettingsAlteredUnderLoad(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
-	const partitions, limit = 4, time.Minute
-	c := kafkatest.Shared(t)
-	requests, target := c.CreateTopic(t, partitions, nil), c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-out")
-	changelog := topics.Changelog(requests)
-	adm := kadm.NewClient(c.Client(t))
-	out := kafkatest.Collect(t, c, target)
-
-	cfg := rig.Config(t, c.Seeds(), requests)
-	cfg.TopicCheckInterval = time.Second
-	owned, delayed, later := partitions, requests+"-delayed", kafkatest.Collect(t, c, requests+"-later")
-	if runs.Slow() {
-		owned += partitions / 2 // each instance has some of the request topic
-		c.CreateTopic(t, partitions/2, nil, delayed)
-		c.CreateTopic(t, 1, nil, requests+"-later")
-		cfg.Delay = []config.DelayTopic{{Topic: delayed, Delay: time.Second, Target: requests + "-later"}}
-		policy := cfg.PolicyOf(requests)
-		policy.Events = true
-		cfg.Tenants = map[string]config.Policy{requests: policy}
-	}
-	stays := rig.Serve(t, cfg, node.Options{})
-	stays.Ready(owned, limit)
-	moves := *cfg
-	moves.DataDir = t.TempDir()
-	comes := func() *rig.Instance { return rig.Serve(t, &moves, node.Options{}) }
-	other := comes()
-	live := func() int { return int(stays.Metric("waterclock_partitions", "state", "live")) }
+	const partitions = 4
+	stays := onKafka(t, partitions, 1)
+	stays.cfg.TopicCheckInterval = time.Second
+	policy := stays.cfg.PolicyOf(stays.Requests)
+	policy.Events = true
+	stays.cfg.Tenants = map[string]config.Policy{stays.Requests: policy}
+	stays.serve()
+	other := newScene(stays.Setup, partitions/2)
+	other.cfg.TopicCheckInterval, other.cfg.Tenants = time.Second, stays.cfg.Tenants
+	live := func(n float64) { t.Helper(); stays.counts(n, "waterclock_partitions", "state", "live") }
 	share := func() {
 		t.Helper()
-		other.Ready(owned/2, limit)
-		await.Until(t, limit, "each has its share", func() bool { return live() == owned/2 })
+		other.serve()
+		live(partitions / 2)
 	}
 	share()
-	leaves := func() {
-		t.Helper()
-		if err := other.Stop(); err != nil {
-			t.Fatal(err)
-		}
-	}
 
-	stream := rig.StartStream(t, c.Client(t), 100, func(n int) *kgo.Record {
-		return rig.Timer(requests, target, fmt.Sprint("id-", n), time.Now().Add(time.Second))
+	stream := rig.StartStream(t, stays.Client, 100, func(n int) *kgo.Record {
+		return stays.Timer(fmt.Sprint("id-", n), time.Now().Add(time.Second))
 	})
-	var delays *rig.Stream
-	if runs.Slow() {
-		delays = rig.StartStream(t, c.Client(t), 100,
-			func(n int) *kgo.Record { return &kgo.Record{Topic: delayed, Key: fmt.Append(nil, n)} })
-	}
-	for _, x := range alterations(requests, delayed) {
+	for _, x := range alterations(stays.Requests) {
 		set := func(way int) {
 			t.Helper()
 			for setting, values := range x.settings {
-				kafkatest.SetTopic(t, adm, x.topic, setting, values[way])
+				kafkatest.SetTopic(t, stays.Admin, x.topic, setting, values[way])
 			}
 		}
+		t.Log(x)
 		set(0)
-		leaves()
-		await.Until(t, limit, fmt.Sprint(x, " raised: one has all"), func() bool { return live() == owned })
+		other.Stop()
+		live(partitions)
 		set(1)
-		other = comes()
 		share()
 	}
 
-	kafkatest.SetTopic(t, adm, changelog, "message.timestamp.type", "CreateTime")
+	changelog := topics.Changelog(stays.Requests)
+	kafkatest.SetTopic(t, stays.Admin, changelog, "message.timestamp.type", "CreateTime")
 	await.For(t, 4*time.Second) // what instances have read of the settings serves them for 2 s
-	moved := int(other.Metric("waterclock_partitions", "topic", requests, "state", "live"))
-	if moved == 0 {
-		t.Fatal("no partition of the request topic is to move")
-	}
-	leaves()
-	await.Until(t, limit, "what has moved waits", func() bool {
-		return int(stays.Metric("waterclock_partitions", "state", "acquiring")) == moved && live() == owned-moved
-	})
-	await.Until(t, limit, "it says why", func() bool {
+	other.Stop()
+	stays.counts(partitions/2, "waterclock_partitions", "state", "acquiring")
+	live(partitions / 2)
+	stays.until("it says why", func() bool {
 		_, body := stays.Readyz()
 		return strings.Contains(body, changelog+": message.timestamp.type is CreateTime, needed: LogAppendTime")
 	})
-	kafkatest.SetTopic(t, adm, changelog, "message.timestamp.type", "LogAppendTime")
-	stays.Ready(owned, limit)
+	kafkatest.SetTopic(t, stays.Admin, changelog, "message.timestamp.type", "LogAppendTime")
+	stays.Ready(partitions, limit)
 
 	sent := stream.Stop()
-	out.WaitFor(sent, limit)
-	rig.Exactly(t, out.Records(), sent)
-	t.Logf("%d timers", sent)
-	if runs.Slow() {
-		n := delays.Stop()
-		once(t, later.WaitFor(n, limit), n)
-		t.Logf("%d records passed on", n)
-	}
+	stays.Out.WaitFor(sent, limit)
+	rig.Exactly(t, stays.Out.Records(), sent)
 }
 
 // alteration is settings of one topic, each with a high and a low value.
@@ -124,61 +86,115 @@ type alteration struct {
 }
 
 // alterations are those that the instances are to bear.
-func alterations(requests, delayed string) []alteration {
-	changelog, letters, events, checkpoints := topics.Changelog(requests), topics.DeadLetters(requests),
-		topics.Events(requests), topics.Checkpoints(delayed)
-	all := []alteration{
-		{changelog, map[string][2]string{"delete.retention.ms": {"172800000", "3600000"}}},
-		{changelog, map[string][2]string{"max.message.bytes": {"4000000", "1200000"}}},
-		{requests, map[string][2]string{"retention.ms": {"-1", "3600000"}}},
-	}
-	if !runs.Slow() {
-		return all
-	}
-	const most = "9223372036854775807"
+func alterations(requests string) []alteration {
+	changelog, letters, events := topics.Changelog(requests), topics.DeadLetters(requests), topics.Events(requests)
 	// On one broker no write is refused for want of replicas.
 	inSync, unclean := [2]string{"2", "1"}, [2]string{"true", "false"}
-	return append(all,
-		alteration{changelog, map[string][2]string{"min.compaction.lag.ms": {"7200000", "0"}}},
-		alteration{changelog, map[string][2]string{"max.compaction.lag.ms": {"604800000", "7200001"}}},
-		alteration{changelog, map[string][2]string{"segment.ms": {"604800000", "1000"}}},
-		alteration{changelog, map[string][2]string{"min.cleanable.dirty.ratio": {"0.9", "0.01"}}},
-		alteration{changelog,
-			map[string][2]string{"min.insync.replicas": inSync, "unclean.leader.election.enable": unclean}},
-		alteration{requests, map[string][2]string{"segment.ms": {"604800000", "1000"}}},
-		alteration{requests, map[string][2]string{"max.message.bytes": {"1100000", "100000"}}},
-		alteration{requests, map[string][2]string{"min.insync.replicas": inSync, "retention.bytes": {"-1", "1000000"},
-			"message.timestamp.after.max.ms": {most, "60000"}}},
-		alteration{letters, map[string][2]string{"retention.ms": {"-1", "60000"}}},
-		alteration{letters, map[string][2]string{"max.message.bytes": {"4000000", "1200000"},
+	large := [2]string{"4000000", "1200000"}
+	return []alteration{
+		{changelog, map[string][2]string{"delete.retention.ms": {"172800000", "3600000"}, "max.message.bytes": large}},
+		{changelog, map[string][2]string{"min.compaction.lag.ms": {"7200000", "0"}, "segment.ms": {"604800000", "1000"},
+			"max.compaction.lag.ms": {"604800000", "7200001"}, "min.cleanable.dirty.ratio": {"0.9", "0.01"}}},
+		{changelog, map[string][2]string{"min.insync.replicas": inSync, "unclean.leader.election.enable": unclean}},
+		{requests, map[string][2]string{"retention.ms": {"-1", "3600000"}, "segment.ms": {"604800000", "1000"},
+			"max.message.bytes": {"1100000", "100000"}}},
+		{requests, map[string][2]string{"min.insync.replicas": inSync, "retention.bytes": {"-1", "1000000"},
+			"message.timestamp.after.max.ms": {"9223372036854775807", "60000"}}},
+		{letters, map[string][2]string{"retention.ms": {"-1", "60000"}, "max.message.bytes": large,
 			"min.insync.replicas": inSync, "unclean.leader.election.enable": unclean}},
-		alteration{events, map[string][2]string{
-			"max.message.bytes": {"1000000", "100000"}, "min.insync.replicas": inSync,
-			"unclean.leader.election.enable": unclean, "retention.ms": {"-1", "3600000"},
-		}},
-		alteration{delayed, map[string][2]string{
-			"message.timestamp.type": {"LogAppendTime", "CreateTime"}, "message.timestamp.after.max.ms": {most,
-				"60000"}, "retention.ms": {"-1", "3600000"}, "retention.bytes": {"-1", "1000000"},
-		}},
-		alteration{checkpoints, map[string][2]string{
-			"max.message.bytes": {"1000000", "100000"}, "min.insync.replicas": inSync,
-			"unclean.leader.election.enable": unclean, "delete.retention.ms": {"172800000", "0"},
-		}})
+		{events, map[string][2]string{"retention.ms": {"-1", "3600000"}, "max.message.bytes": {"1000000", "100000"},
+			"min.insync.replicas": inSync, "unclean.leader.election.enable": unclean}},
+	}
 }
 
-// once holds that records with the keys 0 to n-1 were passed on, each once.
-func once(t *testing.T, received []kafkatest.Received, n int) {
-	t.Helper()
-	came := make(map[string]int)
-	for _, r := range received {
-		came[string(r.Key)]++
-	}
-	for i := range n {
-		if times := came[fmt.Sprint(i)]; times != 1 {
-			kafkatest.Inexact(t, "record %d was passed on %d times", i, times)
+// Settings that differ between two instances are named by both, in the log, as a metric and by the API, although one of
+// them has no API. When one takes over the other's, only those that wait for a restart are left; then none.
+func TestSettingsThatDifferAreNamed(t *testing.T) {
+	t.Parallel()
+	a := fake(t, 2)
+	get := a.withAPI()
+	a.serve()
+	b := newScene(a.Setup, 1)
+	reload := make(chan *config.Config)
+	b.cfg.Targets, b.cfg.LimitHeaders, b.cfg.Events = []string{"only.*"}, 7, true
+	b.o.Reload = reload
+	b.begin()
+	all := []string{"events", "limit-headers", "targets"}
+	differ := func(what string, settings ...string) {
+		t.Helper()
+		for _, in := range []*scene{a, b} {
+			in.until(what, func() bool {
+				return !slices.ContainsFunc(all, func(setting string) bool {
+					two := in.Metric("waterclock_settings_differing", "setting", setting) == 2
+					return two != slices.Contains(settings, setting)
+				})
+			})
+		}
+		var is api.Cluster
+		get("/v1/cluster", &is)
+		if len(is.Instances) != 2 || is.Instances[1].Problem == "" {
+			t.Fatalf("instances: %+v", is.Instances)
+		}
+		for i := range is.Instances {
+			got := slices.Sorted(slices.Values(is.Instances[i].SettingsDiffer))
+			if is.Instances[i].SettingsDiffer == nil || !slices.Equal(got, settings) {
+				t.Errorf("%s: %s differs in %q", what, is.Instances[i].Name, got)
+			}
 		}
 	}
-	if len(received) != n {
-		kafkatest.Inexact(t, "%d records were passed on, want %d", len(received), n)
+	says := func(log *rig.Log, settings string) {
+		t.Helper()
+		lines := log.Lines("settings differ between instances")
+		if len(lines) == 0 {
+			t.Fatal("the log does not say so")
+		}
+		for _, want := range []string{"level=WARN", settings, "instances=", "give all the same settings"} {
+			if last := lines[len(lines)-1]; !strings.Contains(last, want) {
+				t.Errorf("lacks %s: %s", want, last)
+			}
+		}
+	}
+	differ("three differ", all...)
+	says(a.log, `settings="[events limit-headers targets]"`)
+	says(b.log, `settings="[events limit-headers targets]"`)
+
+	var audit strings.Builder
+	if err := commands.Audit(t.Context(), a.cfg, commands.AuditOptions{}, &audit); err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{
+		"settings: instances of group " + a.cfg.Group +
+			" have others than were given here: targets, limit-headers, events; give the audit their file\n",
+		" differs from others in targets, limit-headers, events\n", "all add up\n",
+	} {
+		if !strings.Contains(audit.String(), want) {
+			t.Errorf("the audit lacks %q:\n%s", want, &audit)
+		}
+	}
+
+	next := *b.cfg
+	next.Targets, next.LimitHeaders, next.Events = a.cfg.Targets, a.cfg.LimitHeaders, false
+	reload <- &next
+	differ("one is left", "events")
+	says(a.log, `settings=[events]`)
+	b.Stop()
+	b.cfg, b.o.Reload = &next, nil
+	b.begin()
+	differ("none differs")
+	if len(a.log.Lines("judge requests by the same settings again")) == 0 {
+		t.Error("the log does not say that it is over")
+	}
+}
+
+// A setting for one start that was left in a file warns at each.
+func TestAcceptLostChangelogWarns(t *testing.T) {
+	s := fake(t, 1)
+	for _, set := range []bool{false, true} {
+		s.cfg.AcceptLostChangelog = set
+		s.serve()
+		if warns := len(s.log.Lines("take it out again")) > 0; warns != set {
+			t.Errorf("set: %v, and it warns: %v", set, warns)
+		}
+		s.Stop()
 	}
 }

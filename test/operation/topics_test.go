@@ -1,274 +1,252 @@
 package operation
 
 import (
-	"context"
-	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
-	"github.com/waterclock/waterclock/internal/kafkatest/await"
-	"github.com/waterclock/waterclock/internal/kafkatest/runs"
-	"github.com/waterclock/waterclock/internal/node"
 	"github.com/waterclock/waterclock/internal/node/commands"
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// Topics deleted, recreated, given more partitions or another policy while an
-// instance runs: that request topic stops and says so, another one goes on; what
-// is only unwise is an alert.
-func TestTopicsThatChangeWhileRunning(t *testing.T) {
-	runs.NeedSlow(t)
+// A topic that changes while an instance runs is noticed within seconds, an hour before the next check of its settings
+// (which notices only a setting): the request topic stops, with a sentence that says what to do and few words besides.
+// Another request topic goes on.
+func TestTopicsThatChangeAreNoticedAtOnce(t *testing.T) {
 	t.Parallel()
-	c := kafkatest.Shared(t)
-	adm := kadm.NewClient(c.Client(t))
-	name := kafkatest.Topic(t)
-	const partitions = 2
-	good := c.CreateTopic(t, partitions, nil, name+"-good")
-	cases := []struct {
-		name string
-		says string // the sentence names these, by |
-		do   func(requests string)
+	const partitions, good = 4, "good"
+	for _, v := range []struct {
+		name   string
+		change func(*scene)
+		within time.Duration
+		want   []string
 	}{
-		{"grown", "partitions is 3, must be 2", func(r string) { kafkatest.GrowTopics(t, adm, partitions+1, r) }},
-		{"deleted", "topic is missing", func(r string) { kafkatest.DeleteTopics(t, adm, r) }},
-		{"recreated", "ID is", func(r string) {
-			kafkatest.DeleteTopics(t, adm, r)
-			await.Until(t, 30*time.Second, "recreated", func() bool {
-				_, err := adm.CreateTopic(t.Context(), partitions, 1, nil, r)
-				return err == nil
-			})
-		}},
-		{"changelog", ".waterclock.changelog|topic is missing",
-			func(r string) { kafkatest.DeleteTopics(t, adm, topics.Changelog(r)) }},
-		{"policy", ".waterclock.changelog|cleanup.policy is delete", func(r string) {
-			kafkatest.SetTopic(t, adm, topics.Changelog(r), "cleanup.policy", "delete")
-		}},
-	}
-	all := []string{good}
-	for _, x := range cases {
-		all = append(all, c.CreateTopic(t, partitions, nil, name+"-"+x.name))
-	}
-	target := c.CreateTopic(t, 1, nil, name+"-out")
-	out := kafkatest.Collect(t, c, target)
-	cfg := rig.Config(t, c.Seeds(), all...)
-	cfg.TopicCheckInterval = time.Second
-	in, log := rig.ServeLogged(t, cfg, node.Options{})
-	in.Ready(len(all)*partitions, time.Minute)
-
-	// Timers of the topic that will grow: those that would be elsewhere then are shown.
-	const long = 20
-	grown := name + "-" + cases[0].name
-	rig.Send(t, c.Client(t), timers(grown, target, "long-", long, time.Now().Add(time.Hour), time.Second,
-		[]byte("v"))...)
-	await.Until(t, time.Minute, "they are pending",
-		func() bool { return in.Metric("waterclock_pending_timers", "topic", grown) == long })
-	if n := in.Metric("waterclock_misplaced_timers", "topic", grown); n != 0 {
-		t.Errorf("%v timers lie off their partition before anything has happened", n)
-	}
-	off := 0
-	for i := range long {
-		if id := fmt.Append(nil, "long-", i); intake.Murmur2Partition(id, partitions) != intake.Murmur2Partition(
-			id, partitions+1) {
-			off++
-		}
-	}
-
-	// Timers for the good topic all the while.
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var sent atomic.Int64
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		cl := c.Client(t)
-		for ctx.Err() == nil {
-			r := timers(good, target, fmt.Sprint("good-", sent.Load(), "-"), 5, time.Now().Add(300*time.Millisecond),
-				100*time.Millisecond, []byte("v"))
-			if err := cl.ProduceSync(context.Background(), r...).FirstErr(); err != nil {
-				t.Errorf("send: %v", err)
-				return
+		{"grown", func(s *scene) { kafkatest.GrowTopics(s, s.Admin, partitions+2, s.Requests) }, 10 * time.Second,
+			[]string{"partitions is 6, must be 4, as before", "waterclock topics follow"}},
+		{"deleted", func(s *scene) { kafkatest.DeleteTopics(s, s.Admin, s.Requests) }, 20 * time.Second,
+			[]string{"topic is missing, must be there: create it with 4 partitions", "waterclock topics follow"}},
+		{"recreated", (*scene).recreate, 10 * time.Second,
+			[]string{"ID is", "it was recreated", "waterclock topics follow"}},
+		{"changelog", func(s *scene) { kafkatest.DeleteTopics(s, s.Admin, topics.Changelog(s.Requests)) },
+			20 * time.Second, []string{"topic is missing, must be there", "Changelog deleted"}},
+		{"policy", func(s *scene) {
+			kafkatest.SetTopic(s, s.Admin, topics.Changelog(s.Requests), "cleanup.policy", "delete")
+		}, 10 * time.Second, []string{".waterclock.changelog", "cleanup.policy is delete"}},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			t.Parallel()
+			s := fake(t, partitions, kfake.SeedTopics(1, good))
+			s.cfg.Requests, s.live = []string{s.Requests, good}, partitions+1
+			if v.name == "policy" {
+				s.cfg.TopicCheckInterval = time.Second
 			}
-			sent.Add(5)
-			select {
-			case <-ctx.Done():
-			case <-time.After(50 * time.Millisecond):
+			s.serve()
+			v.change(s)
+			begin := time.Now()
+			s.notReady(append(v.want, "request topic "+s.Requests+" is stopped")...)
+			if took := time.Since(begin); took > v.within {
+				t.Errorf("noticed after %s", took)
 			}
-		}
-	}()
-	out.WaitFor(50, time.Minute)
-
-	// First what is no reason to stop.
-	kafkatest.SetTopic(t, adm, topics.Changelog(good), "min.compaction.lag.ms", "1")
-	await.Until(t, 20*time.Second, "the alert", func() bool {
-		return in.Metric("waterclock_topic_problems", "topic", good, "severity", "alert") > 0 &&
-			in.Metric("waterclock_topic_checks_total", "topic", good, "result", "alert") > 0
-	})
-	if len(log.Lines("min.compaction.lag.ms is 1")) == 0 {
-		t.Error("the alert is not logged")
-	}
-	if status, body := in.Readyz(); status != 200 {
-		t.Errorf("an alert makes it not ready: %s", body)
-	}
-	for i, x := range cases {
-		x.do(all[i+1])
-		await.Until(t, 40*time.Second, x.name+" is stopped", func() bool {
-			return in.Metric("waterclock_topic_problems", "topic", all[i+1], "severity", "stop") > 0
+			s.counts(partitions, "waterclock_partitions", "topic", s.Requests, "state", "failed")
+			all, owned := s.Metric("waterclock_topic_partitions", "topic", s.Requests),
+				s.Metric("waterclock_partitions", "topic", s.Requests)
+			if grown := v.name == "grown"; grown != (owned < all) || owned != partitions {
+				t.Errorf("%v of %v partitions are owned", owned, all)
+			}
+			if n := len(s.log.Lines("level=WARN")) + len(s.log.Lines("level=ERROR")); n > 6*partitions {
+				t.Errorf("%d warnings and errors", n)
+			}
+			s.Send(rig.Timer(good, s.Target, "id", time.Now()))
+			s.counts(1, "waterclock_outcomes_total", "topic", good, "outcome", "fired")
 		})
-		status, body := in.Readyz()
-		if status == 200 {
-			t.Errorf("%s: still ready", x.name)
-		}
-		for _, text := range append(strings.Split(x.says, "|"), "request topic "+all[i+1]+" is stopped") {
-			if !strings.Contains(body, text) {
-				t.Errorf("%s: /readyz does not say %q: %s", x.name, text, body)
-			}
-		}
-		before := sent.Load()
-		await.Until(t, 30*time.Second, "the good topic goes on",
-			func() bool { return int64(len(out.Records())) > before+20 })
 	}
-	var counted strings.Builder
-	moving := *cfg
-	moving.Requests = []string{grown}
-	if err := commands.Repartition(t.Context(), &moving, commands.RepartitionOptions{DryRun: true},
-		&counted); err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(counted.String(), fmt.Sprintf("timers to be moved: %d,", off)) {
-		t.Errorf("%d timers are to be moved: %s", off, counted.String())
-	}
-	// Partitions that are still ours are failed, the good ones live.
-	await.Until(t, 10*time.Second, "failed partitions", func() bool {
-		return in.Metric("waterclock_partitions", "topic", name+"-policy", "state", "failed") == partitions
-	})
-	if n := in.Metric("waterclock_partitions", "topic", good, "state", "live"); n != partitions {
-		t.Errorf("%v partitions of the good topic are live", n)
-	}
-	cancel()
-	<-done
-	n := int(sent.Load())
-	out.WaitFor(n, time.Minute)
-	rig.Exactly(t, out.Records(), n)
 }
 
-// Requests that retention deletes before they are read are counted and said
-// loudly, and the others fire.
+// recreate deletes the request topic, and creates it with as many partitions.
+func (s *scene) recreate() {
+	s.Helper()
+	there, err := s.Admin.ListTopics(s.Context(), s.Requests)
+	if err != nil {
+		s.Fatal(err)
+	}
+	kafkatest.DeleteTopics(s, s.Admin, s.Requests)
+	s.until("it is recreated", func() bool {
+		_, err := s.Admin.CreateTopic(s.Context(), int32(len(there[s.Requests].Partitions)), 1, nil, s.Requests)
+		return err == nil
+	})
+}
+
+// A request topic is recreated long before the next check of the topics, and requests are written to it: they are not
+// read from the old one's position, the partitions fail and say why.
+func TestTopicRecreatedBetweenChecks(t *testing.T) {
+	t.Parallel()
+	s := onKafka(t, 1, 1).serves()
+	s.Send(s.Timers("before-", 5, time.Now(), 0)...)
+	s.Out.WaitFor(5, limit)
+	s.recreate()
+	recreated := s.Cluster.Client(t)
+	s.until("the partition has failed", func() bool {
+		_ = recreated.ProduceSync(t.Context(), s.Timer("after", time.Now())).FirstErr()
+		return s.Metric("waterclock_partitions", "state", "failed") == 1
+	})
+	s.notReady("recreated")
+	s.Out.Quiet(time.Second)
+	rig.Exactly(t, s.Out.Records(), 5)
+}
+
+// Requests that retention deletes before they are read are counted and said loudly, and the others fire.
 func TestRequestsLostToRetention(t *testing.T) {
 	t.Parallel()
-	c := kafkatest.Shared(t)
-	retention := "60000"
-	requests := c.CreateTopic(t, 1, map[string]*string{"retention.ms": &retention})
-	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-out")
-	out := kafkatest.Collect(t, c, target)
-	cfg := rig.Config(t, c.Seeds(), requests)
-	in := rig.Serve(t, cfg, node.Options{})
-	in.Ready(1, time.Minute)
-	if err := in.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	cl := c.Client(t)
-	rig.Send(t, cl, timers(requests, target, "lost-", 10, time.Now().Add(5*time.Second), time.Second, nil)...)
-	kept := timers(requests, target, "kept-", 10, time.Now().Add(8*time.Second), time.Second, nil)
+	const n = 10
+	s := onKafka(t, 1, 1, "retention.ms", "60000").serves()
+	s.Stop()
+	s.Send(s.Timers("lost-", n, time.Now().Add(5*time.Second), time.Second)...)
+	kept := s.Timers("kept-", n, time.Now().Add(8*time.Second), time.Second)
 	for _, r := range kept {
 		r.Timestamp = time.Now().Add(-50 * time.Second) // read with 5/6 of the retention gone
 	}
-	rig.Send(t, cl, kept...)
+	s.Send(kept...)
 	offsets := make(kadm.Offsets)
-	offsets.AddOffset(requests, 0, kept[0].Offset, -1)
-	if r, err := kadm.NewClient(cl).DeleteRecords(t.Context(), offsets); err != nil || r.Error() != nil {
+	offsets.AddOffset(s.Requests, 0, kept[0].Offset, -1)
+	if r, err := s.Admin.DeleteRecords(t.Context(), offsets); err != nil || r.Error() != nil {
 		t.Fatal(err, r.Error())
 	}
-	in, log := rig.ServeLogged(t, cfg, node.Options{})
-	in.Ready(1, time.Minute)
-	out.WaitFor(10, time.Minute)
-	out.Quiet(time.Second)
-	rig.Exactly(t, out.Records(), 10)
-	if n := in.Metric("waterclock_requests_lost_total"); n != 10 {
-		t.Errorf("%v are counted as lost, want 10", n)
+	s.serve()
+	s.Out.WaitFor(n, limit)
+	s.Out.Quiet(time.Second)
+	rig.Exactly(t, s.Out.Records(), n)
+	if lost := s.Metric("waterclock_requests_lost_total"); lost != n ||
+		len(s.log.Lines("requests were lost to retention")) != 1 {
+		t.Errorf("%v are counted as lost, want %d, and a line that says so", lost, n)
 	}
-	if len(log.Lines("requests were lost to retention")) != 1 {
-		t.Error("it is not said")
-	}
-	if in.Metric("waterclock_retention_alerts_total") == 0 || len(log.Lines("retention may soon delete")) == 0 {
+	if s.Metric("waterclock_retention_alerts_total") == 0 || len(s.log.Lines("retention may soon delete")) == 0 {
 		t.Error("no alert for intake that lags")
 	}
-	in.Balanced(0)
+	s.Balanced(0)
 }
 
-// The clock is set ahead while timers sleep: what is due by it fires then, not
-// when the sleep would have ended; nothing fires before it is due by the clock.
-func TestClockSetAhead(t *testing.T) {
+// Dead letters are output: a topic of theirs that is gone is recreated, where that is allowed, and the dead letters
+// that wait for it go there.
+func TestDeadLetterTopicLost(t *testing.T) {
 	t.Parallel()
-	c := kafkatest.Shared(t)
-	requests := c.CreateTopic(t, 2, nil)
-	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-out")
-	out := kafkatest.Collect(t, c, target)
-	var ahead atomic.Int64
-	in := rig.Serve(t, rig.Config(t, c.Seeds(), requests),
-		node.Options{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
-	in.Ready(2, time.Minute)
-	const n, jump = 20, 12 * time.Second // within what wheels are loaded for: nothing else wakes the workers
-	rig.Send(t, c.Client(t), timers(requests, target, "id-", n, time.Now().Add(11*time.Second),
-		500*time.Millisecond, nil)...)
-	in.Balanced(n)
-	set := time.Now()
-	ahead.Store(int64(jump))
-	received := out.WaitFor(n, 9*time.Second)
-	t.Logf("all fired %s after the jump", time.Since(set))
-	ids := make(map[string]bool)
-	for _, r := range received {
-		ids[r.Header("waterclock-id")] = true
-		var due int64
-		if _, err := fmt.Sscan(r.Header("waterclock-due"), &due); err != nil || r.Timestamp.UnixMilli() < due {
-			kafkatest.Inexact(t, "early by the owner's clock: %s due %d, timestamp %d", r.Key, due,
-				r.Timestamp.UnixMilli())
+	s := fake(t, 1).serves()
+	dead := topics.DeadLetters(s.Requests)
+	s.Send(s.Request("bad", "v"))
+	s.counts(1, "waterclock_dead_letters_total")
+	kafkatest.DeleteTopics(t, s.Admin, dead)
+	s.Send(s.Request("bad", "v"))
+	s.counts(2, "waterclock_dead_letters_total")
+	s.until("the new topic holds it", func() bool { // the client may know for seconds that there is none
+		ends, err := s.Admin.ListEndOffsets(t.Context(), dead)
+		o, ok := ends.Lookup(dead, 0)
+		return err == nil && ok && o.Offset > 0
+	})
+	s.Ready(1, limit)
+	s.Stop()
+
+	s.cfg.CreateTopics = false
+	s.serve()
+	kafkatest.DeleteTopics(t, s.Admin, dead)
+	s.notReady(dead + ": topic is missing")
+}
+
+// A problem that damages nothing stops nothing: it is counted, shown and logged, until the setting is as it should be.
+// What a lowered delete.retention.ms means for local views is said once. Nor does a check that fails: it is counted,
+// said, and done again.
+func TestTopicChecksThatStopNothing(t *testing.T) {
+	t.Parallel()
+	s := fake(t, 2)
+	s.cfg.TopicCheckInterval = time.Second
+	s.serve()
+	checks := func(result string) float64 { return s.Metric("waterclock_topic_checks_total", "result", result) }
+	problems := func() float64 { return s.Metric("waterclock_topic_problems", "severity", "alert") }
+	set := func(setting, value string) {
+		kafkatest.SetTopic(t, s.Admin, topics.Changelog(s.Requests), setting, value)
+	}
+	s.until("a good check", func() bool { return checks("ok") > 0 })
+	if a, p := checks("alert"), problems(); a != 0 || p != 0 {
+		t.Fatalf("%v alerts and %v problems before anything was wrong", a, p)
+	}
+	set("min.compaction.lag.ms", "1")
+	s.until("an alert", func() bool { return checks("alert") > 0 && problems() == 1 })
+	s.says("min.compaction.lag.ms is 1")
+	s.Ready(2, limit)
+	set("min.compaction.lag.ms", "900000")
+	s.until("the end of the problem", func() bool { return problems() == 0 })
+
+	const lowered = "changelog deletions are kept for less time"
+	for _, kept := range []string{"172800000", "14400000"} {
+		if lines := s.log.Lines(lowered); len(lines) > 0 {
+			t.Errorf("not lowered: %v", lines)
+		}
+		set("delete.retention.ms", kept)
+		before := checks("ok")
+		s.until("checks", func() bool { return checks("ok") > before+5 })
+	}
+	if lines := s.log.Lines(lowered); len(lines) != 1 || !strings.Contains(lines[0], "limit=2h") ||
+		!strings.Contains(lines[0], "topic="+s.Requests) {
+		t.Errorf("lowered to 4 h: %v, want one line that names the topic and the limit of 2 h", lines)
+	}
+
+	refuses := s.Fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Err: kerr.TopicAuthorizationFailed,
+		Count: -1})
+	s.until("a check that fails", func() bool { return checks("error") > 0 })
+	s.says("cannot check topics")
+	s.Ready(2, limit)
+	refuses.Remove()
+	good := checks("ok")
+	s.until("a good check again", func() bool { return checks("ok") > good })
+}
+
+// The command topics says what is missing, makes it when told to, and is content then.
+func TestTopics(t *testing.T) {
+	s := fake(t, 2)
+	var out strings.Builder
+	if err := commands.Topics(t.Context(), s.cfg, false, &out); err == nil {
+		t.Errorf("content with missing topics:\n%s", &out)
+	}
+	for _, name := range []string{topics.Changelog(s.Requests), topics.DeadLetters(s.Requests)} {
+		if !strings.Contains(out.String(), name) {
+			t.Errorf("%s is not named:\n%s", name, &out)
 		}
 	}
-	if len(ids) != n || len(received) != n {
-		kafkatest.Inexact(t, "%d emissions of %d timers", len(received), len(ids))
+	for _, create := range []bool{true, false} {
+		out.Reset()
+		if err := commands.Topics(t.Context(), s.cfg, create, &out); err != nil ||
+			!strings.Contains(out.String(), "cleanup.policy") || strings.Contains(out.String(), "WRONG") {
+			t.Errorf("create %v: %v:\n%s", create, err, &out)
+		}
 	}
-	await.Until(t, time.Minute, "the jump is counted", func() bool {
-		return in.Metric("waterclock_clock_jumps_total", "direction", "ahead") == 1
-	})
-	in.Balanced(0)
+	s.cfg.Requests = []string{"nowhere"}
+	if err := commands.Topics(t.Context(), s.cfg, true, &out); err == nil {
+		t.Error("content with a request topic that does not exist")
+	}
 }
 
-// A request topic is recreated long before the next check of the topics, and
-// requests are written to it: they are not read from the old one's position, the
-// partitions fail and say why.
-func TestTopicRecreatedBetweenChecks(t *testing.T) {
+// A request topic may take larger records than a broker takes requests. The API's producer is not told of that limit,
+// because kgo makes no client with it.
+func TestAPIOfATopicWithAHugeLimit(t *testing.T) {
 	t.Parallel()
-	c := kafkatest.Shared(t)
-	requests := c.CreateTopic(t, 1, nil)
-	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-out")
-	out := kafkatest.Collect(t, c, target)
-	cl := c.Client(t)
-	adm := kadm.NewClient(cl)
-	in := rig.Serve(t, rig.Config(t, c.Seeds(), requests), node.Options{})
-	in.Ready(1, time.Minute)
-	rig.Send(t, cl, timers(requests, target, "before-", 5, time.Now(), time.Millisecond, nil)...)
-	out.WaitFor(5, time.Minute)
-	kafkatest.DeleteTopics(t, adm, requests)
-	await.Until(t, 30*time.Second, "recreated", func() bool {
-		_, err := adm.CreateTopic(t.Context(), 1, 1, nil, requests)
-		return err == nil
-	})
-	recreated := c.Client(t)
-	await.Until(t, time.Minute, "the partition has failed", func() bool {
-		_ = recreated.ProduceSync(
-			t.Context(), timers(requests, target, "after-", 1, time.Now(), time.Millisecond, nil)...).FirstErr()
-		return in.Metric("waterclock_partitions", "state", "failed") == 1
-	})
-	if status, body := in.Readyz(); status == 200 || !strings.Contains(body, "recreated") {
-		t.Errorf("ready %d: %s", status, body)
+	s := fake(t, 1)
+	kafkatest.SetTopic(t, s.Admin, s.Requests, "max.message.bytes", "209715200")
+	s.withAPI()
+	s.serve()
+}
+
+// A target that is a request topic of others is said at the start; one that is none is not.
+func TestChainedTargetIsSaid(t *testing.T) {
+	s := fake(t, 2, kfake.SeedTopics(1, "elsewhere", topics.Changelog("elsewhere")))
+	s.cfg.Targets = []string{s.Target, s.Requests + ":elsewhere", "mail.*"}
+	s.serve()
+	if lines := s.log.Lines("a target is a request topic"); len(lines) != 1 ||
+		!strings.Contains(lines[0], "target=elsewhere") {
+		t.Errorf("it says %q", lines)
 	}
-	out.Quiet(time.Second)
-	rig.Exactly(t, out.Records(), 5)
 }

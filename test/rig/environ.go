@@ -8,9 +8,9 @@ import (
 	"github.com/waterclock/waterclock/internal/node/config"
 )
 
-// environ returns this process's environment without the variables that control tests
+// Environ returns this process's environment without the variables that control tests
 // and CI: they look like settings, and the program refuses settings that it does not
 // know.
-func environ() []string {
+func Environ() []string {
 	return slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, config.EnvPrefix) })
 }

@@ -94,7 +94,7 @@ func (in *Instance) runs() bool {
 	}
 }
 
-// Stop stops the instance in order and returns what its Run returned.
+// Stop stops the instance in order and returns what its Run returned. The end of the test reports an error too.
 func (in *Instance) Stop() error {
 	in.noteLast()
 	in.cancel()

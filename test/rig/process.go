@@ -93,7 +93,7 @@ func Exec(t testing.TB, env []string, args ...string) *Process {
 func ExecFile(t testing.TB, path string, env []string, args ...string) *Process {
 	t.Helper()
 	cmd := exec.Command(path, args...)
-	cmd.Env = append(environ(), env...)
+	cmd.Env = append(Environ(), env...)
 	return run(t, cmd)
 }
 

@@ -1,8 +1,12 @@
 package rig
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
@@ -13,20 +17,36 @@ import (
 // have: a plain client and a consumer of the target.
 type Setup struct {
 	*testing.T
-	Cluster          *kafkatest.Cluster
+	Cluster          *kafkatest.Cluster // nil if the broker is a fake
+	Fake             *kfake.Cluster     // nil if the brokers are real
+	Seeds            []string
 	Requests, Target string
 	Client           *kgo.Client
-	Out              *kafkatest.Collector
+	Admin            *kadm.Client
+	Out              *kafkatest.Collector // nil if the broker is a fake
 }
 
 // NewSetup makes the topics, with the given numbers of partitions of the request topic and of the
 // target. Settings of the request topic are given as name, value.
 func NewSetup(t *testing.T, c *kafkatest.Cluster, requests, target int32, settings ...string) *Setup {
 	t.Helper()
-	s := &Setup{T: t, Cluster: c, Client: c.Client(t)}
+	s := &Setup{T: t, Cluster: c, Seeds: c.Seeds(), Client: c.Client(t)}
+	s.Admin = kadm.NewClient(s.Client)
 	s.Requests = s.Topic(kafkatest.Topic(t), requests, settings...)
 	s.Target = s.Topic(s.Requests+"-out", target)
 	s.Out = kafkatest.Collect(t, c, s.Target)
+	return s
+}
+
+// OnFake is NewSetup on one broker within the test's process. Both topics have as many partitions.
+func OnFake(t *testing.T, partitions int32, opts ...kfake.Opt) *Setup {
+	t.Helper()
+	s := &Setup{T: t, Requests: "requests", Target: "target"}
+	s.Fake, s.Client = kafkatest.Fake(t, append([]kfake.Opt{
+		kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second),
+		kfake.SeedTopics(partitions, s.Requests, s.Target),
+	}, opts...)...)
+	s.Seeds, s.Admin = s.Fake.ListenAddrs(), kadm.NewClient(s.Client)
 	return s
 }
 
@@ -41,11 +61,32 @@ func (s *Setup) Topic(name string, partitions int32, settings ...string) string 
 }
 
 // Config returns the settings of an instance with a directory of its own.
-func (s *Setup) Config() *config.Config { return Config(s.T, s.Cluster.Seeds(), s.Requests) }
+func (s *Setup) Config() *config.Config { return Config(s.T, s.Seeds, s.Requests) }
+
+// Manual returns a client that writes to the partitions that records name.
+func (s *Setup) Manual(opts ...kgo.Opt) *kgo.Client {
+	return kafkatest.Client(s.T, append([]kgo.Opt{kgo.SeedBrokers(s.Seeds...),
+		kgo.RecordPartitioner(kgo.ManualPartitioner())}, opts...)...)
+}
 
 // Request returns a request for the request topic, with headers given as name, value.
 func (s *Setup) Request(id, value string, headers ...string) *kgo.Record {
 	return Request(s.Requests, id, value, headers...)
+}
+
+// Timer returns a request for the target.
+func (s *Setup) Timer(id string, due time.Time) *kgo.Record {
+	return Timer(s.Requests, s.Target, id, due)
+}
+
+// Timers returns n requests for the target, with the IDs prefix0, prefix1 and so on. They fall due within
+// spread, the first of them at first.
+func (s *Setup) Timers(prefix string, n int, first time.Time, spread time.Duration) []*kgo.Record {
+	all := make([]*kgo.Record, n)
+	for i := range all {
+		all[i] = s.Timer(fmt.Sprint(prefix, i), first.Add(spread*time.Duration(i)/time.Duration(n)))
+	}
+	return all
 }
 
 // Cancel returns a request that cancels a timer.

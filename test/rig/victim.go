@@ -94,7 +94,7 @@ func StartVictim(t testing.TB, cfg *config.Config) *Victim {
 	text, err := json.Marshal(cfg)
 	must(t, err)
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(environ(), envVictim+"="+string(text))
+	cmd.Env = append(Environ(), envVictim+"="+string(text))
 	v := &Victim{lines: make(chan string, 10)}
 	v.in, err = cmd.StdinPipe()
 	must(t, err)

@@ -1,14 +1,10 @@
 package config
 
 import (
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/spf13/pflag"
 )
 
 var ladder = []DelayTopic{
@@ -16,38 +12,25 @@ var ladder = []DelayTopic{
 	{"orders.retry.1d", 24 * time.Hour, ""},
 }
 
-// loadDelay loads a file, flags and variables.
-func loadDelay(t *testing.T, file string, flags []string, environ ...string) (*Config, error) {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "waterclock.yaml")
-	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	l, fs := NewLoader(Default()), pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	l.AddFlags(fs, Client, Topics, Instance, Log)
-	if err := fs.Parse(append([]string{"--config", path}, flags...)); err != nil {
-		return nil, err
-	}
-	return l.Load(environ)
-}
-
 func TestDelayInEveryLayer(t *testing.T) {
 	const text = "orders.retry.5m:5m:orders,orders.retry.1d:24h"
-	for name, load := range map[string]func() (*Config, error){
+	for name, layer := range map[string]func() (*Config, error){
 		"mappings": func() (*Config, error) {
-			return loadDelay(t, "delay:\n  - {topic: orders.retry.5m, delay: 5m, target: orders}\n  - topic: "+
-				"orders.retry.1d\n    delay: 1d\n", nil)
+			return load(t, nil, nil, "delay:\n  - {topic: orders.retry.5m, delay: 5m, target: orders}\n  - topic: "+
+				"orders.retry.1d\n    delay: 1d\n")
 		},
 		"a list in the file": func() (*Config, error) {
-			return loadDelay(t, "delay: [orders.retry.5m:5m:orders, orders.retry.1d:1d]", nil)
+			return load(t, nil, nil, "delay: [orders.retry.5m:5m:orders, orders.retry.1d:1d]")
 		},
-		"a flag": func() (*Config, error) { return loadDelay(t, "delay: x:1s", []string{"--delay", text}) },
+		"a flag": func() (*Config, error) { return load(t, []string{"--delay", text}, nil, "delay: x:1s") },
 		"two flags": func() (*Config, error) {
-			return loadDelay(t, "", []string{"--delay", "orders.retry.5m:5m:orders", "--delay", "orders.retry.1d:24h"})
+			return load(t, []string{"--delay", "orders.retry.5m:5m:orders", "--delay", "orders.retry.1d:24h"}, nil, "")
 		},
-		"a variable": func() (*Config, error) { return loadDelay(t, "delay: x:1s", nil, "WATERCLOCK_DELAY="+text) },
+		"a variable": func() (*Config, error) {
+			return load(t, nil, []string{"WATERCLOCK_DELAY=" + text}, "delay: x:1s")
+		},
 	} {
-		cfg, err := load()
+		cfg, err := layer()
 		if err != nil || !reflect.DeepEqual(cfg.Delay, ladder) {
 			t.Errorf("%s: %+v, %v", name, cfg, err)
 		}
@@ -65,7 +48,7 @@ func TestDelayThatCannotBeRead(t *testing.T) {
 		"delay: [a:soon]":                       "needs a duration such as 250ms",
 		"requests: [{topic: a, delay: 5m}]":     "requests needs a single value or a list of them",
 	} {
-		if _, err := loadDelay(t, file, nil); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := load(t, nil, nil, file); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want %q", file, err, says)
 		}
 	}
