@@ -15,7 +15,7 @@ func (c *core) leave() {
 	c.p.life.Steps.Leave(c.s.lane)
 	c.s.keeper.stop()
 	c.p.served.Store(nil)
-	c.s, c.fires = nil, nil
+	c.s = nil
 }
 
 // The budgets of an acquisition that has ended are zero. So nothing of it may be held until the next one, which may

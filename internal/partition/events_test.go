@@ -57,7 +57,6 @@ func (c *core) hear(share *emitter.Share) {
 		default:
 			c.told[e.ID] = e.Pending.Due.UnixMilli()
 		}
-		c.g.seen["event "+string(e.Type)]++
 	}
 	for _, e := range share.Emissions {
 		emitted = append(emitted, c.source(e.Record))

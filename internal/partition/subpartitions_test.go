@@ -65,7 +65,7 @@ func TestAWaitingSubPartitionDelaysNoFiring(t *testing.T) {
 		}
 		c.deliver(100)
 		for _, s := range all[1:] {
-			c.workOn(s)
+			c.ok(s.planHanded())
 		}
 		c.pass(1000)
 		fired := c.step(100)
@@ -426,7 +426,7 @@ func TestFiringsThatWaitForALookUpLeaveRoomForOthers(t *testing.T) {
 	}
 	for range 30 {
 		c.deliver(20)
-		c.workOn(other)
+		c.ok(other.planHanded())
 		c.step(1000)
 	}
 	c.pass(1000)

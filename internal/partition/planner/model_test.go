@@ -1458,38 +1458,6 @@ func TestPlannerAgainstModel(t *testing.T) {
 	}
 }
 
-// A run that once failed the model: a missed timer is parked again, the clock is set back, and the timer comes back
-// before it is due. See TestATimerThatComesBackBeforeItIsDueWasNotMissed.
-func TestModelOfATimerThatComesBackBeforeItIsDue(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		m := newModel(t, map[string]int{}, -1)
-		m.request("id0", &timer.Timer{
-			Due: m.now - 5, Target: timer.Target{Topic: "a"},
-			Recurrence: &timer.Recurrence{Every: 1, Count: 1, Until: timer.NoUntil, CatchUp: timer.CatchUpNone},
-		}, false)
-		turns := func(now int64, healthy bool) {
-			m.now, m.unhealthy["a"] = now, !healthy
-			for range 3 {
-				m.turn(10)
-				m.check()
-			}
-		}
-		turns(1000, false)
-		m.now = 1004
-		m.unpark("a", 1, nil)
-		turns(1004, false)
-		turns(974, false)
-		m.now = 989
-		m.unpark("a", 1, nil)
-		turns(989, true)
-		if turns(995, true); m.ended[occurrence{m.offset, 1}] != timer.Fired || m.seen["parked"] != 2 ||
-			m.seen["lowered"] != 1 {
-			t.Fatalf("ended %v, seen %v; want what is due to fire, parked twice", m.ended, m.seen)
-		}
-		m.finish()
-	})
-}
-
 // Another one: a cancel finds a remembered timer, because the timer's firing is planned before it. The end of that
 // memory is planned too. Then the firing is rolled back. The cancel finds the timer, and no memory is left to end.
 func TestModelOfAMemoryThatIsRolledBack(t *testing.T) {
