@@ -1,6 +1,7 @@
 package statestore
 
 import (
+	"encoding/binary"
 	"testing"
 	"time"
 
@@ -9,6 +10,12 @@ import (
 
 	"github.com/waterclock/waterclock/internal/timer"
 )
+
+// numberedID returns the i-th of IDs that look random. It is a bijection, so it is easy to make absent ones.
+func numberedID(i int64) []byte {
+	id := binary.LittleEndian.AppendUint64(nil, uint64(i)*0x9e3779b97f4a7c15)
+	return binary.BigEndian.AppendUint64(id, uint64(i))
+}
 
 // A filter says no to nearly all IDs that were not added, however much it has grown.
 func TestFilter(t *testing.T) {
@@ -23,14 +30,14 @@ func TestFilter(t *testing.T) {
 	p.ids.setLocked(&filter{})
 	const n = 300_000
 	for i := range int64(n) {
-		p.ids.noteLocked(benchID(i))
+		p.ids.noteLocked(numberedID(i))
 	}
 	f, wrong := p.ids.current.Load(), 0
 	for i := range int64(n) {
-		if s.filters.denies(f, benchID(i)) {
+		if s.filters.denies(f, numberedID(i)) {
 			t.Fatalf("%d was added", i)
 		}
-		if !s.filters.denies(f, benchID(n+i)) {
+		if !s.filters.denies(f, numberedID(n+i)) {
 			wrong++
 		}
 	}
@@ -89,7 +96,8 @@ func TestPartitionLearnsItsFilter(t *testing.T) {
 		t.Helper()
 		b := &Batch{Position: to, Changelog: changelog}
 		for i := from; i < to; i++ {
-			b.Changes = append(b.Changes, timer.ChangeOf(benchID(i), timer.Absent, newTimer(string(benchID(i)), i, i)))
+			id := numberedID(i)
+			b.Changes = append(b.Changes, timer.ChangeOf(id, timer.Absent, newTimer(string(id), i, i)))
 		}
 		must(t, k.Apply(b))
 	}
@@ -101,7 +109,7 @@ func TestPartitionLearnsItsFilter(t *testing.T) {
 	k, stored := p.Acquire(), int64(n)
 	lookUp := func(i int64) bool {
 		t.Helper()
-		ref, err := k.Lookup(benchID(i))
+		ref, err := k.Lookup(numberedID(i))
 		must(t, err)
 		return !ref.IsAbsent()
 	}
@@ -119,7 +127,7 @@ func TestPartitionLearnsItsFilter(t *testing.T) {
 	}
 	f := p.ids.current.Load()
 	for i := range stored {
-		if s.filters.denies(f, benchID(i)) || !lookUp(i) {
+		if s.filters.denies(f, numberedID(i)) || !lookUp(i) {
 			t.Fatalf("ID %d of %d is denied", i, stored)
 		}
 	}
@@ -180,7 +188,7 @@ func TestFiltersKeepToTheirShare(t *testing.T) {
 			r.Close()
 		}
 		for range 100_000 {
-			x := newTimer(string(benchID(next)), next, next)
+			x := newTimer(string(numberedID(next)), next, next)
 			b.Changes = append(b.Changes, timer.ChangeOf(x.ID, timer.Absent, x))
 			if next++; replayed {
 				must(t, r.Put(x.ID, nil, x))
@@ -203,11 +211,11 @@ func TestFiltersKeepToTheirShare(t *testing.T) {
 			t.Fatalf("filters take %d bytes of %d", taken, share)
 		}
 		for n := first; n < next; n += 100 {
-			if ref, err := k.Lookup(benchID(n)); err != nil || ref.IsAbsent() {
+			if ref, err := k.Lookup(numberedID(n)); err != nil || ref.IsAbsent() {
 				t.Fatalf("ID %d: %v, %v", n, ref, err)
 			}
 		}
-		if ref, err := k.Lookup(benchID(next)); err != nil || !ref.IsAbsent() {
+		if ref, err := k.Lookup(numberedID(next)); err != nil || !ref.IsAbsent() {
 			t.Fatalf("an ID that is not there: %v, %v", ref, err)
 		}
 	}

@@ -171,7 +171,8 @@ func TestAnswersAtEachStage(t *testing.T) {
 					{}, {Prefix: "id3"}, {Target: otherTopic}, {DueAfter: c.now, DueBefore: c.now + 30_000},
 					{State: query.Pending}, {State: query.Paused}, {State: query.Triggered}, {State: query.Parked},
 				} {
-					maps.Copy(shown, c.answersAre(query.Page{Order: order, Limit: i % 3, Bytes: i % 2 * 300, Filter: f}))
+					page := query.Page{Order: order, Limit: i % 3, Bytes: i % 2 * 300, Filter: f}
+					maps.Copy(shown, c.answersAre(page))
 				}
 			}
 		}

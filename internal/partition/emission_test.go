@@ -149,18 +149,3 @@ func TestEmissionsHaveRoomForTheirHeaders(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkEmission(b *testing.B) {
-	p := emissionPartition()
-	tm := &timer.Timer{ID: []byte("order-1234567"), Offset: 123456789, Due: 1_700_000_000_000, Occurrence: 1,
-		Target: timer.Target{Topic: "orders", Key: []byte("k")}, Value: []byte("v")}
-	b.ReportAllocs()
-	const step = 1000
-	in := new(buffers)
-	for n := 0; n < b.N; n += step {
-		m := p.newEmissions(1_700_000_000_123, step, step*ownHeaders, in)
-		for range step {
-			m.record(tm, 3)
-		}
-	}
-}

@@ -135,40 +135,6 @@ func TestFiringsWaitAtTheirLimit(t *testing.T) {
 	}
 }
 
-// Firings get half of a step's room while requests wait, four fifths when they are late, and all of it without
-// requests.
-func TestFiringsAndRequestsShareAStep(t *testing.T) {
-	const n = 21
-	c := newCore(t, newSetup(t), 1<<20, roomy)
-	c.work() // the catch-up barrier
-	c.load()
-	for i := range 2 * n {
-		c.schedule(i, 1000)
-	}
-	c.deliver(2 * n)
-	c.work()
-	c.seal(roomy)
-	c.commit(true)
-	c.apply()
-	c.pass(1000)
-	for i := range 2 * n {
-		c.schedule(100+i, 100_000)
-		c.deliver(1)
-		c.work()
-	}
-	for _, want := range []int{(n + 1) / 2, (n + 1) / 2, 4*n/5 + 1, 2*n - 2*((n+1)/2) - 4*n/5 - 1} {
-		if c.seal(n); want == (n+1)/2 {
-			c.pass(100) // the rest is late, as the next seal finds
-		}
-		if got := len(c.share.Emissions); got != want {
-			t.Errorf("%d of %d entries are firings, want %d", got, n, want)
-		}
-		c.commit(true)
-		c.apply()
-	}
-	c.finish()
-}
-
 // The same holds if the bytes fill a step, not the entries.
 func TestLargeFiringsAndRequestsShareAStep(t *testing.T) {
 	const n, room = 300, 1 << 20 // firings of 10 kB; the bytes of a step
@@ -521,34 +487,4 @@ func TestASealKeepsToTheRoom(t *testing.T) {
 			t.Errorf("room for %d bytes: took %d entries, want %d", bytes-less, took, want)
 		}
 	}
-}
-
-// Timers that were parked for a target that is healthy again may be many. Of those, too, no more than a quarter above
-// the share is held in memory.
-func TestAdmittedTimersAreEvictedAtTheLimit(t *testing.T) {
-	const n, share = 800, 10_000
-	c := newCore(t, newSetup(t), share, roomy)
-	c.room = n
-	for i := range n {
-		c.schedule(i, -5_000)
-	}
-	c.schedule(n, -5_000)
-	c.acquire() // all of these are in the log at the acquisition
-	for c.given < n {
-		c.deliver(min(500, n-c.given))
-		c.work()
-		c.seal(500)
-		c.commit(true)
-		c.apply()
-	}
-	c.acquire()
-	c.parkDue(c.now - 5_000)
-	for len(c.s.keeper.parking.counts) > 0 {
-		c.ok(c.s.keeper.parking.unpark())
-		c.work()
-	}
-	if _, bytes := c.s.subs.size(); bytes > share+share/4 {
-		t.Errorf("%d bytes with a share of %d", bytes, share)
-	}
-	c.finish()
 }

@@ -116,26 +116,6 @@ func TestABurstInOneSubLeavesOthersTheirs(t *testing.T) {
 	c.finish()
 }
 
-// A full step still takes a prefix of the log. If it is aborted, the same is taken again.
-func TestAFullStepSettlesAPrefix(t *testing.T) {
-	const subs, n, room = 4, 100, 7
-	c := newCoreOf(t, newSetup(t), 1<<20, 1000, subs)
-	for id := range n {
-		c.schedule(id, 1000)
-	}
-	c.deliver(n)
-	c.work()
-	for settled := int64(0); settled < n; settled = c.position {
-		c.seal(room)
-		c.abort()
-		c.step(room)
-		if got := c.position - settled; got != min(room, n-settled) {
-			t.Fatalf("%d requests are settled by a step with room for %d", got, room)
-		}
-	}
-	c.finish()
-}
-
 // Steps that one sub fills, with due timers, with requests or with both, leave the lateness of the others' timers as it
 // is without them.
 func TestAFullStepOfOneSubLeavesTheLatenessOfOthersAlone(t *testing.T) {

@@ -364,24 +364,3 @@ func TestTriesOfADamagedBatchAreForgottenBehindALargeOne(t *testing.T) {
 		t.Errorf("skipped %v after %v tries", s, tries)
 	}
 }
-
-// A sink that holds its partition, as a quota does, is left alone for that long, also if what follows cannot be read.
-func TestHoldOutlastsABatchThatCannotBeRead(t *testing.T) {
-	rig := newConsumerRig(kafkatest.OnFake(t, 1), 1, 1<<20)
-	rig.produce(0, 1)
-	rig.write(0, caseOf(t, undecodable).Batch(corpus.Nobody(time.UnixMilli(0))))
-	const hold = 400 * time.Millisecond
-	var held time.Time
-	p := rig.add(0, 0, &probe{on: func(r Read) {
-		if len(r.Records) > 0 {
-			held = time.Now()
-			rig.c.Hold(rig.Topic, 0, hold)
-		}
-	}})
-	rig.run()
-	p.reads(4)
-	p.remove()
-	if took := time.Since(held); took < hold {
-		t.Errorf("the batch behind the record was skipped after %v, and the partition was held for %v", took, hold)
-	}
-}
