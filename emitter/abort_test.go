@@ -17,7 +17,6 @@ import (
 
 	"github.com/waterclock/waterclock/emitter/repair"
 	"github.com/waterclock/waterclock/emitter/targets"
-	"github.com/waterclock/waterclock/internal/kafka/partlog"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
@@ -108,20 +107,6 @@ func TestAbortBufferedRecordsGivesUp(t *testing.T) {
 	t.Logf("%d produce requests were held", held.Hits())
 }
 
-// fencedSource is a source whose first share refuses the commit.
-type fencedSource struct {
-	fakeSource
-	sealed int
-}
-
-func (f *fencedSource) Seal(step string, room *Room) *Share {
-	share := f.fakeSource.Seal(step, room)
-	if f.sealed++; f.sealed == 1 {
-		share.Fence = func(partlog.Epoch) error { return errors.New("a claim stands before it") }
-	}
-	return share
-}
-
 // The coordinator does not answer the abort of a step, whoever asks for it, and performs it much later. The lane goes
 // on with another ID, and nothing of the aborted step ever becomes visible.
 func TestAbortThatIsNotAnswered(t *testing.T) {
@@ -153,10 +138,15 @@ func TestAbortThatIsNotAnswered(t *testing.T) {
 			})
 		}
 		n := 0
-		s := &fencedSource{fakeSource: fakeSource{ems: func() []Emission {
+		s := &fakeSource{ems: func() []Emission {
 			n++
 			return []Emission{{Record: &kgo.Record{Topic: "good", Value: fmt.Append(nil, "of share ", n)}}}
-		}}}
+		}, fence: func() error {
+			if n == 1 {
+				return errors.New("a claim stands before it")
+			}
+			return nil
+		}}
 		l.of.Add(s)
 		start := time.Now()
 		for range 3 {

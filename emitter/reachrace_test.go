@@ -73,7 +73,7 @@ func TestStepWhoseCoordinatorIsLostBeforeItIsNoted(t *testing.T) {
 		l.o.Leaders = late
 		l.pool.prepare(t.Context())
 		hold(t, c, kmsg.AddPartitionsToTxn, func(kmsg.Request) bool { return true })
-		s := &fakeSource{ems: func() []Emission { return nil }}
+		s := new(fakeSource)
 		l.of.Add(s)
 		late.asked.Store(int32(len(l.pool.clients))) // once for each of them, in tend
 		start := time.Now()

@@ -3,7 +3,6 @@ package statestore
 import (
 	"encoding/binary"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
@@ -83,92 +82,6 @@ func TestReplayRemembersWhatItStored(t *testing.T) {
 	})
 	if remembered == 0 {
 		t.Fatal("no replay remembered anything")
-	}
-}
-
-// A partition that was there when the store opened learns a filter. Meanwhile IDs are looked up and
-// stored, and the partition may be wiped.
-func TestPartitionLearnsItsFilter(t *testing.T) {
-	o := testOptions(vfs.NewMem())
-	s := mustOpen(t, o)
-	const n = 3 * learnCheck
-	storeIDs := func(k *Handle, from, to int64) {
-		t.Helper()
-		b := &Batch{Position: to, Changelog: changelog}
-		for i := from; i < to; i++ {
-			id := numberedID(i)
-			b.Changes = append(b.Changes, timer.ChangeOf(id, timer.Absent, newTimer(string(id), i, i)))
-		}
-		must(t, k.Apply(b))
-	}
-	storeIDs(s.Partition(partition0).Acquire(), 0, n)
-	must(t, s.Close())
-
-	s = mustOpen(t, o)
-	p := s.Partition(partition0)
-	k, stored := p.Acquire(), int64(n)
-	lookUp := func(i int64) bool {
-		t.Helper()
-		ref, err := k.Lookup(numberedID(i))
-		must(t, err)
-		return !ref.IsAbsent()
-	}
-	for deadline := time.Now().Add(30 * time.Second); p.ids.current.Load() == nil; {
-		if time.Now().After(deadline) {
-			t.Fatal("no filter was learned")
-		}
-		storeIDs(k, stored, stored+1)
-		stored++
-		for i := range int64(learnCheck / 10) {
-			if lookUp(1<<40+i) || !lookUp(stored-1) {
-				t.Fatal("a look-up is wrong while the filter is learned")
-			}
-		}
-	}
-	f := p.ids.current.Load()
-	for i := range stored {
-		if s.filters.denies(f, numberedID(i)) || !lookUp(i) {
-			t.Fatalf("ID %d of %d is denied", i, stored)
-		}
-	}
-	if s.filters.bytes.Load() != f.bytes() {
-		t.Fatalf("%d bytes count, the filter has %d", s.filters.bytes.Load(), f.bytes())
-	}
-	must(t, k.Wipe())
-	if lookUp(0) || s.filters.bytes.Load() != 0 {
-		t.Fatalf("wiped, and filters take %d bytes", s.filters.bytes.Load())
-	}
-	storeIDs(k, 0, 1)
-	if !lookUp(0) {
-		t.Fatal("an ID that came after a wipe is denied")
-	}
-}
-
-// Rows that were read before a wipe do not count after it.
-func TestWipeEndsLearning(t *testing.T) {
-	s := mustOpen(t, testOptions(vfs.NewMem()))
-	p := s.Partition(partition0)
-	k := p.Acquire()
-	must(t, k.Apply(batchAt(1, put(newTimer("old", 1, 1), timer.Absent))))
-	p.write.Lock()
-	p.ids.setLocked(nil)
-	p.ids.unanswered.Store(learnCheck)
-	p.write.Unlock()
-	l := p.ids.beginLearning()
-	hashes, next, err := p.ids.readIDs(l.from)
-	if err != nil || len(hashes) != 1 {
-		t.Fatalf("%d IDs, %v", len(hashes), err)
-	}
-	must(t, k.Wipe())
-	must(t, k.Apply(batchAt(1, put(newTimer("new", 1, 1), timer.Absent))))
-	if more, err := p.ids.learned(l, hashes, next, err); more || err != nil {
-		t.Fatalf("%v, %v", more, err)
-	}
-	if ref, err := k.Lookup([]byte("new")); err != nil || ref.IsAbsent() {
-		t.Fatalf("%v, %v", ref, err)
-	}
-	if f := p.ids.current.Load(); s.filters.bytes.Load() != f.bytes() {
-		t.Fatalf("%d bytes count, the filter has %d", s.filters.bytes.Load(), f.bytes())
 	}
 }
 

@@ -19,13 +19,12 @@ import (
 type brokers struct {
 	leaders      map[string][]int32            // of each partition; -1 is nobody
 	unresponsive map[timer.TopicPartition]bool // these have a leader that does not answer
-	window       map[timer.TopicPartition]int  // how many emissions may pass to a partition that answers again
 }
 
 func newBrokers() *brokers {
 	return &brokers{
 		leaders:      map[string][]int32{targetTopic: {0, 0, 0}, otherTopic: {0}},
-		unresponsive: map[timer.TopicPartition]bool{}, window: map[timer.TopicPartition]int{},
+		unresponsive: map[timer.TopicPartition]bool{},
 	}
 }
 
@@ -74,9 +73,6 @@ func (c *core) probe(_ context.Context, p timer.TopicPartition) error {
 	known, _ := c.o.Targets.Cached(p.Topic)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) && !targets.UnknownTopic(known.Err) && !c.o.Targets.Lacks(p) {
 		return errors.New("nobody is known to lead it")
-	}
-	if err == nil {
-		c.brokers.window[p] = 1
 	}
 	return err
 }
@@ -155,20 +151,10 @@ func target(e *emitter.Emission) timer.TopicPartition {
 // admitted.
 func (c *core) passing() {
 	c.t.Helper()
-	admitted := map[*targets.Permit]int{}
 	for i := range c.share.Emissions {
 		e := &c.share.Emissions[i]
 		if to := target(e); !c.o.Health.Allow(to, e.Permit) {
 			c.t.Fatalf("an emission to %v is sealed, which is unhealthy", to)
-		}
-		if e.Permit != nil {
-			admitted[e.Permit]++
-		}
-	}
-	for permit, n := range admitted {
-		if n > c.brokers.window[permit.To] {
-			c.t.Fatalf("%d emissions may pass to %v, which may be unhealthy: window of %d", n, permit.To,
-				c.brokers.window[permit.To])
 		}
 	}
 }
@@ -181,6 +167,5 @@ func (c *core) passed() {
 	}
 	for to, n := range pass {
 		c.o.Health.Committed(to, n)
-		c.brokers.window[to] = 2 * max(c.brokers.window[to], n)
 	}
 }

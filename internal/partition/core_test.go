@@ -140,7 +140,6 @@ type core struct {
 	emitted   map[int64]*kgo.Record
 	dead      map[int64]int        // dead letters by request offset
 	high      int64                // the latest time that the instance's clock has shown, Unix ms
-	told      map[string]int64     // due times of pending timers according to the events; nil: there are none
 	aborted   map[*kgo.Record]bool // records of aborted steps
 	aborts    int
 }
@@ -229,7 +228,6 @@ func (c *core) append(key, value []byte) int64 {
 
 // process begins a process that knows nothing about targets.
 func (c *core) process() {
-	clear(c.brokers.window)
 	now := func() time.Time { return c.mono }
 	c.o.Targets = targets.NewMetadata(c.brokers, targets.MetadataOptions{Now: now})
 	c.o.Health = targets.NewHealth(
@@ -537,7 +535,6 @@ func (c *core) commit(told bool) {
 	}
 	share := c.share
 	c.share = nil
-	c.hear(share)
 	c.fence(share)
 	c.committing(share)
 	c.end++ // its marker

@@ -140,7 +140,7 @@ func TestConsumerFollowsLeaders(t *testing.T) {
 			if err := on.Fake.MoveTopicPartition(on.Topic, p, (i+p)%nodes); err != nil {
 				t.Fatal(err)
 			}
-			rig.write(p, plain(3, []byte("v")))
+			rig.write(p, batchOf(3, []byte("v"), false))
 		}
 		if i%3 == 0 {
 			probes[i%partitions].reads(int64(3 * (i + 1)))
@@ -154,7 +154,7 @@ func TestConsumerFollowsLeaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	for p := range int32(partitions) {
-		rig.write(p, plain(3, []byte("v")))
+		rig.write(p, batchOf(3, []byte("v"), false))
 		probes[p].reads(3 * (rounds + 1))
 	}
 	if _, _, err := on.Fake.AddNode(gone, 0); err != nil {
@@ -163,7 +163,7 @@ func TestConsumerFollowsLeaders(t *testing.T) {
 	if err := on.Fake.MoveTopicPartition(on.Topic, 0, gone); err != nil {
 		t.Fatal(err)
 	}
-	rig.write(0, plain(3, []byte("v")))
+	rig.write(0, batchOf(3, []byte("v"), false))
 	probes[0].reads(3 * (rounds + 2))
 	for _, p := range probes {
 		if len(p.failures()) > 0 {
@@ -263,7 +263,7 @@ func TestConsumerTellsThatALogWasCut(t *testing.T) {
 				}
 				p.DivergingEpoch.Epoch, p.DivergingEpoch.EndOffset = 0, 2
 				p.HighWatermark, p.LastStableOffset = 9, 9
-				p.RecordBatches = rebased(plain(1, nil), 3) // not to be read
+				p.RecordBatches = rebased(batchOf(1, nil, false), 3) // not to be read
 				asked.Add(1)
 			}), nil, true
 	})
@@ -276,8 +276,8 @@ func TestConsumerTellsThatALogWasCut(t *testing.T) {
 // A batch that was damaged on its way is fetched again. One that is always damaged is skipped, after some tries, and
 // the one behind it has as many.
 func TestConsumerFetchesDamagedBatchesAgain(t *testing.T) {
-	good := plain(3, []byte("v"))
-	bad := plain(3, []byte("v"))
+	good := batchOf(3, []byte("v"), false)
+	bad := batchOf(3, []byte("v"), false)
 	bad[len(bad)-1] ^= 1
 	for _, tt := range []struct {
 		name    string
@@ -327,7 +327,7 @@ func TestConsumerFetchesDamagedBatchesAgain(t *testing.T) {
 // A large batch that comes after damaged tries does not count them for the next batch.
 func TestTriesOfADamagedBatchAreForgottenBehindALargeOne(t *testing.T) {
 	large := caseOf(t, quarter).Batch(corpus.Nobody(time.UnixMilli(0)))
-	small := rebased(plain(1, nil), quarterRecords)
+	small := rebased(batchOf(1, nil, false), quarterRecords)
 	damaged := func(raw []byte) []byte {
 		raw = rebased(raw, int64(binary.BigEndian.Uint64(raw)))
 		raw[len(raw)-1] ^= 1

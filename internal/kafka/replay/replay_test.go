@@ -498,29 +498,6 @@ func TestReplayInParts(t *testing.T) {
 	}
 }
 
-// A replay that is ended between two parts continues from there.
-func TestReplayIsEndedBetweenParts(t *testing.T) {
-	v := kafkatest.OnFake(t, 1)
-	w := newWriter(t, v)
-	for i, id := range []string{"a", "b", "c"} {
-		w.step(kgo.TryCommit, putRecord(id, int64(i)))
-	}
-	fold := &foldLog{}
-	p := NewReplay(partlog.NewReader(v.Client(), w.target, 0), fold)
-	p.Room, p.Part = fetchPart, time.Nanosecond
-	p.Between = func(context.Context) error { return context.Canceled }
-	if err := p.To(v.Ctx, 5); !errors.Is(err, context.Canceled) || p.Broken() || fold.rests != 1 {
-		t.Fatalf("%v, broken %v, %d rests", err, p.Broken(), fold.rests)
-	}
-	p.Between = nil
-	if err := p.To(v.Ctx, 5); err != nil {
-		t.Fatal(err)
-	}
-	if got := strings.Join(fold.calls, ", "); got != "put a@0, flush 1, put b@1, flush 3, put c@2, flush 5" {
-		t.Error(got)
-	}
-}
-
 // A replay whose fold refuses a record, or to flush, lacks something from then on.
 func TestReplayIsBrokenByItsFold(t *testing.T) {
 	v := kafkatest.OnFake(t, 1)
