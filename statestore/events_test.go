@@ -14,7 +14,6 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -207,26 +206,4 @@ func TestOnlyLongStallsAreLogged(t *testing.T) {
 			t.Errorf("logged:\n%s", &out)
 		}
 	})
-}
-
-func TestCollector(t *testing.T) {
-	s := memStore(t)
-	k := s.Partition(partition0).Acquire()
-	must(t, k.Apply(batchAt(1, put(newTimer("a", 1, 1), timer.Absent))))
-	must(t, s.Flush())
-	r := prometheus.NewPedanticRegistry()
-	must(t, r.Register(s.Collector()))
-	families, err := r.Gather()
-	must(t, err)
-	values := map[string]float64{}
-	for _, f := range families {
-		if !strings.HasSuffix(f.GetHelp(), ".") || !strings.HasPrefix(f.GetName(), "waterclock_store_") {
-			t.Errorf("%s: %q", f.GetName(), f.GetHelp())
-		}
-		m := f.GetMetric()[0]
-		values[f.GetName()] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
-	}
-	if values["waterclock_store_flushes_total"] < 1 || values["waterclock_store_disk_bytes"] < 100 {
-		t.Fatalf("values %v", values)
-	}
 }
