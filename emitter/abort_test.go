@@ -39,9 +39,7 @@ func TestTheOnlyRecordFailsLocallyAfterTheAnnounce(t *testing.T) {
 	l.of.Wake()
 	failing.wants(Aborted)
 	listed, err := s.adm.ListTransactions(s.ctx, nil, []string{"Ongoing"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for id := range listed {
 		if strings.HasPrefix(id, repair.TransactionalIDPrefix(s.group)) {
 			t.Errorf("the transaction of %s is still open", id)
@@ -94,9 +92,7 @@ func TestAbortBufferedRecordsGivesUp(t *testing.T) {
 	held := wire.Hold(kmsg.Produce.Int16())
 	src.again = false
 	src.step("old", src.emit("old"))
-	if err := held.Wait(s.ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, held.Wait(s.ctx))
 	src.wants(Aborted)
 	held.Release()
 	src.step("3", src.emit("3"))

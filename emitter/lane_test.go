@@ -243,9 +243,7 @@ func TestTokenDiesBetweenProduceAndEnd(t *testing.T) {
 	h := w.HoldResponse(kmsg.Produce.Int16())
 	defer h.Release()
 	a.step("never", a.emit("never"))
-	if err := h.Wait(s.ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.Wait(s.ctx))
 	a.token.die()
 	h.Release()
 	a.wants(Lost)
@@ -268,9 +266,7 @@ func TestTokenOfOnePartitionDiesUnderWay(t *testing.T) {
 	a.step("a", a.emit("a"))
 	b.step("b", b.emit("b"))
 	l.mu.Unlock()
-	if err := h.Wait(s.ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.Wait(s.ctx))
 	a.token.die()
 	h.Release()
 	a.wants(Lost)
@@ -330,9 +326,7 @@ func TestEndTxnIsResolvedAsCommitted(t *testing.T) {
 			f := fault(w, kmsg.EndTxn.Int16())
 			defer f.Release()
 			a.step("x", a.emit("once"))
-			if err := f.Wait(s.ctx); err != nil {
-				t.Fatal(err)
-			}
+			must(t, f.Wait(s.ctx))
 			a.wants(Committed) // while the fault lasts
 			f.Release()
 			a.step("y", a.emit("next"))
@@ -350,9 +344,7 @@ func TestEndTxnLostAndFencedResolvesAsAborted(t *testing.T) {
 	a := s.source(0, l)
 	f := w.DropRequest(kmsg.EndTxn.Int16(), kafkatest.Every)
 	a.step("x", a.emit("once"))
-	if err := f.Wait(s.ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Wait(s.ctx))
 	if n, err := repair.End(s.ctx, repair.Options{Client: s.member, Group: s.group, Topic: s.changelog, Partition: 0,
 		Logger: l.o.Logger}); n != 1 || err != nil {
 		t.Fatalf("ended %d transactions, %v", n, err)
@@ -371,9 +363,7 @@ func TestResolveWithoutLiveTokenIsLost(t *testing.T) {
 	a, b := s.source(0, l), s.source(1, l)
 	f := w.DropRequest(kmsg.EndTxn.Int16(), kafkatest.Every)
 	a.step("x", a.emit("x"))
-	if err := f.Wait(s.ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Wait(s.ctx))
 	a.token.die()
 	a.wants(Lost)
 	f.Release()
@@ -409,9 +399,7 @@ func TestLaneStops(t *testing.T) {
 	h := w.Hold(kmsg.EndTxn.Int16())
 	defer h.Release()
 	a.step("x", a.emit("once"))
-	if err := h.Wait(s.ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.Wait(s.ctx))
 	cancel()
 	h.Release()
 	a.wants(Committed)

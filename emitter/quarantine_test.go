@@ -183,9 +183,7 @@ func TestAPartitionThatHoldsUpStepsLeavesThem(t *testing.T) {
 					l.o.Leaders = reach
 				}
 				for i, topic := range []string{"log", "t"} {
-					if err := c.MoveTopicPartition(topic, 0, int32(i)); err != nil {
-						t.Fatal(err)
-					}
+					must(t, c.MoveTopicPartition(topic, 0, int32(i)))
 				}
 				unhealthy, healthy := steadily(l, "t"), steadily(l, "log")
 				unhealthy.records = 300
@@ -237,9 +235,7 @@ func inOrder(t *testing.T, s *steady) {
 	})
 	cl, err := kgo.NewClient(append(slices.Clone(s.lane.o.Client), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{s.own: {0: kgo.NewOffset().AtStart()}}))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer cl.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
 	defer cancel()
@@ -265,9 +261,7 @@ func TestASlowPartitionStaysApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLaneOf(t, 2)
 		for i, topic := range []string{"log", "t"} {
-			if err := c.MoveTopicPartition(topic, 0, int32(i)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.MoveTopicPartition(topic, 0, int32(i)))
 		}
 		over, slow := make(chan struct{}), c.TopicInfo("t").TopicID
 		t.Cleanup(func() { close(over) })

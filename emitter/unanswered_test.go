@@ -35,9 +35,7 @@ func TestAnUnresolvedStepIsGivenUpCompletely(t *testing.T) {
 			shares = append(shares, &Share{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}})
 		}
 		client, err := newTxnClient(l.o, "unanswered")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		begun := time.Now()
 		if err := (&inDoubt{l.Lane, client, shares}).resolve(); err == nil {
 			t.Fatal("resolved")
@@ -79,9 +77,7 @@ func TestOutcomesAreNotAwaitedWithoutALivingToken(t *testing.T) {
 			return nil, nil, true // no answer
 		})
 		client, err := newTxnClient(l.o, "unanswered")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		token := &mortal{}
 		shares := []*Share{{Token: token, Records: []*kgo.Record{{Topic: "log"}}}}
 		done := make(chan error, 1)
@@ -128,9 +124,7 @@ func TestAStepIsResolvedBeforeItsMarkersAreWritten(t *testing.T) {
 					return resp, nil, true
 				})
 				client, err := newTxnClient(l.o, "unanswered")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				client.last = last
 				client.dropped.Store(restarted)
 				doubted := int32(0)
@@ -196,9 +190,7 @@ func TestACoordinatorThatIsRestartedWhileItIsAskedIsNotBelieved(t *testing.T) {
 			return resp, nil, true
 		})
 		client, err := newTxnClient(l.o, "unanswered")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		// The client has a connection to the coordinator, like a client that has sent it the
 		// EndTxn.
 		if _, err := kadm.NewClient(client.Client).DescribeTransactions(t.Context(), client.id); err != nil {
@@ -303,9 +295,7 @@ func TestACommitIsResolvedThatAnotherHasBeaten(t *testing.T) {
 		l.o.CommitTimeout = 100 * time.Millisecond
 		// as the service configures it
 		admin, err := kgo.NewClient(append(l.o.Client, kgo.RequestTimeoutOverhead(RequestTimeout))...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(admin.Close)
 		l.o.Admin = admin
 		var ends atomic.Int32

@@ -19,9 +19,7 @@ func TestARecordOfVeryManyHeadersIsRejected(t *testing.T) {
 			rec.Headers[i].Key = waterclock.OwnPrefix + "anything"
 		}
 		rec.Headers[n-1].Key, rec.Headers[n-1].Value = waterclock.HeaderCancel, []byte("true")
-		if err := rig.cl.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, rig.cl.ProduceSync(t.Context(), rec).FirstErr())
 	}
 	rig.run()
 	s := new(sink)

@@ -20,13 +20,9 @@ func (s *sink) ends(next int64) func() bool {
 // transact writes a record in a transaction, so a marker follows it.
 func (rig *readRig) transact(cl *kgo.Client, stamp time.Time, end kgo.TransactionEndTry) {
 	rig.t.Helper()
-	if err := cl.BeginTransaction(); err != nil {
-		rig.t.Fatal(err)
-	}
+	must(rig.t, cl.BeginTransaction())
 	rec := &kgo.Record{Topic: readTopic, Value: []byte("v"), Timestamp: stamp}
-	if err := cl.ProduceSync(context.Background(), rec).FirstErr(); err != nil {
-		rig.t.Fatal(err)
-	}
+	must(rig.t, cl.ProduceSync(context.Background(), rec).FirstErr())
 	if err := cl.EndTransaction(context.Background(), end); err != nil {
 		rig.t.Fatal(err)
 	}
@@ -35,9 +31,7 @@ func (rig *readRig) transact(cl *kgo.Client, stamp time.Time, end kgo.Transactio
 func (rig *readRig) transactional() *kgo.Client {
 	rig.t.Helper()
 	cl, err := kgo.NewClient(append(rig.cl.Opts(), kgo.TransactionalID("t"))...)
-	if err != nil {
-		rig.t.Fatal(err)
-	}
+	must(rig.t, err)
 	rig.t.Cleanup(cl.Close)
 	return cl
 }
@@ -94,13 +88,9 @@ func TestASkippedBatchDoesNotCountAsWaiting(t *testing.T) {
 		append(rig.cl.Opts(), kgo.TransactionalID("large"), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 			kgo.ProducerBatchCompression(kgo.ZstdCompression()), kgo.ProducerBatchMaxBytes(90<<20),
 			kgo.MaxBufferedRecords(100), kgo.ManualFlushing())...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(cl.Close)
-	if err := cl.BeginTransaction(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cl.BeginTransaction())
 	for range 40 {
 		cl.Produce(context.Background(), &kgo.Record{Topic: readTopic, Value: make([]byte, 1<<20)},
 			func(_ *kgo.Record, err error) {
@@ -109,9 +99,7 @@ func TestASkippedBatchDoesNotCountAsWaiting(t *testing.T) {
 				}
 			})
 	}
-	if err := cl.Flush(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cl.Flush(context.Background()))
 	if err := cl.EndTransaction(context.Background(), kgo.TryAbort); err != nil {
 		t.Fatal(err)
 	}

@@ -43,9 +43,7 @@ func caseOf(t *testing.T, name string) []byte {
 func idOf(t *testing.T, cl *kgo.Client, topic string) [16]byte {
 	t.Helper()
 	found, err := kadm.NewClient(cl).ListTopics(t.Context(), topic)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return found[topic].ID
 }
 
@@ -92,15 +90,11 @@ func TestWhatComesBeforeAPauseHasABound(t *testing.T) {
 	raw, id := caseOf(t, "sound: 2000 records, none"), idOf(t, cl, "many")
 	for p := range int32(partitions) {
 		for range 5 {
-			if err := corpus.Produce(t.Context(), cl, "many", id, p, raw); err != nil {
-				t.Fatal(err)
-			}
+			must(t, corpus.Produce(t.Context(), cl, "many", id, p, raw))
 		}
 	}
 	r, err := NewReader(1<<20, testFetch, kgo.SeedBrokers(c.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var got, enough atomic.Int64
 	shared := budget.New(total, map[string]int32{"many": partitions})
 	before := heapInUse()

@@ -15,9 +15,7 @@ import (
 // quota must not write as many of them as it likes.
 func TestUnreadableBatchesCountForTheQuota(t *testing.T) {
 	r, err := NewReader(1<<20, testFetch, kgo.SeedBrokers("127.0.0.1:1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { ctx, cancel := context.WithCancel(context.Background()); cancel(); _ = r.Run(ctx) })
 	r.SetQuota(readTopic, Quota{Rate: 1, Delay: true})
 	s := new(sink)

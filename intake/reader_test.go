@@ -39,9 +39,7 @@ func newReadRig(t *testing.T, partitions int32) *readRig {
 	cl := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerLinger(0))
 	r, err := NewReader(1<<20, testFetch, kgo.SeedBrokers(c.ListenAddrs()...), kgo.MetadataMinAge(10*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	rig := &readRig{t: t, cl: cl, r: r}
 	for p := range partitions {
 		rig.produce(p, readPerPart)
@@ -61,9 +59,7 @@ func (rig *readRig) produce(partition int32, n int) {
 	rig.t.Helper()
 	for range n {
 		rec := &kgo.Record{Topic: readTopic, Partition: partition, Value: []byte("v")}
-		if err := rig.cl.ProduceSync(context.Background(), rec).FirstErr(); err != nil {
-			rig.t.Fatal(err)
-		}
+		must(rig.t, rig.cl.ProduceSync(context.Background(), rec).FirstErr())
 	}
 }
 
@@ -166,12 +162,21 @@ func TestReaderAfterRun(t *testing.T) {
 	rig := newReadRig(t, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := rig.r.Run(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, rig.r.Run(ctx))
 	s := &sink{name: "late"}
 	rig.r.Add(readTopic, 0, 0, s)
 	rig.r.Pause(readTopic, 0)
 	rig.r.Resume(readTopic, 0)
 	rig.r.Remove(readTopic, 0, s)
+}
+
+// must ends the test with an error, if there is one.
+func must(t interface {
+	Helper()
+	Fatal(args ...any)
+}, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -328,9 +328,7 @@ func TestABatchThatIsNotTakenIsNotReadLast(t *testing.T) {
 			b, _ = s.next()
 		}
 		o, err := shared.open(s, b, decoderLog, fuzzLimit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for range i {
 			o.take(timer.Size{Entries: 1, Bytes: math.MaxInt64})
 		}
@@ -532,9 +530,7 @@ func TestARecordKeepsWhatItCounts(t *testing.T) {
 	recs := func() []*kgo.Record {
 		b, _ := s.next()
 		o, err := shared.open(s, b, decoderLog, MaxUnpacked)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if next := o.nextMemory(); next > 1<<20 {
 			t.Errorf("a record of which %d headers are built is said to take %d bytes", MaxHeaders, next)
 		}

@@ -137,9 +137,7 @@ func TestConsumerFollowsLeaders(t *testing.T) {
 	rig.run()
 	for i := range int32(rounds) {
 		for p := range int32(partitions) {
-			if err := on.Fake.MoveTopicPartition(on.Topic, p, (i+p)%nodes); err != nil {
-				t.Fatal(err)
-			}
+			must(t, on.Fake.MoveTopicPartition(on.Topic, p, (i+p)%nodes))
 			rig.write(p, batchOf(3, []byte("v"), false))
 		}
 		if i%3 == 0 {
@@ -150,9 +148,7 @@ func TestConsumerFollowsLeaders(t *testing.T) {
 		p.reads(3 * rounds)
 	}
 	gone := on.Fake.LeaderFor(on.Topic, 0)
-	if err := on.Fake.RemoveNode(gone); err != nil {
-		t.Fatal(err)
-	}
+	must(t, on.Fake.RemoveNode(gone))
 	for p := range int32(partitions) {
 		rig.write(p, batchOf(3, []byte("v"), false))
 		probes[p].reads(3 * (rounds + 1))
@@ -160,9 +156,7 @@ func TestConsumerFollowsLeaders(t *testing.T) {
 	if _, _, err := on.Fake.AddNode(gone, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := on.Fake.MoveTopicPartition(on.Topic, 0, gone); err != nil {
-		t.Fatal(err)
-	}
+	must(t, on.Fake.MoveTopicPartition(on.Topic, 0, gone))
 	rig.write(0, batchOf(3, []byte("v"), false))
 	probes[0].reads(3 * (rounds + 2))
 	for _, p := range probes {
@@ -203,14 +197,10 @@ func TestConsumerTellsThatATopicIsGone(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			c, opts, cl := kafkatest.Bubble(t, 1)
-			if err := c.CreateTopic("t", 2, nil); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.CreateTopic("t", 2, nil))
 			const partition = 1
 			writer := kafkatest.Client(t, append(opts, kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
-			if err := writer.ProduceSync(ctx, &kgo.Record{Topic: "t", Partition: partition}).FirstErr(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, writer.ProduceSync(ctx, &kgo.Record{Topic: "t", Partition: partition}).FirstErr())
 			consumer := NewConsumer(cl, MaxUnpacked, 1<<20)
 			p := &probe{t: t}
 			consumer.Add("t", partition, 0, p)
@@ -222,13 +212,9 @@ func TestConsumerTellsThatATopicIsGone(t *testing.T) {
 			if p.at() != 1 {
 				t.Fatalf("read to %d", p.at())
 			}
-			if err := c.DeleteTopic("t"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.DeleteTopic("t"))
 			if again > 0 {
-				if err := c.CreateTopic("t", again, nil); err != nil {
-					t.Fatal(err)
-				}
+				must(t, c.CreateTopic("t", again, nil))
 			}
 			time.Sleep(goneAfter - time.Second)
 			if errs := p.failures(); len(errs) > 0 {

@@ -35,9 +35,7 @@ type consumerRig struct {
 func newConsumerRig(on *kafkatest.Setup, partitions int32, fetch int) *consumerRig {
 	on.T.Helper()
 	made, err := on.Adm.CreateTopic(on.Ctx, partitions, 1, nil, on.Topic)
-	if err != nil {
-		on.T.Fatal(err)
-	}
+	must(on.T, err)
 	r := &consumerRig{Setup: on, cl: on.Client(), id: made.ID}
 	r.c = NewConsumer(on.Client(kgo.RetryTimeout(10*time.Second)), MaxUnpacked, fetch)
 	return r

@@ -213,9 +213,7 @@ func TestLargeBatchesTakeTurns(t *testing.T) {
 			on := kafkatest.OnFake(t, brokers)
 			rig := newConsumerRig(on, 3, 1<<20)
 			for p := range int32(2) {
-				if err := on.Fake.MoveTopicPartition(on.Topic, p, p%int32(brokers)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, on.Fake.MoveTopicPartition(on.Topic, p, p%int32(brokers)))
 			}
 			raw := caseOf(t, quarter).Batch(corpus.Nobody(time.UnixMilli(0)))
 			var mu sync.Mutex

@@ -18,9 +18,7 @@ func scriptedReadAll(t *testing.T, r *Reader, raw []byte, n int) (took time.Dura
 		} else {
 			page, err = r.Next(t.Context(), 0)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got += len(page.Records)
 	}
 	return time.Since(begun), pages

@@ -200,9 +200,7 @@ func (se *setup) shared(n int, ms ...*resident) {
 func (se *setup) ids() (ids []string) {
 	se.t.Helper()
 	g, err := se.adm.DescribeGroups(context.Background(), se.group)
-	if err != nil {
-		se.t.Fatal(err)
-	}
+	must(se.t, err)
 	for _, m := range g[se.group].Members {
 		ids = append(ids, m.MemberID)
 	}
@@ -351,9 +349,7 @@ func TestStaticMemberThatLeavesIsGone(t *testing.T) {
 		go func() { m.stop(); close(stopped) }()
 		ctx, cancel := context.WithTimeout(context.Background(), testLimit)
 		defer cancel()
-		if err := h.Wait(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.Wait(ctx))
 		await.For(t, 2*brief/5) // two heartbeats
 		h.Release()
 		<-stopped
@@ -370,9 +366,7 @@ func TestKickedMemberLosesItsTokens(t *testing.T) {
 		x.shared(partitions, m)
 		first := m.tokens()
 		before, err := first[0].Member()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		kick := kmsg.NewPtrLeaveGroupRequest()
 		kick.Group = x.group
 		one := kmsg.NewLeaveGroupRequestMember()
@@ -421,9 +415,7 @@ func TestJoinThatHangsBreaksTheLease(t *testing.T) {
 		x.shared(partitions, a)
 		first := a.tokens()
 		before, err := first[0].Member()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		h := w.Hold(kmsg.JoinGroup.Int16())
 		defer h.Release()
 		watching := make(chan struct{})
@@ -446,9 +438,7 @@ func TestJoinThatHangsBreaksTheLease(t *testing.T) {
 		b := x.join(x.options("b"))
 		ctx, cancel := context.WithTimeout(context.Background(), testLimit)
 		defer cancel()
-		if err := h.Wait(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.Wait(ctx))
 		await.Until(x.t, testLimit, "the group goes on without a", func() bool { return len(b.alive()) == partitions })
 		h.Release()
 		x.shared(1, a, b)
@@ -505,9 +495,7 @@ func TestStopWithoutBroker(t *testing.T) {
 	defer goleak.VerifyNone(t, kafkatest.IgnoreBrokers()...)
 	x := &setup{t: t, seeds: []string{"127.0.0.1:1"}, topic: "x", group: "g"}
 	g, err := New(x.options("a"), &resident{x: x})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	if err := g.Run(ctx); err != nil {
@@ -565,9 +553,7 @@ func TestLease(t *testing.T) {
 			}
 			l.renew(false)
 			k := &Token{Topic: "t", lease: l}
-			if err := k.Err(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, k.Err())
 			tc.do(l, func(v view) { now = v })
 			m, err := k.Member()
 			if tc.alive != (err == nil) {
@@ -592,9 +578,7 @@ func TestAskingForAnotherRoundBreaksNoLease(t *testing.T) {
 		RebalanceTimeout: calm, Now: time.Now}}
 	g.coordinator = &coordinator{kafkatest.Client(t, nobody), "g"}
 	s, err := g.newSession()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.client.Close()
 	s.lease.mu.Lock()
 	s.lease.metadata = func() (string, int32) { return "m", 1 } // joined, and assigned is not called yet
@@ -639,4 +623,15 @@ func TestStopWaitsForARevocation(t *testing.T) {
 	b := x.join(calmly("b"))
 	x.shared(partitions, b)
 	<-stopped
+}
+
+// must ends the test with an error, if there is one.
+func must(t interface {
+	Helper()
+	Fatal(args ...any)
+}, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -26,9 +26,7 @@ func (se *setup) living() (processes []string, all bool) {
 	se.t.Helper()
 	await.Until(se.t, testLimit, "the group is stable", func() bool {
 		groups, err := se.adm.DescribeGroups(context.Background(), se.group)
-		if err != nil {
-			se.t.Fatal(err)
-		}
+		must(se.t, err)
 		g := groups[se.group]
 		var living map[string]bool
 		living, all = Living(&g, processOf)

@@ -31,9 +31,7 @@ func member(t *testing.T, c *kfake.Cluster, instance string) (h *holder, g *Grou
 		SessionTimeout: 6 * time.Second, RebalanceTimeout: 10 * time.Second, Leave: true,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}, h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = g.Run(ctx) })
