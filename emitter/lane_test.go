@@ -357,29 +357,6 @@ func TestEndTxnLostAndFencedResolvesAsAborted(t *testing.T) {
 	s.settled(0, []string{"once"}, []string{"x"})
 }
 
-// All tokens are dead when the outcome is to be found out: there is nothing to decide.
-func TestResolveWithoutLiveTokenIsLost(t *testing.T) {
-	s, w, l := newWired(t)
-	a, b := s.source(0, l), s.source(1, l)
-	f := w.DropRequest(kmsg.EndTxn.Int16(), kafkatest.Every)
-	a.step("x", a.emit("x"))
-	must(t, f.Wait(s.ctx))
-	a.token.die()
-	a.wants(Lost)
-	f.Release()
-	b.step("other", b.emit("other"))
-	b.wants(Committed)
-	// Nobody has resolved it: the broker's transaction timeout or the next owner ends it.
-	// Here the test does, as a next owner would.
-	if _, err := repair.End(s.ctx, repair.Options{Client: s.member, Group: s.group, Topic: s.changelog, Partition: 0,
-		Logger: l.o.Logger}); err != nil {
-		t.Fatal(err)
-	}
-	a.committed(0)
-	s.settled(0, nil, nil)
-	s.settled(1, []string{"other"}, []string{"other"})
-}
-
 // A lane that is stopped in the middle of a step finishes it in order, and leaves
 // nothing behind (TestMain looks for leaks).
 func TestLaneStops(t *testing.T) {

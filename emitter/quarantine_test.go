@@ -27,6 +27,7 @@ type steady struct {
 	own     string // topic of its own records
 	records int    // of a step
 	token   Token
+	emits   func() []Emission // nil: nothing
 	// partition is of the offset
 	partition int32
 
@@ -62,6 +63,9 @@ func (s *steady) Seal(_ string, room *Room) *Share {
 		Metadata: s.metadata}}
 	for i := range n {
 		sh.Records = append(sh.Records, &kgo.Record{Topic: s.own, Value: fmt.Appendf(nil, "%d/%d", s.n, i)})
+	}
+	if s.emits != nil {
+		sh.Emissions = s.emits()
 	}
 	sh.Done = func(o Outcome) { s.done(sh, o) }
 	return sh

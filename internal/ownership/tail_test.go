@@ -643,18 +643,6 @@ func TestTheTailEndsAtTheLeadersLogEnd(t *testing.T) {
 	}
 }
 
-// The log ends below what this owner has seen of it: it has lost committed records (an unclean election, a disk). A
-// look says so, and does not go on as if they had never existed.
-func TestALookNoticesThatTheLogHasLostItsEnd(t *testing.T) {
-	l, _ := online(t)
-	l.Steps.own(Claimed{Behind: 100})
-	l.Steps.tail.distrust(errEnd)
-	l.tail.look(t.Context())
-	if !errors.Is(l.Failure(), partlog.ErrOutOfRange) {
-		t.Errorf("%v, doubt %v; want that the log does not get there", l.Failure(), l.Steps.tail.doubt)
-	}
-}
-
 // A doubt that lasts is shown.
 func TestDoubtIsShown(t *testing.T) {
 	l := offline(&leader{})

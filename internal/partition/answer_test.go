@@ -8,16 +8,12 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-	"golang.org/x/sync/semaphore"
-	"pgregory.net/rapid"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/kit/budget"
 	"github.com/waterclock/waterclock/internal/partition/questions"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/timer/query"
@@ -182,159 +178,6 @@ func TestAnswersAtEachStage(t *testing.T) {
 			}
 		}
 	}
-}
-
-// A question that would hold more than it may has the store flushed first.
-func TestAQuestionHasTheStoreFlushed(t *testing.T) {
-	c := newCore(t, newSetup(t), 1<<20, 1000)
-	c.lazy = true
-	c.o.Memory.Questions = budget.Alone(7 << 10)
-	c.acquire()
-	const n = 50
-	for i := range n {
-		c.schedule(i, 50_000)
-	}
-	c.takes()
-	c.commit(true)
-	c.apply()
-	if _, err := c.p.Questions.List(t.Context(), query.Page{}); !errors.Is(err, query.ErrBusy) {
-		t.Fatalf("%v, where there is room for a few timers", err)
-	}
-	checkpoints := c.s.keeper.checkpoints
-	checkpoints.running = t.Context()
-	listed := make(chan error)
-	var l query.List
-	go func() {
-		var err error
-		l, err = c.p.Questions.List(t.Context(), query.Page{})
-		listed <- err
-	}()
-	asked := 0
-	for done := false; !done; {
-		select {
-		case <-c.p.life.Wake:
-			for len(checkpoints.asked) > 0 {
-				answered := <-checkpoints.asked
-				asked++
-				c.checkpoint()
-				close(answered)
-			}
-		case err := <-listed:
-			c.ok(err)
-			done = true
-		}
-	}
-	if len(l.Timers) != n || asked != 1 {
-		t.Errorf("%d are listed, want %d; %d checkpoints, want one", len(l.Timers), n, asked)
-	}
-}
-
-// Questions come from anywhere, at any time. While a partition works, no answer contains half of a step, misses a timer
-// that is always pending, or contains it twice. A decision is visible at once.
-func TestQuestionsDuringTheWork(t *testing.T) {
-	c := newCore(t, newSetup(t), 1<<20, 1<<20)
-	c.lazy = true
-	c.o.Scans = semaphore.NewWeighted(1)
-	c.acquire()
-	const always = 100
-	for i := range always {
-		c.schedule(1000+i, 1_000_000+int64(i%7))
-	}
-	step := func(r ...*kgo.Record) {
-		c.deliver(len(r))
-		c.work()
-		c.seal(10_000)
-		if rapid.IntRange(0, 3).Example() == 0 {
-			c.abort()
-			c.seal(10_000)
-		}
-		c.commit(true)
-	}
-	step(c.requests...)
-	step(c.schedule(0, 500_000))
-	ctx, stop := context.WithCancel(t.Context())
-	var asking sync.WaitGroup
-	p := c.p
-	failed := func(err error) bool {
-		if err != nil && ctx.Err() == nil {
-			t.Error(err)
-		}
-		return err != nil
-	}
-	for _, page := range []query.Page{{Limit: 40}, {Order: query.ByID, Limit: 1000},
-		{Filter: query.Filter{Prefix: "id1"}, Order: query.ByID}} {
-		asking.Go(func() {
-			for ctx.Err() == nil {
-				seen := map[string]int{}
-				for at := page; ; {
-					l, err := p.Questions.List(ctx, at)
-					if failed(err) {
-						return
-					}
-					for _, q := range l.Timers {
-						seen[string(q.ID)]++
-					}
-					if at.After = l.Next; l.Next.IsZero() {
-						break
-					}
-				}
-				for i := range always {
-					if n := seen[fmt.Sprint("id", 1000+i)]; n != 1 {
-						t.Errorf("id%d is listed %d times by %+v", 1000+i, n, page)
-						return
-					}
-				}
-				if pair := seen["id0"] + seen["id1"]; page.Limit == 1000 && pair != 1 {
-					t.Errorf("%d of two are listed of which each step leaves one", pair)
-				}
-			}
-		})
-	}
-	asking.Go(func() {
-		for ctx.Err() == nil {
-			n, err := p.Questions.Count(ctx, query.Filter{}, 0)
-			if !failed(err) && n.N != always+1 {
-				t.Errorf("%d are counted", n.N)
-			}
-		}
-	})
-	for i := range 100 {
-		w, err := p.Questions.Watch()
-		c.ok(err)
-		made, gone := c.schedule(1-i%2, 500_000), c.cancel(i%2)
-		asked := make(chan struct{})
-		go func() {
-			defer close(asked)
-			defer w.Close()
-			d, err := w.Decision(ctx, made.Offset)
-			if failed(err) {
-				return
-			}
-			q, err := p.Questions.Get(ctx, made.Key)
-			if !failed(err) && (d.Outcome != "scheduled" || q == nil || q.Offset != made.Offset) {
-				t.Errorf("decided %+v, pending is %+v", d, q)
-			}
-			if d, err = w.Decision(ctx, gone.Offset); !failed(err) && (d.Outcome != "cancelled" || d.Pending != nil) {
-				t.Errorf("decided %+v", d)
-			}
-		}()
-		step(made, gone)
-		<-asked
-		switch i % 5 {
-		case 1, 3:
-			c.apply()
-		case 2:
-			c.freeze()
-		case 4:
-			c.store()
-			c.thaw()
-		}
-		for len(c.s.keeper.handover.jobs) >= maxUnapplied-1 {
-			c.apply()
-		}
-	}
-	stop()
-	asking.Wait()
 }
 
 // takes delivers what is requested, and has it planned and sealed.

@@ -250,17 +250,29 @@ func TestAClearedSuspectGoesWithOthersAgain(t *testing.T) {
 	}
 }
 
+// A batch is limited in number and in bytes, because a step takes it whole. A single request that is larger is a batch.
 func TestRequestsJoinUpToMaxBatch(t *testing.T) {
 	g := newSetup(t)
-	for n, chunks := range map[int]int{maxBatch: 1, maxBatch + 1: 2} {
+	const n = 4
+	for _, tc := range []struct{ requests, bytes, chunks int }{
+		{maxBatch, 0, 1},
+		{maxBatch + 1, 0, 2},
+		{n, maxBatchBytes / n, 1},
+		{n, maxBatchBytes/n + 1, 2},
+		{n, maxBatchBytes/n + maxBatchBytes, n},
+	} {
 		c := newCore(t, g, 1<<20, roomy)
-		for i := range n {
-			c.schedule(i, far)
+		c.o.Memory.Requests = budget.Alone(1 << 30)
+		c.acquire()
+		for i := range tc.requests {
+			r := c.schedule(i, far)
+			r.Value = make([]byte, max(len(r.Value), tc.bytes-int(recordSize(r))+len(r.Value)))
 		}
-		c.deliver(n)
+		c.deliver(tc.requests)
 		c.work()
-		if entries, got := c.chunks(); got != chunks || entries != n {
-			t.Errorf("%d requests are %d entries in %d chunks, want %d", n, entries, got, chunks)
+		if entries, got := c.chunks(); got != tc.chunks || entries != tc.requests {
+			t.Errorf("%d requests of %d bytes are %d entries in %d chunks, want %d", tc.requests, tc.bytes, entries,
+				got, tc.chunks)
 		}
 	}
 }
@@ -275,26 +287,6 @@ func (c *core) chunks() (entries, chunks int) {
 		c.s.subs.unlock()
 	}
 	return entries, chunks
-}
-
-// A batch is limited by bytes too, because a step takes it whole. A single request that is larger is a batch.
-func TestRequestsJoinUpToMaxBatchBytes(t *testing.T) {
-	g := newSetup(t)
-	const n = 4
-	for more, chunks := range map[int]int{0: 1, 1: 2, maxBatchBytes: n} {
-		c := newCore(t, g, 1<<20, roomy)
-		c.o.Memory.Requests = budget.Alone(1 << 30)
-		c.acquire()
-		for i := range n {
-			r := c.schedule(i, far)
-			r.Value = make([]byte, maxBatchBytes/n-int(recordSize(r))+len(r.Value)+more)
-		}
-		c.deliver(n)
-		c.work()
-		if entries, got := c.chunks(); got != chunks || entries != n {
-			t.Errorf("%d bytes more: %d requests are %d entries in %d chunks, want %d", more, n, entries, got, chunks)
-		}
-	}
 }
 
 // A batch that is too large to be decompressed becomes one dead letter, in its place.

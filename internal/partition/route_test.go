@@ -129,33 +129,3 @@ func TestPartitionsThatAreNotThere(t *testing.T) {
 		t.Errorf("%d dead letters of %d, parked: %v", dead, few, c.s.keeper.parking.counts)
 	}
 }
-
-// When a topic gets more partitions, emissions that waited for these go on.
-func TestPartitionsThatCome(t *testing.T) {
-	c := newCore(t, newSetup(t), 1<<20, 1000)
-	c.look(0)
-	c.load()
-	c.work()
-	n := len(c.brokers.leaders[targetTopic])
-	for i := range 2 {
-		r := c.schedule(i, -10)
-		r.Headers = append(
-			r.Headers, kgo.RecordHeader{Key: waterclock.HeaderTargetPartition, Value: []byte(strconv.Itoa(n + 5*i))})
-	}
-	c.deliver(2)
-	c.work()
-	if c.seal(100); c.share != nil {
-		c.commit(true)
-	}
-	c.apply()
-	c.fired()
-	c.brokers.leaders[targetTopic] = make([]int32, n+1)
-	fired := 0
-	for range 4 {
-		c.look(time.Second)
-		fired += c.fired()
-	}
-	if fired != 1 || c.emitted[0] == nil {
-		t.Errorf("%d fire, want the one whose partition has come; parked: %v", fired, c.s.keeper.parking.counts)
-	}
-}

@@ -19,6 +19,7 @@ import (
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 func TestMain(m *testing.M) { kafkatest.Main(m) }
@@ -80,6 +81,13 @@ func (se *setup) options(name string, opts ...kgo.Opt) Options {
 	}
 }
 
+// calm returns options of a member that is not dropped.
+func (se *setup) calm(name string) Options {
+	o := se.options(name)
+	o.SessionTimeout, o.RebalanceTimeout = calm, calm
+	return o
+}
+
 // resident is the membership of one process under test. mu guards the fields below it.
 type resident struct {
 	x    *setup
@@ -87,7 +95,7 @@ type resident struct {
 	stop func() // and waits
 
 	mu       sync.Mutex
-	held     map[int32]*Token
+	held     map[timer.TopicPartition]*Token
 	assigned []*Token
 	revoked  []*Token
 	lost     []*Token
@@ -96,7 +104,7 @@ type resident struct {
 
 func (se *setup) join(o Options) *resident {
 	se.t.Helper()
-	m := &resident{x: se, held: map[int32]*Token{}}
+	m := &resident{x: se, held: map[timer.TopicPartition]*Token{}}
 	var err error
 	if m.g, err = New(o, m); err != nil {
 		se.t.Fatal(err)
@@ -117,10 +125,11 @@ func (se *setup) join(o Options) *resident {
 func (r *resident) Assigned(t *Token) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if old := r.held[t.Partition]; old != nil {
+	tp := timer.TopicPartition{Topic: t.Topic, Partition: t.Partition}
+	if old := r.held[tp]; old != nil {
 		r.x.t.Errorf("%s assigned while an earlier token of it is held", t)
 	}
-	r.held[t.Partition] = t
+	r.held[tp] = t
 	r.assigned = append(r.assigned, t)
 }
 
@@ -148,8 +157,8 @@ func (r *resident) Lost(ts []*Token) {
 
 func (r *resident) gone(ts []*Token) {
 	for _, t := range ts {
-		if r.held[t.Partition] == t {
-			delete(r.held, t.Partition)
+		if tp := (timer.TopicPartition{Topic: t.Topic, Partition: t.Partition}); r.held[tp] == t {
+			delete(r.held, tp)
 		}
 	}
 }
@@ -158,9 +167,9 @@ func (r *resident) gone(ts []*Token) {
 func (r *resident) alive() (ps []int32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for p, t := range r.held {
+	for tp, t := range r.held {
 		if t.Err() == nil {
-			ps = append(ps, p)
+			ps = append(ps, tp.Partition)
 		}
 	}
 	slices.Sort(ps)
@@ -228,12 +237,7 @@ func dead(t *testing.T, want error, ts ...*Token) {
 // else has one.
 func TestRevokedTokensLiveWhileDraining(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
-		patient := func(name string) Options { // nobody is dropped: a lost token would say nothing about a revoked one
-			o := x.options(name)
-			o.SessionTimeout, o.RebalanceTimeout = calm, calm
-			return o
-		}
-		a := x.join(patient("a"))
+		a := x.join(x.calm("a")) // nobody is dropped: a lost token would say nothing about a revoked one
 		var b *resident
 		x.shared(partitions, a)
 		var mu sync.Mutex
@@ -256,7 +260,7 @@ func TestRevokedTokensLiveWhileDraining(t *testing.T) {
 			}
 		}
 		mu.Lock()
-		b = x.join(patient("b"))
+		b = x.join(x.calm("b"))
 		mu.Unlock()
 		x.shared(1, a, b)
 		mu.Lock()
@@ -281,12 +285,12 @@ func TestRevokedTokensLiveWhileDraining(t *testing.T) {
 // With Leave, a member that stops hands over at once. All its tokens are dead when Run returns.
 func TestStopLeaves(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
-		o := x.options("a")
-		o.SessionTimeout, o.RebalanceTimeout = 20*time.Second, 20*time.Second
-		a := x.join(o)
-		o = x.options("b")
-		o.SessionTimeout, o.RebalanceTimeout = 20*time.Second, 20*time.Second
-		b := x.join(o)
+		patient := func(name string) *resident {
+			o := x.options(name)
+			o.SessionTimeout, o.RebalanceTimeout = 20*time.Second, 20*time.Second
+			return x.join(o)
+		}
+		a, b := patient("a"), patient("b")
 		x.shared(1, a, b)
 		tokens := a.tokens()
 		start := time.Now()
@@ -456,16 +460,11 @@ func TestJoinThatHangsBreaksTheLease(t *testing.T) {
 // token may live on unaware while its member is out of the group: the broker refuses what it proves.)
 func TestMembersComeAndGo(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
-		join := func(name string) *resident {
-			o := x.options(name)
-			o.SessionTimeout, o.RebalanceTimeout = calm, calm
-			return x.join(o)
-		}
-		a := join("a")
+		a := x.join(x.calm("a"))
 		for i := range 3 {
-			b := join(fmt.Sprint("b", i))
+			b := x.join(x.calm(fmt.Sprint("b", i)))
 			x.shared(1, a, b)
-			c := join(fmt.Sprint("c", i))
+			c := x.join(x.calm(fmt.Sprint("c", i)))
 			x.shared(1, a, b, c)
 			b.stop()
 			c.stop()
@@ -598,12 +597,7 @@ func TestStopWaitsForARevocation(t *testing.T) {
 	t.Parallel()
 	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second))
 	x := newSetup(t, c.ListenAddrs())
-	calmly := func(name string) Options {
-		o := x.options(name)
-		o.SessionTimeout, o.RebalanceTimeout = calm, calm
-		return o
-	}
-	a := x.join(calmly("a"))
+	a := x.join(x.calm("a"))
 	x.shared(partitions, a)
 	first := true
 	stopped := make(chan struct{})
@@ -620,7 +614,7 @@ func TestStopWaitsForARevocation(t *testing.T) {
 			}
 		}
 	}
-	b := x.join(calmly("b"))
+	b := x.join(x.calm("b"))
 	x.shared(partitions, b)
 	<-stopped
 }
