@@ -146,7 +146,7 @@ func TestAnswersAtEachStage(t *testing.T) {
 			c.work()
 		}
 		step := func() { c.seal(1000) }
-		commit := func() { c.commit(true) }
+		commit := func() { c.commit() }
 		fires := func() {
 			c.load()
 			c.pass(10)
@@ -218,7 +218,7 @@ func TestDecisions(t *testing.T) {
 	}
 	c.abort()
 	c.seal(1000)
-	c.commit(true)
+	c.commit()
 	for i, r := range c.requests {
 		d, err := w.Decision(t.Context(), r.Offset)
 		c.ok(err)
@@ -259,7 +259,7 @@ func TestDecisionsAreReportedAfterTheCommit(t *testing.T) {
 	committed := make(chan struct{})
 	go func() {
 		defer close(committed)
-		c.commit(true)
+		c.commit()
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -315,7 +315,7 @@ func TestQuestionsWaitForTheStepThatConsumersMayHaveSeen(t *testing.T) {
 		}()
 		want := int64(0)
 		if committed {
-			c.commit(true)
+			c.commit()
 			want = 1
 		} else {
 			c.aborts = 1 // every record was acknowledged

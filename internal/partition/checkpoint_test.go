@@ -151,7 +151,7 @@ func TestWhatIsCommittedIsCountedThoughACheckpointFails(t *testing.T) {
 		c.deliver(1)
 		c.work()
 		c.seal(5)
-		c.commit(true)
+		c.commit()
 	}
 	c.s.keeper.checkpoints.done <- errors.New("no space left on the device")
 	if _, err := c.s.keeper.round(t.Context()); err == nil {
@@ -177,7 +177,7 @@ func TestATokenThatDiesLeavesNoStepOut(t *testing.T) {
 		c.deliver(1)
 		c.work()
 		c.seal(5)
-		c.commit(true)
+		c.commit()
 	}
 	c.p.o.BeforeApply = func(string, int32) { c.o.Token.Refused(errors.New("lost")) }
 	c.s.keeper.applyNext()
@@ -204,7 +204,7 @@ func TestDelayedWorkRunsBetweenTwoCheckpoints(t *testing.T) {
 			c.deliver(1)
 			c.work()
 			c.seal(5)
-			c.commit(true)
+			c.commit()
 		}
 	}
 	full(10)
@@ -247,7 +247,7 @@ func TestLoadsWaitForParking(t *testing.T) {
 			_, err := c.s.keeper.round(t.Context())
 			c.ok(err)
 			c.seal(5)
-			c.commit(true)
+			c.commit()
 		}
 	}
 	rounds()
@@ -276,7 +276,7 @@ func TestACheckpointBeginsWhileStepsKeepComing(t *testing.T) {
 	step := func(id int) {
 		c.schedule(id, 50_000)
 		c.takes()
-		c.commit(true)
+		c.commit()
 	}
 	const steps = 5 * maxUnapplied
 	applied := 0

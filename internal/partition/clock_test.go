@@ -32,7 +32,7 @@ func TestParkedTimersWaitForTheirTimeAfterASetBack(t *testing.T) {
 		c.deliver(min(500, n-c.given))
 		c.work()
 		c.seal(roomy)
-		c.commit(true)
+		c.commit()
 		c.apply()
 	}
 	c.parkDue(c.now - hours/2)
@@ -53,7 +53,7 @@ func TestParkedTimersWaitForTheirTimeAfterASetBack(t *testing.T) {
 	if c.seal(roomy); c.share != nil && len(c.share.Emissions) > 0 {
 		t.Error("fires before its time")
 	}
-	c.commit(true)
+	c.commit()
 	c.now += hours
 	c.finish()
 }
@@ -80,7 +80,7 @@ func TestSetAheadWakesTheLane(t *testing.T) {
 	c.deliver(1)
 	c.work()
 	c.seal(roomy)
-	c.commit(true)
+	c.commit()
 	c.apply()
 	if c.seal(roomy); c.share != nil || c.s.lane.Wait() == 0 || c.s.lane.Wait() > 20*time.Second {
 		t.Fatalf("sleeps for %s", c.s.lane.Wait())
@@ -123,7 +123,7 @@ func TestAFiringIsRolledBackWithTheOneBeforeIt(t *testing.T) {
 	c.deliver(1)
 	c.work()
 	c.seal(roomy)
-	c.commit(true)
+	c.commit()
 	c.apply()
 	c.now = due + 1000
 	c.steer(1, waterclock.HeaderTrigger)
@@ -139,7 +139,7 @@ func TestAFiringIsRolledBackWithTheOneBeforeIt(t *testing.T) {
 	if n := len(c.share.Emissions); n != 0 {
 		t.Fatalf("%d firings in a step, and nothing is due", n)
 	}
-	c.commit(true)
+	c.commit()
 	c.apply()
 	c.now = due + 1000
 	if c.seal(roomy); len(c.share.Emissions) != 2 {

@@ -122,7 +122,6 @@ type core struct {
 	p       *Partition
 	s       *served        // its rooms
 	write   func()         // of the checkpoint that is under way
-	unheard bool           // a step was committed, and the partition does not know it
 	room    int            // entries of a step in a turn
 	lazy    bool           // the test controls checkpoints; otherwise one follows each step
 	share   *emitter.Share // sealed, outcome open
@@ -139,7 +138,6 @@ type core struct {
 	position  int64 // of the last committed checkpoint
 	emitted   map[int64]*kgo.Record
 	dead      map[int64]int        // dead letters by request offset
-	high      int64                // the latest time that the instance's clock has shown, Unix ms
 	aborted   map[*kgo.Record]bool // records of aborted steps
 	aborts    int
 }
@@ -243,7 +241,7 @@ func (c *core) acquire() {
 	}
 	c.o.Token = &holder{}
 	p := New(c.o)
-	c.write, c.unheard = nil, false
+	c.write = nil
 	store := c.o.Store.Acquire()
 	c.storeIsFold(store)
 	meta, err := store.Meta()
@@ -281,7 +279,6 @@ func (c *core) acquire() {
 	p.life.Own(ownership.Claimed{Behind: c.end, Leader: 1})
 	c.ok(s.keeper.parking.open())
 	c.p, c.s, c.share, c.opened = p, s, nil, false
-	c.high = c.now
 	c.given, _ = slices.BinarySearchFunc(
 		c.requests, c.position, func(r *kgo.Record, at int64) int { return int(r.Offset - at) })
 	c.barrier = len(c.requests)
@@ -488,8 +485,8 @@ func (c *core) sealed(r *kgo.Record) {
 	r.Context = context.Background()
 }
 
-// commit commits the open step, as a broker would. The instance hears of it only if told is true.
-func (c *core) commit(told bool) {
+// commit commits the open step, as a broker would.
+func (c *core) commit() {
 	c.t.Helper()
 	if c.share == nil {
 		return
@@ -538,9 +535,7 @@ func (c *core) commit(told bool) {
 	c.fence(share)
 	c.committing(share)
 	c.end++ // its marker
-	if c.unheard = !told; told {
-		share.Done(emitter.Committed)
-	}
+	share.Done(emitter.Committed)
 }
 
 // source returns the request offset that a record of ours names.
@@ -681,7 +676,7 @@ func (c *core) settle() {
 	c.storeIsFold(c.s.keeper.store)
 	meta, err := c.s.keeper.store.Meta()
 	c.ok(err)
-	if last := c.changelog[len(c.changelog)-1].offset; meta.Position <= last && !c.unheard {
+	if last := c.changelog[len(c.changelog)-1].offset; meta.Position <= last {
 		c.t.Fatalf("the store's position is %d after an orderly end, the last record is at %d", meta.Position, last)
 	}
 }
@@ -759,7 +754,7 @@ func (c *core) turn(after time.Duration) bool {
 	c.look(after)
 	c.seal(c.room)
 	stepped := c.share != nil
-	c.commit(true)
+	c.commit()
 	c.apply()
 	return stepped
 }
@@ -767,6 +762,5 @@ func (c *core) turn(after time.Duration) bool {
 // pass lets time pass, for all clocks.
 func (c *core) pass(ms int64) {
 	c.now += ms
-	c.high = max(c.high, c.now)
 	c.mono = c.mono.Add(time.Duration(ms) * time.Millisecond)
 }

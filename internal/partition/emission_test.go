@@ -127,7 +127,7 @@ func TestEmissionsHaveRoomForTheirHeaders(t *testing.T) {
 			c.work()
 		}
 		c.seal(n)
-		c.commit(true)
+		c.commit()
 		c.apply()
 		c.load()
 		c.pass(30)

@@ -56,7 +56,7 @@ func TestEventsTellEachThing(t *testing.T) {
 	}
 	c.abort()
 	c.seal(100)
-	c.commit(true)
+	c.commit()
 	c.apply()
 	c.load()
 	c.pass(30)
@@ -78,7 +78,7 @@ func TestEventsTellEachThing(t *testing.T) {
 		last.Unknown {
 		t.Errorf("the event of a firing: %+v", last)
 	}
-	c.commit(true)
+	c.commit()
 }
 
 // An events partition that has no leader, or takes no writes, holds up its request
@@ -112,7 +112,7 @@ func TestEventsThatAreNotTakenHoldUpTheirPartition(t *testing.T) {
 		}
 	}
 	c.seal(10)
-	c.commit(true)
+	c.commit()
 	if s := c.p.Status(); s.State != ownership.Live || s.Reason != "" {
 		t.Errorf("state %s, %q behind a commit", s.State, s.Reason)
 	}

@@ -40,7 +40,7 @@ func TestConsumersWaitForTheCommit(t *testing.T) {
 	c.open()
 	c.work()
 	c.seal(10)
-	c.commit(true)
+	c.commit()
 	c.apply()
 	c.load()
 	waits := func(what string, want time.Duration) {
@@ -65,7 +65,7 @@ func TestConsumersWaitForTheCommit(t *testing.T) {
 	if s := c.p.Status(); s.Overdue != 0 {
 		t.Errorf("%s overdue, and it is planned", s.Overdue)
 	}
-	c.commit(true)
+	c.commit()
 	waits("committed", 0)
 	c.apply()
 	for _, h := range []struct {

@@ -35,7 +35,7 @@ func TestDrainWaitsForTheStepAndItsApply(t *testing.T) {
 	go func() { c.p.Drain(); close(drained) }()
 	leaving := func() bool { _, leaving := c.p.life.Serving(); return leaving }
 	await.Within(20*time.Second, leaving)
-	c.commit(true)
+	c.commit()
 	select {
 	case <-drained:
 		t.Error("drained before the committed step was applied")

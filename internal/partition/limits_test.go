@@ -34,7 +34,7 @@ func TestIntakePausesAtTheQueuesLimit(t *testing.T) {
 		{"one below the limit", func() { c.deliver(limit - 1) }, false},
 		{"at the limit", func() { c.deliver(1) }, true},
 		{"planned", func() { c.work() }, true},
-		{"committed", func() { c.seal(limit); c.commit(true) }, true},
+		{"committed", func() { c.seal(limit); c.commit() }, true},
 		{"in the store", c.apply, false},
 	} {
 		if s.do(); c.s.requests.paused != s.paused {
@@ -55,7 +55,7 @@ func TestIntakeGoesOnAtHalfTheLimit(t *testing.T) {
 		c.deliver(limit - first)
 		c.work()
 		c.seal(first)
-		c.commit(true)
+		c.commit()
 		c.apply()
 		if left := c.s.backlog.requests.Entries; left != limit-first || c.s.requests.paused != paused {
 			t.Errorf("%d of %d left: paused %v, want %v", left, limit, c.s.requests.paused, paused)
@@ -99,7 +99,7 @@ func TestIntakeDoesNotPauseForFirings(t *testing.T) {
 	}
 	c.work()
 	c.seal(limit)
-	c.commit(true)
+	c.commit()
 	if c.apply(); c.s.requests.paused {
 		t.Error("paused with nothing on its way but firings")
 	}
@@ -149,7 +149,7 @@ func TestLargeFiringsAndRequestsShareAStep(t *testing.T) {
 		c.deliver(50)
 		c.work()
 		c.seal(roomy)
-		c.commit(true)
+		c.commit()
 		c.apply()
 	}
 	c.pass(1000)
@@ -165,7 +165,7 @@ func TestLargeFiringsAndRequestsShareAStep(t *testing.T) {
 		if bytes < room/3 || bytes > room {
 			t.Errorf("step %d: emissions of %d bytes, want about half of %d", i, bytes, room)
 		}
-		c.commit(true)
+		c.commit()
 		c.apply()
 		if at := c.requests[n+i].Offset; c.position <= at {
 			t.Errorf("step %d: request %d waits for firings", i, at)
@@ -194,7 +194,7 @@ func TestASuspectMayBeRolledBack(t *testing.T) {
 		if n := len(c.share.Emissions); n > 0 {
 			t.Fatalf("%d emissions to an unhealthy target", n)
 		}
-		c.commit(true)
+		c.commit()
 	}
 	const n = 5
 	for i := range n {
@@ -227,7 +227,7 @@ func TestAClearedSuspectGoesWithOthersAgain(t *testing.T) {
 	if c.seal(roomy); len(c.share.Emissions) > 0 { // one chunk: their requests
 		t.Fatalf("%d emissions with their requests", len(c.share.Emissions))
 	}
-	c.commit(true)
+	c.commit()
 	for _, left := range []int{3, 1, 0} {
 		c.seal(roomy)
 		if n := len(c.share.Emissions); n != 3 || c.s.lane.suspects != left {
@@ -244,7 +244,7 @@ func TestAClearedSuspectGoesWithOthersAgain(t *testing.T) {
 			c.abort()
 		}
 	}
-	c.commit(true)
+	c.commit()
 	if c.s.lane.suspects != 0 {
 		t.Errorf("%d suspects are counted after the commit", c.s.lane.suspects)
 	}
@@ -301,7 +301,7 @@ func TestABatchThatIsTooLargeIsOneDeadLetter(t *testing.T) {
 	}
 	c.work()
 	c.seal(roomy)
-	c.commit(true)
+	c.commit()
 	c.apply()
 	if len(c.dead) != 1 || c.dead[before] != 1 || c.position != before+500 {
 		t.Errorf("dead letters by offset %v, position %d; want one of %d and position %d", c.dead, c.position,
@@ -329,7 +329,7 @@ func TestAFiringTakesOnlyTheMemoryItNeeds(t *testing.T) {
 	for range 2 {
 		c.work()
 		c.seal(roomy)
-		c.commit(true)
+		c.commit()
 		c.apply()
 	}
 	c.pass(10)
@@ -356,7 +356,7 @@ func TestSealsUpToMaxUnapplied(t *testing.T) {
 		c.work()
 		c.seal(1)
 		sealed := c.share != nil
-		c.commit(true)
+		c.commit()
 		return sealed
 	}
 	for i := range maxUnapplied {
@@ -400,11 +400,11 @@ func TestALoadIsBounded(t *testing.T) {
 			c.deliver(maxBatch)
 			c.work()
 			c.seal(maxBatch)
-			c.commit(true)
+			c.commit()
 			c.apply()
 		}
 		for c.seal(maxBatch); c.share != nil; c.seal(maxBatch) {
-			c.commit(true)
+			c.commit()
 			c.apply()
 		}
 		c.acquire() // nothing is in memory

@@ -30,7 +30,7 @@ func TestNullKeyWithoutAnyLeaderDelaysNobody(t *testing.T) {
 	if c.seal(100); c.share == nil || len(c.share.Emissions) != 1 || c.share.Emissions[0].Record.Topic != otherTopic {
 		t.Fatalf("the other target does not get its emission: %+v", c.share)
 	}
-	c.commit(true)
+	c.commit()
 	c.apply()
 	if c.seal(100); c.share != nil {
 		t.Fatalf("sealed a firing that has nowhere to go: %+v", c.share)
@@ -47,7 +47,7 @@ func TestNullKeyWithoutAnyLeaderDelaysNobody(t *testing.T) {
 	if c.seal(100); c.share == nil || len(c.share.Emissions) != 1 || c.share.Emissions[0].Record.Partition != 1 {
 		t.Fatalf("not sent to the partition that has a leader again: %+v", c.share)
 	}
-	c.commit(true)
+	c.commit()
 	c.finish()
 }
 
@@ -97,7 +97,7 @@ func TestPartitionsThatAreNotThere(t *testing.T) {
 	round := func() {
 		for range 3 {
 			if c.seal(100_000); c.share != nil {
-				c.commit(true)
+				c.commit()
 			}
 			c.apply()
 			c.park()

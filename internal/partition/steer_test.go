@@ -41,7 +41,7 @@ func TestTriggerOfARecurringTimer(t *testing.T) {
 				events[header(r, waterclock.HeaderEvent)] = true
 			}
 			c.share.Emissions = nil // the model covers only timers that do not recur
-			c.commit(true)
+			c.commit()
 			c.apply()
 		}
 	}
@@ -79,7 +79,7 @@ func TestLargeTimersAreSteeredInSmallBatches(t *testing.T) {
 				}
 				break
 			}
-			c.commit(true)
+			c.commit()
 			c.apply()
 		}
 		if on := c.s.backlog.onTheirWay(); on != (timer.Size{}) {

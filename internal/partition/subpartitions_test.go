@@ -33,7 +33,7 @@ func (c *core) step(room int) map[*subPartition]int {
 	for _, e := range c.share.Emissions {
 		fired[c.s.subs.of(e.Record.Key)]++
 	}
-	c.commit(true)
+	c.commit()
 	c.apply()
 	return fired
 }
@@ -126,7 +126,7 @@ func TestAFullStepOfOneSubLeavesTheLatenessOfOthersAlone(t *testing.T) {
 					of = append(of, c.now-e.Due)
 				}
 			}
-			c.commit(true)
+			c.commit()
 			c.apply()
 			if entries += int(c.position - before); entries < room && (due || requests) {
 				t.Errorf("a step has %d entries, want it full, with %d", entries, room)
@@ -254,7 +254,7 @@ func TestFiringsArePlannedDuringAStep(t *testing.T) {
 				t.Errorf("%d firings are planned after steps of %d that were aborted", planned, room)
 			}
 			fired += len(c.share.Emissions)
-			c.commit(true)
+			c.commit()
 			c.apply()
 		}
 		c.finish()

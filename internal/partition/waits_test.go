@@ -29,7 +29,7 @@ func (c *core) fired() (n int) {
 		c.park()
 		if c.seal(100); c.share != nil {
 			n += len(c.share.Emissions)
-			c.commit(true)
+			c.commit()
 		}
 		c.apply()
 	}
@@ -334,7 +334,7 @@ func TestAllThatIsParkedPasses(t *testing.T) {
 		c.deliver(1)
 		c.work()
 		c.seal(1)
-		c.commit(true)
+		c.commit()
 		c.apply()
 	}
 	c.acquire()
@@ -384,7 +384,7 @@ func TestAPartitionDelayedByAMissingLeaderSaysSo(t *testing.T) {
 		t.Errorf("with a leader that has not taken anything: %v, %q", s.State, s.Reason)
 	}
 	c.seal(100)
-	c.commit(true)
+	c.commit()
 	if s := c.p.Status(); s.State != ownership.Live {
 		t.Errorf("when it was taken: %v, %q", s.State, s.Reason)
 	}
