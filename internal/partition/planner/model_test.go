@@ -389,7 +389,9 @@ func (m *model) fire(limit int, bytes int64) {
 			return timer.TopicPartition{Topic: t.Target.Topic}, held
 		})
 	fired = fired.Minus(moved)
-	m.saw("fired", fired.Entries > 0)
+	if m.saw("fired", fired.Entries > 0); fired.Entries > 0 && !m.p.open {
+		m.t.Fatalf("%d fire while requests of before the acquisition are not planned", fired.Entries)
+	}
 	m.note()
 	for _, to := range []timer.TopicPartition{{Topic: targets[0]}, {Topic: targets[1]}, Unreckoned} {
 		if l := parkings[to]; l != nil {
