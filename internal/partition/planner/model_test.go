@@ -85,6 +85,7 @@ type model struct {
 	out         *Segment
 	jobs        []job
 	applying    bool
+	more        int // pending timers that the part applied so far has added
 	applied     map[string]*timer.Timer
 	frozen      map[string]*timer.Timer // the state that the checkpoint under way leads to
 	changes     []timer.Change          // the changes of that checkpoint, to be written
@@ -170,7 +171,7 @@ func (m *model) restart() {
 	m.p.known.table.Hash.Blind, m.p.ahead = m.blind, m.ahead
 	m.p.Begin(int64(len(m.state)))
 	m.met, m.batch, m.found, m.asked = m.next, nil, false, false
-	m.scan, m.out, m.jobs, m.applying = nil, nil, nil, false
+	m.scan, m.out, m.jobs, m.applying, m.more = nil, nil, nil, false, 0
 	m.applied, m.frozen, m.changes = maps.Clone(m.state), nil, nil
 	m.parkings, m.admitting, m.missed, m.asks = nil, nil, make(map[occurrence]int64), question{}
 	m.mayMiss, m.firings = make(map[string]int64), make(map[*Entry]*firing)
@@ -828,8 +829,13 @@ func (m *model) apply(limit int) {
 		return
 	}
 	j := m.jobs[0]
-	_, m.applying = m.p.Apply(j.Segment, limit)
-	if m.applying = !m.applying; !m.applying {
+	more, done := m.p.Apply(j.Segment, limit)
+	m.more += more
+	if m.applying = !done; done {
+		if want := len(j.state) - len(m.applied); m.more != want {
+			m.t.Fatalf("a step has changed the number of pending timers by %d, want %d", m.more, want)
+		}
+		m.more = 0
 		m.applied, m.jobs = j.state, m.jobs[1:]
 	}
 }
