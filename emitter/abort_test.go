@@ -17,7 +17,6 @@ import (
 
 	"github.com/waterclock/waterclock/emitter/repair"
 	"github.com/waterclock/waterclock/emitter/targets"
-	"github.com/waterclock/waterclock/internal/kafka/partlog"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
@@ -40,9 +39,7 @@ func TestTheOnlyRecordFailsLocallyAfterTheAnnounce(t *testing.T) {
 	l.of.Wake()
 	failing.wants(Aborted)
 	listed, err := s.adm.ListTransactions(s.ctx, nil, []string{"Ongoing"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for id := range listed {
 		if strings.HasPrefix(id, repair.TransactionalIDPrefix(s.group)) {
 			t.Errorf("the transaction of %s is still open", id)
@@ -95,9 +92,7 @@ func TestAbortBufferedRecordsGivesUp(t *testing.T) {
 	held := wire.Hold(kmsg.Produce.Int16())
 	src.again = false
 	src.step("old", src.emit("old"))
-	if err := held.Wait(s.ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, held.Wait(s.ctx))
 	src.wants(Aborted)
 	held.Release()
 	src.step("3", src.emit("3"))
@@ -106,20 +101,6 @@ func TestAbortBufferedRecordsGivesUp(t *testing.T) {
 	src.committed(4)
 	s.settled(0, []string{"1", "2", "3", "4"}, []string{"1", "2", "3", "4"})
 	t.Logf("%d produce requests were held", held.Hits())
-}
-
-// fencedSource is a source whose first share refuses the commit.
-type fencedSource struct {
-	fakeSource
-	sealed int
-}
-
-func (f *fencedSource) Seal(step string, room *Room) *Share {
-	share := f.fakeSource.Seal(step, room)
-	if f.sealed++; f.sealed == 1 {
-		share.Fence = func(partlog.Epoch) error { return errors.New("a claim stands before it") }
-	}
-	return share
 }
 
 // The coordinator does not answer the abort of a step, whoever asks for it, and performs it much later. The lane goes
@@ -153,10 +134,15 @@ func TestAbortThatIsNotAnswered(t *testing.T) {
 			})
 		}
 		n := 0
-		s := &fencedSource{fakeSource: fakeSource{ems: func() []Emission {
+		s := &fakeSource{ems: func() []Emission {
 			n++
 			return []Emission{{Record: &kgo.Record{Topic: "good", Value: fmt.Append(nil, "of share ", n)}}}
-		}}}
+		}, fence: func() error {
+			if n == 1 {
+				return errors.New("a claim stands before it")
+			}
+			return nil
+		}}
 		l.of.Add(s)
 		start := time.Now()
 		for range 3 {

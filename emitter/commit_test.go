@@ -49,9 +49,7 @@ func eachCommits(t *testing.T, l *testLane) {
 	t.Helper()
 	for turn := range l.pool.clients {
 		begins(l, turn)
-		if err := commitOne(t, l); err != nil {
-			t.Fatal(err)
-		}
+		must(t, commitOne(t, l))
 	}
 }
 
@@ -240,9 +238,7 @@ func TestALeaderThatMovesWithinAStepRetiresTheID(t *testing.T) {
 			}
 			return nil, nil, false
 		})
-		if err := commitOne(t, l); err != nil {
-			t.Fatal(err)
-		}
+		must(t, commitOne(t, l))
 		if cl := l.pool.clients[l.pool.turn]; !l.pool.retired(cl) && !leadersMoved(cl.Client, l.o.Markers, cl.leaders) {
 			t.Errorf("%s is to be begun again, epochs %v", cl.id, cl.leaders)
 		}

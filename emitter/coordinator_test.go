@@ -43,6 +43,35 @@ func plainSource(l *testLane) *fakeSource {
 	}}
 }
 
+// givesUp runs a step, and loses brokers or leaders once a request is held. The step is given up at once, and the next
+// one commits.
+func givesUp(t *testing.T, l *testLane, s *fakeSource, held <-chan struct{}, lose func()) {
+	t.Helper()
+	l.of.Add(s)
+	done := make(chan error, 1)
+	go func() { _, err := l.step(t.Context()); done <- err }()
+	<-held
+	lose()
+	start := time.Now()
+	l.lanes.Reached()
+	if err := <-done; !errors.Is(err, errAway) || s.outcomes[0] != Aborted {
+		t.Errorf("%v, %v", err, s.outcomes)
+	}
+	if took := time.Since(start); took > soonAway {
+		t.Errorf("it took %s", took)
+	}
+	if _, err := l.step(t.Context()); err != nil || s.outcomes[1] != Committed {
+		t.Errorf("%v, %v", err, s.outcomes)
+	}
+}
+
+// coordinatorOf returns the ID of the step under way, and the address of its coordinator.
+func (t *testLane) coordinatorOf() (id, addr string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.under.current.id, t.under.current.addr()
+}
+
 // The IDs of a lane have coordinators on different brokers. An ID whose coordinator cannot be
 // reached is skipped at once.
 func TestIDsAreChosenByTheirCoordinators(t *testing.T) {
@@ -80,26 +109,10 @@ func TestStepLeavesACoordinatorThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l, reach := awayLane(t)
 		held := hold(t, c, kmsg.AddPartitionsToTxn, func(kmsg.Request) bool { return true })
-		s := plainSource(l)
-		l.of.Add(s)
-		done := make(chan error, 1)
-		go func() { _, err := l.step(t.Context()); done <- err }()
-		<-held
-		l.mu.Lock()
-		gone := l.under.current.addr()
-		l.mu.Unlock()
-		reach.Lose(gone)
-		start := time.Now()
-		l.lanes.Reached()
-		if err := <-done; !errors.Is(err, errAway) || s.outcomes[0] != Aborted {
-			t.Errorf("%v, %v", err, s.outcomes)
-		}
-		if took := time.Since(start); took > soonAway {
-			t.Errorf("it took %s", took)
-		}
-		if _, err := l.step(t.Context()); err != nil || s.outcomes[1] != Committed {
-			t.Errorf("%v, %v", err, s.outcomes)
-		}
+		givesUp(t, l, plainSource(l), held, func() {
+			_, gone := l.coordinatorOf()
+			reach.Lose(gone)
+		})
 	})
 }
 
@@ -122,28 +135,12 @@ func TestAbortLeavesACoordinatorThatIsAway(t *testing.T) {
 		var id atomic.Pointer[string] // its end is not answered
 		hold(t, c, kmsg.EndTxn,
 			func(r kmsg.Request) bool { return r.(*kmsg.EndTxnRequest).TransactionalID == *id.Load() })
-		s := plainSource(l)
-		l.of.Add(s)
-		done := make(chan error, 1)
-		go func() { _, err := l.step(t.Context()); done <- err }()
-		<-held
-		l.mu.Lock()
-		gone := l.under.current.addr()
-		id.Store(&l.under.current.id)
-		l.mu.Unlock()
-		reach.Lose(gone)
-		start := time.Now()
-		l.lanes.Reached()
-		time.AfterFunc(abortTimeout/2, answer)
-		if err := <-done; !errors.Is(err, errAway) || s.outcomes[0] != Aborted {
-			t.Errorf("%v, %v", err, s.outcomes)
-		}
-		if took := time.Since(start); took > soonAway {
-			t.Errorf("it took %s", took)
-		}
-		if _, err := l.step(t.Context()); err != nil || s.outcomes[1] != Committed {
-			t.Errorf("%v, %v", err, s.outcomes)
-		}
+		givesUp(t, l, plainSource(l), held, func() {
+			of, gone := l.coordinatorOf()
+			id.Store(&of)
+			reach.Lose(gone)
+			time.AfterFunc(abortTimeout/2, answer)
+		})
 	})
 }
 
@@ -231,23 +228,8 @@ func TestStepLeavesLeadersThatAreAway(t *testing.T) {
 					return !produces || slices.ContainsFunc(
 						p.Topics, func(x kmsg.ProduceRequestTopic) bool { return x.TopicID == unresponsive })
 				})
-				s := plainSource(l)
-				l.of.Add(s)
-				done := make(chan error, 1)
-				go func() { _, err := l.step(t.Context()); done <- err }()
-				<-held
-				reach.LoseLeader(timer.TopicPartition{Topic: "t", Partition: 0})
-				start := time.Now()
-				l.lanes.Reached()
-				if err := <-done; !errors.Is(err, errAway) {
-					t.Error(err)
-				}
-				if took := time.Since(start); took > soonAway {
-					t.Errorf("it took %s", took)
-				}
-				if _, err := l.step(t.Context()); err != nil || s.outcomes[1] != Committed {
-					t.Errorf("%v, %v", err, s.outcomes)
-				}
+				givesUp(t, l, plainSource(l), held,
+					func() { reach.LoseLeader(timer.TopicPartition{Topic: "t", Partition: 0}) })
 			})
 		})
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/emitter/targets"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -80,7 +81,9 @@ func fakeLanes(t *testing.T, brokers, lanes int) (*kfake.Cluster, *testLane) {
 
 // fakeSource offers shares until they are committed; ErrUnhealthy emissions are dropped.
 type fakeSource struct {
-	ems      func() []Emission
+	ems      func() []Emission // nil: there are none
+	fence    func() error      // nil: every step may be committed
+	told     chan Outcome      // gets the outcomes, if not nil
 	metadata string
 	outcomes []Outcome
 	last     *Share
@@ -89,9 +92,21 @@ type fakeSource struct {
 func (f *fakeSource) Seal(step string, room *Room) *Share {
 	room.Entries--
 	sh := &Share{Token: fakeToken{}, Offset: Offset{Topic: "r", Metadata: f.metadata},
-		Records: []*kgo.Record{{Topic: "log", Key: []byte("k"), Value: []byte(step)}}, Emissions: f.ems()}
+		Records: []*kgo.Record{{Topic: "log", Key: []byte("k"), Value: []byte(step)}}}
+	if f.ems != nil {
+		sh.Emissions = f.ems()
+	}
+	if f.fence != nil {
+		sh.Fence = func(partlog.Epoch) error { return f.fence() }
+	}
 	f.last = sh
-	sh.Done = func(o Outcome) { f.outcomes = append(f.outcomes, o) }
+	sh.Done = func(o Outcome) {
+		if f.told != nil {
+			f.told <- o
+			return
+		}
+		f.outcomes = append(f.outcomes, o)
+	}
 	return sh
 }
 

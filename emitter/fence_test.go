@@ -127,9 +127,7 @@ func TestAFenceIsToldTheLeader(t *testing.T) {
 				}
 				first := step()
 				step() // with the other transactional ID
-				if err := c.MoveTopicPartition("log", 0, 0); err != nil {
-					t.Fatal(err)
-				}
+				must(t, c.MoveTopicPartition("log", 0, 0))
 				time.Sleep(2 * time.Minute) // kgo closes connections that nobody uses
 				fail(c, d)
 				if got := step(); first == 0 || got != 0 {
@@ -149,9 +147,7 @@ func TestAFenceIsToldTheLeaderIfAnotherBrokerFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLaneOf(t, 2)
 		for topic, to := range map[string]int32{"log": 0, "t": 1} {
-			if err := c.MoveTopicPartition(topic, 0, to); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.MoveTopicPartition(topic, 0, to))
 		}
 		s := &guarded{name: "s", emits: "t"}
 		l.of.Add(s)

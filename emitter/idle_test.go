@@ -36,9 +36,7 @@ func TestClientsForgetIdleTopics(t *testing.T) {
 		c.refresh(map[string][]int32{name: {0}}, known)
 		cl.Produce(t.Context(), &kgo.Record{Topic: name, Value: []byte("v")}, nil)
 	}
-	if err := cl.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cl.Flush(t.Context()))
 	full := heap()
 	if len(c.versions) != topics {
 		t.Fatalf("%d topics are known", len(c.versions))

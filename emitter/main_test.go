@@ -72,9 +72,7 @@ func newSetupOn(t *testing.T, c *kafkatest.Cluster, opts ...kgo.Opt) *setup {
 	s.request = c.CreateTopic(t, 2, nil)
 	s.group = "group-of-" + s.request
 	topics, err := s.adm.ListTopics(ctx, s.request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.requestID = topics[s.request].ID
 	s.changelog = c.CreateTopic(t, 2, nil, s.request+".changelog")
 	s.target = c.CreateTopic(t, 2, nil, s.request+".target")
@@ -392,9 +390,7 @@ func (s *setup) settled(partition int32, emissions, changes []string) {
 		want  []string
 	}{{s.target, s.seen, emissions}, {s.changelog, s.logged, changes}} {
 		rec := &kgo.Record{Topic: x.topic, Partition: partition, Value: []byte("behind")}
-		if err := cl.ProduceSync(s.ctx, rec).FirstErr(); err != nil {
-			s.t.Fatal(err)
-		}
+		must(s.t, cl.ProduceSync(s.ctx, rec).FirstErr())
 		var got []string
 		await.Until(s.t, testLimit/2, "the record behind everything is seen on "+x.topic, func() bool {
 			got = got[:0]
@@ -444,4 +440,12 @@ func (t *testLane) holdUp(ctx context.Context, s Source, share *Share) {
 	share.hold(timer.TopicPartition{Topic: "log"}, kerr.NotEnoughReplicas)
 	t.of.settled(ctx, []*Share{share})
 	share.Held = nil
+}
+
+// must ends the test with an error, if there is one.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -27,6 +27,7 @@ type steady struct {
 	own     string // topic of its own records
 	records int    // of a step
 	token   Token
+	emits   func() []Emission // nil: nothing
 	// partition is of the offset
 	partition int32
 
@@ -62,6 +63,9 @@ func (s *steady) Seal(_ string, room *Room) *Share {
 		Metadata: s.metadata}}
 	for i := range n {
 		sh.Records = append(sh.Records, &kgo.Record{Topic: s.own, Value: fmt.Appendf(nil, "%d/%d", s.n, i)})
+	}
+	if s.emits != nil {
+		sh.Emissions = s.emits()
 	}
 	sh.Done = func(o Outcome) { s.done(sh, o) }
 	return sh
@@ -183,9 +187,7 @@ func TestAPartitionThatHoldsUpStepsLeavesThem(t *testing.T) {
 					l.o.Leaders = reach
 				}
 				for i, topic := range []string{"log", "t"} {
-					if err := c.MoveTopicPartition(topic, 0, int32(i)); err != nil {
-						t.Fatal(err)
-					}
+					must(t, c.MoveTopicPartition(topic, 0, int32(i)))
 				}
 				unhealthy, healthy := steadily(l, "t"), steadily(l, "log")
 				unhealthy.records = 300
@@ -237,9 +239,7 @@ func inOrder(t *testing.T, s *steady) {
 	})
 	cl, err := kgo.NewClient(append(slices.Clone(s.lane.o.Client), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{s.own: {0: kgo.NewOffset().AtStart()}}))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer cl.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
 	defer cancel()
@@ -265,9 +265,7 @@ func TestASlowPartitionStaysApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLaneOf(t, 2)
 		for i, topic := range []string{"log", "t"} {
-			if err := c.MoveTopicPartition(topic, 0, int32(i)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.MoveTopicPartition(topic, 0, int32(i)))
 		}
 		over, slow := make(chan struct{}), c.TopicInfo("t").TopicID
 		t.Cleanup(func() { close(over) })

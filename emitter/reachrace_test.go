@@ -73,7 +73,7 @@ func TestStepWhoseCoordinatorIsLostBeforeItIsNoted(t *testing.T) {
 		l.o.Leaders = late
 		l.pool.prepare(t.Context())
 		hold(t, c, kmsg.AddPartitionsToTxn, func(kmsg.Request) bool { return true })
-		s := &fakeSource{ems: func() []Emission { return nil }}
+		s := new(fakeSource)
 		l.of.Add(s)
 		late.asked.Store(int32(len(l.pool.clients))) // once for each of them, in tend
 		start := time.Now()
@@ -99,10 +99,16 @@ func TestReachThatChangesAllTheTime(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { _ = l.lanes.Run(ctx) })
-		sources := make([]*countingSource, 4)
-		for i := range sources {
-			sources[i] = &countingSource{l: l}
-			l.of.Add(sources[i])
+		var sources []*steady
+		for range 4 {
+			s := steadily(l, "log")
+			s.emits = func() []Emission {
+				if reach.Away(timer.TopicPartition{Topic: "t"}) {
+					return nil
+				}
+				return []Emission{{Record: &kgo.Record{Topic: "t", Value: []byte("x")}}}
+			}
+			sources = append(sources, s)
 		}
 		churn, settle := context.WithTimeout(ctx, 10*time.Second)
 		defer settle()
@@ -127,47 +133,22 @@ func TestReachThatChangesAllTheTime(t *testing.T) {
 		changing.Wait()
 		reach.Restore()
 		l.lanes.Reached()
-		before := make([]int64, len(sources))
-		for i, s := range sources {
-			before[i] = s.committed.Load()
+		var before []int
+		for _, s := range sources {
+			before = append(before, s.committed())
 		}
 		beats.Sleep(ctx, 2*maxBackoff+2*answerTimeout)
 		for i, s := range sources {
-			if s.committed.Load() == before[i] {
+			if s.committed() == before[i] {
 				t.Errorf("source %d is not served, although all brokers are there again", i)
 			}
 		}
 		cancel()
 		running.Wait()
 		for i, s := range sources {
-			if n := s.out.Load(); n != 0 {
-				t.Errorf("source %d has %d shares out", i, n)
+			if s.out {
+				t.Errorf("source %d has a share out", i)
 			}
 		}
 	})
 }
-
-// countingSource always has something ready, and counts its shares.
-type countingSource struct {
-	l         *testLane
-	committed atomic.Int64
-	out       atomic.Int32
-}
-
-func (c *countingSource) Seal(step string, room *Room) *Share {
-	room.Entries--
-	c.out.Add(1)
-	sh := &Share{Token: fakeToken{}, Offset: Offset{Topic: "r"},
-		Records: []*kgo.Record{{Topic: "log", Key: []byte("k"), Value: []byte(step)}}}
-	if !c.l.o.Leaders.Away(timer.TopicPartition{Topic: "t"}) {
-		sh.Emissions = []Emission{{Record: &kgo.Record{Topic: "t", Value: []byte("x")}}}
-	}
-	sh.Done = func(o Outcome) {
-		if c.out.Add(-1); o == Committed {
-			c.committed.Add(1)
-		}
-	}
-	return sh
-}
-
-func (*countingSource) Wait() time.Duration { return maxSleep }

@@ -42,9 +42,7 @@ func TestCommitThatDiesWithItsCoordinator(t *testing.T) {
 	end := w.Hold(kmsg.EndTxn.Int16())
 	defer end.Release()
 	a.step("x", a.emit("once"))
-	if err := end.Wait(s.ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, end.Wait(s.ctx))
 	for i := range c.Seeds() {
 		if i != coordinator {
 			c.Pause(i)

@@ -63,9 +63,7 @@ func TestStaleCoordinator(t *testing.T) {
 		func() bool { _, g := s.member.GroupMetadata(); return g > generation })
 	lost := w.DropResponse(kmsg.EndTxn.Int16(), kafkatest.Every)
 	a.step("unanswered", a.emit("unanswered"))
-	if err := lost.Wait(s.ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, lost.Wait(s.ctx))
 
 	shown := make(chan string, 1)
 	go func() { shown <- s.offsetAt(connected.Broker(int(sleeper))) }()

@@ -60,7 +60,7 @@ func TestSlowTriesAreNotLogged(t *testing.T) {
 		w := newLane(l.of, l.background, l.o, "ward")
 		w.aborts.apart = true
 		t.Cleanup(w.pool.close)
-		s := &fakeSource{ems: func() []Emission { return nil }}
+		s := new(fakeSource)
 		share := s.Seal("s", &Room{Entries: 1})
 		share.of = new(member)
 		if err := w.runStep(t.Context(), []*Share{share}); !errors.Is(err, errHeld) {

@@ -35,9 +35,7 @@ func TestAnUnresolvedStepIsGivenUpCompletely(t *testing.T) {
 			shares = append(shares, &Share{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}})
 		}
 		client, err := newTxnClient(l.o, "unanswered")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		begun := time.Now()
 		if err := (&inDoubt{l.Lane, client, shares}).resolve(); err == nil {
 			t.Fatal("resolved")
@@ -79,9 +77,7 @@ func TestOutcomesAreNotAwaitedWithoutALivingToken(t *testing.T) {
 			return nil, nil, true // no answer
 		})
 		client, err := newTxnClient(l.o, "unanswered")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		token := &mortal{}
 		shares := []*Share{{Token: token, Records: []*kgo.Record{{Topic: "log"}}}}
 		done := make(chan error, 1)
@@ -128,35 +124,46 @@ func TestAStepIsResolvedBeforeItsMarkersAreWritten(t *testing.T) {
 					return resp, nil, true
 				})
 				client, err := newTxnClient(l.o, "unanswered")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				client.last = last
 				client.dropped.Store(restarted)
-				done := make(chan error, 1)
-				go func() {
-					done <- (&inDoubt{l.Lane, client,
-						[]*Share{{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}}}}).resolve()
-				}()
+				doubted := int32(0)
 				if restarted {
-					await.Until(t, testLimit, "it is asked what became of it", func() bool { return asked.Load() > 2 })
-					select {
-					case err := <-done:
-						t.Fatalf("resolved with %v by what was found in a log", err)
-					default:
-					}
-					successor.Store(true)
+					doubted = 3
 				}
-				select {
-				case err := <-done:
-					if err != nil {
-						t.Errorf("resolved: %v, want a commit", err)
-					}
-				case <-time.After(2 * answerTimeout):
-					t.Fatal("not resolved")
-				}
+				resolves(t, l, client, &asked, doubted, &successor)
 			})
 		})
+	}
+}
+
+// resolves resolves a step of the client as committed: at once if doubted is 0, else only by a successor of the
+// coordinator, which comes when that many questions were asked.
+func resolves(t *testing.T, l *testLane, client *txnClient, asked *atomic.Int32, doubted int32,
+	successor *atomic.Bool) {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() {
+		done <- (&inDoubt{l.Lane, client,
+			[]*Share{{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}}}}).resolve()
+	}()
+	if doubted > 0 {
+		await.Until(t, testLimit, "it is asked what became of it",
+			func() bool { return asked.Load() >= doubted || len(done) > 0 })
+		select {
+		case err := <-done:
+			t.Fatalf("resolved with %v by what was found in a log", err)
+		default:
+		}
+		successor.Store(true)
+	}
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Errorf("resolved: %v, want a commit", err)
+		}
+	case <-time.After(2 * answerTimeout):
+		t.Fatal("not resolved")
 	}
 }
 
@@ -183,56 +190,22 @@ func TestACoordinatorThatIsRestartedWhileItIsAskedIsNotBelieved(t *testing.T) {
 			return resp, nil, true
 		})
 		client, err := newTxnClient(l.o, "unanswered")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		// The client has a connection to the coordinator, like a client that has sent it the
 		// EndTxn.
 		if _, err := kadm.NewClient(client.Client).DescribeTransactions(t.Context(), client.id); err != nil {
 			t.Fatal(err)
 		}
 		client.last = last
-		done := make(chan error, 1)
-		go func() {
-			done <- (&inDoubt{l.Lane, client,
-				[]*Share{{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}}}}).resolve()
-		}()
-		await.Until(t, testLimit, "it is asked what became of it",
-			func() bool { return asked.Load() > 3 || len(done) > 0 })
-		select {
-		case err := <-done:
-			t.Fatalf("resolved with %v by what was found in a log", err)
-		default:
-		}
-		successor.Store(true)
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Errorf("resolved: %v, want a commit", err)
-			}
-		case <-time.After(2 * answerTimeout):
-			t.Fatal("not resolved")
-		}
+		resolves(t, l, client, &asked, 4, &successor)
 	})
-}
-
-// toldSource passes on the outcomes of its shares, whoever reports them.
-type toldSource struct {
-	fakeSource
-	told chan Outcome
-}
-
-func (t *toldSource) Seal(step string, room *Room) *Share {
-	share := t.fakeSource.Seal(step, room)
-	share.Done = func(o Outcome) { t.told <- o }
-	return share
 }
 
 // wantResolved runs a step whose EndTxn is not answered, and fails unless it becomes known
 // in time that the step is committed.
 func wantResolved(t *testing.T, l *testLane, within time.Duration) {
 	t.Helper()
-	s := &toldSource{fakeSource: fakeSource{ems: func() []Emission { return nil }}, told: make(chan Outcome, 1)}
+	s := &fakeSource{told: make(chan Outcome, 1)}
 	l.of.Add(s)
 	if _, err := l.step(t.Context()); err != nil {
 		t.Fatal(err)
@@ -322,9 +295,7 @@ func TestACommitIsResolvedThatAnotherHasBeaten(t *testing.T) {
 		l.o.CommitTimeout = 100 * time.Millisecond
 		// as the service configures it
 		admin, err := kgo.NewClient(append(l.o.Client, kgo.RequestTimeoutOverhead(RequestTimeout))...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(admin.Close)
 		l.o.Admin = admin
 		var ends atomic.Int32

@@ -49,9 +49,7 @@ func TestValidateAcceptsTheClientsRequests(t *testing.T) {
 		}
 
 		rec, err := waterclock.Schedule("timers", id, opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		req, _, refusal := r.Validate(rec, now)
 		if refusal != nil {
 			t.Fatalf("refused: %+v", refusal)
@@ -107,9 +105,7 @@ func TestValidateTakesTheClientsRecurrences(t *testing.T) {
 		late := rapid.Int64Range(0, 1<<40).Draw(t, "late")
 		rec, err := waterclock.Schedule(
 			"timers", "id", append(opts, waterclock.MaxLate(time.Duration(late)*time.Millisecond))...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		req, _, refusal := r.Validate(rec, now)
 		if refusal != nil {
 			t.Fatalf("refused: %+v", refusal)
@@ -141,9 +137,7 @@ func drawNullable(t *rapid.T, label string) []byte {
 // TestValidateTakesTheClientsCancel: a cancel built there cancels here.
 func TestValidateTakesTheClientsCancel(t *testing.T) {
 	rec, err := waterclock.Cancel("timers", "id")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	req, _, refusal := testRules().Validate(rec, now)
 	if refusal != nil || req.Schedule != nil || string(req.ID) != "id" {
 		t.Errorf("got %+v, %+v", req, refusal)

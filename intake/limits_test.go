@@ -1,8 +1,6 @@
 package intake
 
 import (
-	"slices"
-	"sync"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -10,43 +8,6 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/kafka/partlog"
 )
-
-// sizes records how many bytes came with each Deliver. mu guards the field below it.
-type sizes struct {
-	sink
-	mu    sync.Mutex
-	bytes []int
-}
-
-func (s *sizes) Deliver(r partlog.Read) {
-	recs := r.Records
-	n := 0
-	for _, r := range recs {
-		n += len(r.Value)
-	}
-	s.mu.Lock()
-	s.bytes = append(s.bytes, n)
-	s.mu.Unlock()
-	s.sink.Deliver(r)
-}
-
-func (s *sizes) got() []int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.bytes)
-}
-
-// captured is a sink that keeps the records it is given.
-type captured struct {
-	sink
-	recs chan *kgo.Record
-}
-
-func (c *captured) Deliver(r partlog.Read) {
-	for _, rec := range r.Records {
-		c.recs <- rec
-	}
-}
 
 // Of a record with very many headers not all are built. It is rejected for their number, also if the limit counts none
 // of them, because a header that matters may be among those that nobody has looked at.
@@ -58,18 +19,17 @@ func TestARecordOfVeryManyHeadersIsRejected(t *testing.T) {
 			rec.Headers[i].Key = waterclock.OwnPrefix + "anything"
 		}
 		rec.Headers[n-1].Key, rec.Headers[n-1].Value = waterclock.HeaderCancel, []byte("true")
-		if err := rig.cl.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, rig.cl.ProduceSync(t.Context(), rec).FirstErr())
 	}
 	rig.run()
-	s := &captured{recs: make(chan *kgo.Record, 2)}
+	s := new(sink)
 	rig.r.Add(readTopic, 0, readPerPart, s)
 	rules := &Rules{Topic: readTopic, Partitions: 1, Allow: func(string) bool { return true }}
-	if _, _, refusal := rules.Validate(<-s.recs, 0); refusal != nil {
+	s.has(t, 2)
+	if _, _, refusal := rules.Validate(s.records[0], 0); refusal != nil {
 		t.Errorf("%d headers: %+v", partlog.MaxHeaders, refusal)
 	}
-	many := <-s.recs
+	many := s.records[1]
 	if _, _, refusal := rules.Validate(many, 0); refusal == nil || refusal.Reason != waterclock.ReasonTooManyHeaders {
 		t.Errorf("%d headers: %+v", partlog.MaxHeaders+1, refusal)
 	}

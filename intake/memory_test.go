@@ -43,56 +43,8 @@ func caseOf(t *testing.T, name string) []byte {
 func idOf(t *testing.T, cl *kgo.Client, topic string) [16]byte {
 	t.Helper()
 	found, err := kadm.NewClient(cl).ListTopics(t.Context(), topic)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return found[topic].ID
-}
-
-// weighed is a sink that notes how much memory there is in use, beyond a baseline, when it is given something first.
-type weighed struct {
-	sink
-	before  int64
-	holds   atomic.Int64
-	records atomic.Int64
-}
-
-func (w *weighed) Deliver(r partlog.Read) {
-	if n := len(r.Records); n > 0 && w.records.Load() == 0 {
-		w.holds.Store(heapInUse() - w.before)
-		w.records.Store(int64(n))
-		runtime.KeepAlive(r)
-	}
-	w.sink.Deliver(r)
-}
-
-// What a batch takes in memory is bounded, whatever it holds: an instance with 256 MiB has a sixteenth of that for
-// requests.
-func TestWhatABatchTakesInMemory(t *testing.T) {
-	for _, name := range []string{
-		"heavy: 15700000 empty headers, zstd", "large: 100000 empty headers, snappy",
-		"heavy: 1000000 tiny records, zstd", "large: 2 MiB of text, zstd",
-	} {
-		t.Run(name, func(t *testing.T) {
-			rig := newReadRig(t, 1)
-			id := idOf(t, rig.cl, readTopic)
-			if err := corpus.Produce(t.Context(), rig.cl, readTopic, id, 0, caseOf(t, name)); err != nil {
-				t.Fatal(err)
-			}
-			s := &weighed{sink: sink{name: "sink"}, before: heapInUse()}
-			rig.r.Add(readTopic, 0, readPerPart, s)
-			rig.run()
-			await.Until(t, 2*readLimit, "the batch is delivered", func() bool { return s.records.Load() > 0 })
-			t.Logf("%d records, with %d MiB in use", s.records.Load(), s.holds.Load()>>20)
-			if s.holds.Load() > 40<<20 {
-				t.Errorf("with the first %d records of a batch %d MiB are in use", s.records.Load(), s.holds.Load()>>20)
-			}
-			if s.records.Load() > 4<<10 {
-				t.Errorf("%d records are delivered at once", s.records.Load())
-			}
-			rig.r.Remove(readTopic, 0, s)
-		})
-	}
 }
 
 // eager is a sink that has enough with what it is given first, as a partition whose budget is full. It keeps it.
@@ -138,15 +90,11 @@ func TestWhatComesBeforeAPauseHasABound(t *testing.T) {
 	raw, id := caseOf(t, "sound: 2000 records, none"), idOf(t, cl, "many")
 	for p := range int32(partitions) {
 		for range 5 {
-			if err := corpus.Produce(t.Context(), cl, "many", id, p, raw); err != nil {
-				t.Fatal(err)
-			}
+			must(t, corpus.Produce(t.Context(), cl, "many", id, p, raw))
 		}
 	}
 	r, err := NewReader(1<<20, testFetch, kgo.SeedBrokers(c.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var got, enough atomic.Int64
 	shared := budget.New(total, map[string]int32{"many": partitions})
 	before := heapInUse()

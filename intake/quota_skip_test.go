@@ -11,23 +11,14 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-type skips struct{ n int }
-
-func (s *skips) Room(int64) timer.Size    { return timer.Unlimited }
-func (s *skips) Deliver(partlog.Read)     {}
-func (s *skips) Skip(*partlog.Unreadable) { s.n++ }
-func (s *skips) Fail(error)               {}
-
 // A batch that cannot be read makes a dead letter, so it costs at least what a request costs. A tenant beyond its
 // quota must not write as many of them as it likes.
 func TestUnreadableBatchesCountForTheQuota(t *testing.T) {
 	r, err := NewReader(1<<20, testFetch, kgo.SeedBrokers("127.0.0.1:1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { ctx, cancel := context.WithCancel(context.Background()); cancel(); _ = r.Run(ctx) })
 	r.SetQuota(readTopic, Quota{Rate: 1, Delay: true})
-	s := new(skips)
+	s := new(sink)
 	r.Add(readTopic, 0, 0, s)
 	m := r.sinks[timer.TopicPartition{Topic: readTopic}]
 	for i := range int64(1000) {

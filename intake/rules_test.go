@@ -702,32 +702,6 @@ func FuzzValidate(f *testing.F) {
 	})
 }
 
-func BenchmarkValidate(b *testing.B) {
-	tests := []struct {
-		name string
-		rec  *kgo.Record
-	}{
-		{"cancel", request(nil)},
-		{"unix", request(make([]byte, 200), "timer-at", "1700000000000", "timer-target-topic", "ok")},
-		{"after", request(make([]byte, 200), "timer-after", "1h30m", "timer-target-topic", "ok")},
-		{"rfc3339", request(make([]byte, 200), "timer-at", "2023-11-14T23:13:20.5+01:00", "timer-target-topic", "ok")},
-		{"headers", request(make([]byte, 200), "timer-after", "90s", "timer-target-topic", "ok", "traceparent", "00-1",
-			"type", "x", "version", "1", "waterclock-id", "x")},
-	}
-	for _, tt := range tests {
-		b.Run(tt.name, func(b *testing.B) {
-			r := testRules()
-			r.PartitionerCheck = Warn
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, _, refusal := r.Validate(tt.rec, now); refusal != nil {
-					b.Fatal(refusal)
-				}
-			}
-		})
-	}
-}
-
 // Whether timer-after is within the horizon does not depend on how far the clocks of producer and
 // owner differ. A timestamp that lies hours ahead does not extend the horizon.
 func TestTheHorizonCountsFromTheLaterClock(t *testing.T) {

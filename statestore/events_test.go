@@ -14,7 +14,6 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -59,48 +58,37 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// The disk is full when many changes are to become a table.
-func TestFullDiskAtATable(t *testing.T) {
-	full := fullDisk(".sst")
-	o := testOptions(errorfs.Wrap(vfs.NewMem(), full))
-	fatal := make(chan error, 2)
-	o.OnFatal = func(err error) { fatal <- err }
-	s := mustOpen(t, o)
-	s.tables.leastIDs = 1
-	k := s.Partition(partition0).Acquire()
-	full.On()
-	err := k.Apply(batchAt(1, put(newTimer("a", 1, 1), timer.Absent)))
-	wantErr(t, err, syscall.ENOSPC)
-	wantErr(t, err, ErrEnded)
-	select {
-	case err := <-fatal:
-		wantErr(t, err, syscall.ENOSPC)
-	case <-time.After(10 * time.Second):
-		t.Fatal("the store goes on")
-	}
-}
-
-// The disk is full when the store is closed: Close must return.
-func TestFullDiskAtClose(t *testing.T) {
-	for _, file := range []string{".sst", "MANIFEST"} {
-		t.Run(file, func(t *testing.T) {
-			full := fullDisk(file)
+// The disk is full when many changes are to become a table, or when the store is closed: the call returns.
+func TestFullDiskInACall(t *testing.T) {
+	for _, c := range []struct {
+		name, file string
+		leastIDs   int  // of a table
+		closes     bool // the store, after a change
+	}{
+		{"apply", ".sst", 1, false}, {"close, a table", ".sst", 100, true}, {"close, the manifest", "MANIFEST", 100, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			full := fullDisk(c.file)
 			o := testOptions(errorfs.Wrap(vfs.NewMem(), full))
 			fatal := make(chan error, 2)
 			o.OnFatal = func(err error) { fatal <- err }
-			s, err := Open(o)
-			must(t, err)
-			k := s.Partition(partition0).Acquire()
-			must(t, k.Apply(batchAt(1, put(newTimer("a", 1, 1), timer.Absent))))
+			s := mustOpen(t, o)
+			s.tables.leastIDs = c.leastIDs
+			k, change := s.Partition(partition0).Acquire(), batchAt(1, put(newTimer("a", 1, 1), timer.Absent))
+			call := func() error { return k.Apply(change) }
+			if c.closes {
+				must(t, k.Apply(change))
+				call = s.Close
+			}
 			full.On()
-			closed := make(chan error, 1)
-			go func() { closed <- s.Close() }()
+			returned := make(chan error, 1)
+			go func() { returned <- call() }()
 			wantErr(t, <-fatal, syscall.ENOSPC)
 			select {
-			case err := <-closed:
+			case err := <-returned:
 				wantErr(t, err, syscall.ENOSPC)
 			case <-time.After(10 * time.Second):
-				t.Fatal("Close does not return after the fatal error")
+				t.Fatal("the call does not return after the fatal error")
 			}
 		})
 	}
@@ -207,26 +195,4 @@ func TestOnlyLongStallsAreLogged(t *testing.T) {
 			t.Errorf("logged:\n%s", &out)
 		}
 	})
-}
-
-func TestCollector(t *testing.T) {
-	s := memStore(t)
-	k := s.Partition(partition0).Acquire()
-	must(t, k.Apply(batchAt(1, put(newTimer("a", 1, 1), timer.Absent))))
-	must(t, s.Flush())
-	r := prometheus.NewPedanticRegistry()
-	must(t, r.Register(s.Collector()))
-	families, err := r.Gather()
-	must(t, err)
-	values := map[string]float64{}
-	for _, f := range families {
-		if !strings.HasSuffix(f.GetHelp(), ".") || !strings.HasPrefix(f.GetName(), "waterclock_store_") {
-			t.Errorf("%s: %q", f.GetName(), f.GetHelp())
-		}
-		m := f.GetMetric()[0]
-		values[f.GetName()] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
-	}
-	if values["waterclock_store_flushes_total"] < 1 || values["waterclock_store_disk_bytes"] < 100 {
-		t.Fatalf("values %v", values)
-	}
 }

@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -58,55 +57,6 @@ func wantParked(t *testing.T, k *Handle, want map[string]string) {
 	}
 }
 
-func TestPark(t *testing.T) {
-	o := testOptions(vfs.NewMem())
-	s := mustOpen(t, o)
-	k, ts := withTimers(t, s)
-	must(t, k.Park(unhealthy, []*timer.Timer{ts[3], ts[0], ts[1]}))
-	must(t, k.Park("mail/0", ts[4:]))
-	wantIDs(t, k, "c")
-	wantParked(t, k, map[string]string{unhealthy: "abd", "mail/0": "e"})
-	if all, parked, err := k.GetAll([][]byte{ts[0].ID, ts[2].ID, []byte("nobody's"), ts[4].ID}); err != nil ||
-		all[2] != nil || !slices.Equal(parked, []bool{true, false, false, true}) {
-		t.Errorf("%v, parked %v, %v", all, parked, err)
-	}
-	for _, x := range ts {
-		ref, err := k.Lookup(x.ID)
-		must(t, err)
-		got, err := k.Get(x.ID)
-		must(t, err)
-		if ref != x.Ref() || got.Ref() != x.Ref() || string(got.Value) != string(x.Value) {
-			t.Fatalf("%s: %v, %+v", x.ID, ref, got)
-		}
-	}
-	if m := getMeta(t, k); m.Pending != 5 || m.Position != 4 || m.Parked != 4 {
-		t.Fatalf("%+v", m)
-	}
-	must(t, s.Close())
-
-	s = mustOpen(t, o)
-	k = s.Partition(partition0).Acquire()
-	wantParked(t, k, map[string]string{unhealthy: "abd", "mail/0": "e"})
-	got, err := k.Unpark(unhealthy, 2, 8<<20)
-	must(t, err)
-	if ids(got) != "a b" {
-		t.Fatalf("unparked %q", ids(got))
-	}
-	wantIDs(t, k, "a b c")
-	if low := k.p.targets.byNumber[k.p.targets.byName[unhealthy]].low; low != behind(ts[1].Ref()) {
-		t.Fatalf("the next unparking begins at %v", low)
-	}
-	wantParked(t, k, map[string]string{unhealthy: "d", "mail/0": "e"})
-	got, err = k.Unpark(unhealthy, 10_000, 1)
-	must(t, err)
-	none, err := k.Unpark(unhealthy, 10_000, 8<<20)
-	must(t, err)
-	if ids(got) != "d" || len(none) != 0 {
-		t.Fatalf("unparked %q, then %q", ids(got), ids(none))
-	}
-	wantParked(t, k, map[string]string{"mail/0": "e"})
-}
-
 // A partition has rows of parked timers, and of their targets, while there are some.
 func TestRowsOfParkedTimers(t *testing.T) {
 	s := memStore(t)
@@ -136,87 +86,6 @@ func TestRowsOfParkedTimers(t *testing.T) {
 		t.Fatalf("rows %s", kinds)
 	}
 	wantIDs(t, k, "a c d e")
-}
-
-// A timer is parked after its cancel, replacement or firing was planned. The change
-// finds the parked row.
-func TestApplyFindsParkedTimers(t *testing.T) {
-	replaced := newTimer("b", 5, 9)
-	same := newTimer("b", 20, 1)
-	same.Occurrence = 2
-	for _, c := range []struct {
-		name   string
-		change func(b *timer.Timer) Change
-		scan   string
-		parked string
-	}{
-		{"cancelled or fired", remove, "e", "acd"},
-		{"replaced", func(b *timer.Timer) Change { return put(replaced, b.Ref()) }, "b e", "acd"},
-		{"put again at the same place", func(b *timer.Timer) Change { return put(same, b.Ref()) }, "b e", "acd"},
-		{"nothing that was pending", func(*timer.Timer) Change { return put(newTimer("f", 1, 8), timer.Absent) },
-			"f e", "abcd"},
-	} {
-		for _, how := range []string{"apply", "batch", "table"} {
-			t.Run(c.name+"/"+how, func(t *testing.T) {
-				o := testOptions(vfs.NewMem())
-				s := mustOpen(t, o)
-				k, ts := withTimers(t, s)
-				must(t, k.Park(unhealthy, ts[:4]))
-				change := c.change(ts[1])
-				if how == "apply" {
-					must(t, k.Apply(batchAt(10, change)))
-				} else {
-					if how == "table" {
-						s.tables.leastIDs = 1
-					}
-					r, err := k.Replay(changelog, testNow)
-					must(t, err)
-					if change.Timer != nil {
-						must(t, r.Put(change.ID, nil, change.Timer))
-					} else {
-						must(t, r.Delete(change.ID))
-					}
-					must(t, r.Flush(10))
-				}
-				check := func() {
-					t.Helper()
-					wantIDs(t, k, c.scan)
-					wantParked(t, k, map[string]string{unhealthy: c.parked})
-				}
-				check()
-				must(t, s.Close())
-				s = mustOpen(t, o)
-				k = s.Partition(partition0).Acquire()
-				check()
-				got, err := k.Unpark(unhealthy, 10_000, 8<<20)
-				must(t, err)
-				if strings.ReplaceAll(ids(got), " ", "") != c.parked {
-					t.Fatalf("unparked %q", ids(got))
-				}
-			})
-		}
-	}
-}
-
-// The table of a replay removes the last parked timer, and the target with it.
-func TestReplayOfTheLastParkedTimer(t *testing.T) {
-	s := memStore(t)
-	s.tables.leastIDs = 1
-	k, ts := withTimers(t, s)
-	must(t, k.Park(unhealthy, ts[:1]))
-	must(t, k.Park("mail/0", ts[1:2]))
-	r, err := k.Replay(changelog, testNow)
-	must(t, err)
-	must(t, r.Delete(ts[0].ID))
-	must(t, r.Flush(6))
-	wantParked(t, k, map[string]string{"mail/0": "b"})
-	must(t, r.Put(ts[1].ID, nil, ts[1]))
-	must(t, r.Flush(7))
-	wantParked(t, k, nil)
-	wantIDs(t, k, "b c d e")
-	if m := getMeta(t, k); m.Parked != 0 || m.Pending != 4 {
-		t.Fatalf("%+v", m)
-	}
 }
 
 func TestParkPassesOverWhatIsNotPending(t *testing.T) {
@@ -408,34 +277,4 @@ func TestNumbersOfTargetsComeRound(t *testing.T) {
 		}
 	}
 	wantIDs(t, k, "id0 id1 id2 id3")
-}
-
-// Timers that match are unparked, some rows at a time. Each call begins where the last
-// one ended.
-func TestUnparkIf(t *testing.T) {
-	k, ts := withTimers(t, mustOpen(t, testOptions(vfs.NewMem())))
-	must(t, k.Park(unhealthy, ts))
-	ac := func(x *timer.Timer) bool { return x.ID[0] == 'a' || x.ID[0] == 'c' || x.ID[0] == 'd' }
-	from := first
-	for i, want := range []struct {
-		moved string
-		ended bool
-	}{{"a", false}, {"cd", false}, {"", true}, {"", true}} {
-		moved, next, err := k.UnparkIf(unhealthy, from, 2, 1<<20, ac)
-		must(t, err)
-		got := ""
-		for _, x := range moved {
-			got += string(x.ID)
-		}
-		if got != want.moved || (next == first) != want.ended {
-			t.Fatalf("look %d from %v: %q moved, next from %v; want %q, ended %v", i, from, got, next,
-				want.moved, want.ended)
-		}
-		from = next
-	}
-	wantIDs(t, k, "a c d")
-	wantParked(t, k, map[string]string{unhealthy: "be"})
-	if moved, next, err := k.UnparkIf("nobody", from, 2, 1<<20, ac); err != nil || moved != nil || next != first {
-		t.Fatalf("a target that nothing is parked for: %v, %v, %v", moved, next, err)
-	}
 }

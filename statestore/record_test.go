@@ -29,18 +29,3 @@ func TestSortRecords(t *testing.T) {
 		}
 	})
 }
-
-// BenchmarkSort sorts the records of a checkpoint, whose IDs begin alike.
-func BenchmarkSort(b *testing.B) {
-	const n = 10_000
-	ids := make([]record, n)
-	for i := range ids {
-		ids[i].ID = append([]byte("orders-"), benchID(int64(i))...)
-	}
-	records := make([]record, n)
-	for b.Loop() {
-		copy(records, ids)
-		sortRecords(records)
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/record")
-}

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -117,47 +116,6 @@ func getMeta(t testing.TB, k *Handle) Meta {
 	m, err := k.Meta()
 	must(t, err)
 	return m
-}
-
-func TestApplyAndReopen(t *testing.T) {
-	o := testOptions(vfs.NewMem())
-	s := mustOpen(t, o)
-	k := s.Partition(partition0).Acquire()
-	if m := getMeta(t, k); m.Position != -1 || m.Pending != 0 || !m.InSync.IsZero() {
-		t.Fatalf("empty partition: %+v", m)
-	}
-	a, b, c := newTimer("a", 30, 1), newTimer("b", -20, 2), newTimer("c", 30, 3)
-	batch := batchAt(10, put(a, timer.Absent), put(b, timer.Absent), put(c, timer.Absent))
-	batch.Checkpoint = []byte("checkpoint")
-	must(t, k.Apply(batch))
-	wantIDs(t, k, "b a c")
-	later := newTimer("b", 25, 4)
-	must(t, k.Apply(batchAt(12, put(later, b.Ref()), remove(c))))
-	wantIDs(t, k, "b a")
-	must(t, s.Close())
-
-	s = mustOpen(t, o)
-	k = s.Partition(partition0).Acquire()
-	m := getMeta(t, k)
-	if m.Position != 12 || m.Pending != 2 || string(m.Checkpoint) != "checkpoint" || m.Changelog != changelog {
-		t.Fatalf("after reopening: %+v", m)
-	}
-	wantIDs(t, k, "b a")
-	got, err := k.Get([]byte("b"))
-	must(t, err)
-	if !reflect.DeepEqual(got, later) {
-		t.Fatalf("got %+v, want %+v", got, later)
-	}
-	if got, err := k.Get([]byte("c")); got != nil || err != nil {
-		t.Fatalf("a deleted timer: %v, %v", got, err)
-	}
-	ids, err := s.Partitions()
-	must(t, err)
-	if !reflect.DeepEqual(ids, []PartitionID{partition0}) {
-		t.Fatalf("partitions %v", ids)
-	}
-	_, err = s.Partition(partition0).Verify()
-	must(t, err)
 }
 
 // The number of changes that a restart after a kill has to replay is bounded, and not only the

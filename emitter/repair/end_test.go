@@ -18,9 +18,7 @@ import (
 func (s *setup) hanging(id string, partitions ...int32) *kgo.Client {
 	s.t.Helper()
 	cl := s.c.Client(s.t, kgo.TransactionalID(id), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err := cl.BeginTransaction(); err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, cl.BeginTransaction())
 	for _, p := range partitions {
 		if err := cl.ProduceSync(
 			s.ctx, &kgo.Record{Topic: s.changelog, Partition: p, Value: []byte(id)}).FirstErr(); err != nil {
@@ -84,9 +82,7 @@ func TestEndFindsAnnouncedTransactions(t *testing.T) {
 	id := TransactionalIDPrefix(s.group) + "p/0/1"
 	cl := s.c.Client(t, kgo.TransactionalID(id))
 	pid, epoch, err := cl.ProducerID(s.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	announce := kmsg.NewPtrAddPartitionsToTxnRequest()
 	announce.TransactionalID, announce.ProducerID, announce.ProducerEpoch = id, pid, epoch
 	announce.Topics = []kmsg.AddPartitionsToTxnRequestTopic{{Topic: s.changelog, Partitions: []int32{0}}}
@@ -94,9 +90,7 @@ func TestEndFindsAnnouncedTransactions(t *testing.T) {
 	if err == nil {
 		err = kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if n, err := End(s.ctx, s.toEnd(0)); n != 1 || err != nil {
 		t.Errorf("ended %d, %v; want 1", n, err)
 	}
@@ -138,9 +132,7 @@ func TestEndAllWantsAnAnswerForEachTransaction(t *testing.T) {
 	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
 	cl := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...),
 		kgo.TransactionalID(TransactionalIDPrefix("g")+"dead/0/1"), kgo.RequestRetries(0))
-	if err := cl.BeginTransaction(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cl.BeginTransaction())
 	if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: "t"}).FirstErr(); err != nil {
 		t.Fatal(err)
 	}

@@ -23,21 +23,15 @@ func TestFindHolders(t *testing.T) {
 	begun := time.Now().Add(-time.Second)
 	producer := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.TransactionalID("billing"),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err := producer.BeginTransaction(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, producer.BeginTransaction())
 	for _, topic := range []string{"t", "denied"} {
-		if err := producer.ProduceSync(t.Context(), &kgo.Record{Topic: topic}).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, producer.ProduceSync(t.Context(), &kgo.Record{Topic: topic}).FirstErr())
 	}
 	held, other, denied := timer.TopicPartition{Topic: "t"}, timer.TopicPartition{Topic: "t", Partition: 1},
 		timer.TopicPartition{Topic: "denied"}
 	at := map[timer.TopicPartition]int64{held: 0, other: 0, denied: 0}
 	id, _, err := producer.ProducerID(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	c.ControlKey(int16(kmsg.DescribeProducers), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
@@ -98,16 +92,12 @@ func TestFindHoldersWithAnUnresponsiveBroker(t *testing.T) {
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(2), kfake.SeedTopics(1, "t"))
 	producer := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.TransactionalID("billing"),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err := producer.BeginTransaction(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, producer.BeginTransaction())
 	if err := producer.ProduceSync(t.Context(), &kgo.Record{Topic: "t"}).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
 	id, _, err := producer.ProducerID(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c.ControlKey(int16(kmsg.DescribeProducers), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		resp := kreq.ResponseKind().(*kmsg.DescribeProducersResponse)

@@ -75,13 +75,19 @@ func (s *setup) nothingIsOpen(partition int32) {
 func gathered(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	values := make(map[string]float64)
 	for _, f := range families {
 		m := f.GetMetric()[0]
 		values[f.GetName()] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
 	}
 	return values
+}
+
+// must ends the test with an error, if there is one.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

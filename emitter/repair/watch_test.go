@@ -31,17 +31,13 @@ func TestWatchLetsTheLivingBe(t *testing.T) {
 	open := func() map[string]bool {
 		t.Helper()
 		ids, err := w.list(s.ctx, w.Timeout*3/4)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return ids
 	}
 	await.Until(s.t, testLimit, "all are old", func() bool { return len(open()) == 3 })
 	look := func() {
 		t.Helper()
-		if err := w.look(s.ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.look(s.ctx))
 	}
 	look()
 	if err := stuck.EndTransaction(s.ctx, kgo.TryCommit); err == nil {

@@ -125,9 +125,7 @@ func TestATopicIsMetWhileABrokerIsAway(t *testing.T) {
 		c, _, cl := kafkatest.Bubble(t, 3, "t", "good")
 		reach := &kafkatest.Reach{}
 		targets := NewMetadata(cl, MetadataOptions{Reach: reach})
-		if err := errors.Join(c.MoveTopicPartition("t", 0, 0), c.MoveTopicPartition("good", 0, 1)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(c.MoveTopicPartition("t", 0, 0), c.MoveTopicPartition("good", 0, 1)))
 		if _, known := targets.lookUp(t, "t"); !known {
 			t.Fatal("a topic is not known while all is well")
 		}
@@ -156,9 +154,7 @@ func TestPartitionsOfABrokerThatIsAway(t *testing.T) {
 		defer cancel()
 
 		p, good := timer.TopicPartition{Topic: "t", Partition: 0}, timer.TopicPartition{Topic: "good", Partition: 0}
-		if err := errors.Join(c.MoveTopicPartition("t", 0, 0), c.MoveTopicPartition("good", 0, 1)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(c.MoveTopicPartition("t", 0, 0), c.MoveTopicPartition("good", 0, 1)))
 		if err := targets.Refresh(t.Context(), "t", "good"); err != nil {
 			t.Fatal(err)
 		}
@@ -180,9 +176,7 @@ func TestPartitionsOfABrokerThatIsAway(t *testing.T) {
 				t.Errorf("%s: not as it should be", what)
 			}
 		}
-		if err := c.MoveTopicPartition("t", 0, 2); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.MoveTopicPartition("t", 0, 2))
 		start := time.Now()
 		for targets.Leaders.Away(p) {
 			select {

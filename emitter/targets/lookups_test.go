@@ -26,9 +26,7 @@ func TestManyTopicsAreAskedForInParts(t *testing.T) {
 	for i := range 2*maxWanted + 1 {
 		names = append(names, fmt.Sprint("not-there-", i))
 	}
-	if err := targets.Refresh(t.Context(), names...); err != nil {
-		t.Fatal(err)
-	}
+	must(t, targets.Refresh(t.Context(), names...))
 	if n := most.Load(); n > maxWanted {
 		t.Errorf("asked for %d topics at once, want %d at most", n, maxWanted)
 	}

@@ -151,9 +151,7 @@ func TestTargetsMissing(t *testing.T) {
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(3), kfake.SeedTopics(2, "t"))
 	now := time.Now()
 	targets := NewMetadata(cl, MetadataOptions{Now: func() time.Time { return now }})
-	if err := cl.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cl.Ping(t.Context()))
 	f := behind(c, 0, 1)
 	for i := range 20 {
 		if got, known := targets.lookUp(t, "t"); !known || got.Err != nil || len(got.Leader) != 2 {

@@ -42,9 +42,7 @@ func proberOf(client []kgo.Opt, m *Metadata) *Prober {
 // unhealthy forever.
 func TestProbeHasAKey(t *testing.T) {
 	p, _, cl := fakeProber(t)
-	if err := p.Probe(t.Context(), timer.TopicPartition{Topic: "t", Partition: 0}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Probe(t.Context(), timer.TopicPartition{Topic: "t", Partition: 0}))
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	recs := cl.PollFetches(ctx).Records()
@@ -385,9 +383,7 @@ func TestProbeEndsWithoutAnswers(t *testing.T) {
 					c, opts, cl := kafkatest.Bubble(t, 2, "t")
 					m := NewMetadata(cl, MetadataOptions{})
 					if known {
-						if err := m.Refresh(t.Context(), "t"); err != nil {
-							t.Fatal(err)
-						}
+						must(t, m.Refresh(t.Context(), "t"))
 					}
 					over := make(chan struct{})
 					t.Cleanup(func() { close(over) })

@@ -84,23 +84,3 @@ func TestATopicIsNotDoubtedForever(t *testing.T) {
 		t.Error("that the partition is missing is known without a new look")
 	}
 }
-
-// BenchmarkCached measures what a worker or a lane asks for each timer, on all cores.
-func BenchmarkCached(b *testing.B) {
-	targets := NewMetadata(nil, MetadataOptions{})
-	targets.topics["t"] = &cachedTopic{TopicInfo: TopicInfo{Leader: make([]bool, 8)}, fetched: time.Now(),
-		used: time.Now(), maxBytes: 1}
-	for name, publish := range map[string]bool{"locked": false, "well known": true} {
-		b.Run(name, func(b *testing.B) {
-			if publish {
-				targets.publish()
-			}
-			b.RunParallel(func(pb *testing.PB) {
-				for pb.Next() {
-					targets.Prefetch("t")
-					targets.Cached("t")
-				}
-			})
-		})
-	}
-}

@@ -155,9 +155,7 @@ func TestTheViewOfAnEmptiedChangelogIsKept(t *testing.T) {
 	cl, set := l.o.Client, l.o.Topics
 	store, err := statestore.Open(
 		statestore.Options{Dir: "store", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = store.Close() })
 	handle := store.Partition(statestore.PartitionID{Topic: set.Request.ID}).Acquire()
 	local := &Local{Handle: handle}
@@ -166,9 +164,7 @@ func TestTheViewOfAnEmptiedChangelogIsKept(t *testing.T) {
 	err = handle.Apply(
 		&statestore.Batch{Changelog: set.Changelog.ID, Position: 3,
 			Changes: []statestore.Change{timer.ChangeOf(x.ID, timer.Absent, x)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	look := func(what string) {
 		t.Helper()
 		var fatal *Fatal
@@ -183,9 +179,7 @@ func TestTheViewOfAnEmptiedChangelogIsKept(t *testing.T) {
 	look("the log ends before the view") // as for a log whose only replica lost its disk
 	for range 5 {
 		rec := &kgo.Record{Topic: set.Changelog.Name, Key: wire.TimerKey(nil, x.ID), Value: x.AppendTo(nil)}
-		if err := cl.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, cl.ProduceSync(t.Context(), rec).FirstErr())
 	}
 	all := make(kadm.Offsets)
 	all.AddOffset(set.Changelog.Name, 0, 5, -1)
@@ -203,9 +197,7 @@ func TestTheViewOfAnEmptiedChangelogIsKept(t *testing.T) {
 		t.Errorf("accepted, and the directory has it: %d timers are left, %v", m.Pending, err)
 	}
 	local.Damage = errors.New("damaged")
-	if err := f.open(t.Context(), ""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.open(t.Context(), ""))
 	if m, err := handle.Meta(); err != nil || m.Position >= 0 {
 		t.Errorf("accepted: the view is at %d, %v", m.Position, err)
 	}

@@ -77,7 +77,16 @@ func (l *leader) Request(_ context.Context, r kmsg.Request) (kmsg.Response, erro
 func (l *leader) led(t *testing.T, o *Options, by int32) {
 	t.Helper()
 	l.is = by
-	if err := o.Targets.Refresh(t.Context(), o.Topics.Changelog.Name); err != nil {
+	must(t, o.Targets.Refresh(t.Context(), o.Topics.Changelog.Name))
+}
+
+// must ends the test with an error, if there is one.
+func must(t interface {
+	Helper()
+	Fatal(args ...any)
+}, err error) {
+	t.Helper()
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -98,9 +107,7 @@ func online(t *testing.T) (*Life, *kfake.Cluster) {
 	const requests = "r"
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, requests, topics.Changelog(requests)))
 	details, err := kadm.NewClient(cl).ListTopics(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	l := offline(&leader{})
 	l.o.Client = cl
 	for to, name := range map[*topics.Topic]string{&l.o.Topics.Request: requests,
@@ -188,9 +195,7 @@ func TestACutIsReportedUntilTheNextCheckpoint(t *testing.T) {
 	l, c := online(t)
 	cl := l.o.Client
 	for range 5 {
-		if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: "r"}).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, cl.ProduceSync(t.Context(), &kgo.Record{Topic: "r"}).FirstErr())
 	}
 	c.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
@@ -207,9 +212,7 @@ func TestACutIsReportedUntilTheNextCheckpoint(t *testing.T) {
 		t.Fatalf("read from %d, %d offsets cut, %v", at, n, err)
 	}
 	next, err := wire.DecodeCheckpoint(l.Records.Checkpoint(at, "s", 0).Value) // of a step that has only firings
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	again := time.Now()
 	at, _, err = l.Input.ReadFrom(t.Context(), &next)
 	if n, took := l.acquirer.metrics.(*counted).cut.Load(), time.Since(again); err != nil || at != 4 || n != 2 ||

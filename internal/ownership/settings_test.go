@@ -47,27 +47,17 @@ func TestSettingsAreReadWhereTheyAreUsed(t *testing.T) {
 
 			cp := wire.Checkpoint{Request: set.Request.ID, Changelog: set.Changelog.ID, Step: "s"}
 			rec := &kgo.Record{Topic: changelog, Key: wire.CheckpointKey(), Value: cp.AppendTo(nil)}
-			if err := cl.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, cl.ProduceSync(t.Context(), rec).FirstErr())
 			store, err := statestore.Open(
 				statestore.Options{Dir: "store", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer store.Close()
 			handle := store.Partition(statestore.PartitionID{Topic: set.Request.ID}).Acquire()
 			replay, err := handle.Replay(set.Changelog.ID, time.Now().Add(-3*time.Hour))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := replay.Checkpoint(cp.AppendTo(nil)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
+			must(t, replay.Checkpoint(cp.AppendTo(nil)))
 			replay.At(statestore.Mark{Named: true})
-			if err := replay.Flush(rec.Offset + 1); err != nil {
-				t.Fatal(err)
-			}
+			must(t, replay.Flush(rec.Offset+1))
 			if err := handle.Keeps(x.noted); err != nil {
 				t.Fatal(err)
 			}

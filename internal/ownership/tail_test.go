@@ -187,9 +187,7 @@ func TestOwnStepsPass(t *testing.T) {
 					log.write(1)
 				}
 			})
-			if err := tl.check(records, 1); err != nil {
-				t.Fatal(err)
-			}
+			must(t, tl.check(records, 1))
 			tl.passed(records)
 			log.markers++
 		}
@@ -241,9 +239,7 @@ func TestAnOwnerNoticesThatItsChangelogWasCut(t *testing.T) {
 			l, _ := online(t)
 			s := l.Steps
 			s.own(Claimed{Behind: 10, Leader: 1})
-			if err := s.Fence(stepAt(11, 12), 1); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Fence(stepAt(11, 12), 1))
 			s.known(12, 1) // a look forgets nothing of that
 			if err := s.Fence(c.records, 1); errors.Is(err, errCut) != c.cut {
 				t.Errorf("may be committed: %v", err)
@@ -279,9 +275,7 @@ func TestALogIsCutAndFilledUpAgain(t *testing.T) {
 			}
 			leader := leads(t, l)
 			l.Own(Claimed{Behind: wire.ClaimRecords, Value: ours.Values()[wire.ClaimRecords-1], Leader: leader})
-			if err := c.MoveTopicPartition(l.o.Topics.Changelog.Name, 0, 0); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.MoveTopicPartition(l.o.Topics.Changelog.Name, 0, 0))
 			step := func(to int64, want error) {
 				t.Helper()
 				share := p.Seal("step", &emitter.Room{Entries: 1, Bytes: 1})
@@ -475,9 +469,7 @@ func TestIdlePartitionNoticesAClaim(t *testing.T) {
 	for range wire.ClaimRecords {
 		cl := wire.Claim{Step: "s", Group: "other"}
 		r := &kgo.Record{Topic: l.o.Topics.Changelog.Name, Key: wire.ClaimKey(), Value: cl.AppendTo(nil)}
-		if err := l.o.Client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.o.Client.ProduceSync(t.Context(), r).FirstErr())
 	}
 	if l.tail.peek(t.Context()); l.Steps.tail.doubt != nil {
 		t.Error("looked again at once")
@@ -578,9 +570,7 @@ func stepAt(offsets ...int64) (rs []*kgo.Record) {
 func write(t *testing.T, l *Life, key, value []byte) {
 	t.Helper()
 	r := &kgo.Record{Topic: l.o.Topics.Changelog.Name, Key: key, Value: value}
-	if err := l.o.Client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.o.Client.ProduceSync(t.Context(), r).FirstErr())
 }
 
 // writeCheckpoints writes records to the changelog.
@@ -650,18 +640,6 @@ func TestTheTailEndsAtTheLeadersLogEnd(t *testing.T) {
 					l.failure, want)
 			}
 		})
-	}
-}
-
-// The log ends below what this owner has seen of it: it has lost committed records (an unclean election, a disk). A
-// look says so, and does not go on as if they had never existed.
-func TestALookNoticesThatTheLogHasLostItsEnd(t *testing.T) {
-	l, _ := online(t)
-	l.Steps.own(Claimed{Behind: 100})
-	l.Steps.tail.distrust(errEnd)
-	l.tail.look(t.Context())
-	if !errors.Is(l.Failure(), partlog.ErrOutOfRange) {
-		t.Errorf("%v, doubt %v; want that the log does not get there", l.Failure(), l.Steps.tail.doubt)
 	}
 }
 

@@ -5,18 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-	"golang.org/x/sync/semaphore"
-	"pgregory.net/rapid"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/kit/budget"
 	"github.com/waterclock/waterclock/internal/partition/questions"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/timer/query"
@@ -54,14 +51,11 @@ func (c *core) walk(page query.Page) (all []*query.Timer) {
 	return nil
 }
 
-// answersAre compares all answers with the fold of what is committed.
-func (c *core) answersAre(page query.Page) {
+// answersAre compares all answers with the fold of what is committed. It returns the states of the timers.
+func (c *core) answersAre(page query.Page) (shown map[query.State]bool) {
 	c.t.Helper()
 	ctx, fold := context.Background(), c.fold(math.MaxInt64)
-	if c.unheard {
-		return // the partition cannot know
-	}
-	parked := map[string]bool{}
+	parked, shown := map[string]bool{}, map[query.State]bool{}
 	for i := range 44 {
 		id := fmt.Sprint("id", i)
 		q, err := c.p.Questions.Get(ctx, []byte(id))
@@ -71,7 +65,7 @@ func (c *core) answersAre(page query.Page) {
 		}
 		if q != nil {
 			parked[id] = q.State == query.Parked
-			c.g.seen["shown "+string(q.State)]++
+			shown[q.State] = true
 		}
 	}
 	if n, err := c.p.Questions.Count(ctx, query.Filter{}, 0); err != nil ||
@@ -101,6 +95,7 @@ func (c *core) answersAre(page query.Page) {
 		c.t.Fatalf("%+v counts %+v, committed are %d: %v", page.Filter, n, len(want), err)
 	}
 	c.countsAre(page.Filter, fold, parked)
+	return shown
 }
 
 func (c *core) countsAre(f query.Filter, fold map[string]*timer.Timer, parked map[string]bool) {
@@ -122,228 +117,67 @@ func (c *core) countsAre(f query.Filter, fold map[string]*timer.Timer, parked ma
 	}
 }
 
-// page draws any question.
-func (c *core) page(t *rapid.T) query.Page {
-	at := rapid.SampledFrom([]int64{0, 0, c.now - 10, c.now, c.now + 30, c.now + 30_000, math.MinInt64, math.MaxInt64})
-	return query.Page{
-		Bytes: rapid.SampledFrom([]int{0, 0, 1, 300, 2000}).Draw(t, "bytes"),
-		Order: rapid.SampledFrom([]query.Order{query.ByDue, query.ByID}).Draw(t, "order"),
-		Limit: rapid.SampledFrom([]int{0, 1, 2, 7}).Draw(t, "limit"),
-		Filter: query.Filter{
-			DueAfter: at.Draw(t, "due after"), DueBefore: at.Draw(t, "due before"),
-			Prefix: rapid.SampledFrom([]string{"", "", "id", "id1", "id3", "none"}).Draw(t, "prefix"),
-			Target: rapid.SampledFrom([]string{"", "", targetTopic, otherTopic}).Draw(t, "target"),
-			State: rapid.SampledFrom(
-				[]query.State{"", "", "", query.Pending, query.Paused, query.Triggered, query.Parked,
-					query.Recurring}).Draw(t, "state"),
-		},
-	}
-}
-
-// Whatever happens, the answers about an ID, a list and a count always equal the result of the committed steps. They
+// At each stage of their lives the answers about an ID, a list and a count equal the result of the committed steps. They
 // include nothing that is only planned, or in a step that is out, and leave nothing out, however much of it is applied,
 // frozen, stored, forgotten, loaded or parked.
-func TestAnswersAgainstModel(t *testing.T) {
-	atLeast(t, "rapid.checks", "400")
-	atLeast(t, "rapid.steps", "100")
-	g := newSetup(t)
-	defer func() { t.Logf("seen: %v", g.seen) }()
-	unseen := func() (kinds []string) {
-		for _, kind := range []string{"shown parked", "shown pending", "shown paused", "shown triggered", "rolled back",
-			"frozen", "something unflushed", "nothing unflushed"} {
-			if g.seen[kind] == 0 {
-				kinds = append(kinds, kind)
+func TestAnswersAtEachStage(t *testing.T) {
+	for _, tc := range []struct {
+		wheel int64
+		subs  int
+	}{{250, 1}, {250, 3}, {1 << 20, 3}} {
+		c := newCoreOf(t, newSetup(t), tc.wheel, 1000, tc.subs)
+		c.lazy = true
+		c.acquire()
+		shown := map[query.State]bool{}
+		requests := func() {
+			for id := range 6 {
+				c.schedule(id, 20_000+int64(id)*10_000)
 			}
-		}
-		return kinds
-	}
-	// Some kinds are rare: one run in ten lacks one.
-	for range 4 {
-		rapid.Check(t, func(t *rapid.T) { answersAgainstModel(t, g) })
-		if len(unseen()) == 0 || testing.Short() {
-			return
-		}
-	}
-	t.Errorf("these never happened: %q", unseen())
-}
-
-func answersAgainstModel(t *rapid.T, g *setup) {
-	c := newCoreOf(t, g,
-		rapid.SampledFrom([]int64{250, 1000, 1 << 20}).Draw(t, "wheel bytes"), rapid.SampledFrom(
-			[]int{2, 8, 1000}).Draw(t, "queue"), rapid.SampledFrom([]int{1, 2, 5}).Draw(t, "sub-partitions"))
-	c.lazy = true
-	c.o.Memory.Dirty = budget.Alone(rapid.SampledFrom([]int64{1, 2000, 1 << 20}).Draw(t, "dirty bytes"))
-	shared := budget.New(256<<10, map[string]int32{"r": 1, "other": 1})
-	other := shared.Open("other")
-	all := other.Limit()
-	c.o.Memory.Questions = shared.Open("r")
-	c.acquire()
-	actions := c.actions()
-	actions[""] = func(t *rapid.T) {
-		if _, lacks := c.s.subs.Lacks(); lacks > 0 {
-			c.g.seen["something unflushed"]++
-		} else {
-			c.g.seen["nothing unflushed"]++
-		}
-		c.answersAre(c.page(t))
-		if other.Limit() != all {
-			t.Fatalf("questions hold %d bytes behind their ends", all-other.Limit())
-		}
-	}
-	t.Repeat(actions)
-}
-
-// A question that would hold more than it may has the store flushed first.
-func TestAQuestionHasTheStoreFlushed(t *testing.T) {
-	c := newCore(t, newSetup(t), 1<<20, 1000)
-	c.lazy = true
-	c.o.Memory.Questions = budget.Alone(7 << 10)
-	c.acquire()
-	const n = 50
-	for i := range n {
-		c.schedule(i, 50_000)
-	}
-	c.takes()
-	c.commit(true)
-	c.apply()
-	if _, err := c.p.Questions.List(t.Context(), query.Page{}); !errors.Is(err, query.ErrBusy) {
-		t.Fatalf("%v, where there is room for a few timers", err)
-	}
-	checkpoints := c.s.keeper.checkpoints
-	checkpoints.running = t.Context()
-	listed := make(chan error)
-	var l query.List
-	go func() {
-		var err error
-		l, err = c.p.Questions.List(t.Context(), query.Page{})
-		listed <- err
-	}()
-	asked := 0
-	for done := false; !done; {
-		select {
-		case <-c.p.life.Wake:
-			for len(checkpoints.asked) > 0 {
-				answered := <-checkpoints.asked
-				asked++
-				c.checkpoint()
-				close(answered)
+			for id := range 4 {
+				c.schedule(30+id, 5).Headers[1].Value = []byte([]string{targetTopic, otherTopic}[id%2])
 			}
-		case err := <-listed:
-			c.ok(err)
-			done = true
+			c.steer(1, waterclock.HeaderPause)
+			c.steer(2, waterclock.HeaderTrigger)
+			c.cancel(3)
+			c.schedule(4, 30)
 		}
-	}
-	if len(l.Timers) != n || asked != 1 {
-		t.Errorf("%d are listed, want %d; %d checkpoints, want one", len(l.Timers), n, asked)
-	}
-}
-
-// Questions come from anywhere, at any time. While a partition works, no answer contains half of a step, misses a timer
-// that is always pending, or contains it twice. A decision is visible at once.
-func TestQuestionsDuringTheWork(t *testing.T) {
-	c := newCore(t, newSetup(t), 1<<20, 1<<20)
-	c.lazy = true
-	c.o.Scans = semaphore.NewWeighted(1)
-	c.acquire()
-	const always = 100
-	for i := range always {
-		c.schedule(1000+i, 1_000_000+int64(i%7))
-	}
-	step := func(r ...*kgo.Record) {
-		c.deliver(len(r))
-		c.work()
-		c.seal(10_000)
-		if rapid.IntRange(0, 3).Example() == 0 {
-			c.abort()
-			c.seal(10_000)
+		work := func() {
+			c.deliver(1000)
+			c.work()
 		}
-		c.commit(true)
-	}
-	step(c.requests...)
-	step(c.schedule(0, 500_000))
-	ctx, stop := context.WithCancel(t.Context())
-	var asking sync.WaitGroup
-	p := c.p
-	failed := func(err error) bool {
-		if err != nil && ctx.Err() == nil {
-			t.Error(err)
+		step := func() { c.seal(1000) }
+		commit := func() { c.commit() }
+		fires := func() {
+			c.load()
+			c.pass(10)
+			c.work()
 		}
-		return err != nil
-	}
-	for _, page := range []query.Page{{Limit: 40}, {Order: query.ByID, Limit: 1000},
-		{Filter: query.Filter{Prefix: "id1"}, Order: query.ByID}} {
-		asking.Go(func() {
-			for ctx.Err() == nil {
-				seen := map[string]int{}
-				for at := page; ; {
-					l, err := p.Questions.List(ctx, at)
-					if failed(err) {
-						return
-					}
-					for _, q := range l.Timers {
-						seen[string(q.ID)]++
-					}
-					if at.After = l.Next; l.Next.IsZero() {
-						break
-					}
-				}
-				for i := range always {
-					if n := seen[fmt.Sprint("id", 1000+i)]; n != 1 {
-						t.Errorf("id%d is listed %d times by %+v", 1000+i, n, page)
-						return
-					}
-				}
-				if pair := seen["id0"] + seen["id1"]; page.Limit == 1000 && pair != 1 {
-					t.Errorf("%d of two are listed of which each step leaves one", pair)
+		// The other topic answers to nobody: its timers are parked.
+		c.brokers.unresponsive[timer.TopicPartition{Topic: otherTopic}] = true
+		for i, stage := range []func(){
+			requests, work, step, c.abort, step, commit, c.apply, c.freeze,
+			func() { c.cancel(0); c.schedule(5, 50_000) }, work, step, commit, c.apply, c.store, c.thaw,
+			fires, step, commit, step, commit, c.apply, c.freeze, c.store, c.thaw, c.park, fires, c.park,
+			requests, work, step, commit, c.acquire, fires, step, commit, c.apply, c.park, c.checkpoint, c.park,
+			func() { c.heal(); c.look(time.Minute) }, c.park, fires, step, commit, c.apply, c.checkpoint,
+		} {
+			stage()
+			for _, order := range []query.Order{query.ByDue, query.ByID} {
+				for _, f := range []query.Filter{
+					{}, {Prefix: "id3"}, {Target: otherTopic}, {DueAfter: c.now, DueBefore: c.now + 30_000},
+					{State: query.Pending}, {State: query.Paused}, {State: query.Triggered}, {State: query.Parked},
+				} {
+					page := query.Page{Order: order, Limit: i % 3, Bytes: i % 2 * 300, Filter: f}
+					maps.Copy(shown, c.answersAre(page))
 				}
 			}
-		})
-	}
-	asking.Go(func() {
-		for ctx.Err() == nil {
-			n, err := p.Questions.Count(ctx, query.Filter{}, 0)
-			if !failed(err) && n.N != always+1 {
-				t.Errorf("%d are counted", n.N)
-			}
 		}
-	})
-	for i := range 100 {
-		w, err := p.Questions.Watch()
-		c.ok(err)
-		made, gone := c.schedule(1-i%2, 500_000), c.cancel(i%2)
-		asked := make(chan struct{})
-		go func() {
-			defer close(asked)
-			defer w.Close()
-			d, err := w.Decision(ctx, made.Offset)
-			if failed(err) {
-				return
+		for _, state := range []query.State{query.Pending, query.Paused, query.Triggered, query.Parked} {
+			if !shown[state] {
+				t.Errorf("wheel of %d bytes, %d sub-partitions: no timer was %s", tc.wheel, tc.subs, state)
 			}
-			q, err := p.Questions.Get(ctx, made.Key)
-			if !failed(err) && (d.Outcome != "scheduled" || q == nil || q.Offset != made.Offset) {
-				t.Errorf("decided %+v, pending is %+v", d, q)
-			}
-			if d, err = w.Decision(ctx, gone.Offset); !failed(err) && (d.Outcome != "cancelled" || d.Pending != nil) {
-				t.Errorf("decided %+v", d)
-			}
-		}()
-		step(made, gone)
-		<-asked
-		switch i % 5 {
-		case 1, 3:
-			c.apply()
-		case 2:
-			c.freeze()
-		case 4:
-			c.store()
-			c.thaw()
-		}
-		for len(c.s.keeper.handover.jobs) >= maxUnapplied-1 {
-			c.apply()
 		}
 	}
-	stop()
-	asking.Wait()
 }
 
 // takes delivers what is requested, and has it planned and sealed.
@@ -384,7 +218,7 @@ func TestDecisions(t *testing.T) {
 	}
 	c.abort()
 	c.seal(1000)
-	c.commit(true)
+	c.commit()
 	for i, r := range c.requests {
 		d, err := w.Decision(t.Context(), r.Offset)
 		c.ok(err)
@@ -425,7 +259,7 @@ func TestDecisionsAreReportedAfterTheCommit(t *testing.T) {
 	committed := make(chan struct{})
 	go func() {
 		defer close(committed)
-		c.commit(true)
+		c.commit()
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -481,7 +315,7 @@ func TestQuestionsWaitForTheStepThatConsumersMayHaveSeen(t *testing.T) {
 		}()
 		want := int64(0)
 		if committed {
-			c.commit(true)
+			c.commit()
 			want = 1
 		} else {
 			c.aborts = 1 // every record was acknowledged

@@ -46,7 +46,7 @@ func TestOwnLateness(t *testing.T) {
 	c.load()
 	own := func(what string, n uint64, sum float64) {
 		t.Helper()
-		c.commit(true)
+		c.commit()
 		c.apply()
 		if h := histogram(t, reg, "waterclock_own_lateness_seconds", ""); h.GetSampleCount() != n ||
 			math.Abs(h.GetSampleSum()-sum) > 1e-9 {
@@ -73,7 +73,7 @@ func TestOwnLateness(t *testing.T) {
 		t.Error("what was read 20 ms ago, and could be sealed then, is not late")
 	}
 	c.seal(1)
-	c.commit(true)
+	c.commit()
 	c.apply()
 	c.seal(10)
 	own("past due when it was read", 2, 0.32)

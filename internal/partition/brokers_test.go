@@ -1,20 +1,16 @@
 package partition
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/emitter/targets"
-	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -23,27 +19,12 @@ import (
 type brokers struct {
 	leaders      map[string][]int32            // of each partition; -1 is nobody
 	unresponsive map[timer.TopicPartition]bool // these have a leader that does not answer
-	since        map[string]time.Time          // since when topics have been missing
-	heard        map[string]heard              // what was last said about them
-	had          map[string]int                // partitions, of topics that are or were there
-	window       map[timer.TopicPartition]int  // how many emissions may pass to a partition that answers again
 }
-
-// heard is what metadata said of a topic.
-type heard struct {
-	partitions int
-	missing    time.Duration // for how long
-}
-
-// missingAfter is how long a topic must be missing until emissions for it become dead
-// letters.
-const missingAfter = 10 * time.Second
 
 func newBrokers() *brokers {
 	return &brokers{
 		leaders:      map[string][]int32{targetTopic: {0, 0, 0}, otherTopic: {0}},
-		unresponsive: map[timer.TopicPartition]bool{}, since: map[string]time.Time{}, heard: map[string]heard{},
-		had: map[string]int{targetTopic: 3, otherTopic: 1}, window: map[timer.TopicPartition]int{},
+		unresponsive: map[timer.TopicPartition]bool{},
 	}
 }
 
@@ -93,9 +74,6 @@ func (c *core) probe(_ context.Context, p timer.TopicPartition) error {
 	if errors.Is(err, kerr.UnknownTopicOrPartition) && !targets.UnknownTopic(known.Err) && !c.o.Targets.Lacks(p) {
 		return errors.New("nobody is known to lead it")
 	}
-	if err == nil {
-		c.brokers.window[p] = 1
-	}
 	return err
 }
 
@@ -104,13 +82,6 @@ func (c *core) probe(_ context.Context, p timer.TopicPartition) error {
 func (c *core) look(after time.Duration) {
 	c.mono = c.mono.Add(after)
 	c.ok(c.o.Targets.Refresh(context.Background(), targetTopics...))
-	for _, topic := range targetTopics {
-		h := heard{partitions: len(c.brokers.leaders[topic])}
-		if h.partitions == 0 {
-			h.missing = c.mono.Sub(c.brokers.since[topic])
-		}
-		c.brokers.heard[topic] = h
-	}
 	c.o.Health.Round(context.Background(), func(probe func()) { probe() })
 }
 
@@ -120,41 +91,13 @@ func (c *core) park() {
 		return
 	}
 	c.ok(c.s.keeper.parking.parkAll())
-	for to := range c.s.keeper.parking.counts {
-		c.g.seen["parked"]++
-		switch to.Partition {
-		case timer.AnyPartition:
-			c.g.seen["null key parked"]++
-		case timer.Unplaced:
-			c.g.seen["topic not known"]++
-		}
-	}
-	before := c.p.parked.n.Load()
 	c.ok(c.s.keeper.parking.unpark())
-	if c.p.parked.n.Load() < before {
-		c.g.seen["unparked for all"]++
-	}
 }
 
-// vanish removes a topic. appear brings it back with the partitions that it had: timers
-// that are parked for a partition chosen by their key stay there when a topic grows.
-func (c *core) vanish(topic string) {
-	if _, there := c.brokers.leaders[topic]; there {
-		delete(c.brokers.leaders, topic)
-		if c.brokers.heard[topic].partitions > 0 {
-			c.brokers.since[topic] = c.mono // otherwise nobody knows that it existed
-		}
-	}
-}
+// vanish removes a topic, and appear brings it back.
+func (c *core) vanish(topic string) { delete(c.brokers.leaders, topic) }
 
 func (c *core) appear(topic string, partitions int) {
-	if _, there := c.brokers.leaders[topic]; there {
-		return
-	}
-	if had := c.brokers.had[topic]; had > 0 {
-		partitions = had
-	}
-	c.brokers.had[topic] = partitions
 	c.brokers.leaders[topic] = make([]int32, partitions)
 }
 
@@ -184,8 +127,6 @@ func (c *core) refused() bool {
 	if len(tripped)+len(gone) == 0 {
 		return false
 	}
-	c.g.seen["unhealthy in a step"] += len(tripped)
-	c.g.seen["gone in a step"] += len(gone)
 	for topic := range gone {
 		c.o.Targets.Refuted(topic)
 	}
@@ -210,21 +151,10 @@ func target(e *emitter.Emission) timer.TopicPartition {
 // admitted.
 func (c *core) passing() {
 	c.t.Helper()
-	admitted := map[*targets.Permit]int{}
 	for i := range c.share.Emissions {
 		e := &c.share.Emissions[i]
 		if to := target(e); !c.o.Health.Allow(to, e.Permit) {
 			c.t.Fatalf("an emission to %v is sealed, which is unhealthy", to)
-		}
-		if e.Permit != nil {
-			admitted[e.Permit]++
-		}
-	}
-	for permit, n := range admitted {
-		c.g.seen["unparked by permit"]++
-		if n > c.brokers.window[permit.To] {
-			c.t.Fatalf("%d emissions may pass to %v, which may be unhealthy: window of %d", n, permit.To,
-				c.brokers.window[permit.To])
 		}
 	}
 }
@@ -237,72 +167,5 @@ func (c *core) passed() {
 	}
 	for to, n := range pass {
 		c.o.Health.Committed(to, n)
-		c.brokers.window[to] = 2 * max(c.brokers.window[to], n)
 	}
-}
-
-// undeliverable checks the dead letter of an emission: according to the last metadata
-// its target must have been missing for long.
-func (c *core) undeliverable(r *kgo.Record) {
-	c.t.Helper()
-	at := c.source(r)
-	g := c.requests[c.indexOf(at)]
-	if c.bad(g) {
-		return
-	}
-	c.g.seen["undeliverable"]++
-	topic, n := header(g, waterclock.HeaderTargetTopic), header(g, waterclock.HeaderTargetPartition)
-	switch heard := c.brokers.heard[topic]; {
-	case header(r, waterclock.HeaderReason) == string(waterclock.ReasonTargetPartitionUnknown) && n != "" &&
-		int(number(n)) >= heard.partitions && heard.partitions > 0:
-	case header(r, waterclock.HeaderReason) == string(waterclock.ReasonTargetUnknown) && heard.missing >= missingAfter:
-	default:
-		c.t.Fatalf("request %d is undeliverable: %s; metadata had %d partitions of %s, missing for %s",
-			at, header(r, waterclock.HeaderReason), heard.partitions, topic, heard.missing)
-	}
-}
-
-// held reports whether a timer has to wait for its target, and what for.
-func (c *core) held(g *kgo.Record) bool {
-	topic := header(g, waterclock.HeaderTargetTopic)
-	leaders := c.brokers.leaders[topic]
-	unhealthy := func(k int32) bool { return c.brokers.takes(timer.TopicPartition{Topic: topic, Partition: k}) != nil }
-	switch n := header(g, waterclock.HeaderTargetPartition); {
-	case len(leaders) == 0:
-		return false
-	case n != "":
-		return unhealthy(number(n))
-	case header(g, waterclock.HeaderTargetKeyNull) == "":
-		return unhealthy(intake.Murmur2Partition(g.Key, int32(len(leaders))))
-	}
-	for k := range leaders {
-		if !unhealthy(int32(k)) {
-			return false
-		}
-	}
-	return true
-}
-
-// number parses the number of a partition in a header.
-func number(text string) int32 {
-	n, err := strconv.ParseInt(text, 10, 32)
-	if err != nil {
-		panic(err)
-	}
-	return int32(n)
-}
-
-// settled reports whether a request has had its outcome, or never will have one.
-func (c *core) settled(i int) bool {
-	g := c.requests[i]
-	if c.bad(g) || c.due(g) > c.now || c.unmet[g.Offset] || has(waterclock.HeaderIf)(g) && c.maybe[g.Offset] ||
-		c.emitted[g.Offset] != nil || c.dead[g.Offset] > 0 {
-		return true
-	}
-	for _, r := range c.requests[i+1:] {
-		if bytes.Equal(r.Key, g.Key) && c.ended(r) {
-			return true
-		}
-	}
-	return false
 }

@@ -21,58 +21,6 @@ func newLazyCore(t *testing.T) *core {
 	return c
 }
 
-// While a checkpoint is written the store shows the state before it. So an ID that is not part of the steps being
-// applied meanwhile must not be looked up there.
-func TestStoreIsNotAskedForFrozenChanges(t *testing.T) {
-	c := newCore(t, newSetup(t), 1<<20, 1000)
-	c.schedule(1, 600_000)
-	c.turn(0)
-	c.lazy = true
-	c.cancel(1)
-	c.turn(0)
-	c.freeze()
-	for _, want := range []timer.Outcome{timer.NotFound, timer.Scheduled, timer.Cancelled, timer.NotFound} {
-		if want == timer.Scheduled {
-			c.schedule(1, 600_000)
-		} else {
-			c.cancel(1)
-		}
-		c.deliver(1)
-		c.work()
-		c.seal(1)
-		c.commit(true)
-		for e := range c.s.keeper.handover.jobs[0].step.Entries() {
-			if e.Outcome != want {
-				t.Fatalf("outcome %v, want %v", e.Outcome, want)
-			}
-		}
-		c.turn(0)
-	}
-	c.finish()
-}
-
-// A timer that comes and goes between two checkpoints leaves nothing behind.
-func TestStoreNeverSeesShortLivedTimers(t *testing.T) {
-	c := newLazyCore(t)
-	c.schedule(1, 10)
-	c.turn(0)
-	c.schedule(2, 600_000)
-	c.turn(0)
-	if n := c.s.keeper.checkpoints.dirtyBytes(); n < 40 || n > 400 { // bytes
-		t.Fatalf("%d bytes are dirty, want those of the timer that is not in the wheel", n)
-	}
-	c.cancel(2)
-	c.pass(20)
-	for range 3 {
-		c.turn(0)
-	}
-	c.work()
-	if n, _ := c.s.subs.size(); n != 0 || c.s.keeper.checkpoints.dirtyBytes() != 0 {
-		t.Fatalf("%d items, %d dirty bytes", n, c.s.keeper.checkpoints.dirtyBytes())
-	}
-	c.finish()
-}
-
 // A checkpoint begins when dirty timers have used their memory, or when someone wants one.
 func TestACheckpointBeginsAtItsBytes(t *testing.T) {
 	c := newLazyCore(t)
@@ -203,7 +151,7 @@ func TestWhatIsCommittedIsCountedThoughACheckpointFails(t *testing.T) {
 		c.deliver(1)
 		c.work()
 		c.seal(5)
-		c.commit(true)
+		c.commit()
 	}
 	c.s.keeper.checkpoints.done <- errors.New("no space left on the device")
 	if _, err := c.s.keeper.round(t.Context()); err == nil {
@@ -229,7 +177,7 @@ func TestATokenThatDiesLeavesNoStepOut(t *testing.T) {
 		c.deliver(1)
 		c.work()
 		c.seal(5)
-		c.commit(true)
+		c.commit()
 	}
 	c.p.o.BeforeApply = func(string, int32) { c.o.Token.Refused(errors.New("lost")) }
 	c.s.keeper.applyNext()
@@ -256,7 +204,7 @@ func TestDelayedWorkRunsBetweenTwoCheckpoints(t *testing.T) {
 			c.deliver(1)
 			c.work()
 			c.seal(5)
-			c.commit(true)
+			c.commit()
 		}
 	}
 	full(10)
@@ -299,7 +247,7 @@ func TestLoadsWaitForParking(t *testing.T) {
 			_, err := c.s.keeper.round(t.Context())
 			c.ok(err)
 			c.seal(5)
-			c.commit(true)
+			c.commit()
 		}
 	}
 	rounds()
@@ -328,7 +276,7 @@ func TestACheckpointBeginsWhileStepsKeepComing(t *testing.T) {
 	step := func(id int) {
 		c.schedule(id, 50_000)
 		c.takes()
-		c.commit(true)
+		c.commit()
 	}
 	const steps = 5 * maxUnapplied
 	applied := 0

@@ -17,76 +17,6 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// The clock is set back by less than timers are ahead: each fires at its own time, not together with the first of those
-// that were scheduled since.
-func TestSetBackEachTimerFiresAtItsTime(t *testing.T) {
-	c := newCore(t, newSetup(t), 1<<20, roomy)
-	c.work() // the catch-up barrier
-	c.load()
-	c.work()
-	c.schedule(0, 0)
-	c.deliver(1)
-	c.work() // the clock was here
-	c.now -= 5000
-	const n = 10
-	for i := range n {
-		c.schedule(1+i, 100*int64(i))
-	}
-	c.deliver(n)
-	for i := range n {
-		for range 3 { // timers that were planned too early are rolled back first
-			c.work()
-			c.seal(roomy)
-			c.commit(true)
-			c.apply()
-		}
-		if got := len(c.emitted); got != i+1 {
-			t.Fatalf("%d timers have fired %d ms after the first, want %d", got, 100*i, i+1)
-		}
-		c.pass(100)
-	}
-	c.finish()
-}
-
-// The clock is set back between two seals of an aborted step: timers that are no longer due are rolled back, and may be
-// cancelled. The others go on.
-func TestSetBackAfterAnAbortedStep(t *testing.T) {
-	c := newCore(t, newSetup(t), 1<<20, roomy)
-	c.work() // the catch-up barrier
-	c.load()
-	c.schedule(1, -10)
-	c.schedule(2, 50)
-	c.schedule(3, 50)
-	c.pass(60)
-	c.deliver(3)
-	c.work()
-	if c.seal(roomy); len(c.share.Emissions) != 3 {
-		t.Fatalf("sealed %v, want all three", c.share)
-	}
-	c.abort()
-	c.now -= 60
-	c.cancel(3)
-	c.deliver(1)
-	c.work()
-	c.seal(roomy)
-	if c.share == nil || len(c.share.Emissions) != 1 {
-		t.Fatalf("sealed %v, want the one that is due", c.share)
-	}
-	c.commit(true)
-	c.apply()
-	c.pass(60)
-	for range 3 {
-		c.work()
-		c.seal(roomy)
-		c.commit(true)
-		c.apply()
-	}
-	if len(c.emitted) != 2 {
-		t.Errorf("%d timers have fired, want 2: one is cancelled", len(c.emitted))
-	}
-	c.finish()
-}
-
 // The clock is ahead, a target refuses it, and timers are parked that are not due when the clock is right again. Such
 // timers need no admission, which would be wasted on them for hours, and they fire when they are due.
 func TestParkedTimersWaitForTheirTimeAfterASetBack(t *testing.T) {
@@ -102,7 +32,7 @@ func TestParkedTimersWaitForTheirTimeAfterASetBack(t *testing.T) {
 		c.deliver(min(500, n-c.given))
 		c.work()
 		c.seal(roomy)
-		c.commit(true)
+		c.commit()
 		c.apply()
 	}
 	c.parkDue(c.now - hours/2)
@@ -123,7 +53,7 @@ func TestParkedTimersWaitForTheirTimeAfterASetBack(t *testing.T) {
 	if c.seal(roomy); c.share != nil && len(c.share.Emissions) > 0 {
 		t.Error("fires before its time")
 	}
-	c.commit(true)
+	c.commit()
 	c.now += hours
 	c.finish()
 }
@@ -150,7 +80,7 @@ func TestSetAheadWakesTheLane(t *testing.T) {
 	c.deliver(1)
 	c.work()
 	c.seal(roomy)
-	c.commit(true)
+	c.commit()
 	c.apply()
 	if c.seal(roomy); c.share != nil || c.s.lane.Wait() == 0 || c.s.lane.Wait() > 20*time.Second {
 		t.Fatalf("sleeps for %s", c.s.lane.Wait())
@@ -193,7 +123,7 @@ func TestAFiringIsRolledBackWithTheOneBeforeIt(t *testing.T) {
 	c.deliver(1)
 	c.work()
 	c.seal(roomy)
-	c.commit(true)
+	c.commit()
 	c.apply()
 	c.now = due + 1000
 	c.steer(1, waterclock.HeaderTrigger)
@@ -209,7 +139,7 @@ func TestAFiringIsRolledBackWithTheOneBeforeIt(t *testing.T) {
 	if n := len(c.share.Emissions); n != 0 {
 		t.Fatalf("%d firings in a step, and nothing is due", n)
 	}
-	c.commit(true)
+	c.commit()
 	c.apply()
 	c.now = due + 1000
 	if c.seal(roomy); len(c.share.Emissions) != 2 {

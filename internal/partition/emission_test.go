@@ -127,7 +127,7 @@ func TestEmissionsHaveRoomForTheirHeaders(t *testing.T) {
 			c.work()
 		}
 		c.seal(n)
-		c.commit(true)
+		c.commit()
 		c.apply()
 		c.load()
 		c.pass(30)
@@ -146,21 +146,6 @@ func TestEmissionsHaveRoomForTheirHeaders(t *testing.T) {
 		first := &k.buffers.headers[0]
 		if s.emit(k); first != &k.buffers.headers[0] {
 			t.Errorf("%d emissions: room for headers is not used again", n)
-		}
-	}
-}
-
-func BenchmarkEmission(b *testing.B) {
-	p := emissionPartition()
-	tm := &timer.Timer{ID: []byte("order-1234567"), Offset: 123456789, Due: 1_700_000_000_000, Occurrence: 1,
-		Target: timer.Target{Topic: "orders", Key: []byte("k")}, Value: []byte("v")}
-	b.ReportAllocs()
-	const step = 1000
-	in := new(buffers)
-	for n := 0; n < b.N; n += step {
-		m := p.newEmissions(1_700_000_000_123, step, step*ownHeaders, in)
-		for range step {
-			m.record(tm, 3)
 		}
 	}
 }

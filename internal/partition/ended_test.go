@@ -15,7 +15,7 @@ func (c *core) leave() {
 	c.p.life.Steps.Leave(c.s.lane)
 	c.s.keeper.stop()
 	c.p.served.Store(nil)
-	c.s, c.fires = nil, nil
+	c.s = nil
 }
 
 // The budgets of an acquisition that has ended are zero. So nothing of it may be held until the next one, which may
@@ -45,7 +45,7 @@ func TestAnAppliedStepHoldsNothing(t *testing.T) {
 	c.deliver(50)
 	c.work()
 	c.seal(100)
-	c.commit(true)
+	c.commit()
 	var steps []weak.Pointer[planner.Step]
 	var segments []weak.Pointer[planner.Segment]
 	for _, j := range c.s.lane.handover.jobs {
@@ -79,7 +79,7 @@ func TestAKeeperThatFailsToOpenWaitsForNothing(t *testing.T) {
 	c.schedule(1, 10_000)
 	c.schedule(2, 20_000)
 	c.takes()
-	c.commit(true)
+	c.commit()
 	c.apply()
 	c.parkDue(c.now + 10_000)
 	other, _, _, err := c.s.keeper.store.Scan(planner.Lowest, planner.Highest, 10, 1<<20)

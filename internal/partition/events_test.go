@@ -1,8 +1,6 @@
 package partition
 
 import (
-	"maps"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -19,62 +17,6 @@ import (
 // tell gives the partition an events topic.
 func (c *core) tell() {
 	c.set.Events = topics.Topic{Name: topics.Events("r"), ID: [16]byte{4}, Partitions: 1, MaxMessageBytes: 1 << 20}
-	c.told = make(map[string]int64)
-}
-
-// hear reads the events of a committed step. What they say is pending equals the fold
-// of the changelog, and they report each emission and each dead letter of the step
-// once, and no other.
-func (c *core) hear(share *emitter.Share) {
-	c.t.Helper()
-	if c.told == nil {
-		return
-	}
-	var fired, emitted, dead, letters []int64
-	for _, r := range share.Records {
-		if r.Topic == c.set.DeadLetters.Name {
-			letters = append(letters, c.source(r))
-		}
-		if r.Topic != c.set.Events.Name {
-			continue
-		}
-		e, err := waterclock.ParseEvent(r)
-		c.ok(err)
-		switch e.Type {
-		case waterclock.EventFired:
-			fired = append(fired, e.Source.Offset)
-			if i := len(fired) - 1; i >= len(share.Emissions) || !share.Emissions[i].Record.Timestamp.Equal(e.At) ||
-				e.Lateness != e.At.Sub(e.Due) || e.Lateness < 0 {
-				c.t.Fatalf("an event of a firing: %+v", e)
-			}
-		case waterclock.EventRejected, waterclock.EventUndeliverable:
-			dead = append(dead, e.Source.Offset)
-		}
-		switch {
-		case e.Unknown:
-		case e.Pending == nil:
-			delete(c.told, e.ID)
-		default:
-			c.told[e.ID] = e.Pending.Due.UnixMilli()
-		}
-		c.g.seen["event "+string(e.Type)]++
-	}
-	for _, e := range share.Emissions {
-		emitted = append(emitted, c.source(e.Record))
-	}
-	if !slices.Equal(fired, emitted) || !slices.Equal(dead, letters) {
-		c.t.Fatalf("events of firings %d, emissions %d; of dead letters %d, those are %d", fired, emitted,
-			dead, letters)
-	}
-	pending := make(map[string]int64)
-	for id, t := range c.fold(math.MaxInt64) {
-		if !t.IsRemembered() { // a remembered timer is no longer pending
-			pending[id] = t.Due
-		}
-	}
-	if !maps.Equal(c.told, pending) {
-		c.t.Fatalf("by the events %v are pending, by the changelog %v", c.told, pending)
-	}
 }
 
 // types returns the types of the events of the share that is out, by timer.
@@ -114,7 +56,7 @@ func TestEventsTellEachThing(t *testing.T) {
 	}
 	c.abort()
 	c.seal(100)
-	c.commit(true)
+	c.commit()
 	c.apply()
 	c.load()
 	c.pass(30)
@@ -136,7 +78,7 @@ func TestEventsTellEachThing(t *testing.T) {
 		last.Unknown {
 		t.Errorf("the event of a firing: %+v", last)
 	}
-	c.commit(true)
+	c.commit()
 }
 
 // An events partition that has no leader, or takes no writes, holds up its request
@@ -170,7 +112,7 @@ func TestEventsThatAreNotTakenHoldUpTheirPartition(t *testing.T) {
 		}
 	}
 	c.seal(10)
-	c.commit(true)
+	c.commit()
 	if s := c.p.Status(); s.State != ownership.Live || s.Reason != "" {
 		t.Errorf("state %s, %q behind a commit", s.State, s.Reason)
 	}

@@ -37,7 +37,7 @@ func TestHeldUpUntilACommit(t *testing.T) {
 		}
 	}
 	c.seal(10)
-	c.commit(true)
+	c.commit()
 	if s := c.p.Status(); s.State != ownership.Live || s.Reason != "" {
 		t.Errorf("state %s, %q behind a commit", s.State, s.Reason)
 	}

@@ -1,14 +1,11 @@
 package partition
 
 import (
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
-
-	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // histogram returns a registry's histogram for one topic, or the one without labels for "".
@@ -43,7 +40,7 @@ func TestConsumersWaitForTheCommit(t *testing.T) {
 	c.open()
 	c.work()
 	c.seal(10)
-	c.commit(true)
+	c.commit()
 	c.apply()
 	c.load()
 	waits := func(what string, want time.Duration) {
@@ -68,7 +65,7 @@ func TestConsumersWaitForTheCommit(t *testing.T) {
 	if s := c.p.Status(); s.Overdue != 0 {
 		t.Errorf("%s overdue, and it is planned", s.Overdue)
 	}
-	c.commit(true)
+	c.commit()
 	waits("committed", 0)
 	c.apply()
 	for _, h := range []struct {
@@ -105,32 +102,4 @@ func TestLatenessBuckets(t *testing.T) {
 	if got.GetSampleCount() != 7 || got.GetSampleSum() != 7200.002 || len(got.GetBucket()) != 17 {
 		t.Errorf("%v", got)
 	}
-}
-
-// The cost of a firing in both histograms here, compared with one of the library's.
-func BenchmarkLateness(b *testing.B) {
-	emit := &timer.Timer{}
-	late := slices.Repeat([]int64{0, 1, 4, 7, 19, 3, 80, 2}, 128)
-	b.Run("two, a step of 1024", func(b *testing.B) {
-		seal, commit := newLateness("a", ""), newLateness("b", "", "topic")
-		for i := 0; i < b.N; i += len(late) {
-			toSeal, toCommit := seal.tally(), commit.tally()
-			for _, at := range late {
-				toSeal.add(at - emit.FiresAt())
-				toCommit.add(at + 5 - emit.FiresAt())
-			}
-			seal.add("", &toSeal)
-			commit.add("t", &toCommit)
-		}
-	})
-	b.Run("one of the library", func(b *testing.B) {
-		h := prometheus.NewHistogram(
-			prometheus.HistogramOpts{Name: "h", Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5,
-				10, 30, 60, 300, 3600}})
-		for i := 0; i < b.N; i += len(late) {
-			for _, at := range late {
-				h.Observe(float64(at-emit.FiresAt()) / 1000)
-			}
-		}
-	})
 }

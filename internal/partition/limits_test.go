@@ -34,7 +34,7 @@ func TestIntakePausesAtTheQueuesLimit(t *testing.T) {
 		{"one below the limit", func() { c.deliver(limit - 1) }, false},
 		{"at the limit", func() { c.deliver(1) }, true},
 		{"planned", func() { c.work() }, true},
-		{"committed", func() { c.seal(limit); c.commit(true) }, true},
+		{"committed", func() { c.seal(limit); c.commit() }, true},
 		{"in the store", c.apply, false},
 	} {
 		if s.do(); c.s.requests.paused != s.paused {
@@ -55,7 +55,7 @@ func TestIntakeGoesOnAtHalfTheLimit(t *testing.T) {
 		c.deliver(limit - first)
 		c.work()
 		c.seal(first)
-		c.commit(true)
+		c.commit()
 		c.apply()
 		if left := c.s.backlog.requests.Entries; left != limit-first || c.s.requests.paused != paused {
 			t.Errorf("%d of %d left: paused %v, want %v", left, limit, c.s.requests.paused, paused)
@@ -99,7 +99,7 @@ func TestIntakeDoesNotPauseForFirings(t *testing.T) {
 	}
 	c.work()
 	c.seal(limit)
-	c.commit(true)
+	c.commit()
 	if c.apply(); c.s.requests.paused {
 		t.Error("paused with nothing on its way but firings")
 	}
@@ -135,40 +135,6 @@ func TestFiringsWaitAtTheirLimit(t *testing.T) {
 	}
 }
 
-// Firings get half of a step's room while requests wait, four fifths when they are late, and all of it without
-// requests.
-func TestFiringsAndRequestsShareAStep(t *testing.T) {
-	const n = 21
-	c := newCore(t, newSetup(t), 1<<20, roomy)
-	c.work() // the catch-up barrier
-	c.load()
-	for i := range 2 * n {
-		c.schedule(i, 1000)
-	}
-	c.deliver(2 * n)
-	c.work()
-	c.seal(roomy)
-	c.commit(true)
-	c.apply()
-	c.pass(1000)
-	for i := range 2 * n {
-		c.schedule(100+i, 100_000)
-		c.deliver(1)
-		c.work()
-	}
-	for _, want := range []int{(n + 1) / 2, (n + 1) / 2, 4*n/5 + 1, 2*n - 2*((n+1)/2) - 4*n/5 - 1} {
-		if c.seal(n); want == (n+1)/2 {
-			c.pass(100) // the rest is late, as the next seal finds
-		}
-		if got := len(c.share.Emissions); got != want {
-			t.Errorf("%d of %d entries are firings, want %d", got, n, want)
-		}
-		c.commit(true)
-		c.apply()
-	}
-	c.finish()
-}
-
 // The same holds if the bytes fill a step, not the entries.
 func TestLargeFiringsAndRequestsShareAStep(t *testing.T) {
 	const n, room = 300, 1 << 20 // firings of 10 kB; the bytes of a step
@@ -183,7 +149,7 @@ func TestLargeFiringsAndRequestsShareAStep(t *testing.T) {
 		c.deliver(50)
 		c.work()
 		c.seal(roomy)
-		c.commit(true)
+		c.commit()
 		c.apply()
 	}
 	c.pass(1000)
@@ -199,7 +165,7 @@ func TestLargeFiringsAndRequestsShareAStep(t *testing.T) {
 		if bytes < room/3 || bytes > room {
 			t.Errorf("step %d: emissions of %d bytes, want about half of %d", i, bytes, room)
 		}
-		c.commit(true)
+		c.commit()
 		c.apply()
 		if at := c.requests[n+i].Offset; c.position <= at {
 			t.Errorf("step %d: request %d waits for firings", i, at)
@@ -228,7 +194,7 @@ func TestASuspectMayBeRolledBack(t *testing.T) {
 		if n := len(c.share.Emissions); n > 0 {
 			t.Fatalf("%d emissions to an unhealthy target", n)
 		}
-		c.commit(true)
+		c.commit()
 	}
 	const n = 5
 	for i := range n {
@@ -261,7 +227,7 @@ func TestAClearedSuspectGoesWithOthersAgain(t *testing.T) {
 	if c.seal(roomy); len(c.share.Emissions) > 0 { // one chunk: their requests
 		t.Fatalf("%d emissions with their requests", len(c.share.Emissions))
 	}
-	c.commit(true)
+	c.commit()
 	for _, left := range []int{3, 1, 0} {
 		c.seal(roomy)
 		if n := len(c.share.Emissions); n != 3 || c.s.lane.suspects != left {
@@ -278,23 +244,35 @@ func TestAClearedSuspectGoesWithOthersAgain(t *testing.T) {
 			c.abort()
 		}
 	}
-	c.commit(true)
+	c.commit()
 	if c.s.lane.suspects != 0 {
 		t.Errorf("%d suspects are counted after the commit", c.s.lane.suspects)
 	}
 }
 
+// A batch is limited in number and in bytes, because a step takes it whole. A single request that is larger is a batch.
 func TestRequestsJoinUpToMaxBatch(t *testing.T) {
 	g := newSetup(t)
-	for n, chunks := range map[int]int{maxBatch: 1, maxBatch + 1: 2} {
+	const n = 4
+	for _, tc := range []struct{ requests, bytes, chunks int }{
+		{maxBatch, 0, 1},
+		{maxBatch + 1, 0, 2},
+		{n, maxBatchBytes / n, 1},
+		{n, maxBatchBytes/n + 1, 2},
+		{n, maxBatchBytes/n + maxBatchBytes, n},
+	} {
 		c := newCore(t, g, 1<<20, roomy)
-		for i := range n {
-			c.schedule(i, far)
+		c.o.Memory.Requests = budget.Alone(1 << 30)
+		c.acquire()
+		for i := range tc.requests {
+			r := c.schedule(i, far)
+			r.Value = make([]byte, max(len(r.Value), tc.bytes-int(recordSize(r))+len(r.Value)))
 		}
-		c.deliver(n)
+		c.deliver(tc.requests)
 		c.work()
-		if entries, got := c.chunks(); got != chunks || entries != n {
-			t.Errorf("%d requests are %d entries in %d chunks, want %d", n, entries, got, chunks)
+		if entries, got := c.chunks(); got != tc.chunks || entries != tc.requests {
+			t.Errorf("%d requests of %d bytes are %d entries in %d chunks, want %d", tc.requests, tc.bytes, entries,
+				got, tc.chunks)
 		}
 	}
 }
@@ -311,26 +289,6 @@ func (c *core) chunks() (entries, chunks int) {
 	return entries, chunks
 }
 
-// A batch is limited by bytes too, because a step takes it whole. A single request that is larger is a batch.
-func TestRequestsJoinUpToMaxBatchBytes(t *testing.T) {
-	g := newSetup(t)
-	const n = 4
-	for more, chunks := range map[int]int{0: 1, 1: 2, maxBatchBytes: n} {
-		c := newCore(t, g, 1<<20, roomy)
-		c.o.Memory.Requests = budget.Alone(1 << 30)
-		c.acquire()
-		for i := range n {
-			r := c.schedule(i, far)
-			r.Value = make([]byte, maxBatchBytes/n-int(recordSize(r))+len(r.Value)+more)
-		}
-		c.deliver(n)
-		c.work()
-		if entries, got := c.chunks(); got != chunks || entries != n {
-			t.Errorf("%d bytes more: %d requests are %d entries in %d chunks, want %d", more, n, entries, got, chunks)
-		}
-	}
-}
-
 // A batch that is too large to be decompressed becomes one dead letter, in its place.
 func TestABatchThatIsTooLargeIsOneDeadLetter(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, roomy)
@@ -343,7 +301,7 @@ func TestABatchThatIsTooLargeIsOneDeadLetter(t *testing.T) {
 	}
 	c.work()
 	c.seal(roomy)
-	c.commit(true)
+	c.commit()
 	c.apply()
 	if len(c.dead) != 1 || c.dead[before] != 1 || c.position != before+500 {
 		t.Errorf("dead letters by offset %v, position %d; want one of %d and position %d", c.dead, c.position,
@@ -371,7 +329,7 @@ func TestAFiringTakesOnlyTheMemoryItNeeds(t *testing.T) {
 	for range 2 {
 		c.work()
 		c.seal(roomy)
-		c.commit(true)
+		c.commit()
 		c.apply()
 	}
 	c.pass(10)
@@ -398,7 +356,7 @@ func TestSealsUpToMaxUnapplied(t *testing.T) {
 		c.work()
 		c.seal(1)
 		sealed := c.share != nil
-		c.commit(true)
+		c.commit()
 		return sealed
 	}
 	for i := range maxUnapplied {
@@ -442,11 +400,11 @@ func TestALoadIsBounded(t *testing.T) {
 			c.deliver(maxBatch)
 			c.work()
 			c.seal(maxBatch)
-			c.commit(true)
+			c.commit()
 			c.apply()
 		}
 		for c.seal(maxBatch); c.share != nil; c.seal(maxBatch) {
-			c.commit(true)
+			c.commit()
 			c.apply()
 		}
 		c.acquire() // nothing is in memory
@@ -521,34 +479,4 @@ func TestASealKeepsToTheRoom(t *testing.T) {
 			t.Errorf("room for %d bytes: took %d entries, want %d", bytes-less, took, want)
 		}
 	}
-}
-
-// Timers that were parked for a target that is healthy again may be many. Of those, too, no more than a quarter above
-// the share is held in memory.
-func TestAdmittedTimersAreEvictedAtTheLimit(t *testing.T) {
-	const n, share = 800, 10_000
-	c := newCore(t, newSetup(t), share, roomy)
-	c.room = n
-	for i := range n {
-		c.schedule(i, -5_000)
-	}
-	c.schedule(n, -5_000)
-	c.acquire() // all of these are in the log at the acquisition
-	for c.given < n {
-		c.deliver(min(500, n-c.given))
-		c.work()
-		c.seal(500)
-		c.commit(true)
-		c.apply()
-	}
-	c.acquire()
-	c.parkDue(c.now - 5_000)
-	for len(c.s.keeper.parking.counts) > 0 {
-		c.ok(c.s.keeper.parking.unpark())
-		c.work()
-	}
-	if _, bytes := c.s.subs.size(); bytes > share+share/4 {
-		t.Errorf("%d bytes with a share of %d", bytes, share)
-	}
-	c.finish()
 }

@@ -60,7 +60,7 @@ func TestPositionPassesMarkers(t *testing.T) {
 			if n := len(c.share.Records) - 1; n != entries || len(c.share.Emissions) > 0 {
 				t.Fatalf("%d records beside the checkpoint, want %d", n, entries)
 			}
-			c.commit(true)
+			c.commit()
 			c.apply()
 		}
 		read(request.Offset+2, 5, request)

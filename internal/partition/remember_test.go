@@ -41,7 +41,7 @@ func TestRememberedThroughRestarts(t *testing.T) {
 					if c.share != nil {
 						got = append(got, c.types()...)
 					}
-					c.commit(true)
+					c.commit()
 					c.apply()
 				}
 				if len(got) != len(want) {

@@ -30,7 +30,7 @@ func TestNullKeyWithoutAnyLeaderDelaysNobody(t *testing.T) {
 	if c.seal(100); c.share == nil || len(c.share.Emissions) != 1 || c.share.Emissions[0].Record.Topic != otherTopic {
 		t.Fatalf("the other target does not get its emission: %+v", c.share)
 	}
-	c.commit(true)
+	c.commit()
 	c.apply()
 	if c.seal(100); c.share != nil {
 		t.Fatalf("sealed a firing that has nowhere to go: %+v", c.share)
@@ -47,7 +47,7 @@ func TestNullKeyWithoutAnyLeaderDelaysNobody(t *testing.T) {
 	if c.seal(100); c.share == nil || len(c.share.Emissions) != 1 || c.share.Emissions[0].Record.Partition != 1 {
 		t.Fatalf("not sent to the partition that has a leader again: %+v", c.share)
 	}
-	c.commit(true)
+	c.commit()
 	c.finish()
 }
 
@@ -97,7 +97,7 @@ func TestPartitionsThatAreNotThere(t *testing.T) {
 	round := func() {
 		for range 3 {
 			if c.seal(100_000); c.share != nil {
-				c.commit(true)
+				c.commit()
 			}
 			c.apply()
 			c.park()
@@ -127,35 +127,5 @@ func TestPartitionsThatAreNotThere(t *testing.T) {
 	}
 	if dead != few || len(c.s.keeper.parking.counts) > 0 {
 		t.Errorf("%d dead letters of %d, parked: %v", dead, few, c.s.keeper.parking.counts)
-	}
-}
-
-// When a topic gets more partitions, emissions that waited for these go on.
-func TestPartitionsThatCome(t *testing.T) {
-	c := newCore(t, newSetup(t), 1<<20, 1000)
-	c.look(0)
-	c.load()
-	c.work()
-	n := len(c.brokers.leaders[targetTopic])
-	for i := range 2 {
-		r := c.schedule(i, -10)
-		r.Headers = append(
-			r.Headers, kgo.RecordHeader{Key: waterclock.HeaderTargetPartition, Value: []byte(strconv.Itoa(n + 5*i))})
-	}
-	c.deliver(2)
-	c.work()
-	if c.seal(100); c.share != nil {
-		c.commit(true)
-	}
-	c.apply()
-	c.fired()
-	c.brokers.leaders[targetTopic] = make([]int32, n+1)
-	fired := 0
-	for range 4 {
-		c.look(time.Second)
-		fired += c.fired()
-	}
-	if fired != 1 || c.emitted[0] == nil {
-		t.Errorf("%d fire, want the one whose partition has come; parked: %v", fired, c.s.keeper.parking.counts)
 	}
 }

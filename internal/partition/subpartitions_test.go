@@ -1,7 +1,6 @@
 package partition
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -9,9 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/emitter"
-	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -36,7 +33,7 @@ func (c *core) step(room int) map[*subPartition]int {
 	for _, e := range c.share.Emissions {
 		fired[c.s.subs.of(e.Record.Key)]++
 	}
-	c.commit(true)
+	c.commit()
 	c.apply()
 	return fired
 }
@@ -65,7 +62,7 @@ func TestAWaitingSubPartitionDelaysNoFiring(t *testing.T) {
 		}
 		c.deliver(100)
 		for _, s := range all[1:] {
-			c.workOn(s)
+			c.ok(s.planHanded())
 		}
 		c.pass(1000)
 		fired := c.step(100)
@@ -85,55 +82,6 @@ func TestAWaitingSubPartitionDelaysNoFiring(t *testing.T) {
 		c.acquire()
 		c.finish()
 	}
-}
-
-// A burst in one sub-partition leaves the others their part of each step, and gets what they do not need.
-func TestABurstInOneSubLeavesOthersTheirs(t *testing.T) {
-	const subs, burst, few, room = 4, 200, 5, 40
-	c := newCoreOf(t, newSetup(t), 1<<20, 1000, subs)
-	all := c.s.subs.all
-	for i, s := range all {
-		for _, id := range c.idsOf(s, map[bool]int{true: burst, false: few}[i == 0]) {
-			c.schedule(id, 1000)
-		}
-	}
-	c.deliver(burst + subs*few)
-	for c.given < len(c.requests) {
-		c.deliver(1000)
-	}
-	c.work()
-	c.load()
-	for c.position <= c.requests[len(c.requests)-1].Offset {
-		c.step(1000)
-	}
-	c.pass(1000)
-	fired := c.step(room)
-	for i, s := range all {
-		if want := map[bool]int{true: room - (subs-1)*few, false: few}[i == 0]; fired[s] != want {
-			t.Errorf("%d timers of sub %d fire, want %d", fired[s], i, want)
-		}
-	}
-	c.finish()
-}
-
-// A full step still takes a prefix of the log. If it is aborted, the same is taken again.
-func TestAFullStepSettlesAPrefix(t *testing.T) {
-	const subs, n, room = 4, 100, 7
-	c := newCoreOf(t, newSetup(t), 1<<20, 1000, subs)
-	for id := range n {
-		c.schedule(id, 1000)
-	}
-	c.deliver(n)
-	c.work()
-	for settled := int64(0); settled < n; settled = c.position {
-		c.seal(room)
-		c.abort()
-		c.step(room)
-		if got := c.position - settled; got != min(room, n-settled) {
-			t.Fatalf("%d requests are settled by a step with room for %d", got, room)
-		}
-	}
-	c.finish()
 }
 
 // Steps that one sub fills, with due timers, with requests or with both, leave the lateness of the others' timers as it
@@ -178,7 +126,7 @@ func TestAFullStepOfOneSubLeavesTheLatenessOfOthersAlone(t *testing.T) {
 					of = append(of, c.now-e.Due)
 				}
 			}
-			c.commit(true)
+			c.commit()
 			c.apply()
 			if entries += int(c.position - before); entries < room && (due || requests) {
 				t.Errorf("a step has %d entries, want it full, with %d", entries, room)
@@ -306,7 +254,7 @@ func TestFiringsArePlannedDuringAStep(t *testing.T) {
 				t.Errorf("%d firings are planned after steps of %d that were aborted", planned, room)
 			}
 			fired += len(c.share.Emissions)
-			c.commit(true)
+			c.commit()
 			c.apply()
 		}
 		c.finish()
@@ -340,71 +288,6 @@ func TestASubThatWaitsPlansAheadOnce(t *testing.T) {
 	}
 }
 
-// Sub-partitions plan firings while the lane seals, aborts, commits and rolls back. Each timer fires once, and so does
-// each occurrence of a recurring one.
-func TestFiringsArePlannedWhileTheLaneSeals(t *testing.T) {
-	const subs, n, room = 4, 600, 50
-	c := newCoreOf(t, newSetup(t), 1<<20, 2000, subs)
-	for id := range n {
-		r := c.schedule(id, 1000)
-		if id%10 == 0 {
-			r.Headers = append(r.Headers, kgo.RecordHeader{Key: waterclock.HeaderEvery, Value: []byte("1s")},
-				kgo.RecordHeader{Key: waterclock.HeaderCount, Value: []byte("3")},
-				kgo.RecordHeader{Key: waterclock.HeaderCatchUp, Value: []byte("all")})
-		}
-	}
-	c.deliver(n)
-	c.work()
-	c.load()
-	for c.position < n {
-		c.step(1000)
-	}
-	c.pass(10_000)
-	ctx, cancel := context.WithCancel(t.Context())
-	var planning sync.WaitGroup
-	for _, s := range c.s.subs.all {
-		planning.Go(func() { s.planAll(ctx) })
-	}
-	fired := map[string]int{}
-	const want = n + 2*n/10
-	for rounds := 0; len(fired) < want && rounds < 1000; rounds++ {
-		share := c.s.lane.Seal("step", &emitter.Room{Entries: room, Bytes: 1 << 20})
-		if share == nil {
-			c.apply()
-			continue
-		}
-		if rounds%3 == 0 {
-			for i, r := range share.Records {
-				r.Offset = c.end + int64(i)
-			}
-			c.end += int64(len(share.Records)) + 1 // its marker
-			c.ok(share.Fence(1))
-			share.Done(emitter.Aborted)
-			continue
-		}
-		for _, r := range share.Records {
-			r.Offset = c.append(r.Key, r.Value)
-		}
-		c.end++
-		c.ok(share.Fence(1))
-		for _, e := range share.Emissions {
-			fired[header(e.Record, waterclock.HeaderEvent)]++
-		}
-		share.Done(emitter.Committed)
-		c.apply()
-	}
-	cancel()
-	planning.Wait()
-	for event, times := range fired {
-		if times > 1 {
-			kafkatest.Inexact(t, "%s is emitted %d times", event, times)
-		}
-	}
-	if len(fired) != want {
-		kafkatest.Inexact(t, "%d emissions, want %d", len(fired), want)
-	}
-}
-
 // While a sub-partition waits for a look-up, firings behind requests that cannot be settled leave room for firings of
 // settled timers.
 func TestFiringsThatWaitForALookUpLeaveRoomForOthers(t *testing.T) {
@@ -426,7 +309,7 @@ func TestFiringsThatWaitForALookUpLeaveRoomForOthers(t *testing.T) {
 	}
 	for range 30 {
 		c.deliver(20)
-		c.workOn(other)
+		c.ok(other.planHanded())
 		c.step(1000)
 	}
 	c.pass(1000)

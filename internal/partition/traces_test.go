@@ -45,7 +45,7 @@ func TestOneSpanForEachCommittedFiring(t *testing.T) {
 			if c.seal(10); c.share != nil && len(c.share.Emissions) == 3 {
 				return
 			}
-			c.commit(true)
+			c.commit()
 			c.apply()
 		}
 		t.Fatal("nothing fires")
@@ -58,7 +58,7 @@ func TestOneSpanForEachCommittedFiring(t *testing.T) {
 	}
 	sealed()
 	second := parents()
-	c.commit(true)
+	c.commit()
 	got := spans.GetSpans()
 	if len(got) != 2 {
 		t.Fatalf("%d spans have ended, want 2", len(got))

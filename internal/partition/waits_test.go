@@ -29,7 +29,7 @@ func (c *core) fired() (n int) {
 		c.park()
 		if c.seal(100); c.share != nil {
 			n += len(c.share.Emissions)
-			c.commit(true)
+			c.commit()
 		}
 		c.apply()
 	}
@@ -101,6 +101,9 @@ func TestHeldBackMetadataDelaysNobody(t *testing.T) {
 	}
 }
 
+// missingAfter is how long a topic must be missing until emissions for it become dead letters.
+const missingAfter = 10 * time.Second
+
 // However many missing topics requests name, only so many are looked up at a time. The
 // others wait their turn, and a target that is just not known yet does not wait behind them.
 // Each has its outcome.
@@ -125,7 +128,6 @@ func TestUnknownTargetsWaitInTurn(t *testing.T) {
 	for i := range names {
 		name := fmt.Sprint("gone-", i)
 		c.schedule(i, -10).Headers[1].Value = []byte(name)
-		c.brokers.heard[name] = heard{missing: missingAfter}
 	}
 	other := c.schedule(names, -10)
 	other.Headers[1].Value = []byte(otherTopic)
@@ -165,55 +167,47 @@ func TestUnknownTargetsWaitInTurn(t *testing.T) {
 	}
 }
 
-// A topic that brokers do not know yet is waited for: its timers fire when it exists, and
-// become dead letters only if it was missing for long. Nobody else waits.
+// A topic that brokers do not know yet, or a partition that a topic does not have yet, is waited for: its timers fire
+// when it exists, and become dead letters only if it was missing for long. Nobody else waits.
 func TestATargetThatIsMissingIsWaitedFor(t *testing.T) {
-	for waits, want := range map[time.Duration]string{missingAfter - time.Second: "fired",
-		missingAfter + time.Second: "dead"} {
+	for _, tc := range []struct {
+		partition string // that a topic lacks; "": the topic is missing
+		waits     time.Duration
+		want      string
+	}{
+		{"", missingAfter - time.Second, "fired"},
+		{"", missingAfter + time.Second, "dead"},
+		{"3", missingAfter - 2*time.Second, "fired"},
+		{"3", missingAfter + 10*time.Second, "dead"},
+	} {
 		c := looking(t)
-		c.vanish(targetTopic)
+		if tc.partition == "" {
+			c.vanish(targetTopic)
+		}
 		c.look(0)
 		mine := c.schedule(1, -10)
+		if tc.partition != "" {
+			mine.Headers = append(mine.Headers,
+				kgo.RecordHeader{Key: waterclock.HeaderTargetPartition, Value: []byte(tc.partition)})
+		}
 		c.schedule(2, -10).Headers[1].Value = []byte(otherTopic)
 		c.deliver(2)
 		if n := c.fired(); n != 1 || len(c.dead) > 0 {
 			t.Errorf("%d fired and %d dead at once, want the one with a target", n, len(c.dead))
 		}
-		for waited := time.Duration(0); waited < waits; waited += time.Second {
+		for waited := time.Duration(0); waited < tc.waits; waited += time.Second {
 			c.look(time.Second)
 			c.fired()
 		}
-		c.appear(targetTopic, 3)
-		c.look(0)
-		c.fired()
-		if got := map[bool]string{true: "fired", false: "dead"}[c.emitted[mine.Offset] != nil]; got != want ||
-			len(c.emitted)+len(c.dead) != 2 {
-			t.Errorf("missing for %s: %s, want %s; %d fired, %d dead", waits, got, want, len(c.emitted), len(c.dead))
-		}
-		c.finish()
-	}
-}
-
-// The same holds for a partition that a topic does not have yet.
-func TestAPartitionThatIsMissingIsWaitedFor(t *testing.T) {
-	for waits, want := range map[time.Duration]string{missingAfter - 2*time.Second: "fired",
-		missingAfter + 10*time.Second: "dead"} {
-		c := looking(t)
-		r := c.schedule(1, -10)
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: waterclock.HeaderTargetPartition, Value: []byte("3")})
-		c.deliver(1)
-		for waited := time.Duration(0); waited <= waits; waited += time.Second {
-			c.fired()
-			c.look(time.Second)
-		}
-		c.brokers.leaders[targetTopic] = make([]int32, 4)
+		c.appear(targetTopic, 4)
 		for range 10 {
 			c.look(2 * time.Second)
 			c.fired()
 		}
-		if got := map[bool]string{true: "fired", false: "dead"}[c.emitted[r.Offset] != nil]; got != want ||
-			len(c.emitted)+len(c.dead) != 1 {
-			t.Errorf("missing for %s: %s, want %s; %d fired, %d dead", waits, got, want, len(c.emitted), len(c.dead))
+		if got := map[bool]string{true: "fired", false: "dead"}[c.emitted[mine.Offset] != nil]; got != tc.want ||
+			len(c.emitted)+len(c.dead) != 2 {
+			t.Errorf("%q missing for %s: %s, want %s; %d fired, %d dead", tc.partition, tc.waits, got, tc.want,
+				len(c.emitted), len(c.dead))
 		}
 		c.finish()
 	}
@@ -340,7 +334,7 @@ func TestAllThatIsParkedPasses(t *testing.T) {
 		c.deliver(1)
 		c.work()
 		c.seal(1)
-		c.commit(true)
+		c.commit()
 		c.apply()
 	}
 	c.acquire()
@@ -390,7 +384,7 @@ func TestAPartitionDelayedByAMissingLeaderSaysSo(t *testing.T) {
 		t.Errorf("with a leader that has not taken anything: %v, %q", s.State, s.Reason)
 	}
 	c.seal(100)
-	c.commit(true)
+	c.commit()
 	if s := c.p.Status(); s.State != ownership.Live {
 		t.Errorf("when it was taken: %v, %q", s.State, s.Reason)
 	}

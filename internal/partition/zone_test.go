@@ -57,7 +57,7 @@ func TestATimerWaitsForTheRulesOfItsZone(t *testing.T) {
 	c.deliver(2)
 	c.work()
 	c.seal(100)
-	c.commit(true)
+	c.commit()
 	c.apply()
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestATimerWaitsForTheRulesOfItsZone(t *testing.T) {
 			return
 		}
 		if c.share != nil {
-			c.commit(true)
+			c.commit()
 			c.apply()
 		}
 		<-time.After(50 * time.Millisecond)

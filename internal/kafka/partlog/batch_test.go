@@ -327,9 +327,9 @@ func TestABatchThatIsNotTakenIsNotReadLast(t *testing.T) {
 			s.pass(b)
 			b, _ = s.next()
 		}
-		o, err := shared.open(s, b, decoderLog, fuzzLimit)
-		if err != nil {
-			t.Fatal(err)
+		o, bad := shared.open(s, b, decoderLog, fuzzLimit)
+		if bad != nil {
+			t.Fatal(bad)
 		}
 		for range i {
 			o.take(timer.Size{Entries: 1, Bytes: math.MaxInt64})
@@ -531,9 +531,9 @@ func TestARecordKeepsWhatItCounts(t *testing.T) {
 	before := heap(true)
 	recs := func() []*kgo.Record {
 		b, _ := s.next()
-		o, err := shared.open(s, b, decoderLog, MaxUnpacked)
-		if err != nil {
-			t.Fatal(err)
+		o, bad := shared.open(s, b, decoderLog, MaxUnpacked)
+		if bad != nil {
+			t.Fatal(bad)
 		}
 		if next := o.nextMemory(); next > 1<<20 {
 			t.Errorf("a record of which %d headers are built is said to take %d bytes", MaxHeaders, next)

@@ -21,9 +21,7 @@ func TestARealLeaderTellsThatALogWasCut(t *testing.T) {
 	cl := cluster.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	write := func(n int) {
 		for range n {
-			if err := cl.ProduceSync(ctx, &kgo.Record{Topic: topic}).FirstErr(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, cl.ProduceSync(ctx, &kgo.Record{Topic: topic}).FirstErr())
 		}
 	}
 	epochOf := func(at int64) Epoch {
@@ -68,9 +66,7 @@ func TestARealLeaderTellsThatALogWasCut(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 
 	c := NewConsumer(cluster.Client(t), MaxUnpacked, 1<<20)

@@ -137,10 +137,8 @@ func TestConsumerFollowsLeaders(t *testing.T) {
 	rig.run()
 	for i := range int32(rounds) {
 		for p := range int32(partitions) {
-			if err := on.Fake.MoveTopicPartition(on.Topic, p, (i+p)%nodes); err != nil {
-				t.Fatal(err)
-			}
-			rig.write(p, plain(3, []byte("v")))
+			must(t, on.Fake.MoveTopicPartition(on.Topic, p, (i+p)%nodes))
+			rig.write(p, batchOf(3, []byte("v"), false))
 		}
 		if i%3 == 0 {
 			probes[i%partitions].reads(int64(3 * (i + 1)))
@@ -150,20 +148,16 @@ func TestConsumerFollowsLeaders(t *testing.T) {
 		p.reads(3 * rounds)
 	}
 	gone := on.Fake.LeaderFor(on.Topic, 0)
-	if err := on.Fake.RemoveNode(gone); err != nil {
-		t.Fatal(err)
-	}
+	must(t, on.Fake.RemoveNode(gone))
 	for p := range int32(partitions) {
-		rig.write(p, plain(3, []byte("v")))
+		rig.write(p, batchOf(3, []byte("v"), false))
 		probes[p].reads(3 * (rounds + 1))
 	}
 	if _, _, err := on.Fake.AddNode(gone, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := on.Fake.MoveTopicPartition(on.Topic, 0, gone); err != nil {
-		t.Fatal(err)
-	}
-	rig.write(0, plain(3, []byte("v")))
+	must(t, on.Fake.MoveTopicPartition(on.Topic, 0, gone))
+	rig.write(0, batchOf(3, []byte("v"), false))
 	probes[0].reads(3 * (rounds + 2))
 	for _, p := range probes {
 		if len(p.failures()) > 0 {
@@ -203,14 +197,10 @@ func TestConsumerTellsThatATopicIsGone(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			c, opts, cl := kafkatest.Bubble(t, 1)
-			if err := c.CreateTopic("t", 2, nil); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.CreateTopic("t", 2, nil))
 			const partition = 1
 			writer := kafkatest.Client(t, append(opts, kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
-			if err := writer.ProduceSync(ctx, &kgo.Record{Topic: "t", Partition: partition}).FirstErr(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, writer.ProduceSync(ctx, &kgo.Record{Topic: "t", Partition: partition}).FirstErr())
 			consumer := NewConsumer(cl, MaxUnpacked, 1<<20)
 			p := &probe{t: t}
 			consumer.Add("t", partition, 0, p)
@@ -222,13 +212,9 @@ func TestConsumerTellsThatATopicIsGone(t *testing.T) {
 			if p.at() != 1 {
 				t.Fatalf("read to %d", p.at())
 			}
-			if err := c.DeleteTopic("t"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.DeleteTopic("t"))
 			if again > 0 {
-				if err := c.CreateTopic("t", again, nil); err != nil {
-					t.Fatal(err)
-				}
+				must(t, c.CreateTopic("t", again, nil))
 			}
 			time.Sleep(goneAfter - time.Second)
 			if errs := p.failures(); len(errs) > 0 {
@@ -263,7 +249,7 @@ func TestConsumerTellsThatALogWasCut(t *testing.T) {
 				}
 				p.DivergingEpoch.Epoch, p.DivergingEpoch.EndOffset = 0, 2
 				p.HighWatermark, p.LastStableOffset = 9, 9
-				p.RecordBatches = rebased(plain(1, nil), 3) // not to be read
+				p.RecordBatches = rebased(batchOf(1, nil, false), 3) // not to be read
 				asked.Add(1)
 			}), nil, true
 	})
@@ -276,8 +262,8 @@ func TestConsumerTellsThatALogWasCut(t *testing.T) {
 // A batch that was damaged on its way is fetched again. One that is always damaged is skipped, after some tries, and
 // the one behind it has as many.
 func TestConsumerFetchesDamagedBatchesAgain(t *testing.T) {
-	good := plain(3, []byte("v"))
-	bad := plain(3, []byte("v"))
+	good := batchOf(3, []byte("v"), false)
+	bad := batchOf(3, []byte("v"), false)
 	bad[len(bad)-1] ^= 1
 	for _, tt := range []struct {
 		name    string
@@ -327,7 +313,7 @@ func TestConsumerFetchesDamagedBatchesAgain(t *testing.T) {
 // A large batch that comes after damaged tries does not count them for the next batch.
 func TestTriesOfADamagedBatchAreForgottenBehindALargeOne(t *testing.T) {
 	large := caseOf(t, quarter).Batch(corpus.Nobody(time.UnixMilli(0)))
-	small := rebased(plain(1, nil), quarterRecords)
+	small := rebased(batchOf(1, nil, false), quarterRecords)
 	damaged := func(raw []byte) []byte {
 		raw = rebased(raw, int64(binary.BigEndian.Uint64(raw)))
 		raw[len(raw)-1] ^= 1
@@ -362,26 +348,5 @@ func TestTriesOfADamagedBatchAreForgottenBehindALargeOne(t *testing.T) {
 	p.reads(quarterRecords + 1)
 	if s := p.skipped(); len(s) > 0 {
 		t.Errorf("skipped %v after %v tries", s, tries)
-	}
-}
-
-// A sink that holds its partition, as a quota does, is left alone for that long, also if what follows cannot be read.
-func TestHoldOutlastsABatchThatCannotBeRead(t *testing.T) {
-	rig := newConsumerRig(kafkatest.OnFake(t, 1), 1, 1<<20)
-	rig.produce(0, 1)
-	rig.write(0, caseOf(t, undecodable).Batch(corpus.Nobody(time.UnixMilli(0))))
-	const hold = 400 * time.Millisecond
-	var held time.Time
-	p := rig.add(0, 0, &probe{on: func(r Read) {
-		if len(r.Records) > 0 {
-			held = time.Now()
-			rig.c.Hold(rig.Topic, 0, hold)
-		}
-	}})
-	rig.run()
-	p.reads(4)
-	p.remove()
-	if took := time.Since(held); took < hold {
-		t.Errorf("the batch behind the record was skipped after %v, and the partition was held for %v", took, hold)
 	}
 }

@@ -1,6 +1,8 @@
 package partlog
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"slices"
@@ -33,9 +35,7 @@ type consumerRig struct {
 func newConsumerRig(on *kafkatest.Setup, partitions int32, fetch int) *consumerRig {
 	on.T.Helper()
 	made, err := on.Adm.CreateTopic(on.Ctx, partitions, 1, nil, on.Topic)
-	if err != nil {
-		on.T.Fatal(err)
-	}
+	must(on.T, err)
 	r := &consumerRig{Setup: on, cl: on.Client(), id: made.ID}
 	r.c = NewConsumer(on.Client(kgo.RetryTimeout(10*time.Second)), MaxUnpacked, fetch)
 	return r
@@ -223,8 +223,8 @@ func (p *probe) remove() {
 // entries is room for so many records.
 func entries(n int) timer.Size { return timer.Size{Entries: n, Bytes: timer.Unlimited.Bytes} }
 
-// plain is a batch of n records with such values, at offset 0.
-func plain(n int, value []byte) []byte {
+// batchOf is a batch of n records with such values, at offset 0, with gzip or not.
+func batchOf(n int, value []byte, zip bool) []byte {
 	b := kmsg.RecordBatch{Magic: 2, LastOffsetDelta: int32(n - 1), ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1,
 		NumRecords: int32(n)}
 	for i := range n {
@@ -232,9 +232,19 @@ func plain(n int, value []byte) []byte {
 		rec.Length = int32(len(rec.AppendTo(nil)) - 1) // whose own size is one byte so far
 		b.Records = rec.AppendTo(b.Records)
 	}
+	if zip {
+		var out bytes.Buffer
+		w := gzip.NewWriter(&out)
+		_, _ = w.Write(b.Records)
+		_ = w.Close()
+		b.Records, b.Attributes = out.Bytes(), 1
+	}
 	b.Length = int32(len(b.AppendTo(nil)) - lengthFrom)
 	return sealed(b.AppendTo(nil))
 }
+
+// noRoom is that of a sink that has none.
+func noRoom(int64) timer.Size { return timer.Size{} }
 
 // answerAll answers a fetch for all its partitions.
 func answerAll(req *kmsg.FetchRequest,

@@ -73,7 +73,7 @@ func TestFetchesAreBounded(t *testing.T) {
 func TestLargerBatchesTakeTurns(t *testing.T) {
 	const partitions, batches = 40, 4
 	rig := newConsumerRig(kafkatest.OnFake(t, 1), partitions, 1<<20) // 26 KiB for each
-	raw := plain(1, make([]byte, 40<<10))
+	raw := batchOf(1, make([]byte, 40<<10), false)
 	var mu sync.Mutex
 	turns := make([]int, partitions)
 	for p := range int32(partitions) {
@@ -108,7 +108,7 @@ func TestConsumerInRandomRooms(t *testing.T) {
 	bad := caseOf(t, undecodable).Batch(corpus.Nobody(time.UnixMilli(0)))
 	for p := range int32(partitions) {
 		for range 12 {
-			raw := plain(1+random.IntN(60), make([]byte, random.IntN(300)))
+			raw := batchOf(1+random.IntN(60), make([]byte, random.IntN(300)), false)
 			switch random.IntN(12) {
 			case 0:
 				raw = zstd
@@ -213,9 +213,7 @@ func TestLargeBatchesTakeTurns(t *testing.T) {
 			on := kafkatest.OnFake(t, brokers)
 			rig := newConsumerRig(on, 3, 1<<20)
 			for p := range int32(2) {
-				if err := on.Fake.MoveTopicPartition(on.Topic, p, p%int32(brokers)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, on.Fake.MoveTopicPartition(on.Topic, p, p%int32(brokers)))
 			}
 			raw := caseOf(t, quarter).Batch(corpus.Nobody(time.UnixMilli(0)))
 			var mu sync.Mutex

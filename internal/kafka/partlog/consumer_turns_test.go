@@ -2,12 +2,9 @@ package partlog
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,74 +13,6 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
 	"github.com/waterclock/waterclock/internal/timer"
 )
-
-// scriptedSink has room, or not, and counts what it gets.
-type scriptedSink struct {
-	full bool
-	on   func() // after each Deliver
-
-	mu      sync.Mutex
-	records int
-	asked   int
-	skipped []*Unreadable
-	failed  []error
-}
-
-func (s *scriptedSink) Room(int64) timer.Size {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.asked++; s.full {
-		return timer.Size{}
-	}
-	return timer.Unlimited
-}
-
-func (s *scriptedSink) Deliver(r Read) {
-	s.mu.Lock()
-	s.records += len(r.Records)
-	s.mu.Unlock()
-	if s.on != nil {
-		s.on()
-	}
-}
-
-func (s *scriptedSink) Skip(u *Unreadable) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.skipped = append(s.skipped, u)
-}
-
-func (s *scriptedSink) Fail(err error) { s.failed = append(s.failed, err) }
-
-func (s *scriptedSink) got() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.records
-}
-
-// scriptedBatch is a batch of one record with a value, compressed or not.
-func scriptedBatch(first int64, value []byte, zip bool) []byte {
-	rec := kmsg.Record{Value: value}
-	body := rec.AppendTo(nil)[1:]
-	rec.Length = int32(len(body))
-	records, attributes := rec.AppendTo(nil), int16(0)
-	if zip {
-		var out bytes.Buffer
-		w := gzip.NewWriter(&out)
-		_, _ = w.Write(records)
-		_ = w.Close()
-		records, attributes = out.Bytes(), 1
-	}
-	b := kmsg.RecordBatch{FirstOffset: first, Magic: 2, Attributes: attributes, ProducerID: -1, ProducerEpoch: -1,
-		FirstSequence: -1, NumRecords: 1, Records: records}
-	return scriptedSeal(b.AppendTo(nil))
-}
-
-func scriptedSeal(raw []byte) []byte {
-	binary.BigEndian.PutUint32(raw[8:], uint32(len(raw)-lengthFrom))
-	binary.BigEndian.PutUint32(raw[crcAt:], crc32.Checksum(raw[crcFrom:], crc32.MakeTable(crc32.Castagnoli)))
-	return raw
-}
 
 // scriptedBroker answers fetches as Kafka does (KIP-74): in the order of the request, whole batches that fit into the
 // part of a partition, and only for the first partition with data one that does not.
@@ -171,7 +100,7 @@ func scriptedOnly(offset int64, raw []byte) func(int64) []byte {
 
 // endless is a log of batches of one record at every offset.
 func scriptedEndless(size int) func(int64) []byte {
-	return func(at int64) []byte { return scriptedBatch(at, make([]byte, size), false) }
+	return func(at int64) []byte { return rebased(batchOf(1, make([]byte, size), false), at) }
 }
 
 // The partitions of a topic stand together in a request, in the place of the one whose turn was longest ago. An idle
@@ -179,17 +108,17 @@ func scriptedEndless(size int) func(int64) []byte {
 // larger than its part of a fetch never comes.
 func TestAnIdlePartitionDoesNotPutItsTopicFirst(t *testing.T) {
 	c := scriptedConsumer(4<<20, map[string]int32{"a": 2, "b": 1})
-	idle, busy, other := new(scriptedSink), new(scriptedSink), new(scriptedSink)
+	idle, busy, other := &probe{t: t}, &probe{t: t}, &probe{t: t}
 	c.Add("a", 0, 0, idle)
 	c.Add("a", 1, 0, busy)
 	c.Add("b", 0, 0, other)
 	b := &scriptedBroker{c: c, trip: time.Millisecond, logs: map[string]func(int64) []byte{
-		"a/1": scriptedEndless(1 << 10), "b/0": scriptedOnly(0, scriptedBatch(0, make([]byte, 300<<10), false)),
+		"a/1": scriptedEndless(1 << 10), "b/0": scriptedOnly(0, batchOf(1, make([]byte, 300<<10), false)),
 	}}
-	b.run(t, 3*time.Second, func() bool { return other.got() > 0 })
-	if other.got() == 0 {
+	b.run(t, 3*time.Second, func() bool { return other.records() > 0 })
+	if other.records() == 0 {
 		t.Errorf("%d fetches brought %d records of a/1, and none of b/0, whose next batch has 300 KiB",
-			b.fetches, busy.got())
+			b.fetches, busy.records())
 	}
 }
 
@@ -198,36 +127,18 @@ func TestPartitionsWithoutRoomDoNotStarveOthers(t *testing.T) {
 	const n = 32
 	c := scriptedConsumer(4<<20, map[string]int32{"a": n, "b": 1})
 	b := &scriptedBroker{c: c, trip: time.Millisecond, logs: make(map[string]func(int64) []byte)}
-	large := scriptedBatch(0, make([]byte, 300<<10), false)
+	large := batchOf(1, make([]byte, 300<<10), false)
 	for p := range int32(n) {
-		c.Add("a", p, 0, &scriptedSink{full: true})
+		c.Add("a", p, 0, &probe{t: t, room: noRoom})
 		b.logs[fmt.Sprintf("a/%d", p)] = scriptedOnly(0, large)
 	}
-	other := new(scriptedSink)
+	other := &probe{t: t}
 	c.Add("b", 0, 0, other)
 	b.logs["b/0"] = scriptedOnly(0, large)
-	b.run(t, 3*time.Second, func() bool { return other.got() > 0 })
-	if other.got() == 0 {
+	b.run(t, 3*time.Second, func() bool { return other.records() > 0 })
+	if other.records() == 0 {
 		t.Errorf("%d fetches brought nothing of b/0, whose sink has room: all went to the %d partitions whose sinks "+
 			"have none", b.fetches, n)
-	}
-}
-
-// Two partitions with a batch that decompresses to more than firstTry, whose sinks have no room, hold the one large
-// slot in turn for ever.
-func TestTheLargeSlotGoesRound(t *testing.T) {
-	c := scriptedConsumer(4<<20, map[string]int32{"a": 2, "b": 1})
-	large := scriptedBatch(0, make([]byte, 2<<20), true)
-	other := new(scriptedSink)
-	c.Add("a", 0, 0, &scriptedSink{full: true})
-	c.Add("a", 1, 0, &scriptedSink{full: true})
-	c.Add("b", 0, 0, other)
-	b := &scriptedBroker{c: c, trip: time.Millisecond, logs: map[string]func(int64) []byte{
-		"a/0": scriptedOnly(0, large), "a/1": scriptedOnly(0, large), "b/0": scriptedOnly(0, large),
-	}}
-	b.run(t, 5*time.Second, func() bool { return other.got() > 0 })
-	if other.got() == 0 {
-		t.Errorf("b/0, whose sink has room, did not get the slot in 5 s (%d fetches)", b.fetches)
 	}
 }
 
@@ -236,9 +147,9 @@ func TestASinkWithoutRoomCostsLittle(t *testing.T) {
 	const n = 64
 	c := scriptedConsumer(4<<20, map[string]int32{"a": n})
 	b := &scriptedBroker{c: c, trip: time.Millisecond, logs: make(map[string]func(int64) []byte)}
-	batch := scriptedBatch(0, make([]byte, 15<<10), false)
+	batch := batchOf(1, make([]byte, 15<<10), false)
 	for p := range int32(n) {
-		c.Add("a", p, 0, &scriptedSink{full: true})
+		c.Add("a", p, 0, &probe{t: t, room: noRoom})
 		b.logs[fmt.Sprintf("a/%d", p)] = func(at int64) []byte {
 			if at > 3 {
 				return nil
@@ -269,7 +180,7 @@ func TestAFetchOfManyPartitionsIsBounded(t *testing.T) {
 	} {
 		c := scriptedConsumer(tt.fetch, map[string]int32{"a": tt.partitions})
 		for p := range tt.partitions {
-			c.Add("a", p, 0, new(scriptedSink))
+			c.Add("a", p, 0, &probe{t: t})
 		}
 		_, req, _ := c.choose(1)
 		sum := 0
@@ -288,25 +199,25 @@ func TestAFetchOfManyPartitionsIsBounded(t *testing.T) {
 // A batch that cannot be read, behind records that exceed a quota, ends the hold that the quota has set.
 func TestAnUnreadableBatchDoesNotEndAHold(t *testing.T) {
 	c := scriptedConsumer(4<<20, map[string]int32{"a": 1})
-	s := new(scriptedSink)
-	s.on = func() {
-		if s.got() > 0 {
+	s := &probe{t: t}
+	s.on = func(Read) {
+		if s.records() > 0 {
 			c.Hold("a", 0, time.Hour)
 		}
 	}
 	c.Add("a", 0, 0, s)
-	garbage := scriptedBatch(1, []byte("v"), true)
+	garbage := rebased(batchOf(1, []byte("v"), true), 1)
 	garbage[batchHeader] ^= 0xff // gzip's magic
-	scriptedSeal(garbage)
+	garbage = sealed(garbage)
 	of, _, _ := c.choose(1)
 	p := kmsg.NewFetchResponseTopicPartition()
 	p.HighWatermark, p.LastStableOffset = 2, 2
-	p.RecordBatches = append(scriptedBatch(0, []byte("v"), false), garbage...)
+	p.RecordBatches = append(batchOf(1, []byte("v"), false), garbage...)
 	for _, tk := range of {
 		c.take(tk, &p)
 		if left := tk.waits(time.Now()); left < time.Minute {
 			t.Errorf("%d record was delivered and the sink's partition held for an hour, which now lasts %s",
-				s.got(), left)
+				s.records(), left)
 		}
 	}
 }
@@ -317,7 +228,7 @@ func TestADamagedHeaderLosesNothing(t *testing.T) {
 	for name, delta := range map[string]uint32{"a delta below zero": 1 << 31, "a huge delta": 1<<30 | 2} {
 		t.Run(name, func(t *testing.T) {
 			c := scriptedConsumer(4<<20, map[string]int32{"a": 1})
-			s := new(scriptedSink)
+			s := &probe{t: t, next: 5}
 			c.Add("a", 0, 5, s)
 			for range damagedTries + 1 {
 				c.Resume("a", 0) // without the pause
@@ -329,18 +240,18 @@ func TestADamagedHeaderLosesNothing(t *testing.T) {
 				p.RecordBatches = append(bad, batch(8, 1, 1)...)
 				for _, tk := range of {
 					if tk.next > 9 {
-						t.Fatalf("the position is %d, in a log that ends at 9 (%v)", tk.next, s.skipped)
+						t.Fatalf("the position is %d, in a log that ends at 9 (%v)", tk.next, s.skips)
 					}
 					c.take(tk, &p)
 				}
-				if s.got() > 0 {
+				if s.records() > 0 {
 					break
 				}
 			}
 			r := c.readings[timer.TopicPartition{Topic: "a"}]
-			if len(s.skipped) == 0 && r.next > 5 || r.next > 9 {
+			if len(s.skips) == 0 && r.next > 5 || r.next > 9 {
 				t.Errorf("%d records, position %d, %d batches skipped: the records 5 to 7 are lost without a dead "+
-					"letter", s.got(), r.next, len(s.skipped))
+					"letter", s.records(), r.next, len(s.skips))
 			}
 		})
 	}
@@ -349,7 +260,7 @@ func TestADamagedHeaderLosesNothing(t *testing.T) {
 // Metadata of a broker that is behind must not lead back to a former leader (kgo ignores an older epoch, KIP-320).
 func TestMetadataThatIsBehindDoesNotCount(t *testing.T) {
 	c := scriptedConsumer(4<<20, map[string]int32{"a": 1}) // node 1, epoch 5
-	c.Add("a", 0, 0, new(scriptedSink))
+	c.Add("a", 0, 0, &probe{t: t})
 	resp := kmsg.NewPtrMetadataResponse()
 	mt := kmsg.NewMetadataResponseTopic()
 	mt.Topic, mt.TopicID = kmsg.StringPtr("a"), [16]byte{1}
@@ -366,8 +277,8 @@ func TestMetadataThatIsBehindDoesNotCount(t *testing.T) {
 // A broker that hangs must not keep the large slot from partitions of other brokers.
 func TestAHangingBrokerDoesNotKeepTheLargeSlot(t *testing.T) {
 	c := scriptedConsumer(4<<20, map[string]int32{"a": 1, "b": 1})
-	c.Add("a", 0, 0, new(scriptedSink))
-	c.Add("b", 0, 0, new(scriptedSink))
+	c.Add("a", 0, 0, &probe{t: t})
+	c.Add("b", 0, 0, &probe{t: t})
 	a, b := c.readings[timer.TopicPartition{Topic: "a"}], c.readings[timer.TopicPartition{Topic: "b"}]
 	b.node, a.oversize, b.oversize = 2, true, true
 	if of, _, _ := c.choose(1); len(of) != 1 {

@@ -26,9 +26,7 @@ func TestFollowsTheLeader(t *testing.T) {
 		if got, _ := p.drain(r); len(got) != 1 || r.Position() != int64(i+1) {
 			t.Fatalf("read %q to %d after %d moves", got, r.Position(), i)
 		}
-		if err := c.MoveTopicPartition(p.target.Topic, 0, int32(i%nodes)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.MoveTopicPartition(p.target.Topic, 0, int32(i%nodes)))
 	}
 }
 
@@ -112,14 +110,10 @@ func TestGoneOnlyAfterTheLimit(t *testing.T) {
 func TestOnlyTheLeaderTellsTheEnd(t *testing.T) {
 	p := newPartition(kafkatest.OnFake(t, 2), nil)
 	c := p.Fake
-	if err := c.MoveTopicPartition(p.target.Topic, 0, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.MoveTopicPartition(p.target.Topic, 0, 0))
 	p.write(p.cl, "v")
 	old := p.metadata()
-	if err := c.MoveTopicPartition(p.target.Topic, 0, 1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.MoveTopicPartition(p.target.Topic, 0, 1))
 	p.write(p.client(), "w", "x")
 	c.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) { return old, nil, true })
 	c.ControlKey(int16(kmsg.ListOffsets), func(r kmsg.Request) (kmsg.Response, error, bool) {
@@ -204,8 +198,6 @@ func (p *partition) metadata() *kmsg.MetadataResponse {
 	topic.Topic = kmsg.StringPtr(p.target.Topic)
 	req.Topics = append(req.Topics, topic)
 	resp, err := req.RequestWith(p.Ctx, p.cl)
-	if err != nil {
-		p.T.Fatal(err)
-	}
+	must(p.T, err)
 	return resp
 }

@@ -32,9 +32,7 @@ func newPartition(on *kafkatest.Setup, configs map[string]*string) *partition {
 func (p *partition) create(configs map[string]*string) {
 	p.T.Helper()
 	resp, err := p.Adm.CreateTopic(p.Ctx, 1, 1, configs, p.target.Topic)
-	if err != nil {
-		p.T.Fatal(err)
-	}
+	must(p.T, err)
 	p.target.ID = resp.ID
 }
 
@@ -70,9 +68,7 @@ func (p *partition) begin(id string, values ...string) *transaction {
 
 func (tx *transaction) begin(values ...string) {
 	tx.p.T.Helper()
-	if err := tx.cl.BeginTransaction(); err != nil {
-		tx.p.T.Fatal(err)
-	}
+	must(tx.p.T, tx.cl.BeginTransaction())
 	tx.p.write(tx.cl, values...)
 }
 
@@ -87,9 +83,7 @@ func (tx *transaction) end(commit kgo.TransactionEndTry) {
 		return leader >= 0 && err == nil
 	})
 	before := tx.p.end()
-	if err := tx.cl.EndTransaction(tx.p.Ctx, commit); err != nil {
-		tx.p.T.Fatal(err)
-	}
+	must(tx.p.T, tx.cl.EndTransaction(tx.p.Ctx, commit))
 	await.Until(tx.p.T, time.Minute, "the marker is written", func() bool { return tx.p.end() > before })
 }
 
@@ -97,9 +91,7 @@ func (tx *transaction) end(commit kgo.TransactionEndTry) {
 func (p *partition) end() int64 {
 	p.T.Helper()
 	_, _, end, err := Bounds(p.Ctx, p.cl, p.target)
-	if err != nil {
-		p.T.Fatal(err)
-	}
+	must(p.T, err)
 	return end
 }
 
@@ -135,5 +127,13 @@ func (p *partition) want(from int64, values []string, position int64) {
 			p.T.Errorf("with pages of %d bytes: read %q to position %d (of %+v), want %q to %d",
 				maxBytes, got, r.Position(), last, values, position)
 		}
+	}
+}
+
+// must ends the test with an error, if there is one.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -1,31 +1,9 @@
 package partlog
 
 import (
-	"bytes"
-	"compress/gzip"
 	"testing"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
-
-// scriptedMany is a gzip batch of n records of ten bytes.
-func scriptedMany(n int) []byte {
-	var records []byte
-	for i := range n {
-		rec := kmsg.Record{OffsetDelta: int32(i), Value: []byte("v")}
-		body := rec.AppendTo(nil)[1:]
-		rec.Length = int32(len(body))
-		records = rec.AppendTo(records)
-	}
-	var out bytes.Buffer
-	w := gzip.NewWriter(&out)
-	_, _ = w.Write(records)
-	_ = w.Close()
-	b := kmsg.RecordBatch{Magic: 2, Attributes: 1, LastOffsetDelta: int32(n - 1), ProducerID: -1, ProducerEpoch: -1,
-		FirstSequence: -1, NumRecords: int32(n), Records: out.Bytes()}
-	return scriptedSeal(b.AppendTo(nil))
-}
 
 func scriptedReadAll(t *testing.T, r *Reader, raw []byte, n int) (took time.Duration, pages int) {
 	t.Helper()
@@ -40,9 +18,7 @@ func scriptedReadAll(t *testing.T, r *Reader, raw []byte, n int) (took time.Dura
 		} else {
 			page, err = r.Next(t.Context(), 0)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got += len(page.Records)
 	}
 	return time.Since(begun), pages
@@ -52,7 +28,7 @@ func scriptedReadAll(t *testing.T, r *Reader, raw []byte, n int) (took time.Dura
 // the work is quadratic (audit reads with pages of 8 MiB: a batch of 30 MB is 600 MB as records).
 func TestPagesOfOneBatchAreLinear(t *testing.T) {
 	const n = 600_000
-	raw := scriptedMany(n)
+	raw := batchOf(n, []byte("v"), true)
 	whole := NewReader(nil, Log{Topic: "t"}, 0)
 	whole.SetRoom(1 << 40)
 	one, _ := scriptedReadAll(t, whole, raw, n)

@@ -20,8 +20,9 @@ func roomyReader(t *testing.T) (p *partition, r *Reader, end int64, fetches *kfa
 	rig := &consumerRig{Setup: p.Setup, cl: p.cl, id: p.target.ID}
 	rig.Topic = p.target.Topic
 	for i, raw := range [][]byte{
-		plain(1, make([]byte, 40)), caseOf(t, "sound: 2000 records, zstd").Batch(corpus.Nobody(time.UnixMilli(0))),
-		plain(50, make([]byte, 90)), plain(1, make([]byte, 30_000)), plain(400, nil),
+		batchOf(1, make([]byte, 40), false),
+		caseOf(t, "sound: 2000 records, zstd").Batch(corpus.Nobody(time.UnixMilli(0))),
+		batchOf(50, make([]byte, 90), false), batchOf(1, make([]byte, 30_000), false), batchOf(400, nil, false),
 	} {
 		rig.write(0, raw)
 		if end += corpus.Span(raw); end != p.end() {
@@ -89,8 +90,8 @@ func TestReaderPassesAnUnreadable(t *testing.T) {
 		rig := &consumerRig{Setup: p.Setup, cl: p.cl, id: p.target.ID}
 		rig.Topic = p.target.Topic
 		for _, raw := range [][]byte{
-			plain(2, nil), caseOf(t, undecodable).Batch(corpus.Nobody(time.Now())), plain(2, nil),
-			caseOf(t, "large: 64 MiB of zeros, gzip").Batch(corpus.Nobody(time.Now())), plain(1, nil),
+			batchOf(2, nil, false), caseOf(t, undecodable).Batch(corpus.Nobody(time.Now())), batchOf(2, nil, false),
+			caseOf(t, "large: 64 MiB of zeros, gzip").Batch(corpus.Nobody(time.Now())), batchOf(1, nil, false),
 		} {
 			rig.write(0, raw) // 0 and 1; 2 to 4; 5 and 6; 7; 8
 		}

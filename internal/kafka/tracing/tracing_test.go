@@ -213,34 +213,3 @@ func TestALongerTraceparentIsCut(t *testing.T) {
 		t.Errorf("context of the request %q, want %q", got, later)
 	}
 }
-
-// BenchmarkFire measures what the setting tracing adds to a firing, without the export of spans: BenchmarkExport of
-// package otlp has that.
-func BenchmarkFire(b *testing.B) {
-	link := Linked(sdktrace.NewTracerProvider(sdktrace.WithBatcher(tracetest.NewNoopExporter())).Tracer(ScopeName))
-	for _, x := range []struct {
-		name string
-		f    *Firings
-		r    *kgo.Record
-	}{
-		{"pass", nil, emission(sampled)},
-		{"off, no context", NoContext(), emission()},
-		{"off", NoContext(), emission(sampled)},
-		{"link, no context", link, emission()},
-		{"link, not sampled", link, emission(notSampled)},
-		{"link, sampled", link, emission(sampled)},
-	} {
-		headers := x.r.Headers
-		b.Run(x.name, func(b *testing.B) {
-			b.ReportAllocs()
-			firings := []Firing(nil)
-			for b.Loop() {
-				x.r.Headers, firings = headers, firings[:0]
-				if x.f != nil { // as the callers of Fire
-					firings = x.f.Fire(firings, x.r, limit(1<<20))
-				}
-				Commit(firings, 0)
-			}
-		})
-	}
-}

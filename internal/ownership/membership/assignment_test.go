@@ -16,13 +16,9 @@ func sent(t *testing.T, members []kmsg.JoinGroupResponseMember, b *balancer,
 	topics map[string]int32) map[string][]byte {
 	t.Helper()
 	mb, _, err := b.MemberBalancer(members)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	into, err := mb.(*kgo.ConsumerBalancer).BalanceOrError(topics)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got := make(map[string][]byte)
 	for _, a := range into.IntoSyncAssignment() {
 		got[a.MemberID] = a.MemberAssignment

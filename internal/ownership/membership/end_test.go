@@ -19,9 +19,7 @@ func (l *lateJoin) Lost([]*Token)  { l.s.assigned(nil) }
 
 func TestJoinThatEndsWhileTheClientIsGivenUp(t *testing.T) {
 	cl, err := kgo.NewClient(kgo.SeedBrokers("127.0.0.1:1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h := new(lateJoin)
 	g := &Group{o: Options{Logger: slog.New(slog.DiscardHandler)}, h: h}
 	h.s = &session{g: g, lease: &lease{heartbeats: new(heartbeats), metadata: func() (string, int32) { return "a", 1 }},

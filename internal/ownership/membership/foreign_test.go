@@ -32,9 +32,7 @@ func (se *setup) stranger(opts ...kgo.Opt) (leave func(), refused <-chan error) 
 		kgo.SessionTimeout(calm), kgo.HeartbeatInterval(100 * time.Millisecond),
 		kgo.MetadataMinAge(20 * time.Millisecond),
 	}, opts...)...)
-	if err != nil {
-		se.t.Fatal(err)
-	}
+	must(se.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done, errs := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -267,9 +265,7 @@ func TestConsumerOfKIP848(t *testing.T) {
 		defer w.Close()
 		h := w.HoldRequest(kmsg.JoinGroup.Int16(), 1)
 		a := x.join(options("a", kgo.Dialer(w.Dial)))
-		if err := h.Wait(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.Wait(t.Context()))
 		s := x.stranger848()
 		await.Until(x.t, testLimit, "it owns all", func() bool { owned, _ := s.last(); return owned == partitions })
 		h.Release()
@@ -289,9 +285,7 @@ func TestConsumerOfKIP848(t *testing.T) {
 		h := w.HoldRequest(kmsg.SyncGroup.Int16(), 1)
 		a := x.join(options("a", kgo.Dialer(w.Dial)))
 		for again := range 2 { // the second time is reported like the first
-			if err := h.Wait(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, h.Wait(t.Context()))
 			given := len(a.tokens())
 			s := x.stranger848()
 			await.Until(x.t, testLimit, "it is let in",
@@ -341,9 +335,7 @@ func TestConsumerOfKIP848(t *testing.T) {
 		// the leader's: without it the group has no assignments for this generation
 		h := w.HoldRequest(kmsg.SyncGroup.Int16(), 1)
 		b := x.join(options("b"))
-		if err := h.Wait(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.Wait(t.Context()))
 		c := x.join(options("c")) // makes the rebalance begin again, which takes all assignments away
 		await.Until(x.t, testLimit, "another member waits", func() bool { return x.members() == 3 })
 		s := x.stranger848()
@@ -381,20 +373,11 @@ func TestStaticLeaderComesBackWithAnotherTopic(t *testing.T) {
 			t.Fatal(err)
 		}
 		o.Topics = []string{x.topic, other}
-		began, h := time.Now(), &holder{given: make(chan *Token, 2*partitions)}
-		g, err := New(o, h)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		defer running.Wait()
-		defer cancel()
-		running.Go(func() { _ = g.Run(ctx) })
-		for k := h.next(t, "it"); k.Topic != other; {
-			k = h.next(t, "it")
-		}
-		if took := time.Since(began); took > calm {
+		again := x.join(o)
+		took := await.Until(t, testLimit, "it has the other topic", func() bool {
+			return slices.ContainsFunc(again.tokens(), func(k *Token) bool { return k.Topic == other })
+		})
+		if took > calm {
 			t.Errorf("after %s: by the end of a session", took)
 		}
 	})

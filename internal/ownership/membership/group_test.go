@@ -19,6 +19,7 @@ import (
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 func TestMain(m *testing.M) { kafkatest.Main(m) }
@@ -80,6 +81,13 @@ func (se *setup) options(name string, opts ...kgo.Opt) Options {
 	}
 }
 
+// calm returns options of a member that is not dropped.
+func (se *setup) calm(name string) Options {
+	o := se.options(name)
+	o.SessionTimeout, o.RebalanceTimeout = calm, calm
+	return o
+}
+
 // resident is the membership of one process under test. mu guards the fields below it.
 type resident struct {
 	x    *setup
@@ -87,7 +95,7 @@ type resident struct {
 	stop func() // and waits
 
 	mu       sync.Mutex
-	held     map[int32]*Token
+	held     map[timer.TopicPartition]*Token
 	assigned []*Token
 	revoked  []*Token
 	lost     []*Token
@@ -96,7 +104,7 @@ type resident struct {
 
 func (se *setup) join(o Options) *resident {
 	se.t.Helper()
-	m := &resident{x: se, held: map[int32]*Token{}}
+	m := &resident{x: se, held: map[timer.TopicPartition]*Token{}}
 	var err error
 	if m.g, err = New(o, m); err != nil {
 		se.t.Fatal(err)
@@ -117,10 +125,11 @@ func (se *setup) join(o Options) *resident {
 func (r *resident) Assigned(t *Token) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if old := r.held[t.Partition]; old != nil {
+	tp := timer.TopicPartition{Topic: t.Topic, Partition: t.Partition}
+	if old := r.held[tp]; old != nil {
 		r.x.t.Errorf("%s assigned while an earlier token of it is held", t)
 	}
-	r.held[t.Partition] = t
+	r.held[tp] = t
 	r.assigned = append(r.assigned, t)
 }
 
@@ -148,8 +157,8 @@ func (r *resident) Lost(ts []*Token) {
 
 func (r *resident) gone(ts []*Token) {
 	for _, t := range ts {
-		if r.held[t.Partition] == t {
-			delete(r.held, t.Partition)
+		if tp := (timer.TopicPartition{Topic: t.Topic, Partition: t.Partition}); r.held[tp] == t {
+			delete(r.held, tp)
 		}
 	}
 }
@@ -158,9 +167,9 @@ func (r *resident) gone(ts []*Token) {
 func (r *resident) alive() (ps []int32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for p, t := range r.held {
+	for tp, t := range r.held {
 		if t.Err() == nil {
-			ps = append(ps, p)
+			ps = append(ps, tp.Partition)
 		}
 	}
 	slices.Sort(ps)
@@ -200,9 +209,7 @@ func (se *setup) shared(n int, ms ...*resident) {
 func (se *setup) ids() (ids []string) {
 	se.t.Helper()
 	g, err := se.adm.DescribeGroups(context.Background(), se.group)
-	if err != nil {
-		se.t.Fatal(err)
-	}
+	must(se.t, err)
 	for _, m := range g[se.group].Members {
 		ids = append(ids, m.MemberID)
 	}
@@ -230,12 +237,7 @@ func dead(t *testing.T, want error, ts ...*Token) {
 // else has one.
 func TestRevokedTokensLiveWhileDraining(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
-		patient := func(name string) Options { // nobody is dropped: a lost token would say nothing about a revoked one
-			o := x.options(name)
-			o.SessionTimeout, o.RebalanceTimeout = calm, calm
-			return o
-		}
-		a := x.join(patient("a"))
+		a := x.join(x.calm("a")) // nobody is dropped: a lost token would say nothing about a revoked one
 		var b *resident
 		x.shared(partitions, a)
 		var mu sync.Mutex
@@ -258,7 +260,7 @@ func TestRevokedTokensLiveWhileDraining(t *testing.T) {
 			}
 		}
 		mu.Lock()
-		b = x.join(patient("b"))
+		b = x.join(x.calm("b"))
 		mu.Unlock()
 		x.shared(1, a, b)
 		mu.Lock()
@@ -283,12 +285,12 @@ func TestRevokedTokensLiveWhileDraining(t *testing.T) {
 // With Leave, a member that stops hands over at once. All its tokens are dead when Run returns.
 func TestStopLeaves(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
-		o := x.options("a")
-		o.SessionTimeout, o.RebalanceTimeout = 20*time.Second, 20*time.Second
-		a := x.join(o)
-		o = x.options("b")
-		o.SessionTimeout, o.RebalanceTimeout = 20*time.Second, 20*time.Second
-		b := x.join(o)
+		patient := func(name string) *resident {
+			o := x.options(name)
+			o.SessionTimeout, o.RebalanceTimeout = 20*time.Second, 20*time.Second
+			return x.join(o)
+		}
+		a, b := patient("a"), patient("b")
 		x.shared(1, a, b)
 		tokens := a.tokens()
 		start := time.Now()
@@ -351,9 +353,7 @@ func TestStaticMemberThatLeavesIsGone(t *testing.T) {
 		go func() { m.stop(); close(stopped) }()
 		ctx, cancel := context.WithTimeout(context.Background(), testLimit)
 		defer cancel()
-		if err := h.Wait(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.Wait(ctx))
 		await.For(t, 2*brief/5) // two heartbeats
 		h.Release()
 		<-stopped
@@ -370,9 +370,7 @@ func TestKickedMemberLosesItsTokens(t *testing.T) {
 		x.shared(partitions, m)
 		first := m.tokens()
 		before, err := first[0].Member()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		kick := kmsg.NewPtrLeaveGroupRequest()
 		kick.Group = x.group
 		one := kmsg.NewLeaveGroupRequestMember()
@@ -421,9 +419,7 @@ func TestJoinThatHangsBreaksTheLease(t *testing.T) {
 		x.shared(partitions, a)
 		first := a.tokens()
 		before, err := first[0].Member()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		h := w.Hold(kmsg.JoinGroup.Int16())
 		defer h.Release()
 		watching := make(chan struct{})
@@ -446,9 +442,7 @@ func TestJoinThatHangsBreaksTheLease(t *testing.T) {
 		b := x.join(x.options("b"))
 		ctx, cancel := context.WithTimeout(context.Background(), testLimit)
 		defer cancel()
-		if err := h.Wait(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.Wait(ctx))
 		await.Until(x.t, testLimit, "the group goes on without a", func() bool { return len(b.alive()) == partitions })
 		h.Release()
 		x.shared(1, a, b)
@@ -466,16 +460,11 @@ func TestJoinThatHangsBreaksTheLease(t *testing.T) {
 // token may live on unaware while its member is out of the group: the broker refuses what it proves.)
 func TestMembersComeAndGo(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
-		join := func(name string) *resident {
-			o := x.options(name)
-			o.SessionTimeout, o.RebalanceTimeout = calm, calm
-			return x.join(o)
-		}
-		a := join("a")
+		a := x.join(x.calm("a"))
 		for i := range 3 {
-			b := join(fmt.Sprint("b", i))
+			b := x.join(x.calm(fmt.Sprint("b", i)))
 			x.shared(1, a, b)
-			c := join(fmt.Sprint("c", i))
+			c := x.join(x.calm(fmt.Sprint("c", i)))
 			x.shared(1, a, b, c)
 			b.stop()
 			c.stop()
@@ -505,9 +494,7 @@ func TestStopWithoutBroker(t *testing.T) {
 	defer goleak.VerifyNone(t, kafkatest.IgnoreBrokers()...)
 	x := &setup{t: t, seeds: []string{"127.0.0.1:1"}, topic: "x", group: "g"}
 	g, err := New(x.options("a"), &resident{x: x})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	if err := g.Run(ctx); err != nil {
@@ -565,9 +552,7 @@ func TestLease(t *testing.T) {
 			}
 			l.renew(false)
 			k := &Token{Topic: "t", lease: l}
-			if err := k.Err(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, k.Err())
 			tc.do(l, func(v view) { now = v })
 			m, err := k.Member()
 			if tc.alive != (err == nil) {
@@ -592,9 +577,7 @@ func TestAskingForAnotherRoundBreaksNoLease(t *testing.T) {
 		RebalanceTimeout: calm, Now: time.Now}}
 	g.coordinator = &coordinator{kafkatest.Client(t, nobody), "g"}
 	s, err := g.newSession()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.client.Close()
 	s.lease.mu.Lock()
 	s.lease.metadata = func() (string, int32) { return "m", 1 } // joined, and assigned is not called yet
@@ -614,12 +597,7 @@ func TestStopWaitsForARevocation(t *testing.T) {
 	t.Parallel()
 	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second))
 	x := newSetup(t, c.ListenAddrs())
-	calmly := func(name string) Options {
-		o := x.options(name)
-		o.SessionTimeout, o.RebalanceTimeout = calm, calm
-		return o
-	}
-	a := x.join(calmly("a"))
+	a := x.join(x.calm("a"))
 	x.shared(partitions, a)
 	first := true
 	stopped := make(chan struct{})
@@ -636,7 +614,18 @@ func TestStopWaitsForARevocation(t *testing.T) {
 			}
 		}
 	}
-	b := x.join(calmly("b"))
+	b := x.join(x.calm("b"))
 	x.shared(partitions, b)
 	<-stopped
+}
+
+// must ends the test with an error, if there is one.
+func must(t interface {
+	Helper()
+	Fatal(args ...any)
+}, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -11,9 +11,7 @@ func TestNobodyWaitsWhenAllLeave(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
 		var all []*resident
 		for _, name := range []string{"a", "b", "c"} {
-			o := x.options(name)
-			o.SessionTimeout, o.RebalanceTimeout = calm, calm
-			all = append(all, x.join(o))
+			all = append(all, x.join(x.calm(name)))
 		}
 		x.shared(1, all...)
 		ctx, cancel := context.WithTimeout(t.Context(), testLimit)

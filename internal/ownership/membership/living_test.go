@@ -26,9 +26,7 @@ func (se *setup) living() (processes []string, all bool) {
 	se.t.Helper()
 	await.Until(se.t, testLimit, "the group is stable", func() bool {
 		groups, err := se.adm.DescribeGroups(context.Background(), se.group)
-		if err != nil {
-			se.t.Fatal(err)
-		}
+		must(se.t, err)
 		g := groups[se.group]
 		var living map[string]bool
 		living, all = Living(&g, processOf)
@@ -43,9 +41,8 @@ func (se *setup) living() (processes []string, all bool) {
 func TestLiving(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
 		member := func(process, instance string) *resident {
-			o := x.options("waterclock-" + process)
+			o := x.calm("waterclock-" + process)
 			o.Process, o.InstanceID, o.Leave = process, instance, false
-			o.SessionTimeout, o.RebalanceTimeout = calm, calm
 			return x.join(o)
 		}
 		expect := func(want ...string) {
@@ -89,18 +86,12 @@ func TestLivingWithOlderVersions(t *testing.T) {
 func TestViewsGetTheirPartitionsBack(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
 		member := func(process string, has ...int32) *resident {
-			o := x.options(process)
-			o.Process = process
-			o.SessionTimeout, o.RebalanceTimeout = calm, calm
-			for _, p := range has {
-				view := View{x.topic, p, 1000}
-				before := o.Views
-				o.Views = func() (vs []View) {
-					if before != nil {
-						vs = before()
-					}
-					return append(vs, view)
+			o := x.calm(process)
+			o.Views = func() (vs []View) {
+				for _, p := range has {
+					vs = append(vs, View{x.topic, p, 1000})
 				}
+				return vs
 			}
 			return x.join(o)
 		}

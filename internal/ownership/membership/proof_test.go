@@ -468,9 +468,7 @@ func TestReplacedOrRemovedIsNotCertain(t *testing.T) {
 func (se *setup) remove() {
 	se.t.Helper()
 	g, err := se.adm.DescribeGroups(se.t.Context(), se.group)
-	if err != nil {
-		se.t.Fatal(err)
-	}
+	must(se.t, err)
 	req := kmsg.NewPtrLeaveGroupRequest()
 	req.Group = se.group
 	for _, m := range g[se.group].Members {

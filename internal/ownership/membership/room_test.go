@@ -57,13 +57,9 @@ func (t *throng) round(limit int) (size int) {
 		size += len(joined[i].ProtocolMetadata)
 	}
 	mb, _, err := t.balances[0].MemberBalancer(joined)
-	if err != nil {
-		t.t.Fatal(err)
-	}
+	must(t.t, err)
 	into, err := mb.(*kgo.ConsumerBalancer).BalanceOrError(t.topics)
-	if err != nil {
-		t.t.Fatal(err)
-	}
+	must(t.t, err)
 	all := into.IntoSyncAssignment()
 	for i := range all {
 		size += len(all[i].MemberAssignment)
@@ -78,9 +74,7 @@ func (t *throng) round(limit int) (size int) {
 				continue
 			}
 			owned, err := t.balances[i].ParseSyncAssignment(a.MemberAssignment)
-			if err != nil {
-				t.t.Fatal(err)
-			}
+			must(t.t, err)
 			m.owned, m.generation = owned, m.generation+1
 		}
 	}

@@ -399,18 +399,12 @@ func TestNoStandbys(t *testing.T) {
 			joins = append(joins, c.join(c.balancer()))
 		}
 		mb, _, err := cs[0].balancer().MemberBalancer(joins)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		into, err := mb.(*kgo.ConsumerBalancer).BalanceOrError(topics)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, a := range into.IntoSyncAssignment() {
 			var one kmsg.ConsumerMemberAssignment
-			if err := one.ReadFrom(a.MemberAssignment); err != nil {
-				t.Fatal(err)
-			}
+			must(t, one.ReadFrom(a.MemberAssignment))
 			if data := strings.TrimSuffix(string(one.UserData), string([]byte{tagAgain, 0})); data != string(
 				appendHeader(nil)) {
 				t.Fatalf("%x", one.UserData)

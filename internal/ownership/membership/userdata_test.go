@@ -34,9 +34,7 @@ func TestUserDataBytes(t *testing.T) {
 		"01" + "74" + "02" + "01" + "09" + "01" + "01" + "04" + "00" +
 		"06" + "00" + // leaving
 		"08" + "03" + "abcdef") // settings
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	d := sampleUserData()
 	if got := d.encode(); !bytes.Equal(got, want) {
 		t.Errorf("%x, want %x", got, want)
@@ -51,9 +49,7 @@ func TestUserDataOfOthers(t *testing.T) {
 	ours := d.encode()
 	sticky := kgo.CooperativeStickyBalancer().JoinGroupMetadata([]string{"t"}, map[string][]int32{"t": {1}}, 3)
 	meta := kmsg.NewConsumerMemberMetadata()
-	if err := meta.ReadFrom(sticky); err != nil {
-		t.Fatal(err)
-	}
+	must(t, meta.ReadFrom(sticky))
 	newer := bytes.Clone(ours)
 	newer[len(userDataMagic)]++
 	for _, x := range []struct {

@@ -48,6 +48,12 @@ func waits(id string, due int64, size int) []byte {
 	return t.AppendTo(nil)
 }
 
+// ref returns the place of a record in the order of firing.
+func ref(b []byte) timer.Ref {
+	r := Record{Bytes: b}
+	return r.key()
+}
+
 // drop forgets a record.
 func (t *Table) drop(id string) {
 	number, _, _ := t.Decode(t.Find([]byte(id)))
@@ -236,7 +242,7 @@ func TestASpreadSlotIsNotInMemoryTwice(t *testing.T) {
 	before := heap()
 	for i := range n {
 		b := waits(fmt.Sprint(i), 1_000_000, size)
-		w.add(&Record{Bytes: b, Stored: timer.Absent}, keyOf(b))
+		w.add(&Record{Bytes: b, Stored: timer.Absent}, ref(b))
 	}
 	w.first(999_000)
 	if limit := before + n*size*3/2; moves < n || most > limit {
@@ -263,8 +269,8 @@ func TestAnEvictedTimerIsARecord(t *testing.T) {
 	table.Approach(2000, nil)
 	b := waits("a", 1000, 0)
 	number := table.AddObject("a")
-	table.Put(number, Soon, keyOf(b))
-	table.Evict(keyOf(b), func(number int32) { table.Put(number, Later, keyOf(b)) })
+	table.Put(number, Soon, ref(b))
+	table.Evict(ref(b), func(number int32) { table.Put(number, Later, ref(b)) })
 	if !table.Encode(number, Record{Bytes: b, State: Dirty, Stored: timer.Absent}) || table.Stats().Later != 2 {
 		t.Error("it is an object")
 	}

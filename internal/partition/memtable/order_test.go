@@ -108,22 +108,3 @@ func TestAnOpenSlotThatIsNeverEmpty(t *testing.T) {
 		t.Errorf("%d bytes and %d entries are taken for 100", table.soon.memory(), entries)
 	}
 }
-
-// BenchmarkOrder puts objects up to a minute ahead and pops them as time passes, with 100,000 pending.
-func BenchmarkOrder(b *testing.B) {
-	const pending = 100_000
-	r := rand.New(rand.NewPCG(1, 2))
-	table := New(0, 6)
-	for i := range pending {
-		table.Put(table.AddObject(fmt.Sprint(i)), Soon, timer.Ref{Due: r.Int64N(60_000), Offset: int64(i)})
-	}
-	b.ReportAllocs()
-	b.ResetTimer()
-	for i := 0; i < b.N; {
-		now, _ := table.Next()
-		for at := table.Pop(now); at != 0; at = table.Pop(now) {
-			table.Put(at.Number(), Soon, timer.Ref{Due: now + 1 + r.Int64N(60_000), Offset: int64(i)})
-			i++
-		}
-	}
-}

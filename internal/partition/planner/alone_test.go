@@ -1,6 +1,8 @@
 package planner
 
 import (
+	"slices"
+
 	"github.com/waterclock/waterclock/internal/partition/memtable"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -33,6 +35,21 @@ func (p *Planner) Flushes() int64    { return p.Stats().Flushes }
 func (p *Planner) Wanted() bool      { return p.Stats().Wanted }
 func (p *Planner) Crowded() bool     { return p.Stats().Crowded }
 func (p *Planner) Pending() int64    { return p.tally.count.Committed() }
+
+// request plans one request. found is what the store has of its ID, if it is asked, and parked whether that waits for
+// its target.
+func (p *Planner) request(r timer.Request, found *timer.Timer, parked bool, now int64) {
+	b, value := NewBatch(1), []byte(nil)
+	if r.Schedule != nil {
+		value = r.Schedule.AppendTo(nil)
+	}
+	b.Add(nil, r, value)
+	if l := p.Meet(b); !l.Empty() {
+		l.Found(slices.Repeat([]timer.Ref{found.Ref()}, len(l.IDs)), slices.Repeat([]*timer.Timer{found}, len(l.Whole)),
+			slices.Repeat([]bool{parked}, len(l.Whole)), now)
+	}
+	p.Plan(b)
+}
 
 // pending returns how many timers are pending once everything planned is committed.
 func (p *Planner) pending() int64 { return p.tally.count.n.Load() - p.tally.leaving }

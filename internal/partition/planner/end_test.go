@@ -112,23 +112,7 @@ func TestEveryEndIsRemembered(t *testing.T) {
 			p.Load(Lowest, timer.Ref{Due: 1 << 40}, []*timer.Timer{c.timer})
 			if r := c.request; r != nil {
 				r.ID, r.Offset = []byte("x"), 9
-				var value []byte
-				if r.Schedule != nil {
-					value = r.Schedule.AppendTo(nil)
-				}
-				b := NewBatch(1)
-				b.Add(nil, *r, value)
-				if unknown := p.Meet(b); !unknown.Empty() {
-					refs, whole := make([]timer.Ref, len(unknown.IDs)), make([]*timer.Timer, len(unknown.Whole))
-					for i := range refs {
-						refs[i] = c.timer.Ref()
-					}
-					for i := range whole {
-						whole[i] = c.timer
-					}
-					unknown.Found(refs, whole, make([]bool, len(whole)), end)
-				}
-				p.Plan(b)
+				p.request(*r, c.timer, false, end)
 			}
 			p.Open(c.opened)
 			p.Fire(end, timer.Size{Entries: 10, Bytes: 1 << 40}, timer.Unlimited, free)

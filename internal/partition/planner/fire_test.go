@@ -49,32 +49,6 @@ func TestFiringsAreTakenInChunks(t *testing.T) {
 	}
 }
 
-// Fire plans no more than it is told, in number and in bytes, except that the last firing may
-// exceed the bytes. The rest fires later.
-func TestFireIsBounded(t *testing.T) {
-	const n = 10
-	each := Held(&timer.Timer{ID: []byte("id0")}) + EntryMemory
-	for _, c := range []struct {
-		limit int
-		bytes int64
-		want  int
-	}{{0, 1 << 40, 0}, {1, 1 << 40, 1}, {n + 1, 1 << 40, n}, {n, 0, 0}, {n, 1, 1}, {n, 3 * each, 3},
-		{n, 3*each + 1, 4}} {
-		p := loaded(n, 10, 0)
-		fired, _ := p.Fire(10, timer.Size{Entries: c.limit, Bytes: c.bytes}, timer.Unlimited, free)
-		if fired.Entries != c.want {
-			t.Errorf("limit %d, %d bytes: %d fire, want %d", c.limit, c.bytes, fired.Entries, c.want)
-		}
-		if due, ok := p.Next(); ok != (c.want < n) || ok && due != 10 {
-			t.Errorf("limit %d, %d bytes: the next one is due at %d, %v", c.limit, c.bytes, due, ok)
-		}
-		if rest, _ := p.Fire(10, timer.Size{Entries: n, Bytes: 1 << 40}, timer.Unlimited,
-			free); rest.Entries != n-c.want {
-			t.Errorf("limit %d, %d bytes: %d fire then, want the others", c.limit, c.bytes, rest.Entries)
-		}
-	}
-}
-
 // Uncommitted counts the earliest due time of what is planned and not committed, also while a
 // step with it is out, and after it has come back. An occurrence that is only rescheduled is
 // not a firing.

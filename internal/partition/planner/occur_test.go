@@ -121,11 +121,7 @@ func TestFireReportsTimersMovedByZoneRules(t *testing.T) {
 		}
 	}
 	p := ready(moved("loaded", 1))
-	b := NewBatch(1)
-	b.Add(nil, timer.Request{ID: []byte("found"), Offset: 9, Steer: timer.Trigger}, nil)
-	unknown := p.Meet(b)
-	unknown.Found(nil, []*timer.Timer{moved("found", 2)}, []bool{false}, 0)
-	p.Plan(b)
+	p.request(timer.Request{ID: []byte("found"), Offset: 9, Steer: timer.Trigger}, moved("found", 2), false, 0)
 	// the catch-up barrier is not open
 	fired, _ := p.Fire(0, timer.Size{Entries: 10, Bytes: 1 << 40}, timer.Unlimited, free)
 	s := p.Take(10, 1<<40)
@@ -163,12 +159,8 @@ func TestATriggerOutlivesTheRulesOfItsZone(t *testing.T) {
 		}
 		p = ready()
 		p.Open(50)
-		b := NewBatch(1)
-		b.Add(nil, timer.Request{ID: []byte("x"), Offset: 9, Steer: timer.Resume, At: 61}, nil)
-		unknown := p.Meet(b)
 		tm.Steering = &timer.Steering{Triggered: true, Paused: true, By: 8, At: 60}
-		unknown.Found(nil, []*timer.Timer{tm}, []bool{true}, 61)
-		p.Plan(b)
+		p.request(timer.Request{ID: []byte("x"), Offset: 9, Steer: timer.Resume, At: 61}, tm, true, 61)
 		wants(t, "resumed", fired(p, 100, 10), "x/1")
 	}
 }
@@ -188,11 +180,7 @@ func TestFoundTimersFollowThePresentZoneRules(t *testing.T) {
 		p := ready()
 		p.known.horizon = Lowest // nothing is loaded
 		p.Open(0)
-		b := NewBatch(1)
-		b.Add(nil, timer.Request{ID: []byte("x"), Offset: 9, Steer: timer.Resume, At: 0}, nil)
-		unknown := p.Meet(b)
-		unknown.Found(nil, []*timer.Timer{by(ahead)}, []bool{false}, 0)
-		p.Plan(b)
+		p.request(timer.Request{ID: []byte("x"), Offset: 9, Steer: timer.Resume, At: 0}, by(ahead), false, 0)
 		p.Load(Lowest, timer.Ref{Due: 1 << 40}, []*timer.Timer{by(ahead)})
 		wants(t, "met, before eight in UTC", fired(p, 8*hour-1, 10))
 		wants(t, "met, at eight", fired(p, 8*hour, 10), "x/1")

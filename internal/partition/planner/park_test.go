@@ -115,17 +115,13 @@ func TestAParkedTimerFoundByARequestWasMissed(t *testing.T) {
 		p := ready()
 		p.Begin(1)
 		p.Open(900)
-		b := NewBatch(1)
 		r := timer.Request{ID: []byte("n"), Offset: 9, Steer: steer, At: 1500,
 			If: timer.Condition{Kind: timer.IfAbsent}}
 		want := []string{}
 		if steer == timer.Trigger {
 			r.If, want = timer.Condition{}, []string{"n/1"} // it fires as the pending one
 		}
-		b.Add(nil, r, nil)
-		unknown := p.Meet(b)
-		unknown.Found(nil, []*timer.Timer{parked}, []bool{true}, 1500)
-		p.Plan(b)
+		p.request(r, parked, true, 1500)
 		got := fired(p, 1500, 10)
 		p.Admit([]*timer.Timer{parked}, nil, 1500)
 		wants(t, "what was missed", append(got, fired(p, 1500, 10)...), want...)
@@ -146,11 +142,7 @@ func TestAParkedTimerFoundAboveTheHorizonWasMissed(t *testing.T) {
 		p.Begin(1)
 		p.Open(900)
 		p.Lower(timer.Ref{Due: 500})
-		b := NewBatch(1)
-		b.Add(nil, timer.Request{ID: tm.ID, Offset: 9, At: 1500, Steer: timer.Trigger}, nil)
-		unknown := p.Meet(b)
-		unknown.Found(nil, []*timer.Timer{tm}, []bool{x.parked}, 1500)
-		p.Plan(b)
+		p.request(timer.Request{ID: tm.ID, Offset: 9, At: 1500, Steer: timer.Trigger}, tm, x.parked, 1500)
 		wants(t, "what was triggered", fired(p, 1500, 10), "n/1")
 		from, ok := p.LoadFrom()
 		if !ok {
@@ -167,10 +159,7 @@ func TestTimersNotMissedAreNotCountedAsMissed(t *testing.T) {
 	p := ready(recurring("n", 0, 1000, timer.CatchUpNone))
 	p.Begin(1)
 	p.Open(1)
-	b := NewBatch(1)
-	b.Add(nil, timer.Request{ID: []byte("n"), Offset: 9, Steer: timer.Trigger, At: 10}, nil)
-	p.Meet(b)
-	p.Plan(b)
+	p.request(timer.Request{ID: []byte("n"), Offset: 9, Steer: timer.Trigger, At: 10}, nil, false, 10)
 	wants(t, "triggered", fired(p, 10, 10), "n/1")
 	if p.known.missed != 0 {
 		t.Errorf("%d bytes are counted of what was missed", p.known.missed)

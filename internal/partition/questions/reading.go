@@ -18,8 +18,7 @@ const (
 	// flushed.
 	readTries = 3
 	// maxUnflushed is how many IDs of a reading the store may lack, however much memory there is. Collecting that many
-	// under the locks of all planners takes 0.1 ms, or 2 ms if all are items (planner.BenchmarkCollect). Indexing them
-	// takes some 20 ms.
+	// under the locks of all planners takes 0.1 ms, or 2 ms if all are items. Indexing them takes some 20 ms.
 	maxUnflushed = 50_000
 	// restIDs is how many of them a question goes through between two rests: some 300 µs.
 	restIDs = 1000

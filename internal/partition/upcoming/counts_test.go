@@ -222,18 +222,3 @@ func TestFailedReadIsMadeAgain(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkAdd(b *testing.B) {
-	c := New(0)
-	for i := range b.N {
-		c.Add(int64(i)%3_000_000, 1)
-	}
-}
-
-func BenchmarkWithin(b *testing.B) {
-	c := newWorld(0)
-	c.settle()
-	for range b.N {
-		c.c.Within(0)
-	}
-}
