@@ -3,8 +3,7 @@
 // in: requests, rows of the store, "now", the outcome of a transaction. Plain values come out: entries to be committed,
 // IDs to be looked up, what to load, what to park, and when something falls due.
 //
-// TestEveryEndIsRemembered lists the ways in which a timer ends. TestPlannerAgainstModel holds the planner against a
-// state machine on a map, which says what it does in the fewest words.
+// The transcripts in testdata tell what it does, and TestTranscripts says in which order to read them.
 //
 // # The idea
 //
