@@ -123,18 +123,18 @@ func toldOf(t *testing.T, data []byte) string {
 func activity(t *testing.T, in *instance, q string) (all []string, position string) {
 	t.Helper()
 	for cursor, pages := "", 0; ; pages++ {
-		a := in.call(t, "GET", "/v1/topics/timers/activity?"+q+"&cursor="+cursor, "").is(t, 200, "")
+		a := in.Get("/v1/topics/timers/activity?"+q+"&cursor="+cursor).Is(200, "")
 		if cursor == "" {
-			position, _ = a.body["position"].(string)
+			position, _ = a.Body["position"].(string)
 		}
-		for _, e := range a.body["events"].([]any) {
+		for _, e := range a.Body["events"].([]any) {
 			data, err := json.Marshal(e.(map[string]any)["event"])
 			if err != nil {
 				t.Fatal(err)
 			}
 			all = append(all, toldOf(t, data))
 		}
-		if cursor, _ = a.body["cursor"].(string); cursor == "" {
+		if cursor, _ = a.Body["cursor"].(string); cursor == "" {
 			return all, position
 		}
 		if pages > 100 {
@@ -146,7 +146,7 @@ func activity(t *testing.T, in *instance, q string) (all []string, position stri
 // streamed returns the events of a stream that ends, the rest of its lines with data, and its last ID.
 func streamed(t *testing.T, in *instance, q string) (all, others []string, last string) {
 	t.Helper()
-	text := in.call(t, "GET", "/v1/topics/timers/events?"+q, "").text
+	text := in.Get("/v1/topics/timers/events?" + q).Text
 	for block := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
 		var kind, data string
 		for line := range strings.SplitSeq(block, "\n") {
@@ -175,7 +175,7 @@ func streamed(t *testing.T, in *instance, q string) (all, others []string, last 
 // order of time.
 func TestActivity(t *testing.T) {
 	l := busy(t)
-	in := startWith(t, newFake("timers", partitions), "p0", false, l, "quiet")
+	in := reading(t, l, "quiet")
 	everything, _ := activity(t, in, "limit=1000")
 	if len(everything) != 300 ||
 		!slices.IsSortedFunc(everything, func(a, b string) int { return strings.Compare(b, a) }) {
@@ -235,15 +235,13 @@ func TestActivity(t *testing.T) {
 		"type=fire": "bad-request", "id=a&prefix=b": "bad-request", "after=yesterday": "bad-request",
 		"cursor=x": "bad-request", "limit=1001": "bad-request",
 	} {
-		in.call(t, "GET", "/v1/topics/timers/activity?"+q, "").is(t, 400, reason)
+		in.Get("/v1/topics/timers/activity?"+q).Is(400, reason)
 	}
-	if a := in.call(t, "GET", "/v1/topics/timers/activity?type=fire", ""); !strings.Contains(a.text, "fired") {
-		t.Error(a.text)
-	}
-	in.call(t, "GET", "/v1/topics/timers/events?follow=false", "").is(t, 400, "bad-request")
-	in.call(t, "GET", "/v1/topics/timers/events?since=yesterday", "").is(t, 400, "bad-request")
-	in.call(t, "GET", "/v1/topics/quiet/activity", "").is(t, 409, "no-events")
-	in.call(t, "GET", "/v1/topics/none/activity", "").is(t, 404, "no-such-topic")
+	in.Get("/v1/topics/timers/activity?type=fire").Has("fired")
+	in.Get("/v1/topics/timers/events?follow=false").Is(400, "bad-request")
+	in.Get("/v1/topics/timers/events?since=yesterday").Is(400, "bad-request")
+	in.Get("/v1/topics/quiet/activity").Is(409, "no-events")
+	in.Get("/v1/topics/none/activity").Is(404, "no-such-topic")
 }
 
 // Nothing is lost and nothing repeated between what was there and what is written meanwhile, neither behind a list nor
@@ -254,7 +252,7 @@ func TestActivityGoesOnWithoutASeam(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := busy(t)
-			in := startWith(t, newFake("timers", partitions), "p0", false, l)
+			in := reading(t, l)
 			all, position := activity(t, in, "limit=9")
 			l.later = func(l *eventLogs) {
 				for i := 300; i < 320; i++ {
@@ -286,23 +284,20 @@ func TestActivityGoesOnWithoutASeam(t *testing.T) {
 func TestActivityThatIsGone(t *testing.T) {
 	l := busy(t)
 	l.begin = 20
-	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	in := reading(t, l)
 	since := fmt.Sprintf("since=%d&follow=false", begun.UnixMilli())
 	if got, others, _ := streamed(t, in, since); len(got) != 300-10*partitions ||
 		others[0] != `caught-up {"olderDeleted":true}` {
 		t.Errorf("%d events, %q", len(got), others)
 	}
-	if a := in.call(t, "GET", "/v1/topics/timers/activity", "").is(t, 200, ""); a.body["olderDeleted"] != true {
-		t.Error(a.text)
+	if a := in.Get("/v1/topics/timers/activity").Is(200, ""); a.Body["olderDeleted"] != true {
+		t.Error(a.Text)
 	}
 	far := make([]*api.Record, 200_001)
 	far[0] = &api.Record{Time: begun, Key: []byte("x"), Value: []byte("{}")}
 	l = &eventLogs{all: map[int32][]*api.Record{0: far}}
-	in = startWith(t, newFake("timers", partitions), "p0", false, l)
-	if a := in.call(t, "GET", "/v1/topics/timers/events?"+since, "").is(t, 410, "events-gone"); !strings.Contains(
-		a.text, "give a later time") {
-		t.Error(a.text)
-	}
+	in = reading(t, l)
+	in.Get("/v1/topics/timers/events?"+since).Is(410, "events-gone").Has("give a later time")
 }
 
 // A caller with a right to a prefix sees that, and nothing else.
@@ -319,8 +314,8 @@ func TestActivityOfAPrefix(t *testing.T) {
 		t.Errorf("%d events", len(got))
 	}
 	for _, q := range []string{"", "prefix=b", "id=b07", "type=fired"} {
-		in.call(t, "GET", "/v1/topics/timers/activity?"+q, "").is(t, 403, "forbidden")
-		in.call(t, "GET", "/v1/topics/timers/events?"+q, "").is(t, 403, "forbidden")
+		in.Get("/v1/topics/timers/activity?"+q).Is(403, "forbidden")
+		in.Get("/v1/topics/timers/events?"+q).Is(403, "forbidden")
 	}
 }
 
@@ -331,7 +326,7 @@ func TestActivityOfOddTimes(t *testing.T) {
 		l.add(int32(i), begun, "odd", "fired", "orders")
 		l.all[int32(i)][len(l.all[int32(i)])-2].Time = time.UnixMilli(ms)
 	}
-	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	in := reading(t, l)
 	if got, _ := activity(t, in, "limit=1000"); len(got) != 302 {
 		t.Errorf("%d events", len(got))
 	}
@@ -343,9 +338,7 @@ type readsOf struct {
 	n int
 }
 
-func (r *readsOf) Read(
-	ctx context.Context, topic string, spans map[int32][2]int64, fn func(*api.Record) error,
-) error {
+func (r *readsOf) Read(ctx context.Context, topic string, spans map[int32][2]int64, fn func(*api.Record) error) error {
 	r.n++
 	return r.eventLogs.Read(ctx, topic, spans, fn)
 }
@@ -358,7 +351,7 @@ func TestPastIsReadInFewParts(t *testing.T) {
 	}
 	p := place(t, "timers", "x", partitions).Partition
 	l := &readsOf{eventLogs: &eventLogs{all: map[int32][]*api.Record{p: far}}}
-	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	in := reading(t, l)
 	_, others, _ := streamed(t, in, fmt.Sprintf("id=x&since=%d&follow=false", begun.UnixMilli()))
 	if len(others) != 1 || l.n > 60 {
 		t.Errorf("%q after %d reads", others, l.n)

@@ -20,8 +20,7 @@ const maxText = 512 << 10
 func schedules(t *testing.T, in *instance, n, bytes int) {
 	t.Helper()
 	for i := range n {
-		in.call(t, "PUT", path(fmt.Sprintf("big-%03d", i)), "payload", in1h, "1h", toOrders, "orders",
-			"waterclock-pass", "h="+strings.Repeat("x", bytes)).is(t, 201, "")
+		in.put(fmt.Sprintf("big-%03d", i), "payload", "waterclock-pass", "h="+strings.Repeat("x", bytes)).Is(201, "")
 	}
 }
 
@@ -31,18 +30,18 @@ func pagesOf(t *testing.T, in *instance, field, list string, most int) map[strin
 	t.Helper()
 	seen, cursor := make(map[string]bool), ""
 	for pages := 1; ; pages++ {
-		got := in.call(t, "GET", list+"&cursor="+cursor, "").is(t, 200, "")
-		if len(got.text) > maxText {
-			t.Fatalf("a page of %d bytes", len(got.text))
+		got := in.Get(list+"&cursor="+cursor).Is(200, "")
+		if len(got.Text) > maxText {
+			t.Fatalf("a page of %d bytes", len(got.Text))
 		}
-		for _, one := range got.body[field].([]any) {
+		for _, one := range got.Body[field].([]any) {
 			id := one.(map[string]any)["id"].(string)
 			if seen[id] {
 				t.Errorf("%s is there twice", id)
 			}
 			seen[id] = true
 		}
-		if cursor, _ = got.body["cursor"].(string); cursor == "" {
+		if cursor, _ = got.Body["cursor"].(string); cursor == "" {
 			return seen
 		}
 		if pages > most {
@@ -53,11 +52,11 @@ func pagesOf(t *testing.T, in *instance, field, list string, most int) map[strin
 
 // A page is limited in bytes too. The rest comes on the next pages, once.
 func TestPagesAreBounded(t *testing.T) {
-	in := start(t, newFake("timers", partitions), "p0", false)
+	in := alone(t)
 	const n = 60
 	schedules(t, in, n, 60_000)
 	for _, order := range []string{"due", "id"} {
-		seen := pagesOf(t, in, "timers", "/v1/topics/timers/timers?limit=1000&order="+order, n)
+		seen := pagesOf(t, in, "timers", allTimers+"?limit=1000&order="+order, n)
 		if len(seen) != n {
 			t.Errorf("by %s: %d of %d timers", order, len(seen), n)
 		}
@@ -68,12 +67,11 @@ func TestPagesAreBounded(t *testing.T) {
 		again = append(again,
 			fmt.Sprintf(`{"id":"big-%03d","after":"1h","if":"absent","target":{"topic":"orders"}}`, i))
 	}
-	got := in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[`+strings.Join(again, ",")+`]}`, "Content-Type",
-		"application/json").is(t, 200, "")
-	if len(got.text) > 4<<20 || strings.Contains(got.text, "cGF5") || strings.Contains(got.text, `"payload"`) {
-		t.Errorf("an answer of %d bytes: %.300s", len(got.text), got.text)
+	got := in.post(`{"timers":[`+strings.Join(again, ",")+`]}`).Is(200, "")
+	if len(got.Text) > 4<<20 || strings.Contains(got.Text, "cGF5") || strings.Contains(got.Text, `"payload"`) {
+		t.Errorf("an answer of %d bytes: %.300s", len(got.Text), got.Text)
 	}
-	if results := got.body["results"].([]any); len(results) != n {
+	if results := got.Body["results"].([]any); len(results) != n {
 		t.Errorf("%d results", len(results))
 	}
 }
@@ -111,8 +109,8 @@ func (l largeLetters) Read(_ context.Context, _ string, spans map[int32][2]int64
 // Pages of dead letters, and of a timer's events, are limited too.
 func TestPagesOfLogsAreBounded(t *testing.T) {
 	const each = 15
-	in := startWith(t, newFake("timers", partitions), "p0", false, largeLetters{each: each})
-	seen := pagesOf(t, in, "deadLetters", "/v1/topics/timers/dead-letters?limit=100", partitions*each)
+	in := reading(t, largeLetters{each: each})
+	seen := pagesOf(t, in, "deadLetters", allLetters+"?limit=100", partitions*each)
 	if len(seen) != partitions*each {
 		t.Errorf("%d of %d dead letters", len(seen), partitions*each)
 	}
@@ -143,19 +141,19 @@ func (l largeEvents) Read(_ context.Context, _ string, spans map[int32][2]int64,
 
 func TestPagesOfHistoryAreBounded(t *testing.T) {
 	const n = 100
-	in := startWith(t, newFake("timers", partitions), "p0", false, largeEvents{n: n})
+	in := reading(t, largeEvents{n: n})
 	next, cursor := int64(n), ""
 	for {
-		got := in.call(t, "GET", path("a")+"/events?limit=1000&cursor="+cursor, "").is(t, 200, "")
-		if len(got.text) > maxText {
-			t.Fatalf("a page of %d bytes", len(got.text))
+		got := in.Get(path("a")+"/events?limit=1000&cursor="+cursor).Is(200, "")
+		if len(got.Text) > maxText {
+			t.Fatalf("a page of %d bytes", len(got.Text))
 		}
-		for _, one := range got.body["events"].([]any) {
+		for _, one := range got.Body["events"].([]any) {
 			if next--; one.(map[string]any)["offset"] != float64(next) {
 				t.Fatalf("offset %v, want %d", one.(map[string]any)["offset"], next)
 			}
 		}
-		if cursor, _ = got.body["cursor"].(string); cursor == "" {
+		if cursor, _ = got.Body["cursor"].(string); cursor == "" {
 			break
 		}
 	}

@@ -47,10 +47,10 @@ func TestACallWithoutABodyIsLong(t *testing.T) {
 	s := httptest.NewServer(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { a.ServeHTTP(shortDeadline{w}, r) }))
 	defer s.Close()
-	in := &instance{url: s.URL}
+	in := &instance{Caller: called(t, s.URL)}
 	for _, body := range []string{"", "v"} {
-		in.call(t, "PUT", path("a"), body, "timer-after", "1h", "timer-target-topic", "out")
-		in.call(t, "GET", path("a"), "").is(t, 200, "")
+		in.Call("PUT", path("a"), body, "timer-after", "1h", "timer-target-topic", "out")
+		in.Get(path("a")).Is(200, "")
 	}
 	select {
 	case err := <-canceled:

@@ -93,8 +93,7 @@ func (d *deadLog) add(topic string, partition int32, at time.Time, id, reason st
 func counts(t *testing.T, in *instance, topic string) map[string]any {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; {
-		one := in.call(t, "GET", "/v1/dead-letters?topic="+topic, "").is(
-			t, 200, "").body["topics"].([]any)[0].(map[string]any)
+		one := in.Get("/v1/dead-letters?topic="+topic).Is(200, "").Items("topics")[0]
 		if one["exact"] == true {
 			return one
 		}
@@ -119,7 +118,7 @@ func TestDeadLettersAreCounted(t *testing.T) {
 		l.add("timers", 1, now.Add(-time.Minute), "new", "bad-cron")
 		l.add("retry", 0, now.Add(-time.Minute), "", "target-unknown")
 	}
-	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	in := reading(t, l)
 	one := counts(t, in, "timers")
 	if one["lastHour"] != 7.0 || one["lastDay"] != 47.0 || len(one["reasons"].([]any)) != 2 {
 		t.Errorf("%v", one)
@@ -132,7 +131,7 @@ func TestDeadLettersAreCounted(t *testing.T) {
 	if delayed := counts(t, in, "retry"); delayed["fixedDelay"] != true || delayed["lastHour"] != 7.0 {
 		t.Errorf("%v", delayed)
 	}
-	in.call(t, "GET", "/v1/dead-letters?topic=none", "").is(t, 404, "no-such-topic")
+	in.Get("/v1/dead-letters?topic=none").Is(404, "no-such-topic")
 
 	l.mu.Lock()
 	before := l.read
@@ -154,7 +153,7 @@ func TestDeadLettersAreCounted(t *testing.T) {
 // however often the log is read.
 func TestReasonsAreBounded(t *testing.T) {
 	l := &deadLog{}
-	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	in := reading(t, l)
 	const reads, each = 5, 80
 	for r := range reads {
 		for i := range each {
@@ -196,16 +195,15 @@ func TestCountsOfALogThatFails(t *testing.T) {
 	if one := counts(t, in, "timers"); one["lastHour"] != 9.0 {
 		t.Error(one)
 	}
-	if all := in.call(t, "GET", "/v1/dead-letters", "").is(t, 200, "").body["topics"].([]any); len(all) != 1 {
+	if all := in.Get("/v1/dead-letters").Is(200, "").Body["topics"].([]any); len(all) != 1 {
 		t.Errorf("a caller without a right to it sees %v", all)
 	}
-	in.call(t, "GET", "/v1/dead-letters?topic=retry", "").is(t, 403, "forbidden")
+	in.Get("/v1/dead-letters?topic=retry").Is(403, "forbidden")
 	l.mu.Lock()
 	l.fail = errors.New("the broker is away")
 	l.mu.Unlock()
 	ask := func() map[string]any {
-		return in.call(t, "GET", "/v1/dead-letters?topic=timers", "").is(
-			t, 200, "").body["topics"].([]any)[0].(map[string]any)
+		return in.Get("/v1/dead-letters?topic=timers").Is(200, "").Items("topics")[0]
 	}
 	for end := time.Now().Add(time.Minute); ask()["problem"] != "the broker is away"; {
 		if time.Now().After(end) {
@@ -234,7 +232,7 @@ func TestDeadLettersByFilter(t *testing.T) {
 		}
 		l.add("timers", int32(i%3), now.Add(time.Duration(i-3000)*time.Second), "order-"+strconv.Itoa(i), reason)
 	}
-	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	in := reading(t, l)
 	for _, c := range []struct {
 		name  string
 		query url.Values
@@ -257,15 +255,15 @@ func TestDeadLettersByFilter(t *testing.T) {
 				}
 				q.Set("limit", "100")
 				q.Set("cursor", cursor)
-				page := in.call(t, "GET", "/v1/topics/timers/dead-letters?"+q.Encode(), "").is(t, 200, "")
-				for _, one := range page.body["deadLetters"].([]any) {
+				page := in.Get(allLetters+"?"+q.Encode()).Is(200, "")
+				for _, one := range page.Body["deadLetters"].([]any) {
 					id := one.(map[string]any)["id"].(string)
 					if seen[id] || c.name == "reason" && !want[id] {
 						t.Errorf("%s, which is there already or is not asked for", id)
 					}
 					seen[id] = true
 				}
-				if cursor, _ = page.body["cursor"].(string); cursor == "" {
+				if cursor, _ = page.Body["cursor"].(string); cursor == "" {
 					break
 				}
 				if pages > 100 {
@@ -277,19 +275,18 @@ func TestDeadLettersByFilter(t *testing.T) {
 			}
 		})
 	}
-	in.call(t, "GET", "/v1/topics/timers/dead-letters?after=soon", "").is(t, 400, "bad-request")
-	if page := in.call(t, "GET", "/v1/topics/retry/dead-letters", "").is(
-		t, 200, ""); page.text != `{"deadLetters":[],"position":"0:0"}`+"\n" {
-		t.Error(page.text)
+	in.Get(allLetters+"?after=soon").Is(400, "bad-request")
+	if page := in.Get("/v1/topics/retry/dead-letters").Is(200, ""); page.Text != `{"deadLetters":[],"position":"0:0"}`+"\n" {
+		t.Error(page.Text)
 	}
 }
 
 // ended waits for the end of a job that an answer has started.
 func ended(t *testing.T, in *instance, started answer) (job map[string]any) {
 	t.Helper()
-	at := "/v1/jobs/" + started.is(t, 202, "").body["job"].(map[string]any)["id"].(string)
+	at := "/v1/jobs/" + started.Is(202, "").Object("job")["id"].(string)
 	await.Until(t, time.Minute, "the job ends", func() bool {
-		job = in.call(t, "GET", at, "").is(t, 200, "").body
+		job = in.Get(at).Is(200, "").Body
 		return job["state"] != "running"
 	})
 	return job
@@ -312,17 +309,16 @@ func TestDeadLettersAreSentAgain(t *testing.T) {
 	l.add("timers", 0, now, "another", "bad-cron", in1h, "1h", toOrders, "orders")
 	f := newFake("timers", partitions)
 	in := startWith(t, f, "p0", false, l)
-	const resend = "/v1/topics/timers/dead-letters/resend"
-	in.call(t, "POST", resend, "").is(t, 400, "bad-request")
-	preview := in.call(t, "POST", resend+"?dry-run=true&reason=target-not-allowed", "").is(
-		t, 200, "").body["letters"].(map[string]any)
+	const resend = allLetters + "/resend"
+	in.Call("POST", resend, "").Is(400, "bad-request")
+	preview := in.Call("POST", resend+"?dry-run=true&reason=target-not-allowed", "").Is(200, "").Object("letters")
 	if preview["count"] != 502.0 || preview["exact"] != true || preview["notWhole"] != 1.0 ||
 		preview["reasons"].(map[string]any)["target-not-allowed"] != 502.0 {
 		t.Errorf("%v", preview)
 	}
-	in.call(t, "PUT", path("order-7"), "since", in1h, "5h", toOrders, "orders").is(t, 201, "scheduled")
+	in.Call("PUT", path("order-7"), "since", in1h, "5h", toOrders, "orders").Is(201, "scheduled")
 
-	job := ended(t, in, in.call(t, "POST", resend+"?reason=target-not-allowed&rate=50000", ""))
+	job := ended(t, in, in.Call("POST", resend+"?reason=target-not-allowed&rate=50000", ""))
 	if job["state"] != "done" || job["seen"] != 502.0 || job["changed"] != 249.0 || job["spared"] != 251.0 ||
 		job["failed"] != 2.0 || job["failure"] == nil {
 		t.Errorf("%v", job)
@@ -347,7 +343,7 @@ func TestDeadLettersAreSentAgain(t *testing.T) {
 	if v, _ := value("another"); v != "" {
 		t.Error("a letter of another reason was sent")
 	}
-	job = ended(t, in, in.call(t, "POST", resend+"?reason=target-not-allowed&replace=true&rate=50000", ""))
+	job = ended(t, in, in.Call("POST", resend+"?reason=target-not-allowed&replace=true&rate=50000", ""))
 	if v, x := value("order-7"); job["changed"] != 500.0 || v != "v of order-7" || x != "newer" {
 		t.Errorf("%q of the %s letter, %v", v, x, job)
 	}
@@ -366,18 +362,18 @@ func TestResendSendsOnce(t *testing.T) {
 	f.parts[delayed] = newFake("retry", partitions).parts[delayed]
 	in := startWith(t, f, "p0", false, l)
 	f.set(func() { f.unknown = true })
-	job := ended(t, in, in.call(t, "POST", "/v1/topics/timers/dead-letters/resend?all=true", ""))
+	job := ended(t, in, in.Call("POST", allLetters+"/resend?all=true", ""))
 	if job["state"] != "done" || job["failed"] != 3.0 || job["failure"] != "the broker is not well" {
 		t.Errorf("%v", job)
 	}
 	f.set(func() { f.unknown = false })
-	job = ended(t, in, in.call(t, "POST", "/v1/topics/retry/dead-letters/resend?all=true", ""))
+	job = ended(t, in, in.Call("POST", "/v1/topics/retry/dead-letters/resend?all=true", ""))
 	if job["state"] != "done" || job["changed"] != 3.0 {
 		t.Errorf("%v", job)
 	}
-	one := in.call(t, "POST", "/v1/topics/retry/dead-letters/1/2/resend", "").is(t, 202, "written")
-	if one.body["partition"] != 1.0 || one.body["offset"] != 3.0 {
-		t.Error(one.text)
+	one := in.Call("POST", "/v1/topics/retry/dead-letters/1/2/resend", "").Is(202, "written")
+	if one.Body["partition"] != 1.0 || one.Body["offset"] != 3.0 {
+		t.Error(one.Text)
 	}
 }
 
@@ -394,11 +390,11 @@ func TestResendNeedsRights(t *testing.T) {
 		return nil
 	}
 	in := startWith(t, f, "p0", false, l)
-	const resend = "/v1/topics/timers/dead-letters/resend"
-	in.call(t, "POST", resend+"?dry-run=true", "").is(t, 200, "")
-	in.call(t, "POST", resend+"?all=true", "").is(t, 403, "forbidden")
-	in.call(t, "POST", resend+"?reason=bad-cron", "").is(t, 403, "forbidden")
-	if job := ended(t, in, in.call(t, "POST", resend+"?prefix=a", "")); job["changed"] != 1.0 {
+	const resend = allLetters + "/resend"
+	in.Call("POST", resend+"?dry-run=true", "").Is(200, "")
+	in.Call("POST", resend+"?all=true", "").Is(403, "forbidden")
+	in.Call("POST", resend+"?reason=bad-cron", "").Is(403, "forbidden")
+	if job := ended(t, in, in.Call("POST", resend+"?prefix=a", "")); job["changed"] != 1.0 {
 		t.Error(job)
 	}
 }
@@ -409,9 +405,9 @@ func TestResendKeepsItsRate(t *testing.T) {
 	for i := range 60 {
 		l.add("timers", 0, time.Now(), "a"+strconv.Itoa(i), "bad-cron", in1h, "1h", toOrders, "orders")
 	}
-	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	in := reading(t, l)
 	began := time.Now()
-	job := ended(t, in, in.call(t, "POST", "/v1/topics/timers/dead-letters/resend?all=true&rate=50", ""))
+	job := ended(t, in, in.Call("POST", allLetters+"/resend?all=true&rate=50", ""))
 	if took := time.Since(began); job["changed"] != 60.0 || took < time.Second {
 		t.Errorf("50 a second: 60 took %v, %v", took, job)
 	}
@@ -450,8 +446,8 @@ func TestResendOfALostAnswer(t *testing.T) {
 	t.Cleanup(a.Close)
 	s := httptest.NewServer(a)
 	t.Cleanup(s.Close)
-	job := ended(t, &instance{url: s.URL}, (&instance{url: s.URL}).call(t, "POST",
-		"/v1/topics/timers/dead-letters/resend?all=true", ""))
+	in := &instance{Caller: called(t, s.URL)}
+	job := ended(t, in, in.Call("POST", allLetters+"/resend?all=true", ""))
 	if n := lost.asks.Load(); n != 1 || job["state"] != "done" || job["failed"] != 3.0 {
 		t.Errorf("written %d times: %v", n, job)
 	}
@@ -469,14 +465,14 @@ func TestLettersOfManyPartitions(t *testing.T) {
 	for p := range int32(many) {
 		l.add("timers", p, time.Now().Add(-time.Duration(p)*time.Second), fmt.Sprintf("a%d", p), "bad-cron")
 	}
-	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	in := reading(t, l)
 	seen := make(map[string]bool)
 	for cursor, pages := "", 0; pages == 0 || cursor != ""; pages++ {
-		a := in.call(t, "GET", "/v1/topics/timers/dead-letters?limit=100&cursor="+cursor, "").is(t, 200, "")
-		for _, d := range a.body["deadLetters"].([]any) {
+		a := in.Get(allLetters+"?limit=100&cursor="+cursor).Is(200, "")
+		for _, d := range a.Body["deadLetters"].([]any) {
 			seen[d.(map[string]any)["id"].(string)] = true
 		}
-		if cursor, _ = a.body["cursor"].(string); len(cursor) > 8000 || pages > many {
+		if cursor, _ = a.Body["cursor"].(string); len(cursor) > 8000 || pages > many {
 			t.Fatalf("page %d has a cursor of %d bytes", pages, len(cursor))
 		}
 	}

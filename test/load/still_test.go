@@ -1,7 +1,6 @@
-package tenants
+package load
 
 import (
-	"crypto/rand"
 	"fmt"
 	"testing"
 	"time"
@@ -21,21 +20,19 @@ import (
 // all that has waited.
 func TestATenantThatStandsStillHoldsNobodyUp(t *testing.T) {
 	const (
-		partitions, requests, valueBytes = 40, 40_000, 1_000
-		queue                            = 8 << 20
+		noisyPartitions, requests, valueBytes = 40, 40_000, 1_000
+		queue                                 = 8 << 20
 		// What is handed over when a partition has enough comes on top: here 64 KiB, and
 		// the batch that reaches that. In memory it takes half as much again.
 		batch  = 32 << 10
-		most   = (int64(queue) + (partitions+1)*(64<<10+batch)*3/2) / valueBytes
+		most   = (int64(queue) + (noisyPartitions+1)*(64<<10+batch)*3/2) / valueBytes
 		others = 500
 	)
-	c := kafkatest.Shared(t)
-	cl := c.Client(t, kgo.RecordPartitioner(kgo.RoundRobinPartitioner()), kgo.ProducerBatchMaxBytes(batch))
-	quiet := c.CreateTopic(t, 1, nil)
-	noisy := c.CreateTopic(t, partitions, nil, quiet+"-noisy")
-	target := c.CreateTopic(t, 1, nil, quiet+"-out")
-	out := kafkatest.Collect(t, c, target)
-	cfg := rig.Config(t, c.Seeds(), quiet, noisy)
+	s := newSetup(t)
+	cl := s.cluster.Client(t, kgo.RecordPartitioner(kgo.RoundRobinPartitioner()), kgo.ProducerBatchMaxBytes(batch))
+	noisy := s.cluster.CreateTopic(t, noisyPartitions, nil, s.requests+"-noisy")
+	out := kafkatest.Collect(t, s.cluster, s.target)
+	cfg := rig.Config(t, s.cluster.Seeds(), s.requests, noisy)
 	cfg.PartitionerCheck = "off"
 	goOn := make(chan struct{})
 	in := rig.Serve(t, cfg, node.Options{Memory: rig.Queues(queue), BeforeApply: func(topic string, _ int32) {
@@ -49,19 +46,12 @@ func TestATenantThatStandsStillHoldsNobodyUp(t *testing.T) {
 			close(goOn)
 		}
 	}()
-	in.Ready(1+partitions, patience)
-	timer := func(topic, id string, after time.Duration, value []byte) *kgo.Record {
-		return &kgo.Record{Topic: topic, Key: []byte(id), Value: value, Headers: []kgo.RecordHeader{
-			{Key: "timer-target-topic", Value: []byte(target)}, {Key: "timer-after", Value: []byte(after.String())},
-		}}
+	in.Ready(partitions+noisyPartitions, settleLimit)
+	sent := make([]*kgo.Record, requests)
+	for i := range sent {
+		sent[i] = s.after(noisy, fmt.Sprint("noise-", i), time.Hour, noise(i, valueBytes))
 	}
-	noise := make([]*kgo.Record, requests)
-	for i := range noise {
-		value := make([]byte, valueBytes)
-		_, _ = rand.Read(value) // never fails; it is not compressed
-		noise[i] = timer(noisy, fmt.Sprint("noise-", i), time.Hour, value)
-	}
-	rig.Send(t, cl, noise...)
+	rig.Send(t, cl, sent...)
 	adm := kadm.NewClient(cl)
 	settled := func() (n int64) {
 		offsets, err := adm.FetchOffsets(t.Context(), cfg.Group)
@@ -77,7 +67,7 @@ func TestATenantThatStandsStillHoldsNobodyUp(t *testing.T) {
 	}
 	var last int64
 	still := time.Now()
-	await.Until(t, patience, "the noisy tenant stands still", func() bool {
+	await.Until(t, settleLimit, "the noisy tenant stands still", func() bool {
 		if n := settled(); n != last {
 			last, still = n, time.Now()
 		}
@@ -87,9 +77,9 @@ func TestATenantThatStandsStillHoldsNobodyUp(t *testing.T) {
 		t.Errorf("%d requests of the noisy tenant were taken in and not stored, want %d at most", last, most)
 	}
 	for i := range others {
-		rig.Send(t, cl, timer(quiet, fmt.Sprint("quiet-", i), 10*time.Millisecond, []byte("v")))
+		rig.Send(t, s.cl, s.after(s.requests, fmt.Sprint("quiet-", i), 10*time.Millisecond, []byte("v")))
 	}
-	out.WaitFor(others, patience)
+	out.WaitFor(others, settleLimit)
 	t.Logf("%d of %d requests of the noisy tenant are on their way, at most %d may; %d timers of the other one "+
 		"have fired", last, requests, most, others)
 	close(goOn)

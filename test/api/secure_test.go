@@ -1,10 +1,8 @@
-package secure
+package api
 
 import (
 	"fmt"
-	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,47 +22,47 @@ import (
 // TestLockedDownCluster: what `topics acls` prints is enough, and no more than that.
 // The parts share one broker, at the same time.
 func TestLockedDownCluster(t *testing.T) {
-	w := newSetup(t)
-	t.Run("what acls prints is enough for firing, restart and takeover after a kill", w.enough)
-	t.Run("each right taken away has its sentence", w.eachRight)
-	t.Run("with no right at all every sentence comes at once", w.nothing)
-	t.Run("wrong password", w.wrongPassword)
-	t.Run("wrong port", w.wrongPort)
-	t.Run("expired certificates", w.expired)
-	t.Run("every mechanism", w.mechanisms)
+	l := newLocked(t)
+	t.Run("what acls prints is enough for firing, restart and takeover after a kill", l.enough)
+	t.Run("each right taken away has its sentence", l.eachRight)
+	t.Run("with no right at all every sentence comes at once", l.nothing)
+	t.Run("wrong password", l.wrongPassword)
+	t.Run("wrong port", l.wrongPort)
+	t.Run("expired certificates", l.expired)
+	t.Run("every mechanism", l.mechanisms)
 }
 
 // enough runs two processes as a user that has what acls prints and nothing
 // else; producers, consumers and who looks after dead letters likewise.
-func (s *setup) enough(t *testing.T) {
+func (l *locked) enough(t *testing.T) {
 	t.Parallel()
-	requests, target, mail := s.topics(t)
-	cfg := s.config(t, requests)
-	s.grant(t, printed(t, cfg, commands.ACLOptions{
+	requests, target, mail := l.topics(t)
+	cfg := l.config(t, requests)
+	l.grant(t, printed(t, cfg, commands.ACLOptions{
 		Producers: []string{"User:shop"}, Consumers: []string{"User:billing"},
 		DeadLetterReaders: []string{"User:operator"}, ConsumerGroup: "billing-" + requests,
 	})...)
 	collect := func(user, group string, topics ...string) *kafkatest.Collector {
-		return kafkatest.CollectAs(t, s.Cluster, append(s.client(t, cfg, user), kgo.ConsumerGroup(group)), topics...)
+		return kafkatest.CollectAs(t, l.Cluster, append(l.client(t, cfg, user), kgo.ConsumerGroup(group)), topics...)
 	}
 	serve := func(dir string) *rig.Process {
 		return rig.Start(t, "serve", "--brokers", cfg.Brokers[0], "--requests", requests, "--targets",
 			strings.Join(cfg.Targets, ","),
 			"--group", cfg.Group, "--data-dir", dir, "--session-timeout", "6s",
 			"--tls", "--tls-ca", cfg.TLSCA, "--sasl-mechanism", "SCRAM-SHA-512", "--sasl-username", "waterclock",
-			"--sasl-password-file", s.secret)
+			"--sasl-password-file", l.secret)
 	}
 	dirs := []string{t.TempDir(), t.TempDir()}
 	a := serve(dirs[0])
-	a.Ready(partitions, patience)
+	a.Ready(partitions, limit)
 	b := serve(dirs[1])
-	a.Ready(partitions/2, patience)
-	b.Ready(partitions/2, patience)
+	a.Ready(partitions/2, limit)
+	b.Ready(partitions/2, limit)
 	out := collect("billing", "billing-"+requests, target, mail)
 	dead := collect("operator", "billing-"+requests+"-dead-letters", deadLetters(requests))
 
 	// A step is nearly always under way, at the kill too.
-	producer := s.Client(t, s.client(t, cfg, "shop")...)
+	producer := l.Client(t, l.client(t, cfg, "shop")...)
 	var ids []string
 	burst := func(name string, from, length time.Duration, n int) {
 		t.Helper()
@@ -82,18 +80,18 @@ func (s *setup) enough(t *testing.T) {
 		rig.Send(t, producer, recs...)
 	}
 	burst("killed", 300*time.Millisecond, 3*time.Second, 3000)
-	out.WaitFor(500, patience)
+	out.WaitFor(500, limit)
 	a.Kill()
-	b.Ready(partitions, patience)
-	out.WaitFor(len(ids), patience)
+	b.Ready(partitions, limit)
+	out.WaitFor(len(ids), limit)
 	burst("stopped", 300*time.Millisecond, 2*time.Second, 1000)
 	a = serve(dirs[0])
-	a.Ready(partitions/2, patience)
+	a.Ready(partitions/2, limit)
 	b.Term()
-	if code := b.Exit(patience); code != 0 {
+	if code := b.Exit(limit); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	a.Ready(partitions, patience)
+	a.Ready(partitions, limit)
 	// Own topics, Kafka's and what no glob allows are refused, whatever rights
 	// there are; a topic that a glob allows and no rule does is refused by Kafka.
 	refused := map[string]string{"__consumer_offsets": "target-not-allowed", deadLetters(
@@ -101,11 +99,11 @@ func (s *setup) enough(t *testing.T) {
 	for to := range refused {
 		rig.Send(t, producer, rig.Timer(requests, to, "to-"+to, time.Now()))
 	}
-	out.WaitFor(len(ids), patience)
-	for _, l := range dead.WaitFor(len(refused), patience) {
-		to := strings.TrimPrefix(string(l.Key), "to-")
-		if got := l.Header("waterclock-reason"); got != refused[to] || !strings.HasPrefix(refused[to], "target-") {
-			t.Errorf("dead letter of %s: %s, want %q", l.Key, got, refused[to])
+	out.WaitFor(len(ids), limit)
+	for _, d := range dead.WaitFor(len(refused), limit) {
+		to := strings.TrimPrefix(string(d.Key), "to-")
+		if got := d.Header("waterclock-reason"); got != refused[to] || !strings.HasPrefix(refused[to], "target-") {
+			t.Errorf("dead letter of %s: %s, want %q", d.Key, got, refused[to])
 		}
 		delete(refused, to)
 	}
@@ -124,20 +122,19 @@ func (s *setup) enough(t *testing.T) {
 // eachRight takes away one right after another of a running service. Timers that
 // fall due meanwhile fire afterwards, but for those whose target may not be
 // written to: they are dead letters.
-func (s *setup) eachRight(t *testing.T) {
+func (l *locked) eachRight(t *testing.T) {
 	t.Parallel()
-	requests, target, mail := s.topics(t)
-	cfg := s.config(t, requests)
+	requests, target, mail := l.topics(t)
+	cfg := l.config(t, requests)
 	cfg.API = "127.0.0.1:0"
 	rules := printed(t, cfg, commands.ACLOptions{Producers: []string{"User:shop"}, Consumers: []string{"User:billing"},
 		DeadLetterReaders: []string{"User:operator"}, ConsumerGroup: "each"})
-	s.grant(t, rules...)
-	api := make(chan string, 1)
-	in, log := rig.ServeLogged(t, cfg, node.Options{AccessInterval: look, StartedAPI: func(url string) { api <- url }})
-	in.Ready(partitions, patience)
-	reviewed := <-api + "/v1/topics/" + requests + "/dead-letters/reviewed"
-	out, dead := kafkatest.Collect(t, s.Cluster, target, mail), kafkatest.Collect(t, s.Cluster, deadLetters(requests))
-	producer := s.Client(t)
+	l.grant(t, rules...)
+	in, log := rig.ServeLogged(t, cfg, node.Options{AccessInterval: look})
+	in.Ready(partitions, limit)
+	api, reviewed := in.API(), "/v1/topics/"+requests+"/dead-letters/reviewed"
+	out, dead := kafkatest.Collect(t, l.Cluster, target, mail), kafkatest.Collect(t, l.Cluster, deadLetters(requests))
+	producer := l.Client(t)
 	var ids []string
 	refused, taken := 0, 0
 	for n, r := range rules {
@@ -146,33 +143,19 @@ func (s *setup) eachRight(t *testing.T) {
 		}
 		taken++
 		begin := time.Now()
-		s.take(t, r)
+		l.take(t, r)
 		toTarget := r.name == target || r.prefixed && r.kind == "--topic"
 		sentence := []string{"User:waterclock lacks the right " + r.operation, r.name,
 			"--allow-principal User:waterclock --operation " + r.operation}
-		switch {
-		case r.name == topics.Reviewed(cfg.Group): // timers fire without it
-			await.Until(t, patience, "it says what is missing for what is reviewed", func() bool {
-				return slices.ContainsFunc(log.Lines(sentence[0]), func(l string) bool {
-					return strings.Contains(l, " on group "+r.name) && strings.Contains(l, sentence[2])
-				})
-			})
+		switch ofReviewed := r.name == topics.Reviewed(cfg.Group); {
+		case toTarget && r.prefixed: // nothing can ask for it: dead letters tell
+		case toTarget, ofReviewed: // timers of other targets fire without it
+			logs(t, log, sentence...)
 			if status, body := in.Readyz(); status != http.StatusOK {
 				t.Errorf("without %s: not ready, although timers fire: %s", r, body)
 			}
-			if status, body := fetch(t, reviewed); status != http.StatusServiceUnavailable ||
-				!strings.Contains(body, r.name) {
-				t.Errorf("without %s: %d %s", r, status, body)
-			}
-		case toTarget && r.prefixed: // nothing can ask for it: dead letters tell
-		case toTarget:
-			await.Until(t, patience, "it says what is missing for the target", func() bool {
-				return slices.ContainsFunc(log.Lines(sentence[0]), func(l string) bool {
-					return strings.Contains(l, " on topic "+target) && strings.Contains(l, sentence[2])
-				})
-			})
-			if status, body := in.Readyz(); status != http.StatusOK {
-				t.Errorf("without %s: not ready, although other targets can be written to: %s", r, body)
+			if ofReviewed {
+				api.Get(reviewed).Is(http.StatusServiceUnavailable, "").Has(r.name)
 			}
 		default:
 			says(t, in, log, sentence...)
@@ -193,30 +176,27 @@ func (s *setup) eachRight(t *testing.T) {
 		rig.Send(t, producer, rig.Timer(requests, to, id, due))
 		if toTarget && r.operation == "Write" {
 			refused++
-			letters := dead.WaitFor(refused, patience)
-			l := letters[len(letters)-1]
-			if reason, detail := l.Header("waterclock-reason"),
-				l.Header("waterclock-detail"); reason != "target-not-authorized" || string(l.Key) != id ||
+			letters := dead.WaitFor(refused, limit)
+			last := letters[len(letters)-1]
+			if reason, detail := last.Header("waterclock-reason"),
+				last.Header("waterclock-detail"); reason != "target-not-authorized" || string(last.Key) != id ||
 				!strings.Contains(detail, to) || !strings.Contains(detail, "kafka-acls.sh") {
-				t.Errorf("without %s: dead letter of %s: %s: %s", r, l.Key, reason, detail)
+				t.Errorf("without %s: dead letter of %s: %s: %s", r, last.Key, reason, detail)
 			}
 		} else {
 			ids = append(ids, id)
 		}
-		s.grant(t, r)
-		in.Ready(partitions, patience)
-		await.Until(t, patience, "no problem is left",
-			func() bool { return in.Metric("waterclock_access_problems") == 0 })
-		out.WaitFor(len(ids), patience)
+		l.grant(t, r)
+		in.Ready(partitions, limit)
+		await.Until(t, limit, "no problem is left", func() bool { return in.Metric("waterclock_access_problems") == 0 })
+		out.WaitFor(len(ids), limit)
 		t.Logf("without %s: said after %v, works again after %v", r, said.Round(time.Millisecond),
 			time.Since(begin).Round(time.Millisecond))
 	}
 	if taken < 11 || refused != 2 {
 		t.Errorf("%d rights taken away, %d of targets", taken, refused)
 	}
-	if status, body := fetch(t, reviewed); status != http.StatusOK {
-		t.Errorf("with all rights: %d %s", status, body)
-	}
+	api.Get(reviewed).Is(http.StatusOK, "")
 	out.Quiet(500 * time.Millisecond)
 	rig.ExactlyIDs(t, out.Records(), ids)
 	if n := len(dead.Records()); n != refused {
@@ -224,30 +204,11 @@ func (s *setup) eachRight(t *testing.T) {
 	}
 }
 
-// fetch reads from an API.
-func fetch(t *testing.T, url string) (status int, body string) {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(text)
-}
-
 // nothing starts a service that nobody has given a right, which waits for them.
-func (s *setup) nothing(t *testing.T) {
+func (l *locked) nothing(t *testing.T) {
 	t.Parallel()
-	requests, target, _ := s.topics(t)
-	cfg := s.config(t, requests)
+	requests, target, _ := l.topics(t)
+	cfg := l.config(t, requests)
 	in, log := rig.ServeLogged(t, cfg, node.Options{AccessInterval: look})
 	rules := printed(t, cfg, commands.ACLOptions{})
 	for _, r := range rules {
@@ -266,7 +227,7 @@ func (s *setup) nothing(t *testing.T) {
 			"; grant it with: kafka-acls.sh") {
 		t.Errorf("schedule: %v", err)
 	}
-	timer.Wait = patience
+	timer.Wait = limit
 	if sent, err := commands.Send(t.Context(), cfg, timer); err == nil || sent.Topic != "" ||
 		!strings.Contains(err.Error(), "--wait: User:waterclock lacks the right Read on topic "+deadLetters(requests)) {
 		t.Errorf("schedule --wait: %+v, %v", sent, err)
@@ -274,28 +235,27 @@ func (s *setup) nothing(t *testing.T) {
 	// Without Create alone there is nothing to create the topics with.
 	for _, r := range rules {
 		if r.operation != "Create" {
-			s.grant(t, r)
+			l.grant(t, r)
 		}
 	}
-	await.Until(t, patience, "two rights are missing",
-		func() bool { return in.Metric("waterclock_access_problems") == 2 })
+	await.Until(t, limit, "two rights are missing", func() bool { return in.Metric("waterclock_access_problems") == 2 })
 	says(t, in, log, "lacks the right Create on topic "+deadLetters(requests))
 	for _, r := range rules {
 		if r.operation == "Create" {
-			s.grant(t, r)
+			l.grant(t, r)
 		}
 	}
-	in.Ready(partitions, patience)
+	in.Ready(partitions, limit)
 }
 
 // wrongPassword: the sentence names user and file, the instance goes on trying,
 // and the right password in the file is all it needs.
-func (s *setup) wrongPassword(t *testing.T) {
+func (l *locked) wrongPassword(t *testing.T) {
 	t.Parallel()
-	requests, _, _ := s.topics(t)
-	cfg := s.config(t, requests)
-	s.grant(t, printed(t, cfg, commands.ACLOptions{})...)
-	cfg.SASLPasswordFile = file(t, "password", "wrong-horse")
+	requests, _, _ := l.topics(t)
+	cfg := l.config(t, requests)
+	l.grant(t, printed(t, cfg, commands.ACLOptions{})...)
+	cfg.SASLPasswordFile = rig.File(t, "password", "wrong-horse")
 	in, log := rig.ServeLogged(t, cfg, node.Options{AccessInterval: look})
 	says(t, in, log, "the brokers refuse user waterclock (SCRAM-SHA-512)", cfg.SASLPasswordFile)
 	if _, err := commands.Send(
@@ -303,8 +263,8 @@ func (s *setup) wrongPassword(t *testing.T) {
 		!strings.Contains(err.Error(), "the brokers refuse user waterclock") {
 		t.Errorf("cancel: %v", err)
 	}
-	put(t, cfg.SASLPasswordFile, password)
-	in.Ready(partitions, patience)
+	rig.Put(t, cfg.SASLPasswordFile, password)
+	in.Ready(partitions, limit)
 	if found := append(log.Lines("wrong-horse"), log.Lines(password)...); len(found) > 0 {
 		t.Errorf("a password is in the log: %s", found)
 	}
@@ -312,19 +272,19 @@ func (s *setup) wrongPassword(t *testing.T) {
 
 // wrongPort: settings for one kind of port and the brokers' port of another. Each
 // sentence names the setting to change.
-func (s *setup) wrongPort(t *testing.T) {
-	requests, _, _ := s.topics(t)
+func (l *locked) wrongPort(t *testing.T) {
+	requests, _, _ := l.topics(t)
 	for _, c := range []struct {
 		name      string
 		brokers   []string
 		tls, sasl bool
 		want      string
 	}{
-		{"a login where none is wanted", s.Seeds(), false, true, "leave out --sasl-mechanism"},
-		{"TLS where it is not spoken", s.Seeds(), true, false, "leave out --tls"},
-		{"no TLS where it is spoken", s.Listener(kafkatest.ListenerSASL), false, true, "add --tls"},
+		{"a login where none is wanted", l.Seeds(), false, true, "leave out --sasl-mechanism"},
+		{"TLS where it is not spoken", l.Seeds(), true, false, "leave out --tls"},
+		{"no TLS where it is spoken", l.Listener(kafkatest.ListenerSASL), false, true, "add --tls"},
 	} {
-		cfg := s.config(t, requests)
+		cfg := l.config(t, requests)
 		cfg.Brokers = c.brokers
 		if !c.tls {
 			cfg.TLS, cfg.TLSCA = false, ""
@@ -341,11 +301,11 @@ func (s *setup) wrongPort(t *testing.T) {
 }
 
 // expired: certificates out of their time, the broker's and one's own.
-func (s *setup) expired(t *testing.T) {
+func (l *locked) expired(t *testing.T) {
 	t.Parallel()
-	requests, _, _ := s.topics(t)
-	cfg := s.config(t, requests)
-	cfg.Brokers = s.Listener(kafkatest.ListenerExpired)
+	requests, _, _ := l.topics(t)
+	cfg := l.config(t, requests)
+	cfg.Brokers = l.Listener(kafkatest.ListenerExpired)
 	cfg.SASLMechanism, cfg.SASLUsername, cfg.SASLPasswordFile = config.SASLNone, "", ""
 	in, log := rig.ServeLogged(t, cfg, node.Options{AccessInterval: look})
 	says(t, in, log, "the certificate of a broker at "+cfg.Brokers[0], "have it renewed")
@@ -354,13 +314,13 @@ func (s *setup) expired(t *testing.T) {
 	}
 
 	own := *cfg
-	own.Brokers, own.DataDir = s.Listener(kafkatest.ListenerMutual), t.TempDir()
-	own.TLSCert, own.TLSKey = s.security.Certificate(t, "renewed", time.Now().Add(-time.Minute))
-	s.grant(t, printed(t, &own, commands.ACLOptions{Service: []string{"User:CN=renewed"}})...)
+	own.Brokers, own.DataDir = l.Listener(kafkatest.ListenerMutual), t.TempDir()
+	own.TLSCert, own.TLSKey = l.security.Certificate(t, "renewed", time.Now().Add(-time.Minute))
+	l.grant(t, printed(t, &own, commands.ACLOptions{Service: []string{"User:CN=renewed"}})...)
 	in, log = rig.ServeLogged(t, &own, node.Options{AccessInterval: look})
 	says(t, in, log, "the client certificate "+own.TLSCert, "replace it")
-	s.security.Certificate(t, "renewed", time.Now().Add(time.Hour))
-	in.Ready(partitions, patience)
+	l.security.Certificate(t, "renewed", time.Now().Add(time.Hour))
+	in.Ready(partitions, limit)
 
 	// None at all, and one of an authority that the brokers do not know.
 	none := own
@@ -375,7 +335,7 @@ func (s *setup) expired(t *testing.T) {
 
 // mechanisms: an instance for each way to log in fires a timer, and tells no
 // secret in a log of everything.
-func (s *setup) mechanisms(t *testing.T) {
+func (l *locked) mechanisms(t *testing.T) {
 	t.Parallel()
 	bearer := token("bearer", time.Now().Add(time.Hour))
 	for name, login := range map[string]func(*config.Config){
@@ -383,30 +343,30 @@ func (s *setup) mechanisms(t *testing.T) {
 		"scram256": func(c *config.Config) { c.SASLMechanism, c.SASLUsername = config.SASLScram256, "scram256" },
 		"bearer": func(c *config.Config) {
 			c.SASLMechanism, c.SASLUsername, c.SASLPasswordFile, c.SASLTokenFile = config.SASLOAuth, "", "",
-				file(t, "token", bearer)
+				rig.File(t, "token", bearer)
 		},
 		"CN=mutual": func(c *config.Config) {
-			c.Brokers = s.Listener(kafkatest.ListenerMutual)
+			c.Brokers = l.Listener(kafkatest.ListenerMutual)
 			c.SASLMechanism, c.SASLUsername, c.SASLPasswordFile = config.SASLNone, "", ""
-			c.TLSCert, c.TLSKey = s.security.Certificate(t, "mutual", time.Now().Add(time.Hour))
+			c.TLSCert, c.TLSKey = l.security.Certificate(t, "mutual", time.Now().Add(time.Hour))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			requests, target, _ := s.topics(t)
-			cfg := s.config(t, requests)
+			requests, target, _ := l.topics(t)
+			cfg := l.config(t, requests)
 			login(cfg)
 			cfg.LogLevel = -4 // debug
 			rules := printed(t, cfg, commands.ACLOptions{})
 			if rules[0].principal != "User:"+name {
 				t.Errorf("acls takes the service for %s", rules[0].principal)
 			}
-			s.grant(t, rules...)
+			l.grant(t, rules...)
 			in, log := rig.ServeLogged(t, cfg, node.Options{AccessInterval: look})
-			in.Ready(partitions, patience)
-			out := kafkatest.Collect(t, s.Cluster, target)
-			rig.Send(t, s.Client(t), rig.Timer(requests, target, "a", time.Now().Add(200*time.Millisecond)))
-			out.WaitFor(1, patience)
+			in.Ready(partitions, limit)
+			out := kafkatest.Collect(t, l.Cluster, target)
+			rig.Send(t, l.Client(t), rig.Timer(requests, target, "a", time.Now().Add(200*time.Millisecond)))
+			out.WaitFor(1, limit)
 			in.Settled()
 			if err := in.Stop(); err != nil {
 				t.Error(err)
@@ -422,9 +382,9 @@ func (s *setup) mechanisms(t *testing.T) {
 			}
 		})
 	}
-	expired := s.config(t, "unused")
+	expired := l.config(t, "unused")
 	expired.SASLMechanism, expired.SASLUsername, expired.SASLPasswordFile = config.SASLOAuth, "", ""
-	expired.SASLTokenFile = file(t, "token", token("bearer", time.Now().Add(-time.Minute)))
+	expired.SASLTokenFile = rig.File(t, "token", token("bearer", time.Now().Add(-time.Minute)))
 	if _, err := commands.Send(
 		t.Context(), expired, commands.Request{Topic: "unused", ID: "a", Action: commands.Cancel}); err == nil ||
 		!strings.Contains(err.Error(), "the brokers refuse the token in "+expired.SASLTokenFile) {

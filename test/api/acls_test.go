@@ -1,6 +1,4 @@
-// Package secure runs instances on a cluster with TLS, SASL and ACLs of exactly what `waterclock topics acls` prints,
-// and what an instance says when something of that is missing.
-package secure
+package api
 
 import (
 	"bytes"
@@ -8,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -28,70 +24,51 @@ import (
 )
 
 const (
-	partitions = 4
-	// patience is far more than anything here takes.
-	patience = time.Minute
 	// look is how often instances under test look at their rights.
 	look = 200 * time.Millisecond
 	// password is of every user. It must show nowhere.
 	password = "correct-horse-battery"
 )
 
-func TestMain(m *testing.M) { kafkatest.Main(m) }
-
-// setup is a locked-down cluster.
-type setup struct {
+// locked is a locked-down cluster.
+type locked struct {
 	*kafkatest.Cluster
 	security *kafkatest.Security
 	secret   string // path of the password
 }
 
-func newSetup(t *testing.T) *setup {
+func newLocked(t *testing.T) *locked {
 	t.Helper()
 	security, opts := kafkatest.Secured(t, map[string]string{"plain": password})
-	w := &setup{Cluster: kafkatest.Start(t, 1, opts...), security: security, secret: file(t, "password", password)}
+	l := &locked{kafkatest.Start(t, 1, opts...), security, rig.File(t, "password", password)}
 	for _, user := range []string{"waterclock", "shop", "billing", "operator", "scram256"} {
-		w.SetPassword(t, user, password)
+		l.SetPassword(t, user, password)
 	}
-	return w
-}
-
-func file(t testing.TB, name, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	put(t, path, text)
-	return path
-}
-
-func put(t testing.TB, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	return l
 }
 
 // topics makes a request topic and a target, named and prefixed.
-func (s *setup) topics(t *testing.T) (requests, target, mail string) {
+func (l *locked) topics(t *testing.T) (requests, target, mail string) {
 	t.Helper()
-	requests = s.CreateTopic(t, partitions, nil)
-	target = s.CreateTopic(t, partitions, nil, requests+"-out")
-	mail = s.CreateTopic(t, partitions, nil, requests+"-mail.welcome")
+	requests = l.CreateTopic(t, partitions, nil)
+	target = l.CreateTopic(t, partitions, nil, requests+"-out")
+	mail = l.CreateTopic(t, partitions, nil, requests+"-mail.welcome")
 	return requests, target, mail
 }
 
 // config is that of an instance that logs in by SCRAM-SHA-512.
-func (s *setup) config(t *testing.T, requests string) *config.Config {
+func (l *locked) config(t *testing.T, requests string) *config.Config {
 	t.Helper()
-	cfg := rig.Config(t, s.Listener(kafkatest.ListenerSASL), requests)
+	cfg := rig.Config(t, l.Listener(kafkatest.ListenerSASL), requests)
 	cfg.Targets = []string{requests + "-out", requests + "-mail.*"}
-	cfg.TLS, cfg.TLSCA = true, s.security.CA
-	cfg.SASLMechanism, cfg.SASLUsername, cfg.SASLPasswordFile = config.SASLScram512, "waterclock", s.secret
+	cfg.TLS, cfg.TLSCA = true, l.security.CA
+	cfg.SASLMechanism, cfg.SASLUsername, cfg.SASLPasswordFile = config.SASLScram512, "waterclock", l.secret
 	cfg.SessionTimeout = 6 * time.Second
 	return cfg
 }
 
 // client is a user's, as the service builds its own.
-func (s *setup) client(t *testing.T, cfg *config.Config, user string) []kgo.Opt {
+func (l *locked) client(t *testing.T, cfg *config.Config, user string) []kgo.Opt {
 	t.Helper()
 	as := *cfg
 	as.SASLUsername = user
@@ -194,10 +171,10 @@ func (r rule) acl(t *testing.T) *kadm.ACLBuilder {
 	return b.TransactionalIDs(r.name)
 }
 
-func (s *setup) grant(t *testing.T, rules ...rule) {
+func (l *locked) grant(t *testing.T, rules ...rule) {
 	t.Helper()
 	for _, r := range rules {
-		results, err := s.Admin(t).CreateACLs(t.Context(), r.acl(t))
+		results, err := l.Admin(t).CreateACLs(t.Context(), r.acl(t))
 		for _, res := range results {
 			if err == nil {
 				err = res.Err
@@ -210,9 +187,9 @@ func (s *setup) grant(t *testing.T, rules ...rule) {
 }
 
 // take takes a right away.
-func (s *setup) take(t *testing.T, r rule) {
+func (l *locked) take(t *testing.T, r rule) {
 	t.Helper()
-	results, err := s.Admin(t).DeleteACLs(t.Context(), r.acl(t))
+	results, err := l.Admin(t).DeleteACLs(t.Context(), r.acl(t))
 	n := 0
 	for _, res := range results {
 		if err == nil {
@@ -225,18 +202,27 @@ func (s *setup) take(t *testing.T, r rule) {
 	}
 }
 
+// logs waits until the log has a sentence with all the words.
+func logs(t *testing.T, log *rig.Log, words ...string) {
+	t.Helper()
+	await.Until(t, limit, fmt.Sprintf("the log has %q", words), func() bool {
+		return slices.ContainsFunc(log.Lines(words[0]), func(line string) bool { return hasAll(line, words) })
+	})
+}
+
 // says waits until the instance is not ready, and /readyz and the log have one
 // sentence with all the words.
 func says(t *testing.T, in *rig.Instance, log *rig.Log, words ...string) {
 	t.Helper()
-	has := func(text string) bool {
-		return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) })
-	}
-	await.Until(t, patience, fmt.Sprintf("it says %q", words), func() bool {
+	await.Until(t, limit, fmt.Sprintf("it says %q", words), func() bool {
 		status, body := in.Readyz()
-		return status == http.StatusServiceUnavailable && has(body) && slices.ContainsFunc(
-			log.Lines("missing Kafka permissions"), has)
+		return status == http.StatusServiceUnavailable && hasAll(body, words)
 	})
+	logs(t, log, append([]string{"missing Kafka permissions"}, words...)...)
+}
+
+func hasAll(text string, words []string) bool {
+	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) })
 }
 
 // token is a JWT without a signature, which Kafka takes where nothing else is

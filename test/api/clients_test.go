@@ -1,35 +1,20 @@
-// Package clients has clients generated from the OpenAPI document that an instance serves, by
-// generators of three languages, and uses them.
-package clients
+package api
 
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kafkatest/runs"
-	"github.com/waterclock/waterclock/internal/node"
-	"github.com/waterclock/waterclock/test/rig"
 )
 
-func TestMain(m *testing.M) { kafkatest.Main(m) }
-
-const (
-	// envRequire has tests fail where Python, Node.js or a registry of packages is not there: CI
-	// sets it.
-	envRequire = "WATERCLOCK_REQUIRE_CLIENTS"
-	// limit bounds what is waited for, on a busy machine.
-	limit      = 60 * time.Second
-	partitions = 2
-)
+// envRequire has tests fail where Python, Node.js or a registry of packages is not there: CI
+// sets it.
+const envRequire = "WATERCLOCK_REQUIRE_CLIENTS"
 
 // missing ends the test for lack of something.
 func missing(t *testing.T, what string) {
@@ -40,75 +25,62 @@ func missing(t *testing.T, what string) {
 	t.Skip(what + "; " + envRequire + "=1 has this test fail without")
 }
 
-// setup is an instance on a real broker, and a directory to generate in.
-type setup struct {
-	t                  *testing.T
-	url, topic, target string
-	fired              *kafkatest.Collector
-	dir                string
+// generated is an instance, and a directory in which a client is generated from the OpenAPI document that the instance
+// serves.
+type generated struct {
+	*setup
+	dir string
 }
 
-func start(t *testing.T) *setup {
-	c := kafkatest.Shared(t)
-	s := &setup{t: t, topic: c.CreateTopic(t, partitions, nil), dir: t.TempDir()}
-	s.target = c.CreateTopic(t, 1, nil, s.topic+"-target")
-	cfg := rig.Config(t, c.Seeds(), s.topic)
-	cfg.API = "127.0.0.1:0"
-	urls := make(chan string, 1)
-	in := rig.Serve(t, cfg, node.Options{StartedAPI: func(u string) { urls <- u }})
-	in.Ready(partitions, limit)
-	s.url, s.fired = <-urls, kafkatest.Collect(t, c, s.target)
-	resp, err := http.Get(s.url + "/openapi.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	document, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatal(resp.Status, err)
-	}
-	s.write("openapi.json", document)
-	return s
+func generate(t *testing.T) *generated {
+	t.Helper()
+	g := &generated{start(t), t.TempDir()}
+	g.write("openapi.json", []byte(g.Get("/openapi.json").Is(200, "").Text))
+	return g
 }
 
-func (s *setup) write(name string, b []byte) {
-	s.t.Helper()
-	if err := os.WriteFile(filepath.Join(s.dir, name), b, 0o600); err != nil {
-		s.t.Fatal(err)
+func (g *generated) write(name string, b []byte) {
+	g.Helper()
+	if err := os.WriteFile(filepath.Join(g.dir, name), b, 0o600); err != nil {
+		g.Fatal(err)
 	}
 }
 
 // copies puts files of testdata into the directory.
-func (s *setup) copies(from string, names ...string) {
-	s.t.Helper()
+func (g *generated) copies(from string, names ...string) {
+	g.Helper()
 	for _, name := range names {
 		b, err := os.ReadFile(filepath.Join("testdata", from, name))
 		if err != nil {
-			s.t.Fatal(err)
+			g.Fatal(err)
 		}
-		s.write(name, b)
+		g.write(name, b)
 	}
 }
 
 // run runs a program in the directory and returns what it says.
-func (s *setup) run(env []string, program string, args ...string) string {
-	s.t.Helper()
-	cmd := exec.CommandContext(s.t.Context(), program, args...)
-	cmd.Dir, cmd.Env = s.dir, append(os.Environ(), env...)
+func (g *generated) run(program string, args ...string) string {
+	g.Helper()
+	cmd := exec.CommandContext(g.Context(), program, args...)
+	cmd.Dir = g.dir
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		s.t.Fatalf("%s %s: %v\n%s", filepath.Base(program), strings.Join(args, " "), err, out)
+		g.Fatalf("%s %s: %v\n%s", filepath.Base(program), strings.Join(args, " "), err, out)
 	}
 	return string(out)
 }
 
-// fires checks what the client has scheduled: a plain consumer gets it as it was given.
-func (s *setup) fires(id, value, passed string) {
-	s.t.Helper()
-	r := s.fired.WaitFor(1, limit)[0]
+// works runs the client, which says that all is well, and checks what it has scheduled: a plain consumer gets that as it
+// was given.
+func (g *generated) works(id, value, passed, program string, args ...string) {
+	g.Helper()
+	if said := g.run(program, append(args, g.URL, g.Requests, g.Target)...); !strings.Contains(said, "all is well") {
+		g.Error(said)
+	}
+	r := g.Out.WaitFor(1, limit)[0]
 	name, want, _ := strings.Cut(passed, "=")
 	if r.Header("waterclock-id") != id || string(r.Value) != value || r.Header(name) != want {
-		s.t.Errorf("fired %q %q %v, want %s %q %s", r.Key, r.Value, r.Headers, id, value, passed)
+		g.Errorf("fired %q %q %v, want %s %q %s", r.Key, r.Value, r.Headers, id, value, passed)
 	}
 }
 
@@ -182,16 +154,13 @@ func TestGeneratedPython(t *testing.T) {
 			"--disable-pip-version-check", "--no-deps", "-r", "requirements.txt")
 	})
 	python = filepath.Join(tools, "venv", "bin", "python")
-	s := start(t)
-	s.copies("python", "use.py", "config.yaml")
-	s.run(nil, python, "-m", "openapi_python_client", "generate", "--path", "openapi.json", "--output-path",
+	g := generate(t)
+	g.copies("python", "use.py", "config.yaml")
+	g.run(python, "-m", "openapi_python_client", "generate", "--path", "openapi.json", "--output-path",
 		"waterclock_client",
 		"--meta", "none", "--config", "config.yaml", "--fail-on-warning")
-	s.run(nil, python, "-m", "mypy", "--strict", "--cache-dir", "mypy", "use.py")
-	if said := s.run(nil, python, "use.py", s.url, s.topic, s.target); !strings.Contains(said, "all is well") {
-		t.Error(said)
-	}
-	s.fires("py-fires", "fires \x00\xff", "from=python")
+	g.run(python, "-m", "mypy", "--strict", "--cache-dir", "mypy", "use.py")
+	g.works("py-fires", "fires \x00\xff", "from=python", python, "use.py")
 }
 
 // The client that oapi-codegen makes compiles, and does what it says. The generator and what the
@@ -206,20 +175,16 @@ func TestGeneratedGo(t *testing.T) {
 		return in(t, dir, program, "build", "-o", "oapi-codegen",
 			"github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen")
 	})
-	s := start(t)
-	s.copies("go", "go.mod", "go.sum", "use.go")
-	if err := os.Mkdir(filepath.Join(s.dir, "generated"), 0o700); err != nil {
+	g := generate(t)
+	g.copies("go", "go.mod", "go.sum", "use.go")
+	if err := os.Mkdir(filepath.Join(g.dir, "generated"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s.run(nil, filepath.Join(tools, "oapi-codegen"), "-generate", "types,client", "-package", "generated", "-o",
+	g.run(filepath.Join(tools, "oapi-codegen"), "-generate", "types,client", "-package", "generated", "-o",
 		filepath.Join("generated", "client.go"), "openapi.json")
-	s.run(nil, program, "vet", "./...")
-	s.run(nil, program, "build", "-o", "use", ".")
-	if said := s.run(nil, filepath.Join(s.dir, "use"), s.url, s.topic, s.target); !strings.Contains(
-		said, "all is well") {
-		t.Error(said)
-	}
-	s.fires("go-fires", "fires \x00\xff", "from=go")
+	g.run(program, "vet", "./...")
+	g.run(program, "build", "-o", "use", ".")
+	g.works("go-fires", "fires \x00\xff", "from=go", filepath.Join(g.dir, "use"))
 }
 
 // The client that openapi-typescript and openapi-fetch make passes tsc and does what it says.
@@ -235,17 +200,13 @@ func TestGeneratedTypeScript(t *testing.T) {
 		func(dir string) ([]byte, error) {
 			return in(t, dir, npm, "ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts")
 		})
-	s := start(t)
-	s.copies("typescript", "use.ts", "package.json", "tsconfig.json")
+	g := generate(t)
+	g.copies("typescript", "use.ts", "package.json", "tsconfig.json")
 	modules := filepath.Join(tools, "node_modules")
-	if err := os.Symlink(modules, filepath.Join(s.dir, "node_modules")); err != nil {
+	if err := os.Symlink(modules, filepath.Join(g.dir, "node_modules")); err != nil {
 		t.Fatal(err)
 	}
-	s.run(nil, node, filepath.Join(modules, "openapi-typescript", "bin", "cli.js"), "openapi.json", "-o", "schema.d.ts")
-	s.run(nil, node, filepath.Join(modules, "typescript", "bin", "tsc"), "--project", "tsconfig.json")
-	if said := s.run(nil, node, filepath.Join("out", "use.js"), s.url, s.topic, s.target); !strings.Contains(
-		said, "all is well") {
-		t.Error(said)
-	}
-	s.fires("ts-fires", "fires é", "from=typescript")
+	g.run(node, filepath.Join(modules, "openapi-typescript", "bin", "cli.js"), "openapi.json", "-o", "schema.d.ts")
+	g.run(node, filepath.Join(modules, "typescript", "bin", "tsc"), "--project", "tsconfig.json")
+	g.works("ts-fires", "fires é", "from=typescript", node, filepath.Join("out", "use.js"))
 }

@@ -1,12 +1,12 @@
 // Package load shows on a real broker that a waterclock process stays within
 // its limits, and loses nothing, duplicates nothing and fires nothing early: with
 // millions of pending timers, a million due at once, a million cancelled at
-// once, requests of a megabyte, and ten thousand bad requests a second.
+// once, requests of a megabyte, ten thousand bad requests a second, and tenants
+// that send far more than they may.
 package load
 
 import (
 	"context"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -35,6 +35,8 @@ const (
 	// maxBuffered is how many requests wait in a test's producer.
 	maxBuffered = 50_000
 	mib         = 1 << 20
+	// peakLimit is what a process may come to hold that is told to use the least.
+	peakLimit = memory.Minimum * 11 / 10
 	// paceTick is how often a paced producer catches up with its rate.
 	paceTick = 2 * time.Millisecond
 )
@@ -42,37 +44,78 @@ const (
 // least are the shares of the processes here, and of the instances in this one.
 func least() memory.Shares { return memory.Divide(memory.Minimum) }
 
-// serve starts the binary for a request topic, with a directory of its own and the least memory.
-func serve(t testing.TB, c *kafkatest.Cluster, requests string, more ...string) *rig.Process {
-	t.Helper()
-	p := rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir(),
-		append([]string{"--memory", config.MinMemory.String()}, more...)...)...)
-	p.Ready(partitions, time.Minute)
-	return p
+// setup is a process with the least memory, the topics that it works on, and a client that sends compressed batches.
+type setup struct {
+	*testing.T
+	cluster          *kafkatest.Cluster
+	requests, target string
+	cl               *kgo.Client
+	p                *rig.Process
+	w                *watch
 }
 
-// stop ends the process in order.
+// newSetup makes topics, with settings in turn.
+func newSetup(t *testing.T, settings ...string) *setup {
+	t.Helper()
+	with := make(map[string]*string)
+	for i := 0; i < len(settings); i += 2 {
+		with[settings[i]] = &settings[i+1]
+	}
+	s := &setup{T: t, cluster: kafkatest.Shared(t)}
+	s.requests = s.cluster.CreateTopic(t, partitions, with)
+	s.target = s.cluster.CreateTopic(t, partitions, with, s.requests+"-out")
+	s.cl = s.producer()
+	return s
+}
+
+// start starts the binary for the request topic, with a directory of its own.
+func (s *setup) start(more ...string) *setup {
+	s.Helper()
+	s.p = rig.Start(s, rig.Arguments(s.cluster.Seeds(), s.requests, s.TempDir(),
+		append([]string{"--memory", config.MinMemory.String()}, more...)...)...)
+	s.p.Ready(partitions, time.Minute)
+	s.w = watchOf(s, &s.p.Web, least().Requests)
+	return s
+}
+
+// end stops the process in order, and holds its peak of memory and its queues against the limits.
+func (s *setup) end() {
+	s.Helper()
+	_, peak := s.p.Memory()
+	s.Logf("peak memory %.1f MiB; %s", float64(peak)/mib, s.w)
+	s.w.check()
+	stop(s, s.p)
+}
+
+// stop ends a process in order.
 func stop(t testing.TB, p *rig.Process) {
 	t.Helper()
+	_, peak := p.Memory()
+	if peak > peakLimit {
+		t.Errorf("peak memory %.1f MiB, want %d at most", float64(peak)/mib, peakLimit/mib)
+	}
 	p.Term()
 	if code := p.Exit(time.Minute); code != 0 {
 		t.Errorf("exit %d on SIGTERM", code)
 	}
 }
 
-// producer is a client that sends compressed batches.
-func producer(t testing.TB, c *kafkatest.Cluster) *kgo.Client {
-	return c.Client(t, kgo.ProducerBatchCompression(kgo.Lz4Compression()), kgo.ProducerLinger(5*time.Millisecond),
-		kgo.MaxBufferedRecords(maxBuffered))
+func (s *setup) producer(opts ...kgo.Opt) *kgo.Client {
+	return s.cluster.Client(s, append([]kgo.Opt{kgo.ProducerBatchCompression(kgo.Lz4Compression()),
+		kgo.ProducerLinger(5 * time.Millisecond), kgo.MaxBufferedRecords(maxBuffered)}, opts...)...)
+}
+
+// timer is a request for the timer of that number.
+func (s *setup) timer(number int, due time.Time, value []byte) *kgo.Record {
+	return timer(s.requests, s.target, number, due, value)
 }
 
 // timer is a request for the timer of that number.
 func timer(requests, target string, number int, due time.Time, value []byte) *kgo.Record {
-	return &kgo.Record{Topic: requests, Key: strconv.AppendInt(nil, int64(number), 10), Value: value,
-		Headers: []kgo.RecordHeader{
-			{Key: "timer-at", Value: strconv.AppendInt(nil, due.UnixMilli(), 10)},
-			{Key: "timer-target-topic", Value: []byte(target)},
-		}}
+	r := request(number, due, value)
+	r.Topic = requests
+	r.Headers = append(r.Headers, kgo.RecordHeader{Key: "timer-target-topic", Value: []byte(target)})
+	return r
 }
 
 // sending is requests on their way to the broker.

@@ -3,7 +3,6 @@ package console_test
 import (
 	"fmt"
 	"net/http"
-	"net/url"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -13,9 +12,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
-	"github.com/twmb/franz-go/pkg/kfake"
 
-	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 )
 
@@ -48,8 +45,8 @@ func (t *tab) fits(name string) {
 }
 
 // seed300 schedules 300 timers of all kinds, with IDs and targets of any length.
-func seed300(t *testing.T, at string) {
-	t.Helper()
+func (s *setup) seed300() {
+	s.t.Helper()
 	kinds := []struct {
 		id, body string
 		headers  []string
@@ -73,13 +70,10 @@ func seed300(t *testing.T, at string) {
 		for n, h := range k.headers {
 			headers[n] = with(h)
 		}
-		id := url.PathEscape(with(k.id))
-		put(t, at, id, with(k.body), headers...)
+		id := with(k.id)
+		s.put(id, with(k.body), headers...)
 		if strings.HasPrefix(k.id, "paused") {
-			if status, text := call(t, http.MethodPost, at+"/v1/topics/"+requests+"/timers/"+id+"/pause", "",
-				nil); status != http.StatusOK {
-				t.Fatalf("pause %s: %d %s", id, status, text)
-			}
+			s.Call(http.MethodPost, s.at(id)+"/pause", "").Is(http.StatusOK, "paused")
 		}
 	}
 }
@@ -90,9 +84,9 @@ func TestSightsInABrowser(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
 	full, empty := start(t), start(t)
-	seed300(t, full)
-	refuse(t, full, url.PathEscape(strings.Repeat("a long one ", 40)), strings.Repeat("W", 3000))
-	refuse(t, full, "bad", `{"order": 17}`)
+	full.seed300()
+	full.refuse(strings.Repeat("a long one ", 40), strings.Repeat("W", 3000))
+	full.refuse("bad", `{"order": 17}`)
 	timerPage := func(id string, more ...string) string {
 		return path("/timer", append([]string{"topic", requests, "id", id}, more...)...)
 	}
@@ -115,8 +109,8 @@ func TestSightsInABrowser(t *testing.T) {
 	}
 	of["dead"] = of["full"][:len(of["full"])-1]
 	source := axe(t)
-	for state, at := range map[string]string{"full": full, "empty": empty, "dead": full} {
-		b := open(t, at)
+	for state, s := range map[string]*setup{"full": full, "empty": empty, "dead": full} {
+		b := s.open()
 		for i, p := range of[state] {
 			b.look(1280, "light")
 			b.visit(p)
@@ -161,18 +155,15 @@ func (t *tab) dies() {
 // the service is there again.
 func TestServiceThatIsDead(t *testing.T) {
 	t.Parallel()
-	browser(t)
-	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(2, requests, target),
-		kfake.GroupMinSessionTimeout(time.Second))
-	at, in := instance(t, c.ListenAddrs(), "127.0.0.1:0")
+	s := start(t)
 	for i := range 40 {
-		put(t, at, "order-"+strconv.Itoa(i), "x", "Timer-After", "1h")
+		s.put("order-"+strconv.Itoa(i), "x", "Timer-After", "1h")
 	}
-	b := open(t, at)
+	b := s.open()
 	b.visit("/timers")
 	b.is("nothing is old", `document.getElementById("stale").hidden`)
 	eval[any](b, `scrollTo(0, document.documentElement.scrollHeight); null`)
-	if err := in.Stop(); err != nil {
+	if err := s.in.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	begun := time.Now()
@@ -187,7 +178,7 @@ func TestServiceThatIsDead(t *testing.T) {
 		`["[data-live] td", "footer"].map(e => getComputedStyle(document.querySelector(e)).color).reduce((a, b) => a === b)`)
 	age := eval[string](b, `document.getElementById("stale-age").textContent`)
 	b.is("the age counts", `document.getElementById("stale-age").textContent !== `+strconv.Quote(age))
-	instance(t, c.ListenAddrs(), strings.TrimPrefix(at, "http://"))
+	s.serve(strings.TrimPrefix(s.URL, "http://"))
 	b.is("the bar is gone", `document.getElementById("stale").hidden && !document.querySelector("[data-stale]")`)
 	b.Well("ERR_CONNECTION_REFUSED")
 
@@ -224,15 +215,15 @@ func TestServiceThatIsDead(t *testing.T) {
 // the buttons is in sight.
 func TestTimersListIsLive(t *testing.T) {
 	t.Parallel()
-	at := start(t)
+	s := start(t)
 	for i := range 40 {
-		put(t, at, "order-"+strconv.Itoa(100+i), "x", "Timer-After", "1h")
+		s.put("order-"+strconv.Itoa(100+i), "x", "Timer-After", "1h")
 	}
-	put(t, at, "report", "x", "Timer-Cron", "0 9 * * *")
-	put(t, at, "later", "x", "Timer-Every", "10d")
-	b := open(t, at)
+	s.put("report", "x", "Timer-Cron", "0 9 * * *")
+	s.put("later", "x", "Timer-Every", "10d")
+	b := s.open()
 	b.visit("/timers?order=due")
-	put(t, at, "soon", "x", "Timer-After", "9s")
+	s.put("soon", "x", "Timer-After", "9s")
 	b.is("a new one comes", `document.querySelector("tbody a").innerText === "soon"`)
 	b.is("its time counts down", `/^in [1-8] s$/.test(document.querySelector("tbody [data-due]").textContent)`)
 	b.is("none is ticked", `document.getElementById("ticked").textContent === "None ticked" &&
@@ -281,10 +272,10 @@ func TestTimersListIsLive(t *testing.T) {
 // occurrences are in its own.
 func TestZonesInABrowser(t *testing.T) {
 	t.Parallel()
-	at := start(t)
-	put(t, at, "report", "x", "Timer-Cron", "30 9 * * *", "Timer-Zone", "America/New_York")
-	put(t, at, "once", "x", "Timer-At", "2030-07-01T12:00:00Z")
-	b := open(t, at)
+	s := start(t)
+	s.put("report", "x", "Timer-Cron", "30 9 * * *", "Timer-Zone", "America/New_York")
+	s.put("once", "x", "Timer-At", "2030-07-01T12:00:00Z")
+	b := s.open()
 	b.do("be in Lagos", command(emulation.SetTimezoneOverride,
 		emulation.SetTimezoneOverrideParams{TimezoneID: "Africa/Lagos"}))
 	once := path("/timer", "topic", requests, "id", "once")
@@ -328,10 +319,10 @@ func TestZonesInABrowser(t *testing.T) {
 // A payload is copied as it is, however it is shown, and the command for a shell schedules the same timer again.
 func TestCopyInABrowser(t *testing.T) {
 	t.Parallel()
-	at := start(t)
+	s := start(t)
 	const payload = "{\"n\":12345678901234567890.10, \"it's\":[\"\\u00e9\", 1e400]}\r\n"
-	put(t, at, "pay%20%27it%27", payload, "Timer-At", "2030-07-01T12:00:00Z", "Waterclock-Pass", "who=it's $me `x`")
-	b := open(t, at)
+	s.put("pay 'it'", payload, "Timer-At", "2030-07-01T12:00:00Z", "Waterclock-Pass", "who=it's $me `x`")
+	b := s.open()
 	one := path("/timer", "topic", requests, "id", "pay 'it'")
 	b.visit(one)
 	b.says(`"n": 12345678901234567890.10,`, `1e400`)
@@ -362,31 +353,9 @@ func TestCopyInABrowser(t *testing.T) {
 		"| base64 -d | waterclock schedule") {
 		t.Errorf("a payload with CR LF is typed: %s", cli)
 	}
-	put(t, at, "pay%20%27it%27", "other", "Timer-After", "1h")
-	r, err := http.NewRequestWithContext(t.Context(), curl[1], curl[4], strings.NewReader(curl[6]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = resp.Body.Close()
-	if resp.StatusCode >= 300 {
-		t.Fatalf("%q: %s", curl, resp.Status)
-	}
+	s.put("pay 'it'", "other", "Timer-After", "1h")
+	s.Call(curl[1], strings.TrimPrefix(curl[4], s.URL), curl[6], "Content-Type", "application/json").Is(
+		http.StatusOK, "replaced")
 	b.visit(one)
 	b.says("12345678901234567890.10", "2030-07-01 12:00:00", "it's $me `x`", fmt.Sprint(len(payload), " bytes"))
-}
-
-// within is is with a limit of its own.
-func (t *tab) within(limit time.Duration, what, js string) {
-	t.t.Helper()
-	for end := time.Now().Add(limit); !eval[bool](t, js); {
-		if time.Now().After(end) {
-			t.t.Fatalf("not so within %s: %s (%s)\n%s", limit, what, js, t.text())
-		}
-		t.do("wait", chromedp.Sleep(100*time.Millisecond))
-	}
 }
