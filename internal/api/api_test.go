@@ -12,10 +12,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -68,11 +66,6 @@ func TestRefused(t *testing.T) {
 		status                   int
 		reason                   string
 	}{
-		{"no due time", "PUT", path("a"), "", []string{toOrders, "orders"}, 400, "no-due-time"},
-		{"twice", "PUT", path("a"), "", []string{in1h, "1h", in1h, "2h", toOrders, "orders"}, 400, "duplicate-header"},
-		{"misspelt", "PUT", path("a"), "", []string{"timer-afer", "1h", toOrders, "orders"}, 400, "unknown-header"},
-		{"forbidden target", "PUT", path("a"), "", []string{in1h, "1h", toOrders, "forbidden"}, 403,
-			"target-not-allowed"},
 		{"too large for the topic's policy", "PUT", path("a"), strings.Repeat("x", 1001),
 			[]string{in1h, "1h", toOrders, "orders"}, 413, "value-too-large"},
 		{"too large for the topic", "PUT", path("a"), strings.Repeat("x", 1<<20),
@@ -89,7 +82,6 @@ func TestRefused(t *testing.T) {
 			"application/vnd.waterclock.timer+json"}, 400, "bad-request"},
 		{"another ID", "PUT", path("a"), `{"id":"b","after":"1h"}`, []string{"Content-Type",
 			"application/vnd.waterclock.timer+json"}, 400, "bad-request"},
-		{"ID", "PUT", path(strings.Repeat("x", 513)), "", []string{in1h, "1h", toOrders, "orders"}, 400, "bad-key"},
 		{"ID of a read", "GET", path(strings.Repeat("x", 513)), "", nil, 404, "not-found"},
 		{"type of a list", "POST", allTimers, `{"timers":[{"id":"a"}]}`,
 			[]string{"Content-Type", "text/plain"}, 415, "bad-request"},
@@ -99,7 +91,6 @@ func TestRefused(t *testing.T) {
 		{"method", "PATCH", path("a"), "", nil, 405, "bad-request"},
 		{"path", "GET", "/v2", "", nil, 404, "no-such-path"},
 		{"no ID", "GET", allTimers + "/", "", nil, 404, "no-such-path"},
-		{"dots", "GET", allTimers + "/../timers/a", "", nil, 404, "no-such-path"},
 		{"due", "GET", allTimers + "?due-after=now", "", nil, 400, "bad-request"},
 		{"no due", "POST", allTimers + "/cancel?due-before=0", "", nil, 400, "bad-request"},
 		{"due in seconds", "POST", allTimers + "/cancel?due-after=1795344290", "", nil, 400, "bad-request"},
@@ -168,14 +159,11 @@ func TestRefusedByType(t *testing.T) {
 			t.Errorf("%q, want %q", d, want)
 		}
 	}
-	a := api.New(api.Options{Topics: map[string]api.Topic{"timers": {Partitions: 1, MaxBytes: 1 << 20}},
-		Logger: slog.New(slog.DiscardHandler)})
-	defer a.Close()
 	for _, method := range []string{"PUT", "POST"} {
 		r := httptest.NewRequest(method, map[string]string{"PUT": path("a"), "POST": allTimers}[method], nil)
 		w := httptest.NewRecorder()
 		r.Body = http.MaxBytesReader(w, io.NopCloser(strings.NewReader(strings.Repeat("x", 11))), 10)
-		a.ServeHTTP(w, r)
+		in.api.ServeHTTP(w, r)
 		if w.Code != 413 || !strings.Contains(w.Body.String(), `"reason":"too-large"`) {
 			t.Errorf("%s: %d %s", method, w.Code, w.Body)
 		}
@@ -186,17 +174,11 @@ func TestRefusedByType(t *testing.T) {
 func TestPanic(t *testing.T) {
 	var log bytes.Buffer
 	reg := prometheus.NewRegistry()
-	a := api.New(api.Options{
-		Topics: map[string]api.Topic{"timers": {Partitions: 1}}, Registry: reg,
-		Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		Rights: api.Rights{May: func(context.Context, access.Role, string, string) error { panic("a bug") }},
+	in := start(t, newFake("timers", partitions), "p0", false, func(o *api.Options) {
+		o.Registry, o.Logger = reg, slog.New(slog.NewTextHandler(&log, nil))
+		o.Rights.May = func(context.Context, access.Role, string, string) error { panic("a bug") }
 	})
-	defer a.Close()
-	w := httptest.NewRecorder()
-	a.ServeHTTP(w, httptest.NewRequest("GET", path("a"), nil))
-	if w.Code != 500 || !strings.Contains(w.Body.String(), `"reason":"internal"`) {
-		t.Errorf("%d %s", w.Code, w.Body)
-	}
+	in.Get(path("a")).Is(500, "internal")
 	if !strings.Contains(log.String(), "a bug") || !strings.Contains(log.String(), "level=ERROR") {
 		t.Errorf("log %q", log.String())
 	}
@@ -246,12 +228,6 @@ func TestJSONIsTheSame(t *testing.T) {
 	if h, j := show("h"), show("j"); h != j {
 		t.Errorf("by headers\n%s\nas JSON\n%s", h, j)
 	}
-	in.Call("PUT", path("null"), `{"valueNull":true,"after":"1h","target":{"topic":"orders","keyNull":true}}`,
-		"Content-Type", "application/vnd.waterclock.timer+json").Is(201, "")
-	if got := in.Get(path("null")).Text; !strings.Contains(got, `"payload":{"bytes":0,"null":true}`) ||
-		!strings.Contains(got, `"keyNull":true`) {
-		t.Error(got)
-	}
 }
 
 // The answer of GET can be sent with PUT and means the same timer.
@@ -297,7 +273,8 @@ func TestRoundTrip(t *testing.T) {
 		`{"every":"1h","recurrence":{"every":"1h","catchUp":"all"}}`, `{"after":"1h","state":"paused"}`,
 		`{"after":"1h","state":"triggered"}`, `{"after":"1h","topic":"others"}`,
 	} {
-		in.Call("PUT", path("twice"), body, "Content-Type", "application/json", toOrders, "orders").Is(400, "bad-request")
+		in.Call("PUT", path("twice"), body, "Content-Type", "application/json", toOrders, "orders").Is(
+			400, "bad-request")
 	}
 }
 
@@ -373,17 +350,13 @@ func TestLists(t *testing.T) {
 	for _, order := range []string{"due", "id"} {
 		for _, filter := range []string{"", "&target=t1", "&prefix=id-1"} {
 			for _, limit := range []int{3, 7, 1000} {
-				seen, cursor := map[string]bool{}, ""
-				last := ""
-				for {
-					a := in.Get(fmt.Sprintf(allTimers+"?order=%s&limit=%d%s&cursor=%s", order,
-						limit, filter, cursor)).Is(200, "")
-					page := a.Body["timers"].([]any)
-					if len(page) > limit {
-						t.Fatalf("%d timers, limit %d", len(page), limit)
+				seen, last := map[string]bool{}, ""
+				list := fmt.Sprintf(allTimers+"?order=%s&limit=%d%s", order, limit, filter)
+				in.Pages(list, func(page answer) {
+					if n := len(page.Items("timers")); n > limit {
+						t.Fatalf("%d timers, limit %d", n, limit)
 					}
-					for _, item := range page {
-						one := item.(map[string]any)
+					for _, one := range page.Items("timers") {
 						id := one["id"].(string)
 						if seen[id] {
 							t.Fatalf("%s twice", id)
@@ -398,11 +371,7 @@ func TestLists(t *testing.T) {
 						}
 						last = key
 					}
-					cursor, _ = a.Body["cursor"].(string)
-					if cursor == "" {
-						break
-					}
-				}
+				})
 				want := map[string]int{"": timers, "&target=t1": timers / 2, "&prefix=id-1": 20}[filter]
 				if len(seen) != want {
 					t.Errorf("%s%s limit %d: %d timers, want %d", order, filter, limit, len(seen), want)
@@ -570,37 +539,22 @@ func TestAtMost(t *testing.T) {
 	const events = "/v1/topics/timers/events"
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	for range 32 {
-		r, err := http.NewRequestWithContext(ctx, "GET", in.URL+events, nil)
-		if err != nil {
-			t.Fatal(err)
+	streams := func(n int, caller string) {
+		t.Helper()
+		for range n {
+			resp, err := in.HTTP.Do(in.Prepare("GET", events, nil, "Test-Caller", caller).WithContext(ctx))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { resp.Body.Close() })
+			if resp.StatusCode != 200 {
+				t.Fatal(resp.Status)
+			}
 		}
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != 200 {
-			t.Fatal(resp.Status)
-		}
+		in.Get(events, "Test-Caller", caller).Is(429, "too-many-streams")
 	}
-	in.Get(events).Is(429, "too-many-streams")
-	for range 16 { // of another caller: each one ends one of the first caller's
-		r, err := http.NewRequestWithContext(ctx, "GET", in.URL+events, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("Test-Caller", "other")
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != 200 {
-			t.Fatal(resp.Status)
-		}
-	}
-	in.Get(events, "Test-Caller", "other").Is(429, "too-many-streams")
+	streams(32, "")
+	streams(16, "other") // each one ends one of the first caller's
 	cancel()
 
 	const post = allTimers
@@ -620,61 +574,20 @@ func TestRateOfAJob(t *testing.T) {
 	in.post(`{"timers":[`+strings.Join(timers, ",")+`]}`).Is(200, "")
 	const perSecond = 30
 	began := time.Now()
-	at := in.Call("POST", fmt.Sprintf(allTimers+"/cancel?all=true&rate=%d", perSecond), "").Is(202, "").Header.Get("Location")
+	job := in.Call("POST", fmt.Sprint(allTimers+"/cancel?all=true&rate=", perSecond), "").Is(202, "")
 	for len(f.all()) > 0 {
 		gone := 40 - len(f.all())
 		if may := 3 + int(time.Since(began).Seconds()*perSecond) + 1; gone > may {
 			t.Fatalf("%d are cancelled after %v, want %d at most", gone, time.Since(began), may)
 		}
 		if time.Since(began) > time.Minute {
-			t.Fatal(in.Get(at).Text)
+			t.Fatal(in.Get(job.Header.Get("Location")).Text)
 		}
 		await.For(t, time.Millisecond)
 	}
 	if took, want := time.Since(began), time.Second*(40-3)/perSecond; took < want {
 		t.Errorf("it has taken %v, want %v at least", took, want)
 	}
-}
-
-// To start a job, a caller must be allowed to do everything with the timers of its filter. Readers
-// may look at jobs.
-func TestRightsToJobs(t *testing.T) {
-	router := route.New(route.Options{Local: &local{newFake("timers", partitions), "p0"}, Process: "p0"})
-	var mu sync.Mutex
-	var asked []string
-	a := api.New(api.Options{
-		Asker: router, Topics: map[string]api.Topic{"timers": {Partitions: partitions, MaxBytes: 1 << 20}},
-		Logger: slog.New(slog.DiscardHandler),
-		Rights: api.Rights{May: func(_ context.Context, role access.Role, topic, id string) error {
-			mu.Lock()
-			defer mu.Unlock()
-			asked = append(asked, fmt.Sprintf("%s %s %s", role, topic, id))
-			return nil
-		}},
-	})
-	router.HaveJobs(a)
-	defer a.Close()
-	s := httptest.NewServer(a)
-	defer s.Close()
-	in := &instance{Caller: called(t, s.URL)}
-	wasAsked := func(want ...string) {
-		t.Helper()
-		mu.Lock()
-		defer mu.Unlock()
-		if !slices.Equal(asked, want) {
-			t.Errorf("asked for %q, want %q", asked, want)
-		}
-		asked = nil
-	}
-	in.Call("POST", allTimers+"/cancel?prefix=x&dry-run=true", "").Is(200, "")
-	wasAsked("read timers x")
-	at := in.Call("POST", allTimers+"/cancel?prefix=x", "").Is(202, "").Header.Get("Location")
-	a.Close()                                    // the job has ended
-	wasAsked("admin timers x", "admin timers x") // once to start it, and once for its only page
-	in.Get(at).Is(200, "")
-	wasAsked("read timers x")
-	in.Call("DELETE", at, "").Is(200, "")
-	wasAsked("admin timers x")
 }
 
 func TestNext(t *testing.T) {
@@ -729,7 +642,8 @@ func TestRequestOnItsWay(t *testing.T) {
 // A timer whose instants RFC 3339 cannot write is shown nevertheless, and does not break lists.
 func TestInstantsBeyondTheCalendar(t *testing.T) {
 	in := alone(t)
-	in.Call("PUT", path("end"), "", "timer-every", "1h", "timer-until", "999999999999999", toOrders, "orders").Is(201, "scheduled")
+	in.Call("PUT", path("end"), "", "timer-every", "1h", "timer-until", "999999999999999", toOrders, "orders").Is(
+		201, "scheduled")
 	in.Call("PUT", path("begin"), "", "timer-at", "0000-01-01T00:00:00+01:00", toOrders, "orders").Is(201, "scheduled")
 	in.Get(path("end")).Is(200, "").Has(`"until":"9999-12-31T23:59:59.999Z"`)
 	if a := in.Get(allTimers).Is(200, ""); !strings.Contains(
@@ -739,7 +653,8 @@ func TestInstantsBeyondTheCalendar(t *testing.T) {
 	for _, from := range []string{"253402300800000", "9223372036854775807", "-9223372036854775808"} {
 		in.Get("/v1/next?cron=@daily&from="+from).Is(400, "bad-request")
 	}
-	if a := in.Get("/v1/next?cron=@daily&n=1000&zone=Africa%2FLagos&from=9999-12-30T12:00:00Z").Is(200, ""); len(a.Items("next")) != 1 {
+	a := in.Get("/v1/next?cron=@daily&n=1000&zone=Africa%2FLagos&from=9999-12-30T12:00:00Z").Is(200, "")
+	if len(a.Items("next")) != 1 {
 		t.Error(a.Text)
 	}
 }
@@ -810,11 +725,8 @@ func TestJobsOfAllInstances(t *testing.T) {
 	}
 	f.set(func() { f.may = nil })
 	b.Call("DELETE", at, "").Is(200, "")
-	for end := time.Now().Add(time.Minute); b.Get(at).Body["state"] != "stopped"; runtime.Gosched() {
-		if time.Now().After(end) {
-			t.Fatal("a job that was stopped by another instance goes on")
-		}
-	}
+	await.Until(t, time.Minute, "a job is stopped by another instance",
+		func() bool { return b.Get(at).Body["state"] == "stopped" })
 	for _, id := range []string{"none", "none-p0", "none-p1", "none-p9"} {
 		a.Get("/v1/jobs/"+id).Is(404, "not-found")
 	}
@@ -841,15 +753,10 @@ func TestJobEndsWithItsRight(t *testing.T) {
 			return nil
 		}
 	})
-	at := in.Call("POST", allTimers+"/cancel?prefix=a-", "").Is(202, "").Header.Get("Location")
-	end := time.Now().Add(time.Minute)
-	var job answer
-	for job = in.Get(at); job.Body["state"] == "running" && time.Now().Before(end); job = in.Get(at) {
-		runtime.Gosched()
-	}
-	if job.Body["state"] != "stopped" || !strings.Contains(job.Text, "taken away") || len(f.all()) == 0 ||
-		len(f.all()) == n {
-		t.Errorf("%s, and %d of %d timers are left", job.Text, len(f.all()), n)
+	job := ended(t, in, in.Call("POST", allTimers+"/cancel?prefix=a-", ""))
+	if text := fmt.Sprint(job); job["state"] != "stopped" || !strings.Contains(text, "taken away") ||
+		len(f.all()) == 0 || len(f.all()) == n {
+		t.Errorf("%s, and %d of %d timers are left", text, len(f.all()), n)
 	}
 }
 
@@ -878,7 +785,8 @@ func TestCountUntil(t *testing.T) {
 	in, f := faked(t)
 	at := func(h int) string { return time.Date(2030, 1, 1, h, 0, 0, 0, time.UTC).Format(time.RFC3339) }
 	for i := range 12 {
-		in.Call("PUT", path(fmt.Sprintf("%c-%d", 'a'+rune(i%2), i)), "", "timer-at", at(i), toOrders, "orders").Is(201, "")
+		in.Call("PUT", path(fmt.Sprintf("%c-%d", 'a'+rune(i%2), i)), "", "timer-at", at(i), toOrders, "orders").Is(
+			201, "")
 	}
 	in.Call("POST", path("a-0")+"/pause", "").Is(200, "paused")
 	const count = allTimers + "/count?until="
@@ -934,14 +842,6 @@ func TestRecurringTimersAndBoundedCounts(t *testing.T) {
 	got := in.Call("POST", all+"/cancel?state=recurring&dry-run=true", "").Is(200, "")
 	if !strings.Contains(got.Text, `"count":2`) {
 		t.Error(got.Text)
-	}
-}
-
-// A filter that chooses nothing must not be taken for one that chooses everything.
-func TestDueBeforeNothing(t *testing.T) {
-	in := alone(t)
-	for _, zero := range []string{"0", "1970-01-01T00:00:00Z"} {
-		in.Call("POST", allTimers+"/cancel?due-before="+zero, "").Is(400, "bad-request")
 	}
 }
 

@@ -177,7 +177,7 @@ func TestHistoryThatIsRefused(t *testing.T) {
 	l := &eventLog{partition: intake.Murmur2Partition([]byte("a"), partitions), end: 20_000,
 		at: events("a", func(o int64) bool { return o > 19_000 && o%100 == 0 })}
 	f := newFake("timers", partitions)
-	in := startWith(t, f, "p0", false, l, "quiet")
+	in := start(t, f, "p0", false, withLogs(l), withQuiet)
 	in.Get("/v1/topics/quiet/timers/a/events").Is(409, "no-events")
 	in.Get("/v1/topics/none/timers/a/events").Is(404, "no-such-topic")
 	for _, bad := range []string{"cursor=x", "cursor=-1", "limit=0", "limit=1001", "order=id"} {

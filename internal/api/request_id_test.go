@@ -7,31 +7,22 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/access"
-	"github.com/waterclock/waterclock/internal/api/route"
 )
 
 // guarded is an API behind a guard that is open to this machine.
 func guarded(t *testing.T, bodyLimit int64, audit *slog.Logger) *instance {
 	t.Helper()
-	f := newFake("timers", partitions)
-	router := route.New(route.Options{Local: &local{f, "p0"}, Directory: f, Process: "p0"})
-	a := api.New(api.Options{
-		Asker: router, Topics: map[string]api.Topic{"timers": {Partitions: partitions, MaxBytes: 1 << 20}},
-		PartitionOf: intake.Murmur2Partition,
-		Logger:      slog.New(slog.DiscardHandler), Logs: emptyLogs{},
-		Rights: api.Rights{May: access.May, Some: access.MaySome},
+	in := start(t, newFake("timers", partitions), "p0", false, func(o *api.Options) {
+		o.Rights = api.Rights{May: access.May, Some: access.MaySome}
 	})
-	router.HaveJobs(a)
-	t.Cleanup(a.Close)
 	g, err := access.New(access.Options{Address: "127.0.0.1:0", BodyLimit: bodyLimit, AtOnce: 10, Audit: audit},
 		slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := httptest.NewServer(g.Wrap(a))
+	s := httptest.NewServer(g.Wrap(in.api))
 	t.Cleanup(s.Close)
 	return &instance{Caller: called(t, s.URL)}
 }

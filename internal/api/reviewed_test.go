@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,56 +14,6 @@ import (
 	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
 )
-
-// markedLog are dead letters and the marks of what has been reviewed. It implements api.Logs and api.Marks.
-type markedLog struct {
-	deadLog
-
-	of      sync.Mutex // guards the fields below
-	set     map[string]map[int32]api.Mark
-	refuse  error
-	between func() // is called once, between the reading and the writing of marks
-}
-
-func (m *markedLog) Marks(_ context.Context, topic string) (map[int32]api.Mark, error) {
-	m.of.Lock()
-	defer m.of.Unlock()
-	return maps.Clone(m.set[topic]), m.refuse
-}
-
-func (m *markedLog) SetMarks(_ context.Context, topic string, marks map[int32]api.Mark) error {
-	m.of.Lock()
-	between := m.between
-	m.between = nil
-	m.of.Unlock()
-	if between != nil {
-		between()
-	}
-	m.of.Lock()
-	defer m.of.Unlock()
-	if m.refuse != nil {
-		return m.refuse
-	}
-	if m.set == nil {
-		m.set = make(map[string]map[int32]api.Mark)
-	}
-	if m.set[topic] == nil {
-		m.set[topic] = make(map[int32]api.Mark)
-	}
-	maps.Copy(m.set[topic], marks)
-	return nil
-}
-
-func (m *markedLog) Since(_ context.Context, topic string, at time.Time) (map[int32]int64, error) {
-	offsets := make(map[int32]int64)
-	for p, rs := range m.logs[topic] {
-		offsets[p] = int64(len(rs))
-		if i := slices.IndexFunc(rs, func(r *api.Record) bool { return r != nil && !r.Time.Before(at) }); i >= 0 {
-			offsets[p] = int64(i)
-		}
-	}
-	return offsets, nil
-}
 
 // letterIDs lists the IDs of letters, in their order.
 func letterIDs(t *testing.T, in *instance, q string) string {
@@ -91,14 +39,14 @@ func newOnes(t *testing.T, in *instance, want float64) map[string]any {
 }
 
 // six writes letters a0 to a5, on two partitions in turn, the latest a minute ago.
-func six(headers ...string) *markedLog {
-	l := &markedLog{}
+func six(headers ...string) *fakeLogs {
+	l := &fakeLogs{}
 	for i := range 6 {
 		reason := "target-unknown"
 		if i == 4 {
 			reason = "bad-cron"
 		}
-		l.add("timers", int32(i%2), time.Now().Add(time.Duration(i-6)*time.Minute), fmt.Sprintf("a%d", i),
+		l.letter("timers", int32(i%2), time.Now().Add(time.Duration(i-6)*time.Minute), fmt.Sprintf("a%d", i),
 			reason, headers...)
 	}
 	return l
@@ -108,7 +56,7 @@ func six(headers ...string) *markedLog {
 func TestReviewedUpToHere(t *testing.T) {
 	l := six()
 	f := newFake("timers", partitions)
-	in, other := startWith(t, f, "p0", false, l), startWith(t, f, "p1", false, l)
+	in, other := start(t, f, "p0", false, withLogs(l)), start(t, f, "p1", false, withLogs(l))
 	const reviewed = allLetters + "/reviewed"
 	if a := in.Get(reviewed).Is(200, ""); a.Body["at"] != nil || a.Body["position"] != "0:0.0" {
 		t.Error(a.Text)
@@ -138,7 +86,7 @@ func TestReviewedUpToHere(t *testing.T) {
 		t.Errorf("new are %s", got)
 	}
 	newOnes(t, in, 2)
-	l.add("timers", 1, time.Now(), "a6", "target-unknown")
+	l.letter("timers", 1, time.Now(), "a6", "target-unknown")
 	newOnes(t, in, 3)
 
 	list := in.Get(allLetters).Is(200, "")
@@ -164,17 +112,15 @@ func TestReviewedUpToHere(t *testing.T) {
 	in.Get(allLetters+"?reviewed=perhaps").Is(400, "bad-request")
 
 	// A topic that was recreated has none of the letters that were reviewed.
-	l.mu.Lock()
-	l.logs = nil
-	l.mu.Unlock()
-	l.add("timers", 0, time.Now(), "b0", "bad-cron")
+	l.set(func() { l.of = nil })
+	l.letter("timers", 0, time.Now(), "b0", "bad-cron")
 	if got := letterIDs(t, in, "reviewed=false"); got != "b0" {
 		t.Errorf("new are %s", got)
 	}
 	// Nor does a new mark bring the old ones back.
 	in.Call("POST", allLetters+"/0/0/reviewed", "").Is(200, "")
 	for i := 1; i < 8; i++ {
-		l.add("timers", 0, time.Now(), fmt.Sprintf("b%d", i), "bad-cron")
+		l.letter("timers", 0, time.Now(), fmt.Sprintf("b%d", i), "bad-cron")
 	}
 	if got := letterIDs(t, in, "reviewed=false"); got != "b1 b2 b3 b4 b5 b6 b7" {
 		t.Errorf("new are %s", got)
@@ -185,7 +131,7 @@ func TestReviewedUpToHere(t *testing.T) {
 func TestReviewedTwiceAtOnce(t *testing.T) {
 	l := six()
 	f := newFake("timers", partitions)
-	in, other := startWith(t, f, "p0", false, l), startWith(t, f, "p1", false, l)
+	in, other := start(t, f, "p0", false, withLogs(l)), start(t, f, "p1", false, withLogs(l))
 	l.between = func() {
 		other.Call("POST", allLetters+"/0/4/reviewed", "").Is(200, "")
 	}
@@ -198,10 +144,8 @@ func TestReviewedTwiceAtOnce(t *testing.T) {
 func TestReviewedIsRefused(t *testing.T) {
 	l := six()
 	f := newFake("timers", partitions)
-	in := startWith(t, f, "p0", false, l)
-	l.of.Lock()
-	l.refuse = errors.New("GROUP_AUTHORIZATION_FAILED")
-	l.of.Unlock()
+	in := start(t, f, "p0", false, withLogs(l))
+	l.set(func() { l.refuse = errors.New("GROUP_AUTHORIZATION_FAILED") })
 	const reviewed = allLetters + "/reviewed"
 	in.Get(reviewed).Is(503, "kafka-unreachable").Has("GROUP_AUTHORIZATION_FAILED")
 	in.Get(allLetters+"?reviewed=false").Is(503, "kafka-unreachable")
@@ -211,9 +155,7 @@ func TestReviewedIsRefused(t *testing.T) {
 	if n := counts(t, in, "timers"); n["lastDay"] != 6.0 || n["new"] != nil {
 		t.Errorf("%v", n)
 	}
-	l.of.Lock()
-	l.refuse = nil
-	l.of.Unlock()
+	l.set(func() { l.refuse = nil })
 	f.set(func() {
 		f.may = func(_ context.Context, role access.Role, _, _ string) error {
 			if role > access.Read {
@@ -242,7 +184,7 @@ func TestWhatIsResentIsReviewed(t *testing.T) {
 		t.Run(cmp.Or(replace, "newest first"), func(t *testing.T) {
 			l := six("timer-after", "1h", "timer-target-topic", "orders")
 			in := reading(t, l)
-			l.add("timers", 1, time.Now(), "bad", "bad-cron", "timer-after", "soon", "timer-target-topic", "orders")
+			l.letter("timers", 1, time.Now(), "bad", "bad-cron", "timer-after", "soon", "timer-target-topic", "orders")
 			in.Call("POST", allLetters+"/0/2/resend", "").Is(201, "")
 			if got := letterIDs(t, in, "reviewed=true"); got != "a2" {
 				t.Errorf("reviewed are %s", got)
@@ -280,7 +222,7 @@ func TestMarksWithOddTimes(t *testing.T) {
 	for _, note := range []string{`{"at":9223372036854775807}`, `{"at":-9223372036854775808}`,
 		`{"at":99999999999999}`} {
 		l := six()
-		l.set = map[string]map[int32]api.Mark{"timers.dead": {0: {Offset: 2, Metadata: note}}}
+		l.marks = map[string]map[int32]api.Mark{"timers.dead": {0: {Offset: 2, Metadata: note}}}
 		in := reading(t, l)
 		a := in.Get(allLetters+"/reviewed").Is(200, "")
 		at, err := time.Parse(time.RFC3339Nano, fmt.Sprint(a.Body["at"]))
@@ -295,8 +237,8 @@ func TestMarksWithOddTimes(t *testing.T) {
 // end.
 func TestManyNewLettersAreCounted(t *testing.T) {
 	l := six()
-	l.set = map[string]map[int32]api.Mark{"timers.dead": {0: {Metadata: `{"at":1790000000000}`}}}
-	one := *l.logs["timers.dead"][0][0]
+	l.marks = map[string]map[int32]api.Mark{"timers.dead": {0: {Metadata: `{"at":1790000000000}`}}}
+	one := *l.of["timers.dead"][0][0]
 	const many, each = 130, 2_050
 	for p := range int32(many) {
 		rs := make([]*api.Record, each)
@@ -305,7 +247,7 @@ func TestManyNewLettersAreCounted(t *testing.T) {
 			r.Partition, r.Offset = p, int64(o)
 			rs[o] = &r
 		}
-		l.logs["timers.dead"][p] = rs
+		l.of["timers.dead"][p] = rs
 	}
 	in := reading(t, l)
 	newOnes(t, in, many*each)
@@ -314,9 +256,9 @@ func TestManyNewLettersAreCounted(t *testing.T) {
 // Other programs may write letters with any number of reasons. So many are not told apart.
 func TestReasonsOfNewLettersAreBounded(t *testing.T) {
 	l := six()
-	l.set = map[string]map[int32]api.Mark{"timers.dead": {0: {Metadata: `{"at":1790000000000}`}}}
+	l.marks = map[string]map[int32]api.Mark{"timers.dead": {0: {Metadata: `{"at":1790000000000}`}}}
 	for i := range 1000 {
-		l.add("timers", 0, time.Now(), "x", fmt.Sprintf("odd-%d", i))
+		l.letter("timers", 0, time.Now(), "x", fmt.Sprintf("odd-%d", i))
 	}
 	in := reading(t, l)
 	if n := newOnes(t, in, 1006); len(n["reasons"].(map[string]any)) > 101 {
@@ -328,10 +270,10 @@ func TestReasonsOfNewLettersAreBounded(t *testing.T) {
 // it has sent is noted as it goes, and not only at the end, which an instance may not live to see.
 func TestOneResendOfWhatIsNewAtATime(t *testing.T) {
 	const resend = allLetters + "/resend"
-	l := &markedLog{}
+	l := &fakeLogs{}
 	for i := range 1100 {
-		l.add("timers", 0, time.Now().Add(-time.Minute), fmt.Sprintf("a%04d", i), "target-unknown", "timer-after", "1h",
-			"timer-target-topic", "orders")
+		l.letter("timers", 0, time.Now().Add(-time.Minute), fmt.Sprintf("a%04d", i), "target-unknown",
+			"timer-after", "1h", "timer-target-topic", "orders")
 	}
 	in := reading(t, l)
 	first := in.Call("POST", resend+"?reviewed=false&rate=90", "").Is(202, "")
@@ -356,7 +298,7 @@ func TestOneResendOfWhatIsNewAtATime(t *testing.T) {
 func TestUndoneElsewhere(t *testing.T) {
 	l := six()
 	f := newFake("timers", partitions)
-	in, other := startWith(t, f, "p0", false, l), startWith(t, f, "p1", false, l)
+	in, other := start(t, f, "p0", false, withLogs(l)), start(t, f, "p1", false, withLogs(l))
 	in.Call("POST", allLetters+"/0/4/reviewed?older=true", "").Is(200, "")
 	other.Call("POST", allLetters+"/reviewed?back=true&position=0:0.0", "").Is(200, "")
 	await.For(t, 1500*time.Millisecond) // in looks at its mark again

@@ -8,7 +8,6 @@ import (
 
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/route"
-	"github.com/waterclock/waterclock/internal/kafkatest/await"
 )
 
 // wrongRequests are requests that an owner rejects whatever is in the log, with the status and the reason of the
@@ -141,29 +140,23 @@ func (everyRecord) Reject(int32, *route.Request) *api.Rejection {
 // Dead letters that would be rejected again are not sent again: neither one, nor by a job for all of a reason, and also
 // not if they are of a fixed-delay topic. Once the settings allow them, they are.
 func TestHopelessDeadLettersAreNotResent(t *testing.T) {
-	l := &deadLog{}
+	l := &fakeLogs{}
 	now := time.Now()
-	l.add("timers", 0, now, "bad", "bad-cron", "timer-cron", "61 * * * *", toOrders, "orders")
-	l.add("timers", 0, now, "allowed", "target-not-allowed", in1h, "1h", toOrders, "orders")
-	l.add("retry", 0, now, "", "no-effect", "timer-at", "1795344290000")
+	l.letter("timers", 0, now, "bad", "bad-cron", "timer-cron", "61 * * * *", toOrders, "orders")
+	l.letter("timers", 0, now, "allowed", "target-not-allowed", in1h, "1h", toOrders, "orders")
+	l.letter("retry", 0, now, "", "no-effect", "timer-at", "1795344290000")
 	f := newFake("timers", partitions)
 	f.delayRules = everyRecord{}
-	in := startWith(t, f, "p0", false, l)
+	in := start(t, f, "p0", false, withLogs(l))
 	one := in.Call("POST", allLetters+"/0/0/resend", "").Is(400, "bad-cron")
 	in.Call("POST", "/v1/topics/retry/dead-letters/0/0/resend", "").Is(400, "no-effect")
 	if n := f.written(); n != 0 || one.Body["request"] != nil {
 		t.Fatalf("%d requests are in the log: %s", n, one.Text)
 	}
-	job := in.Call("POST", allLetters+"/resend?all=true", "").Is(202, "")
-	var done answer
-	await.Until(t, time.Minute, "the job ends", func() bool {
-		done = in.Get(job.Header.Get("Location")).Is(200, "")
-		return done.Body["state"] != "running"
-	})
-	failure, _ := done.Body["failure"].(string)
-	if done.Body["failed"] != 1.0 || done.Body["changed"] != 1.0 || !strings.HasPrefix(failure,
-		"bad-cron: timer-cron is") {
-		t.Errorf("got %s", done.Text)
+	done := ended(t, in, in.Call("POST", allLetters+"/resend?all=true", ""))
+	failure, _ := done["failure"].(string)
+	if done["failed"] != 1.0 || done["changed"] != 1.0 || !strings.HasPrefix(failure, "bad-cron: timer-cron is") {
+		t.Errorf("got %v", done)
 	}
 	if n := f.written(); n != 1 {
 		t.Errorf("%d requests are in the log, want 1", n)

@@ -60,29 +60,30 @@ func faked(t *testing.T) (*instance, *fake) {
 }
 
 // reading is alone with logs.
-func reading(t *testing.T, logs api.Logs, quiet ...string) *instance {
+func reading(t *testing.T, logs api.Logs, changes ...func(*api.Options)) *instance {
 	t.Helper()
-	return startWith(t, newFake("timers", partitions), "p0", false, logs, quiet...)
+	return start(t, newFake("timers", partitions), "p0", false, append(changes, withLogs(logs))...)
 }
 
-// start starts an instance, which asks others if forwards is set.
-func start(t *testing.T, f *fake, process string, forwards bool) *instance {
-	t.Helper()
-	return startWith(t, f, process, forwards, emptyLogs{})
+// withQuiet has an instance serve a request topic without events, too.
+func withQuiet(o *api.Options) { o.Topics["quiet"] = api.Topic{Partitions: partitions, MaxBytes: 1 << 20} }
+
+// withLogs has an instance read topics.
+func withLogs(logs api.Logs) func(*api.Options) {
+	return func(o *api.Options) {
+		o.Logs = logs
+		o.Marks, _ = logs.(api.Marks)
+	}
 }
 
-// startWith starts an instance that has topics in addition to the request topic. Request topics
-// listed in quiet have no events.
-func startWith(t *testing.T, f *fake, process string, forwards bool, logs api.Logs, quiet ...string) *instance {
+// start starts an instance, which asks others if forwards is set, with options that a test changes.
+func start(t *testing.T, f *fake, process string, forwards bool, changes ...func(*api.Options)) *instance {
 	t.Helper()
 	topics := map[string]api.Topic{
 		"timers": {Partitions: partitions, MaxBytes: 1 << 20, Events: "events", DeadLetters: "timers.dead",
 			Rules: f.rules()},
 		"retry": {Partitions: partitions, MaxBytes: 1 << 20, Delay: true, DeadLetters: "retry.dead",
 			Rules: f.delayRules},
-	}
-	for _, name := range quiet {
-		topics[name] = api.Topic{Partitions: partitions, MaxBytes: 1 << 20}
 	}
 	o := route.Options{
 		Local: &local{f, process}, Directory: f, Process: process, MaxBody: 1 << 20,
@@ -94,12 +95,14 @@ func startWith(t *testing.T, f *fake, process string, forwards bool, logs api.Lo
 		o.Transport = transport
 	}
 	router := route.New(o)
-	marks, _ := logs.(api.Marks)
-	a := api.New(api.Options{
-		Marks: marks, Version: "test", Process: process, Rights: api.Rights{May: f.allows, Some: f.some}, Asker: router,
-		Topics:      topics,
-		PartitionOf: intake.Murmur2Partition, Logger: slog.New(slog.DiscardHandler), Logs: logs,
-	})
+	options := api.Options{
+		Version: "test", Process: process, Rights: api.Rights{May: f.allows, Some: f.some}, Asker: router,
+		Topics: topics, PartitionOf: intake.Murmur2Partition, Logger: slog.New(slog.DiscardHandler), Logs: emptyLogs{},
+	}
+	for _, change := range changes {
+		change(&options)
+	}
+	a := api.New(options)
 	router.HaveJobs(a)
 	t.Cleanup(a.Close)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

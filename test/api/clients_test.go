@@ -70,8 +70,8 @@ func (g *generated) run(program string, args ...string) string {
 	return string(out)
 }
 
-// works runs the client, which says that all is well, and checks what it has scheduled: a plain consumer gets that as it
-// was given.
+// works runs the client, which says that all is well, and checks what it has scheduled: a plain consumer gets that as
+// it was given.
 func (g *generated) works(id, value, passed, program string, args ...string) {
 	g.Helper()
 	if said := g.run(program, append(args, g.URL, g.Requests, g.Target)...); !strings.Contains(said, "all is well") {

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
+	"github.com/waterclock/waterclock/internal/kafkatest/caller"
 	"github.com/waterclock/waterclock/internal/node/config"
 	"github.com/waterclock/waterclock/test/rig"
 )
@@ -56,9 +57,8 @@ func TestDeadLetters(t *testing.T) {
 	isCounted(s.Requests, both)
 	isCounted(topic, ineffective)
 
-	seen, cursor := map[string]map[string]any{}, ""
-	for pages := 0; pages == 0 || cursor != ""; pages++ {
-		page := s.Get(letters+"?limit=7&cursor="+cursor).Is(200, "")
+	seen := map[string]map[string]any{}
+	s.Pages(letters+"?limit=7", func(page caller.Answer) {
 		for _, one := range page.Items("deadLetters") {
 			id := one["id"].(string)
 			if seen[id] != nil {
@@ -66,8 +66,7 @@ func TestDeadLetters(t *testing.T) {
 			}
 			seen[id] = one
 		}
-		cursor, _ = page.Body["cursor"].(string)
-	}
+	})
 	if len(seen) != n {
 		t.Errorf("%d letters on all pages, want %d", len(seen), n)
 	}

@@ -61,7 +61,8 @@ func (w *world) draw(r *rand.Rand, c *call) {
 	case p < 84:
 		c.path, c.judge = w.timer(c.id), (*verdict).one
 	case p < 90:
-		c.id, c.path, c.judge = prefix, w.at("/timers"+query+"&order="+[]string{"due", "id"}[r.IntN(2)]), (*verdict).list
+		order := []string{"due", "id"}[r.IntN(2)]
+		c.id, c.path, c.judge = prefix, w.at("/timers"+query+"&order="+order), (*verdict).list
 	case p < 96:
 		c.id, c.path, c.judge = prefix, w.at("/timers/count?prefix="+url.QueryEscape(prefix)), (*verdict).count
 	case p < 97 && action != "trigger":
@@ -172,7 +173,8 @@ func newVerdict(w *world, h *history.History) *verdict {
 // enough has a test that has seen nothing be red.
 func (v *verdict) enough(least int) {
 	v.Helper()
-	v.Logf("%d calls, %d requests, %d emissions, answers %v", len(v.calls), len(v.h.Requests), len(v.h.Emissions), v.words)
+	v.Logf("%d calls, %d requests, %d emissions, answers %v", len(v.calls), len(v.h.Requests), len(v.h.Emissions),
+		v.words)
 	if len(v.calls) < least || len(v.h.Answers) < least/10 {
 		v.Errorf("%d calls of %d, %d answers", len(v.calls), least, len(v.h.Answers))
 	}

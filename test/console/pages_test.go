@@ -157,7 +157,8 @@ func flow(b *tab, id string) {
 	b.click("Fire now")
 	b.click("Fire now")
 	b.says("It fires now.")
-	b.reads(path("/timer", "topic", requests, "id", id), "Fired", " ms late, to "+target, "No timer of this ID is pending")
+	b.reads(path("/timer", "topic", requests, "id", id), "Fired", " ms late, to "+target,
+		"No timer of this ID is pending")
 	b.is("it is no alarm", `document.querySelector("main [role=alert]") === null`)
 
 	b.visit("/schedule")

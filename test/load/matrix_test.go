@@ -142,8 +142,9 @@ func (c cell) times(n int) cell {
 	return c
 }
 
-// TestCellsThatHaveFailed runs always: a header takes two bytes in a log and forty here; a process that is killed for its
-// memory behind a backlog is killed for ever, and on many partitions each has something to fetch.
+// TestCellsThatHaveFailed runs always: a header takes two bytes in a log and forty here; a process that is killed for
+// its memory behind a backlog is killed for ever (OPERATIONS.md says to give a container a tenth more than --memory),
+// and on many partitions each has something to fetch.
 func TestCellsThatHaveFailed(t *testing.T) {
 	for _, c := range []cell{
 		{shapeOf("headers"), 1, 1, phaseOf("burst"), false},

@@ -65,7 +65,8 @@ func TestFiringIntervalCountedByTheBroker(t *testing.T) {
 		})
 		took := time.Since(begun)
 		if most := int(took/interval) + 2; n > most || n == 0 || w.Metric("waterclock_lanes") != 1 {
-			t.Errorf("%d transactions in %s, want at most %d of one lane with an interval of %s", n, took, most, interval)
+			t.Errorf("%d transactions in %s, want at most %d of one lane with an interval of %s", n, took, most,
+				interval)
 		}
 	})
 	t.Run("none", func(t *testing.T) {

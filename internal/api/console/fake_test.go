@@ -118,8 +118,7 @@ func newFake(t *testing.T) *fakeAPI {
 			CatchUp: "all"},
 	}
 	return &fakeAPI{t: t, answers: map[string]any{
-		"/v1/topics": map[string]any{"topics": []api.TopicInfo{{Topic: "timers",
-			Partitions: 2}}},
+		"/v1/topics": map[string]any{"topics": []api.TopicInfo{{Topic: "timers", Partitions: 2}}},
 		"/v1/topics/timers/timers":                    api.TimerList{Timers: timers, Cursor: "d.1.2.0~abc"},
 		"/v1/topics/timers/timers/count":              counted(1234567, false),
 		"/v1/topics/timers/timers/" + segmentOf(evil): one,
