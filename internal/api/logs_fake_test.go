@@ -35,44 +35,44 @@ var (
 	_ api.Marks = (*fakeLogs)(nil)
 )
 
-func (l *fakeLogs) set(change func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (f *fakeLogs) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	change()
 }
 
 // write writes a record, followed by a marker.
-func (l *fakeLogs) write(topic string, r api.Record) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.of == nil {
-		l.of = make(map[string]map[int32][]*api.Record)
+func (f *fakeLogs) write(topic string, r api.Record) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.of == nil {
+		f.of = make(map[string]map[int32][]*api.Record)
 	}
-	if l.of[topic] == nil {
-		l.of[topic] = make(map[int32][]*api.Record)
+	if f.of[topic] == nil {
+		f.of[topic] = make(map[int32][]*api.Record)
 	}
-	r.Offset = int64(len(l.of[topic][r.Partition]))
+	r.Offset = int64(len(f.of[topic][r.Partition]))
 	if topic != eventsTopic {
 		source := fmt.Appendf(nil, "%s/%d/%d", topic[:len(topic)-len(".dead")], r.Partition, r.Offset)
 		r.Headers = append(r.Headers, timer.Header{Key: waterclock.HeaderSource, Value: source})
 	}
-	l.of[topic][r.Partition] = append(l.of[topic][r.Partition], &r, nil)
+	f.of[topic][r.Partition] = append(f.of[topic][r.Partition], &r, nil)
 }
 
 // letter writes a dead letter of a request topic.
-func (l *fakeLogs) letter(requests string, partition int32, at time.Time, id, reason string, headers ...string) {
+func (f *fakeLogs) letter(requests string, partition int32, at time.Time, id, reason string, headers ...string) {
 	r := api.Record{Partition: partition, Time: at, Key: []byte(id), Value: []byte("v of " + id)}
 	for i := 0; i < len(headers); i += 2 {
 		r.Headers = append(r.Headers, timer.Header{Key: headers[i], Value: []byte(headers[i+1])})
 	}
 	r.Headers = append(r.Headers, timer.Header{Key: waterclock.HeaderReason, Value: []byte(reason)})
-	l.write(requests+".dead", r)
+	f.write(requests+".dead", r)
 }
 
 const eventsTopic = "events"
 
 // event writes an event to the partition of its ID.
-func (l *fakeLogs) event(t *testing.T, at time.Time, id, kind, target string, more ...string) {
+func (f *fakeLogs) event(t *testing.T, at time.Time, id, kind, target string, more ...string) {
 	t.Helper()
 	e := map[string]any{"format": 1, "type": kind, "at": at.UnixMilli(), "target": target}
 	if len(more) > 0 {
@@ -82,33 +82,33 @@ func (l *fakeLogs) event(t *testing.T, at time.Time, id, kind, target string, mo
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.write(eventsTopic, api.Record{Partition: place(t, "timers", id, partitions).Partition, Time: at,
+	f.write(eventsTopic, api.Record{Partition: place(t, "timers", id, partitions).Partition, Time: at,
 		Key: []byte(id), Value: value})
 }
 
 // Bounds implements api.Logs. A topic of dead letters has the first partition at least.
-func (l *fakeLogs) Bounds(_ context.Context, topic string) (map[int32][2]int64, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (f *fakeLogs) Bounds(_ context.Context, topic string) (map[int32][2]int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	bounds, least := make(map[int32][2]int64), 1
 	if topic == eventsTopic {
 		least = partitions
 	}
 	for p := range int32(least) {
-		bounds[p] = [2]int64{l.begin, l.begin}
+		bounds[p] = [2]int64{f.begin, f.begin}
 	}
-	for p, rs := range l.of[topic] {
-		bounds[p] = [2]int64{l.begin, max(l.begin, int64(len(rs)))}
+	for p, rs := range f.of[topic] {
+		bounds[p] = [2]int64{f.begin, max(f.begin, int64(len(rs)))}
 	}
-	return bounds, l.fail
+	return bounds, f.fail
 }
 
 // Since implements api.Logs.
-func (l *fakeLogs) Since(_ context.Context, topic string, at time.Time) (map[int32]int64, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (f *fakeLogs) Since(_ context.Context, topic string, at time.Time) (map[int32]int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	offsets := make(map[int32]int64)
-	for p, rs := range l.of[topic] {
+	for p, rs := range f.of[topic] {
 		offsets[p] = int64(len(rs))
 		if i := slices.IndexFunc(rs, func(r *api.Record) bool { return r != nil && !r.Time.Before(at) }); i >= 0 {
 			offsets[p] = int64(i)
@@ -118,16 +118,16 @@ func (l *fakeLogs) Since(_ context.Context, topic string, at time.Time) (map[int
 }
 
 // Read implements api.Logs.
-func (l *fakeLogs) Read(_ context.Context, topic string, spans map[int32][2]int64, fn func(*api.Record) error) error {
-	l.mu.Lock()
-	l.calls++
+func (f *fakeLogs) Read(_ context.Context, topic string, spans map[int32][2]int64, fn func(*api.Record) error) error {
+	f.mu.Lock()
+	f.calls++
 	var all []*api.Record
 	for _, p := range slices.Sorted(maps.Keys(spans)) {
-		l.offsets += spans[p][1] - spans[p][0]
-		all = append(all, l.of[topic][p][spans[p][0]:spans[p][1]]...)
+		f.offsets += spans[p][1] - spans[p][0]
+		all = append(all, f.of[topic][p][spans[p][0]:spans[p][1]]...)
 	}
-	err := l.fail
-	l.mu.Unlock()
+	err := f.fail
+	f.mu.Unlock()
 	for _, r := range all {
 		if r != nil && err == nil {
 			err = fn(r)
@@ -137,13 +137,13 @@ func (l *fakeLogs) Read(_ context.Context, topic string, spans map[int32][2]int6
 }
 
 // Follow implements api.Logs. It tells what there is, and that this is all.
-func (l *fakeLogs) Follow(_ context.Context, topic string, at api.Position, fn func(*api.Record) error) error {
-	if l.later != nil {
-		l.later()
-		l.later = nil
+func (f *fakeLogs) Follow(_ context.Context, topic string, at api.Position, fn func(*api.Record) error) error {
+	if f.later != nil {
+		f.later()
+		f.later = nil
 	}
 	for i := range at.Next {
-		for _, r := range l.of[topic][at.First+int32(i)][at.Next[i]:] {
+		for _, r := range f.of[topic][at.First+int32(i)][at.Next[i]:] {
 			if r == nil {
 				continue
 			}
@@ -157,32 +157,32 @@ func (l *fakeLogs) Follow(_ context.Context, topic string, at api.Position, fn f
 }
 
 // Marks implements api.Marks.
-func (l *fakeLogs) Marks(_ context.Context, topic string) (map[int32]api.Mark, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return maps.Clone(l.marks[topic]), l.refuse
+func (f *fakeLogs) Marks(_ context.Context, topic string) (map[int32]api.Mark, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.marks[topic]), f.refuse
 }
 
 // SetMarks implements api.Marks.
-func (l *fakeLogs) SetMarks(_ context.Context, topic string, marks map[int32]api.Mark) error {
-	l.mu.Lock()
-	between := l.between
-	l.between = nil
-	l.mu.Unlock()
+func (f *fakeLogs) SetMarks(_ context.Context, topic string, marks map[int32]api.Mark) error {
+	f.mu.Lock()
+	between := f.between
+	f.between = nil
+	f.mu.Unlock()
 	if between != nil {
 		between()
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.refuse != nil {
-		return l.refuse
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.refuse != nil {
+		return f.refuse
 	}
-	if l.marks == nil {
-		l.marks = make(map[string]map[int32]api.Mark)
+	if f.marks == nil {
+		f.marks = make(map[string]map[int32]api.Mark)
 	}
-	if l.marks[topic] == nil {
-		l.marks[topic] = make(map[int32]api.Mark)
+	if f.marks[topic] == nil {
+		f.marks[topic] = make(map[int32]api.Mark)
 	}
-	maps.Copy(l.marks[topic], marks)
+	maps.Copy(f.marks[topic], marks)
 	return nil
 }

@@ -66,7 +66,9 @@ func reading(t *testing.T, logs api.Logs, changes ...func(*api.Options)) *instan
 }
 
 // withQuiet has an instance serve a request topic without events, too.
-func withQuiet(o *api.Options) { o.Topics["quiet"] = api.Topic{Partitions: partitions, MaxBytes: 1 << 20} }
+func withQuiet(o *api.Options) {
+	o.Topics["quiet"] = api.Topic{Partitions: partitions, MaxBytes: 1 << 20}
+}
 
 // withLogs has an instance read topics.
 func withLogs(logs api.Logs) func(*api.Options) {

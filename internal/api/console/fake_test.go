@@ -118,7 +118,8 @@ func newFake(t *testing.T) *fakeAPI {
 			CatchUp: "all"},
 	}
 	return &fakeAPI{t: t, answers: map[string]any{
-		"/v1/topics": map[string]any{"topics": []api.TopicInfo{{Topic: "timers", Partitions: 2}}},
+		"/v1/topics": map[string]any{"topics": []api.TopicInfo{{Topic: "timers",
+			Partitions: 2}}},
 		"/v1/topics/timers/timers":                    api.TimerList{Timers: timers, Cursor: "d.1.2.0~abc"},
 		"/v1/topics/timers/timers/count":              counted(1234567, false),
 		"/v1/topics/timers/timers/" + segmentOf(evil): one,
@@ -213,6 +214,16 @@ func moving() *api.Problem {
 
 func forbidden() *api.Problem {
 	return refusal(403, "forbidden", "caller someone has no role read on timers")
+}
+
+// lacks fails for each of the texts that a page contains.
+func lacks(t *testing.T, w *httptest.ResponseRecorder, texts ...string) {
+	t.Helper()
+	for _, not := range texts {
+		if strings.Contains(w.Body.String(), not) {
+			t.Errorf("the page says %q", not)
+		}
+	}
 }
 
 // says fails if a page lacks one of the texts, or contains something that no page may contain.
