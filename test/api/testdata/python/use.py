@@ -70,7 +70,7 @@ def use(url: str, topic: str, target: str) -> None:
     assert again.status_code == 412 and isinstance(again.parsed, Problem), again
     assert again.parsed.reason == "condition-not-met", again
     bad = put_timer.sync(topic, "py-bad", client=client, body=NewTimer(value="", after="soon", target=to))
-    assert isinstance(bad, Problem) and bad.reason == "bad-duration" and bad.request, bad
+    assert isinstance(bad, Problem) and bad.reason == "bad-duration" and not bad.request, bad
 
     # Many.
     many = [NewTimer(id=f"py-many-{i}", value="v", after="1h", target=to) for i in range(3)]
