@@ -52,25 +52,16 @@ func toldOf(t *testing.T, data []byte) string {
 // activity follows cursors, and returns all events and the position of the first page.
 func activity(t *testing.T, in *instance, q string) (all []string, position string) {
 	t.Helper()
-	for cursor, pages := "", 0; ; pages++ {
-		a := in.Get("/v1/topics/timers/activity?"+q+"&cursor="+cursor).Is(200, "")
-		if cursor == "" {
-			position, _ = a.Body["position"].(string)
+	in.Pages("/v1/topics/timers/activity?"+q, func(page answer) {
+		if all == nil {
+			position, _ = page.Body["position"].(string)
 		}
-		for _, e := range a.Body["events"].([]any) {
-			data, err := json.Marshal(e.(map[string]any)["event"])
-			if err != nil {
-				t.Fatal(err)
-			}
+		for _, e := range page.Items("events") {
+			data, _ := json.Marshal(e["event"]) // it was JSON
 			all = append(all, toldOf(t, data))
 		}
-		if cursor, _ = a.Body["cursor"].(string); cursor == "" {
-			return all, position
-		}
-		if pages > 100 {
-			t.Fatalf("the cursors of %s have no end: %q", q, all)
-		}
-	}
+	})
+	return all, position
 }
 
 // streamed returns the events of a stream that ends, the rest of its lines with data, and its last ID.

@@ -36,11 +36,11 @@ func TestListsAndCountsNameWhatIsMissing(t *testing.T) {
 			in := start(t, f, "p0", true) // it reads the owners now
 			missing := func(a answer) {
 				t.Helper()
-				all, _ := a.Body["missing"].([]any)
+				all := a.Items("missing")
 				if len(all) != 1 {
 					t.Fatalf("missing: %s", a.Text)
 				}
-				m := all[0].(map[string]any)
+				m := all[0]
 				if m["partition"] != float64(gone.Partition) || m["reason"] != c.reason ||
 					!strings.Contains(m["detail"].(string), c.says) {
 					t.Errorf("missing %v, want partition %d, %s, %s", m, gone.Partition, c.reason, c.says)
@@ -51,16 +51,10 @@ func TestListsAndCountsNameWhatIsMissing(t *testing.T) {
 				t.Errorf("%s, want %d", n.Text, timers-lost)
 			}
 			seen := 0
-			for cursor := ""; ; {
-				page := in.Call(http.MethodGet, list+"&cursor="+cursor, "").Is(200, "")
+			in.Pages(list, func(page answer) {
 				missing(page)
 				seen += len(page.Items("timers"))
-				more, ok := page.Body["cursor"].(string)
-				if !ok {
-					break
-				}
-				cursor = more
-			}
+			})
 			if seen != timers-lost {
 				t.Errorf("listed %d, want %d", seen, timers-lost)
 			}

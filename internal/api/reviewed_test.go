@@ -19,8 +19,8 @@ import (
 func letterIDs(t *testing.T, in *instance, q string) string {
 	t.Helper()
 	var ids []string
-	for _, d := range in.Get(allLetters+"?"+q).Is(200, "").Body["deadLetters"].([]any) {
-		ids = append(ids, d.(map[string]any)["id"].(string))
+	for _, d := range in.Get(allLetters+"?"+q).Is(200, "").Items("deadLetters") {
+		ids = append(ids, d["id"].(string))
 	}
 	slices.Sort(ids)
 	return strings.Join(ids, " ")
