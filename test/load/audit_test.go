@@ -35,7 +35,7 @@ func TestMemoryOfAnAudit(t *testing.T) {
 	a := newAudited(t)
 	a.write(auditRequests)
 	start := time.Now()
-	p := rig.Exec(t, nil, "audit", "--brokers", strings.Join(a.cluster.Seeds(), ","), "--requests", a.requests,
+	p := rig.Exec(t, nil, "audit", "--brokers", strings.Join(a.Cluster.Seeds(), ","), "--requests", a.Requests,
 		"--targets", "*")
 	code := p.Exit(auditTime)
 	if code != 1 || !strings.Contains(p.Output(), "1 violations: loss 1") || !strings.Contains(p.Output(), a.lost) {
@@ -58,9 +58,8 @@ type audited struct {
 
 func newAudited(t *testing.T) *audited {
 	t.Helper()
-	a := &audited{setup: newSetup(t)}
-	a.cl = a.producer(kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if _, _, err := topics.Ensure(t.Context(), kadm.NewClient(a.cl), a.requests,
+	a := &audited{setup: newSetup(t, rig.ClientOpts(kgo.RecordPartitioner(kgo.ManualPartitioner())))}
+	if _, _, err := topics.Ensure(t.Context(), kadm.NewClient(a.Client), a.Requests,
 		topics.Options{Create: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +67,7 @@ func newAudited(t *testing.T) *audited {
 }
 
 func (a *audited) produce(r *kgo.Record) {
-	a.cl.Produce(a.Context(), r, func(_ *kgo.Record, err error) {
+	a.Client.Produce(a.Context(), r, func(_ *kgo.Record, err error) {
 		if err != nil {
 			a.Errorf("produce: %v", err)
 		}
@@ -86,7 +85,7 @@ func (a *audited) write(n int) {
 		for p := range int32(partitions) {
 			steps++
 			w := wire.Checkpoint{Position: a.offsets[p], Step: fmt.Sprint("p/", steps), Group: "g"}
-			a.produce(&kgo.Record{Topic: topics.Changelog(a.requests), Partition: p, Key: wire.CheckpointKey(),
+			a.produce(&kgo.Record{Topic: topics.Changelog(a.Requests), Partition: p, Key: wire.CheckpointKey(),
 				Value: w.AppendTo(nil)})
 		}
 	}
@@ -99,30 +98,30 @@ func (a *audited) write(n int) {
 			due += time.Hour.Milliseconds()
 		}
 		at := strconv.FormatInt(due, 10)
-		a.produce(&kgo.Record{Topic: a.requests, Partition: p, Key: []byte(id), Value: value, Timestamp: now,
+		a.produce(&kgo.Record{Topic: a.Requests, Partition: p, Key: []byte(id), Value: value, Timestamp: now,
 			Headers: []kgo.RecordHeader{
-				header(waterclock.HeaderAt, at), header(waterclock.HeaderTargetTopic, a.target),
+				header(waterclock.HeaderAt, at), header(waterclock.HeaderTargetTopic, a.Target),
 			}})
 		a.offsets[p]++
 		a.written++
 		switch {
 		case i%20 == 0: // cancelled
-			a.produce(&kgo.Record{Topic: a.requests, Partition: p, Key: []byte(id), Timestamp: now})
+			a.produce(&kgo.Record{Topic: a.Requests, Partition: p, Key: []byte(id), Timestamp: now})
 			a.offsets[p]++
 			a.written++
 		case i%20 < 3: // pending
 			w := timers.Timer{ID: []byte(id), Offset: offset, Due: due, Occurrence: 1,
-				Target: timers.Target{Topic: a.target, Partition: timers.AnyPartition, Key: []byte(id)}, Value: value}
-			a.produce(&kgo.Record{Topic: topics.Changelog(a.requests), Partition: p, Key: wire.TimerKey(nil, w.ID),
+				Target: timers.Target{Topic: a.Target, Partition: timers.AnyPartition, Key: []byte(id)}, Value: value}
+			a.produce(&kgo.Record{Topic: topics.Changelog(a.Requests), Partition: p, Key: wire.TimerKey(nil, w.ID),
 				Value: w.AppendTo(nil)})
 		case a.lost == "" && a.written > n/2:
-			a.lost = fmt.Sprintf("%s/%d/%d", a.requests, p, offset)
+			a.lost = fmt.Sprintf("%s/%d/%d", a.Requests, p, offset)
 		default:
-			a.produce(&kgo.Record{Topic: a.target, Partition: p, Key: []byte(id), Value: value,
+			a.produce(&kgo.Record{Topic: a.Target, Partition: p, Key: []byte(id), Value: value,
 				Timestamp: time.UnixMilli(due + 3), Headers: []kgo.RecordHeader{
 					header(waterclock.HeaderID, id), header(waterclock.HeaderDue, at),
 					header(waterclock.HeaderOccurrence, "1"),
-					header(waterclock.HeaderSource, fmt.Sprintf("%s/%d/%d", a.requests, p, offset)),
+					header(waterclock.HeaderSource, fmt.Sprintf("%s/%d/%d", a.Requests, p, offset)),
 					header(waterclock.HeaderEvent, fmt.Sprintf("x.%d.%d.1", p, offset)),
 				}})
 		}
@@ -131,7 +130,7 @@ func (a *audited) write(n int) {
 		}
 	}
 	checkpoints()
-	if err := a.cl.Flush(a.Context()); err != nil {
+	if err := a.Client.Flush(a.Context()); err != nil {
 		a.Fatal(err)
 	}
 }

@@ -38,14 +38,14 @@ var bad = []struct {
 // every bad one becomes one dead letter that says why, every good one fires once.
 func TestBadRequestsBesideGoodOnes(t *testing.T) {
 	s := newSetup(t).start()
-	out := kafkatest.Collect(t, s.cluster, s.target)
-	letters := kafkatest.Collect(t, s.cluster, s.requests+".waterclock.dead-letters")
+	out := kafkatest.Collect(t, s.Cluster, s.Target)
+	letters := kafkatest.Collect(t, s.Cluster, s.Requests+".waterclock.dead-letters")
 	seconds := badFor
 	if !runs.Full() {
 		seconds = 2
 	}
 	bads, goods := badRate*seconds, goodRate*seconds
-	start, cl := time.Now(), s.producer()
+	start, cl := time.Now(), s.Cluster.Client(t, batched(kgo.Lz4Compression())...)
 	sent := make(chan error, 1)
 	go func() {
 		sent <- sendPaced(cl, 0, bads, badRate, func(i int) *kgo.Record {
@@ -55,7 +55,7 @@ func TestBadRequestsBesideGoodOnes(t *testing.T) {
 		})
 	}()
 	s.w.during(sendLimit, "send good timers", func() error {
-		return sendPaced(s.cl, 0, goods, goodRate, func(i int) *kgo.Record {
+		return sendPaced(s.Client, 0, goods, goodRate, func(i int) *kgo.Record {
 			return s.timer(i, time.Now().Add(time.Duration(i%1000)*time.Millisecond), []byte("payload"))
 		})
 	})

@@ -21,12 +21,12 @@ const (
 
 // Requests with values of 1 MiB: half of them past due, half due at one instant.
 func TestRequestsOfAMegabyte(t *testing.T) {
-	s := newSetup(t, "max.message.bytes", strconv.Itoa(largeBytes)).start()
-	out := kafkatest.Collect(t, s.cluster, s.target)
-	cl := s.producer(kgo.ProducerBatchMaxBytes(largeBytes))
+	s := newSetup(t, rig.Setting("max.message.bytes", strconv.Itoa(largeBytes)),
+		rig.ClientOpts(kgo.ProducerBatchMaxBytes(largeBytes))).start()
+	out := kafkatest.Collect(t, s.Cluster, s.Target)
 	start := time.Now()
 	s.w.during(sendLimit, "send", func() error {
-		return sendAll(cl, 0, large, func(i int) *kgo.Record {
+		return sendAll(s.Client, 0, large, func(i int) *kgo.Record {
 			return s.timer(i, start.Add(time.Duration(i%2)*5*time.Second), noise(i, largeSize))
 		})
 	})
@@ -53,15 +53,15 @@ const (
 // keeps within its memory. One of an aborted transaction leaves no trace.
 func TestBatchesThatDecompressToTooMuch(t *testing.T) {
 	s := newSetup(t).start()
-	out := kafkatest.Collect(t, s.cluster, s.target)
-	letters := kafkatest.Collect(t, s.cluster, s.requests+".waterclock.dead-letters")
+	out := kafkatest.Collect(t, s.Cluster, s.Target)
+	letters := kafkatest.Collect(t, s.Cluster, s.Requests+".waterclock.dead-letters")
 	opts := []kgo.Opt{kgo.ProducerBatchMaxBytes(99 * mib), kgo.MaxBufferedBytes(0), kgo.ManualFlushing(),
 		kgo.ProducerBatchCompression(kgo.ZstdCompression()), kgo.RecordPartitioner(kgo.ManualPartitioner())}
-	cl := s.cluster.Client(t, opts...)
+	cl := s.Cluster.Client(t, opts...)
 	zeros := make([]byte, mib)
 	details := make(map[string]bool)
 	for i := range packed {
-		rig.Send(t, s.cl, s.timer(i, time.Now(), []byte("beside")))
+		rig.Send(t, s.Client, s.timer(i, time.Now(), []byte("beside")))
 		first := make([]*kgo.Record, packedEach)
 		for n := range first {
 			first[n] = s.timer(1000+n, time.Now(), zeros)
@@ -75,7 +75,7 @@ func TestBatchesThatDecompressToTooMuch(t *testing.T) {
 		}
 		details[fmt.Sprintf(" %d to %d ", first[0].Offset, last)] = true
 	}
-	undone := s.cluster.Client(t, append(opts, kgo.TransactionalID(s.requests))...)
+	undone := s.Cluster.Client(t, append(opts, kgo.TransactionalID(s.Requests))...)
 	if err := undone.BeginTransaction(); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestBatchesThatDecompressToTooMuch(t *testing.T) {
 	if err := undone.EndTransaction(t.Context(), kgo.TryAbort); err != nil {
 		t.Fatal(err)
 	}
-	rig.Send(t, s.cl, s.timer(packed, time.Now(), []byte("beside")))
+	rig.Send(t, s.Client, s.timer(packed, time.Now(), []byte("beside")))
 	rig.Exactly(t, out.WaitFor(packed+1, time.Minute), packed+1)
 	for _, l := range letters.WaitFor(packed, time.Minute) {
 		detail := l.Header("waterclock-detail")

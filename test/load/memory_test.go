@@ -106,8 +106,8 @@ type pending struct {
 
 func newPending(t *testing.T, n int) *pending {
 	s := newSetup(t)
-	s.cl = s.cluster.Client(t) // not that with lz4: kgo's has the reader keep 4 MiB for each block
-	return &pending{setup: s, n: n, dir: t.TempDir(), out: kafkatest.Collect(t, s.cluster, s.target),
+	s.Client = s.Cluster.Client(t) // not that with lz4: kgo's has the reader keep 4 MiB for each block
+	return &pending{setup: s, n: n, dir: t.TempDir(), out: kafkatest.Collect(t, s.Cluster, s.Target),
 		payloads: rand.NewChaCha8([32]byte{})}
 }
 
@@ -124,7 +124,7 @@ func (p *pending) request(number int) *kgo.Record {
 // as long, however much is pending.
 func (p *pending) takeIn() int64 {
 	p.start("--data-dir", p.dir)
-	p.w.send(p.cl, many, underWay, func(i int) *kgo.Record { return p.request(i % p.n) })
+	p.w.send(p.Client, many, underWay, func(i int) *kgo.Record { return p.request(i % p.n) })
 	p.w.atRest(settleLimit, p.n)
 	_, peak := p.p.Memory()
 	p.end()
@@ -137,9 +137,9 @@ func (p *pending) goOn() int64 {
 	p.start("--data-dir", p.dir)
 	p.w.atRest(settleLimit, p.n)
 	random := rand.New(p.payloads)
-	p.w.send(p.cl, moved, movedAtOnce, func(int) *kgo.Record { return p.request(random.IntN(p.n)) })
+	p.w.send(p.Client, moved, movedAtOnce, func(int) *kgo.Record { return p.request(random.IntN(p.n)) })
 	soon := time.Now().Add(time.Second)
-	p.w.send(p.cl, fired, fired, func(i int) *kgo.Record {
+	p.w.send(p.Client, fired, fired, func(i int) *kgo.Record {
 		return p.timer(p.n+p.emissions+i, soon.Add(time.Duration(i)*time.Millisecond), []byte("soon"))
 	})
 	p.emissions += fired

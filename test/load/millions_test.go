@@ -34,12 +34,12 @@ func TestMillionDueAndMillionCancelledAtOnce(t *testing.T) {
 		million /= 10
 	}
 	s := newSetup(t)
-	cfg := rig.Config(t, s.cluster.Seeds(), s.requests)
+	cfg := rig.Config(t, s.Cluster.Seeds(), s.Requests)
 	var off atomic.Int64
 	off.Store(int64(-behind))
 	in := rig.Serve(t, cfg, node.Options{Now: func() time.Time { return time.Now().Add(time.Duration(off.Load())) }})
 	in.Ready(partitions, time.Minute)
-	out := rig.Count(t, s.cluster, 2*million, s.target)
+	out := rig.Count(t, s.Cluster, 2*million, s.Target)
 	due, value := time.Now(), []byte("at once")
 	for _, step := range []struct {
 		what        string
@@ -48,11 +48,11 @@ func TestMillionDueAndMillionCancelledAtOnce(t *testing.T) {
 	}{
 		{"pending", 0, 2 * million, func(i int) *kgo.Record { return s.timer(i, due, value) }},
 		{"cancelled", million, million, func(i int) *kgo.Record {
-			return &kgo.Record{Topic: s.requests, Key: strconv.AppendInt(nil, int64(i), 10)}
+			return &kgo.Record{Topic: s.Requests, Key: strconv.AppendInt(nil, int64(i), 10)}
 		}},
 	} {
 		w, start := watchOf(t, &in.Web, least().Requests), time.Now()
-		w.during(sendLimit, "send", func() error { return sendAll(s.cl, step.first, 2*million, step.request) })
+		w.during(sendLimit, "send", func() error { return sendAll(s.Client, step.first, 2*million, step.request) })
 		w.atRest(settleLimit, step.left)
 		t.Logf("%d %s after %s; %s", 2*million-step.first, step.what, time.Since(start).Round(time.Millisecond), w)
 		w.check()

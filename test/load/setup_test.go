@@ -44,34 +44,24 @@ const (
 // least are the shares of the processes here, and of the instances in this one.
 func least() memory.Shares { return memory.Divide(memory.Minimum) }
 
-// setup is a process with the least memory, the topics that it works on, and a client that sends compressed batches.
+// setup is topics, a client that sends compressed batches, and a process with the least memory.
 type setup struct {
-	*testing.T
-	cluster          *kafkatest.Cluster
-	requests, target string
-	cl               *kgo.Client
-	p                *rig.Process
-	w                *watch
+	*rig.Setup
+	p *rig.Process
+	w *watch
 }
 
-// newSetup makes topics, with settings in turn.
-func newSetup(t *testing.T, settings ...string) *setup {
+// newSetup makes the topics and the client.
+func newSetup(t *testing.T, opts ...rig.Option) *setup {
 	t.Helper()
-	with := make(map[string]*string)
-	for i := 0; i < len(settings); i += 2 {
-		with[settings[i]] = &settings[i+1]
-	}
-	s := &setup{T: t, cluster: kafkatest.Shared(t)}
-	s.requests = s.cluster.CreateTopic(t, partitions, with)
-	s.target = s.cluster.CreateTopic(t, partitions, with, s.requests+"-out")
-	s.cl = s.producer()
-	return s
+	opts = append(opts, rig.Uncollected(), rig.ClientOpts(batched(kgo.Lz4Compression())...))
+	return &setup{Setup: rig.NewSetup(t, kafkatest.Shared(t), partitions, partitions, opts...)}
 }
 
 // start starts the binary for the request topic, with a directory of its own.
 func (s *setup) start(more ...string) *setup {
 	s.Helper()
-	s.p = rig.Start(s, rig.Arguments(s.cluster.Seeds(), s.requests, s.TempDir(),
+	s.p = rig.Start(s, rig.Arguments(s.Cluster.Seeds(), s.Requests, s.TempDir(),
 		append([]string{"--memory", config.MinMemory.String()}, more...)...)...)
 	s.p.Ready(partitions, time.Minute)
 	s.w = watchOf(s, &s.p.Web, least().Requests)
@@ -100,14 +90,9 @@ func stop(t testing.TB, p *rig.Process) {
 	}
 }
 
-func (s *setup) producer(opts ...kgo.Opt) *kgo.Client {
-	return s.cluster.Client(s, append([]kgo.Opt{kgo.ProducerBatchCompression(kgo.Lz4Compression()),
-		kgo.ProducerLinger(5 * time.Millisecond), kgo.MaxBufferedRecords(maxBuffered)}, opts...)...)
-}
-
 // timer is a request for the timer of that number.
 func (s *setup) timer(number int, due time.Time, value []byte) *kgo.Record {
-	return timer(s.requests, s.target, number, due, value)
+	return timer(s.Requests, s.Target, number, due, value)
 }
 
 // timer is a request for the timer of that number.

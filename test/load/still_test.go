@@ -29,10 +29,10 @@ func TestATenantThatStandsStillHoldsNobodyUp(t *testing.T) {
 		others = 500
 	)
 	s := newSetup(t)
-	cl := s.cluster.Client(t, kgo.RecordPartitioner(kgo.RoundRobinPartitioner()), kgo.ProducerBatchMaxBytes(batch))
-	noisy := s.cluster.CreateTopic(t, noisyPartitions, nil, s.requests+"-noisy")
-	out := kafkatest.Collect(t, s.cluster, s.target)
-	cfg := rig.Config(t, s.cluster.Seeds(), s.requests, noisy)
+	cl := s.Cluster.Client(t, kgo.RecordPartitioner(kgo.RoundRobinPartitioner()), kgo.ProducerBatchMaxBytes(batch))
+	noisy := s.Cluster.CreateTopic(t, noisyPartitions, nil, s.Requests+"-noisy")
+	out := kafkatest.Collect(t, s.Cluster, s.Target)
+	cfg := rig.Config(t, s.Cluster.Seeds(), s.Requests, noisy)
 	cfg.PartitionerCheck = "off"
 	goOn := make(chan struct{})
 	in := rig.Serve(t, cfg, node.Options{Memory: rig.Queues(queue), BeforeApply: func(topic string, _ int32) {
@@ -77,7 +77,7 @@ func TestATenantThatStandsStillHoldsNobodyUp(t *testing.T) {
 		t.Errorf("%d requests of the noisy tenant were taken in and not stored, want %d at most", last, most)
 	}
 	for i := range others {
-		rig.Send(t, s.cl, s.after(s.requests, fmt.Sprint("quiet-", i), 10*time.Millisecond, []byte("v")))
+		rig.Send(t, s.Client, s.after(s.Requests, fmt.Sprint("quiet-", i), 10*time.Millisecond, []byte("v")))
 	}
 	out.WaitFor(others, settleLimit)
 	t.Logf("%d of %d requests of the noisy tenant are on their way, at most %d may; %d timers of the other one "+

@@ -85,10 +85,10 @@ type neighbours struct {
 func newNeighbours(t *testing.T, over config.OverLimit) *neighbours {
 	t.Helper()
 	n := &neighbours{setup: newSetup(t), reload: make(chan *config.Config)}
-	n.cl, n.loudly = n.cluster.Client(t), n.cluster.Client(t, kgo.RecordPartitioner(kgo.RoundRobinPartitioner()))
-	n.noisy = n.cluster.CreateTopic(t, partitions, nil, n.requests+"-noisy")
-	n.out = kafkatest.Collect(t, n.cluster, n.target)
-	n.cfg = rig.Config(t, n.cluster.Seeds(), n.requests, n.noisy)
+	n.Client, n.loudly = n.Cluster.Client(t), n.Cluster.Client(t, kgo.RecordPartitioner(kgo.RoundRobinPartitioner()))
+	n.noisy = n.Cluster.CreateTopic(t, partitions, nil, n.Requests+"-noisy")
+	n.out = kafkatest.Collect(t, n.Cluster, n.Target)
+	n.cfg = rig.Config(t, n.Cluster.Seeds(), n.Requests, n.noisy)
 	n.cfg.PartitionerCheck = "off" // the noise is spread evenly
 	limited := n.cfg.PolicyOf(n.noisy)
 	limited.LimitRate, limited.OverLimit = noisyLimit, over
@@ -101,7 +101,7 @@ func newNeighbours(t *testing.T, over config.OverLimit) *neighbours {
 // after is a request of a topic.
 func (s *setup) after(topic, id string, after time.Duration, value []byte) *kgo.Record {
 	return &kgo.Record{Topic: topic, Key: []byte(id), Value: value, Headers: []kgo.RecordHeader{
-		{Key: "timer-target-topic", Value: []byte(s.target)}, {Key: "timer-after", Value: []byte(after.String())},
+		{Key: "timer-target-topic", Value: []byte(s.Target)}, {Key: "timer-after", Value: []byte(after.String())},
 	}}
 }
 
@@ -111,13 +111,13 @@ func (n *neighbours) phase(during func()) (late, taken time.Duration) {
 	n.Helper()
 	first := n.sent
 	begin := time.Now()
-	s := rig.StartStream(n.T, n.cl, quietRate, func(int) *kgo.Record {
+	s := rig.StartStream(n.T, n.Client, quietRate, func(int) *kgo.Record {
 		name, after := "wait-", wait
 		if n.sent%2 == 0 {
 			name, after = "now-", 0
 		}
 		n.sent++
-		return n.after(n.requests, fmt.Sprint(name, n.sent), after, []byte("v"))
+		return n.after(n.Requests, fmt.Sprint(name, n.sent), after, []byte("v"))
 	})
 	if during != nil {
 		during()

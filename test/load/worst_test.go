@@ -34,15 +34,15 @@ func TestTheWorstTenant(t *testing.T) {
 	}
 	s := newSetup(t)
 	// some timestamps are old
-	bad := s.cluster.CreateTopic(t, partitions, map[string]*string{"retention.ms": kadm.StringPtr("-1")})
-	p := rig.Start(t, rig.Arguments(s.cluster.Seeds(), s.requests+","+bad, t.TempDir(), "--memory",
+	bad := s.Cluster.CreateTopic(t, partitions, map[string]*string{"retention.ms": kadm.StringPtr("-1")})
+	p := rig.Start(t, rig.Arguments(s.Cluster.Seeds(), s.Requests+","+bad, t.TempDir(), "--memory",
 		config.MinMemory.String())...)
 	p.Ready(2*partitions, time.Minute)
-	out := kafkatest.Collect(t, s.cluster, s.target)
+	out := kafkatest.Collect(t, s.Cluster, s.Target)
 	sent := 0
 	steady := func() (p99 time.Duration) {
 		n := worstRate * seconds
-		if err := sendPaced(s.cl, sent, sent+n, worstRate, func(i int) *kgo.Record {
+		if err := sendPaced(s.Client, sent, sent+n, worstRate, func(i int) *kgo.Record {
 			return s.timer(i, time.Now().Add(time.Second), []byte(strconv.Itoa(i)))
 		}); err != nil {
 			t.Fatal(err)
@@ -63,7 +63,7 @@ func TestTheWorstTenant(t *testing.T) {
 	var written atomic.Int64
 	var ended atomic.Bool
 	var attack errgroup.Group
-	attack.Go(func() error { defer ended.Store(true); return worst(t, s.cluster, bad, &ended, &written) })
+	attack.Go(func() error { defer ended.Store(true); return worst(t, s.Cluster, bad, &ended, &written) })
 	beside := steady()
 	ended.Store(true)
 	if err := attack.Wait(); err != nil {

@@ -19,13 +19,39 @@ type Setup struct {
 	Out              *kafkatest.Collector
 }
 
+// Option changes what NewSetup makes.
+type Option func(*options)
+
+type options struct {
+	settings    map[string]*string
+	client      []kgo.Opt
+	uncollected bool
+}
+
+// Setting gives both topics a setting.
+func Setting(name, value string) Option { return func(o *options) { o.settings[name] = &value } }
+
+// ClientOpts gives the client options.
+func ClientOpts(opts ...kgo.Opt) Option {
+	return func(o *options) { o.client = append(o.client, opts...) }
+}
+
+// Uncollected leaves out the consumer, which keeps all that it gets: a test of millions of timers counts them (Count).
+func Uncollected() Option { return func(o *options) { o.uncollected = true } }
+
 // NewSetup makes the topics, with the given numbers of partitions of the request topic and of the
 // target.
-func NewSetup(t *testing.T, c *kafkatest.Cluster, requests, target int32) *Setup {
+func NewSetup(t *testing.T, c *kafkatest.Cluster, requests, target int32, opts ...Option) *Setup {
 	t.Helper()
-	s := &Setup{T: t, Cluster: c, Requests: c.CreateTopic(t, requests, nil), Client: c.Client(t)}
-	s.Target = c.CreateTopic(t, target, nil, s.Requests+"-out")
-	s.Out = kafkatest.Collect(t, c, s.Target)
+	o := options{settings: make(map[string]*string)}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	s := &Setup{T: t, Cluster: c, Requests: c.CreateTopic(t, requests, o.settings), Client: c.Client(t, o.client...)}
+	s.Target = c.CreateTopic(t, target, o.settings, s.Requests+"-out")
+	if !o.uncollected {
+		s.Out = kafkatest.Collect(t, c, s.Target)
+	}
 	return s
 }
 
