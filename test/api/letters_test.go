@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
 	"github.com/waterclock/waterclock/internal/kafkatest/caller"
 	"github.com/waterclock/waterclock/internal/node/config"
@@ -25,10 +26,10 @@ func (s *setup) counted(topic string) map[string]any {
 // become a new one.
 func TestDeadLetters(t *testing.T) {
 	t.Parallel()
-	topic := ""
-	s := start(t, func(cfg *config.Config) {
-		topic = cfg.Requests[0] + "-delayed"
-		cfg.Delay = []config.DelayTopic{{Topic: topic, Delay: time.Second, Target: cfg.Requests[0] + "-out"}}
+	s := &setup{Setup: rig.NewSetup(t, kafkatest.Shared(t), partitions, 1)}
+	topic := s.Cluster.CreateTopic(t, delayed, nil, s.Requests+"-delayed")
+	s = s.serve(func(cfg *config.Config) {
+		cfg.Delay = []config.DelayTopic{{Topic: topic, Delay: time.Second, Target: s.Target}}
 	})
 	letters := s.at("/dead-letters")
 	s.Get(letters).Is(200, "").Has(`{"deadLetters":[],"position":"0:0.0.0.0"}`)
