@@ -58,7 +58,9 @@ type audited struct {
 
 func newAudited(t *testing.T) *audited {
 	t.Helper()
-	a := &audited{setup: newSetup(t, rig.ClientOpts(kgo.RecordPartitioner(kgo.ManualPartitioner())))}
+	a := &audited{setup: newSetup(t)}
+	a.Client = a.Cluster.Client(t, append(batched(kgo.Lz4Compression()),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
 	if _, _, err := topics.Ensure(t.Context(), kadm.NewClient(a.Client), a.Requests,
 		topics.Options{Create: true}); err != nil {
 		t.Fatal(err)

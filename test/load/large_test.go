@@ -21,8 +21,8 @@ const (
 
 // Requests with values of 1 MiB: half of them past due, half due at one instant.
 func TestRequestsOfAMegabyte(t *testing.T) {
-	s := newSetup(t, rig.Setting("max.message.bytes", strconv.Itoa(largeBytes)),
-		rig.ClientOpts(kgo.ProducerBatchMaxBytes(largeBytes))).start()
+	s := newSetup(t, "max.message.bytes", strconv.Itoa(largeBytes)).start()
+	s.Client = s.Cluster.Client(t, compressed(kgo.Lz4Compression())...)
 	out := kafkatest.Collect(t, s.Cluster, s.Target)
 	start := time.Now()
 	s.w.during(sendLimit, "send", func() error {

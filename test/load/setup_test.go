@@ -51,11 +51,15 @@ type setup struct {
 	w *watch
 }
 
-// newSetup makes the topics and the client.
-func newSetup(t *testing.T, opts ...rig.Option) *setup {
+// newSetup makes topics, both with the settings that are given as name, value, and no consumer: it would keep all that
+// it gets.
+func newSetup(t *testing.T, settings ...string) *setup {
 	t.Helper()
-	opts = append(opts, rig.Uncollected(), rig.ClientOpts(batched(kgo.Lz4Compression())...))
-	return &setup{Setup: rig.NewSetup(t, kafkatest.Shared(t), partitions, partitions, opts...)}
+	c := kafkatest.Shared(t)
+	s := &setup{Setup: &rig.Setup{T: t, Cluster: c, Client: c.Client(t, batched(kgo.Lz4Compression())...)}}
+	s.Requests = s.Topic(kafkatest.Topic(t), partitions, settings...)
+	s.Target = s.Topic(s.Requests+"-out", partitions, settings...)
+	return s
 }
 
 // start starts the binary for the request topic, with a directory of its own.

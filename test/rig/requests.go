@@ -16,6 +16,15 @@ func Timer(requests, target, id string, due time.Time) *kgo.Record {
 	}}
 }
 
+// Request returns a request as any Kafka client would write it, with headers given as name, value.
+func Request(requests, id, value string, headers ...string) *kgo.Record {
+	r := &kgo.Record{Topic: requests, Key: []byte(id), Value: []byte(value)}
+	for i := 0; i < len(headers); i += 2 {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headers[i], Value: []byte(headers[i+1])})
+	}
+	return r
+}
+
 // Send writes records and returns once all are in the log, in order.
 func Send(t testing.TB, cl *kgo.Client, recs ...*kgo.Record) {
 	t.Helper()

@@ -19,52 +19,33 @@ type Setup struct {
 	Out              *kafkatest.Collector
 }
 
-// Option changes what NewSetup makes.
-type Option func(*options)
-
-type options struct {
-	settings    map[string]*string
-	client      []kgo.Opt
-	uncollected bool
-}
-
-// Setting gives both topics a setting.
-func Setting(name, value string) Option { return func(o *options) { o.settings[name] = &value } }
-
-// ClientOpts gives the client options.
-func ClientOpts(opts ...kgo.Opt) Option {
-	return func(o *options) { o.client = append(o.client, opts...) }
-}
-
-// Uncollected leaves out the consumer, which keeps all that it gets: a test of millions of timers counts them (Count).
-func Uncollected() Option { return func(o *options) { o.uncollected = true } }
-
 // NewSetup makes the topics, with the given numbers of partitions of the request topic and of the
-// target.
-func NewSetup(t *testing.T, c *kafkatest.Cluster, requests, target int32, opts ...Option) *Setup {
+// target. Settings of the request topic are given as name, value.
+func NewSetup(t *testing.T, c *kafkatest.Cluster, requests, target int32, settings ...string) *Setup {
 	t.Helper()
-	o := options{settings: make(map[string]*string)}
-	for _, opt := range opts {
-		opt(&o)
-	}
-	s := &Setup{T: t, Cluster: c, Requests: c.CreateTopic(t, requests, o.settings), Client: c.Client(t, o.client...)}
-	s.Target = c.CreateTopic(t, target, o.settings, s.Requests+"-out")
-	if !o.uncollected {
-		s.Out = kafkatest.Collect(t, c, s.Target)
-	}
+	s := &Setup{T: t, Cluster: c, Client: c.Client(t)}
+	s.Requests = s.Topic(kafkatest.Topic(t), requests, settings...)
+	s.Target = s.Topic(s.Requests+"-out", target)
+	s.Out = kafkatest.Collect(t, c, s.Target)
 	return s
+}
+
+// Topic makes a topic, with settings given as name, value, and returns its name.
+func (s *Setup) Topic(name string, partitions int32, settings ...string) string {
+	s.Helper()
+	configs := make(map[string]*string)
+	for i := 0; i < len(settings); i += 2 {
+		configs[settings[i]] = &settings[i+1]
+	}
+	return s.Cluster.CreateTopic(s.T, partitions, configs, name)
 }
 
 // Config returns the settings of an instance with a directory of its own.
 func (s *Setup) Config() *config.Config { return Config(s.T, s.Cluster.Seeds(), s.Requests) }
 
-// Request returns a request as any client would write it, with headers given as name, value.
+// Request returns a request for the request topic, with headers given as name, value.
 func (s *Setup) Request(id, value string, headers ...string) *kgo.Record {
-	r := &kgo.Record{Topic: s.Requests, Key: []byte(id), Value: []byte(value)}
-	for i := 0; i < len(headers); i += 2 {
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headers[i], Value: []byte(headers[i+1])})
-	}
-	return r
+	return Request(s.Requests, id, value, headers...)
 }
 
 // Cancel returns a request that cancels a timer.
