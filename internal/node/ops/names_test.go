@@ -1,4 +1,4 @@
-package datadir
+package ops
 
 import (
 	"testing"

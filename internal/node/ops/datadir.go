@@ -1,6 +1,4 @@
-// Package datadir knows what is in an instance's data directory: the local store, and a file with the names of the
-// topics that the store knows only by UUID.
-package datadir
+package ops
 
 import (
 	"bufio"
@@ -16,8 +14,8 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// Store returns the directory of the local store within a data directory.
-func Store(dataDir string) string { return filepath.Join(dataDir, "store") }
+// StoreDir returns the directory of the local store within a data directory.
+func StoreDir(dataDir string) string { return filepath.Join(dataDir, "store") }
 
 // namesFile is a file in the data directory. It has a line for each request topic that the directory was used for:
 // UUID, partition count, name. If one of them changes, a line is added. The file is for people, and nothing depends on

@@ -1,4 +1,4 @@
-package otlp
+package node
 
 import (
 	"bytes"
@@ -54,7 +54,7 @@ func TestBadNumbersHaveNoEffect(t *testing.T) {
 			t.Run(name+"="+value, func(t *testing.T) {
 				t.Setenv("OTEL_TRACES_EXPORTER", "none")
 				t.Setenv(name, value)
-				e, err := New(t.Context(), "0", "a", slog.New(slog.DiscardHandler))
+				e, err := newExporter(t.Context(), "0", "a", slog.New(slog.DiscardHandler))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -91,7 +91,7 @@ func TestFailuresAreLoggedRarely(t *testing.T) {
 	t.Setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "1")
 	t.Setenv("OTEL_BSP_MAX_QUEUE_SIZE", "1000")
 	var log lines
-	e, err := New(t.Context(), "0", "a", slog.New(slog.NewTextHandler(&log, nil)))
+	e, err := newExporter(t.Context(), "0", "a", slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
