@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -14,81 +13,12 @@ import (
 	"github.com/waterclock/waterclock/internal/api/access"
 )
 
-// eventLogs are all partitions of an events topic, with a marker behind each record. It implements api.Logs.
-type eventLogs struct {
-	all   map[int32][]*api.Record // by offset; nil: a marker
-	begin int64                   // of each partition
-	later func(*eventLogs)        // is called once, when a stream begins to follow
-}
-
-// add writes an event.
-func (e *eventLogs) add(p int32, at time.Time, id, kind, target string) {
-	if e.all == nil {
-		e.all = make(map[int32][]*api.Record)
-	}
-	o := int64(len(e.all[p]))
-	value := fmt.Appendf(nil, `{"format":1,"type":%q,"at":%d,"target":%q}`, kind, at.UnixMilli(), target)
-	e.all[p] = append(e.all[p], &api.Record{Partition: p, Offset: o, Time: at, Key: []byte(id), Value: value}, nil)
-}
-
-func (e *eventLogs) Bounds(context.Context, string) (map[int32][2]int64, error) {
-	bounds := make(map[int32][2]int64)
-	for p := range int32(partitions) {
-		bounds[p] = [2]int64{e.begin, max(e.begin, int64(len(e.all[p])))}
-	}
-	return bounds, nil
-}
-
-func (e *eventLogs) Since(_ context.Context, _ string, at time.Time) (map[int32]int64, error) {
-	offsets := make(map[int32]int64)
-	for p, rs := range e.all {
-		offsets[p] = int64(len(rs))
-		if i := slices.IndexFunc(rs, func(r *api.Record) bool { return r != nil && !r.Time.Before(at) }); i >= 0 {
-			offsets[p] = int64(i)
-		}
-	}
-	return offsets, nil
-}
-
-func (e *eventLogs) Read(_ context.Context, _ string, spans map[int32][2]int64, fn func(*api.Record) error) error {
-	for _, p := range slices.Sorted(maps.Keys(spans)) {
-		for _, r := range e.all[p][spans[p][0]:spans[p][1]] {
-			if r == nil {
-				continue
-			}
-			if err := fn(r); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (e *eventLogs) Follow(_ context.Context, _ string, at api.Position, fn func(*api.Record) error) error {
-	if e.later != nil {
-		e.later(e)
-		e.later = nil
-	}
-	for i := range at.Next {
-		for _, r := range e.all[at.First+int32(i)][at.Next[i]:] {
-			if r == nil {
-				continue
-			}
-			at.Passed(r.Partition, r.Offset)
-			if err := fn(r); err != nil {
-				return err
-			}
-		}
-	}
-	return fn(nil)
-}
-
 // begun is when the log of the tests begins.
 var begun = time.UnixMilli(1_795_338_000_000)
 
 // busy returns a log with 300 events of 30 IDs, one each second, of which every third has fired.
-func busy(t *testing.T) *eventLogs {
-	l := &eventLogs{}
+func busy(t *testing.T) *fakeLogs {
+	l := &fakeLogs{}
 	for i := range 300 {
 		id := fmt.Sprintf("a%02d", i%30)
 		if i%2 == 1 {
@@ -101,7 +31,7 @@ func busy(t *testing.T) *eventLogs {
 		if i%5 == 0 {
 			target = "mail"
 		}
-		l.add(place(t, "timers", id, partitions).Partition, begun.Add(time.Duration(i)*time.Second), id, kind, target)
+		l.event(t, begun.Add(time.Duration(i)*time.Second), id, kind, target)
 	}
 	return l
 }
@@ -122,31 +52,22 @@ func toldOf(t *testing.T, data []byte) string {
 // activity follows cursors, and returns all events and the position of the first page.
 func activity(t *testing.T, in *instance, q string) (all []string, position string) {
 	t.Helper()
-	for cursor, pages := "", 0; ; pages++ {
-		a := in.call(t, "GET", "/v1/topics/timers/activity?"+q+"&cursor="+cursor, "").is(t, 200, "")
-		if cursor == "" {
-			position, _ = a.body["position"].(string)
+	in.Pages("/v1/topics/timers/activity?"+q, func(page answer) {
+		if all == nil {
+			position, _ = page.Body["position"].(string)
 		}
-		for _, e := range a.body["events"].([]any) {
-			data, err := json.Marshal(e.(map[string]any)["event"])
-			if err != nil {
-				t.Fatal(err)
-			}
+		for _, e := range page.Items("events") {
+			data, _ := json.Marshal(e["event"]) // it was JSON
 			all = append(all, toldOf(t, data))
 		}
-		if cursor, _ = a.body["cursor"].(string); cursor == "" {
-			return all, position
-		}
-		if pages > 100 {
-			t.Fatalf("the cursors of %s have no end: %q", q, all)
-		}
-	}
+	})
+	return all, position
 }
 
 // streamed returns the events of a stream that ends, the rest of its lines with data, and its last ID.
 func streamed(t *testing.T, in *instance, q string) (all, others []string, last string) {
 	t.Helper()
-	text := in.call(t, "GET", "/v1/topics/timers/events?"+q, "").text
+	text := in.Get("/v1/topics/timers/events?" + q).Text
 	for block := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
 		var kind, data string
 		for line := range strings.SplitSeq(block, "\n") {
@@ -175,7 +96,7 @@ func streamed(t *testing.T, in *instance, q string) (all, others []string, last 
 // order of time.
 func TestActivity(t *testing.T) {
 	l := busy(t)
-	in := startWith(t, newFake("timers", partitions), "p0", false, l, "quiet")
+	in := reading(t, l, withQuiet)
 	everything, _ := activity(t, in, "limit=1000")
 	if len(everything) != 300 ||
 		!slices.IsSortedFunc(everything, func(a, b string) int { return strings.Compare(b, a) }) {
@@ -235,15 +156,13 @@ func TestActivity(t *testing.T) {
 		"type=fire": "bad-request", "id=a&prefix=b": "bad-request", "after=yesterday": "bad-request",
 		"cursor=x": "bad-request", "limit=1001": "bad-request",
 	} {
-		in.call(t, "GET", "/v1/topics/timers/activity?"+q, "").is(t, 400, reason)
+		in.Get("/v1/topics/timers/activity?"+q).Is(400, reason)
 	}
-	if a := in.call(t, "GET", "/v1/topics/timers/activity?type=fire", ""); !strings.Contains(a.text, "fired") {
-		t.Error(a.text)
-	}
-	in.call(t, "GET", "/v1/topics/timers/events?follow=false", "").is(t, 400, "bad-request")
-	in.call(t, "GET", "/v1/topics/timers/events?since=yesterday", "").is(t, 400, "bad-request")
-	in.call(t, "GET", "/v1/topics/quiet/activity", "").is(t, 409, "no-events")
-	in.call(t, "GET", "/v1/topics/none/activity", "").is(t, 404, "no-such-topic")
+	in.Get("/v1/topics/timers/activity?type=fire").Has("fired")
+	in.Get("/v1/topics/timers/events?follow=false").Is(400, "bad-request")
+	in.Get("/v1/topics/timers/events?since=yesterday").Is(400, "bad-request")
+	in.Get("/v1/topics/quiet/activity").Is(409, "no-events")
+	in.Get("/v1/topics/none/activity").Is(404, "no-such-topic")
 }
 
 // Nothing is lost and nothing repeated between what was there and what is written meanwhile, neither behind a list nor
@@ -254,11 +173,11 @@ func TestActivityGoesOnWithoutASeam(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := busy(t)
-			in := startWith(t, newFake("timers", partitions), "p0", false, l)
+			in := reading(t, l)
 			all, position := activity(t, in, "limit=9")
-			l.later = func(l *eventLogs) {
+			l.later = func() {
 				for i := 300; i < 320; i++ {
-					l.add(int32(i%partitions), begun.Add(time.Duration(i)*time.Second), "new", "fired", "orders")
+					l.event(t, begun.Add(time.Duration(i)*time.Second), fmt.Sprint("new-", i), "fired", "orders")
 				}
 			}
 			q := c.q
@@ -286,23 +205,20 @@ func TestActivityGoesOnWithoutASeam(t *testing.T) {
 func TestActivityThatIsGone(t *testing.T) {
 	l := busy(t)
 	l.begin = 20
-	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	in := reading(t, l)
 	since := fmt.Sprintf("since=%d&follow=false", begun.UnixMilli())
 	if got, others, _ := streamed(t, in, since); len(got) != 300-10*partitions ||
 		others[0] != `caught-up {"olderDeleted":true}` {
 		t.Errorf("%d events, %q", len(got), others)
 	}
-	if a := in.call(t, "GET", "/v1/topics/timers/activity", "").is(t, 200, ""); a.body["olderDeleted"] != true {
-		t.Error(a.text)
+	if a := in.Get("/v1/topics/timers/activity").Is(200, ""); a.Body["olderDeleted"] != true {
+		t.Error(a.Text)
 	}
 	far := make([]*api.Record, 200_001)
 	far[0] = &api.Record{Time: begun, Key: []byte("x"), Value: []byte("{}")}
-	l = &eventLogs{all: map[int32][]*api.Record{0: far}}
-	in = startWith(t, newFake("timers", partitions), "p0", false, l)
-	if a := in.call(t, "GET", "/v1/topics/timers/events?"+since, "").is(t, 410, "events-gone"); !strings.Contains(
-		a.text, "give a later time") {
-		t.Error(a.text)
-	}
+	l = &fakeLogs{of: map[string]map[int32][]*api.Record{eventsTopic: {0: far}}}
+	in = reading(t, l)
+	in.Get("/v1/topics/timers/events?"+since).Is(410, "events-gone").Has("give a later time")
 }
 
 // A caller with a right to a prefix sees that, and nothing else.
@@ -314,13 +230,13 @@ func TestActivityOfAPrefix(t *testing.T) {
 		}
 		return fmt.Errorf("no right to %s %q", role, id)
 	}
-	in := startWith(t, f, "p0", false, busy(t))
+	in := start(t, f, "p0", false, withLogs(busy(t)))
 	if got, _ := activity(t, in, "prefix=a"); len(got) != 150 {
 		t.Errorf("%d events", len(got))
 	}
 	for _, q := range []string{"", "prefix=b", "id=b07", "type=fired"} {
-		in.call(t, "GET", "/v1/topics/timers/activity?"+q, "").is(t, 403, "forbidden")
-		in.call(t, "GET", "/v1/topics/timers/events?"+q, "").is(t, 403, "forbidden")
+		in.Get("/v1/topics/timers/activity?"+q).Is(403, "forbidden")
+		in.Get("/v1/topics/timers/events?"+q).Is(403, "forbidden")
 	}
 }
 
@@ -328,26 +244,13 @@ func TestActivityOfAPrefix(t *testing.T) {
 func TestActivityOfOddTimes(t *testing.T) {
 	l := busy(t)
 	for i, ms := range []int64{-1 << 60, 1 << 60} {
-		l.add(int32(i), begun, "odd", "fired", "orders")
-		l.all[int32(i)][len(l.all[int32(i)])-2].Time = time.UnixMilli(ms)
+		l.write(eventsTopic, api.Record{Partition: int32(i), Time: time.UnixMilli(ms), Key: []byte("odd"),
+			Value: fmt.Appendf(nil, `{"type":"fired","at":%d}`, begun.UnixMilli())})
 	}
-	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	in := reading(t, l)
 	if got, _ := activity(t, in, "limit=1000"); len(got) != 302 {
 		t.Errorf("%d events", len(got))
 	}
-}
-
-// readsOf counts how often a log is read: each time takes a connection of its own.
-type readsOf struct {
-	*eventLogs
-	n int
-}
-
-func (r *readsOf) Read(
-	ctx context.Context, topic string, spans map[int32][2]int64, fn func(*api.Record) error,
-) error {
-	r.n++
-	return r.eventLogs.Read(ctx, topic, spans, fn)
 }
 
 // A stream that begins far back reads the log in few parts, also if it is about one timer.
@@ -357,10 +260,10 @@ func TestPastIsReadInFewParts(t *testing.T) {
 		far[o] = &api.Record{Offset: int64(o), Time: begun, Key: []byte("y"), Value: []byte(`{"type":"fired"}`)}
 	}
 	p := place(t, "timers", "x", partitions).Partition
-	l := &readsOf{eventLogs: &eventLogs{all: map[int32][]*api.Record{p: far}}}
-	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	l := &fakeLogs{of: map[string]map[int32][]*api.Record{eventsTopic: {p: far}}}
+	in := reading(t, l)
 	_, others, _ := streamed(t, in, fmt.Sprintf("id=x&since=%d&follow=false", begun.UnixMilli()))
-	if len(others) != 1 || l.n > 60 {
-		t.Errorf("%q after %d reads", others, l.n)
+	if len(others) != 1 || l.calls > 60 {
+		t.Errorf("%q after %d reads", others, l.calls)
 	}
 }

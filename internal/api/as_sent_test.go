@@ -9,9 +9,8 @@ import (
 // What a call says is taken as it is, or the call is rejected and nothing is written: nothing is replaced, left out or
 // decided silently.
 func TestNothingIsRepairedSilently(t *testing.T) {
-	f := newFake("timers", partitions)
-	in := start(t, f, "p0", false)
-	const list, letter = "/v1/topics/timers/timers", "/v1/topics/timers/dead-letters/0/0/resend"
+	in, f := faked(t)
+	const list, letter = allTimers, allLetters + "/0/0/resend"
 	target := `,"after":"1h","target":{"topic":"orders"}`
 	asJSON := []string{"Content-Type", "application/json"}
 	good := []string{in1h, "1h", toOrders, "orders"}
@@ -76,10 +75,10 @@ func TestNothingIsRepairedSilently(t *testing.T) {
 		{"a time twice", "PUT", path("a"), "x", with(in1h, "2h"), 400, "given twice"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := in.call(t, c.method, c.path, c.body, c.headers...).is(t, c.status, "")
-			if detail, _ := got.body["detail"].(string); !strings.Contains(detail, c.says) || strings.Contains(detail,
+			got := in.Call(c.method, c.path, c.body, c.headers...).Is(c.status, "")
+			if detail, _ := got.Body["detail"].(string); !strings.Contains(detail, c.says) || strings.Contains(detail,
 				"\ufffd") {
-				t.Errorf("got %s, want %q", got.text, c.says)
+				t.Errorf("got %s, want %q", got.Text, c.says)
 			}
 		})
 	}
@@ -91,19 +90,18 @@ func TestNothingIsRepairedSilently(t *testing.T) {
 // Bytes that are not UTF-8 stay as they are where bytes can be given: in a path, in the payload, in headers of HTTP, in
 // base64, and in a filter. Two IDs stay two.
 func TestBytesStayAsTheyAre(t *testing.T) {
-	f := newFake("timers", partitions)
-	in := start(t, f, "p0", false)
+	in, f := faked(t)
 	good := []string{in1h, "1h", toOrders, "orders"}
-	in.call(t, "PUT", path("%ff"), "\xff", append([]string{"timer-target-key", "k\xff", "waterclock-pass", "n=\xff"},
-		good...)...).is(t, 201, "scheduled")
-	in.call(t, "PUT", path("%fe"), "\x1f\x8b", append([]string{"Content-Encoding", "identity", "Content-Type",
-		"text/plain; charset=iso-8859-1"}, good...)...).is(t, 201, "scheduled")
-	in.call(t, "PUT", path("%ef%bf%bd"), "\ufffd", good...).is(t, 201, "scheduled")
-	post := in.call(t, "POST", "/v1/topics/timers/timers",
+	in.Call("PUT", path("%ff"), "\xff", append([]string{"timer-target-key", "k\xff", "waterclock-pass", "n=\xff"},
+		good...)...).Is(201, "scheduled")
+	in.Call("PUT", path("%fe"), "\x1f\x8b", append([]string{"Content-Encoding", "identity", "Content-Type",
+		"text/plain; charset=iso-8859-1"}, good...)...).Is(201, "scheduled")
+	in.Call("PUT", path("%ef%bf%bd"), "\ufffd", good...).Is(201, "scheduled")
+	post := in.Call("POST", allTimers,
 		`{"timers":[{"idBase64":"/Q==","valueBase64":"/w==","after":"1h","target":{"topic":"orders","keyBase64":"/w=="}}]}`,
-		"Content-Type", "application/json; charset=UTF-8").is(t, 200, "")
-	if !strings.Contains(post.text, `"idBase64":"/Q=="`) {
-		t.Errorf("the result does not name the ID: %s", post.text)
+		"Content-Type", "application/json; charset=UTF-8").Is(200, "")
+	if !strings.Contains(post.Text, `"idBase64":"/Q=="`) {
+		t.Errorf("the result does not name the ID: %s", post.Text)
 	}
 	var all []string
 	for _, q := range f.all() {
@@ -118,25 +116,24 @@ func TestBytesStayAsTheyAre(t *testing.T) {
 		}
 	}
 	for prefix, want := range map[string]float64{"%ff": 1, "%fe": 1, "%ef%bf%bd": 1, "%fc": 0, "": 4} {
-		got := in.call(t, "GET", "/v1/topics/timers/timers/count?prefix="+prefix, "").is(t, 200, "")
-		if got.body["count"] != want {
-			t.Errorf("prefix %s: %s, want %v", prefix, got.text, want)
+		got := in.Get(allTimers+"/count?prefix="+prefix).Is(200, "")
+		if got.Body["count"] != want {
+			t.Errorf("prefix %s: %s, want %v", prefix, got.Text, want)
 		}
 	}
 	// Kafka's null is said, not meant.
-	in.call(t, "PUT", path("typed"), `{"value":null,"valueBase64":null,"valueNull":false,"after":"1h",`+
+	in.Call("PUT", path("typed"), `{"value":null,"valueBase64":null,"valueNull":false,"after":"1h",`+
 		`"target":{"topic":"orders","key":null,"keyNull":false}}`,
-		"Content-Type", "application/json").is(t, 201, "scheduled")
-	if a := in.call(t, "GET", path("typed"), "").is(t, 200, ""); !strings.Contains(a.text,
-		`"payload":{"bytes":0,"text":""}`) {
-		t.Error(a.text) // empty and not Kafka's null, and the key is the ID
+		"Content-Type", "application/json").Is(201, "scheduled")
+	if a := in.Get(path("typed")).Is(200, ""); !strings.Contains(a.Text, `"payload":{"bytes":0,"text":""}`) {
+		t.Error(a.Text) // empty and not Kafka's null, and the key is the ID
 	}
-	in.call(t, "PUT", path("null"), `{"valueNull":true,"after":"1h","target":{"topic":"orders","keyNull":true}}`,
-		"Content-Type", "application/json").is(t, 201, "scheduled")
-	got := in.call(t, "GET", path("null"), "").is(t, 200, "")
-	if !strings.Contains(got.text, `"payload":{"bytes":0,"null":true}`) || !strings.Contains(got.text,
+	in.Call("PUT", path("null"), `{"valueNull":true,"after":"1h","target":{"topic":"orders","keyNull":true}}`,
+		"Content-Type", "application/json").Is(201, "scheduled")
+	got := in.Get(path("null")).Is(200, "")
+	if !strings.Contains(got.Text, `"payload":{"bytes":0,"null":true}`) || !strings.Contains(got.Text,
 		`"keyNull":true`) {
-		t.Error(got.text)
+		t.Error(got.Text)
 	}
-	in.call(t, "PUT", path("null"), got.text, "Content-Type", "application/json").is(t, 200, "replaced")
+	in.Call("PUT", path("null"), got.Text, "Content-Type", "application/json").Is(200, "replaced")
 }

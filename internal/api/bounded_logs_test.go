@@ -50,12 +50,11 @@ func TestLogsAreReadInTurns(t *testing.T) {
 func readInTurns(t *testing.T, most int32, names int) {
 	const callers = 24
 	l := &crowdedLogs{release: make(chan struct{})}
-	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	in := reading(t, l)
 	var calls sync.WaitGroup
 	for i := range callers {
 		calls.Go(func() {
-			in.call(t, "GET", path("x")+"/events", "", "Test-Caller", fmt.Sprint("caller-", i%names)).is(
-				t, http.StatusOK, "")
+			in.Get(path("x")+"/events", "Test-Caller", fmt.Sprint("caller-", i%names)).Is(http.StatusOK, "")
 		})
 	}
 	await.Within(time.Minute, func() bool { return l.now.Load() >= most })
@@ -89,9 +88,9 @@ func (endlessLogs) Follow(ctx context.Context, _ string, _ api.Position, fn func
 // A caller of HEAD for the stream of events gets no data, so it would never show that the caller
 // has gone: such a call takes no place among the streams.
 func TestHeadOfTheStreamHoldsNoPlace(t *testing.T) {
-	in := startWith(t, newFake("timers", partitions), "p0", false, endlessLogs{})
+	in := reading(t, endlessLogs{})
 	for range 40 { // more than there are places
-		c, err := net.Dial("tcp", strings.TrimPrefix(in.url, "http://"))
+		c, err := net.Dial("tcp", strings.TrimPrefix(in.URL, "http://"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,13 +108,12 @@ func TestHeadOfTheStreamHoldsNoPlace(t *testing.T) {
 
 // Reading a caller's rights may take a file access; other jobs go on meanwhile.
 func TestRightsAreAskedForWithoutTheLockOfJobs(t *testing.T) {
-	f := newFake("timers", partitions)
-	in := start(t, f, "p0", false)
-	started := in.call(t, "POST", "/v1/topics/timers/timers/cancel?prefix=x", "")
-	job, _ := started.body["job"].(map[string]any)
+	in, f := faked(t)
+	started := in.Call("POST", allTimers+"/cancel?prefix=x", "")
+	job := started.Object("job")
 	id, _ := job["id"].(string)
 	if id == "" {
-		t.Fatalf("no job: %d %s", started.status, started.text)
+		t.Fatalf("no job: %d %s", started.Status, started.Text)
 	}
 	ended(t, in, started) // it asks for the right itself
 	asked, answer := make(chan struct{}), make(chan struct{})
@@ -129,10 +127,10 @@ func TestRightsAreAskedForWithoutTheLockOfJobs(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		in.call(t, "GET", "/v1/jobs/"+id, "").is(t, http.StatusOK, "")
+		in.Get("/v1/jobs/"+id).Is(http.StatusOK, "")
 	}()
 	<-asked
-	in.call(t, "GET", "/v1/jobs/unknown", "").is(t, http.StatusNotFound, "not-found")
+	in.Get("/v1/jobs/unknown").Is(http.StatusNotFound, "not-found")
 	close(answer)
 	<-done
 }

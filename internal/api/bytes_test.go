@@ -1,16 +1,10 @@
 package api_test
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/waterclock/waterclock/intake"
-	"github.com/waterclock/waterclock/internal/api"
-	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // maxText is the maximum size of a page as JSON: 256 KiB of timers.
@@ -20,44 +14,37 @@ const maxText = 512 << 10
 func schedules(t *testing.T, in *instance, n, bytes int) {
 	t.Helper()
 	for i := range n {
-		in.call(t, "PUT", path(fmt.Sprintf("big-%03d", i)), "payload", in1h, "1h", toOrders, "orders",
-			"waterclock-pass", "h="+strings.Repeat("x", bytes)).is(t, 201, "")
+		in.put(fmt.Sprintf("big-%03d", i), "payload", "waterclock-pass", "h="+strings.Repeat("x", bytes)).Is(201, "")
 	}
 }
 
-// pagesOf goes through at most most pages of a list, and returns the IDs under a field of the
-// answers. Each page is bounded, and no ID comes twice.
-func pagesOf(t *testing.T, in *instance, field, list string, most int) map[string]bool {
+// pagesOf goes through a list, and returns the IDs under a field of the answers. Each page is bounded, and no ID comes
+// twice.
+func pagesOf(t *testing.T, in *instance, field, list string) map[string]bool {
 	t.Helper()
-	seen, cursor := make(map[string]bool), ""
-	for pages := 1; ; pages++ {
-		got := in.call(t, "GET", list+"&cursor="+cursor, "").is(t, 200, "")
-		if len(got.text) > maxText {
-			t.Fatalf("a page of %d bytes", len(got.text))
+	seen := make(map[string]bool)
+	in.Pages(list, func(page answer) {
+		if len(page.Text) > maxText {
+			t.Errorf("a page of %d bytes", len(page.Text))
 		}
-		for _, one := range got.body[field].([]any) {
-			id := one.(map[string]any)["id"].(string)
+		for _, one := range page.Items(field) {
+			id := one["id"].(string)
 			if seen[id] {
 				t.Errorf("%s is there twice", id)
 			}
 			seen[id] = true
 		}
-		if cursor, _ = got.body["cursor"].(string); cursor == "" {
-			return seen
-		}
-		if pages > most {
-			t.Fatal("the list does not end")
-		}
-	}
+	})
+	return seen
 }
 
 // A page is limited in bytes too. The rest comes on the next pages, once.
 func TestPagesAreBounded(t *testing.T) {
-	in := start(t, newFake("timers", partitions), "p0", false)
+	in := alone(t)
 	const n = 60
 	schedules(t, in, n, 60_000)
 	for _, order := range []string{"due", "id"} {
-		seen := pagesOf(t, in, "timers", "/v1/topics/timers/timers?limit=1000&order="+order, n)
+		seen := pagesOf(t, in, "timers", allTimers+"?limit=1000&order="+order)
 		if len(seen) != n {
 			t.Errorf("by %s: %d of %d timers", order, len(seen), n)
 		}
@@ -68,98 +55,44 @@ func TestPagesAreBounded(t *testing.T) {
 		again = append(again,
 			fmt.Sprintf(`{"id":"big-%03d","after":"1h","if":"absent","target":{"topic":"orders"}}`, i))
 	}
-	got := in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[`+strings.Join(again, ",")+`]}`, "Content-Type",
-		"application/json").is(t, 200, "")
-	if len(got.text) > 4<<20 || strings.Contains(got.text, "cGF5") || strings.Contains(got.text, `"payload"`) {
-		t.Errorf("an answer of %d bytes: %.300s", len(got.text), got.text)
+	got := in.post(`{"timers":[`+strings.Join(again, ",")+`]}`).Is(200, "")
+	if len(got.Text) > 4<<20 || strings.Contains(got.Text, "cGF5") || strings.Contains(got.Text, `"payload"`) {
+		t.Errorf("an answer of %d bytes: %.300s", len(got.Text), got.Text)
 	}
-	if results := got.body["results"].([]any); len(results) != n {
+	if results := got.Body["results"].([]any); len(results) != n {
 		t.Errorf("%d results", len(results))
 	}
-}
-
-// largeLetters are dead letters with large headers on each partition. It implements api.Logs.
-type largeLetters struct {
-	emptyLogs
-	each int64 // of a partition
-}
-
-func (l largeLetters) Bounds(context.Context, string) (map[int32][2]int64, error) {
-	all := make(map[int32][2]int64)
-	for p := range int32(partitions) {
-		all[p] = [2]int64{0, l.each}
-	}
-	return all, nil
-}
-
-func (l largeLetters) Read(_ context.Context, _ string, spans map[int32][2]int64, fn func(*api.Record) error) error {
-	for p, span := range spans {
-		for o := span[0]; o < span[1]; o++ {
-			err := fn(&api.Record{Partition: p, Offset: o, Time: time.UnixMilli(1_800_000_000_000 + o),
-				Key: fmt.Appendf(nil, "%d/%d", p, o), Value: []byte(`{"n":1}`), Headers: []timer.Header{
-					{Key: "h", Value: []byte(strings.Repeat("x", 30_000))},
-					{Key: "waterclock-source", Value: fmt.Appendf(nil, "timers/%d/%d", p, o)},
-				}})
-			if err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // Pages of dead letters, and of a timer's events, are limited too.
 func TestPagesOfLogsAreBounded(t *testing.T) {
 	const each = 15
-	in := startWith(t, newFake("timers", partitions), "p0", false, largeLetters{each: each})
-	seen := pagesOf(t, in, "deadLetters", "/v1/topics/timers/dead-letters?limit=100", partitions*each)
+	l := &fakeLogs{}
+	for i := range partitions * each {
+		l.letter("timers", int32(i%partitions), time.UnixMilli(int64(i)), fmt.Sprint(i), "bad-cron", "h",
+			strings.Repeat("x", 30_000))
+	}
+	in := reading(t, l)
+	seen := pagesOf(t, in, "deadLetters", allLetters+"?limit=100")
 	if len(seen) != partitions*each {
 		t.Errorf("%d of %d dead letters", len(seen), partitions*each)
 	}
-}
-
-// largeEvents are events of one timer, of 10,000 bytes each.
-type largeEvents struct {
-	emptyLogs
-	n int64
-}
-
-func (l largeEvents) Bounds(context.Context, string) (map[int32][2]int64, error) {
-	return map[int32][2]int64{intake.Murmur2Partition([]byte("a"), partitions): {0, l.n}}, nil
-}
-
-func (l largeEvents) Read(_ context.Context, _ string, spans map[int32][2]int64, fn func(*api.Record) error) error {
-	for p, span := range spans {
-		for o := span[0]; o < span[1]; o++ {
-			text, _ := json.Marshal(map[string]any{"type": "fired", "n": o, "detail": strings.Repeat("x", 10_000)})
-			if err := fn(&api.Record{Partition: p, Offset: o, Time: time.UnixMilli(1_800_000_000_000 + o),
-				Key: []byte("a"), Value: text}); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func TestPagesOfHistoryAreBounded(t *testing.T) {
 	const n = 100
-	in := startWith(t, newFake("timers", partitions), "p0", false, largeEvents{n: n})
-	next, cursor := int64(n), ""
-	for {
-		got := in.call(t, "GET", path("a")+"/events?limit=1000&cursor="+cursor, "").is(t, 200, "")
-		if len(got.text) > maxText {
-			t.Fatalf("a page of %d bytes", len(got.text))
+	for i := range n {
+		l.event(t, time.UnixMilli(int64(i)), "a", "fired", "orders", strings.Repeat("x", 10_000))
+	}
+	next := int64(2 * n) // each has a marker behind it
+	in.Pages(path("a")+"/events?limit=1000", func(page answer) {
+		if len(page.Text) > maxText {
+			t.Errorf("a page of %d bytes", len(page.Text))
 		}
-		for _, one := range got.body["events"].([]any) {
-			if next--; one.(map[string]any)["offset"] != float64(next) {
-				t.Fatalf("offset %v, want %d", one.(map[string]any)["offset"], next)
+		for _, one := range page.Items("events") {
+			if next -= 2; one["offset"] != float64(next) {
+				t.Fatalf("offset %v, want %d", one["offset"], next)
 			}
 		}
-		if cursor, _ = got.body["cursor"].(string); cursor == "" {
-			break
-		}
-	}
+	})
 	if next != 0 {
-		t.Errorf("%d events are on no page", next)
+		t.Errorf("%d events are on no page", next/2)
 	}
 }

@@ -26,20 +26,20 @@ func bombs() map[string]string {
 // A body takes memory for its bytes, not for the tree that it would decode to, and the answer
 // does not grow with it.
 func TestABodyOfManyElements(t *testing.T) {
-	in := start(t, newFake("timers", partitions), "p0", false)
+	in := alone(t)
 	for name, body := range bombs() {
-		got := in.call(t, "POST", "/v1/topics/timers/timers", body, "Content-Type", "application/json")
+		got := in.post(body)
 		before := allocated()
-		again := in.call(t, "POST", "/v1/topics/timers/timers", body, "Content-Type", "application/json")
+		again := in.post(body)
 		grown := allocated() - before
-		got.is(t, 400, "bad-request")
-		if len(again.text) > 16<<10 {
-			t.Errorf("%s: an answer of %d bytes", name, len(again.text))
+		got.Is(400, "bad-request")
+		if len(again.Text) > 16<<10 {
+			t.Errorf("%s: an answer of %d bytes", name, len(again.Text))
 		}
 		if grown > 48<<20 {
 			t.Errorf("%s: a body of %d bytes takes %d", name, len(body), grown)
 		}
-		if errs, _ := got.body["errors"].([]any); len(errs) > 20 {
+		if errs, _ := got.Body["errors"].([]any); len(errs) > 20 {
 			t.Errorf("%s: %d errors", name, len(errs))
 		}
 	}
@@ -49,18 +49,16 @@ func TestABodyOfManyElements(t *testing.T) {
 		"fields":  `{"headers":[{` + strings.Repeat(`"a":1,`, 300_000) + `"a":1}]}`,
 	} {
 		before := allocated()
-		got := in.call(t, "POST", "/v1/topics/timers/dead-letters/0/0/resend", body, "Content-Type", "application/json")
-		got.is(t, 400, "bad-request")
-		if grown := allocated() - before; grown > 64<<20 || len(got.text) > 16<<10 {
+		got := in.Call("POST", allLetters+"/0/0/resend", body, "Content-Type", "application/json")
+		got.Is(400, "bad-request")
+		if grown := allocated() - before; grown > 64<<20 || len(got.Text) > 16<<10 {
 			t.Errorf("a correction, %s: a body of %d bytes takes %d, and has an answer of %d", name, len(body), grown,
-				len(got.text))
+				len(got.Text))
 		}
 	}
 	timerType := "application/vnd.waterclock.timer+json"
-	in.call(t, "PUT", path("a"), `{"headers":[`+strings.Repeat("{},", 2000)+`{}]}`, "Content-Type", timerType).is(
-		t, 400, "bad-request")
-	in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[`+strings.Repeat("{},", 1000)+`{}]}`, "Content-Type",
-		"application/json").is(t, 400, "bad-request")
+	in.Call("PUT", path("a"), `{"headers":[`+strings.Repeat("{},", 2000)+`{}]}`, "Content-Type", timerType).Is(400, "bad-request")
+	in.post(`{"timers":[`+strings.Repeat("{},", 1000)+`{}]}`).Is(400, "bad-request")
 }
 
 func allocated() uint64 {
@@ -72,8 +70,7 @@ func allocated() uint64 {
 // A caller without a right to a topic is refused before its body is read. The answer is the same
 // for a topic that does not exist.
 func TestRightsBeforeBodies(t *testing.T) {
-	f := newFake("timers", partitions)
-	in := start(t, f, "p0", false)
+	in, f := faked(t)
 	f.set(func() {
 		f.may = func(context.Context, access.Role, string, string) error { return errors.New("no right") }
 	})
@@ -92,7 +89,7 @@ func TestRightsBeforeBodies(t *testing.T) {
 
 // An error in a body is described in terms of JSON, with its position.
 func TestFaultsOfABody(t *testing.T) {
-	in := start(t, newFake("timers", partitions), "p0", false)
+	in := alone(t)
 	for body, want := range map[string]string{
 		``:                                 "request body is required",
 		`null`:                             "body: it is null, and needs {",
@@ -108,21 +105,21 @@ func TestFaultsOfABody(t *testing.T) {
 		`{"timers":[{}`:                    "body: it ends early",
 		`{"timers":[{"headers":[{"name":"","value":"x"}]}]}`: "",
 	} {
-		got := in.call(t, "POST", "/v1/topics/timers/timers", body, "Content-Type", "application/json")
+		got := in.post(body)
 		if want == "" {
-			if results := fmt.Sprint(got.body["results"]); !strings.Contains(results, "has no name") {
-				t.Errorf("%s: %s", body, got.text)
+			if results := fmt.Sprint(got.Body["results"]); !strings.Contains(results, "has no name") {
+				t.Errorf("%s: %s", body, got.Text)
 			}
 			continue
 		}
-		if d, _ := got.is(t, 400, "bad-request").body["detail"].(string); !strings.HasPrefix(d, want) {
+		if d, _ := got.Is(400, "bad-request").Body["detail"].(string); !strings.HasPrefix(d, want) {
 			t.Errorf("%s: %q, want %q", body, d, want)
 		}
 	}
 	timerType := "application/vnd.waterclock.timer+json"
 	for _, body := range []string{"null", `{"headers":[null],"after":"1h"}`, `{"after":"1h","headers":[{"value":"x"}]}`,
 		`{"after":"1h"}{}`} {
-		in.call(t, "PUT", path("a"), body, "Content-Type", timerType).is(t, 400, "bad-request")
+		in.Call("PUT", path("a"), body, "Content-Type", timerType).Is(400, "bad-request")
 	}
 }
 
@@ -131,25 +128,22 @@ func TestDecodedHeadersCount(t *testing.T) {
 	in := guarded(t, 4<<20, slog.New(slog.DiscardHandler))
 	timer := `{"headers":[` + strings.Repeat("{},", 999) + `{}]}`
 	body := `{"timers":[` + strings.Repeat(timer+",", 999) + timer + `]}`
-	in.call(t, "POST", "/v1/topics/timers/timers", body, "Content-Type", "application/json").is(t, 503, "overloaded")
-	in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[`+timer+`]}`, "Content-Type", "application/json").is(
-		t, 200, "")
+	in.post(body).Is(503, "overloaded")
+	in.post(`{"timers":[`+timer+`]}`).Is(200, "")
 }
 
 // The error names a field that must be base64 and is not.
 func TestFaultsOfBase64(t *testing.T) {
-	in := start(t, newFake("timers", partitions), "p0", false)
+	in := alone(t)
 	for body, want := range map[string]string{
 		`{"after":"1h","target":{"topic":"x"},"payload":{"base64":"***"}}`:                                            "payload.base64 is not base64: byte 0",
 		`{"after":"1h","target":{"topic":"x","keyBase64":"YQ="}}`:                                                     "target.keyBase64 is not base64: byte 3",
 		`{"after":"1h","idBase64":"YQ==","headers":[{"name":"base64","value":"***"},{"name":"a","valueBase64":"*"}]}`: "headers.valueBase64 is not base64",
 	} {
-		got := in.call(t, "PUT", path("a"), body, "Content-Type", "application/json").is(t, 400, "bad-request")
-		all := in.call(t, "POST", "/v1/topics/timers/timers",
-			`{"timers":[{"idBase64":"YQ==","after":"1h","target":{"topic":"x"}},`+body+`]}`, "Content-Type",
-			"application/json").is(t, 400, "bad-request")
-		if !strings.Contains(got.text, want) || !strings.Contains(all.text, "body.timers[1]: "+want) {
-			t.Errorf("%s:\n%s\n%s", body, got.text, all.text)
+		got := in.Call("PUT", path("a"), body, "Content-Type", "application/json").Is(400, "bad-request")
+		all := in.post(`{"timers":[{"idBase64":"YQ==","after":"1h","target":{"topic":"x"}},`+body+`]}`).Is(400, "bad-request")
+		if !strings.Contains(got.Text, want) || !strings.Contains(all.Text, "body.timers[1]: "+want) {
+			t.Errorf("%s:\n%s\n%s", body, got.Text, all.Text)
 		}
 	}
 }

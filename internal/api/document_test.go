@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
 // document is the part of the OpenAPI document that tests look at.
@@ -208,5 +210,38 @@ func TestDocumentHasAllReasons(t *testing.T) {
 	}
 	if all := slices.Sorted(maps.Keys(want)); !slices.Equal(got, all) {
 		t.Errorf("reasons\n%q\nwant\n%q", got, all)
+	}
+}
+
+func TestNext(t *testing.T) {
+	in := alone(t)
+	a := in.Get("/v1/next?cron=0+9+*+*+mon-fri&zone=Africa%2FLagos&n=2&from=2026-11-20T12:00:00Z").Is(200, "")
+	if got := fmt.Sprint(a.Body["next"]); got != "[2026-11-23T09:00:00+01:00 2026-11-24T09:00:00+01:00]" {
+		t.Error(got)
+	}
+	// The limit of an expression is that of a request.
+	longest := "/v1/next?cron=0+9+*+*+*" + strings.Repeat("+", calendar.MaxExpressionBytes-len("0 9 * * *"))
+	in.Get(longest).Is(200, "")
+	in.Get(longest+"+").Is(400, "bad-request")
+}
+
+// The document names every operation, and the page for people loads nothing.
+func TestDocument(t *testing.T) {
+	in := alone(t)
+	doc := in.Get("/openapi.json").Is(200, "")
+	if doc.Body["openapi"] != "3.1.0" || len(doc.Object("paths")) < 12 {
+		t.Errorf("%.300s", doc.Text)
+	}
+	if a := in.Get("/openapi.yaml"); a.Status != 200 || !strings.Contains(a.Text, "openapi: 3.1.0") {
+		t.Errorf("%d %.300s", a.Status, a.Text)
+	}
+	page := in.Get("/docs").Is(200, "")
+	for _, bad := range []string{"http://", "https://", "<script", "src="} {
+		if strings.Contains(page.Text, bad) {
+			t.Errorf("the page has %s", bad)
+		}
+	}
+	if !strings.Contains(page.Text, "/v1/topics/{topic}/timers/{id}/trigger") {
+		t.Error("the page lacks an operation")
 	}
 }

@@ -5,25 +5,24 @@ import "testing"
 // A representation that the caller already has is not sent again. Another state of the same
 // version has another ETag, but conditions are still about the version.
 func TestNotModified(t *testing.T) {
-	in := start(t, newFake("timers", partitions), "p0", false)
-	put := in.call(t, "PUT", path("a"), "x", in1h, "1h", toOrders, "orders").is(t, 201, "scheduled").header.Get("ETag")
-	got := in.call(t, "GET", path("a"), "", "If-None-Match", put)
-	if got.status != 304 || got.text != "" || got.header.Get("ETag") != put {
-		t.Errorf("%d %q %v", got.status, got.text, got.header)
+	in := alone(t)
+	put := in.put("a", "x").Is(201, "scheduled").Header.Get("ETag")
+	got := in.Get(path("a"), "If-None-Match", put)
+	if got.Status != 304 || got.Text != "" || got.Header.Get("ETag") != put {
+		t.Errorf("%d %q %v", got.Status, got.Text, got.Header)
 	}
 	for _, has := range []string{"*", `"x", W/` + put} {
-		if got := in.call(t, "GET", path("a"), "", "If-None-Match", has); got.status != 304 {
-			t.Errorf("%s: %d", has, got.status)
+		if got := in.Get(path("a"), "If-None-Match", has); got.Status != 304 {
+			t.Errorf("%s: %d", has, got.Status)
 		}
 	}
-	in.call(t, "GET", path("a"), "", "If-None-Match", `"timers/0/99"`).is(t, 200, "")
-	in.call(t, "GET", path("none"), "", "If-None-Match", put).is(t, 404, "not-found")
-	in.call(t, "POST", path("a")+"/pause", "").is(t, 200, "paused")
-	paused := in.call(t, "GET", path("a"), "", "If-None-Match", put).is(t, 200, "").header.Get("ETag")
-	if got := in.call(t, "GET", path("a"), "", "If-None-Match", paused); got.status != 304 || paused == put {
-		t.Errorf("%d, %s and %s", got.status, put, paused)
+	in.Get(path("a"), "If-None-Match", `"timers/0/99"`).Is(200, "")
+	in.Get(path("none"), "If-None-Match", put).Is(404, "not-found")
+	in.Call("POST", path("a")+"/pause", "").Is(200, "paused")
+	paused := in.Get(path("a"), "If-None-Match", put).Is(200, "").Header.Get("ETag")
+	if got := in.Get(path("a"), "If-None-Match", paused); got.Status != 304 || paused == put {
+		t.Errorf("%d, %s and %s", got.Status, put, paused)
 	}
-	in.call(t, "PUT", path("a"), "y", in1h, "2h", toOrders, "orders", "If-Match", `"timers/0/99;1;paused"`).is(
-		t, 412, "condition-not-met")
-	in.call(t, "PUT", path("a"), "y", in1h, "2h", toOrders, "orders", "If-Match", paused).is(t, 200, "replaced")
+	in.Call("PUT", path("a"), "y", in1h, "2h", toOrders, "orders", "If-Match", `"timers/0/99;1;paused"`).Is(412, "condition-not-met")
+	in.Call("PUT", path("a"), "y", in1h, "2h", toOrders, "orders", "If-Match", paused).Is(200, "replaced")
 }

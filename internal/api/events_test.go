@@ -51,7 +51,7 @@ func TestStreamContinuesAtItsPosition(t *testing.T) {
 		l.bounds[i] = [2]int64{9 + int64(i), 200_010 + int64(i)}
 		begins, ends = append(begins, fmt.Sprint(10+i)), append(ends, fmt.Sprint(200_010+i))
 	}
-	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	in := reading(t, l)
 	all := "0:" + strings.Join(ends, ".")
 	for _, c := range []struct {
 		name, query, last string
@@ -79,25 +79,25 @@ func TestStreamContinuesAtItsPosition(t *testing.T) {
 		{"no position", "?position=0/7", "", "", 400, "bad-request", "not one of a stream"},
 		{"no last ID", "", "yesterday", "", 400, "bad-request", "not one of a stream"},
 	} {
-		a := in.call(t, "GET", stream+c.query, "", "Last-Event-ID", c.last)
+		a := in.Get(stream+c.query, "Last-Event-ID", c.last)
 		if c.status != 200 {
-			if a.is(t, c.status, c.reason); !strings.Contains(a.text, c.detail) {
-				t.Errorf("%s: %s", c.name, a.text)
+			if a.Is(c.status, c.reason); !strings.Contains(a.Text, c.detail) {
+				t.Errorf("%s: %s", c.name, a.Text)
 			}
 			continue
 		}
-		if a.status != 200 || !strings.HasPrefix(a.text, "id: "+c.want+"\n\n") {
-			t.Errorf("%s: %d %.200s, want %s", c.name, a.status, a.text, c.want)
+		if a.Status != 200 || !strings.HasPrefix(a.Text, "id: "+c.want+"\n\n") {
+			t.Errorf("%s: %d %.200s, want %s", c.name, a.Status, a.Text, c.want)
 		}
 	}
-	a := in.call(t, "GET", stream+"?id=a", "", "Last-Event-ID", fmt.Sprintf("%d:100", p))
+	a := in.Get(stream+"?id=a", "Last-Event-ID", fmt.Sprintf("%d:100", p))
 	if want := fmt.Sprintf("id: %d:100\n\nid: %d:103\nevent: event\ndata: {\"id\":\"a\",\"type\":\"fired\"}\n\n", p,
-		p); a.text != want {
-		t.Errorf("it tells %q, want %q", a.text, want)
+		p); a.Text != want {
+		t.Errorf("it tells %q, want %q", a.Text, want)
 	}
 
 	l.bounds = nil
 	for range 40 { // more than there are places: a refused call takes none
-		in.call(t, "GET", stream, "").is(t, 503, "kafka-unreachable")
+		in.Get(stream).Is(503, "kafka-unreachable")
 	}
 }

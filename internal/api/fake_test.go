@@ -30,7 +30,7 @@ type fake struct {
 	owner map[timer.TopicPartition]string
 	urls  map[string]string // of the APIs of instances, by process
 	// lose makes owners lose a partition between writing and deciding. refuse makes Kafka refuse
-	// what is written.
+	// what is written, and unknown makes the answer to a write be lost.
 	lose, refuse, unknown bool
 	// unjudged has instances write what owners reject, as an instance with other settings does.
 	unjudged bool
@@ -168,11 +168,12 @@ func (l *local) Produce(_ context.Context, at timer.TopicPartition, requests []r
 	defer l.f.mu.Unlock()
 	written := make([]route.Written, len(requests))
 	for i, r := range requests {
+		if !l.f.refuse {
+			written[i].Offset = l.f.parts[at].take(&r)
+		}
 		if l.f.refuse || l.f.unknown {
 			written[i] = route.Written{Offset: -1, Unknown: l.f.unknown, Problem: "the broker is not well"}
-			continue
 		}
-		written[i].Offset = l.f.parts[at].take(&r)
 	}
 	return written
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -71,16 +70,15 @@ func events(id string, own func(offset int64) bool) func(int64) *api.Record {
 func walk(t *testing.T, in *instance, id, limit string) (offsets []int64, pages int, last answer) {
 	t.Helper()
 	for cursor := ""; ; pages++ {
-		last = in.call(t, "GET", path(id)+"/events?limit="+limit+"&cursor="+cursor, "").is(t, 200, "")
-		for _, e := range last.body["events"].([]any) {
-			e := e.(map[string]any)
+		last = in.Get(path(id)+"/events?limit="+limit+"&cursor="+cursor).Is(200, "")
+		for _, e := range last.Items("events") {
 			offsets = append(offsets, int64(e["offset"].(float64)))
 			if event := e["event"].(map[string]any); event["id"] != id || event["occurrence"] != e["offset"] ||
 				e["at"] != time.Unix(offsets[len(offsets)-1], 0).UTC().Format(time.RFC3339) {
 				t.Fatalf("event %v", e)
 			}
 		}
-		next, _ := last.body["cursor"].(string)
+		next, _ := last.Body["cursor"].(string)
 		if next == "" {
 			return offsets, pages + 1, last
 		}
@@ -111,7 +109,7 @@ func TestHistory(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := &eventLog{partition: p, begin: c.begin, end: c.end, at: events("a", c.own)}
-			in := startWith(t, newFake("timers", partitions), "p0", false, l)
+			in := reading(t, l)
 			got, pages, last := walk(t, in, "a", c.limit)
 			var want []int64
 			for o := c.end - 1; o >= c.begin; o-- {
@@ -122,7 +120,7 @@ func TestHistory(t *testing.T) {
 			if fmt.Sprint(got) != fmt.Sprint(want) || pages != c.pages {
 				t.Errorf("%d events on %d pages, want %d on %d: %.200v", len(got), pages, len(want), c.pages, got)
 			}
-			log := last.body["log"].(map[string]any)
+			log := last.Object("log")
 			if log["begins"] != float64(c.begin) || log["ends"] != float64(c.end) || log["partition"] != float64(p) ||
 				log["topic"] != "events" || log["lookedTo"] != float64(c.begin) {
 				t.Errorf("log %v", log)
@@ -153,7 +151,7 @@ func TestHistoryOfLargeRecords(t *testing.T) {
 			}
 			return &api.Record{Key: []byte("other"), Value: large}
 		}}
-	got, pages, _ := walk(t, startWith(t, newFake("timers", partitions), "p0", false, l), "a", "10")
+	got, pages, _ := walk(t, reading(t, l), "a", "10")
 	if fmt.Sprint(got) != "[307 207 107 7]" || pages < 4 {
 		t.Errorf("%v on %d pages", got, pages)
 	}
@@ -168,10 +166,10 @@ func TestHistoryWithGaps(t *testing.T) {
 		}
 		return own(o)
 	}}
-	got, _, last := walk(t, startWith(t, newFake("timers", partitions), "p0", false, l), "a", "2")
-	if fmt.Sprint(got) != "[50 40 30 20]" || last.body["log"].(map[string]any)["oldest"] != time.Unix(
+	got, _, last := walk(t, reading(t, l), "a", "2")
+	if fmt.Sprint(got) != "[50 40 30 20]" || last.Object("log")["oldest"] != time.Unix(
 		16, 0).UTC().Format(time.RFC3339) {
-		t.Errorf("%v, %s", got, last.text)
+		t.Errorf("%v, %s", got, last.Text)
 	}
 }
 
@@ -179,11 +177,11 @@ func TestHistoryThatIsRefused(t *testing.T) {
 	l := &eventLog{partition: intake.Murmur2Partition([]byte("a"), partitions), end: 20_000,
 		at: events("a", func(o int64) bool { return o > 19_000 && o%100 == 0 })}
 	f := newFake("timers", partitions)
-	in := startWith(t, f, "p0", false, l, "quiet")
-	in.call(t, "GET", "/v1/topics/quiet/timers/a/events", "").is(t, 409, "no-events")
-	in.call(t, "GET", "/v1/topics/none/timers/a/events", "").is(t, 404, "no-such-topic")
+	in := start(t, f, "p0", false, withLogs(l), withQuiet)
+	in.Get("/v1/topics/quiet/timers/a/events").Is(409, "no-events")
+	in.Get("/v1/topics/none/timers/a/events").Is(404, "no-such-topic")
 	for _, bad := range []string{"cursor=x", "cursor=-1", "limit=0", "limit=1001", "order=id"} {
-		in.call(t, "GET", path("a")+"/events?"+bad, "").is(t, 400, "bad-request")
+		in.Get(path("a")+"/events?"+bad).Is(400, "bad-request")
 	}
 	// What could be read is returned. The next call meets the error.
 	l.fail = func(_, to int64) error {
@@ -192,21 +190,15 @@ func TestHistoryThatIsRefused(t *testing.T) {
 		}
 		return nil
 	}
-	a := in.call(t, "GET", path("a")+"/events", "").is(t, 200, "")
-	if len(a.body["events"].([]any)) != 9 || a.body["cursor"] != "18000" {
-		t.Error(a.text)
+	a := in.Get(path("a")+"/events").Is(200, "")
+	if len(a.Items("events")) != 9 || a.Body["cursor"] != "18000" {
+		t.Error(a.Text)
 	}
-	if a := in.call(t, "GET", path("a")+"/events?cursor=18000", "").is(t, 503, "kafka-unreachable"); !strings.Contains(
-		a.text, "the broker is away") {
-		t.Error(a.text)
-	}
+	in.Get(path("a")+"/events?cursor=18000").Is(503, "kafka-unreachable").Has("the broker is away")
 	f.set(func() {
 		f.may = func(_ context.Context, role access.Role, topic, id string) error {
 			return fmt.Errorf("no right to %s %s of %s", role, id, topic)
 		}
 	})
-	if a := in.call(t, "GET", path("b%2Fc")+"/events", "").is(t, 403, "forbidden"); !strings.Contains(
-		a.text, "read b/c of timers") {
-		t.Error(a.text)
-	}
+	in.Get(path("b%2Fc")+"/events").Is(403, "forbidden").Has("read b/c of timers")
 }

@@ -12,12 +12,12 @@ import (
 func TestListsAndCountsNameWhatIsMissing(t *testing.T) {
 	f := newFake("timers", partitions)
 	in := start(t, f, "p0", true)
-	const timers, list, count = 20, "/v1/topics/timers/timers?limit=3", "/v1/topics/timers/timers/count"
+	const timers, list, count = 20, allTimers + "?limit=3", allTimers + "/count"
 	gone := place(t, "timers", "id-0", partitions)
 	lost := 0
 	for i := range timers {
 		id := fmt.Sprint("id-", i)
-		in.call(t, http.MethodPut, path(id), "", in1h, "1h", toOrders, "orders").is(t, 201, "")
+		in.Call(http.MethodPut, path(id), "", in1h, "1h", toOrders, "orders").Is(201, "")
 		if place(t, "timers", id, partitions) == gone {
 			lost++
 		}
@@ -36,40 +36,34 @@ func TestListsAndCountsNameWhatIsMissing(t *testing.T) {
 			in := start(t, f, "p0", true) // it reads the owners now
 			missing := func(a answer) {
 				t.Helper()
-				all, _ := a.body["missing"].([]any)
+				all := a.Items("missing")
 				if len(all) != 1 {
-					t.Fatalf("missing: %s", a.text)
+					t.Fatalf("missing: %s", a.Text)
 				}
-				m := all[0].(map[string]any)
+				m := all[0]
 				if m["partition"] != float64(gone.Partition) || m["reason"] != c.reason ||
 					!strings.Contains(m["detail"].(string), c.says) {
 					t.Errorf("missing %v, want partition %d, %s, %s", m, gone.Partition, c.reason, c.says)
 				}
 			}
-			n := in.call(t, http.MethodGet, count, "").is(t, 200, "")
-			if missing(n); n.body["count"] != float64(timers-lost) || n.body["exact"] != false {
-				t.Errorf("%s, want %d", n.text, timers-lost)
+			n := in.Call(http.MethodGet, count, "").Is(200, "")
+			if missing(n); n.Body["count"] != float64(timers-lost) || n.Body["exact"] != false {
+				t.Errorf("%s, want %d", n.Text, timers-lost)
 			}
 			seen := 0
-			for cursor := ""; ; {
-				page := in.call(t, http.MethodGet, list+"&cursor="+cursor, "").is(t, 200, "")
+			in.Pages(list, func(page answer) {
 				missing(page)
-				seen += len(page.body["timers"].([]any))
-				more, ok := page.body["cursor"].(string)
-				if !ok {
-					break
-				}
-				cursor = more
-			}
+				seen += len(page.Items("timers"))
+			})
 			if seen != timers-lost {
 				t.Errorf("listed %d, want %d", seen, timers-lost)
 			}
 			status := map[string]int{"elsewhere": 421, "moving": 503}[c.reason]
-			in.call(t, http.MethodPost, "/v1/topics/timers/timers/cancel?dry-run=true", "").is(t, status, c.reason)
+			in.Call(http.MethodPost, allTimers+"/cancel?dry-run=true", "").Is(status, c.reason)
 		})
 	}
 	f.set(func() { clear(f.owner) })
 	for _, all := range []string{list, count} { // nothing can be answered
-		in.call(t, http.MethodGet, all, "").is(t, 503, "moving")
+		in.Call(http.MethodGet, all, "").Is(503, "moving")
 	}
 }

@@ -7,33 +7,24 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/access"
-	"github.com/waterclock/waterclock/internal/api/route"
 )
 
 // guarded is an API behind a guard that is open to this machine.
 func guarded(t *testing.T, bodyLimit int64, audit *slog.Logger) *instance {
 	t.Helper()
-	f := newFake("timers", partitions)
-	router := route.New(route.Options{Local: &local{f, "p0"}, Directory: f, Process: "p0"})
-	a := api.New(api.Options{
-		Asker: router, Topics: map[string]api.Topic{"timers": {Partitions: partitions, MaxBytes: 1 << 20}},
-		PartitionOf: intake.Murmur2Partition,
-		Logger:      slog.New(slog.DiscardHandler), Logs: emptyLogs{},
-		Rights: api.Rights{May: access.May, Some: access.MaySome},
+	in := start(t, newFake("timers", partitions), "p0", false, func(o *api.Options) {
+		o.Rights = api.Rights{May: access.May, Some: access.MaySome}
 	})
-	router.HaveJobs(a)
-	t.Cleanup(a.Close)
 	g, err := access.New(access.Options{Address: "127.0.0.1:0", BodyLimit: bodyLimit, AtOnce: 10, Audit: audit},
 		slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := httptest.NewServer(g.Wrap(a))
+	s := httptest.NewServer(g.Wrap(in.api))
 	t.Cleanup(s.Close)
-	return &instance{url: s.URL}
+	return &instance{Caller: called(t, s.URL)}
 }
 
 // A problem of the API has the request's ID, whichever part has found it, and the audit names the
@@ -52,15 +43,13 @@ func TestRequestIDInProblems(t *testing.T) {
 		{"PATCH", path("a"), "", 405},                     // no handler for the method
 		{"GET", path(strings.Repeat("x", 9000)), "", 414}, // found by the guard
 	} {
-		got := in.call(t, c.method, c.path, c.body, access.RequestHeader, "id-1").is(t, c.status, "")
-		if got.header.Get(access.RequestHeader) != "id-1" || got.body["requestId"] != "id-1" {
-			t.Errorf("%s %.40s: %v %s", c.method, c.path, got.header, got.text)
+		got := in.Call(c.method, c.path, c.body, access.RequestHeader, "id-1").Is(c.status, "")
+		if got.Header.Get(access.RequestHeader) != "id-1" || got.Body["requestId"] != "id-1" {
+			t.Errorf("%s %.40s: %v %s", c.method, c.path, got.Header, got.Text)
 		}
 	}
 	audit.Reset()
-	in.call(t, "POST", "/v1/topics/timers/timers",
-		`{"timers":[{"id":"one","after":"1h","target":{"topic":"orders"}},{"id":"two","after":"1h","target":{"topic":"orders"}}]}`,
-		"Content-Type", "application/json", access.RequestHeader, "id-2").is(t, 200, "")
+	in.post(`{"timers":[{"id":"one","after":"1h","target":{"topic":"orders"}},{"id":"two","after":"1h","target":{"topic":"orders"}}]}`, access.RequestHeader, "id-2").Is(200, "")
 	if got := audit.String(); !strings.Contains(got, "request=id-2 ") || !strings.Contains(got, "one") ||
 		!strings.Contains(got, "two") || strings.Count(got, "\n") != 1 {
 		t.Errorf("audit %s", got)

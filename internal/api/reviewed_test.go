@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,63 +15,12 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
 )
 
-// markedLog are dead letters and the marks of what has been reviewed. It implements api.Logs and api.Marks.
-type markedLog struct {
-	deadLog
-
-	of      sync.Mutex // guards the fields below
-	set     map[string]map[int32]api.Mark
-	refuse  error
-	between func() // is called once, between the reading and the writing of marks
-}
-
-func (m *markedLog) Marks(_ context.Context, topic string) (map[int32]api.Mark, error) {
-	m.of.Lock()
-	defer m.of.Unlock()
-	return maps.Clone(m.set[topic]), m.refuse
-}
-
-func (m *markedLog) SetMarks(_ context.Context, topic string, marks map[int32]api.Mark) error {
-	m.of.Lock()
-	between := m.between
-	m.between = nil
-	m.of.Unlock()
-	if between != nil {
-		between()
-	}
-	m.of.Lock()
-	defer m.of.Unlock()
-	if m.refuse != nil {
-		return m.refuse
-	}
-	if m.set == nil {
-		m.set = make(map[string]map[int32]api.Mark)
-	}
-	if m.set[topic] == nil {
-		m.set[topic] = make(map[int32]api.Mark)
-	}
-	maps.Copy(m.set[topic], marks)
-	return nil
-}
-
-func (m *markedLog) Since(_ context.Context, topic string, at time.Time) (map[int32]int64, error) {
-	offsets := make(map[int32]int64)
-	for p, rs := range m.logs[topic] {
-		offsets[p] = int64(len(rs))
-		if i := slices.IndexFunc(rs, func(r *api.Record) bool { return r != nil && !r.Time.Before(at) }); i >= 0 {
-			offsets[p] = int64(i)
-		}
-	}
-	return offsets, nil
-}
-
 // letterIDs lists the IDs of letters, in their order.
 func letterIDs(t *testing.T, in *instance, q string) string {
 	t.Helper()
 	var ids []string
-	for _, d := range in.call(t, "GET", "/v1/topics/timers/dead-letters?"+q, "").is(
-		t, 200, "").body["deadLetters"].([]any) {
-		ids = append(ids, d.(map[string]any)["id"].(string))
+	for _, d := range in.Get(allLetters+"?"+q).Is(200, "").Items("deadLetters") {
+		ids = append(ids, d["id"].(string))
 	}
 	slices.Sort(ids)
 	return strings.Join(ids, " ")
@@ -84,8 +31,7 @@ func newOnes(t *testing.T, in *instance, want float64) map[string]any {
 	t.Helper()
 	var n map[string]any
 	await.Until(t, 20*time.Second, fmt.Sprintf("%v letters are new", want), func() bool {
-		one := in.call(t, "GET", "/v1/dead-letters?topic=timers", "").is(
-			t, 200, "").body["topics"].([]any)[0].(map[string]any)
+		one := in.Get("/v1/dead-letters?topic=timers").Is(200, "").Items("topics")[0]
 		n, _ = one["new"].(map[string]any)
 		return n != nil && n["count"] == want && n["exact"] == true
 	})
@@ -93,14 +39,14 @@ func newOnes(t *testing.T, in *instance, want float64) map[string]any {
 }
 
 // six writes letters a0 to a5, on two partitions in turn, the latest a minute ago.
-func six(headers ...string) *markedLog {
-	l := &markedLog{}
+func six(headers ...string) *fakeLogs {
+	l := &fakeLogs{}
 	for i := range 6 {
 		reason := "target-unknown"
 		if i == 4 {
 			reason = "bad-cron"
 		}
-		l.add("timers", int32(i%2), time.Now().Add(time.Duration(i-6)*time.Minute), fmt.Sprintf("a%d", i),
+		l.letter("timers", int32(i%2), time.Now().Add(time.Duration(i-6)*time.Minute), fmt.Sprintf("a%d", i),
 			reason, headers...)
 	}
 	return l
@@ -110,19 +56,18 @@ func six(headers ...string) *markedLog {
 func TestReviewedUpToHere(t *testing.T) {
 	l := six()
 	f := newFake("timers", partitions)
-	in, other := startWith(t, f, "p0", false, l), startWith(t, f, "p1", false, l)
-	const reviewed = "/v1/topics/timers/dead-letters/reviewed"
-	if a := in.call(t, "GET", reviewed, "").is(t, 200, ""); a.body["at"] != nil || a.body["position"] != "0:0.0" {
-		t.Error(a.text)
+	in, other := start(t, f, "p0", false, withLogs(l)), start(t, f, "p1", false, withLogs(l))
+	const reviewed = allLetters + "/reviewed"
+	if a := in.Get(reviewed).Is(200, ""); a.Body["at"] != nil || a.Body["position"] != "0:0.0" {
+		t.Error(a.Text)
 	}
 	if got := letterIDs(t, in, "reviewed=false"); got != "a0 a1 a2 a3 a4 a5" {
 		t.Errorf("new are %s", got)
 	}
 	// a2 is on partition 0, with a marker behind it.
-	a := in.call(t, "POST", "/v1/topics/timers/dead-letters/0/2/reviewed?older=true", "", "Test-Caller", "alice").is(
-		t, 200, "")
-	if a.body["position"] != "0:3.2" || a.body["before"] != "0:0.0" {
-		t.Error(a.text)
+	a := in.Call("POST", allLetters+"/0/2/reviewed?older=true", "", "Test-Caller", "alice").Is(200, "")
+	if a.Body["position"] != "0:3.2" || a.Body["before"] != "0:0.0" {
+		t.Error(a.Text)
 	}
 	for _, in := range []*instance{in, other} {
 		await.Until(t, 20*time.Second, "both instances know it",
@@ -136,48 +81,46 @@ func TestReviewedUpToHere(t *testing.T) {
 		}
 	}
 	// A single one above the mark.
-	in.call(t, "POST", "/v1/topics/timers/dead-letters/0/4/reviewed", "").is(t, 200, "")
+	in.Call("POST", allLetters+"/0/4/reviewed", "").Is(200, "")
 	if got := letterIDs(t, in, "reviewed=false"); got != "a3 a5" {
 		t.Errorf("new are %s", got)
 	}
 	newOnes(t, in, 2)
-	l.add("timers", 1, time.Now(), "a6", "target-unknown")
+	l.letter("timers", 1, time.Now(), "a6", "target-unknown")
 	newOnes(t, in, 3)
 
-	list := in.call(t, "GET", "/v1/topics/timers/dead-letters", "").is(t, 200, "")
-	a = in.call(t, "POST", reviewed+"?position="+list.body["position"].(string), "").is(t, 200, "")
+	list := in.Get(allLetters).Is(200, "")
+	a = in.Call("POST", reviewed+"?position="+list.Body["position"].(string), "").Is(200, "")
 	if newOnes(t, in, 0); letterIDs(t, in, "reviewed=false") != "" {
 		t.Errorf("new are %s", letterIDs(t, in, "reviewed=false"))
 	}
-	in.call(t, "POST", reviewed+"?back=true&position="+a.body["before"].(string), "").is(t, 200, "")
+	in.Call("POST", reviewed+"?back=true&position="+a.Body["before"].(string), "").Is(200, "")
 	if got := letterIDs(t, in, "reviewed=false"); got != "a3 a4 a5 a6" { // singles are forgotten
 		t.Errorf("new are %s", got)
 	}
 	newOnes(t, in, 4)
 	at := fmt.Sprint(time.Now().Add(-90 * time.Second).UnixMilli())
-	in.call(t, "POST", reviewed+"?before="+at, "").is(t, 200, "")
+	in.Call("POST", reviewed+"?before="+at, "").Is(200, "")
 	if got := letterIDs(t, in, "reviewed=false"); got != "a5 a6" {
 		t.Errorf("new are %s", got)
 	}
 	for _, bad := range []string{"", "?back=true", "?position=x", "?before=soon", "?position=0:1&before=" + at,
 		"?back=true&before=" + at} {
-		in.call(t, "POST", reviewed+bad, "").is(t, 400, "bad-request")
+		in.Call("POST", reviewed+bad, "").Is(400, "bad-request")
 	}
-	in.call(t, "POST", "/v1/topics/timers/dead-letters/0/99/reviewed", "").is(t, 404, "not-found")
-	in.call(t, "GET", "/v1/topics/timers/dead-letters?reviewed=perhaps", "").is(t, 400, "bad-request")
+	in.Call("POST", allLetters+"/0/99/reviewed", "").Is(404, "not-found")
+	in.Get(allLetters+"?reviewed=perhaps").Is(400, "bad-request")
 
 	// A topic that was recreated has none of the letters that were reviewed.
-	l.mu.Lock()
-	l.logs = nil
-	l.mu.Unlock()
-	l.add("timers", 0, time.Now(), "b0", "bad-cron")
+	l.set(func() { l.of = nil })
+	l.letter("timers", 0, time.Now(), "b0", "bad-cron")
 	if got := letterIDs(t, in, "reviewed=false"); got != "b0" {
 		t.Errorf("new are %s", got)
 	}
 	// Nor does a new mark bring the old ones back.
-	in.call(t, "POST", "/v1/topics/timers/dead-letters/0/0/reviewed", "").is(t, 200, "")
+	in.Call("POST", allLetters+"/0/0/reviewed", "").Is(200, "")
 	for i := 1; i < 8; i++ {
-		l.add("timers", 0, time.Now(), fmt.Sprintf("b%d", i), "bad-cron")
+		l.letter("timers", 0, time.Now(), fmt.Sprintf("b%d", i), "bad-cron")
 	}
 	if got := letterIDs(t, in, "reviewed=false"); got != "b1 b2 b3 b4 b5 b6 b7" {
 		t.Errorf("new are %s", got)
@@ -188,11 +131,11 @@ func TestReviewedUpToHere(t *testing.T) {
 func TestReviewedTwiceAtOnce(t *testing.T) {
 	l := six()
 	f := newFake("timers", partitions)
-	in, other := startWith(t, f, "p0", false, l), startWith(t, f, "p1", false, l)
+	in, other := start(t, f, "p0", false, withLogs(l)), start(t, f, "p1", false, withLogs(l))
 	l.between = func() {
-		other.call(t, "POST", "/v1/topics/timers/dead-letters/0/4/reviewed", "").is(t, 200, "")
+		other.Call("POST", allLetters+"/0/4/reviewed", "").Is(200, "")
 	}
-	in.call(t, "POST", "/v1/topics/timers/dead-letters/0/0/reviewed", "").is(t, 200, "")
+	in.Call("POST", allLetters+"/0/0/reviewed", "").Is(200, "")
 	await.Until(t, 20*time.Second, "both letters are reviewed",
 		func() bool { return letterIDs(t, in, "reviewed=true") == "a0 a4" })
 }
@@ -201,25 +144,18 @@ func TestReviewedTwiceAtOnce(t *testing.T) {
 func TestReviewedIsRefused(t *testing.T) {
 	l := six()
 	f := newFake("timers", partitions)
-	in := startWith(t, f, "p0", false, l)
-	l.of.Lock()
-	l.refuse = errors.New("GROUP_AUTHORIZATION_FAILED")
-	l.of.Unlock()
-	const reviewed = "/v1/topics/timers/dead-letters/reviewed"
-	if a := in.call(t, "GET", reviewed, "").is(t, 503, "kafka-unreachable"); !strings.Contains(
-		a.text, "GROUP_AUTHORIZATION_FAILED") {
-		t.Error(a.text)
-	}
-	in.call(t, "GET", "/v1/topics/timers/dead-letters?reviewed=false", "").is(t, 503, "kafka-unreachable")
+	in := start(t, f, "p0", false, withLogs(l))
+	l.set(func() { l.refuse = errors.New("GROUP_AUTHORIZATION_FAILED") })
+	const reviewed = allLetters + "/reviewed"
+	in.Get(reviewed).Is(503, "kafka-unreachable").Has("GROUP_AUTHORIZATION_FAILED")
+	in.Get(allLetters+"?reviewed=false").Is(503, "kafka-unreachable")
 	if got := letterIDs(t, in, ""); got != "a0 a1 a2 a3 a4 a5" {
 		t.Errorf("the list has %s", got)
 	}
 	if n := counts(t, in, "timers"); n["lastDay"] != 6.0 || n["new"] != nil {
 		t.Errorf("%v", n)
 	}
-	l.of.Lock()
-	l.refuse = nil
-	l.of.Unlock()
+	l.set(func() { l.refuse = nil })
 	f.set(func() {
 		f.may = func(_ context.Context, role access.Role, _, _ string) error {
 			if role > access.Read {
@@ -228,17 +164,17 @@ func TestReviewedIsRefused(t *testing.T) {
 			return nil
 		}
 	})
-	in.call(t, "GET", reviewed, "").is(t, 200, "")
-	in.call(t, "POST", reviewed+"?position=0:1", "").is(t, 403, "forbidden")
-	in.call(t, "POST", "/v1/topics/timers/dead-letters/0/0/reviewed", "").is(t, 403, "forbidden")
+	in.Get(reviewed).Is(200, "")
+	in.Call("POST", reviewed+"?position=0:1", "").Is(403, "forbidden")
+	in.Call("POST", allLetters+"/0/0/reviewed", "").Is(403, "forbidden")
 }
 
 // What was sent again has been reviewed, and is not sent again by a resend of what is new; what failed stays new.
 func TestWhatIsResentIsReviewed(t *testing.T) {
-	const resend = "/v1/topics/timers/dead-letters/resend"
+	const resend = allLetters + "/resend"
 	job := func(t *testing.T, in *instance, q string) string {
 		t.Helper()
-		j := ended(t, in, in.call(t, "POST", resend+"?"+q, "").is(t, 202, ""))
+		j := ended(t, in, in.Call("POST", resend+"?"+q, "").Is(202, ""))
 		if why := j["unmarked"]; why != nil {
 			t.Errorf("%s: %v", q, why)
 		}
@@ -247,9 +183,9 @@ func TestWhatIsResentIsReviewed(t *testing.T) {
 	for _, replace := range []string{"", "&replace=true"} {
 		t.Run(cmp.Or(replace, "newest first"), func(t *testing.T) {
 			l := six("timer-after", "1h", "timer-target-topic", "orders")
-			in := startWith(t, newFake("timers", partitions), "p0", false, l)
-			l.add("timers", 1, time.Now(), "bad", "bad-cron", "timer-after", "soon", "timer-target-topic", "orders")
-			in.call(t, "POST", "/v1/topics/timers/dead-letters/0/2/resend", "").is(t, 201, "")
+			in := reading(t, l)
+			l.letter("timers", 1, time.Now(), "bad", "bad-cron", "timer-after", "soon", "timer-target-topic", "orders")
+			in.Call("POST", allLetters+"/0/2/resend", "").Is(201, "")
 			if got := letterIDs(t, in, "reviewed=true"); got != "a2" {
 				t.Errorf("reviewed are %s", got)
 			}
@@ -259,8 +195,8 @@ func TestWhatIsResentIsReviewed(t *testing.T) {
 			if got := letterIDs(t, in, "reviewed=true"); got != "a2 a4" {
 				t.Errorf("reviewed are %s", got)
 			}
-			preview := in.call(t, "POST", resend+"?reviewed=false&dry-run=true", "").is(t, 200, "")
-			if n := preview.body["letters"].(map[string]any)["count"]; n != 5.0 {
+			preview := in.Call("POST", resend+"?reviewed=false&dry-run=true", "").Is(200, "")
+			if n := preview.Object("letters")["count"]; n != 5.0 {
 				t.Errorf("%v are new", n)
 			}
 			if got := job(t, in, "reviewed=false"+replace); got != "5 4 1" {
@@ -273,8 +209,8 @@ func TestWhatIsResentIsReviewed(t *testing.T) {
 				t.Errorf("again: seen, changed and failed: %s", got)
 			}
 			newOnes(t, in, 1)
-			if a := in.call(t, "GET", "/v1/topics/timers/dead-letters/reviewed", ""); a.body["position"] != "0:6.6" {
-				t.Errorf("%s: all but the one that failed lie below it", a.text)
+			if a := in.Get(allLetters + "/reviewed"); a.Body["position"] != "0:6.6" {
+				t.Errorf("%s: all but the one that failed lie below it", a.Text)
 			}
 		})
 	}
@@ -286,12 +222,12 @@ func TestMarksWithOddTimes(t *testing.T) {
 	for _, note := range []string{`{"at":9223372036854775807}`, `{"at":-9223372036854775808}`,
 		`{"at":99999999999999}`} {
 		l := six()
-		l.set = map[string]map[int32]api.Mark{"timers.dead": {0: {Offset: 2, Metadata: note}}}
-		in := startWith(t, newFake("timers", partitions), "p0", false, l)
-		a := in.call(t, "GET", "/v1/topics/timers/dead-letters/reviewed", "").is(t, 200, "")
-		at, err := time.Parse(time.RFC3339Nano, fmt.Sprint(a.body["at"]))
-		if a.body["position"] != "0:2.0" || err != nil || at.After(time.Now()) {
-			t.Errorf("%s: %s %v", note, a.text, err)
+		l.marks = map[string]map[int32]api.Mark{"timers.dead": {0: {Offset: 2, Metadata: note}}}
+		in := reading(t, l)
+		a := in.Get(allLetters+"/reviewed").Is(200, "")
+		at, err := time.Parse(time.RFC3339Nano, fmt.Sprint(a.Body["at"]))
+		if a.Body["position"] != "0:2.0" || err != nil || at.After(time.Now()) {
+			t.Errorf("%s: %s %v", note, a.Text, err)
 		}
 		newOnes(t, in, 5)
 	}
@@ -301,8 +237,8 @@ func TestMarksWithOddTimes(t *testing.T) {
 // end.
 func TestManyNewLettersAreCounted(t *testing.T) {
 	l := six()
-	l.set = map[string]map[int32]api.Mark{"timers.dead": {0: {Metadata: `{"at":1790000000000}`}}}
-	one := *l.logs["timers.dead"][0][0]
+	l.marks = map[string]map[int32]api.Mark{"timers.dead": {0: {Metadata: `{"at":1790000000000}`}}}
+	one := *l.of["timers.dead"][0][0]
 	const many, each = 130, 2_050
 	for p := range int32(many) {
 		rs := make([]*api.Record, each)
@@ -311,20 +247,20 @@ func TestManyNewLettersAreCounted(t *testing.T) {
 			r.Partition, r.Offset = p, int64(o)
 			rs[o] = &r
 		}
-		l.logs["timers.dead"][p] = rs
+		l.of["timers.dead"][p] = rs
 	}
-	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	in := reading(t, l)
 	newOnes(t, in, many*each)
 }
 
 // Other programs may write letters with any number of reasons. So many are not told apart.
 func TestReasonsOfNewLettersAreBounded(t *testing.T) {
 	l := six()
-	l.set = map[string]map[int32]api.Mark{"timers.dead": {0: {Metadata: `{"at":1790000000000}`}}}
+	l.marks = map[string]map[int32]api.Mark{"timers.dead": {0: {Metadata: `{"at":1790000000000}`}}}
 	for i := range 1000 {
-		l.add("timers", 0, time.Now(), "x", fmt.Sprintf("odd-%d", i))
+		l.letter("timers", 0, time.Now(), "x", fmt.Sprintf("odd-%d", i))
 	}
-	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	in := reading(t, l)
 	if n := newOnes(t, in, 1006); len(n["reasons"].(map[string]any)) > 101 {
 		t.Errorf("%d reasons", len(n["reasons"].(map[string]any)))
 	}
@@ -333,26 +269,26 @@ func TestReasonsOfNewLettersAreBounded(t *testing.T) {
 // Of two resends of what is new, at any two instances, only one runs at a time: both would send the same letters. What
 // it has sent is noted as it goes, and not only at the end, which an instance may not live to see.
 func TestOneResendOfWhatIsNewAtATime(t *testing.T) {
-	const resend = "/v1/topics/timers/dead-letters/resend"
-	l := &markedLog{}
+	const resend = allLetters + "/resend"
+	l := &fakeLogs{}
 	for i := range 1100 {
-		l.add("timers", 0, time.Now().Add(-time.Minute), fmt.Sprintf("a%04d", i), "target-unknown", "timer-after", "1h",
-			"timer-target-topic", "orders")
+		l.letter("timers", 0, time.Now().Add(-time.Minute), fmt.Sprintf("a%04d", i), "target-unknown",
+			"timer-after", "1h", "timer-target-topic", "orders")
 	}
-	in := startWith(t, newFake("timers", partitions), "p0", false, l)
-	first := in.call(t, "POST", resend+"?reviewed=false&rate=90", "").is(t, 202, "")
-	at := first.header.Get("Location")
-	in.call(t, "POST", resend+"?reviewed=false", "").is(t, 429, "too-many-jobs")
-	in.call(t, "POST", resend+"?reviewed=false&dry-run=true", "").is(t, 200, "")
+	in := reading(t, l)
+	first := in.Call("POST", resend+"?reviewed=false&rate=90", "").Is(202, "")
+	at := first.Header.Get("Location")
+	in.Call("POST", resend+"?reviewed=false", "").Is(429, "too-many-jobs")
+	in.Call("POST", resend+"?reviewed=false&dry-run=true", "").Is(200, "")
 	await.Until(t, 20*time.Second, "what was sent is noted", func() bool {
 		return letterIDs(t, in, "reviewed=true") != ""
 	})
-	if j := in.call(t, "GET", at, "").is(t, 200, ""); j.body["state"] != "running" {
-		t.Errorf("only at the end: %s", j.text)
+	if j := in.Get(at).Is(200, ""); j.Body["state"] != "running" {
+		t.Errorf("only at the end: %s", j.Text)
 	}
-	in.call(t, "DELETE", at, "").is(t, 200, "")
+	in.Call("DELETE", at, "").Is(200, "")
 	sent := ended(t, in, first)["changed"].(float64)
-	again := ended(t, in, in.call(t, "POST", resend+"?reviewed=false&rate=50000", "").is(t, 202, ""))
+	again := ended(t, in, in.Call("POST", resend+"?reviewed=false&rate=50000", "").Is(202, ""))
 	if sent == 0 || sent == 1100 || again["seen"] != 1100-sent {
 		t.Errorf("%v were sent, then %v", sent, again)
 	}
@@ -362,14 +298,14 @@ func TestOneResendOfWhatIsNewAtATime(t *testing.T) {
 func TestUndoneElsewhere(t *testing.T) {
 	l := six()
 	f := newFake("timers", partitions)
-	in, other := startWith(t, f, "p0", false, l), startWith(t, f, "p1", false, l)
-	in.call(t, "POST", "/v1/topics/timers/dead-letters/0/4/reviewed?older=true", "").is(t, 200, "")
-	other.call(t, "POST", "/v1/topics/timers/dead-letters/reviewed?back=true&position=0:0.0", "").is(t, 200, "")
+	in, other := start(t, f, "p0", false, withLogs(l)), start(t, f, "p1", false, withLogs(l))
+	in.Call("POST", allLetters+"/0/4/reviewed?older=true", "").Is(200, "")
+	other.Call("POST", allLetters+"/reviewed?back=true&position=0:0.0", "").Is(200, "")
 	await.For(t, 1500*time.Millisecond) // in looks at its mark again
 	if got := letterIDs(t, in, "reviewed=true"); got != "" {
 		t.Errorf("reviewed are %s", got)
 	}
-	in.call(t, "POST", "/v1/topics/timers/dead-letters/0/0/reviewed", "").is(t, 200, "")
+	in.Call("POST", allLetters+"/0/0/reviewed", "").Is(200, "")
 	if got := letterIDs(t, other, "reviewed=true"); got != "a0" {
 		t.Errorf("reviewed are %s", got)
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/route"
-	"github.com/waterclock/waterclock/internal/kafkatest/await"
 )
 
 // wrongRequests are requests that an owner rejects whatever is in the log, with the status and the reason of the
@@ -55,7 +54,7 @@ var wrongRequests = []struct {
 }
 
 // start40 is the beginning of a detail: the rest may have the time.
-func start40(a answer) string { return fmt.Sprintf("%.40s", a.body["detail"]) }
+func start40(a answer) string { return fmt.Sprintf("%.40s", a.Body["detail"]) }
 
 // passed are the headers of a good request with n headers that are passed on.
 func passed(n int) []string {
@@ -69,25 +68,24 @@ func passed(n int) []string {
 // A request that its owner would reject is answered with the same status, reason and detail, and is not written: a
 // mistake is no dead letter.
 func TestWrongRequestsAreNotWritten(t *testing.T) {
-	f := newFake("timers", partitions)
-	in := start(t, f, "p0", false)
+	in, f := faked(t)
 	other := newFake("timers", partitions)
 	other.unjudged = true
 	unjudged := start(t, other, "p0", false)
 	for _, c := range wrongRequests {
 		t.Run(c.name, func(t *testing.T) {
-			got := in.call(t, c.method, c.path, c.body, c.headers...).is(t, c.status, c.reason)
-			if got.body["request"] != nil {
-				t.Errorf("the request is in the log: %s", got.text)
+			got := in.Call(c.method, c.path, c.body, c.headers...).Is(c.status, c.reason)
+			if got.Body["request"] != nil {
+				t.Errorf("the request is in the log: %s", got.Text)
 			}
 			// Its owner has the last word. If the API knows none of the rules, the request is a dead letter as ever.
-			want := unjudged.call(t, c.method, c.path, c.body, c.headers...).is(t, c.status, c.reason)
-			if want.body["request"] == nil || start40(want) != start40(got) {
-				t.Errorf("the API says %s, the owner %s", got.text, want.text)
+			want := unjudged.Call(c.method, c.path, c.body, c.headers...).Is(c.status, c.reason)
+			if want.Body["request"] == nil || start40(want) != start40(got) {
+				t.Errorf("the API says %s, the owner %s", got.Text, want.Text)
 			}
-			written := in.call(t, c.method, c.path+"?wait=written", c.body, c.headers...)
-			if written.is(t, c.status, c.reason); written.body["request"] != nil {
-				t.Errorf("with wait=written the request is in the log: %s", written.text)
+			written := in.Call(c.method, c.path+"?wait=written", c.body, c.headers...)
+			if written.Is(c.status, c.reason); written.Body["request"] != nil {
+				t.Errorf("with wait=written the request is in the log: %s", written.Text)
 			}
 		})
 	}
@@ -98,10 +96,9 @@ func TestWrongRequestsAreNotWritten(t *testing.T) {
 
 // What only the log can decide is written, and decided there.
 func TestOnlyTheLogDecidesConditions(t *testing.T) {
-	f := newFake("timers", partitions)
-	in := start(t, f, "p0", false)
-	in.call(t, "PUT", path("a"), "x", in1h, "1h", toOrders, "orders", "If-Match", "*").is(t, 412, "condition-not-met")
-	in.call(t, "DELETE", path("a"), "").is(t, 404, "not-found")
+	in, f := faked(t)
+	in.put("a", "x", "If-Match", "*").Is(412, "condition-not-met")
+	in.Call("DELETE", path("a"), "").Is(404, "not-found")
 	if n := f.written(); n != 2 {
 		t.Errorf("%d requests are in the log, want 2", n)
 	}
@@ -109,17 +106,15 @@ func TestOnlyTheLogDecidesConditions(t *testing.T) {
 
 // Of a list the wrong timers are left out, each with its problem, and the others are written.
 func TestWrongTimersOfAListAreNotWritten(t *testing.T) {
-	f := newFake("timers", partitions)
-	in := start(t, f, "p0", false)
-	got := in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[
+	in, f := faked(t)
+	got := in.post(`{"timers":[
 		{"id":"a","after":"1h","target":{"topic":"orders"}},
 		{"id":"b","after":"1 hour","target":{"topic":"orders"}},
 		{"id":"c","after":"1h","target":{"topic":"forbidden"}},
 		{"after":"1h","target":{"topic":"orders"},"maxLate":"1x"},
-		{"id":"e","after":"1h","target":{"topic":"orders"}}]}`, "Content-Type", "application/json", "Idempotency-Key", "k").is(t, 200, "")
+		{"id":"e","after":"1h","target":{"topic":"orders"}}]}`, "Idempotency-Key", "k").Is(200, "")
 	var says []string
-	for _, r := range got.body["results"].([]any) {
-		r := r.(map[string]any)
+	for _, r := range got.Items("results") {
 		word := fmt.Sprint(r["status"])
 		if p, ok := r["problem"].(map[string]any); ok {
 			word += fmt.Sprint(" ", p["reason"], " ", p["request"])
@@ -128,7 +123,7 @@ func TestWrongTimersOfAListAreNotWritten(t *testing.T) {
 	}
 	want := "[201 400 bad-duration <nil> 403 target-not-allowed <nil> 400 bad-max-late <nil> 201]"
 	if fmt.Sprint(says) != want {
-		t.Errorf("got %v, want %s: %s", says, want, got.text)
+		t.Errorf("got %v, want %s: %s", says, want, got.Text)
 	}
 	if n := f.written(); n != 2 {
 		t.Errorf("%d requests are in the log, want 2", n)
@@ -145,29 +140,23 @@ func (everyRecord) Reject(int32, *route.Request) *api.Rejection {
 // Dead letters that would be rejected again are not sent again: neither one, nor by a job for all of a reason, and also
 // not if they are of a fixed-delay topic. Once the settings allow them, they are.
 func TestHopelessDeadLettersAreNotResent(t *testing.T) {
-	l := &deadLog{}
+	l := &fakeLogs{}
 	now := time.Now()
-	l.add("timers", 0, now, "bad", "bad-cron", "timer-cron", "61 * * * *", toOrders, "orders")
-	l.add("timers", 0, now, "allowed", "target-not-allowed", in1h, "1h", toOrders, "orders")
-	l.add("retry", 0, now, "", "no-effect", "timer-at", "1795344290000")
+	l.letter("timers", 0, now, "bad", "bad-cron", "timer-cron", "61 * * * *", toOrders, "orders")
+	l.letter("timers", 0, now, "allowed", "target-not-allowed", in1h, "1h", toOrders, "orders")
+	l.letter("retry", 0, now, "", "no-effect", "timer-at", "1795344290000")
 	f := newFake("timers", partitions)
 	f.delayRules = everyRecord{}
-	in := startWith(t, f, "p0", false, l)
-	one := in.call(t, "POST", "/v1/topics/timers/dead-letters/0/0/resend", "").is(t, 400, "bad-cron")
-	in.call(t, "POST", "/v1/topics/retry/dead-letters/0/0/resend", "").is(t, 400, "no-effect")
-	if n := f.written(); n != 0 || one.body["request"] != nil {
-		t.Fatalf("%d requests are in the log: %s", n, one.text)
+	in := start(t, f, "p0", false, withLogs(l))
+	one := in.Call("POST", allLetters+"/0/0/resend", "").Is(400, "bad-cron")
+	in.Call("POST", "/v1/topics/retry/dead-letters/0/0/resend", "").Is(400, "no-effect")
+	if n := f.written(); n != 0 || one.Body["request"] != nil {
+		t.Fatalf("%d requests are in the log: %s", n, one.Text)
 	}
-	job := in.call(t, "POST", "/v1/topics/timers/dead-letters/resend?all=true", "").is(t, 202, "")
-	var done answer
-	await.Until(t, time.Minute, "the job ends", func() bool {
-		done = in.call(t, "GET", job.header.Get("Location"), "").is(t, 200, "")
-		return done.body["state"] != "running"
-	})
-	failure, _ := done.body["failure"].(string)
-	if done.body["failed"] != 1.0 || done.body["changed"] != 1.0 || !strings.HasPrefix(failure,
-		"bad-cron: timer-cron is") {
-		t.Errorf("got %s", done.text)
+	done := ended(t, in, in.Call("POST", allLetters+"/resend?all=true", ""))
+	failure, _ := done["failure"].(string)
+	if done["failed"] != 1.0 || done["changed"] != 1.0 || !strings.HasPrefix(failure, "bad-cron: timer-cron is") {
+		t.Errorf("got %v", done)
 	}
 	if n := f.written(); n != 1 {
 		t.Errorf("%d requests are in the log, want 1", n)

@@ -15,7 +15,7 @@ import (
 // For a timer where it belongs nothing is said.
 func TestTimersOffTheirPartition(t *testing.T) {
 	t.Parallel()
-	const id, path = "a1", "/v1/topics/timers/timers/a1"
+	const id, path = "a1", allTimers + "/a1"
 	f := newFake("timers", partitions)
 	home := timer.TopicPartition{Topic: "timers", Partition: intake.Murmur2Partition([]byte(id), partitions)}
 	other := timer.TopicPartition{Topic: "timers", Partition: (home.Partition + 1) % partitions}
@@ -31,35 +31,35 @@ func TestTimersOffTheirPartition(t *testing.T) {
 	}
 	says := func(a answer, words ...string) {
 		t.Helper()
-		note, _ := a.body["note"].(string)
+		note, _ := a.Body["note"].(string)
 		for _, w := range append(words, "partition") {
 			if !strings.Contains(note, w) {
-				t.Errorf("%s: the note lacks %q", a.text, w)
+				t.Errorf("%s: the note lacks %q", a.Text, w)
 			}
 		}
 	}
 	stray()
-	says(a.call(t, "GET", path, "").is(t, 200, ""), "another partitioner")
-	says(a.call(t, "POST", path+"/pause", "").is(t, 200, ""), "another partitioner")
-	says(a.call(t, "PUT", path, "v", "timer-after", "1h", "timer-target-topic", "orders").is(t, 201, ""),
+	says(a.Get(path).Is(200, ""), "another partitioner")
+	says(a.Call("POST", path+"/pause", "").Is(200, ""), "another partitioner")
+	says(a.Call("PUT", path, "v", "timer-after", "1h", "timer-target-topic", "orders").Is(201, ""),
 		"which this one does not replace")
-	if is := a.call(t, "GET", path, "").is(t, 200, ""); is.body["note"] != nil {
-		t.Errorf("one that lies where it belongs: %s", is.text)
+	if is := a.Get(path).Is(200, ""); is.Body["note"] != nil {
+		t.Errorf("one that lies where it belongs: %s", is.Text)
 	}
-	if is := a.call(t, "DELETE", path, "").is(t, 200, ""); is.body["note"] != nil || is.body["partition"] != float64(
+	if is := a.Call("DELETE", path, "").Is(200, ""); is.Body["note"] != nil || is.Body["partition"] != float64(
 		home.Partition) {
-		t.Errorf("the one that lies where it belongs: %s", is.text)
+		t.Errorf("the one that lies where it belongs: %s", is.Text)
 	}
-	is := a.call(t, "DELETE", path, "").is(t, 200, "")
+	is := a.Call("DELETE", path, "").Is(200, "")
 	says(is, "another partitioner")
-	if is.body["outcome"] != "cancelled" || is.body["partition"] != float64(other.Partition) {
-		t.Errorf("cancelled: %s", is.text)
+	if is.Body["outcome"] != "cancelled" || is.Body["partition"] != float64(other.Partition) {
+		t.Errorf("cancelled: %s", is.Text)
 	}
-	a.call(t, "DELETE", path, "").is(t, 404, "not-found")
+	a.Call("DELETE", path, "").Is(404, "not-found")
 	// For a while the router believes that there are no more.
 	stray()
 	began := time.Now()
-	for a.call(t, "GET", path, "").status != 200 {
+	for a.Get(path).Status != 200 {
 		if time.Since(began) > 30*time.Second {
 			t.Fatal("a timer off its partition is not found any more")
 		}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -9,131 +10,168 @@ import (
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
+	"github.com/waterclock/waterclock/internal/kafkatest/caller"
 	"github.com/waterclock/waterclock/internal/node/config"
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// Dead letters of a request topic and of a fixed-delay topic are counted by reason as their logs have
-// them. A job sends none of them again that would only become a new one.
-func TestManyDeadLetters(t *testing.T) {
+// counted is what the API says of the dead letters of a topic.
+func (s *setup) counted(topic string) map[string]any {
+	s.Helper()
+	return s.Get("/v1/dead-letters?topic="+topic).Is(200, "").Items("topics")[0]
+}
+
+// Dead letters of a request topic and of a fixed-delay topic are counted by reason as their logs have them, listed page
+// by page from the newest on, shown, and sent again, corrected or by a job. A job sends none of them that would only
+// become a new one.
+func TestDeadLetters(t *testing.T) {
 	t.Parallel()
-	c := kafkatest.Shared(t)
-	requests := c.CreateTopic(t, partitions, nil)
-	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-target")
-	delayed := c.CreateTopic(t, 2, nil, kafkatest.Topic(t)+"-delayed")
-	cfg := rig.Config(t, c.Seeds(), requests)
-	cfg.Delay = []config.DelayTopic{{Topic: delayed, Delay: time.Second, Target: target}}
-	in, a := serve(t, cfg, "")
-	in.Ready(partitions+2, limit)
+	s := &setup{Setup: rig.NewSetup(t, kafkatest.Shared(t), partitions, 1)}
+	topic := s.Cluster.CreateTopic(t, delayed, nil, s.Requests+"-delayed")
+	s = s.serve(func(cfg *config.Config) {
+		cfg.Delay = []config.DelayTopic{{Topic: topic, Delay: time.Second, Target: s.Target}}
+	})
+	letters := s.at("/dead-letters")
+	s.Get(letters).Is(200, "").Has(`{"deadLetters":[],"position":"0:0.0.0.0"}`)
 	const n = 30
-	cl := c.Client(t)
-	for i := range n {
-		cron, reason := "61 * * * *", "bad-cron"
+	for i := range n { // by a producer: the API does not write what is wrong
+		cron := "61 * * * *"
 		if i%3 == 0 {
-			cron, reason = "0 0 30 2 *", "cron-never-due"
+			cron = "0 0 30 2 *"
 		}
-		id := fmt.Sprintf("bad-%02d", i)
-		a.call(t, "PUT", timersOf(requests)+"/"+id, "v", "timer-cron", cron, "timer-target-topic", target).is(t, 400,
-			reason)
-		rig.Send(t, cl, &kgo.Record{Topic: requests, Key: []byte(id), Value: []byte("v"), Headers: []kgo.RecordHeader{
-			{Key: "timer-cron", Value: []byte(cron)}, {Key: "timer-target-topic", Value: []byte(target)},
-		}})
+		s.Send(s.Request(fmt.Sprintf("bad-%02d", i), fmt.Sprint("payload ", i), "timer-cron", cron,
+			"timer-target-topic", s.Target, "a", "1"), &kgo.Record{Topic: topic,
+			Headers: []kgo.RecordHeader{{Key: "timer-at", Value: []byte("2026-11-22T09:00:00Z")}}})
 	}
-	for i := range n {
-		r := &kgo.Record{Topic: delayed, Value: fmt.Appendf(nil, "%d", i),
-			Headers: []kgo.RecordHeader{{Key: "timer-at", Value: []byte("2026-11-22T09:00:00Z")}}}
-		rig.Send(t, cl, r)
-	}
-	counted := func(topic string, want int, reasons map[string]float64) {
+	isCounted := func(topic string, reasons map[string]float64) {
 		t.Helper()
-		await.Until(t, limit, fmt.Sprintf("%d are counted", want), func() bool {
-			one := a.call(t, "GET", "/v1/dead-letters?topic="+topic, "").is(
-				t, 200, "").body["topics"].([]any)[0].(map[string]any)
+		await.Until(t, limit, "dead letters are counted", func() bool {
+			one, got := s.counted(topic), map[string]float64{}
 			for _, r := range one["reasons"].([]any) {
 				r := r.(map[string]any)
-				if r["lastDay"] != reasons[r["reason"].(string)] {
-					return false
-				}
+				got[r["reason"].(string)] = r["lastDay"].(float64)
 			}
-			return one["exact"] == true && one["lastHour"] == float64(want) &&
-				len(one["reasons"].([]any)) == len(reasons)
+			return one["exact"] == true && one["lastHour"] == float64(n) && reflect.DeepEqual(got, reasons)
 		})
 	}
-	counted(requests, n, map[string]float64{"bad-cron": 20, "cron-never-due": 10})
-	counted(delayed, n, map[string]float64{"no-effect": n})
-	job := func(topic, query string) map[string]any {
-		t.Helper()
-		started := a.call(t, "POST", "/v1/topics/"+topic+"/dead-letters/resend?"+query, "").is(t, 202, "")
-		var job map[string]any
-		await.Until(t, limit, "the job ends", func() bool {
-			job = a.call(t, "GET", started.header.Get("Location"), "").is(t, 200, "").body
-			return job["state"] != "running"
-		})
-		return job
+	both, ineffective := map[string]float64{"bad-cron": 20, "cron-never-due": 10}, map[string]float64{"no-effect": n}
+	isCounted(s.Requests, both)
+	isCounted(topic, ineffective)
+
+	seen := map[string]map[string]any{}
+	s.Pages(letters+"?limit=7", func(page caller.Answer) {
+		for _, one := range page.Items("deadLetters") {
+			id := one["id"].(string)
+			if seen[id] != nil {
+				t.Fatalf("%s twice", id)
+			}
+			seen[id] = one
+		}
+	})
+	if len(seen) != n {
+		t.Errorf("%d letters on all pages, want %d", len(seen), n)
 	}
-	preview := a.call(t, "POST", "/v1/topics/"+requests+"/dead-letters/resend?dry-run=true&reason=bad-cron", "").is(
-		t, 200, "")
-	if m := preview.body["letters"].(map[string]any); m["count"] != 20.0 || m["exact"] != true {
-		t.Error(preview.text)
+	one := seen["bad-07"]
+	at := fmt.Sprintf("%s/%.0f/%.0f", letters, one["partition"], one["offset"])
+	delete(one, "reviewed") // a list has that
+	whole := s.Get(at).Is(200, "").Has("bad-cron", "payload 7", s.Requests+"/")
+	if !reflect.DeepEqual(whole.Body, one) {
+		t.Errorf("alone it is %s, in the list %v", whole.Text, one)
 	}
-	if j := job(requests, "reason=bad-cron"); j["state"] != "done" || j["seen"] != 20.0 || j["failed"] != 20.0 {
-		t.Error(j)
+	s.Call("POST", at+"/resend", "").Is(400, "bad-cron")
+	s.Call("POST", at+"/resend", `{"headers":[{"name":"timer-after","value":"1h"},
+		{"name":"timer-target-topic","value":"`+s.Target+`"},{"name":"a","value":"2"}]}`,
+		"Content-Type", asJSON).Is(201, "scheduled")
+	s.Get(s.timer("bad-07")).Is(200, "").Has("payload 7", `{"name":"a","value":"2"}`)
+	for _, method := range []string{"GET", "POST"} {
+		path := map[string]string{"GET": "/0/999999", "POST": "/0/999999/resend"}[method]
+		s.Call(method, letters+path, "").Is(404, "not-found")
 	}
-	counted(requests, n, map[string]float64{"bad-cron": 20, "cron-never-due": 10})
-	if j := job(delayed, "all=true"); j["state"] != "done" || j["failed"] != float64(n) {
-		t.Error(j)
+	s.Call("POST", letters+"/resend?dry-run=true&reason=bad-cron", "").Is(200, "").Has(`"count":20,"exact":true`)
+	for path, seen := range map[string]float64{
+		letters + "/resend?reason=bad-cron":                     20,
+		"/v1/topics/" + topic + "/dead-letters/resend?all=true": n,
+	} {
+		if j := s.job(path); j["state"] != "done" || j["seen"] != seen || j["failed"] != seen {
+			t.Errorf("%s: %v", path, j)
+		}
 	}
-	counted(delayed, n, map[string]float64{"no-effect": n})
+	isCounted(s.Requests, both)
+	isCounted(topic, ineffective)
 }
 
 // Of several letters of an ID the newest wins, on whichever partitions of the topic of dead letters they are: without
 // replace, where the first that is sent counts, and with it, where the last one does.
 func TestTheNewestLetterOfAnIDWins(t *testing.T) {
 	t.Parallel()
-	c := kafkatest.Shared(t)
-	requests := c.CreateTopic(t, partitions, nil)
-	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-target")
-	in, a := serve(t, rig.Config(t, c.Seeds(), requests), "")
-	in.Ready(partitions, limit)
-	cl := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	s := start(t)
+	cl := s.Cluster.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	const ids = 8
 	written := time.Now().Add(-time.Minute)
 	for round := range partitions { // each ID has a letter on each partition, the newest one on another for each
 		for id := range ids {
-			partition := int32((round + id) % partitions)
 			written = written.Add(10 * time.Millisecond)
-			r := &kgo.Record{
-				Topic: requests + ".waterclock.dead-letters", Partition: partition, Timestamp: written,
-				Key: fmt.Append(nil, "id-", id), Value: fmt.Append(nil, "round ", round),
-				Headers: []kgo.RecordHeader{
-					{Key: "timer-after", Value: []byte("1h")}, {Key: "timer-target-topic", Value: []byte(target)},
-					{Key: "waterclock-reason", Value: []byte("target-not-allowed")},
-					{Key: "waterclock-source", Value: fmt.Appendf(nil, "%s/%d/%d", requests, partition, round*ids+id)},
-				},
-			}
-			if err := cl.ProduceSync(t.Context(), r).FirstErr(); err != nil {
-				t.Fatal(err)
-			}
+			r := s.Request(fmt.Sprint("id-", id), fmt.Sprint("round ", round), "timer-after", "1h",
+				"timer-target-topic", s.Target, "waterclock-reason", "target-not-allowed",
+				"waterclock-source", fmt.Sprintf("%s/0/%d", s.Requests, round*ids+id))
+			r.Topic, r.Partition, r.Timestamp = deadLetters(s.Requests), int32((round+id)%partitions), written
+			rig.Send(t, cl, r)
 		}
 	}
-	newest := fmt.Sprint("round ", partitions-1)
 	for _, replace := range []string{"false", "true"} {
-		path := "/v1/topics/" + requests + "/dead-letters/resend?all=true&replace=" + replace
-		started := a.call(t, "POST", path, "").is(t, 202, "")
-		var job map[string]any
-		await.Until(t, limit, "the job ends", func() bool {
-			job = a.call(t, "GET", started.header.Get("Location"), "").is(t, 200, "").body
-			return job["state"] != "running"
-		})
+		job := s.job(s.at("/dead-letters/resend?all=true&replace=" + replace))
 		if job["state"] != "done" || job["seen"] != float64(ids*partitions) || job["failed"] != 0.0 {
 			t.Errorf("replace=%s: %v", replace, job)
 		}
 		for id := range ids {
-			one := a.call(t, "GET", fmt.Sprintf("%s/id-%d", timersOf(requests), id), "").is(t, 200, "")
-			if got := one.body["payload"].(map[string]any)["text"]; got != newest {
-				t.Errorf("replace=%s: of ID %d the letter of %v has won, want %s", replace, id, got, newest)
-			}
-			a.call(t, "DELETE", fmt.Sprintf("%s/id-%d", timersOf(requests), id), "").is(t, 200, "cancelled")
+			at := s.timer(fmt.Sprint("id-", id))
+			s.Get(at).Is(200, "").Has(fmt.Sprintf(`"text":"round %d"`, partitions-1))
+			s.Call("DELETE", at, "").Is(200, "cancelled")
 		}
+	}
+}
+
+// A target that does not exist is shown as one whose timers become dead letters, after the time that the instance
+// waits; then they do, and what was reviewed of them is not new, for as long as nothing else comes.
+func TestTargetThatDoesNotExist(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.Target += "-none"
+	s.put("lost-1", "timer-after", "1ms").Is(201, "scheduled")
+	await.Until(t, limit, "the target is shown as one that does not exist", func() bool {
+		for _, u := range s.Get("/v1/cluster").Is(200, "").Items("unhealthyTargets") {
+			if u["topic"] == s.Target && u["partition"] == "unknown" && u["deadLetterAfterSeconds"] == 1.0 { // rig's
+				return true
+			}
+		}
+		return false
+	})
+	letters, isNew := s.at("/dead-letters"), s.at("/dead-letters?reviewed=false")
+	await.Until(t, limit, "its timer is a dead letter", func() bool {
+		return len(s.Get(isNew).Is(200, "").Items("deadLetters")) > 0
+	})
+	list := s.Get(letters).Is(200, "").Has("target-unknown")
+	s.Call("POST", letters+"/reviewed?position="+list.Body["position"].(string), "").Is(200, "")
+	count := func(want float64) {
+		t.Helper()
+		await.Until(t, limit, fmt.Sprintf("%v are new", want), func() bool {
+			n, _ := s.counted(s.Requests)["new"].(map[string]any)
+			return n != nil && n["count"] == want && n["exact"] == true
+		})
+	}
+	count(0)
+	s.put("lost-2", "timer-after", "1ms").Is(201, "scheduled")
+	count(1)
+	if all := s.Get(isNew).Is(200, "").Items("deadLetters"); len(all) != 1 || all[0]["id"] != "lost-2" {
+		t.Error(all)
+	}
+	// The lag of the group, as Kafka's tools show it, is what is new, and markers behind it.
+	group := "group-of-" + s.Requests + ".reviewed"
+	lags, err := s.Cluster.Admin(t).Lag(t.Context(), group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lag := lags[group].Lag.Total(); lag < 1 || lag > 2 {
+		t.Errorf("the lag is %d", lag)
 	}
 }

@@ -1,7 +1,6 @@
 package console_test
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -10,18 +9,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/kafka/topics"
-	"github.com/waterclock/waterclock/internal/node/config"
 )
 
 // The page of all that happens: lines appear as it happens, of the filter in its address only, can be held back, and
 // are bounded. Without scripts, and where the topic writes no events, the page says what it has.
 func TestActivityInABrowser(t *testing.T) {
 	t.Parallel()
-	at := start(t)
-	put(t, at, "shop-1", "x", "Timer-After", "1h")
-	put(t, at, "other", "x", "Timer-After", "1h")
-	put(t, at, strings.Repeat("W", 300), "x", "Timer-After", "1h")
-	b := open(t, at)
+	s := start(t)
+	s.put("shop-1", "x", "Timer-After", "1h")
+	s.put("other", "x", "Timer-After", "1h")
+	s.put(strings.Repeat("W", 300), "x", "Timer-After", "1h")
+	b := s.open()
 	b.reads("/activity", "shop-1", "other", "scheduled")
 	b.is("no kind is broken", `[...document.querySelectorAll("td[data-label=What]")].every((e) => {
 		const all = document.createRange();
@@ -30,7 +28,7 @@ func TestActivityInABrowser(t *testing.T) {
 	})`)
 	b.page("activity", "/activity")
 	b.says("as it happens")
-	put(t, at, "other", "x", "Timer-After", "2h")
+	s.put("other", "x", "Timer-After", "2h")
 	b.is("what happens comes first",
 		`/^\S+ \S+\s+other\s+replaced/.test(document.querySelector("#told tbody").innerText)`)
 	b.is("a line leads to its timer",
@@ -44,23 +42,23 @@ func TestActivityInABrowser(t *testing.T) {
 	b.is("the filter is in the address",
 		`/[?&]prefix=shop-(&|$)/.test(location.search) && /[?&]type=replaced(&|$)/.test(location.search)`)
 	b.says("as it happens", "No event of "+requests+" is like that.")
-	put(t, at, "other", "x", "Timer-After", "2h")  // not of the prefix
-	put(t, at, "shop-2", "x", "Timer-After", "2h") // not of the type
-	put(t, at, "shop-1", "x", "Timer-After", "2h")
+	s.put("other", "x", "Timer-After", "2h")  // not of the prefix
+	s.put("shop-2", "x", "Timer-After", "2h") // not of the type
+	s.put("shop-1", "x", "Timer-After", "2h")
 	const rows = `document.querySelectorAll("#told tbody tr").length`
 	b.is("one line has come", rows+
 		` === 1 && document.querySelector("#told").innerText.includes("shop-1") && !document.querySelector("#nothing")`)
 
 	b.do("pause", chromedp.Click(chromedp.CSS("#pause")))
 	for i := range 3 {
-		put(t, at, "shop-1", strconv.Itoa(i), "Timer-After", "2h")
+		s.put("shop-1", strconv.Itoa(i), "Timer-After", "2h")
 	}
 	b.says("Paused; 3 held back.")
 	b.is("nothing is added", rows+` === 1`)
 	b.do("go on", chromedp.Click(chromedp.CSS("#pause")))
 	b.is("then all are", rows+` === 4`)
 	for i := range 205 {
-		put(t, at, "shop-1", strconv.Itoa(i), "Timer-After", "2h")
+		s.put("shop-1", strconv.Itoa(i), "Timer-After", "2h")
 	}
 	b.is("the lines are bounded", rows+` === 200`)
 	b.shot("activity")
@@ -70,59 +68,27 @@ func TestActivityInABrowser(t *testing.T) {
 	b.click("Older")
 	b.says("Newest", "Older")
 
-	quiet := with(t, func(*config.Config) {})
-	refuse(t, quiet, "refused", "x")
-	b = open(t, quiet)
+	quiet := with(t)
+	quiet.refuse("refused", "x")
+	b = quiet.open()
 	b.reads("/activity", requests+" writes no events", "bad-cron", "refused")
 	b.page("activity without events", "/activity")
-}
-
-// Nothing is lost and nothing repeated between the list of a page and what is added to it, while events are written.
-func TestActivityHasNoSeamInABrowser(t *testing.T) {
-	t.Parallel()
-	at := start(t)
-	b := open(t, at)
-	done := make(chan struct{})
-	const n = 80
-	go func() {
-		defer close(done)
-		for i := range n {
-			if status := send(t, at, fmt.Sprintf("s-%03d", i), "x", "Timer-After", "1h"); status != 201 {
-				t.Errorf("PUT %d: %d", i, status)
-			}
-		}
-	}()
-	const ids = `[...document.querySelectorAll("#told tbody tr")].map(r => r.cells[1].innerText.trim()).filter(i => i.startsWith("s-"))`
-	for range 3 { // while it is written
-		b.visit("/activity")
-	}
-	<-done
-	b.is("each once", fmt.Sprintf(`%s.length === %d && new Set(%s).size === %d`, ids, n, ids, n))
 }
 
 // Another program may write to the topic of events. Its records are shown as unreadable, and keep no event from being
 // shown.
 func TestForeignEventsInABrowser(t *testing.T) {
 	t.Parallel()
-	at := start(t)
-	b := open(t, at)
+	s := start(t)
+	b := s.open()
 	b.visit("/activity")
 	b.says("as it happens")
 	b.do("pause", chromedp.Click(chromedp.CSS("#pause")))
-	seeds, _ := brokers.Load(at)
-	cl, err := kgo.NewClient(kgo.SeedBrokers(seeds.([]string)...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cl.Close()
 	for _, value := range []string{"x", "{}", `{"type":["fired"],"at":1}`, `{"type":"fired","at":1e300}`} {
-		r := &kgo.Record{Topic: topics.Events(requests), Key: []byte("foreign"), Value: []byte(value)}
-		if err := cl.ProduceSync(t.Context(), r).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+		s.produce(&kgo.Record{Topic: topics.Events(requests), Key: []byte("foreign"), Value: []byte(value)})
 	}
 	b.says("Paused; 4 held back.")
-	put(t, at, "ours", "x", "Timer-After", "1h")
+	s.put("ours", "x", "Timer-After", "1h")
 	b.says("Paused; 5 held back.")
 	b.do("go on", chromedp.Click(chromedp.CSS("#pause")))
 	b.says("ours", "scheduled", "unreadable")

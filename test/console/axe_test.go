@@ -99,9 +99,9 @@ func TestAxeInABrowser(t *testing.T) {
 	t.Parallel()
 	browser(t)
 	source := axe(t)
-	at := start(t)
-	seed(t, at)
-	b := open(t, at)
+	s := start(t)
+	s.seed()
+	b := s.open()
 	load := func() { eval[any](b, source+"\n;null") }
 	b.visit("/")
 	load()

@@ -22,6 +22,8 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/waterclock/waterclock/internal/kafkatest/await"
 )
 
 const (
@@ -61,8 +63,9 @@ type tab struct {
 	wrong []string
 }
 
-// open starts a browser for the console at an address.
-func open(t *testing.T, origin string) *tab {
+// open starts a browser for the console.
+func (s *setup) open() *tab {
+	t := s.t
 	t.Helper()
 	at := browser(t)
 	alloc, stop := chromedp.NewExecAllocator(
@@ -71,7 +74,7 @@ func open(t *testing.T, origin string) *tab {
 			chromedp.WindowSize(1280, 900),
 			chromedp.Flag("disable-component-update", true), chromedp.Flag("no-proxy-server", true))...)
 	ctx, cancel := chromedp.NewContext(alloc)
-	b := &tab{t: t, ctx: ctx, origin: origin}
+	b := &tab{t: t, ctx: ctx, origin: s.URL}
 	t.Cleanup(func() {
 		b.Well()
 		cancel()
@@ -209,27 +212,42 @@ func (t *tab) text() string {
 // says waits until the page says something.
 func (t *tab) says(texts ...string) {
 	t.t.Helper()
-	var got string
-	for end := time.Now().Add(stepTime); time.Now().Before(end); {
-		got = t.text()
-		if !slices.ContainsFunc(texts, func(want string) bool { return !strings.Contains(got, want) }) {
-			return
-		}
-		t.do("wait", chromedp.Sleep(50*time.Millisecond))
-	}
-	t.t.Fatalf("the page does not say %q:\n%s", texts, got)
+	t.until(stepTime, fmt.Sprintf("the page says %q", texts), func() bool { return t.has(texts) })
+}
+
+func (t *tab) has(texts []string) bool {
+	t.t.Helper()
+	got := t.text()
+	return !slices.ContainsFunc(texts, func(want string) bool { return !strings.Contains(got, want) })
+}
+
+// reads visits a page until it says something: what was just committed may take a moment to be
+// read.
+func (t *tab) reads(at string, texts ...string) {
+	t.t.Helper()
+	t.until(patience, fmt.Sprintf("%s says %q", at, texts), func() bool {
+		t.visit(at)
+		return t.has(texts)
+	})
 }
 
 // is waits until JavaScript evaluates to true: some of a page's state, such as where the focus
 // is, comes a moment after the page.
 func (t *tab) is(what, js string) {
 	t.t.Helper()
-	for end := time.Now().Add(truthTime); !eval[bool](t, js); {
-		if time.Now().After(end) {
-			t.t.Errorf("not so: %s (%s)\n%s", what, js, t.text())
-			return
-		}
-		t.do("wait", chromedp.Sleep(50*time.Millisecond))
+	t.within(truthTime, what, js)
+}
+
+// within is is with a limit of its own.
+func (t *tab) within(limit time.Duration, what, js string) {
+	t.t.Helper()
+	t.until(limit, what+" ("+js+")", func() bool { return eval[bool](t, js) })
+}
+
+func (t *tab) until(limit time.Duration, what string, ok func() bool) {
+	t.t.Helper()
+	if _, came := await.Within(limit, ok); !came {
+		t.t.Fatalf("not so within %s: %s\n%s", limit, what, t.text())
 	}
 }
 

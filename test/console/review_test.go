@@ -6,42 +6,19 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
-
-	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
 // Dead letters are a line each. What was reviewed up to is not new: not on the page, not on the overview, and not for a
 // resend of all; it can be undone, and shown. With scripts and without.
 func TestReviewInABrowser(t *testing.T) {
 	t.Parallel()
-	at := start(t)
+	s := start(t)
 	for i := range 5 {
-		refuse(t, at, "refused-"+strconv.Itoa(i), "x")
+		s.refuse("refused-"+strconv.Itoa(i), "x")
 	}
-	reviewFlow(t, at)
-}
-
-// The same on a real broker.
-func TestReviewOnARealBroker(t *testing.T) {
-	t.Parallel()
-	browser(t)
-	cluster := kafkatest.Start(t, 1)
-	for _, name := range []string{requests, target} {
-		cluster.CreateTopic(t, 2, nil, name)
-	}
-	at := serve(t, cluster.Seeds())
-	for i := range 5 {
-		refuse(t, at, "refused-"+strconv.Itoa(i), "x")
-	}
-	reviewFlow(t, at)
-}
-
-// reviewFlow reviews the dead letters refused-0 to refused-4.
-func reviewFlow(t *testing.T, at string) {
-	t.Helper()
 	const lines = `[...document.querySelectorAll(".letters > tbody > tr")].map(r => r.cells[1].innerText).sort().join(" ")`
 	for _, script := range []bool{true, false} {
-		b := open(t, at)
+		b := s.open()
 		if !script {
 			b.withoutScript()
 		}

@@ -1,7 +1,6 @@
 package load
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"testing"
@@ -38,97 +37,56 @@ var bad = []struct {
 // Ten thousand bad requests a second beside a steady stream of good timers:
 // every bad one becomes one dead letter that says why, every good one fires once.
 func TestBadRequestsBesideGoodOnes(t *testing.T) {
-	c := kafkatest.Shared(t)
-	requests := c.CreateTopic(t, partitions, nil)
-	target := c.CreateTopic(t, partitions, nil, requests+"-out")
-	p := serve(t, c, requests)
-	w := watchOf(t, &p.Web, least().Requests)
-	out := kafkatest.Collect(t, c, target)
-	letters := kafkatest.Collect(t, c, requests+".waterclock.dead-letters")
-	badClient, goodClient := producer(t, c), producer(t, c)
+	s := newSetup(t).start()
+	out := kafkatest.Collect(t, s.Cluster, s.Target)
+	letters := kafkatest.Collect(t, s.Cluster, s.Requests+".waterclock.dead-letters")
 	seconds := badFor
 	if !runs.Full() {
 		seconds = 2
 	}
 	bads, goods := badRate*seconds, goodRate*seconds
-	value := []byte("payload")
-
-	start := time.Now()
+	start, cl := time.Now(), s.Cluster.Client(t, batched(kgo.Lz4Compression())...)
 	sent := make(chan error, 1)
-	var spoiltFor time.Duration
 	go func() {
-		err := sendPaced(badClient, 0, bads, badRate, func(i int) *kgo.Record {
-			r := timer(requests, target, goods+i, start, []byte(strconv.Itoa(i)))
+		sent <- sendPaced(cl, 0, bads, badRate, func(i int) *kgo.Record {
+			r := s.timer(goods+i, start, []byte(strconv.Itoa(i)))
 			bad[i%len(bad)].spoil(r)
 			return r
 		})
-		spoiltFor = time.Since(start)
-		sent <- err
 	}()
-	w.during(sendLimit, "send good timers", func() error {
-		return sendPaced(goodClient, 0, goods, goodRate, func(i int) *kgo.Record {
-			return timer(requests, target, i, time.Now().Add(time.Duration(i%1000)*time.Millisecond), value)
+	s.w.during(sendLimit, "send good timers", func() error {
+		return sendPaced(s.Client, 0, goods, goodRate, func(i int) *kgo.Record {
+			return s.timer(i, time.Now().Add(time.Duration(i%1000)*time.Millisecond), []byte("payload"))
 		})
 	})
-	w.during(sendLimit, "send bad requests", func() error { return <-sent })
-	w.until(settleLimit, "all fired or refused", func() bool {
+	s.w.during(sendLimit, "send bad requests", func() error { return <-sent })
+	s.w.until(settleLimit, "all fired or refused", func() bool {
 		return len(out.Records()) >= goods && len(letters.Records()) >= bads
 	})
-	w.atRest(settleLimit, 0)
-	took := time.Since(start)
+	s.w.atRest(settleLimit, 0)
 	out.Quiet(quiet)
-
 	rig.Exactly(t, out.Records(), goods)
 	checkLetters(t, letters.Records(), bads)
-	_, peak := p.Memory()
-	t.Logf("%d bad requests sent in %s, all settled after %s, good timers up to %s late; peak memory %.1f MiB; %s",
-		bads, spoiltFor.Round(time.Millisecond), took.Round(time.Millisecond), latest(out.Records()),
-		float64(peak)/mib, w)
-	w.check()
-	stop(t, p)
+	s.end()
 }
 
 // checkLetters checks that each bad request became one dead letter, with its
 // reason. Their values are their numbers.
 func checkLetters(t *testing.T, letters []kafkatest.Received, bads int) {
 	t.Helper()
-	if len(letters) != bads {
-		t.Errorf("%d dead letters, want %d", len(letters), bads)
-	}
-	numbers, sources := make([]int, bads), make(map[string]int, bads)
-	wrong := ""
+	numbers, sources := make(map[int]bool, bads), make(map[string]bool, bads)
 	for _, r := range letters {
 		i, err := strconv.Atoi(string(r.Value))
 		if err != nil || i < 0 || i >= bads {
 			t.Fatalf("a dead letter with the value %q", r.Value)
 		}
-		numbers[i]++
-		sources[r.Header("waterclock-source")]++
+		numbers[i], sources[r.Header("waterclock-source")] = true, true
 		if got, want := r.Header("waterclock-reason"), bad[i%len(bad)].reason; got != want {
-			wrong = fmt.Sprintf("request %d: %s, want %s", i, got, want)
+			t.Fatalf("request %d: %s, want %s", i, got, want)
 		}
 	}
-	if wrong != "" {
-		t.Error(wrong)
+	if len(letters) != bads || len(numbers) != bads || len(sources) != bads {
+		kafkatest.Inexact(t, "%d dead letters of %d requests and %d sources, want one for each of %d bad requests",
+			len(letters), len(numbers), len(sources), bads)
 	}
-	lost, duplicated := 0, 0
-	for _, n := range numbers {
-		if n == 0 {
-			lost++
-		}
-		duplicated += max(0, n-1)
-	}
-	if lost+duplicated > 0 || len(sources) != bads {
-		kafkatest.Inexact(t, "%d bad requests without a dead letter, %d letters too many, %d sources of %d", lost,
-			duplicated, len(sources), bads)
-	}
-}
-
-// latest is the greatest lateness by receipt.
-func latest(emissions []kafkatest.Received) (most time.Duration) {
-	for _, r := range emissions {
-		ms, _ := strconv.ParseInt(r.Header("waterclock-due"), 10, 64) // checked before
-		most = max(most, r.At.Sub(time.UnixMilli(ms)))
-	}
-	return most.Round(time.Millisecond)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
+	"github.com/waterclock/waterclock/internal/kafkatest/caller"
 )
 
 const (
@@ -23,6 +24,7 @@ const (
 // callers read as much of the API as it lets them, until they are stopped.
 type callers struct {
 	t      *testing.T
+	api    *caller.Caller
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
@@ -33,8 +35,10 @@ type callers struct {
 
 func startCallers(t *testing.T, api, requests string) *callers {
 	ctx, cancel := context.WithCancel(t.Context())
-	c := &callers{t: t, cancel: cancel, read: make(map[string]int), refused: make(map[string]int)}
-	topic := api + "/v1/topics/" + requests
+	c := &callers{t: t, api: caller.New(t, api), cancel: cancel, read: make(map[string]int),
+		refused: make(map[string]int)}
+	c.api.HTTP.Timeout = 0 // of streams
+	topic := "/v1/topics/" + requests
 	for i := range callersEach {
 		c.wg.Go(func() {
 			c.pages(ctx, "timers", topic+"/timers",
@@ -73,12 +77,7 @@ func (c *callers) note(kind string, n int) {
 // ok is false at the end.
 func (c *callers) get(ctx context.Context, kind, at string) (*http.Response, bool) {
 	for ctx.Err() == nil {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
-		if err != nil {
-			c.t.Error(err)
-			return nil, false
-		}
-		resp, err := http.DefaultClient.Do(req)
+		resp, err := c.api.HTTP.Do(c.api.Prepare(http.MethodGet, at, nil).WithContext(ctx))
 		if err == nil && resp.StatusCode == http.StatusOK {
 			return resp, true
 		}

@@ -11,7 +11,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
-	"github.com/waterclock/waterclock/internal/node/config"
 	"github.com/waterclock/waterclock/test/rig"
 )
 
@@ -22,44 +21,25 @@ const (
 
 // Requests with values of 1 MiB: half of them past due, half due at one instant.
 func TestRequestsOfAMegabyte(t *testing.T) {
-	c := kafkatest.Shared(t)
-	limit := strconv.Itoa(2 * mib)
-	wide := map[string]*string{"max.message.bytes": &limit}
-	requests := c.CreateTopic(t, partitions, wide)
-	target := c.CreateTopic(t, partitions, wide, requests+"-out")
-	p := serve(t, c, requests)
-	_, empty := p.Memory()
-	w := watchOf(t, &p.Web, least().Requests)
-	out := kafkatest.Collect(t, c, target)
-	cl := c.Client(t, kgo.ProducerBatchMaxBytes(2*mib), kgo.ProducerBatchCompression(kgo.Lz4Compression()))
+	s := newSetup(t, "max.message.bytes", strconv.Itoa(largeBytes)).start()
+	s.Client = s.Cluster.Client(t, compressed(kgo.Lz4Compression())...)
+	out := kafkatest.Collect(t, s.Cluster, s.Target)
 	start := time.Now()
-	later := start.Add(5 * time.Second)
-	w.during(sendLimit, "send", func() error {
-		return sendAll(cl, 0, large, func(i int) *kgo.Record {
-			due := start
-			if i%2 == 0 {
-				due = later
-			}
-			return timer(requests, target, i, due, noise(i, largeSize))
+	s.w.during(sendLimit, "send", func() error {
+		return sendAll(s.Client, 0, large, func(i int) *kgo.Record {
+			return s.timer(i, start.Add(time.Duration(i%2)*5*time.Second), noise(i, largeSize))
 		})
 	})
-	w.until(settleLimit, "all received", func() bool { return len(out.Records()) >= large })
-	w.atRest(settleLimit, 0)
-	took := time.Since(start)
+	s.w.until(settleLimit, "all received", func() bool { return len(out.Records()) >= large })
+	s.w.atRest(settleLimit, 0)
 	out.Quiet(quiet)
-	byID := rig.Exactly(t, out.Records(), large)
-	for i := range large {
-		for _, r := range byID[strconv.Itoa(i)] {
-			if !bytes.Equal(r.Value, noise(i, largeSize)) {
-				kafkatest.Inexact(t, "timer %d came with another value", i)
-			}
+	for id, all := range rig.Exactly(t, out.Records(), large) {
+		i, _ := strconv.Atoi(id)
+		if !bytes.Equal(all[0].Value, noise(i, largeSize)) {
+			kafkatest.Inexact(t, "timer %s came with another value", id)
 		}
 	}
-	_, peak := p.Memory()
-	t.Logf("%d requests of %d bytes, all fired after %s; peak memory %.1f MiB, %.1f when empty; %s",
-		large, largeSize, took.Round(time.Millisecond), float64(peak)/mib, float64(empty)/mib, w)
-	w.check()
-	stop(t, p)
+	s.end()
 }
 
 const (
@@ -72,45 +52,41 @@ const (
 // letter that names its offsets, the requests beside them fire, and the process
 // keeps within its memory. One of an aborted transaction leaves no trace.
 func TestBatchesThatDecompressToTooMuch(t *testing.T) {
-	c := kafkatest.Shared(t)
-	requests := c.CreateTopic(t, 1, nil)
-	target := c.CreateTopic(t, 1, nil, requests+"-out")
-	p := rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir(), "--memory", config.MinMemory.String())...)
-	p.Ready(1, time.Minute)
-	out := kafkatest.Collect(t, c, target)
-	letters := kafkatest.Collect(t, c, requests+".waterclock.dead-letters")
-	plain := c.Client(t)
-	cl := c.Client(t, kgo.ProducerBatchMaxBytes(99*mib), kgo.MaxBufferedBytes(0), kgo.ManualFlushing(),
-		kgo.ProducerBatchCompression(kgo.ZstdCompression()))
+	s := newSetup(t).start()
+	out := kafkatest.Collect(t, s.Cluster, s.Target)
+	letters := kafkatest.Collect(t, s.Cluster, s.Requests+".waterclock.dead-letters")
+	opts := []kgo.Opt{kgo.ProducerBatchMaxBytes(99 * mib), kgo.MaxBufferedBytes(0), kgo.ManualFlushing(),
+		kgo.ProducerBatchCompression(kgo.ZstdCompression()), kgo.RecordPartitioner(kgo.ManualPartitioner())}
+	cl := s.Cluster.Client(t, opts...)
 	zeros := make([]byte, mib)
 	details := make(map[string]bool)
 	for i := range packed {
-		rig.Send(t, plain, timer(requests, target, i, time.Now(), []byte("beside")))
+		rig.Send(t, s.Client, s.timer(i, time.Now(), []byte("beside")))
 		first := make([]*kgo.Record, packedEach)
 		for n := range first {
-			first[n] = timer(requests, target, 1000+n, time.Now(), zeros)
+			first[n] = s.timer(1000+n, time.Now(), zeros)
 		}
 		if err := sendAll(cl, 0, packedEach, func(n int) *kgo.Record { return first[n] }); err != nil {
 			t.Fatal(err)
 		}
-		if last := first[packedEach-1].Offset; last != first[0].Offset+packedEach-1 {
+		last := first[packedEach-1].Offset
+		if last != first[0].Offset+packedEach-1 {
 			t.Fatalf("the requests at the offsets %d to %d are no one batch", first[0].Offset, last)
 		}
-		details[fmt.Sprintf(" %d to %d ", first[0].Offset, first[packedEach-1].Offset)] = true
+		details[fmt.Sprintf(" %d to %d ", first[0].Offset, last)] = true
 	}
-	undone := c.Client(t, kgo.ProducerBatchMaxBytes(99*mib), kgo.MaxBufferedBytes(0), kgo.ManualFlushing(),
-		kgo.ProducerBatchCompression(kgo.ZstdCompression()), kgo.TransactionalID(requests))
+	undone := s.Cluster.Client(t, append(opts, kgo.TransactionalID(s.Requests))...)
 	if err := undone.BeginTransaction(); err != nil {
 		t.Fatal(err)
 	}
 	if err := sendAll(undone, 0, packedEach,
-		func(n int) *kgo.Record { return timer(requests, target, 2000+n, time.Now(), zeros) }); err != nil {
+		func(n int) *kgo.Record { return s.timer(2000+n, time.Now(), zeros) }); err != nil {
 		t.Fatal(err)
 	}
 	if err := undone.EndTransaction(t.Context(), kgo.TryAbort); err != nil {
 		t.Fatal(err)
 	}
-	rig.Send(t, plain, timer(requests, target, packed, time.Now(), []byte("beside")))
+	rig.Send(t, s.Client, s.timer(packed, time.Now(), []byte("beside")))
 	rig.Exactly(t, out.WaitFor(packed+1, time.Minute), packed+1)
 	for _, l := range letters.WaitFor(packed, time.Minute) {
 		detail := l.Header("waterclock-detail")
@@ -127,13 +103,8 @@ func TestBatchesThatDecompressToTooMuch(t *testing.T) {
 		t.Errorf("no dead letter for the requests at %v", details)
 	}
 	letters.Quiet(quiet)
-	if got := p.Metric("waterclock_dead_letters_total", "reason", "batch-too-large"); got != packed {
+	if got := s.p.Metric("waterclock_dead_letters_total", "reason", "batch-too-large"); got != packed {
 		t.Errorf("%v dead letters are counted, want %d", got, packed)
 	}
-	_, peak := p.Memory()
-	t.Logf("%d batches that decompress to %d MiB each: peak memory %.1f MiB", packed, packedEach, float64(peak)/mib)
-	if peak > peakLimit {
-		t.Errorf("peak memory %.1f MiB, want %d at most", float64(peak)/mib, peakLimit/mib)
-	}
-	stop(t, p)
+	stop(t, s.p)
 }

@@ -142,16 +142,28 @@ func (c cell) times(n int) cell {
 	return c
 }
 
-// TestARequestOfManyHeaders: a header takes two bytes in a log and forty here.
-func TestARequestOfManyHeaders(t *testing.T) {
-	cell{shapeOf("headers"), 1, 1, phaseOf("burst"), false}.run(t)
+// TestCellsThatHaveFailed runs always: a header takes two bytes in a log and forty here; a process that is killed for
+// its memory behind a backlog is killed for ever (OPERATIONS.md says to give a container a tenth more than --memory),
+// and on many partitions each has something to fetch.
+func TestCellsThatHaveFailed(t *testing.T) {
+	for _, c := range []cell{
+		{shapeOf("headers"), 1, 1, phaseOf("burst"), false},
+		cell{shapeOf("tiny-snappy"), 64, 1, phaseOf("backlog"), false}.times(3),
+		{shapeOf("tiny-plain"), 64, 1, phaseOf("backlog"), false},
+	} {
+		t.Run(c.String(), c.run)
+	}
 }
 
-// TestABacklogOnManyPartitions: each partition has something to fetch.
-func TestABacklogOnManyPartitions(t *testing.T) {
-	for _, shape := range []string{"tiny-snappy", "tiny-plain"} {
-		t.Run(shape, cell{shapeOf(shape), 64, 1, phaseOf("backlog"), false}.run)
-	}
+// TestMemoryInAFault: all that was written fires, once, and the memory is kept, if the owner is killed in an overload,
+// or the broker stands still.
+func TestMemoryInAFault(t *testing.T) {
+	runs.NeedSlow(t)
+	t.Run("killed", cell{shapeOf("tiny-snappy"), partitions, 1, phase{"killed", killed}, false}.times(3).run)
+	t.Run("paused", func(t *testing.T) {
+		runs.NeedFull(t)
+		cell{shapeOf("tiny-snappy"), partitions, 1, phase{"paused", paused}, false}.runOn(t, kafkatest.Start(t, 1))
+	})
 }
 
 // run runs the cell on the brokers that tests share.
@@ -160,8 +172,12 @@ func (c cell) run(t *testing.T) {
 	if c.brokers == 3 {
 		brokers = kafkatest.Three
 	}
+	c.runOn(t, brokers(t))
+}
+
+func (c cell) runOn(t *testing.T, brokers *kafkatest.Cluster) {
 	started := time.Now()
-	x := newTrial(t, brokers(t), c)
+	x := newTrial(t, brokers, c)
 	c.phase.run(x)
 	x.end()
 	if !t.Failed() {

@@ -48,12 +48,11 @@ const (
 func TestMemoryDoesNotGrowWithPendingTimers(t *testing.T) {
 	runs.NeedFull(t)
 	t.Setenv("GOGC", "40")
-	c := kafkatest.Shared(t)
 	rig.Binary(t)
-	small, big := newPending(t, c, few), newPending(t, c, many)
+	small, big := newPending(t, few), newPending(t, many)
 	a, b := together(t, "taken in", small, big, (*pending).takeIn)
 	compare(t, "that takes them in", a, b, func() int64 {
-		big = newPending(t, c, many)
+		big = newPending(t, many)
 		return big.takeIn()
 	})
 	a, b = together(t, "started", small, big, (*pending).goOn)
@@ -66,12 +65,12 @@ func together(t *testing.T, name string, small, big *pending, do func(*pending) 
 		for p, peak := range map[*pending]*int64{small: &a, big: &b} {
 			t.Run(strconv.Itoa(p.n), func(t *testing.T) {
 				t.Parallel()
-				p.t = t
+				p.T = t
 				*peak = do(p)
 			})
 		}
 	})
-	small.t, big.t = t, t
+	small.T, big.T = t, t
 	if t.Failed() {
 		t.FailNow()
 	}
@@ -97,24 +96,19 @@ func compare(t *testing.T, which string, small, peak int64, again func() int64) 
 
 // pending is n timers in a directory.
 type pending struct {
-	t                     *testing.T
-	c                     *kafkatest.Cluster
-	n                     int
-	requests, target, dir string
-	cl                    *kgo.Client
-	payloads              *rand.ChaCha8
-	out                   *kafkatest.Collector
-	emissions             int // that must have come
+	*setup
+	n         int
+	dir       string
+	payloads  *rand.ChaCha8
+	out       *kafkatest.Collector
+	emissions int // that must have come
 }
 
-func newPending(t *testing.T, c *kafkatest.Cluster, n int) *pending {
-	requests := c.CreateTopic(t, partitions, nil)
-	target := c.CreateTopic(t, partitions, nil, requests+"-out")
-	return &pending{
-		t: t, c: c, n: n, requests: requests, target: target, dir: t.TempDir(), out: kafkatest.Collect(t, c, target),
-		// Not the client with lz4: kgo's has the reader keep 4 MiB for each block.
-		cl: c.Client(t), payloads: rand.NewChaCha8([32]byte{}),
-	}
+func newPending(t *testing.T, n int) *pending {
+	s := newSetup(t)
+	s.Client = s.Cluster.Client(t) // not that with lz4: kgo's has the reader keep 4 MiB for each block
+	return &pending{setup: s, n: n, dir: t.TempDir(), out: kafkatest.Collect(t, s.Cluster, s.Target),
+		payloads: rand.NewChaCha8([32]byte{})}
 }
 
 // request is for a timer of tomorrow.
@@ -122,48 +116,38 @@ func (p *pending) request(number int) *kgo.Record {
 	value := make([]byte, valueBytes)
 	_, _ = p.payloads.Read(value) // never fails
 	due := time.Now().Add(24*time.Hour + time.Duration(p.payloads.Uint64()%uint64(spread)))
-	return timer(p.requests, p.target, number, due, value)
+	return p.timer(number, due, value)
 }
 
 // takeIn has a process take in as many requests as make the many timers, of which few
 // are scheduled again and again, and returns its peak, in bytes: so it does the same, for
 // as long, however much is pending.
 func (p *pending) takeIn() int64 {
-	in := serve(p.t, p.c, p.requests, "--data-dir", p.dir)
-	w := watchOf(p.t, &in.Web, least().Requests)
-	start := time.Now()
-	w.send(p.cl, many, underWay, func(i int) *kgo.Record { return p.request(i % p.n) })
-	w.atRest(settleLimit, p.n)
-	took := time.Since(start)
-	_, peak := in.Memory()
-	w.check()
-	stop(p.t, in)
-	p.t.Logf("%d pending, taken in in %s: peak %.1f MiB; %s", p.n, took.Round(time.Millisecond), float64(peak)/mib, w)
+	p.start("--data-dir", p.dir)
+	p.w.send(p.Client, many, underWay, func(i int) *kgo.Record { return p.request(i % p.n) })
+	p.w.atRest(settleLimit, p.n)
+	_, peak := p.p.Memory()
+	p.end()
 	return peak
 }
 
 // goOn has a process go on with them, re-schedule some and fire others, and
 // returns its peak, in bytes.
 func (p *pending) goOn() int64 {
-	in := serve(p.t, p.c, p.requests, "--data-dir", p.dir)
-	w := watchOf(p.t, &in.Web, least().Requests)
-	w.atRest(settleLimit, p.n)
+	p.start("--data-dir", p.dir)
+	p.w.atRest(settleLimit, p.n)
 	random := rand.New(p.payloads)
-	w.send(p.cl, moved, movedAtOnce, func(int) *kgo.Record { return p.request(random.IntN(p.n)) })
+	p.w.send(p.Client, moved, movedAtOnce, func(int) *kgo.Record { return p.request(random.IntN(p.n)) })
 	soon := time.Now().Add(time.Second)
-	w.send(p.cl, fired, fired, func(i int) *kgo.Record {
-		return timer(p.requests, p.target, p.n+p.emissions+i, soon.Add(time.Duration(i)*time.Millisecond),
-			[]byte("soon"))
+	p.w.send(p.Client, fired, fired, func(i int) *kgo.Record {
+		return p.timer(p.n+p.emissions+i, soon.Add(time.Duration(i)*time.Millisecond), []byte("soon"))
 	})
 	p.emissions += fired
 	p.out.WaitFor(p.emissions, time.Minute)
-	w.atRest(settleLimit, p.n)
-	rig.Exactly(p.t, p.out.Records(), p.emissions)
-	_, peak := in.Memory()
-	p.t.Logf("%d pending, started on their directory, %d re-scheduled, %d fired: peak %.1f MiB; %s", p.n, moved, fired,
-		float64(peak)/mib, w)
-	w.check()
-	stop(p.t, in)
+	p.w.atRest(settleLimit, p.n)
+	rig.Exactly(p, p.out.Records(), p.emissions)
+	_, peak := p.p.Memory()
+	p.end()
 	return peak
 }
 

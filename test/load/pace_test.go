@@ -15,58 +15,55 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// wired is an instance whose requests to the broker are counted, and what its timers become.
-type wired struct {
+// paced is an instance with a firing interval, whose requests to the broker are counted, and what its timers become.
+type paced struct {
+	*setup
 	*rig.Instance
-	wire             *kafkatest.Wire
-	cl               *kgo.Client
-	requests, target string
-	out              *history.Book
+	wire *kafkatest.Wire
+	out  *history.Book
+	n    int // timers
 }
 
-// pacedBy starts an instance with a firing interval, for that many timers.
-func pacedBy(t *testing.T, c *kafkatest.Cluster, interval time.Duration, timers int) *wired {
+func pacedBy(t *testing.T, interval time.Duration, lanes, n int) *paced {
 	t.Helper()
-	w := &wired{wire: kafkatest.NewWire(), cl: producer(t, c), requests: c.CreateTopic(t, partitions, nil)}
+	w := &paced{setup: newSetup(t), wire: kafkatest.NewWire(), n: n}
 	t.Cleanup(w.wire.Close)
-	w.target = c.CreateTopic(t, partitions, nil, w.requests+"-out")
-	cfg := rig.Config(t, c.Seeds(), w.requests)
-	cfg.FiringInterval, cfg.Lanes = interval, 1
+	cfg := rig.Config(t, w.Cluster.Seeds(), w.Requests)
+	cfg.FiringInterval, cfg.Lanes, cfg.Memory = interval, lanes, 512*mib
 	w.Instance = rig.Serve(t, cfg, node.Options{Dial: w.wire.Dial})
 	w.Ready(partitions, time.Minute)
-	w.out = rig.Count(t, c, timers, w.target)
+	w.out = rig.Count(t, w.Cluster, n, w.Target)
 	return w
 }
 
-// transactions is how many the instance has asked the broker to end.
-func (w *wired) transactions() int { return w.wire.Requests(kmsg.EndTxn.Int16()) }
-
-// fired waits until all of so many timers have fired, each once.
-func (w *wired) fired(t *testing.T, timers int) {
-	t.Helper()
-	await.Until(t, time.Minute, "all have fired", func() bool { return w.out.Received() == timers })
-	rig.Fired(t, w.out, timers)
+// transactions returns how many the instance asks the broker to end until all timers have fired, each once.
+func (p *paced) transactions(send func() error) int {
+	p.Helper()
+	before := p.wire.Requests(kmsg.EndTxn.Int16())
+	if err := send(); err != nil {
+		p.Fatal(err)
+	}
+	await.Until(p.setup, time.Minute, "all have fired", func() bool { return p.out.Received() == p.n })
+	rig.Fired(p.setup, p.out, p.n)
+	return p.wire.Requests(kmsg.EndTxn.Int16()) - before
 }
 
 // The firing interval is the price of lateness: by what a broker sees, an instance makes no more transactions than it
 // allows, whatever the rate, and without it those that are needed; and what does not fit into a step does not
-// wait for it.
+// wait for it. Lanes are as many as are needed: others join under overload, and leave again.
 func TestFiringIntervalCountedByTheBroker(t *testing.T) {
 	runs.NeedSlow(t)
-	c := kafkatest.Shared(t)
 	t.Run("at a steady rate", func(t *testing.T) {
 		t.Parallel()
 		const timers, rate, interval = 1_600, 400, 50 * time.Millisecond
-		w := pacedBy(t, c, interval, timers)
-		before, begun := w.transactions(), time.Now()
-		if err := sendPaced(w.cl, 0, timers, rate, func(i int) *kgo.Record {
-			return timer(w.requests, w.target, i, time.Now().Add(time.Second), nil)
-		}); err != nil {
-			t.Fatal(err)
-		}
-		w.fired(t, timers)
-		n, took := w.transactions()-before, time.Since(begun)
-		t.Logf("%d transactions in %s", n, took)
+		w := pacedBy(t, interval, 3, timers)
+		begun := time.Now()
+		n := w.transactions(func() error {
+			return sendPaced(w.Client, 0, timers, rate, func(i int) *kgo.Record {
+				return w.timer(i, time.Now().Add(time.Second), nil)
+			})
+		})
+		took := time.Since(begun)
 		if most := int(took/interval) + 2; n > most || n == 0 {
 			t.Errorf("%d transactions in %s, want at most %d with an interval of %s", n, took, most, interval)
 		}
@@ -76,10 +73,10 @@ func TestFiringIntervalCountedByTheBroker(t *testing.T) {
 		// Each moment at which timers are due needs one transaction. A machine that is too slow for that
 		// has several of them in one.
 		const moments, apart, together = 60, 50 * time.Millisecond, 8
-		w := pacedBy(t, c, 0, moments*together)
+		w := pacedBy(t, 0, 1, moments*together)
 		begin := time.Now().Add(6 * time.Second)
-		if err := sendAll(w.cl, 0, moments*together, func(i int) *kgo.Record {
-			return timer(w.requests, w.target, i, begin.Add(time.Duration(i/together)*apart), nil)
+		if err := sendAll(w.Client, 0, moments*together, func(i int) *kgo.Record {
+			return w.timer(i, begin.Add(time.Duration(i/together)*apart), nil)
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -88,28 +85,36 @@ func TestFiringIntervalCountedByTheBroker(t *testing.T) {
 		if time.Now().After(begin) {
 			t.Fatal("the machine is too slow: timers are due that were to be pending")
 		}
-		before := w.transactions()
-		w.fired(t, moments*together)
-		n := w.transactions() - before
-		t.Logf("%d transactions for %d moments", n, moments)
-		if n > moments+2 || n < moments/3 {
+		if n := w.transactions(func() error { return nil }); n > moments+2 || n < moments/3 {
 			t.Errorf("%d transactions, want %d, one for each moment", n, moments)
 		}
 	})
 	t.Run("full steps", func(t *testing.T) {
 		t.Parallel()
 		const timers, interval = 60_000, time.Second
-		w := pacedBy(t, c, interval, timers)
-		before, begun := w.transactions(), time.Now()
-		if err := sendAll(w.cl, 0, timers,
-			func(i int) *kgo.Record { return timer(w.requests, w.target, i, begun, nil) }); err != nil {
-			t.Fatal(err)
-		}
-		w.fired(t, timers)
-		n, took := w.transactions()-before, time.Since(begun)
-		t.Logf("%d transactions in %s", n, took)
-		if most := time.Duration(n) * interval / 2; took > most {
+		w := pacedBy(t, interval, 1, timers)
+		begun := time.Now()
+		n := w.transactions(func() error {
+			return sendAll(w.Client, 0, timers, func(i int) *kgo.Record { return w.timer(i, begun, nil) })
+		})
+		if took, most := time.Since(begun), time.Duration(n)*interval/2; took > most {
 			t.Errorf("%d transactions took %s, want at most %s: full ones are held up", n, took, most)
 		}
+	})
+	t.Run("overload", func(t *testing.T) {
+		t.Parallel()
+		const timers = 150_000
+		w := pacedBy(t, 20*time.Millisecond, 3, timers)
+		lanes := func() float64 { return w.Metric("waterclock_lanes") }
+		if n := lanes(); n != 1 {
+			t.Errorf("%v lanes at the start, want 1", n)
+		}
+		at, sent := time.Now(), make(chan error, 1)
+		go func() {
+			sent <- sendAll(w.Client, 0, timers, func(i int) *kgo.Record { return w.timer(i, at, nil) })
+		}()
+		await.Until(t, time.Minute, "another lane joins", func() bool { return lanes() > 1 })
+		w.transactions(func() error { return <-sent })
+		await.Until(t, time.Minute, "one lane is left", func() bool { return lanes() == 1 })
 	})
 }

@@ -76,12 +76,17 @@ func shapeOf(name string) *shape {
 	return &shapes[slices.IndexFunc(shapes, func(s shape) bool { return s.name == name })]
 }
 
-func compressed(codec kgo.CompressionCodec) []kgo.Opt {
+// batched are options of a client that sends compressed batches.
+func batched(codec kgo.CompressionCodec) []kgo.Opt {
 	return []kgo.Opt{
 		kgo.ProducerBatchCompression(codec), kgo.ProducerLinger(5 * time.Millisecond),
 		kgo.MaxBufferedRecords(maxBuffered),
-		kgo.ProducerBatchMaxBytes(largeBytes), kgo.MaxBufferedBytes(64 * mib),
 	}
+}
+
+// compressed is batched for topics that take batches of largeBytes.
+func compressed(codec kgo.CompressionCodec) []kgo.Opt {
+	return append(batched(codec), kgo.ProducerBatchMaxBytes(largeBytes), kgo.MaxBufferedBytes(64*mib))
 }
 
 // request is a record with a key and a due time.

@@ -3,8 +3,6 @@ package load
 import (
 	"crypto/rand"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,6 +44,7 @@ type trial struct {
 	config, key      string // files
 	letters          *letters
 	instances        []*instance // those that run
+	args             []string    // of theirs, in addition
 	peak             int64       // of all of them, and of those before
 	readers          *callers    // nil: none
 
@@ -56,12 +55,6 @@ type trial struct {
 type instance struct {
 	*rig.Process
 	dir, api string
-}
-
-// live is how many partitions the instance owns.
-func (in *instance) live() int {
-	_, body := in.Readyz()
-	return strings.Count(body, `"live"`)
 }
 
 func newTrial(t *testing.T, c *kafkatest.Cluster, of cell) *trial {
@@ -77,7 +70,6 @@ func newTrial(t *testing.T, c *kafkatest.Cluster, of cell) *trial {
 	}
 	x.id = details[x.requests].ID
 	x.letters = countLetters(t, c, topics.DeadLetters(x.requests))
-	x.config = filepath.Join(t.TempDir(), "config.yaml")
 	settings := slices.Clone(of.shape.tenant)
 	if of.callers && !slices.Contains(settings, withEvents) {
 		settings = append(settings, withEvents)
@@ -86,12 +78,7 @@ func newTrial(t *testing.T, c *kafkatest.Cluster, of cell) *trial {
 	if len(settings) > 0 {
 		text = fmt.Sprintf("tenants:\n  %s:\n    %s\n", x.requests, strings.Join(settings, "\n    "))
 	}
-	x.key = filepath.Join(filepath.Dir(x.config), "api.key")
-	for path, text := range map[string]string{x.config: text, x.key: rand.Text() + rand.Text()} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	x.config, x.key = rig.File(t, "config.yaml", text), rig.File(t, "api.key", rand.Text()+rand.Text())
 	return x
 }
 
@@ -104,9 +91,12 @@ func (t *trial) write(part, parts int, due time.Time) {
 		t.Fatalf("write requests: %v", err)
 	}
 	if part == parts-1 {
-		t.sound, t.bad = t.shape.sound+besideSound, t.shape.bad+besideBad
+		t.wrote()
 	}
 }
+
+// wrote notes that all is written.
+func (t *trial) wrote() { t.sound, t.bad = t.shape.sound+besideSound, t.shape.bad+besideBad }
 
 func (t *trial) writeAll(part, parts int, due time.Time) error {
 	from, to := t.shape.units*part/parts, t.shape.units*(part+1)/parts
@@ -140,15 +130,7 @@ func (t *trial) start(dir string) *instance {
 	in := &instance{dir: dir, api: rig.FreeAddr(t)}
 	args := rig.Arguments(t.cluster.Seeds(), t.requests, dir, "--memory", config.MinMemory.String(),
 		"--default-target", t.target, "--config", t.config, "--api", in.api, "--api-key-file", t.key)
-	pprof := ""
-	if *profileFlag != "" {
-		pprof = rig.FreeAddr(t)
-		args = append(args, "--pprof", pprof)
-	}
-	in.Process = rig.Start(t, args...)
-	if pprof != "" {
-		go profile(t.T, in.Process, pprof)
-	}
+	in.Process = rig.Start(t, append(args, t.args...)...)
 	t.instances = append(t.instances, in)
 	if t.callers && t.readers == nil {
 		t.readers = startCallers(t.T, "http://"+in.api, t.requests)
@@ -216,11 +198,11 @@ func (t *trial) end() {
 	for len(t.instances) > 0 {
 		t.stop(t.instances[0])
 	}
-	own := []string{t.requests, t.target, topics.Changelog(t.requests), topics.DeadLetters(t.requests)}
+	names := []string{t.requests, t.target, topics.Changelog(t.requests), topics.DeadLetters(t.requests)}
 	if t.callers || slices.Contains(t.shape.tenant, withEvents) {
-		own = append(own, topics.Events(t.requests))
+		names = append(names, topics.Events(t.requests))
 	}
-	kafkatest.DeleteTopics(t, t.cluster.Admin(t), own...)
+	kafkatest.DeleteTopics(t, t.cluster.Admin(t), names...)
 }
 
 // letters counts dead letters by their source, for millions of them. mu guards the map.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/kafkatest/caller"
 	"github.com/waterclock/waterclock/internal/node"
 	"github.com/waterclock/waterclock/internal/node/config"
 )
@@ -23,6 +24,7 @@ type Instance struct {
 	Web
 	cancel context.CancelFunc
 	done   chan struct{}
+	api    chan string // has the API's URL once
 	err    error
 }
 
@@ -54,7 +56,7 @@ const noAccessCheck = 10_000 * time.Hour
 func start(t testing.TB, cfg *config.Config, out io.Writer, o node.Options) *Instance {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	in := &Instance{cancel: cancel, done: make(chan struct{})}
+	in := &Instance{cancel: cancel, done: make(chan struct{}), api: make(chan string, 1)}
 	started := make(chan string, 1)
 	if o.MissingAfter == 0 {
 		o.MissingAfter = missingAfter
@@ -63,6 +65,9 @@ func start(t testing.TB, cfg *config.Config, out io.Writer, o node.Options) *Ins
 		o.AccessInterval = noAccessCheck
 	}
 	o.Started = func(addr string) { started <- addr }
+	if o.StartedAPI == nil {
+		o.StartedAPI = func(url string) { in.api <- url }
+	}
 	log := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: cfg.LogLevel}))
 	go func() {
 		defer close(in.done)
@@ -83,6 +88,19 @@ func start(t testing.TB, cfg *config.Config, out io.Writer, o node.Options) *Ins
 		t.Fatalf("rig: instance did not start: %v", in.err)
 	}
 	return in
+}
+
+// API waits until the instance listens for its API, and returns a caller of it.
+func (in *Instance) API() *caller.Caller {
+	in.t.Helper()
+	select {
+	case url := <-in.api:
+		in.api <- url
+		return caller.New(in.t, url)
+	case <-in.done:
+		in.t.Fatalf("rig: instance ended before it listened for its API: %v", in.err)
+		return nil
+	}
 }
 
 func (in *Instance) runs() bool {

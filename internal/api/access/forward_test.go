@@ -177,17 +177,14 @@ func TestTampered(t *testing.T) {
 	for name, tamper := range map[string]func(*http.Request){
 		"another method": func(r *http.Request) { r.Method = "POST" },
 		"another path": func(r *http.Request) {
-			r.RequestURI = strings.Replace(
-				r.RequestURI, "a1", "a2", 1)
+			r.RequestURI = strings.Replace(r.RequestURI, "a1", "a2", 1)
 		},
 		"a slash more": func(r *http.Request) { r.RequestURI = "/" + r.RequestURI },
 		"an escape in lower case": func(r *http.Request) {
-			r.RequestURI = strings.Replace(
-				r.RequestURI, "%2F", "%2f", 1)
+			r.RequestURI = strings.Replace(r.RequestURI, "%2F", "%2f", 1)
 		},
 		"an escape undone": func(r *http.Request) {
-			r.RequestURI = strings.Replace(
-				r.RequestURI, "%2F", "/", 1)
+			r.RequestURI = strings.Replace(r.RequestURI, "%2F", "/", 1)
 		},
 		"another query":    func(r *http.Request) { r.RequestURI += "&dry-run=false" },
 		"another instance": func(r *http.Request) { r.Host = "10.0.0.3:8681" },
@@ -218,8 +215,7 @@ func TestTampered(t *testing.T) {
 		"a long one":        func(r *http.Request) { field(r, 3, strings.Repeat("A", 4096)) },
 		"with a token too": func(r *http.Request) {
 			field(r, 3, "b3Bz")
-			r.Header.Set(
-				"Authorization", "Bearer "+tokenOf("ops"))
+			r.Header.Set("Authorization", "Bearer "+tokenOf("ops"))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

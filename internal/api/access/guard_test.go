@@ -24,8 +24,7 @@ import (
 )
 
 func TestCallersAreAuthenticated(t *testing.T) {
-	g, _ := guard(t, options(t))
-	h := g.Wrap(http.HandlerFunc(echo))
+	_, h, _ := echoed(t, options(t))
 	for _, c := range []struct {
 		name   string
 		header []string
@@ -53,7 +52,7 @@ func TestCallersAreAuthenticated(t *testing.T) {
 		{"the name of open ones", []string{basic("anonymous", "")}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a := asks(h, http.MethodGet, "/", nil, c.header...)
+			a := gets(h, c.header...)
 			if c.want != "" {
 				wantOK(t, a, c.want)
 				return
@@ -83,7 +82,7 @@ func TestPasswordsAreLookedAt(t *testing.T) {
 	looks := func(want int, name, pw string) string {
 		t.Helper()
 		looked = nil
-		asks(h, http.MethodGet, "/", nil, basic(name, pw))
+		gets(h, basic(name, pw))
 		if len(looked) != want {
 			t.Fatalf("%s: bcrypt was asked %d times, want %d", name, len(looked), want)
 		}
@@ -103,8 +102,8 @@ func TestPasswordsAreLookedAt(t *testing.T) {
 		}
 	}
 	looks(1, "shop", strings.Repeat("x", 100)) // bcrypt would use 72 of them
-	wantProblem(t, asks(h, http.MethodGet, "/", nil, basic("nobody", password)), 401, ReasonUnauthenticated)
-	wantProblem(t, asks(h, http.MethodGet, "/", nil, basic("ops", password)), 401, ReasonUnauthenticated)
+	wantProblem(t, gets(h, basic("nobody", password)), 401, ReasonUnauthenticated)
+	wantProblem(t, gets(h, basic("ops", password)), 401, ReasonUnauthenticated)
 	looks(1, "shop", password)
 	looks(0, "shop", password)
 	clear(g.logins.failures.byNet) // there were many
@@ -157,20 +156,20 @@ func TestManyWrongPasswords(t *testing.T) {
 			return bcrypt.ErrMismatchedHashAndPassword
 		}
 		h := g.Wrap(http.HandlerFunc(echo))
-		wantOK(t, asks(h, http.MethodGet, "/", nil, basic("shop", password)), "shop")
+		wantOK(t, gets(h, basic("shop", password)), "shop")
 		for range failuresAtOnce {
-			wantProblem(t, asks(h, http.MethodGet, "/", nil, basic("shop", "wrong")), 401, ReasonUnauthenticated)
+			wantProblem(t, gets(h, basic("shop", "wrong")), 401, ReasonUnauthenticated)
 		}
 		looked = 0
-		a := asks(h, http.MethodGet, "/", nil, basic("shop", "wrong"))
+		a := gets(h, basic("shop", "wrong"))
 		wantProblem(t, a, http.StatusTooManyRequests, ReasonTooManyFailures)
 		if looked > 0 || a.Header.Get("Retry-After") != "1" {
 			t.Errorf("looked %d times, retry after %q", looked, a.Header.Get("Retry-After"))
 		}
-		wantOK(t, asks(h, http.MethodGet, "/", nil, basic("shop", password)), "shop") // it is remembered
-		wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("ops")), "ops")
+		wantOK(t, gets(h, basic("shop", password)), "shop") // it is remembered
+		wantOK(t, gets(h, bearer("ops")), "ops")
 		time.Sleep(time.Second)
-		wantProblem(t, asks(h, http.MethodGet, "/", nil, basic("shop", "wrong")), 401, ReasonUnauthenticated)
+		wantProblem(t, gets(h, basic("shop", "wrong")), 401, ReasonUnauthenticated)
 	})
 }
 
@@ -190,8 +189,8 @@ func TestManyWrongPasswordsAtOnce(t *testing.T) {
 		for i := range 48 {
 			wg.Go(func() {
 				for n := 0; time.Now().Before(end); n++ {
-					if a := asks(h, http.MethodGet, "/", nil,
-						basic("shop", fmt.Sprint("wrong", i, n))); a.StatusCode == http.StatusTooManyRequests {
+					a := gets(h, basic("shop", fmt.Sprint("wrong", i, n)))
+					if a.StatusCode == http.StatusTooManyRequests {
 						time.Sleep(200 * time.Millisecond)
 					}
 				}
@@ -240,8 +239,8 @@ func TestManyCallers(t *testing.T) {
 	g.callers.next.Store(math.MaxInt64)
 	h := g.Wrap(http.HandlerFunc(echo))
 	for i := range maxCallers {
-		wantOK(t, asks(h, http.MethodGet, "/", nil, bearer(fmt.Sprint("c", i, "-"))), fmt.Sprint("c", i, "-"))
-		asks(h, http.MethodGet, "/", nil, "Authorization: Bearer "+fmt.Sprintf("%040d", i)) // unknown
+		wantOK(t, gets(h, bearer(fmt.Sprint("c", i, "-"))), fmt.Sprint("c", i, "-"))
+		gets(h, "Authorization: Bearer "+fmt.Sprintf("%040d", i)) // unknown
 	}
 	if n := len(g.logins.verified) + len(g.logins.failures.byNet); n > 0 {
 		t.Errorf("%d are remembered", n)
@@ -271,7 +270,7 @@ func TestConcurrentCalls(t *testing.T) {
 	}))
 	answers := make(chan *answer)
 	for range 2 {
-		go func() { answers <- asks(h, http.MethodGet, "/", nil, bearer("ops")) }()
+		go func() { answers <- gets(h, bearer("ops")) }()
 		<-inside
 	}
 	// The file changes meanwhile: the limiter stays.
@@ -279,7 +278,7 @@ func TestConcurrentCalls(t *testing.T) {
 	writeFile(t, o.Users, string(text)+"# more\n")
 	g.callers.next.Store(0)
 	third := make(chan *answer, 1)
-	go func() { third <- asks(h, http.MethodGet, "/", nil, bearer("ops")) }()
+	go func() { third <- gets(h, bearer("ops")) }()
 	select {
 	case a := <-third:
 		wantProblem(t, a, http.StatusTooManyRequests, ReasonTooManyCalls)
@@ -289,13 +288,13 @@ func TestConcurrentCalls(t *testing.T) {
 	case <-inside:
 		t.Fatal("a third call has come in")
 	}
-	go func() { answers <- asks(h, http.MethodGet, "/", nil, bearer("reader")) }() // others are not delayed
+	go func() { answers <- gets(h, bearer("reader")) }() // others are not delayed
 	<-inside
 	for range 3 {
 		leave <- true
 		<-answers
 	}
-	go func() { answers <- asks(h, http.MethodGet, "/", nil, bearer("ops")) }()
+	go func() { answers <- gets(h, bearer("ops")) }()
 	<-inside
 	leave <- true
 	wantOK(t, <-answers, "ops")
@@ -305,22 +304,21 @@ func TestRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options(t)
 		o.Rate = 3
-		g, _ := guard(t, o)
-		h := g.Wrap(http.HandlerFunc(echo))
+		_, h, _ := echoed(t, o)
 		for range 3 {
-			wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("ops")), "ops")
+			wantOK(t, gets(h, bearer("ops")), "ops")
 		}
-		a := asks(h, http.MethodGet, "/", nil, bearer("ops"))
+		a := gets(h, bearer("ops"))
 		wantProblem(t, a, http.StatusTooManyRequests, ReasonRateLimited)
 		if a.Header.Get("Retry-After") != "1" {
 			t.Errorf("Retry-After %q", a.Header.Get("Retry-After"))
 		}
-		wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("reader")), "reader")
+		wantOK(t, gets(h, bearer("reader")), "reader")
 		for range 100 { // refused calls use up neither the rate nor the calls at a time
-			asks(h, http.MethodGet, "/", nil, bearer("ops"))
+			gets(h, bearer("ops"))
 		}
 		time.Sleep(334 * time.Millisecond)
-		wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("ops")), "ops")
+		wantOK(t, gets(h, bearer("ops")), "ops")
 	})
 }
 
@@ -330,8 +328,7 @@ type unsized struct{ io.Reader }
 func TestBodies(t *testing.T) {
 	o := options(t)
 	o.BodyLimit = 1000
-	g, _ := guard(t, o)
-	h := g.Wrap(http.HandlerFunc(echo))
+	g, h, _ := echoed(t, o)
 	body := func(n int) string { return strings.Repeat("x", n) }
 	wantOK(t, asks(h, http.MethodPut, "/", strings.NewReader(body(1000)), bearer("ops")), "ops")
 	wantOK(t, asks(h, http.MethodPut, "/", unsized{strings.NewReader(body(1000))}, bearer("ops")), "ops")
@@ -348,7 +345,7 @@ func TestBodies(t *testing.T) {
 	ctx := WithCaller(t.Context(), Caller{Name: "reader"})
 	rest := g.memory.Acquire(ctx, g.memory.whole-bodyFactor*bodyStep)
 	wantOK(t, asks(h, http.MethodPut, "/", strings.NewReader(body(500)), bearer("ops")), "ops")
-	wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("ops")), "ops")
+	wantOK(t, gets(h, bearer("ops")), "ops")
 	more := g.memory.Acquire(ctx, 1)
 	wantProblem(t, asks(h, http.MethodPut, "/", strings.NewReader(body(500)), bearer("ops")),
 		http.StatusServiceUnavailable, ReasonOverloaded)
@@ -374,15 +371,14 @@ type readerFunc func([]byte) (int, error)
 func (r readerFunc) Read(b []byte) (int, error) { return r(b) }
 
 func TestStrangeRequests(t *testing.T) {
-	g, log := guard(t, options(t))
-	h := g.Wrap(http.HandlerFunc(echo))
+	_, h, log := echoed(t, options(t))
 	wantProblem(t, asks(h, http.MethodGet, "/"+strings.Repeat("x", maxTargetBytes), nil, bearer("ops")), 414,
 		ReasonTargetTooLong)
 	many := []string{bearer("ops")}
 	for i := range maxHeaderEntries {
 		many = append(many, fmt.Sprintf("X-%d: x", i))
 	}
-	wantProblem(t, asks(h, http.MethodGet, "/", nil, many...), 431, ReasonTooManyHeaders)
+	wantProblem(t, gets(h, many...), 431, ReasonTooManyHeaders)
 	for _, headers := range [][]string{
 		{"Sec-Fetch-Site: cross-site"}, {"Sec-Fetch-Site: same-site"}, {"Origin: https://evil.example"},
 		{"Origin: null"},
@@ -395,17 +391,16 @@ func TestStrangeRequests(t *testing.T) {
 		}
 	}
 	// Only links lead here from other sites: a page that embeds the API would hold streams, and memory.
-	wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("ops"), "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate",
+	wantOK(t, gets(h, bearer("ops"), "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate",
 		"Sec-Fetch-Dest: document"), "ops")
-	wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("ops"), "Sec-Fetch-Site: none"), "ops")
+	wantOK(t, gets(h, bearer("ops"), "Sec-Fetch-Site: none"), "ops")
 	for _, headers := range [][]string{
 		{"Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: cors"},
 		{"Sec-Fetch-Site: same-site", "Sec-Fetch-Mode: no-cors"},
 		{"Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: iframe"},
 		{"Origin: https://evil.example"}, {"Origin: null"},
 	} {
-		wantProblem(t, asks(h, http.MethodGet, "/", nil, append(headers, bearer("ops"))...), http.StatusForbidden,
-			ReasonCrossOrigin)
+		wantProblem(t, gets(h, append(headers, bearer("ops"))...), http.StatusForbidden, ReasonCrossOrigin)
 	}
 	wantOK(t, asks(h, http.MethodPost, "/", nil, bearer("ops"), "Sec-Fetch-Site: same-origin",
 		"Origin: https://behind.a.proxy"), "ops")
@@ -415,9 +410,8 @@ func TestStrangeRequests(t *testing.T) {
 
 // Every answer, including refusals, has headers that forbid browsers to do anything with it.
 func TestBrowserHeaders(t *testing.T) {
-	g, _ := guard(t, options(t))
-	h := g.Wrap(http.HandlerFunc(echo))
-	for _, a := range []*answer{asks(h, http.MethodGet, "/", nil), asks(h, http.MethodGet, "/", nil, bearer("ops"))} {
+	_, h, _ := echoed(t, options(t))
+	for _, a := range []*answer{gets(h), gets(h, bearer("ops"))} {
 		csp := a.Header.Get("Content-Security-Policy")
 		for _, want := range []string{"default-src 'none'", "script-src 'self';", "frame-ancestors 'none'",
 			"form-action 'self'", "base-uri 'none'"} {
@@ -444,31 +438,29 @@ func TestWithoutUsers(t *testing.T) {
 			t.Errorf("%q: %v, want %v", address, err, want)
 		}
 	}
-	g, _ := guard(t, Options{Address: "127.0.0.1:8681", BodyLimit: 1000, AtOnce: 8})
-	h := g.Wrap(http.HandlerFunc(echo))
+	_, h, _ := echoed(t, Options{Address: "127.0.0.1:8681", BodyLimit: 1000, AtOnce: 8})
 	for _, host := range []string{"127.0.0.1:8681", "localhost:8681", "[::1]:8681", "localhost", "[::1]",
 		"LOCALHOST:1"} {
 		wantOK(t, asks(h, http.MethodPost, "/", nil, "Host: "+host), anonymous)
 	}
 	for _, host := range []string{"evil.example", "evil.example:8681", "127.0.0.1.evil.example:8681", "",
 		"localhost.evil.example", "10.0.0.1:8681", "127.0.0.2:8681", "[::ffff:127.0.0.1]:8681"} {
-		wantProblem(t, asks(h, http.MethodGet, "/", nil, "Host: "+host), http.StatusMisdirectedRequest, ReasonWrongHost)
+		wantProblem(t, gets(h, "Host: "+host), http.StatusMisdirectedRequest, ReasonWrongHost)
 	}
 	second, _ := guard(t, Options{Address: "127.0.0.2:8681", BodyLimit: 1000, AtOnce: 8})
 	wantOK(t, asks(second.Wrap(http.HandlerFunc(echo)), http.MethodGet, "/", nil, "Host: 127.0.0.2:8681"), anonymous)
 	// Credentials have no effect, whether right or wrong.
-	wantOK(t, asks(h, http.MethodGet, "/", nil, "Host: localhost", basic("x", "y")), anonymous)
+	wantOK(t, gets(h, "Host: localhost", basic("x", "y")), anonymous)
 
 }
 
 // An open API answers under its own names, so that a page of another site cannot reach it by DNS rebinding: a browser
 // sends such a page's calls with the page's own name as Host and as Origin.
 func TestOpenChecksHost(t *testing.T) {
-	g, log := guard(t, Options{
+	_, h, log := echoed(t, Options{
 		Address: "0.0.0.0:8681", Open: true, Hosts: []string{"timers.Example.org", "*.timers.svc"},
 		BodyLimit: 1000, AtOnce: 8,
 	})
-	h := g.Wrap(http.HandlerFunc(echo))
 	for _, host := range []string{
 		"localhost:8681", "127.0.0.1", "[::1]:8681", "10.0.0.1:8681", "[fd00::1]", "192.168.1.2",
 		"timers.example.org", "TIMERS.example.org.:443", "wc-0.timers.svc:8681",
@@ -563,8 +555,8 @@ func TestRefusalsAreLogged(t *testing.T) {
 	g.logins.compare = func([]byte, []byte) error { return bcrypt.ErrMismatchedHashAndPassword }
 	h := g.Wrap(http.HandlerFunc(echo))
 	for range 10 * refusalsAtOnce {
-		asks(h, http.MethodGet, "/", nil, "Authorization: Bearer secret-secret-secret-secret")
-		asks(h, http.MethodGet, "/", nil, basic("guessed", "secret-secret"))
+		gets(h, "Authorization: Bearer secret-secret-secret-secret")
+		gets(h, basic("guessed", "secret-secret"))
 	}
 	if n := strings.Count(log.String(), "was refused"); n < refusalsAtOnce || n > refusalsAtOnce+5 {
 		t.Errorf("%d lines", n)
@@ -623,9 +615,8 @@ func TestUsersFileChanges(t *testing.T) {
 		if err := os.Symlink("..data/users.yaml", o.Users); err != nil {
 			t.Fatal(err)
 		}
-		g, log := guard(t, o)
-		h := g.Wrap(http.HandlerFunc(echo))
-		token := func(name string) int { return asks(h, http.MethodGet, "/", nil, bearer(name)).StatusCode }
+		_, h, log := echoed(t, o)
+		token := func(name string) int { return gets(h, bearer(name)).StatusCode }
 
 		// The length is the same: only the content differs.
 		swap(strings.Replace(good, tokenLine("ops"), tokenLine("new"), 1))
@@ -669,7 +660,7 @@ func TestRightsThatAreTakenAway(t *testing.T) {
 		var job context.Context
 		h := g.Wrap(http.HandlerFunc(
 			func(_ http.ResponseWriter, r *http.Request) { job = context.WithoutCancel(r.Context()) }))
-		if a := asks(h, http.MethodGet, "/", nil, bearer("ops")); a.StatusCode != 200 {
+		if a := gets(h, bearer("ops")); a.StatusCode != 200 {
 			t.Fatal(a.StatusCode)
 		}
 		may := func() error { return May(job, Admin, "orders", "1") }
@@ -705,11 +696,11 @@ func TestRefusalsAreCounted(t *testing.T) {
 		}
 	}))
 	for range 2 {
-		asks(h, http.MethodGet, "/", nil)
+		gets(h)
 	}
 	asks(h, http.MethodPost, "/", strings.NewReader("x"), bearer("reader"), "Sec-Fetch-Site: cross-site")
 	asks(h, http.MethodPost, "/", strings.NewReader(strings.Repeat("x", 1<<20+1)), bearer("reader"))
-	asks(h, http.MethodGet, "/", nil, bearer("reader")) // forbidden, because of what it asked for
+	gets(h, bearer("reader")) // forbidden, because of what it asked for
 	// A body that the handler cannot read counts too.
 	wrapped := g.Wrap(http.HandlerFunc(echo))
 	asks(wrapped, http.MethodPut, "/", unsized{strings.NewReader(strings.Repeat("x", 1<<20+1))}, bearer("reader"))

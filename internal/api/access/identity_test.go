@@ -171,7 +171,7 @@ func TestPeopleByTokens(t *testing.T) {
 		!strings.Contains(text, "caller=billing+shop") {
 		t.Errorf("the audit does not name the person: %s", text)
 	}
-	wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("robot")), "robot") // programs log in as before
+	wantOK(t, gets(h, bearer("robot")), "robot") // programs log in as before
 	other := newLoginServer(t)
 	none, err := jwt.NewWithClaims(jwt.SigningMethodNone, jwt.MapClaims{"iss": s.URL}).SignedString(
 		jwt.UnsafeAllowNoneSignatureType)
@@ -208,7 +208,7 @@ func TestPeopleByTokens(t *testing.T) {
 		{"a name that is none", s.token(t, jwt.MapClaims{"email": "a\nb"}), "no usable name"},
 		{"many groups", s.token(t, jwt.MapClaims{"groups": make([]string, maxGroups+1)}), "groups"},
 	} {
-		if p := wantProblem(t, asks(h, http.MethodGet, "/", nil, jwtHeader(c.token)), http.StatusUnauthorized,
+		if p := wantProblem(t, gets(h, jwtHeader(c.token)), http.StatusUnauthorized,
 			ReasonUnauthenticated); !strings.Contains(p.Detail, c.detail) {
 			t.Errorf("%s: %q, want %q in it", c.name, p.Detail, c.detail)
 		}
@@ -223,7 +223,7 @@ func TestKeysOfTheIssuer(t *testing.T) {
 	s.away.Store(true)
 	g, log := guard(t, Options{Address: "127.0.0.1:0", BodyLimit: 1 << 20, AtOnce: 64, Users: s.file(t, "")})
 	h := g.Wrap(http.HandlerFunc(says))
-	get := func(token string) *answer { return asks(h, http.MethodGet, "/", nil, jwtHeader(token)) }
+	get := func(token string) *answer { return gets(h, jwtHeader(token)) }
 	i := g.callers.get().issuer
 	refused := func(token string) {
 		t.Helper()
@@ -304,7 +304,7 @@ func TestAWithdrawnKeyIsRefusedAtItsFirstUse(t *testing.T) {
 			g, _ := guard(t, Options{Address: "127.0.0.1:0", BodyLimit: 1 << 20, AtOnce: 64, Users: s.file(t, "")})
 			h := g.Wrap(http.HandlerFunc(says))
 			stolen := s.token(t, nil)
-			wantOK(t, asks(h, http.MethodGet, "/", nil, jwtHeader(stolen)), "shop")
+			wantOK(t, gets(h, jwtHeader(stolen)), "shop")
 			s.rotate(t, "2")
 			i := g.callers.get().issuer
 			i.mu.Lock()
@@ -322,17 +322,15 @@ func TestPeopleAreTheFiles(t *testing.T) {
 	path := s.file(t, "")
 	g, _ := guard(t, Options{Address: "127.0.0.1:0", BodyLimit: 1 << 20, AtOnce: 8, Users: path})
 	h := g.Wrap(http.HandlerFunc(says))
-	wantOK(t, asks(h, http.MethodGet, "/", nil, jwtHeader(s.token(t, nil))), "shop")
+	wantOK(t, gets(h, jwtHeader(s.token(t, nil))), "shop")
 	text, err := readFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	writeFile(t, path, strings.Replace(string(text), "alice@example.org", "carol@example.org", 1))
 	g.callers.next.Store(0)
-	wantProblem(t, asks(h, http.MethodGet, "/", nil, jwtHeader(s.token(t, nil))), http.StatusUnauthorized,
-		ReasonUnauthenticated)
-	wantOK(t, asks(h, http.MethodGet, "/", nil, jwtHeader(s.token(t, jwt.MapClaims{"email": "carol@example.org"}))),
-		"shop")
+	wantProblem(t, gets(h, jwtHeader(s.token(t, nil))), http.StatusUnauthorized, ReasonUnauthenticated)
+	wantOK(t, gets(h, jwtHeader(s.token(t, jwt.MapClaims{"email": "carol@example.org"}))), "shop")
 	if n := s.asked.Load(); n != 1 {
 		t.Errorf("the keys were asked for %d times", n)
 	}
@@ -387,7 +385,7 @@ func TestPeopleByAProxy(t *testing.T) {
 		"added to":            from("proxy.example.org", true, alice, "X-Forwarded-User: root"),
 		"empty":               from("proxy.example.org", true, "X-Forwarded-User: "),
 		"not in the file":     from("proxy.example.org", true, "X-Forwarded-User: eve@example.org"),
-		"no certificate":      asks(h, http.MethodGet, "/", nil, alice),
+		"no certificate":      gets(h, alice),
 	} {
 		if a.StatusCode != http.StatusUnauthorized {
 			t.Errorf("%s: %d for %q", name, a.StatusCode, a.Header.Get("X-Caller"))

@@ -120,6 +120,13 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	w.Write(body)
 }
 
+// echoed is a guard before echo.
+func echoed(t testing.TB, o Options) (*Guard, http.Handler, *lines) {
+	t.Helper()
+	g, log := guard(t, o)
+	return g, g.Wrap(http.HandlerFunc(echo)), log
+}
+
 // answer is a response that has been read to its end.
 type answer struct {
 	StatusCode, ProtoMajor int
@@ -147,6 +154,11 @@ func asks(h http.Handler, method, target string, body io.Reader, headers ...stri
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return answerOf(w.Result())
+}
+
+// gets calls a handler for a page.
+func gets(h http.Handler, headers ...string) *answer {
+	return asks(h, http.MethodGet, "/", nil, headers...)
 }
 
 func bearer(name string) string { return "Authorization: Bearer " + tokenOf(name) }

@@ -216,6 +216,16 @@ func forbidden() *api.Problem {
 	return refusal(403, "forbidden", "caller someone has no role read on timers")
 }
 
+// lacks fails for each of the texts that a page contains.
+func lacks(t *testing.T, w *httptest.ResponseRecorder, texts ...string) {
+	t.Helper()
+	for _, not := range texts {
+		if strings.Contains(w.Body.String(), not) {
+			t.Errorf("the page says %q", not)
+		}
+	}
+}
+
 // says fails if a page lacks one of the texts, or contains something that no page may contain.
 func says(t *testing.T, w *httptest.ResponseRecorder, status int, texts ...string) {
 	t.Helper()

@@ -44,8 +44,8 @@ func TestOverviewInAFlood(t *testing.T) {
 	says(t, f.get("/"), http.StatusOK, "last hour: 7 or more", ">7+ <")
 	for name, answer := range map[string]any{
 		"How many dead letters there are is not known": moving(),
-		"cannot be counted: the broker is " +
-			"away": api.DeadLetterCountList{Topics: []api.DeadLetterCounts{{Topic: "timers", Problem: "the broker is away"}}},
+		"cannot be counted: the broker is away": api.DeadLetterCountList{Topics: []api.DeadLetterCounts{
+			{Topic: "timers", Problem: "the broker is away"}}},
 	} {
 		f.answers["/v1/dead-letters"] = answer
 		w := f.get("/")
