@@ -1,7 +1,6 @@
 package brokers
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -40,41 +39,33 @@ func TestReadersAreFreeAfterTheSessionOfAnInstanceThatIsGone(t *testing.T) {
 	} {
 		t.Run(how.name, func(t *testing.T) {
 			t.Parallel()
-			c := kafkatest.Shared(t)
-			requests := c.CreateTopic(t, 4, nil)
-			target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-target")
+			const partitions = 4
+			s := rig.NewSetup(t, kafkatest.Shared(t), partitions, 1)
 			settings := func() *config.Config {
-				cfg := rig.Config(t, c.Seeds(), requests)
+				cfg := s.Config()
 				cfg.SessionTimeout = session
 				return cfg
 			}
 			other := rig.Serve(t, settings(), node.Options{})
-			other.Ready(4, time.Minute)
+			other.Ready(partitions, rig.Patience)
 			v := rig.StartVictim(t, settings())
-			v.Ready(2, time.Minute)
-			other.Ready(2, time.Minute)
-			out := read(t, c, target)
-			l := steady(t, c, 100, requests, target)
-			await.Until(t, time.Minute, "emissions", func() bool { return len(out.all()) > 100 })
+			s.Shared(v, other)
+			load := steady(s, 100, 1)
+			s.Out.WaitFor(100, rig.Patience)
 
-			openStep(t, v, c, settings().Group, target)
+			openStep(s, v)
 			gone := time.Now().Add(-longStep)
 			how.gone(v)
-			await.Until(t, 2*time.Minute, "the other instance serves all partitions", func() bool {
-				status, body := other.Readyz()
-				return status == 200 && countLive(body) == 4
-			})
+			other.Ready(partitions, 2*rig.Patience)
 			await.For(t, 3*time.Second)
 			end := time.Now()
 			how.back(v)
 			await.For(t, 3*time.Second)
-			n := l.Stop()
-			await.Until(t, wellAhead+time.Minute, fmt.Sprint(n, " emissions"),
-				func() bool { return len(out.all()) >= n })
-			await.For(t, time.Second) // for what must not come
-			received := out.all()
-			exact(t, received, n)
-			longest, _ := span{how.name, gone, end}.silence(received, target)
+			n := load.Stop()
+			s.Out.WaitFor(n, wellAhead+rig.Patience)
+			s.Out.Quiet(quiet)
+			exact(t, s.Out.Records(), n)
+			longest := rig.Silence(s.Out.Records(), gone, end)
 			t.Logf("readers of the target heard nothing for %s", longest.Round(10*time.Millisecond))
 			if limit := session + beyond + noise; longest > limit {
 				t.Errorf("readers of the target heard nothing for %s, want at most %s", longest, limit)
@@ -89,29 +80,28 @@ func TestReadersAreFreeAfterTheSessionOfAnInstanceThatIsGone(t *testing.T) {
 // longStep is how long no step takes that is not held.
 const longStep = 400 * time.Millisecond
 
-// openStep has the victim hold the end of a step that wrote to topic, and returns
+// openStep has the victim hold the end of a step that wrote to the target, and returns
 // when it does: the step is open, everything of it written.
-func openStep(t testing.TB, v *rig.Victim, c *kafkatest.Cluster, group, topic string) {
-	t.Helper()
-	adm := c.Admin(t)
+func openStep(s *rig.Setup, v *rig.Victim) {
+	s.Helper()
 	for {
 		v.Hold(kmsg.EndTxn.Int16())
 		v.Held()
-		await.For(t, longStep)
-		open, err := adm.ListTransactions(t.Context(), nil, []string{"Ongoing"})
+		await.For(s, longStep)
+		open, err := s.Adm.ListTransactions(s.Context(), nil, []string{"Ongoing"})
 		if err != nil {
-			t.Fatalf("list transactions: %v", err)
+			s.Fatalf("list transactions: %v", err)
 		}
 		for id := range open {
-			if !strings.HasPrefix(id, repair.TransactionalIDPrefix(group)) || open[id].State != "Ongoing" {
+			if !strings.HasPrefix(id, repair.TransactionalIDPrefix(s.Group())) || open[id].State != "Ongoing" {
 				continue
 			}
-			d, err := adm.DescribeTransactions(t.Context(), id)
+			d, err := s.Adm.DescribeTransactions(s.Context(), id)
 			if err != nil {
-				t.Fatalf("describe transactions: %v", err)
+				s.Fatalf("describe transactions: %v", err)
 			}
 			if d[id].State == "Ongoing" && time.Since(time.UnixMilli(d[id].StartTimestamp)) > longStep*3/4 &&
-				d[id].Topics[topic] != nil {
+				d[id].Topics[s.Target] != nil {
 				return
 			}
 		}

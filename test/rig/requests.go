@@ -16,6 +16,14 @@ func Timer(requests, target, id string, due time.Time) *kgo.Record {
 	}}
 }
 
+// With adds headers to a record, given as name, value, and returns it.
+func With(r *kgo.Record, headers ...string) *kgo.Record {
+	for i := 0; i < len(headers); i += 2 {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headers[i], Value: []byte(headers[i+1])})
+	}
+	return r
+}
+
 // Send writes records and returns once all are in the log, in order.
 func Send(t testing.TB, cl *kgo.Client, recs ...*kgo.Record) {
 	t.Helper()

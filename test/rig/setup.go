@@ -1,12 +1,26 @@
 package rig
 
 import (
+	"context"
+	"strconv"
 	"testing"
+	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/node/config"
+)
+
+const (
+	// Patience is how long something may take that must happen.
+	Patience = time.Minute
+	// quiet is how long nothing more must come, once everything has.
+	quiet = 700 * time.Millisecond
+	// leastLead is Setup.Lead on a machine that is idle.
+	leastLead = 5 * time.Second
 )
 
 // Setup is what most tests of whole instances begin with: a request topic, a target, and what users
@@ -15,30 +29,66 @@ type Setup struct {
 	*testing.T
 	Cluster          *kafkatest.Cluster
 	Requests, Target string
+	Partitions       int32 // of the request topic
 	Client           *kgo.Client
+	Adm              *kadm.Client
 	Out              *kafkatest.Collector
+	Dir              string // of the processes that Start starts
+	// Lead is how much later timers are due that must all be pending before.
+	Lead time.Duration
 }
 
 // NewSetup makes the topics, with the given numbers of partitions of the request topic and of the
-// target.
+// target. With 0 for the latter there is no target.
 func NewSetup(t *testing.T, c *kafkatest.Cluster, requests, target int32) *Setup {
 	t.Helper()
-	s := &Setup{T: t, Cluster: c, Requests: c.CreateTopic(t, requests, nil), Client: c.Client(t)}
-	s.Target = c.CreateTopic(t, target, nil, s.Requests+"-out")
-	s.Out = kafkatest.Collect(t, c, s.Target)
+	s := &Setup{T: t, Cluster: c, Partitions: requests, Client: c.Client(t), Dir: t.TempDir()}
+	s.Adm = kadm.NewClient(s.Client)
+	began := time.Now()
+	s.Requests = c.CreateTopic(t, requests, nil)
+	// To create a topic takes a sixth of a second on an idle machine.
+	s.Lead = max(leastLead, min(20*time.Since(began), 6*leastLead))
+	if target > 0 {
+		s.Target = c.CreateTopic(t, target, nil, s.Requests+"-out")
+		s.Out = kafkatest.Collect(t, c, s.Target)
+	}
 	return s
 }
+
+// Twin returns the same setup with another directory.
+func (s *Setup) Twin() *Setup {
+	twin := *s
+	twin.Dir = s.TempDir()
+	return &twin
+}
+
+// Group returns the name of the instances' group, Changelog that of their changelog.
+func (s *Setup) Group() string     { return "group-of-" + s.Requests }
+func (s *Setup) Changelog() string { return topics.Changelog(s.Requests) }
 
 // Config returns the settings of an instance with a directory of its own.
 func (s *Setup) Config() *config.Config { return Config(s.T, s.Cluster.Seeds(), s.Requests) }
 
+// Arguments returns the arguments of serve for a process with the setup's directory.
+func (s *Setup) Arguments(more ...string) []string {
+	return Arguments(s.Cluster.Seeds(), s.Requests, s.Dir, more...)
+}
+
+// Start starts a process with the setup's directory.
+func (s *Setup) Start(more ...string) *Process {
+	s.Helper()
+	return Start(s.T, s.Arguments(more...)...)
+}
+
 // Request returns a request as any client would write it, with headers given as name, value.
 func (s *Setup) Request(id, value string, headers ...string) *kgo.Record {
-	r := &kgo.Record{Topic: s.Requests, Key: []byte(id), Value: []byte(value)}
-	for i := 0; i < len(headers); i += 2 {
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headers[i], Value: []byte(headers[i+1])})
-	}
-	return r
+	return With(&kgo.Record{Topic: s.Requests, Key: []byte(id), Value: []byte(value)}, headers...)
+}
+
+// Timer returns a request that schedules a timer with a value for the target.
+func (s *Setup) Timer(id, value string, due time.Time) *kgo.Record {
+	return s.Request(
+		id, value, "timer-at", strconv.FormatInt(due.UnixMilli(), 10), "timer-target-topic", s.Target)
 }
 
 // Cancel returns a request that cancels a timer.
@@ -50,4 +100,32 @@ func (s *Setup) Cancel(id string) *kgo.Record {
 func (s *Setup) Send(recs ...*kgo.Record) {
 	s.Helper()
 	Send(s, s.Client, recs...)
+}
+
+// Manual returns a client that writes to the partitions that records name.
+func (s *Setup) Manual(opts ...kgo.Opt) *kgo.Client {
+	s.Helper()
+	return s.Cluster.Client(s.T, append(opts, kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
+}
+
+// Limited returns a context that ends with the test, or when a wait has taken too long.
+func (s *Setup) Limited() context.Context {
+	ctx, cancel := context.WithTimeout(s.Context(), Patience)
+	s.Cleanup(cancel)
+	return ctx
+}
+
+// Hit waits until a fault has hit.
+func (s *Setup) Hit(f *kafkatest.Fault) {
+	s.Helper()
+	if err := f.Wait(s.Limited()); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// Wire returns a wire that lasts as long as the test.
+func (s *Setup) Wire() *kafkatest.Wire {
+	wire := kafkatest.NewWire()
+	s.Cleanup(wire.Close)
+	return wire
 }
