@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/kafka/topics"
@@ -23,19 +22,16 @@ import (
 // cutPart is how many records are written to a fixed-delay topic at each stage of its life.
 const cutPart = 40
 
-// delayed are three fixed-delay topics of one partition, which lose what was written last.
+// delayed are three fixed-delay topics of one partition, which lose what was written last. That of the setup loses its
+// log.
 type delayed struct {
-	*testing.T
-	c           *kafkatest.Cluster
-	short       string // its log
-	regrown     string // its log, which has grown again
-	checkpoints string // its log of checkpoints
-	target      string
-	out         *kafkatest.Collector
+	*rig.Setup
+	regrown     string          // its log, which has grown again
+	checkpoints string          // its log of checkpoints
 	want        map[string]bool // what was to be passed on so far, by topic and key
 }
 
-func (d *delayed) all() []string { return []string{d.short, d.regrown, d.checkpoints} }
+func (d *delayed) all() []string { return []string{d.Requests, d.regrown, d.checkpoints} }
 
 // send writes cutPart records to each topic. They are to be passed on, unless their offsets already were.
 func (d *delayed) send(stage string, passed bool, to ...string) {
@@ -50,34 +46,26 @@ func (d *delayed) send(stage string, passed bool, to ...string) {
 			}
 		}
 	}
-	rig.Send(d, d.c.Client(d), recs...)
+	rig.Send(d, d.Cluster.Client(d.T), recs...) // a producer goes with the log that it has written to
 }
 
 func (d *delayed) serve(more ...string) *rig.Process {
 	args := append([]string{"serve"}, more...)
-	args = append(args, "--brokers", strings.Join(d.c.Seeds(), ","), "--targets", "*", "--group", "group-of-"+d.short,
+	args = append(args, "--brokers", strings.Join(d.Cluster.Seeds(), ","), "--targets", "*", "--group", d.Group(),
 		"--data-dir", d.TempDir())
 	for _, topic := range d.all() {
-		args = append(args, "--delay", topic+":200ms:"+d.target)
+		args = append(args, "--delay", topic+":200ms:"+d.Target)
 	}
 	return rig.Start(d, args...)
-}
-
-func (d *delayed) stop(p *rig.Process) {
-	d.Helper()
-	p.Term()
-	if code := p.Exit(time.Minute); code != 0 {
-		d.Errorf("exit %d", code)
-	}
 }
 
 // check waits for all that was to be passed on, and holds that each record was, once.
 func (d *delayed) check() {
 	d.Helper()
-	d.out.WaitFor(len(d.want), time.Minute)
-	d.out.Quiet(time.Second)
+	d.Out.WaitFor(len(d.want), rig.Patience)
+	d.Out.Quiet(time.Second)
 	got := make(map[string]int)
-	for _, r := range d.out.Records() {
+	for _, r := range d.Out.Records() {
 		topic, _, _ := strings.Cut(r.Header("waterclock-source"), "/")
 		got[topic+" "+string(r.Key)]++
 	}
@@ -90,16 +78,6 @@ func (d *delayed) check() {
 	for x := range got {
 		kafkatest.Inexact(d, "%s came, whose offset was passed on before", x)
 	}
-}
-
-func (d *delayed) end(topic string) int64 {
-	d.Helper()
-	ends, err := kadm.NewClient(d.c.Client(d)).ListEndOffsets(d.Context(), topic)
-	if err != nil {
-		d.Fatal(err)
-	}
-	o, _ := ends.Lookup(topic, 0)
-	return o.Offset
 }
 
 // One partition loses its tail, one has grown past it again when an instance looks, and one loses its last
@@ -115,22 +93,19 @@ func TestFixedDelayTopicsLoseTheirTails(t *testing.T) {
 }
 
 func loseTails(t *testing.T, c *kafkatest.Cluster, running bool) {
-	const limit = time.Minute
-	d := &delayed{T: t, c: c, short: c.CreateTopic(t, 1, nil), want: make(map[string]bool)}
-	d.regrown, d.checkpoints = c.CreateTopic(t, 1, nil, d.short+"-regrown"),
-		c.CreateTopic(t, 1, nil, d.short+"-checkpoints")
-	d.target = c.CreateTopic(t, 1, nil, d.short+"-out")
-	d.out = kafkatest.Collect(t, c, d.target)
+	d := &delayed{Setup: rig.NewSetup(t, c, 1, 1), want: make(map[string]bool)}
+	d.regrown, d.checkpoints = c.CreateTopic(t, 1, nil, d.Requests+"-regrown"),
+		c.CreateTopic(t, 1, nil, d.Requests+"-checkpoints")
 	serves := func(stage string, more ...string) *rig.Process {
 		t.Helper()
 		p := d.serve(more...)
-		p.Ready(3, limit)
+		p.Ready(3, rig.Patience)
 		d.send(stage, true, d.all()...)
 		d.check()
 		return p
 	}
-	d.stop(serves("early"))
-	cut, copied := []string{d.short, d.regrown, topics.Checkpoints(d.checkpoints)}, t.TempDir()
+	serves("early").End()
+	cut, copied := []string{d.Requests, d.regrown, topics.Checkpoints(d.checkpoints)}, t.TempDir()
 	whileStopped(t, c, func(data, _ string) error {
 		for _, topic := range cut {
 			if err := os.CopyFS(filepath.Join(copied, topic), os.DirFS(filepath.Join(data, topic+"-0"))); err != nil {
@@ -141,9 +116,9 @@ func loseTails(t *testing.T, c *kafkatest.Cluster, running bool) {
 	})
 	p := serves("lost")
 	if !running {
-		d.stop(p)
+		p.End()
 	}
-	long := d.end(d.short)
+	long := d.Written(d.Requests)
 	whileStopped(t, c, func(data, _ string) error {
 		for _, topic := range cut {
 			dir := filepath.Join(data, topic+"-0")
@@ -156,7 +131,7 @@ func loseTails(t *testing.T, c *kafkatest.Cluster, running bool) {
 		}
 		return nil
 	})
-	if end := d.end(d.short); end != cutPart || long != 2*cutPart {
+	if end := d.Written(d.Requests); end != cutPart || long != 2*cutPart {
 		t.Fatalf("the log was %d long and is %d now: it was not cut", long, end)
 	}
 	d.send("instead", false, d.regrown)
@@ -167,12 +142,12 @@ func loseTails(t *testing.T, c *kafkatest.Cluster, running bool) {
 	}
 	d.send("more", true, d.checkpoints) // the cure of the lost checkpoints lets it pass
 	var body string
-	await.Until(t, limit, "one partition is live, and two refuse", func() bool {
+	await.Until(t, rig.Patience, "one partition is live, and two refuse", func() bool {
 		_, body = p.Readyz()
 		return strings.Count(body, `"live"`) == 1 && strings.Count(body, `"failed"`) == 2
 	})
 	for _, says := range []string{
-		fmt.Sprintf("position %d of %s/0 lies beyond the log's end %d", 2*cutPart, d.short, cutPart),
+		fmt.Sprintf("position %d of %s/0 lies beyond the log's end %d", 2*cutPart, d.Requests, cutPart),
 		fmt.Sprintf("%s/0 was cut at offset %d and has grown again", d.regrown, cutPart),
 		fmt.Sprintf(
 			"offset %d is committed for %s/0 and the last checkpoint in %s is at %d: later checkpoints were lost",
@@ -185,13 +160,13 @@ func loseTails(t *testing.T, c *kafkatest.Cluster, running bool) {
 	if n := p.Metric("waterclock_requests_cut_total", "topic", d.regrown); n != cutPart {
 		t.Errorf("%v offsets are counted as cut, want %d", n, cutPart)
 	}
-	d.stop(p)
+	p.End()
 
-	d.send("filler", false, d.short)
+	d.send("filler", false, d.Requests)
 	p = serves("last", "--accept-lost-changelog")
-	d.stop(p)
+	p.End()
 	if !strings.Contains(p.Output(), "the last checkpoints are lost and that is accepted") {
 		t.Error("the log does not say that the offset decides")
 	}
-	d.stop(serves("at last"))
+	serves("at last").End()
 }

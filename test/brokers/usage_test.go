@@ -10,8 +10,8 @@ import (
 )
 
 // What is wrong with a command line, a configuration file or a variable, beside
-// the values of settings: code 2 and a line that names it. What is wrong with a
-// place that a good command line names: code 1.
+// the values of settings (and beside what TestLoadErrors of internal/node/config has): code 2 and a line that names it.
+// What is wrong with a place that a good command line names: code 1.
 func TestWrongUsage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -35,31 +35,13 @@ func TestWrongUsage(t *testing.T) {
 		{"flag without a value", serve + "--data-dir", nil, 2,
 			[]string{"flag needs an argument: --data-dir", "serve --help"}},
 		{"setting of another command", serve + "--listen 127.0.0.1:0", nil, 2, []string{"unknown flag: --listen"}},
-		{"unknown variable", serve, []string{"WATERCLOCK_DATADIR=x"}, 2, []string{"WATERCLOCK_DATADIR needs to be " +
-			"unset or a known name", "did you mean WATERCLOCK_DATA_DIR?"}},
 		{"file missing", serve + "--config=" + dir + "/none", nil, 2,
 			[]string{"config is", dir + "/none", "a readable file"}},
 		{"file missing, by variable", serve, []string{"WATERCLOCK_CONFIG=" + dir + "/none"}, 2,
 			[]string{"config is", dir + "/none", "a readable file"}},
 		{"file is a directory", serve + "--config=" + dir, nil, 2, []string{"config is", dir, "a readable file"}},
-		{"unknown key", serve + yaml("key", "# one\ndata-dirr: x\n"), nil, 2, []string{"data-dirr needs to be a " +
-			"known key", "did you mean data-dir?", "/key:2)"}},
 		{"all at once", serve + yaml("all", "lanes: many\nlane: 1\n"), []string{"WATERCLOCK_LANE=1"}, 2,
 			[]string{"lanes is", "lane needs to be a known key", "WATERCLOCK_LANE needs"}},
-		{"config names a file", serve + yaml("config", "config: x\n"), nil, 2,
-			[]string{"config needs to be a known key", "/config:1)"}},
-		{"key without a value", serve + yaml("novalue", "lanes:\n"), nil, 2,
-			[]string{"lanes needs a value", "/novalue"}},
-		{"key twice", serve + yaml("twice", "lanes: 1\nlanes: 2\n"), nil, 2,
-			[]string{"lanes needs to be given once", "/twice:2)"}},
-		{"mapping for a value", serve + yaml("map", "lanes: {a: b}\n"), nil, 2, []string{"keys are flat, as in " +
-			"lanes-a: …", "/map:1)"}},
-		{"list of lists", serve + yaml("lists", "targets: [[a]]\n"), nil, 2, []string{"targets needs a single value " +
-			"or a list of them", "/lists:1)"}},
-		{"list for a single value", serve + yaml("list", "group: [a, b]\n"), nil, 2,
-			[]string{"group is", "a single value, not a list", "/list:1)"}},
-		{"no mapping", serve + yaml("text", "hello\n"), nil, 2, []string{"/text", "keys with values"}},
-		{"no YAML", serve + yaml("bad", "targets: [\n"), nil, 2, []string{"targets needs a ]", "/bad:1)"}},
 		{"bytes", serve + yaml("bytes", "\x00\x01\xff"), nil, 2, []string{"/bytes"}},
 		{"two documents", serve + yaml("documents", "---\nlanes: 1\n---\nlanes: many\n"), nil, 2,
 			[]string{"config is", "/documents", "a single YAML document"}},

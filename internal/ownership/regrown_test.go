@@ -1,4 +1,4 @@
-package crash
+package ownership
 
 import (
 	"bytes"
@@ -9,7 +9,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,7 +22,6 @@ import (
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/kafka/wire"
 	"github.com/waterclock/waterclock/internal/kafkatest"
-	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -51,12 +49,7 @@ func TestAChangelogThatHasGrownAgain(t *testing.T) {
 		t.Run(x.name, func(t *testing.T) {
 			w := newRegrown(t)
 			h := w.view(t, x.step, x.mark)
-			var said bytes.Buffer
-			count := new(counter)
-			f := ownership.NewFollower(ownership.FollowOptions{
-				Topics: w.set, Client: w.cl, Logger: slog.New(slog.NewTextHandler(&said, nil)), Metrics: count,
-				Local: &ownership.Local{Handle: h, Slots: semaphore.NewWeighted(1)},
-			})
+			f, count, said := w.follower(&Local{Handle: h})
 			if err := f.ToEnd(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -72,19 +65,15 @@ func TestAChangelogThatHasGrownAgain(t *testing.T) {
 			case !x.believed && !late:
 				t.Error("a timer that the changelog has is lost here")
 			case !strings.Contains(said.String(), x.says):
-				t.Errorf("it says %s, want %q", &said, x.says)
+				t.Errorf("it says %s, want %q", said, x.says)
 			}
 			if f.Last().Step != "B/59" {
 				t.Errorf("the last step is %s", f.Last().Step)
 			}
 			// What the store has noted of it also holds the next time.
-			again := ownership.NewFollower(ownership.FollowOptions{
-				Topics: w.set, Client: w.cl, Logger: slog.New(slog.DiscardHandler), Metrics: count,
-				Local: &ownership.Local{Handle: h, Slots: semaphore.NewWeighted(1)},
-			})
-			before := count.replayed.Load()
-			if err := again.ToEnd(t.Context()); err != nil || count.replayed.Load() != before {
-				t.Errorf("opened again it replays %d offsets, %v", count.replayed.Load()-before, err)
+			again, count, _ := w.follower(&Local{Handle: h})
+			if err := again.ToEnd(t.Context()); err != nil || count.replayed.Load() != 0 {
+				t.Errorf("opened again it replays %d offsets, %v", count.replayed.Load(), err)
 			}
 		})
 	}
@@ -110,21 +99,36 @@ func newRegrown(t *testing.T) *regrown {
 			DeleteRetention: 2 * time.Hour},
 	}}
 	for i := range int64(60) {
-		rec := &kgo.Record{Topic: w.set.Changelog.Name}
+		id := fmt.Sprint("common", i%5)
 		switch {
 		case i%10 == 9:
-			rec.Key, rec.Value = wire.CheckpointKey(), w.checkpoint(i, fmt.Sprint("B/", i))
+			w.write(t, wire.CheckpointKey(), w.checkpoint(i, fmt.Sprint("B/", i)))
+			continue
 		case i == 35:
-			rec.Key, rec.Value = wire.TimerKey(nil, []byte("late")), pendingTimer("late", i).AppendTo(nil)
-		default:
-			id := fmt.Sprint("common", i%5)
-			rec.Key, rec.Value = wire.TimerKey(nil, []byte(id)), pendingTimer(id, i).AppendTo(nil)
+			id = "late"
 		}
-		if err := cl.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+		w.write(t, wire.TimerKey(nil, []byte(id)), pendingTimer(id, i).AppendTo(nil))
 	}
 	return w
+}
+
+// follower returns a follower of the log, with what it counts and logs. Unless local has slots it has one.
+func (re *regrown) follower(local *Local) (f *Follower, count *counted, said *bytes.Buffer) {
+	if local.Slots == nil {
+		local.Slots = semaphore.NewWeighted(1)
+	}
+	count, said = new(counted), new(bytes.Buffer)
+	return NewFollower(FollowOptions{Topics: re.set, Client: re.cl, Local: local, Metrics: count,
+		Logger: slog.New(slog.NewTextHandler(said, nil))}), count, said
+}
+
+// write writes a record to the log.
+func (re *regrown) write(t *testing.T, key, value []byte) {
+	t.Helper()
+	rec := &kgo.Record{Topic: re.set.Changelog.Name, Key: key, Value: value}
+	if err := re.cl.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (re *regrown) checkpoint(position int64, step string) []byte {
@@ -183,12 +187,7 @@ func (re *regrown) view(t *testing.T, step string, at statestore.Mark) *statesto
 func TestAFollowerSeesThatTheLogWasCutAmongClaims(t *testing.T) {
 	w := newRegrown(t)
 	h := w.view(t, "B/39", statestore.Mark{Named: true, Epoch: 1, Read: 40})
-	var said bytes.Buffer
-	count := new(counter)
-	f := ownership.NewFollower(ownership.FollowOptions{
-		Topics: w.set, Client: w.cl, Logger: slog.New(slog.NewTextHandler(&said, nil)), Metrics: count,
-		Local: &ownership.Local{Handle: h, Slots: semaphore.NewWeighted(1)},
-	})
+	f, count, said := w.follower(&Local{Handle: h})
 	toEnd := func() {
 		if err := f.ToEnd(t.Context()); err != nil {
 			t.Fatal(err)
@@ -197,15 +196,12 @@ func TestAFollowerSeesThatTheLogWasCutAmongClaims(t *testing.T) {
 	toEnd()
 	claim := wire.Claim{Group: "g", Owner: "o", Step: "C/1"}
 	for _, value := range claim.Values() {
-		if err := w.cl.ProduceSync(t.Context(), &kgo.Record{Topic: w.set.Changelog.Name, Key: wire.ClaimKey(),
-			Value: value}).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+		w.write(t, wire.ClaimKey(), value)
 	}
 	toEnd()
 	const steps, claims = 60, 60 + wire.ClaimRecords
 	if said.Len() > 0 || f.Position() != claims {
-		t.Fatalf("at %d it says %s", f.Position(), &said)
+		t.Fatalf("at %d it says %s", f.Position(), said)
 	}
 	// From the second one on, claims belong to another leader now.
 	w.fake.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -218,7 +214,7 @@ func TestAFollowerSeesThatTheLogWasCutAmongClaims(t *testing.T) {
 	})
 	toEnd()
 	if want := "it was cut at 61 or before"; !strings.Contains(said.String(), want) {
-		t.Errorf("it says %q, want %q", &said, want)
+		t.Errorf("it says %q, want %q", said, want)
 	}
 	if f.Position() != claims || count.replayed.Load() < claims {
 		t.Errorf("at %d, %d offsets were replayed: not from the start", f.Position(), count.replayed.Load())
@@ -230,10 +226,7 @@ func TestAFollowerSeesThatTheLogWasCutAmongClaims(t *testing.T) {
 func TestAFollowerBehindTheLogsStartBeginsAgain(t *testing.T) {
 	w := newRegrown(t)
 	h := w.empty(t)
-	f := ownership.NewFollower(ownership.FollowOptions{
-		Topics: w.set, Client: w.cl, Logger: slog.New(slog.DiscardHandler), Metrics: new(counter),
-		Local: &ownership.Local{Handle: h, Slots: semaphore.NewWeighted(1)},
-	})
+	f, _, _ := w.follower(&Local{Handle: h})
 	gone, cancel := context.WithCancel(t.Context())
 	w.fake.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
 		cancel()
@@ -258,16 +251,6 @@ func TestAFollowerBehindTheLogsStartBeginsAgain(t *testing.T) {
 	}
 }
 
-// counter counts replayed records.
-type counter struct{ replayed atomic.Int64 }
-
-func (c *counter) Replayed(n int64)   { c.replayed.Add(n) }
-func (*counter) Damaged()             {}
-func (*counter) Ended(int)            {}
-func (*counter) Lost(string, int64)   {}
-func (*counter) NearRetention(string) {}
-func (*counter) Cut(string, int64)    {}
-
 // pending returns the contents of a view: Refs by ID.
 func pending(t *testing.T, h *statestore.Handle) map[string]timer.Ref {
 	t.Helper()
@@ -289,7 +272,7 @@ func pending(t *testing.T, h *statestore.Handle) map[string]timer.Ref {
 // The message about a lost changelog first names the way that loses nothing, and says that with
 // the other way timers that have fired will fire again.
 func TestLostChangelogNamesTheRestoreFirst(t *testing.T) {
-	text := ownership.LostChangelog(partlog.Log{Topic: "timers"}, partlog.Log{Topic: "timers.waterclock.changelog"},
+	text := LostChangelog(partlog.Log{Topic: "timers"}, partlog.Log{Topic: "timers.waterclock.changelog"},
 		"an offset is committed").Error()
 	restore, accept := strings.Index(text, "topics follow --restore"), strings.Index(text, "--accept-lost-changelog")
 	if restore < 0 || accept < restore || !strings.Contains(text[accept:], "what has fired fires again") {

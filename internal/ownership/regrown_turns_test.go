@@ -1,33 +1,22 @@
-package crash
+package ownership
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/waterclock/waterclock/internal/ownership"
-	"github.com/waterclock/waterclock/statestore"
 )
 
 // replayer returns a follower with a store of its own. Without turns it replays as an acquisition does.
-func (re *regrown) replayer(t *testing.T, slots, turns *semaphore.Weighted) *ownership.Follower {
+func (re *regrown) replayer(t *testing.T, slots, turns *semaphore.Weighted) *Follower {
 	t.Helper()
-	s, err := statestore.Open(statestore.Options{Dir: "store", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	return ownership.NewFollower(ownership.FollowOptions{
-		Topics: re.set, Client: re.cl, Logger: slog.New(slog.DiscardHandler), Metrics: new(counter),
-		Local: &ownership.Local{Handle: s.Partition(statestore.PartitionID{Topic: re.set.Request.ID}).Acquire(),
-			Slots: slots, Turns: turns, Room: 1 << 10},
-	})
+	t.Helper()
+	f, _, _ := re.follower(&Local{Handle: re.empty(t), Slots: slots, Turns: turns, Room: 1 << 10})
+	return f
 }
 
 // Background replays have all turns, and others wait for these. A partition that is acquired meanwhile replays at once.
@@ -79,7 +68,7 @@ func TestAnAcquisitionIsNotHeldUpByBackgroundReplays(t *testing.T) {
 // A background replay that takes long does not hold up others that wait for the same turn.
 func TestALongBackgroundReplayHoldsUpNoOther(t *testing.T) {
 	slots, turns := semaphore.NewWeighted(2), semaphore.NewWeighted(1)
-	copyOf := func(w *regrown) *ownership.Follower { return w.replayer(t, slots, turns) }
+	copyOf := func(w *regrown) *Follower { return w.replayer(t, slots, turns) }
 	long, short := newRegrown(t), newRegrown(t)
 	working, caughtUp := make(chan struct{}), make(chan struct{})
 	begun := sync.OnceFunc(func() { close(working) })

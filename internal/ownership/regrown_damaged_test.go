@@ -1,4 +1,4 @@
-package crash
+package ownership
 
 import (
 	"fmt"
@@ -8,15 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-	"golang.org/x/sync/semaphore"
-
 	"github.com/waterclock/waterclock/internal/kafka/wire"
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
-	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
-	"github.com/waterclock/waterclock/test/rig"
 )
 
 // The view turns out to be damaged while the follower stands at the end of the log. The store then refuses the next
@@ -25,29 +20,19 @@ import (
 func TestAFollowerBeginsADamagedViewAgain(t *testing.T) {
 	w := newRegrown(t)
 	h := w.damagedView(t)
-	count := new(counter)
-	local := &ownership.Local{Handle: h, Slots: semaphore.NewWeighted(1)}
-	f := ownership.NewFollower(
-		ownership.FollowOptions{Topics: w.set, Client: w.cl, Logger: slog.New(slog.DiscardHandler), Metrics: count,
-			Local: local})
+	local := &Local{Handle: h}
+	f, count, _ := w.follower(local)
 	if err := f.ToEnd(t.Context()); err != nil || count.replayed.Load() != 0 {
 		t.Fatalf("%d offsets were replayed, %v", count.replayed.Load(), err)
 	}
 	var err error
-	await.Until(t, rig.Patience, "the damage is met", func() bool {
+	await.Until(t, time.Minute, "the damage is met", func() bool {
 		_, _, _, _ = h.Scan(timer.Ref{}, timer.Ref{Due: 1 << 42}, 1000, 1<<30)
 		_, err = h.Meta()
 		return err != nil
 	})
-	for _, rec := range []*kgo.Record{
-		{Topic: w.set.Changelog.Name, Key: wire.TimerKey(nil, []byte("new")),
-			Value: pendingTimer("new", 60).AppendTo(nil)},
-		{Topic: w.set.Changelog.Name, Key: wire.CheckpointKey(), Value: w.checkpoint(61, "B/61")},
-	} {
-		if err := w.cl.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	w.write(t, wire.TimerKey(nil, []byte("new")), pendingTimer("new", 60).AppendTo(nil))
+	w.write(t, wire.CheckpointKey(), w.checkpoint(61, "B/61"))
 	if err = f.ToEnd(t.Context()); !statestore.IsCorrupt(err) {
 		t.Fatalf("the follower goes on with a damaged view: %v", err)
 	}
