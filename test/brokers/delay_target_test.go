@@ -30,8 +30,7 @@ func TestTargetOfAFixedDelayTopicAway(t *testing.T) {
 	away := bystander(s)
 	onBroker(s, away, ill)
 	out := kafkatest.Collect(t, c, well, ill)
-	in := rig.Serve(t, cfg, node.Options{})
-	in.Ready(2, rig.Patience)
+	in := s.Serve(cfg, node.Options{})
 	cl := s.Manual()
 	sent := 0
 	send := func(partition int32, name string, n int, headers ...string) {

@@ -46,8 +46,7 @@ func TestReadersAreFreeAfterTheSessionOfAnInstanceThatIsGone(t *testing.T) {
 				cfg.SessionTimeout = session
 				return cfg
 			}
-			other := rig.Serve(t, settings(), node.Options{})
-			other.Ready(partitions, rig.Patience)
+			other := s.Serve(settings(), node.Options{})
 			v := rig.StartVictim(t, settings())
 			s.Shared(v, other)
 			load := steady(s, 100, 1)

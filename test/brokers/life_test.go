@@ -53,7 +53,8 @@ func TestPartitionHeldUpOnItsWay(t *testing.T) {
 		}
 		apply := make(chan struct{})
 		release := sync.OnceFunc(func() { close(apply) })
-		p := rig.Serve(t, s.Config(), node.Options{BeforeApply: func(string, int32) { <-apply }, Memory: rig.Queues(8 << 20)})
+		p := rig.Serve(t, s.Config(), node.Options{
+			BeforeApply: func(string, int32) { <-apply }, Memory: rig.Queues(8 << 20)})
 		t.Cleanup(release)
 		in(t, p, "gated")
 		if !s.Out.Quiet(2 * time.Second) {

@@ -236,8 +236,7 @@ func TestAcquisitionRepairsALostMarkerOnGroupOffsets(t *testing.T) {
 	c := kafkatest.Start(t, 3, kafkatest.WithProperty("offsets.topic.replication.factor", "1"))
 	s := rig.NewSetup(t, c, 1, 1)
 	cfg, wire := s.Config(), s.Wire()
-	first := rig.Serve(t, cfg, node.Options{Dial: wire.Dial, CommitTimeout: rig.Patience})
-	first.Ready(1, rig.Patience)
+	first := s.Serve(cfg, node.Options{Dial: wire.Dial, CommitTimeout: rig.Patience})
 	_, coordinator := coordinators(s)
 	victim := (coordinator + 1) % 3
 	moveTo(s, victim, offsetsTopic)

@@ -41,8 +41,7 @@ func TestMetricsOfDelayedWork(t *testing.T) {
 		const n, size = 3000, 8_000 // 24 MB, three times what a queue holds, in many rounds of firings
 		s := rig.NewSetup(t, kafkatest.Shared(t), 1, 1)
 		wire := s.Wire()
-		in := rig.Serve(t, s.Config(), node.Options{Dial: wire.Dial, Memory: rig.Queues(8 << 20)})
-		in.Ready(1, rig.Patience)
+		in := s.Serve(s.Config(), node.Options{Dial: wire.Dial, Memory: rig.Queues(8 << 20)})
 		due := time.Now().Add(20 * time.Second)
 		s.Send(big(s, "due-", n, size, due)...)
 		s.Pending(n, in)
@@ -110,7 +109,7 @@ func TestMetricsOfDelayedWork(t *testing.T) {
 		t.Parallel()
 		s := rig.NewSetup(t, kafkatest.Shared(t), partitions, 1)
 		s.Gone("0123456789abcdef").Begin(&kgo.Record{Topic: s.Target, Value: []byte("never to be seen")})
-		p := running(s)
+		p := s.Run()
 		s.Send(s.Timer("a", "v", time.Now()))
 		rising(t, p, "waterclock_open_transactions_ended_total")
 		if got := s.Out.WaitFor(1, rig.Patience); string(got[0].Value) != "v" {
@@ -124,7 +123,7 @@ func TestMetricsOfDelayedWork(t *testing.T) {
 	t.Run("pause", func(t *testing.T) {
 		t.Parallel()
 		s := rig.NewSetup(t, kafkatest.Shared(t), partitions, 1)
-		p := running(s)
+		p := s.Run()
 		p.Pause()
 		await.For(t, 6*time.Second)
 		p.Continue()

@@ -31,8 +31,7 @@ func TestClusterRestoredAndDirectoriesKept(t *testing.T) {
 	var said string
 	serve := func(s *rig.Setup, pending int, do func(*rig.Process)) {
 		t.Helper()
-		p := s.Start()
-		p.Ready(partitions, rig.Patience)
+		p := s.Run()
 		do(p)
 		s.Pending(pending, p)
 		p.End()

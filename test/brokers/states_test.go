@@ -122,8 +122,7 @@ func TestStates(t *testing.T) {
 			if v.cure == "" {
 				return
 			}
-			p = s.Start(append(more, v.cure)...)
-			p.Ready(partitions, rig.Patience)
+			p = s.Run(append(more, v.cure)...)
 			s.Pending(1, p)
 		})
 	}
@@ -162,7 +161,8 @@ func TestBrokersThatComeLater(t *testing.T) {
 	for _, p := range []*rig.Process{waits, given} {
 		rig.Says(t, p, "reaching the brokers")
 		await.Until(t, rig.Patience, "the log says so, and names the broker", func() bool {
-			return strings.Contains(p.Output(), "no broker can be reached") && strings.Contains(p.Output(), c.Seeds()[0])
+			said := p.Output()
+			return strings.Contains(said, "no broker can be reached") && strings.Contains(said, c.Seeds()[0])
 		})
 		if status, body := p.Healthz(); status != 200 {
 			t.Errorf("/healthz without a broker: %d %s", status, body)

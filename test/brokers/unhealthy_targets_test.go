@@ -251,7 +251,8 @@ func (u *unhealthy) rolledBack(log *rig.Log) {
 	if said := log.Lines("is unhealthy"); len(said) > 0 {
 		u.Errorf("the target was found unhealthy before the requests came: %s", said)
 	}
-	await.Until(u, rig.Patience, "the target is found unhealthy", func() bool { return len(log.Lines("is unhealthy")) > 0 })
+	await.Until(u, rig.Patience, "the target is found unhealthy",
+		func() bool { return len(log.Lines("is unhealthy")) > 0 })
 }
 
 // parked cancels and replaces parked timers.

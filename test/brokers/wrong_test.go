@@ -48,18 +48,10 @@ func words(s *rig.Setup, want []string) []string {
 	return out
 }
 
-// running starts an instance that serves all partitions.
-func running(s *rig.Setup) *rig.Process {
-	s.Helper()
-	p := s.Start()
-	p.Ready(int(s.Partitions), rig.Patience)
-	return p
-}
-
 // served runs an instance until it holds a timer that is due far ahead, and stops it.
 func served(s *rig.Setup) {
 	s.Helper()
-	p := running(s)
+	p := s.Run()
 	s.Send(s.Timer("far", "v", time.Now().Add(time.Hour)))
 	s.Pending(1, p)
 	p.End()

@@ -126,8 +126,7 @@ func TestReplacingATimerBeforeItsStepIsAppliedWritesATombstone(t *testing.T) {
 	in.End()
 	// What a successor without a directory makes of the changelog.
 	cfg.DataDir = t.TempDir()
-	second := rig.Serve(t, cfg, node.Options{})
-	second.Ready(1, rig.Patience)
+	second := s.Serve(cfg, node.Options{})
 	s.Pending(n, second)
 	s.Finish(want)
 }

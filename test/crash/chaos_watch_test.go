@@ -1,7 +1,6 @@
 package crash
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,8 +15,6 @@ import (
 const (
 	// moving is how close to its due time a timer may be about to move.
 	moving = 3 * time.Second
-	// lagLimit bounds a look at the group's offsets.
-	lagLimit = 10 * time.Second
 	// roundTrips is how many requests to brokers a timer takes, one behind the other, from when it is read to when it
 	// has fired.
 	roundTrips = 10
@@ -186,31 +183,6 @@ func (w *watch) account(h *host) {
 		history.Ledger{Of: h.name(), Requests: w.w.load.requests, At: time.Now(), AtRest: true, Off: int64(off)})
 	w.history.Gauges = append(w.history.Gauges,
 		history.Gauge{Of: h.name(), Name: "memory", At: time.Now(), Value: float64(peak), Limit: memory * 1.1})
-}
-
-// lag asks Kafka for the group's offsets, as its tools do.
-func (w *watch) lag() {
-	ctx, cancel := context.WithTimeout(w.w.t.Context(), lagLimit)
-	defer cancel()
-	asked := time.Now()
-	offsets, err := w.w.adm.FetchOffsets(ctx, "group-of-"+w.w.load.requests)
-	if err != nil {
-		w.w.t.Errorf("fetch offsets: %v", err)
-		return
-	}
-	ends, err := w.w.adm.ListCommittedOffsets(ctx, w.w.load.requests)
-	if err != nil {
-		w.w.t.Errorf("list offsets: %v", err)
-		return
-	}
-	for p := range int32(partitions) {
-		at, _ := offsets.Lookup(w.w.load.requests, p)
-		end, _ := ends.Lookup(w.w.load.requests, p)
-		w.history.Lags = append(w.history.Lags, history.Lag{
-			Asked: asked, Given: time.Now(), Requests: w.w.load.requests, Partition: p, Position: at.At,
-			End: end.Offset, Said: -1,
-		})
-	}
 }
 
 // stored judges the local stores of stopped instances. For each partition at least one must have every change. Those

@@ -213,7 +213,8 @@ func (w *world) judge() {
 	for _, h := range w.hosts {
 		w.watch.account(h)
 	}
-	w.watch.lag()
+	w.watch.watched.Lags("group-of-" + w.load.requests)
+	w.watch.take()
 	w.mu.Lock()
 	w.watch.history.Faults, w.watch.history.Scope.Settle = w.faults, w.watch.settle()
 	w.mu.Unlock()

@@ -20,8 +20,7 @@ func TestRequestsOfAbortedTransactions(t *testing.T) {
 	const rounds = 30
 	s := rig.NewSetup(t, kafkatest.Shared(t), 1, 1)
 	cfg := settings(s)
-	first := rig.Serve(t, cfg, node.Options{})
-	first.Ready(1, rig.Patience)
+	first := s.Serve(cfg, node.Options{})
 	want := make(rig.Values)
 	later := time.Now().Add(never)
 	x, y := s.Foreign("x"), s.Foreign("y")
@@ -66,8 +65,7 @@ func TestRequestsOfAbortedTransactions(t *testing.T) {
 	x.Begin(s.Cancel("kept-0"), s.Timer("x-aborted", "1", time.Now()))
 	x.End(kgo.TryAbort)
 	cfg.DataDir = t.TempDir()
-	second := rig.Serve(t, cfg, node.Options{})
-	second.Ready(1, rig.Patience)
+	second := s.Serve(cfg, node.Options{})
 	s.Pending(pending, second)
 	s.Finish(want)
 }
@@ -83,8 +81,7 @@ func TestAbortedTailWithItsMarkerBehindAHangingTransaction(t *testing.T) {
 			s := rig.NewSetup(t, kafkatest.Shared(t), 1, 1)
 			cfg := settings(s)
 			want := make(rig.Values)
-			first := rig.Serve(t, cfg, node.Options{})
-			first.Ready(1, rig.Patience)
+			first := s.Serve(cfg, node.Options{})
 			due := time.Now().Add(s.Lead) // not before the cancel
 			s.Send(s.Timer("before", "1", due), s.Timer("cancelled", "1", due))
 			s.Pending(2, first)

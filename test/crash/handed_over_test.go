@@ -155,8 +155,7 @@ func TestSubPartitionsChangeAtEachKill(t *testing.T) {
 		return s.Timer(streamID(n/2), "1", due)
 	})
 	start := func(subs string) *rig.Process {
-		p := s.Start("--instance-id", "one", "--sub-partitions", subs)
-		p.Ready(1, rig.Patience)
+		p := s.Run("--instance-id", "one", "--sub-partitions", subs)
 		more(s, perLife)
 		return p
 	}

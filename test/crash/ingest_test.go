@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -31,22 +30,15 @@ func TestKilledInsideWipeAndIngest(t *testing.T) {
 	)
 	s := rig.NewSetup(t, kafkatest.Shared(t), 2, 1)
 	aged := settings(s)
-	first := rig.Serve(t, aged, node.Options{})
-	first.Ready(2, rig.Patience)
+	first := s.Serve(aged, node.Options{})
 	later := time.Now().Add(never)
-	for i := range n {
-		s.Client.Produce(t.Context(), s.Timer(fmt.Sprint("t-", i), "1", later), nil)
-	}
-	if err := s.Client.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	s.Spread("t-", n, later)
 	s.Pending(n, first)
 	first.End()
 	age(t, aged.DataDir, 13*time.Hour)
 	// Another one with a directory of its own changes some of it: the aged directory
 	// holds rows that are no longer true.
-	other := rig.Serve(t, settings(s), node.Options{})
-	other.Ready(2, rig.Patience)
+	other := s.Serve(settings(s), node.Options{})
 	var recs []*kgo.Record
 	const moved, gone = 3000, 2000
 	for i := range moved {
@@ -62,11 +54,6 @@ func TestKilledInsideWipeAndIngest(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	args := func(dir string) []string {
-		return []string{"serve", "--brokers", strings.Join(s.Cluster.Seeds(), ","), "--requests", s.Requests,
-			"--targets", "*",
-			"--group", s.Group(), "--data-dir", dir, "--instance-id", "one"}
-	}
 	var within [3]int // kills by how many partitions were live
 	kill := func(p *rig.Process, most int) {
 		await.For(t, time.Duration(rng.IntN(most))*time.Millisecond) // where in it is what the seed says
@@ -74,28 +61,29 @@ func TestKilledInsideWipeAndIngest(t *testing.T) {
 		within[strings.Count(p.Output(), "partition live")]++
 	}
 	for round := range rounds {
-		dir := filepath.Join(t.TempDir(), fmt.Sprint("round", round))
+		s := s.Twin()
+		dir := s.Dir
 		if err := os.CopyFS(dir, os.DirFS(aged.DataDir)); err != nil {
 			t.Fatal(err)
 		}
 		// In the wipe, or in the first tables behind it.
-		p := rig.Start(t, args(dir)...)
-		await.Until(s, rig.Patience, "a wipe", func() bool { return strings.Contains(p.Output(), "wiping the local view") })
+		p := s.Start("--instance-id", "one")
+		await.Until(s, rig.Patience, "a wipe",
+			func() bool { return strings.Contains(p.Output(), "wiping the local view") })
 		if !strings.Contains(p.Output(), "it was last in sync at") {
 			t.Fatalf("it is wiped for another reason than its age: %s", p.Output())
 		}
 		kill(p, 150)
 		verify(t, dir)
 		// In the replay that goes on from there.
-		p = rig.Start(t, args(dir)...)
+		p = s.Start("--instance-id", "one")
 		await.Until(s, rig.Patience, "an acquisition", func() bool {
 			_, body := p.Readyz()
 			return strings.Contains(body, "replaying") || strings.Contains(body, "live")
 		})
 		kill(p, 50)
 		verify(t, dir)
-		p = rig.Start(t, args(dir)...)
-		p.Ready(2, rig.Patience)
+		p = s.Run("--instance-id", "one")
 		s.Pending(n-gone, p)
 		if round == rounds-1 {
 			// Each row by ID is right: a cancel finds its timer, a replacement

@@ -179,7 +179,7 @@ func TestTenMembersJoinWithinASecond(t *testing.T) {
 	s.At(begun.Add(4 * time.Second))
 	rig.EndLoad(load, want)
 	s.Finish(want)
-	t.Logf("longest silence of the target since the start %s", rig.Silence(s.Out.Records(), begun, time.Now()).Round(time.Millisecond))
+	t.Logf("longest silence of the target since the start %s", rig.Silence(s.Out.Records(), begun, time.Now()))
 	for i, log := range logs {
 		for _, bad := range []string{"partition lost", "group membership ended", "refused"} {
 			if lines := log.Lines(bad); len(lines) > 0 {

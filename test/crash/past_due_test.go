@@ -30,8 +30,7 @@ func TestDownForAnHourCancelsInTheLogWin(t *testing.T) {
 			const n, hour = 100, time.Hour
 			s := rig.NewSetup(t, kafkatest.Shared(t), 4, 1)
 			cfg := settings(s)
-			first := rig.Serve(t, cfg, node.Options{Now: func() time.Time { return time.Now().Add(-hour) }})
-			first.Ready(4, rig.Patience)
+			first := s.Serve(cfg, node.Options{Now: func() time.Time { return time.Now().Add(-hour) }})
 			due := func(i int) time.Time { return time.Now().Add(-hour/2 + time.Duration(i)*time.Second) }
 			for i := range n {
 				for _, class := range []string{"fires", "cancelled", "moved", "replaced"} {
@@ -141,8 +140,7 @@ func TestAcquisitionOfLogsThatEndInAbortedRecords(t *testing.T) {
 		x.Begin(s.Timer("aborted-again", "1", time.Now()))
 		x.End(kgo.TryAbort)
 	}
-	last := rig.Serve(t, cfg, node.Options{})
-	last.Ready(1, rig.Patience)
+	s.Serve(cfg, node.Options{})
 	s.Finish(want)
 }
 
@@ -152,8 +150,7 @@ func TestPastDueRequestReplacesAPendingOne(t *testing.T) {
 	const n = 200
 	s := rig.NewSetup(t, kafkatest.Shared(t), 2, 1)
 	cfg := settings(s)
-	first := rig.Serve(t, cfg, node.Options{})
-	first.Ready(2, rig.Patience)
+	first := s.Serve(cfg, node.Options{})
 	want := make(rig.Values)
 	due := time.Now().Add(s.Lead)
 	past := time.Now().Add(-time.Hour)
@@ -184,8 +181,7 @@ func TestPastDueRequestReplacesAPendingOne(t *testing.T) {
 	}
 	s.Send(recs...)
 	s.At(due)
-	second := rig.Serve(t, cfg, node.Options{})
-	second.Ready(2, rig.Patience)
+	second := s.Serve(cfg, node.Options{})
 	s.Finish(want)
 	s.Pending(0, second)
 }
@@ -224,8 +220,7 @@ func TestPartitionIdleSinceItWasAcquiredIsAcquiredAgain(t *testing.T) {
 		}
 		in.End()
 	}
-	last := rig.Serve(t, cfg, node.Options{})
-	last.Ready(4, rig.Patience)
+	s.Serve(cfg, node.Options{})
 	want := make(rig.Values)
 	for i := range 40 {
 		id := fmt.Sprint("i-", i)

@@ -62,8 +62,7 @@ func TestRequestLogThatEndsBeforeThePosition(t *testing.T) {
 			t.Parallel()
 			const n, missing = 40, 5
 			s := rig.NewSetup(t, kafkatest.Shared(t), 2, 1)
-			first := rig.Serve(t, settings(s), node.Options{})
-			first.Ready(2, rig.Patience)
+			first := s.Serve(settings(s), node.Options{})
 			on := s.Spread("id-", n, time.Now().Add(s.Lead))
 			s.Pending(n, first)
 			first.End()
@@ -119,8 +118,7 @@ func TestRequestLogThatWasCutAndHasGrownAgain(t *testing.T) {
 	t.Parallel()
 	const n = 40
 	s := rig.NewSetup(t, kafkatest.Shared(t), 4, 1)
-	first := rig.Serve(t, settings(s), node.Options{})
-	first.Ready(4, rig.Patience)
+	first := s.Serve(settings(s), node.Options{})
 	s.Spread("id-", n, time.Now().Add(s.Lead))
 	s.Pending(n, first)
 	first.End()
@@ -147,8 +145,7 @@ func TestRequestLogThatWasCutAndHasGrownAgain(t *testing.T) {
 	s.Spread("again-", n, time.Now())
 	rig.Complete(t, s.Out, 2*n)
 	in.End()
-	in = rig.Serve(t, settings(s), node.Options{})
-	in.Ready(4, rig.Patience)
+	in = s.Serve(settings(s), node.Options{})
 	if _, body := in.Readyz(); strings.Contains(body, "was cut") {
 		t.Errorf("it is said again: %s", body)
 	}
@@ -181,8 +178,7 @@ func TestCommittedOffsetsAreNoPositions(t *testing.T) {
 			const n = 100
 			s := rig.NewSetup(t, kafkatest.Shared(t), 3, 1)
 			cfg := settings(s)
-			first := rig.Serve(t, cfg, node.Options{})
-			first.Ready(3, rig.Patience)
+			first := s.Serve(cfg, node.Options{})
 			want := make(rig.Values)
 			later := time.Now().Add(4 * time.Second)
 			var recs []*kgo.Record

@@ -24,8 +24,7 @@ func TestOneOfTwoPartitionsRevokedWithTheOffsetCommitOnItsWay(t *testing.T) {
 	wire := s.Wire()
 	cfg := settings(s)
 	cfg.Lanes = 1
-	a := rig.Serve(t, cfg, node.Options{Dial: wire.Dial})
-	a.Ready(2, rig.Patience)
+	a := s.Serve(cfg, node.Options{Dial: wire.Dial})
 
 	want := s.NearlyDue(&a.Web, n)
 	held := wire.Hold(kmsg.TxnOffsetCommit.Int16())

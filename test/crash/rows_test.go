@@ -76,8 +76,7 @@ func TestRowsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	const n, partitions = 40, 4
 	s := rig.NewSetup(t, kafkatest.Shared(t), partitions, 1)
-	p := s.Start()
-	p.Ready(partitions, rig.Patience)
+	p := s.Run()
 	due := time.UnixMilli(time.Now().Add(15 * time.Second).UnixMilli())
 	s.Spread("id-", n, due)
 	one := func(partition int32) *kgo.Record {
@@ -96,8 +95,9 @@ func TestRowsThatCannotBeRead(t *testing.T) {
 		row(s, 2, 'd', due.UnixMilli(), senseless.Offset): {1},
 	})
 	verify := rig.Exec(t, nil, "store", "verify", "--data-dir", s.Dir)
-	if code := verify.Exit(rig.Patience); code != 1 || !strings.Contains(verify.Output(), "written by a newer version") {
-		t.Errorf("verify ends with %d: %s", code, verify.Output())
+	code := verify.Exit(rig.Patience)
+	if said := verify.Output(); code != 1 || !strings.Contains(said, "written by a newer version") {
+		t.Errorf("verify ends with %d: %s", code, said)
 	}
 	p = s.Start()
 	wiped := func() (lines []string) {

@@ -62,8 +62,10 @@ func (s *Setup) Twin() *Setup {
 	return &twin
 }
 
-// Group returns the name of the instances' group, Changelog that of their changelog.
-func (s *Setup) Group() string     { return "group-of-" + s.Requests }
+// Group returns the name of the instances' group.
+func (s *Setup) Group() string { return "group-of-" + s.Requests }
+
+// Changelog returns the name of the topic's changelog.
 func (s *Setup) Changelog() string { return topics.Changelog(s.Requests) }
 
 // Config returns the settings of an instance with a directory of its own.

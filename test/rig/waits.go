@@ -12,6 +12,8 @@ import (
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
+	"github.com/waterclock/waterclock/internal/node"
+	"github.com/waterclock/waterclock/internal/node/config"
 )
 
 // Shown is an instance as it shows itself over HTTP.
@@ -46,6 +48,22 @@ func Serving[S Shown](n int, ins ...S) bool {
 		sum += live
 	}
 	return sum == n
+}
+
+// Serve starts an instance and returns once it owns all partitions.
+func (s *Setup) Serve(cfg *config.Config, o node.Options) *Instance {
+	s.Helper()
+	in := Serve(s.T, cfg, o)
+	in.Ready(int(s.Partitions), Patience)
+	return in
+}
+
+// Run starts a process with the setup's directory and returns once it owns all partitions.
+func (s *Setup) Run(more ...string) *Process {
+	s.Helper()
+	p := s.Start(more...)
+	p.Ready(int(s.Partitions), Patience)
+	return p
 }
 
 // Shared waits until the instances own all partitions between them, each of them some.

@@ -1,78 +1,16 @@
 package crash
 
 import (
-	"fmt"
 	"testing"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
 	"github.com/waterclock/waterclock/internal/kafkatest/runs"
-	"github.com/waterclock/waterclock/internal/node"
-	"github.com/waterclock/waterclock/internal/node/config"
 	"github.com/waterclock/waterclock/test/rig"
 )
 
 const replayedMetric = "waterclock_replayed_offsets_total"
-
-// schedulePending schedules n timers that are due in a day.
-func schedulePending(s *rig.Setup, n int) {
-	s.Helper()
-	var recs []*kgo.Record
-	for i := range n {
-		recs = append(recs, s.Timer(fmt.Sprint("p-", i), "1", time.Now().Add(24*time.Hour)))
-	}
-	s.Send(recs...)
-}
-
-// TestFullStopKeepsDirectoriesWarm: three instances with much pending are all stopped, and
-// started again in other orders, as new members. Each gets the partitions back of which its
-// directory has a view, so next to nothing is replayed.
-func TestFullStopKeepsDirectoriesWarm(t *testing.T) {
-	runs.NeedSlow(t)
-	t.Parallel()
-	const instances, share, pending = 3, 4, 24_000
-	// As Kafka has it (3 s there): a group that was empty waits for more members.
-	c := kafkatest.Start(t, 1, kafkatest.WithProperty("group.initial.rebalance.delay.ms", "2000"))
-	s := rig.NewSetup(t, c, instances*share, 1)
-	cfgs := []*config.Config{s.Config(), s.Config(), s.Config()}
-	all := func(order []int) []*rig.Instance {
-		ins := make([]*rig.Instance, instances)
-		for _, i := range order {
-			ins[i] = rig.Serve(t, cfgs[i], node.Options{})
-		}
-		for _, in := range ins {
-			in.Ready(share, rig.Patience)
-		}
-		return ins
-	}
-	stop := func(ins []*rig.Instance) {
-		for _, in := range ins {
-			in.End()
-		}
-	}
-	ins := all([]int{0, 1, 2})
-	schedulePending(s, pending)
-	await.Until(t, rig.Patience, "all pending",
-		func() bool { return rig.Sum(ins, "waterclock_pending_timers") == pending })
-	stop(ins)
-	for _, order := range [][]int{{2, 0, 1}, {1, 2, 0}} {
-		ins = all(order)
-		if n := rig.Sum(ins, "waterclock_pending_timers"); n != pending {
-			kafkatest.Inexact(t, "%v timers are pending", n)
-		}
-		replayed := rig.Sum(ins, replayedMetric)
-		t.Logf("started in the order %v: %v offsets replayed", order, replayed)
-		// Claims and markers, of the last start too; one cold partition is 2,000.
-		if most := float64(3 * instances * share * takeOffsets); replayed > most {
-			t.Errorf("started in the order %v: %v offsets were replayed, %v at most if all got back what they had",
-				order, replayed, most)
-		}
-		stop(ins)
-	}
-}
 
 // TestStandbysTakeOver: of three instances with standbys one is killed, another joins, and one hands over. Partitions
 // go to instances that have copies of them, so what is replayed is next to nothing; timers fire once each, all the
@@ -118,7 +56,7 @@ func TestStandbysTakeOver(t *testing.T) {
 	}
 	killed, second, third := start(), start(), start()
 	spread("three instances", killed, second, third)
-	schedulePending(s, pending)
+	s.Spread("p-", pending, time.Now().Add(24*time.Hour))
 	load := stream(s)
 	more(s, streamRate)
 	begun := time.Now()
