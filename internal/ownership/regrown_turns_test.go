@@ -8,7 +8,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/semaphore"
-
 )
 
 // replayer returns a follower with a store of its own. Without turns it replays as an acquisition does.
