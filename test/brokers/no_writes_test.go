@@ -57,13 +57,13 @@ const (
 
 // held fails if there was a longer silence than there may be, by what this machine
 // and its brokers do without the service, and without the fault.
-func (w *noWrites) held(what string, received []kafkatest.Received, from, to time.Time) {
-	w.Helper()
-	gap, own := rig.Silence(received, from, to), rig.Silence(w.written.Records(), from, to)
-	limit := heldUp + own + recovery*min(w.calm, busy)
-	w.Logf("%s: longest gap %s, of a plain writer's %s, without the fault %s", what, gap, own, w.calm)
+func (nw *noWrites) held(what string, received []kafkatest.Received, from, to time.Time) {
+	nw.Helper()
+	gap, own := rig.Silence(received, from, to), rig.Silence(nw.written.Records(), from, to)
+	limit := heldUp + own + recovery*min(nw.calm, busy)
+	nw.Logf("%s: longest gap %s, of a plain writer's %s, without the fault %s", what, gap, own, nw.calm)
 	if gap > limit {
-		w.Errorf("%s: silent for %s, want %s at most", what, gap, limit)
+		nw.Errorf("%s: silent for %s, want %s at most", what, gap, limit)
 	}
 }
 
@@ -102,51 +102,51 @@ func newNoWrites(t *testing.T, partitions int32, of func(requests string) string
 // stopOneReplica stops a broker that coordinates neither the group nor its
 // transactions. The request topic gets as few replicas, which it must have no more of
 // than topics of our own.
-func (w *noWrites) stopOneReplica() {
-	w.Helper()
-	victim := bystander(w.Setup)
+func (nw *noWrites) stopOneReplica() {
+	nw.Helper()
+	victim := bystander(nw.Setup)
 	leader := (victim + 1) % 3
-	for _, topic := range []string{w.Requests, w.topic} {
-		kafkatest.SetTopic(w, w.Adm, topic, "min.insync.replicas", "1")
+	for _, topic := range []string{nw.Requests, nw.topic} {
+		kafkatest.SetTopic(nw, nw.Adm, topic, "min.insync.replicas", "1")
 	}
-	kafkatest.AssignFirst(w, w.Adm, []int32{leader, victim}, w.Requests, w.topic)
-	await.Until(w, rig.Patience, w.topic+"/0 has two replicas", func() bool {
-		m, err := w.Adm.Metadata(w.Context(), w.Requests, w.topic)
-		return err == nil && len(m.Topics[w.topic].Partitions[0].Replicas) == 2 &&
-			len(m.Topics[w.Requests].Partitions[0].Replicas) == 2
+	kafkatest.AssignFirst(nw, nw.Adm, []int32{leader, victim}, nw.Requests, nw.topic)
+	await.Until(nw, rig.Patience, nw.topic+"/0 has two replicas", func() bool {
+		m, err := nw.Adm.Metadata(nw.Context(), nw.Requests, nw.topic)
+		return err == nil && len(m.Topics[nw.topic].Partitions[0].Replicas) == 2 &&
+			len(m.Topics[nw.Requests].Partitions[0].Replicas) == 2
 	})
-	w.Cluster.Stop(int(victim))
-	w.stopped = time.Now()
-	await.Until(w, rig.Patience, w.topic+"/0 has one replica in sync", func() bool {
-		m, err := w.Adm.Metadata(w.Context(), w.topic)
-		p := m.Topics[w.topic].Partitions[0]
+	nw.Cluster.Stop(int(victim))
+	nw.stopped = time.Now()
+	await.Until(nw, rig.Patience, nw.topic+"/0 has one replica in sync", func() bool {
+		m, err := nw.Adm.Metadata(nw.Context(), nw.topic)
+		p := m.Topics[nw.topic].Partitions[0]
 		return err == nil && p.Leader == leader && len(p.ISR) == 1
 	})
 }
 
-func (w *noWrites) begin() { kafkatest.SetTopic(w, w.Adm, w.topic, "min.insync.replicas", "2") }
-func (w *noWrites) end()   { kafkatest.SetTopic(w, w.Adm, w.topic, "min.insync.replicas", "1") }
+func (nw *noWrites) begin() { kafkatest.SetTopic(nw, nw.Adm, nw.topic, "min.insync.replicas", "2") }
+func (nw *noWrites) end()   { kafkatest.SetTopic(nw, nw.Adm, nw.topic, "min.insync.replicas", "1") }
 
 // partitions counts those of the request topic in a state.
-func (w *noWrites) partitions(in *rig.Instance, state string) float64 {
-	return in.Metric("waterclock_partitions", "topic", w.Requests, "state", state)
+func (nw *noWrites) partitions(in *rig.Instance, state string) float64 {
+	return in.Metric("waterclock_partitions", "topic", nw.Requests, "state", state)
 }
 
 // stalls has the partition take no writes, and waits until that is said.
-func (w *noWrites) stalls(says string) {
-	w.Helper()
-	w.begin()
-	await.Until(w, rig.Patience, "one is stalled", func() bool { return w.partitions(w.in, "stalled") == 1 })
-	status, body := w.in.Readyz()
+func (nw *noWrites) stalls(says string) {
+	nw.Helper()
+	nw.begin()
+	await.Until(nw, rig.Patience, "one is stalled", func() bool { return nw.partitions(nw.in, "stalled") == 1 })
+	status, body := nw.in.Readyz()
 	if status == http.StatusOK || !strings.Contains(body, says) {
-		w.Errorf("/readyz is %d and does not say %q: %s", status, says, body)
+		nw.Errorf("/readyz is %d and does not say %q: %s", status, says, body)
 	}
 }
 
 // others are the emissions of timers of other request partitions than the first.
-func (w *noWrites) others() (of []kafkatest.Received) {
-	for _, r := range w.Out.Records() {
-		if intake.Murmur2Partition([]byte(r.Header("waterclock-id")), w.Partitions) != 0 {
+func (nw *noWrites) others() (of []kafkatest.Received) {
+	for _, r := range nw.Out.Records() {
+		if intake.Murmur2Partition([]byte(r.Header("waterclock-id")), nw.Partitions) != 0 {
 			of = append(of, r)
 		}
 	}
