@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,6 +25,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/kafka/wire"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/kafkatest/await"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -277,5 +281,184 @@ func TestLostChangelogNamesTheRestoreFirst(t *testing.T) {
 	restore, accept := strings.Index(text, "topics follow --restore"), strings.Index(text, "--accept-lost-changelog")
 	if restore < 0 || accept < restore || !strings.Contains(text[accept:], "what has fired fires again") {
 		t.Error(text)
+	}
+}
+
+// The view turns out to be damaged while the follower stands at the end of the log. The store then refuses the next
+// replay before it folds a record, so the replay itself is not broken. The follower must open the view again all the
+// same.
+func TestAFollowerBeginsADamagedViewAgain(t *testing.T) {
+	w := newRegrown(t)
+	h := w.damagedView(t)
+	local := &Local{Handle: h}
+	f, count, _ := w.follower(local)
+	if err := f.ToEnd(t.Context()); err != nil || count.replayed.Load() != 0 {
+		t.Fatalf("%d offsets were replayed, %v", count.replayed.Load(), err)
+	}
+	var err error
+	await.Until(t, time.Minute, "the damage is met", func() bool {
+		_, _, _, _ = h.Scan(timer.Ref{}, timer.Ref{Due: 1 << 42}, 1000, 1<<30)
+		_, err = h.Meta()
+		return err != nil
+	})
+	w.write(t, wire.TimerKey(nil, []byte("new")), pendingTimer("new", 60).AppendTo(nil))
+	w.write(t, wire.CheckpointKey(), w.checkpoint(61, "B/61"))
+	if err = f.ToEnd(t.Context()); !statestore.IsCorrupt(err) {
+		t.Fatalf("the follower goes on with a damaged view: %v", err)
+	}
+	local.Damage = err // as standbys and partitions do
+	if err := f.ToEnd(t.Context()); err != nil {
+		t.Fatalf("the follower does not open the view again: %v", err)
+	}
+	got := pending(t, h)
+	if _, has := got["new"]; !has || len(got) != 7 {
+		t.Errorf("pending: %v", got)
+	}
+}
+
+// damagedView returns a view of the whole log, in a table that is damaged. Nobody has read the damaged blocks yet.
+func (re *regrown) damagedView(t *testing.T) *statestore.Handle {
+	t.Helper()
+	dir := t.TempDir()
+	open := func() (*statestore.Store, *statestore.Handle) {
+		s, err := statestore.Open(statestore.Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s, s.Partition(statestore.PartitionID{Topic: re.set.Request.ID}).Acquire()
+	}
+	s, h := open()
+	r, err := h.Replay(re.set.Changelog.ID, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range int64(300) {
+		id := fmt.Sprint("lost-", i)
+		if err := r.Put([]byte(id), nil, pendingTimer(id, i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Checkpoint(re.checkpoint(59, "B/59")); err != nil {
+		t.Fatal(err)
+	}
+	r.At(statestore.Mark{Named: true, Epoch: 1, Read: 60})
+	if err := r.Flush(60); err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	if err := s.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	tables, err := filepath.Glob(filepath.Join(dir, "db", "*.sst"))
+	if err != nil || len(tables) == 0 {
+		t.Fatalf("tables: %v, %v", tables, err)
+	}
+	for _, path := range tables {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at := len(b) * 2 / 5; at < len(b)*3/5; at += 512 { // behind the meta row, before the index
+			b[at] ^= 0x40
+		}
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, h = open()
+	t.Cleanup(func() { _ = s.Close() })
+	return h
+}
+
+// replayer returns a follower with a store of its own. Without turns it replays as an acquisition does.
+func (re *regrown) replayer(t *testing.T, slots, turns *semaphore.Weighted) *Follower {
+	t.Helper()
+	t.Helper()
+	f, _, _ := re.follower(&Local{Handle: re.empty(t), Slots: slots, Turns: turns, Room: 1 << 10})
+	return f
+}
+
+// Background replays have all turns, and others wait for these. A partition that is acquired meanwhile replays at once.
+func TestAnAcquisitionIsNotHeldUpByBackgroundReplays(t *testing.T) {
+	slots, turns := semaphore.NewWeighted(3), semaphore.NewWeighted(2)
+	const copies = 4
+	working := make(chan struct{}, copies) // one for each that has a turn
+	goOn, ended := make(chan struct{}), make(chan error, copies)
+	for range copies {
+		w := newRegrown(t)
+		begun := sync.OnceFunc(func() { working <- struct{}{} })
+		// the brokers do not answer
+		w.fake.ControlKey(kmsg.Fetch.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+			w.fake.KeepControl()
+			select {
+			case <-goOn:
+			default:
+				begun()
+				w.fake.SleepControl(func() { <-goOn })
+			}
+			return nil, nil, false
+		})
+		f := w.replayer(t, slots, turns)
+		go func() { ended <- f.ToEnd(t.Context()) }()
+	}
+	for range 2 {
+		<-working
+	}
+	if turns.TryAcquire(1) {
+		t.Fatal("the background replays leave a turn")
+	}
+	acquired := newRegrown(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := acquired.replayer(t, slots, nil).ToEnd(ctx); err != nil {
+		t.Errorf("background replays hold up an acquisition: %v", err)
+	}
+	if len(ended) > 0 {
+		t.Error("a background replay has ended meanwhile")
+	}
+	close(goOn)
+	for range copies {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A background replay that takes long does not hold up others that wait for the same turn.
+func TestALongBackgroundReplayHoldsUpNoOther(t *testing.T) {
+	slots, turns := semaphore.NewWeighted(2), semaphore.NewWeighted(1)
+	copyOf := func(w *regrown) *Follower { return w.replayer(t, slots, turns) }
+	long, short := newRegrown(t), newRegrown(t)
+	working, caughtUp := make(chan struct{}), make(chan struct{})
+	begun := sync.OnceFunc(func() { close(working) })
+	long.fake.ControlKey(kmsg.Fetch.Int16(), func(r kmsg.Request) (kmsg.Response, error, bool) { // a page takes a while
+		long.fake.KeepControl()
+		if r.(*kmsg.FetchRequest).Topics[0].Partitions[0].FetchOffset > 0 {
+			begun()
+			long.fake.SleepControl(func() {
+				select {
+				case <-caughtUp:
+				case <-time.After(50 * time.Millisecond):
+				}
+			})
+		}
+		return nil, nil, false
+	})
+	ended := make(chan error, 1)
+	slow := copyOf(long)
+	go func() { ended <- slow.ToEnd(t.Context()) }()
+	<-working
+	if err := copyOf(short).ToEnd(t.Context()); err != nil || slow.Position() >= 60 {
+		t.Errorf("another background replay, now at %d, holds it up: %v", slow.Position(), err)
+	}
+	close(caughtUp)
+	if err := <-ended; err != nil || slow.Position() < 60 {
+		t.Errorf("the long replay ended at %d, %v", slow.Position(), err)
+	}
+	if !turns.TryAcquire(1) || !slots.TryAcquire(2) {
+		t.Error("a replay that has ended has a slot, or the turn")
 	}
 }
