@@ -39,20 +39,30 @@ type Setup struct {
 }
 
 // NewSetup makes the topics, with the given numbers of partitions of the request topic and of the
-// target. With 0 for the latter there is no target.
-func NewSetup(t *testing.T, c *kafkatest.Cluster, requests, target int32) *Setup {
+// target; with 0 for the latter there is no target. Settings of the request topic are given as name, value.
+func NewSetup(t *testing.T, c *kafkatest.Cluster, requests, target int32, settings ...string) *Setup {
 	t.Helper()
 	s := &Setup{T: t, Cluster: c, Partitions: requests, Client: c.Client(t), Dir: t.TempDir()}
 	s.Adm = kadm.NewClient(s.Client)
 	began := time.Now()
-	s.Requests = c.CreateTopic(t, requests, nil)
+	s.Requests = s.Topic(kafkatest.Topic(t), requests, settings...)
 	// To create a topic takes a sixth of a second on an idle machine.
 	s.Lead = max(leastLead, min(20*time.Since(began), 6*leastLead))
 	if target > 0 {
-		s.Target = c.CreateTopic(t, target, nil, s.Requests+"-out")
+		s.Target = s.Topic(s.Requests+"-out", target)
 		s.Out = kafkatest.Collect(t, c, s.Target)
 	}
 	return s
+}
+
+// Topic makes a topic, with settings given as name, value, and returns its name.
+func (s *Setup) Topic(name string, partitions int32, settings ...string) string {
+	s.Helper()
+	configs := make(map[string]*string)
+	for i := 0; i < len(settings); i += 2 {
+		configs[settings[i]] = &settings[i+1]
+	}
+	return s.Cluster.CreateTopic(s.T, partitions, configs, name)
 }
 
 // Twin returns the same setup with another directory.
@@ -82,9 +92,9 @@ func (s *Setup) Start(more ...string) *Process {
 	return Start(s.T, s.Arguments(more...)...)
 }
 
-// Request returns a request as any client would write it, with headers given as name, value.
+// Request returns a request for the request topic, with headers given as name, value.
 func (s *Setup) Request(id, value string, headers ...string) *kgo.Record {
-	return With(&kgo.Record{Topic: s.Requests, Key: []byte(id), Value: []byte(value)}, headers...)
+	return Request(s.Requests, id, value, headers...)
 }
 
 // Timer returns a request that schedules a timer with a value for the target.

@@ -67,7 +67,7 @@ func Verdicts() map[string]Verdict {
 func Format(cases []Case, verdicts map[string]Verdict) string {
 	var b strings.Builder
 	b.WriteString("# What Kafka 4.3.1 does with each batch: " +
-		"TestCorpus (test/corpus) writes this with -rewrite.\n")
+		"TestCorpus (test/contract) writes this with -rewrite.\n")
 	b.WriteString("# case | broker | Kafka's consumer | the same in an aborted transaction | the service\n")
 	for _, c := range cases {
 		v := verdicts[c.Name]

@@ -1,4 +1,4 @@
-package delay
+package contract
 
 import (
 	"fmt"
@@ -39,7 +39,7 @@ func block(t *testing.T, mark, broker string) string {
 	return strings.ReplaceAll(string(found[0][1]), documentAddr, broker)
 }
 
-func write(t *testing.T, name, text string) string {
+func writeFile(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -58,14 +58,14 @@ func TestRetryLadder(t *testing.T) {
 	ladder := []string{"orders.retry.1s", "orders.retry.5s", "orders.retry.10s"}
 	delays := []time.Duration{time.Second, 5 * time.Second, 10 * time.Second}
 	for _, topic := range append([]string{"orders", "orders.failed"}, ladder...) {
-		c.CreateTopic(t, 4, map[string]*string{"message.timestamp.type": ptr("LogAppendTime")}, topic)
+		c.CreateTopic(t, 4, map[string]*string{"message.timestamp.type": new("LogAppendTime")}, topic)
 	}
-	in := rig.Start(t, "serve", "--config", write(t, "waterclock.yaml", block(t, "run: serve", broker)), "--data-dir",
-		t.TempDir())
+	in := rig.Start(t, "serve", "--config", writeFile(t, "waterclock.yaml", block(t, "run: serve", broker)),
+		"--data-dir", t.TempDir())
 	in.Ready(len(ladder)*4, patience)
 
 	out := kafkatest.Collect(t, c, append([]string{"orders", "orders.failed"}, ladder...)...)
-	cmd := kafkatest.Java(t, write(t, "Worker.java", block(t, "run: java", broker)))
+	cmd := kafkatest.Java(t, writeFile(t, "Worker.java", block(t, "run: java", broker)))
 	said := &strings.Builder{}
 	cmd.Stdout, cmd.Stderr = said, said
 	worker, err := child.Start(cmd)
@@ -85,9 +85,8 @@ func TestRetryLadder(t *testing.T) {
 	var recs []*kgo.Record
 	for i := range each {
 		for _, kind := range []string{"fine", "broken"} {
-			recs = append(recs, &kgo.Record{Topic: "orders", Key: fmt.Appendf(nil, "%s-%d", kind, i),
-				Value:   fmt.Appendf(nil, "%s order %d", kind, i),
-				Headers: []kgo.RecordHeader{{Key: "trace", Value: fmt.Append(nil, i)}}})
+			recs = append(recs, rig.Request("orders", fmt.Sprint(kind, "-", i), fmt.Sprint(kind, " order ", i), "trace",
+				fmt.Sprint(i)))
 		}
 	}
 	rig.Send(t, c.Client(t), recs...)

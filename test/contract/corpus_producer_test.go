@@ -1,4 +1,4 @@
-package corpus
+package contract
 
 import (
 	"encoding/base64"
@@ -76,7 +76,7 @@ func TestJavaProducer(t *testing.T) {
 	answers := c.answers(t)
 	digests := make(map[int]string)
 	var text strings.Builder
-	text.WriteString("# Batches as Kafka 4.3.1's own producer writes them: TestJavaProducer (test/corpus) writes " +
+	text.WriteString("# Batches as Kafka 4.3.1's own producer writes them: TestJavaProducer (test/contract) writes " +
 		"this with -rewrite.\n")
 	for i, l := range lots() {
 		w := b.all[i]

@@ -1,5 +1,4 @@
-// Package corpus takes the verdicts of internal/kafkatest/corpus from a real broker and from Kafka's own consumer.
-package corpus
+package contract
 
 import (
 	"bytes"
@@ -27,13 +26,11 @@ import (
 var rewrite = flag.Bool("rewrite", false, "write what Kafka does now to internal/kafkatest/corpus/testdata")
 
 const (
-	testdata = "../../corpus/testdata/"
-	patience = 5 * time.Minute
+	testdata = "../../internal/kafkatest/corpus/testdata/"
+	benching = 5 * time.Minute // with all cases
 	taken    = "taken"
 	writers  = 4 // that write cases at a time
 )
-
-func TestMain(m *testing.M) { kafkatest.Main(m) }
 
 // written is a case in its partition: a sound record, the batch, a sound record, and the same in an aborted
 // transaction.
@@ -46,7 +43,8 @@ type written struct {
 	from, to  [2]int64
 }
 
-// bench is a broker with a topic for each of the settings that cases need, and a partition for each case.
+// bench is a broker with a topic for each of the settings that cases need, and a partition for each case. A broker takes
+// seconds to make them, so a test with a bench is not parallel.
 type bench struct {
 	t   *testing.T
 	ctx context.Context
@@ -57,7 +55,7 @@ type bench struct {
 
 func newBench(t *testing.T, seeds []string, cases []corpus.Case) *bench {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), benching)
 	t.Cleanup(cancel)
 	b := &bench{t: t, ctx: ctx, ids: make(map[string][16]byte)}
 	b.cl = kafkatest.Client(t, kgo.SeedBrokers(seeds...), kgo.RecordPartitioner(kgo.ManualPartitioner()),

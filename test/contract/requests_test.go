@@ -12,7 +12,6 @@ import (
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kafkatest/runs"
-	"github.com/waterclock/waterclock/test/rig"
 )
 
 // maker makes requests that differ in everything a request can say. Its random
@@ -21,7 +20,7 @@ type maker struct {
 	rng        *rand.Rand
 	requests   string
 	targets    []string
-	partitions map[string]int
+	partitions map[string]int // of targets
 	forms      []form
 	serial     int
 }
@@ -33,7 +32,7 @@ func (m *maker) next(due int64) want {
 	w := want{request: &kgo.Record{Topic: m.requests, Key: m.id()}, topic: m.targets[m.rng.IntN(len(m.targets))]}
 	var headers []kgo.RecordHeader
 	headers, w.request.Timestamp, w.due = f.make(due)
-	headers = append(headers, to(w.topic))
+	headers = append(headers, header("timer-target-topic", w.topic))
 	w.value = m.payload()
 	w.request.Value = w.value
 	headers = append(headers, m.targetHeaders(&w)...)
@@ -158,22 +157,23 @@ func (m *maker) mix(w *want, ours []kgo.RecordHeader) (mixed []kgo.RecordHeader)
 	return mixed
 }
 
-// cancels returns one request for each way to cancel an ID.
-func cancels(topic string, id []byte) []*kgo.Record {
-	return []*kgo.Record{
-		{Topic: topic, Key: id},
-		{Topic: topic, Key: id, Headers: []kgo.RecordHeader{header("a", "b"), header("waterclock-due", "1")}},
-		{Topic: topic, Key: id, Headers: []kgo.RecordHeader{header("timer-cancel", "true")}},
-		{Topic: topic, Key: id, Value: []byte("a value"), Headers: []kgo.RecordHeader{header("timer-cancel", "true")}},
-		{Topic: topic, Key: id, Value: []byte{}, Headers: []kgo.RecordHeader{header("timer-target-topic", "no such"),
+// cancel is the n-th way to cancel an ID.
+func cancel(n int, topic string, id []byte) *kgo.Record {
+	kinds := []kgo.Record{
+		{},
+		{Headers: []kgo.RecordHeader{header("a", "b"), header("waterclock-due", "1")}},
+		{Headers: []kgo.RecordHeader{header("timer-cancel", "true")}},
+		{Value: []byte("a value"), Headers: []kgo.RecordHeader{header("timer-cancel", "true")}},
+		{Value: []byte{}, Headers: []kgo.RecordHeader{header("timer-target-topic", "no such"),
 			header("timer-cancel", "true")}},
 	}
+	r := kinds[n%len(kinds)]
+	r.Topic, r.Key = topic, id
+	return &r
 }
 
-// TestTenThousandTimersOfAllForms sends, over 20 s, each form of
-// due time, target, key, partition, value and header, cancels among them. Each
-// emission comes once, byte for byte, never early, where a Java client would
-// have put it.
+// TestTenThousandTimersOfAllForms sends, over 20 s, each form of due time, target, key, partition, value and header,
+// cancels among them. Each emission comes once, byte for byte, never early, where a Java client would have put it.
 func TestTenThousandTimersOfAllForms(t *testing.T) {
 	t.Parallel()
 	const (
@@ -184,77 +184,50 @@ func TestTenThousandTimersOfAllForms(t *testing.T) {
 	if runs.Slow() {
 		span = 20 * time.Second
 	}
-	c := kafkatest.Shared(t)
-	// Some records bear timestamps of last week: nothing may expire.
-	requests := c.CreateTopic(t, 4, map[string]*string{"retention.ms": new("-1")})
-	m := &maker{rng: rand.New(rand.NewPCG(3, 1)), requests: requests, partitions: map[string]int{}, forms: forms()}
-	for _, n := range []int{1, 3, 7, 12} {
-		topic := c.CreateTopic(t, int32(n), nil, fmt.Sprint(kafkatest.Topic(t), "-out-", n))
-		m.targets, m.partitions[topic] = append(m.targets, topic), n
+	s := newSetup(t, kafkatest.Shared(t), 4, 3, "retention.ms", "-1") // some timestamps are of last week
+	m := &maker{rng: rand.New(rand.NewPCG(3, 1)), requests: s.Requests, partitions: s.partitions, forms: forms()}
+	for _, n := range []int32{1, 3, 7, 12} {
+		m.targets = append(m.targets, s.target(fmt.Sprint("target-", n), n))
 	}
-	in := serve(t, rig.Config(t, c.Seeds(), requests), 4)
-	out, dead := kafkatest.Collect(t, c, m.targets...), kafkatest.Collect(t, c, requests+deadSuffix)
+	s.Out = kafkatest.Collect(t, s.Cluster, m.targets...)
+	s.serve(s.Config(), 4)
 
 	start := time.Now()
 	first := start.Add(4 * time.Second)
 	due := func(i, of int) int64 { return first.Add(span * time.Duration(i) / time.Duration(of)).UnixMilli() }
 	var wants []want
-	var recs []*kgo.Record
 	for i := range timers {
 		wants = append(wants, m.next(due(i, timers)))
-		recs = append(recs, wants[i].request)
 	}
 	for i := range cancelled { // due in the last second, cancelled at once
 		w := m.next(due(cancelled-1, cancelled))
 		if w.due < start.UnixMilli()+span.Milliseconds()/2 {
 			continue // a form that is past due: it would fire
 		}
-		kinds := cancels(requests, w.request.Key)
-		recs = append(recs, w.request, kinds[i%len(kinds)])
+		wants = append(wants, want{request: w.request}, want{request: cancel(i, s.Requests, w.request.Key)})
 	}
-	produce(t, c.Client(t), recs...)
-	t.Logf("%d requests written after %s", len(recs), time.Since(start))
-
-	out.WaitFor(timers, span+arrive)
-	awaitSettled(t, in, len(recs))
-	awaitPending(t, in, 0)
-	out.Quiet(settled)
-	received := out.Records()
-	checkAll(t, received, wants, m.partitions)
-	if letters := dead.Records(); len(letters) > 0 {
-		t.Errorf("%d dead letters, first: %q", len(letters), letters[0].Headers)
-	}
-	lateness(t, received, first)
-	t.Logf("steps: %v", in.Metric("waterclock_transactions_total"))
+	s.send(wants...)
+	t.Logf("%d requests written after %s", len(wants), time.Since(start))
+	s.Out.WaitFor(timers, span+patience)
+	s.end(len(wants))
+	s.onTime(first)
 }
 
-// TestTimerAfterCountsFromLogAppendTime: where the broker stamps the requests,
-// timer-after counts from its stamp, not from the producer's.
+// TestTimerAfterCountsFromLogAppendTime: where the broker stamps the requests, timer-after counts from its stamp, not
+// from the producer's.
 func TestTimerAfterCountsFromLogAppendTime(t *testing.T) {
 	t.Parallel()
-	c := kafkatest.Shared(t)
-	requests := c.CreateTopic(t, 2, map[string]*string{"message.timestamp.type": new("LogAppendTime")})
-	target := c.CreateTopic(t, 3, nil, kafkatest.Topic(t)+"-out")
-	serve(t, rig.Config(t, c.Seeds(), requests), 2)
-	out, in := kafkatest.Collect(t, c, target), kafkatest.Collect(t, c, requests)
-
+	s := newSetup(t, kafkatest.Shared(t), 2, 3, "message.timestamp.type", "LogAppendTime")
+	s.serve(s.Config(), 2)
+	written := kafkatest.Collect(t, s.Cluster, s.Requests)
 	const n = 100
-	var recs []*kgo.Record
 	for i := range n {
-		r := request(requests, fmt.Sprint("id-", i), "v", header("timer-after", "1500ms"), to(target))
+		r := after(s.Requests, fmt.Sprint("id-", i), "1500ms", s.Target)
 		r.Timestamp = time.Now().Add(-time.Hour) // the broker's clock counts instead
-		recs = append(recs, r)
+		s.Send(r)
 	}
-	produce(t, c.Client(t), recs...)
-	stamped := map[string]int64{}
-	for _, r := range in.WaitFor(n, arrive) {
-		stamped[source(r.Record)] = r.Timestamp.UnixMilli()
+	for _, r := range written.WaitFor(n, patience) {
+		s.sent = append(s.sent, plain(r.Record, s.Target, r.Timestamp.UnixMilli()+1500))
 	}
-	var wants []want
-	for _, r := range recs {
-		wants = append(wants, plain(r, target, stamped[source(r)]+1500))
-	}
-	out.WaitFor(n, arrive)
-	out.Quiet(settled)
-	checkAll(t, out.Records(), wants, map[string]int{target: 3})
+	s.end(n)
 }

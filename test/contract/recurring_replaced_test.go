@@ -1,7 +1,6 @@
-package recurring
+package contract
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 	"github.com/waterclock/waterclock/internal/node"
-	"github.com/waterclock/waterclock/test/rig"
 )
 
 // A step with firings is out, and its outcome open, when their timers are replaced and
@@ -37,80 +35,71 @@ func TestReplacedInTheMiddleOfAFiring(t *testing.T) {
 			t.Parallel()
 			const n, again = 20, 3
 			last := int64(12*every+x.open) / int64(every)
-			w := newSetup(t)
+			r := newRecurrence(t)
 			wire := kafkatest.NewWire()
 			t.Cleanup(wire.Close)
-			in := rig.Serve(t, w.config(), node.Options{Dial: wire.Dial})
-			in.Ready(1, patience)
-			first := w.soon(3 * time.Second)
+			r.serve(r.config(), 1, node.Options{Dial: wire.Dial})
+			first := r.soon(3 * time.Second)
 			var recs, meanwhile []*kgo.Record
 			for i := range n {
 				for _, what := range []string{"kept", "replaced", "moved", "cancelled"} {
-					recs = append(recs, w.recurring(fmt.Sprint(what, "-", i), "1", first, "timer-catch-up", "all",
+					recs = append(recs, r.recurring(fmt.Sprint(what, "-", i), "1", first, "timer-catch-up", "all",
 						"timer-count", fmt.Sprint(last)))
 				}
 			}
-			w.Send(recs...)
-			in.Balanced(4 * n)
-			w.fired(fmt.Sprint("kept-", n-1), 2)
+			r.Send(recs...)
+			r.in.Balanced(4 * n)
+			r.fires(2, fmt.Sprint("kept-", n-1))
 			fault := x.inject(wire)
-			limit, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			if err := fault.Wait(limit); err != nil {
+			if err := fault.Wait(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			second := w.soon(x.open + 5*time.Second) // when all is over
+			second := r.soon(x.open + 5*time.Second) // when all is over
 			past := first.Add(-time.Minute)
 			for i := range n {
 				meanwhile = append(meanwhile,
-					w.recurring(fmt.Sprint("replaced-", i), "2", second, "timer-count", fmt.Sprint(again)),
-					w.recurring(fmt.Sprint("moved-", i), "2", past, "timer-catch-up", "all", "timer-count",
+					r.recurring(fmt.Sprint("replaced-", i), "2", second, "timer-count", fmt.Sprint(again)),
+					r.recurring(fmt.Sprint("moved-", i), "2", past, "timer-catch-up", "all", "timer-count",
 						fmt.Sprint(again)),
-					w.Cancel(fmt.Sprint("cancelled-", i)))
+					r.Cancel(fmt.Sprint("cancelled-", i)))
 			}
-			w.Send(meanwhile...)
+			r.Send(meanwhile...)
 			sent := time.Now()
-			w.at(sent.Add(x.open)) // they are planned long since
+			r.at(sent.Add(x.open)) // they are planned long since
 			fault.Release()
-			w.at(second.Add(again * every))
-			in.Balanced(0)
-			w.Out.Quiet(quiet)
-			by := w.firings()
+			r.at(second.Add(again * every))
+			by := r.over()
 			for i := range n {
 				kept := by[fmt.Sprint("kept-", i)]
-				w.contiguous(fmt.Sprint("kept-", i), kept, first.UnixMilli(), last)
+				r.contiguous(fmt.Sprint("kept-", i), kept, first.UnixMilli(), last)
 				for what, from := range map[string]time.Time{"replaced": second, "moved": past, "cancelled": {}} {
 					id := fmt.Sprint(what, "-", i)
-					old, renewed := w.generations(id, by[id])
-					w.contiguous(id, old, first.UnixMilli(), int64(len(old)))
+					old, renewed := r.generations(id, by[id])
+					r.contiguous(id, old, first.UnixMilli(), int64(len(old)))
 					if len(old) < 2 || first.Add(time.Duration(len(old)-1)*every).After(sent.Add(2*every)) {
 						t.Errorf("%s: the old generation has fired %d times", id, len(old))
 					}
+					want := int64(again)
 					if from.IsZero() {
-						w.contiguous(id, renewed, 0, 0)
-					} else {
-						w.contiguous(id, renewed, from.UnixMilli(), again)
+						want = 0
 					}
+					r.contiguous(id, renewed, from.UnixMilli(), want)
 				}
 			}
-			t.Logf("%d requests or answers hit; %v resolved, steps aborted %v; %s fired %v", fault.Hits(),
-				in.Metric("waterclock_transactions_resolved_total"),
-				in.Metric("waterclock_transactions_total", "outcome", "aborted"), "replaced-0",
-				numbers(by["replaced-0"]))
 		})
 	}
 }
 
 // generations divides what has the value "1" from the rest, which comes behind it, or
 // in one step with it: that is in the order of due times.
-func (s *setup) generations(id string, fs []firing) (old, renewed []firing) {
-	s.Helper()
+func (r *recurrence) generations(id string, fs []firing) (old, renewed []firing) {
+	r.Helper()
 	for _, f := range fs {
 		switch {
 		case f.value != "1":
 			renewed = append(renewed, f)
 		case len(renewed) > 0 && (f.stamp != renewed[0].stamp || f.due < renewed[0].due):
-			s.Errorf("%s: occurrence %d of the old generation came behind the new one", id, f.number)
+			r.Errorf("%s: occurrence %d of the old generation came behind the new one", id, f.number)
 			fallthrough
 		default:
 			old = append(old, f)

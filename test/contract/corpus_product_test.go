@@ -1,10 +1,11 @@
-package corpus
+package contract
 
 import (
 	"context"
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,45 +18,31 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// heard is a sink that notes what it is given of the partition of a case. mu guards the fields below it.
+// heard is a sink that notes what it is given of the partition of a case. Its fields but next belong to the reader until
+// that has ended.
 type heard struct {
-	mu     sync.Mutex
 	recs   []*kgo.Record
 	skips  []*partlog.Unreadable
-	next   int64
 	failed error
+	next   atomic.Int64
 }
 
 func (h *heard) Room(int64) timer.Size { return timer.Unlimited }
 
 func (h *heard) Deliver(r partlog.Read) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.recs, h.next = append(h.recs, r.Records...), r.Next
+	h.recs = append(h.recs, r.Records...)
+	h.next.Store(r.Next)
 }
 
 func (h *heard) Skip(u *partlog.Unreadable) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.skips, h.next = append(h.skips, u), u.Next
+	h.skips = append(h.skips, u)
+	h.next.Store(u.Next)
 }
 
-func (h *heard) Fail(err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.failed = err
-}
-
-func (h *heard) at() int64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.next
-}
+func (h *heard) Fail(err error) { h.failed = err }
 
 // between is what was heard of the offsets [from, to), in the words of the table.
 func (h *heard) between(from, to int64) string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	var recs []*kgo.Record
 	var said []string
 	for _, r := range h.recs {
@@ -93,9 +80,6 @@ func (b *bench) product(seeds []string) map[string][2]string {
 	cl := kafkatest.Client(b.t, kgo.SeedBrokers(seeds...))
 	c := partlog.NewConsumer(cl, partlog.MaxUnpacked, 16<<20)
 	ctx, cancel := context.WithCancel(b.ctx)
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
 	sinks := make(map[*written]*heard)
 	for _, w := range b.all {
 		if w.broker == taken || w.aborted == taken {
@@ -103,13 +87,18 @@ func (b *bench) product(seeds []string) map[string][2]string {
 			c.Add(w.topic, w.partition, w.from[0]-1, sinks[w])
 		}
 	}
+	var running sync.WaitGroup
 	running.Go(func() { _ = c.Run(ctx) })
-	got := make(map[string][2]string)
 	for w, sink := range sinks {
 		end := max(w.to[0], w.to[1]) + 1
-		if _, ok := await.Within(time.Minute, func() bool { return sink.at() >= end }); !ok {
-			b.t.Errorf("%s: read to %d of %d", w.Name, sink.at(), end)
+		if _, ok := await.Within(time.Minute, func() bool { return sink.next.Load() >= end }); !ok {
+			b.t.Errorf("%s: read to %d of %d", w.Name, sink.next.Load(), end)
 		}
+	}
+	cancel()
+	running.Wait()
+	got := make(map[string][2]string)
+	for w, sink := range sinks {
 		var said [2]string
 		for i := range said {
 			if w.to[i] > 0 {
