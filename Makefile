@@ -17,7 +17,7 @@ planted: ## bugs in the product that must not go unseen
 	go -C test test -count=1 -timeout 0 -tags planted ./simulation -run '^TestPlanted$$' -v
 
 soak: ## processes and real brokers under faults: make soak FOR=8h
-	go -C test test -count=1 -timeout 0 ./chaos -run '^TestSoak$$' -v -for $(FOR)
+	go -C test test -count=1 -timeout 0 ./crash -run '^TestSoak$$' -v -for $(FOR)
 
 apply: ## the chart and the manifests, taken by a real kube-apiserver and its controllers
 	go -C deploy/apply vet ./...

@@ -1,6 +1,6 @@
-// Package brokers tests instances, as real processes, on three brokers that are
-// killed and paused; and what an instance that goes with a step open does to
-// readers of the targets.
+// Package brokers has brokers and targets fail under whole instances: killed, paused, restored from a backup, without a
+// leader, taking no writes; and settings, topics, directories and groups that are not what they should be. A timer waits
+// for what it needs, nobody else's does, nothing is lost, duplicated or early; and what is wrong is said.
 package brokers
 
 import (
@@ -19,6 +19,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/kafka/partlog"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/kit/beats"
 	"github.com/waterclock/waterclock/internal/node/dialer"
 	"github.com/waterclock/waterclock/test/rig"
 )
@@ -27,6 +28,17 @@ func TestMain(m *testing.M) {
 	rig.PlayVictim()
 	kafkatest.Main(m)
 }
+
+const (
+	// quiet is how long nothing more must come, once everything has.
+	quiet = 2 * time.Second
+	// recovery is how many steps, each as long as the longest silence without a fault, it
+	// may take until all go on: two that others have held up are given up, say, one finds
+	// what those left. busy is that silence on a machine with a load of 10 on each core.
+	recovery, busy = 4, time.Second
+	// noise is what this machine may add.
+	noise = 3 * time.Second
+)
 
 // swift are options of clients that give a broker that says nothing two seconds,
 // and then let it be: with kgo's own the test would measure its clients. One of
@@ -44,55 +56,19 @@ func swift(t testing.TB) []kgo.Opt {
 	}
 }
 
-// reader is a read_committed consumer that keeps all it gets, in order of
-// receipt. mu guards records.
-type reader struct {
+// observed is what can be read of some topics, in order of receipt. mu guards records.
+type observed struct {
 	mu      sync.Mutex
 	records []kafkatest.Received
 }
 
-func read(t testing.TB, c *kafkatest.Cluster, topics ...string) *reader {
-	r := &reader{}
-	consume(t, c, r.take, topics...)
-	return r
-}
-
-func (r *reader) take(rec *kgo.Record, at time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.records = append(r.records, kafkatest.Received{Record: rec, At: at})
-}
-
-// consume hands each committed record to take until the test ends.
-func consume(t testing.TB, c *kafkatest.Cluster, take func(*kgo.Record, time.Time), topics ...string) {
-	cl := c.Client(t, append([]kgo.Opt{
-		kgo.ConsumeTopics(topics...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-	}, swift(t)...)...)
+// observe reads each committed record of these topics as soon as it can be read. A consumer of kgo's looks again after a
+// second where others lead and is not told at once who, and is silent for up to three: too coarse for measuring. Each
+// partition has a client of its own, so that none waits for another.
+func observe(t testing.TB, c *kafkatest.Cluster, partitions int32, topics ...string) *observed {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Go(func() {
-		for ctx.Err() == nil {
-			fetches := cl.PollFetches(ctx)
-			at := time.Now()
-			fetches.EachRecord(func(r *kgo.Record) { take(r, at) })
-		}
-	})
-	t.Cleanup(func() { // before the client's own
-		cancel()
-		wg.Wait()
-	})
-}
-
-// observe hands each committed record of these topics to take, from several goroutines,
-// as soon as it can be read. A consumer of kgo's looks again after a second where others
-// lead and is not told at once who, and is silent for up to three: too coarse for
-// measuring. Each partition has a client of its own, so that none waits for another.
-func observe(t testing.TB, c *kafkatest.Cluster, partitions int32, take func(*kgo.Record, time.Time),
-	topics ...string) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	options := swift(t)
+	options, o := swift(t), &observed{}
 	for _, topic := range topics {
 		for p := range partitions {
 			log := partlog.NewReader(c.Client(t, options...), partlog.Log{Topic: topic, Partition: p}, 0)
@@ -104,10 +80,7 @@ func observe(t testing.TB, c *kafkatest.Cluster, partitions int32, take func(*kg
 						t.Errorf("read %s/%d: %v", topic, p, err)
 						return
 					}
-					at := time.Now()
-					for _, r := range page.Records {
-						take(r, at)
-					}
+					o.add(page.Records, time.Now())
 				}
 			})
 		}
@@ -116,60 +89,53 @@ func observe(t testing.TB, c *kafkatest.Cluster, partitions int32, take func(*kg
 		cancel()
 		wg.Wait()
 	})
+	return o
 }
 
-func (r *reader) all() []kafkatest.Received {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.records)
-}
-
-// partitions is how many of a topic's have received something since then.
-func (r *reader) partitions(topic string, since time.Time) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	found := make(map[int32]bool)
-	for _, got := range r.records {
-		if got.Topic == topic && got.At.After(since) {
-			found[got.Partition] = true
-		}
+func (o *observed) add(records []*kgo.Record, at time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, r := range records {
+		o.records = append(o.records, kafkatest.Received{Record: r, At: at})
 	}
-	return len(found)
 }
 
-// span is a stretch of the test, for measuring.
-type span struct {
-	name     string
-	from, to time.Time
+// on returns what has come on a topic.
+func (o *observed) on(topic string) []kafkatest.Received {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return on(topic, o.records)
 }
 
-// silence returns the longest stretch within s in which a partition of topic
-// received nothing, and which.
-func (s span) silence(received []kafkatest.Received, topic string) (longest time.Duration, partition int32) {
-	last := make(map[int32]time.Time)
+// on returns what was received on a topic.
+func on(topic string, received []kafkatest.Received) (of []kafkatest.Received) {
 	for _, r := range received {
 		if r.Topic == topic {
-			if _, known := last[r.Partition]; !known {
-				last[r.Partition] = s.from
-			}
+			of = append(of, r)
 		}
 	}
-	look := func(p int32, at time.Time) {
-		if d := at.Sub(last[p]); d > longest {
-			longest, partition = d, p
-		}
-		last[p] = at
-	}
-	for _, r := range received {
-		if r.Topic == topic && r.At.After(s.from) && r.At.Before(s.to) {
-			look(r.Partition, r.At)
-		}
-	}
-	for p := range last {
-		look(p, s.to)
-	}
-	return longest, partition
+	return of
 }
+
+func partitionOf(r kafkatest.Received) int32 { return r.Partition }
+
+// lateness is how late timers due between two instants were received, in order. Other records are due when they were
+// written.
+func lateness(received []kafkatest.Received, from, to time.Time) (late []time.Duration) {
+	for _, r := range received {
+		due := r.Timestamp
+		if ms, err := strconv.ParseInt(r.Header("waterclock-due"), 10, 64); err == nil {
+			due = time.UnixMilli(ms)
+		}
+		if due.After(from) && due.Before(to) {
+			late = append(late, r.At.Sub(due))
+		}
+	}
+	slices.Sort(late)
+	return late
+}
+
+func p99(late []time.Duration) time.Duration { return late[len(late)*99/100] }
 
 // exact checks that each of n timers of a load was emitted once, and nothing else.
 func exact(t testing.TB, received []kafkatest.Received, n int) {
@@ -184,21 +150,60 @@ func exact(t testing.TB, received []kafkatest.Received, n int) {
 
 const soon, wellAhead = 300 * time.Millisecond, 12 * time.Second
 
-// steady sends timers to the target at a steady rate, half of them due soon, half
+// steady sends timers to a target of some partitions at a steady rate, half of them due soon, half
 // of them well ahead, so that what was taken in before a fault falls due during it.
-func steady(t testing.TB, c *kafkatest.Cluster, perSecond int, requests, target string) *rig.Stream {
-	return rig.StartStream(t, c.Client(t, swift(t)...), perSecond, func(n int) *kgo.Record {
-		ahead := soon
-		if n%2 == 0 {
-			ahead = wellAhead
+func steady(s *rig.Setup, perSecond, partitions int) *rig.Stream {
+	return rig.StartStream(s, s.Cluster.Client(s.T, swift(s)...), perSecond, func(n int) *kgo.Record {
+		ahead := wellAhead
+		if dueSoon(n) {
+			ahead = soon
 		}
-		return rig.Timer(requests, target, loadID(n), time.Now().Add(ahead))
+		return rig.With(s.Valued(loadID(n), "1", time.Now().Add(ahead)),
+			"timer-target-partition", strconv.Itoa(targetOf(n)%partitions))
 	})
 }
+
+// targets is how many partitions the target of a load has, at most.
+const targets = 12
+
+func dueSoon(n int) bool { return n/targets%2 == 0 }
+func targetOf(n int) int { return n % targets }
 
 const loadID0 = "load-"
 
 func loadID(n int) string { return loadID0 + strconv.Itoa(n) }
 
-// countLive is how many live partitions /readyz shows.
-func countLive(body string) int { return strings.Count(body, `"live"`) }
+// numberOf returns the number of the timer of a load that an emission is of, -1 if there is none.
+func numberOf(r kafkatest.Received) int {
+	id, ours := strings.CutPrefix(r.Header("waterclock-id"), loadID0)
+	if n, err := strconv.Atoi(id); ours && err == nil {
+		return n
+	}
+	return -1
+}
+
+// writePlain writes a record to every partition of topic each 50 ms until the
+// test ends.
+func writePlain(s *rig.Setup, topic string, partitions int32) {
+	cl := s.Manual(swift(s)...)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		beats.Every(ctx, 50*time.Millisecond, func() {
+			for p := range partitions {
+				cl.TryProduce(ctx, &kgo.Record{Topic: topic, Partition: p}, nil)
+			}
+		})
+	})
+	s.Cleanup(func() { cancel(); wg.Wait() })
+}
+
+// burst timers so often are 100 a second, and 20 steps for three brokers.
+const burst, burstEvery = 5, 50 * time.Millisecond
+
+// stream sends 100 timers a second, to the targets in turn, due half a second later.
+func stream(s *rig.Setup, targets ...string) *rig.Stream {
+	return rig.StartBursts(s, s.Client, burst, burstEvery, func(n int) *kgo.Record {
+		return rig.Timer(s.Requests, targets[n%len(targets)], loadID(n), time.Now().Add(500*time.Millisecond))
+	})
+}

@@ -11,9 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
-	"github.com/waterclock/waterclock/internal/kafkatest/await"
 	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 	"github.com/waterclock/waterclock/internal/kit/child"
 	"github.com/waterclock/waterclock/internal/kit/localkafka"
@@ -26,60 +24,48 @@ import (
 // no timer of the time that was lost, and all others.
 func TestClusterRestoredAndDirectoriesKept(t *testing.T) {
 	runs.NeedSlow(t)
-	const (
-		partitions = 2
-		limit      = time.Minute
-		early      = 40
-		lost       = 200
-		late       = 1000
-	)
+	const partitions, early, lost, late = 2, 40, 200, 1000
 	c := kafkatest.Start(t, brokerCount)
-	requests, target := c.CreateTopic(t, partitions, nil), c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-target")
-	kept := t.TempDir()
-	var out string
-	serve := func(dir string, pending int, do func(*rig.Process)) {
+	s := rig.NewSetup(t, c, partitions, 1)
+	fresh := s.Twin()
+	var said string
+	serve := func(s *rig.Setup, pending int, do func(*rig.Process)) {
 		t.Helper()
-		p := rig.Start(t, rig.Arguments(c.Seeds(), requests, dir)...)
-		p.Ready(partitions, limit)
+		p := s.Run()
 		do(p)
-		await.Until(t, limit, fmt.Sprint(pending, " timers are pending"),
-			func() bool { return p.Metric("waterclock_pending_timers") == float64(pending) })
-		p.Term()
-		if code := p.Exit(limit); code != 0 {
-			t.Errorf("exit %d", code)
-		}
-		out = p.Output()
+		s.Pending(pending, p)
+		p.End()
+		said = p.Output()
 	}
-	send := func(what string, from, to int, alter func(*kgo.Record)) {
+	send := func(what string, to int, request func(id string) *kgo.Record) {
 		t.Helper()
 		var recs []*kgo.Record
-		for i := from; i < to; i++ {
-			r := rig.Timer(requests, target, fmt.Sprint(what, i), time.Now().Add(24*time.Hour))
-			alter(r)
-			recs = append(recs, r)
+		for i := range to {
+			recs = append(recs, request(fmt.Sprint(what, i)))
 		}
 		rig.Send(t, c.Client(t), recs...)
 	}
-	as := func(*kgo.Record) {}
+	tomorrow := func(id string) *kgo.Record { return s.Valued(id, "1", time.Now().Add(24*time.Hour)) }
+	trigger := func(id string) *kgo.Record { return rig.With(s.Cancel(id), "timer-trigger", "true") }
 	ends := func() (all [partitions]int64) {
 		t.Helper()
-		listed, err := c.Admin(t).ListEndOffsets(t.Context(), topics.Changelog(requests))
+		listed, err := c.Admin(t).ListEndOffsets(t.Context(), s.Changelog())
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range all {
-			o, _ := listed.Lookup(topics.Changelog(requests), int32(i))
+			o, _ := listed.Lookup(s.Changelog(), int32(i))
 			all[i] = o.Offset
 		}
 		return all
 	}
 
-	serve(kept, early, func(*rig.Process) { send("early", 0, early, as) })
+	serve(s, early, func(*rig.Process) { send("early", early, tomorrow) })
 	copied := t.TempDir()
 	whileStopped(t, c, func(data, name string) error { return os.CopyFS(filepath.Join(copied, name), os.DirFS(data)) })
-	serve(kept, early/2+lost, func(*rig.Process) {
-		send("early", 0, early/2, func(r *kgo.Record) { r.Value, r.Headers = nil, nil })
-		send("lost", 0, lost, as)
+	serve(s, early/2+lost, func(*rig.Process) {
+		send("early", early/2, s.Cancel)
+		send("lost", lost, tomorrow)
 	})
 	before := ends()
 	whileStopped(t, c, func(data, name string) error {
@@ -89,30 +75,26 @@ func TestClusterRestoredAndDirectoriesKept(t *testing.T) {
 		return os.CopyFS(data, os.DirFS(filepath.Join(copied, name)))
 	})
 	back := ends()
-	serve(t.TempDir(), early+late, func(*rig.Process) { send("late", 0, late, as) })
+	serve(fresh, early+late, func(*rig.Process) { send("late", late, tomorrow) })
 	for i, grown := range ends() {
 		if back[i] >= before[i] || grown <= before[i] {
 			t.Fatalf("changelog %d was %d long, then %d, then %d: that shows nothing", i, before[i], back[i], grown)
 		}
 	}
 
-	emitted := kafkatest.Collect(t, c, target)
-	serve(kept, 0, func(p *rig.Process) {
+	serve(s, 0, func(p *rig.Process) {
 		if n := p.Metric("waterclock_pending_timers"); n != early+late {
 			t.Errorf("%v timers are pending, want %d", n, early+late)
 		}
-		trigger := func(r *kgo.Record) {
-			r.Value, r.Headers = nil, []kgo.RecordHeader{{Key: "timer-trigger", Value: []byte("true")}}
-		}
-		send("early", 0, early, trigger)
-		send("lost", 0, lost, trigger)
-		send("late", 0, late, trigger)
-		emitted.WaitFor(early+late, limit)
+		send("early", early, trigger)
+		send("lost", lost, trigger)
+		send("late", late, trigger)
+		s.Out.WaitFor(early+late, rig.Patience)
 	})
-	if !strings.Contains(out, "the log was cut and has grown again") {
+	if !strings.Contains(said, "the log was cut and has grown again") {
 		t.Error("the log does not say why the view was thrown away")
 	}
-	found := rig.Emissions(t, emitted.Records())
+	found := rig.Emissions(t, s.Out.Records())
 	for id := range found {
 		if strings.HasPrefix(id, "lost") {
 			kafkatest.Inexact(t, "%s fired, of which the restored cluster knows nothing", id)

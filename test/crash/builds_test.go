@@ -3,7 +3,6 @@ package crash
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
 	"github.com/waterclock/waterclock/internal/kafkatest/runs"
@@ -27,22 +25,17 @@ const mixed = 200
 
 // builds is a request topic, and all that is pending there while builds take turns.
 type builds struct {
-	*testing.T
-	requests, target, unhealthy string
-	delayed, later              string // a fixed-delay topic and its target
-	cl                          *kgo.Client
+	*rig.Setup
+	unhealthy      string
+	delayed, later string // a fixed-delay topic and its target
 }
 
 func (b *builds) timer(id string, due time.Time, headers ...string) *kgo.Record {
-	r := rig.Timer(b.requests, b.target, id, due)
-	put(r, headers...)
-	return r
+	return rig.With(b.Valued(id, "1", due), headers...)
 }
 
 func (b *builds) says(id string, headers ...string) *kgo.Record {
-	r := &kgo.Record{Topic: b.requests, Key: []byte(id)}
-	put(r, headers...)
-	return r
+	return rig.With(b.Cancel(id), headers...)
 }
 
 // begin is what the first build is given: timers of all kinds.
@@ -55,14 +48,14 @@ func (b *builds) begin() (recs []*kgo.Record) {
 		for _, kind := range []string{"paused-", "recurring-paused-"} {
 			recs = append(recs, b.timer(fmt.Sprint(kind, i), soon), b.says(fmt.Sprint(kind, i), "timer-pause", "true"))
 		}
-		put(recs[len(recs)-2], "timer-every", "1s", "timer-count", "3", "timer-catch-up", "all")
-		recs = append(recs, rig.Timer(b.requests, b.unhealthy, fmt.Sprint("parked-", i), soon))
+		rig.With(recs[len(recs)-2], "timer-every", "1s", "timer-count", "3", "timer-catch-up", "all")
+		recs = append(recs, rig.Timer(b.Requests, b.unhealthy, fmt.Sprint("parked-", i), soon))
 	}
 	for i := range mixed / 10 {
 		recs = append(recs,
 			b.timer(fmt.Sprint("every-", i), soon, "timer-every", "5s", "timer-catch-up", "all"),
 			b.says(fmt.Sprint("cron-", i), "timer-cron", "*/5 * * * * *", "timer-zone", "Europe/Paris",
-				"timer-catch-up", "all", "timer-target-topic", b.target))
+				"timer-catch-up", "all", "timer-target-topic", b.Target))
 	}
 	return recs
 }
@@ -112,15 +105,15 @@ func (b *builds) end(turns int) (recs []*kgo.Record) {
 // away is the broker that leads the unhealthy target, and is not there.
 const away = 2
 
-func (b *builds) stopLeader(c *kafkatest.Cluster, adm *kadm.Client) {
+func (b *builds) stopLeader() {
 	b.Helper()
-	kafkatest.AssignFirst(b, adm, []int32{away}, b.unhealthy)
-	await.Until(b, time.Minute, "a leader", func() bool {
-		topics, err := adm.ListTopics(kadm.WithAuthorizedOps(b.Context()), b.unhealthy) // not from a cache
+	kafkatest.AssignFirst(b, b.Admin, []int32{away}, b.unhealthy)
+	await.Until(b, rig.Patience, "a leader", func() bool {
+		topics, err := b.Admin.ListTopics(kadm.WithAuthorizedOps(b.Context()), b.unhealthy) // not from a cache
 		p := topics[b.unhealthy].Partitions[0]
 		return err == nil && p.Leader == away && len(p.Replicas) == 1
 	})
-	c.Stop(away)
+	b.Cluster.Stop(away)
 }
 
 // TestBuildsTakeTurns: an earlier build and this one serve a request topic in turn, with one
@@ -133,36 +126,29 @@ func TestBuildsTakeTurns(t *testing.T) {
 	t.Parallel()
 	const partitions, owned, limit = 2, 3, 2 * time.Minute
 	c := kafkatest.Three(t)
-	b := &builds{T: t, requests: c.CreateTopic(t, partitions, nil), cl: c.Client(t)}
-	b.target = c.CreateTopic(t, 3, nil, b.requests+"-out")
-	b.unhealthy = c.CreateTopic(t, 1, map[string]*string{"min.insync.replicas": new("1")}, b.requests+"-unhealthy")
-	b.delayed, b.later = c.CreateTopic(t, 1, nil, b.requests+"-delayed"), c.CreateTopic(t, 1, nil, b.requests+"-later")
-	adm, passed := kadm.NewClient(b.cl), kafkatest.Collect(t, c, b.later)
-	b.stopLeader(c, adm)
-	seen := rig.Watch(t, c, b.requests, partitions, b.target, b.unhealthy)
+	b := &builds{Setup: rig.NewSetup(t, c, partitions, 3)}
+	b.unhealthy = c.CreateTopic(t, 1, map[string]*string{"min.insync.replicas": new("1")}, b.Requests+"-unhealthy")
+	b.delayed, b.later = c.CreateTopic(t, 1, nil, b.Requests+"-delayed"), c.CreateTopic(t, 1, nil, b.Requests+"-later")
+	passed := kafkatest.Collect(t, c, b.later)
+	b.stopLeader()
+	seen := rig.Watch(t, c, b.Requests, partitions, b.Target, b.unhealthy)
 	builds := map[string]string{"old": os.Getenv(envOldBinary), "new": rig.Binary(t)}
 	if builds["old"] == "" {
 		builds["old"] = builds["new"]
 	}
-	file, data := filepath.Join(t.TempDir(), "waterclock.yaml"), t.TempDir()
-	if err := os.WriteFile(file, fmt.Appendf(nil, "tenants:\n  %s: {targets: '*', events: true}\n", b.requests),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
-	serve := func(build, name, dir string) *rig.Process {
-		return rig.StartFile(
-			t, builds[build], rig.Arguments(c.Seeds(), b.requests, dir, "--config", file, "--instance-id", name,
-				"--delay", b.delayed+":1s:"+b.later)...)
+	file := eventsOn(b.Setup)
+	serve := func(build, name string, s *rig.Setup) *rig.Process {
+		return rig.StartFile(t, builds[build],
+			s.Arguments("--config", file, "--instance-id", name, "--delay", b.delayed+":1s:"+b.later)...)
 	}
 	start := func(build string) *rig.Process {
-		p := serve(build, "one", data)
-		t.Logf("%s: live after %s, %v offsets replayed", build, p.Ready(owned, limit).Round(time.Millisecond),
-			p.Metric("waterclock_replayed_offsets_total"))
+		p := serve(build, "one", b.Setup)
+		p.Ready(owned, limit)
 		return p
 	}
 	p := start("old")
-	rig.Send(t, b.cl, b.begin()...)
-	stream := stream(t, c, b.requests, b.target)
+	b.Send(b.begin()...)
+	stream := stream(b.Setup)
 	delays := rig.StartStream(
 		t, c.Client(t), 100, func(n int) *kgo.Record { return &kgo.Record{Topic: b.delayed, Key: fmt.Append(nil, n)} })
 	turns := []string{"new", "old", "new"}
@@ -174,34 +160,28 @@ func TestBuildsTakeTurns(t *testing.T) {
 		await.Until(t, limit, "all is on disk",
 			func() bool { return p.Metric("waterclock_store_flushes_total") > flushed })
 		p.Kill()
-		rig.Send(t, b.cl, b.turn(n)...)
+		b.Send(b.turn(n)...)
 		p = start(build)
-		written := int64(0)
-		for _, end := range ends(t, adm, topics.Changelog(b.requests)) {
-			written += end
-		}
-		if replayed := p.Metric("waterclock_replayed_offsets_total"); replayed > float64(written)/4 ||
+		written := b.Written(b.Changelog())
+		if replayed := p.Metric(replayedMetric); replayed > float64(written)/4 ||
 			strings.Contains(p.Output(), "wiping the local view") {
 			t.Errorf("%s replayed %v of %d offsets: the directory was of no use to it", build, replayed, written)
 		}
 	}
-	beside := serve("old", "two", t.TempDir())
+	beside := serve("old", "two", b.Twin())
 	await.Until(t, limit, "both builds have a partition",
-		func() bool { return serving(owned, p, beside) && p.Live() > 0 && beside.Live() > 0 })
-	seen.Look(&p.Web, "group-of-"+b.requests)
+		func() bool { return rig.Serving(owned, p, beside) && p.Live() > 0 && beside.Live() > 0 })
+	seen.Look(&p.Web, b.Group())
 	sent, delayed := stream.Stop(), delays.Stop()
 	beside.Kill() // a static member: its partition is free when its session ends
 	c.Restart(away)
-	rig.Send(t, b.cl, b.end(len(turns))...)
+	b.Send(b.end(len(turns))...)
 	p.Ready(owned, limit)
 	passed.WaitFor(delayed, limit)
 	p.Balanced(0)
-	seen.Look(&p.Web, "group-of-"+b.requests)
-	p.Term()
-	if code := p.Exit(20 * time.Second); code != 0 {
-		t.Errorf("exit %d on SIGTERM", code)
-	}
-	seen.Stored(data)
+	seen.Look(&p.Web, b.Group())
+	p.End()
+	seen.Stored(b.Dir)
 	seen.Check(true)
 	h := seen.History(true)
 	if n := len(h.Letters); n > 0 {

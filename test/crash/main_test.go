@@ -1,64 +1,79 @@
-// Package crash has instances as real processes killed, stopped, paused and
-// refused, on a real broker, and looks for what is lost or late.
+// Package crash has instances die, pause, hand over and commit with an unknown outcome, on real brokers: the
+// interleavings that broke earlier drafts of the engine, each by itself, processes that are killed under load, and, with
+// -for, hours of faults drawn from a seed (TestChaos, TestSoak). Each test is named after what happens. All check as a
+// plain read_committed consumer that nothing is lost, duplicated or early.
 package crash
 
 import (
-	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/kafka/wire"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
+	"github.com/waterclock/waterclock/internal/node/config"
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-func TestMain(m *testing.M) { kafkatest.Main(m) }
+const (
+	// session is long enough for a member not to be dropped on a busy machine.
+	session = 6 * time.Second
+	// quiet is how long nothing more must come, once everything has.
+	quiet = 700 * time.Millisecond
+	// never is a due time that no test lives to see.
+	never = 1000 * time.Hour
+)
 
-// serving reports whether the instances are ready and own n live partitions
-// between them.
-func serving(n int, ps ...*rig.Process) bool {
-	sum := 0
-	for _, p := range ps {
-		l := p.Live()
-		if l < 0 {
-			return false
-		}
-		sum += l
-	}
-	return sum == n
+func TestMain(m *testing.M) {
+	rig.PlayVictim()
+	kafkatest.Main(m)
+}
+
+// settings are those of an instance with a directory of its own.
+func settings(s *rig.Setup) *config.Config {
+	cfg := s.Config()
+	cfg.SessionTimeout = session
+	return cfg
 }
 
 // A streamed timer is due within these of being sent.
 const soonest, latest = 200 * time.Millisecond, 3 * time.Second
 
-// stream sends timers at a steady rate, due shortly after, to the targets in turn:
-// stream-0, stream-1 and so on.
-func stream(t testing.TB, c *kafkatest.Cluster, requests string, targets ...string) *rig.Stream {
-	return rig.StartStream(t, c.Client(t), streamRate, func(n int) *kgo.Record {
+const streamRate = 500 // timers a second
+
+// stream sends timers at a steady rate, due shortly after: stream-0, stream-1 and so on.
+func stream(s *rig.Setup) *rig.Stream {
+	return rig.StartStream(s, s.Cluster.Client(s.T), streamRate, func(n int) *kgo.Record {
 		spread := time.Duration(n*7919) * time.Millisecond % (latest - soonest)
-		return rig.Timer(requests, targets[n%len(targets)], streamID(n), time.Now().Add(soonest+spread))
+		return s.Valued(streamID(n), "1", time.Now().Add(soonest+spread))
 	})
 }
 
 func streamID(i int) string { return fmt.Sprintf("stream-%d", i) }
 
+// more waits until that many more emissions have come.
+func more(s *rig.Setup, n int) {
+	s.Helper()
+	s.Out.WaitFor(len(s.Out.Records())+n, rig.Patience)
+}
+
 // awaitStream waits until each of n streamed timers was received once, and
 // names some of those that were not.
-func awaitStream(t testing.TB, out *kafkatest.Collector, n int, limit time.Duration) {
-	t.Helper()
+func awaitStream(s *rig.Setup, n int) {
+	s.Helper()
 	missing := make(map[string]bool, n)
 	for i := range n {
 		missing[streamID(i)] = true
 	}
 	seen := 0
-	_, came := await.Within(limit, func() bool {
-		records := out.Records()
+	_, came := await.Within(rig.Patience, func() bool {
+		records := s.Out.Records()
 		for _, r := range records[seen:] {
 			delete(missing, r.Header("waterclock-id"))
 		}
@@ -66,9 +81,9 @@ func awaitStream(t testing.TB, out *kafkatest.Collector, n int, limit time.Durat
 		return len(missing) == 0
 	})
 	if !came {
-		kafkatest.Inexact(t, "lost: %d of %d streamed timers after %s, such as %v", len(missing), n, limit,
+		kafkatest.Inexact(s, "lost: %d of %d streamed timers after %s, such as %v", len(missing), n, rig.Patience,
 			some(missing))
-		t.FailNow()
+		s.FailNow()
 	}
 }
 
@@ -78,56 +93,51 @@ func some(m map[string]bool) []string {
 	return keys[:min(5, len(keys))]
 }
 
-// ends returns the high watermarks of a topic.
-func ends(t testing.TB, adm *kadm.Client, topic string) map[int32]int64 {
-	t.Helper()
-	listed, err := adm.ListEndOffsets(t.Context(), topic)
-	if err != nil {
-		t.Fatalf("list the ends of %s: %v", topic, err)
+// claims returns the owners that have claimed each partition, in order, as a plain consumer reads them.
+func claims(s *rig.Setup) map[int32][]string {
+	s.Helper()
+	owners := make(map[int32][]string)
+	for _, r := range s.Committed(s.Changelog()) {
+		if string(r.Key) != string(wire.ClaimKey()) {
+			continue
+		}
+		claim, err := wire.DecodeClaim(r.Value)
+		if err != nil {
+			s.Fatalf("claim at %d/%d: %v", r.Partition, r.Offset, err)
+		}
+		if claim.Step != "" { // see wire.ClaimRecords
+			owners[r.Partition] = append(owners[r.Partition], claim.Owner)
+		}
 	}
-	at := make(map[int32]int64)
-	listed.Each(func(o kadm.ListedOffset) { at[o.Partition] = o.Offset })
-	return at
+	return owners
 }
 
-func total(m map[int32]int64) (n int64) {
-	for _, v := range m {
-		n += v
+// moves checks that nobody claimed a partition that was its own, as one does that drops a partition and is given it
+// again, and returns the number of claims.
+func moves(s *rig.Setup) (n int) {
+	s.Helper()
+	for p, owners := range claims(s) {
+		n += len(owners)
+		for i, owner := range owners[1:] {
+			if owners[i] == owner {
+				s.Errorf("partition %d was claimed twice in a row by %s", p, owner)
+			}
+		}
 	}
 	return n
 }
 
-// readLimit bounds the reading of a whole topic.
-const readLimit = time.Minute
-
-// readAll gives every committed record of a topic that is in the log now, each
-// partition in order. Control records only say how far it has come: without
-// them the end of a log of transactions never shows up in a poll.
-func readAll(t testing.TB, c *kafkatest.Cluster, topic string, take func(*kgo.Record)) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), readLimit)
-	defer cancel()
-	from, left := make(map[int32]kgo.Offset), make(map[int32]int64)
-	for p, end := range ends(t, c.Admin(t), topic) {
-		if end > 0 {
-			from[p], left[p] = kgo.NewOffset().AtStart(), end
+// owned are the partitions of the request topic that an instance holds.
+func owned(s *rig.Setup, in rig.Shown) (ps []int32) {
+	s.Helper()
+	_, body := in.Readyz()
+	var shown struct {
+		Detail struct {
+			Topics map[string]map[int32]json.RawMessage
 		}
 	}
-	cl := c.Client(t, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())
-	defer cl.Close()
-	for len(left) > 0 {
-		fetches := cl.PollFetches(ctx)
-		if ctx.Err() != nil {
-			t.Fatalf("read %s: %d partitions did not end within %s", topic, len(left), readLimit)
-		}
-		fetches.EachRecord(func(r *kgo.Record) {
-			if r.Offset+1 >= left[r.Partition] {
-				delete(left, r.Partition)
-			}
-			if !r.Attrs.IsControl() {
-				take(r)
-			}
-		})
+	if err := json.Unmarshal([]byte(body), &shown); err != nil {
+		s.Fatalf("readyz: %v: %s", err, body)
 	}
+	return slices.Collect(maps.Keys(shown.Detail.Topics[s.Requests]))
 }

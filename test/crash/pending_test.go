@@ -9,10 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/kafka/wire"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
@@ -24,7 +22,6 @@ const (
 	fewPending, manyPending = 50_000, 1_000_000
 
 	crashPartitions = 4
-	streamRate      = 500 // timers a second
 
 	// tail is how many changelog offsets are written between the time that a
 	// flush was noticed and the kill, at least, and tailAtMost how many the stream
@@ -53,108 +50,101 @@ const (
 func TestKillWithPendingAndStreamReplaysTheTailOnly(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
-	c := kafkatest.Shared(t)
-	rig.Binary(t)
-	var few, many run
+	var few, many int64
 	t.Run("sizes", func(t *testing.T) {
 		t.Run(strconv.Itoa(fewPending), func(t *testing.T) {
 			t.Parallel()
-			few = crash(t, c, fewPending)
+			few = replayedAfterKill(t, fewPending)
 		})
 		t.Run(strconv.Itoa(manyPending), func(t *testing.T) {
 			t.Parallel()
-			many = crash(t, c, manyPending)
+			many = replayedAfterKill(t, manyPending)
 		})
 	})
 	if t.Failed() {
 		return
 	}
-	if many.replayed > 2*few.replayed && many.replayed > tailAtMost {
+	if many > 2*few && many > tailAtMost {
 		t.Errorf("replayed %d offsets with %d pending, %d with %d: more than twice as many",
-			many.replayed, manyPending, few.replayed, fewPending)
+			many, manyPending, few, fewPending)
 	}
 }
 
-// run is what one size showed.
-type run struct{ replayed int64 }
-
-// crash loads pending timers, kills the owner under a stream twice, the second
+// replayedAfterKill loads pending timers, kills the owner under a stream twice, the second
 // time with its directory deleted, and checks that every timer fired once or is
-// still pending.
-func crash(t *testing.T, c *kafkatest.Cluster, pending int) (r run) {
-	requests := c.CreateTopic(t, crashPartitions, nil)
-	target := c.CreateTopic(t, crashPartitions, nil, requests+"-out")
-	changelog := topics.Changelog(requests)
-	adm := c.Admin(t)
-	dir := t.TempDir()
-	// A static member is not waited for when it comes back: ready shows the
-	// replay, not the session timeout.
-	serve := rig.Arguments(c.Seeds(), requests, dir, "--instance-id", "wc-0")
-	p := rig.Start(t, serve...)
-	p.Ready(crashPartitions, time.Minute)
-	out := kafkatest.Collect(t, c, target)
-
-	due := loadPending(t, c, requests, target, pending)
+// still pending. It returns how many offsets the first successor replayed.
+func replayedAfterKill(t *testing.T, pending int) int64 {
+	s := rig.NewSetup(t, kafkatest.Shared(t), crashPartitions, crashPartitions)
+	start := func() *rig.Process {
+		// A static member is not waited for when it comes back: ready shows the replay, not the session timeout.
+		p := s.Start("--instance-id", "wc-0")
+		t.Logf("ready after %s", p.Ready(crashPartitions, rig.Patience).Round(time.Millisecond))
+		return p
+	}
+	p := start()
+	due := loadPending(s, pending)
 	// All of them: only the stream shall write behind the flush that is awaited.
 	await.Until(t, 2*time.Minute, "pending timers", func() bool {
 		return p.Metric("waterclock_outcomes_total", "outcome", "scheduled") >= float64(pending)
 	})
-	var s *rig.Stream
-	flushed := awaitFlush(t, p, adm, changelog, func() { s = stream(t, c, requests, target) })
-	noticed := total(ends(t, adm, changelog))
-	await.Until(t, 2*time.Minute, "changelog grows behind the flush", func() bool {
-		return total(ends(t, adm, changelog)) >= noticed+tail
-	})
+	var load *rig.Stream
+	flushed := awaitFlush(s, p, func() { load = stream(s) })
+	noticed := s.Written(s.Changelog())
+	await.Until(t, 2*time.Minute, "changelog grows behind the flush",
+		func() bool { return s.Written(s.Changelog()) >= noticed+tail })
 	held := p.Metric("waterclock_pending_timers")
 	if held < float64(pending)*0.9 {
 		t.Fatalf("%v pending at the kill, want about %d", held, pending)
 	}
+	// restart starts the killed instance again when a timer has fallen due in between. That timer must be emitted within
+	// a second of ready.
+	restart := func(id string) (replayed int64) {
+		due[id] = time.Time{}
+		s.Send(s.Valued(id, "1", time.Now()))
+		p = start()
+		ready := time.Now()
+		await.Until(t, rig.Patience, "emission of "+id, func() bool { return s.Emitted(id) > 0 })
+		for _, r := range s.Out.Records() {
+			if after := r.At.Sub(ready); r.Header("waterclock-id") == id && after > time.Second {
+				t.Errorf("%s was overdue and emitted %s after ready, want at most 1s", id, after)
+			}
+		}
+		return int64(p.Metric(replayedMetric))
+	}
 	p.Kill()
-	written := total(ends(t, adm, changelog)) - flushed
-	p, took := restart(t, c, out, requests, target, "overdue-1", serve)
-	replayed := int64(p.Metric("waterclock_replayed_offsets_total"))
-	t.Logf("%v pending, same directory: ready after %s; %d offsets replayed, at most %d written since the flush",
-		held, took, replayed, written)
+	written := s.Written(s.Changelog()) - flushed
+	replayed := restart("overdue-1")
+	t.Logf("%v pending, same directory: %d offsets replayed, at most %d written since the flush", held, replayed,
+		written)
 	if replayed > written+takeOffsets*crashPartitions {
 		t.Errorf("replayed %d offsets, but only %d were written since the last flush", replayed, written)
 	}
 	if replayed == 0 {
 		t.Error("nothing was replayed: the kill came at a flush, this test showed nothing")
 	}
-	r.replayed = replayed
-
 	p.Kill()
-	if err := os.RemoveAll(dir); err != nil {
+	if err := os.RemoveAll(s.Dir); err != nil {
 		t.Fatal(err)
 	}
-	p, took = restart(t, c, out, requests, target, "overdue-2", serve)
-	replayed = int64(p.Metric("waterclock_replayed_offsets_total"))
-	t.Logf("%v pending, directory deleted: ready after %s; %d offsets replayed", p.Metric("waterclock_pending_timers"),
-		took, replayed)
-	if replayed < int64(held) {
-		t.Errorf("replayed %d offsets into an empty directory, but %v were pending", replayed, held)
+	if all := restart("overdue-2"); all < int64(held) {
+		t.Errorf("replayed %d offsets into an empty directory, but %v were pending", all, held)
 	}
 
-	n := s.Stop()
-	awaitStream(t, out, n, time.Minute)
+	n := load.Stop()
+	awaitStream(s, n)
 	p.Settled()
 	stopped := time.Now()
-	p.Term()
-	if code := p.Exit(20 * time.Second); code != 0 {
-		t.Errorf("exit %d on SIGTERM", code)
-	}
+	p.End()
 	for i := range n {
 		due[streamID(i)] = time.Time{}
 	}
-	due["overdue-1"], due["overdue-2"] = time.Time{}, time.Time{}
-	firedOrPending(t, c, out, changelog, due, stopped)
-	return r
+	firedOrPending(s, due, stopped)
+	return replayed
 }
 
 // loadPending sends the pending timers and returns their due times by ID.
-func loadPending(t testing.TB, c *kafkatest.Cluster, requests, target string, n int) map[string]time.Time {
-	t.Helper()
-	cl := c.Client(t)
+func loadPending(s *rig.Setup, n int) map[string]time.Time {
+	s.Helper()
 	due := make(map[string]time.Time, n)
 	begin := time.Now()
 	for i := range n {
@@ -164,94 +154,57 @@ func loadPending(t testing.TB, c *kafkatest.Cluster, requests, target string, n 
 			at = begin.Add(soonFrom + time.Duration(float64(soonTo-soonFrom)*float64(i)/float64(n)))
 		}
 		due[id] = at.Truncate(time.Millisecond)
-		cl.Produce(context.Background(), rig.Timer(requests, target, id, at), func(_ *kgo.Record, err error) {
+		s.Client.Produce(context.Background(), s.Valued(id, "1", at), func(_ *kgo.Record, err error) {
 			if err != nil {
-				t.Errorf("send %s: %v", id, err)
+				s.Errorf("send %s: %v", id, err)
 			}
 		})
 	}
-	if err := cl.Flush(t.Context()); err != nil {
-		t.Fatal(err)
+	if err := s.Client.Flush(s.Context()); err != nil {
+		s.Fatal(err)
 	}
-	t.Logf("%d pending timers sent in %s", n, time.Since(begin).Round(time.Millisecond))
 	return due
 }
 
 // awaitFlush waits for two flushes of the store, calls begin between them, and returns
 // the sum of the changelog's ends as of the first: what is committed then is stored
 // before the second, unless that follows so soon that it had begun before.
-func awaitFlush(t testing.TB, p *rig.Process, adm *kadm.Client, changelog string, begin func()) int64 {
-	t.Helper()
+func awaitFlush(s *rig.Setup, p *rig.Process, begin func()) int64 {
+	s.Helper()
 	var before int64
 	begin = sync.OnceFunc(begin)
 	for at := (time.Time{}); ; {
 		n := p.Metric("waterclock_store_flushes_total")
-		await.Until(t, 90*time.Second, "a flush of the store", func() bool {
+		await.Until(s, 90*time.Second, "a flush of the store", func() bool {
 			return p.Metric("waterclock_store_flushes_total") > n
 		})
 		if !at.IsZero() && time.Since(at) > flushTakes {
 			return before
 		}
-		before, at = total(ends(t, adm, changelog)), time.Now()
+		before, at = s.Written(s.Changelog()), time.Now()
 		begin()
 	}
-}
-
-// restart starts the killed instance again when a timer has fallen due in
-// between, and returns it with the time from its start to ready. That timer
-// must be emitted within a second of ready.
-func restart(t testing.TB, c *kafkatest.Cluster, out *kafkatest.Collector, requests, target, id string,
-	serve []string) (*rig.Process, time.Duration) {
-	t.Helper()
-	due := time.Now()
-	rig.Send(t, c.Client(t), rig.Timer(requests, target, id, due))
-	start := time.Now()
-	p := rig.Start(t, serve...)
-	p.Ready(crashPartitions, time.Minute)
-	ready := time.Now()
-	var got kafkatest.Received
-	seen := 0
-	await.Until(t, 30*time.Second, "emission of "+id, func() bool {
-		records := out.Records()
-		defer func() { seen = len(records) }()
-		for _, r := range records[seen:] {
-			if r.Header("waterclock-id") == id {
-				got = r
-				return true
-			}
-		}
-		return false
-	})
-	after := got.At.Sub(ready)
-	t.Logf("%s, due before the start, received %s after ready", id, after.Round(time.Millisecond))
-	if after > time.Second {
-		t.Errorf("%s was overdue and emitted %s after ready, want at most 1s", id, after)
-	}
-	return p, ready.Sub(start).Round(time.Millisecond)
 }
 
 // firedOrPending checks that every timer is either emitted, once, or pending in
 // the changelog, and not both; and that none is pending that was due when the
 // last owner stopped. A zero due time means: fired before that.
-func firedOrPending(t testing.TB, c *kafkatest.Cluster, out *kafkatest.Collector, changelog string,
-	due map[string]time.Time, stopped time.Time) {
-	t.Helper()
+func firedOrPending(s *rig.Setup, due map[string]time.Time, stopped time.Time) {
+	s.Helper()
 	pending := make(map[string]bool, len(due))
-	readAll(t, c, changelog, func(r *kgo.Record) {
+	for _, r := range s.Committed(s.Changelog()) {
 		kind, id, err := wire.ParseKey(r.Key)
 		if err != nil {
-			t.Fatalf("changelog record %d/%d: %v", r.Partition, r.Offset, err)
+			s.Fatalf("changelog record %d/%d: %v", r.Partition, r.Offset, err)
 		}
 		if kind != wire.KindTimer {
-			return
+			continue
 		}
-		if r.Value == nil {
+		if pending[string(id)] = true; r.Value == nil {
 			delete(pending, string(id))
-		} else {
-			pending[string(id)] = true
 		}
-	})
-	byID := rig.Once(t, out.WaitFor(len(due)-len(pending), 30*time.Second))
+	}
+	byID := rig.Once(s.T, s.Out.WaitFor(len(due)-len(pending), rig.Patience))
 	lost, both, late := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for id, at := range due {
 		switch fired := len(byID[id]) > 0; {
@@ -264,14 +217,14 @@ func firedOrPending(t testing.TB, c *kafkatest.Cluster, out *kafkatest.Collector
 		}
 	}
 	if len(lost)+len(both)+len(late) > 0 {
-		kafkatest.Inexact(t, "lost %d %v; fired and pending %d %v; due and not fired %d %v",
+		kafkatest.Inexact(s, "lost %d %v; fired and pending %d %v; due and not fired %d %v",
 			len(lost), some(lost), len(both), some(both), len(late), some(late))
 	}
 	for id := range pending {
 		if _, known := due[id]; !known {
-			t.Errorf("pending and never sent: %s", id)
+			s.Errorf("pending and never sent: %s", id)
 			break
 		}
 	}
-	t.Logf("%d timers: %d fired, %d pending", len(due), len(byID), len(pending))
+	s.Logf("%d timers: %d fired, %d pending", len(due), len(byID), len(pending))
 }

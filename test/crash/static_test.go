@@ -1,13 +1,18 @@
 package crash
 
 import (
+	"context"
+	"fmt"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
 	"github.com/waterclock/waterclock/internal/kafkatest/runs"
+	"github.com/waterclock/waterclock/internal/node"
+	"github.com/waterclock/waterclock/internal/node/config"
 	"github.com/waterclock/waterclock/test/rig"
 )
 
@@ -18,58 +23,112 @@ import (
 func TestPausedStaticOwnerReplacedUnderItsName(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
-	c := kafkatest.Shared(t)
-	rig.Binary(t)
-	requests := c.CreateTopic(t, crashPartitions, nil)
-	target := c.CreateTopic(t, crashPartitions, nil, requests+"-out")
-	start := func() *rig.Process {
-		return rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir(), "--instance-id", "wc-0")...)
-	}
+	const partitions = 4
+	s := rig.NewSetup(t, kafkatest.Shared(t), partitions, partitions)
+	seen := rig.Watch(t, s.Cluster, s.Requests, partitions, s.Target)
+	start := func() *rig.Process { return s.Twin().Start("--instance-id", "wc-0") }
 	old := start()
-	old.Ready(crashPartitions, handover)
-	out := kafkatest.Collect(t, c, target)
-	begun := time.Now()
-	s := stream(t, c, requests, target)
-	out.WaitFor(streamRate, handover)
+	old.Ready(partitions, rig.Patience)
+	load := stream(s)
+	more(s, streamRate)
 
 	old.Pause()
-	at := time.Now()
 	replacement := start()
-	replacement.Ready(crashPartitions, handover)
-	t.Logf("replacement has all partitions live after %s, session timeout %s", time.Since(at).Round(time.Millisecond),
-		session)
-	out.WaitFor(len(out.Records())+streamRate, handover)
+	t.Logf("replacement has all partitions live after %s, session timeout %s",
+		replacement.Ready(partitions, rig.Patience).Round(time.Millisecond), defaultSession)
+	more(s, streamRate)
 	old.Continue()
 	// It is fenced, no member any more, and must say so.
 	await.Until(t, 15*time.Second, "the old one is not ready", func() bool { return old.Live() < 0 })
-	out.WaitFor(len(out.Records())+streamRate, handover)
-	if n := replacement.Live(); n != crashPartitions {
+	more(s, streamRate)
+	if n := replacement.Live(); n != partitions {
 		t.Errorf("after the old one went on the replacement has %d live partitions", n)
 	}
 
 	// Its goodbye must not take the replacement, which has its name, out of the
 	// group.
-	stop := func(p *rig.Process) {
-		at := time.Now()
-		p.Term()
-		if code := p.Exit(20 * time.Second); code != 0 {
-			t.Errorf("exit %d on SIGTERM", code)
-		}
-		t.Logf("exit after %s", time.Since(at).Round(time.Millisecond))
-	}
-	stop(old)
-	out.WaitFor(len(out.Records())+6*streamRate, handover)
-	n := s.Stop()
-	awaitStream(t, out, n, time.Minute)
+	old.End()
+	more(s, 6*streamRate)
+	n := load.Stop()
+	awaitStream(s, n)
 	replacement.Settled()
-	stop(replacement)
-	rig.Exactly(t, out.Records(), n)
-	all := owners(t, c, topics.Changelog(requests))
-	for p, h := range all {
-		if h.claims != 2 {
-			t.Errorf("partition %d has %d claims, want that of the old one and that of the replacement", p, h.claims)
+	replacement.End()
+	rig.Exactly(t, s.Out.Records(), n)
+	seen.Check(false)
+	for p, owners := range claims(s) {
+		if len(owners) != 2 {
+			t.Errorf("partition %d was claimed by %v, want the old one and the replacement", p, owners)
 		}
 	}
-	logSilences(t, all, begun)
-	nothingDead(t, c, requests)
+	s.NothingDead()
+}
+
+// slowly is how connections of an instance are read: every part of an answer comes that
+// much later, in nanoseconds, so that its transactions stay open for longer than a look of
+// others takes for a step under way.
+type slowly struct {
+	net.Conn
+	by *atomic.Int64
+}
+
+func (s slowly) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b)
+	if d := time.Duration(s.by.Load()); d > 0 {
+		<-time.After(d)
+	}
+	return n, err
+}
+
+// TestStaticRestartsBesideSlowBrokers: three static instances are restarted in turn, and
+// the brokers are slow for the one that was, so that others meet its transactions. Kafka goes
+// on to show the client IDs of the first processes; nobody ends a transaction of a
+// process that lives.
+func TestStaticRestartsBesideSlowBrokers(t *testing.T) {
+	runs.NeedSlow(t)
+	t.Parallel()
+	const instances, delay = 3, 350 * time.Millisecond
+	s := rig.NewSetup(t, kafkatest.Shared(t), 2*instances, 2)
+	type member struct {
+		*rig.Instance
+		cfg *config.Config
+		by  *atomic.Int64
+	}
+	start := func(cfg *config.Config) member {
+		by := new(atomic.Int64)
+		return member{rig.Serve(
+			t, cfg, node.Options{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+				if err != nil {
+					return nil, err
+				}
+				return slowly{conn, by}, nil
+			}}), cfg, by}
+	}
+	ms := make([]member, instances)
+	for i := range ms {
+		cfg := s.Config()
+		cfg.InstanceID, cfg.OnStop = fmt.Sprint("wc-", i), config.Stay
+		ms[i] = start(cfg)
+	}
+	for _, m := range ms {
+		m.Ready(2, rig.Patience)
+	}
+	load := stream(s)
+	const metric = "waterclock_open_transactions_ended_total"
+	ended := 0.
+	for i := range ms {
+		ended += ms[i].Metric(metric)
+		ms[i].End()
+		ms[i] = start(ms[i].cfg)
+		ms[i].Ready(2, rig.Patience)
+		ms[i].by.Store(int64(delay))
+		more(s, 2*streamRate) // others look once a second
+		ms[i].by.Store(0)
+	}
+	n := load.Stop()
+	awaitStream(s, n)
+	if ended += rig.Sum(ms, metric); ended > 0 {
+		t.Errorf("%v transactions of instances that live were ended by others", ended)
+	}
+	rig.Exactly(t, s.Out.Records(), n)
 }

@@ -119,6 +119,12 @@ func (in *Instance) Stop() error {
 	return in.Wait(time.Minute)
 }
 
+// End stops the instance in order, and ends the test if it goes in another way.
+func (in *Instance) End() {
+	in.t.Helper()
+	must(in.t, in.Stop())
+}
+
 // Wait waits for the end of the instance.
 func (in *Instance) Wait(limit time.Duration) error {
 	select {

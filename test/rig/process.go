@@ -142,6 +142,15 @@ func (p *Process) Kill() {
 // Term asks the process to stop (SIGTERM).
 func (p *Process) Term() { p.signal(syscall.SIGTERM) }
 
+// End stops the process in order (SIGTERM), and fails the test if it goes in another way.
+func (p *Process) End() {
+	p.t.Helper()
+	p.Term()
+	if code := p.Exit(Patience); code != 0 {
+		p.t.Errorf("rig: exit %d on SIGTERM", code)
+	}
+}
+
 // Pause stops the process where it stands (SIGSTOP).
 func (p *Process) Pause() { p.signal(syscall.SIGSTOP) }
 

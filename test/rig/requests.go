@@ -18,7 +18,11 @@ func Timer(requests, target, id string, due time.Time) *kgo.Record {
 
 // Request returns a request as any Kafka client would write it, with headers given as name, value.
 func Request(requests, id, value string, headers ...string) *kgo.Record {
-	r := &kgo.Record{Topic: requests, Key: []byte(id), Value: []byte(value)}
+	return With(&kgo.Record{Topic: requests, Key: []byte(id), Value: []byte(value)}, headers...)
+}
+
+// With adds headers to a record, given as name, value, and returns it.
+func With(r *kgo.Record, headers ...string) *kgo.Record {
 	for i := 0; i < len(headers); i += 2 {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headers[i], Value: []byte(headers[i+1])})
 	}

@@ -55,6 +55,14 @@ func (w *Watched) Look(in *Web, group string) {
 		Of: in.url, Name: "lanes", At: asked, Value: sum(families["waterclock_lanes"]),
 		Limit: sum(families["waterclock_lanes_allowed"]),
 	})
+	w.Lags(group)
+}
+
+// Lags records the lags of a group as Kafka's tools compute them.
+func (w *Watched) Lags(group string) {
+	w.t.Helper()
+	var asked time.Time
+	var err error
 	var positions kadm.OffsetResponses
 	await.Until(w.t, rest, "no commit of offsets is open", func() bool {
 		asked = time.Now()
@@ -118,11 +126,12 @@ func (w *Watched) Check(events bool) {
 // CatchUp waits until everything that is committed now is read, and reports whether it is.
 func (w *Watched) CatchUp() bool { return w.all.CatchUp() }
 
-// Take moves the records and the local stores that were seen since the last call into a history.
+// Take moves the records, the local stores and the lags that were seen since the last call into a history.
 func (w *Watched) Take(h *history.History) {
 	w.t.Helper()
 	w.add(h, w.all.Take())
 	h.Views, w.said.Views = append(h.Views, w.said.Views...), nil
+	h.Lags, w.said.Lags = append(h.Lags, w.said.Lags...), nil
 }
 
 func (w *Watched) add(h *history.History, records []kafkatest.Received) {
