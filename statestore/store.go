@@ -34,7 +34,7 @@ type Store struct {
 	upkeep     upkeep
 	filters    filterPool
 	tables     tableMaker
-	roomLayers int // roomLayers of mergewait.go; tests change it before they replay
+	roomLayers int // roomLayers of upkeep.go; tests change it before they replay
 
 	opened chan struct{} // closed when Open has returned
 

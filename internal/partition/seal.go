@@ -88,8 +88,7 @@ func (s *sealedStep) build(step string) {
 		s.eventCount += len(s.parts[i].events)
 	}
 	s.share.Fence = func(leader partlog.Epoch) error {
-		return l.life.Steps.Fence(
-			s.share.Records[:s.changelog], leader)
+		return l.life.Steps.Fence(s.share.Records[:s.changelog], leader)
 	}
 	s.share.Committing = l.questions.Ending
 	s.share.Offset = l.life.Records.Offset(s.step.Position, wire.CommitNote{Step: step})

@@ -1,12 +1,17 @@
 package rig
 
 import (
+	"context"
+	"net/http"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/node/config"
+	"github.com/waterclock/waterclock/internal/node/ops"
 )
 
 // Setup is what most tests of whole instances begin with: a request topic, a target, and what users
@@ -50,4 +55,36 @@ func (s *Setup) Cancel(id string) *kgo.Record {
 func (s *Setup) Send(recs ...*kgo.Record) {
 	s.Helper()
 	Send(s, s.Client, recs...)
+}
+
+// Timer returns a request, as any Kafka client would write it.
+func Timer(requests, target, id string, due time.Time) *kgo.Record {
+	return &kgo.Record{Topic: requests, Key: []byte(id), Value: []byte("payload of " + id), Headers: []kgo.RecordHeader{
+		{Key: "timer-at", Value: []byte(strconv.FormatInt(due.UnixMilli(), 10))},
+		{Key: "timer-target-topic", Value: []byte(target)},
+	}}
+}
+
+// Send writes records and returns once all are in the log, in order.
+func Send(t testing.TB, cl *kgo.Client, recs ...*kgo.Record) {
+	t.Helper()
+	if err := cl.ProduceSync(t.Context(), recs...).FirstErr(); err != nil {
+		t.Fatalf("send: %v", err)
+	}
+}
+
+// Leave has the instance at addr with the data directory hand over and leave, and returns the status of its answer.
+func Leave(ctx context.Context, addr, dataDir, within string) (status int, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/leave?within="+within, nil)
+	if err == nil {
+		err = ops.AddToken(req, dataDir)
+	}
+	if err != nil {
+		return 0, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	return resp.StatusCode, resp.Body.Close()
 }
