@@ -91,9 +91,6 @@ func (p *Partition) Wake() { p.life.Wake.Send() }
 // Life returns what partitions of all kinds have in common.
 func (p *Partition) Life() *ownership.Life { return p.life }
 
-// Serving is the Serving of its Life.
-func (p *Partition) Serving() (s ownership.State, leaving bool) { return p.life.Serving() }
-
 // SetLogEnd records a look at the end of the topic's log.
 func (p *Partition) SetLogEnd(e ownership.LogEnd) { p.life.Input.SetEnd(e) }
 

@@ -208,8 +208,8 @@ func (a *acquirer) stableOffset(ctx context.Context) (at int64, note wire.Commit
 		select {
 		case <-ctx.Done():
 			return 0, note, ctx.Err()
-		case <-a.failure.done():
-			return 0, note, a.failure.why()
+		case <-a.failure.Failed():
+			return 0, note, a.failure.Failure()
 		case <-time.After(stablePoll):
 		}
 	}

@@ -37,9 +37,9 @@ type Life struct {
 	Steps   *Steps
 	Records *Records
 	Input   *Input
+	*failure
 
 	o        Options
-	failure  *failure
 	acquirer *acquirer
 	tail     *tailWatch
 	looks    sync.WaitGroup // goroutines of Look, which end with the serve that began them
@@ -98,10 +98,10 @@ func (l *Life) Run(ctx context.Context, serve func(context.Context) error) {
 	var again beats.Reminder
 	for ctx.Err() == nil && l.o.Token.Err() == nil {
 		var err error
-		if l.failure.refused() == nil {
+		if l.refused() == nil {
 			err = l.serve(ctx, serve)
 		}
-		err = cmp.Or(l.failure.refused(), err)
+		err = cmp.Or(l.refused(), err)
 		var fatal *Fatal
 		switch {
 		case ctx.Err() != nil, l.o.Token.Err() != nil:
@@ -180,9 +180,6 @@ func (l *Life) Look(ctx context.Context) {
 	l.tail.look(ctx)
 }
 
-// GiveUp ends the serve that is under way. The first error counts.
-func (l *Life) GiveUp(err error) { l.failure.giveUp(err) }
-
 // GiveUpReading is GiveUp with an error of a partlog.Sink: the request log cannot be read.
 func (l *Life) GiveUpReading(err error) {
 	if errors.Is(err, kerr.OffsetOutOfRange) {
@@ -190,16 +187,6 @@ func (l *Life) GiveUpReading(err error) {
 	}
 	l.GiveUp(fmt.Errorf("read requests: %w", err))
 }
-
-// Failed is closed when Failure has an error.
-func (l *Life) Failed() <-chan struct{} { return l.failure.done() }
-
-// Failure is why the serve that is under way must end, nil if it need not.
-func (l *Life) Failure() error { return l.failure.why() }
-
-// Refuse makes the partition fail until an operator acts. It may be called at any time, also before Run, and
-// repeatedly.
-func (l *Life) Refuse(why error) { l.failure.refuse(why) }
 
 // Drain stops sealing and waits, at most DrainTimeout, until the step under way
 // has ended. It returns when that time is over.
@@ -320,8 +307,8 @@ type failure struct {
 
 func newFailure() *failure { return &failure{failed: make(chan struct{})} }
 
-// giveUp notes why the acquisition must end. The first reason counts.
-func (f *failure) giveUp(err error) {
+// GiveUp ends the serve that is under way. The first error counts.
+func (f *failure) GiveUp(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.err == nil {
@@ -330,13 +317,15 @@ func (f *failure) giveUp(err error) {
 	}
 }
 
-func (f *failure) why() error {
+// Failure is why the serve that is under way must end, nil if it need not.
+func (f *failure) Failure() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.err
 }
 
-func (f *failure) done() <-chan struct{} {
+// Failed is closed when Failure has an error.
+func (f *failure) Failed() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.failed
@@ -348,14 +337,16 @@ func (f *failure) reset() {
 	f.err, f.failed = nil, make(chan struct{})
 }
 
-func (f *failure) refuse(why error) {
+// Refuse makes the partition fail until an operator acts. It may be called at any time, also before Run, and
+// repeatedly.
+func (f *failure) Refuse(why error) {
 	err := error(&Fatal{why})
 	if f.refusal.CompareAndSwap(nil, &err) {
-		f.giveUp(err)
+		f.GiveUp(err)
 	}
 }
 
-// refused is the error of refuse, nil if it was not called.
+// refused is the error of Refuse, nil if it was not called.
 func (f *failure) refused() error {
 	if err := f.refusal.Load(); err != nil {
 		return *err

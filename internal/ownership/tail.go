@@ -200,7 +200,7 @@ func (tw *tailWatch) look(ctx context.Context) {
 		tw.log.Debug("looking at the end of the changelog", "because", t.doubt)
 		at, leader, err := tw.readTail(ctx, &t)
 		if err != nil {
-			tw.failure.giveUp(err)
+			tw.failure.GiveUp(err)
 			return
 		}
 		tw.steps.known(at, leader)

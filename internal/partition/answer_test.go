@@ -338,7 +338,7 @@ func TestQuestionsDuringTheWork(t *testing.T) {
 			c.store()
 			c.thaw()
 		}
-		for len(c.s.keeper.handover.jobs) >= maxUnapplied-1 {
+		for len(c.s.keeper.handover.steps) >= maxUnapplied-1 {
 			c.apply()
 		}
 	}

@@ -644,7 +644,7 @@ func (c *core) commit(told bool) {
 	}
 	if told {
 		share.Done(emitter.Committed)
-		for e := range c.s.keeper.handover.jobs[len(c.s.keeper.handover.jobs)-1].step.Entries() {
+		for e := range c.s.keeper.handover.steps[len(c.s.keeper.handover.steps)-1].step.Entries() {
 			switch e.Outcome {
 			case timer.None:
 				c.g.seen["rolled back"]++
@@ -907,7 +907,7 @@ func (c *core) rest(done func() bool) {
 			c.checkpoint()
 		}
 		if still++; worked || c.s.backlog.onTheirWay().Entries > 0 || c.given < len(c.requests) ||
-			len(c.s.keeper.handover.jobs) > 0 {
+			len(c.s.keeper.handover.steps) > 0 {
 			still = 0
 		}
 	}

@@ -17,7 +17,7 @@ func (c *core) forecast() {
 	f := c.s.keeper.forecast
 	for f.scan(context.Background()) {
 	}
-	if len(c.s.keeper.handover.jobs) > 0 || c.unheard {
+	if len(c.s.keeper.handover.steps) > 0 || c.unheard {
 		return // it lacks a step that the changelog has
 	}
 	got, complete := f.within()

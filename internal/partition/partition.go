@@ -114,9 +114,6 @@ func (p *Partition) Upcoming() (due upcoming.Due) {
 // Life returns what partitions of all kinds have in common.
 func (p *Partition) Life() *ownership.Life { return p.life }
 
-// Serving is Life.Serving.
-func (p *Partition) Serving() (s ownership.State, leaving bool) { return p.life.Serving() }
-
 // SetLogEnd records a look at the end of the request log.
 func (p *Partition) SetLogEnd(e ownership.LogEnd) { p.life.Input.SetEnd(e) }
 

@@ -106,7 +106,7 @@ func (r *receiver) Skip(u *partlog.Unreadable) {
 	rec := &kgo.Record{Topic: r.o.Topics.Request.Name, Partition: r.o.Partition, Offset: u.First}
 	s, runs := r.subs.of(rec.Key), make([]tracker.Run, len(r.subs.all))
 	runs[s.number] = tracker.Run{First: u.First, Behind: u.Next}
-	r.subs.progress.handed(runs, u.Next)
+	r.subs.progress.Hand(runs, u.Next)
 	refusal := &planner.Refusal{Reason: string(reason), Detail: detail}
 	r.put(s, delivery{recs: []*kgo.Record{rec}, position: u.Next, bytes: recordSize(rec), refusal: refusal})
 	r.delivered.Store(u.Next)
@@ -179,7 +179,7 @@ func (r *receiver) hand(recs []*kgo.Record, next int64) {
 			runs[i] = tracker.Run{First: part[0].Offset, Behind: part[n-1].Offset + 1}
 		}
 	}
-	r.subs.progress.handed(runs, next)
+	r.subs.progress.Hand(runs, next)
 	for i, part := range parts {
 		for len(part) > 0 {
 			n, bytes := batchOf(part)

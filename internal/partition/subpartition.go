@@ -115,7 +115,7 @@ func (s *subPartition) plan(d *delivery) error {
 		if err != nil {
 			return err
 		}
-		s.subs.progress.planned(s.number, b.Position)
+		s.subs.progress.Planned(s.number, b.Position)
 	}
 	return nil
 }
