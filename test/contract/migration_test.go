@@ -63,7 +63,7 @@ func (e etf1Topics) anonymous(text string) string {
 func TestMigrationByCopy(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
-	python := kafkatest.Python(t, kafkatest.Confluent)
+	python := rig.Python(t, rig.Confluent)
 	c := kafkatest.Shared(t)
 	base := kafkatest.Topic(t)
 	names := etf1Topics{base + "-schedules", base + "-out"}
@@ -140,7 +140,7 @@ func TestMigrationByCopy(t *testing.T) {
 // key, unless a null value follows.
 func TestMigrationOfSky(t *testing.T) {
 	t.Parallel()
-	python := kafkatest.Python(t, kafkatest.Confluent)
+	python := rig.Python(t, rig.Confluent)
 	c := kafkatest.Shared(t)
 	base := kafkatest.Topic(t)
 	schedules, requests := c.CreateTopic(t, 2, nil, base+"-schedules"), c.CreateTopic(t, 2, nil, base+"-requests")

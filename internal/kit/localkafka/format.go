@@ -145,7 +145,7 @@ func writeArchive(ctx context.Context, tools Tools, path string) (os.FileInfo, e
 	defer func() { _ = os.RemoveAll(dir) }()
 	tmp := path + ".new"
 	tools.flags = []string{"-XX:ArchiveClassesAtExit=" + tmp}
-	c, err := newCluster(ctx, tools, dir, 1, newSettings(nil))
+	c, err := Start(ctx, tools, dir, 1)
 	if err == nil {
 		err = c.Brokers[0].End(child.Term)
 	}
