@@ -36,7 +36,6 @@ func (r *relay) Room(next int64) timer.Size {
 	return room
 }
 
-// Deliver implements partlog.Sink.
 func (r *relay) Deliver(got partlog.Read) {
 	now := r.o.Now()
 	r.life.Input.Read(got.Records, got.Next, got.Epoch)
@@ -101,7 +100,6 @@ func (r *relay) resume(now time.Time) {
 	}
 }
 
-// Fail implements partlog.Sink.
 func (r *relay) Fail(err error) { r.life.GiveUpReading(err) }
 
 // watchAhead raises an alert if all records wait for one whose timestamp lies far ahead.

@@ -7,8 +7,10 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/emitter/targets"
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -30,6 +32,11 @@ type relay struct {
 	stepped  time.Time // when the last step was sealed
 	blocked  *blocked  // nil: the record at the front may go
 }
+
+var (
+	_ partlog.Sink   = (*relay)(nil)
+	_ emitter.Source = (*relay)(nil)
+)
 
 func newRelay(o *Options, life *ownership.Life) *relay {
 	return &relay{o: o, life: life, waiter: o.Health.Waiter(life.Wake.Send)}

@@ -47,6 +47,11 @@ type compactions struct {
 	over    bool       // the database is closed: no compaction begins any more
 }
 
+var (
+	_ pebble.CompactionScheduler   = (*compactions)(nil)
+	_ pebble.CompactionGrantHandle = (*compactions)(nil)
+)
+
 func newCompactions() *compactions {
 	c := &compactions{wake: beats.NewSignal(), stop: make(chan struct{}), done: make(chan struct{})}
 	c.pauseLayers.Store(pauseLayers)
@@ -76,13 +81,11 @@ func (c *compactions) paused() bool {
 	return c.layers.Load() < c.pauseLayers.Load() && since >= 0 && since < replayRest
 }
 
-// Register implements pebble.CompactionScheduler.
 func (c *compactions) Register(_ int, db pebble.DBForCompaction) {
 	c.db = db
 	go c.run()
 }
 
-// Unregister implements pebble.CompactionScheduler.
 func (c *compactions) Unregister() {
 	close(c.stop)
 	<-c.done
@@ -102,7 +105,6 @@ func (c *compactions) TrySchedule() (bool, pebble.CompactionGrantHandle) {
 	return true, c
 }
 
-// UpdateGetAllowedWithoutPermission implements pebble.CompactionScheduler.
 func (c *compactions) UpdateGetAllowedWithoutPermission() {
 	c.wake.Send()
 }
@@ -142,19 +144,15 @@ func (c *compactions) ended() {
 	c.running--
 }
 
-// Done implements pebble.CompactionGrantHandle.
 func (c *compactions) Done() {
 	c.ended()
 	c.UpdateGetAllowedWithoutPermission()
 }
 
-// Started implements pebble.CompactionGrantHandle.
 func (c *compactions) Started() {}
 
-// MeasureCPU implements pebble.CompactionGrantHandle.
 func (c *compactions) MeasureCPU(pebble.CompactionGoroutineKind) {}
 
-// CumulativeStats implements pebble.CompactionGrantHandle.
 func (c *compactions) CumulativeStats(pebble.CompactionGrantHandleStats) {}
 
 // inputsPart bounds what compactions take from the cache: half of it. The rest is for indexes and filters.

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
@@ -148,11 +149,6 @@ func (c *Cluster) SetPassword(t testing.TB, user, password string) {
 	for _, m := range []kadm.ScramMechanism{kadm.ScramSha256, kadm.ScramSha512} {
 		set := []kadm.UpsertSCRAM{{User: user, Mechanism: m, Iterations: 4096, Password: password}}
 		results, err := adm.AlterUserSCRAMs(t.Context(), nil, set)
-		if err == nil {
-			err = results.Error()
-		}
-		if err != nil {
-			t.Fatalf("kafkatest: set the password of %s: %v", user, err)
-		}
+		must(t, errors.Join(err, results.Error()))
 	}
 }

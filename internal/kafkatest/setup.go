@@ -78,9 +78,8 @@ func (s *Setup) Create(topic string, partitions int32, configs map[string]string
 	for k, c := range configs {
 		ptrs[k] = kadm.StringPtr(c)
 	}
-	if _, err := s.Adm.CreateTopic(s.Ctx, partitions, 1, ptrs, topic); err != nil {
-		s.T.Fatalf("kafkatest: create topic %s: %v", topic, err)
-	}
+	_, err := s.Adm.CreateTopic(s.Ctx, partitions, 1, ptrs, topic)
+	must(s.T, err)
 	// The controller has the topic; the next broker that is asked may not know it yet.
 	await.Until(s.T, setupLimit, "topic "+topic+", which was created, is there", func() bool {
 		found, err := s.Adm.ListTopics(kadm.WithAuthorizedOps(s.Ctx), topic)
@@ -93,9 +92,7 @@ func (s *Setup) Create(topic string, partitions int32, configs map[string]string
 func Fake(t testing.TB, opts ...kfake.Opt) (*kfake.Cluster, *kgo.Client) {
 	t.Helper()
 	c, err := kfake.NewCluster(opts...)
-	if err != nil {
-		t.Fatalf("kafkatest: start fake brokers: %v", err)
-	}
+	must(t, err)
 	t.Cleanup(c.Close)
 	return c, Client(t, kgo.SeedBrokers(c.ListenAddrs()...))
 }
@@ -104,9 +101,7 @@ func Fake(t testing.TB, opts ...kfake.Opt) (*kfake.Cluster, *kgo.Client) {
 func Client(t testing.TB, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	cl, err := kgo.NewClient(opts...)
-	if err != nil {
-		t.Fatalf("kafkatest: make a client: %v", err)
-	}
+	must(t, err)
 	t.Cleanup(cl.Close)
 	return cl
 }
@@ -153,12 +148,9 @@ func (c *Cluster) CreateTopic(t testing.TB, partitions int32, configs map[string
 	ctx, cancel := context.WithTimeout(t.Context(), topicTimeout)
 	defer cancel()
 	cl := c.Client(t)
-	if _, err := kadm.NewClient(cl).CreateTopic(ctx, partitions, int16(len(c.Brokers)), configs, topic); err != nil {
-		t.Fatalf("kafkatest: create topic %s: %v", topic, err)
-	}
-	if err := c.awaitTopic(ctx, cl, topic, partitions); err != nil {
-		t.Fatalf("kafkatest: wait for topic %s: %v", topic, err)
-	}
+	_, err := kadm.NewClient(cl).CreateTopic(ctx, partitions, int16(len(c.Brokers)), configs, topic)
+	must(t, err)
+	must(t, c.awaitTopic(ctx, cl, topic, partitions))
 	return topic
 }
 
@@ -167,7 +159,7 @@ func (c *Cluster) awaitTopic(ctx context.Context, cl *kgo.Client, topic string, 
 	for _, b := range c.Brokers {
 		for b.Running() && !knowsTopic(ctx, cl.Broker(b.ID()), topic, partitions) {
 			if !beats.Sleep(ctx, pollInterval) {
-				return fmt.Errorf("broker %d: %w", b.ID(), ctx.Err())
+				return fmt.Errorf("wait for topic %s on broker %d: %w", topic, b.ID(), ctx.Err())
 			}
 		}
 	}

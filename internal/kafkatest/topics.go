@@ -1,6 +1,7 @@
 package kafkatest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -14,14 +15,12 @@ import (
 // SetTopic changes one setting of a topic. Brokers learn of it in their own time.
 func SetTopic(t testing.TB, adm *kadm.Client, topic, setting, value string) {
 	t.Helper()
-	resp, err := adm.AlterTopicConfigs(
-		t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: setting, Value: &value}}, topic)
+	set := []kadm.AlterConfig{{Op: kadm.SetConfig, Name: setting, Value: &value}}
+	resp, err := adm.AlterTopicConfigs(t.Context(), set, topic)
 	if err == nil {
 		_, err = resp.On(topic, func(r *kadm.AlterConfigsResponse) error { return r.Err })
 	}
-	if err != nil {
-		t.Fatalf("kafkatest: set %s of topic %s to %s: %v", setting, topic, value, err)
-	}
+	must(t, err)
 }
 
 // DeleteTopics deletes topics and waits until a broker no longer knows any of them.
@@ -29,15 +28,9 @@ func DeleteTopics(t testing.TB, adm *kadm.Client, topics ...string) {
 	t.Helper()
 	fresh := kadm.WithAuthorizedOps(t.Context()) // not from a cache
 	were, err := adm.ListTopics(fresh, topics...)
-	if err == nil {
-		var resp kadm.DeleteTopicResponses
-		if resp, err = adm.DeleteTopics(t.Context(), topics...); err == nil {
-			err = resp.Error()
-		}
-	}
-	if err != nil {
-		t.Fatalf("kafkatest: delete %v: %v", topics, err)
-	}
+	must(t, err)
+	resp, err := adm.DeleteTopics(t.Context(), topics...)
+	must(t, errors.Join(err, resp.Error()))
 	// Brokers hear of it some time after the answer; another client may have created them
 	// again.
 	await.Until(t, 10*time.Second, fmt.Sprintf("kafkatest: %v, which were deleted, are gone", topics), func() bool {
@@ -51,12 +44,7 @@ func DeleteTopics(t testing.TB, adm *kadm.Client, topics ...string) {
 func GrowTopics(t testing.TB, adm *kadm.Client, partitions int, topics ...string) {
 	t.Helper()
 	resp, err := adm.UpdatePartitions(t.Context(), partitions, topics...)
-	if err == nil {
-		err = resp.Error()
-	}
-	if err != nil {
-		t.Fatalf("kafkatest: give %v %d partitions: %v", topics, partitions, err)
-	}
+	must(t, errors.Join(err, resp.Error()))
 }
 
 // AssignFirst puts the first partition of topics on these brokers. The first broker
@@ -68,10 +56,5 @@ func AssignFirst(t testing.TB, adm *kadm.Client, brokers []int32, topics ...stri
 		req.Assign(topic, 0, brokers)
 	}
 	resp, err := adm.AlterPartitionAssignments(t.Context(), req)
-	if err == nil {
-		err = resp.Error()
-	}
-	if err != nil {
-		t.Fatalf("kafkatest: put %v on brokers %v: %v", topics, brokers, err)
-	}
+	must(t, errors.Join(err, resp.Error()))
 }

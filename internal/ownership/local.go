@@ -191,6 +191,8 @@ type intoLocal struct {
 	f                  *Follower
 }
 
+var _ replay.Fold = (*intoLocal)(nil)
+
 // Hold implements replay.Fold: it acquires a slot.
 func (i *intoLocal) Hold(ctx context.Context) (err error) {
 	local := i.f.o.Local
@@ -221,7 +223,6 @@ func (i *intoLocal) show(s State) {
 	}
 }
 
-// Flush implements replay.Fold.
 func (i *intoLocal) Flush(at replay.Point) error {
 	i.At(statestore.Mark{Named: at.Named, Epoch: int32(at.Epoch), Read: at.Read})
 	return i.Replay.Flush(at.Position)
@@ -287,6 +288,8 @@ func (nothing) Rest()                                 {}
 
 // noTimers is the fold of a log that holds only checkpoints and claims.
 type noTimers struct{ nothing }
+
+var _ replay.Fold = noTimers{}
 
 func (noTimers) Put([]byte, []byte, *timer.Timer) error { return errTimer }
 func (noTimers) Delete([]byte) error                    { return errTimer }

@@ -29,6 +29,8 @@ type lane struct {
 	nextDue atomic.Int64
 }
 
+var _ emitter.Source = (*lane)(nil)
+
 func (p *Partition) newLane(store *statestore.Handle) *lane {
 	l := &lane{shared: &shared{owned: p.owned, store: store, handover: newHandover()}, questions: p.Questions}
 	l.nextDue.Store(never)

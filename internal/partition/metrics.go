@@ -10,6 +10,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/kit/metric"
+	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -35,6 +36,8 @@ type Metrics struct {
 	waited     prometheus.Histogram
 	warnings   warnings
 }
+
+var _ ownership.Metrics = (*Metrics)(nil)
 
 // NewMetrics registers the metrics of partitions.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
@@ -185,6 +188,8 @@ type lateness struct {
 	by map[string]*tally
 }
 
+var _ prometheus.Collector = (*lateness)(nil)
+
 // newLateness returns a histogram without labels, or with one label, the topic.
 func newLateness(name, help string, labels ...string) *lateness {
 	bounds := lateBounds{1, 2, 5, 10, 20, 50, 100, 250, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000,
@@ -210,10 +215,8 @@ func (l *lateness) add(label string, step *tally) {
 	all.sum += step.sum
 }
 
-// Describe implements prometheus.Collector.
 func (l *lateness) Describe(ch chan<- *prometheus.Desc) { ch <- l.desc }
 
-// Collect implements prometheus.Collector.
 func (l *lateness) Collect(ch chan<- prometheus.Metric) {
 	l.mu.Lock()
 	all := make(map[string]tally, len(l.by))

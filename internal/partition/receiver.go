@@ -30,6 +30,8 @@ type receiver struct {
 	paused  bool
 }
 
+var _ partlog.Sink = (*receiver)(nil)
+
 func newReceiver(sh *shared, from int64) *receiver {
 	r := &receiver{shared: sh}
 	r.delivered.Store(from)
@@ -113,7 +115,6 @@ func (r *receiver) Skip(u *partlog.Unreadable) {
 	r.pauseIfFull()
 }
 
-// Fail implements partlog.Sink.
 func (r *receiver) Fail(err error) { r.life.GiveUpReading(err) }
 
 // pauseIfFull pauses intake at its limits.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/partition/planner"
+	"github.com/waterclock/waterclock/internal/partition/questions"
 	"github.com/waterclock/waterclock/internal/partition/tracker"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -40,6 +41,8 @@ type subPartitions struct {
 	seed     maphash.Seed
 	progress *tracker.Tracker // how far they have planned what they were handed
 }
+
+var _ questions.Planners = (*subPartitions)(nil)
 
 // subPartition is one sub-partition: a planner and what feeds it.
 type subPartition struct {

@@ -165,15 +165,14 @@ func maySample(parent []byte) bool {
 // carrier reads and writes the trace context in headers of a record. It implements propagation.TextMapCarrier.
 type carrier struct{ headers []kgo.RecordHeader }
 
-// Get implements propagation.TextMapCarrier.
+var _ propagation.TextMapCarrier = (*carrier)(nil)
+
 func (c *carrier) Get(name string) string { return string(value(c.headers, name)) }
 
-// Set implements propagation.TextMapCarrier.
 func (c *carrier) Set(name, text string) {
 	c.headers = append(c.headers, kgo.RecordHeader{Key: name, Value: []byte(text)})
 }
 
-// Keys implements propagation.TextMapCarrier.
 func (c *carrier) Keys() []string {
 	names := make([]string, len(c.headers))
 	for i := range c.headers {
@@ -200,7 +199,8 @@ func LogHandler(next slog.Handler) slog.Handler { return logHandler{next} }
 
 type logHandler struct{ slog.Handler }
 
-// Handle implements slog.Handler.
+var _ slog.Handler = logHandler{}
+
 func (l logHandler) Handle(ctx context.Context, r slog.Record) error { //nolint:gocritic // as slog has it
 	if c := trace.SpanContextFromContext(ctx); c.IsValid() {
 		r = r.Clone()
@@ -209,12 +209,10 @@ func (l logHandler) Handle(ctx context.Context, r slog.Record) error { //nolint:
 	return l.Handler.Handle(ctx, r)
 }
 
-// WithAttrs implements slog.Handler.
 func (l logHandler) WithAttrs(as []slog.Attr) slog.Handler {
 	return logHandler{l.Handler.WithAttrs(as)}
 }
 
-// WithGroup implements slog.Handler.
 func (l logHandler) WithGroup(name string) slog.Handler { return logHandler{l.Handler.WithGroup(name)} }
 
 // ID returns the ID of the trace that a record's headers name, for a log line; "" if they name none.

@@ -49,6 +49,8 @@ type assignments struct {
 	others  int // see round
 }
 
+var _ kgo.IntoSyncAssignment = (*assignments)(nil)
+
 // IntoSyncAssignment implements kgo.IntoSyncAssignment. The result depends only on the plan: kgo compares it.
 func (a *assignments) IntoSyncAssignment() []kmsg.SyncGroupRequestGroupAssignment {
 	all := a.plan.IntoSyncAssignment()
