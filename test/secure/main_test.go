@@ -42,16 +42,16 @@ func TestMain(m *testing.M) { kafkatest.Main(m) }
 // setup is a locked-down cluster.
 type setup struct {
 	*kafkatest.Cluster
-	security *kafkatest.Security
+	security *rig.Security
 	secret   string // path of the password
 }
 
 func newSetup(t *testing.T) *setup {
 	t.Helper()
-	security, opts := kafkatest.Secured(t, map[string]string{"plain": password})
+	security, opts := rig.Secured(t, map[string]string{"plain": password})
 	w := &setup{Cluster: kafkatest.Start(t, 1, opts...), security: security, secret: file(t, "password", password)}
 	for _, user := range []string{"waterclock", "shop", "billing", "operator", "scram256"} {
-		w.SetPassword(t, user, password)
+		rig.SetPassword(t, w.Cluster, user, password)
 	}
 	return w
 }
@@ -82,7 +82,7 @@ func (s *setup) topics(t *testing.T) (requests, target, mail string) {
 // config is that of an instance that logs in by SCRAM-SHA-512.
 func (s *setup) config(t *testing.T, requests string) *config.Config {
 	t.Helper()
-	cfg := rig.Config(t, s.Listener(kafkatest.ListenerSASL), requests)
+	cfg := rig.Config(t, s.Listener(rig.ListenerSASL), requests)
 	cfg.Targets = []string{requests + "-out", requests + "-mail.*"}
 	cfg.TLS, cfg.TLSCA = true, s.security.CA
 	cfg.SASLMechanism, cfg.SASLUsername, cfg.SASLPasswordFile = config.SASLScram512, "waterclock", s.secret

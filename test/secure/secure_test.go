@@ -322,7 +322,7 @@ func (s *setup) wrongPort(t *testing.T) {
 	}{
 		{"a login where none is wanted", s.Seeds(), false, true, "leave out --sasl-mechanism"},
 		{"TLS where it is not spoken", s.Seeds(), true, false, "leave out --tls"},
-		{"no TLS where it is spoken", s.Listener(kafkatest.ListenerSASL), false, true, "add --tls"},
+		{"no TLS where it is spoken", s.Listener(rig.ListenerSASL), false, true, "add --tls"},
 	} {
 		cfg := s.config(t, requests)
 		cfg.Brokers = c.brokers
@@ -345,7 +345,7 @@ func (s *setup) expired(t *testing.T) {
 	t.Parallel()
 	requests, _, _ := s.topics(t)
 	cfg := s.config(t, requests)
-	cfg.Brokers = s.Listener(kafkatest.ListenerExpired)
+	cfg.Brokers = s.Listener(rig.ListenerExpired)
 	cfg.SASLMechanism, cfg.SASLUsername, cfg.SASLPasswordFile = config.SASLNone, "", ""
 	in, log := rig.ServeLogged(t, cfg, node.Options{AccessInterval: look})
 	says(t, in, log, "the certificate of a broker at "+cfg.Brokers[0], "have it renewed")
@@ -354,7 +354,7 @@ func (s *setup) expired(t *testing.T) {
 	}
 
 	own := *cfg
-	own.Brokers, own.DataDir = s.Listener(kafkatest.ListenerMutual), t.TempDir()
+	own.Brokers, own.DataDir = s.Listener(rig.ListenerMutual), t.TempDir()
 	own.TLSCert, own.TLSKey = s.security.Certificate(t, "renewed", time.Now().Add(-time.Minute))
 	s.grant(t, printed(t, &own, commands.ACLOptions{Service: []string{"User:CN=renewed"}})...)
 	in, log = rig.ServeLogged(t, &own, node.Options{AccessInterval: look})
@@ -386,7 +386,7 @@ func (s *setup) mechanisms(t *testing.T) {
 				file(t, "token", bearer)
 		},
 		"CN=mutual": func(c *config.Config) {
-			c.Brokers = s.Listener(kafkatest.ListenerMutual)
+			c.Brokers = s.Listener(rig.ListenerMutual)
 			c.SASLMechanism, c.SASLUsername, c.SASLPasswordFile = config.SASLNone, "", ""
 			c.TLSCert, c.TLSKey = s.security.Certificate(t, "mutual", time.Now().Add(time.Hour))
 		},
