@@ -146,9 +146,6 @@ func WithProperty(key, value string) Option { return localkafka.WithProperty(key
 // ApacheDefaults leaves the group settings as Apache Kafka ships them.
 func ApacheDefaults() Option { return localkafka.ApacheDefaults() }
 
-// WithListener gives every broker a further listener, see localkafka.
-func WithListener(name, protocol string) Option { return localkafka.WithListener(name, protocol) }
-
 // FreeAddr returns a loopback address that nobody listens on now.
 func FreeAddr(t testing.TB) string {
 	t.Helper()

@@ -21,6 +21,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/kit/localkafka"
 )
 
 // The listeners of a secured cluster. The plain one is also open, and clients there may
@@ -60,8 +61,8 @@ func Secured(t testing.TB, plain map[string]string) (*Security, []kafkatest.Opti
 	old := s.keystore(t, "old-broker", time.Now().Add(-time.Minute))
 
 	opts := []kafkatest.Option{
-		kafkatest.WithListener(ListenerSASL, "SASL_SSL"), kafkatest.WithListener(ListenerMutual, "SSL"),
-		kafkatest.WithListener(ListenerExpired, "SSL"),
+		localkafka.WithListener(ListenerSASL, "SASL_SSL"), localkafka.WithListener(ListenerMutual, "SSL"),
+		localkafka.WithListener(ListenerExpired, "SSL"),
 		kafkatest.WithProperty("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
 		kafkatest.WithProperty("super.users", "User:ANONYMOUS"), // the plain listener, brokers and controllers
 	}
