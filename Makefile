@@ -7,16 +7,17 @@ FOR ?= 1h
 
 slow: ## each test at its full size, autoscaling too: an hour of the whole machine
 	WATERCLOCK_SLOW_TESTS=all WATERCLOCK_REQUIRE_KAFKA=1 go test -count=1 -timeout 60m -p 4 ./...
+	WATERCLOCK_SLOW_TESTS=all WATERCLOCK_REQUIRE_KAFKA=1 go -C test test -count=1 -timeout 60m -p 4 ./...
 	WATERCLOCK_SLOW_TESTS=1 WATERCLOCK_REQUIRE_KAFKA=1 go -C deploy/scaling test -count=1 -timeout 30m ./...
 
 sim: ## whole clusters in bubbles, from fresh seeds: make sim SEEDS=10000
-	go test -count=1 -timeout 0 ./test/simulation -run '^TestSimulation$$' -v -seeds $(SEEDS) -totals $(TOTALS)
+	go -C test test -count=1 -timeout 0 ./simulation -run '^TestSimulation$$' -v -seeds $(SEEDS) -totals $(TOTALS)
 
 planted: ## bugs in the product that must not go unseen
-	go test -count=1 -timeout 0 -tags planted ./test/simulation -run '^TestPlanted$$' -v
+	go -C test test -count=1 -timeout 0 -tags planted ./simulation -run '^TestPlanted$$' -v
 
 soak: ## processes and real brokers under faults: make soak FOR=8h
-	go test -count=1 -timeout 0 ./test/chaos -run '^TestSoak$$' -v -for $(FOR)
+	go -C test test -count=1 -timeout 0 ./chaos -run '^TestSoak$$' -v -for $(FOR)
 
 apply: ## the chart and the manifests, taken by a real kube-apiserver and its controllers
 	go -C deploy/apply vet ./...

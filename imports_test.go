@@ -4,9 +4,15 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -155,5 +161,40 @@ func packages(t *testing.T) (all []listed) {
 			t.Fatalf("read the list: %v", err)
 		}
 		all = append(all, p)
+	}
+}
+
+// A receiver begins with the first letter of its type: what is called k beside a Handle is a fossil of a former name.
+func TestReceiversFitTheirTypes(t *testing.T) {
+	n := 0
+	err := filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Recv == nil || len(f.Recv.List[0].Names) == 0 || f.Recv.List[0].Names[0].Name == "_" {
+				continue
+			}
+			of := f.Recv.List[0].Type
+			if star, ok := of.(*ast.StarExpr); ok {
+				of = star.X
+			}
+			if index, ok := of.(*ast.IndexExpr); ok {
+				of = index.X
+			}
+			name, receiver := types.ExprString(of), f.Recv.List[0].Names[0].Name
+			if n++; !strings.EqualFold(name[:1], receiver[:1]) {
+				t.Errorf("%s: the receiver of %s.%s is called %s", path, name, f.Name.Name, receiver)
+			}
+		}
+		return nil
+	})
+	if err != nil || n < 1000 {
+		t.Errorf("%d methods, %v", n, err)
 	}
 }

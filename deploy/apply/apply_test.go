@@ -72,10 +72,10 @@ func TestApply(t *testing.T) {
 }
 
 // mustApply applies objects. None may be refused, or warned of.
-func (p *controlPlane) mustApply(t *testing.T, docs []*unstructured.Unstructured) {
+func (cp *controlPlane) mustApply(t *testing.T, docs []*unstructured.Unstructured) {
 	t.Helper()
 	for _, o := range docs {
-		if _, err := p.apply(t, o, "helm"); err != nil {
+		if _, err := cp.apply(t, o, "helm"); err != nil {
 			t.Fatalf("%s %s: %v", o.GetKind(), o.GetName(), err)
 		}
 	}

@@ -166,44 +166,44 @@ func connect(t *testing.T, kubeconfig string) *controlPlane {
 }
 
 // HandleWarningHeader notes what the API server warns of.
-func (p *controlPlane) HandleWarningHeader(_ int, _, text string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.warned = append(p.warned, text)
+func (cp *controlPlane) HandleWarningHeader(_ int, _, text string) {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	cp.warned = append(cp.warned, text)
 }
 
 // warnings returns, as an error, what the API server has warned of since the last call.
-func (p *controlPlane) warnings() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	defer func() { p.warned = nil }()
-	if len(p.warned) == 0 {
+func (cp *controlPlane) warnings() error {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	defer func() { cp.warned = nil }()
+	if len(cp.warned) == 0 {
 		return nil
 	}
-	return errors.New("warned: " + strings.Join(p.warned, "; "))
+	return errors.New("warned: " + strings.Join(cp.warned, "; "))
 }
 
 // resource is where objects of this kind are. A kind that was defined a moment ago is waited for.
-func (p *controlPlane) resource(t *testing.T, o *unstructured.Unstructured) dynamic.ResourceInterface {
+func (cp *controlPlane) resource(t *testing.T, o *unstructured.Unstructured) dynamic.ResourceInterface {
 	t.Helper()
 	kind := o.GroupVersionKind()
 	var m *meta.RESTMapping
 	await.Until(t, limit, kind.String()+" is a kind", func() bool {
 		var err error
-		if m, err = p.mapper.RESTMapping(kind.GroupKind(), kind.Version); err != nil {
-			p.mapper.Reset()
+		if m, err = cp.mapper.RESTMapping(kind.GroupKind(), kind.Version); err != nil {
+			cp.mapper.Reset()
 		}
 		return err == nil
 	})
 	if m.Scope.Name() == meta.RESTScopeNameRoot {
-		return p.objects.Resource(m.Resource)
+		return cp.objects.Resource(m.Resource)
 	}
-	return p.objects.Resource(m.Resource).Namespace(o.GetNamespace())
+	return cp.objects.Resource(m.Resource).Namespace(o.GetNamespace())
 }
 
 // apply does what Helm does, and kubectl apply --server-side --validate=strict. A warning is an error, although the
 // object has been taken then.
-func (p *controlPlane) apply(t *testing.T, o *unstructured.Unstructured, manager string,
+func (cp *controlPlane) apply(t *testing.T, o *unstructured.Unstructured, manager string,
 	dryRun ...string) (*unstructured.Unstructured, error) {
 	t.Helper()
 	data, err := o.MarshalJSON()
@@ -212,6 +212,6 @@ func (p *controlPlane) apply(t *testing.T, o *unstructured.Unstructured, manager
 	}
 	options := metav1.PatchOptions{FieldManager: manager, FieldValidation: metav1.FieldValidationStrict,
 		Force: new(false), DryRun: dryRun}
-	got, err := p.resource(t, o).Patch(t.Context(), o.GetName(), types.ApplyPatchType, data, options)
-	return got, errors.Join(err, p.warnings())
+	got, err := cp.resource(t, o).Patch(t.Context(), o.GetName(), types.ApplyPatchType, data, options)
+	return got, errors.Join(err, cp.warnings())
 }

@@ -92,14 +92,14 @@ func render(t *testing.T, requests string, values object) *scaledObject {
 }
 
 // poll is how often KEDA asks. It must not ask more often than that: each trigger's metrics are cached.
-func (o *scaledObject) poll(t *testing.T) time.Duration {
+func (so *scaledObject) poll(t *testing.T) time.Duration {
 	t.Helper()
-	for _, trigger := range o.Spec.Triggers {
+	for _, trigger := range so.Spec.Triggers {
 		if !trigger.UseCachedMetrics {
 			t.Fatalf("the metrics of %s are not cached: they change more often than pollingInterval says", trigger.Name)
 		}
 	}
-	return time.Duration(o.Spec.PollingInterval) * time.Second
+	return time.Duration(so.Spec.PollingInterval) * time.Second
 }
 
 // jobOf returns the job of the metrics that the triggers ask for.
@@ -121,7 +121,7 @@ const pace = 10
 var times = regexp.MustCompile(`([\[:]|window=")([0-9]+[smh])`)
 
 // faster divides all times of a ScaledObject.
-func (o *scaledObject) faster(t *testing.T, by int32) {
+func (so *scaledObject) faster(t *testing.T, by int32) {
 	t.Helper()
 	divide := func(n *int32) {
 		if *n%by != 0 {
@@ -129,15 +129,15 @@ func (o *scaledObject) faster(t *testing.T, by int32) {
 		}
 		*n /= by
 	}
-	divide(&o.Spec.PollingInterval)
-	b := o.Spec.Advanced.HorizontalPodAutoscalerConfig.Behavior
+	divide(&so.Spec.PollingInterval)
+	b := so.Spec.Advanced.HorizontalPodAutoscalerConfig.Behavior
 	for _, rules := range []*autoscaling.HPAScalingRules{b.ScaleUp, b.ScaleDown} {
 		divide(rules.StabilizationWindowSeconds)
 		for i := range rules.Policies {
 			divide(&rules.Policies[i].PeriodSeconds)
 		}
 	}
-	for _, trigger := range o.Spec.Triggers {
+	for _, trigger := range so.Spec.Triggers {
 		trigger.Metadata["query"] = times.ReplaceAllStringFunc(trigger.Metadata["query"], func(found string) string {
 			parts := times.FindStringSubmatch(found)
 			d, err := model.ParseDuration(parts[2])

@@ -127,13 +127,13 @@ func (s shelf) AddEventHandlerWithResyncPeriod(
 
 type hpaShelf struct{ shelf }
 
-func (s hpaShelf) Lister() autoscalinglisters.HorizontalPodAutoscalerLister {
-	return autoscalinglisters.NewHorizontalPodAutoscalerLister(s.objects)
+func (hs hpaShelf) Lister() autoscalinglisters.HorizontalPodAutoscalerLister {
+	return autoscalinglisters.NewHorizontalPodAutoscalerLister(hs.objects)
 }
 
 type podShelf struct{ shelf }
 
-func (s podShelf) Lister() corelisters.PodLister { return corelisters.NewPodLister(s.objects) }
+func (ps podShelf) Lister() corelisters.PodLister { return corelisters.NewPodLister(ps.objects) }
 
 // statuses takes what the controller writes of its HorizontalPodAutoscaler. Nothing that it decides depends on that.
 type statuses struct {

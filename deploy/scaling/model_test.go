@@ -154,19 +154,19 @@ func soonest(changes []change) time.Duration {
 }
 
 // wrong says what a run did that it should not; "" if nothing.
-func (r *outcome) wrong(o *scaledObject) string {
-	least, most := slices.Min(r.numbers), slices.Max(r.numbers)
+func (oc *outcome) wrong(o *scaledObject) string {
+	least, most := slices.Min(oc.numbers), slices.Max(oc.numbers)
 	switch {
-	case soonest(r.changes) < time.Minute:
-		return fmt.Sprintf("two changes within %s: %v", soonest(r.changes), r.numbers)
-	case turns(r.changes) != 1:
-		return fmt.Sprintf("the number turned %d times: %v", turns(r.changes), r.numbers)
+	case soonest(oc.changes) < time.Minute:
+		return fmt.Sprintf("two changes within %s: %v", soonest(oc.changes), oc.numbers)
+	case turns(oc.changes) != 1:
+		return fmt.Sprintf("the number turned %d times: %v", turns(oc.changes), oc.numbers)
 	case least < o.Spec.MinReplicaCount || most > o.Spec.MaxReplicaCount || most < 7:
 		return fmt.Sprintf("%d to %d instances", least, most)
-	case r.numbers[len(r.numbers)-1] != o.Spec.MinReplicaCount:
-		return fmt.Sprintf("%d instances in the end", r.numbers[len(r.numbers)-1])
-	case r.waited > 75:
-		return fmt.Sprintf("requests waited for %.0f s", r.waited)
+	case oc.numbers[len(oc.numbers)-1] != o.Spec.MinReplicaCount:
+		return fmt.Sprintf("%d instances in the end", oc.numbers[len(oc.numbers)-1])
+	case oc.waited > 75:
+		return fmt.Sprintf("requests waited for %.0f s", oc.waited)
 	}
 	return ""
 }

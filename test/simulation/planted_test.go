@@ -105,11 +105,11 @@ func readCaught(t *testing.T) book {
 	return all
 }
 
-func (all book) write(t *testing.T) {
+func (b book) write(t *testing.T) {
 	if *caughtFlag == "" {
 		return
 	}
-	text, err := json.MarshalIndent(all, "", " ")
+	text, err := json.MarshalIndent(b, "", " ")
 	if err == nil {
 		err = os.WriteFile(*caughtFlag, text, 0o600)
 	}
