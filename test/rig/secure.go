@@ -70,8 +70,10 @@ func Secured(t testing.TB, plain map[string]string) (*Security, []kafkatest.Opti
 		{ListenerExpired, old}} {
 		prefix := "listener.name." + strings.ToLower(l.name) + "."
 		opts = append(opts,
-			kafkatest.WithProperty(prefix+"ssl.keystore.type", "PEM"), kafkatest.WithProperty(prefix+"ssl.keystore.location", l.keystore),
-			kafkatest.WithProperty(prefix+"ssl.truststore.type", "PEM"), kafkatest.WithProperty(prefix+"ssl.truststore.location", s.CA))
+			kafkatest.WithProperty(prefix+"ssl.keystore.type", "PEM"),
+			kafkatest.WithProperty(prefix+"ssl.keystore.location", l.keystore),
+			kafkatest.WithProperty(prefix+"ssl.truststore.type", "PEM"),
+			kafkatest.WithProperty(prefix+"ssl.truststore.location", s.CA))
 	}
 	prefix := "listener.name." + strings.ToLower(ListenerSASL) + "."
 	var users strings.Builder
