@@ -132,8 +132,8 @@ func (w *Watched) add(h *history.History, records []kafkatest.Received) {
 	}
 }
 
-// Observe adds a record of a request topic, of one of its own topics or of a target to a history. rules are those of the
-// topic.
+// Observe adds a record of a request topic, of one of its own topics or of a target to a history. rules are those of
+// the topic.
 func Observe(h *history.History, rules *intake.Rules, rec *kgo.Record, seen time.Time) (err error) {
 	switch rec.Topic {
 	case rules.Topic:
