@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -413,12 +412,4 @@ func parseSpan(s string) (time.Duration, error) {
 		return d, nil
 	}
 	return span.Parse(s)
-}
-
-// ended returns nil if an interrupt has ended the command.
-func ended(ctx context.Context, err error) error {
-	if ctx.Err() == nil {
-		return err
-	}
-	return nil
 }

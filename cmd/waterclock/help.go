@@ -73,8 +73,7 @@ func flagSections() []section {
 		{"Topics and targets", "requests delay targets default-target events partitioner-check"},
 		{"Principals", "principal producers consumers dead-letter-consumers event-consumers consumer-group tenant"},
 		{"Which ones", "id topic prefix target state due-after due-before partition if all reason type new reviewed " +
-			"only since before back " +
-			"audit/from audit/until from-beginning"},
+			"only since before back audit/from audit/until from-beginning"},
 		{"What it does", "dry-run rate yes replace within after create restore repair dir"},
 		{"The run", "bench"},
 		{"The instance", "group instance-id data-dir memory on-stop session-timeout rebalance-timeout standbys " +
@@ -89,8 +88,7 @@ func flagSections() []section {
 		{"Output", "wait no-follow json order limit history ready number explain payloads tail/count no-descriptions " +
 			"log-level log-format"},
 		{connection, "config profile brokers tls tls-ca tls-cert tls-key sasl-mechanism sasl-username " +
-			"sasl-password-file sasl-token-file " +
-			"url user password-file token-file ca"},
+			"sasl-password-file sasl-token-file url user password-file token-file ca"},
 	}
 }
 

@@ -20,8 +20,14 @@ import (
 	"syscall"
 	_ "time/tzdata" // rules of time zones, for machines that have none
 
+	"github.com/spf13/cobra"
+
+	"github.com/waterclock/waterclock/internal/node"
+	"github.com/waterclock/waterclock/internal/node/commands"
 	"github.com/waterclock/waterclock/internal/node/config"
 	"github.com/waterclock/waterclock/internal/node/connect"
+	"github.com/waterclock/waterclock/internal/node/dev"
+	"github.com/waterclock/waterclock/internal/node/ops"
 )
 
 // Exit codes.
@@ -36,7 +42,9 @@ func main() {
 	os.Exit(run(process{
 		args: os.Args[1:], environ: os.Environ(),
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		program: programName(os.Args[0]), backend: realBackend(),
+		program: programName(os.Args[0]),
+		backend: backend{node.RunWith, dev.Run, commands.Send, commands.Topics, commands.Repartition, commands.Audit,
+			commands.Tail},
 	}))
 }
 
@@ -112,3 +120,26 @@ func run(p process) int {
 
 // usagef returns the error of a command line that is rejected.
 func usagef(format string, args ...any) error { return config.Invalid(fmt.Errorf(format, args...)) }
+
+// backend has the functions of internal/node that tests replace. Commands call the others directly.
+type backend struct {
+	run    func(context.Context, *config.Config, *slog.Logger, node.Options) error
+	dev    func(context.Context, dev.Options, *slog.Logger) error
+	send   func(context.Context, *config.Config, commands.Request) (commands.Sent, error)
+	topics func(ctx context.Context, cfg *config.Config, create bool, out io.Writer) error
+	follow func(ctx context.Context, cfg *config.Config, o commands.RepartitionOptions, out io.Writer) error
+	audit  func(ctx context.Context, cfg *config.Config, o commands.AuditOptions, out io.Writer) error
+	tail   func(ctx context.Context, cfg *config.Config, o commands.TailOptions, out io.Writer) error
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "print the version",
+		Long:  "version prints the module's version, the revision it was built from, and Go's version.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), ops.ReadBuild())
+			return err
+		},
+	}
+}

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -93,7 +96,7 @@ func (a *asked) outcome(f *commands.Outcome) (string, error) {
 		return id + " has ended: all that was left of it was missed, and is let go", nil
 	case waterclock.EventExpired:
 		return "", fmt.Errorf("%s has expired: it was %s late when it was decided, which is beyond its --max-late; "+
-			"it is not emitted", id, late(f.Event))
+			"it is not emitted", id, span.String(f.Event.Lateness))
 	case waterclock.EventConditionNotMet:
 		return "", fmt.Errorf("%s: condition-not-met: --if %s does not hold, for %s; nothing has changed", id,
 			a.condition, found(f.Event, a.condition))
@@ -125,8 +128,6 @@ func (a *asked) replaced(f *commands.Outcome) string {
 	}
 	return fmt.Sprintf("%s is pending, in place of %s", a.id, f.Event.Previous)
 }
-
-func late(e *waterclock.Event) string { return span.String(e.Lateness) }
 
 // found returns in words what was pending when a condition did not hold.
 func found(e *waterclock.Event, condition string) string {
@@ -179,4 +180,50 @@ func (a *asked) traceless() (string, error) {
 		return text, nil
 	}
 	return "", fmt.Errorf("%s; which of them only events tell (the setting events)", text)
+}
+
+// writtenRequest is a request in the log as --json prints it: one object a line.
+type writtenRequest struct {
+	ID        string          `json:"id,omitempty"`
+	IDBase64  []byte          `json:"idBase64,omitempty"` // an ID that is not UTF-8
+	Action    string          `json:"action"`             // schedule, cancel, trigger, pause or resume
+	Topic     string          `json:"topic"`
+	Partition int32           `json:"partition"`
+	Offset    int64           `json:"offset"`
+	Due       *time.Time      `json:"due,omitempty"`     // when the timer is first due
+	Outcome   *writtenOutcome `json:"outcome,omitempty"` // with --wait, once it is decided
+}
+
+// writtenOutcome is what became of a request.
+type writtenOutcome struct {
+	// Type is a type of events, or nothing-done, or decided if nothing tells what happened.
+	Type   string `json:"type"`
+	Reason string `json:"reason,omitempty"` // of a request that was rejected
+	Detail string `json:"detail,omitempty"`
+}
+
+// printWritten prints a request that is in the log as JSON.
+func printWritten(out io.Writer, id string, action commands.Action, s *commands.Sent) error {
+	w := writtenRequest{
+		ID: id, Action: cmp.Or(string(action), "schedule"), Topic: s.Topic, Partition: s.Partition, Offset: s.Offset,
+	}
+	if !utf8.ValidString(id) {
+		w.ID, w.IDBase64 = "", []byte(id)
+	}
+	if !s.Due.IsZero() {
+		due := s.Due.UTC()
+		w.Due = &due
+	}
+	if o := s.Outcome; o != nil {
+		w.Outcome = &writtenOutcome{Type: cmp.Or(string(o.Type), "decided")}
+		switch {
+		case o.Refused != nil:
+			w.Outcome.Reason, w.Outcome.Detail = string(o.Refused.Reason), o.Refused.Detail
+		case o.Event != nil:
+			w.Outcome.Reason, w.Outcome.Detail = string(o.Event.Reason), o.Event.Detail
+		}
+	}
+	lines := json.NewEncoder(out)
+	lines.SetEscapeHTML(false)
+	return lines.Encode(w)
 }

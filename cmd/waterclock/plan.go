@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/waterclock/waterclock/bench/sizing"
 )
@@ -157,6 +158,8 @@ func bytesOf(n float64) string {
 
 // amount is a number that may end in a unit.
 type amount float64
+
+var _ pflag.Value = (*amount)(nil)
 
 // unit is a power of a thousand.
 type unit struct {

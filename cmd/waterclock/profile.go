@@ -22,6 +22,8 @@ type profileFlag struct {
 	given bool // on the command line, perhaps empty
 }
 
+var _ pflag.Value = (*profileFlag)(nil)
+
 // addProfileFlag declares --profile, unless the command has it already.
 func addProfileFlag(p *process, fs *pflag.FlagSet) *profileFlag {
 	if f := fs.Lookup("profile"); f != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -63,6 +64,60 @@ It exits 1 if there was something to do and it was not done.`,
 		"restore a lost changelog from the data directories of all instances: `DIRECTORY,...`")
 	cmd.RunE = configured(load, func(ctx context.Context, cfg *config.Config) error {
 		return p.backend.follow(ctx, cfg, o, p.stdout)
+	})
+	return cmd
+}
+
+func aclsCommand(p *process) *cobra.Command {
+	var o commands.ACLOptions
+	cmd := &cobra.Command{
+		Use:   "acls",
+		Short: "print the Kafka ACL commands for the service and its users",
+		Long: `acls prints the kafka-acls.sh commands that give the service, producers and
+consumers the rights that they need under these settings, and no more. It asks no
+broker and changes nothing.
+
+The service needs no right to the cluster itself; --repair adds one, with which it
+itself writes transaction markers that a broker has lost (KAFKA-20734). A target's glob
+becomes a name, a prefix or all topics, because Kafka has no other patterns.
+
+If there are several request topics, the users of each are listed separately; --tenant
+lists those of one topic only, so that each team can have principals of its own.`,
+		Example: `  waterclock topics acls --brokers kafka:9092 --requests timers --targets 'orders,mail.*' \
+      --principal User:waterclock --producers User:shop --consumers User:billing,User:mailer
+  waterclock topics acls --config /etc/waterclock.yaml | sh
+  waterclock topics acls --config /etc/waterclock.yaml --tenant timers \
+      --producers User:shop --consumers User:billing`,
+	}
+	load := settings(p, cmd, config.Default(), (*config.Config).ValidateACLs,
+		config.Client, config.Topics, config.Instance, config.Log)
+	fs := cmd.Flags()
+	fs.StringSliceVar(&o.Service, "principal", nil,
+		"principals of the service: `PRINCIPAL,...` (default: the user that the settings log in as)")
+	fs.StringSliceVar(&o.Producers, "producers", []string{"User:producer"},
+		"principals that schedule and cancel: `PRINCIPAL,...`")
+	fs.StringSliceVar(&o.Consumers, "consumers", []string{"User:consumer"},
+		"principals that receive what fires: `PRINCIPAL,...`")
+	fs.StringSliceVar(&o.DeadLetterReaders, "dead-letter-consumers", []string{"User:operator"},
+		"principals that read dead letters: `PRINCIPAL,...`")
+	fs.StringSliceVar(&o.EventReaders, "event-consumers", []string{"User:operator"},
+		"principals that read events, if there are any: `PRINCIPAL,...`")
+	fs.StringVar(&o.ConsumerGroup, "consumer-group", "consumers", "consumer group `NAME` of the consumers; dead "+
+		"letters are read by NAME-dead-letters, events by NAME-events")
+	fs.StringVar(&o.Tenant, "tenant", "", "list only the users of the request `TOPIC`, and not what the service needs")
+	fs.BoolVar(&o.Repair, "repair", false, "also let the service write transaction markers that a broker has lost")
+	cmd.RunE = configured(load, func(_ context.Context, cfg *config.Config) error {
+		for flag, principals := range map[string][]string{
+			"principal": o.Service, "producers": o.Producers, "consumers": o.Consumers,
+			"dead-letter-consumers": o.DeadLetterReaders, "event-consumers": o.EventReaders,
+		} {
+			for _, name := range principals {
+				if kind, rest, ok := strings.Cut(name, ":"); !ok || kind == "" || rest == "" {
+					return usagef("--%s names %q, needs TYPE:NAME, as in User:%s", flag, name, strings.Trim(name, ":"))
+				}
+			}
+		}
+		return commands.ACLs(cfg, o, p.stdout)
 	})
 	return cmd
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/timer/query"
@@ -26,6 +27,8 @@ type Asker interface {
 	AllJobs(ctx context.Context) ([]Job, []route.Instance, error)
 	http.Handler // answers other instances, at route.Path
 }
+
+var _ Asker = (*route.Router)(nil)
 
 // Options of an API.
 type Options struct {
@@ -56,38 +59,58 @@ type API struct {
 	life     *lifetime
 }
 
+var (
+	_ route.JobHolder = (*API)(nil)
+	_ http.Handler    = (*API)(nil)
+)
+
+// common is what operations of all kinds need.
+type common struct {
+	topics *topics
+	asker  Asker
+	logs   Logs
+	now    func() time.Time
+	life   *lifetime
+	log    *slog.Logger
+}
+
 // New returns an API.
 func New(o Options) *API {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	o.Logs = newBoundedLogs(o.Logs)
-	life := newLifetime()
-	ts := &topics{all: o.Topics, rights: o.Rights, partitionOf: o.PartitionOf}
-	one := &timers{topics: ts, asker: o.Asker, ofTarget: o.OfTarget}
-	all := &lists{topics: ts, asker: o.Asker, now: o.Now}
-	run := newJobs(life, ts, all, o)
+	c := &common{
+		topics: &topics{all: o.Topics, rights: o.Rights, partitionOf: o.PartitionOf}, asker: o.Asker,
+		logs: boundedLogs{o.Logs, access.NewPool(logReads, logReadsEach, readTimeout)}, now: o.Now, life: new(lifetime),
+		log: o.Logger,
+	}
+	c.life.ctx, c.life.stop = context.WithCancel(context.Background())
 	mux := http.NewServeMux()
 	h := humago.New(mux, config(o.Version))
 	h.UseMiddleware(asSent, onlyForPosts)
+	one, all, reviewed := &timers{c, o.OfTarget}, &lists{c}, newReviews(c, o.Marks)
+	run := &jobs{common: c, lists: all, process: o.Process, free: access.NewPool(maxRunning, runningEach, 0),
+		all: make(map[string]*job)}
 	one.register(h)
 	all.register(h)
-	(&batches{topics: ts, asker: o.Asker}).register(h)
+	(&batches{c}).register(h)
 	run.register(h)
-	reviewed := newReviews(ts, o, life)
-	(&letters{topics: ts, asker: o.Asker, logs: o.Logs, timers: one, now: o.Now, reviews: reviewed}).register(h)
-	newCounts(ts, o, life, reviewed).register(h)
-	(&resends{jobs: run, logs: o.Logs, reviews: reviewed}).register(h)
-	newEvents(ts, o, life).register(h)
-	(&service{topics: ts, asker: o.Asker, now: o.Now}).register(h)
-	ts.registerCaller(h)
+	(&letters{c, one, reviewed}).register(h)
+	newCounts(c, reviewed).register(h)
+	(&resends{jobs: run, reviews: reviewed}).register(h)
+	(&events{c, access.NewPool(maxStreams, maxStreams, streamWait)}).register(h)
+	(&service{c}).register(h)
+	c.topics.registerCaller(h)
 	serveDocument(mux, h.OpenAPI())
 	front := &front{mux: mux, metrics: newMetrics(o.Registry), log: o.Logger, tracer: o.Tracer}
-	return &API{internal: o.Asker, public: withRequest(front), jobs: run, life: life}
+	return &API{internal: o.Asker, public: withRequest(front), jobs: run, life: c.life}
 }
 
 // Close stops all jobs and streams, and waits for the end of the jobs.
-func (a *API) Close() { a.life.end() }
+func (a *API) Close() {
+	a.life.stop()
+	a.life.wg.Wait()
+}
 
 // JobsHere implements route.JobHolder.
 func (a *API) JobsHere(ctx context.Context, id string, stop bool) ([]Job, error) {
@@ -109,15 +132,4 @@ type lifetime struct {
 	ctx  context.Context //nolint:containedctx // it is the lifetime itself
 	stop context.CancelFunc
 	wg   sync.WaitGroup
-}
-
-func newLifetime() *lifetime {
-	l := &lifetime{}
-	l.ctx, l.stop = context.WithCancel(context.Background())
-	return l
-}
-
-func (l *lifetime) end() {
-	l.stop()
-	l.wg.Wait()
 }

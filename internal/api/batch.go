@@ -39,10 +39,7 @@ type BatchResults struct {
 const postTimers = "postTimers"
 
 // batches handles POSTs of many timers.
-type batches struct {
-	topics *topics
-	asker  Asker
-}
+type batches struct{ *common }
 
 func (b *batches) register(h huma.API) {
 	op := operation("timers", http.MethodPost, "/v1/topics/{topic}/timers", postTimers, "Schedule up to 1,000 timers",
@@ -290,7 +287,7 @@ func (b *batches) batched(ctx context.Context, topic string, y *idempotency, i i
 		return r, err
 	}
 	if y.key == "" {
-		r.ID = []byte(madePrefix + route.RandomID())
+		r.ID = []byte(madePrefix + access.RandomID())
 		return r, nil
 	}
 	if n.If != "" && n.If != waterclock.IfAbsent {

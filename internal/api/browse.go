@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"maps"
 	"math"
 	"net/http"
@@ -20,10 +21,16 @@ type wanted interface {
 	slim(r *Record) *Record
 }
 
+var (
+	_ wanted = eventFilter{}
+	_ wanted = (*eventsOfTimer)(nil)
+	_ wanted = (*letterFilter)(nil)
+)
+
 // browser makes pages of the newest records of a log that a filter chooses: it reads windows of each partition
 // backward, and takes the newest records of all partitions. The next page begins, in each partition, below the records
-// that were taken. A page ends when it is full (limit or pageBytes), after some maxHistoryOffsets, or after
-// historyTime.
+// that were taken. A page ends when it is full (limit or pageBytes), after some maxHistoryOffsets or most bytes, or
+// after historyTime. Each gets further than its cursor, even if only a little.
 type browser struct {
 	logs   Logs
 	now    func() time.Time
@@ -31,6 +38,9 @@ type browser struct {
 	bounds map[int32][2]int64 // what may be read of each partition
 	filter wanted
 	limit  int // records of a page
+	most   int // bytes of keys and values that a page looks at, chosen or not; 0: no limit
+
+	bytes int // of keys and values that were looked at
 }
 
 // page returns a page, the newest record first, and the cursor of the next one, "" at the end.
@@ -40,21 +50,36 @@ func (b *browser) page(ctx context.Context, cursor string) (records []*Record, n
 		return nil, "", err
 	}
 	// At first, two offsets for each record: the marker of its transaction may follow it.
-	window := min(int64(2*b.limit+2), max(1, maxHistoryOffsets/int64(max(1, len(b.bounds)))))
+	records, err = b.newest(ctx, low, min(int64(2*b.limit+2), max(1, maxHistoryOffsets/int64(max(1, len(b.bounds))))))
+	for p, span := range b.bounds {
+		if err == nil && low[p] > span[0] {
+			next = pageCursor(low)
+		}
+	}
+	return records, next, err
+}
+
+// newest returns the newest records below low, the newest first. Then low is where the next page begins. It looks at
+// window offsets of each partition first.
+func (b *browser) newest(ctx context.Context, low map[int32]int64, window int64) (records []*Record, err error) {
 	back := backward{bounds: b.bounds, low: low, over: make(map[int32]bool), window: window, least: 1}
 	keep, err := reservePage(ctx, len(b.bounds))
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	size := 0
 	defer func() { keep(size) }()
 	found := make(map[int32][]*Record, len(b.bounds))
 	until, n, held := b.now().Add(historyTime), 0, 0
-	for first := true; first || n < b.limit && held < pageBytes && back.looked < maxHistoryOffsets &&
-		b.now().Before(until); first = false {
+	for back.looked == 0 || n < b.limit && held < pageBytes && back.looked < maxHistoryOffsets &&
+		(b.most == 0 || b.bytes < b.most) && b.now().Before(until) {
 		window, err := b.read(ctx, &back)
-		if err != nil && first {
-			return nil, "", err
+		switch {
+		case errors.Is(err, errLargeSpan):
+			back.shrink()
+			continue
+		case err != nil && back.looked == 0:
+			return nil, err
 		}
 		if err != nil || window == nil {
 			break // the records found so far count; the next call meets the error
@@ -64,27 +89,26 @@ func (b *browser) page(ctx context.Context, cursor string) (records []*Record, n
 			found[p] = append(f.all, found[p]...)
 		}
 		back.grow()
+		back.window = max(1, min(back.window, (maxHistoryOffsets-back.looked)/int64(len(b.bounds))))
 	}
 	records, size = newestOf(found, b.limit)
-	more := false
 	for p, span := range b.bounds {
-		at, over := back.low[p], back.over[p]
-		if rs := found[p]; len(rs) > 0 {
-			at, over = rs[len(rs)-1].Offset+1, false
+		switch rs := found[p]; {
+		case len(rs) > 0:
+			low[p] = rs[len(rs)-1].Offset + 1
+		case back.over[p]:
+			low[p] = span[0]
 		}
-		if over {
-			at = span[0]
-		}
-		back.low[p], more = at, more || at > span[0]
 	}
-	if more {
-		next = pageCursor(back.low)
-	}
-	return records, next, nil
+	return records, nil
 }
 
+// errLargeSpan says that a span of the log has more bytes than one call reads.
+var errLargeSpan = errors.New("the span is too large")
+
 // read reads the next window, and returns the newest records of each partition: at most limit, and not more bytes than
-// its share of a page. The next window ends where they begin. If there is no further window, it returns nil.
+// its share of a page. The next window ends where they begin. If there is no further window, it returns nil. If the
+// error is errLargeSpan, the caller tries again with fewer offsets.
 func (b *browser) read(ctx context.Context, back *backward) (map[int32]*newest, error) {
 	spans := back.spans()
 	if len(spans) == 0 {
@@ -94,7 +118,12 @@ func (b *browser) read(ctx context.Context, back *backward) (map[int32]*newest, 
 	for p, span := range spans {
 		found[p] = &newest{from: span[0], limit: b.limit, room: bytesShare(len(back.bounds))}
 	}
+	bytes := 0
 	err := b.logs.Read(ctx, b.topic, spans, func(r *Record) error {
+		bytes += len(r.Key) + len(r.Value)
+		if b.most > 0 && bytes > b.most && back.window > leastHistorySpan {
+			return errLargeSpan
+		}
 		if b.filter.over(r) {
 			over[r.Partition] = true
 		}
@@ -106,6 +135,7 @@ func (b *browser) read(ctx context.Context, back *backward) (map[int32]*newest, 
 	if err != nil {
 		return nil, err
 	}
+	b.bytes += bytes
 	back.passed(spans, over)
 	for p, n := range found {
 		if n.from > back.low[p] { // records were left out
@@ -206,3 +236,41 @@ func pageEnds(cursor string, bounds map[int32][2]int64) (map[int32]int64, error)
 	}
 	return ends, nil
 }
+
+// backward decides which part of a log is read next if each partition is read from its end to its
+// beginning, a window of offsets at a time. Dead letters, their counts and a timer's events are read
+// like this.
+type backward struct {
+	bounds map[int32][2]int64 // where each partition begins and ends
+	low    map[int32]int64    // by partition: the first offset that has been read
+	over   map[int32]bool     // by partition: nothing below low is wanted
+	window int64              // offsets of each partition
+	least  int64              // the minimum of window
+	looked int64              // offsets read so far, of all partitions
+}
+
+// spans returns the next window of each partition that has one.
+func (b *backward) spans() map[int32][2]int64 {
+	spans := make(map[int32][2]int64, len(b.bounds))
+	for p, of := range b.bounds {
+		if low := b.low[p]; low > of[0] && !b.over[p] {
+			spans[p] = [2]int64{max(of[0], low-b.window), low}
+		}
+	}
+	return spans
+}
+
+// passed notes that spans have been read, and which partitions need not be read further.
+func (b *backward) passed(spans map[int32][2]int64, over map[int32]bool) {
+	for p, span := range spans {
+		b.low[p], b.over[p], b.looked = span[0], over[p], b.looked+span[1]-span[0]
+	}
+}
+
+// grow makes the next window larger, because what is wanted is rare.
+func (b *backward) grow() {
+	b.window = max(b.least, min(b.window*historyGrowth, maxHistoryOffsets/int64(max(1, len(b.bounds)))))
+}
+
+// shrink makes the next window smaller, because reading this one took too long or too much memory.
+func (b *backward) shrink() { b.window = max(b.least, b.window/historyGrowth) }

@@ -1,7 +1,10 @@
 package api
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
+	"html/template"
 	"net/http"
 	"slices"
 	"strconv"
@@ -45,8 +48,7 @@ func reasons() []string {
 
 // statuses describe the statuses of problems that more than one operation has.
 var statuses = map[int]string{
-	http.StatusBadRequest: "The call is wrong, or its request is refused and a dead letter: reason " +
-		"says why.",
+	http.StatusBadRequest:   "The call is wrong, or its request is refused and a dead letter: reason says why.",
 	http.StatusUnauthorized: "unauthenticated: no credentials, or wrong ones.",
 	http.StatusForbidden: "forbidden: the caller has no such right. Of a request that is refused: " +
 		"target-not-allowed.",
@@ -59,19 +61,17 @@ var statuses = map[int]string{
 		"nothing has changed; pending is what is pending.",
 	http.StatusRequestEntityTooLarge: "too-large, value-too-large, batch-too-large: the body, or the request " +
 		"as a record.",
-	http.StatusRequestURITooLong:   "target-too-long: path and query.",
-	http.StatusUnprocessableEntity: "idempotency-key-reused: the key was used with another body.",
-	http.StatusUnsupportedMediaType: "bad-request: the body is not of a type, charset or encoding that the " +
-		"call takes.",
+	http.StatusRequestURITooLong:    "target-too-long: path and query.",
+	http.StatusUnprocessableEntity:  "idempotency-key-reused: the key was used with another body.",
+	http.StatusUnsupportedMediaType: "bad-request: the body is not of a type, charset or encoding that the call takes.",
 	http.StatusMisdirectedRequest: "elsewhere: another instance has it, which this one cannot ask; owner " +
 		"is its address. wrong-host: the call is for a host name that this API does not answer to (api-host).",
 	http.StatusTooManyRequests: "rate-limited, too-many-calls, too-many-logins, too-many-jobs, " +
 		"too-many-streams: ask again later. Of a request that is refused: over-quota.",
 	http.StatusRequestHeaderFieldsTooLarge: "too-many-headers, headers-too-large.",
 	http.StatusInternalServerError:         "internal: what should not be.",
-	http.StatusServiceUnavailable: "moving, partition-failed, kafka-unreachable, not-written, " +
-		"unknown-outcome, overloaded, issuer-unavailable: ask again later; of unknown-outcome the request may be in " +
-		"the log.",
+	http.StatusServiceUnavailable: "moving, partition-failed, kafka-unreachable, not-written, unknown-outcome, " +
+		"overloaded, issuer-unavailable: ask again later; of unknown-outcome the request may be in the log.",
 }
 
 // operations returns all operations of a document, by path and method.
@@ -267,4 +267,104 @@ func examples() map[string]any {
 		}}},
 		"Problem": exampleProblem(http.StatusBadRequest),
 	}
+}
+
+// docsTemplate is the page of /docs. It has no script and loads nothing.
+var docsTemplate = template.Must(template.New("docs").Parse(`<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>waterclock API</title><style>
+:root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:auto;padding:1rem;overflow-wrap:anywhere}
+code{font:0.9em ui-monospace,monospace}summary{cursor:pointer}details{border-top:1px solid;padding:.5rem 0}
+table{border-collapse:collapse;width:100%}td,th{text-align:left;vertical-align:top;padding:.2rem .5rem .2rem 0}
+</style></head><body><main><h1>waterclock API</h1><p>{{.Description}}</p>
+<p>For programs: <a href="/openapi.json">openapi.json</a>, <a href="/openapi.yaml">openapi.yaml</a> (OpenAPI 3.1).</p>
+{{range .Operations}}<details><summary><code>{{.Method}} {{.Path}}</code> {{.Summary}}</summary>
+{{with .Description}}<p>{{.}}</p>{{end}}
+{{if .Parameters}}<table><thead><tr><th scope="col">Parameter</th><th scope="col">In</th><th scope="col">Meaning</th></tr></thead><tbody>
+{{range .Parameters}}<tr><td><code>{{.Name}}</code></td><td>{{.In}}</td><td>{{.Description}}</td></tr>{{end}}</tbody></table>{{end}}
+{{with .RequestBody}}<p>Body: {{range $type, $_ := .Content}}<code>{{$type}}</code> {{end}}</p>{{end}}
+<table><thead><tr><th scope="col">Answer</th><th scope="col">Meaning</th></tr></thead><tbody>
+{{range $status, $answer := .Responses}}<tr><td>{{$status}}</td><td>{{$answer.Description}}</td></tr>{{end}}</tbody></table></details>
+{{end}}</main></body></html>
+`))
+
+// serveDocument serves the OpenAPI document, which is complete by now.
+func serveDocument(mux *http.ServeMux, o *huma.OpenAPI) {
+	complete(o)
+	asJSON, err := json.MarshalIndent(o, "", "  ")
+	if err != nil {
+		panic("the OpenAPI document cannot be encoded: " + err.Error()) // it is the same in each process
+	}
+	asYAML, err := o.YAML()
+	if err != nil {
+		panic("the OpenAPI document cannot be encoded: " + err.Error())
+	}
+	var page bytes.Buffer // the document for people
+	err = docsTemplate.Execute(&page, map[string]any{"Description": o.Info.Description, "Operations": operations(o)})
+	if err != nil {
+		panic("the page of the API cannot be made: " + err.Error())
+	}
+	for at, is := range map[string]struct {
+		contentType string
+		body        []byte
+	}{
+		"/openapi.json": {"application/openapi+json", asJSON},
+		"/openapi.yaml": {"application/openapi+yaml", asYAML},
+		"/docs":         {"text/html; charset=utf-8", page.Bytes()},
+	} {
+		mux.HandleFunc("GET "+at, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", is.contentType)
+			w.Header().Set("X-Content-Type-Options", "nosniff")
+			w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; "+
+				"frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
+			_, _ = w.Write(is.body) // the caller may be gone
+		})
+	}
+}
+
+// conditions returns the parameters of operations that may have a condition.
+func conditions() []*huma.Param {
+	return []*huma.Param{
+		header("If-Match", `* : something is pending. "SOURCE": the timer from that request is, as an ETag has it.`),
+		header("If-None-Match", "*: nothing is pending."),
+		header(waterclock.HeaderIf,
+			"absent, present, or a waterclock-source: as in Kafka; instead of If-Match and If-None-Match."),
+	}
+}
+
+func header(name, doc string) *huma.Param {
+	return &huma.Param{Name: name, In: "header", Description: doc, Schema: &huma.Schema{Type: "string"}}
+}
+
+// requestHeaders returns the parameters of operations that schedule.
+func requestHeaders() []*huma.Param {
+	return []*huma.Param{
+		header(waterclock.HeaderAt, "Due then: RFC 3339 with a zone, or Unix milliseconds."),
+		header(waterclock.HeaderAfter, "Due that long from now: 250ms, 90s, 1h30m, 3d, P1DT2H."),
+		header(waterclock.HeaderEvery, "Recurs at that interval."),
+		header(waterclock.HeaderCron, "Recurs when the clock shows that: 5 or 6 fields."),
+		header(waterclock.HeaderZone, "IANA name of the time zone of timer-cron; without it UTC."),
+		header(waterclock.HeaderUntil, "End of the recurrence, inclusive."),
+		header(waterclock.HeaderCount, "How many occurrences there are."),
+		header(waterclock.HeaderJitter, "Each occurrence is delayed by a part of it."),
+		header(waterclock.HeaderCatchUp, "What becomes of missed occurrences: all, latest or none."),
+		header(waterclock.HeaderMaxLate, "What would be emitted later than that is not."),
+		header(waterclock.HeaderRemember, "For how long its ID stays taken once it has fired, as in 1h: timer-if: "+
+			"absent does not hold as long."),
+		header(waterclock.HeaderTargetTopic, "Where it fires to; without it the default target of the request topic."),
+		header(waterclock.HeaderTargetKey, "Key of the emission; without it the ID."),
+		header(waterclock.HeaderTargetKeyNull, "true: a null key."),
+		header(waterclock.HeaderTargetPartition, "Partition of the target; without it the key decides."),
+		// Not an array: in OpenAPI that would be one line with commas, which may also occur
+		// in a value.
+		header("waterclock-pass", "NAME=VALUE: a header that is passed on to the target. HTTP takes any number of "+
+			"these lines; a client that sends one has the others in a body of JSON."),
+	}
+}
+
+// inTheLog describes the status 202.
+const inTheLog = "The request is in the log; what becomes of it is not known here."
+
+func scheduledOrInTheLog() map[string]string {
+	return map[string]string{"201": "Scheduled: nothing was pending under the ID.", "202": inTheLog}
 }

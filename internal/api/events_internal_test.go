@@ -55,7 +55,7 @@ func TestMemoryOfPastEvents(t *testing.T) {
 	for p := range int32(partitions) {
 		bounds[p] = [2]int64{0, 1}
 	}
-	s := &stream{events: &events{logs: hostileLogs{}}}
+	s := &stream{events: &events{common: &common{logs: hostileLogs{}}}}
 	order := newTimeOrder(bounds, false)
 	for spans := order.spans(); len(spans) > 0; spans = order.spans() {
 		if err := s.look(t.Context(), order, spans); err != nil {

@@ -7,12 +7,23 @@ import (
 	"path"
 	"runtime"
 	"runtime/debug"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/kafka/tracing"
+	"github.com/waterclock/waterclock/internal/kit/metric"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 type requestKey struct{}
@@ -112,4 +123,67 @@ func methodsAt(mux *http.ServeMux, r *http.Request) (allow []string) {
 		}
 	}
 	return allow
+}
+
+// metrics counts calls by operation.
+type metrics struct {
+	calls   *prometheus.CounterVec
+	seconds *prometheus.HistogramVec
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	in := metric.In(reg)
+	return &metrics{
+		calls: in.Counters("waterclock_api_calls_total",
+			"Calls of the HTTP API that were answered, by operation and status.", "call", "status"),
+		seconds: in.Histograms("waterclock_api_call_seconds",
+			"Time from the headers of a call of the HTTP API to the end of its answer; but for streams.",
+			[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}, "call"),
+	}
+}
+
+// count counts a call under the pattern of its handler. The time of streams is not measured: they last as
+// long as the caller likes.
+func (m *metrics) count(pattern string, w http.ResponseWriter, serve func(*access.Recorder)) {
+	began := time.Now()
+	sw := &access.Recorder{ResponseWriter: w}
+	defer func() {
+		m.calls.WithLabelValues(pattern, strconv.Itoa(sw.Final(true))).Inc()
+		if sw.Header().Get("Content-Type") != streamType {
+			m.seconds.WithLabelValues(pattern).Observe(time.Since(began).Seconds())
+		}
+	}()
+	serve(sw)
+}
+
+// traced begins the span of a call, by the semantic conventions for HTTP servers. It continues the trace of the call's
+// traceparent. end takes the status of the answer.
+func traced(tracer trace.Tracer, pattern string, r *http.Request) (ctx context.Context, end func(status int)) {
+	ctx = propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	method, path, _ := strings.Cut(pattern, " ")
+	ctx, span := tracer.Start(ctx, pattern, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+		semconv.HTTPRequestMethodKey.String(method), semconv.HTTPRoute(path), semconv.URLPath(r.URL.EscapedPath()),
+		attribute.String("waterclock.request", access.RequestOf(ctx))))
+	if c := span.SpanContext(); c.IsSampled() {
+		access.Traced(ctx, c.TraceID().String())
+	}
+	return ctx, func(status int) {
+		span.SetAttributes(semconv.HTTPResponseStatusCode(status))
+		if status >= http.StatusInternalServerError {
+			span.SetStatus(codes.Error, "")
+		}
+		span.End()
+	}
+}
+
+// addParent gives a request the trace context of its call, if the call is sampled, the request has none, and it takes
+// no more than room bytes.
+func addParent(ctx context.Context, r *route.Request, room int) {
+	parent := tracing.Parent(ctx)
+	if parent == "" || headerOverhead+len(tracing.Traceparent)+len(parent) > room {
+		return
+	}
+	if !slices.ContainsFunc(r.Headers, func(h timer.Header) bool { return h.Key == tracing.Traceparent }) {
+		r.Headers = append(slices.Clip(r.Headers), timer.Header{Key: tracing.Traceparent, Value: []byte(parent)})
+	}
 }

@@ -3,10 +3,8 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"math"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
@@ -76,108 +74,44 @@ func (e *events) registerHistory(h huma.API) {
 	})
 }
 
-// history reads a partition backward from an offset, until it has limit events of an ID or meets another
-// limit.
+// history returns limit events of an ID below an offset of a partition, or fewer if it meets another limit.
 func (e *events) history(ctx context.Context, topic string, partition int32, id string, limit int,
 	end int64) (*TimerEvents, error) {
 	bounds, err := e.logs.Bounds(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
-	begin, last := bounds[partition][0], bounds[partition][1]
-	end = max(begin, min(end, last))
+	span := bounds[partition]
 	page := &TimerEvents{Events: []TimerEvent{}, Log: EventLog{
-		Topic: topic, Partition: partition, Begins: begin, Ends: last,
-		Position: Position{First: partition, Next: []int64{last}}.String(),
+		Topic: topic, Partition: partition, Begins: span[0], Ends: span[1],
+		Position: Position{First: partition, Next: []int64{span[1]}}.String(),
 	}}
-	s := &lookBack{logs: e.logs, topic: topic, partition: partition, id: id}
-	keep, err := reservePage(ctx, 1)
-	if err != nil {
-		return nil, err
+	f := &eventsOfTimer{eventFilter: eventFilter{EventFilter{ID: id}}, low: math.MaxInt64}
+	b := &browser{logs: e.logs, now: e.now, topic: topic, bounds: map[int32][2]int64{partition: span}, filter: f,
+		limit: limit, most: maxHistoryBytes}
+	low := map[int32]int64{partition: max(span[0], min(end, span[1]))}
+	found, err := b.newest(ctx, low, historySpan)
+	for _, r := range found {
+		page.Events = append(page.Events, TimerEvent{Offset: r.Offset, At: r.Time.UTC(), Event: withID(r)})
 	}
-	size := 0
-	defer func() { keep(size) }()
-	back := backward{
-		bounds: map[int32][2]int64{partition: bounds[partition]}, low: map[int32]int64{partition: end},
-		over: make(map[int32]bool), window: historySpan, least: 1,
+	if page.Log.LookedTo = low[partition]; page.Log.LookedTo > span[0] {
+		page.Cursor = strconv.FormatInt(page.Log.LookedTo, 10)
+	} else if !f.oldest.IsZero() {
+		page.Log.Oldest = &f.oldest
 	}
-	until := e.now().Add(historyTime)
-	// Each call gets further than its cursor, even if only a little.
-	for len(page.Events) < limit && size < pageBytes {
-		spans := back.spans()
-		if len(spans) == 0 || back.looked > 0 && (back.looked >= maxHistoryOffsets || s.bytes >= maxHistoryBytes ||
-			e.now().After(until)) {
-			break
-		}
-		span := spans[partition]
-		found, err := s.read(ctx, span[0], span[1], limit-len(page.Events))
-		if errors.Is(err, errLargeSpan) {
-			back.shrink()
-			continue
-		}
-		if err != nil && back.looked == 0 {
-			return nil, err
-		}
-		if err != nil {
-			break // the events found so far count; the next call meets the error
-		}
-		back.passed(spans, nil)
-		if len(found.all) > 0 && (found.from > span[0] || len(found.all) == limit-len(page.Events)) {
-			back.low[partition] = found.all[0].Offset // there may be more events before it
-		}
-		size += found.size
-		if found.from > span[0] { // and there is no room for them
-			size = max(size, pageBytes)
-		}
-		for _, r := range slices.Backward(found.all) {
-			page.Events = append(page.Events, TimerEvent{Offset: r.Offset, At: r.Time.UTC(), Event: withID(r)})
-		}
-		back.grow()
-		back.window = min(back.window, maxHistoryOffsets-back.looked)
-	}
-	at := back.low[partition]
-	if page.Log.LookedTo = at; at > begin {
-		page.Cursor = strconv.FormatInt(at, 10)
-	} else if !s.first.IsZero() {
-		page.Log.Oldest = &s.first
-	}
-	return page, nil
+	return page, err
 }
 
-// errLargeSpan says that a span of the log has more bytes than one call reads.
-var errLargeSpan = errors.New("the span is too large")
-
-// lookBack reads spans of a partition for the events of one ID.
-type lookBack struct {
-	logs      Logs
-	topic     string
-	partition int32
-	id        string
-
-	bytes int       // of spans that were read completely
-	first time.Time // of the first record of the last span read
+// eventsOfTimer chooses the events of one timer, and remembers the oldest record of all.
+type eventsOfTimer struct {
+	eventFilter
+	low    int64 // offset of the oldest record
+	oldest time.Time
 }
 
-// read returns the newest events of a span. If the error is errLargeSpan, the caller tries again with
-// fewer offsets.
-func (l *lookBack) read(ctx context.Context, from, to int64, limit int) (found newest, err error) {
-	l.first, found = time.Time{}, newest{from: from, limit: limit, room: pageBytes}
-	size := 0
-	err = l.logs.Read(ctx, l.topic, map[int32][2]int64{l.partition: {from, to}}, func(r *Record) error {
-		if l.first.IsZero() {
-			l.first = r.Time.UTC()
-		}
-		if size += len(r.Key) + len(r.Value); size > maxHistoryBytes && to-from > leastHistorySpan {
-			return errLargeSpan
-		}
-		if string(r.Key) != l.id {
-			return nil
-		}
-		found.add(slim(r, len(r.Value)))
-		return nil
-	})
-	if !errors.Is(err, errLargeSpan) {
-		l.bytes += size
+func (e *eventsOfTimer) match(r *Record) bool {
+	if r.Offset < e.low {
+		e.low, e.oldest = r.Offset, r.Time.UTC()
 	}
-	return found, err
+	return e.eventFilter.match(r)
 }

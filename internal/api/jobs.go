@@ -53,12 +53,9 @@ type UnaskedInstance struct {
 
 // jobs holds the jobs of this process, in memory.
 type jobs struct {
-	topics  *topics
-	asker   Asker
+	*common
 	lists   *lists
 	process string // is in the jobs' IDs
-	now     func() time.Time
-	life    *lifetime
 	free    *access.Pool
 
 	mu  sync.Mutex // guards all, and what every job shows
@@ -70,13 +67,6 @@ type job struct {
 	cancel context.CancelFunc
 	topic  Topic
 	rate   *rate.Limiter // of requests, including repeated ones
-}
-
-func newJobs(life *lifetime, ts *topics, l *lists, o Options) *jobs {
-	return &jobs{
-		topics: ts, asker: o.Asker, lists: l, process: o.Process, now: o.Now, life: life,
-		free: access.NewPool(maxRunning, runningEach, 0), all: make(map[string]*job),
-	}
 }
 
 func (j *jobs) register(h huma.API) {

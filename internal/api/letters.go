@@ -102,11 +102,8 @@ func (*letterFilter) slim(r *Record) *Record { return slim(r, previewBytes) }
 
 // letters has the operations on dead letters, one or a page at a time.
 type letters struct {
-	topics  *topics
-	asker   Asker
-	logs    Logs
+	*common
 	timers  *timers
-	now     func() time.Time
 	reviews *reviews
 }
 
@@ -175,7 +172,11 @@ func (l *letters) register(h huma.API) {
 		}
 		done, err := l.resend(ctx, &in.OneLetter, in.Wait.Wait, c)
 		if err == nil {
-			l.reviewResent(ctx, &in.OneLetter)
+			err := l.reviewOne(ctx, l.topics.all[in.Topic], &in.OneLetter) // if that fails, the letter stays new
+			if err != nil {
+				l.log.WarnContext(ctx, "cannot mark a dead letter as reviewed", "topic", in.Topic,
+					"partition", in.Partition, "offset", in.Offset, "err", err)
+			}
 		}
 		return done, err
 	})
@@ -222,14 +223,6 @@ func (l *letters) resend(ctx context.Context, in *OneLetter, wait string, c *Cor
 		return l.delayAgain(ctx, in.Topic, topic, r, request, err)
 	}
 	return l.timers.change(ctx, &OneTimer{Topic: in.Topic, ID: string(request.ID)}, wait, request, false, err)
-}
-
-// reviewResent marks a letter as reviewed, because its request was sent again. If that fails, the letter stays new.
-func (l *letters) reviewResent(ctx context.Context, in *OneLetter) {
-	if err := l.reviewOne(ctx, l.topics.all[in.Topic], in); err != nil {
-		l.reviews.log.WarnContext(ctx, "cannot mark a dead letter as reviewed", "topic", in.Topic,
-			"partition", in.Partition, "offset", in.Offset, "err", err)
-	}
 }
 
 // delayAgain writes the record of a dead letter to its fixed-delay topic again. There is no decision about such

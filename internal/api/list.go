@@ -132,11 +132,7 @@ type CountUntil struct {
 const maxUntil = 100
 
 // lists has the operations on the pending timers of a request topic.
-type lists struct {
-	topics *topics
-	asker  Asker
-	now    func() time.Time
-}
+type lists struct{ *common }
 
 func (l *lists) register(h huma.API) {
 	list := operation("timers", http.MethodGet, "/v1/topics/{topic}/timers", "listTimers", "List pending timers",

@@ -99,8 +99,7 @@ func (l *losslessScan) object(path string) error {
 		name := l.text().unquoted()
 		at := strings.TrimPrefix(path+"."+name, ".")
 		if slices.ContainsFunc(fields, func(f field) bool {
-			return strings.EqualFold(f.name,
-				name)
+			return strings.EqualFold(f.name, name)
 		}) { // as json compares
 			return fmt.Errorf("%s is given twice: leave one out", at)
 		}

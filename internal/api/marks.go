@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
@@ -96,11 +95,8 @@ func (r *review) upTo(n int) Position {
 // that is recreated has no marks (TestMarksOnARealBroker in package apiserver). Marks that were left would hide letters
 // once the new log has grown beyond them; until then within ignores them.
 type reviews struct {
+	*common
 	marks   Marks
-	logs    Logs
-	now     func() time.Time
-	life    *lifetime
-	log     *slog.Logger
 	changed func(topic string) // called after marks of a topic were set
 
 	// setting is held while marks are read, changed and written: calls to Kafka that end after readTimeout.
@@ -115,17 +111,16 @@ type cachedReview struct {
 	read time.Time
 }
 
-func newReviews(ts *topics, o Options, life *lifetime) *reviews {
-	r := &reviews{marks: o.Marks, logs: o.Logs, now: o.Now, life: life, log: o.Logger, changed: func(string) {},
-		cache: make(map[string]cachedReview)}
-	if r.marks == nil {
+func newReviews(c *common, marks Marks) *reviews {
+	r := &reviews{common: c, marks: marks, changed: func(string) {}, cache: make(map[string]cachedReview)}
+	if marks == nil {
 		r.marks = noMarks{}
 		return r
 	}
-	life.wg.Go(func() {
-		for beats.Sleep(life.ctx, markLook) {
-			for _, t := range ts.all {
-				if err := r.keep(life.ctx, t.DeadLetters); err != nil {
+	r.life.wg.Go(func() {
+		for beats.Sleep(r.life.ctx, markLook) {
+			for _, t := range r.topics.all {
+				if err := r.keep(r.life.ctx, t.DeadLetters); err != nil {
 					r.log.Warn("cannot renew the marks of reviewed dead letters", "topic", t.DeadLetters, "err", err)
 				}
 			}
@@ -266,9 +261,7 @@ func (r *reviews) keep(ctx context.Context, topic string) error {
 }
 
 // write writes marks. The caller holds r.setting.
-func (r *reviews) write(
-	ctx context.Context, topic, by string, at time.Time, parts map[int32]offsets, set int64,
-) error {
+func (r *reviews) write(ctx context.Context, topic, by string, at time.Time, parts map[int32]offsets, set int64) error {
 	marks, cut := make(map[int32]Mark), false
 	for p, s := range parts {
 		text, kept := s.above(markBytes)
@@ -291,6 +284,8 @@ func (r *reviews) write(
 
 // noMarks stores nothing.
 type noMarks struct{}
+
+var _ Marks = noMarks{}
 
 func (noMarks) Marks(context.Context, string) (map[int32]Mark, error) { return nil, nil }
 

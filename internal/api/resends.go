@@ -64,8 +64,7 @@ type resendJob struct {
 
 // resends has the jobs that send dead letters again.
 type resends struct {
-	jobs    *jobs
-	logs    Logs
+	*jobs
 	reviews *reviews
 
 	starting sync.Mutex // is held while a job that sends what is new is started
@@ -92,7 +91,7 @@ func (re *resends) register(h huma.API) {
 				"nothing chooses dead letters: give reviewed=false, reason, prefix, after or before, or all=true "+
 					"for all of %.100q", in.Topic)
 		}
-		topics := re.jobs.topics
+		topics := re.topics
 		topic, err := topics.withLetters(ctx, access.Read, in.Topic, "")
 		if err != nil {
 			return nil, err
@@ -116,13 +115,13 @@ func (re *resends) register(h huma.API) {
 		}
 		r := &resendJob{filter: f, replace: in.Replace, by: topics.caller(ctx)}
 		j := &job{topic: topic, show: Job{Topic: in.Topic, Action: "resend", Prefix: in.Prefix}}
-		return re.jobs.launch(ctx, j, in.Rate, func(ctx context.Context) error { return re.resendAll(ctx, j, r) })
+		return re.launch(ctx, j, in.Rate, func(ctx context.Context) error { return re.resendAll(ctx, j, r) })
 	})
 }
 
 // alone returns a problem if a job sends dead letters of a topic: what it has not noted yet would be sent twice.
 func (re *resends) alone(ctx context.Context, name string) error {
-	all, _, err := re.jobs.asker.AllJobs(ctx)
+	all, _, err := re.asker.AllJobs(ctx)
 	if err != nil {
 		return err
 	}
@@ -174,7 +173,7 @@ func (re *resends) preview(ctx context.Context, topic string, f *letterFilter) (
 // resendAll goes through the log as it is when the job begins.
 func (re *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 	var bounds map[int32][2]int64
-	err := re.jobs.insist(ctx, j, func() (err error) {
+	err := re.insist(ctx, j, func() (err error) {
 		if bounds, err = re.logs.Bounds(ctx, j.topic.DeadLetters); err != nil {
 			err = fmt.Errorf("%w: %w", errLog, err)
 		}
@@ -187,10 +186,10 @@ func (re *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 	order := newTimeOrder(bounds, !r.replace && !j.topic.Delay)
 	r.handled = newHandled(bounds, r.filter.selects(), order.newestFirst)
 	defer re.reviewHandled(ctx, j, r)
-	noted := re.jobs.now()
+	noted := re.now()
 	for {
 		for spans := order.spans(); len(spans) > 0; spans = order.spans() {
-			err := re.jobs.insist(ctx, j, func() error {
+			err := re.insist(ctx, j, func() error {
 				return re.look(ctx, j.topic.DeadLetters, order, spans, &r.filter)
 			})
 			if err != nil && !errors.Is(err, errLargeSpan) {
@@ -203,7 +202,7 @@ func (re *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 			return nil
 		}
 		var found []*Record
-		err := re.jobs.insist(ctx, j, func() (err error) {
+		err := re.insist(ctx, j, func() (err error) {
 			found, err = re.readLetters(ctx, j.topic.DeadLetters, next)
 			return err
 		})
@@ -218,7 +217,7 @@ func (re *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 				return err
 			}
 		}
-		if now := re.jobs.now(); now.Sub(noted) >= noteEvery {
+		if now := re.now(); now.Sub(noted) >= noteEvery {
 			re.reviewHandled(ctx, j, r)
 			noted = now
 		}
@@ -233,7 +232,7 @@ func (re *resends) reviewHandled(ctx context.Context, j *job, r *resendJob) {
 	if err == nil && r.handled.dropped {
 		err = errMarks
 	}
-	re.jobs.update(j, func(shown *Job) {
+	re.update(j, func(shown *Job) {
 		if shown.Unmarked = ""; err != nil {
 			shown.Unmarked = err.Error()
 		}
@@ -311,12 +310,12 @@ func (re *resends) resendChunk(ctx context.Context, j *job, r *resendJob, letter
 		}
 	}()
 	for _, l := range letters {
-		q, at, err := r.request(re.jobs.topics, j, l)
+		q, at, err := r.request(re.topics, j, l)
 		if err == nil {
 			err = finish(ctx, &q, j.topic, at.Partition)
 		}
 		if err != nil {
-			re.jobs.update(j, func(shown *Job) { fail(shown, whyNot(err)) })
+			re.update(j, func(shown *Job) { fail(shown, whyNot(err)) })
 			continue
 		}
 		requests[at], from[at] = append(requests[at], q), append(from[at], l)
@@ -327,8 +326,8 @@ func (re *resends) resendChunk(ctx context.Context, j *job, r *resendJob, letter
 	}
 	for at, rs := range requests {
 		var all []route.Written
-		err := re.jobs.insist(ctx, j, func() (err error) {
-			all, err = write(ctx, re.jobs.asker, at, wait, rs)
+		err := re.insist(ctx, j, func() (err error) {
+			all, err = write(ctx, re.asker, at, wait, rs)
 			if errors.Is(err, route.ErrUnknown) || errors.Is(err, context.DeadlineExceeded) {
 				all = slices.Repeat([]route.Written{{Offset: -1, Unknown: true, Problem: err.Error()}}, len(rs))
 				return nil
@@ -338,7 +337,7 @@ func (re *resends) resendChunk(ctx context.Context, j *job, r *resendJob, letter
 		if err != nil {
 			return err
 		}
-		re.jobs.update(j, func(shown *Job) {
+		re.update(j, func(shown *Job) {
 			for i := range all {
 				failed := shown.Failed
 				count(shown, all[i:i+1])

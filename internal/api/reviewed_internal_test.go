@@ -26,7 +26,7 @@ func TestMarksAreKept(t *testing.T) {
 		`{"kept":1795424400001}`: true, `{"kept":9223372036854775807}`: true, `{"kept":-9223372036854775808}`: true,
 	} {
 		m := &notedMarks{note}
-		r := &reviews{marks: m, now: func() time.Time { return now }, changed: func(string) {},
+		r := &reviews{common: &common{now: func() time.Time { return now }}, marks: m, changed: func(string) {},
 			cache: make(map[string]cachedReview)}
 		if err := r.keep(t.Context(), "dead"); err != nil {
 			t.Error(err)

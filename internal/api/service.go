@@ -55,11 +55,7 @@ type Occurrences struct {
 const maxNext = 1000
 
 // service has the operations that are not about timers.
-type service struct {
-	topics *topics
-	asker  Asker
-	now    func() time.Time
-}
+type service struct{ *common }
 
 func (s *service) register(h huma.API) {
 	reads(h, operation("service", http.MethodGet, "/v1/cluster", "getCluster", "See instances and partitions"),

@@ -64,15 +64,12 @@ type DeadLetterCountList struct {
 
 // counts has the operation that counts dead letters, and the tallies of all topics that have some, ordered by name.
 type counts struct {
-	topics  *topics
-	logs    Logs
-	now     func() time.Time
-	life    *lifetime
+	*common
 	tallies []*tally
 }
 
-func newCounts(ts *topics, o Options, life *lifetime, reviewed *reviews) *counts {
-	c := &counts{topics: ts, logs: o.Logs, now: o.Now, life: life}
+func newCounts(shared *common, reviewed *reviews) *counts {
+	c := &counts{common: shared}
 	reviewed.changed = func(letters string) {
 		for _, t := range c.tallies {
 			if t.topic.DeadLetters == letters {
@@ -80,7 +77,7 @@ func newCounts(ts *topics, o Options, life *lifetime, reviewed *reviews) *counts
 			}
 		}
 	}
-	for name, topic := range ts.all {
+	for name, topic := range c.topics.all {
 		t := &tally{name: name, topic: topic, reviews: reviewed}
 		t.forget()
 		c.tallies = append(c.tallies, t)
@@ -407,9 +404,7 @@ func (t *tally) counts(now time.Time) DeadLetterCounts {
 		reason := in.reason
 		one := by[reason]
 		if one == nil {
-			one = &ReasonCount{
-				Reason: reason, Meaning: waterclock.Reason(reason).Meaning(), Newest: t.newest[reason],
-			}
+			one = &ReasonCount{Reason: reason, Meaning: waterclock.Reason(reason).Meaning(), Newest: t.newest[reason]}
 			by[reason] = one
 		}
 		one.LastDay, c.LastDay = one.LastDay+n, c.LastDay+n

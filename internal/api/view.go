@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -87,13 +88,13 @@ func view(q *query.Timer, payload bool) *Timer {
 	if p := t.Target.Partition; p != timer.AnyPartition {
 		v.Target.Partition = &p
 	}
-	v.Target.Key, v.Target.KeyBase64 = text(t.Target.Key)
+	v.Target.Key, v.Target.KeyBase64 = Text(t.Target.Key)
 	for _, h := range t.Headers {
-		v.Headers = append(v.Headers, headerOf(h))
+		v.Headers = append(v.Headers, HeaderOf(h))
 	}
 	if payload {
 		v.Payload = &Payload{Bytes: len(t.Value), Null: t.Value == nil}
-		v.Payload.Text, v.Payload.Base64 = text(t.Value)
+		v.Payload.Text, v.Payload.Base64 = Text(t.Value)
 	}
 	if t.TooLate > 0 {
 		// TooLate is the smallest lateness that is too late.
@@ -109,14 +110,15 @@ func view(q *query.Timer, payload bool) *Timer {
 	return v
 }
 
-func headerOf(h timer.Header) Header {
+// HeaderOf returns a header as JSON shows it.
+func HeaderOf(h timer.Header) Header {
 	shown := Header{Name: h.Key, ValueNull: h.Value == nil}
-	shown.Value, shown.ValueBase64 = text(h.Value)
+	shown.Value, shown.ValueBase64 = Text(h.Value)
 	return shown
 }
 
-// text returns b as text if it is UTF-8, else as bytes; neither if b is null.
-func text(b []byte) (*string, []byte) {
+// Text returns b as text if it is UTF-8, else as bytes; neither if b is null.
+func Text(b []byte) (*string, []byte) {
 	if b == nil {
 		return nil, nil
 	}
@@ -168,4 +170,28 @@ func millis(ms int64) string {
 		}
 	}
 	return strconv.FormatInt(ms, 10) + "ms"
+}
+
+// etag returns a timer's ETag. While it is the same, everything that is shown of the timer is the same, except for
+// what new rules of time zones change. So a firing that was triggered does not change the ETag of a recurring timer.
+// The part before the semicolon is the timer's version, which If-Match is about: a timer that has fired or was parked
+// meanwhile is still the same one.
+func etag(t *Timer) string {
+	if t.Occurrence == 1 && t.State == "pending" {
+		return strconv.Quote(t.Source)
+	}
+	return strconv.Quote(fmt.Sprintf("%s;%d;%s", t.Source, t.Occurrence, t.State))
+}
+
+// isAmong reports whether the caller already has what a tag stands for. has are the values of
+// If-None-Match (RFC 9110, 13.1.2).
+func isAmong(tag string, has []string) bool {
+	for _, value := range has {
+		for one := range strings.SplitSeq(value, ",") {
+			if one = strings.TrimPrefix(strings.TrimSpace(one), "W/"); one == tag || one == "*" {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/node/apiserver"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/ownership/membership"
 	"github.com/waterclock/waterclock/internal/partition"
@@ -21,6 +23,11 @@ type servedPartition interface {
 	SetLogEnd(e ownership.LogEnd)
 	Life() *ownership.Life
 }
+
+var (
+	_ servedPartition = (*partition.Partition)(nil)
+	_ servedPartition = (*delaytopics.Partition)(nil)
+)
 
 // owned is a partition that the instance owns or is giving up. gone is closed when its goroutine has ended.
 type owned struct {
@@ -45,6 +52,11 @@ type partitions struct {
 	mu    sync.Mutex // guards what follows
 	owned map[timer.TopicPartition]*owned
 }
+
+var (
+	_ apiserver.Partitions = (*partitions)(nil)
+	_ membership.Handler   = (*partitions)(nil)
+)
 
 func newPartitions(log *slog.Logger) *partitions {
 	return &partitions{log: log, owned: make(map[timer.TopicPartition]*owned)}

@@ -12,16 +12,32 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/node/config"
 	"github.com/waterclock/waterclock/internal/node/policy"
-	"github.com/waterclock/waterclock/internal/node/policy/policytest"
 )
+
+// tenants returns settings with two request topics: timers, which has a tenant, and slow, which has none.
+func tenants() *config.Config {
+	cfg := config.Default()
+	cfg.Brokers, cfg.Requests, cfg.Targets = []string{"127.0.0.1:9092"}, []string{"timers", "slow"}, []string{"*"}
+	p := cfg.PolicyOf("timers")
+	p.Targets, p.DefaultTarget, p.DeadLetters = []string{"orders", "mail.*"}, "orders", "failed"
+	p.LimitValueBytes, p.LimitRate, p.OverLimit, p.Dialect = 10, 30, config.OverDelay, config.DialectRabbitMQ
+	cfg.Tenants = map[string]config.Policy{"timers": p}
+	return &cfg
+}
+
+// setOf returns a request topic of four partitions.
+func setOf(name string) topics.Set {
+	return topics.Set{Request: topics.Topic{Name: name, Partitions: 4, MaxMessageBytes: 1 << 20}}
+}
 
 // TestTakeOver: what can change holds from the next request on, for requests and
 // for the look at rights; what cannot is named and stays; and what is read again
 // without a change changes nothing.
 func TestTakeOver(t *testing.T) {
-	cfg := policytest.Tenants()
+	cfg := tenants()
 	reader, err := intake.NewReader(1<<20, 1<<20, kgo.SeedBrokers("127.0.0.1:1"))
 	if err != nil {
 		t.Fatal(err)
@@ -36,8 +52,8 @@ func TestTakeOver(t *testing.T) {
 		access:   &access{cfg: cfg, targets: cfg},
 		settings: settings, rejoin: func() { rejoined++ },
 		topics: newServedTopics(
-			map[string]*served{"timers": {set: policytest.SetOf("timers"),
-				rules: policy.Rules(cfg, policytest.SetOf("timers"))}}),
+			map[string]*served{"timers": {set: setOf("timers"),
+				rules: policy.Rules(cfg, setOf("timers"))}}),
 	}
 	judge := r.topics.of("timers").rules.Validate
 	allowed := func(target string) bool {
@@ -87,7 +103,7 @@ func TestTakeOverOfFixedDelayTopics(t *testing.T) {
 	settings := config.Default()
 	cfg := &settings
 	cfg.Delay, cfg.Targets = []config.DelayTopic{d}, []string{"orders"}
-	set := policytest.SetOf("retry")
+	set := setOf("retry")
 	set.Delay = d.Delay
 	r := &reloader{
 		running: cfg, log: slog.New(slog.DiscardHandler), access: &access{cfg: cfg, targets: cfg},

@@ -107,9 +107,8 @@ func warnChained(ctx context.Context, cfg *config.Config, c *cluster) {
 	}
 	for log, d := range details {
 		if !d.Absent && !d.Refused {
-			c.log.Warn("a target is a request topic that others serve: emissions to it will be rejected, or "+
-				"treated as "+
-				"cancels if the value is null",
+			c.log.Warn("a target is a request topic that others serve: emissions to it will be rejected, or treated "+
+				"as cancels if the value is null",
 				"target", strings.TrimSuffix(log, topics.Changelog("")))
 		}
 	}

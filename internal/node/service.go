@@ -139,9 +139,8 @@ func (in *instance) logStart() {
 		"process", in.process,
 		"data_dir", dir, "settings", in.cfg)
 	if in.cfg.AcceptLostChangelog {
-		in.log.Warn("accept-lost-changelog is set: the next changelog that is lost is accepted, too, and timers " +
-			"that have fired " +
-			"fire again; take it out again when every partition is live")
+		in.log.Warn("accept-lost-changelog is set: the next changelog that is lost is accepted, too, and timers that " +
+			"have fired fire again; take it out again when every partition is live")
 	}
 }
 

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -11,11 +12,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/kit/beats"
 	"github.com/waterclock/waterclock/internal/kit/metric"
+	"github.com/waterclock/waterclock/internal/kit/span"
 	"github.com/waterclock/waterclock/internal/node/config"
+	"github.com/waterclock/waterclock/internal/node/policy"
 	"github.com/waterclock/waterclock/internal/ownership/membership"
 )
 
@@ -146,4 +151,75 @@ func (s *settingsWatch) logChange(settings, instances []string) {
 			"group", s.group, "settings", settings, "instances", instances)
 	}
 	s.logged = now
+}
+
+// reloader takes over the settings that can change while the instance runs.
+type reloader struct {
+	running  *config.Config // the settings that hold now
+	next     <-chan *config.Config
+	topics   *servedTopics
+	reader   *intake.Reader
+	access   *access
+	settings *settingsWatch
+	rejoin   func() // tells the group of other settings
+	log      *slog.Logger
+}
+
+// Run takes over new settings until ctx ends.
+func (r *reloader) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case next := <-r.next:
+			r.takeOver(next)
+		}
+	}
+}
+
+// takeOver applies the settings of next that can change without a restart. They hold from the next request on. It logs
+// those that wait for a restart.
+func (r *reloader) takeOver(next *config.Config) {
+	now, later := r.running.Changes(next)
+	if len(later) > 0 {
+		r.log.Warn("settings have changed that take effect at the next start; the old ones stay until then",
+			"settings", later)
+	}
+	if len(now) == 0 {
+		r.log.Info("configuration reloaded, nothing changes now")
+		return
+	}
+	cfg := r.running.Live(next)
+	r.running = cfg
+	for name, t := range r.topics.requests() {
+		t.rules.Replace(policy.Rules(cfg, t.set))
+		r.reader.SetQuota(name, policy.Quota(cfg, t.set))
+	}
+	for _, d := range cfg.Delay {
+		if t := r.topics.of(d.Topic); t != nil {
+			t.rules.Replace(policy.DelayRules(cfg, d, t.set))
+		}
+	}
+	r.access.use(cfg)
+	if r.settings.set(cfg) {
+		r.rejoin()
+	}
+	r.log.Info("configuration reloaded", "changed", now)
+}
+
+// refusedSetting returns err as a problem of a setting, if err says that the brokers do not allow its value.
+func refusedSetting(cfg *config.Config, err error) error {
+	switch {
+	case errors.Is(err, kerr.InvalidSessionTimeout):
+		return &config.Problem{
+			Setting: "session-timeout", Found: span.String(cfg.SessionTimeout),
+			Need: "to lie within the brokers' group.min.session.timeout.ms and group.max.session.timeout.ms",
+		}
+	case errors.Is(err, kerr.InvalidTransactionTimeout):
+		return &config.Problem{
+			Setting: "transaction-timeout", Found: span.String(cfg.TransactionTimeout),
+			Need: "to be at most the brokers' transaction.max.timeout.ms",
+		}
+	}
+	return err
 }

@@ -261,6 +261,11 @@ type standbyMetrics struct {
 	damaged  func()
 }
 
+var (
+	_ prometheus.Collector    = (*standbyMetrics)(nil)
+	_ ownership.FollowMetrics = (*standbyMetrics)(nil)
+)
+
 var descStandbys = prometheus.NewDesc("waterclock_standby_partitions",
 	"Partitions of which this instance keeps a copy for another owner, by state: caught_up, behind.",
 	[]string{"topic", "state"}, nil)

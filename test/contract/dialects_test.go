@@ -23,28 +23,14 @@ import (
 // those who count in them.
 func soon() time.Time { return time.Now().Add(4 * time.Second).Truncate(time.Second) }
 
-// spoken is what is said in one dialect.
-type spoken struct {
-	dialect config.Dialect
-	due     int64 // of what fires; 0: a moment after it was written
-	// fires becomes one emission with key, value and headers; cancelled is taken
-	// back by cancel; refused becomes a dead letter.
-	fires, cancelled, cancel, refused *kgo.Record
-	key                               []byte
-	value                             string
-	headers                           []kgo.RecordHeader
-	reason                            waterclock.Reason
-}
-
-// TestDialectsOnABroker: requests of each dialect on a topic of its own, one that
-// fires, one that is cancelled and one that is refused, on one instance.
+// TestDialectsOnABroker: requests of each dialect on a topic of its own, one that fires, one that is cancelled and one
+// that is refused, on one instance.
 func TestDialectsOnABroker(t *testing.T) {
 	t.Parallel()
-	c := kafkatest.Shared(t)
-	out := c.CreateTopic(t, 3, nil)
+	s := newSetup(t, kafkatest.Shared(t), 1, 3)
+	out := s.Target
 	text := func(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 	seconds := func(at time.Time) string { return strconv.FormatInt(at.Unix(), 10) }
-	millis := func(at time.Time) string { return strconv.FormatInt(at.UnixMilli(), 10) }
 	json := func(at time.Time) string {
 		return fmt.Sprintf(`{"time":%d,"topic":%q,"key":"dmlkMQ==","value":"dmlkZW8=","headers":{"a":"Yg=="}}`,
 			at.UnixMilli(), out)
@@ -57,145 +43,85 @@ func TestDialectsOnABroker(t *testing.T) {
 		b = append(avroLong(b, 1), "\x0avideo\x02\x02a\x02b\x00"...)
 		return string(b)
 	}
-	at, far := soon(), time.Now().Add(time.Hour)
-	all := []spoken{
-		{
-			dialect: config.DialectETF1, due: at.UnixMilli(), key: []byte("vid1"), value: "video",
-			reason: waterclock.ReasonBeyondHorizon,
-			fires: request("", "fires", "video", header("scheduler-epoch", seconds(at)), header(
-				"scheduler-target-topic", out), header("scheduler-target-key", "vid1"), header("a", "b")),
-			cancelled: request("", "cancelled", "video", header("scheduler-epoch", seconds(at)),
-				header("scheduler-target-topic", out), header("scheduler-target-key", "vid1")),
-			cancel: &kgo.Record{Key: []byte("cancelled"),
-				Headers: []kgo.RecordHeader{header("scheduler-epoch", seconds(at)),
-					header("scheduler-target-topic", out)}},
-			refused: request("", "refused", "video", header("scheduler-epoch", millis(at)),
-				header("scheduler-target-topic", out), header("scheduler-target-key", "vid1")),
-			headers: []kgo.RecordHeader{header("a", "b"), header("scheduler-timestamp", ""),
-				header("scheduler-key", "fires"), header("scheduler-topic", "")},
-		},
-		{
-			dialect: config.DialectSky, due: at.UnixMilli(), key: []byte("vid1"), value: "video",
-			reason:    waterclock.ReasonBadValue,
-			fires:     request("", "fires", avro(at), header("trace", "x")),
-			cancelled: request("", "cancelled", avro(far)),
-			cancel: &kgo.Record{Key: []byte("cancelled"),
-				Headers: []kgo.RecordHeader{header("schedule:expired", "true")}},
-			refused: request("", "refused", "video"),
-			headers: []kgo.RecordHeader{header("a", "b")},
-		},
-		{
-			dialect: config.DialectSkyJSON, due: at.UnixMilli(), key: []byte("vid1"), value: "video",
-			reason: waterclock.ReasonBadValue,
-			fires:  request("", "fires", json(at)), cancelled: request("", "cancelled", json(far)),
-			cancel: &kgo.Record{Key: []byte("cancelled")}, refused: request("", "refused", "video"),
-			headers: []kgo.RecordHeader{header("a", "b")},
-		},
-		{
-			dialect: config.DialectRabbitMQ, key: []byte("fires"), value: "video", reason: waterclock.ReasonBadDuration,
-			fires:     request("", "fires", "video", header("x-delay", "1500"), header("a", "b")),
-			cancelled: request("", "cancelled", "video", header("x-delay", "3600000")),
-			cancel:    &kgo.Record{Key: []byte("cancelled")},
-			refused:   request("", "refused", "video", header("x-delay", "soon")),
-			headers:   []kgo.RecordHeader{header("a", "b")},
-		},
-		{
-			dialect: config.DialectNATS, due: at.UnixMilli(), key: []byte("fires"), value: "video",
-			reason: waterclock.ReasonUnsupported,
-			fires: request("", "fires", "video", header("Nats-Schedule", "@at "+text(at)),
-				header("Nats-Schedule-Target", out), header("a", "b")),
-			cancelled: request("", "cancelled", "video", header("Nats-Schedule", "@at "+text(far)),
-				header("Nats-Schedule-Target", out)),
-			cancel: &kgo.Record{Key: []byte("cancelled")},
-			refused: request("", "refused", "video", header("Nats-Schedule", "@hourly"),
-				header("Nats-Schedule-Target", out), header("Nats-Schedule-TTL", "5m")),
-			headers: []kgo.RecordHeader{header("a", "b")},
-		},
-		{
-			dialect: config.DialectPulsar, due: at.UnixMilli(), key: []byte("fires"), value: "video",
-			reason:    waterclock.ReasonSecondsNotMillis,
-			fires:     request("", "fires", "video", header("deliverAt", millis(at)), header("a", "b")),
-			cancelled: request("", "cancelled", "video", header("deliverAfterSeconds", "3600")),
-			cancel:    &kgo.Record{Key: []byte("cancelled")},
-			refused:   request("", "refused", "video", header("deliverAt", seconds(at))),
-			headers:   []kgo.RecordHeader{header("a", "b")},
-		},
+	now, at := time.Now().Truncate(time.Millisecond), soon()
+	far := now.Add(time.Hour)
+	says := func(id, value string, headers ...string) *kgo.Record {
+		r := rig.Request("", id, value, headers...)
+		r.Timestamp = now
+		return r
 	}
-	topics, letters := make([]string, len(all)), make([]string, len(all))
-	for i := range all {
-		topics[i] = c.CreateTopic(t, 2, nil, fmt.Sprint(kafkatest.Topic(t), "-", all[i].dialect))
-		letters[i] = topics[i] + "-failed"
+	cancel := func(headers ...string) *kgo.Record {
+		r := says("cancelled", "", headers...)
+		r.Value = nil
+		return r
 	}
-	cfg := rig.Config(t, c.Seeds(), topics...)
-	cfg.Targets = []string{out}
-	cfg.Tenants = map[string]config.Policy{}
-	for i := range all {
-		p := cfg.PolicyOf(topics[i])
-		p.Dialect, p.DefaultTarget, p.DeadLetters = all[i].dialect, out, letters[i]
-		cfg.Tenants[topics[i]] = p
+	all := []struct {
+		dialect                           config.Dialect
+		due                               time.Time
+		key                               string // of the emission, whose value is "video"
+		reason                            waterclock.Reason
+		fires, cancelled, cancel, refused *kgo.Record
+	}{
+		{config.DialectETF1, at, "vid1", waterclock.ReasonBeyondHorizon,
+			says("fires", "video", "scheduler-epoch", seconds(at), "scheduler-target-topic", out,
+				"scheduler-target-key", "vid1", "a", "b"),
+			says("cancelled", "video", "scheduler-epoch", seconds(at), "scheduler-target-topic", out,
+				"scheduler-target-key", "vid1"),
+			cancel("scheduler-epoch", seconds(at), "scheduler-target-topic", out),
+			says("refused", "video", "scheduler-epoch", millis(at), "scheduler-target-topic", out,
+				"scheduler-target-key", "vid1")},
+		{config.DialectSky, at, "vid1", waterclock.ReasonBadValue,
+			says("fires", avro(at), "trace", "x"), says("cancelled", avro(far)), cancel("schedule:expired", "true"),
+			says("refused", "video")},
+		{config.DialectSkyJSON, at, "vid1", waterclock.ReasonBadValue,
+			says("fires", json(at)), says("cancelled", json(far)), cancel(), says("refused", "video")},
+		{config.DialectRabbitMQ, now.Add(1500 * time.Millisecond), "fires", waterclock.ReasonBadDuration,
+			says("fires", "video", "x-delay", "1500", "a", "b"), says("cancelled", "video", "x-delay", "3600000"),
+			cancel(), says("refused", "video", "x-delay", "soon")},
+		{config.DialectNATS, at, "fires", waterclock.ReasonUnsupported,
+			says("fires", "video", "Nats-Schedule", "@at "+text(at), "Nats-Schedule-Target", out, "a", "b"),
+			says("cancelled", "video", "Nats-Schedule", "@at "+text(far), "Nats-Schedule-Target", out),
+			cancel(),
+			says("refused", "video", "Nats-Schedule", "@hourly", "Nats-Schedule-Target", out, "Nats-Schedule-TTL",
+				"5m")},
+		{config.DialectPulsar, at, "fires", waterclock.ReasonSecondsNotMillis,
+			says("fires", "video", "deliverAt", millis(at), "a", "b"),
+			says("cancelled", "video", "deliverAfterSeconds", "3600"),
+			cancel(), says("refused", "video", "deliverAt", seconds(at))},
 	}
-	in := serve(t, cfg, 2*len(all))
-	client := c.Client(t)
-	emissions, dead := kafkatest.Collect(t, c, out), kafkatest.Collect(t, c, letters...)
-	var recs []*kgo.Record
-	for i := range all {
-		s := &all[i]
-		for _, r := range []*kgo.Record{s.fires, s.cancelled, s.cancel, s.refused} {
-			r.Topic = topics[i]
-			recs = append(recs, r)
+	cfg := s.Config()
+	cfg.Requests, cfg.Targets, cfg.Tenants = nil, []string{out}, make(map[string]config.Policy)
+	var letters []string
+	var wants []want
+	s.suffix = "-failed"
+	for _, x := range all {
+		topic := s.Topic(fmt.Sprint(s.Requests, "-", x.dialect), 2)
+		p := cfg.PolicyOf(topic)
+		p.Dialect, p.DefaultTarget, p.DeadLetters = x.dialect, out, topic+s.suffix
+		cfg.Requests, cfg.Tenants[topic] = append(cfg.Requests, topic), p
+		letters = append(letters, p.DeadLetters)
+		for _, r := range []*kgo.Record{x.fires, x.cancelled, x.cancel, x.refused} {
+			r.Topic = topic
 		}
+		fires := want{request: x.fires, topic: out, due: x.due.UnixMilli(), partition: byKey, key: []byte(x.key),
+			value: []byte("video"), headers: []kgo.RecordHeader{header("a", "b")}}
+		if x.dialect == config.DialectETF1 {
+			fires.headers = append(fires.headers, header("scheduler-timestamp", seconds(now)),
+				header("scheduler-key", "fires"), header("scheduler-topic", topic))
+		}
+		wants = append(wants, fires, want{request: x.cancelled}, want{request: x.cancel},
+			want{request: x.refused, refused: x.reason})
 	}
-	produce(t, client, recs...)
-	emissions.WaitFor(len(all), arrive)
-	dead.WaitFor(len(all), arrive)
-	awaitPending(t, in, 0)
-	emissions.Quiet(settled)
-	for i := range all {
-		s := &all[i]
-		s.check(t, topics[i], letters[i], emissions.Records(), dead.Records())
-	}
-}
-
-// check looks for the one emission and the one dead letter of a dialect.
-func (s *spoken) check(t *testing.T, topic, letters string, emissions, dead []kafkatest.Received) {
-	t.Helper()
-	var fired, refused int
-	for _, r := range emissions {
-		if !strings.HasPrefix(r.Header("waterclock-source"), topic+"/") {
-			continue
+	s.dead = kafkatest.Collect(t, s.Cluster, letters...)
+	s.serve(cfg, 2*len(all))
+	s.send(wants...)
+	s.end(len(wants))
+	_, refused := s.asked()
+	for _, l := range s.dead.Records() {
+		headers := refused[l.Header("waterclock-source")].request.Headers
+		if !slices.EqualFunc(l.Headers[:len(headers)], headers, sameHeader) {
+			t.Errorf("%s: a dead letter %q", l.Topic, l.Headers)
 		}
-		fired++
-		due, _ := strconv.ParseInt(r.Header("waterclock-due"), 10, 64)
-		want := s.due
-		if want == 0 {
-			want = s.fires.Timestamp.UnixMilli() + 1500
-		}
-		if due != want || !sameBytes(r.Key, s.key) || string(r.Value) != s.value || r.Timestamp.UnixMilli() < due {
-			t.Errorf("%s: due %d, want %d; key %s, value %s", s.dialect, due, want, show(r.Key), show(r.Value))
-		}
-		headers := slices.Clone(r.Headers[:len(r.Headers)-5]) // without ours
-		for i, h := range headers {
-			if h.Key == "scheduler-timestamp" && string(h.Value) == strconv.FormatInt(s.fires.Timestamp.Unix(), 10) ||
-				h.Key == "scheduler-topic" && string(h.Value) == topic {
-				headers[i].Value = []byte{}
-			}
-		}
-		if !slices.EqualFunc(headers, s.headers, sameHeader) {
-			t.Errorf("%s: headers %q, want %q", s.dialect, headers, s.headers)
-		}
-	}
-	for _, r := range dead {
-		if r.Topic != letters {
-			continue
-		}
-		refused++
-		if got := r.Header("waterclock-reason"); got != string(s.reason) || !sameBytes(r.Value, s.refused.Value) ||
-			!slices.EqualFunc(r.Headers[:len(s.refused.Headers)], s.refused.Headers, sameHeader) {
-			t.Errorf("%s: a dead letter %q: %s, value %s", s.dialect, r.Headers, got, show(r.Value))
-		}
-	}
-	if fired != 1 || refused != 1 {
-		t.Errorf("%s: %d emissions and %d dead letters, want one of each", s.dialect, fired, refused)
 	}
 }
 
@@ -218,39 +144,31 @@ func TestETF1ReadmesProducer(t *testing.T) {
 		t.Skip("it builds a program with another client")
 	}
 	program := buildETF1(t)
-	c := kafkatest.Shared(t)
-	requests, out := c.CreateTopic(t, 4, nil), c.CreateTopic(t, 3, nil, kafkatest.Topic(t)+"-out")
-	cfg := rig.Config(t, c.Seeds(), requests)
-	p := cfg.PolicyOf(requests)
-	p.Dialect = config.DialectETF1
-	cfg.Tenants = map[string]config.Policy{requests: p}
-	in := serve(t, cfg, 4)
-	emissions := kafkatest.Collect(t, c, out)
+	s := newSetup(t, kafkatest.Shared(t), 4, 3)
+	s.serve(s.policy(func(p *config.Policy) { p.Dialect = config.DialectETF1 }), 4)
 	const each = 50
 	at := soon().Add(2 * time.Second)
-	cmd := exec.Command(program, strings.Join(c.Seeds(), ","), requests, out, strconv.FormatInt(at.Unix(), 10),
-		strconv.Itoa(each))
+	cmd := exec.Command(program, strings.Join(s.Cluster.Seeds(), ","), s.Requests, s.Target,
+		strconv.FormatInt(at.Unix(), 10), strconv.Itoa(each))
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	emissions.WaitFor(each, arrive)
-	awaitPending(t, in, 0)
-	emissions.Quiet(settled)
+	s.Out.WaitFor(each, patience)
+	s.in.Balanced(0)
+	s.Out.Quiet(quiet)
+	s.dead.Quiet(0)
 	seen := map[string]bool{}
-	for _, r := range emissions.Records() {
+	for _, r := range s.Out.Records() {
 		id := r.Header("scheduler-key")
 		n, kept := strings.CutPrefix(id, "kept-")
 		if !kept || seen[id] || string(r.Key) != "video-"+n || string(r.Value) != "some value "+n ||
-			r.Timestamp.Before(at) || r.Header("scheduler-topic") != requests {
+			r.Timestamp.Before(at) || r.Header("scheduler-topic") != s.Requests {
 			t.Errorf("emission %s: key %s, value %s, headers %q", id, show(r.Key), show(r.Value), r.Headers)
 		}
 		seen[id] = true
 	}
-	if len(seen) != each {
-		t.Errorf("%d of %d have fired", len(seen), each)
-	}
-	if n := in.Metric("waterclock_dead_letters_total"); n != 0 {
-		t.Errorf("%v dead letters", n)
+	if len(seen) != each || len(s.dead.Records()) > 0 {
+		t.Errorf("%d of %d have fired; %d dead letters", len(seen), each, len(s.dead.Records()))
 	}
 }
 

@@ -64,12 +64,10 @@ func TestMigrationByCopy(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
 	python := rig.Python(t, rig.Confluent)
-	c := kafkatest.Shared(t)
-	base := kafkatest.Topic(t)
-	names := etf1Topics{base + "-schedules", base + "-out"}
+	s := newSetup(t, kafkatest.Shared(t), 4, 2)
+	c, names := s.Cluster, etf1Topics{s.Requests + "-schedules", s.Target}
 	c.CreateTopic(t, schedulePartitions, map[string]*string{"cleanup.policy": new("compact"),
 		"message.timestamp.type": new("CreateTime")}, names.schedules)
-	c.CreateTopic(t, 2, nil, names.out)
 	if program := os.Getenv(envETF1); program != "" {
 		record(t, c, program)
 	}
@@ -80,21 +78,18 @@ func TestMigrationByCopy(t *testing.T) {
 	now := time.Now().Unix()
 	rec.write(t, c, names, now)
 	// What etf1 takes and waterclock does not, and the largest that both take.
-	wide := func(id string, headers int, target bool) *kgo.Record {
-		r := request(names.schedules, id, "v", header("scheduler-epoch", strconv.FormatInt(now+3600, 10)))
-		if target {
-			r.Headers = append(r.Headers, header("scheduler-target-topic", names.out))
-		}
+	wide := func(id string, headers int, more ...string) *kgo.Record {
+		r := rig.Request(names.schedules, id, "v", append(more, "scheduler-epoch", fmt.Sprint(now+3600))...)
 		for i := range headers {
 			r.Headers = append(r.Headers, header(fmt.Sprint("h", i), "v"))
 		}
 		return r
 	}
-	produce(t, c.Client(t), wide(strings.Repeat("k", 512), 1, true), wide(strings.Repeat("k", 513), 1, true),
-		wide("122", 122, true), wide("123", 123, true), wide("123-default", 123, false),
-		wide("124-default", 124, false))
-	requests := c.CreateTopic(t, 4, nil, base+"-requests")
-	run := copier(t, python, c.Seeds()[0], names.schedules, requests)
+	const target = "scheduler-target-topic"
+	rig.Send(t, c.Client(t), wide(strings.Repeat("k", 512), 1, target, names.out),
+		wide(strings.Repeat("k", 513), 1, target, names.out), wide("122", 122, target, names.out),
+		wide("123", 123, target, names.out), wide("123-default", 123), wide("124-default", 124))
+	run := copier(t, python, c.Seeds()[0], names.schedules, s.Requests)
 
 	// Asked for a later time, the schedule that is due in between looks as if the
 	// scheduler had been down: the program asks what to do, and copies nothing.
@@ -118,20 +113,16 @@ func TestMigrationByCopy(t *testing.T) {
 		t.Errorf("copied again: %v, %s", err, out)
 	}
 
-	cfg := rig.Config(t, c.Seeds(), requests)
+	cfg := s.policy(func(p *config.Policy) { p.Dialect, p.DefaultTarget = config.DialectETF1, names.out })
 	cfg.PartitionerCheck = config.CheckDeadLetter // keys lie where murmur2 puts them
-	p := cfg.PolicyOf(requests)
-	p.Dialect, p.DefaultTarget = config.DialectETF1, names.out
-	cfg.Tenants = map[string]config.Policy{requests: p}
-	in := serve(t, cfg, 4)
-	emissions := kafkatest.Collect(t, c, names.out)
-	fired := emissions.WaitFor(1, arrive+time.Minute)[0]
+	s.serve(cfg, 4)
+	fired := s.Out.WaitFor(1, patience+time.Minute)[0]
 	if fired.Header("scheduler-key") != "soon" || string(fired.Value) != "new" {
 		t.Errorf("fired %s with value %s", fired.Header("scheduler-key"), show(fired.Value))
 	}
-	awaitPending(t, in, 7)
-	emissions.Quiet(settled)
-	if n := in.Metric("waterclock_dead_letters_total"); n != 0 {
+	s.in.Balanced(7)
+	s.Out.Quiet(quiet)
+	if n := s.in.Metric("waterclock_dead_letters_total"); n != 0 {
 		t.Errorf("%v dead letters", n)
 	}
 }
@@ -144,17 +135,17 @@ func TestMigrationOfSky(t *testing.T) {
 	c := kafkatest.Shared(t)
 	base := kafkatest.Topic(t)
 	schedules, requests := c.CreateTopic(t, 2, nil, base+"-schedules"), c.CreateTopic(t, 2, nil, base+"-requests")
-	done := request(schedules, "fired", "", header("schedule", "expired"))
+	done := rig.Request(schedules, "fired", "", "schedule", "expired")
 	done.Value = nil
-	produce(t, c.Client(t), request(schedules, "fired", "1"), request(schedules, "kept", "2"),
-		request(schedules, "kept", "3"), done,
-		request(schedules, strings.Repeat("k", 513), "4"))
+	rig.Send(t, c.Client(t), rig.Request(schedules, "fired", "1"), rig.Request(schedules, "kept", "2"),
+		rig.Request(schedules, "kept", "3"), done,
+		rig.Request(schedules, strings.Repeat("k", 513), "4"))
 	out, err := copier(t, python, c.Seeds()[0], schedules, requests)("sky")
 	if err != nil || out != "1 left out: deleted, or fired and deleted\n1 left out: refused here: a key over 512 "+
 		"bytes\n1 copied\n" {
 		t.Fatalf("%v: %s", err, out)
 	}
-	got := kafkatest.Collect(t, c, requests).WaitFor(1, arrive)
+	got := kafkatest.Collect(t, c, requests).WaitFor(1, patience)
 	if string(got[0].Key) != "kept" || string(got[0].Value) != "3" {
 		t.Errorf("copied %s with value %s", show(got[0].Key), show(got[0].Value))
 	}
@@ -164,7 +155,7 @@ func TestMigrationOfSky(t *testing.T) {
 // it prints; if it fails, with what it says about that.
 func copier(t *testing.T, python string, args ...string) func(more ...string) (string, error) {
 	t.Helper()
-	file := filepath.Join("..", "..", "..", "deploy", "migration", "copy.py")
+	file := filepath.Join("..", "..", "deploy", "migration", "copy.py")
 	return func(more ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), python, slices.Concat([]string{file}, args, more)...)
 		var errs bytes.Buffer
@@ -215,7 +206,7 @@ func (rec *recording) write(t *testing.T, c *kafkatest.Cluster, names etf1Topics
 		}
 		out = append(out, k)
 	}
-	produce(t, cl, out...)
+	rig.Send(t, cl, out...)
 }
 
 // record has the given program, etf1's scheduler, work off a topic, and keeps what it
@@ -239,26 +230,26 @@ func record(t *testing.T, c *kafkatest.Cluster, program string) {
 	emissions := kafkatest.Collect(t, c, names.out)
 	cl := c.Client(t) // murmur2: the scheduler's own deletions lie on other partitions
 	soon := time.Now().Unix() + 15
-	schedule := func(id, value, due string, more ...kgo.RecordHeader) *kgo.Record {
-		return request(names.schedules, id, value, append([]kgo.RecordHeader{header("scheduler-epoch", due),
-			header("scheduler-target-topic", names.out), header("scheduler-target-key", "k-"+id)}, more...)...)
+	schedule := func(id, value, due string, more ...string) *kgo.Record {
+		return rig.Request(names.schedules, id, value, append([]string{"scheduler-epoch", due,
+			"scheduler-target-topic", names.out, "scheduler-target-key", "k-" + id}, more...)...)
 	}
 	at := func(in int64) string { return strconv.FormatInt(soon+in, 10) }
-	produce(t, cl,
+	rig.Send(t, cl,
 		schedule("plain", "v", at(0)),
 		schedule("empty-value", "", at(0)),
-		schedule("own-key", "v", at(0), header("scheduler-key", "own-key")),
-		schedule("old-key", "v", at(0), header("scheduler-key", "somebody-else")),
-		schedule("old-topic", "v", at(0), header("scheduler-topic", history)),
+		schedule("own-key", "v", at(0), "scheduler-key", "own-key"),
+		schedule("old-key", "v", at(0), "scheduler-key", "somebody-else"),
+		schedule("old-topic", "v", at(0), "scheduler-topic", history),
 		schedule("epoch-zero", "v", "0"), schedule("no-number", "v", "tomorrow"), schedule("  ", "v", at(3600)),
-		request(names.schedules, "no-epoch", "v", header("scheduler-target-topic", names.out)),
+		rig.Request(names.schedules, "no-epoch", "v", "scheduler-target-topic", names.out),
 		schedule("soon", "old", at(3600)), schedule("soon", "new", at(45)),
 		schedule("later", "v", at(3600)), schedule("plus", "v", "+"+at(3600)), schedule("far", "v", at(10*24*3600)),
-		schedule("twice", "v", at(3600), header("scheduler-epoch", at(-3600))),
+		schedule("twice", "v", at(3600), "scheduler-epoch", at(-3600)),
 		schedule("deleted", "v", at(3600)), &kgo.Record{Topic: names.schedules, Key: []byte("deleted")},
 	)
 	emissions.WaitFor(5, time.Minute)
-	emissions.Quiet(settled)
+	emissions.Quiet(quiet)
 	fired := map[string]bool{}
 	for _, r := range emissions.Records() {
 		id, _ := strings.CutPrefix(string(r.Key), "k-")
@@ -273,8 +264,8 @@ func record(t *testing.T, c *kafkatest.Cluster, program string) {
 		t.Fatalf("the scheduler took too long to exit:\n%s", log.String())
 	}
 	written := kafkatest.Collect(t, c, names.schedules)
-	written.WaitFor(17, arrive)
-	written.Quiet(settled)
+	written.WaitFor(17, patience)
+	written.Quiet(quiet)
 	for _, r := range written.Records() {
 		one := recorded{Partition: r.Partition, Timestamp: r.Timestamp.UnixMilli(), Key: string(r.Key)}
 		if r.Value != nil {

@@ -16,13 +16,13 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-const reasonPartitions = 4
+const reasonPartitions, maxMessage = 4, 1_048_588 // Kafka's default
 
 // shownElsewhere are reasons that need a broker, or requests, of another kind.
 var shownElsewhere = map[waterclock.Reason]string{
 	waterclock.ReasonTargetNotAuthorized: "TestTargetNotAuthorized",
-	waterclock.ReasonNoEffect:            "TestRecordsThatCannotBePassedOn, package delay",
-	waterclock.ReasonBadAttempt:          "TestRecordsThatCannotBePassedOn, package delay",
+	waterclock.ReasonNoEffect:            "TestRecordsThatCannotBePassedOn",
+	waterclock.ReasonBadAttempt:          "TestRecordsThatCannotBePassedOn",
 	waterclock.ReasonBatchTooLarge:       "TestBatchesThatDecompressToTooMuch, package load",
 	waterclock.ReasonBatchUnreadable:     "TestWhatBrokersTakeStopsNobody",
 	waterclock.ReasonUnsupported:         "TestDialectsOnABroker",
@@ -34,7 +34,7 @@ var shownElsewhere = map[waterclock.Reason]string{
 // TestEveryReasonHasACase fails when a reason is added that nothing shows.
 func TestEveryReasonHasACase(t *testing.T) {
 	shown := map[waterclock.Reason]bool{}
-	for _, b := range badRequests() {
+	for _, b := range new(reasonSetup{setup: &setup{Setup: new(rig.Setup)}}).badRequests() {
 		shown[b.reason] = true
 	}
 	for r := range shownElsewhere {
@@ -51,56 +51,44 @@ func TestEveryReasonHasACase(t *testing.T) {
 	}
 }
 
-// reasonSetup is a setup with targets of all kinds.
-type reasonSetup struct {
-	setup
-	ok, small, compacted, missing string
-	maxMessage                    int
-	rng                           *rand.Rand
-}
-
 // noise is n bytes that do not compress.
-func (rs *reasonSetup) noise(n int) []byte {
+func noise(n int) []byte {
+	rng := rand.New(rand.NewPCG(6, 1))
 	b := make([]byte, n)
 	for i := range b {
-		b[i] = byte(rs.rng.Uint32())
+		b[i] = byte(rng.Uint32())
 	}
 	return b
 }
 
+// reasonSetup is a setup with targets of all kinds.
+type reasonSetup struct {
+	*setup
+	small, compacted, missing string
+}
+
 func newReasonSetup(t *testing.T) *reasonSetup {
 	t.Helper()
-	s := &reasonSetup{setup: setup{cluster: kafkatest.Shared(t), partitions: map[string]int{}}, maxMessage: 1_048_588,
-		rng: rand.New(rand.NewPCG(6, 1))}
-	c := s.cluster
-	s.requests = c.CreateTopic(t, reasonPartitions, nil)
-	target := func(kind string, partitions int32, configs map[string]*string) string {
-		name := c.CreateTopic(t, partitions, configs, s.requests+"-"+kind)
-		s.partitions[name] = int(partitions)
-		return name
-	}
-	s.ok = target("ok", 3, nil)
-	s.small = target("small", 1, map[string]*string{"max.message.bytes": new("2000")})
-	s.compacted = target("compacted", 1, map[string]*string{"cleanup.policy": new("compact")})
-	s.missing = s.requests + "-missing"
-	cfg := rig.Config(t, c.Seeds(), s.requests)
-	cfg.Targets = []string{s.requests + "*"}
+	s := &reasonSetup{setup: newSetup(t, kafkatest.Shared(t), reasonPartitions, 3)}
+	s.small = s.target("small", 1, "max.message.bytes", "2000")
+	s.compacted = s.target("compacted", 1, "cleanup.policy", "compact")
+	s.missing = s.Requests + "-missing"
+	s.Out = kafkatest.Collect(t, s.Cluster, s.Target, s.small, s.compacted, s.missing)
+	cfg := s.Config()
+	cfg.Targets = []string{s.Requests + "*"}
 	cfg.PartitionerCheck = config.CheckDeadLetter
-	s.in = serve(t, cfg, reasonPartitions)
-	s.client = c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(8<<20))
-	s.out, s.dead = kafkatest.Collect(t, c, s.ok, s.small, s.compacted, s.missing),
-		kafkatest.Collect(t, c, s.requests+deadSuffix)
+	s.serve(cfg, reasonPartitions)
+	s.Client = s.Cluster.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(8<<20))
 	return s
 }
 
-// good is a good request with an ID that lies on a given partition.
+// good is a good request with an ID that lies on a given partition, or on any if that is negative.
 func (rs *reasonSetup) good(id, topic string, partition int32, due int64) want {
 	for i := 0; ; i++ {
-		candidate := fmt.Sprint(id, "-", i)
-		if p := javaPartition(rs.requests, []byte(candidate), reasonPartitions); partition < 0 || p == partition {
-			r := request(rs.requests, candidate, "good "+id, at(due), to(topic))
-			r.Partition = p
-			return plain(r, topic, due)
+		w := rs.timer(topic, fmt.Sprint(id, "-", i), "good "+id, due)
+		w.request.Partition = javaPartition(rs.Requests, w.request.Key, reasonPartitions)
+		if partition < 0 || w.request.Partition == partition {
+			return w
 		}
 	}
 }
@@ -113,49 +101,45 @@ func (rs *reasonSetup) good(id, topic string, partition int32, due int64) want {
 func TestEveryReasonBetweenGoodRequests(t *testing.T) {
 	t.Parallel()
 	s := newReasonSetup(t)
-	type sent struct {
+	type spoilt struct {
 		bad
 		r   *kgo.Record
 		due int64
 	}
-	var (
-		all   []sent
-		wants []want
-		recs  []*kgo.Record
-	)
+	var all []spoilt
+	var sent []want
 	first := time.Now().Add(8 * time.Second)
-	for i, b := range badRequests() {
+	for i, b := range s.badRequests() {
 		due := first.Add(time.Duration(i) * 25 * time.Millisecond).UnixMilli()
 		id := fmt.Sprint("bad-", i)
-		w := s.good(id, s.ok, -1, due)
-		r := w.request
-		r.Value = []byte("value of " + b.name)
-		b.spoil(s, r)
-		topic := s.ok
-		if b.target != nil && b.target(s) != s.missing {
-			topic = b.target(s)
+		r := s.good(id, s.Target, -1, due).request
+		if b.target != "" {
+			set(r, "timer-target-topic", b.target)
 		}
-		before, after := s.good(id+"-before", topic, r.Partition, due), s.good(id+"-after", topic, r.Partition, due)
-		recs = append(recs, before.request)
-		wants = append(wants, before, after)
-		if b.target == nil && len(r.Key) > 0 && len(r.Key) < 513 && b.reason != waterclock.ReasonWrongPartition {
-			pending := plain(request(s.requests, string(r.Key), "pending", at(due), to(s.ok)), s.ok, due)
+		b.spoil(r)
+		topic := s.Target
+		if b.target != "" && b.target != s.missing {
+			topic = b.target
+		}
+		sent = append(sent, s.good(id+"-before", topic, r.Partition, due))
+		if b.target == "" && len(r.Key) > 0 && len(r.Key) < 513 && b.reason != waterclock.ReasonWrongPartition {
+			pending := s.timer(s.Target, string(r.Key), "pending", due)
 			pending.request.Partition = r.Partition
-			recs, wants = append(recs, pending.request), append(wants, pending)
+			sent = append(sent, pending)
 		}
-		recs = append(recs, r, after.request)
-		all = append(all, sent{b, r, due})
+		sent = append(sent, want{request: r, refused: b.reason}, s.good(id+"-after", topic, r.Partition, due))
+		all = append(all, spoilt{b, r, due})
 	}
-	produce(t, s.client, recs...)
+	s.send(sent...)
 	if !time.Now().Before(first) {
 		t.Fatal("the requests took too long to write: too slow a machine for this test")
 	}
-	s.dead.WaitFor(len(all), arrive)
-	s.out.WaitFor(len(wants), arrive)
-	awaitPending(t, s.in, 0)
-	s.dead.Quiet(settled)
-	checkAll(t, s.out.Records(), wants, s.partitions)
-	lateness(t, s.out.Records(), first)
+	s.arrived()
+	s.in.Balanced(0)
+	s.dead.Quiet(quiet)
+	fire, _ := s.asked()
+	s.checkAll(fire)
+	s.onTime(first)
 
 	letters := map[string][]kafkatest.Received{}
 	for _, l := range s.dead.Records() {
@@ -168,11 +152,11 @@ func TestEveryReasonBetweenGoodRequests(t *testing.T) {
 		got := letters[source(x.r)]
 		delete(letters, source(x.r))
 		if len(got) != 1 {
-			t.Errorf("%s, %s: %d dead letters, want 1", x.reason, x.name, len(got))
+			t.Errorf("%s, %.300q: %d dead letters, want 1", x.reason, x.r.Headers, len(got))
 			continue
 		}
 		if faults := x.faults(x.r, x.due, got[0]); len(faults) > 0 {
-			t.Errorf("%s, %s: %q", x.reason, x.name, faults)
+			t.Errorf("%s, %.300q: %q", x.reason, x.r.Headers, faults)
 		}
 	}
 	for src, ls := range letters {
@@ -183,7 +167,6 @@ func TestEveryReasonBetweenGoodRequests(t *testing.T) {
 			t.Errorf("metric counts %v dead letters for %s, want %v", got, r, n)
 		}
 	}
-	t.Logf("%d bad requests of %d reasons, %d good ones", len(all), len(reasons), len(wants))
 }
 
 // faults compares a dead letter with the request it is of.
@@ -203,7 +186,7 @@ func (b *bad) faults(r *kgo.Record, due int64, l kafkatest.Received) (faults []s
 		fault("value %s, want %s", show(l.Value), show(value))
 	}
 	wantHeaders := slices.Clone(r.Headers)
-	if b.target != nil {
+	if b.target != "" {
 		wantHeaders = rebuilt(r, due)
 	}
 	detail := l.Header("waterclock-detail")
@@ -232,7 +215,8 @@ func rebuilt(r *kgo.Record, due int64) (headers []kgo.RecordHeader) {
 			headers = append(headers, h)
 		}
 	}
-	headers = append(headers, at(due), to(string(said["timer-target-topic"])))
+	headers = append(headers, header("timer-at", fmt.Sprint(due)),
+		header("timer-target-topic", string(said["timer-target-topic"])))
 	for _, name := range []string{"timer-target-key-null", "timer-target-key", "timer-target-partition"} {
 		if v, ok := said[name]; ok {
 			headers = append(headers, kgo.RecordHeader{Key: name, Value: v})

@@ -3,7 +3,6 @@ package contract
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"testing"
 	"time"
 
@@ -11,8 +10,6 @@ import (
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
-	"github.com/waterclock/waterclock/internal/node"
-	"github.com/waterclock/waterclock/test/rig"
 )
 
 // act is one request of a story: a timer due so long after the start at a pace of 1, or a
@@ -83,7 +80,7 @@ type told struct {
 // write appends the requests of acts.
 func (t *told) write(s *setup, at func(time.Duration) time.Time, acts []act) (recs []*kgo.Record) {
 	for _, a := range acts {
-		w := want{request: s.cancel(t.id)}
+		w := want{request: s.Cancel(t.id)}
 		if !a.cancel {
 			w = s.schedule(t.id, t.name, at(a.due).UnixMilli())
 		}
@@ -99,20 +96,10 @@ func (t *told) write(s *setup, at func(time.Duration) time.Time, acts []act) (re
 // fire at once after the start.
 func TestRequestsBeforeAndBetweenTwoRunsAreObeyedInOrder(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		name      string
-		directory func(t *testing.T, dir string)
-	}{
-		{"directory kept", func(*testing.T, string) {}},
-		{"directory deleted", func(t *testing.T, dir string) {
-			if err := os.RemoveAll(dir); err != nil {
-				t.Fatal(err)
-			}
-		}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
+	for name, deleted := range map[string]bool{"directory kept": false, "directory deleted": true} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for pace := 1; !testRestart(t, tt.directory, pace); pace *= 2 {
+			for pace := 1; !testRestart(t, deleted, pace); pace *= 2 {
 				if pace == 8 {
 					t.Fatal("too slow a machine for this test at any pace")
 				}
@@ -123,17 +110,12 @@ func TestRequestsBeforeAndBetweenTwoRunsAreObeyedInOrder(t *testing.T) {
 
 // testRestart tells all stories, pace times as slowly as their acts say. It returns false if the machine was
 // too slow for that pace.
-func testRestart(t *testing.T, directory func(*testing.T, string), pace int) bool {
+func testRestart(t *testing.T, deleted bool, pace int) bool {
 	at := func(d time.Duration) time.Duration { return d * time.Duration(pace) }
 	const each = 60 // IDs of one story
-	s := &setup{cluster: kafkatest.Shared(t)}
-	s.requests = s.cluster.CreateTopic(t, 4, nil)
-	s.target = s.cluster.CreateTopic(t, 3, nil, kafkatest.Topic(t)+"-out")
-	s.partitions = map[string]int{s.target: 3}
-	s.client = s.cluster.Client(t)
-	s.out, s.dead = kafkatest.Collect(t, s.cluster, s.target), kafkatest.Collect(t, s.cluster, s.requests+deadSuffix)
-	cfg := rig.Config(t, s.cluster.Seeds(), s.requests)
-	first := serve(t, cfg, 4)
+	s := newSetup(t, kafkatest.Shared(t), 4, 3)
+	cfg := s.Config()
+	first := s.serve(cfg, 4)
 
 	var all []*told
 	for _, st := range stories() {
@@ -148,12 +130,12 @@ func testRestart(t *testing.T, directory func(*testing.T, string), pace int) boo
 		for _, x := range all {
 			recs = append(recs, x.write(s, func(d time.Duration) time.Time { return start.Add(at(d)) }, chapter(x))...)
 		}
-		produce(t, s.client, recs...)
+		s.Send(recs...)
 		return len(recs)
 	}
 	settledBefore := tell(func(x *told) []act { return x.running })
-	awaitSettled(t, first, settledBefore)
-	s.out.WaitFor(2*each, arrive) // those due beforeStop
+	s.settled(settledBefore)
+	s.Out.WaitFor(2*each, patience) // those due beforeStop
 	tell(func(x *told) []act { return x.last })
 	if err := first.Stop(); err != nil {
 		t.Fatal(err)
@@ -164,11 +146,12 @@ func testRestart(t *testing.T, directory func(*testing.T, string), pace int) boo
 	}
 	await.For(t, time.Until(start.Add(at(whileDown)+time.Second))) // let it fall due
 	down := tell(func(x *told) []act { return x.down })
-	directory(t, cfg.DataDir)
+	if deleted {
+		cfg.DataDir = t.TempDir()
+	}
 	await.For(t, time.Until(start.Add(at(startAgain))))
 
-	s.in = rig.Serve(t, cfg, node.Options{})
-	ready := s.in.Ready(4, arrive)
+	s.serve(cfg, 4)
 	live := time.Now()
 	if took := live.Sub(start); took > at(afterStart) {
 		t.Logf("it took %s until the second instance was live, at a pace of %d", took, pace)
@@ -177,20 +160,18 @@ func testRestart(t *testing.T, directory func(*testing.T, string), pace int) boo
 		}
 		return false
 	}
-	var wants []want
 	for _, x := range all {
 		for _, n := range x.fires {
-			wants = append(wants, x.requests[n])
+			s.sent = append(s.sent, x.requests[n])
 		}
 	}
-	s.out.WaitFor(len(wants), time.Until(start.Add(at(afterStart)))+arrive)
-	s.end(t, down, wants)
-	for _, r := range s.out.Records()[2*each:] {
-		if late := r.At.Sub(live); r.Header("waterclock-due") < fmt.Sprint(start.Add(at(startAgain)).UnixMilli()) &&
-			late > onTime {
+	s.Out.WaitFor(len(s.sent), time.Until(start.Add(at(afterStart)))+patience)
+	s.end(down)
+	for _, r := range s.Out.Records()[2*each:] {
+		late := r.At.Sub(live)
+		if number(r, "waterclock-due") < start.Add(at(startAgain)).UnixMilli() && late > onTime {
 			t.Errorf("overdue %s came %s after the instance was live", show(r.Key), late)
 		}
 	}
-	t.Logf("second instance live after %s", ready)
 	return true
 }

@@ -25,25 +25,32 @@ type Setup struct {
 }
 
 // NewSetup makes the topics, with the given numbers of partitions of the request topic and of the
-// target.
-func NewSetup(t *testing.T, c *kafkatest.Cluster, requests, target int32) *Setup {
+// target. Settings of the request topic are given as name, value.
+func NewSetup(t *testing.T, c *kafkatest.Cluster, requests, target int32, settings ...string) *Setup {
 	t.Helper()
-	s := &Setup{T: t, Cluster: c, Requests: c.CreateTopic(t, requests, nil), Client: c.Client(t)}
-	s.Target = c.CreateTopic(t, target, nil, s.Requests+"-out")
+	s := &Setup{T: t, Cluster: c, Client: c.Client(t)}
+	s.Requests = s.Topic(kafkatest.Topic(t), requests, settings...)
+	s.Target = s.Topic(s.Requests+"-out", target)
 	s.Out = kafkatest.Collect(t, c, s.Target)
 	return s
+}
+
+// Topic makes a topic, with settings given as name, value, and returns its name.
+func (s *Setup) Topic(name string, partitions int32, settings ...string) string {
+	s.Helper()
+	configs := make(map[string]*string)
+	for i := 0; i < len(settings); i += 2 {
+		configs[settings[i]] = &settings[i+1]
+	}
+	return s.Cluster.CreateTopic(s.T, partitions, configs, name)
 }
 
 // Config returns the settings of an instance with a directory of its own.
 func (s *Setup) Config() *config.Config { return Config(s.T, s.Cluster.Seeds(), s.Requests) }
 
-// Request returns a request as any client would write it, with headers given as name, value.
+// Request returns a request for the request topic, with headers given as name, value.
 func (s *Setup) Request(id, value string, headers ...string) *kgo.Record {
-	r := &kgo.Record{Topic: s.Requests, Key: []byte(id), Value: []byte(value)}
-	for i := 0; i < len(headers); i += 2 {
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headers[i], Value: []byte(headers[i+1])})
-	}
-	return r
+	return Request(s.Requests, id, value, headers...)
 }
 
 // Cancel returns a request that cancels a timer.
@@ -63,6 +70,15 @@ func Timer(requests, target, id string, due time.Time) *kgo.Record {
 		{Key: "timer-at", Value: []byte(strconv.FormatInt(due.UnixMilli(), 10))},
 		{Key: "timer-target-topic", Value: []byte(target)},
 	}}
+}
+
+// Request returns a request as any Kafka client would write it, with headers given as name, value.
+func Request(requests, id, value string, headers ...string) *kgo.Record {
+	r := &kgo.Record{Topic: requests, Key: []byte(id), Value: []byte(value)}
+	for i := 0; i < len(headers); i += 2 {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headers[i], Value: []byte(headers[i+1])})
+	}
+	return r
 }
 
 // Send writes records and returns once all are in the log, in order.

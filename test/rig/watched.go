@@ -14,7 +14,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
-	"github.com/waterclock/waterclock/internal/node/datadir"
+	"github.com/waterclock/waterclock/internal/node/ops"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -81,7 +81,7 @@ func (w *Watched) Look(in *Web, group string) {
 func (w *Watched) Stored(dataDir string) {
 	w.t.Helper()
 	s, err := statestore.OpenReadOnly(
-		statestore.Options{Dir: datadir.Store(dataDir), Logger: slog.New(slog.DiscardHandler)})
+		statestore.Options{Dir: ops.StoreDir(dataDir), Logger: slog.New(slog.DiscardHandler)})
 	must(w.t, err)
 	defer s.Close()
 	ids, err := s.Partitions()

@@ -7,7 +7,7 @@ import (
 	"github.com/waterclock/waterclock/internal/audit/history"
 	"github.com/waterclock/waterclock/internal/audit/observe"
 	"github.com/waterclock/waterclock/internal/kafka/topics"
-	"github.com/waterclock/waterclock/internal/node/datadir"
+	"github.com/waterclock/waterclock/internal/node/ops"
 	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -23,7 +23,7 @@ func (w *world) keepDisk(d disk) {
 func (w *world) views() (views []history.View) {
 	for _, d := range w.disks {
 		s, err := statestore.Open(statestore.Options{
-			Dir: datadir.Store(d.of.cfg.DataDir), FS: d.fs, Logger: slog.New(slog.DiscardHandler),
+			Dir: ops.StoreDir(d.of.cfg.DataDir), FS: d.fs, Logger: slog.New(slog.DiscardHandler),
 			OnFatal: func(err error) { w.refuse("the store of %s: %v", d.of.name, err) },
 		})
 		if err != nil {

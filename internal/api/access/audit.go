@@ -2,6 +2,8 @@ package access
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -9,6 +11,9 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // maxLogged limits a text that a caller has chosen, in a log line.
@@ -30,19 +35,20 @@ func (g *Guard) audit(r *http.Request, c *call, status int, took time.Duration) 
 	defer c.mu.Unlock()
 	g.auditor.LogAttrs(context.WithoutCancel(r.Context()), slog.LevelInfo, "audit", slog.String("request", c.request),
 		slog.String("method", loggable(r.Method)), slog.String("path", loggable(r.URL.EscapedPath())),
-		slog.String("query", loggable(r.URL.RawQuery)), slog.String("caller", c.caller.Name), c.caller.person(),
-		slog.Bool("forwarded", c.caller.Forwarded), slog.String("remote", r.RemoteAddr),
-		slog.Int("status", status), slog.String("topic", loggable(c.topic)), slog.String("timer", loggable(c.id)),
-		slog.Int("asked", c.asked), slog.Any("timers", c.timers), slog.Int("more", c.more), slog.Duration("took", took),
-		traceAttr(c.trace))
+		slog.String("query", loggable(r.URL.RawQuery)), slog.String("caller", c.caller.Name),
+		optional("user", loggable(c.caller.User)), slog.Bool("forwarded", c.caller.Forwarded),
+		slog.String("remote", r.RemoteAddr), slog.Int("status", status),
+		slog.String("topic", loggable(c.topic)), slog.String("timer", loggable(c.id)), slog.Int("asked", c.asked),
+		slog.Any("timers", c.timers), slog.Int("more", c.more), slog.Duration("took", took),
+		optional("trace_id", c.trace))
 }
 
-// traceAttr returns the trace as an attribute. For a call without a span it is empty, and handlers leave it out.
-func traceAttr(id string) slog.Attr {
-	if id == "" {
+// optional returns an attribute. Without a value it is empty, and handlers leave it out.
+func optional(name, value string) slog.Attr {
+	if value == "" {
 		return slog.Attr{}
 	}
-	return slog.String("trace_id", id)
+	return slog.String(name, value)
 }
 
 // Traced records for the audit the ID of the trace to which ctx's call belongs.
@@ -87,4 +93,130 @@ func loggable(s string) string {
 	}
 	q := strconv.QuoteToASCII(s)
 	return q[1 : len(q)-1]
+}
+
+// Recorder records the status of an answer, which is the first that is final. Later
+// ones are dropped.
+type Recorder struct {
+	http.ResponseWriter
+
+	status int
+	begun  func() // called when the answer begins; may be nil
+}
+
+// Status returns the status of the answer; 0 if it has not begun.
+func (r *Recorder) Status() int { return r.status }
+
+// WriteHeader implements http.ResponseWriter.
+func (r *Recorder) WriteHeader(status int) {
+	if r.status != 0 {
+		return
+	}
+	if status >= http.StatusOK { // otherwise it is only informational
+		r.begin(status)
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (r *Recorder) Write(b []byte) (int, error) {
+	if r.status == 0 {
+		r.begin(http.StatusOK)
+	}
+	return r.ResponseWriter.Write(b)
+}
+
+func (r *Recorder) begin(status int) {
+	if r.status = status; r.begun != nil {
+		r.begun()
+	}
+}
+
+// Final returns the status of an answer whose handler has ended or panicked.
+func (r *Recorder) Final(ended bool) int {
+	switch {
+	case !ended:
+		return http.StatusInternalServerError
+	case r.status == 0:
+		return http.StatusOK // as the server answers if nothing was written
+	}
+	return r.status
+}
+
+// Unwrap is for http.ResponseController.
+func (r *Recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// A request ID identifies a call in its answer, in problems, in the audit, and at the
+// instance that it is forwarded to. A caller may bring one. It is only a label: two callers may choose the
+// same one.
+const (
+	// RequestHeader has the ID in calls and in answers. hopHeader has it in calls between instances, where it is signed
+	// like every header of ours.
+	RequestHeader = "X-Request-Id"
+	hopHeader     = "Waterclock-Request-Id"
+
+	maxRequestID = 128 // characters
+)
+
+// requestID returns the ID in a header if it is valid, otherwise a new one.
+func requestID(given []string) string {
+	if len(given) == 1 && isRequestID(given[0]) {
+		return given[0]
+	}
+	return RandomID()
+}
+
+// RandomID returns 128 random bits as text.
+func RandomID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// isRequestID reports whether a text can be used in a log line, a header and a URL as it is.
+func isRequestID(s string) bool {
+	return len(s) > 0 && len(s) <= maxRequestID && strings.IndexFunc(s, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(
+			"._~:/+=@-", r)
+	}) < 0
+}
+
+// identified gives a call its ID, and puts it into the answer.
+func (c *call) identified(w http.ResponseWriter, id string) {
+	c.request = id
+	w.Header().Set(RequestHeader, id)
+}
+
+// RequestOf returns the ID of ctx's call; "" if ctx belongs to no call.
+func RequestOf(ctx context.Context) string {
+	if c := callOf(ctx); c != nil {
+		return c.request
+	}
+	return ""
+}
+
+// metrics counts the calls that the guard does not let in.
+type metrics struct {
+	refused *prometheus.CounterVec
+}
+
+// Reasons returns all reasons for which the guard rejects calls.
+func Reasons() []string {
+	return []string{
+		ReasonBadRequest, ReasonUnauthenticated, ReasonForwardRefused, ReasonUnknownCaller, ReasonCrossOrigin,
+		ReasonBodyTimeout, ReasonTooLarge,
+		ReasonTargetTooLong, ReasonWrongHost, ReasonTooManyHeaders, ReasonRateLimited, ReasonTooManyCalls,
+		ReasonTooManyFailures, ReasonOverloaded, ReasonIssuerUnavailable,
+	}
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{refused: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+		Name: "waterclock_api_refused_total", Help: "Calls of the API's address that were refused before their " +
+			"operation was looked at, by reason.",
+	}, []string{"reason"})}
+	for _, r := range Reasons() {
+		m.refused.WithLabelValues(r) // so that 0 is shown
+	}
+	return m
 }

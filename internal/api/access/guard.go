@@ -88,11 +88,12 @@ func New(o Options, log *slog.Logger) (*Guard, error) {
 	}
 	g := &Guard{
 		options: o, log: log, auditor: cmp.Or(o.Audit, log), logins: newLogins(), csrf: http.NewCrossOriginProtection(),
-		memory:  newMemory(o.Memory),
+		memory:  NewPool(o.Memory, o.Memory, bodyWait),
 		refused: &rate.Sometimes{First: refusalsAtOnce, Interval: time.Second / refusalsLogged},
 		open:    &account{caller: Anonymous(), limiter: newLimiter(o.Rate, o.AtOnce)},
 		metrics: newMetrics(o.Registry),
 	}
+	g.memory.least = memoryLeast
 	if err := errors.Join(g.watchUsers(), g.watchKeys(), g.watchTLS()); err != nil {
 		return nil, err
 	}
@@ -327,9 +328,8 @@ func (g *Guard) direct(r *http.Request) (*account, *Problem) {
 	if !g.options.answersTo(r.Host) {
 		return nil, NewProblem(http.StatusMisdirectedRequest, ReasonWrongHost,
 			fmt.Sprintf("the call is for the host %q, which may be a page of another site: this API needs no "+
-				"credentials, so it answers only under localhost, an IP address or a name in api-host; add the "+
-				"name there "+
-				"if it is yours", loggable(nameOf(r.Host))))
+				"credentials, so it answers only under localhost, an IP address or a name in api-host; add the name "+
+				"there if it is yours", loggable(nameOf(r.Host))))
 	}
 	return g.open, nil
 }
@@ -373,12 +373,6 @@ func (g *Guard) limitBody(w *Recorder, r *http.Request, c *call) *Problem {
 	r.Body = &body{ReadCloser: http.MaxBytesReader(w.ResponseWriter, r.Body, g.options.BodyLimit), ctx: r.Context(),
 		c: c, w: w.ResponseWriter}
 	return nil
-}
-
-func newMemory(whole int64) *Pool {
-	p := NewPool(whole, whole, bodyWait)
-	p.least = memoryLeast
-	return p
 }
 
 // spanOf returns the span that a call says it belongs to, in the header traceparent.

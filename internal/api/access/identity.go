@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
@@ -203,12 +202,4 @@ func (c *callers) personOf(r *http.Request) (a *account, ok bool, p *Problem) {
 		a, p = c.person(id)
 	}
 	return a, ok || p != nil, p
-}
-
-// person returns the person as an attribute for the log; nothing if the caller is not a person.
-func (c *Caller) person() slog.Attr {
-	if c.User == "" {
-		return slog.Attr{}
-	}
-	return slog.String("user", loggable(c.User))
 }

@@ -88,11 +88,17 @@ func (w *watched[T]) again() {
 // look reads the files and uses their content if it has changed. It does not parse the same content twice, because
 // thousands of callers take a second.
 func (w *watched[T]) look() (changed bool, err error) {
-	texts, err := readAll(w.paths)
-	if err != nil {
-		return false, err
+	var texts [][]byte
+	var sums []byte
+	for _, path := range w.paths {
+		text, err := readFile(path)
+		if err != nil {
+			return false, err
+		}
+		each := sha256.Sum256(text)
+		texts, sums = append(texts, text), append(sums, each[:]...)
 	}
-	sum := sumOf(texts)
+	sum := sha256.Sum256(sums)
 	if sum == w.seen {
 		return false, w.bad
 	}
@@ -117,17 +123,6 @@ func (w *watched[T]) warnReadable() {
 	}
 }
 
-func readAll(paths []string) (texts [][]byte, err error) {
-	for _, path := range paths {
-		text, err := readFile(path)
-		if err != nil {
-			return nil, err
-		}
-		texts = append(texts, text)
-	}
-	return texts, nil
-}
-
 func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -142,14 +137,4 @@ func readFile(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s has more than %d bytes", path, maxFileBytes)
 	}
 	return text, nil
-}
-
-func sumOf(texts [][]byte) (sum [sha256.Size]byte) {
-	h := sha256.New()
-	for _, text := range texts {
-		each := sha256.Sum256(text)
-		h.Write(each[:])
-	}
-	h.Sum(sum[:0])
-	return sum
 }

@@ -1,6 +1,8 @@
 package console
 
 import (
+	"cmp"
+	"html/template"
 	"slices"
 
 	"github.com/waterclock/waterclock/internal/api"
@@ -27,4 +29,78 @@ func (c *Console) cluster(v *visit) error {
 		p.Partitions, p.Left = p.Partitions[:maxRows], n-maxRows
 	}
 	return v.show(nil, "cluster", "Cluster", p)
+}
+
+type topicsPage struct {
+	Rows  []topicRow
+	Wrong *api.Problem
+	Note  *api.Problem // why partitions are not shown: not every caller may see the cluster
+}
+
+// topicRow is a request topic, or a fixed-delay topic.
+type topicRow struct {
+	Name        string
+	Delay       bool
+	Partitions  int // that are known
+	Live        int
+	Pending     int64
+	Parked      int64
+	Lag         int64
+	OldestSecs  float64
+	Unknown     int // partitions whose overdue timers are not known
+	Dead        *api.DeadLetterCounts
+	Timers      template.URL
+	DeadLetters template.URL
+	Schedule    template.URL
+}
+
+// topicsOf shows all topics, by name.
+func (c *Console) topicsOf(v *visit) error {
+	p := &topicsPage{}
+	rows := make(map[string]*topicRow)
+	row := func(name string, delay bool) *topicRow {
+		if rows[name] == nil {
+			r := &topicRow{Name: name, Delay: delay, DeadLetters: link("/dead-letters", "topic", name)}
+			if !delay {
+				r.Timers, r.Schedule = link("/timers", "topic", name), link("/schedule", "topic", name)
+			}
+			rows[name] = r
+		}
+		return rows[name]
+	}
+	all, err := v.topics()
+	if err != nil {
+		p.Wrong = asProblem(err)
+	}
+	for _, t := range all {
+		row(t.Topic, false).Partitions = int(t.Partitions)
+	}
+	if dead := v.deadLetters(); dead != nil {
+		for _, t := range dead.Topics {
+			row(t.Topic, t.FixedDelay).Dead = &t
+		}
+	}
+	var cluster api.Cluster
+	if err := v.ask(call{path: []string{"cluster"}}, &cluster); err != nil {
+		p.Note = asProblem(err)
+	}
+	known := make(map[string]int)
+	for _, part := range cluster.Partitions {
+		r := row(part.Topic, part.FixedDelay)
+		known[part.Topic]++
+		r.Partitions = max(r.Partitions, known[part.Topic])
+		if part.State == "live" {
+			r.Live++
+		}
+		if part.OldestUnknown {
+			r.Unknown++
+		}
+		r.Pending, r.Parked, r.Lag = r.Pending+part.Pending, r.Parked+part.Parked, r.Lag+part.LagRecords
+		r.OldestSecs = max(r.OldestSecs, part.OldestDueSecs)
+	}
+	for _, r := range rows {
+		p.Rows = append(p.Rows, *r)
+	}
+	slices.SortFunc(p.Rows, func(x, y topicRow) int { return cmp.Compare(x.Name, y.Name) })
+	return v.show(p.Wrong, "topics", "Topics", p)
 }

@@ -78,7 +78,7 @@ func New(o Options) *Console {
 		"/resend":       {get: c.resendAsk, post: c.resendAll},
 		"/topics":       {get: c.topicsOf},
 		"/bulk":         {get: c.bulkAsk, post: c.bulk},
-		"/selected":     {get: c.nothingSelected, post: c.selected},
+		"/selected":     {get: nothingTicked, post: c.selected},
 		"/job":          {get: c.job, post: c.stopJob},
 		"/cluster":      {get: c.cluster},
 		"/zone":         {get: func(v *visit) error { return v.lead("/") }, post: c.setZone},

@@ -27,7 +27,7 @@ const (
 var functions = template.FuncMap{
 	"bounds": bounds, "visible": visible, "link": link, "when": when, "iso": iso, "number": number, "seconds": seconds,
 	"plural": plural, "heading": heading, "again": again, "literal": literal, "brief": briefOf, "middle": middleOf,
-	"whole": whole, "told": told,
+	"whole": whole, "told": func(list []string) bool { return list != nil }, // perhaps it is empty
 }
 
 // piece is a part of a text: literal, or the code of a character.
@@ -202,9 +202,6 @@ func link(path string, pairs ...string) template.URL {
 	}
 	return template.URL(path + "?" + q.Encode()) //nolint:gosec // as above
 }
-
-// told reports whether a list is known, perhaps to be empty.
-func told(list []string) bool { return list != nil }
 
 func iso(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 

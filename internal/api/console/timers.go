@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"encoding/base64"
 	"html/template"
 	"maps"
 	"net/http"
@@ -87,7 +88,8 @@ func (r *row) CountsDown() bool { return r.State == "pending" }
 
 func rowOf(t *api.Timer) row {
 	id := rawID(t)
-	return row{t, id, link("/timer", "topic", t.Topic, "id", id), pickOf(t), ""}
+	pick := base64.RawURLEncoding.EncodeToString([]byte(id)) + " " + t.Source // the ID may have any bytes
+	return row{t, id, link("/timer", "topic", t.Topic, "id", id), pick, ""}
 }
 
 // rawID returns the bytes of a timer's ID.
@@ -208,9 +210,9 @@ func (tp *timersPage) find(v *visit) *api.Problem {
 	tp.Select = link("/selected", tp.pairs(q)...)
 	paused := tp.State == "paused"
 	some := tp.State == "" || tp.State == "recurring" // of these some may be paused
-	for _, a := range bulkActions() {
-		if a.Do == "pause" && paused || a.Do == "resume" && !paused && !some {
-			continue // it would change nothing
+	for _, a := range actions() {
+		if a.Do == "trigger" || a.Do == "pause" && paused || a.Do == "resume" && !paused && !some {
+			continue // there is no job for it, or it would change nothing
 		}
 		tp.Actions = append(tp.Actions, a)
 		tp.Bulk = append(tp.Bulk, actionLink{a, link("/bulk", tp.pairs(q, "do", a.Do)...)})

@@ -2,8 +2,6 @@ package route
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -65,6 +63,11 @@ type Request struct {
 	Value   []byte         `json:"value"`             // nil is Kafka's null
 	Headers []timer.Header `json:"headers,omitempty"` // names need not be text
 }
+
+var (
+	_ json.Marshaler   = Request{}
+	_ json.Unmarshaler = (*Request)(nil)
+)
 
 // requestJSON tells a null value from an empty one, which JSON of []byte does not. It has the
 // names of headers as bytes, because text in JSON must be UTF-8.
@@ -292,11 +295,4 @@ func (e *ElsewhereError) Owner() string {
 		at = "at " + e.API
 	}
 	return fmt.Sprintf("instance %s, %s: %s", e.Process, at, e.Why)
-}
-
-// RandomID returns 128 random bits as text.
-func RandomID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
 }

@@ -29,7 +29,7 @@ func TestVerdicts(t *testing.T) {
 	verdicts := Verdicts()
 	for _, c := range Cases() {
 		if verdicts[c.Name].Broker == "" {
-			t.Errorf("no verdict on %q: run TestCorpus of test/corpus with -rewrite", c.Name)
+			t.Errorf("no verdict on %q: run TestCorpus of test/contract with -rewrite", c.Name)
 		}
 		delete(verdicts, c.Name)
 	}

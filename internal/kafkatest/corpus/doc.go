@@ -11,7 +11,7 @@
 //	}
 //
 // The batches are bytes made here, by no code of the product and by none of a Kafka client. The verdicts are in
-// testdata/corpus.txt. TestCorpus (test/corpus) takes them from Kafka 4.3.1; with -rewrite it writes
+// testdata/corpus.txt. TestCorpus (test/contract) takes them from Kafka 4.3.1; with -rewrite it writes
 // the file.
 //
 // A case with Config needs a topic with these settings.

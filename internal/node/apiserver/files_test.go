@@ -10,7 +10,7 @@ import (
 
 func TestFilesThatAreNotThere(t *testing.T) {
 	for says, cfg := range map[string]config.Config{
-		`api-users is "/none", needs a file of callers: no such file`:   {APIUsers: "/none"},
+		`api-users is "/none", needs a file of callers: no such file`:    {APIUsers: "/none"},
 		`api-key-file is "/none", needs a file with a key: no such file`: {APIKeyFile: "/none"},
 	} {
 		if err := Validate(&cfg); !errors.Is(err, config.ErrInvalid) || !strings.Contains(err.Error(), says) {

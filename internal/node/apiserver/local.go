@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,11 +14,16 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/waterclock/waterclock/emitter/targets"
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/recent"
 	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/node/ops"
 	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/internal/partition/questions"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/timer/query"
 )
 
 const (
@@ -45,6 +51,8 @@ type local struct {
 	mu    sync.Mutex // guards rooms
 	rooms map[timer.TopicPartition]*semaphore.Weighted
 }
+
+var _ route.Local = (*local)(nil)
 
 // room returns the semaphore that bounds the bytes of a partition's requests on their way to Kafka. If a request is
 // never answered, the requests behind it wait with it. They must not take the room of other partitions' requests.
@@ -205,4 +213,103 @@ func (l *local) Status() route.Instance {
 		s.Unhealthy = append(s.Unhealthy, u)
 	}
 	return s
+}
+
+// answering is an owned partition as the API sees it. It implements route.Partition.
+type answering struct {
+	*questions.Questions
+	p  *partition.Partition
+	in *Instance
+}
+
+var _ route.Partition = answering{}
+
+// Watch implements route.Partition.
+func (a answering) Watch() (route.Watch, error) {
+	w, err := a.Questions.Watch()
+	if err != nil {
+		return nil, err
+	}
+	return watching{w, a.p}, nil
+}
+
+type watching struct {
+	*questions.Watcher
+	p *partition.Partition
+}
+
+var _ route.Watch = watching{}
+
+// Decision implements route.Watch.
+func (w watching) Decision(ctx context.Context, offset int64) (query.Decision, error) {
+	d, err := w.Watcher.Decision(ctx, offset)
+	if errors.Is(err, context.DeadlineExceeded) {
+		if is := w.p.Status(); is.State != ownership.Live {
+			err = errors.Join(
+				err, &route.StuckError{Detail: fmt.Sprintf("the partition is %s: %s", is.State, is.Reason)})
+		}
+	}
+	return d, err
+}
+
+// Explain implements route.Partition. It turns an error into route.ErrMoving if another owner may answer the question.
+// If no owner will, it returns the cause: the partition has failed, or the brokers do not answer.
+func (a answering) Explain(err error) error {
+	if err == nil || !query.Again(err) {
+		return err
+	}
+	if notLive, ok := errors.AsType[*query.NotLiveError](err); ok && notLive.Failed {
+		return &route.StuckError{Word: route.PartitionFailed, Detail: fmt.Sprintf("%v has failed at instance %s, "+
+			"since %s, and does not go on by itself: %s. Mend that, then restart the instance; until then nothing "+
+			"of the partition fires, and what is written waits in the log",
+			a.p.Life().Requests(), a.in.Name, notLive.Since.UTC().Format(time.RFC3339),
+			strings.TrimSuffix(notLive.Reason, "."))}
+	}
+	if silent := a.in.Group.Unresponsive(); silent != "" {
+		return unreachable(silent)
+	}
+	return fmt.Errorf("%w: %w", route.ErrMoving, err)
+}
+
+// unreachable returns the error for brokers that do not answer.
+func unreachable(why string) error {
+	return &route.StuckError{Word: route.KafkaUnreachable, Detail: "Kafka cannot be reached: " + why +
+		". Nothing fires meanwhile and nothing is lost; see that the brokers run, and that this instance reaches them"}
+}
+
+// horizonSlack is how much further ahead than its horizon a timer may be due for this instance. Its clock may be behind
+// that of the owner, and clock estimates never reject a request.
+const horizonSlack = time.Minute
+
+// requestRules judges requests of the API by the rules of their topic, which are those of the owner unless the settings
+// of the two instances differ.
+type requestRules struct {
+	rules *intake.Rules
+	delay bool // the topic is a fixed-delay topic
+	now   func() time.Time
+}
+
+var _ api.Rules = (*requestRules)(nil)
+
+// Reject implements api.Rules. The record that it judges has no mark of a meter, and the rules do not know what is
+// pending, so limits of rate and number are left to the owner.
+func (rr *requestRules) Reject(partition int32, r *route.Request) *api.Rejection {
+	now := rr.now()
+	rec := &kgo.Record{
+		Topic: rr.rules.Topic, Partition: partition, Key: r.ID, Value: r.Value, Timestamp: now,
+		Headers: make([]kgo.RecordHeader, 0, len(r.Headers)),
+	}
+	for _, h := range r.Headers {
+		rec.Headers = append(rec.Headers, kgo.RecordHeader(h))
+	}
+	var refusal *intake.Refusal
+	if rr.delay {
+		_, refusal = rr.rules.ValidateDelayed(rec)
+	} else {
+		_, _, refusal = rr.rules.Validate(rec, now.Add(horizonSlack).UnixMilli())
+	}
+	if refusal == nil {
+		return nil
+	}
+	return &api.Rejection{Reason: string(refusal.Reason), Detail: refusal.Detail}
 }

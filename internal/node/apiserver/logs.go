@@ -44,6 +44,8 @@ type logs struct {
 	unreadable map[string]*beats.Reminder // by topic
 }
 
+var _ api.Logs = (*logs)(nil)
+
 func newLogs(in *Instance, log *slog.Logger) *logs {
 	return &logs{in: in, log: log, unreadable: make(map[string]*beats.Reminder)}
 }
@@ -300,6 +302,8 @@ type tail struct {
 	logs      *logs
 	partition int32
 }
+
+var _ partlog.Sink = (*tail)(nil)
 
 // Room implements partlog.Sink. Brokers answer at the same time, so each may find the room that another is about to
 // use.

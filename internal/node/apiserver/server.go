@@ -24,7 +24,7 @@ import (
 	"github.com/waterclock/waterclock/emitter/targets"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/api"
-	apiaccess "github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/console"
 	"github.com/waterclock/waterclock/internal/api/recent"
 	"github.com/waterclock/waterclock/internal/api/route"
@@ -48,7 +48,7 @@ type Server struct {
 	cfg      *config.Config
 	log      *slog.Logger
 	registry *prometheus.Registry
-	guard    *apiaccess.Guard
+	guard    *access.Guard
 	listener net.Listener
 	address  string // the URL by which others know it
 	handler  atomic.Pointer[http.Handler]
@@ -99,7 +99,7 @@ func Listen(cfg *config.Config, memory int64, log *slog.Logger, registry *promet
 			stop()
 		}
 	}()
-	s.guard, err = apiaccess.New(apiaccess.Options{
+	s.guard, err = access.New(access.Options{
 		Audit:   audit,
 		Address: cfg.API, Open: cfg.APIOpen, Hosts: hosts(cfg),
 		Users: cfg.APIUsers, KeyFile: cfg.APIKeyFile, Peers: cfg.APIPeers,
@@ -221,7 +221,7 @@ func (s *Server) Open(in *Instance) (stop func(), err error) {
 		Version:  ops.ReadBuild().Version, Process: in.Process, Asker: router, Topics: served,
 		Logs: newLogs(in, s.log), Marks: newMarks(in, s.cfg.Group), PartitionOf: intake.Murmur2Partition,
 		Logger: s.log, Registry: s.registry, Tracer: in.Tracer,
-		Rights: api.Rights{May: apiaccess.May, Some: apiaccess.MaySome, Grants: apiaccess.Grants, Caller: callerName},
+		Rights: api.Rights{May: access.May, Some: access.MaySome, Grants: access.Grants, Caller: callerName},
 	})
 	router.HaveJobs(a)
 	var h http.Handler = a
@@ -250,37 +250,39 @@ func (in *Instance) noteOfTarget(ctx context.Context, topic string) string {
 // callRoom is the memory of the API's calls.
 type callRoom struct{}
 
+var _ route.Room = callRoom{}
+
 func (callRoom) Reserve(ctx context.Context, n int64) error {
-	if p := apiaccess.Reserve(ctx, n); p != nil {
+	if p := access.Reserve(ctx, n); p != nil {
 		return p
 	}
 	return nil
 }
 
-func (callRoom) GiveBack(ctx context.Context, n int64) { apiaccess.GiveBack(ctx, n) }
+func (callRoom) GiveBack(ctx context.Context, n int64) { access.GiveBack(ctx, n) }
 
 func callerName(ctx context.Context) string {
-	c, _ := apiaccess.CallerOf(ctx)
+	c, _ := access.CallerOf(ctx)
 	return c.Name
 }
 
 // mayForwarded returns an error if another instance may not make a call in the name of a caller. It may if the caller
 // has the right here. The other instance has checked the same rights before, but its file of users may be older.
 func mayForwarded(ctx context.Context, c *route.Call) error {
-	if caller, ok := apiaccess.CallerOf(ctx); !ok || !caller.Forwarded {
+	if caller, ok := access.CallerOf(ctx); !ok || !caller.Forwarded {
 		return errors.New("only other instances ask here, with the key that they share (api-key-file)")
 	}
 	switch c.Kind {
 	case route.Get, route.Find:
-		return apiaccess.May(ctx, apiaccess.Read, c.Topic, string(c.ID))
+		return access.May(ctx, access.Read, c.Topic, string(c.ID))
 	case route.List, route.Count:
 		if c.Page == nil {
 			return errors.New("a question without a filter")
 		}
-		return apiaccess.May(ctx, apiaccess.Read, c.Topic, c.Page.Filter.Prefix)
+		return access.May(ctx, access.Read, c.Topic, c.Page.Filter.Prefix)
 	case route.Write:
 		for i := range c.Requests {
-			if err := apiaccess.May(ctx, apiaccess.Write, c.Topic, string(c.Requests[i].ID)); err != nil {
+			if err := access.May(ctx, access.Write, c.Topic, string(c.Requests[i].ID)); err != nil {
 				return err
 			}
 		}
@@ -288,7 +290,38 @@ func mayForwarded(ctx context.Context, c *route.Call) error {
 	case route.Jobs, route.Stop:
 		return nil // each job checks a right of its own
 	case route.Status:
-		return apiaccess.May(ctx, apiaccess.Read, "", "")
+		return access.May(ctx, access.Read, "", "")
 	}
 	return fmt.Errorf("unknown kind of call %q", c.Kind)
+}
+
+// Validate returns what is wrong with the files of callers and of keys that settings name, each a [config.Problem]. It
+// goes with [config.Config.Validate], which knows neither format.
+func Validate(cfg *config.Config) error {
+	wrong := func(setting, path, need string, check func(path string) error) error {
+		if path == "" {
+			return nil
+		}
+		if err := check(path); err != nil {
+			return &config.Problem{Setting: setting, Found: path,
+				Need: fmt.Sprintf("%s: %v", need, config.Pathless(err))}
+		}
+		return nil
+	}
+	return errors.Join(
+		wrong("api-users", cfg.APIUsers, "a file of callers", access.CheckCallers),
+		wrong("api-key-file", cfg.APIKeyFile, "a file with a key", access.CheckKeys))
+}
+
+// UnservedGrants returns the grants in api-users that cover no topic of this instance. If the file cannot be read, it
+// returns none, because Validate reports that.
+func UnservedGrants(cfg *config.Config) []string {
+	if cfg.APIUsers == "" {
+		return nil
+	}
+	names, err := access.UnservedGrants(cfg.APIUsers, slices.Concat(cfg.Requests, cfg.DelayTopics()))
+	if err != nil {
+		return nil
+	}
+	return names
 }

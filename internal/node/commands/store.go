@@ -10,7 +10,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
-	"github.com/waterclock/waterclock/internal/node/datadir"
+	"github.com/waterclock/waterclock/internal/node/ops"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -22,7 +22,7 @@ func StoreVerify(ctx context.Context, dataDir string, out io.Writer) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	topics, err := datadir.ReadNames(dataDir)
+	topics, err := ops.ReadNames(dataDir)
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func StoreDump(ctx context.Context, dataDir string, payloads bool, out io.Writer
 
 func openStopped(dataDir string) (*statestore.Store, error) {
 	s, err := statestore.OpenReadOnly(
-		statestore.Options{Dir: datadir.Store(dataDir), Logger: slog.New(slog.DiscardHandler)})
+		statestore.Options{Dir: ops.StoreDir(dataDir), Logger: slog.New(slog.DiscardHandler)})
 	if errors.Is(err, statestore.ErrInUse) {
 		return nil, fmt.Errorf("%w; stop that, or copy the directory and look into the copy", err)
 	}

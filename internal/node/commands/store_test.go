@@ -5,14 +5,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/waterclock/waterclock/internal/node/datadir"
+	"github.com/waterclock/waterclock/internal/node/ops"
 	"github.com/waterclock/waterclock/statestore"
 )
 
 // A store that has never been in sync says so, and not since the year 1.
 func TestStoreVerifyOfAReplayThatWasCutShort(t *testing.T) {
 	dir := t.TempDir()
-	s, err := statestore.Open(statestore.Options{Dir: datadir.Store(dir), Logger: slog.New(slog.DiscardHandler)})
+	s, err := statestore.Open(statestore.Options{Dir: ops.StoreDir(dir), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

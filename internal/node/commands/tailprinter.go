@@ -15,7 +15,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/kit/span"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 const (
@@ -136,7 +138,7 @@ type tailObject struct {
 	Timer     *tailTimer   `json:"timer,omitempty"`
 	Key       *string      `json:"key"`
 	KeyBase64 []byte       `json:"keyBase64,omitempty"`
-	Headers   []tailHeader `json:"headers"`
+	Headers   []api.Header `json:"headers"`
 	Payload   tailPayload  `json:"payload"`
 }
 
@@ -149,13 +151,6 @@ type tailTimer struct {
 	Occurrence int64   `json:"occurrence"`
 	Source     string  `json:"source"`
 	Event      string  `json:"event,omitempty"`
-}
-
-type tailHeader struct {
-	Name        string  `json:"name"`
-	Value       *string `json:"value,omitempty"`
-	ValueBase64 []byte  `json:"valueBase64,omitempty"`
-	ValueNull   bool    `json:"valueNull,omitempty"`
 }
 
 // tailPayload is a value: as JSON if it is JSON, else as text, else in base64.
@@ -171,20 +166,18 @@ type tailPayload struct {
 func (t *tailPrinter) object(r *kgo.Record, e *waterclock.Emission) error {
 	o := tailObject{
 		Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, At: r.Timestamp.UTC().Format(tailTime),
-		Headers: []tailHeader{}, Payload: tailPayload{Bytes: len(r.Value)},
+		Headers: []api.Header{}, Payload: tailPayload{Bytes: len(r.Value)},
 	}
-	o.Key, o.KeyBase64 = textOrBytes(r.Key)
+	o.Key, o.KeyBase64 = api.Text(r.Key)
 	if e != nil {
 		o.Timer = &tailTimer{
 			Due: e.Due.Format(tailTime), Lateness: r.Timestamp.Sub(e.Due).Milliseconds(),
 			Occurrence: e.Occurrence, Source: e.Source.String(), Event: e.Event,
 		}
-		o.Timer.ID, o.Timer.IDBase64 = textOrBytes([]byte(e.ID))
+		o.Timer.ID, o.Timer.IDBase64 = api.Text([]byte(e.ID))
 	}
 	for _, h := range tailHeaders(r, e) {
-		one := tailHeader{Name: h.Key, ValueNull: h.Value == nil}
-		one.Value, one.ValueBase64 = textOrBytes(h.Value)
-		o.Headers = append(o.Headers, one)
+		o.Headers = append(o.Headers, api.HeaderOf(timer.Header(h)))
 	}
 	switch {
 	case r.Value == nil:
@@ -192,21 +185,9 @@ func (t *tailPrinter) object(r *kgo.Record, e *waterclock.Emission) error {
 	case utf8.Valid(r.Value) && json.Valid(r.Value):
 		o.Payload.JSON = r.Value
 	default:
-		o.Payload.Text, o.Payload.Base64 = textOrBytes(r.Value)
+		o.Payload.Text, o.Payload.Base64 = api.Text(r.Value)
 	}
 	lines := json.NewEncoder(t.out)
 	lines.SetEscapeHTML(false)
 	return lines.Encode(o)
-}
-
-// textOrBytes returns b as text if it is UTF-8, else as bytes; neither if it is null.
-func textOrBytes(b []byte) (*string, []byte) {
-	switch {
-	case b == nil:
-		return nil, nil
-	case utf8.Valid(b):
-		text := string(b)
-		return &text, nil
-	}
-	return nil, b
 }

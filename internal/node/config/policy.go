@@ -274,3 +274,30 @@ func (p *problems) policy(c *Config, topic string, t *Policy) {
 	p.want(t.LimitPending == 0 || t.OverLimit != OverDelay, key("over-limit"), t.OverLimit,
 		"dead-letter if there is a limit-pending: reading cannot wait for timers that may fire in years")
 }
+
+// TargetsOf returns the globs (as in path.Match) of the targets that requests
+// on a request topic may name.
+func (c *Config) TargetsOf(requests string) []string { return c.PolicyOf(requests).Targets }
+
+// TargetNames returns the targets that are names and not globs.
+func (c *Config) TargetNames() []string {
+	var names []string
+	for _, topic := range c.Requests {
+		p := c.PolicyOf(topic)
+		for _, name := range append(p.Targets, p.DefaultTarget) {
+			if timer.ValidTopicName(name) && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// splitTopic splits "topic:rest"; without a colon, which no topic name
+// contains, the topic is "".
+func splitTopic(s string) (topic, rest string) {
+	if topic, rest, ok := strings.Cut(s, ":"); ok {
+		return topic, rest
+	}
+	return "", s
+}

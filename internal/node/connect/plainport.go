@@ -3,12 +3,12 @@ package connect
 import (
 	"context"
 	"crypto/tls"
-	"encoding/binary"
 	"fmt"
-	"io"
 	"net"
 	"sync/atomic"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/node/dialer"
 )
 
 const (
@@ -16,13 +16,7 @@ const (
 	plainAfter = time.Second
 	// plainTimeout limits that question.
 	plainTimeout = time.Second
-	// maxPlainAnswer limits the length in bytes that the answer may declare.
-	maxPlainAnswer = 1 << 20
 )
-
-// apiVersions is an ApiVersions request, version 0, with its length before it: no client ID, correlation 0. Every
-// broker answers it, before any login (KIP-152).
-var apiVersions = []byte{0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 0, 0xff, 0xff}
 
 // plainPortError says that a broker speaks Kafka without TLS on a port that was dialed with TLS.
 type plainPortError struct{ addr string }
@@ -70,15 +64,5 @@ func speaksPlain(ctx context.Context, network, addr string) bool {
 		return false
 	}
 	defer c.Close()
-	stop := context.AfterFunc(ctx, func() { c.Close() })
-	defer stop()
-	if _, err := c.Write(apiVersions); err != nil {
-		return false
-	}
-	var head [8]byte // length and correlation
-	if _, err := io.ReadFull(c, head[:]); err != nil {
-		return false
-	}
-	length := binary.BigEndian.Uint32(head[:4])
-	return length >= 4 && length <= maxPlainAnswer && binary.BigEndian.Uint32(head[4:]) == 0
+	return dialer.Ask(ctx, c, plainTimeout) == nil
 }

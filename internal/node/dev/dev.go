@@ -2,10 +2,13 @@
 package dev
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -88,7 +91,8 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 		}
 	})
 	err = node.RunWith(ctx, &cfg, log, node.Options{
-		Shown: true, Registry: s.registry, Started: s.servesHTTP, StartedAPI: s.servesAPI,
+		Shown: true, Registry: s.registry, Started: func(addr string) { s.http.Store(&addr) },
+		StartedAPI: func(url string) { s.api.Store(&url) },
 	})
 	cancel()
 	showing.Wait()
@@ -229,4 +233,131 @@ func devTopics(ctx context.Context, cfg *config.Config) error {
 		}
 	}
 	return nil
+}
+
+const (
+	// secondFile is the file in the data directory with the settings of a second instance.
+	secondFile = "serve.yaml"
+	// secondDir is the data directory of that instance, below that of dev.
+	secondDir = "serve"
+	// keyFile is the file in the data directory with the key by which instances forward calls to each other.
+	keyFile = "api-key"
+)
+
+// shareKey gives an instance with an API a key to share with others, unless it has one. The key is kept for later
+// starts, because a second instance may outlive the first.
+func shareKey(cfg *config.Config) error {
+	if cfg.API == "" || cfg.APIKeyFile != "" {
+		return nil
+	}
+	cfg.APIKeyFile = filepath.Join(cfg.DataDir, keyFile)
+	f, err := os.OpenFile(cfg.APIKeyFile, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return nil
+	case err == nil:
+		_, err = fmt.Fprintln(f, rand.Text()+rand.Text())
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("make a key that instances share: %w", err)
+	}
+	return nil
+}
+
+// writeSecond writes the settings with which serve joins dev's group, and returns the path of the file. Settings by
+// which requests are judged are those of dev; addresses and directories are the second instance's own.
+func writeSecond(cfg *config.Config) (path string, err error) {
+	dir, err := filepath.Abs(cfg.DataDir)
+	if err != nil {
+		return "", fmt.Errorf("name the data directory of a second instance: %w", err)
+	}
+	second, usual := *cfg, config.Default()
+	second.DataDir = filepath.Join(dir, secondDir)
+	second.HTTP, second.APIAudit = usual.HTTP, usual.APIAudit
+	second.LogLevel, second.LogFormat = usual.LogLevel, usual.LogFormat
+	second.InstanceID, second.OnStop, second.Pprof, second.Advertise = "", usual.OnStop, "", ""
+	if host, _, err := net.SplitHostPort(cfg.API); err == nil {
+		second.API = net.JoinHostPort(host, "0") // any free port
+	}
+	for _, file := range []*string{
+		&second.APIKeyFile, &second.APIUsers, &second.APITLSCert, &second.APITLSKey, &second.APIClientCA,
+		&second.HTTPWebConfig,
+	} {
+		if *file == "" {
+			continue
+		}
+		if *file, err = filepath.Abs(*file); err != nil {
+			return "", fmt.Errorf("name a file of a second instance: %w", err)
+		}
+	}
+	text, err := second.Brief()
+	if err != nil {
+		return "", fmt.Errorf("encode the settings of a second instance: %w", err)
+	}
+	text = append([]byte("# The settings of waterclock dev, for a second instance beside it:\n"+
+		"# waterclock serve --config THIS-FILE. dev writes this file at each start.\n"), bytes.TrimSpace(text)...)
+	path = filepath.Join(cfg.DataDir, secondFile)
+	if err := os.WriteFile(path, append(text, '\n'), 0o600); err != nil {
+		return "", fmt.Errorf("write the settings of a second instance: %w", err)
+	}
+	return path, nil
+}
+
+// afterMax is Kafka's default of message.timestamp.after.max.ms.
+const afterMax = time.Hour
+
+// refuseFuture makes the embedded broker reject batches with a timestamp too far in the future, as Kafka does
+// (KIP-937). kfake takes any, so a producer that sets a due time as the timestamp would learn of it only from a real
+// broker.
+func refuseFuture(cluster *kfake.Cluster) {
+	cluster.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		produce, ok := req.(*kmsg.ProduceRequest)
+		if !ok {
+			return nil, nil, false
+		}
+		for _, t := range produce.Topics {
+			for _, p := range t.Partitions {
+				var b kmsg.RecordBatch
+				ahead := time.Duration(0)
+				if b.ReadFrom(p.Records) == nil { // otherwise kfake rejects it
+					ahead = time.Until(time.UnixMilli(b.MaxTimestamp))
+				}
+				if ahead > 0 && ahead > mayBeAhead(cluster, &t) {
+					cluster.Fault(kfake.Fault{
+						Keys: []kmsg.Key{kmsg.Produce}, Topic: t.Topic, TopicID: t.TopicID,
+						Partitions: []int32{p.Partition},
+						Err:        kerr.InvalidTimestamp, When: func(now kmsg.Request) bool { return now == req },
+					})
+				}
+			}
+		}
+		return nil, nil, false
+	})
+}
+
+// mayBeAhead returns how far in the future a timestamp may be in a topic.
+func mayBeAhead(cluster *kfake.Cluster, t *kmsg.ProduceRequestTopic) time.Duration {
+	const forever = time.Duration(1<<63 - 1)
+	info := cluster.TopicInfo(t.Topic)
+	if t.Topic == "" {
+		info = cluster.TopicIDInfo(t.TopicID)
+	}
+	if info == nil {
+		return forever // kfake rejects it
+	}
+	setting := func(name string) string {
+		if v := info.Configs[name]; v != nil {
+			return *v
+		}
+		return ""
+	}
+	if setting("message.timestamp.type") == "LogAppendTime" {
+		return forever // the broker's own timestamp takes its place
+	}
+	if ms, err := strconv.ParseInt(setting("message.timestamp.after.max.ms"), 10, 64); err == nil {
+		return min(time.Duration(ms), forever/time.Millisecond) * time.Millisecond
+	}
+	return afterMax
 }

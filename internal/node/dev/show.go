@@ -58,10 +58,6 @@ type show struct {
 	demo     map[waterclock.Source]bool // requests of the demo; they were printed when they were sent
 }
 
-func (s *show) servesHTTP(addr string) { s.http.Store(&addr) }
-
-func (s *show) servesAPI(url string) { s.api.Store(&url) }
-
 func (s *show) run(ctx context.Context) error {
 	if err := s.awaitLive(ctx); err != nil {
 		return err

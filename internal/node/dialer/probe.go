@@ -157,7 +157,7 @@ func (d *Dialer) hangUp() {
 // the next probe.
 func (d *Dialer) ask(ctx context.Context, nc net.Conn, addr string) (net.Conn, error) {
 	if nc != nil {
-		err := answer(ctx, nc, probeTimeout)
+		err := Ask(ctx, nc, probeTimeout)
 		if err == nil {
 			return nc, nil
 		}
@@ -173,15 +173,15 @@ func (d *Dialer) ask(ctx context.Context, nc net.Conn, addr string) (net.Conn, e
 	if err != nil {
 		return nil, err
 	}
-	if err := answer(ctx, nc, freshTimeout-time.Since(begun)); err != nil {
+	if err := Ask(ctx, nc, freshTimeout-time.Since(begun)); err != nil {
 		_ = nc.Close()
 		return nil, err
 	}
 	return nc, nil
 }
 
-// answer sends the question over nc and reads the answer, whatever it says.
-func answer(ctx context.Context, nc net.Conn, within time.Duration) error {
+// Ask asks a broker for its versions and reads the answer, whatever it says.
+func Ask(ctx context.Context, nc net.Conn, within time.Duration) error {
 	_ = nc.SetDeadline(time.Now().Add(within))
 	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
 	defer stop()

@@ -7,6 +7,9 @@
 //
 // with TLS and users if a web configuration says so. If a setting asks for it, the profiler has a listener of its own.
 //
+// It also knows what is in an instance's data directory: the local store, that token, and a file with the names of the
+// topics that the store knows only by UUID.
+//
 // The package decides nothing: a [Readiness] says whether the instance is ready, and why not.
 package ops
 
@@ -18,6 +21,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -67,7 +72,10 @@ func NewServer(addr string, metrics prometheus.Gatherer, ready Readiness, log *s
 			Timeout:             readTimeout,
 			EnableOpenMetrics:   true,
 		}))
-	mux.HandleFunc("GET /healthz", serveHealth)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		fmt.Fprintln(w, "ok")
+	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { serveReady(w, ready) })
 	return &Server{setting: "http", addr: addr, mux: mux, writeTimeout: writeTimeout, log: log}
 }
@@ -165,11 +173,6 @@ func (s *Server) named() http.Handler {
 	})
 }
 
-func serveHealth(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	fmt.Fprintln(w, "ok")
-}
-
 // serveReady answers {"ready": …, "detail": …}.
 func serveReady(w http.ResponseWriter, ready Readiness) {
 	ok, detail := ready.Ready()
@@ -187,4 +190,31 @@ func serveReady(w http.ResponseWriter, ready Readiness) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	w.Write(append(body, '\n'))
+}
+
+const (
+	// blockRate has one wait for this long sampled, of goroutines for each other, and of shorter ones a part.
+	blockRate = 100 * time.Microsecond
+	// mutexFraction has one in so many waits for a lock sampled.
+	mutexFraction = 10
+)
+
+// profileTimeout bounds one answer of the profiler: a profile or a trace over
+// some minutes is asked for and then waited for.
+const profileTimeout = 10 * time.Minute
+
+// NewProfiler returns a server for addr that has /debug/pprof/ and nothing else.
+// A profile shows memory, payloads included, and costs time, so it has a
+// listener of its own; that it is on the loopback interface is for whoever
+// chooses addr to see to. From then on the runtime samples waits, for the profiles block and mutex.
+func NewProfiler(addr string, log *slog.Logger) *Server {
+	runtime.SetBlockProfileRate(int(blockRate))
+	runtime.SetMutexProfileFraction(mutexFraction)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	return &Server{setting: "pprof", addr: addr, mux: mux, writeTimeout: profileTimeout, log: log}
 }

@@ -16,12 +16,27 @@ import (
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/node/config"
-	"github.com/waterclock/waterclock/internal/node/policy/policytest"
 )
+
+// tenants returns settings with two request topics: timers, which has a tenant, and slow, which has none.
+func tenants() *config.Config {
+	cfg := config.Default()
+	cfg.Brokers, cfg.Requests, cfg.Targets = []string{"127.0.0.1:9092"}, []string{"timers", "slow"}, []string{"*"}
+	p := cfg.PolicyOf("timers")
+	p.Targets, p.DefaultTarget, p.DeadLetters = []string{"orders", "mail.*"}, "orders", "failed"
+	p.LimitValueBytes, p.LimitRate, p.OverLimit, p.Dialect = 10, 30, config.OverDelay, config.DialectRabbitMQ
+	cfg.Tenants = map[string]config.Policy{"timers": p}
+	return &cfg
+}
+
+// setOf returns a request topic of four partitions.
+func setOf(name string) topics.Set {
+	return topics.Set{Request: topics.Topic{Name: name, Partitions: 4, MaxMessageBytes: 1 << 20}}
+}
 
 // TestRulesOfTenants: each request topic is judged by its own policy.
 func TestRulesOfTenants(t *testing.T) {
-	cfg := policytest.Tenants()
+	cfg := tenants()
 	if err := cfg.Validate(); err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +71,7 @@ func TestRulesOfTenants(t *testing.T) {
 		for i := 0; i < len(c.headers); i += 2 {
 			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: c.headers[i], Value: []byte(c.headers[i+1])})
 		}
-		req, _, refusal := Rules(cfg, policytest.SetOf(c.topic)).Validate(rec, 1_700_000_000_000)
+		req, _, refusal := Rules(cfg, setOf(c.topic)).Validate(rec, 1_700_000_000_000)
 		switch {
 		case c.reason != "" && (refusal == nil || refusal.Reason != c.reason):
 			t.Errorf("%s: %+v, %+v, want %s", c.name, req.Schedule, refusal, c.reason)
@@ -64,22 +79,22 @@ func TestRulesOfTenants(t *testing.T) {
 			t.Errorf("%s: %+v, %+v, want a timer for %s", c.name, req.Schedule, refusal, c.target)
 		}
 	}
-	if got := Quota(cfg, policytest.SetOf("timers")); got != (intake.Quota{Rate: 7.5, Delay: true}) {
+	if got := Quota(cfg, setOf("timers")); got != (intake.Quota{Rate: 7.5, Delay: true}) {
 		t.Errorf("quota %+v", got)
 	}
 	p := cfg.Tenants["timers"]
 	p.LimitPending = 9 // which is not valid with a delay, and no matter here
 	cfg.Tenants["timers"] = p
-	if got := Quota(cfg, policytest.SetOf("timers")); got.Pending != 3 ||
-		Rules(cfg, policytest.SetOf("timers")).Quota != got {
+	if got := Quota(cfg, setOf("timers")); got.Pending != 3 ||
+		Rules(cfg, setOf("timers")).Quota != got {
 		t.Errorf("quota of pending timers %+v", got)
 	}
 	p.LimitPending = math.MaxInt
 	cfg.Tenants["timers"] = p
-	if got := Quota(cfg, policytest.SetOf("timers")).Pending; got != math.MaxInt64/4+1 {
+	if got := Quota(cfg, setOf("timers")).Pending; got != math.MaxInt64/4+1 {
 		t.Errorf("a share of %d of as many pending timers as can be said", got)
 	}
-	if got := Quota(cfg, policytest.SetOf("slow")); got.Rate != 0 {
+	if got := Quota(cfg, setOf("slow")); got.Rate != 0 {
 		t.Errorf("quota of the other %+v", got)
 	}
 }
@@ -105,7 +120,7 @@ func TestDialectsAreThoseOfTheConfiguration(t *testing.T) {
 
 // TestTopicsOfTenants: dead letters go where a tenant says, for everybody who asks.
 func TestTopicsOfTenants(t *testing.T) {
-	cfg := policytest.Tenants()
+	cfg := tenants()
 	a := Access(cfg)
 	if a.DeadLetters["timers"] != "failed" || a.DeadLetters["slow"] != "slow.waterclock.dead-letters" ||
 		!slices.Equal(a.Targets, []string{"orders", "mail.*", "*"}) {
