@@ -81,9 +81,6 @@ func (a *apiRun) measured(ctx context.Context, t traffic) (*Calls, error) {
 	return c, err
 }
 
-// url returns the address of a path.
-func (a *apiRun) url(path string) string { return "http://" + a.serving.api + path }
-
 // timers returns the path of all timers.
 func (a *apiRun) timers() string { return "/v1/topics/" + a.requests + "/timers" }
 
@@ -247,7 +244,7 @@ func (a *apiRun) isTimer(got *answer, id string, payload []byte) error {
 // gets measures callers that send the next GET of one timer when the last one is answered. put has verified that timer.
 func (a *apiRun) gets(ctx context.Context) error {
 	q := request{method: http.MethodGet, path: a.timer([]byte(a.last))}
-	code, body, err := get(ctx, a.url(q.path), callTimeout)
+	code, body, err := get(ctx, "http://"+a.serving.api+q.path, callTimeout)
 	if err = errors.Join(err, wantStatus(http.StatusOK, code, body)); err != nil {
 		return fmt.Errorf("get a timer: %w", err)
 	}

@@ -9,8 +9,7 @@
 //     service's. 1:1 is the least that a firing writes. 1:3 is what the life of a timer writes: its changelog record, its
 //     emission, its tombstone. Several sizes of a transaction are tried, and the best counts.
 //   - A loop of steps gets timers from memory at an even rate, and each step takes the due ones. Its lateness is what
-//     the
-//     service's is compared with.
+//     the service's is compared with.
 //   - A plain consumer reads a changelog, which a start without a directory cannot avoid.
 //
 // The service, the bare loop and the brokers that a run starts are separate processes, so the processor time of each is

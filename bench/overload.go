@@ -197,7 +197,8 @@ func (o *overload) overload(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	o.watch = o.newWatch(ctx)
+	o.watch = &watch{o: o}
+	o.watch.stop = background(ctx, o.watch.run)
 	defer o.watch.stop()
 	defer o.profile("overload " + o.name)()
 

@@ -37,12 +37,6 @@ type glance struct {
 // latenesses counts firings by upper bounds, in ms.
 type latenesses map[float64]float64
 
-func (o *overload) newWatch(ctx context.Context) *watch {
-	w := &watch{o: o}
-	w.stop = background(ctx, w.run)
-	return w
-}
-
 func (w *watch) run(ctx context.Context) {
 	for {
 		if g, ok := w.look(ctx); ok {

@@ -43,11 +43,9 @@
 //     step, or the read of 4, may have to wait for its end, which the successor brings about (hanging.End). Nothing was
 //     emitted.
 //   - kill -9 between the offset commit and EndTxn: step 1 is UNSTABLE until the transaction is ended. It is aborted,
-//     so
-//     the position and the emissions are those from before.
+//     so the position and the emissions are those from before.
 //   - kill -9 after EndTxn was received: committed. Step 1 waits for the markers in __consumer_offsets, step 4 for
-//     those
-//     in the checkpoints.
+//     those in the checkpoints.
 //   - Paused past the session, then continued: the successor has acquired the partition. The paused owner's next offset
 //     commit is refused, or its lease is broken, or its producer was fenced when its transaction was ended.
 //   - Moved by a rebalance: once the partition is revoked nothing more is sealed, and the step under way may end. Then
@@ -65,14 +63,12 @@
 //   - The checkpoints are lost while an offset is committed: the partition refuses to run until an operator says that
 //     the offset may be believed (--accept-lost-changelog). Another group may have gone on since it was committed.
 //   - The last checkpoints are lost: the offset is of a later step than the last checkpoint that is left, and lies
-//     beyond
-//     it. The partition refuses in the same way. Without the offset nothing tells, and records are passed on again.
+//     beyond it. The partition refuses in the same way. Without the offset nothing tells, and records are passed on
+//     again.
 //   - Checkpoints and offsets are lost: nothing distinguishes that from the first start. The topic is passed on from
-//     its
-//     start.
-//   - The topic is recreated: the checkpoint names its UUID. No record of the new topic was passed on, so it is read
-//     from
 //     its start.
+//   - The topic is recreated: the checkpoint names its UUID. No record of the new topic was passed on, so it is read
+//     from its start.
 //   - Records fell off the log before they were due: they are counted, an error is logged, and reading goes on at the
 //     log's start.
 //

@@ -22,21 +22,25 @@ type connectionHook struct {
 	failed sync.Map
 }
 
-// OnBrokerDisconnect implements kgo.HookBrokerDisconnect.
+var (
+	_ kgo.HookBrokerDisconnect = (*connectionHook)(nil)
+	_ kgo.HookBrokerConnect    = (*connectionHook)(nil)
+	_ kgo.HookBrokerRead       = (*connectionHook)(nil)
+	_ kgo.HookBrokerWrite      = (*connectionHook)(nil)
+)
+
 func (c *connectionHook) OnBrokerDisconnect(b kgo.BrokerMetadata, _ net.Conn) {
 	if at := c.at.Load(); at == nil || at.NodeID == b.NodeID {
 		c.dropped.Store(true)
 	}
 }
 
-// OnBrokerConnect implements kgo.HookBrokerConnect.
 func (c *connectionHook) OnBrokerConnect(b kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
 	if err != nil {
 		c.failed.Store(b.NodeID, true)
 	}
 }
 
-// OnBrokerRead implements kgo.HookBrokerRead.
 func (c *connectionHook) OnBrokerRead(b kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
 	switch {
 	case key == kmsg.EndTxn.Int16() && err == nil:
@@ -46,7 +50,6 @@ func (c *connectionHook) OnBrokerRead(b kgo.BrokerMetadata, key int16, _ int, _,
 	}
 }
 
-// OnBrokerWrite implements kgo.HookBrokerWrite.
 func (c *connectionHook) OnBrokerWrite(b kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
 	switch key {
 	case kmsg.Produce.Int16():

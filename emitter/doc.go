@@ -8,13 +8,11 @@
 //
 //  1. Seal: every source adds what it has ready (a [Share]).
 //  2. Begin, on one of a few transactional clients. The next transaction of a transactional ID waits inside the broker,
-//     in
-//     steps of 20 ms, until the markers of the last one are written. So the lane picks a client that has rested, and among
-//     those the one that was used last (pool.order).
+//     in steps of 20 ms, until the markers of the last one are written. So the lane picks a client that has rested, and
+//     among those the one that was used last (pool.order).
 //  3. Announce all partitions of the step in one AddPartitionsToTxn. Otherwise brokers add them one by one and refuse
-//     each
-//     other with CONCURRENT_TRANSACTIONS. An announce that names an unknown or forbidden topic is refused as a whole and
-//     names the culprits, before anything is written.
+//     each other with CONCURRENT_TRANSACTIONS. An announce that names an unknown or forbidden topic is refused as a
+//     whole and names the culprits, before anything is written.
 //  4. TxnOffsetCommit for every contributing partition, moved or not, with the step's name in the metadata. This is the
 //     fence. Its answer is checked.
 //  5. Produce and flush. Every promise must succeed.

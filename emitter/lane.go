@@ -2,7 +2,14 @@ package emitter
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
 	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/waterclock/waterclock/internal/kit/beats"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -111,4 +118,252 @@ func (l *Lane) reachedNow() {
 	l.mu.Unlock()
 	l.pool.leave()
 	l.reached.Send()
+}
+
+// run commits steps, while the lane is active, until ctx ends.
+func (l *Lane) run(ctx context.Context) error {
+	due := time.NewTimer(maxSleep)
+	defer due.Stop()
+	active, backoff := false, minBackoff
+	for {
+		if !active {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-l.called:
+			}
+			l.pool.prepare(ctx)
+			l.of.joined()
+			active = true
+		}
+		if wait := l.pace.wait(time.Now()); wait > 0 && !beats.Sleep(ctx, wait) {
+			return nil
+		}
+		worked, err := l.step(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, kerr.InvalidTransactionTimeout):
+			return err
+		case err != nil:
+			l.o.Logger.Warn("step aborted", "lane", l.name, "err", err)
+			l.of.Wake() // another lane may fare better
+			beats.Sleep(ctx, backoff)
+			backoff = min(2*backoff, pauseLimit(l.o.Leaders))
+			continue
+		}
+		backoff = minBackoff
+		if active = !l.of.leaves(l.called); !active {
+			l.of.Wake() // another lane now listens for wake-ups
+			continue
+		}
+		if worked {
+			continue
+		}
+		due.Reset(l.of.untilDue())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-l.of.wake:
+		case <-due.C:
+		}
+	}
+}
+
+// step seals and runs one step. It reports whether there was one.
+func (l *Lane) step(ctx context.Context) (bool, error) {
+	at := time.Now()
+	shares := l.seal(l.nextStep())
+	if len(shares) == 0 {
+		return false, nil
+	}
+	over := l.of.watch()
+	err := l.runStep(ctx, shares)
+	over()
+	l.pace.sealed(at, l.more || err != nil)
+	switch {
+	case err == nil:
+		took, trips := time.Since(at), l.timings.of("announce", "offsets", "end")
+		l.o.Metrics.carried(l.filled, took, trips)
+		l.size.committed(took - trips)
+	case errors.Is(err, errLate), errors.Is(err, errHeld):
+		l.size.unacknowledged()
+	}
+	for _, again := range []error{errEmissions, errTokens, errHeld, errUnknown, errFence, errAlone} {
+		if errors.Is(err, again) {
+			return true, nil // sealed again at once, without the culprits
+		}
+	}
+	return true, err
+}
+
+func (l *Lane) nextStep() string {
+	l.counter++
+	return fmt.Sprintf("%s/%s/%d", l.o.Process, l.name, l.counter)
+}
+
+// runStep runs the step of these shares and tells them its outcome; with errUnknown
+// they are told later, by a goroutine of its own.
+func (l *Lane) runStep(ctx context.Context, shares []*Share) error {
+	start := time.Now()
+	// A step that has begun is ended in order, even if the lane is stopped. The broker's own limit bounds it.
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.o.TransactionTimeout)
+	defer cancel()
+	err := l.commit(bounded, shares)
+	if errors.Is(err, errUnknown) {
+		c := l.pool.clients[l.pool.turn]
+		l.pool.forget(c)
+		l.background.Go(func() {
+			l.finish(ctx, shares, start, (&inDoubt{l, c, shares}).resolve())
+			l.of.Wake()
+		})
+		return err
+	}
+	if c := l.pool.clients[l.pool.turn]; c != nil {
+		c.used = time.Now()
+	}
+	l.finish(ctx, shares, start, err)
+	return err
+}
+
+// finish reports the outcome of a step to its sources, to the roster and to the metrics.
+func (l *Lane) finish(ctx context.Context, shares []*Share, start time.Time, err error) {
+	if err == nil {
+		l.passed(shares)
+	}
+	for _, s := range shares {
+		switch {
+		case err == nil:
+			s.Done(Committed)
+		case errors.Is(err, errRefused), s.Token.Err() != nil:
+			s.Done(Lost)
+		default:
+			s.Done(Aborted)
+		}
+	}
+	l.of.settled(ctx, shares)
+	l.o.Metrics.step(err, time.Since(start))
+}
+
+// seal collects shares of the sources that the lane has claimed. One source with suspects is enough for a step, because
+// each suspect takes a round trip.
+func (l *Lane) seal(name string) (shares []*Share) {
+	for {
+		wakes := l.of.wakes.Load()
+		limit := Room{Entries: l.size.limit, Bytes: MaxStepBytes}
+		room := limit
+		members, fair, others := l.of.claim(room, time.Now())
+		full := false
+		l.more = false
+		var all []asked
+		for _, m := range members {
+			offered := fair.of(m, room)
+			left := offered
+			share := l.of.sealOf(m, name, &left)
+			took := taken(share, offered, left)
+			l.more = l.more || took.all
+			all = append(all, asked{m, share, took})
+			room = room.Minus(offered.Minus(left))
+			if share != nil {
+				shares = append(shares, share)
+			}
+			if full = room.IsUsedUp() || len(shares) >= MaxStepPartitions; full || share.suspects() {
+				break
+			}
+		}
+		several := l.of.sealed(all, members[len(all):], fair.room, limit.Minus(room), full)
+		l.filled = filled(limit, limit.Minus(room), full)
+		if len(all) < len(members) {
+			l.more, others = true, true
+		}
+		if len(shares) > 0 && (others || several) {
+			l.of.Wake()
+		}
+		if len(shares) > 0 || !others && (!several || l.of.wakes.Load() == wakes) {
+			return shares
+		}
+	}
+}
+
+// pace says when a lane's next step may begin. A transaction costs the brokers and this process some milliseconds
+// of processor time whatever it carries. So a lane waits for an interval from one seal to the next, and what
+// becomes ready meanwhile shares a transaction. Each lane has its own pace, but more than one lane is active only
+// when steps are full.
+//
+// Three things bound what the pause costs. It counts from the seal, so a lane that has rested for an interval
+// seals at once: an occasional timer is not late because of it. Nothing waits longer than an interval, because the
+// lane seals when the pause is over, whether it was woken or not. And if a step could not take everything that was
+// ready, or was not committed, the next one follows at once: neither a backlog nor a step that is sealed again
+// without its culprit has to wait.
+//
+// There are no exceptions. A caller of the API that waits for a decision waits for the step too. If such a request
+// hurried the step, callers would set the pace, and everybody would pay for it.
+//
+// It belongs to the lane's goroutine.
+type pace struct {
+	interval time.Duration // 0: no pause
+	next     time.Time     // when the next step may begin
+}
+
+// sealed records that a step was sealed. With hurry the next one may begin at once.
+func (p *pace) sealed(at time.Time, hurry bool) {
+	if p.next = at; !hurry {
+		p.next = at.Add(p.interval)
+	}
+}
+
+// wait returns how much of the pause is left.
+func (p *pace) wait(now time.Time) time.Duration { return max(0, p.next.Sub(now)) }
+
+// slowStep is how long a step may take before it is logged with the parts that took long.
+const slowStep = time.Second
+
+// timings are the finished parts of the step under way, and how long each took. They
+// belong to the lane's loop.
+type timings struct {
+	began, last time.Time
+	ended       []timing
+}
+
+type timing struct {
+	part string
+	took time.Duration
+}
+
+func (t *timings) begin() {
+	t.began = time.Now()
+	t.last, t.ended = t.began, t.ended[:0]
+}
+
+// through records the end of a part.
+func (t *timings) through(part string) {
+	now := time.Now()
+	t.ended = append(t.ended, timing{part, now.Sub(t.last)})
+	t.last = now
+}
+
+// of returns how long some of the parts took together.
+func (t *timings) of(parts ...string) (took time.Duration) {
+	for _, l := range t.ended {
+		if slices.Contains(parts, l.part) {
+			took += l.took
+		}
+	}
+	return took
+}
+
+// end logs a step that took long: its total time, and that of each part.
+func (t *timings) end(log *slog.Logger, lane string, err error) {
+	took := time.Since(t.began)
+	if took <= slowStep {
+		return
+	}
+	attrs := []any{"lane", lane, "took", took}
+	for _, l := range t.ended {
+		attrs = append(attrs, l.part, l.took)
+	}
+	if err != nil {
+		attrs = append(attrs, "err", err)
+	}
+	log.Warn("a step took long", attrs...)
 }

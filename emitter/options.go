@@ -55,7 +55,7 @@ type Options struct {
 	Metrics       *Metrics // nil: no metrics
 }
 
-// Targets has what is known of the topics of a step, including the service's own; a *targets.Metadata is Targets.
+// Targets has what is known of the topics of a step, including the service's own.
 type Targets interface {
 	BatchMaxBytes(topic string) int32
 	Version(topic string) int64
@@ -63,7 +63,7 @@ type Targets interface {
 	Refuted(topic string)
 }
 
-// Leaders says which partitions cannot be written to now; a *targets.Leaders implements it.
+// Leaders says which partitions cannot be written to now.
 type Leaders interface {
 	// AllReachable reports whether every broker can be reached. It costs nothing.
 	AllReachable() bool
@@ -74,6 +74,11 @@ type Leaders interface {
 	Leaderless(p timer.TopicPartition) bool
 	Exclude(p timer.TopicPartition) bool
 }
+
+var (
+	_ Targets = (*targets.Metadata)(nil)
+	_ Leaders = (*targets.Leaders)(nil)
+)
 
 // awayBackoff bounds the pause between two attempts while a broker cannot be reached.
 const awayBackoff = 200 * time.Millisecond

@@ -263,6 +263,8 @@ type patience struct {
 	lost atomic.Bool
 }
 
+var _ context.Context = (*patience)(nil)
+
 func newPatience(ctx context.Context) *patience {
 	p := new(patience)
 	p.Context, p.end = context.WithCancel(ctx)
@@ -274,7 +276,6 @@ func (p *patience) lose() {
 	p.end()
 }
 
-// Err implements context.Context.
 func (p *patience) Err() error {
 	switch {
 	case p.Context.Err() == nil:

@@ -76,8 +76,7 @@ func fromETF1(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
 // unixSeconds reads scheduler-epoch and returns Unix milliseconds.
 func unixSeconds(text []byte) (int64, *Refusal) {
 	if len(text) == 0 || !allDigits(text) {
-		return 0, refuse(waterclock.ReasonBadTime,
-			"%s is %s: send Unix seconds, digits alone.", etf1Epoch, quote(text))
+		return 0, refuse(waterclock.ReasonBadTime, "%s is %s: send Unix seconds, digits alone.", etf1Epoch, quote(text))
 	}
 	seconds := number(text)
 	if seconds >= maxUnixSeconds {

@@ -213,6 +213,8 @@ type skyHeaders struct {
 	members int // in all objects of that name
 }
 
+var _ json.Unmarshaler = (*skyHeaders)(nil)
+
 // maxSkyMembers is how many headers of the JSON form are decoded. It is more than any limit on headers allows,
 // because some of them may not count.
 const maxSkyMembers = 1000

@@ -165,11 +165,9 @@ func (h *headers) take(n name, header *kgo.RecordHeader) *Refusal {
 			"the header %s is none that waterclock knows: correct its spelling, or rename it if it is your own%s.",
 			quote(header.Key), meant(header.Key))
 	case h.has(n):
-		return refuse(waterclock.ReasonDuplicateHeader,
-			"the header %s is given twice: send it once.", header.Key)
+		return refuse(waterclock.ReasonDuplicateHeader, "the header %s is given twice: send it once.", header.Key)
 	case n != targetKeyHeader && !utf8.Valid(header.Value):
-		return refuse(waterclock.ReasonNotUTF8,
-			"the value of %s is not UTF-8: send it as text.", header.Key)
+		return refuse(waterclock.ReasonNotUTF8, "the value of %s is not UTF-8: send it as text.", header.Key)
 	}
 	h.seen |= 1 << n
 	h.values[n] = header.Value

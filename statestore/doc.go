@@ -92,15 +92,13 @@
 //
 // # Where to look
 //
-//   - Formats: keys.go, meta.go, target.go, and identity.go for the directory. rows.go reads them.
-//   - The store: store.go, open.go, pebble.go (Pebble's settings), events.go (what Pebble reports), compactions.go
-//     (when
-//     it may merge). damage.go throws damaged tables away, upkeep.go flushes and sweeps.
+//   - Formats: keys.go, meta.go, target.go, and identity.go for the directory.
+//   - The store: store.go, options.go (and Pebble's settings), events.go (what Pebble reports), compactions.go
+//     (when it may merge). damage.go throws damaged tables away, upkeep.go flushes and sweeps.
 //   - A partition and its owner: partition.go. An owner that was replaced is refused by Handle.check.
-//   - Changes: apply.go and replay.go decide whether they become a batch (batch.go) or a table (table.go,
-//     tablerows.go),
-//     whose effect on the partition's state effect.go counts. park.go moves timers to their targets and back.
-//   - Reads: read.go, view.go; bloom.go and filter.go spare look-ups; lowbound.go and sweep.go keep scans short.
-//   - In-sync times: insync.go says why they are not simply now, lease.go computes them.
-//   - Tools: list.go, dump.go, verify.go, drop.go.
+//   - Changes: apply.go, which also counts their effect on the partition's state, and replay.go decide whether they
+//     become a batch (batch.go) or a table (tablerows.go). park.go moves timers to their targets and back.
+//   - Reads: read.go (rows), view.go; filter.go spares look-ups, sweep.go keeps scans short.
+//   - In-sync times: insync.go says why they are not simply now, and computes them.
+//   - Tools: list.go (and verify), dump.go.
 package statestore

@@ -46,6 +46,8 @@ type events struct {
 	replayNanos atomic.Int64
 }
 
+var _ pebble.Logger = (*events)(nil)
+
 // fatalError is what Pebble told Fatalf. Inside Open, Fatalf panics with it.
 type fatalError struct {
 	text  string

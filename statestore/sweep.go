@@ -1,6 +1,11 @@
 package statestore
 
-import "errors"
+import (
+	"errors"
+	"sync"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
 
 // A sweep is asked for after sweepAfter deletions of rows by due time. So a scan never has to step over many more
 // tombstones than that. Store.Flush also sweeps each partition that has deletions.
@@ -50,4 +55,67 @@ func (p *Partition) deleted(n int) {
 	default:
 		p.sweepQueued.Store(false)
 	}
+}
+
+// lowBound is where scans of a partition start: at or before its first row by due time. A scan from the
+// partition's first key would step over the tombstones of all timers that ever fired, which takes seconds.
+//
+// A put lowers the bound *before* its batch is committed, so the bound is never too high. A sweep raises it to
+// the first row of a snapshot. The snapshot does not have puts that are committed later. Their lowest is kept
+// in since, beginning at a moment when no batch is under way, and bounds what the sweep has found. mu guards both.
+type lowBound struct {
+	mu    sync.Mutex
+	low   timer.Ref
+	since timer.Ref // lowest put since the last sweep began
+}
+
+func newLowBound() *lowBound { return &lowBound{low: last, since: last} }
+
+// with calls f, which opens a view of the store, and returns the bound of that moment. No sweep ends in
+// between. Otherwise the bound could lie behind a row that f still sees but that was deleted since. f does no
+// I/O.
+func (l *lowBound) with(f func()) timer.Ref {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f()
+	return l.low
+}
+
+// reset sets the bound of a partition that was just loaded or wiped. A sweep under way can only lower it.
+func (l *lowBound) reset(r timer.Ref) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.low, l.since = r, r
+}
+
+// put lowers the bound for a batch whose lowest put is r, and returns it.
+func (l *lowBound) put(r timer.Ref) timer.Ref {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r.Compare(l.low) < 0 {
+		l.low = r
+	}
+	if r.Compare(l.since) < 0 {
+		l.since = r
+	}
+	return l.low
+}
+
+// begin starts a sweep and returns the bound to search from. No batch may be under way until the snapshot is
+// taken.
+func (l *lowBound) begin() timer.Ref {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.since = last
+	return l.low
+}
+
+// end ends a sweep whose snapshot has its first row at found.
+func (l *lowBound) end(found timer.Ref) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.since.Compare(found) < 0 {
+		found = l.since
+	}
+	l.low = found
 }

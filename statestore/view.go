@@ -27,7 +27,8 @@ type View struct {
 // frozen is an iterator whose NewIter makes iterators that see the store at the same moment.
 type frozen struct{ *pebble.Iterator }
 
-// NewIter implements reader.
+var _ reader = frozen{}
+
 func (f frozen) NewIter(o *pebble.IterOptions) (*pebble.Iterator, error) {
 	return f.Clone(pebble.CloneOptions{IterOptions: o})
 }

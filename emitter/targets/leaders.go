@@ -39,6 +39,8 @@ type Reach interface {
 // allThere is the Reach of a process that watches no brokers.
 type allThere struct{}
 
+var _ Reach = allThere{}
+
 func (allThere) AllReachable() bool    { return true }
 func (allThere) Reachable(string) bool { return true }
 func (allThere) LastLost() time.Time   { return time.Time{} }

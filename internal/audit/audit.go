@@ -113,6 +113,8 @@ func options() (*pebble.Options, func()) {
 // silent is Pebble's logger. The database reports what is wrong by its errors.
 type silent struct{}
 
+var _ pebble.Logger = silent{}
+
 func (silent) Infof(string, ...any)  {}
 func (silent) Errorf(string, ...any) {}
 func (silent) Fatalf(format string, args ...any) {

@@ -50,9 +50,7 @@ func Bubble(t *testing.T, brokers int, topics ...string) (*kfake.Cluster, []kgo.
 	}
 	c, err := kfake.NewCluster(kfake.NumBrokers(brokers), kfake.SeedTopics(1, topics...), kfake.Ports(ports...),
 		kfake.ListenFn(network.Listen))
-	if err != nil {
-		t.Fatalf("kafkatest: start fake brokers: %v", err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		synctest.Wait() // kfake may end while holding its lock, and would never end while a sleeper wakes up
 		c.Close()

@@ -136,3 +136,20 @@ func Tool(t testing.TB, class string, args ...string) *exec.Cmd {
 	must(t, err)
 	return cmd
 }
+
+// Option changes how Start configures its brokers.
+type Option = localkafka.Option
+
+// WithProperty sets a property of every broker, see localkafka.
+func WithProperty(key, value string) Option { return localkafka.WithProperty(key, value) }
+
+// ApacheDefaults leaves the group settings as Apache Kafka ships them.
+func ApacheDefaults() Option { return localkafka.ApacheDefaults() }
+
+// FreeAddr returns a loopback address that nobody listens on now.
+func FreeAddr(t testing.TB) string {
+	t.Helper()
+	addrs, err := localkafka.FreeAddrs(1)
+	must(t, err)
+	return addrs[0]
+}

@@ -2,8 +2,18 @@ package kafkatest
 
 import (
 	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
 	"net"
+	"slices"
 	"sync"
+	"testing"
+
+	"github.com/waterclock/waterclock/internal/kit/beats"
+	"github.com/waterclock/waterclock/internal/kit/localkafka"
 )
 
 // maxInFlight is how many requests of one connection may be on their way before
@@ -126,4 +136,117 @@ func (l *link) close() {
 		_ = l.client.Close()
 		_ = l.broker.Close()
 	})
+}
+
+// A frame on the wire, all numbers big-endian:
+//
+//	request:  size int32 | API key int16 | API version int16 | correlation ID int32 | …
+//	response: size int32 | correlation ID int32 | …
+//
+// size counts what follows it. (Kafka protocol guide, "Protocol Primitives".)
+const (
+	maxFrame       = 128 << 20 // bytes after the size
+	minRequest     = 8
+	minResponse    = 4
+	sizeLen        = 4
+	firstAllocated = 64 << 10 // bytes, so that a lying size costs no memory
+)
+
+var errFrameSize = errors.New("frame size out of range")
+
+// readFrame reads one frame, size included, of at least least bytes after it.
+func readFrame(r io.Reader, least int) ([]byte, error) {
+	var head [sizeLen]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, err
+	}
+	size := int32(binary.BigEndian.Uint32(head[:]))
+	if int(size) < least || size > maxFrame {
+		return nil, fmt.Errorf("%w: %d", errFrameSize, size)
+	}
+	frame := append(make([]byte, 0, sizeLen+min(int(size), firstAllocated)), head[:]...)
+	for rest := int(size); rest > 0; {
+		chunk := min(rest, max(firstAllocated, len(frame))) // at most doubles the frame
+		at := len(frame)
+		frame = slices.Grow(frame, chunk)[:at+chunk]
+		if _, err := io.ReadFull(r, frame[at:]); err != nil {
+			return nil, fmt.Errorf("read %d bytes of a frame: %w", size, err)
+		}
+		rest -= chunk
+	}
+	return frame, nil
+}
+
+// requestHeader returns the API key and correlation ID of a request's frame.
+func requestHeader(frame []byte) (key int16, correlation int32) {
+	return int16(binary.BigEndian.Uint16(frame[4:])), int32(binary.BigEndian.Uint32(frame[8:]))
+}
+
+// responseHeader returns the correlation ID of a response's frame.
+func responseHeader(frame []byte) int32 {
+	return int32(binary.BigEndian.Uint32(frame[4:]))
+}
+
+// WithProxy gives every broker a listener that clients in other processes reach through a wire: see [Wire.Listen]. n
+// numbers such listeners, from 0.
+func WithProxy(n int) Option { return localkafka.WithProxiedListener(proxyName(n), proxyHost(n)) }
+
+func proxyName(n int) string { return fmt.Sprint("PROXIED", n) }
+
+// proxyHost is another loopback address for each listener, so that proxy and broker can have the same port.
+func proxyHost(n int) string { return fmt.Sprint("127.0.0.", 2+n) }
+
+// Listen makes connections to listener n of the brokers go through the wire, until the test ends. It returns the
+// addresses of the brokers for clients.
+func (w *Wire) Listen(t testing.TB, c *Cluster, n int) (seeds []string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var proxies sync.WaitGroup
+	t.Cleanup(func() { cancel(); proxies.Wait() }) // runs before the wire's own cleanup
+	for _, broker := range c.Listener(proxyName(n)) {
+		_, port, err := net.SplitHostPort(broker)
+		must(t, err)
+		addr := net.JoinHostPort(proxyHost(n), port)
+		proxies.Go(func() {
+			for ctx.Err() == nil {
+				w.proxy(ctx, addr, broker)
+			}
+		})
+		seeds = append(seeds, addr)
+	}
+	return seeds
+}
+
+// proxy accepts connections as long as the broker does. A dead broker refuses them, so the proxy must too.
+func (w *Wire) proxy(ctx context.Context, addr, broker string) {
+	for {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", broker)
+		if err == nil {
+			_ = conn.Close()
+			break
+		}
+		if !beats.Sleep(ctx, pollInterval) {
+			return
+		}
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return
+	}
+	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
+	defer func() { _ = l.Close() }()
+	for {
+		client, err := l.Accept()
+		if err != nil {
+			return
+		}
+		conn, err := w.dial(ctx, "tcp", broker)
+		if err != nil {
+			_ = client.Close()
+			return
+		}
+		if k := newLink(w, client, conn); !w.add(k) {
+			k.close()
+		}
+	}
 }

@@ -232,7 +232,7 @@ func (e *edges) ask(ctx context.Context) {
 func (e *edges) reading() map[timer.TopicPartition]servedPartition {
 	parts := e.partitions.all()
 	maps.DeleteFunc(parts, func(_ timer.TopicPartition, p servedPartition) bool {
-		s, _ := p.Serving()
+		s, _ := p.Life().Serving()
 		return s != ownership.Gated && s != ownership.Live
 	})
 	return parts

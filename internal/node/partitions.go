@@ -20,7 +20,6 @@ type servedPartition interface {
 	Drain()
 	Wake()
 	Status() ownership.Status
-	Serving() (s ownership.State, leaving bool)
 	SetLogEnd(e ownership.LogEnd)
 	Life() *ownership.Life
 }

@@ -1,6 +1,7 @@
 package ownership
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,12 +9,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/emitter/repair"
 	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/kafka/wire"
 	"github.com/waterclock/waterclock/internal/kit/beats"
 )
@@ -205,8 +208,8 @@ func (a *acquirer) stableOffset(ctx context.Context) (at int64, note wire.Commit
 		select {
 		case <-ctx.Done():
 			return 0, note, ctx.Err()
-		case <-a.failure.done():
-			return 0, note, a.failure.why()
+		case <-a.failure.Failed():
+			return 0, note, a.failure.Failure()
 		case <-time.After(stablePoll):
 		}
 	}
@@ -259,4 +262,125 @@ func (a *acquirer) endHanging(ctx context.Context, offsets bool) error {
 		a.log.Warn("waiting for a transaction that cannot be inspected", "err", err)
 	}
 	return nil
+}
+
+// sameTopics checks that the topics are those that the instance started with. Requests are read by the topic's name, so
+// if the topic was recreated, those below the old position would be silently skipped.
+func sameTopics(ctx context.Context, o *Options) error {
+	// If authorised operations are requested, kadm does not answer from its cache, which would hide a new topic ID.
+	details, err := kadm.NewClient(o.Client).ListTopics(kadm.WithAuthorizedOps(ctx), o.Topics.Request.Name,
+		o.Topics.Changelog.Name)
+	if err != nil {
+		return fmt.Errorf("look whether topics are the same: %w", err)
+	}
+	for _, t := range []*topics.Topic{&o.Topics.Request, &o.Topics.Changelog} {
+		switch got, there := details[t.Name]; {
+		case !there:
+		case got.Err != nil:
+			return fmt.Errorf("look whether topic %s is the same: %w", t.Name, got.Err)
+		case got.ID != t.ID:
+			return &Fatal{fmt.Errorf("topic %s was recreated while this instance ran (its ID is %s, it was %s): %s",
+				t.Name, topics.TopicID(got.ID), topics.TopicID(t.ID), o.Topics.ChangedAdvice(t.Name))}
+		}
+	}
+	return nil
+}
+
+// samePartitions checks that the request topic has as many partitions as when the note was written. Otherwise a timer
+// whose ID belongs on another partition now would miss its cancels.
+func samePartitions(o *Options, note wire.CommitNote) error {
+	if is := o.Topics.Request.Partitions; note.Partitions != 0 && note.Partitions != is {
+		return &Fatal{fmt.Errorf("request topic %s has %d partitions and its timers lie as for %d: %s",
+			o.Topics.Request.Name, is, note.Partitions, topics.FollowAdvice)}
+	}
+	return nil
+}
+
+// SamePartitionsElsewhere checks, for a partition that nobody has acquired yet, that the request topic has as many
+// partitions as when its other partitions were acquired. The notes of those tell whether the topic is new or has grown.
+// The changelog does not, since it may have been given partitions by hand.
+func (l *Life) SamePartitionsElsewhere(ctx context.Context) error {
+	committed, err := kadm.NewClient(l.o.Client).FetchOffsets(ctx, l.o.Group)
+	if errors.Is(err, kerr.GroupIDNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look at the offsets of other partitions: %w", err)
+	}
+	for _, c := range committed[l.o.Topics.Request.Name] {
+		note, err := wire.ParseCommitNote(c.Metadata)
+		if err != nil {
+			continue // not written by waterclock: see stableOffset
+		}
+		if err := samePartitions(&l.o, note); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// outcome finds out how a step ended if its marker is missing in the changelog. The step's producer wrote it from
+// the given offset on. Readers wait where a marker is missing. So either the owner went on, and the log shows that
+// behind the step, or nothing was committed after it. In the second case the name of the last step in the committed
+// offset decides. It is known once the acquisition has fetched that offset.
+func (a *acquirer) outcome(ctx context.Context, producerID, from int64) (repair.Ending, error) {
+	owned, note := a.o.changelog(), a.found.Load()
+	if note == nil {
+		return repair.EndingUnknown, fmt.Errorf("the changelog %v lacks the marker of producer %d at offset %d, and "+
+			"the committed offset is not known yet",
+			owned, producerID, from)
+	}
+	_, _, end, err := partlog.Bounds(ctx, a.o.Client, owned)
+	if err != nil {
+		return repair.EndingUnknown, err
+	}
+	r := partlog.NewReader(a.o.Client, owned, from)
+	r.SetCompacted(true)
+	r.SetUncommitted()
+	unmarked, after := "", false
+	for r.Position() < end {
+		page, err := r.Next(ctx, fetchWait)
+		if err != nil {
+			return repair.EndingUnknown, err
+		}
+		for _, rec := range page.Records {
+			step, err := stepOf(rec.Key, rec.Value)
+			switch {
+			case err != nil:
+				return repair.EndingUnknown, err
+			case step == "":
+			case rec.ProducerID == producerID:
+				unmarked = cmp.Or(unmarked, step)
+			case unmarked != "" && (step == note.Step || step == note.Last):
+				after = true
+			}
+		}
+	}
+	switch {
+	case unmarked == "":
+		return repair.EndingAbort, nil // a step without its checkpoint was never committed
+	case note.Step == unmarked || note.Last == unmarked:
+		return repair.EndingCommit, nil
+	case after:
+		return repair.EndingUnknown, fmt.Errorf("the changelog %v lacks the marker of step %s, and later ones are "+
+			"committed: whether that one was is not known",
+			owned, unmarked)
+	}
+	return repair.EndingAbort, nil
+}
+
+// stepOf returns the name of the step that wrote a checkpoint or a claim; "" for other records.
+func stepOf(key, value []byte) (string, error) {
+	kind, _, err := wire.ParseKey(key)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("read the changelog: %w", err)
+	case kind == wire.KindCheckpoint:
+		c, err := wire.DecodeCheckpoint(value)
+		return c.Step, err
+	case kind == wire.KindClaim:
+		c, err := wire.DecodeClaim(value)
+		return c.Step, err
+	}
+	return "", nil
 }

@@ -51,8 +51,8 @@ func (c *claim) make(ctx context.Context, f *failure) (emitter.Outcome, error) {
 		select {
 		case <-ctx.Done():
 			return 0, ctx.Err()
-		case <-f.done():
-			return 0, f.why()
+		case <-f.Failed():
+			return 0, f.Failure()
 		case <-again.C:
 			c.steps.AwaitLeader()
 		case o := <-c.done:

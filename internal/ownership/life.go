@@ -16,6 +16,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/kafka/wire"
 	"github.com/waterclock/waterclock/internal/kit/beats"
+	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -36,9 +37,9 @@ type Life struct {
 	Steps   *Steps
 	Records *Records
 	Input   *Input
+	*failure
 
 	o        Options
-	failure  *failure
 	acquirer *acquirer
 	tail     *tailWatch
 	looks    sync.WaitGroup // goroutines of Look, which end with the serve that began them
@@ -97,10 +98,10 @@ func (l *Life) Run(ctx context.Context, serve func(context.Context) error) {
 	var again beats.Reminder
 	for ctx.Err() == nil && l.o.Token.Err() == nil {
 		var err error
-		if l.failure.refused() == nil {
+		if l.refused() == nil {
 			err = l.serve(ctx, serve)
 		}
-		err = cmp.Or(l.failure.refused(), err)
+		err = cmp.Or(l.refused(), err)
 		var fatal *Fatal
 		switch {
 		case ctx.Err() != nil, l.o.Token.Err() != nil:
@@ -179,9 +180,6 @@ func (l *Life) Look(ctx context.Context) {
 	l.tail.look(ctx)
 }
 
-// GiveUp ends the serve that is under way. The first error counts.
-func (l *Life) GiveUp(err error) { l.failure.giveUp(err) }
-
 // GiveUpReading is GiveUp with an error of a partlog.Sink: the request log cannot be read.
 func (l *Life) GiveUpReading(err error) {
 	if errors.Is(err, kerr.OffsetOutOfRange) {
@@ -189,16 +187,6 @@ func (l *Life) GiveUpReading(err error) {
 	}
 	l.GiveUp(fmt.Errorf("read requests: %w", err))
 }
-
-// Failed is closed when Failure has an error.
-func (l *Life) Failed() <-chan struct{} { return l.failure.done() }
-
-// Failure is why the serve that is under way must end, nil if it need not.
-func (l *Life) Failure() error { return l.failure.why() }
-
-// Refuse makes the partition fail until an operator acts. It may be called at any time, also before Run, and
-// repeatedly.
-func (l *Life) Refuse(why error) { l.failure.refuse(why) }
 
 // Drain stops sealing and waits, at most DrainTimeout, until the step under way
 // has ended. It returns when that time is over.
@@ -256,4 +244,112 @@ func (l *Life) Status() Status {
 		s.Reason = cmp.Or(s.Reason, e.By.String())
 	}
 	return s
+}
+
+// State is where in its life a partition is.
+type State int32
+
+// The states, in order.
+const (
+	Acquiring State = iota // waiting for the former owner, claiming
+	Replaying              // folding the changelog
+	Gated                  // behind the catch-up barrier: planning what was in the log at the acquisition
+	Live
+	Stalled // live, but nothing can be committed: see Status.Reason
+	Failed  // refuses to go on; the reason is in Status
+	Gone
+)
+
+func (s State) String() string {
+	return [...]string{"acquiring", "replaying", "gated", "live", "stalled", "failed", "gone"}[s]
+}
+
+// Status is a snapshot of a partition.
+type Status struct {
+	State  State
+	Since  time.Time // when State began; of Stalled known to about a second
+	Reason string    // of Failed and Stalled, or why an acquisition makes no progress, or Held as a sentence
+	Held   *Held     // what keeps intake from the log's end; nil: nothing, as far as is known
+	// Warning is what an operator has to do something about although the partition goes on.
+	Warning string
+	// Replayed and ReplayEnd are changelog offsets, for progress.
+	Replayed, ReplayEnd int64
+	Pending             int64
+	// Misplaced is how many of the pending timers have IDs that belong on another partition; -1: not counted.
+	// It is 0 for a partition that is not acquired.
+	Misplaced int64
+	Parked    int64 // about how many of them wait for an unhealthy target
+	Ledger    int64 // accepted - outcomes - pending: 0 at rest
+	// Queued is how many requests and firings are on their way, and QueuedBytes how much memory they take.
+	Queued      int
+	QueuedBytes int64
+	// Behind requests are known to wait in the log, and Lag is the age of the newest one
+	// that was read.
+	Behind int64
+	Lag    time.Duration
+	// Overdue is for how long the oldest timer in memory that is not planned has been due, and
+	// Uncommitted the oldest whose firing is not committed. Parked timers are neither: OldestParked
+	// is the same for the oldest of those, about a second old.
+	Overdue, Uncommitted, OldestParked time.Duration
+	// ParkedBy is about how many timers are parked for each target.
+	ParkedBy map[timer.TopicPartition]int64
+}
+
+// failure is why a partition cannot go on. err ends one acquisition: reset clears it, and the partition is acquired
+// again. A refusal is final.
+type failure struct {
+	refusal atomic.Pointer[error]
+
+	mu     sync.Mutex // guards what follows
+	err    error
+	failed chan struct{} // closed when err is set
+}
+
+func newFailure() *failure { return &failure{failed: make(chan struct{})} }
+
+// GiveUp ends the serve that is under way. The first error counts.
+func (f *failure) GiveUp(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil {
+		f.err = err
+		close(f.failed)
+	}
+}
+
+// Failure is why the serve that is under way must end, nil if it need not.
+func (f *failure) Failure() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
+// Failed is closed when Failure has an error.
+func (f *failure) Failed() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.failed
+}
+
+func (f *failure) reset() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err, f.failed = nil, make(chan struct{})
+}
+
+// Refuse makes the partition fail until an operator acts. It may be called at any time, also before Run, and
+// repeatedly.
+func (f *failure) Refuse(why error) {
+	err := error(&Fatal{why})
+	if f.refusal.CompareAndSwap(nil, &err) {
+		f.GiveUp(err)
+	}
+}
+
+// refused is the error of Refuse, nil if it was not called.
+func (f *failure) refused() error {
+	if err := f.refusal.Load(); err != nil {
+		return *err
+	}
+	return nil
 }

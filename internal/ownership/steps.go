@@ -116,7 +116,7 @@ func (s *Steps) Seal(source emitter.Source, step string, room *emitter.Room,
 func (s *Steps) begin(source emitter.Source) (owner bool, c *claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.source != source || s.draining.Load() || s.out || s.failure.why() != nil || s.tail.doubt != nil ||
+	if s.source != source || s.draining.Load() || s.out || s.failure.Failure() != nil || s.tail.doubt != nil ||
 		s.o.Token.Err() != nil {
 		return false, nil
 	}
@@ -179,7 +179,7 @@ func (s *Steps) Fence(records []*kgo.Record, leader partlog.Epoch) error {
 	case err == nil:
 		s.tail.passed(records)
 	case errors.Is(err, errCut):
-		s.failure.giveUp(err)
+		s.failure.GiveUp(err)
 	}
 	return err
 }
@@ -191,7 +191,7 @@ func (s *Steps) Ended(share *emitter.Share, o emitter.Outcome) {
 		s.o.Token.Refused(fmt.Errorf("the group refused a step of %v", s.o.requests()))
 	}
 	if o == emitter.Aborted && share.Err != nil {
-		s.failure.giveUp(share.Err)
+		s.failure.GiveUp(share.Err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

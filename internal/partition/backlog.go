@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/kit/budget"
 	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -161,4 +162,122 @@ func (b *backlog) onTheirWay() timer.Size {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.requests.Plus(b.firings)
+}
+
+// flow decides how much of a step is for firings and how much for requests, and whether intake reads on. It is
+// arithmetic: it has no clock and no lock. backlog.mu guards it.
+//
+// # Purpose
+//
+// Requests beyond the capacity wait in Kafka's log, where they cost nothing. A request that was read costs memory while
+// it waits in a queue. If it falls due there, its firing waits behind it. Timers that are read faster than they fire
+// overflow to the store, so each of them costs more, and all of them are later.
+//
+// # The law
+//
+//  1. Firings go first. A step takes due timers before any request. While requests wait, firings have half
+//     of its room, or four fifths of it if due timers are late by our own doing. The rest is the floor for
+//     requests: cancels are read, however late timers are.
+//  2. Intake reads for the next step and no further. limit is how many requests may wait to be sealed. Each
+//     seal changes it. It falls if the partition filled its part of the step and left a fifth of what waited,
+//     if timers are late, or if the last step took longer than longStep. Otherwise it grows if it held
+//     intake back. If intake was not held back for firingsFor, the limit falls slowly to four times what steps use
+//     of it. So a request waits for about one step, and a firing that it makes due is in the same step or the next.
+//  3. If no timer fires, reading makes none late. Then intake reads two steps ahead.
+//
+// # Why this is stable
+//
+// limit falls by a quarter or grows by an eighth, at most once in a step. TCP's congestion control works the same way
+// (it adds a constant, where we add an eighth, because steps differ in size by a hundred times). So limit hovers around
+// what fits. The partitions of a lane see the same long steps and end up with even parts. A partition that reads little
+// never reaches its limit. limit is never below a fifth of the partition's part of the step, nor below leastReadAhead.
+// So a hot partition stops nobody else's intake, and the limit grows again in steps with room. Whatever made it small
+// is forgotten within some twenty steps.
+//
+// Intake that was held back is slow to come back: the fetch under way leaves the partition out, and waits for data of
+// the others, up to intake.fetchMaxWait (100 ms) if they have none. Steps meanwhile have no requests, which says
+// nothing about the right limit. That is what firingsFor is for. Without it, a partition that caught up alone hovered
+// around a fifth of a step, at half its pace, although processors were idle.
+//
+// # Its premises
+//
+// Late means late by our own doing, counted from the latest of three moments: the timer was due, its request was read,
+// the catch-up barrier opened. So timers that were missed while no instance ran get their four fifths too: timers that
+// fall due meanwhile wait behind them. Parked and paused timers are in no wheel, so they push nobody aside. Firings
+// come first because the planner puts them before all requests but those of their own IDs. Intake that was held back
+// goes on because each seal and each step that is applied looks whether it may.
+type flow struct {
+	limit   int           // how many requests may wait to be sealed; 0: there was no step yet
+	held    bool          // intake was held back for the limit since the last seal
+	heldAt  int64         // when a seal last found held, Unix ms
+	late    bool          // the last seal left timers that are late by our own doing
+	firedAt int64         // when a step last had firings, Unix ms
+	took    time.Duration // how long the last committed step took, from seal to commit
+}
+
+const (
+	// maxReadAhead is how many requests may wait at most.
+	maxReadAhead = 2 * emitter.MaxStepEntries
+	// leastReadAhead is how many may always wait.
+	leastReadAhead = 100
+	// longStep is how long a step may take before less is taken in, while timers fire. transaction.size makes steps
+	// smaller for another reason: it leaves out round trips, which fewer entries would not shorten, and stops at
+	// half a step. If brokers are slow all steps are long, however small, and what was read waits for them.
+	longStep = 100 * time.Millisecond
+	// firingsFor is how long after a firing more of them are expected, in ms.
+	firingsFor = 1000
+)
+
+// share is how much of a step's room, in entries or bytes, firings may take while requests wait.
+func (f *flow) share(room int64) int64 {
+	if f.late {
+		return (4*room + 4) / 5
+	}
+	return (room + 1) / 2
+}
+
+// sealed notes a seal at now (Unix ms) and works out the limit anew. room is how many entries the partition
+// could have in the step, and filled which part of that it took, from 0 to 1. waited is how many requests there
+// were; requests and firings are how many of each it took. late says that it left timers that are late by our
+// own doing.
+func (f *flow) sealed(now int64, room int, filled float64, waited, requests, firings int, late bool) {
+	held := f.held
+	f.held, f.late = false, late
+	f.heldAt, f.firedAt = min(f.heldAt, now), min(f.firedAt, now) // the clock may have been set back
+	if held {
+		f.heldAt = now
+	}
+	if firings > 0 {
+		f.firedAt = now
+	}
+	if now-f.firedAt > firingsFor {
+		f.limit = min(max(2*room, leastReadAhead), maxReadAhead)
+		return
+	}
+	limit := f.readAhead()
+	switch {
+	case late, filled >= 0.75 && 4*waited > 5*requests, f.took > longStep:
+		limit -= limit / 4
+	case held:
+		limit += limit/8 + 1
+	case limit > 4*requests && now-f.heldAt > firingsFor:
+		limit -= limit / 8
+	}
+	f.limit = max(min(limit, room), room/5, leastReadAhead)
+}
+
+// readAhead is how many requests may wait to be sealed.
+func (f *flow) readAhead() int {
+	if f.limit == 0 {
+		return maxReadAhead
+	}
+	return f.limit
+}
+
+// full reports whether intake is to be held back, while this many requests wait to be sealed. It pauses at the
+// limit and, once paused, goes on at half of it.
+func (f *flow) full(waiting int, paused bool) bool {
+	limit := f.readAhead()
+	f.held = f.held || waiting >= limit
+	return waiting >= limit || paused && waiting > limit/2
 }

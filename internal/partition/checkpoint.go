@@ -61,13 +61,13 @@ func release(waiters []chan struct{}) {
 }
 
 // note notes that a step is about to be applied.
-func (c *checkpoints) note(j *job) {
+func (c *checkpoints) note(s *sealedStep) {
 	if c.since.IsZero() {
 		if c.since = time.Now(); !c.writing {
 			c.store.Unsaved(c.since)
 		}
 	}
-	c.position, c.checkpoint = max(c.position, j.position), j.checkpoint
+	c.position, c.checkpoint = max(c.position, s.position), s.checkpoint
 }
 
 // full reports whether dirty timers have filled their share of memory.

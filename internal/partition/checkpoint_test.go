@@ -64,7 +64,7 @@ func TestNothingIsAppliedWhileMemoryForDirtyTimersIsFull(t *testing.T) {
 	step := func(id int) int {
 		c.schedule(id, 100_000)
 		c.turn(0)
-		return len(c.s.keeper.handover.jobs)
+		return len(c.s.keeper.handover.steps)
 	}
 	step(1)
 	c.p.o.Memory.Dirty = budget.Alone(c.s.keeper.checkpoints.dirtyBytes())
@@ -80,7 +80,7 @@ func TestNothingIsAppliedWhileMemoryForDirtyTimersIsFull(t *testing.T) {
 	for range 2 {
 		c.apply()
 	}
-	if n := len(c.s.keeper.handover.jobs); n != 0 {
+	if n := len(c.s.keeper.handover.steps); n != 0 {
 		t.Fatalf("%d steps wait behind the checkpoint", n)
 	}
 	c.finish()
@@ -211,7 +211,7 @@ func TestDelayedWorkRunsBetweenTwoCheckpoints(t *testing.T) {
 	for i := 2; i < 6; i++ {
 		_, err := c.s.keeper.round(t.Context())
 		c.ok(err)
-		if n := len(c.s.keeper.handover.jobs); n != 0 {
+		if n := len(c.s.keeper.handover.steps); n != 0 {
 			t.Errorf("%d steps wait for the end of the next checkpoint, want none behind that of the last", n)
 		}
 		full(i * 10)

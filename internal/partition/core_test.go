@@ -739,7 +739,7 @@ func (c *core) rest(done func() bool) {
 			c.checkpoint()
 		}
 		if still++; worked || c.s.backlog.onTheirWay().Entries > 0 || c.given < len(c.requests) ||
-			len(c.s.keeper.handover.jobs) > 0 {
+			len(c.s.keeper.handover.steps) > 0 {
 			still = 0
 		}
 	}

@@ -10,11 +10,9 @@
 //     goroutine validates requests, looks up unknown IDs, and plans. If a step leaves due timers behind, it also plans
 //     their firings while that step is out.
 //   - lane has the methods that a lane of package transaction calls. It plans due firings, seals the step, and takes
-//     the
-//     outcome.
+//     the outcome.
 //   - keeper is the goroutine of Partition.Run. It applies committed steps, parks timers, and loads timers from the
-//     store.
-//     Another goroutine writes each checkpoint (see checkpoints), and one counts what falls due (see forecast).
+//     store. Another goroutine writes each checkpoint (see checkpoints), and one counts what falls due (see forecast).
 //   - Package questions answers on the goroutines of its callers.
 //
 // They share the planners, whose locks subPartitions describes. Everything else that one hands to another goes through

@@ -14,6 +14,7 @@ import (
 	"github.com/waterclock/waterclock/emitter/targets"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/kafka/topics"
+	"github.com/waterclock/waterclock/internal/kafka/wire"
 	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -178,4 +179,127 @@ func room[T any](old []T, n int) []T {
 		return make([]T, 0, n)
 	}
 	return old[:0]
+}
+
+// route chooses the partition of an emission, as a Java client would. It asks no broker. If it cannot choose one yet,
+// it returns a number that stands for what the timer must wait for, which Health does not allow: metadata of the topic,
+// a turn to ask for it, or partitions that the topic does not have yet.
+func (o *owned) route(t *timer.Target, permit *targets.Permit) (to timer.TopicPartition, refused *intake.Refusal) {
+	to = timer.TopicPartition{Topic: t.Topic, Partition: timer.Unplaced}
+	target, known := o.o.Targets.Cached(t.Topic)
+	if !known {
+		return o.o.Targets.Examine(t.Topic), nil
+	}
+	if target.Err != nil {
+		return to, RefusalOf(target.Err, &kgo.Record{Topic: t.Topic, Partition: t.Partition})
+	}
+	n := int32(len(target.Leader))
+	switch {
+	case target.Compacted && t.Key == nil:
+		return to, NoKey(t.Topic, "timer")
+	case t.Partition >= n:
+		if o.o.Targets.Lacks(timer.TopicPartition{Topic: t.Topic, Partition: t.Partition}) {
+			return to, noPartition(t.Topic, t.Partition, n)
+		}
+		to.Partition = timer.Beyond
+	case t.Partition != timer.AnyPartition:
+		to.Partition = t.Partition
+	case t.Key != nil:
+		to.Partition = intake.Murmur2Partition(t.Key, n)
+	case permit != nil && permit.To.Topic == t.Topic && o.o.Health.Allow(permit.To, permit):
+		return permit.To, nil
+	default:
+		to.Partition = o.anyPartition(t.Topic, target.Leader)
+	}
+	return to, nil
+}
+
+// anyPartition chooses a healthy partition that has a leader, for a null key, and another one each millisecond.
+func (o *owned) anyPartition(topic string, leader []bool) int32 {
+	n := int32(len(leader))
+	for i := range n {
+		k := (int32(o.clock.millis()&0xffff) + i) % n
+		if leader[k] && o.o.Health.Allow(timer.TopicPartition{Topic: topic, Partition: k}, nil) {
+			return k
+		}
+	}
+	return timer.AnyPartition
+}
+
+// hold is the planner's Hold. While everything is healthy it does not route: an unknown target is noticed when the
+// firing is sealed.
+func (o *owned) hold(t *timer.Timer, permit any) (timer.TopicPartition, bool) {
+	if o.o.Health.AllHealthy() {
+		return timer.TopicPartition{}, false
+	}
+	to, refused := o.route(&t.Target, permitOf(permit))
+	return to, refused == nil && !o.o.Health.Allow(to, permitOf(permit))
+}
+
+// permitOf returns the permit that the planner carried, nil if there is none.
+func permitOf(tag any) *targets.Permit {
+	permit, _ := tag.(*targets.Permit)
+	return permit
+}
+
+// Events are records of the step that they report. They are committed with it or not at all, and are made anew each
+// time it is sealed, so time and lateness are those of the attempt that was committed. They are made from the entries,
+// one by one: the changelog has only the net change of an ID, and nothing of a timer that was scheduled and cancelled
+// in one step.
+//
+// All events of a request partition go to the events partition of the same number, in the order of the sequence. So a
+// reader gets the events of an ID in the order in which they happened. It also means that an events partition that
+// takes no writes holds up its request partition, as the changelog does, and unlike dead letters: events on another
+// partition would lose their order, and without them the history would have gaps. Other request partitions are not held
+// up, because the quarantine tries the share apart from theirs.
+
+const (
+	// eventBytes is about the size of an event, and eventBuffer the most bytes of events that are allocated at once.
+	eventBytes  = 512
+	eventBuffer = 64 << 10
+)
+
+func sizeOfEvents(n int) timer.Size { return timer.Size{Entries: n, Bytes: int64(n) * eventBytes} }
+
+// event returns the event of an entry that is sealed at the given time; false if nothing happened to a timer, for
+// example because a cancel found nothing, or a firing was rolled back. (The long switch is the table of events.)
+func (o *owned) event(e *planner.Entry, at int64, emission *kgo.Record) (ev wire.Event, happened bool) {
+	result := e.Result()
+	ev = wire.Event{Type: wire.EventTypeOf(result), ID: e.ID, At: at, Source: o.source(e.Before.Offset),
+		Pending: e.After}
+	if e.After.IsRemembered() {
+		ev.Pending = nil
+	}
+	switch result {
+	case timer.Scheduled:
+		ev.Source = o.source(e.After.Offset)
+	case timer.Replaced:
+		ev.Source, ev.Previous = o.source(e.After.Offset), ev.Source
+	case timer.Cancelled:
+		ev.Cancel = o.source(e.Request)
+	case timer.Fired:
+		ev.Occurred = e.Emit
+		ev.Partition, ev.Emission = emission.Partition, emission.Headers[len(emission.Headers)-1].Value
+	case timer.Expired:
+		ev.Occurred = e.Late
+	case timer.Undeliverable:
+		ev.Occurred = e.Emit
+		ev.Reason, ev.Detail = e.Refusal.Reason, e.Refusal.Detail
+	case timer.Refused:
+		rec := e.Tag.(*kgo.Record)
+		ev.ID, ev.Source, ev.Unknown = rec.Key, o.source(rec.Offset), true
+		ev.Reason, ev.Detail = e.Refusal.Reason, e.Refusal.Detail
+	case timer.None:
+		return ev, e.After != nil && e.After.Ref() != e.Before // otherwise a remembered timer is forgotten
+	case timer.Triggered, timer.Paused, timer.Resumed:
+		ev.Request = o.source(e.Request)
+	case timer.Unmet:
+		ev.Request = o.source(e.Request)
+		if e.Before.IsAbsent() {
+			ev.Source = waterclock.Source{}
+		}
+	case timer.NotFound:
+		return ev, false
+	}
+	return ev, true
 }

@@ -48,7 +48,7 @@ func TestAnAppliedStepHoldsNothing(t *testing.T) {
 	c.commit()
 	var steps []weak.Pointer[planner.Step]
 	var segments []weak.Pointer[planner.Segment]
-	for _, j := range c.s.lane.handover.jobs {
+	for _, j := range c.s.lane.handover.steps {
 		steps = append(steps, weak.Make(j.step))
 		for _, s := range j.step.Segments {
 			segments = append(segments, weak.Make(s))

@@ -3,8 +3,6 @@ package partition
 import (
 	"sync"
 	"time"
-
-	"github.com/waterclock/waterclock/internal/partition/planner"
 )
 
 // maxUnapplied is how many committed steps may wait to be applied. At the limit the partition seals nothing.
@@ -15,7 +13,7 @@ const maxUnapplied = 8
 type handover struct {
 	mu       sync.Mutex // guards what follows
 	changed  *sync.Cond // a step was applied
-	jobs     []*job
+	steps    []*sealedStep
 	applying bool // the step that next returned last is not applied yet
 }
 
@@ -25,22 +23,22 @@ func newHandover() *handover {
 	return h
 }
 
-func (h *handover) put(j *job) {
+func (h *handover) put(s *sealedStep) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.jobs = append(h.jobs, j)
+	h.steps = append(h.steps, s)
 }
 
 // next takes the first step out; nil if there is none. The caller applies it and calls applied.
-func (h *handover) next() *job {
+func (h *handover) next() *sealedStep {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.jobs) == 0 {
+	if len(h.steps) == 0 {
 		return nil
 	}
-	j := h.jobs[0]
-	h.jobs[0], h.jobs, h.applying = nil, h.jobs[1:], true
-	return j
+	s := h.steps[0]
+	h.steps[0], h.steps, h.applying = nil, h.steps[1:], true
+	return s
 }
 
 // applied notes that the step that next returned is applied. It reports whether the lane was held up until now.
@@ -49,14 +47,14 @@ func (h *handover) applied() (wasFull bool) {
 	defer h.mu.Unlock()
 	h.applying = false
 	h.changed.Broadcast()
-	return len(h.jobs) >= maxUnapplied-1
+	return len(h.steps) >= maxUnapplied-1
 }
 
 // clear drops the steps that cannot be applied any more, at the end of an acquisition.
 func (h *handover) clear() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.jobs, h.applying = nil, false
+	h.steps, h.applying = nil, false
 	h.changed.Broadcast()
 }
 
@@ -64,7 +62,7 @@ func (h *handover) clear() {
 func (h *handover) full() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.jobs) >= maxUnapplied
+	return len(h.steps) >= maxUnapplied
 }
 
 // awaitIdle waits until all steps are applied, or until the given time.
@@ -77,16 +75,7 @@ func (h *handover) awaitIdle(until time.Time) {
 	defer deadline.Stop()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for (len(h.jobs) > 0 || h.applying) && time.Now().Before(until) {
+	for (len(h.steps) > 0 || h.applying) && time.Now().Before(until) {
 		h.changed.Wait()
 	}
-}
-
-// job is a committed step to be applied.
-type job struct {
-	step       *planner.Step
-	sealed     int64 // when it was sealed, Unix ms
-	committed  int64 // when its commit was answered, Unix ms; at least sealed, even if the clock was set back
-	position   int64 // in the changelog, behind the step
-	checkpoint []byte
 }

@@ -81,10 +81,10 @@ func (k *keeper) stop() {
 func (k *keeper) applyRest() error {
 	c := k.checkpoints
 	err := c.await()
-	for j := k.handover.next(); j != nil; j = k.handover.next() {
-		k.count(j)
+	for s := k.handover.next(); s != nil; s = k.handover.next() {
+		k.count(s)
 		if !c.lost {
-			k.apply(j)
+			k.apply(s)
 		}
 	}
 	if c.lost {
@@ -207,16 +207,16 @@ func (k *keeper) applyNext() bool {
 	if k.checkpoints.writing && k.checkpoints.full() {
 		return false
 	}
-	j := k.handover.next()
-	if j == nil {
+	s := k.handover.next()
+	if s == nil {
 		return false
 	}
-	k.count(j)
+	k.count(s)
 	if k.o.BeforeApply != nil {
 		k.o.BeforeApply(k.o.Topics.Request.Name, k.o.Partition)
 	}
-	k.apply(j)
-	starved := k.backlog.applied(j.step.Size())
+	k.apply(s)
+	starved := k.backlog.applied(s.step.Size())
 	k.requests.resumeIfFree()
 	if starved {
 		k.o.Lanes.Wake()
@@ -225,27 +225,27 @@ func (k *keeper) applyNext() bool {
 }
 
 // count counts what a committed step did. It comes before apply, which releases the entries.
-func (k *keeper) count(j *job) {
-	k.o.Metrics.committed(k.owned, k.arrivals, j.sealed, j.committed, j.step.Entries())
+func (k *keeper) count(s *sealedStep) {
+	k.o.Metrics.committed(k.owned, k.arrivals, s.at, s.committed, s.step.Entries())
 }
 
 // apply applies a step to the memtables.
-func (k *keeper) apply(j *job) {
+func (k *keeper) apply(s *sealedStep) {
 	defer func() {
 		if k.handover.applied() {
 			k.o.Lanes.Wake()
 		}
 	}()
-	k.checkpoints.note(j)
-	k.store.Behind(j.step.Len())
-	k.forecast.apply(j.step)
+	k.checkpoints.note(s)
+	k.store.Behind(s.step.Len())
+	k.forecast.apply(s.step)
 	var pending atomic.Int64 // it is shown when all of the step is applied
-	k.subs.each(j.step.Len(), func(s *subPartition) {
+	k.subs.each(s.step.Len(), func(x *subPartition) {
 		for done := false; !done; {
 			var more int
-			s.mu.Lock()
-			more, done = s.planner.Apply(j.step.Segments[s.number], applyAtOnce)
-			s.mu.Unlock()
+			x.mu.Lock()
+			more, done = x.planner.Apply(s.step.Segments[x.number], applyAtOnce)
+			x.mu.Unlock()
 			pending.Add(int64(more))
 		}
 	})

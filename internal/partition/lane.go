@@ -29,6 +29,8 @@ type lane struct {
 	nextDue atomic.Int64
 }
 
+var _ emitter.Source = (*lane)(nil)
+
 func (p *Partition) newLane(store *statestore.Handle) *lane {
 	l := &lane{shared: &shared{owned: p.owned, store: store, handover: newHandover()}, questions: p.Questions}
 	l.nextDue.Store(never)
@@ -135,7 +137,7 @@ func (l *lane) mayPass(now int64) bool {
 
 // couldPass reports whether a step without requests would raise the position.
 func (l *lane) couldPass() bool {
-	return l.subs.progress.bound() > l.subs.Position() &&
+	return l.subs.progress.Bound() > l.subs.Position() &&
 		!l.subs.any(func(x *planner.Planner) bool { _, requests := x.Ready(); return requests })
 }
 
@@ -196,7 +198,7 @@ func (l *lane) fireAhead(step, out timer.Size) {
 
 // take takes a step: see planner.Take. With pass it may be empty, if that raises the position.
 func (l *lane) take(room timer.Size, pass bool) *planner.Step {
-	bound := l.subs.progress.bound()
+	bound := l.subs.progress.Bound()
 	l.subs.lock()
 	defer l.subs.unlock()
 	step := planner.Take(l.subs.planners, room, pass, bound)

@@ -1,13 +1,16 @@
 package partition
 
 import (
+	"log/slog"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/kit/metric"
+	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -34,6 +37,8 @@ type Metrics struct {
 	warnings   warnings
 }
 
+var _ ownership.Metrics = (*Metrics)(nil)
+
 // NewMetrics registers the metrics of partitions.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	in := metric.In(reg)
@@ -42,9 +47,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		outcomes: in.Counters("waterclock_outcomes_total", "Committed decisions by outcome: scheduled, replaced, "+
 			"cancelled, not_found, fired, expired, refused, undeliverable, completed, triggered, paused, resumed, "+
 			"condition_not_met.", "topic", "outcome"),
-		reasons: in.Counters("waterclock_dead_letters_total", "Dead letters committed, by reason.",
-			"topic", "reason"),
-		sealed: newLateness("waterclock_lateness_seconds", "Timestamp of an emission minus its due time."),
+		reasons: in.Counters("waterclock_dead_letters_total", "Dead letters committed, by reason.", "topic", "reason"),
+		sealed:  newLateness("waterclock_lateness_seconds", "Timestamp of an emission minus its due time."),
 		delivered: newLateness("waterclock_commit_lateness_seconds",
 			"When the commit of an emission was answered minus its due time.", "topic"),
 		own: newLateness("waterclock_own_lateness_seconds", "Timestamp of an emission minus its due time or, "+
@@ -152,3 +156,158 @@ var outcomeNames = map[timer.Outcome]string{
 
 // Mute stops the log lines about rejected requests. It must be called before the metrics are used.
 func (m *Metrics) Mute() { m.warnings.muted = true }
+
+// lateBounds are the upper bounds of the histogram's buckets, in milliseconds. One more bucket holds the
+// rest.
+type lateBounds [17]int64
+
+// tally counts the firings of one step by lateness.
+type tally struct {
+	bounds *lateBounds
+	counts [len(lateBounds{}) + 1]uint64
+	sum    int64 // ms
+}
+
+func (t *tally) add(ms int64) {
+	i := 0
+	for i < len(t.bounds) && ms > t.bounds[i] {
+		i++
+	}
+	t.counts[i]++
+	t.sum += ms
+}
+
+// lateness is a histogram, or one for each topic, that takes a whole step at a time. A
+// prometheus.Histogram would cost a search and three atomic operations for each firing, and each firing
+// is observed twice. It implements prometheus.Collector.
+type lateness struct {
+	bounds lateBounds
+	desc   *prometheus.Desc
+
+	mu sync.Mutex // guards by
+	by map[string]*tally
+}
+
+var _ prometheus.Collector = (*lateness)(nil)
+
+// newLateness returns a histogram without labels, or with one label, the topic.
+func newLateness(name, help string, labels ...string) *lateness {
+	bounds := lateBounds{1, 2, 5, 10, 20, 50, 100, 250, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000,
+		300_000, 3_600_000}
+	return &lateness{bounds: bounds, desc: prometheus.NewDesc(name, help, labels, nil), by: make(map[string]*tally)}
+}
+
+// tally returns an empty tally, for add.
+func (l *lateness) tally() tally { return tally{bounds: &l.bounds} }
+
+// add adds a step; label is the topic, or "" if there are no labels.
+func (l *lateness) add(label string, step *tally) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.by[label]
+	if all == nil {
+		all = &tally{bounds: &l.bounds}
+		l.by[label] = all
+	}
+	for i, n := range step.counts {
+		all.counts[i] += n
+	}
+	all.sum += step.sum
+}
+
+func (l *lateness) Describe(ch chan<- *prometheus.Desc) { ch <- l.desc }
+
+func (l *lateness) Collect(ch chan<- prometheus.Metric) {
+	l.mu.Lock()
+	all := make(map[string]tally, len(l.by))
+	for label, t := range l.by {
+		all[label] = *t
+	}
+	l.mu.Unlock()
+	for label, t := range all {
+		buckets, n := make(map[float64]uint64, len(l.bounds)), uint64(0)
+		for i, bound := range l.bounds {
+			n += t.counts[i]
+			buckets[float64(bound)/1000] = n
+		}
+		var labels []string
+		if label != "" {
+			labels = []string{label}
+		}
+		ch <- prometheus.MustNewConstHistogram(l.desc, n+t.counts[len(l.bounds)], float64(t.sum)/1000,
+			buckets, labels...)
+	}
+}
+
+const (
+	// warnBurst is how many lines one kind of warning gets in warnEvery: enough to see what a producer does wrong, too
+	// few to flood a log.
+	warnBurst = 5
+	warnEvery = time.Minute
+	// warnedID is how much of a timer's ID a line shows, in bytes.
+	warnedID = 64
+)
+
+// warnings limit the log lines about rejected requests, for all partitions of a process. Metrics count all of them,
+// and the next line of a kind says how many were left out.
+type warnings struct {
+	muted bool       // set before the first partition exists
+	mu    sync.Mutex // guards kinds
+	kinds map[warning]*warned
+}
+
+// warning is a kind of warning. There are no more of them than request topics times reasons.
+type warning struct{ topic, reason string }
+
+type warned struct {
+	since      time.Time // when the first of the lines was written
+	lines      int
+	suppressed int
+}
+
+// Reasons of warnings that are not about dead letters.
+const (
+	misplacedWarning  = "misplaced"
+	unreckonedWarning = "unreckoned"
+)
+
+// allow reports whether a line may be written now, and how many were left out since the last one.
+func (w *warnings) allow(of warning, now time.Time) (ok bool, suppressed int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	k := w.kinds[of]
+	if k == nil {
+		k = &warned{}
+		w.kinds[of] = k
+	}
+	if now.Sub(k.since) >= warnEvery {
+		k.since, k.lines = now, 0
+	}
+	if k.lines == warnBurst {
+		k.suppressed++
+		return false, 0
+	}
+	k.lines++
+	suppressed, k.suppressed = k.suppressed, 0
+	return true, suppressed
+}
+
+// logger returns the log for a warning of a kind, nil if it is left out now. A line of it says how many were left out
+// before.
+func (w *warnings) logger(log *slog.Logger, topic, reason string) *slog.Logger {
+	ok, suppressed := w.allow(warning{topic, reason}, time.Now())
+	switch {
+	case !ok:
+		return nil
+	case suppressed > 0:
+		return log.With("not_logged_before", suppressed)
+	}
+	return log
+}
+
+func shortID(id []byte) string {
+	if len(id) > warnedID {
+		return string(id[:warnedID]) + "…"
+	}
+	return string(id)
+}

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/internal/partition/tracker"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -27,6 +29,8 @@ type receiver struct {
 	pauseMu sync.Mutex // guards paused; held over Reader.Pause and Resume
 	paused  bool
 }
+
+var _ partlog.Sink = (*receiver)(nil)
 
 func newReceiver(sh *shared, from int64) *receiver {
 	r := &receiver{shared: sh}
@@ -104,14 +108,13 @@ func (r *receiver) Skip(u *partlog.Unreadable) {
 	rec := &kgo.Record{Topic: r.o.Topics.Request.Name, Partition: r.o.Partition, Offset: u.First}
 	s, runs := r.subs.of(rec.Key), make([]tracker.Run, len(r.subs.all))
 	runs[s.number] = tracker.Run{First: u.First, Behind: u.Next}
-	r.subs.progress.handed(runs, u.Next)
+	r.subs.progress.Hand(runs, u.Next)
 	refusal := &planner.Refusal{Reason: string(reason), Detail: detail}
 	r.put(s, delivery{recs: []*kgo.Record{rec}, position: u.Next, bytes: recordSize(rec), refusal: refusal})
 	r.delivered.Store(u.Next)
 	r.pauseIfFull()
 }
 
-// Fail implements partlog.Sink.
 func (r *receiver) Fail(err error) { r.life.GiveUpReading(err) }
 
 // pauseIfFull pauses intake at its limits.
@@ -177,7 +180,7 @@ func (r *receiver) hand(recs []*kgo.Record, next int64) {
 			runs[i] = tracker.Run{First: part[0].Offset, Behind: part[n-1].Offset + 1}
 		}
 	}
-	r.subs.progress.handed(runs, next)
+	r.subs.progress.Hand(runs, next)
 	for i, part := range parts {
 		for len(part) > 0 {
 			n, bytes := batchOf(part)
@@ -211,4 +214,100 @@ func batchOf(recs []*kgo.Record) (n int, bytes int64) {
 		n, bytes = n+1, bytes+size
 	}
 	return n, bytes
+}
+
+const (
+	// catchUpPoll is how often the catch-up barrier checks how far intake has read.
+	catchUpPoll = 5 * time.Millisecond
+	// heldPatience is how long the catch-up barrier waits in total for open transactions of other producers. See
+	// catchUp.
+	heldPatience = 10 * time.Second
+	// heldStep is the most that one gap between deliveries adds, so that time without an answer does not count.
+	heldStep = 500 * time.Millisecond
+)
+
+// catchUp is the catch-up barrier. It waits until every request up to end, the log's end at the acquisition, is
+// delivered. Then timers may fire. So a cancel in the log beats a timer that fell due while no instance ran, unless the
+// cancel stands behind an open transaction, see below.
+//
+// While a producer has a transaction open, no record from its first one on can be read. Ordinary transactions
+// last for milliseconds, so the barrier waits for them, and a cancel behind one wins. But it waits no longer than
+// heldPatience, about as long as a failover takes anyway, because all timers of the partition are late meanwhile.
+// The coordinator aborts the transaction of a dead producer after its transaction.timeout.ms (60 s by default,
+// 15 minutes at most), and a hanging transaction never ends. If the barrier waited for those, one producer could stop a
+// tenant's timers at each acquisition. A live owner does not wait either: it reads such requests when the transaction
+// ends. So a request behind an open transaction counts as if it were written when the transaction ends.
+func (r *receiver) catchUp(ctx context.Context, end int64) {
+	poll := time.NewTicker(catchUpPoll)
+	defer poll.Stop()
+	patience := cmp.Or(r.o.HeldPatience, heldPatience)
+	for r.delivered.Load() < end {
+		select {
+		case <-ctx.Done():
+			return
+		case <-poll.C:
+		}
+		if time.Duration(r.held.Load()) >= patience {
+			r.life.Log.Warn("catch-up barrier opened despite an open transaction, cancels behind it may be late",
+				"from", r.delivered.Load(), "to", end)
+			break
+		}
+	}
+	r.open()
+	r.life.SetState(ownership.Live)
+	r.life.Log.Info("partition live", "position", r.delivered.Load(), "pending", r.subs.Pending())
+}
+
+// caughtUp is how long after the last request was read the lag is shown as 0, if no request follows.
+const caughtUp = time.Second
+
+// lag is how far intake is behind the log. mu guards all of it.
+//
+// The lag has two sources. A delivery knows the high watermark of its fetch, and whether only markers lie before it.
+// But nothing is delivered while intake is paused, nor from behind the first record of any producer's open transaction.
+// Then the log itself is asked, once a second: see Partition.SetLogEnd. Until deliveries come again, offsets are
+// counted, including markers and aborted records.
+type lag struct {
+	mu     sync.Mutex
+	behind int64     // records that were waiting at the last delivery
+	newest time.Time // timestamp of the last request read
+	at     time.Time // when it was read
+}
+
+func (l *lag) read(behind int64, newest, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.behind, l.newest, l.at = max(0, behind), newest, at
+}
+
+// ends notes a delivery without requests, behind which none follow.
+func (l *lag) ends() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.behind = 0
+}
+
+// unread is the part of the log that a look has found and intake has not delivered.
+type unread struct {
+	behind int64     // offsets
+	oldest time.Time // timestamp of the first of them if an open transaction holds them; otherwise zero
+}
+
+// now returns the lag to show. It is the age of the newest request when it was read, or its age now if more requests
+// wait, or the age of the oldest request that an open transaction holds; some time after the last request it is 0.
+func (l *lag) now(now time.Time, paused bool, u unread) (behind int64, age time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	behind = max(l.behind, u.behind)
+	if !u.oldest.IsZero() {
+		age = now.Sub(u.oldest)
+	}
+	switch {
+	case l.at.IsZero():
+	case paused, l.behind > 0:
+		age = max(age, now.Sub(l.newest))
+	case behind == 0 && now.Sub(l.at) <= caughtUp:
+		age = l.at.Sub(l.newest)
+	}
+	return behind, age
 }

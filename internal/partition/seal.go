@@ -29,6 +29,9 @@ type sealedStep struct {
 	mark       clocks.Mark
 	began      time.Time
 	share      *emitter.Share
+	// set when it is committed
+	committed int64 // when that was answered, Unix ms; at least at, even if the clock was set back
+	position  int64 // in the changelog, behind the step
 }
 
 // sealedPart is the contribution of one sub-partition.
@@ -88,8 +91,7 @@ func (s *sealedStep) build(step string) {
 		s.eventCount += len(s.parts[i].events)
 	}
 	s.share.Fence = func(leader partlog.Epoch) error {
-		return l.life.Steps.Fence(
-			s.share.Records[:s.changelog], leader)
+		return l.life.Steps.Fence(s.share.Records[:s.changelog], leader)
 	}
 	s.share.Committing = l.questions.Ending
 	s.share.Offset = l.life.Records.Offset(s.step.Position, wire.CommitNote{Step: step})
@@ -240,9 +242,8 @@ func (s *sealedStep) free() {
 	s.emitted, s.share.Emissions, s.share.Records = nil, nil, nil
 	for i := range s.parts {
 		s.parts[i].buffers.free()
-		s.parts[i].buffers = nil
 	}
-	s.buffers = nil
+	s.parts, s.buffers = nil, nil
 }
 
 // done takes the outcome of the step.
@@ -281,11 +282,11 @@ func (s *sealedStep) commit() {
 	l.subs.unlock()
 	l.questions.Decide(s.step)
 	l.backlog.commit(s.step.Requests(), s.step.Firings(), time.Since(s.began))
-	j := &job{step: s.step, sealed: s.at, committed: max(s.at, l.clock.millis()), checkpoint: s.checkpoint}
+	s.committed = max(s.at, l.clock.millis())
 	for _, r := range s.share.Records[:s.changelog] {
-		j.position = max(j.position, r.Offset+1)
+		s.position = max(s.position, r.Offset+1)
 	}
-	l.handover.put(j)
+	l.handover.put(s)
 	l.life.Wake.Send()
 }
 

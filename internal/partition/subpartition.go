@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
@@ -114,7 +115,7 @@ func (s *subPartition) plan(d *delivery) error {
 		if err != nil {
 			return err
 		}
-		s.subs.progress.planned(s.number, b.Position)
+		s.subs.progress.Planned(s.number, b.Position)
 	}
 	return nil
 }
@@ -253,4 +254,31 @@ func recordSize(r *kgo.Record) int64 {
 		n += 40 + len(r.Headers[i].Key) + len(r.Headers[i].Value)
 	}
 	return int64(n)
+}
+
+// work measures how long the planner of a sub-partition is at work. Its own goroutine plans requests while a lane plans
+// firings, and one of them may wait for the other. What overlaps counts once.
+type work struct {
+	busy  prometheus.Counter
+	share float64 // of this planner in busy
+
+	mu      sync.Mutex // guards what follows
+	running int
+	since   time.Time // when running rose from 0
+}
+
+func (w *work) begin() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.running++; w.running == 1 {
+		w.since = time.Now()
+	}
+}
+
+func (w *work) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.running--; w.running == 0 {
+		w.busy.Add(time.Since(w.since).Seconds() * w.share)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/partition/planner"
+	"github.com/waterclock/waterclock/internal/partition/questions"
 	"github.com/waterclock/waterclock/internal/partition/tracker"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -38,8 +39,10 @@ type subPartitions struct {
 	planners []*planner.Planner // of all, each guarded by its lock
 	count    *planner.Count
 	seed     maphash.Seed
-	progress *progress
+	progress *tracker.Tracker // how far they have planned what they were handed
 }
+
+var _ questions.Planners = (*subPartitions)(nil)
 
 // subPartition is one sub-partition: a planner and what feeds it.
 type subPartition struct {
@@ -52,12 +55,6 @@ type subPartition struct {
 	planner *planner.Planner
 }
 
-// progress is how far the sub-partitions have planned what they were handed. It is safe for concurrent use.
-type progress struct {
-	mu      sync.Mutex // guards tracker
-	tracker *tracker.Tracker
-}
-
 // muchToDo is the number of entries or changes from which on a goroutine for each sub-partition pays.
 const muchToDo = 1000
 
@@ -65,7 +62,7 @@ const muchToDo = 1000
 // request topic share one cache of schedules, so a tenant's expressions are held once.
 func newSubPartitions(sh *shared, from, pending int64) *subPartitions {
 	n := sh.o.SubPartitions()
-	subs := &subPartitions{seed: maphash.MakeSeed(), progress: &progress{tracker: tracker.New(n, from)},
+	subs := &subPartitions{seed: maphash.MakeSeed(), progress: tracker.New(n, from),
 		count: planner.NewCount(pending)}
 	busy := sh.o.Metrics.planningTime(sh.o.Topics.Request.Name, sh.o.Partition)
 	for i := range n {
@@ -77,28 +74,6 @@ func newSubPartitions(sh *shared, from, pending int64) *subPartitions {
 		subs.planners = append(subs.planners, x)
 	}
 	return subs
-}
-
-// handed notes which requests each sub-partition was handed. There are no more requests below next.
-func (p *progress) handed(runs []tracker.Run, next int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.tracker.Hand(runs)
-	p.tracker.Pass(next)
-}
-
-// planned notes that a sub-partition has planned all its requests below a position.
-func (p *progress) planned(number int, position int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.tracker.Planned(number, position)
-}
-
-// bound returns the position below which every request is planned.
-func (p *progress) bound() int64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.tracker.Bound()
 }
 
 // of returns the sub-partition that an ID belongs to.

@@ -4,7 +4,12 @@
 // package uses its terms.
 package timer
 
-import "cmp"
+import (
+	"cmp"
+	"math"
+	"strconv"
+	"strings"
+)
 
 // All instants in waterclock are Unix milliseconds.
 const (
@@ -123,4 +128,88 @@ func (t *Timer) Size() int {
 		n += remember + len(t.Remember.Token)
 	}
 	return n
+}
+
+// TopicPartition names one partition of a topic. With AnyPartition, Unplaced or Beyond it
+// stands for the topic.
+type TopicPartition struct {
+	Topic     string
+	Partition int32
+}
+
+// Label returns the partition as a label for metrics.
+func (t TopicPartition) Label() string {
+	switch t.Partition {
+	case AnyPartition:
+		return "any"
+	case Unplaced:
+		return "unknown"
+	case Beyond:
+		return "beyond"
+	}
+	return strconv.Itoa(int(t.Partition))
+}
+
+// MaxTopicNameBytes is the maximum length of the name of a Kafka topic, in bytes.
+const MaxTopicNameBytes = 249
+
+// ValidTopicName reports whether Kafka accepts name as the name of a topic: 1 to 249 of
+// a-z, A-Z, 0-9, '.', '_' and '-', but not "." or ".." (the rule of Kafka's
+// org.apache.kafka.common.internals.Topic).
+func ValidTopicName[S string | []byte](name S) bool {
+	if len(name) == 0 || len(name) > MaxTopicNameBytes {
+		return false
+	}
+	dots := 0
+	for i := range len(name) {
+		switch c := name[i]; {
+		case c == '.':
+			dots++
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '-':
+		default:
+			return false
+		}
+	}
+	return dots < len(name) || len(name) > 2
+}
+
+// Size is a number of entries, and about how many bytes they hold. It says how large something is, or how much room
+// there is.
+type Size struct {
+	Entries int
+	Bytes   int64
+}
+
+// Unlimited is more than anything takes.
+var Unlimited = Size{Entries: math.MaxInt, Bytes: math.MaxInt64}
+
+// Plus returns s and o together.
+func (s Size) Plus(o Size) Size { return Size{s.Entries + o.Entries, s.Bytes + o.Bytes} }
+
+// Minus returns s without o. It may be negative.
+func (s Size) Minus(o Size) Size { return Size{s.Entries - o.Entries, s.Bytes - o.Bytes} }
+
+// Min returns the smaller number of entries and the smaller number of bytes.
+func (s Size) Min(o Size) Size { return Size{min(s.Entries, o.Entries), min(s.Bytes, o.Bytes)} }
+
+// Max returns the larger number of entries and the larger number of bytes.
+func (s Size) Max(o Size) Size { return Size{max(s.Entries, o.Entries), max(s.Bytes, o.Bytes)} }
+
+// Over returns the n-th part of s.
+func (s Size) Over(n int) Size { return Size{s.Entries / n, s.Bytes / int64(n)} }
+
+// IsUsedUp reports whether s leaves no room for anything.
+func (s Size) IsUsedUp() bool { return s.Entries <= 0 || s.Bytes <= 0 }
+
+// MaxDetailBytes bounds the detail of a rejection, of an event and of a dead letter. Errors that a detail quotes may be
+// as long as the request.
+const MaxDetailBytes = 1024
+
+// CutDetail returns at most MaxDetailBytes of a detail, cut between two characters. What it cuts does not share the
+// detail's memory.
+func CutDetail(detail string) string {
+	if len(detail) <= MaxDetailBytes {
+		return detail
+	}
+	return strings.ToValidUTF8(strings.Clone(detail[:MaxDetailBytes]), "")
 }

@@ -33,16 +33,16 @@ const (
 // locked is a locked-down cluster.
 type locked struct {
 	*kafkatest.Cluster
-	security *kafkatest.Security
+	security *rig.Security
 	secret   string // path of the password
 }
 
 func newLocked(t *testing.T) *locked {
 	t.Helper()
-	security, opts := kafkatest.Secured(t, map[string]string{"plain": password})
+	security, opts := rig.Secured(t, map[string]string{"plain": password})
 	l := &locked{kafkatest.Start(t, 1, opts...), security, rig.File(t, "password", password)}
 	for _, user := range []string{"waterclock", "shop", "billing", "operator", "scram256"} {
-		l.SetPassword(t, user, password)
+		rig.SetPassword(t, l.Cluster, user, password)
 	}
 	return l
 }
@@ -59,7 +59,7 @@ func (l *locked) topics(t *testing.T) (requests, target, mail string) {
 // config is that of an instance that logs in by SCRAM-SHA-512.
 func (l *locked) config(t *testing.T, requests string) *config.Config {
 	t.Helper()
-	cfg := rig.Config(t, l.Listener(kafkatest.ListenerSASL), requests)
+	cfg := rig.Config(t, l.Listener(rig.ListenerSASL), requests)
 	cfg.Targets = []string{requests + "-out", requests + "-mail.*"}
 	cfg.TLS, cfg.TLSCA = true, l.security.CA
 	cfg.SASLMechanism, cfg.SASLUsername, cfg.SASLPasswordFile = config.SASLScram512, "waterclock", l.secret

@@ -282,7 +282,7 @@ func (l *locked) wrongPort(t *testing.T) {
 	}{
 		{"a login where none is wanted", l.Seeds(), false, true, "leave out --sasl-mechanism"},
 		{"TLS where it is not spoken", l.Seeds(), true, false, "leave out --tls"},
-		{"no TLS where it is spoken", l.Listener(kafkatest.ListenerSASL), false, true, "add --tls"},
+		{"no TLS where it is spoken", l.Listener(rig.ListenerSASL), false, true, "add --tls"},
 	} {
 		cfg := l.config(t, requests)
 		cfg.Brokers = c.brokers
@@ -305,7 +305,7 @@ func (l *locked) expired(t *testing.T) {
 	t.Parallel()
 	requests, _, _ := l.topics(t)
 	cfg := l.config(t, requests)
-	cfg.Brokers = l.Listener(kafkatest.ListenerExpired)
+	cfg.Brokers = l.Listener(rig.ListenerExpired)
 	cfg.SASLMechanism, cfg.SASLUsername, cfg.SASLPasswordFile = config.SASLNone, "", ""
 	in, log := rig.ServeLogged(t, cfg, node.Options{AccessInterval: look})
 	says(t, in, log, "the certificate of a broker at "+cfg.Brokers[0], "have it renewed")
@@ -314,7 +314,7 @@ func (l *locked) expired(t *testing.T) {
 	}
 
 	own := *cfg
-	own.Brokers, own.DataDir = l.Listener(kafkatest.ListenerMutual), t.TempDir()
+	own.Brokers, own.DataDir = l.Listener(rig.ListenerMutual), t.TempDir()
 	own.TLSCert, own.TLSKey = l.security.Certificate(t, "renewed", time.Now().Add(-time.Minute))
 	l.grant(t, printed(t, &own, commands.ACLOptions{Service: []string{"User:CN=renewed"}})...)
 	in, log = rig.ServeLogged(t, &own, node.Options{AccessInterval: look})
@@ -346,7 +346,7 @@ func (l *locked) mechanisms(t *testing.T) {
 				rig.File(t, "token", bearer)
 		},
 		"CN=mutual": func(c *config.Config) {
-			c.Brokers = l.Listener(kafkatest.ListenerMutual)
+			c.Brokers = l.Listener(rig.ListenerMutual)
 			c.SASLMechanism, c.SASLUsername, c.SASLPasswordFile = config.SASLNone, "", ""
 			c.TLSCert, c.TLSKey = l.security.Certificate(t, "mutual", time.Now().Add(time.Hour))
 		},

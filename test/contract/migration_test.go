@@ -63,7 +63,7 @@ func (e etf1Topics) anonymous(text string) string {
 func TestMigrationByCopy(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
-	python := kafkatest.Python(t, kafkatest.Confluent)
+	python := rig.Python(t, rig.Confluent)
 	s := newSetup(t, kafkatest.Shared(t), 4, 2)
 	c, names := s.Cluster, etf1Topics{s.Requests + "-schedules", s.Target}
 	c.CreateTopic(t, schedulePartitions, map[string]*string{"cleanup.policy": new("compact"),
@@ -131,7 +131,7 @@ func TestMigrationByCopy(t *testing.T) {
 // key, unless a null value follows.
 func TestMigrationOfSky(t *testing.T) {
 	t.Parallel()
-	python := kafkatest.Python(t, kafkatest.Confluent)
+	python := rig.Python(t, rig.Confluent)
 	c := kafkatest.Shared(t)
 	base := kafkatest.Topic(t)
 	schedules, requests := c.CreateTopic(t, 2, nil, base+"-schedules"), c.CreateTopic(t, 2, nil, base+"-requests")

@@ -187,11 +187,11 @@ func clockJump(t *testing.T) {
 
 func certificatesExpired(t *testing.T) {
 	const n, name = 20, "runbook"
-	security, opts := kafkatest.Secured(t, nil)
+	security, opts := rig.Secured(t, nil)
 	c := kafkatest.Start(t, 1, append(opts, kafkatest.WithProperty("super.users", "User:ANONYMOUS;User:CN="+name))...)
 	s := newScene(t, c)
 	cert, key := security.Certificate(t, name, time.Now().Add(time.Hour))
-	s.m.brokers = c.Listener(kafkatest.ListenerMutual)
+	s.m.brokers = c.Listener(rig.ListenerMutual)
 	s.m.configure("targets: ['*']", "tls: true", "tls-ca: "+security.CA, "tls-cert: "+cert, "tls-key: "+key)
 	s.serve()
 	s.schedule("id-", n, s.Target, soon())

@@ -46,7 +46,7 @@ type operator struct {
 // newOperator returns an operator at this machine.
 func newOperator(t *testing.T, m *machine) *operator {
 	t.Helper()
-	kafkatest.Kcat(t)
+	rig.Kcat(t)
 	bin := t.TempDir()
 	if err := os.Symlink(rig.Binary(t), filepath.Join(bin, "waterclock")); err != nil {
 		t.Fatal(err)

@@ -293,7 +293,7 @@ func (r *reader) java(t *testing.T, b block) {
 }
 
 func (r *reader) python(t *testing.T, b block) {
-	r.program(t, b, "send.py", kafkatest.Python(t, kafkatest.Confluent))
+	r.program(t, b, "send.py", rig.Python(t, rig.Confluent))
 	r.expect(b, "from-python")
 }
 
@@ -310,7 +310,7 @@ func (r *reader) program(t *testing.T, b block, name string, command ...string) 
 }
 
 func (r *reader) kcat(t *testing.T, b block) {
-	kafkatest.Kcat(t)
+	rig.Kcat(t)
 	if code, out := run(t, r.shell(b, r.dev)); code != 0 {
 		t.Fatalf("exit %d:\n%s", code, out)
 	}

@@ -9,7 +9,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/test/rig"
 )
 
@@ -70,7 +69,7 @@ func newLearner(t *testing.T) *learner {
 		t.Fatal(err)
 	}
 	l := &learner{dir: t.TempDir(), broker: rig.FreeAddr(t)}
-	path := []string{bin, filepath.Dir(kafkatest.Python(t, kafkatest.Confluent)), os.Getenv("PATH")}
+	path := []string{bin, filepath.Dir(rig.Python(t, rig.Confluent)), os.Getenv("PATH")}
 	l.env = environ("PATH="+strings.Join(path, string(os.PathListSeparator)),
 		"WATERCLOCK_BROKERS="+l.broker, "WATERCLOCK_LISTEN="+l.broker, "WATERCLOCK_HTTP="+rig.FreeAddr(t),
 		"WATERCLOCK_API="+api, "WATERCLOCK_URL=http://"+api)

@@ -7,14 +7,19 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/prometheus/procfs"
+
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kit/child"
+	"github.com/waterclock/waterclock/internal/kit/memory"
+	"github.com/waterclock/waterclock/internal/node/config"
 )
 
 // Process is a run of the real binary.
@@ -203,4 +208,52 @@ func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.b.String()
+}
+
+// Environ returns this process's environment without the variables that control tests
+// and CI: they look like settings, and the program refuses settings that it does not
+// know.
+func Environ() []string {
+	return slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, config.EnvPrefix) })
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("rig: %v", err)
+	}
+}
+
+// Queues returns the shares of the minimum memory, but with queues of this many bytes.
+func Queues(bytes int64) *memory.Shares {
+	s := memory.Divide(memory.Minimum)
+	s.Requests, s.Firings = bytes, bytes
+	return &s
+}
+
+// Memory reads the process's resident size and its peak since the start (VmRSS and VmHWM), in bytes. It
+// works only on Linux.
+func (p *Process) Memory() (now, peak int64) {
+	p.t.Helper()
+	proc, err := procfs.NewProc(p.Pid())
+	if err != nil {
+		p.t.Fatalf("rig: memory of the process: %v", err)
+	}
+	status, err := proc.NewStatus()
+	if err != nil || status.VmRSS == 0 || status.VmHWM == 0 {
+		p.t.Fatalf("rig: memory of the process: %+v, %v", status, err)
+	}
+	return int64(status.VmRSS), int64(status.VmHWM)
+}
+
+// Peak returns the largest resident size of a process that has ended, in bytes. It works only on Linux,
+// which counts in KiB.
+func (p *Process) Peak() int64 {
+	p.t.Helper()
+	usage, ok := p.cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	if !ok {
+		p.t.Fatalf("rig: no usage of the process")
+	}
+	return usage.Maxrss << 10
 }

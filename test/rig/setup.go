@@ -3,6 +3,7 @@ package rig
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strconv"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/node/config"
+	"github.com/waterclock/waterclock/internal/node/ops"
 )
 
 const (
@@ -171,4 +173,20 @@ func (s *Setup) Wire() *kafkatest.Wire {
 	wire := kafkatest.NewWire()
 	s.Cleanup(wire.Close)
 	return wire
+}
+
+// Leave has the instance at addr with the data directory hand over and leave, and returns the status of its answer.
+func Leave(ctx context.Context, addr, dataDir, within string) (status int, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/leave?within="+within, nil)
+	if err == nil {
+		err = ops.AddToken(req, dataDir)
+	}
+	if err != nil {
+		return 0, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	return resp.StatusCode, resp.Body.Close()
 }

@@ -137,6 +137,34 @@ func (w *Watched) Take(h *history.History) {
 func (w *Watched) add(h *history.History, records []kafkatest.Received) {
 	w.t.Helper()
 	for _, r := range records {
-		must(w.t, observe.Add(h, w.rules, r.Record, r.At))
+		must(w.t, Observe(h, w.rules, r.Record, r.At))
 	}
+}
+
+// Observe adds a record of a request topic, of one of its own topics or of a target to a history. rules are those of
+// the topic.
+func Observe(h *history.History, rules *intake.Rules, rec *kgo.Record, seen time.Time) (err error) {
+	switch rec.Topic {
+	case rules.Topic:
+		q := observe.Request(rules, rec, seen.UnixMilli(), seen)
+		q.Acked = seen
+		h.Requests = append(h.Requests, q)
+	case rules.Changelog:
+		var c history.Change
+		c, err = observe.Change(rules.Topic, rec, seen)
+		h.Changes = append(h.Changes, c)
+	case topics.DeadLetters(rules.Topic):
+		var l history.Letter
+		l, err = observe.Letter(rec, seen)
+		h.Letters = append(h.Letters, l)
+	case topics.Events(rules.Topic):
+		var e history.Event
+		e, err = observe.Event(rec, seen)
+		h.Events = append(h.Events, e)
+	default:
+		var e history.Emission
+		e, err = observe.Emission(rec, seen)
+		h.Emissions = append(h.Emissions, e)
+	}
+	return err
 }

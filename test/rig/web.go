@@ -2,6 +2,7 @@ package rig
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -115,4 +116,47 @@ func hasLabels(m *dto.Metric, labels []string) bool {
 		}
 	}
 	return true
+}
+
+// Healthz returns the status and the body of /healthz; status 0 if there was no answer.
+func (w *Web) Healthz() (int, string) { return w.get("/healthz") }
+
+// Addr returns the listening address, host:port.
+func (w *Web) Addr() string { return strings.TrimPrefix(w.url, "http://") }
+
+// Live returns how many partitions of the instance are live, -1 if it is not ready.
+func (w *Web) Live() int {
+	status, body := w.Readyz()
+	if status != http.StatusOK {
+		return -1
+	}
+	return strings.Count(body, `"live"`)
+}
+
+// Metrics returns what /metrics shows, as text.
+func (w *Web) Metrics() string {
+	w.t.Helper()
+	body, err := w.scrape()
+	if err == nil {
+		_, err = parseMetrics(body)
+	}
+	must(w.t, err)
+	return body
+}
+
+// families returns what /metrics shows, by name.
+func (w *Web) families() (map[string]*dto.MetricFamily, error) {
+	body, err := w.scrape()
+	if err != nil {
+		return nil, err
+	}
+	return parseMetrics(body)
+}
+
+func (w *Web) scrape() (string, error) {
+	status, body := w.get("/metrics")
+	if status != http.StatusOK {
+		return "", fmt.Errorf("/metrics answers %d: %s", status, body)
+	}
+	return body, nil
 }

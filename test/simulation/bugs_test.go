@@ -115,7 +115,7 @@ func breaks() []bug {
 		{"offsets do not pass markers at the log's end", "lag", "",
 			[]change{
 				{"internal/partition", "lane.mayPass", "return passPause", never},
-				{"internal/partition", "lane.couldPass", "return bound", never},
+				{"internal/partition", "lane.couldPass", "return Bound", never},
 			}},
 		{"a firing that is rolled back does not wait to fire again", "liveness", "",
 			[]change{{"internal/partition/planner", "Planner.rollBack", "assign waiting", drop}}},

@@ -48,7 +48,7 @@ func (w *world) statesOf(number int) map[string]bool {
 			states[isLive] = true
 		case ownership.Failed, ownership.Gone:
 		}
-		if _, leaving := p.Serving(); leaving {
+		if _, leaving := p.Life().Serving(); leaving {
 			states[draining] = true
 		}
 		if s.Queued > 0 {

@@ -13,9 +13,9 @@ import (
 
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/audit/history"
-	"github.com/waterclock/waterclock/internal/audit/observe"
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/test/rig"
 )
 
 // watcher is a plain read_committed consumer of all topics that keeps all it gets.
@@ -138,7 +138,7 @@ func (w *world) history(views []history.View) *history.History {
 		PartitionerCheck: intake.Warn, Limits: intake.DefaultLimits(),
 	}
 	for i, r := range w.watcher.records {
-		if err := observe.Add(h, rules, r, w.watcher.seen[i]); err != nil {
+		if err := rig.Observe(h, rules, r, w.watcher.seen[i]); err != nil {
 			w.refuse("a record that cannot be read: %v", err)
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/audit/history"
-	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/kafka/wire"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -21,34 +20,6 @@ import (
 // Of returns what every record has. seen is when the record was received; zero: not known.
 func Of(rec *kgo.Record, seen time.Time) history.Record {
 	return history.Record{Place: wire.SourceOf(rec), Timestamp: rec.Timestamp.UnixMilli(), Seen: seen}
-}
-
-// Add adds a record of a request topic, of one of its own topics or of a target to a history. rules are those of the
-// topic.
-func Add(h *history.History, rules *intake.Rules, rec *kgo.Record, seen time.Time) (err error) {
-	switch rec.Topic {
-	case rules.Topic:
-		q := Request(rules, rec, seen.UnixMilli(), seen)
-		q.Acked = seen
-		h.Requests = append(h.Requests, q)
-	case rules.Changelog:
-		var c history.Change
-		c, err = Change(rules.Topic, rec, seen)
-		h.Changes = append(h.Changes, c)
-	case topics.DeadLetters(rules.Topic):
-		var l history.Letter
-		l, err = Letter(rec, seen)
-		h.Letters = append(h.Letters, l)
-	case topics.Events(rules.Topic):
-		var e history.Event
-		e, err = Event(rec, seen)
-		h.Events = append(h.Events, e)
-	default:
-		var e history.Emission
-		e, err = Emission(rec, seen)
-		h.Emissions = append(h.Emissions, e)
-	}
-	return err
 }
 
 // Request reads a record of a request topic by the rules of that topic. now is about when the service read it,

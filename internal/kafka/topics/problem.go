@@ -1,8 +1,10 @@
 package topics
 
 import (
+	"encoding/base64"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Problem is one setting that is not as it should be.
@@ -61,4 +63,59 @@ func split(checks []Check) (others []Problem, err error) {
 		return others, &ProblemsError{Problems: fatal}
 	}
 	return others, nil
+}
+
+// FollowAdvice says what to do if the request topic is no longer the one for which its changelog was written.
+const FollowAdvice = "stop every instance and run waterclock topics follow, see \"Topics that change\" in " +
+	"docs/OPERATIONS.md"
+
+// LostAdvice says what to do if a changelog no longer exists.
+const LostAdvice = "keep the data directories of all instances, from which waterclock topics follow --restore takes " +
+	"what is pending: see \"Changelog deleted\" in docs/RUNBOOK.md"
+
+// RestartAdvice says what to do if a fixed-delay topic was recreated or has grown.
+const RestartAdvice = "restart every instance: a topic that was recreated is read from its start, further " +
+	"partitions are served then"
+
+// LostCheckpointsAdvice says what to do if the checkpoints of a fixed-delay topic no longer exist.
+const LostCheckpointsAdvice = "restart the instances, once with --accept-lost-changelog: records are passed on from " +
+	"the group's committed offset"
+
+// ChangedAdvice says what to do about one of a set's topics that was recreated.
+func (s *Set) ChangedAdvice(topic string) string {
+	switch {
+	case topic != s.Changelog.Name:
+		return partitionsAdvice(s.Delay)
+	case s.Delay == 0:
+		return LostAdvice
+	}
+	return LostCheckpointsAdvice
+}
+
+// partitionsAdvice says what to do if the number of partitions has changed of a request topic, or of a fixed-delay
+// topic.
+func partitionsAdvice(delay time.Duration) string {
+	if delay == 0 {
+		return FollowAdvice
+	}
+	return RestartAdvice
+}
+
+// LostTail is the error if the position of a request log is beyond the log's end.
+func LostTail(position int64, log fmt.Stringer, end int64) error {
+	return fmt.Errorf("position %d of %v lies beyond the log's end %d: the log lost its tail; see \"A request log "+
+		"that lost its tail\" in docs/OPERATIONS.md", position, log, end)
+}
+
+// TopicID is a topic's UUID as Kafka's own tools write it.
+func TopicID(id [16]byte) string { return base64.RawURLEncoding.EncodeToString(id[:]) }
+
+// OtherGroup is the error if another group was the last to write to a set's changelog.
+func (s *Set) OtherGroup(other, ours string) error {
+	what, topics := "changelog ", "request topic would both fire every timer"
+	if s.Delay > 0 {
+		what, topics = "", "fixed-delay topic would both pass every record on"
+	}
+	return fmt.Errorf("%s%s was written by group %q and this is group %q: two groups on one %s; "+
+		"stop the other one and start once with --accept-group", what, s.Changelog.Name, other, ours, topics)
 }

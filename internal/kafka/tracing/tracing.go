@@ -7,6 +7,7 @@ package tracing
 
 import (
 	"context"
+	"log/slog"
 	"strconv"
 	"strings"
 	"time"
@@ -164,19 +165,61 @@ func maySample(parent []byte) bool {
 // carrier reads and writes the trace context in headers of a record. It implements propagation.TextMapCarrier.
 type carrier struct{ headers []kgo.RecordHeader }
 
-// Get implements propagation.TextMapCarrier.
+var _ propagation.TextMapCarrier = (*carrier)(nil)
+
 func (c *carrier) Get(name string) string { return string(value(c.headers, name)) }
 
-// Set implements propagation.TextMapCarrier.
 func (c *carrier) Set(name, text string) {
 	c.headers = append(c.headers, kgo.RecordHeader{Key: name, Value: []byte(text)})
 }
 
-// Keys implements propagation.TextMapCarrier.
 func (c *carrier) Keys() []string {
 	names := make([]string, len(c.headers))
 	for i := range c.headers {
 		names[i] = c.headers[i].Key
 	}
 	return names
+}
+
+// Parent returns the traceparent of the span that ctx has, "" if there is none or it is not sampled.
+func Parent(ctx context.Context) string {
+	if !trace.SpanContextFromContext(ctx).IsSampled() {
+		return ""
+	}
+	text := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, text)
+	return text.Get(Traceparent)
+}
+
+// traceIDKey is the attribute of log lines that has the ID of a trace.
+const traceIDKey = "trace_id"
+
+// LogHandler adds the IDs of trace and span to lines that are logged with the context of a span.
+func LogHandler(next slog.Handler) slog.Handler { return logHandler{next} }
+
+type logHandler struct{ slog.Handler }
+
+var _ slog.Handler = logHandler{}
+
+func (l logHandler) Handle(ctx context.Context, r slog.Record) error { //nolint:gocritic // as slog has it
+	if c := trace.SpanContextFromContext(ctx); c.IsValid() {
+		r = r.Clone()
+		r.AddAttrs(slog.String(traceIDKey, c.TraceID().String()), slog.String("span_id", c.SpanID().String()))
+	}
+	return l.Handler.Handle(ctx, r)
+}
+
+func (l logHandler) WithAttrs(as []slog.Attr) slog.Handler {
+	return logHandler{l.Handler.WithAttrs(as)}
+}
+
+func (l logHandler) WithGroup(name string) slog.Handler { return logHandler{l.Handler.WithGroup(name)} }
+
+// ID returns the ID of the trace that a record's headers name, for a log line; "" if they name none.
+func ID(headers []kgo.RecordHeader) string {
+	span := requestOf(headers)
+	if !span.IsValid() {
+		return ""
+	}
+	return span.TraceID().String()
 }

@@ -37,16 +37,6 @@ func (v Verdict) Taken() bool { return v.Broker == taken }
 
 const taken = "taken"
 
-// Reads reports whether Kafka's consumer reads the batch to its end and goes on, how many records it has, and their
-// digest.
-func (v Verdict) Reads() (records int, digest string, whole bool) {
-	if !v.Taken() || strings.Contains(v.Consumer, ", then ") {
-		return 0, "", false
-	}
-	n, err := fmt.Sscanf(v.Consumer, "%d records, %s", &records, &digest)
-	return records, strings.TrimSuffix(digest, ","), err == nil && n == 2
-}
-
 // Verdicts are the verdicts by the names of their cases.
 func Verdicts() map[string]Verdict {
 	verdicts := make(map[string]Verdict)
@@ -61,20 +51,6 @@ func Verdicts() map[string]Verdict {
 		verdicts[fields[0]] = Verdict{Broker: fields[1], Consumer: fields[2], Aborted: fields[3], Service: fields[4]}
 	}
 	return verdicts
-}
-
-// Format is the text of a table, in the order of cases.
-func Format(cases []Case, verdicts map[string]Verdict) string {
-	var b strings.Builder
-	b.WriteString("# What Kafka 4.3.1 does with each batch: " +
-		"TestCorpus (test/contract) writes this with -rewrite.\n")
-	b.WriteString("# case | broker | Kafka's consumer | the same in an aborted transaction | the service\n")
-	for _, c := range cases {
-		v := verdicts[c.Name]
-		row := fmt.Sprintf("%-70s | %-20s | %-30s | %-12s | %s", c.Name, v.Broker, v.Consumer, v.Aborted, v.Service)
-		fmt.Fprintf(&b, "%s\n", strings.TrimRight(row, " "))
-	}
-	return b.String()
 }
 
 // Digest tells apart what records carry: keys, values and headers, in their order. Corpus.java computes the same.

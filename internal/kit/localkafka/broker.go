@@ -141,7 +141,7 @@ func (b *Broker) awaitStarted(ctx context.Context, l *life) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
-		log, err := readFrom(b.logPath(), l.logFrom)
+		log, err := b.logged(l.logFrom)
 		if err == nil && bytes.Contains(log, startedLine) {
 			return nil
 		}
@@ -213,7 +213,7 @@ func (b *Broker) LogSize() int64 {
 // Log returns what the broker logged from that position on, at most its last
 // maxLogShown bytes; without info, that is without the lines of that level.
 func (b *Broker) Log(from int64, info bool) []byte {
-	data, err := readFrom(b.logPath(), from)
+	data, err := b.logged(from)
 	if err != nil {
 		return []byte(err.Error())
 	}
@@ -221,4 +221,10 @@ func (b *Broker) Log(from int64, info bool) []byte {
 		data = infoLines.ReplaceAll(data, nil)
 	}
 	return data[max(0, len(data)-maxLogShown):]
+}
+
+// logged returns what the broker logged from that position on.
+func (b *Broker) logged(from int64) ([]byte, error) {
+	log, err := os.ReadFile(b.logPath())
+	return log[min(from, int64(len(log))):], err
 }

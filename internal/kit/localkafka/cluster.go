@@ -23,13 +23,6 @@ type Cluster struct {
 	Brokers []*Broker
 }
 
-// Start brings up n combined brokers and controllers on free loopback ports, each
-// with a directory in dir. With more than one, topics have as many replicas, of
-// which a majority must be in sync. Nothing of it runs after an error.
-func Start(ctx context.Context, tools Tools, dir string, n int, opts ...Option) (*Cluster, error) {
-	return newCluster(ctx, tools, dir, n, newSettings(opts))
-}
-
 // Seeds returns the brokers' addresses, host:port.
 func (c *Cluster) Seeds() []string {
 	seeds := make([]string, len(c.Brokers))
@@ -48,8 +41,11 @@ func (c *Cluster) Listener(name string) []string {
 	return seeds
 }
 
-// newCluster starts a cluster in dir. Nothing of it runs after an error.
-func newCluster(ctx context.Context, tools Tools, dir string, n int, s settings) (*Cluster, error) {
+// Start brings up n combined brokers and controllers on free loopback ports, each
+// with a directory in dir. With more than one, topics have as many replicas, of
+// which a majority must be in sync. Nothing of it runs after an error.
+func Start(ctx context.Context, tools Tools, dir string, n int, opts ...Option) (*Cluster, error) {
+	s := newSettings(opts)
 	var err error
 	for attempt := range startAttempts {
 		var c *Cluster

@@ -51,6 +51,8 @@ type Shares struct {
 	Heap int64
 }
 
+var _ slog.LogValuer = Shares{}
+
 // Divide divides a size of at least [Minimum].
 func Divide(total int64) Shares {
 	s := Shares{

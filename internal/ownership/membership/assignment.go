@@ -25,7 +25,7 @@ import (
 // brokers add classic members to its group. In both cases it is the broker that assigns, and it
 // writes no user data. So a member takes an assignment only if it has our magic. Otherwise the lease
 // breaks at once, before anything else is made of the answer: nothing more is committed, the member leaves the
-// group, says why, and joins again when the others have gone (foreign.go).
+// group, says why, and joins again when the others have gone (coordinator.go).
 //
 // In the same way the leader gives nothing to a member without our user data.
 const (
@@ -48,6 +48,8 @@ type assignments struct {
 	members int
 	others  int // see round
 }
+
+var _ kgo.IntoSyncAssignment = (*assignments)(nil)
 
 // IntoSyncAssignment implements kgo.IntoSyncAssignment. The result depends only on the plan: kgo compares it.
 func (a *assignments) IntoSyncAssignment() []kmsg.SyncGroupRequestGroupAssignment {

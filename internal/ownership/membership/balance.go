@@ -33,10 +33,10 @@ type balancer struct {
 	room  *room  // of the user data; it outlives the session
 }
 
-// ProtocolName implements kgo.GroupBalancer.
+var _ kgo.GroupBalancer = (*balancer)(nil)
+
 func (b *balancer) ProtocolName() string { return protocolName }
 
-// JoinGroupMetadata implements kgo.GroupBalancer.
 func (b *balancer) JoinGroupMetadata(topics []string, current map[string][]int32, generation int32) []byte {
 	b.lease.joining(generation)
 	b.round = nil
@@ -130,7 +130,8 @@ type round struct {
 	others   int // what the members' subscriptions take of the group's record, apart from our user data
 }
 
-// Balance implements kgo.ConsumerBalancerBalance.
+var _ kgo.ConsumerBalancerBalance = (*round)(nil)
+
 func (r *round) Balance(cb *kgo.ConsumerBalancer, topics map[string]int32) kgo.IntoSyncAssignment {
 	r.asked = true
 	p := newPlacement(cb, topics)

@@ -1,12 +1,15 @@
 package membership
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -130,4 +133,135 @@ func (c *coordinator) modern(ctx context.Context) []string {
 		clients[of.Members[i].ClientID] = true
 	}
 	return slices.Sorted(maps.Keys(clients))
+}
+
+const (
+	// foreignInterval is how often the process tries to join a group that others use.
+	foreignInterval = 5 * time.Second
+	// foreignReminder is how often it logs that others use the group.
+	foreignReminder = time.Minute
+)
+
+// foreign reports whether others keep this process out of the group: the broker refuses it, because the members use
+// another protocol or the group has none; or a look at the group finds others; or another program assigned partitions.
+func foreign(err error) bool {
+	return slices.ContainsFunc(
+		[]error{kerr.InconsistentGroupProtocol, kerr.GroupIDNotFound, errForeign, errNewerUserData, errBadUserData},
+		func(of error) bool { return errors.Is(err, of) })
+}
+
+// awaitForeign logs from time to time who uses the group, and waits until the next try is due.
+func (g *Group) awaitForeign(ctx context.Context, err error) {
+	g.foreign.Store(true)
+	if g.Problem() == "" {
+		g.foreignSaid = beats.Reminder{}
+	}
+	if g.foreignSaid.Due(foreignReminder) {
+		problem := g.coordinator.keptOut(ctx, err)
+		g.problem.Store(&problem)
+		g.o.Logger.Error("cannot join the group", "err", problem)
+	}
+	beats.Sleep(ctx, foreignInterval)
+}
+
+// Living returns the processes that are members of a group. all is false if there are members whose
+// process is unknown: then a process that is not in living may be a member too.
+//
+// A member's user data says which process it is. Brokers do not show user data while the group is not stable. Then the
+// client ID identifies a dynamic member, whose member ID no other process has ever had. processOf extracts the process
+// from it, "" from a foreign one. It does not identify a static member: Kafka keeps the client ID of the first process
+// that joined under an instance ID, whichever process has replaced it since.
+func Living(g *kadm.DescribedGroup, processOf func(clientID string) string) (living map[string]bool, all bool) {
+	living, all = make(map[string]bool), true
+	for i := range g.Members {
+		m := &g.Members[i]
+		d, said := userDataOf(m)
+		p := d.process
+		if !said && m.InstanceID == nil {
+			p = processOf(m.ClientID)
+			said = p != ""
+		}
+		if said {
+			living[p] = true
+		} else {
+			all = false
+		}
+	}
+	return living, all
+}
+
+// userDataOf returns what a member said about itself when it joined. The groups of earlier versions had a type of their
+// own.
+func userDataOf(m *kadm.DescribedGroupMember) (d userData, said bool) {
+	meta, ok := m.Join.AsConsumer()
+	if !ok {
+		raw, _ := m.Join.Raw()
+		own := kmsg.NewConsumerMemberMetadata()
+		if meta = &own; meta.ReadFrom(raw) != nil {
+			return d, false
+		}
+	}
+	d, err := decodeUserData(meta.UserData)
+	return d, err == nil
+}
+
+// subscribesAsOurs reports whether a subscription has our user data, possibly of a newer version.
+func subscribesAsOurs(raw []byte) bool {
+	meta := kmsg.NewConsumerMemberMetadata()
+	return meta.ReadFrom(raw) == nil && bytes.HasPrefix(meta.UserData, []byte(userDataMagic))
+}
+
+// Member is a process that is a member of a group.
+type Member struct {
+	Process  string
+	Name     string // instance ID, or the host that it connects from
+	Settings []byte // a config.Digest; nil: the process is of an earlier version
+}
+
+// Members returns the members of a group whose user data say which process they are. While the group rebalances there
+// are none, because brokers show no user data then.
+func Members(g *kadm.DescribedGroup) (members []Member) {
+	for i := range g.Members {
+		m := &g.Members[i]
+		d, said := userDataOf(m)
+		if !said {
+			continue
+		}
+		name := strings.TrimPrefix(m.ClientHost, "/")
+		if host, _, err := net.SplitHostPort(name); err == nil {
+			name = host
+		}
+		if m.InstanceID != nil {
+			name = *m.InstanceID
+		}
+		members = append(members, Member{d.process, name, d.settings})
+	}
+	return members
+}
+
+// HandOver gives all partitions to the other members, each one as soon as a member has caught up with it. From now on
+// the group gives this member nothing; what it still owns is served. HandOver returns when it owns nothing, when all
+// other members are leaving too, or when ctx ends. The last partitions may still be draining then: the end of Run waits
+// for them.
+func (g *Group) HandOver(ctx context.Context) {
+	g.leaving.Store(true)
+	g.Rejoin()
+	var looked time.Time
+	for g.tokens.any() && beats.Sleep(ctx, watchInterval) {
+		if time.Since(looked) > heirsInterval {
+			looked = time.Now()
+			if of := g.coordinator.describe(ctx); len(of.Members) > 0 && !slices.ContainsFunc(of.Members, stays) {
+				return
+			}
+		}
+	}
+}
+
+// heirsInterval is how often a member that hands over checks whether any other member stays.
+const heirsInterval = time.Second
+
+// stays reports whether a member may take partitions over.
+func stays(m kadm.DescribedGroupMember) bool { //nolint:gocritic // as slices has it
+	d, said := userDataOf(&m)
+	return !said || !d.leaving
 }

@@ -28,7 +28,11 @@ type heartbeats struct {
 	asked bool
 }
 
-// OnBrokerWrite implements kgo.HookBrokerWrite.
+var (
+	_ kgo.HookBrokerWrite = (*heartbeats)(nil)
+	_ kgo.HookBrokerE2E   = (*heartbeats)(nil)
+)
+
 func (h *heartbeats) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
 	if !ofMember(key) || err != nil {
 		return
@@ -41,7 +45,6 @@ func (h *heartbeats) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _ 
 	}
 }
 
-// OnBrokerE2E implements kgo.HookBrokerE2E.
 func (h *heartbeats) OnBrokerE2E(_ kgo.BrokerMetadata, key int16, e2e kgo.BrokerE2E) {
 	if !ofMember(key) {
 		return

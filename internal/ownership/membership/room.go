@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -26,6 +27,8 @@ type room struct {
 	bytes atomic.Int64 // 0 is firstRoom, so that the zero value is ready; -1: none
 	used  atomic.Int64 // by the last join
 }
+
+var _ kgo.HookGroupManageError = (*room)(nil)
 
 const (
 	// maxRoom is what a member may have in a small group.
@@ -65,7 +68,6 @@ func (r *room) set(bytes int) {
 // inGrains rounds bytes down to a multiple of roomGrain.
 func inGrains(bytes int) int { return bytes / roomGrain * roomGrain }
 
-// OnGroupManageError implements kgo.HookGroupManageError.
 func (r *room) OnGroupManageError(err error) {
 	for _, large := range []error{kerr.UnknownServerError, kerr.MessageTooLarge, kerr.RecordListTooLarge} {
 		if errors.Is(err, large) {

@@ -33,6 +33,8 @@ type Token struct {
 	dead  atomic.Pointer[error]
 }
 
+var _ emitter.Token = (*Token)(nil)
+
 // Err is nil while the partition is held and the lease holds.
 func (t *Token) Err() error {
 	if e := t.dead.Load(); e != nil {

@@ -1,6 +1,10 @@
 package memtable
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
 
 const (
 	slotBits = 6
@@ -133,4 +137,156 @@ func (s *slotted) share(list []Chunk, as Chunk) []Chunk {
 		}
 	}
 	return list
+}
+
+// layer has later records and tombstones: what committed steps have changed above the horizon. There are two layers.
+// The active one takes the changes of committed steps. A checkpoint writes the other one. When a checkpoint begins, the
+// two change places. When it has ended, the layer that it has written is forgotten as a whole, without a look at any
+// record, because each layer has memory and an index of its own.
+//
+// These things can happen between the two moments:
+//
+//   - A request or a firing meets a record that is being flushed, and Decode takes it out of its layer. Then the end of
+//     the checkpoint does not forget it. It is an object, and when it is a record or a tombstone again, that is dirty and
+//     goes to the active layer. The caller knows what the store will have of it.
+//   - The horizon rises or falls, and a record becomes soon or later. It keeps its state, and a later record is in the
+//     layer of its state. So each layer has records of one state.
+//   - A step is rolled back or aborted. Its entries refer to objects, which are in no layer.
+//   - The checkpoint fails, or the process dies. Then the table is not used any more: what the store has is replayed
+//     from its position. So nothing that is being flushed becomes dirty again.
+//
+// Invariant: the layer that is not active is empty unless a checkpoint is under way.
+type layer struct {
+	later      *wheel // records only
+	tombstones bucket
+	buried     int64 // bytes of the tombstones
+}
+
+// layers are the active layer and the one that a checkpoint writes.
+type layers struct {
+	both   [2]layer
+	active int // the number of the active one; a checkpoint writes the other one
+}
+
+// in returns the layer for records in a state.
+func (l *layers) in(s State) *layer {
+	if s&Flushing != 0 {
+		return &l.both[1-l.active]
+	}
+	return &l.both[l.active]
+}
+
+// whole completes a record or a tombstone that was read from a layer. When a checkpoint begins, the records of its
+// layer are not marked one by one.
+func (l *layers) whole(at Ref, r Record) Record {
+	if at.layer() != l.active {
+		r.State, r.Stored = Flushing, timer.Absent
+	}
+	return r.public()
+}
+
+// tombstoneBytes returns about how many bytes of memory a tombstone takes.
+func tombstoneBytes(id []byte) int64 { return int64(len(id)) + 16 + overhead }
+
+// bury adds a tombstone.
+func (l *layer) bury(r *Record) place {
+	l.buried += tombstoneBytes(r.Bytes)
+	c, offset := l.tombstones.append(r)
+	return placeOf(0, 0, c, offset)
+}
+
+// exhume takes out a tombstone. If dead ones then take much of the memory, the others move.
+func (l *layer) exhume(at place, moved func(id []byte, from, to place)) {
+	_, _, c, offset := at.split()
+	r := l.tombstones.at(c, offset)
+	l.buried -= tombstoneBytes(r.Bytes)
+	if l.tombstones.remove(&r, c, offset); !l.tombstones.wasteful() {
+		return
+	}
+	old := l.tombstones
+	l.tombstones, l.buried = bucket{}, 0
+	old.each(func(r *Record, c, offset int) { moved(r.Bytes, placeOf(0, 0, c, offset), l.bury(r)) })
+}
+
+// maxReady is the number of entries for which memory is kept while none is ready. It is also the number by which the
+// entries of dead records may exceed half of all entries.
+const maxReady = 256
+
+// queue has the records of the open slot in the order of firing. Dead records may have an entry, too.
+type queue struct {
+	ready []entry // in order, the next one last
+	late  heap    // records that were added since the slot was opened
+}
+
+// entry is a record of the open slot.
+type entry struct {
+	key timer.Ref
+	at  place
+}
+
+func (q *queue) len() int { return len(q.ready) + len(q.late) }
+
+// head returns the first entry of a live record, and forgets the entries before it.
+func (q *queue) head(isAlive func(place) bool) (e entry, ok bool) {
+	for n := len(q.ready); n > 0 && !isAlive(q.ready[n-1].at); n-- {
+		q.ready = q.ready[:n-1]
+	}
+	for len(q.late) > 0 && !isAlive(q.late[0].at) {
+		q.late.pop()
+	}
+	if n := len(q.ready); n > 0 {
+		e, ok = q.ready[n-1], true
+	}
+	if len(q.late) > 0 && (!ok || q.late[0].key.Compare(e.key) < 0) {
+		e, ok = q.late[0], true
+	}
+	return e, ok
+}
+
+// clear forgets all entries.
+func (q *queue) clear() {
+	q.ready, q.late = q.ready[:0], q.late[:0]
+	if cap(q.ready) > maxReady { // frees a list that was long
+		q.ready = nil
+	}
+	if cap(q.late) > maxReady {
+		q.late = nil
+	}
+}
+
+// heap is a binary heap, the least key first.
+type heap []entry
+
+func (h *heap) push(e entry) {
+	*h = append(*h, e)
+	a := *h
+	for i := len(a) - 1; i > 0; {
+		up := (i - 1) / 2
+		if a[up].key.Compare(a[i].key) <= 0 {
+			return
+		}
+		a[up], a[i] = a[i], a[up]
+		i = up
+	}
+}
+
+func (h *heap) pop() {
+	a := *h
+	last := len(a) - 1
+	a[0] = a[last]
+	a = a[:last]
+	*h = a
+	for i := 0; ; {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < last; child++ {
+			if a[child].key.Compare(a[least].key) < 0 {
+				least = child
+			}
+		}
+		if least == i {
+			return
+		}
+		a[i], a[least] = a[least], a[i]
+		i = least
+	}
 }

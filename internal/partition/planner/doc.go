@@ -53,9 +53,8 @@
 //  5. Scan the store from [Stats.Horizon] on, and [Planner.Load] the rows. Between a scan and its Load
 //     there is no EndFlush and no Parked, and no row is parked or comes back.
 //  6. Park the rows that Fire returns, unless they are gone, and call [Planner.Parked] before any of them comes back.
-//     When
-//     rows have come back, [Planner.Admit] their timers, unless the planner is [Stats.Crowded]. Do none of that during a
-//     flush.
+//     When rows have come back, [Planner.Admit] their timers, unless the planner is [Stats.Crowded]. Do none of that
+//     during a flush.
 //  7. To answer a question about many IDs, read [Stats.Flushes], make a view of the store, and [Unflushed.Collect]
 //     what the view lacks, unless Flushes has changed.
 package planner

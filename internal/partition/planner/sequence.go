@@ -103,3 +103,126 @@ func (p *Planner) Ready() (firings timer.Size, requests bool) {
 	}
 	return firings, len(p.sequence.rest) > 0
 }
+
+// Change is what a segment does to one ID: from the state before its first entry to the state after its last. It needs
+// no look-up, because entries carry the state that they were planned on. A look-up could be wrong, because the store
+// may not have the last step yet.
+type Change struct {
+	ID     []byte
+	Before timer.Ref    // what was pending, Absent for nothing
+	After  *timer.Timer // what is pending now, nil for nothing
+	Value  []byte       // the bytes of After
+
+	item  *Item
+	found int64 // Entry.found of the first entry
+}
+
+// Changes lists what the segment changes. It leaves out an ID that is afterwards as it was before: absent both times,
+// or paused and resumed, or its firing was rolled back. The holder of the segment calls it when nothing will be rolled
+// back any more.
+func (s *Segment) Changes() []Change {
+	if s.listed {
+		return s.changes
+	}
+	s.changes = make([]Change, 0, s.Len())
+	for e := range s.Entries() {
+		it := e.item
+		if it == nil {
+			continue
+		}
+		if it.segment != s {
+			it.segment, it.at = s, int32(len(s.changes))
+			s.changes = append(s.changes, Change{ID: e.ID, Before: e.Before, item: it, found: e.found})
+		}
+		s.changes[it.at].After, s.changes[it.at].Value = e.After, e.Value
+	}
+	n := 0
+	for _, c := range s.changes {
+		c.item.segment = nil
+		// New rules of a time zone may have moved the timer to the place that its next occurrence has.
+		if c.After.Ref() != c.Before || c.After != nil && c.After.Occurrence != c.found {
+			if c.Value == nil && c.After != nil { // after a request whose result depends on what it found
+				c.Value = c.After.AppendTo(nil)
+			}
+			s.changes[n] = c
+			n++
+			s.adds += adds(c.Before, c.After)
+		}
+	}
+	clear(s.changes[n:])
+	s.changes, s.listed = s.changes[:n], true
+	return s.changes
+}
+
+// Entry is a planned decision and what the caller needs to carry it out.
+type Entry struct {
+	timer.Entry
+	Value []byte // the bytes of After; nil if the request depends on what it found and does not schedule
+	// Refusal is why the request, or the emission, becomes a dead letter.
+	Refusal *Refusal
+	// Tag belongs to the caller: the record of a rejected request, or the permit of a firing.
+	Tag any
+	// Partition and Suspect belong to the caller, which records in them where an emission goes, and whether its target
+	// has rejected a batch that contained it.
+	Partition int32
+	Suspect   bool
+
+	item   *Item // nil for a rejected request
+	firing bool  // it was planned because a timer was due, not for a request
+	// the occurrence that was pending at Before; 0 if it is not known, and then After comes from another request
+	found   int64
+	missed  int64    // for a firing: Item.missed of its item
+	leaves  bool     // its timer counts as pending until it is committed: see note
+	request *request // of the entry, if its result depends on what the request finds
+	chunk   *chunk   // the chunk that it is part of
+	next    *Entry   // the entry of the same ID that was planned on this one
+}
+
+// Refusal is why a request or an emission becomes a dead letter: a code from the documented list, and a sentence.
+type Refusal struct{ Reason, Detail string }
+
+// Refused reports whether this is a rejected request, which changes nothing and becomes a dead letter.
+func (e *Entry) Refused() bool { return e.Refusal != nil && e.Emit == nil }
+
+// Expire removes the emission of a firing in the segment that is out, because it has become too late while its step was
+// tried. It does nothing if the firing was rolled back.
+func (e *Entry) Expire() {
+	if e.Emit != nil {
+		e.Entry.Expire()
+	}
+}
+
+// Firing reports whether this entry was planned because a timer was due, and not for a request.
+func (e *Entry) Firing() bool { return e.firing }
+
+// adds returns by how much e changes the number of pending timers.
+func (e *Entry) adds() int64 { return adds(e.Before, e.After) }
+
+func adds(before timer.Ref, after *timer.Timer) int64 {
+	switch before := !before.IsAbsent(); {
+	case !before && after != nil:
+		return 1
+	case before && after == nil:
+		return -1
+	}
+	return 0
+}
+
+// follow links e to the entry of its ID before it.
+func (e *Entry) follow() {
+	if e.item.last != nil {
+		e.item.last.next = e
+	}
+	e.item.last = e
+}
+
+// Result returns the outcome of the request or of the occurrence.
+func (e *Entry) Result() timer.Outcome {
+	switch {
+	case e.Refusal == nil:
+		return e.Outcome
+	case e.Emit != nil:
+		return timer.Undeliverable
+	}
+	return timer.Refused
+}

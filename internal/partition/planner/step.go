@@ -14,15 +14,14 @@ import (
 // same for all.
 //
 //   - A step takes all requests below one position, from every planner, and none beyond it. The position is no higher
-//     than
-//     the bound, below which all planners have planned (package tracker). So once the step is committed, no request below
-//     its position is left, and none beyond it is settled. The next owner, with any number of planners, reads from there,
-//     misses nothing, repeats nothing, and needs to know only the position. If a step takes all requests below the bound,
-//     its position is the bound itself. At the end of a log that may be after markers, which nobody has to read again.
+//     than the bound, below which all planners have planned (package tracker). So once the step is committed, no
+//     request below its position is left, and none beyond it is settled. The next owner, with any number of planners,
+//     reads from there, misses nothing, repeats nothing, and needs to know only the position. If a step takes all
+//     requests below the bound, its position is the bound itself. At the end of a log that may be after markers, which
+//     nobody has to read again.
 //   - A firing has no position. It stands before the requests that wait, unless it was planned on a request of its own
-//     ID;
-//     then it stands behind that in the sequence of its planner, and is taken with it or later. So a firing never waits
-//     for a request of another ID.
+//     ID; then it stands behind that in the sequence of its planner, and is taken with it or later. So a firing never
+//     waits for a request of another ID.
 //   - All entries of an ID are in the sequence of one planner, and each step takes a prefix of that. So they keep their
 //     order.
 

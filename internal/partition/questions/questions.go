@@ -60,6 +60,11 @@ type Token interface {
 	Certain(ctx context.Context) error
 }
 
+var (
+	_ Life  = (*ownership.Life)(nil)
+	_ Token = ownership.Token(nil)
+)
+
 // Acquisition is what questions need of one acquisition.
 type Acquisition struct {
 	Planners Planners

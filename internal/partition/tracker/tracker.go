@@ -1,6 +1,6 @@
 // Package tracker computes up to which position the requests of one log are planned, while several workers (the
 // sub-partitions of package partition) plan them side by side and none waits for another. Offsets with gaps go
-// in, and one contiguous position comes out: the bound. The package is pure; the caller holds a lock.
+// in, and one contiguous position comes out: the bound.
 //
 // Requests are handed out in the order of the log, each to the worker of its ID. A worker plans its requests in
 // that order. So, for one worker, everything below its first unplanned request is planned. The minimum over all
@@ -8,13 +8,16 @@
 //
 // A step takes no request at or above the bound (package planner). So a stored position never has a gap below
 // it, in whatever order the workers finish. The bound only rises: by Planned and, while no worker has unplanned
-// requests, by Hand and Pass.
+// requests, by Hand.
 package tracker
 
-// Tracker knows what each worker still has to plan. Make one with [New].
+import "sync"
+
+// Tracker knows what each worker still has to plan. It is safe for concurrent use. Make one with [New].
 type Tracker struct {
-	end     int64   // every request below it was handed out
-	waiting [][]Run // by worker, in the order of the log: handed out and not planned
+	mu      sync.Mutex // guards the following fields
+	end     int64      // every request below it was handed out
+	waiting [][]Run    // by worker, in the order of the log: handed out and not planned
 }
 
 // Run is a part of the log that was handed to one worker: its requests in [First, Behind). Requests of other
@@ -26,24 +29,25 @@ func New(workers int, position int64) *Tracker {
 	return &Tracker{end: position, waiting: make([][]Run, workers)}
 }
 
-// Hand notes that the next piece of the log is handed out, and which run each worker gets. It must be called
-// before any worker gets its requests. Otherwise a request could count as planned before its worker has seen
-// it.
-func (t *Tracker) Hand(byWorker []Run) {
+// Hand notes that the log below next is handed out, and which run each worker gets. What is in no run is a marker or
+// an aborted record. It must be called before any worker gets its requests. Otherwise a request could count as planned
+// before its worker has seen it.
+func (t *Tracker) Hand(byWorker []Run, next int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	for w, r := range byWorker {
 		if r != (Run{}) {
 			t.waiting[w] = append(t.waiting[w], r)
 			t.end = max(t.end, r.Behind)
 		}
 	}
+	t.end = max(t.end, next)
 }
-
-// Pass notes that all requests below a position have been handed out. Everything else below it is a marker or
-// an aborted record.
-func (t *Tracker) Pass(position int64) { t.end = max(t.end, position) }
 
 // Planned notes that a worker has planned everything below a position that it was handed.
 func (t *Tracker) Planned(worker int, position int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	w := t.waiting[worker]
 	for len(w) > 0 && w[0].Behind <= position {
 		w = w[1:]
@@ -58,6 +62,8 @@ func (t *Tracker) Planned(worker int, position int64) {
 
 // Bound returns the position below which every request is planned. It never decreases.
 func (t *Tracker) Bound() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	bound := t.end
 	for _, w := range t.waiting {
 		if len(w) > 0 {

@@ -34,7 +34,7 @@ func TestTranscripts(t *testing.T) {
 					}
 					runs[w] = r
 				}
-				tr.Hand(runs)
+				tr.Hand(runs, 0)
 			case "planned":
 				d.ScanArgs(t, "worker", &worker)
 				d.ScanArgs(t, "position", &position)
@@ -117,10 +117,10 @@ func TestBoundAgainstModel(t *testing.T) {
 						queues[w] = append(queues[w], handed{offsets: r})
 					}
 				}
-				tr.Hand(runs)
+				tr.Hand(runs, 0)
 				check()
 				end += rapid.SampledFrom([]int64{0, 0, 1, 5}).Draw(t, "markers")
-				tr.Pass(end)
+				tr.Hand(nil, end)
 			},
 			"plan": func(t *rapid.T) {
 				plan(rapid.IntRange(0, workers-1).Draw(t, "worker"), rapid.IntRange(1, 12).Draw(t, "requests"))

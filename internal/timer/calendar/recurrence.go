@@ -1,7 +1,11 @@
 package calendar
 
 import (
+	"encoding/binary"
 	"math"
+	"math/bits"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -102,4 +106,142 @@ func add(a, b int64) int64 {
 		return math.MaxInt64
 	}
 	return a + b
+}
+
+// Start makes t, which is under construction, pending for its first occurrence. For at,
+// see [Recurrence.First].
+func (r Recurrence) Start(t *timer.Timer, at int64) {
+	t.Recurrence, t.Occurrence = r.Recurrence, 0 // no occurrence is pending yet
+	r.put(t, r.First(at))
+}
+
+// SkipMissed applies the catch-up policy to the occurrences of t, which is under construction, that were due before its
+// request was written, in Unix ms. Only the request decides, so every owner gets the same result.
+//
+// If nothing is left, t is pending one past its last occurrence, with that as its count, and CatchUp ends it. So it has
+// the outcomes of every other timer.
+func (r Recurrence) SkipMissed(t *timer.Timer, written int64) *timer.Timer {
+	if left := r.CatchUp(t, written-1, written-1); left != nil {
+		return left
+	}
+	last := r.latest(pending(t), written-1)
+	over := *r.at(t, last)
+	c := *over.Recurrence
+	c.Count = last.Number
+	over.Recurrence, over.Occurrence = &c, last.Number+1
+	return &over
+}
+
+// After returns the timer that replaces t once its pending occurrence has fired; nil if
+// that was the last one.
+func (r Recurrence) After(t *timer.Timer) *timer.Timer {
+	next, ok := r.Next(pending(t))
+	if !ok {
+		return nil
+	}
+	return r.at(t, next)
+}
+
+// CatchUp returns the timer to plan in place of t at time now. It skips the occurrences
+// that the policy does not want fired. Candidates are occurrences that are overtaken by
+// now, which means that the next one is due too, and those that were due at or before
+// missed. Skipped occurrences are counted. CatchUp returns t itself if none is skipped,
+// and nil if all remaining ones are. Times are Unix milliseconds, and missed is at most
+// now. If missed is earlier than every due time, nothing was missed.
+//
+// The caller plans the result as it is. Whether it is due or not, it no longer counts
+// as missed.
+func (r Recurrence) CatchUp(t *timer.Timer, now, missed int64) *timer.Timer {
+	o := pending(t)
+	if r.Count > 0 && o.Number > r.Count {
+		return nil
+	}
+	if r.Recurrence.CatchUp == timer.CatchUpAll || t.Due > now {
+		return t
+	}
+	last := r.latest(o, now)
+	if r.due(t, last) > now {
+		// Its predecessor is due, because no jitter reaches the next scheduled time.
+		last = r.latest(o, last.Scheduled-1)
+	}
+	if r.Recurrence.CatchUp == timer.CatchUpNone && r.due(t, last) <= missed {
+		next, ok := r.Next(last)
+		if !ok {
+			return nil
+		}
+		last = next
+	}
+	return r.at(t, last)
+}
+
+// Again returns the timer that replaces t when its partition is acquired. That is t
+// itself, unless the rules of its time zone have changed and its pending occurrence
+// comes at another time. The occurrence keeps its number. The result is nil if by the
+// new rules the occurrence is after the end of the recurrence.
+func (r Recurrence) Again(t *timer.Timer) *timer.Timer {
+	if r.schedule == nil {
+		return t
+	}
+	is := floorSeconds(t.Scheduled())
+	reading := is + t.Recurrence.Ahead
+	instant := r.schedule.Again(is, reading)
+	if instant == is {
+		return t
+	}
+	o := r.behind(instant*1000-1, t.Occurrence)
+	if !r.has(o) {
+		return nil
+	}
+	return r.at(t, o)
+}
+
+// pending returns the pending occurrence of t.
+func pending(t *timer.Timer) Occurrence {
+	return Occurrence{Number: t.Occurrence, Scheduled: t.Scheduled(), Ahead: t.Recurrence.Ahead}
+}
+
+// at returns t, pending for occurrence o instead. It returns t itself if that is its
+// occurrence already.
+func (r Recurrence) at(t *timer.Timer, o Occurrence) *timer.Timer {
+	if o == pending(t) {
+		return t
+	}
+	other := *t
+	r.put(&other, o)
+	return &other
+}
+
+func (r Recurrence) put(t *timer.Timer, o Occurrence) {
+	t.Occurrence, t.Due = o.Number, r.due(t, o)
+	c := t.Recurrence
+	if delay := t.Due - o.Scheduled; delay != c.Delay || o.Ahead != c.Ahead {
+		changed := *c
+		changed.Delay, changed.Ahead = delay, o.Ahead
+		c = &changed
+	}
+	t.Recurrence = c
+}
+
+// due returns when an occurrence of t is due: its scheduled time plus a part of the
+// jitter. The part depends only on ID, generation and number. The jitter is capped at
+// the next scheduled time, so due times have the order of their numbers.
+func (r Recurrence) due(t *timer.Timer, o Occurrence) int64 {
+	if r.Jitter == 0 {
+		return o.Scheduled
+	}
+	if o == pending(t) {
+		return t.Due // this holds even if the timer was moved and has another generation now
+	}
+	room := min(r.Jitter, r.successor(o).Scheduled-o.Scheduled)
+	part, _ := bits.Mul64(jitter(t.ID, t.Offset, o.Number), uint64(room))
+	return o.Scheduled + int64(part)
+}
+
+// jitter returns a number that looks random.
+func jitter(id []byte, generation, occurrence int64) uint64 {
+	var room [512 + 16]byte
+	b := append(room[:0], id...)
+	b = binary.BigEndian.AppendUint64(b, uint64(generation))
+	b = binary.BigEndian.AppendUint64(b, uint64(occurrence))
+	return xxhash.Sum64(b)
 }

@@ -1,4 +1,4 @@
-package kafkatest
+package rig
 
 import (
 	"crypto/sha256"

@@ -1,4 +1,4 @@
-package kafkatest
+package rig
 
 import (
 	"crypto/ecdsa"
@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
@@ -18,6 +19,9 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/kit/localkafka"
 )
 
 // The listeners of a secured cluster. The plain one is also open, and clients there may
@@ -41,7 +45,7 @@ type Security struct {
 // Secured makes an authority, and the options of a cluster with the three
 // listeners above. plain are the passwords by user of the mechanism PLAIN. Any
 // unsecured JWT is a good token, as Kafka has it for tests.
-func Secured(t testing.TB, plain map[string]string) (*Security, []Option) {
+func Secured(t testing.TB, plain map[string]string) (*Security, []kafkatest.Option) {
 	t.Helper()
 	s := &Security{dir: t.TempDir()}
 	s.CA = filepath.Join(s.dir, "ca.pem")
@@ -56,18 +60,20 @@ func Secured(t testing.TB, plain map[string]string) (*Security, []Option) {
 	good := s.keystore(t, "broker", time.Now().Add(time.Hour))
 	old := s.keystore(t, "old-broker", time.Now().Add(-time.Minute))
 
-	opts := []Option{
-		WithListener(ListenerSASL, "SASL_SSL"), WithListener(ListenerMutual, "SSL"),
-		WithListener(ListenerExpired, "SSL"),
-		WithProperty("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
-		WithProperty("super.users", "User:ANONYMOUS"), // the plain listener, brokers and controllers
+	opts := []kafkatest.Option{
+		localkafka.WithListener(ListenerSASL, "SASL_SSL"), localkafka.WithListener(ListenerMutual, "SSL"),
+		localkafka.WithListener(ListenerExpired, "SSL"),
+		kafkatest.WithProperty("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+		kafkatest.WithProperty("super.users", "User:ANONYMOUS"), // the plain listener, brokers and controllers
 	}
 	for _, l := range []struct{ name, keystore string }{{ListenerSASL, good}, {ListenerMutual, good},
 		{ListenerExpired, old}} {
 		prefix := "listener.name." + strings.ToLower(l.name) + "."
 		opts = append(opts,
-			WithProperty(prefix+"ssl.keystore.type", "PEM"), WithProperty(prefix+"ssl.keystore.location", l.keystore),
-			WithProperty(prefix+"ssl.truststore.type", "PEM"), WithProperty(prefix+"ssl.truststore.location", s.CA))
+			kafkatest.WithProperty(prefix+"ssl.keystore.type", "PEM"),
+			kafkatest.WithProperty(prefix+"ssl.keystore.location", l.keystore),
+			kafkatest.WithProperty(prefix+"ssl.truststore.type", "PEM"),
+			kafkatest.WithProperty(prefix+"ssl.truststore.location", s.CA))
 	}
 	prefix := "listener.name." + strings.ToLower(ListenerSASL) + "."
 	var users strings.Builder
@@ -75,15 +81,15 @@ func Secured(t testing.TB, plain map[string]string) (*Security, []Option) {
 		fmt.Fprintf(&users, " user_%s=%q", name, password)
 	}
 	return s, append(opts,
-		WithProperty("listener.name."+strings.ToLower(ListenerMutual)+".ssl.client.auth", "required"),
-		WithProperty(prefix+"sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER"),
-		WithProperty(prefix+"plain.sasl.jaas.config",
+		kafkatest.WithProperty("listener.name."+strings.ToLower(ListenerMutual)+".ssl.client.auth", "required"),
+		kafkatest.WithProperty(prefix+"sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER"),
+		kafkatest.WithProperty(prefix+"plain.sasl.jaas.config",
 			"org.apache.kafka.common.security.plain.PlainLoginModule required"+users.String()+";"),
-		WithProperty(prefix+"scram-sha-256.sasl.jaas.config",
+		kafkatest.WithProperty(prefix+"scram-sha-256.sasl.jaas.config",
 			"org.apache.kafka.common.security.scram.ScramLoginModule required;"),
-		WithProperty(prefix+"scram-sha-512.sasl.jaas.config",
+		kafkatest.WithProperty(prefix+"scram-sha-512.sasl.jaas.config",
 			"org.apache.kafka.common.security.scram.ScramLoginModule required;"),
-		WithProperty(prefix+"oauthbearer.sasl.jaas.config",
+		kafkatest.WithProperty(prefix+"oauthbearer.sasl.jaas.config",
 			`org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";`),
 	)
 }
@@ -142,17 +148,12 @@ func writePEM(t testing.TB, path string, blocks ...*pem.Block) {
 
 // SetPassword gives a user a password for both SCRAM mechanisms, a new one too.
 // Brokers learn of it a moment later.
-func (c *Cluster) SetPassword(t testing.TB, user, password string) {
+func SetPassword(t testing.TB, c *kafkatest.Cluster, user, password string) {
 	t.Helper()
 	adm := c.Admin(t)
 	for _, m := range []kadm.ScramMechanism{kadm.ScramSha256, kadm.ScramSha512} {
 		set := []kadm.UpsertSCRAM{{User: user, Mechanism: m, Iterations: 4096, Password: password}}
 		results, err := adm.AlterUserSCRAMs(t.Context(), nil, set)
-		if err == nil {
-			err = results.Error()
-		}
-		if err != nil {
-			t.Fatalf("kafkatest: set the password of %s: %v", user, err)
-		}
+		must(t, errors.Join(err, results.Error()))
 	}
 }

@@ -1,30 +1,31 @@
-package connect
+package api
 
 import (
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/node/config"
+	"github.com/waterclock/waterclock/internal/node/connect"
+	"github.com/waterclock/waterclock/test/rig"
 )
 
 // A client certificate that is not valid now is said before a broker is asked: under TLS 1.3 it would refuse only after
 // the handshake, without a word. Once the file is replaced, the same settings connect.
 func TestExpiredClientCertificate(t *testing.T) {
-	authority, _ := kafkatest.Secured(t, nil)
+	authority, _ := rig.Secured(t, nil)
 	end := time.Now().Add(-time.Minute).Truncate(time.Second)
 	cfg := config.Default()
 	cfg.Brokers, cfg.TLS, cfg.TLSCA = []string{"127.0.0.1:1"}, true, authority.CA
 	cfg.TLSCert, cfg.TLSKey = authority.Certificate(t, "client", end)
 	refusal := func() string {
 		t.Helper()
-		c, err := Dial(&cfg)(t.Context(), "tcp", cfg.Brokers[0])
+		c, err := connect.Dial(&cfg)(t.Context(), "tcp", cfg.Brokers[0])
 		if err == nil {
 			c.Close()
 			t.Fatal("port 1 takes connections")
 		}
-		return Refusal(&cfg, err)
+		return connect.Refusal(&cfg, err)
 	}
 	got := refusal()
 	for _, want := range []string{"the client certificate " + cfg.TLSCert + " is valid from ",
@@ -37,7 +38,7 @@ func TestExpiredClientCertificate(t *testing.T) {
 	if got := refusal(); got != "" {
 		t.Errorf("replaced: %q, want only that nobody listens", got)
 	}
-	if got := Principal(&cfg); got != "User:CN=client" {
+	if got := connect.Principal(&cfg); got != "User:CN=client" {
 		t.Errorf("the principal is %s", got)
 	}
 }
