@@ -21,6 +21,7 @@ import (
 // lookedAt is a live partition that notes when it was last told where its log ends.
 type lookedAt struct {
 	servedPartition
+	life *ownership.Life
 
 	mu   sync.Mutex // guards what follows
 	at   time.Time
@@ -28,7 +29,7 @@ type lookedAt struct {
 	n    int
 }
 
-func (*lookedAt) Serving() (ownership.State, bool) { return ownership.Live, false }
+func (l *lookedAt) Life() *ownership.Life { return l.life }
 
 func (l *lookedAt) SetLogEnd(ownership.LogEnd) {
 	l.mu.Lock()
@@ -54,7 +55,8 @@ func TestASilentLeaderHoldsUpNoOthersLag(t *testing.T) {
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(3), kfake.SeedTopics(partitions, "r"))
 	ps, byNode := newPartitions(slog.New(slog.DiscardHandler)), make(map[int32][]*lookedAt)
 	for n := range int32(partitions) {
-		p := &lookedAt{}
+		p := &lookedAt{life: &ownership.Life{Steps: new(ownership.Steps)}}
+		p.life.SetState(ownership.Live)
 		ps.owned[timer.TopicPartition{Topic: "r", Partition: n}] = &owned{p: p}
 		if err := c.MoveTopicPartition("r", n, n%3); err != nil {
 			t.Fatal(err)
