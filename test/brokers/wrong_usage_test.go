@@ -9,9 +9,9 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// What is wrong with a command line, a configuration file or a variable, beside
-// the values of settings (and beside what TestLoadErrors of internal/node/config has): code 2 and a line that names it.
-// What is wrong with a place that a good command line names: code 1.
+// What is wrong with a command line, a configuration file or a variable, beside the values of settings (and beside what
+// TestLoadErrors of internal/node/config has): code 2 and a line that names it. What is wrong with a place that a good
+// command line names: code 1.
 func TestWrongUsage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -37,8 +37,7 @@
 //   - A member that dies while it waits for the answer to a join stays a member for ever; here it is taken out
 //     when its session is over.
 //   - A member that is expired while it waits for its assignment leaves a count that lets no round of the group end;
-//     here
-//     all members are taken out when a round has lasted longer than any broker lets it.
+//     here all members are taken out when a round has lasted longer than any broker lets it.
 //   - A coordinator that moves knows at once what the former one knew. None is stale.
 //   - Fetch sessions outlive a restart without the IDs of their topics; here none does.
 //   - Brokers have one clock, which no fault sets. Instead all instances' clocks are set together.

@@ -146,9 +146,8 @@ func (r *Recorder) Final(ended bool) int {
 // Unwrap is for http.ResponseController.
 func (r *Recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// A request ID identifies a call in its answer, in problems, in the audit, and at the
-// instance that it is forwarded to. A caller may bring one. It is only a label: two callers may choose the
-// same one.
+// A request ID identifies a call in its answer, in problems, in the audit, and at the instance that it is forwarded to.
+// A caller may bring one. It is only a label: two callers may choose the same one.
 const (
 	// RequestHeader has the ID in calls and in answers. hopHeader has it in calls between instances, where it is signed
 	// like every header of ours.
