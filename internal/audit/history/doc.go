@@ -1,5 +1,5 @@
 // Package history judges what clients of waterclock have seen. It is the one verifier
-// that the benchmarks, the test rig, the acceptance tests, the simulation and waterclock audit share.
+// that the benchmarks, the tests of whole instances, the simulation and waterclock audit share.
 //
 // A [History] is what was asked for (requests, in the order of their log), what came
 // (emissions, as a plain read_committed consumer receives them), and what else was seen. The verdict
