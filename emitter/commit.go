@@ -98,19 +98,6 @@ func (l *Lane) join(ctx context.Context, shares []*Share, parts map[string][]int
 	return c, nil
 }
 
-// fenced calls all fences, even after one that refuses: each share learns what it can.
-func fenced(shares []*Share, c *txnClient) (err error) {
-	for _, s := range shares {
-		if s.Fence == nil {
-			continue
-		}
-		if why := s.Fence(c.leaderOf(s.Records[0])); why != nil {
-			err = fmt.Errorf("%w: %w", errFence, why)
-		}
-	}
-	return err
-}
-
 // abandon aborts a transaction in which something was produced. A partition that failed may have no leader, and then
 // misses the marker.
 func (l *Lane) abandon(ctx context.Context, out *outgoing, shares []*Share) {

@@ -65,6 +65,19 @@ func (tc *txnClient) commitOffsets(ctx context.Context, group string, shares []*
 	}
 }
 
+// fenced calls all fences, even after one that refuses: each share learns what it can.
+func fenced(shares []*Share, c *txnClient) (err error) {
+	for _, s := range shares {
+		if s.Fence == nil {
+			continue
+		}
+		if why := s.Fence(c.leaderOf(s.Records[0])); why != nil {
+			err = fmt.Errorf("%w: %w", errFence, why)
+		}
+	}
+	return err
+}
+
 // CommitOffsets commits offsets of a group that has no members, in the transaction that cl has begun under id. The
 // broker checks nothing: the caller must have made sure that there are no members.
 func CommitOffsets(ctx context.Context, cl *kgo.Client, id, group string, offsets []Offset) error {
