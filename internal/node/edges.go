@@ -276,13 +276,13 @@ func (e *edges) take(found map[timer.TopicPartition]producer) {
 }
 
 // name notes what the brokers have said about the producer, unless more was known before.
-func (o *openTransaction) name(is repair.Holder) {
-	if is.ProducerID < 0 && o.by.ProducerID != "" || is.TransactionalID == "" && o.by.TransactionalID != "" {
+func (o *openTransaction) name(h repair.Holder) {
+	if h.ProducerID < 0 && o.by.ProducerID != "" || h.TransactionalID == "" && o.by.TransactionalID != "" {
 		return
 	}
-	o.by.Producer = describe(is)
-	if is.ProducerID >= 0 {
-		o.by.ProducerID, o.by.TransactionalID = strconv.FormatInt(is.ProducerID, 10), is.TransactionalID
+	o.by.Producer = describe(h)
+	if h.ProducerID >= 0 {
+		o.by.ProducerID, o.by.TransactionalID = strconv.FormatInt(h.ProducerID, 10), h.TransactionalID
 	}
 }
 
