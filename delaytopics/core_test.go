@@ -49,8 +49,8 @@ type setup struct {
 func newSetup(t *testing.T) *setup {
 	t.Helper()
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(3, "orders"), kfake.SeedTopics(1, "mail"))
-	g := &setup{targets: targets.NewMetadata(cl, targets.MetadataOptions{}), metrics: partition.NewMetrics(
-		prometheus.NewRegistry())}
+	g := &setup{targets: targets.NewMetadata(cl, targets.MetadataOptions{}),
+		metrics: partition.NewMetrics(prometheus.NewRegistry())}
 	g.metrics.Mute()
 	if err := g.targets.Refresh(t.Context(), "orders", "mail"); err != nil {
 		t.Fatal(err)

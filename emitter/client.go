@@ -291,8 +291,8 @@ func ofTopic(err error) bool {
 // broker refused a batch, kgo's error names the compressed size.
 func refusedHere(err error) bool {
 	text := err.Error()
-	return errors.Is(err, kerr.MessageTooLarge) && strings.Contains(text, "(uncompressed_bytes=") && !strings.Contains(
-		text, ", compressed_bytes=")
+	return errors.Is(err, kerr.MessageTooLarge) && strings.Contains(text, "(uncompressed_bytes=") &&
+		!strings.Contains(text, ", compressed_bytes=")
 }
 
 // noteEnd notes how the client's transaction ended, and which brokers led its partitions then. A leader that went away

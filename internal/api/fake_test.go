@@ -140,8 +140,8 @@ func (l *local) Strays(topic string) (strays []route.Partition) {
 	defer l.f.mu.Unlock()
 	for at, p := range l.f.parts {
 		for id := range p.pending {
-			if at.Topic == topic && l.f.owner[at] == l.process && intake.Murmur2Partition(
-				[]byte(id), p.rules.Partitions) != at.Partition {
+			if at.Topic == topic && l.f.owner[at] == l.process &&
+				intake.Murmur2Partition([]byte(id), p.rules.Partitions) != at.Partition {
 				strays = append(strays, &answering{l, p})
 				break
 			}

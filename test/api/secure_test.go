@@ -115,8 +115,8 @@ func (l *locked) enough(t *testing.T) {
 			t.Errorf("the one that was %s complains, or tells the password:\n%s", name, log)
 		}
 	}
-	t.Logf("%d timers fired once; ended of former owners: %v", len(ids), a.Metric(
-		"waterclock_hanging_transactions_ended_total"))
+	t.Logf("%d timers fired once; ended of former owners: %v", len(ids),
+		a.Metric("waterclock_hanging_transactions_ended_total"))
 }
 
 // eachRight takes away one right after another of a running service. Timers that

@@ -91,8 +91,7 @@ func answerMissing(t *testing.T, m missing) bool {
 	s.Send(meanwhile...)
 	if m.resolves {
 		await.Until(s, rig.Patience, "the step resolved", func() bool {
-			return in.Metric(
-				"waterclock_transactions_resolved_total") > 0
+			return in.Metric("waterclock_transactions_resolved_total") > 0
 		})
 	}
 	fault.Release()

@@ -203,8 +203,7 @@ func certificatesExpired(t *testing.T) {
 	s.record("certificates-expired")
 	s.o.names["CERT"], s.o.names["BROKERS"] = cert, s.m.brokers[0]
 	s.o.byHand["put the new certificate and its key in place"] = func() {
-		security.Certificate(
-			t, name, time.Now().Add(time.Hour))
+		security.Certificate(t, name, time.Now().Add(time.Hour))
 	}
 	s.o.follow("Certificates expired")
 	s.exactly(n)

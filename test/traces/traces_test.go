@@ -173,8 +173,8 @@ func TestScheduleFireConsume(t *testing.T) {
 	span.End()
 	quiet, _, quietSpan := schedule("quiet")
 	quietSpan.End()
-	quiet.Headers = append(quiet.Headers, kgo.RecordHeader{Key: "traceparent", Value: []byte(
-		"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00")})
+	quiet.Headers = append(quiet.Headers, kgo.RecordHeader{Key: "traceparent",
+		Value: []byte("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00")})
 	if err := cl.ProduceSync(t.Context(), kafka, quiet).FirstErr(); err != nil {
 		t.Fatal(err)
 	}

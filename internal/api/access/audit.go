@@ -175,8 +175,8 @@ func RandomID() string {
 // isRequestID reports whether a text can be used in a log line, a header and a URL as it is.
 func isRequestID(s string) bool {
 	return len(s) > 0 && len(s) <= maxRequestID && strings.IndexFunc(s, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(
-			"._~:/+=@-", r)
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') &&
+			!strings.ContainsRune("._~:/+=@-", r)
 	}) < 0
 }
 

@@ -57,8 +57,8 @@ func newLoginServer(t *testing.T) *loginServer {
 		for id, key := range s.keys {
 			keys = append(keys, map[string]string{
 				"kty": "RSA", "use": "sig", "alg": "RS256", "kid": id,
-				"n": base64.RawURLEncoding.EncodeToString(key.N.Bytes()), "e": base64.RawURLEncoding.EncodeToString(
-					big.NewInt(int64(key.E)).Bytes()),
+				"n": base64.RawURLEncoding.EncodeToString(key.N.Bytes()),
+				"e": base64.RawURLEncoding.EncodeToString(big.NewInt(int64(key.E)).Bytes()),
 			})
 		}
 		_ = json.NewEncoder(w).Encode(map[string]any{"keys": keys})

@@ -130,8 +130,8 @@ func (dlp *deadLettersPage) count(v *visit) {
 // isDelay reports whether a topic is a fixed-delay topic.
 func (a *asker) isDelay(topic string) bool {
 	all := a.deadLetters()
-	return all != nil && slices.ContainsFunc(
-		all.Topics, func(t api.DeadLetterCounts) bool { return t.Topic == topic && t.FixedDelay })
+	return all != nil &&
+		slices.ContainsFunc(all.Topics, func(t api.DeadLetterCounts) bool { return t.Topic == topic && t.FixedDelay })
 }
 
 // deadSearch returns the search that the page's address has.

@@ -310,8 +310,8 @@ func (o *overviewPage) remember(h *recent.History, zone *time.Location) {
 		series{"p50", lateness(last, last.P50), "b", func(p recent.Point) float64 { return p.P50.AtMost() }},
 		series{"p99", lateness(last, last.P99), "a", func(p recent.Point) float64 { return p.P99.AtMost() }})
 	late.Title = "Own lateness, at most"
-	late.Summary = "Own lateness over the last hour; in the last minute half of the firings were late by " + lateness(
-		last, last.P50) + ", and 99 of 100 by " + lateness(last, last.P99) + " at most."
+	late.Summary = "Own lateness over the last hour; in the last minute half of the firings were late by " +
+		lateness(last, last.P50) + ", and 99 of 100 by " + lateness(last, last.P99) + " at most."
 	o.Charts = append(o.Charts, rates, late)
 }
 

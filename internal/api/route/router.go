@@ -170,8 +170,8 @@ func (r *Router) hop(ctx context.Context, owner Owner, c *Call) (a Answer, err e
 			"%d: it must be 1.5 times as large as the largest request",
 			ErrTooLarge, to, len(call), r.o.MaxBody)
 	}
-	timeout, method, at, body := hopTimeout, http.MethodGet, to+Path+"?call="+base64.RawURLEncoding.EncodeToString(
-		call), io.Reader(nil)
+	timeout, method, at, body := hopTimeout, http.MethodGet,
+		to+Path+"?call="+base64.RawURLEncoding.EncodeToString(call), io.Reader(nil)
 	if c.Kind.changes() {
 		timeout += time.Duration(c.WaitMillis) * time.Millisecond
 		method, at, body = http.MethodPost, to+Path, bytes.NewReader(call)

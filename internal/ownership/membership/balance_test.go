@@ -369,8 +369,8 @@ func TestBalanceReturnsPartitionsAfterAFullStop(t *testing.T) {
 				now := balanced(t, in, topics, false)
 				for _, c := range in {
 					for _, p := range c.owned["t"] {
-						if !now.has(c.id, "t", p) && !slices.ContainsFunc(
-							c.views, func(v View) bool { return v.Partition == p }) {
+						if !now.has(c.id, "t", p) &&
+							!slices.ContainsFunc(c.views, func(v View) bool { return v.Partition == p }) {
 							c.views = append(c.views, View{"t", p, 1000})
 						}
 					}

@@ -116,8 +116,8 @@ func (h *handout) caretaker(x *part, given []int) int {
 		return best
 	}
 	for member := range h.p.members {
-		if _, follows := x.copies[member]; follows && h.p.members[member].may(x.topic) && x.views[member] > max(
-			x.views[x.at], x.views[best]) {
+		if _, follows := x.copies[member]; follows && h.p.members[member].may(x.topic) &&
+			x.views[member] > max(x.views[x.at], x.views[best]) {
 			best = member
 		}
 	}

@@ -405,8 +405,8 @@ func TestNoStandbys(t *testing.T) {
 		for _, a := range into.IntoSyncAssignment() {
 			var one kmsg.ConsumerMemberAssignment
 			must(t, one.ReadFrom(a.MemberAssignment))
-			if data := strings.TrimSuffix(string(one.UserData), string([]byte{tagAgain, 0})); data != string(
-				appendHeader(nil)) {
+			data := strings.TrimSuffix(string(one.UserData), string([]byte{tagAgain, 0}))
+			if data != string(appendHeader(nil)) {
 				t.Fatalf("%x", one.UserData)
 			}
 		}

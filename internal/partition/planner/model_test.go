@@ -150,8 +150,8 @@ func newModel(t *rapid.T, seen map[string]int, behind int) *model {
 // besideASetting makes the model run around a clock change, with expressions.
 func (m *model) besideASetting() {
 	m.setting, m.tick = &settings[rapid.IntRange(0, len(settings)-1).Draw(m.t, "setting")], 1000
-	m.now = (m.setting.at+rapid.Int64Range(-60, 20).Draw(m.t, "beside it"))*1000 + rapid.Int64Range(
-		0, 999).Draw(m.t, "ms")
+	m.now = (m.setting.at+rapid.Int64Range(-60, 20).Draw(m.t, "beside it"))*1000 +
+		rapid.Int64Range(0, 999).Draw(m.t, "ms")
 	m.restart()
 }
 
@@ -1095,8 +1095,8 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 			m.t.Fatalf("%q is in %d places: near %v, beyond %v, waiting %v, parking %v; pending %v", id, n, it.near,
 				later, waits, it.parking, it.timer != nil)
 		}
-		if it.parking && !slices.ContainsFunc(
-			m.parkings, func(l parking) bool { return slices.Contains(l.items, it) }) {
+		if it.parking &&
+			!slices.ContainsFunc(m.parkings, func(l parking) bool { return slices.Contains(l.items, it) }) {
 			m.t.Fatalf("%q is on its way to be parked for good", id)
 		}
 		if (waits || it.parking) && it.permit != nil {
@@ -1620,8 +1620,8 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		"park":      plain(m.park),
 		"parked":    plain(m.parked),
 		"unpark": func(t *rapid.T) {
-			m.unpark(target.Draw(t, "target"), small.Draw(t, "n"), rapid.SampledFrom([]any{nil, m.grants, -1}).Draw(
-				t, "permit"))
+			m.unpark(target.Draw(t, "target"), small.Draw(t, "n"),
+				rapid.SampledFrom([]any{nil, m.grants, -1}).Draw(t, "permit"))
 		},
 		"admit":                 plain(m.admit),
 		"ask what is committed": plain(m.question),
