@@ -217,8 +217,8 @@ func (tc *txnClient) announce(ctx context.Context, parts map[string][]int32) (cu
 	}
 	start := time.Now()
 	for {
-		resp, err := targets.Within(
-			ctx, func() (*kmsg.AddPartitionsToTxnResponse, error) { return req.RequestWith(ctx, tc.Client) })
+		resp, err := targets.Within(ctx,
+			func() (*kmsg.AddPartitionsToTxnResponse, error) { return req.RequestWith(ctx, tc.Client) })
 		if err == nil {
 			culprits, err = announceErrors(resp)
 		}
@@ -306,8 +306,8 @@ func (tc *txnClient) noteEnd(m *repair.Markers, how repair.Ending) {
 	m.NoteEnd(tc.id, tc.last, how, tc.parts)
 	began := tc.leaders
 	tc.leaders = leadersOf(tc.Client, tc.parts)
-	if leadersMoved(tc.Client, m, began) || leadersMoved(
-		tc.Client, m, slices.DeleteFunc(slices.Clone(tc.leaders), func(e leaderEpoch) bool { return e.ok })) {
+	if leadersMoved(tc.Client, m, began) || leadersMoved(tc.Client, m,
+		slices.DeleteFunc(slices.Clone(tc.leaders), func(e leaderEpoch) bool { return e.ok })) {
 		tc.retire = true
 	}
 }

@@ -38,8 +38,8 @@ func (tc *txnClient) commitOffsets(ctx context.Context, group string, shares []*
 		}
 		req.ProducerID, req.ProducerEpoch = pid, epoch
 		req.MemberID, req.Generation, req.InstanceID = m.ID, m.Generation, m.InstanceID
-		resp, err := targets.Within(
-			ctx, func() (*kmsg.TxnOffsetCommitResponse, error) { return req.RequestWith(ctx, tc.Client) })
+		resp, err := targets.Within(ctx,
+			func() (*kmsg.TxnOffsetCommitResponse, error) { return req.RequestWith(ctx, tc.Client) })
 		if err == nil {
 			err = firstOffsetError(resp)
 		}

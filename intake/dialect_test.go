@@ -150,8 +150,8 @@ func TestETF1(t *testing.T) {
 			reason: waterclock.ReasonConflictingHeaders},
 		{name: "not text", rec: request(body, "scheduler-epoch", "\xff"), reason: waterclock.ReasonNotUTF8,
 			detail: "scheduler-epoch"},
-		{name: "a target that is not allowed", rec: request(
-			body, append(readme[:2:2], "scheduler-target-topic", "no")...), reason: waterclock.ReasonTargetNotAllowed},
+		{name: "a target that is not allowed", rec: request(body,
+			append(readme[:2:2], "scheduler-target-topic", "no")...), reason: waterclock.ReasonTargetNotAllowed},
 		{name: "a target that is no name", rec: request(body, append(readme[:2:2], "scheduler-target-topic", "a b")...),
 			reason: waterclock.ReasonBadTarget},
 	})

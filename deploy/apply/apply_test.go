@@ -131,8 +131,8 @@ func (i *installation) install(t *testing.T, docs []*unstructured.Unstructured) 
 	i.mustApply(t, docs)
 	i.awaitPods(t, i.pods)
 	for _, pod := range i.allPods(t) {
-		if slices.ContainsFunc(
-			pod.Spec.Volumes, func(v corev1.Volume) bool { return strings.HasPrefix(v.Name, "kube-api-access") }) {
+		if slices.ContainsFunc(pod.Spec.Volumes,
+			func(v corev1.Volume) bool { return strings.HasPrefix(v.Name, "kube-api-access") }) {
 			t.Errorf("%s has a token", pod.Name)
 		}
 	}

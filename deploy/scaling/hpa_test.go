@@ -104,8 +104,8 @@ type shelf struct {
 }
 
 func newShelf(objects ...any) shelf {
-	s := shelf{objects: cache.NewIndexer(
-		cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})}
+	s := shelf{objects: cache.NewIndexer(cache.MetaNamespaceKeyFunc,
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})}
 	for _, o := range objects {
 		if err := s.objects.Add(o); err != nil {
 			panic(err)

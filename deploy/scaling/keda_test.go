@@ -139,8 +139,8 @@ func TestScalers(t *testing.T) {
 		t.Helper()
 		var got float64
 		var err error
-		took, came := await.Within(
-			time.Minute, func() bool { got, err = ask(trigger); return err == nil && got == want })
+		took, came := await.Within(time.Minute,
+			func() bool { got, err = ask(trigger); return err == nil && got == want })
 		if !came {
 			t.Fatalf("%s says %v (%v), want %v", o.Spec.Triggers[trigger].Name, got, err, want)
 		}

@@ -30,8 +30,8 @@ func TestNewLeadersAreLeftAloneAtFirst(t *testing.T) {
 		answer := kmsg.NewMetadataResponseTopic()
 		answer.Topic = kmsg.StringPtr("t")
 		for p, leader := range leaders {
-			answer.Partitions = append(
-				answer.Partitions, kmsg.MetadataResponseTopicPartition{Partition: int32(p), Leader: leader})
+			answer.Partitions = append(answer.Partitions,
+				kmsg.MetadataResponseTopicPartition{Partition: int32(p), Leader: leader})
 		}
 		targets.mu.Lock()
 		defer targets.mu.Unlock()

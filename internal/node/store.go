@@ -222,8 +222,8 @@ func (l *leftovers) drop(ctx context.Context) {
 			keep = longest
 		}
 		then := l.now().Add(-keep)
-		dropped, err := l.store.Drop(
-			id, func(m statestore.Meta) bool { return m.InSync.Before(then) && !l.last(id, m.Changelog) })
+		dropped, err := l.store.Drop(id,
+			func(m statestore.Meta) bool { return m.InSync.Before(then) && !l.last(id, m.Changelog) })
 		switch {
 		case err != nil:
 			l.log.Warn("cannot drop what the local store holds of a partition", "partition", id.String(), "err", err)

@@ -118,8 +118,8 @@ func TestKafkasToolsShowTheGroup(t *testing.T) {
 		t.Errorf("kafka-consumer-groups --describe: %v have the partitions, want two members", members)
 	}
 	assigned := map[string]string{}
-	for _, r := range table(
-		t, group, groups, append(broker, "--describe", "--members", "--verbose", "--group", group)...) {
+	for _, r := range table(t, group, groups,
+		append(broker, "--describe", "--members", "--verbose", "--group", group)...) {
 		for _, word := range r[1:] { // the group's name may contain the topic's
 			if parts, ok := strings.CutPrefix(word, s.Requests+":"); ok {
 				for part := range strings.SplitSeq(parts, ",") {

@@ -169,8 +169,8 @@ func clockJump(t *testing.T) {
 	var ahead atomic.Int64
 	cfg := rig.Config(t, s.Cluster.Seeds(), s.Requests)
 	cfg.HTTP = s.m.http
-	in, log := rig.ServeLogged(
-		t, cfg, node.Options{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
+	in, log := rig.ServeLogged(t, cfg,
+		node.Options{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
 	s.m.logged = func() string { return strings.Join(log.Lines(""), "") }
 	in.Ready(partitions, patience)
 	s.healthy()

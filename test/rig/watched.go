@@ -36,8 +36,8 @@ func Watch(t testing.TB, c *kafkatest.Cluster, requests string, partitions int32
 	// brokers may stand still
 	impatient := []kgo.Opt{kgo.RequestTimeoutOverhead(2 * time.Second), kgo.FetchMaxWait(500 * time.Millisecond)}
 	return &Watched{
-		t: t, adm: kadm.NewClient(c.Client(t)), all: kafkatest.CollectAs(
-			t, c, impatient, append(targets, requests, own, topics.DeadLetters(requests), topics.Events(requests))...),
+		t: t, adm: kadm.NewClient(c.Client(t)), all: kafkatest.CollectAs(t, c, impatient,
+			append(targets, requests, own, topics.DeadLetters(requests), topics.Events(requests))...),
 		rules: &intake.Rules{Topic: requests, Changelog: own, Partitions: partitions, Limits: intake.DefaultLimits(),
 			Allow: func(string) bool { return true }},
 	}

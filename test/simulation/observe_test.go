@@ -162,8 +162,8 @@ func (w *world) history(views []history.View) *history.History {
 func (w *world) readLedgers() {
 	for n, p := range w.owners() {
 		of := fmt.Sprint("the owner of partition ", n)
-		w.ledgers = append(
-			w.ledgers, history.Ledger{Of: of, Requests: requests, At: time.Now(), AtRest: true, Off: p.Status().Ledger})
+		w.ledgers = append(w.ledgers,
+			history.Ledger{Of: of, Requests: requests, At: time.Now(), AtRest: true, Off: p.Status().Ledger})
 	}
 }
 

@@ -248,8 +248,8 @@ func (v *visit) due(topic, prefix, chosen string) duePanel {
 	var below api.CountUntil // 0, so overdue timers fall into the first bar
 	for n := range barsOfDue {
 		b := before[n]
-		d.Bars = append(
-			d.Bars, bar{From: now.Add(time.Duration(n) * each), To: until[n], N: b.Count - below.Count, More: !b.Exact})
+		d.Bars = append(d.Bars,
+			bar{From: now.Add(time.Duration(n) * each), To: until[n], N: b.Count - below.Count, More: !b.Exact})
 		below = b
 	}
 	for n := range d.Totals {

@@ -209,8 +209,8 @@ func (tp *timerPage) payload(from *api.Payload) {
 		{"hex", "Show as bytes", true},
 	} {
 		if other.there && other.as != tp.As {
-			tp.Views = append(
-				tp.Views, viewLink{other.label, link("/timer", "topic", tp.Topic, "id", tp.ID, "as", other.as)})
+			tp.Views = append(tp.Views,
+				viewLink{other.label, link("/timer", "topic", tp.Topic, "id", tp.ID, "as", other.as)})
 		}
 	}
 }

@@ -102,8 +102,8 @@ func newIndex(h *History) *index {
 		}
 	}
 	for _, lives := range [][]*facts{x.byID, x.undone} {
-		slices.SortFunc(
-			lives, func(a, b *facts) int { return cmp.Or(compareLogs(a.Log, b.Log), cmp.Compare(a.id, b.id)) })
+		slices.SortFunc(lives,
+			func(a, b *facts) int { return cmp.Or(compareLogs(a.Log, b.Log), cmp.Compare(a.id, b.id)) })
 	}
 	slices.SortFunc(x.logs, func(a, b *changelog) int { return compareLogs(a.Log, b.Log) })
 	for _, f := range x.byID {

@@ -245,8 +245,8 @@ func (w watching) Decision(ctx context.Context, offset int64) (query.Decision, e
 	d, err := w.Watcher.Decision(ctx, offset)
 	if errors.Is(err, context.DeadlineExceeded) {
 		if is := w.p.Status(); is.State != ownership.Live {
-			err = errors.Join(
-				err, &route.StuckError{Detail: fmt.Sprintf("the partition is %s: %s", is.State, is.Reason)})
+			err = errors.Join(err,
+				&route.StuckError{Detail: fmt.Sprintf("the partition is %s: %s", is.State, is.Reason)})
 		}
 	}
 	return d, err

@@ -316,8 +316,8 @@ func TestBalanceSettles(t *testing.T) {
 						if !now.has(c.id, topic, p) {
 							gave[fmt.Sprint(c.id, topic, p)] = true
 							cs[i].views = append(
-								slices.DeleteFunc(
-									c.views, func(v View) bool { return v.Topic == topic && v.Partition == p }),
+								slices.DeleteFunc(c.views,
+									func(v View) bool { return v.Topic == topic && v.Partition == p }),
 								View{topic, p, 100})
 						}
 					}

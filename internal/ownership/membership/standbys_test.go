@@ -119,8 +119,8 @@ func (c *crowd) balance() {
 		}
 	}
 	for tp, fs := range ready {
-		if !slices.ContainsFunc(
-			fs, func(f *fellow) bool { return f.copies[tp] || slices.Contains(f.owned[tp.Topic], tp.Partition) }) {
+		if !slices.ContainsFunc(fs,
+			func(f *fellow) bool { return f.copies[tp] || slices.Contains(f.owned[tp.Topic], tp.Partition) }) {
 			c.Fatalf("round %d: the last copy of %v is given up\n%v", c.rounds, tp, c)
 		}
 	}

@@ -57,8 +57,8 @@ func TestCatchingUpDoesNotDelayOthers(t *testing.T) {
 	const plain = 50
 	timers := []*timer.Timer{recurring("a", 1, 1, timer.CatchUpAll)}
 	for i := range plain {
-		timers = append(
-			timers, &timer.Timer{ID: fmt.Append(nil, "p", i), Offset: int64(i), Due: 1_000_000, Occurrence: 1})
+		timers = append(timers,
+			&timer.Timer{ID: fmt.Append(nil, "p", i), Offset: int64(i), Due: 1_000_000, Occurrence: 1})
 	}
 	p := ready(timers...)
 	p.Open(0)
