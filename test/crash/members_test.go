@@ -16,12 +16,10 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// The victim is a process that holds its own Produce requests: its step of
-// firings has been announced and its offset commit accepted, and no broker has
-// seen a record of it. The successor must end that transaction, which only the
-// announce connects with the partition. Half of the timers whose
-// firing was planned and is now aborted are cancelled before the successor
-// acquires the partition; those do not fire.
+// The victim is a process that holds its own Produce requests: its step of firings has been announced and its offset
+// commit accepted, and no broker has seen a record of it. The successor must end that transaction, which only the
+// announce connects with the partition. Half of the timers whose firing was planned and is now aborted are cancelled
+// before the successor acquires the partition; those do not fire.
 func TestKilledBetweenOffsetCommitAndFirstProduce(t *testing.T) {
 	t.Parallel()
 	const n = 200

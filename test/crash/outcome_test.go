@@ -14,14 +14,14 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// shortTransaction makes a client give up on an EndTxn after half of it. Where
-// nothing fails as a broker does, it need not be 30 s.
+// shortTransaction makes a client give up on an EndTxn after half of it. Without a broker that fails it need not be
+// 30 s.
 const shortTransaction = 8 * time.Second
 
 var endTxn = kmsg.EndTxn.Int16()
 
-// missing is a way in which the answer to EndTxn may be missing. resolves
-// tells whether the client is left without an outcome.
+// missing is a way in which the answer to EndTxn may be missing. resolves says whether the client is left without an
+// outcome.
 type missing struct {
 	name     string
 	inject   func(*kafkatest.Wire) *kafkatest.Fault
@@ -31,17 +31,20 @@ type missing struct {
 var missingAnswers = []missing{
 	{"request lost once", func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropRequest(endTxn, 1) }, false},
 	{"answer lost once", func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropResponse(endTxn, 1) }, false},
-	{"not committed, requests lost",
-		func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropRequest(endTxn, kafkatest.Every) }, true},
+	{
+		"not committed, requests lost",
+		func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropRequest(endTxn, kafkatest.Every) }, true,
+	},
 	{"not committed, requests late", func(w *kafkatest.Wire) *kafkatest.Fault { return w.Hold(endTxn) }, true},
-	{"committed, answers lost",
-		func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropResponse(endTxn, kafkatest.Every) }, true},
+	{
+		"committed, answers lost",
+		func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropResponse(endTxn, kafkatest.Every) }, true,
+	},
 	{"committed, answers late", func(w *kafkatest.Wire) *kafkatest.Fault { return w.HoldResponse(endTxn) }, true},
 }
 
-// Firings are planned and sealed when the fault strikes. While their step's
-// outcome is open, half of the IDs are cancelled and half scheduled again: the
-// firings were planned first, so each fires once, the cancels find nothing, and
+// Firings are planned and sealed when the fault strikes. While their step's outcome is unknown, half of the IDs are
+// cancelled and half scheduled again. The firings were planned first, so each fires once, the cancels find nothing, and
 // no re-schedule is lost.
 func TestCancelsAndReschedulesWhileAnEndTxnIsUnanswered(t *testing.T) {
 	t.Parallel()
@@ -50,16 +53,15 @@ func TestCancelsAndReschedulesWhileAnEndTxnIsUnanswered(t *testing.T) {
 			t.Parallel()
 			for tries := 1; !answerMissing(t, m); tries++ {
 				if tries == 3 {
-					t.Fatal("the machine is too slow for this test: the firings are never planned by who reads the " +
-						"cancels")
+					t.Fatal("the machine is too slow for this test: the cancels are always read before the firings are planned")
 				}
 			}
 		})
 	}
 }
 
-// answerMissing reports whether that came about: where brokers get no processor for a
-// second the instance turns away from them, and its firings are not planned, or a successor's.
+// answerMissing reports whether the test made its interleaving. If brokers get no processor for a second, the instance
+// turns away from them, and its firings are not planned, or a successor plans them.
 func answerMissing(t *testing.T, m missing) bool {
 	const n = 100
 	s := rig.NewSetup(t, kafkatest.Shared(t), 2, 1)
