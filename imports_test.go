@@ -53,8 +53,8 @@ func rooms() []room {
 		// who owns a partition
 		{"internal/ownership", "emitter internal/kafka internal/kit internal/timer statestore", "kafka"},
 		// what happens to the timers of a partition
-		{"internal/partition", ". emitter intake internal/kafka internal/kit internal/ownership internal/timer " +
-			"statestore", "kafka"},
+		{"internal/partition",
+			". emitter intake internal/kafka internal/kit internal/ownership internal/timer statestore", "kafka"},
 		// topics with one delay for all
 		{"delaytopics", ". emitter intake internal/kafka internal/kit internal/ownership internal/partition " +
 			"internal/timer", "kafka"},

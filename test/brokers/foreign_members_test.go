@@ -217,8 +217,8 @@ func TestInstanceIDInUse(t *testing.T) {
 	s.Spread("soon-", 40, time.Now().Add(8*time.Second))
 	newer := s.Twin().Start(named...)
 	newer.Ready(partitions, rig.Patience)
-	rig.Says(t, older, words(s, []string{"another process is a member of group group-of-REQUESTS under instance ID " +
-		"one: stop one of them"})...)
+	rig.Says(t, older, words(s,
+		[]string{"another process is a member of group group-of-REQUESTS under instance ID one: stop one of them"})...)
 	rig.Complete(t, s.Out, 40)
 	s.Spread("later-", 40, time.Now().Add(2*time.Second))
 	newer.Ready(partitions, rig.Patience)
