@@ -121,8 +121,8 @@ func TestETF1(t *testing.T) {
 		{name: "negative", rec: request(body, "scheduler-epoch", "-1"), reason: waterclock.ReasonBadTime,
 			detail: "scheduler-epoch is \"-1\""},
 		{name: "with a plus, which etf1 reads", rec: request(body, "scheduler-epoch", "+1893456000"),
-			reason: waterclock.ReasonBadTime, detail: "scheduler-epoch is \"+1893456000\": send Unix seconds, " +
-				"digits alone"},
+			reason: waterclock.ReasonBadTime,
+			detail: "scheduler-epoch is \"+1893456000\": send Unix seconds, digits alone"},
 		{name: "a blank key, which etf1 drops",
 			rec:  with(request(body, readme[:4]...), func(r *kgo.Record) { r.Key = []byte("  ") }),
 			want: blank},

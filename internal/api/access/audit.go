@@ -211,8 +211,8 @@ func Reasons() []string {
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{refused: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
-		Name: "waterclock_api_refused_total", Help: "Calls of the API's address that were refused before their " +
-			"operation was looked at, by reason.",
+		Name: "waterclock_api_refused_total",
+		Help: "Calls of the API's address that were refused before their operation was looked at, by reason.",
 	}, []string{"reason"})}
 	for _, r := range Reasons() {
 		m.refused.WithLabelValues(r) // so that 0 is shown
