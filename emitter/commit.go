@@ -50,7 +50,7 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 	if err == nil {
 		err = fenced(shares, c)
 	} else {
-		// so that shares whose records were acknowledged need no look at where these stand
+		// Shares whose records were acknowledged learn where these stand, and need not look.
 		_ = fenced(out.acknowledged(), c)
 	}
 	if err != nil {

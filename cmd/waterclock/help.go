@@ -96,7 +96,7 @@ func flagSections() []section {
 func sectionOf(cmd *cobra.Command, flag string) (title string, place int) {
 	_, path, _ := strings.Cut(cmd.CommandPath(), " ")
 	top, _, _ := strings.Cut(path, " ")
-	// the last one is for bench, whose workloads have many flags of their own
+	// top is for bench, whose workloads have many flags of their own.
 	for _, name := range []string{path + "/" + flag, flag, top} {
 		for _, s := range flagSections() {
 			if place := s.place(name); place >= 0 {

@@ -44,7 +44,7 @@ func TestApply(t *testing.T) {
 	p.mustApply(t, definitions(t))
 	for _, r := range []release{
 		{"waterclock", "waterclock", "../kubernetes/values.yaml", "waterclock", 3, "20Gi"},
-		// without the autoscaler
+		// The chart scales it, but no autoscaler runs here.
 		{"timers", "shop", chartDir + "/ci/full-values.yaml", "timers-waterclock", 1, "100Gi"},
 		{"waterclock", "dev", chartDir + "/ci/least-values.yaml", "waterclock", 3, ""},
 	} {

@@ -200,7 +200,7 @@ func autoscale(ctx context.Context, o *scaledObject, wanted []autoscaling.Metric
 
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logr.Discard()))
 	controller := podautoscaler.NewHorizontalController(ctx, events{tell: tell}, w, statuses{}, kinds, answers{of: ask},
-		// the zeroes are for metrics of pods
+		// The zeroes are for metrics of pods.
 		hpaShelf{newShelf(hpa)}, podShelf{newShelf()}, period, downscaleStabilization, tolerance, 0, 0)
 	var running sync.WaitGroup
 	running.Go(func() { controller.Run(ctx, 1) })

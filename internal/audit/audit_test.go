@@ -263,7 +263,7 @@ func TestAuditIsResumed(t *testing.T) {
 		}
 		_, err := Run(ctx, o)
 		cancel()
-		// nothing is there to be read in that one
+		// In that stage there is nothing to be read.
 		if at != stageNames[afterStage] && !errors.Is(err, context.Canceled) {
 			t.Fatalf("%s: %v", at, err)
 		}

@@ -58,7 +58,7 @@ type edges struct {
 	mu    sync.Mutex                                // guards what follows
 	held  map[timer.TopicPartition]*openTransaction // by partition, for those whose logs are held up now
 	asked bool                                      // a question about producers is in progress
-	// by log, as last looked up; logs that are missing here are asked about together
+	// leaders has the leader of each log, as last looked up. Missing logs are looked up together.
 	leaders map[timer.TopicPartition]int32
 	leading bool // leaders are being looked up
 	// when the last lookup of leaders began; zero if the next one is due at once
@@ -264,7 +264,7 @@ func (e *edges) take(found map[timer.TopicPartition]producer) {
 		if !n.oldest.IsZero() {
 			h.by.Oldest = n.oldest
 		}
-		// the coordinator knows the time better, so its answer comes last
+		// The coordinator knows the time better, so its answer comes last.
 		for _, at := range []time.Time{n.oldest, n.holder.Began} {
 			if !at.IsZero() && at.Before(h.seen) {
 				h.by.Since = at

@@ -170,7 +170,7 @@ func (l *locked) eachRight(t *testing.T) {
 		}
 		due := time.Now().Add(100 * time.Millisecond)
 		if toTarget && r.operation != "Write" {
-			// a target's refusal, of just before, is remembered for up to three seconds
+			// A recent refusal of a target is remembered for up to three seconds.
 			due = due.Add(3500 * time.Millisecond)
 		}
 		rig.Send(t, producer, rig.Timer(requests, to, id, due))

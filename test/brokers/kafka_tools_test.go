@@ -97,7 +97,7 @@ func TestKafkasToolsShowTheGroup(t *testing.T) {
 	}
 	rows := table(t, group, groups, append(broker, "--describe", "--offsets", "--group", group)...)
 	at, members := map[string]int64{}, map[string]int{}
-	// group, topic, partition, current offset, log end offset, lag, consumer ID, host, client ID
+	// Columns: group, topic, partition, current offset, log end offset, lag, consumer ID, host, client ID.
 	for _, r := range rows {
 		if len(r) != 9 || r[1] != s.Requests || r[5] != "0" || r[3] != r[4] || !strings.HasPrefix(r[8], "waterclock-") {
 			t.Errorf("kafka-consumer-groups --describe: %v", r)

@@ -68,7 +68,7 @@ func answerMissing(t *testing.T, m missing) bool {
 	wire := s.Wire()
 	cfg := settings(s)
 	cfg.TransactionTimeout = shortTransaction
-	// a member that is dropped leaves its firings to a successor, which reads the cancels first
+	// A member that is dropped leaves its firings to a successor, which reads the cancels first.
 	cfg.SessionTimeout = 5 * session
 	in, log := rig.ServeLogged(t, cfg, node.Options{Dial: wire.Dial})
 	in.Ready(2, rig.Patience)

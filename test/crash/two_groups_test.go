@@ -70,7 +70,7 @@ func TestGroupTakesOverUnderLoad(t *testing.T) {
 	if live, _ := g.states(owner); live != partitions {
 		t.Errorf("%d partitions of the owner are live after somebody else was refused", live)
 	}
-	// behind a lost connection it looks first
+	// After a lost connection the owner looks at the log first.
 	if n := owner.Metric("waterclock_transactions_total", "outcome", "fenced"); n > 0 &&
 		len(owners.Lines("a broker is unresponsive")) == 0 {
 		t.Errorf("%v steps of the only owner were not committed for fear of another", n)

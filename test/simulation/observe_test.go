@@ -42,8 +42,8 @@ func (w *watcher) start() {
 	defer func() { <-w.turn }()
 	cl := w.w.client(
 		kgo.ConsumeTopics(allTopics()...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		// new partitions
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(), kgo.MetadataMaxAge(time.Second),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
+		kgo.MetadataMaxAge(time.Second), // to find new partitions
 	)
 	w.mu.Lock()
 	defer w.mu.Unlock()

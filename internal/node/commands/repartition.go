@@ -78,7 +78,7 @@ func Repartition(ctx context.Context, cfg *config.Config, o RepartitionOptions, 
 		}
 		set := found.Set
 		if !o.DryRun {
-			// what forbids to move timers is found before it grows
+			// A dry run finds what forbids moving timers before the changelog grows.
 			if set.Changelog.Partitions < set.Request.Partitions {
 				if _, err := run(set, true); err != nil {
 					return err

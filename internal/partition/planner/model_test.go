@@ -591,7 +591,7 @@ func (m *model) settle(e *Entry) {
 	want := timer.Entry{Before: was.Ref(), After: was}
 	switch {
 	case e.firing:
-		// all that is left of an entry that was rolled back
+		// This is all that is left of an entry that was rolled back.
 		nothing := was == nil && e.Outcome == timer.None && e.Emit == nil && e.After == nil
 		if was == nil && !nothing || e.Before != was.Ref() {
 			m.t.Fatalf("%q is due at %v, pending is %v", id, e.Before, was.Ref())
@@ -748,7 +748,7 @@ func (m *model) occurred(e *Entry, was *timer.Timer) {
 		if isUnreckoned(was) && !back {
 			m.t.Fatalf("%q is planned, and it is not known when it recurs", e.ID)
 		}
-		// the one before it is rolled back too, or other rules have moved it
+		// The one before it is rolled back too, or other rules have moved it.
 		if n == was.Occurrence && (back || !equal(after, was)) {
 			least = n
 		}
@@ -958,7 +958,7 @@ func (m *model) admit() {
 	}
 	for _, t := range m.admitting {
 		it, _, at := m.p.lookup(t.ID)
-		// otherwise it has come before, or has changed
+		// Otherwise it has come before, or has changed.
 		if it == nil && at.Kind() != memtable.Soon || it != nil && !it.near && !it.unknown && it.ref == t.Ref() {
 			m.comes(t)
 		}
@@ -1136,7 +1136,7 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 		m.t.Fatalf("%d of %d bytes are soon, %d later; want %d of %d, %d",
 			p.known.table.Stats().Soon, p.known.held(), p.known.table.Stats().Later, near, held, beyond)
 	}
-	// otherwise Plan forgets
+	// During a batch Plan forgets.
 	if met := m.batch != nil; p.known.held() > p.known.limit+p.known.limit/4 && near >= 4 && !met {
 		m.t.Fatalf("%d bytes in the wheel, the limit is %d", p.known.held(), p.known.limit)
 	}

@@ -122,7 +122,7 @@ func TestFireReportsTimersMovedByZoneRules(t *testing.T) {
 	}
 	p := ready(moved("loaded", 1))
 	p.request(timer.Request{ID: []byte("found"), Offset: 9, Steer: timer.Trigger}, moved("found", 2), false, 0)
-	// the catch-up barrier is not open
+	// The catch-up barrier is not open.
 	fired, _ := p.Fire(0, timer.Size{Entries: 10, Bytes: 1 << 40}, timer.Unlimited, free)
 	s := p.Take(10, 1<<40)
 	if s.Firings.Entries != 2 || s.Requests.Entries != 1 {
