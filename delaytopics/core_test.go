@@ -103,8 +103,7 @@ func newCore(t must, g *setup) *core {
 	c.o = Options{
 		Options: ownership.Options{
 			Topics: set, Group: "g", Owner: "o", Lanes: emitter.NewLanes(emitter.Options{}), Targets: g.targets,
-			Health: c.health,
-			Now:    func() time.Time { return time.UnixMilli(c.now) }, Clocks: new(clocks.Clocks),
+			Health: c.health, Now: func() time.Time { return time.UnixMilli(c.now) }, Clocks: new(clocks.Clocks),
 			Logger: slog.New(slog.DiscardHandler),
 		},
 		Rules:  &intake.Rules{Topic: "d", DefaultTarget: "orders", Allow: func(string) bool { return true }},

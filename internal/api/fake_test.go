@@ -197,8 +197,7 @@ func (f *fakePartition) take(r *route.Request) int64 {
 	}
 	names := map[timer.Outcome]string{
 		timer.Scheduled: "scheduled", timer.Replaced: "replaced", timer.Cancelled: "cancelled",
-		timer.NotFound:  "not-found",
-		timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed",
+		timer.NotFound: "not-found", timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed",
 		timer.Unmet: "condition-not-met",
 	}
 	f.decided[offset] = query.Decision{Outcome: names[e.Outcome], Pending: f.show(e.After)}

@@ -44,8 +44,7 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 	in.store, err = statestore.Open(statestore.Options{
 		Home: home,
 		FS:   in.o.FS, Dir: ops.StoreDir(in.cfg.DataDir), Logger: in.log, Now: in.o.Now,
-		FlushInterval: in.o.FlushInterval,
-		Memory:        uint64(in.shares.Store), BeforeFlush: in.partitions.checkpoint,
+		FlushInterval: in.o.FlushInterval, Memory: uint64(in.shares.Store), BeforeFlush: in.partitions.checkpoint,
 		OnFatal: func(err error) {
 			err = storeEnded(in.cfg.DataDir, err)
 			in.log.Error("ending the process", "err", err)

@@ -73,8 +73,7 @@ func moved(source Place) bool { return strings.HasSuffix(source.Topic, changelog
 func newIndex(h *History) *index {
 	x := &index{
 		History: h, sent: make(map[Place]*Request, len(h.Requests)), of: make(map[life]*facts),
-		steps: make(map[Log]*changelog),
-		moved: make(map[topicID]bool), ended: h.Scope.Ended,
+		steps: make(map[Log]*changelog), moved: make(map[topicID]bool), ended: h.Scope.Ended,
 	}
 	x.records()
 	for _, f := range x.of {

@@ -52,8 +52,7 @@ tenants:
 		Targets: []string{"audit", "bills.*"}, DefaultTarget: "audit", LimitHorizon: 30 * day, LimitHeaders: 64,
 		LimitHeaderBytes: 16 * KiB,
 		LimitValueBytes:  100 * KiB, LimitRate: 500, OverLimit: OverDelay, DeadLetters: "timers.failed",
-		Dialect: DialectETF1,
-		Events:  true, EventsCleanup: CleanupCompact,
+		Dialect: DialectETF1, Events: true, EventsCleanup: CleanupCompact,
 	}
 	if got := cfg.PolicyOf("timers"); fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

@@ -490,8 +490,7 @@ func TestALaggingCopyIsBetterThanNone(t *testing.T) {
 func TestALeavingMemberKeepsPartitionsWithoutHeir(t *testing.T) {
 	p := &placement{
 		members: []candidacy{{subscribed: map[string]bool{"t": true}, leaving: true}, {subscribed: map[string]bool{}}},
-		loads:   make([]int, 2),
-		parts:   []part{{topic: "t", owner: 0, at: -1}},
+		loads:   make([]int, 2), parts: []part{{topic: "t", owner: 0, at: -1}},
 	}
 	p.place()
 	h := newHandout(p, new(Standbys))

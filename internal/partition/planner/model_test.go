@@ -138,8 +138,7 @@ func newModel(t *rapid.T, seen map[string]int, behind int) *model {
 		blind:  rapid.SampledFrom([]uint64{0, 0, math.MaxUint64 &^ 3, math.MaxUint64}).Draw(t, "blind"),
 		full:   rapid.SampledFrom([]int64{3, 100}).Draw(t, "full"),
 		ahead:  rapid.SampledFrom([]int64{0, ahead}).Draw(t, "ahead"),
-		behind: behind, tick: 1,
-		courses:   map[int64][]*timer.Timer{},
+		behind: behind, tick: 1, courses: map[int64][]*timer.Timer{},
 		unhealthy: map[string]bool{}, rows: map[string]row{}, state: map[string]*timer.Timer{},
 		ended: map[occurrence]timer.Outcome{}, unmet: map[int64]bool{},
 	}
@@ -645,8 +644,7 @@ func (m *model) settle(e *Entry) {
 // steered maps outcomes of requests that steer to their names.
 var steered = map[timer.Outcome]string{
 	timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed", timer.Unmet: "unmet",
-	timer.NotFound:  "not found",
-	timer.Scheduled: "scheduled", timer.Replaced: "replaced", timer.Cancelled: "cancelled",
+	timer.NotFound: "not found", timer.Scheduled: "scheduled", timer.Replaced: "replaced", timer.Cancelled: "cancelled",
 }
 
 // resumed checks what is left of a timer that was resumed: missed occurrences may be skipped if its policy says so.
