@@ -179,7 +179,7 @@ func inUse(s *rig.Setup) bool {
 func TestAnotherProgramDoesNotGetIntoTheGroup(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSetup(t, kafkatest.Shared(t), partitions, 1)
-	p := s.Run()
+	p := s.StartReady()
 	for i, v := range []struct {
 		name string
 		join joiner
@@ -213,7 +213,7 @@ func TestInstanceIDInUse(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSetup(t, kafkatest.Shared(t), partitions, 1)
 	named := []string{"--instance-id", "one", "--session-timeout", "6s"}
-	older := s.Run(named...)
+	older := s.StartReady(named...)
 	s.Spread("soon-", 40, time.Now().Add(8*time.Second))
 	newer := s.Twin().Start(named...)
 	newer.Ready(partitions, rig.Patience)

@@ -44,7 +44,7 @@ func TestKafkasToolsShowTheGroup(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSetup(t, kafkatest.Shared(t), partitions, 1)
 	group, adm := s.Group(), s.Admin
-	p, other := s.Run(), s.Twin().Start()
+	p, other := s.StartReady(), s.Twin().Start()
 	other.Ready(partitions/2, rig.Patience)
 	p.Ready(partitions/2, rig.Patience)
 

@@ -122,7 +122,7 @@ func TestStates(t *testing.T) {
 			if v.cure == "" {
 				return
 			}
-			p = s.Run(append(more, v.cure)...)
+			p = s.StartReady(append(more, v.cure)...)
 			s.Pending(1, p)
 		})
 	}

@@ -135,7 +135,7 @@ func TestUnwiseTopics(t *testing.T) {
 		set(s, v.topic(s.Requests), v.setting, v.value)
 		want = append(want, v.want)
 	}
-	p := s.Run()
+	p := s.StartReady()
 	for _, w := range words(s, want) {
 		if !strings.Contains(p.Output(), w) {
 			t.Errorf("no %q in the log", w)
