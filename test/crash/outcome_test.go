@@ -53,7 +53,7 @@ func TestCancelsAndReschedulesWhileAnEndTxnIsUnanswered(t *testing.T) {
 			t.Parallel()
 			for tries := 1; !answerMissing(t, m); tries++ {
 				if tries == 3 {
-					t.Fatal("the machine is too slow for this test: the cancels are always read before the firings are planned")
+					t.Fatal("the machine is too slow for this test: no firing is planned before the cancels are read")
 				}
 			}
 		})
