@@ -36,7 +36,8 @@ type room struct {
 func rooms() []room {
 	const all = "kafka pebble"
 	return []room{
-		{"internal/kit", "", "kafka"}, // small tools
+		// small tools
+		{"internal/kit", "", "kafka"},
 		// what a timer is, and when it is due
 		{"internal/timer", "internal/kit", ""},
 		// what producers and consumers import
@@ -51,32 +52,42 @@ func rooms() []room {
 		{"emitter", "internal/kafka internal/kit internal/timer", "kafka"},
 		// who owns a partition
 		{"internal/ownership", "emitter internal/kafka internal/kit internal/timer statestore", "kafka"},
-		{"internal/partition", ". emitter intake internal/kafka internal/kit internal/ownership internal/timer " +
-			"statestore", "kafka"}, // what happens to the timers of a partition
+		// what happens to the timers of a partition
+		{"internal/partition",
+			". emitter intake internal/kafka internal/kit internal/ownership internal/timer statestore", "kafka"},
+		// topics with one delay for all
 		{"delaytopics", ". emitter intake internal/kafka internal/kit internal/ownership internal/partition " +
-			"internal/timer", "kafka"}, // topics with one delay for all
-		{"internal/api", ". internal/kafka internal/kit internal/timer", ""}, // HTTP: API and console
-		{"internal/audit", ". intake internal/kafka internal/timer", all},    // a verdict from logs alone
+			"internal/timer", "kafka"},
+		// HTTP: API and console
+		{"internal/api", ". internal/kafka internal/kit internal/timer", ""},
+		// a verdict from logs alone
+		{"internal/audit", ". intake internal/kafka internal/timer", all},
+		// an instance
 		{"internal/node", ". delaytopics emitter intake internal/api internal/audit internal/kafka internal/kit " +
-			"internal/ownership internal/partition internal/timer statestore", all}, // an instance
+			"internal/ownership internal/partition internal/timer statestore", all},
+		// measuring
 		{"bench", ". internal/audit internal/kit internal/node", "kafka"},
+		// the command line
 		{"cmd", ". bench internal/api internal/kit internal/node internal/timer", ""},
-		{"internal/kafkatest", "internal/audit internal/kit internal/timer", "kafka"}, // for tests alone
+		// for tests alone
+		{"internal/kafkatest", "internal/audit internal/kit internal/timer", "kafka"},
+		// charts, alerts, dashboards
 		{"deploy", "", ""},
 	}
 }
 
-// narrow are packages that must not know what their room may: package, what it must not import, and why.
+// narrow are packages that may import less than their room: package, what it must not import, and why.
 func narrow() [][3]string {
 	return [][3]string{
-		{"internal/partition/planner", kafka + " emitter intake internal/kafka statestore", "what decides about timers is pure"},
+		{"internal/partition/planner", kafka + " emitter intake internal/kafka statestore",
+			"what decides about timers is pure"},
 		{"internal/api/access", "internal/timer internal/kafka .", "who may do what does not depend on what is done"},
 		{"internal/audit/history", "internal intake", "a verdict rests on what users see"},
 		{"internal/node/config", "internal/api", "settings do not depend on who serves them"},
 	}
 }
 
-// TestImportsFollowTheRooms holds the imports of what is not a test against rooms and narrow.
+// TestImportsFollowTheRooms compares the imports of all files that are not tests with rooms and narrow.
 func TestImportsFollowTheRooms(t *testing.T) {
 	libs := map[string]string{"kafka": kafka, "pebble": pebble}
 	above := []string{}
@@ -165,7 +176,7 @@ func packages(t *testing.T) (all []listed) {
 	}
 }
 
-// A receiver begins with the first letter of its type: what is called k beside a Handle is a fossil of a former name.
+// A receiver begins with the first letter of its type. If a Handle's is called k, the type had another name once.
 func TestReceiversFitTheirTypes(t *testing.T) {
 	n := 0
 	err := filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {

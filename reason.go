@@ -301,8 +301,8 @@ func meanings() []meaning {
 			"another producer would miss it."},
 		{ReasonMovedMeanwhile, "The timers were moved to other partitions, or to a new topic, before the request " +
 			"was read, and it depends on a pending timer: send it again."},
-		{ReasonOverQuota, "The request topic has more requests a second, or more pending timers, than its " +
-			"configuration allows."},
+		{ReasonOverQuota,
+			"The request topic has more requests a second, or more pending timers, than its configuration allows."},
 		{ReasonBadAttempt, "The value of waterclock-attempt, on a record of a fixed-delay topic, is not a number " +
 			"from 0 to 2147483646."},
 		{ReasonNoEffect, "A record of a fixed-delay topic has a timer- header that only requests may have; only " +

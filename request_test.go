@@ -135,28 +135,22 @@ func TestCancel(t *testing.T) {
 func TestSteerFaults(t *testing.T) {
 	for want, build := range map[string]func() (*kgo.Record, error){
 		"timer-target-topic has no effect on a pause": func() (*kgo.Record, error) {
-			return Pause(
-				"timers", "a", To("x"))
+			return Pause("timers", "a", To("x"))
 		},
 		"timer-after has no effect on a trigger": func() (*kgo.Record, error) {
-			return Trigger(
-				"timers", "a", After(time.Second))
+			return Trigger("timers", "a", After(time.Second))
 		},
 		"trace has no effect on a cancel": func() (*kgo.Record, error) {
-			return Cancel(
-				"timers", "a", Header("trace", nil))
+			return Cancel("timers", "a", Header("trace", nil))
 		},
 		"a resume has no value": func() (*kgo.Record, error) {
-			return Resume(
-				"timers", "a", Value([]byte("v")))
+			return Resume("timers", "a", Value([]byte("v")))
 		},
 		`"Absent" is neither absent nor present`: func() (*kgo.Record, error) {
-			return Cancel(
-				"timers", "a", If("Absent"))
+			return Cancel("timers", "a", If("Absent"))
 		},
 		"timer-if is set twice": func() (*kgo.Record, error) {
-			return Resume(
-				"timers", "a", If(IfPresent), If(IfAbsent))
+			return Resume("timers", "a", If(IfPresent), If(IfAbsent))
 		},
 		"an ID has 1 to 512 bytes, not 0": func() (*kgo.Record, error) { return Trigger("timers", "") },
 	} {

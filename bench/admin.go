@@ -133,8 +133,8 @@ func (r *run) awaitServed(ctx context.Context) error {
 	sent, err := commands.Send(ctx, r.Cluster, commands.Request{Topic: r.requests, ID: id, Options: probe, Wait: limit})
 	switch {
 	case errors.Is(err, commands.ErrUndecided):
-		_, cancelled := commands.Send(
-			ctx, r.Cluster, commands.Request{Topic: r.requests, ID: id, Action: commands.Cancel})
+		_, cancelled := commands.Send(ctx, r.Cluster,
+			commands.Request{Topic: r.requests, ID: id, Action: commands.Cancel})
 		return errors.Join(fmt.Errorf("look for the instances that serve %s: %w", r.requests, err), cancelled)
 	case err != nil:
 		return fmt.Errorf("look for the instances that serve %s: %w", r.requests, err)

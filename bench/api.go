@@ -320,7 +320,7 @@ func (a *apiRun) listing(order string, calls int) traffic {
 				return fmt.Errorf("answered %d, no list: %w: %.300s", got.code, err, got.body)
 			}
 			n := len(list.Timers)
-			// a page has a limit in bytes, too
+			// A page has a limit in bytes, too.
 			if got.code != http.StatusOK || n == 0 || n < page && list.Cursor == "" {
 				return fmt.Errorf("answered %d, %d timers of %d: %.300s", got.code, n, page, got.body)
 			}
@@ -346,7 +346,7 @@ func (a *apiRun) beside(ctx context.Context) error {
 	gets := a.getting("GETs beside the steady rate", newBatch(pendingPrefix, a.ValueBytes, 0),
 		func(i int) int { return i * stride % a.c.Pending })
 	lists := a.listing("due", 0)
-	// a list may be short because timers fire; a full check would take processor time from the service
+	// A list may be short because timers fire. A full check would take processor time from the service.
 	lists.check = status(http.StatusOK)
 	gets.rate, lists.rate = getRate, listRate
 

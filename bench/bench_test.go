@@ -94,8 +94,7 @@ func common(t *testing.T) Common {
 	t.Helper()
 	cluster, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second),
 		kfake.ListenFn(func(network, address string) (net.Listener, error) {
-			return net.Listen(
-				network, "127.0.0.1:0")
+			return net.Listen(network, "127.0.0.1:0")
 		}))
 	self, err := os.Executable()
 	if err != nil {

@@ -205,8 +205,8 @@ func (bl *bareLoops) steps(ctx context.Context, rep *Report, lives Lives, d time
 				return
 			}
 			unread := newBatch(o.Prefix, bl.ValueBytes, 0)
-			beside <- bl.schedule(
-				ctx, unread, offer{timers: o.Records, rate: o.Rate, topic: o.In, unbooked: true, due: Lives{}.due()})
+			beside <- bl.schedule(ctx, unread,
+				offer{timers: o.Records, rate: o.Rate, topic: o.In, unbooked: true, due: Lives{}.due()})
 		}()
 		err := errors.Join(l.work(ctx, first), <-beside)
 		if err == nil {

@@ -154,7 +154,8 @@ type batch struct {
 	// on selects the partitions of the IDs, which then have a suffix. nil: any partition.
 	on         func(partition int) bool
 	partitions int
-	// that of Java clients; kept, because making one for each key took most of the producer's time
+	// places is the partitioner of Java clients. It is kept, because making one for each key took most of the
+	// producer's time.
 	places kgo.TopicPartitioner
 }
 

@@ -34,7 +34,7 @@ func TestPlan(t *testing.T) {
 		got.ChangelogPerByte <= 0.5 || got.ChangelogPerByte > 3 {
 		t.Errorf("%+v", got)
 	}
-	// of a simulated broker nothing is known
+	// Nothing is known of a simulated broker, so its figures are the measured ones.
 	if is := sizing.Measured(); got.BrokerTimer != is.BrokerTimer || got.FilterBytes != is.FilterBytes {
 		t.Errorf("%+v", got)
 	}

@@ -96,8 +96,8 @@ func (r *restart) starts(ctx context.Context) error {
 // consume measures a plain consumer of the changelog.
 func (r *restart) consume(ctx context.Context) (*Phase, error) {
 	n := r.c.Pending
-	loop, err := r.bare.newLoop(
-		ctx, order{Kind: kindRead, Name: r.name + "-read", In: changelog(r.requests), Records: n})
+	loop, err := r.bare.newLoop(ctx,
+		order{Kind: kindRead, Name: r.name + "-read", In: changelog(r.requests), Records: n})
 	if err != nil {
 		return nil, err
 	}

@@ -42,8 +42,8 @@ func (b *bare) newStepper(ctx context.Context, name string) (*stepper, error) {
 		s.ids = append(s.ids, id)
 		cl, err := newClient(b.cfg, b.log, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ManualFlushing(),
 			kgo.ProducerLinger(0), kgo.MaxBufferedRecords(8*MaxStep),
-			kgo.TransactionalID(id), kgo.TransactionTimeout(stepperTimeout), kgo.ConcurrentTransactionsBackoff(
-				concurrentBackoff))
+			kgo.TransactionalID(id), kgo.TransactionTimeout(stepperTimeout),
+			kgo.ConcurrentTransactionsBackoff(concurrentBackoff))
 		if err == nil {
 			s.clients = append(s.clients, cl)
 			_, _, err = cl.ProducerID(ctx)

@@ -49,8 +49,8 @@ type setup struct {
 func newSetup(t *testing.T) *setup {
 	t.Helper()
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(3, "orders"), kfake.SeedTopics(1, "mail"))
-	g := &setup{targets: targets.NewMetadata(cl, targets.MetadataOptions{}), metrics: partition.NewMetrics(
-		prometheus.NewRegistry())}
+	g := &setup{targets: targets.NewMetadata(cl, targets.MetadataOptions{}),
+		metrics: partition.NewMetrics(prometheus.NewRegistry())}
 	g.metrics.Mute()
 	if err := g.targets.Refresh(t.Context(), "orders", "mail"); err != nil {
 		t.Fatal(err)
@@ -103,8 +103,7 @@ func newCore(t must, g *setup) *core {
 	c.o = Options{
 		Options: ownership.Options{
 			Topics: set, Group: "g", Owner: "o", Lanes: emitter.NewLanes(emitter.Options{}), Targets: g.targets,
-			Health: c.health,
-			Now:    func() time.Time { return time.UnixMilli(c.now) }, Clocks: new(clocks.Clocks),
+			Health: c.health, Now: func() time.Time { return time.UnixMilli(c.now) }, Clocks: new(clocks.Clocks),
 			Logger: slog.New(slog.DiscardHandler),
 		},
 		Rules:  &intake.Rules{Topic: "d", DefaultTarget: "orders", Allow: func(string) bool { return true }},

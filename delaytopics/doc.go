@@ -40,7 +40,7 @@
 // (fences), and goes on from what it has committed itself.
 //
 //   - kill -9 before the offset commit is accepted: the transaction has announced partitions, and no more. The claim's
-//     step, or the read of 4, may have to wait for its end, which the successor brings about (hanging.End). Nothing was
+//     step, or the read of 4, may have to wait for its end, which the successor brings about (repair.End). Nothing was
 //     emitted.
 //   - kill -9 between the offset commit and EndTxn: step 1 is UNSTABLE until the transaction is ended. It is aborted,
 //     so the position and the emissions are those from before.

@@ -17,7 +17,7 @@ import (
 )
 
 // relay passes on the records of a partition, for one acquisition. It implements partlog.Sink, which fills the queue,
-// and transaction.Source, which empties it.
+// and emitter.Source, which empties it.
 type relay struct {
 	o            *Options
 	life         *ownership.Life

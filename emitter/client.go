@@ -217,8 +217,8 @@ func (tc *txnClient) announce(ctx context.Context, parts map[string][]int32) (cu
 	}
 	start := time.Now()
 	for {
-		resp, err := targets.Within(
-			ctx, func() (*kmsg.AddPartitionsToTxnResponse, error) { return req.RequestWith(ctx, tc.Client) })
+		resp, err := targets.Within(ctx,
+			func() (*kmsg.AddPartitionsToTxnResponse, error) { return req.RequestWith(ctx, tc.Client) })
 		if err == nil {
 			culprits, err = announceErrors(resp)
 		}
@@ -291,8 +291,8 @@ func ofTopic(err error) bool {
 // broker refused a batch, kgo's error names the compressed size.
 func refusedHere(err error) bool {
 	text := err.Error()
-	return errors.Is(err, kerr.MessageTooLarge) && strings.Contains(text, "(uncompressed_bytes=") && !strings.Contains(
-		text, ", compressed_bytes=")
+	return errors.Is(err, kerr.MessageTooLarge) && strings.Contains(text, "(uncompressed_bytes=") &&
+		!strings.Contains(text, ", compressed_bytes=")
 }
 
 // noteEnd notes how the client's transaction ended, and which brokers led its partitions then. A leader that went away
@@ -306,8 +306,8 @@ func (tc *txnClient) noteEnd(m *repair.Markers, how repair.Ending) {
 	m.NoteEnd(tc.id, tc.last, how, tc.parts)
 	began := tc.leaders
 	tc.leaders = leadersOf(tc.Client, tc.parts)
-	if leadersMoved(tc.Client, m, began) || leadersMoved(
-		tc.Client, m, slices.DeleteFunc(slices.Clone(tc.leaders), func(e leaderEpoch) bool { return e.ok })) {
+	if leadersMoved(tc.Client, m, began) || leadersMoved(tc.Client, m,
+		slices.DeleteFunc(slices.Clone(tc.leaders), func(e leaderEpoch) bool { return e.ok })) {
 		tc.retire = true
 	}
 }

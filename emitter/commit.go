@@ -50,7 +50,7 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 	if err == nil {
 		err = fenced(shares, c)
 	} else {
-		// so that shares whose records were acknowledged need no look at where these stand
+		// Shares whose records were acknowledged learn where these stand, and need not look.
 		_ = fenced(out.acknowledged(), c)
 	}
 	if err != nil {
@@ -96,19 +96,6 @@ func (l *Lane) join(ctx context.Context, shares []*Share, parts map[string][]int
 		return nil, err
 	}
 	return c, nil
-}
-
-// fenced calls all fences, even after one that refuses: each share learns what it can.
-func fenced(shares []*Share, c *txnClient) (err error) {
-	for _, s := range shares {
-		if s.Fence == nil {
-			continue
-		}
-		if why := s.Fence(c.leaderOf(s.Records[0])); why != nil {
-			err = fmt.Errorf("%w: %w", errFence, why)
-		}
-	}
-	return err
 }
 
 // abandon aborts a transaction in which something was produced. A partition that failed may have no leader, and then

@@ -225,8 +225,8 @@ func TestStepLeavesLeadersThatAreAway(t *testing.T) {
 				unresponsive := c.TopicInfo("t").TopicID
 				held := hold(t, c, key, func(r kmsg.Request) bool {
 					p, produces := r.(*kmsg.ProduceRequest)
-					return !produces || slices.ContainsFunc(
-						p.Topics, func(x kmsg.ProduceRequestTopic) bool { return x.TopicID == unresponsive })
+					return !produces || slices.ContainsFunc(p.Topics,
+						func(x kmsg.ProduceRequestTopic) bool { return x.TopicID == unresponsive })
 				})
 				givesUp(t, l, plainSource(l), held,
 					func() { reach.LoseLeader(timer.TopicPartition{Topic: "t", Partition: 0}) })

@@ -1,7 +1,7 @@
 // Package emitter writes what partitions have planned, in Kafka transactions.
 //
 // A [Lane] is a loop of steps. A few of them ([Lanes]) serve all partitions that a process owns. A step is
-// one transaction: changelog records, emissions, dead letters and the fence, all or nothing. The lane does
+// one transaction: changelog records, emissions, dead letters, events and the fence, all or nothing. The lane does
 // not know what the records mean.
 //
 // # The step

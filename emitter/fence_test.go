@@ -37,8 +37,8 @@ func (g *guarded) Seal(step string, _ *Room) *Share {
 	}
 	sh := &Share{Token: fakeToken{}, Offset: Offset{Topic: "r"}}
 	for i := range 3 {
-		sh.Records = append(
-			sh.Records, &kgo.Record{Topic: "log", Key: fmt.Append(nil, g.name, i), Value: []byte(step), Offset: -1})
+		sh.Records = append(sh.Records,
+			&kgo.Record{Topic: "log", Key: fmt.Append(nil, g.name, i), Value: []byte(step), Offset: -1})
 	}
 	sh.Fence = func(leader partlog.Epoch) error {
 		g.leaders = append(g.leaders, leader)

@@ -365,8 +365,7 @@ func TestLaneStops(t *testing.T) {
 	defer w.Close()
 	l := oneLane(Options{
 		Client: []kgo.Opt{kgo.SeedBrokers(s.c.Seeds()...), kgo.Dialer(w.Dial)}, Admin: s.c.Client(t), Group: s.group,
-		Process:          "p",
-		TransactionalIDs: 2, TransactionTimeout: testTimeout, Targets: s,
+		Process: "p", TransactionalIDs: 2, TransactionTimeout: testTimeout, Targets: s,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: NewMetrics(prometheus.NewRegistry()),
 	})
 	a := s.source(0, l)

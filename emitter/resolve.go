@@ -113,8 +113,8 @@ func (i *inDoubt) decide(ctx context.Context, s *Share) (repair.Ending, error) {
 	return readBack(ctx, i.lane.o.Admin, s.Records[0], i.client.last)
 }
 
-// commitAgain has the coordinator commit a transaction whose EndTxn was not answered.
-// The outcome is unknown, without an error, if the coordinator refuses because the transaction is already over.
+// commitAgain has the coordinator commit a transaction whose EndTxn was not answered. The outcome is unknown, without
+// an error, if the coordinator refuses because the transaction is already over.
 func (i *inDoubt) commitAgain(ctx context.Context) (how repair.Ending, err error) {
 	err = commitAgain(ctx, i.lane.o.Admin, i.client.id, i.client.last, func() bool {
 		var err error

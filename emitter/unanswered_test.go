@@ -293,7 +293,7 @@ func TestACommitIsResolvedThatAnotherHasBeaten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
 		l.o.CommitTimeout = 100 * time.Millisecond
-		// as the service configures it
+		// The service configures its client in the same way.
 		admin, err := kgo.NewClient(append(l.o.Client, kgo.RequestTimeoutOverhead(RequestTimeout))...)
 		must(t, err)
 		t.Cleanup(admin.Close)

@@ -103,8 +103,8 @@ func TestValidateTakesTheClientsRecurrences(t *testing.T) {
 			opts = append(opts, waterclock.CatchUp([]waterclock.CatchUpPolicy{"latest", "all", "none"}[want.CatchUp]))
 		}
 		late := rapid.Int64Range(0, 1<<40).Draw(t, "late")
-		rec, err := waterclock.Schedule(
-			"timers", "id", append(opts, waterclock.MaxLate(time.Duration(late)*time.Millisecond))...)
+		rec, err := waterclock.Schedule("timers", "id",
+			append(opts, waterclock.MaxLate(time.Duration(late)*time.Millisecond))...)
 		must(t, err)
 		req, _, refusal := r.Validate(rec, now)
 		if refusal != nil {

@@ -131,8 +131,8 @@ func (a *avro) bytes() []byte {
 	return b
 }
 
-// headers reads a map: blocks of entries, the last one empty. A negative count
-// is followed by the block's size in bytes. An entry may have two bytes, so headers stops at the first one too many.
+// headers reads a map: blocks of entries, the last one empty. A negative count is followed by the block's size in
+// bytes. An entry may have two bytes, so headers stops at the first one too many.
 func (a *avro) headers(limits *Limits) (list []kgo.RecordHeader, refusal *Refusal) {
 	room := allowance{limits: limits}
 	for {

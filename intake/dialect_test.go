@@ -121,8 +121,8 @@ func TestETF1(t *testing.T) {
 		{name: "negative", rec: request(body, "scheduler-epoch", "-1"), reason: waterclock.ReasonBadTime,
 			detail: "scheduler-epoch is \"-1\""},
 		{name: "with a plus, which etf1 reads", rec: request(body, "scheduler-epoch", "+1893456000"),
-			reason: waterclock.ReasonBadTime, detail: "scheduler-epoch is \"+1893456000\": send Unix seconds, " +
-				"digits alone"},
+			reason: waterclock.ReasonBadTime,
+			detail: "scheduler-epoch is \"+1893456000\": send Unix seconds, digits alone"},
 		{name: "a blank key, which etf1 drops",
 			rec:  with(request(body, readme[:4]...), func(r *kgo.Record) { r.Key = []byte("  ") }),
 			want: blank},
@@ -150,8 +150,8 @@ func TestETF1(t *testing.T) {
 			reason: waterclock.ReasonConflictingHeaders},
 		{name: "not text", rec: request(body, "scheduler-epoch", "\xff"), reason: waterclock.ReasonNotUTF8,
 			detail: "scheduler-epoch"},
-		{name: "a target that is not allowed", rec: request(
-			body, append(readme[:2:2], "scheduler-target-topic", "no")...), reason: waterclock.ReasonTargetNotAllowed},
+		{name: "a target that is not allowed", rec: request(body,
+			append(readme[:2:2], "scheduler-target-topic", "no")...), reason: waterclock.ReasonTargetNotAllowed},
 		{name: "a target that is no name", rec: request(body, append(readme[:2:2], "scheduler-target-topic", "a b")...),
 			reason: waterclock.ReasonBadTarget},
 	})

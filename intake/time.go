@@ -15,9 +15,9 @@ import (
 // horizon. Two of them can be added.
 const maxMillis int64 = 1 << 53
 
-// parseInstant reads the value of a header, RFC 3339 with a zone or Unix
-// milliseconds, and returns Unix milliseconds, with fractions rounded up. It saturates at maxMillis, which
-// is beyond every horizon. bad is the reason for rejecting a value that is neither, such as one in microseconds.
+// parseInstant reads the value of a header, RFC 3339 with a zone or Unix milliseconds, and returns Unix milliseconds,
+// with fractions rounded up. It saturates at maxMillis, which is beyond every horizon. bad is the reason for rejecting
+// a value that is neither, such as one in microseconds.
 func parseInstant(header string, bad waterclock.Reason, text []byte) (int64, *Refusal) {
 	if len(text) > 0 && allDigits(text) {
 		n := number(text)

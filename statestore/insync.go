@@ -12,12 +12,12 @@ import (
 // ahead, a store would look fresher than it is. now is the brokers' time, or earlier; the time that passes here is
 // added to it.
 //
-// The in-sync time must not be later than the last moment at which the process knew that it owned the
-// partition. Suppose that a process stands still for a day and wakes without a network. It flushes for half
-// a minute, and only then gives up partitions that others took over long ago. If it recorded "now", nobody
-// would notice that the tombstones of that day are missing, and cancelled timers would fire. So the owner's
-// lease is asked: confirmed returns how long ago ownership was last confirmed, or an
-// error if it is lost. It is called under the partition's lock and must not block.
+// The in-sync time must not be later than the last moment at which the process knew that it owned the partition.
+// Suppose that a process stands still for a day and wakes without a network. It flushes for half a minute, and only
+// then gives up partitions that others took over long ago. If it recorded "now", nobody would notice that the
+// tombstones of that day are missing, and cancelled timers would fire. So the owner's lease is asked: confirmed returns
+// how long ago ownership was last confirmed, or an error if it is lost. It is called under the partition's lock and
+// must not block.
 func (h *Handle) Live(now time.Time, confirmed func() (ago time.Duration, err error)) error {
 	if err := h.enter(); err != nil {
 		return err

@@ -23,8 +23,8 @@ func TestSortRecords(t *testing.T) {
 			return cmp.Or(bytes.Compare(a.ID, b.ID), cmp.Compare(a.target, b.target))
 		})
 		sortRecords(got)
-		if !slices.EqualFunc(
-			got, want, func(a, b record) bool { return bytes.Equal(a.ID, b.ID) && a.target == b.target }) {
+		if !slices.EqualFunc(got, want,
+			func(a, b record) bool { return bytes.Equal(a.ID, b.ID) && a.target == b.target }) {
 			t.Fatalf("sorted %v, want %v", got, want)
 		}
 	})

@@ -11,20 +11,20 @@ import (
 func TestFitFindsTheLaw(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		law := Constants{
-			ServiceTimer: rapid.Float64Range(1, 50).Draw(t, "service, timer"), BrokerTimer: rapid.Float64Range(
-				1, 50).Draw(t, "broker, timer"),
+			ServiceTimer:       rapid.Float64Range(1, 50).Draw(t, "service, timer"),
+			BrokerTimer:        rapid.Float64Range(1, 50).Draw(t, "broker, timer"),
 			ServiceTransaction: rapid.Float64Range(0.5, 10).Draw(t, "service, transaction"),
 			BrokerTransaction:  rapid.Float64Range(0.5, 20).Draw(t, "broker, transaction"),
-			ServiceBase:        rapid.Float64Range(0.01, 0.3).Draw(t, "service, base"), BrokerBase: rapid.Float64Range(
-				0.01, 0.3).Draw(t, "broker, base"),
+			ServiceBase:        rapid.Float64Range(0.01, 0.3).Draw(t, "service, base"),
+			BrokerBase:         rapid.Float64Range(0.01, 0.3).Draw(t, "broker, base"),
 		}
 		noise := rapid.SampledFrom([]float64{0, 0.02}).Draw(t, "noise")
 		var points []Point
 		for _, rate := range []float64{1_000, 5_000, 20_000} {
 			for _, transactions := range []float64{10, 48} {
 				cores := func(timer, transaction, base float64) float64 {
-					return (base + (rate*timer+transactions*transaction*1000)/1e6) * (1 + noise*rapid.Float64Range(
-						-1, 1).Draw(t, "error"))
+					return (base + (rate*timer+transactions*transaction*1000)/1e6) *
+						(1 + noise*rapid.Float64Range(-1, 1).Draw(t, "error"))
 				}
 				points = append(
 					points, Point{rate, transactions, cores(law.ServiceTimer, law.ServiceTransaction, law.ServiceBase),

@@ -23,7 +23,7 @@ const (
 	filterPart = 8
 	// keyBytes is what a deletion takes in the changelog: ID and record.
 	keyBytes = 60
-	// stepEntries and stepBytes are the limits of a transaction: those of package transaction.
+	// stepEntries and stepBytes are the limits of a transaction: those of package emitter.
 	stepEntries = 10_000
 	stepBytes   = 16 << 20
 )

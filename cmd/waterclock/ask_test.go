@@ -396,7 +396,7 @@ func TestSteerGoesWhereTheTimerIs(t *testing.T) {
 				t.Errorf("%s of one that is %s: exit %d, %q, written to %v", action, name, code, stderr,
 					got.request.Partition)
 			}
-			// a timer that was just scheduled is there
+			// A timer that was just scheduled is found.
 			if h := got.before; (h.ID != "") != (c.said != "") || h.Partition != nil || h.Wait != 0 {
 				t.Errorf("%s of one that is %s: written to where the ID belongs: %+v", action, name, h)
 			}

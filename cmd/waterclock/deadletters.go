@@ -172,8 +172,8 @@ counted yet, and "-" that none of the topic have ever been reviewed.`,
 		if err := tw.Flush(); err != nil {
 			return err
 		}
-		if slices.ContainsFunc(
-			all.Topics, func(t api.DeadLetterCounts) bool { return t.New == nil && t.Problem == "" }) {
+		if slices.ContainsFunc(all.Topics,
+			func(t api.DeadLetterCounts) bool { return t.New == nil && t.Problem == "" }) {
 			fmt.Fprintln(p.stderr, "note: - in column NEW: nothing of the topic has been reviewed yet, so all are new")
 		}
 		if len(failed) > 0 {

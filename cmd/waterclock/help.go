@@ -65,8 +65,8 @@ func flagSections() []section {
 		{"What appears, and where", "to value value-file null-value key null-key header schedule/partition"},
 		{"The request", "schedule/id schedule/topic schedule/if max-late remember"},
 		{"The load", "plan/rate pending size"},
-		{"The machines", "cores busy instances plan/partitions plan/firing-interval replicas plan/standbys keep " +
-			"clean constants"},
+		{"The machines",
+			"cores busy instances plan/partitions plan/firing-interval replicas plan/standbys keep clean constants"},
 		{"The grant", "role api_user/topic api_token/topic id-prefix"},
 		{"The expression", "next/zone next/from"},
 		{"The embedded broker", "listen demo"},
@@ -79,8 +79,8 @@ func flagSections() []section {
 		{"The instance", "group instance-id data-dir memory on-stop session-timeout rebalance-timeout standbys " +
 			"tracing health/http drain/http"},
 		{"Transactions and planning", "lanes sub-partitions transactional-ids firing-interval transaction-timeout"},
-		{"Topics that the service makes", "create-topics replication-factor topic-check-interval accept-group " +
-			"accept-lost-changelog"},
+		{"Topics that the service makes",
+			"create-topics replication-factor topic-check-interval accept-group accept-lost-changelog"},
 		{"Limits of requests", "limit-horizon limit-headers limit-header-bytes"},
 		{"HTTP API and console", "api advertise console api-open api-users api-tls-cert api-tls-key api-client-ca " +
 			"api-host api-key-file api-peers api-body-limit api-rate api-concurrent api-audit"},
@@ -96,7 +96,7 @@ func flagSections() []section {
 func sectionOf(cmd *cobra.Command, flag string) (title string, place int) {
 	_, path, _ := strings.Cut(cmd.CommandPath(), " ")
 	top, _, _ := strings.Cut(path, " ")
-	// the last one is for bench, whose workloads have many flags of their own
+	// top is for bench, whose workloads have many flags of their own.
 	for _, name := range []string{path + "/" + flag, flag, top} {
 		for _, s := range flagSections() {
 			if place := s.place(name); place >= 0 {

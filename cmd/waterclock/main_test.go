@@ -293,8 +293,8 @@ func TestSIGHUP(t *testing.T) {
 		}
 		write("brokers: a:1\nrequests: [t]\ntargets: [x]\nfrobnicate: 1\nlanes: many\n")
 		hangUp()
-		if _, said := await.Within(
-			20*time.Second, func() bool { return strings.Contains(log.String(), "lanes is") }); !said {
+		if _, said := await.Within(20*time.Second,
+			func() bool { return strings.Contains(log.String(), "lanes is") }); !said {
 			t.Error("what is wrong is not said")
 			return nil
 		}

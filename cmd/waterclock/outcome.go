@@ -146,7 +146,7 @@ func (a *asked) nothing(told bool) string {
 	why := "nothing was pending under this ID"
 	switch {
 	case a.action == commands.Cancel && told:
-		// an event says so
+		// An event says so.
 	case a.action == commands.Cancel:
 		why += ", or it came and went in the same moment"
 	case a.action == commands.Resume:

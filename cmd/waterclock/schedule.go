@@ -224,11 +224,10 @@ func duration(flag, text string) (time.Duration, error) {
 
 // setBy maps each header of a request to the flag or command that sets it.
 var setBy = map[string]string{
-	waterclock.HeaderAt: "--at", waterclock.HeaderAfter: "--in", waterclock.HeaderEvery: "--every",
-	waterclock.HeaderCron: "--cron",
-	waterclock.HeaderZone: "--zone", waterclock.HeaderUntil: "--until", waterclock.HeaderCount: "--count",
-	waterclock.HeaderJitter:  "--jitter",
-	waterclock.HeaderCatchUp: "--catch-up", waterclock.HeaderMaxLate: "--max-late",
+	waterclock.HeaderAt: "--at", waterclock.HeaderAfter: "--in",
+	waterclock.HeaderEvery: "--every", waterclock.HeaderCron: "--cron", waterclock.HeaderZone: "--zone",
+	waterclock.HeaderUntil: "--until", waterclock.HeaderCount: "--count",
+	waterclock.HeaderJitter: "--jitter", waterclock.HeaderCatchUp: "--catch-up", waterclock.HeaderMaxLate: "--max-late",
 	waterclock.HeaderRemember: "--remember", waterclock.HeaderIf: "--if",
 	waterclock.HeaderTargetTopic: "--to", waterclock.HeaderTargetKey: "--key",
 	waterclock.HeaderTargetKeyNull: "--null-key", waterclock.HeaderTargetPartition: "--partition",

@@ -140,7 +140,7 @@ func showCluster(w io.Writer, s *api.Cluster) error {
 		}
 		owner, pending, parked, lag := cmp.Or(q.Owner, "nobody"), strconv.FormatInt(q.Pending, 10),
 			strconv.FormatInt(q.Parked, 10), strconv.FormatInt(q.LagRecords, 10)
-		// no instance has answered for it: its figures are 0 and mean nothing
+		// No instance has answered for it: its figures are 0 and mean nothing.
 		if q.State == "unknown" || q.State == "unowned" {
 			unknown++
 			owner, pending, parked, lag = cmp.Or(q.Owner, "?"), "?", "?", "?"

@@ -44,7 +44,7 @@ func TestApply(t *testing.T) {
 	p.mustApply(t, definitions(t))
 	for _, r := range []release{
 		{"waterclock", "waterclock", "../kubernetes/values.yaml", "waterclock", 3, "20Gi"},
-		// without the autoscaler
+		// The chart scales it, but no autoscaler runs here.
 		{"timers", "shop", chartDir + "/ci/full-values.yaml", "timers-waterclock", 1, "100Gi"},
 		{"waterclock", "dev", chartDir + "/ci/least-values.yaml", "waterclock", 3, ""},
 	} {
@@ -131,8 +131,8 @@ func (i *installation) install(t *testing.T, docs []*unstructured.Unstructured) 
 	i.mustApply(t, docs)
 	i.awaitPods(t, i.pods)
 	for _, pod := range i.allPods(t) {
-		if slices.ContainsFunc(
-			pod.Spec.Volumes, func(v corev1.Volume) bool { return strings.HasPrefix(v.Name, "kube-api-access") }) {
+		if slices.ContainsFunc(pod.Spec.Volumes,
+			func(v corev1.Volume) bool { return strings.HasPrefix(v.Name, "kube-api-access") }) {
 			t.Errorf("%s has a token", pod.Name)
 		}
 	}

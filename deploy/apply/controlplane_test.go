@@ -114,7 +114,7 @@ func startControlPlane(t *testing.T) *controlPlane {
 	store, peers, server := "http://"+addrs[0], "http://"+addrs[1], addrs[2]
 	_, port, _ := net.SplitHostPort(server)
 	file := func(name string) string { return filepath.Join(dir, name) }
-	// the server makes the certificate
+	// The server makes the certificate.
 	token, certificate, key := rand.Text(), file("apiserver.crt"), file("service-accounts.key")
 	_, _, err1 := keyutil.LoadOrGenerateKeyFile(key)
 	err2 := os.WriteFile(file("tokens"), []byte(token+",test,test,system:masters\n"), 0o600)
@@ -128,7 +128,7 @@ func startControlPlane(t *testing.T) *controlPlane {
 		"--listen-peer-urls="+peers, "--initial-advertise-peer-urls="+peers, "--initial-cluster=default="+peers)
 	run(t, filepath.Join(bin, "kube-apiserver"), "--etcd-servers="+store, "--bind-address=127.0.0.1",
 		"--secure-port="+port, "--cert-dir="+dir,
-		// so that it is admission that refuses it
+		// With --allow-privileged it is admission that refuses a privileged pod.
 		"--token-auth-file="+file("tokens"), "--authorization-mode=RBAC", "--allow-privileged",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+key,
 		"--service-account-signing-key-file="+key,

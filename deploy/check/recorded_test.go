@@ -26,7 +26,7 @@ var recorded = map[string][]string{
 	"intake-held":          {"WaterclockIntakeHeld", "WaterclockIntakeLag"},
 	"offsets-reset":        {},
 	"poison-flood":         {"WaterclockDeadLetters"},
-	// its leader went for good, and took an abort with it
+	// The target's leader went for good, and took an abort with it.
 	"target-gone":   {"WaterclockTargetParked", "WaterclockMissingMarkers"},
 	"wrong-version": {"WaterclockNotReady", "WaterclockPartitionsUnowned"},
 }

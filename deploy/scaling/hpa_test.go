@@ -104,8 +104,8 @@ type shelf struct {
 }
 
 func newShelf(objects ...any) shelf {
-	s := shelf{objects: cache.NewIndexer(
-		cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})}
+	s := shelf{objects: cache.NewIndexer(cache.MetaNamespaceKeyFunc,
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})}
 	for _, o := range objects {
 		if err := s.objects.Add(o); err != nil {
 			panic(err)
@@ -200,7 +200,7 @@ func autoscale(ctx context.Context, o *scaledObject, wanted []autoscaling.Metric
 
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logr.Discard()))
 	controller := podautoscaler.NewHorizontalController(ctx, events{tell: tell}, w, statuses{}, kinds, answers{of: ask},
-		// the zeroes are for metrics of pods
+		// The zeroes are for metrics of pods.
 		hpaShelf{newShelf(hpa)}, podShelf{newShelf()}, period, downscaleStabilization, tolerance, 0, 0)
 	var running sync.WaitGroup
 	running.Go(func() { controller.Run(ctx, 1) })

@@ -134,13 +134,13 @@ func TestScalers(t *testing.T) {
 	wanted, answer := keda(t, o, p, w)
 	const cores, inMetrics, due, sarama, kafkaGo = 0, 1, 2, 3, 4 // triggers
 	ask := func(trigger int) (float64, error) { return answer(wanted[trigger].External.Metric.Name) }
-	// by its next answers: KEDA asks each six seconds, for an average over twelve
+	// says waits for the trigger's next answers: KEDA asks each six seconds, for an average over twelve.
 	says := func(trigger int, want float64) {
 		t.Helper()
 		var got float64
 		var err error
-		took, came := await.Within(
-			time.Minute, func() bool { got, err = ask(trigger); return err == nil && got == want })
+		took, came := await.Within(time.Minute,
+			func() bool { got, err = ask(trigger); return err == nil && got == want })
 		if !came {
 			t.Fatalf("%s says %v (%v), want %v", o.Spec.Triggers[trigger].Name, got, err, want)
 		}
@@ -213,7 +213,7 @@ func TestFallback(t *testing.T) {
 	w := &workload{n: instances}
 	wanted, answer := keda(t, o, p, w)
 	begin, first := time.Now(), time.Duration(0)
-	// as the autoscaler asks
+	// Ask as often as the autoscaler does.
 	for tick := time.NewTicker(syncPeriod / pace); time.Since(begin) < 4*time.Minute/pace; <-tick.C {
 		for i, m := range wanted {
 			v, err := answer(m.External.Metric.Name)

@@ -20,8 +20,8 @@ func (s *setup) hanging(id string, partitions ...int32) *kgo.Client {
 	cl := s.c.Client(s.t, kgo.TransactionalID(id), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	must(s.t, cl.BeginTransaction())
 	for _, p := range partitions {
-		if err := cl.ProduceSync(
-			s.ctx, &kgo.Record{Topic: s.changelog, Partition: p, Value: []byte(id)}).FirstErr(); err != nil {
+		if err := cl.ProduceSync(s.ctx,
+			&kgo.Record{Topic: s.changelog, Partition: p, Value: []byte(id)}).FirstErr(); err != nil {
 			s.t.Fatal(err)
 		}
 	}

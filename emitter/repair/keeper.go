@@ -203,8 +203,8 @@ func writeMarker(ctx context.Context, adm *kadm.Client, to timer.TopicPartition,
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(
-		open, func(d kadm.DescribedProducer) bool { return d.ProducerID == p.ID && d.ProducerEpoch == p.Epoch })
+	i := slices.IndexFunc(open,
+		func(d kadm.DescribedProducer) bool { return d.ProducerID == p.ID && d.ProducerEpoch == p.Epoch })
 	if i < 0 {
 		return nil
 	}

@@ -61,8 +61,8 @@ func (s *setup) nothingIsOpen(partition int32) {
 	s.t.Helper()
 	cl := s.c.Client(s.t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{s.changelog: {partition: kgo.NewOffset().AtStart()}}))
-	if err := cl.ProduceSync(
-		s.ctx, &kgo.Record{Topic: s.changelog, Partition: partition, Value: []byte("behind")}).FirstErr(); err != nil {
+	if err := cl.ProduceSync(s.ctx,
+		&kgo.Record{Topic: s.changelog, Partition: partition, Value: []byte("behind")}).FirstErr(); err != nil {
 		s.t.Fatal(err)
 	}
 	fetched := cl.PollFetches(s.ctx)

@@ -30,8 +30,8 @@ func TestNewLeadersAreLeftAloneAtFirst(t *testing.T) {
 		answer := kmsg.NewMetadataResponseTopic()
 		answer.Topic = kmsg.StringPtr("t")
 		for p, leader := range leaders {
-			answer.Partitions = append(
-				answer.Partitions, kmsg.MetadataResponseTopicPartition{Partition: int32(p), Leader: leader})
+			answer.Partitions = append(answer.Partitions,
+				kmsg.MetadataResponseTopicPartition{Partition: int32(p), Leader: leader})
 		}
 		targets.mu.Lock()
 		defer targets.mu.Unlock()
@@ -166,8 +166,8 @@ func TestPartitionsOfABrokerThatIsAway(t *testing.T) {
 		health.due(true)
 		for what, ok := range map[string]bool{
 			"away": targets.Leaders.Away(p) && !targets.Leaders.Away(good),
-			"stalled": targets.Leaders.Stalled(p.Topic, p.Partition) && !targets.Leaders.Stalled(
-				good.Topic, good.Partition),
+			"stalled": targets.Leaders.Stalled(p.Topic, p.Partition) &&
+				!targets.Leaders.Stalled(good.Topic, good.Partition),
 			"unhealthy": !health.AllHealthy() && !health.Allow(p, nil) && health.Allow(good, nil),
 			"admitted":  admit(p) == 0 && admit(good) == 5,
 			"told":      len(told) == 0,

@@ -158,8 +158,8 @@ func (b *batches) used(ctx context.Context, y *idempotency, made []bool, request
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	at := b.topics.at(name, topic, requests[i].ID)
-	answer, err := b.asker.Ask(
-		ctx, &route.Call{Kind: route.Get, Topic: at.Topic, Partition: at.Partition, ID: requests[i].ID})
+	answer, err := b.asker.Ask(ctx,
+		&route.Call{Kind: route.Get, Topic: at.Topic, Partition: at.Partition, ID: requests[i].ID})
 	if err != nil || answer.Timer == nil {
 		return nil // the write will say why
 	}
@@ -303,8 +303,8 @@ func (b *batches) batched(ctx context.Context, topic string, y *idempotency, i i
 		fmt.Fprintf(h, "%d %s\n", len(part), part)
 	}
 	r.ID = []byte(madePrefix + hex.EncodeToString(h.Sum(nil)[:16]))
-	r.Headers = append(
-		r.Headers, timer.Header{Key: waterclock.HeaderRemember, Value: fmt.Appendf(nil, "%ds %s", y.seconds, y.body)})
+	r.Headers = append(r.Headers,
+		timer.Header{Key: waterclock.HeaderRemember, Value: fmt.Appendf(nil, "%ds %s", y.seconds, y.body)})
 	if n.If == "" {
 		r.Headers = append(r.Headers, timer.Header{Key: waterclock.HeaderIf, Value: []byte(waterclock.IfAbsent)})
 	}

@@ -168,8 +168,8 @@ func decodeTimers(ctx context.Context, body []byte) ([]NewTimer, *Problem) {
 	var faults *Problem
 	for n := 0; d.More(); n++ {
 		if n == maxTimers {
-			return nil, wrong(
-				"body.timers", fmt.Errorf("it has more than %d timers: send them in several calls", maxTimers))
+			return nil, wrong("body.timers",
+				fmt.Errorf("it has more than %d timers: send them in several calls", maxTimers))
 		}
 		var one *NewTimer
 		at = d.InputOffset()
@@ -348,8 +348,8 @@ func (c *Correction) request(r *Record, delay bool) (route.Request, error) {
 				"headers of this dead letter did not fit and are gone: give as headers all that are to be sent")
 		}
 		for _, h := range r.Headers {
-			counts := delay && h.Key == waterclock.HeaderAttempt && r.header(waterclock.HeaderReason) != string(
-				waterclock.ReasonBadAttempt)
+			counts := delay && h.Key == waterclock.HeaderAttempt &&
+				r.header(waterclock.HeaderReason) != string(waterclock.ReasonBadAttempt)
 			if !strings.HasPrefix(h.Key, waterclock.OwnPrefix) || counts {
 				q.Headers = append(q.Headers, h)
 			}

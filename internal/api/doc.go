@@ -9,12 +9,11 @@
 //
 // # Status codes
 //
-// If there is a dead letter, its reason is the problem's (statusOf has the table). Otherwise the reason is
-// one of those in problem.go. The API claims only what it knows. If a request is in
-// the log and its decision is not known here, the status is 202. If it is not known whether the request
-// is in the log, it is 503 with reason unknown-outcome. If a partition is on its way to
-// another owner, it is 503 with reason moving, for reads too. Lists and counts then answer for the other
-// partitions, and name the missing ones.
+// If there is a dead letter, its reason is the problem's (statusOf has the table). Otherwise the reason is one of those
+// in problem.go. The API claims only what it knows. If a request is in the log and its decision is not known here, the
+// status is 202. If it is not known whether the request is in the log, it is 503 with reason unknown-outcome. If a
+// partition is on its way to another owner, it is 503 with reason moving, for reads too. Lists and counts then answer
+// for the other partitions, and name the missing ones.
 //
 // # Rights
 //

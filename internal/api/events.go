@@ -120,15 +120,14 @@ func (e *events) watch(ctx context.Context, in *watch) (*huma.StreamResponse, er
 // stream sends a caller events from a position on. It ends when the caller goes or loses its right to
 // them, when the log cannot be read any further, or when the API is closed.
 //
-// Why no event is missed, and none is sent twice. For each partition of the stream, a position says up
-// to which offset the log has been read. The log below that offset no longer changes: the offset is
-// either the end of what is decided or follows a record that was sent, and no open transaction lies
-// below either. A caller that has a position has all matching events below it. It got them from a
-// list, whose position is the partitions' end at that time, or from this stream. Each event
-// comes with the position after it, and so does each sign of life. So a caller that continues from the
-// last position that arrived whole gets the next event. A position names all partitions of the stream,
-// so it is the only thing that a caller has to keep. Past events, which are sent in the order of time, end where
-// following the log begins: at ends.
+// Why no event is missed, and none is sent twice. For each partition of the stream, a position says up to which offset
+// the log has been read. The log below that offset no longer changes: the offset is either the end of what is decided
+// or follows a record that was sent, and no open transaction lies below either. A caller that has a position has all
+// matching events below it. It got them from a list, whose position is the partitions' end at that time, or from this
+// stream. Each event comes with the position after it, and so does each sign of life. So a caller that continues from
+// the last position that arrived whole gets the next event. A position names all partitions of the stream, so it is the
+// only thing that a caller has to keep. Past events, which are sent in the order of time, end where following the log
+// begins: at ends.
 //
 // If by now the log begins after a position, the events in between are gone. A position that is too far
 // back is not read. In both cases the answer says so, and there is no stream: see begin. If retention

@@ -140,8 +140,8 @@ func (l *local) Strays(topic string) (strays []route.Partition) {
 	defer l.f.mu.Unlock()
 	for at, p := range l.f.parts {
 		for id := range p.pending {
-			if at.Topic == topic && l.f.owner[at] == l.process && intake.Murmur2Partition(
-				[]byte(id), p.rules.Partitions) != at.Partition {
+			if at.Topic == topic && l.f.owner[at] == l.process &&
+				intake.Murmur2Partition([]byte(id), p.rules.Partitions) != at.Partition {
 				strays = append(strays, &answering{l, p})
 				break
 			}
@@ -197,8 +197,7 @@ func (f *fakePartition) take(r *route.Request) int64 {
 	}
 	names := map[timer.Outcome]string{
 		timer.Scheduled: "scheduled", timer.Replaced: "replaced", timer.Cancelled: "cancelled",
-		timer.NotFound:  "not-found",
-		timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed",
+		timer.NotFound: "not-found", timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed",
 		timer.Unmet: "condition-not-met",
 	}
 	f.decided[offset] = query.Decision{Outcome: names[e.Outcome], Pending: f.show(e.After)}

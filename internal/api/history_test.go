@@ -167,8 +167,8 @@ func TestHistoryWithGaps(t *testing.T) {
 		return own(o)
 	}}
 	got, _, last := walk(t, reading(t, l), "a", "2")
-	if fmt.Sprint(got) != "[50 40 30 20]" || last.Object("log")["oldest"] != time.Unix(
-		16, 0).UTC().Format(time.RFC3339) {
+	if fmt.Sprint(got) != "[50 40 30 20]" ||
+		last.Object("log")["oldest"] != time.Unix(16, 0).UTC().Format(time.RFC3339) {
 		t.Errorf("%v, %s", got, last.Text)
 	}
 }

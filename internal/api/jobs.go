@@ -234,8 +234,8 @@ func (j *jobs) here(ctx context.Context, id string, stop bool) ([]Job, error) {
 	}
 	j.mu.Unlock() // reading rights may take a file access
 	if id == "" {
-		return slices.DeleteFunc(
-			shown, func(s Job) bool { return j.topics.may(ctx, access.Read, s.Topic, s.Prefix) != nil }), nil
+		return slices.DeleteFunc(shown,
+			func(s Job) bool { return j.topics.may(ctx, access.Read, s.Topic, s.Prefix) != nil }), nil
 	}
 	role := access.Read
 	if stop {

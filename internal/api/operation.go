@@ -45,8 +45,8 @@ func config(version string) huma.Config {
 			Components: &huma.Components{
 				Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
 				SecuritySchemes: map[string]*huma.SecurityScheme{
-					"password": {Type: "http", Scheme: "basic", Description: "Name and password of a caller, " +
-						"docs/ACCESS.md."},
+					"password": {Type: "http", Scheme: "basic",
+						Description: "Name and password of a caller, docs/ACCESS.md."},
 					"token": {Type: "http", Scheme: "bearer", Description: "Token of a caller."},
 				},
 			},

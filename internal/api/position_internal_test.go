@@ -42,8 +42,8 @@ func FuzzPosition(f *testing.F) {
 			return
 		}
 		again, ok := parsePosition(p.String())
-		if !ok || again.First != p.First || !slices.Equal(again.Next, p.Next) || len(p.Next) != strings.Count(
-			text, ".")+1 {
+		if !ok || again.First != p.First || !slices.Equal(again.Next, p.Next) ||
+			len(p.Next) != strings.Count(text, ".")+1 {
 			t.Errorf("%q is %v, which is %v", text, p, again)
 		}
 	})

@@ -365,8 +365,8 @@ func (r *resendJob) request(topics *topics, j *job, l *Record) (q route.Request,
 	if j.topic.Delay {
 		return q, delayedAt(l, j.topic), nil
 	}
-	own := slices.ContainsFunc(
-		q.Headers, func(h timer.Header) bool { return strings.EqualFold(h.Key, waterclock.HeaderIf) })
+	own := slices.ContainsFunc(q.Headers,
+		func(h timer.Header) bool { return strings.EqualFold(h.Key, waterclock.HeaderIf) })
 	if !r.replace && !own && len(q.ID) > 0 {
 		q.Headers = append(q.Headers, timer.Header{Key: waterclock.HeaderIf, Value: []byte(waterclock.IfAbsent)})
 	}

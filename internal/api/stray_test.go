@@ -46,8 +46,8 @@ func TestTimersOffTheirPartition(t *testing.T) {
 	if is := a.Get(path).Is(200, ""); is.Body["note"] != nil {
 		t.Errorf("one that lies where it belongs: %s", is.Text)
 	}
-	if is := a.Call("DELETE", path, "").Is(200, ""); is.Body["note"] != nil || is.Body["partition"] != float64(
-		home.Partition) {
+	if is := a.Call("DELETE", path, "").Is(200, ""); is.Body["note"] != nil ||
+		is.Body["partition"] != float64(home.Partition) {
 		t.Errorf("the one that lies where it belongs: %s", is.Text)
 	}
 	is := a.Call("DELETE", path, "").Is(200, "")

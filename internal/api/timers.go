@@ -151,8 +151,8 @@ func (t *timers) get(ctx context.Context, in *OneTimer) (*shownTimer, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	at := t.topics.at(in.Topic, topic, []byte(in.ID))
-	answer, err := t.asker.Ask(
-		ctx, &route.Call{Kind: route.Get, Topic: at.Topic, Partition: at.Partition, ID: []byte(in.ID)})
+	answer, err := t.asker.Ask(ctx,
+		&route.Call{Kind: route.Get, Topic: at.Topic, Partition: at.Partition, ID: []byte(in.ID)})
 	if err != nil {
 		return nil, err
 	}

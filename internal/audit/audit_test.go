@@ -132,8 +132,7 @@ func TestAudit(t *testing.T) {
 		{name: "early", more: func(l *logs, _ *Options) {
 			l.schedule("early", 0)
 			l.checkpoint("p/3", 6)
-			l.emit(
-				"early", 5, -1)
+			l.emit("early", 5, -1)
 		},
 			fates: map[history.Fate]int64{history.Fired: 1}, rules: map[string]int64{"early": 1}},
 		{name: "nobody asked for it", more: func(l *logs, _ *Options) { l.emit("fired", 3, 5) },
@@ -143,8 +142,7 @@ func TestAudit(t *testing.T) {
 			rules: map[string]int64{"duplicate": 1, "order": 1}},
 		{name: "a position goes back", more: func(l *logs, _ *Options) {
 			l.checkpoint("p/3", 4)
-			l.checkpoint(
-				"p/4", 5)
+			l.checkpoint("p/4", 5)
 		}, rules: map[string]int64{"position": 1}},
 		{name: "another value", more: func(l *logs, _ *Options) {
 			l.write(l.target, 3_600_001, []byte("pending"), []byte("forged"), waterclock.HeaderID, "pending",
@@ -265,7 +263,7 @@ func TestAuditIsResumed(t *testing.T) {
 		}
 		_, err := Run(ctx, o)
 		cancel()
-		// nothing is there to be read in that one
+		// In that stage there is nothing to be read.
 		if at != stageNames[afterStage] && !errors.Is(err, context.Canceled) {
 			t.Fatalf("%s: %v", at, err)
 		}

@@ -117,8 +117,8 @@ func (v *verdict) judge(ctx context.Context) (*Report, error) {
 		v.report.Topics = append(v.report.Topics, *of)
 		if n := of.Fates[history.Undecided]; over && n > 0 {
 			v.report.Behind += n
-			v.report.Notes = append(v.report.Notes, fmt.Sprintf(
-				"%s: the service has not taken in %d requests, although the span is over", t.Name, n))
+			v.report.Notes = append(v.report.Notes,
+				fmt.Sprintf("%s: the service has not taken in %d requests, although the span is over", t.Name, n))
 		}
 	}
 	slices.SortFunc(v.report.Violations, func(a, b history.Violation) int {

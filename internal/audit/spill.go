@@ -72,8 +72,8 @@ func claim(dir string) error {
 	if len(in) > 0 && !slices.ContainsFunc(in, func(e fs.DirEntry) bool { return e.Name() == marker }) {
 		return fmt.Errorf("%s has something else in it: an audit needs a directory of its own", dir)
 	}
-	return os.WriteFile(filepath.Join(dir, marker), []byte(
-		"waterclock audit keeps what it has read here. It can be removed.\n"), 0o600)
+	return os.WriteFile(filepath.Join(dir, marker),
+		[]byte("waterclock audit keeps what it has read here. It can be removed.\n"), 0o600)
 }
 
 // close flushes, so that another audit can continue from here.

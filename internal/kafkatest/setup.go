@@ -223,8 +223,8 @@ func DeleteTopics(t testing.TB, adm *kadm.Client, topics ...string) {
 	// again.
 	await.Until(t, 10*time.Second, fmt.Sprintf("kafkatest: %v, which were deleted, are gone", topics), func() bool {
 		are, err := adm.ListTopics(fresh, topics...)
-		return err == nil && !slices.ContainsFunc(
-			topics, func(topic string) bool { return are[topic].Err == nil && are[topic].ID == were[topic].ID })
+		return err == nil && !slices.ContainsFunc(topics,
+			func(topic string) bool { return are[topic].Err == nil && are[topic].ID == were[topic].ID })
 	})
 }
 

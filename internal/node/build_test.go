@@ -21,8 +21,8 @@ func TestMemoryIsSharedByTopics(t *testing.T) {
 	s := memory.Divide(memory.Minimum)
 	delayed := topic(partitions)
 	delayed.set.Delay = time.Minute
-	m := newBudgets(
-		&s, newServedTopics(map[string]*served{"large": topic(partitions), "small": topic(1), "delayed": delayed}))
+	m := newBudgets(&s,
+		newServedTopics(map[string]*served{"large": topic(partitions), "small": topic(1), "delayed": delayed}))
 	for _, c := range []struct {
 		name   string
 		b      *budget.Budget

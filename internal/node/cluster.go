@@ -58,8 +58,8 @@ func openCluster(cfg *config.Config, process string, o *Options, log *slog.Logge
 		append(slices.Clone(c.options), kgo.RequestTimeoutOverhead(emitter.RequestTimeout))...); err != nil {
 		return nil, fmt.Errorf("build client: %w", err)
 	}
-	c.targets = targets.NewMetadata(
-		c.client, targets.MetadataOptions{MissingAfter: o.MissingAfter, Reach: c.dialer, Changed: c.reached})
+	c.targets = targets.NewMetadata(c.client,
+		targets.MetadataOptions{MissingAfter: o.MissingAfter, Reach: c.dialer, Changed: c.reached})
 	c.dialer.OnChange(func() { c.targets.Reached(); c.reached() })
 	ctx, stop := context.WithCancel(context.Background())
 	c.stopProbe = stop

@@ -58,7 +58,7 @@ type edges struct {
 	mu    sync.Mutex                                // guards what follows
 	held  map[timer.TopicPartition]*openTransaction // by partition, for those whose logs are held up now
 	asked bool                                      // a question about producers is in progress
-	// by log, as last looked up; logs that are missing here are asked about together
+	// leaders has the leader of each log, as last looked up. Missing logs are looked up together.
 	leaders map[timer.TopicPartition]int32
 	leading bool // leaders are being looked up
 	// when the last lookup of leaders began; zero if the next one is due at once
@@ -264,7 +264,7 @@ func (e *edges) take(found map[timer.TopicPartition]producer) {
 		if !n.oldest.IsZero() {
 			h.by.Oldest = n.oldest
 		}
-		// the coordinator knows the time better, so its answer comes last
+		// The coordinator knows the time better, so its answer comes last.
 		for _, at := range []time.Time{n.oldest, n.holder.Began} {
 			if !at.IsZero() && at.Before(h.seen) {
 				h.by.Since = at
@@ -276,13 +276,13 @@ func (e *edges) take(found map[timer.TopicPartition]producer) {
 }
 
 // name notes what the brokers have said about the producer, unless more was known before.
-func (o *openTransaction) name(is repair.Holder) {
-	if is.ProducerID < 0 && o.by.ProducerID != "" || is.TransactionalID == "" && o.by.TransactionalID != "" {
+func (o *openTransaction) name(h repair.Holder) {
+	if h.ProducerID < 0 && o.by.ProducerID != "" || h.TransactionalID == "" && o.by.TransactionalID != "" {
 		return
 	}
-	o.by.Producer = describe(is)
-	if is.ProducerID >= 0 {
-		o.by.ProducerID, o.by.TransactionalID = strconv.FormatInt(is.ProducerID, 10), is.TransactionalID
+	o.by.Producer = describe(h)
+	if h.ProducerID >= 0 {
+		o.by.ProducerID, o.by.TransactionalID = strconv.FormatInt(h.ProducerID, 10), h.TransactionalID
 	}
 }
 

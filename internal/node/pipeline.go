@@ -90,9 +90,8 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 	lanes := emitter.NewLanes(emitter.Options{
 		Client: c.options, Admin: c.client, Group: cfg.Group, Process: in.process, Lanes: laneCount(cfg.Lanes),
 		TransactionalIDs: cfg.TransactionalIDs, Interval: cfg.FiringInterval,
-		TransactionTimeout: cfg.TransactionTimeout, CommitTimeout: in.o.CommitTimeout,
-		Targets: c.targets,
-		Health:  p.health, Markers: markers, Leaders: c.targets.Leaders, Logger: log,
+		TransactionTimeout: cfg.TransactionTimeout, CommitTimeout: in.o.CommitTimeout, Targets: c.targets,
+		Health: p.health, Markers: markers, Leaders: c.targets.Leaders, Logger: log,
 		Metrics: emitter.NewMetrics(in.o.Registry),
 	})
 	reader, err := in.openReader()

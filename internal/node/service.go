@@ -184,8 +184,8 @@ func (in *instance) name() string {
 
 // run serves HTTP and runs the instance until ctx ends or a part of it fails.
 func (in *instance) run(ctx context.Context) error {
-	in.o.Registry.MustRegister(ops.ReadBuild().Collector(), collectors.NewGoCollector(), collectors.NewProcessCollector(
-		collectors.ProcessCollectorOpts{}))
+	in.o.Registry.MustRegister(ops.ReadBuild().Collector(), collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	// Everything that must outlive the membership runs under life. If one of these parts fails, everything ends.
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))

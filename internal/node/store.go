@@ -44,8 +44,7 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 	in.store, err = statestore.Open(statestore.Options{
 		Home: home,
 		FS:   in.o.FS, Dir: ops.StoreDir(in.cfg.DataDir), Logger: in.log, Now: in.o.Now,
-		FlushInterval: in.o.FlushInterval,
-		Memory:        uint64(in.shares.Store), BeforeFlush: in.partitions.checkpoint,
+		FlushInterval: in.o.FlushInterval, Memory: uint64(in.shares.Store), BeforeFlush: in.partitions.checkpoint,
 		OnFatal: func(err error) {
 			err = storeEnded(in.cfg.DataDir, err)
 			in.log.Error("ending the process", "err", err)
@@ -222,8 +221,8 @@ func (l *leftovers) drop(ctx context.Context) {
 			keep = longest
 		}
 		then := l.now().Add(-keep)
-		dropped, err := l.store.Drop(
-			id, func(m statestore.Meta) bool { return m.InSync.Before(then) && !l.last(id, m.Changelog) })
+		dropped, err := l.store.Drop(id,
+			func(m statestore.Meta) bool { return m.InSync.Before(then) && !l.last(id, m.Changelog) })
 		switch {
 		case err != nil:
 			l.log.Warn("cannot drop what the local store holds of a partition", "partition", id.String(), "err", err)

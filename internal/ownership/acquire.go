@@ -72,7 +72,7 @@ func (a *acquirer) acquire(ctx context.Context, f *Follower,
 	defer a.unended.Store(false)
 	var committed int64
 	var note wire.CommitNote
-	// neither changes anything, and both have passed before anything else happens
+	// Neither question changes anything, and both are answered before anything else happens.
 	asking, both := errgroup.WithContext(ctx)
 	asking.Go(func() error { return sameTopics(both, a.o) })
 	asking.Go(func() (err error) { committed, note, err = a.stableOffset(both); return err })

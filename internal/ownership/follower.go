@@ -65,7 +65,7 @@ type Follower struct {
 	position atomic.Int64
 	end      atomic.Int64 // of the log, as far as it is known
 	waiting  atomic.Bool  // for a slot
-	// everything that was in the log at this moment is folded; nil: no end was reached yet
+	// reached is a time: everything that was in the log then is folded; nil: no end was reached yet.
 	reached atomic.Pointer[time.Time]
 }
 
@@ -260,7 +260,7 @@ func (f *Follower) to(ctx context.Context, end int64) error {
 	err := f.run(ctx, f.replay, end)
 	var out *partlog.OutOfRangeError
 	deleted := errors.As(err, &out) && out.Position < out.LogStart
-	// a damaged store refuses the replay before it folds anything
+	// A damaged store refuses the replay before it folds anything.
 	if deleted || f.replay.Broken() || statestore.IsCorrupt(err) {
 		f.replay = nil
 		f.reached.Store(nil)
@@ -291,7 +291,7 @@ func (f *Follower) progress(position, end int64) {
 		f.o.Logger.Info("replaying the changelog", "position", position, "end", end)
 	}
 	from := f.position.Load()
-	// records that are read again to find the view's step are not counted
+	// Records that are read again to find the view's step are not counted.
 	if position = max(position, from); f.o.Local != nil {
 		f.o.Metrics.Replayed(position - from)
 	}

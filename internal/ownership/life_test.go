@@ -96,8 +96,7 @@ func offline(b *leader) *Life {
 	set := &topics.Set{Request: topics.Topic{Name: "r"}, Changelog: topics.Topic{Name: "r.changelog"}}
 	return New(Options{
 		Topics: set, Group: "g", Token: &holder{}, Targets: targets.NewMetadata(b, targets.MetadataOptions{}),
-		Lanes: emitter.NewLanes(emitter.Options{}),
-		Now:   time.Now, Logger: slog.New(slog.DiscardHandler),
+		Lanes: emitter.NewLanes(emitter.Options{}), Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	}, &counted{})
 }
 

@@ -62,8 +62,8 @@ func (r *Records) DeadLetterPartition() int32 {
 	t := &r.o.Topics.DeadLetters
 	for i := range t.Partitions {
 		k := (r.o.Partition + i) % t.Partitions
-		if !r.o.Targets.Leaders.Stalled(t.Name, k) && r.o.Health.Allow(
-			timer.TopicPartition{Topic: t.Name, Partition: k}, nil) {
+		if !r.o.Targets.Leaders.Stalled(t.Name, k) &&
+			r.o.Health.Allow(timer.TopicPartition{Topic: t.Name, Partition: k}, nil) {
 			return k
 		}
 	}

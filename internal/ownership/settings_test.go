@@ -63,8 +63,7 @@ func TestSettingsAreReadWhereTheyAreUsed(t *testing.T) {
 			}
 			f := NewFollower(FollowOptions{
 				Topics: set, Settings: settings, Client: cl, Logger: slog.New(slog.DiscardHandler),
-				Metrics: new(counted),
-				Local:   &Local{Handle: handle, Slots: semaphore.NewWeighted(1)},
+				Metrics: new(counted), Local: &Local{Handle: handle, Slots: semaphore.NewWeighted(1)},
 			})
 
 			kafkatest.SetTopic(t, adm, changelog, x.setting, x.value)

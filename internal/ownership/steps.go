@@ -218,7 +218,7 @@ func (s *Steps) noteBlocked(share *emitter.Share, o emitter.Outcome) {
 	}
 	for to, err := range share.Held {
 		s.blocked = fmt.Errorf("%s/%d takes no writes: %w", to.Topic, to.Partition, err)
-		// otherwise every partition would refuse them
+		// Another partition would not take a letter that is too large, or not allowed, either.
 		if to.Topic == s.o.Topics.DeadLetters.Name && !targets.TooLarge(err) && !targets.NotAuthorized(err) {
 			s.o.Health.Avoid(to, err)
 		}

@@ -195,7 +195,7 @@ func (b *backlog) onTheirWay() timer.Size {
 // is forgotten within some twenty steps.
 //
 // Intake that was held back is slow to come back: the fetch under way leaves the partition out, and waits for data of
-// the others, up to intake.fetchMaxWait (100 ms) if they have none. Steps meanwhile have no requests, which says
+// the others, up to partlog.fetchWait (100 ms) if they have none. Steps meanwhile have no requests, which says
 // nothing about the right limit. That is what firingsFor is for. Without it, a partition that caught up alone hovered
 // around a fifth of a step, at half its pace, although processors were idle.
 //

@@ -279,8 +279,8 @@ func (c *core) acquire() {
 	p.life.Own(ownership.Claimed{Behind: c.end, Leader: 1})
 	c.ok(s.keeper.parking.open())
 	c.p, c.s, c.share, c.opened = p, s, nil, false
-	c.given, _ = slices.BinarySearchFunc(
-		c.requests, c.position, func(r *kgo.Record, at int64) int { return int(r.Offset - at) })
+	c.given, _ = slices.BinarySearchFunc(c.requests, c.position,
+		func(r *kgo.Record, at int64) int { return int(r.Offset - at) })
 	c.barrier = len(c.requests)
 	c.open()
 }

@@ -9,7 +9,7 @@
 //   - receiver takes what intake delivers, and runs one goroutine for each sub-partition (subPartition.planAll). That
 //     goroutine validates requests, looks up unknown IDs, and plans. If a step leaves due timers behind, it also plans
 //     their firings while that step is out.
-//   - lane has the methods that a lane of package transaction calls. It plans due firings, seals the step, and takes
+//   - lane has the methods that a lane of package emitter calls. It plans due firings, seals the step, and takes
 //     the outcome.
 //   - keeper is the goroutine of Partition.Run. It applies committed steps, parks timers, and loads timers from the
 //     store. Another goroutine writes each checkpoint (see checkpoints), and one counts what falls due (see forecast).

@@ -113,8 +113,8 @@ func RefusalOf(err error, r *kgo.Record) *intake.Refusal {
 	case targets.NotAuthorized(err):
 		return &intake.Refusal{Reason: waterclock.ReasonTargetNotAuthorized, Detail: topics.MayNotWrite(r.Topic)}
 	case targets.UnknownTopic(err):
-		return &intake.Refusal{Reason: waterclock.ReasonTargetUnknown, Detail: fmt.Sprintf(
-			"topic %s did not exist when the timer fired: create it", r.Topic)}
+		return &intake.Refusal{Reason: waterclock.ReasonTargetUnknown,
+			Detail: fmt.Sprintf("topic %s did not exist when the timer fired: create it", r.Topic)}
 	}
 	return &intake.Refusal{Reason: waterclock.ReasonTargetRefused, Detail: fmt.Sprintf("topic %s refuses the "+
 		"record: %v; change the topic's settings or what is sent, and schedule the timer again", r.Topic, err)}

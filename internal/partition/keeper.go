@@ -257,9 +257,8 @@ func (k *keeper) apply(s *sealedStep) {
 // locked: half a millisecond's worth.
 const applyAtOnce = 2000
 
-// A raised delete.retention.ms is noted only after it has been in force for raiseAfter. By then
-// the store's in-sync time is later than the change, and the store has every deletion that was stamped before the
-// change.
+// A raised delete.retention.ms is noted only after it has been in force for raiseAfter. By then the store's in-sync
+// time is later than the change, and the store has every deletion that was stamped before the change.
 const raiseAfter = 5 * time.Minute
 
 // noteKeeps tells the store how long the changelog keeps deletions. The next opening of the view needs the lowest value

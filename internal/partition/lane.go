@@ -13,7 +13,7 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// lane is the partition as the lanes of package transaction see it. It plans the content of the next step, takes it
+// lane is the partition as the lanes of package emitter see it. It plans the content of the next step, takes it
 // from the planners, seals it into a share of a transaction, and hands committed steps to the keeper. It implements
 // emitter.Source. Its calls follow each other (see ownership.Steps), except Wait and wakeForDue, which are safe for
 // concurrent use.

@@ -26,8 +26,8 @@ func TestRememberedThroughRestarts(t *testing.T) {
 			once := func(id int) *kgo.Record {
 				r := c.schedule(id, 10)
 				under(r, waterclock.IfAbsent)
-				r.Headers = append(
-					r.Headers, kgo.RecordHeader{Key: waterclock.HeaderRemember, Value: []byte("1s the-token")})
+				r.Headers = append(r.Headers,
+					kgo.RecordHeader{Key: waterclock.HeaderRemember, Value: []byte("1s the-token")})
 				return r
 			}
 			turns := func(want ...string) {

@@ -23,8 +23,8 @@ func TestOneSpanForEachCommittedFiring(t *testing.T) {
 		if id == 2 {
 			flags = "00" // not sampled
 		}
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: tracing.Traceparent, Value: []byte(
-			"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-" + flags)})
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: tracing.Traceparent,
+			Value: []byte("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-" + flags)})
 	}
 	c.deliver(3)
 	c.open()

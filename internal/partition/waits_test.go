@@ -260,8 +260,8 @@ func TestNullKeysGoOnWithAnyPartition(t *testing.T) {
 			}
 			for i := range 8 {
 				r := c.schedule(i, -10)
-				r.Headers = append(
-					r.Headers, kgo.RecordHeader{Key: waterclock.HeaderTargetKeyNull, Value: []byte("true")})
+				r.Headers = append(r.Headers,
+					kgo.RecordHeader{Key: waterclock.HeaderTargetKeyNull, Value: []byte("true")})
 			}
 			c.deliver(8)
 			for range 10 {

@@ -62,7 +62,7 @@ func TestATimerWaitsForTheRulesOfItsZone(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	// as in another process
+	// New rules have read no zones, like those of another process.
 	c.o.Rules = &intake.Rules{Topic: "r", Partitions: 1, Limits: intake.DefaultLimits(), Allow: c.o.Rules.Allow}
 	c.acquire()
 	c.load()

@@ -121,16 +121,15 @@ func ChangeOf(id []byte, before Ref, t *Timer) Change {
 	return Change{ID: id, Before: before, After: t.Ref(), Timer: t}
 }
 
-// Apply plans request r. before is the Ref of the pending timer and is the timer itself,
-// which may be nil if the request does not depend on it. If the request does not change the
-// timer, Apply returns the same pointer.
-func (r *Request) Apply(before Ref, is *Timer) Entry {
+// Apply plans request r. before is the Ref of the pending timer, and pending is the timer itself, which may be nil if
+// the request does not depend on it. If the request does not change the timer, Apply returns the same pointer.
+func (r *Request) Apply(before Ref, pending *Timer) Entry {
 	e := Entry{ID: r.ID, Before: before, After: r.Schedule, Request: r.Offset}
 	switch {
 	case !r.If.Holds(before):
-		e.After, e.Outcome = is, Unmet
+		e.After, e.Outcome = pending, Unmet
 	case r.Steer != 0:
-		e.After, e.Outcome = r.steer(is)
+		e.After, e.Outcome = r.steer(pending)
 	case r.Schedule != nil && !before.IsPending():
 		e.Outcome = Scheduled
 	case r.Schedule != nil:

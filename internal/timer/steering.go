@@ -102,14 +102,13 @@ func (t *Timer) steered(s Steering) *Timer {
 	return &other
 }
 
-// steer returns what is pending after r has steered is. It returns is itself if r
-// changes nothing.
-func (r *Request) steer(is *Timer) (*Timer, Outcome) {
-	if is == nil || is.IsRemembered() {
-		return is, NotFound
+// steer returns the timer that is pending after r has steered t. It returns t itself if r changes nothing.
+func (r *Request) steer(t *Timer) (*Timer, Outcome) {
+	if t == nil || t.IsRemembered() {
+		return t, NotFound
 	}
 	var outcome Outcome
-	s := is.steering()
+	s := t.steering()
 	switch {
 	case r.Steer == Trigger && !s.Triggered:
 		s.Triggered, s.At, outcome = true, r.At, Triggered
@@ -118,8 +117,8 @@ func (r *Request) steer(is *Timer) (*Timer, Outcome) {
 	case r.Steer == Resume && s.Paused:
 		s.Paused, outcome = false, Resumed
 	default:
-		return is, NotFound
+		return t, NotFound
 	}
 	s.By = r.Offset
-	return is.steered(s), outcome
+	return t.steered(s), outcome
 }

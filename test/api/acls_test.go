@@ -89,8 +89,8 @@ func (r rule) String() string {
 	return fmt.Sprintf("%s %s of %s %s (prefixed: %t)", r.principal, r.operation, r.kind, r.name, r.prefixed)
 }
 
-// printed runs `topics acls` and reads its commands, as kafka-acls.sh would:
-// whatever that does not know fails the test.
+// printed runs `topics acls` and reads its commands as kafka-acls.sh would. An option that kafka-acls.sh does not have
+// fails the test.
 func printed(t *testing.T, cfg *config.Config, o commands.ACLOptions) (rules []rule) {
 	t.Helper()
 	var out bytes.Buffer
@@ -210,8 +210,7 @@ func logs(t *testing.T, log *rig.Log, words ...string) {
 	})
 }
 
-// says waits until the instance is not ready, and /readyz and the log have one
-// sentence with all the words.
+// says waits until the instance is not ready, and /readyz and the log have one sentence with all the words.
 func says(t *testing.T, in *rig.Instance, log *rig.Log, words ...string) {
 	t.Helper()
 	await.Until(t, limit, fmt.Sprintf("it says %q", words), func() bool {
@@ -225,8 +224,7 @@ func hasAll(text string, words []string) bool {
 	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) })
 }
 
-// token is a JWT without a signature, which Kafka takes where nothing else is
-// configured.
+// token is a JWT without a signature, which Kafka takes if nothing else is configured.
 func token(subject string, until time.Time) string {
 	enc := base64.RawURLEncoding.EncodeToString
 	now := time.Now().Add(-time.Minute).Unix()

@@ -115,8 +115,8 @@ func (l *locked) enough(t *testing.T) {
 			t.Errorf("the one that was %s complains, or tells the password:\n%s", name, log)
 		}
 	}
-	t.Logf("%d timers fired once; ended of former owners: %v", len(ids), a.Metric(
-		"waterclock_hanging_transactions_ended_total"))
+	t.Logf("%d timers fired once; ended of former owners: %v", len(ids),
+		a.Metric("waterclock_hanging_transactions_ended_total"))
 }
 
 // eachRight takes away one right after another of a running service. Timers that
@@ -170,7 +170,7 @@ func (l *locked) eachRight(t *testing.T) {
 		}
 		due := time.Now().Add(100 * time.Millisecond)
 		if toTarget && r.operation != "Write" {
-			// a target's refusal, of just before, is remembered for up to three seconds
+			// A recent refusal of a target is remembered for up to three seconds.
 			due = due.Add(3500 * time.Millisecond)
 		}
 		rig.Send(t, producer, rig.Timer(requests, to, id, due))

@@ -179,7 +179,7 @@ func inUse(s *rig.Setup) bool {
 func TestAnotherProgramDoesNotGetIntoTheGroup(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSetup(t, kafkatest.Shared(t), partitions, 1)
-	p := s.Run()
+	p := s.StartReady()
 	for i, v := range []struct {
 		name string
 		join joiner
@@ -213,12 +213,12 @@ func TestInstanceIDInUse(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSetup(t, kafkatest.Shared(t), partitions, 1)
 	named := []string{"--instance-id", "one", "--session-timeout", "6s"}
-	older := s.Run(named...)
+	older := s.StartReady(named...)
 	s.Spread("soon-", 40, time.Now().Add(8*time.Second))
 	newer := s.Twin().Start(named...)
 	newer.Ready(partitions, rig.Patience)
-	rig.Says(t, older, words(s, []string{"another process is a member of group group-of-REQUESTS under instance ID " +
-		"one: stop one of them"})...)
+	rig.Says(t, older, words(s,
+		[]string{"another process is a member of group group-of-REQUESTS under instance ID one: stop one of them"})...)
 	rig.Complete(t, s.Out, 40)
 	s.Spread("later-", 40, time.Now().Add(2*time.Second))
 	newer.Ready(partitions, rig.Patience)

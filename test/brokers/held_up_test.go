@@ -109,7 +109,7 @@ func TestMetricsOfDelayedWork(t *testing.T) {
 		t.Parallel()
 		s := rig.NewSetup(t, kafkatest.Shared(t), partitions, 1)
 		s.Gone("0123456789abcdef").Begin(&kgo.Record{Topic: s.Target, Value: []byte("never to be seen")})
-		p := s.Run()
+		p := s.StartReady()
 		s.Send(s.Valued("a", "v", time.Now()))
 		rising(t, p, "waterclock_open_transactions_ended_total")
 		if got := s.Out.WaitFor(1, rig.Patience); string(got[0].Value) != "v" {
@@ -123,7 +123,7 @@ func TestMetricsOfDelayedWork(t *testing.T) {
 	t.Run("pause", func(t *testing.T) {
 		t.Parallel()
 		s := rig.NewSetup(t, kafkatest.Shared(t), partitions, 1)
-		p := s.Run()
+		p := s.StartReady()
 		p.Pause()
 		await.For(t, 6*time.Second)
 		p.Continue()

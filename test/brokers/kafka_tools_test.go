@@ -44,7 +44,7 @@ func TestKafkasToolsShowTheGroup(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSetup(t, kafkatest.Shared(t), partitions, 1)
 	group, adm := s.Group(), s.Admin
-	p, other := s.Run(), s.Twin().Start()
+	p, other := s.StartReady(), s.Twin().Start()
 	other.Ready(partitions/2, rig.Patience)
 	p.Ready(partitions/2, rig.Patience)
 
@@ -97,7 +97,7 @@ func TestKafkasToolsShowTheGroup(t *testing.T) {
 	}
 	rows := table(t, group, groups, append(broker, "--describe", "--offsets", "--group", group)...)
 	at, members := map[string]int64{}, map[string]int{}
-	// group, topic, partition, current offset, log end offset, lag, consumer ID, host, client ID
+	// Columns: group, topic, partition, current offset, log end offset, lag, consumer ID, host, client ID.
 	for _, r := range rows {
 		if len(r) != 9 || r[1] != s.Requests || r[5] != "0" || r[3] != r[4] || !strings.HasPrefix(r[8], "waterclock-") {
 			t.Errorf("kafka-consumer-groups --describe: %v", r)
@@ -118,8 +118,8 @@ func TestKafkasToolsShowTheGroup(t *testing.T) {
 		t.Errorf("kafka-consumer-groups --describe: %v have the partitions, want two members", members)
 	}
 	assigned := map[string]string{}
-	for _, r := range table(
-		t, group, groups, append(broker, "--describe", "--members", "--verbose", "--group", group)...) {
+	for _, r := range table(t, group, groups,
+		append(broker, "--describe", "--members", "--verbose", "--group", group)...) {
 		for _, word := range r[1:] { // the group's name may contain the topic's
 			if parts, ok := strings.CutPrefix(word, s.Requests+":"); ok {
 				for part := range strings.SplitSeq(parts, ",") {

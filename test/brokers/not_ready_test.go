@@ -122,7 +122,7 @@ func TestStates(t *testing.T) {
 			if v.cure == "" {
 				return
 			}
-			p = s.Run(append(more, v.cure)...)
+			p = s.StartReady(append(more, v.cure)...)
 			s.Pending(1, p)
 		})
 	}
@@ -180,8 +180,8 @@ func TestBrokersThatComeLater(t *testing.T) {
 func TestSettingsThatBrokersRefuse(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Start(t, 1, kafkatest.WithProperty("group.min.session.timeout.ms", "6000"),
-		kafkatest.WithProperty("group.max.session.timeout.ms", "30000"), kafkatest.WithProperty(
-			"transaction.max.timeout.ms", "60000"))
+		kafkatest.WithProperty("group.max.session.timeout.ms", "30000"),
+		kafkatest.WithProperty("transaction.max.timeout.ms", "60000"))
 	requests := c.CreateTopic(t, 1, nil)
 	for _, v := range []struct {
 		flags string

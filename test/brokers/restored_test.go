@@ -31,7 +31,7 @@ func TestClusterRestoredAndDirectoriesKept(t *testing.T) {
 	var said string
 	serve := func(s *rig.Setup, pending int, do func(*rig.Process)) {
 		t.Helper()
-		p := s.Run()
+		p := s.StartReady()
 		do(p)
 		s.Pending(pending, p)
 		p.End()

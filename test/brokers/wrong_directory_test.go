@@ -127,7 +127,7 @@ func TestWrongDirectory(t *testing.T) {
 	if err := os.RemoveAll(s.Dir); err != nil {
 		t.Fatal(err)
 	}
-	p := s.Run()
+	p := s.StartReady()
 	s.Pending(1, p)
 	t.Run("in use", func(t *testing.T) {
 		refused(t, s.Start(), 1, s.Dir, "data directory is in use by another process",

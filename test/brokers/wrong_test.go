@@ -51,7 +51,7 @@ func words(s *rig.Setup, want []string) []string {
 // served runs an instance until it holds a timer that is due far ahead, and stops it.
 func served(s *rig.Setup) {
 	s.Helper()
-	p := s.Run()
+	p := s.StartReady()
 	s.Send(s.Valued("far", "v", time.Now().Add(time.Hour)))
 	s.Pending(1, p)
 	p.End()

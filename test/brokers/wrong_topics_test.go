@@ -56,8 +56,8 @@ var wrongTopics = []struct {
 	want  []string // REQUESTS stands for the request topic
 }{
 	{"request topic missing", missing(itself), []string{"topic REQUESTS: topic is missing", "create it"}},
-	{"request topic compacted", alter(itself, "cleanup.policy", "compact"), []string{"topic REQUESTS: " +
-		"cleanup.policy is compact, must be delete"}},
+	{"request topic compacted", alter(itself, "cleanup.policy", "compact"),
+		[]string{"topic REQUESTS: cleanup.policy is compact, must be delete"}},
 	{"request topic grew", larger(itself), []string{
 		"topic REQUESTS.waterclock.changelog: partitions is 4, must be 6, as of REQUESTS",
 		"topic REQUESTS.waterclock.dead-letters: partitions is 4, must be 6, as of REQUESTS",
@@ -79,8 +79,8 @@ var wrongTopics = []struct {
 		[]string{"topic REQUESTS.waterclock.changelog: delete.retention.ms is 3599999, must be at least 3600000"}},
 	{"changelog takes small messages only", alter(topics.Changelog, "max.message.bytes", "1048588"),
 		[]string{"topic REQUESTS.waterclock.changelog: max.message.bytes is 1048588, must be at least 1114124"}},
-	{"dead letters grew", larger(topics.DeadLetters), []string{"topic REQUESTS.waterclock.dead-letters: partitions " +
-		"is 6, must be 4, as of REQUESTS"}},
+	{"dead letters grew", larger(topics.DeadLetters),
+		[]string{"topic REQUESTS.waterclock.dead-letters: partitions is 6, must be 4, as of REQUESTS"}},
 	{"more replicas than brokers", arg("--replication-factor=2"),
 		[]string{"create topic REQUESTS.waterclock.changelog with 2 replicas",
 			"replication factor is below 1 or larger than the number of available brokers", "--replication-factor"}},
@@ -135,7 +135,7 @@ func TestUnwiseTopics(t *testing.T) {
 		set(s, v.topic(s.Requests), v.setting, v.value)
 		want = append(want, v.want)
 	}
-	p := s.Run()
+	p := s.StartReady()
 	for _, w := range words(s, want) {
 		if !strings.Contains(p.Output(), w) {
 			t.Errorf("no %q in the log", w)

@@ -9,9 +9,9 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// What is wrong with a command line, a configuration file or a variable, beside
-// the values of settings (and beside what TestLoadErrors of internal/node/config has): code 2 and a line that names it.
-// What is wrong with a place that a good command line names: code 1.
+// What is wrong with a command line, a configuration file or a variable, beside the values of settings (and beside what
+// TestLoadErrors of internal/node/config has): code 2 and a line that names it. What is wrong with a place that a good
+// command line names: code 1.
 func TestWrongUsage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -62,16 +62,16 @@ func TestWrongUsage(t *testing.T) {
 			[]string{"--header", "NAME=VALUE"}},
 		{"schedule with an ID that is too long", "schedule --in 1s --to a --value x --id " + strings.Repeat("i", 513) +
 			client, nil, 2, []string{"--id", "513 bytes", "needs 1 to 512"}},
-		{"schedule, nobody there", "schedule --in 1s --to a --value x" + client, nil, 1, []string{"no broker can be " +
-			"reached at 127.0.0.1:1"}},
+		{"schedule, nobody there", "schedule --in 1s --to a --value x" + client, nil, 1,
+			[]string{"no broker can be reached at 127.0.0.1:1"}},
 		{"cancel without an ID", "cancel" + client, nil, 2,
 			[]string{"waterclock cancel needs the ID of a timer, as in waterclock cancel a1"}},
 		{"cancel, nobody there", "cancel --id a" + client, nil, 1, []string{"no broker can be reached at 127.0.0.1:1"}},
 		{"topics without a topic", "topics" + client, nil, 2, []string{"requests needs at least one request topic"}},
-		{"topics, nobody there", "topics --requests timers" + client, nil, 1, []string{"no broker can be reached at " +
-			"127.0.0.1:1"}},
-		{"acls without a target", "topics acls --requests timers" + client, nil, 2, []string{"targets needs at " +
-			"least one glob"}},
+		{"topics, nobody there", "topics --requests timers" + client, nil, 1,
+			[]string{"no broker can be reached at 127.0.0.1:1"}},
+		{"acls without a target", "topics acls --requests timers" + client, nil, 2,
+			[]string{"targets needs at least one glob"}},
 		{"dev with TLS", "dev --http= --data-dir " + dir + "/dev", []string{"WATERCLOCK_TLS=true"}, 2,
 			[]string{"tls is", "the embedded broker speaks plain text"}},
 		{"dev at a bad address", "dev --http= --listen 9092 --data-dir " + dir + "/dev", nil, 2,

@@ -1,4 +1,4 @@
-package console_test
+package console
 
 import (
 	"context"
@@ -238,7 +238,7 @@ func (t *tab) is(what, js string) {
 	t.within(truthTime, what, js)
 }
 
-// within is is with a limit of its own.
+// within waits like the method is, with a limit of its own.
 func (t *tab) within(limit time.Duration, what, js string) {
 	t.t.Helper()
 	t.until(limit, what+" ("+js+")", func() bool { return eval[bool](t, js) })

@@ -1,5 +1,5 @@
-// Package console_test has the console in a real browser, before a whole instance.
-package console_test
+// Package console has the console in a real browser, before a whole instance.
+package console
 
 import (
 	"flag"
@@ -27,8 +27,7 @@ const (
 
 func TestMain(m *testing.M) { kafkatest.Main(few{m}) }
 
-// few is an M that runs three tests at a time: that is how many browsers two cores can draw
-// for.
+// few is an M that runs three tests at a time, because two cores can draw for three browsers.
 type few struct{ *testing.M }
 
 // Run runs the tests and returns the exit code.

@@ -93,8 +93,8 @@ func newBench(t *testing.T, seeds []string, cases []corpus.Case) *bench {
 
 // good writes a sound record and returns its offset.
 func (b *bench) good(w *written) (int64, error) {
-	r, err := b.cl.ProduceSync(
-		b.ctx, &kgo.Record{Topic: w.topic, Partition: w.partition, Value: []byte("sound")}).First()
+	r, err := b.cl.ProduceSync(b.ctx,
+		&kgo.Record{Topic: w.topic, Partition: w.partition, Value: []byte("sound")}).First()
 	if err != nil {
 		return 0, fmt.Errorf("%s: a sound record: %w", w.Name, err)
 	}

@@ -272,8 +272,8 @@ func record(t *testing.T, c *kafkatest.Cluster, program string) {
 			one.Value = new(string(r.Value))
 		}
 		for _, h := range r.Headers {
-			one.Headers = append(
-				one.Headers, [2]string{h.Key, strings.ReplaceAll(names.anonymous(string(h.Value)), history, "history")})
+			one.Headers = append(one.Headers,
+				[2]string{h.Key, strings.ReplaceAll(names.anonymous(string(h.Value)), history, "history")})
 		}
 		rec.Records = append(rec.Records, one)
 	}

@@ -93,9 +93,8 @@ func (rs *reasonSetup) good(id, topic string, partition int32, due int64) want {
 	}
 }
 
-// TestEveryReasonBetweenGoodRequests: each bad request of one stream ends as
-// exactly one dead letter with its reason, its key, value and headers as they
-// were, and its neighbours, on the same request partition, for the same target
+// TestEveryReasonBetweenGoodRequests: each bad request of one stream ends as exactly one dead letter with its reason,
+// its key, value and headers as they were, and its neighbours, on the same request partition, for the same target
 // partition and in the same millisecond, fire on time. A refused request changes nothing: a pending timer of its ID
 // still fires.
 func TestEveryReasonBetweenGoodRequests(t *testing.T) {

@@ -45,8 +45,8 @@ func (r *recurrence) request(id, value string, headers ...string) *kgo.Record {
 
 // recurring is a timer with an interval, from first on.
 func (r *recurrence) recurring(id, value string, first time.Time, headers ...string) *kgo.Record {
-	return r.request(
-		id, value, append([]string{"timer-every", every.String(), "timer-at", millis(first)}, headers...)...)
+	return r.request(id, value,
+		append([]string{"timer-every", every.String(), "timer-at", millis(first)}, headers...)...)
 }
 
 // catching is such a timer of each policy, until an instant. Its ID is its policy.

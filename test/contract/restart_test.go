@@ -12,8 +12,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
 )
 
-// act is one request of a story: a timer due so long after the start at a pace of 1, or a
-// cancel.
+// act is one request of a story: a timer, due so long after the start if the pace is 1, or a cancel.
 type act struct {
 	due    time.Duration
 	cancel bool
@@ -27,8 +26,7 @@ const (
 	longPast   = -time.Hour
 )
 
-// story is what happens to one ID. The last schedule of all fires, unless a
-// cancel follows it; fires says which others do.
+// story is what happens to one ID. fires says which of its timers fire.
 type story struct {
 	name    string
 	running []act // written and settled while the first instance runs
@@ -90,9 +88,8 @@ func (t *told) write(s *setup, at func(time.Duration) time.Time, acts []act) (re
 	return recs
 }
 
-// TestRequestsBeforeAndBetweenTwoRunsAreObeyedInOrder cancels and replaces: what
-// is cancelled or replaced in the log never fires after a restart, also where
-// the request came while nobody ran and after the timer was due. Overdue timers
+// TestRequestsBeforeAndBetweenTwoRunsAreObeyedInOrder cancels and replaces: what is cancelled or replaced in the log
+// never fires after a restart, even if the request came while nobody ran and after the timer was due. Overdue timers
 // fire at once after the start.
 func TestRequestsBeforeAndBetweenTwoRunsAreObeyedInOrder(t *testing.T) {
 	t.Parallel()

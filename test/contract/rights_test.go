@@ -79,8 +79,8 @@ func TestTargetNotAuthorized(t *testing.T) {
 	s.allow(taken, kadm.OpRead, kadm.OpDescribe)
 	send(waterclock.ReasonTargetNotAuthorized, seen, hidden, taken)
 	anything := kadm.NewACLs().Topics(taken).ResourcePatternType(kadm.ACLPatternLiteral).Operations(kadm.OpAny)
-	if _, err := c.Admin(t).DeleteACLs(t.Context(), anything.Deny("User:*").DenyHosts("*").Allow("User:*").AllowHosts(
-		"*")); err != nil {
+	if _, err := c.Admin(t).DeleteACLs(t.Context(),
+		anything.Deny("User:*").DenyHosts("*").Allow("User:*").AllowHosts("*")); err != nil {
 		t.Fatal(err)
 	}
 	await.For(t, 3*time.Second) // for so long a refusal may be remembered

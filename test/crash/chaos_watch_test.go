@@ -176,7 +176,7 @@ func (w *watch) readAll() string {
 // account asks an instance for its ledger and its memory.
 func (w *watch) account(h *host) {
 	off := 0.
-	// a step may be on its way
+	// A step may be in flight.
 	await.Within(moving, func() bool { off = h.p.Metric("waterclock_ledger"); return off == 0 })
 	_, peak := h.p.Memory()
 	w.history.Ledgers = append(w.history.Ledgers,

@@ -64,8 +64,8 @@ func newWorld(t *testing.T, seed uint64) *world {
 	t.Logf("-seed %d", seed)
 	opts := []kafkatest.Option{
 		// With one partition each, which is usual in tests, one broker would have all coordinators.
-		kafkatest.WithProperty("transaction.state.log.num.partitions", "6"), kafkatest.WithProperty(
-			"offsets.topic.num.partitions", "3"),
+		kafkatest.WithProperty("transaction.state.log.num.partitions", "6"),
+		kafkatest.WithProperty("offsets.topic.num.partitions", "3"),
 	}
 	for n := 1; n < instances; n++ { // the first one has nothing between itself and its brokers
 		opts = append(opts, kafkatest.WithProxy(n))

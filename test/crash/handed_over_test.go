@@ -155,7 +155,7 @@ func TestSubPartitionsChangeAtEachKill(t *testing.T) {
 		return s.Valued(streamID(n/2), "1", due)
 	})
 	start := func(subs string) *rig.Process {
-		p := s.Run("--instance-id", "one", "--sub-partitions", subs)
+		p := s.StartReady("--instance-id", "one", "--sub-partitions", subs)
 		more(s, perLife)
 		return p
 	}

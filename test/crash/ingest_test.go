@@ -83,7 +83,7 @@ func TestKilledInsideWipeAndIngest(t *testing.T) {
 		})
 		kill(p, 50)
 		verify(t, dir)
-		p = s.Run("--instance-id", "one")
+		p = s.StartReady("--instance-id", "one")
 		s.Pending(n-gone, p)
 		if round == rounds-1 {
 			// Each row by ID is right: a cancel finds its timer, a replacement

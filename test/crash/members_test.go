@@ -16,12 +16,10 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// The victim is a process that holds its own Produce requests: its step of
-// firings has been announced and its offset commit accepted, and no broker has
-// seen a record of it. The successor must end that transaction, which only the
-// announce connects with the partition. Half of the timers whose
-// firing was planned and is now aborted are cancelled before the successor
-// acquires the partition; those do not fire.
+// The victim is a process that holds its own Produce requests: its step of firings has been announced and its offset
+// commit accepted, and no broker has seen a record of it. The successor must end that transaction, which only the
+// announce connects with the partition. Half of the timers whose firing was planned and is now aborted are cancelled
+// before the successor acquires the partition; those do not fire.
 func TestKilledBetweenOffsetCommitAndFirstProduce(t *testing.T) {
 	t.Parallel()
 	const n = 200
@@ -74,8 +72,8 @@ func TestKilledBetweenOffsetCommitAndFirstProduce(t *testing.T) {
 	}
 	s.Finish(want)
 	// By the acquisition, or by the watch over the group's transactions: whoever was first.
-	helped := heir.Metric("waterclock_hanging_transactions_ended_total") + heir.Metric(
-		"waterclock_open_transactions_ended_total")
+	helped := heir.Metric("waterclock_hanging_transactions_ended_total") +
+		heir.Metric("waterclock_open_transactions_ended_total")
 	if helped < 1 || len(log.Lines("hanging transaction"))+len(log.Lines("open transaction")) == 0 {
 		t.Error("no transaction of the victim had to be ended: the test did not make its interleaving")
 	}
@@ -214,8 +212,8 @@ func TestOneOfTwoPartitionsRevokedWithTheOffsetCommitOnItsWay(t *testing.T) {
 	held.Release()
 	await.Until(s, rig.Patience, "both have one", func() bool { return a.Live() == 1 && b.Live() == 1 })
 	s.Finish(want)
-	failed := a.Metric("waterclock_transactions_total", "outcome", "fenced") + a.Metric(
-		"waterclock_transactions_total", "outcome", "aborted")
+	failed := a.Metric("waterclock_transactions_total", "outcome", "fenced") +
+		a.Metric("waterclock_transactions_total", "outcome", "aborted")
 	if failed == 0 {
 		t.Error("no step of A failed: the test did not make its interleaving")
 	}

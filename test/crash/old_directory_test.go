@@ -243,7 +243,7 @@ func TestReplayLostInTheMiddle11HoursLaterTwice(t *testing.T) {
 	age(t, cfg.DataDir, 11*time.Hour)
 	last, log := o.serve(cfg, begin+33*time.Hour, node.Options{})
 	last.Ready(1, rig.Patience)
-	// the second one began with nothing, less than 12 hours ago
+	// The second one began with nothing, less than 12 hours ago.
 	o.wiped("after two replays that were lost", log, refused)
 	o.Pending(kinds+bulk, last)
 	o.finish()

@@ -14,14 +14,14 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// shortTransaction makes a client give up on an EndTxn after half of it. Where
-// nothing fails as a broker does, it need not be 30 s.
+// shortTransaction makes a client give up on an EndTxn after half of it. Without a broker that fails it need not be
+// 30 s.
 const shortTransaction = 8 * time.Second
 
 var endTxn = kmsg.EndTxn.Int16()
 
-// missing is a way in which the answer to EndTxn may be missing. resolves
-// tells whether the client is left without an outcome.
+// missing is a way in which the answer to EndTxn may be missing. resolves says whether the client is left without an
+// outcome.
 type missing struct {
 	name     string
 	inject   func(*kafkatest.Wire) *kafkatest.Fault
@@ -31,17 +31,20 @@ type missing struct {
 var missingAnswers = []missing{
 	{"request lost once", func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropRequest(endTxn, 1) }, false},
 	{"answer lost once", func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropResponse(endTxn, 1) }, false},
-	{"not committed, requests lost",
-		func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropRequest(endTxn, kafkatest.Every) }, true},
+	{
+		"not committed, requests lost",
+		func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropRequest(endTxn, kafkatest.Every) }, true,
+	},
 	{"not committed, requests late", func(w *kafkatest.Wire) *kafkatest.Fault { return w.Hold(endTxn) }, true},
-	{"committed, answers lost",
-		func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropResponse(endTxn, kafkatest.Every) }, true},
+	{
+		"committed, answers lost",
+		func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropResponse(endTxn, kafkatest.Every) }, true,
+	},
 	{"committed, answers late", func(w *kafkatest.Wire) *kafkatest.Fault { return w.HoldResponse(endTxn) }, true},
 }
 
-// Firings are planned and sealed when the fault strikes. While their step's
-// outcome is open, half of the IDs are cancelled and half scheduled again: the
-// firings were planned first, so each fires once, the cancels find nothing, and
+// Firings are planned and sealed when the fault strikes. While their step's outcome is unknown, half of the IDs are
+// cancelled and half scheduled again. The firings were planned first, so each fires once, the cancels find nothing, and
 // no re-schedule is lost.
 func TestCancelsAndReschedulesWhileAnEndTxnIsUnanswered(t *testing.T) {
 	t.Parallel()
@@ -50,23 +53,22 @@ func TestCancelsAndReschedulesWhileAnEndTxnIsUnanswered(t *testing.T) {
 			t.Parallel()
 			for tries := 1; !answerMissing(t, m); tries++ {
 				if tries == 3 {
-					t.Fatal("the machine is too slow for this test: the firings are never planned by who reads the " +
-						"cancels")
+					t.Fatal("the machine is too slow for this test: no firing is planned before the cancels are read")
 				}
 			}
 		})
 	}
 }
 
-// answerMissing reports whether that came about: where brokers get no processor for a
-// second the instance turns away from them, and its firings are not planned, or a successor's.
+// answerMissing reports whether the test made its interleaving. If brokers get no processor for a second, the instance
+// turns away from them, and its firings are not planned, or a successor plans them.
 func answerMissing(t *testing.T, m missing) bool {
 	const n = 100
 	s := rig.NewSetup(t, kafkatest.Shared(t), 2, 1)
 	wire := s.Wire()
 	cfg := settings(s)
 	cfg.TransactionTimeout = shortTransaction
-	// a member that is dropped leaves its firings to a successor, which reads the cancels first
+	// A member that is dropped leaves its firings to a successor, which reads the cancels first.
 	cfg.SessionTimeout = 5 * session
 	in, log := rig.ServeLogged(t, cfg, node.Options{Dial: wire.Dial})
 	in.Ready(2, rig.Patience)
@@ -91,8 +93,7 @@ func answerMissing(t *testing.T, m missing) bool {
 	s.Send(meanwhile...)
 	if m.resolves {
 		await.Until(s, rig.Patience, "the step resolved", func() bool {
-			return in.Metric(
-				"waterclock_transactions_resolved_total") > 0
+			return in.Metric("waterclock_transactions_resolved_total") > 0
 		})
 	}
 	fault.Release()

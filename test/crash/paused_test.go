@@ -50,8 +50,8 @@ func TestPausedBetweenOffsetCommitAndEndTxn(t *testing.T) {
 			}
 			s.Send(recs...)
 			await.Until(s, rig.Patience, "all pending, committed, and nearly due", func() bool { // the next step fires
-				scheduled := v.Metric("waterclock_outcomes_total", "outcome", "scheduled") + heir.Metric(
-					"waterclock_outcomes_total", "outcome", "scheduled")
+				scheduled := v.Metric("waterclock_outcomes_total", "outcome", "scheduled") +
+					heir.Metric("waterclock_outcomes_total", "outcome", "scheduled")
 				return scheduled == 2*n && time.Until(due) < time.Second
 			})
 			v.Hold(endTxn)

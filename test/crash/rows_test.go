@@ -76,7 +76,7 @@ func TestRowsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	const n, partitions = 40, 4
 	s := rig.NewSetup(t, kafkatest.Shared(t), partitions, 1)
-	p := s.Run()
+	p := s.StartReady()
 	due := time.UnixMilli(time.Now().Add(15 * time.Second).UnixMilli())
 	s.Spread("id-", n, due)
 	one := func(partition int32) *kgo.Record {

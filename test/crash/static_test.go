@@ -16,10 +16,9 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// TestPausedStaticOwnerReplacedUnderItsName: an instance with an instance ID
-// stands still, a new process with the same ID (another machine, hence another
-// directory) acquires its partitions at once and with the same generation, then the
-// old one goes on in the middle of whatever it did. Its step must be refused.
+// TestPausedStaticOwnerReplacedUnderItsName: an instance with an instance ID is paused. A new process with the same ID,
+// on another machine and so with another directory, acquires its partitions immediately and with the same generation.
+// Then the old one goes on in the middle of whatever it did. Its step must be refused.
 func TestPausedStaticOwnerReplacedUnderItsName(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
@@ -45,8 +44,7 @@ func TestPausedStaticOwnerReplacedUnderItsName(t *testing.T) {
 		t.Errorf("after the old one went on the replacement has %d live partitions", n)
 	}
 
-	// Its goodbye must not take the replacement, which has its name, out of the
-	// group.
+	// When it leaves, it must not take the replacement, which has its name, out of the group.
 	old.End()
 	more(s, 6*streamRate)
 	n := load.Stop()
@@ -63,9 +61,8 @@ func TestPausedStaticOwnerReplacedUnderItsName(t *testing.T) {
 	s.NothingDead()
 }
 
-// slowly is how connections of an instance are read: every part of an answer comes that
-// much later, in nanoseconds, so that its transactions stay open for longer than a look of
-// others takes for a step under way.
+// slowly is a connection of an instance on which every part of an answer comes later, by so many nanoseconds. So its
+// transactions are open for longer than others expect of a step in flight.
 type slowly struct {
 	net.Conn
 	by *atomic.Int64
@@ -79,10 +76,9 @@ func (s slowly) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// TestStaticRestartsBesideSlowBrokers: three static instances are restarted in turn, and
-// the brokers are slow for the one that was, so that others meet its transactions. Kafka goes
-// on to show the client IDs of the first processes; nobody ends a transaction of a
-// process that lives.
+// TestStaticRestartsBesideSlowBrokers: three static instances are restarted in turn. The brokers are slow for each that
+// has just been restarted, so that others find its transactions open. Kafka still shows the client IDs of the first
+// processes. Nobody may end a transaction of a process that lives.
 func TestStaticRestartsBesideSlowBrokers(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
@@ -95,14 +91,14 @@ func TestStaticRestartsBesideSlowBrokers(t *testing.T) {
 	}
 	start := func(cfg *config.Config) member {
 		by := new(atomic.Int64)
-		return member{rig.Serve(
-			t, cfg, node.Options{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
-				conn, err := new(net.Dialer).DialContext(ctx, network, addr)
-				if err != nil {
-					return nil, err
-				}
-				return slowly{conn, by}, nil
-			}}), cfg, by}
+		dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return slowly{conn, by}, nil
+		}
+		return member{rig.Serve(t, cfg, node.Options{Dial: dial}), cfg, by}
 	}
 	ms := make([]member, instances)
 	for i := range ms {

@@ -52,10 +52,9 @@ func (g *groups) loses(in *rig.Instance, log *rig.Log, n int) {
 		func() bool { return len(log.Lines(sentence)) >= n })
 }
 
-// While A serves under load, B comes: without the flag it refuses, and A does not
-// notice; with it, A loses, and between the two nothing is lost or fires twice.
-// Then the same the other way round, again and again. Once is enough: the last owner comes back without the flag. Its
-// rival, whose directory has seen the claims, refuses while nobody runs, too.
+// While A serves under load, B comes: without the flag it refuses, and A does not notice; with it, A loses, and between
+// the two nothing is lost or fires twice. Then the same the other way round, again and again. Once is enough: the last
+// owner comes back without the flag. Its rival, whose directory has seen the claims, refuses while nobody runs, too.
 func TestGroupTakesOverUnderLoad(t *testing.T) {
 	t.Parallel()
 	const perSecond, partitions = 1000, 4
@@ -71,7 +70,7 @@ func TestGroupTakesOverUnderLoad(t *testing.T) {
 	if live, _ := g.states(owner); live != partitions {
 		t.Errorf("%d partitions of the owner are live after somebody else was refused", live)
 	}
-	// behind a lost connection it looks first
+	// After a lost connection the owner looks at the log first.
 	if n := owner.Metric("waterclock_transactions_total", "outcome", "fenced"); n > 0 &&
 		len(owners.Lines("a broker is unresponsive")) == 0 {
 		t.Errorf("%v steps of the only owner were not committed for fear of another", n)

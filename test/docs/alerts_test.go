@@ -41,8 +41,7 @@ func TestAlerts(t *testing.T) {
 			kafkatest.SetTopic(t, c.Admin(t), topics.Changelog(s.Requests), "unclean.leader.election.enable", "true")
 		},
 		"WaterclockDeadLetters": func() {
-			s.Send(
-				s.Request("bad", "v", "timer-at", "soon", "timer-target-topic", s.Target))
+			s.Send(s.Request("bad", "v", "timer-at", "soon", "timer-target-topic", s.Target))
 		},
 		"WaterclockIntakeHeld": held,
 		"WaterclockRequestsCut": func() {

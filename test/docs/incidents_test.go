@@ -169,8 +169,8 @@ func clockJump(t *testing.T) {
 	var ahead atomic.Int64
 	cfg := rig.Config(t, s.Cluster.Seeds(), s.Requests)
 	cfg.HTTP = s.m.http
-	in, log := rig.ServeLogged(
-		t, cfg, node.Options{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
+	in, log := rig.ServeLogged(t, cfg,
+		node.Options{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
 	s.m.logged = func() string { return strings.Join(log.Lines(""), "") }
 	in.Ready(partitions, patience)
 	s.healthy()
@@ -203,8 +203,7 @@ func certificatesExpired(t *testing.T) {
 	s.record("certificates-expired")
 	s.o.names["CERT"], s.o.names["BROKERS"] = cert, s.m.brokers[0]
 	s.o.byHand["put the new certificate and its key in place"] = func() {
-		security.Certificate(
-			t, name, time.Now().Add(time.Hour))
+		security.Certificate(t, name, time.Now().Add(time.Hour))
 	}
 	s.o.follow("Certificates expired")
 	s.exactly(n)

@@ -67,8 +67,7 @@ func TestReadme(t *testing.T) {
 	}
 	kinds := map[string]func(*testing.T, block){
 		"run": r.plain, "run: curl": r.curl, "run: real serve": r.realServe, "run: config": r.config,
-		"run: real broker": r.realBroker,
-		"run: java":        r.java, "run: python": r.python, "run: kcat": r.kcat,
+		"run: real broker": r.realBroker, "run: java": r.java, "run: python": r.python, "run: kcat": r.kcat,
 	}
 	seen := make(map[string]int)
 	// In the order in which somebody would read them.

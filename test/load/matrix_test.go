@@ -64,8 +64,8 @@ func cells() (all []cell) {
 			all = append(all, c)
 		}
 	}
-	slices.SortStableFunc(
-		all, func(a, b cell) int { return cmp.Or(a.brokers-b.brokers, int(a.partitions-b.partitions)) })
+	slices.SortStableFunc(all,
+		func(a, b cell) int { return cmp.Or(a.brokers-b.brokers, int(a.partitions-b.partitions)) })
 	return all
 }
 

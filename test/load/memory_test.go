@@ -32,19 +32,17 @@ const (
 	tries = 3
 )
 
-// Memory of a process with 2,000,000 pending timers against one with 200,000:
-// its peak over its life (VmHWM).
+// The memory of a process with 2,000,000 pending timers is compared with that of one with 200,000: its peak over its
+// life (VmHWM).
 //
-// One pair takes in 2,000,000 requests. Another pair starts on the directories of
-// those, and has random ones re-scheduled and some fired. Both of a pair run at the same time.
+// The first pair of processes takes the timers in. Another pair starts on their directories, and has random timers
+// re-scheduled and some fired. Both of a pair run at the same time.
 //
-// A peak is of what a process does rather than of what it keeps: at full speed
-// that is garbage and full queues, some 400 MiB of both whatever is pending. So
-// the next requests are sent when the ones before are timers: a machine that
-// stands still for a second makes no queue; and heaps are collected early, for the
-// room that serve gives them would hide what they hold. What is left is 3 MiB between equal
-// runs, on a starved machine more, as the collector is late then: only ever more, so
-// what shows too much is tried again.
+// A peak depends more on what a process does than on what it keeps: at full speed it is garbage and full queues, some
+// 400 MiB of both, whatever is pending. So the next requests are sent only when the ones before are pending; then a
+// machine that stands still for a second makes no queue. And heaps are collected early, because the room that serve
+// gives them would hide what they hold. Equal runs still differ by 3 MiB, and by more on a starved machine, on which
+// the collector is late. That makes a peak larger and never smaller, so a run that shows too much is repeated.
 func TestMemoryDoesNotGrowWithPendingTimers(t *testing.T) {
 	runs.NeedFull(t)
 	t.Setenv("GOGC", "40")

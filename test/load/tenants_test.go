@@ -179,8 +179,8 @@ func (n *neighbours) drain() {
 	free.Tenants[n.noisy] = p
 	n.reload <- &free
 	taken := func() float64 {
-		return n.in.Metric("waterclock_outcomes_total", "topic", n.noisy, "outcome", "scheduled") + n.in.Metric(
-			"waterclock_outcomes_total", "topic", n.noisy, "outcome", "refused")
+		return n.in.Metric("waterclock_outcomes_total", "topic", n.noisy, "outcome", "scheduled") +
+			n.in.Metric("waterclock_outcomes_total", "topic", n.noisy, "outcome", "refused")
 	}
 	await.Until(n, settleLimit, "the noise is taken in", func() bool { return taken() == float64(n.noise) })
 	n.reload <- n.cfg

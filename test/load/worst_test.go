@@ -33,7 +33,7 @@ func TestTheWorstTenant(t *testing.T) {
 		seconds = 60
 	}
 	s := newSetup(t)
-	// some timestamps are old
+	// Some timestamps are old, and retention must not delete their records.
 	bad := s.Cluster.CreateTopic(t, partitions, map[string]*string{"retention.ms": kadm.StringPtr("-1")})
 	p := rig.Start(t, rig.Arguments(s.Cluster.Seeds(), s.Requests+","+bad, t.TempDir(), "--memory",
 		config.MinMemory.String())...)

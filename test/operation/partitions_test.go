@@ -37,7 +37,7 @@ func TestPartitionsThatAreAcquiredAgainUnderLoad(t *testing.T) {
 	var mu sync.Mutex // guards owned
 	var owned []*partition.Partition
 	s.cfg.SubPartitions = 3
-	// so committed steps wait when a life ends
+	// So committed steps wait when a life ends.
 	s.o.BeforeApply = func(string, int32) { await.For(t, rand.N(30*time.Millisecond)) }
 	s.o.Assigned = func(p *partition.Partition) {
 		mu.Lock()

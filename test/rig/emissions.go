@@ -87,8 +87,8 @@ func judged(received []history.Received) (byID map[string][]history.Received, wr
 // repeated finds IDs that came more than once, unless that is already reported.
 func repeated(byID map[string][]history.Received, wrong []history.Violation) (more []history.Violation) {
 	for id, rs := range byID {
-		known := slices.ContainsFunc(
-			wrong, func(v history.Violation) bool { return v.ID == id && v.Rule == "duplicate" })
+		known := slices.ContainsFunc(wrong,
+			func(v history.Violation) bool { return v.ID == id && v.Rule == "duplicate" })
 		if len(rs) > 1 && !known {
 			more = append(more, violation("duplicate", id, "%s was emitted %d times", id, len(rs)))
 		}

@@ -53,8 +53,8 @@ func TestEmissions(t *testing.T) {
 		{"one timer twice", []history.Received{with(0, "a"), other(with(0, "x")), with(1, "b")}, []string{"2 times"}},
 		{"no ID", []history.Received{with(0, "a"), with(1, "b"), unread}, []string{"lacks headers"}},
 		{"lost", []history.Received{with(0, "a")}, []string{"loss: p-1"}},
-		{"unwanted", []history.Received{with(0, "a"), with(1, "b"), with(7, "d")}, []string{"p-7 was emitted and " +
-			"must not be"}},
+		{"unwanted", []history.Received{with(0, "a"), with(1, "b"), with(7, "d")},
+			[]string{"p-7 was emitted and must not be"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			byID, wrong := judged(c.received)

@@ -92,8 +92,8 @@ func notable(family *dto.MetricFamily) (names []string) {
 
 // valueOf returns a sample's value. For histograms that is the count.
 func valueOf(m *dto.Metric) float64 {
-	return m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetUntyped().GetValue() + float64(
-		m.GetHistogram().GetSampleCount())
+	return m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetUntyped().GetValue() +
+		float64(m.GetHistogram().GetSampleCount())
 }
 
 // noteLast records what an instance shows at the end of its test, if it still answers.

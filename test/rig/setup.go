@@ -138,8 +138,7 @@ func (s *Setup) Timers(prefix string, n int, first time.Time, spread time.Durati
 
 // Valued returns a request that schedules a timer with a value for the target.
 func (s *Setup) Valued(id, value string, due time.Time) *kgo.Record {
-	return s.Request(
-		id, value, "timer-at", strconv.FormatInt(due.UnixMilli(), 10), "timer-target-topic", s.Target)
+	return s.Request(id, value, "timer-at", strconv.FormatInt(due.UnixMilli(), 10), "timer-target-topic", s.Target)
 }
 
 // Cancel returns a request that cancels a timer.

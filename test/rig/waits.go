@@ -58,8 +58,8 @@ func (s *Setup) Serve(cfg *config.Config, o node.Options) *Instance {
 	return in
 }
 
-// Run starts a process with the setup's directory and returns once it owns all partitions.
-func (s *Setup) Run(more ...string) *Process {
+// StartReady starts a process with the setup's directory and returns once it owns all partitions.
+func (s *Setup) StartReady(more ...string) *Process {
 	s.Helper()
 	p := s.Start(more...)
 	p.Ready(int(s.Partitions), Patience)

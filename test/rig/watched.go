@@ -33,11 +33,11 @@ type Watched struct {
 func Watch(t testing.TB, c *kafkatest.Cluster, requests string, partitions int32, targets ...string) *Watched {
 	t.Helper()
 	own := topics.Changelog(requests)
-	// brokers may stand still
+	read := append(targets, requests, own, topics.DeadLetters(requests), topics.Events(requests))
+	// Brokers may stand still.
 	impatient := []kgo.Opt{kgo.RequestTimeoutOverhead(2 * time.Second), kgo.FetchMaxWait(500 * time.Millisecond)}
 	return &Watched{
-		t: t, adm: kadm.NewClient(c.Client(t)), all: kafkatest.CollectAs(
-			t, c, impatient, append(targets, requests, own, topics.DeadLetters(requests), topics.Events(requests))...),
+		t: t, adm: kadm.NewClient(c.Client(t)), all: kafkatest.CollectAs(t, c, impatient, read...),
 		rules: &intake.Rules{Topic: requests, Changelog: own, Partitions: partitions, Limits: intake.DefaultLimits(),
 			Allow: func(string) bool { return true }},
 	}

@@ -102,8 +102,8 @@ func (w *world) regrow(ctx context.Context, c *cut) {
 	cl := w.client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	defer cl.Close()
 	for w.cluster.partitions(c.topic)[c.partition].HighWatermark < c.to && ctx.Err() == nil {
-		if err := cl.ProduceSync(
-			ctx, &kgo.Record{Topic: c.topic, Partition: c.partition, Key: []byte("nobody")}).FirstErr(); err != nil {
+		if err := cl.ProduceSync(ctx,
+			&kgo.Record{Topic: c.topic, Partition: c.partition, Key: []byte("nobody")}).FirstErr(); err != nil {
 			w.refuse("make a log grow again: %v", err)
 			return
 		}

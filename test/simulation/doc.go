@@ -4,12 +4,12 @@
 // From a seed it draws a workload and faults, and history judges what clients have seen of it. Only tests
 // are here:
 //
-//	go test ./test/simulation -run TestSimulation -seeds 100     fresh seeds, up to the first violation
-//	go test ./test/simulation -run TestSimulation -seeds 100 -totals FILE
-//	                                                                 each in its own process; those that fail are counted
-//	go test ./test/simulation -run TestSimulation -seed 17       one seed, given back
-//	go test ./test/simulation -run TestSimulation -seed 17 -minimise
-//	go test ./test/simulation -tags planted -run TestPlanted     bugs that must be caught
+//	cd test
+//	go test ./simulation -run TestSimulation -seeds 100                 fresh seeds, up to the first violation
+//	go test ./simulation -run TestSimulation -seeds 100 -totals FILE    each in its own process; failures are counted
+//	go test ./simulation -run TestSimulation -seed 17                   one seed, given back
+//	go test ./simulation -run TestSimulation -seed 17 -minimise         the faults and requests that it needs
+//	go test ./simulation -run TestPlanted -tags planted                 bugs that must be caught
 //
 // A file for each concern: plan (what is drawn), campaign (many seeds), world (one life of a cluster), host (an
 // instance and its disk), faults, network, questions (readers), observe and views (what was seen), totals, coverage;
@@ -37,8 +37,7 @@
 //   - A member that dies while it waits for the answer to a join stays a member for ever; here it is taken out
 //     when its session is over.
 //   - A member that is expired while it waits for its assignment leaves a count that lets no round of the group end;
-//     here
-//     all members are taken out when a round has lasted longer than any broker lets it.
+//     here all members are taken out when a round has lasted longer than any broker lets it.
 //   - A coordinator that moves knows at once what the former one knew. None is stale.
 //   - Fetch sessions outlive a restart without the IDs of their topics; here none does.
 //   - Brokers have one clock, which no fault sets. Instead all instances' clocks are set together.

@@ -46,8 +46,8 @@ func (w *world) removeFrom(h *host) string {
 	}
 	process := l.process.Load()
 	m := w.member(group, func(m *kfake.GroupMember) bool {
-		return m.InstanceID != nil && *m.InstanceID == h.name || process != nil && strings.HasSuffix(
-			m.ClientID, *process)
+		return m.InstanceID != nil && *m.InstanceID == h.name ||
+			process != nil && strings.HasSuffix(m.ClientID, *process)
 	})
 	if m == nil {
 		return ""

@@ -271,8 +271,7 @@ func (w *world) expire(process string) {
 	for _, name := range []string{group, other} {
 		if m := w.member(
 			name, func(m *kfake.GroupMember) bool {
-				return m.InstanceID == nil && strings.HasSuffix(
-					m.ClientID, process)
+				return m.InstanceID == nil && strings.HasSuffix(m.ClientID, process)
 			}); m != nil {
 			w.log.note("%s was still a member of %s: %v", m.MemberID, name, w.remove(name, m))
 		}

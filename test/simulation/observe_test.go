@@ -42,8 +42,8 @@ func (w *watcher) start() {
 	defer func() { <-w.turn }()
 	cl := w.w.client(
 		kgo.ConsumeTopics(allTopics()...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		// new partitions
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(), kgo.MetadataMaxAge(time.Second),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
+		kgo.MetadataMaxAge(time.Second), // to find new partitions
 	)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -162,8 +162,8 @@ func (w *world) history(views []history.View) *history.History {
 func (w *world) readLedgers() {
 	for n, p := range w.owners() {
 		of := fmt.Sprint("the owner of partition ", n)
-		w.ledgers = append(
-			w.ledgers, history.Ledger{Of: of, Requests: requests, At: time.Now(), AtRest: true, Off: p.Status().Ledger})
+		w.ledgers = append(w.ledgers,
+			history.Ledger{Of: of, Requests: requests, At: time.Now(), AtRest: true, Off: p.Status().Ledger})
 	}
 }
 

@@ -76,7 +76,7 @@ func dev(t *testing.T, collector string) (broker, api string) {
 	broker, api = freeAddress(t), freeAddress(t)
 	cmd := exec.Command(binary, "dev", "--tracing", "link", "--demo=false", "--listen", broker, "--api", api, "--http",
 		"", "--data-dir", filepath.Join(dir, "data"))
-	// tests are, by what looks like settings
+	// Variables that steer tests look like settings to the program.
 	steered := func(kv string) bool { return strings.HasPrefix(kv, "WATERCLOCK_") }
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), steered), "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+collector,
 		"OTEL_BSP_SCHEDULE_DELAY=100", "OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=test")
@@ -173,8 +173,8 @@ func TestScheduleFireConsume(t *testing.T) {
 	span.End()
 	quiet, _, quietSpan := schedule("quiet")
 	quietSpan.End()
-	quiet.Headers = append(quiet.Headers, kgo.RecordHeader{Key: "traceparent", Value: []byte(
-		"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00")})
+	quiet.Headers = append(quiet.Headers, kgo.RecordHeader{Key: "traceparent",
+		Value: []byte("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00")})
 	if err := cl.ProduceSync(t.Context(), kafka, quiet).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +224,7 @@ func TestScheduleFireConsume(t *testing.T) {
 			len(all["process http"]) == 1
 	})
 	all := spans(sink)
-	// whose contexts the request records have
+	// These spans' contexts are in the request records.
 	requests := map[string]ptrace.Span{"kafka": all["schedule kafka"][0], "http": all[put][0]}
 	if s := all[put][0]; s.ParentSpanID() != all["schedule http"][0].SpanID() ||
 		s.TraceID() != all["schedule http"][0].TraceID() {

@@ -119,8 +119,8 @@ func TestLint(t *testing.T) {
 func TestSnapshots(t *testing.T) {
 	for _, r := range releases() {
 		var b bytes.Buffer
-		b.WriteString("# Made from deploy/helm/waterclock by the test in deploy/check/chart with " + filepath.Base(
-			r.values) + ".\n" +
+		b.WriteString("# Made from deploy/helm/waterclock by the test in deploy/check/chart with " +
+			filepath.Base(r.values) + ".\n" +
 			"# Rewrite it: WATERCLOCK_REWRITE=1 go -C deploy/check test ./chart\n")
 		for _, doc := range objects(t, r) {
 			if shown, ok := shorten(t, doc); ok {

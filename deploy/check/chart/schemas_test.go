@@ -78,8 +78,8 @@ func writeSchema(t *testing.T, dir, kind, suffix string, schema any) {
 // kubernetesSchemas writes the schemas of one group's kinds, from what the API server itself publishes.
 func kubernetesSchemas(t *testing.T, dir, file, group, version string, kinds ...string) {
 	t.Helper()
-	data := readFile(
-		t, filepath.Join(moduleDir(t, kubernetes, kubernetesSum), "api/openapi-spec/v3", file+"_openapi.json"))
+	data := readFile(t,
+		filepath.Join(moduleDir(t, kubernetes, kubernetesSum), "api/openapi-spec/v3", file+"_openapi.json"))
 	var spec struct{ Components struct{ Schemas object } }
 	if err := json.Unmarshal(data, &spec); err != nil {
 		t.Fatal(err)

@@ -90,8 +90,8 @@ func TestCompose(t *testing.T) {
 		{"stop_grace_period: 60s", "stop_grace_time: 60s"},
 		{"- kafka-data:/var", "- kafka-date:/var"},
 	} {
-		if _, err := composeProject(
-			t, func(text string) string { return strings.Replace(text, c[0], c[1], 1) }); err == nil {
+		if _, err := composeProject(t,
+			func(text string) string { return strings.Replace(text, c[0], c[1], 1) }); err == nil {
 			t.Errorf("%q passes", c[1])
 		}
 	}

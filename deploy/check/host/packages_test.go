@@ -100,8 +100,8 @@ func TestPackages(t *testing.T) {
 	env := map[string]string{"VERSION": "0.1.0", "ARCH": "arm64", "DIST": dist}
 	packages := map[string][]byte{}
 	for _, format := range []string{"deb", "rpm"} {
-		config, err := nfpm.ParseFileWithEnvMapping(
-			"deploy/packages/nfpm.yaml", func(name string) string { return env[name] })
+		config, err := nfpm.ParseFileWithEnvMapping("deploy/packages/nfpm.yaml",
+			func(name string) string { return env[name] })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -146,9 +146,8 @@ func (r *Recorder) Final(ended bool) int {
 // Unwrap is for http.ResponseController.
 func (r *Recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// A request ID identifies a call in its answer, in problems, in the audit, and at the
-// instance that it is forwarded to. A caller may bring one. It is only a label: two callers may choose the
-// same one.
+// A request ID identifies a call in its answer, in problems, in the audit, and at the instance that it is forwarded to.
+// A caller may bring one. It is only a label: two callers may choose the same one.
 const (
 	// RequestHeader has the ID in calls and in answers. hopHeader has it in calls between instances, where it is signed
 	// like every header of ours.
@@ -176,8 +175,8 @@ func RandomID() string {
 // isRequestID reports whether a text can be used in a log line, a header and a URL as it is.
 func isRequestID(s string) bool {
 	return len(s) > 0 && len(s) <= maxRequestID && strings.IndexFunc(s, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(
-			"._~:/+=@-", r)
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') &&
+			!strings.ContainsRune("._~:/+=@-", r)
 	}) < 0
 }
 
@@ -212,8 +211,8 @@ func Reasons() []string {
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{refused: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
-		Name: "waterclock_api_refused_total", Help: "Calls of the API's address that were refused before their " +
-			"operation was looked at, by reason.",
+		Name: "waterclock_api_refused_total",
+		Help: "Calls of the API's address that were refused before their operation was looked at, by reason.",
 	}, []string{"reason"})}
 	for _, r := range Reasons() {
 		m.refused.WithLabelValues(r) // so that 0 is shown

@@ -115,9 +115,9 @@ func checkBody(r *http.Request, want [sha256.Size]byte) *Problem {
 	return nil
 }
 
-// signer is an http.RoundTripper that signs calls with the first key, in the name of the
-// caller of their context. A request must be as http.NewRequest makes it (Method, Host and GetBody set), with canonical
-// names of headers. Otherwise the receiver rejects it, because the signature does not hold.
+// signer is an http.RoundTripper that signs calls with the first key, in the name of the caller of their context. A
+// request must be as http.NewRequest makes it (Method, Host and GetBody set), with canonical names of headers.
+// Otherwise the receiver rejects it, because the signature does not hold.
 type signer struct {
 	keys *watched[[][]byte]
 	next http.RoundTripper

@@ -246,8 +246,8 @@ func (g *Guard) serve(w *Recorder, r *http.Request, c *call, h http.Handler) *Pr
 // sane rejects calls that no caller is allowed to make.
 func (g *Guard) sane(r *http.Request) *Problem {
 	if len(r.RequestURI) > maxTargetBytes {
-		return NewProblem(http.StatusRequestURITooLong, ReasonTargetTooLong, fmt.Sprintf(
-			"path and query have more than %d bytes", maxTargetBytes))
+		return NewProblem(http.StatusRequestURITooLong, ReasonTargetTooLong,
+			fmt.Sprintf("path and query have more than %d bytes", maxTargetBytes))
 	}
 	n, bytes := 0, 0
 	for name, values := range r.Header {

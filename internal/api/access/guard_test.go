@@ -228,8 +228,8 @@ func TestManyCallers(t *testing.T) {
 		byCertificate: make(map[string]*account)}
 	for i := range maxCallers { // reading such a file takes seconds
 		name := fmt.Sprint("c", i, "-")
-		a, err := c.add(
-			name, callerEntry{Tokens: []text{text(tokenLine(name))}, Grants: []grantEntry{{Role: "read", Topic: "a"}}})
+		a, err := c.add(name,
+			callerEntry{Tokens: []text{text(tokenLine(name))}, Grants: []grantEntry{{Role: "read", Topic: "a"}}})
 		if err != nil {
 			t.Fatal(err)
 		}

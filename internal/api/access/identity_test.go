@@ -57,8 +57,8 @@ func newLoginServer(t *testing.T) *loginServer {
 		for id, key := range s.keys {
 			keys = append(keys, map[string]string{
 				"kty": "RSA", "use": "sig", "alg": "RS256", "kid": id,
-				"n": base64.RawURLEncoding.EncodeToString(key.N.Bytes()), "e": base64.RawURLEncoding.EncodeToString(
-					big.NewInt(int64(key.E)).Bytes()),
+				"n": base64.RawURLEncoding.EncodeToString(key.N.Bytes()),
+				"e": base64.RawURLEncoding.EncodeToString(big.NewInt(int64(key.E)).Bytes()),
 			})
 		}
 		_ = json.NewEncoder(w).Encode(map[string]any{"keys": keys})
@@ -182,8 +182,8 @@ func TestPeopleByTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	confused, err := jwt.NewWithClaims(
-		jwt.SigningMethodHS256, jwt.MapClaims{"iss": s.URL, "aud": "waterclock"}).SignedString(public)
+	confused, err := jwt.NewWithClaims(jwt.SigningMethodHS256,
+		jwt.MapClaims{"iss": s.URL, "aud": "waterclock"}).SignedString(public)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,8 +354,8 @@ func TestPeopleWithoutIdentity(t *testing.T) {
 func TestPeopleByAProxy(t *testing.T) {
 	o := options(t)
 	o.Users = writeFile(t, filepath.Join(t.TempDir(), "users.yaml"),
-		"proxy:\n  certificates: ['dns:proxy.example.org']\n  groups-header: x-groups\n"+fmt.Sprintf(
-			peopleFile, tokenLine("robot")))
+		"proxy:\n  certificates: ['dns:proxy.example.org']\n  groups-header: x-groups\n"+fmt.Sprintf(peopleFile,
+			tokenLine("robot")))
 	g, log := guard(t, o)
 	h := g.Wrap(http.HandlerFunc(says))
 	from := func(name string, verified bool, headers ...string) *answer {

@@ -347,7 +347,7 @@ func TestPoolDoesNotCutReleasedReservations(t *testing.T) {
 			t.Error("a hold is cut that was given back")
 		}
 	})
-	// it is the larger one, and is cut first; meanwhile the other's call ends
+	// This call is the larger one, and is cut first. Meanwhile the other one ends.
 	p.Acquire(as("greedy"), 40).Cuttable(func() {
 		late.Release()
 		over = true

@@ -39,8 +39,8 @@ func TestRequestID(t *testing.T) {
 	}
 	for range 2 {
 		a := asks(h, http.MethodPut, "/", nil, RequestHeader+": mine", RequestHeader+": another")
-		if p := wantProblem(t, a, http.StatusUnauthorized, ReasonUnauthenticated); p.RequestID != a.Header.Get(
-			RequestHeader) || len(p.RequestID) != 32 || seen[p.RequestID] {
+		p := wantProblem(t, a, http.StatusUnauthorized, ReasonUnauthenticated)
+		if p.RequestID != a.Header.Get(RequestHeader) || len(p.RequestID) != 32 || seen[p.RequestID] {
 			t.Errorf("%+v of %v", p, a.Header)
 		} else if seen[p.RequestID] = true; !strings.Contains(log.String(), "request="+p.RequestID) {
 			t.Errorf("the log lacks %s: %s", p.RequestID, log.String())

@@ -306,10 +306,10 @@ func (g *Guard) transport() *http.Transport {
 	return t
 }
 
-// dialTLS connects to another instance. It trusts the system's authorities, those of
-// clients, and the certificates in this instance's own file, because instances often have the same one. All
-// are read again when they change. It shows no certificate: the signature identifies the caller, and a
-// certificate that is not of the clients' authority would end the handshake.
+// dialTLS connects to another instance. It trusts the system's authorities, those of clients, and the certificates in
+// this instance's own file, because instances often have the same one. All are read again when they change. It shows no
+// certificate: the signature identifies the caller, and a certificate that is not of the clients' authority would end
+// the handshake.
 func (g *Guard) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

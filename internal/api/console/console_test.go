@@ -191,8 +191,8 @@ func TestProblems(t *testing.T) {
 		{"moving", timerPath("order-1"), "/v1/topics/timers/timers/order-1", moving(), 503,
 			[]string{"on its way to another owner"}},
 		{"moving", "/cluster", "/v1/cluster", moving(), 503, []string{"on its way to another owner"}},
-		{"moving", "/dead-letters", "/v1/topics/timers/dead-letters", moving(), 503, []string{"on its way to " +
-			"another owner"}},
+		{"moving", "/dead-letters", "/v1/topics/timers/dead-letters", moving(), 503,
+			[]string{"on its way to another owner"}},
 		{"moving", "/", "/v1/cluster", moving(), 200,
 			[]string{"on its way to another owner", "What is to come", "<rect "}},
 		{"moving", "/", "/v1/topics/timers/timers/count", moving(), 200,

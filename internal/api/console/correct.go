@@ -97,8 +97,8 @@ func inField(text *string, raw []byte, null bool, keeps string) (value, as strin
 
 // hasControl reports whether a text has a control character other than those in except.
 func hasControl(text, except string) bool {
-	return strings.ContainsFunc(
-		text, func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune(except, r) })
+	return strings.ContainsFunc(text,
+		func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune(except, r) })
 }
 
 // isTyped reports whether the payload is text that a form returns unchanged. Browsers replace some characters that do

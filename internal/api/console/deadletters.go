@@ -130,8 +130,8 @@ func (dlp *deadLettersPage) count(v *visit) {
 // isDelay reports whether a topic is a fixed-delay topic.
 func (a *asker) isDelay(topic string) bool {
 	all := a.deadLetters()
-	return all != nil && slices.ContainsFunc(
-		all.Topics, func(t api.DeadLetterCounts) bool { return t.Topic == topic && t.FixedDelay })
+	return all != nil &&
+		slices.ContainsFunc(all.Topics, func(t api.DeadLetterCounts) bool { return t.Topic == topic && t.FixedDelay })
 }
 
 // deadSearch returns the search that the page's address has.
@@ -180,7 +180,7 @@ func (dlp *deadLettersPage) find(v *visit) error {
 	var list api.DeadLetterList
 	ask := func() error { return v.ask(call{path: []string{"topics", dlp.Topic, "dead-letters"}, query: q}, &list) }
 	err = ask()
-	// perhaps the marks alone cannot be read
+	// Perhaps only the marks cannot be read.
 	if err != nil && dlp.Seen == "" && asProblem(err).Reason == api.ReasonKafka {
 		q.Del("reviewed")
 		if dlp.Review.Wrong = asProblem(err).Detail; ask() == nil {

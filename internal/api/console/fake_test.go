@@ -51,8 +51,8 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if path != "/v1/dead-letters" && path != "/v1/caller" { // all pages ask for them
-		f.asked = append(
-			f.asked, asked{r.Method, path, r.URL.Query(), r.Header, string(body), r.Context().Value(callerKey{})})
+		f.asked = append(f.asked,
+			asked{r.Method, path, r.URL.Query(), r.Header, string(body), r.Context().Value(callerKey{})})
 	}
 	answer, ok := f.answers[r.Method+" "+path]
 	if !ok {

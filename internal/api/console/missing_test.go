@@ -23,8 +23,8 @@ func TestClusterNamesSettingsThatDiffer(t *testing.T) {
 // A list or a count that lacks partitions says which, and why.
 func TestMissingPartitionsAreNamed(t *testing.T) {
 	f := newFake(t)
-	missing := []api.Missing{{Partition: 3, Reason: "elsewhere", Detail: "the owner is instance x, which has no " +
-		"API: start it with --api <b>"}}
+	missing := []api.Missing{{Partition: 3, Reason: "elsewhere",
+		Detail: "the owner is instance x, which has no API: start it with --api <b>"}}
 	list := f.answers["/v1/topics/timers/timers"].(api.TimerList)
 	list.Missing = missing
 	f.answers["/v1/topics/timers/timers"] = list

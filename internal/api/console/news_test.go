@@ -96,8 +96,8 @@ func TestPageOfATimerThatIsOver(t *testing.T) {
 		{"pending by the log", `{"type":"fired","at":1795338000001,"lateness":1,"target":"orders","pending":{"due":1}}`,
 			[]string{"What has become of it is not among the events"}},
 		{"nothing", ``, []string{"nothing of this ID"}},
-		{"no events", refusal(409, "no-events", "timers writes no events"), []string{"Whether it has fired is not " +
-			"known, for timers writes no events."}},
+		{"no events", refusal(409, "no-events", "timers writes no events"),
+			[]string{"Whether it has fired is not known, for timers writes no events."}},
 		{"events not read", moving(), []string{"could not be read"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

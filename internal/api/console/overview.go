@@ -248,8 +248,8 @@ func (v *visit) due(topic, prefix, chosen string) duePanel {
 	var below api.CountUntil // 0, so overdue timers fall into the first bar
 	for n := range barsOfDue {
 		b := before[n]
-		d.Bars = append(
-			d.Bars, bar{From: now.Add(time.Duration(n) * each), To: until[n], N: b.Count - below.Count, More: !b.Exact})
+		d.Bars = append(d.Bars,
+			bar{From: now.Add(time.Duration(n) * each), To: until[n], N: b.Count - below.Count, More: !b.Exact})
 		below = b
 	}
 	for n := range d.Totals {
@@ -310,8 +310,8 @@ func (o *overviewPage) remember(h *recent.History, zone *time.Location) {
 		series{"p50", lateness(last, last.P50), "b", func(p recent.Point) float64 { return p.P50.AtMost() }},
 		series{"p99", lateness(last, last.P99), "a", func(p recent.Point) float64 { return p.P99.AtMost() }})
 	late.Title = "Own lateness, at most"
-	late.Summary = "Own lateness over the last hour; in the last minute half of the firings were late by " + lateness(
-		last, last.P50) + ", and 99 of 100 by " + lateness(last, last.P99) + " at most."
+	late.Summary = "Own lateness over the last hour; in the last minute half of the firings were late by " +
+		lateness(last, last.P50) + ", and 99 of 100 by " + lateness(last, last.P99) + " at most."
 	o.Charts = append(o.Charts, rates, late)
 }
 

@@ -138,7 +138,7 @@ func show(text *string, raw []byte, null, asHex bool) shown {
 	}
 	s := shown{Bytes: len(b), Null: null}
 	if text != nil && !asHex {
-		// without a character that the cut has split
+		// ToValidUTF8 drops a character that the cut has split.
 		s.Text = strings.ToValidUTF8((*text)[:min(len(*text), maxText)], "")
 		s.Cut = len(b) - len(s.Text)
 		return s

@@ -209,8 +209,8 @@ func (tp *timerPage) payload(from *api.Payload) {
 		{"hex", "Show as bytes", true},
 	} {
 		if other.there && other.as != tp.As {
-			tp.Views = append(
-				tp.Views, viewLink{other.label, link("/timer", "topic", tp.Topic, "id", tp.ID, "as", other.as)})
+			tp.Views = append(tp.Views,
+				viewLink{other.label, link("/timer", "topic", tp.Topic, "id", tp.ID, "as", other.as)})
 		}
 	}
 }
@@ -318,8 +318,7 @@ func (v *visit) redirect(topic, id string, r *api.Result) error {
 func doneWords(outcome, request string) string {
 	words := map[string]string{
 		"scheduled": "Scheduled.", "replaced": "Scheduled again: it took the place of what was pending.",
-		"cancelled": "Cancelled.",
-		"triggered": "It fires now.", "paused": "Paused.", "resumed": "Resumed.",
+		"cancelled": "Cancelled.", "triggered": "It fires now.", "paused": "Paused.", "resumed": "Resumed.",
 		"completed": "Resumed, and nothing of it was left to fire.",
 		"unchanged": "It was so already: nothing has changed.",
 		"reviewed":  "Marked as reviewed.",

@@ -66,8 +66,8 @@ func TestAnswersOfHopsAreReserved(t *testing.T) {
 			switch {
 			case !errors.Is(err, c.want):
 				t.Errorf("%v, want %v", err, c.want)
-			case c.want == nil && (a.Timer == nil || m.most.Load() < 2*int64(len(text)) || m.most.Load() > 6*int64(
-				len(text))):
+			case c.want == nil && (a.Timer == nil || m.most.Load() < 2*int64(len(text)) ||
+				m.most.Load() > 6*int64(len(text))):
 				t.Errorf("%v; %d held for an answer of %d bytes", a.Timer, m.most.Load(), len(text))
 			case c.want != nil && read > 1<<20:
 				t.Errorf("%d bytes were read without room", read)

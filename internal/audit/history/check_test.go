@@ -268,8 +268,8 @@ func TestFates(t *testing.T) {
 }
 
 func emissionOf(h *History, id string, n int) int {
-	return slices.IndexFunc(
-		h.Emissions, func(m Emission) bool { return m.ID == id && (n == 0 || m.Source.Offset == int64(n)) })
+	return slices.IndexFunc(h.Emissions,
+		func(m Emission) bool { return m.ID == id && (n == 0 || m.Source.Offset == int64(n)) })
 }
 
 func without[T any](list []T, is func(T) bool) []T {
@@ -450,24 +450,24 @@ func TestRules(t *testing.T) {
 		{"an event twice", good,
 			func(h *History) { h.Events = doubled(h.Events, 0, func(e *Event) { e.Record.Offset += 100 }) }, "told"},
 		{"the event of a firing is of another", good, func(h *History) {
-			h.Events[slices.IndexFunc(
-				h.Events, func(e Event) bool { return e.Type == waterclock.EventFired })].Due = time.UnixMilli(1)
+			h.Events[slices.IndexFunc(h.Events,
+				func(e Event) bool { return e.Type == waterclock.EventFired })].Due = time.UnixMilli(1)
 		}, "told"},
 
 		{"the event of a trigger is missing", good, func(h *History) {
 			is := func(m Emission) bool { return m.ID == "f" && m.Occurrence == 2 }
 			m := &h.Emissions[slices.IndexFunc(h.Emissions, is)]
 			m.Due++ // not when it was due
-			h.Events[slices.IndexFunc(
-				h.Events, func(e Event) bool { return e.Emission == m.Event })].Due = time.UnixMilli(m.Due)
+			h.Events[slices.IndexFunc(h.Events,
+				func(e Event) bool { return e.Emission == m.Event })].Due = time.UnixMilli(m.Due)
 		}, "told"},
 		{"an event of an occurrence that was before", good, func(h *History) {
 			i := slices.IndexFunc(h.Events, func(e Event) bool { return e.Event.ID == "f" && e.Occurrence == 2 })
 			h.Events[i].Occurrence = 1
 		}, "told"},
 		{"an event that says it was late", good, func(h *History) {
-			h.Events[slices.IndexFunc(
-				h.Events, func(e Event) bool { return e.Type == waterclock.EventFired })].Lateness = time.Second
+			h.Events[slices.IndexFunc(h.Events,
+				func(e Event) bool { return e.Type == waterclock.EventFired })].Lateness = time.Second
 		}, "told"},
 		{"the dead letter of an emission has no event", good, func(h *History) {
 			i := slices.IndexFunc(h.Events, func(e Event) bool { return e.Type == waterclock.EventUndeliverable })
@@ -480,8 +480,8 @@ func TestRules(t *testing.T) {
 		{"a dead letter twice", bare,
 			func(h *History) { h.Letters = doubled(h.Letters, 0, func(l *Letter) { l.Offset += 100 }) }, "poison"},
 		{"a good request is rejected", blind, func(h *History) {
-			h.Letters = doubled(
-				h.Letters, 0, func(l *Letter) { l.Offset += 100; l.ID, l.Source = "d", h.Requests[4].Place })
+			h.Letters = doubled(h.Letters, 0,
+				func(l *Letter) { l.Offset += 100; l.ID, l.Source = "d", h.Requests[4].Place })
 		}, "poison"},
 		{"a dead letter of no request", blind, func(h *History) {
 			h.Letters = doubled(h.Letters, 0, func(l *Letter) { l.Offset += 100; l.Source.Offset = 99 })

@@ -73,8 +73,7 @@ func moved(source Place) bool { return strings.HasSuffix(source.Topic, changelog
 func newIndex(h *History) *index {
 	x := &index{
 		History: h, sent: make(map[Place]*Request, len(h.Requests)), of: make(map[life]*facts),
-		steps: make(map[Log]*changelog),
-		moved: make(map[topicID]bool), ended: h.Scope.Ended,
+		steps: make(map[Log]*changelog), moved: make(map[topicID]bool), ended: h.Scope.Ended,
 	}
 	x.records()
 	for _, f := range x.of {
@@ -102,8 +101,8 @@ func newIndex(h *History) *index {
 		}
 	}
 	for _, lives := range [][]*facts{x.byID, x.undone} {
-		slices.SortFunc(
-			lives, func(a, b *facts) int { return cmp.Or(compareLogs(a.Log, b.Log), cmp.Compare(a.id, b.id)) })
+		slices.SortFunc(lives,
+			func(a, b *facts) int { return cmp.Or(compareLogs(a.Log, b.Log), cmp.Compare(a.id, b.id)) })
 	}
 	slices.SortFunc(x.logs, func(a, b *changelog) int { return compareLogs(a.Log, b.Log) })
 	for _, f := range x.byID {

@@ -34,8 +34,8 @@ func order(x *index, f *facts) {
 func tooLateFor(x *index, f *facts, later []*Request, r *Request, m *Emission) {
 	for _, c := range later {
 		stops := c.Action == Cancels || c.Action == Schedules ||
-			c.Action == Pauses && !slices.ContainsFunc(
-				later, func(r *Request) bool { return r.Action == Triggers || r.Action == Resumes })
+			c.Action == Pauses && !slices.ContainsFunc(later,
+				func(r *Request) bool { return r.Action == Triggers || r.Action == Resumes })
 		if !stops || c.If != "" || c.Acked.IsZero() ||
 			slices.ContainsFunc(f.letters, func(l *Letter) bool { return l.Source == c.Place && !l.Emission }) {
 			continue

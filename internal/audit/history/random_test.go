@@ -207,8 +207,8 @@ func TestCorrectHistories(t *testing.T) {
 	for seed := range uint64(400) {
 		for name, h := range map[string]History{"whole": drawn(seed), "without events": hide(
 			drawn(seed), true, false, 0), "without events and changelog": hide(drawn(seed), true, true, 0),
-			"of a span": hide(drawn(seed), false, false, 10), "of a span, without events": hide(
-				drawn(seed), true, false, 10)} {
+			"of a span":                 hide(drawn(seed), false, false, 10),
+			"of a span, without events": hide(drawn(seed), true, false, 10)} {
 			found, fates := Judge(h)
 			if len(found) > 0 {
 				t.Fatalf("seed %d, %s: %q", seed, name, found)

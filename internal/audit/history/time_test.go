@@ -30,8 +30,8 @@ func TestTimeOfOneID(t *testing.T) {
 		h.Requests = append(h.Requests, r)
 	}
 	steer := func(h *History, action Action) {
-		h.Requests = append(
-			h.Requests, Request{Record: Record{Place: log(len(h.Requests)), Timestamp: 10}, ID: "a", Action: action})
+		h.Requests = append(h.Requests,
+			Request{Record: Record{Place: log(len(h.Requests)), Timestamp: 10}, ID: "a", Action: action})
 	}
 	emit := func(h *History, source Place, m Emission) {
 		m.Record, m.ID, m.Source, m.Carries, m.Event = target(len(h.Emissions)), "a", source, carries,

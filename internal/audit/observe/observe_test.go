@@ -84,7 +84,7 @@ func TestLetter(t *testing.T) {
 		emission   bool
 		occurrence int64
 	}{
-		// the request was an emission
+		// The request was itself an emission.
 		{[]string{"waterclock-occurrence", "4", "waterclock-reason", "bad-cron", "waterclock-source", "timers/1/7"},
 			false, 0},
 		{[]string{"waterclock-occurrence", "4", "waterclock-reason", "target-refused", "waterclock-source",

@@ -66,8 +66,8 @@ func (c *consumerRig) write(partition int32, raw []byte) {
 func (c *consumerRig) produce(partition int32, n int) {
 	c.T.Helper()
 	for range n {
-		if err := c.cl.ProduceSync(
-			c.Ctx, &kgo.Record{Topic: c.Topic, Partition: partition, Value: []byte("v")}).FirstErr(); err != nil {
+		if err := c.cl.ProduceSync(c.Ctx,
+			&kgo.Record{Topic: c.Topic, Partition: partition, Value: []byte("v")}).FirstErr(); err != nil {
 			c.T.Fatal(err)
 		}
 	}

@@ -124,10 +124,9 @@ func (r *Reader) SetUncommitted() { r.isolation = readUncommitted }
 // milliseconds. The position can move although no record came. If neither a record
 // came nor the position moved, there is nothing more below the last stable offset.
 //
-// Errors: *OutOfRangeError, ErrTopicGone, the context's (joined with what kept
-// Next waiting), kgo.ErrClientClosed, a refusal, or a batch that does not decode.
-// After an error the position is unchanged, so a further call loses no record. A batch that does not decode is an
-// *Unreadable, and SetPosition(Next) passes it.
+// Errors: *OutOfRangeError, ErrTopicGone, the context's (joined with what kept Next waiting), kgo.ErrClientClosed, a
+// refusal, or a batch that does not decode. After an error the position is unchanged, so a further call loses no
+// record. A batch that does not decode is an *Unreadable, and SetPosition(Next) passes it.
 func (r *Reader) Next(ctx context.Context, wait time.Duration) (Page, error) {
 	if r.kept != nil {
 		page := r.keptPage

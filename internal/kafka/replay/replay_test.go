@@ -235,8 +235,7 @@ func newWriter(t testing.TB, v *kafkatest.Setup) *writer {
 	set, _, err := topics.Ensure(v.Ctx, v.Adm, v.Topic, topics.Options{Create: true})
 	must(t, err)
 	return &writer{
-		t: t, v: v,
-		cl:     v.Client(kgo.TransactionalID(v.Topic)),
+		t: t, v: v, cl: v.Client(kgo.TransactionalID(v.Topic)),
 		target: partlog.Log{Topic: set.Changelog.Name, ID: set.Changelog.ID, Partition: 1},
 	}
 }

@@ -149,8 +149,8 @@ func (a Access) EventReaders(group string) []Grant {
 	grants := []Grant{groupGrant(group, "Its members share the partitions of the events.")}
 	for _, r := range a.Requests {
 		if slices.Contains(a.Events, r) {
-			grants = append(
-				grants, topicGrant(Events(r), "Events are read, with isolation.level=read_committed.", read))
+			grants = append(grants,
+				topicGrant(Events(r), "Events are read, with isolation.level=read_committed.", read))
 		}
 	}
 	if len(grants) == 1 {

@@ -252,8 +252,8 @@ func configs(settings ...map[string]string) map[string]*string {
 // settingsOf returns what one of the service's own topics is created with: the settings that the verification
 // insists on, and those that are better to have.
 func (fa *family) settingsOf(f *found, replication int16) (needed, wanted map[string]string) {
-	needed = map[string]string{cleanupPolicy: "delete", maxMessageBytes: strconv.FormatInt(
-		neededMessageBytes(&fa.request), 10)}
+	needed = map[string]string{cleanupPolicy: "delete",
+		maxMessageBytes: strconv.FormatInt(neededMessageBytes(&fa.request), 10)}
 	wanted = map[string]string{uncleanElection: "false"}
 	n := fa.request.number(minInSync)
 	if replication >= threeCopies {

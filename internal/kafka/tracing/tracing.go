@@ -108,8 +108,8 @@ func attributes(rec *kgo.Record) []attribute.KeyValue {
 	as := make([]attribute.KeyValue, 0, 16)
 	as = append(as,
 		semconv.MessagingSystemKafka, semconv.MessagingOperationName("send"), semconv.MessagingOperationTypeSend,
-		semconv.MessagingDestinationName(rec.Topic), semconv.MessagingDestinationPartitionID(
-			strconv.Itoa(int(rec.Partition))),
+		semconv.MessagingDestinationName(rec.Topic),
+		semconv.MessagingDestinationPartitionID(strconv.Itoa(int(rec.Partition))),
 		semconv.MessagingMessageBodySize(len(rec.Value)))
 	if rec.Value == nil {
 		as = append(as, semconv.MessagingKafkaMessageTombstone(true))

@@ -108,8 +108,7 @@ func TestAFiringBeginsATraceThatIsLinkedToItsRequest(t *testing.T) {
 		"messaging.system": "kafka", "messaging.operation.name": "send", "messaging.operation.type": "send",
 		"messaging.destination.name":         "orders",
 		"messaging.destination.partition.id": "3", "messaging.kafka.offset": "42", "messaging.kafka.message.key": "k",
-		"messaging.message.body.size": "5",
-		"waterclock.id":               "a1", "waterclock.event": "x.3.17.1",
+		"messaging.message.body.size": "5", "waterclock.id": "a1", "waterclock.event": "x.3.17.1",
 	} {
 		if as[name] != want {
 			t.Errorf("%s is %q, want %q", name, as[name], want)

@@ -6,7 +6,7 @@
 // A request topic is a tenant, and no tenant may hold up another one with its backlog. An eighth of the memory is
 // reserved: each topic has the same part of that, and within a topic each partition. The rest is common, for
 // partitions that need more than is reserved for them. It is divided by recent use, as the room of a step is
-// (package transaction). A partition is backlogged if it has come to its limit and is not back at half of it;
+// (package emitter). A partition is backlogged if it has come to its limit and is not back at half of it;
 // otherwise it is idle. Idle partitions keep what they hold. The rest is divided evenly between the backlogged ones,
 // first between topics, then between the partitions of one topic. So
 //

@@ -57,7 +57,7 @@ func TestWhatIsKnownOfClocksIsRight(t *testing.T) {
 		var c Clocks
 		w := world{true: time.Now(),
 			off: time.Duration(rapid.Int64Range(-int64(3*time.Hour), int64(3*time.Hour)).Draw(t, "off"))}
-		// and what had happened when the last one that counts began
+		// What is known of the world, and what had happened when the last measurement that counts began.
 		measured, slept, upset := false, time.Duration(0), 0
 		for range rapid.IntRange(1, 20).Draw(t, "rounds") {
 			if rapid.Bool().Draw(t, "measure") {

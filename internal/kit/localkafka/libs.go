@@ -162,8 +162,8 @@ func maven(ctx context.Context, dir, goal string, args ...string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(
-		ctx, mvn, slices.Concat([]string{"-B", "-q", goal, "-DoutputDirectory=" + downloaded}, args)...)
+	cmd := exec.CommandContext(ctx, mvn,
+		slices.Concat([]string{"-B", "-q", goal, "-DoutputDirectory=" + downloaded}, args)...)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("download the broker's jars with mvn: %w\n%s", err, out)

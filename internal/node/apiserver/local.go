@@ -123,8 +123,8 @@ func (l *local) Produce(ctx context.Context, at timer.TopicPartition, requests [
 		rec := recordOf(at, &requests[i])
 		size := min(apiRoom, sizeOf(rec))
 		if err := room.Acquire(ctx, size); err != nil {
-			told <- one{i, route.Written{Offset: -1, Problem: fmt.Sprintf(
-				"Kafka does not take what waits for partition %d of %s", at.Partition, at.Topic)}}
+			told <- one{i, route.Written{Offset: -1,
+				Problem: fmt.Sprintf("Kafka does not take what waits for partition %d of %s", at.Partition, at.Topic)}}
 			continue
 		}
 		l.producer.Produce(ctx, rec, func(r *kgo.Record, err error) {
@@ -245,8 +245,8 @@ func (w watching) Decision(ctx context.Context, offset int64) (query.Decision, e
 	d, err := w.Watcher.Decision(ctx, offset)
 	if errors.Is(err, context.DeadlineExceeded) {
 		if is := w.p.Status(); is.State != ownership.Live {
-			err = errors.Join(
-				err, &route.StuckError{Detail: fmt.Sprintf("the partition is %s: %s", is.State, is.Reason)})
+			err = errors.Join(err,
+				&route.StuckError{Detail: fmt.Sprintf("the partition is %s: %s", is.State, is.Reason)})
 		}
 	}
 	return d, err

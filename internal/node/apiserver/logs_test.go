@@ -63,8 +63,8 @@ func TestReadOfCompressedLettersHasABound(t *testing.T) {
 	const letters, size = 60, 900 << 10
 	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "letters"))
 	opts := []kgo.Opt{kgo.SeedBrokers(c.ListenAddrs()...)}
-	cl := kafkatest.Client(
-		t, append(opts, kgo.ProducerBatchCompression(kgo.SnappyCompression()), kgo.ProducerLinger(0))...)
+	cl := kafkatest.Client(t,
+		append(opts, kgo.ProducerBatchCompression(kgo.SnappyCompression()), kgo.ProducerLinger(0))...)
 	zeros := make([]byte, size) // a payload below the default limit of a record
 	for range letters {
 		if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: "letters", Value: zeros}).FirstErr(); err != nil {

@@ -65,7 +65,7 @@ type Instance struct {
 	Topics        []topics.Set
 	Rules         map[string]*intake.Rules // of all topics, by name
 	Group         *membership.Group
-	// why the instance is not a member of its group, or may no longer be one; "" if it is one
+	// Problem returns why the instance is not a member of its group, or may no longer be one; "" if it is one.
 	Problem    func() string
 	Partitions Partitions
 	Targets    *targets.Metadata

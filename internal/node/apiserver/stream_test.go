@@ -45,8 +45,8 @@ func TestAStreamWhoseCallerDoesNotReadFetchesLittle(t *testing.T) {
 	defer c.Close()
 	opts := []kgo.Opt{kgo.SeedBrokers(c.ListenAddrs()...)}
 	cl := kafkatest.Client(
-		t, append(opts, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(
-			kgo.NoCompression()))...)
+		t, append(opts, kgo.RecordPartitioner(kgo.ManualPartitioner()),
+			kgo.ProducerBatchCompression(kgo.NoCompression()))...)
 	for p := range int32(partitions) {
 		for range 30 {
 			cl.Produce(t.Context(), &kgo.Record{Topic: "events", Partition: p, Value: make([]byte, 8<<10)}, nil)

@@ -211,8 +211,8 @@ func progressTo(w io.Writer) (show func(stage string, done, total int64), finish
 				total = -1 // not known
 			}
 			of = stage
-			bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(
-				stage), progressbar.OptionShowCount(),
+			bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(w),
+				progressbar.OptionSetDescription(stage), progressbar.OptionShowCount(),
 				progressbar.OptionShowIts(), progressbar.OptionSetWidth(30),
 				progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
 		}

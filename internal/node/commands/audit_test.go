@@ -99,8 +99,8 @@ func TestPrintAudit(t *testing.T) {
 				t.Errorf("%s: %s has %q", c.name, out.String(), text)
 			}
 		}
-		if err := verdict(c.report, nil); (err == nil) != (c.err == "") || err != nil && !strings.HasPrefix(
-			err.Error(), c.err) {
+		if err := verdict(c.report, nil); (err == nil) != (c.err == "") ||
+			err != nil && !strings.HasPrefix(err.Error(), c.err) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.err)
 		}
 	}

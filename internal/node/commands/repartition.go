@@ -62,8 +62,7 @@ func Repartition(ctx context.Context, cfg *config.Config, o RepartitionOptions, 
 		run := func(set topics.Set, dryRun bool) (repartition.Report, error) {
 			job := repartition.Options{
 				Client: opts, Admin: cl, Set: &set, Rules: policy.Rules(cfg, set), Group: cfg.Group,
-				AcceptGroup: cfg.AcceptGroup,
-				AcceptLost:  cfg.AcceptLostChangelog, Now: time.Now, DryRun: dryRun,
+				AcceptGroup: cfg.AcceptGroup, AcceptLost: cfg.AcceptLostChangelog, Now: time.Now, DryRun: dryRun,
 			}
 			if len(views) > 0 {
 				job.View = func(p int32) (*repartition.View, error) {
@@ -78,7 +77,7 @@ func Repartition(ctx context.Context, cfg *config.Config, o RepartitionOptions, 
 		}
 		set := found.Set
 		if !o.DryRun {
-			// what forbids to move timers is found before it grows
+			// A dry run finds what forbids moving timers before the changelog grows.
 			if set.Changelog.Partitions < set.Request.Partitions {
 				if _, err := run(set, true); err != nil {
 					return err

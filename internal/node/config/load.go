@@ -77,8 +77,8 @@ func (l *Loader) Load(environ []string) (*Config, error) {
 		}
 		errs = append(errs, v.apply(f, f.Name))
 		if l.devAlone(f.Name) {
-			errs = append(errs, &Problem{Setting: f.Name, Source: v.source, Need: "to be left out: only waterclock " +
-				"dev has it"})
+			errs = append(errs, &Problem{Setting: f.Name, Source: v.source,
+				Need: "to be left out: only waterclock dev has it"})
 		}
 	})
 	errs = append(errs, next.tenants(said.tenants)...)

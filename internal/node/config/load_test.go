@@ -143,13 +143,13 @@ func TestLoadErrors(t *testing.T) {
 			[]string{"wc.yaml", "needs keys with values, as in KEY: VALUE, not a list (line 1)"}},
 		{"UTF-16", nil, "\xff\xfea\x00", []string{"wc.yaml", "needs text in UTF-8, not in UTF-16: save it again"}},
 		{"no YAML", nil, "a: [", []string{"a needs a ] at the end of its list", "wc.yaml:1"}},
-		{"a colon in a value", nil, "tls: true\ngroup: a: b", []string{"group needs quotes around a value that has " +
-			"a colon", "wc.yaml:2"}},
+		{"a colon in a value", nil, "tls: true\ngroup: a: b",
+			[]string{"group needs quotes around a value that has a colon", "wc.yaml:2"}},
 		{"a tab", nil, "tenants:\n\ta: 1", []string{"tenants needs spaces to indent with, not a tab", "wc.yaml:2"}},
 		{"no quote at the end", nil, "group: \"a\n",
 			[]string{"group needs a quote at the end of its text", "wc.yaml:1"}},
-		{"a setting of dev", nil, "\nlisten: 127.0.0.1:9092", []string{"listen needs to be left out: only " +
-			"waterclock dev has it", "wc.yaml:2"}},
+		{"a setting of dev", nil, "\nlisten: 127.0.0.1:9092",
+			[]string{"listen needs to be left out: only waterclock dev has it", "wc.yaml:2"}},
 		{"a setting of dev in a variable", []string{"WATERCLOCK_DEMO=false"}, "",
 			[]string{"demo needs to be left out", "(WATERCLOCK_DEMO)"}},
 		{"all at once, whatever their shape", nil, "delay: [{topic: a}]\nbrokers: [[a]]\ngroup:\nfoo: 1\ntenants: " +

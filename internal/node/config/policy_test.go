@@ -52,8 +52,7 @@ tenants:
 		Targets: []string{"audit", "bills.*"}, DefaultTarget: "audit", LimitHorizon: 30 * day, LimitHeaders: 64,
 		LimitHeaderBytes: 16 * KiB,
 		LimitValueBytes:  100 * KiB, LimitRate: 500, OverLimit: OverDelay, DeadLetters: "timers.failed",
-		Dialect: DialectETF1,
-		Events:  true, EventsCleanup: CleanupCompact,
+		Dialect: DialectETF1, Events: true, EventsCleanup: CleanupCompact,
 	}
 	if got := cfg.PolicyOf("timers"); fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -98,8 +97,8 @@ func TestTenantProblems(t *testing.T) {
 		{"an empty tenant", "tenants:\n  timers:", "tenants.timers needs to be a mapping of settings ("},
 		{"unknown key", "tenants:\n  timers:\n    limit-rat: 5",
 			"tenants.timers.limit-rat needs to be a known key of a tenant; did you mean limit-rate? (wc.yaml:9)"},
-		{"the end of a key", "tenants:\n  timers:\n    max-late: 5s", "tenants.timers.max-late needs to be a known " +
-			"key of a tenant; did you mean default-max-late? (wc.yaml:9)"},
+		{"the end of a key", "tenants:\n  timers:\n    max-late: 5s",
+			"tenants.timers.max-late needs to be a known key of a tenant; did you mean default-max-late? (wc.yaml:9)"},
 		{"a key of the instance", "tenants:\n  timers:\n    group: x",
 			"tenants.timers.group needs to be a known key of a tenant"},
 		{"no number", "tenants:\n  timers:\n    limit-rate: 5/s",

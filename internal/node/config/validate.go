@@ -228,8 +228,8 @@ func (p *problems) resources(c *Config) {
 	p.want(c.HTTPWebConfig == "" || c.HTTP != "", "http-web-config", c.HTTPWebConfig, "http to be set")
 	if c.HTTPWebConfig != "" {
 		err := web.Validate(c.HTTPWebConfig)
-		p.want(err == nil, "http-web-config", c.HTTPWebConfig, fmt.Sprintf(
-			"a web configuration as Prometheus exporters have: %v", err))
+		p.want(err == nil, "http-web-config", c.HTTPWebConfig,
+			fmt.Sprintf("a web configuration as Prometheus exporters have: %v", err))
 	}
 	p.want(c.Pprof == "" || isAddress(c.Pprof, false) && loopback.Is(c.Pprof), "pprof", c.Pprof,
 		"host:port on the loopback interface (127.0.0.1, [::1] or localhost), or to be empty")

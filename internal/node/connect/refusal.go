@@ -70,8 +70,8 @@ func Refusal(cfg *config.Config, err error) string {
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return fmt.Sprintf("the certificate of a broker at %s is valid from %s to %s and now is %s: have it "+
 			"renewed, or set this machine's clock",
-			brokers, invalid.Cert.NotBefore.UTC().Format(time.RFC3339), invalid.Cert.NotAfter.UTC().Format(
-				time.RFC3339), time.Now().UTC().Format(time.RFC3339))
+			brokers, invalid.Cert.NotBefore.UTC().Format(time.RFC3339),
+			invalid.Cert.NotAfter.UTC().Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339))
 	case errors.As(err, &authority):
 		return fmt.Sprintf("the certificate of a broker at %s is signed by an authority that is not trusted here: "+
 			"name the authority's certificate with --tls-ca", brokers)

@@ -43,7 +43,7 @@ func TestEmbeddedBrokerAdvertisesWhatWorks(t *testing.T) {
 			}
 		}
 		cl.ForceMetadataRefresh()
-		// goes to the broker as it is told
+		// This request goes to the broker at the address that it advertises.
 		if _, err := kadm.NewClient(cl).CreateTopic(t.Context(), 1, 1, nil, "made"); err != nil {
 			t.Errorf("%q: %v", host, err)
 		}

@@ -253,8 +253,8 @@ func (s *show) requested(r *kgo.Record, now time.Time) []string {
 	if s.demo[waterclock.Source{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}] {
 		return nil
 	}
-	req, _, refused := policy.Rules(s.cfg, topics.Set{Request: topics.Topic{Name: r.Topic}}).Validate(
-		r, now.UnixMilli())
+	req, _, refused := policy.Rules(s.cfg, topics.Set{Request: topics.Topic{Name: r.Topic}}).Validate(r,
+		now.UnixMilli())
 	counts := ""
 	if req.If.Kind != timer.IfAlways {
 		counts = ", if its condition holds"

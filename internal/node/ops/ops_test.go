@@ -210,8 +210,8 @@ func (manyLines) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "one\nof
 func TestErrorsAreSentences(t *testing.T) {
 	for _, format := range []config.LogFormat{config.LogText, config.LogJSON} {
 		var b bytes.Buffer
-		NewLogger(&b, &config.Config{LogFormat: format}).Error(
-			"it ends", "err", manyLines{errors.New("the disk is full")})
+		NewLogger(&b, &config.Config{LogFormat: format}).Error("it ends", "err",
+			manyLines{errors.New("the disk is full")})
 		if text := b.String(); strings.Contains(text, "many") || !strings.Contains(text, `"the disk is full"`) {
 			t.Errorf("%s: %s", format, text)
 		}

@@ -316,8 +316,8 @@ func TestBalanceSettles(t *testing.T) {
 						if !now.has(c.id, topic, p) {
 							gave[fmt.Sprint(c.id, topic, p)] = true
 							cs[i].views = append(
-								slices.DeleteFunc(
-									c.views, func(v View) bool { return v.Topic == topic && v.Partition == p }),
+								slices.DeleteFunc(c.views,
+									func(v View) bool { return v.Topic == topic && v.Partition == p }),
 								View{topic, p, 100})
 						}
 					}
@@ -369,8 +369,8 @@ func TestBalanceReturnsPartitionsAfterAFullStop(t *testing.T) {
 				now := balanced(t, in, topics, false)
 				for _, c := range in {
 					for _, p := range c.owned["t"] {
-						if !now.has(c.id, "t", p) && !slices.ContainsFunc(
-							c.views, func(v View) bool { return v.Partition == p }) {
+						if !now.has(c.id, "t", p) &&
+							!slices.ContainsFunc(c.views, func(v View) bool { return v.Partition == p }) {
 							c.views = append(c.views, View{"t", p, 1000})
 						}
 					}

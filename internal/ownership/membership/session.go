@@ -241,7 +241,7 @@ func (s *session) leaveStatic() error {
 	for _, m := range resp.Members {
 		switch err := kerr.ErrorForCode(m.ErrorCode); {
 		case errors.Is(err, kerr.FencedInstanceID), errors.Is(err, kerr.UnknownMemberID):
-			// no longer a member
+			// It is no longer a member.
 		case err != nil:
 			return err
 		}

@@ -57,7 +57,7 @@ func newHandout(p *placement, o *Standbys) *handout {
 }
 
 func (h *handout) decide() {
-	// by member: partitions without an owner, given to members that have caught up
+	// given counts, for each member, the partitions without an owner that it was given because it has caught up.
 	given := make([]int, len(h.p.members))
 	for i := range h.p.parts {
 		x := &h.p.parts[i]
@@ -67,7 +67,7 @@ func (h *handout) decide() {
 			h.give[i] = x.owner
 		case x.at == x.owner || !h.copied(x):
 		case h.ready(x, x.at):
-			// it goes on following until the owner has given the partition up
+			// The member goes on following until the owner has given the partition up.
 			if x.owner >= 0 && h.p.members[x.at].follows {
 				h.add(i, x.at, false)
 			}
@@ -116,8 +116,8 @@ func (h *handout) caretaker(x *part, given []int) int {
 		return best
 	}
 	for member := range h.p.members {
-		if _, follows := x.copies[member]; follows && h.p.members[member].may(x.topic) && x.views[member] > max(
-			x.views[x.at], x.views[best]) {
+		if _, follows := x.copies[member]; follows && h.p.members[member].may(x.topic) &&
+			x.views[member] > max(x.views[x.at], x.views[best]) {
 			best = member
 		}
 	}

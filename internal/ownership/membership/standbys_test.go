@@ -119,8 +119,8 @@ func (c *crowd) balance() {
 		}
 	}
 	for tp, fs := range ready {
-		if !slices.ContainsFunc(
-			fs, func(f *fellow) bool { return f.copies[tp] || slices.Contains(f.owned[tp.Topic], tp.Partition) }) {
+		if !slices.ContainsFunc(fs,
+			func(f *fellow) bool { return f.copies[tp] || slices.Contains(f.owned[tp.Topic], tp.Partition) }) {
 			c.Fatalf("round %d: the last copy of %v is given up\n%v", c.rounds, tp, c)
 		}
 	}
@@ -405,8 +405,8 @@ func TestNoStandbys(t *testing.T) {
 		for _, a := range into.IntoSyncAssignment() {
 			var one kmsg.ConsumerMemberAssignment
 			must(t, one.ReadFrom(a.MemberAssignment))
-			if data := strings.TrimSuffix(string(one.UserData), string([]byte{tagAgain, 0})); data != string(
-				appendHeader(nil)) {
+			data := strings.TrimSuffix(string(one.UserData), string([]byte{tagAgain, 0}))
+			if data != string(appendHeader(nil)) {
 				t.Fatalf("%x", one.UserData)
 			}
 		}
@@ -490,8 +490,7 @@ func TestALaggingCopyIsBetterThanNone(t *testing.T) {
 func TestALeavingMemberKeepsPartitionsWithoutHeir(t *testing.T) {
 	p := &placement{
 		members: []candidacy{{subscribed: map[string]bool{"t": true}, leaving: true}, {subscribed: map[string]bool{}}},
-		loads:   make([]int, 2),
-		parts:   []part{{topic: "t", owner: 0, at: -1}},
+		loads:   make([]int, 2), parts: []part{{topic: "t", owner: 0, at: -1}},
 	}
 	p.place()
 	h := newHandout(p, new(Standbys))

@@ -223,8 +223,8 @@ func (o *objects) add(id string, sum uint64) (number int32) {
 // release frees the number of an object.
 func (o *objects) release(number int32) {
 	o.all[number], o.free = object{}, append(o.free, number)
-	if o.released++; len(o.free) == len(o.all) || o.released > max(leastReleased, len(o.all)/2) && len(o.free) > len(
-		o.all)/4*3 {
+	if o.released++; len(o.free) == len(o.all) ||
+		o.released > max(leastReleased, len(o.all)/2) && len(o.free) > len(o.all)/4*3 {
 		o.shrink()
 	}
 }

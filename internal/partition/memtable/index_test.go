@@ -34,8 +34,8 @@ func TestIndexAgainstModel(t *testing.T) {
 					alike = alike || sums[s]
 					sums[s] = true
 				}
-				wrapped = wrapped || len(x.cells) > 0 && x.cells[0].at != 0 && x.cells[0].sum&uint64(
-					len(x.cells)-1) != 0
+				wrapped = wrapped ||
+					len(x.cells) > 0 && x.cells[0].at != 0 && x.cells[0].sum&uint64(len(x.cells)-1) != 0
 			},
 			"add": func(t *rapid.T) {
 				s, r := sum.Draw(t, "sum"), ref.Draw(t, "at")

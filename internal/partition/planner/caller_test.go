@@ -742,8 +742,8 @@ func (ti timers) put(id string, t *timer.Timer) {
 
 // equal compares everything about the timers.
 func (ti timers) equal(o timers) bool {
-	return maps.EqualFunc(
-		ti, o, func(a, b *timer.Timer) bool { return a.Ref() == b.Ref() && bytes.Equal(bytesOf(a), bytesOf(b)) })
+	return maps.EqualFunc(ti, o,
+		func(a, b *timer.Timer) bool { return a.Ref() == b.Ref() && bytes.Equal(bytesOf(a), bytesOf(b)) })
 }
 
 func bytesOf(t *timer.Timer) []byte {

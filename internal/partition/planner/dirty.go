@@ -64,9 +64,8 @@ func (d *dirty) apply(it *Item, before timer.Ref, after *timer.Timer) {
 	d.bytes -= it.dirtyBytes()
 	if c.at == 0 {
 		d.add(it, before, after)
-		// gone again, or paused and resumed; see movable
 	} else if c.after = after; after.Ref() == c.stored && !movable(after) {
-		d.drop(it)
+		d.drop(it) // the timer is gone again, or was paused and resumed; see movable
 	}
 	d.bytes += it.dirtyBytes()
 }

@@ -54,8 +54,8 @@ func TestMemoryThatIsFullAsksForNoLoad(t *testing.T) {
 	var timers []*timer.Timer
 	size := int64(0)
 	for i := range n {
-		timers = append(
-			timers, &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: 1000 * int64(1+i), Occurrence: 1})
+		timers = append(timers,
+			&timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: 1000 * int64(1+i), Occurrence: 1})
 		r := memtable.Record{Bytes: timers[i].AppendTo(nil)}
 		size += r.Size()
 	}
@@ -84,8 +84,8 @@ func TestATimerBeyondTheLimitIsNotLoadedAtOnceAgain(t *testing.T) {
 	p.Open(0)
 	var timers []*timer.Timer
 	for i := range small + 1 {
-		timers = append(
-			timers, &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: 1000 * int64(1+i), Occurrence: 1})
+		timers = append(timers,
+			&timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: 1000 * int64(1+i), Occurrence: 1})
 	}
 	timers[small].Value = make([]byte, 20<<10)
 	load := func() (loads int) {
@@ -202,8 +202,8 @@ func TestALimitThatGrowsAndShrinksLoadsNothingInTurns(t *testing.T) {
 	p.Open(0)
 	var timers []*timer.Timer
 	for i := range 6 {
-		timers = append(
-			timers, &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: 1000 * int64(1+i), Occurrence: 1})
+		timers = append(timers,
+			&timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: 1000 * int64(1+i), Occurrence: 1})
 	}
 	timers[5].Value = make([]byte, 20<<10)
 	turn := func() (loads int) {

@@ -70,7 +70,7 @@ func (k *known) miss(it *Item, by int64) {
 		k.missed -= Held(it.timer)
 	}
 	t := it.timer
-	// for a paused timer the resume decides
+	// For a paused timer the resume decides.
 	if by != 0 && t.Recurrence != nil && t.Recurrence.CatchUp == timer.CatchUpNone && t.Due <= by && !t.IsPaused() {
 		it.missed = by
 		k.missed += Held(t)

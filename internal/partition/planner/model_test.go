@@ -138,8 +138,7 @@ func newModel(t *rapid.T, seen map[string]int, behind int) *model {
 		blind:  rapid.SampledFrom([]uint64{0, 0, math.MaxUint64 &^ 3, math.MaxUint64}).Draw(t, "blind"),
 		full:   rapid.SampledFrom([]int64{3, 100}).Draw(t, "full"),
 		ahead:  rapid.SampledFrom([]int64{0, ahead}).Draw(t, "ahead"),
-		behind: behind, tick: 1,
-		courses:   map[int64][]*timer.Timer{},
+		behind: behind, tick: 1, courses: map[int64][]*timer.Timer{},
 		unhealthy: map[string]bool{}, rows: map[string]row{}, state: map[string]*timer.Timer{},
 		ended: map[occurrence]timer.Outcome{}, unmet: map[int64]bool{},
 	}
@@ -150,8 +149,8 @@ func newModel(t *rapid.T, seen map[string]int, behind int) *model {
 // besideASetting makes the model run around a clock change, with expressions.
 func (m *model) besideASetting() {
 	m.setting, m.tick = &settings[rapid.IntRange(0, len(settings)-1).Draw(m.t, "setting")], 1000
-	m.now = (m.setting.at+rapid.Int64Range(-60, 20).Draw(m.t, "beside it"))*1000 + rapid.Int64Range(
-		0, 999).Draw(m.t, "ms")
+	m.now = (m.setting.at+rapid.Int64Range(-60, 20).Draw(m.t, "beside it"))*1000 +
+		rapid.Int64Range(0, 999).Draw(m.t, "ms")
 	m.restart()
 }
 
@@ -591,7 +590,7 @@ func (m *model) settle(e *Entry) {
 	want := timer.Entry{Before: was.Ref(), After: was}
 	switch {
 	case e.firing:
-		// all that is left of an entry that was rolled back
+		// This is all that is left of an entry that was rolled back.
 		nothing := was == nil && e.Outcome == timer.None && e.Emit == nil && e.After == nil
 		if was == nil && !nothing || e.Before != was.Ref() {
 			m.t.Fatalf("%q is due at %v, pending is %v", id, e.Before, was.Ref())
@@ -645,8 +644,7 @@ func (m *model) settle(e *Entry) {
 // steered maps outcomes of requests that steer to their names.
 var steered = map[timer.Outcome]string{
 	timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed", timer.Unmet: "unmet",
-	timer.NotFound:  "not found",
-	timer.Scheduled: "scheduled", timer.Replaced: "replaced", timer.Cancelled: "cancelled",
+	timer.NotFound: "not found", timer.Scheduled: "scheduled", timer.Replaced: "replaced", timer.Cancelled: "cancelled",
 }
 
 // resumed checks what is left of a timer that was resumed: missed occurrences may be skipped if its policy says so.
@@ -748,7 +746,7 @@ func (m *model) occurred(e *Entry, was *timer.Timer) {
 		if isUnreckoned(was) && !back {
 			m.t.Fatalf("%q is planned, and it is not known when it recurs", e.ID)
 		}
-		// the one before it is rolled back too, or other rules have moved it
+		// The one before it is rolled back too, or other rules have moved it.
 		if n == was.Occurrence && (back || !equal(after, was)) {
 			least = n
 		}
@@ -958,7 +956,7 @@ func (m *model) admit() {
 	}
 	for _, t := range m.admitting {
 		it, _, at := m.p.lookup(t.ID)
-		// otherwise it has come before, or has changed
+		// Otherwise it has come before, or has changed.
 		if it == nil && at.Kind() != memtable.Soon || it != nil && !it.near && !it.unknown && it.ref == t.Ref() {
 			m.comes(t)
 		}
@@ -1095,8 +1093,8 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 			m.t.Fatalf("%q is in %d places: near %v, beyond %v, waiting %v, parking %v; pending %v", id, n, it.near,
 				later, waits, it.parking, it.timer != nil)
 		}
-		if it.parking && !slices.ContainsFunc(
-			m.parkings, func(l parking) bool { return slices.Contains(l.items, it) }) {
+		if it.parking &&
+			!slices.ContainsFunc(m.parkings, func(l parking) bool { return slices.Contains(l.items, it) }) {
 			m.t.Fatalf("%q is on its way to be parked for good", id)
 		}
 		if (waits || it.parking) && it.permit != nil {
@@ -1136,7 +1134,7 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 		m.t.Fatalf("%d of %d bytes are soon, %d later; want %d of %d, %d",
 			p.known.table.Stats().Soon, p.known.held(), p.known.table.Stats().Later, near, held, beyond)
 	}
-	// otherwise Plan forgets
+	// During a batch Plan forgets.
 	if met := m.batch != nil; p.known.held() > p.known.limit+p.known.limit/4 && near >= 4 && !met {
 		m.t.Fatalf("%d bytes in the wheel, the limit is %d", p.known.held(), p.known.limit)
 	}
@@ -1620,8 +1618,8 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		"park":      plain(m.park),
 		"parked":    plain(m.parked),
 		"unpark": func(t *rapid.T) {
-			m.unpark(target.Draw(t, "target"), small.Draw(t, "n"), rapid.SampledFrom([]any{nil, m.grants, -1}).Draw(
-				t, "permit"))
+			m.unpark(target.Draw(t, "target"), small.Draw(t, "n"),
+				rapid.SampledFrom([]any{nil, m.grants, -1}).Draw(t, "permit"))
 		},
 		"admit":                 plain(m.admit),
 		"ask what is committed": plain(m.question),

@@ -57,8 +57,8 @@ func TestCatchingUpDoesNotDelayOthers(t *testing.T) {
 	const plain = 50
 	timers := []*timer.Timer{recurring("a", 1, 1, timer.CatchUpAll)}
 	for i := range plain {
-		timers = append(
-			timers, &timer.Timer{ID: fmt.Append(nil, "p", i), Offset: int64(i), Due: 1_000_000, Occurrence: 1})
+		timers = append(timers,
+			&timer.Timer{ID: fmt.Append(nil, "p", i), Offset: int64(i), Due: 1_000_000, Occurrence: 1})
 	}
 	p := ready(timers...)
 	p.Open(0)
@@ -122,7 +122,7 @@ func TestFireReportsTimersMovedByZoneRules(t *testing.T) {
 	}
 	p := ready(moved("loaded", 1))
 	p.request(timer.Request{ID: []byte("found"), Offset: 9, Steer: timer.Trigger}, moved("found", 2), false, 0)
-	// the catch-up barrier is not open
+	// The catch-up barrier is not open.
 	fired, _ := p.Fire(0, timer.Size{Entries: 10, Bytes: 1 << 40}, timer.Unlimited, free)
 	s := p.Take(10, 1<<40)
 	if s.Firings.Entries != 2 || s.Requests.Entries != 1 {

@@ -162,9 +162,9 @@ func (p *Planner) decide(e *Entry, r *request, it *Item) (more int64) {
 	return more
 }
 
-// decide fills in the entry of a request. is is the timer that the request finds pending, and before its place.
-func (re recurrences) decide(e *Entry, r *request, before timer.Ref, is *timer.Timer) {
-	e.Entry, e.Value = r.Apply(before, is), nil
+// decide fills in the entry of a request. pending is the timer that the request finds, and before its place.
+func (re recurrences) decide(e *Entry, r *request, before timer.Ref, pending *timer.Timer) {
+	e.Entry, e.Value = r.Apply(before, pending), nil
 	switch e.Outcome {
 	case timer.Scheduled, timer.Replaced:
 		e.Value = r.value

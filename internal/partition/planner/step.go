@@ -256,8 +256,8 @@ func (c *chunk) below(bound int64) int {
 	if c.fires() {
 		return len(c.entries)
 	}
-	k, _ := slices.BinarySearchFunc(
-		c.entries, bound, func(e Entry, at int64) int { return int(min(1, max(-1, e.Request-at))) })
+	k, _ := slices.BinarySearchFunc(c.entries, bound,
+		func(e Entry, at int64) int { return int(min(1, max(-1, e.Request-at))) })
 	return k
 }
 

@@ -80,8 +80,8 @@ func (d *decisions) wait(ctx context.Context, told chan decided) (x decided, err
 func (d *decisions) find(offset int64) (x decided, wait chan decided, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	i, found := slices.BinarySearchFunc(
-		d.list, offset, func(x decided, at int64) int { return cmp.Compare(x.offset, at) })
+	i, found := slices.BinarySearchFunc(d.list, offset,
+		func(x decided, at int64) int { return cmp.Compare(x.offset, at) })
 	switch {
 	case found:
 		return d.list[i], nil, nil

@@ -53,7 +53,7 @@ func (a *answers) read(ctx context.Context, turn chan struct{}, s *Slot, fn func
 	if err == nil {
 		err = errors.Join(fn(r), r.close())
 	}
-	// the group may take seconds to answer, and other partitions share the slots; the turn is this partition's own
+	// The group may take seconds to answer, and other partitions share the slots. The turn is this partition's own.
 	s.Give()
 	return a.confirm(ctx, err)
 }

@@ -216,8 +216,8 @@ func generated(rng *rand.Rand, fields int) string {
 	for {
 		f := []string{
 			drawField(rng, 0, 59, nil), drawField(rng, 0, 59, nil), drawField(rng, 0, 23, nil),
-			drawField(rng, 1, 31, nil), drawField(rng, 1, 12, strings.Fields(
-				"JAN feb Mar apr may jun jul aug sep oct nov dec")),
+			drawField(rng, 1, 31, nil),
+			drawField(rng, 1, 12, strings.Fields("JAN feb Mar apr may jun jul aug sep oct nov dec")),
 			drawField(rng, 0, 7, strings.Fields("sun MON Tue wed thu fri sat")),
 		}
 		// Most expressions that people write have stars on the right.

@@ -38,8 +38,8 @@ func (tc *txnClient) commitOffsets(ctx context.Context, group string, shares []*
 		}
 		req.ProducerID, req.ProducerEpoch = pid, epoch
 		req.MemberID, req.Generation, req.InstanceID = m.ID, m.Generation, m.InstanceID
-		resp, err := targets.Within(
-			ctx, func() (*kmsg.TxnOffsetCommitResponse, error) { return req.RequestWith(ctx, tc.Client) })
+		resp, err := targets.Within(ctx,
+			func() (*kmsg.TxnOffsetCommitResponse, error) { return req.RequestWith(ctx, tc.Client) })
 		if err == nil {
 			err = firstOffsetError(resp)
 		}
@@ -63,6 +63,19 @@ func (tc *txnClient) commitOffsets(ctx context.Context, group string, shares []*
 			return fmt.Errorf("commit offsets in the transaction: %w", err)
 		}
 	}
+}
+
+// fenced calls all fences, even after one that refuses: each share learns what it can.
+func fenced(shares []*Share, c *txnClient) (err error) {
+	for _, s := range shares {
+		if s.Fence == nil {
+			continue
+		}
+		if why := s.Fence(c.leaderOf(s.Records[0])); why != nil {
+			err = fmt.Errorf("%w: %w", errFence, why)
+		}
+	}
+	return err
 }
 
 // CommitOffsets commits offsets of a group that has no members, in the transaction that cl has begun under id. The
