@@ -27,8 +27,8 @@ const (
 	randomCallers    = 8
 	idsPerPrefix     = 8
 	// moveGrace is how far from what was seen of a move an answer may tell of it: what instances know of each other is
-	// some hundred milliseconds old.
-	moveGrace = 2 * time.Second
+	// some hundred milliseconds old. calm is between two moves.
+	moveGrace, calm = time.Second, 4 * time.Second
 	// sessionTime is how long a partition may be without its owner before another one is live, by the settings.
 	sessionTime = 10 * time.Second
 	// undecided is how long a decision is waited for (docs/API.md).
@@ -155,7 +155,7 @@ func (w *world) settled() {
 // it stands until others have its partitions, and then goes on, and one ends in order.
 func (w *world) churn(rounds int) {
 	for round := range rounds {
-		await.For(w, 2*time.Second)
+		await.For(w, calm)
 		began := time.Now()
 		m := w.leaves()
 		switch round % 3 {
