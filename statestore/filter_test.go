@@ -3,10 +3,12 @@ package statestore
 import (
 	"encoding/binary"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
 
+	"github.com/waterclock/waterclock/internal/kafkatest/await"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -43,6 +45,38 @@ func TestFilter(t *testing.T) {
 	t.Logf("%d of %d that were not added may be there, by %d parts of %d bytes", wrong, n, len(f.parts), f.bytes())
 	if wrong > n/50 || len(f.parts) < 3 || s.filters.bytes.Load() != f.bytes() || f.bytes() > n*8 {
 		t.Fatalf("%d of %d that were not added, %d bytes in %d parts", wrong, n, f.bytes(), len(f.parts))
+	}
+}
+
+// A partition whose look-ups go to the store, as behind a start, learns a filter of its IDs by itself.
+func TestPartitionLearnsItsFilter(t *testing.T) {
+	o := testOptions(vfs.NewMem())
+	s := mustOpen(t, o)
+	const n = 2 * learnCheck
+	b := &Batch{Position: n, Changelog: changelog}
+	for i := range int64(n) {
+		b.Changes = append(b.Changes, timer.ChangeOf(numberedID(i), timer.Absent, newTimer(string(numberedID(i)), i, i)))
+	}
+	must(t, s.Partition(partition0).Acquire().Apply(b))
+	must(t, s.Close())
+
+	s = mustOpen(t, o)
+	p := s.Partition(partition0)
+	k, i := p.Acquire(), int64(0)
+	await.Until(t, 30*time.Second, "a filter is learned", func() bool {
+		for range learnCheck / 10 {
+			if ref, err := k.Lookup(numberedID(n + i)); err != nil || !ref.IsAbsent() {
+				t.Fatalf("%v, %v", ref, err)
+			}
+			i++
+		}
+		return p.ids.current.Load() != nil
+	})
+	f := p.ids.current.Load()
+	for i := range int64(n) {
+		if s.filters.denies(f, numberedID(i)) {
+			t.Fatalf("ID %d is denied", i)
+		}
 	}
 }
 

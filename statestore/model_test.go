@@ -444,6 +444,26 @@ func (m *machine) crash(t *rapid.T, percent int, seed uint64) {
 	m.flushed()
 }
 
+// filters checks that the memory of filters counts as what they have.
+func (m *machine) filters() error {
+	want := int64(0)
+	for _, id := range m.ids {
+		p := m.s.Partition(id)
+		p.write.Lock()
+		if f := p.ids.current.Load(); f != nil {
+			want += f.bytes()
+		}
+		if p.ids.learning != nil {
+			want += p.ids.learning.filter.bytes()
+		}
+		p.write.Unlock()
+	}
+	if got := m.s.filters.bytes.Load(); got != want {
+		return fmt.Errorf("%d bytes count as filters, and they have %d", got, want)
+	}
+	return nil
+}
+
 // TestModel compares the store with a map through random applies, replays by
 // batch and by table, parking, wipes, flushes, sweeps, restarts and power
 // failures.
@@ -579,6 +599,7 @@ func TestModel(t *testing.T) {
 				for i := range m.parts {
 					check(t, m.parts[i].compare(m.handles[i]))
 				}
+				check(t, m.filters())
 				m.remember()
 			},
 		})

@@ -89,7 +89,7 @@ func (b *browser) newest(ctx context.Context, low map[int32]int64, window int64)
 			found[p] = append(f.all, found[p]...)
 		}
 		back.grow()
-		back.window = max(1, min(back.window, (maxHistoryOffsets-back.looked)/int64(len(b.bounds))))
+		back.window = max(1, min(back.window, (maxHistoryOffsets-back.looked)/int64(max(1, len(back.spans())))))
 	}
 	records, size = newestOf(found, b.limit)
 	for p, span := range b.bounds {

@@ -96,28 +96,39 @@ func TestKeysOfForeignEvents(t *testing.T) {
 	}
 }
 
-// longLogs count how many offsets are read. It implements Logs.
+// longLogs count how many offsets are read, and in how many calls. It implements Logs.
 type longLogs struct {
 	Logs
-	read *int64
+	offsets int64
+	calls   int
 }
 
-func (l longLogs) Read(_ context.Context, _ string, spans map[int32][2]int64, _ func(*Record) error) error {
+func (l *longLogs) Read(_ context.Context, _ string, spans map[int32][2]int64, _ func(*Record) error) error {
+	l.calls++
 	for _, span := range spans {
-		*l.read += span[1] - span[0]
+		l.offsets += span[1] - span[0]
 	}
 	return nil
 }
 
-// A page reads no more of a log with many partitions than of any other.
+// A page reads no more of a log with many partitions than of any other, and in windows as large whether all of them
+// have records or one.
 func TestPageOfManyPartitions(t *testing.T) {
-	var read int64
-	b := &browser{logs: longLogs{read: &read}, now: time.Now, bounds: make(map[int32][2]int64), filter: eventFilter{},
-		limit: 1000}
-	for p := range int32(400) {
-		b.bounds[p] = [2]int64{0, 10_000}
-	}
-	if _, cursor, err := b.page(t.Context(), ""); err != nil || cursor == "" || read > maxHistoryOffsets {
-		t.Errorf("%d offsets are read, cursor %q: %v", read, cursor, err)
+	const partitions, window = 400, maxHistoryOffsets / 400
+	for _, c := range []struct {
+		name          string
+		others, calls int
+	}{{"all have records", 10_000, 1}, {"one has", 0, maxHistoryOffsets / window}} {
+		l := &longLogs{}
+		b := &browser{logs: l, now: time.Now, bounds: make(map[int32][2]int64), filter: eventFilter{}, limit: 1000}
+		for p := range int32(partitions) {
+			b.bounds[p] = [2]int64{0, int64(c.others)}
+		}
+		b.bounds[0] = [2]int64{0, 1_000_000}
+		_, cursor, err := b.page(t.Context(), "")
+		if err != nil || cursor == "" || l.offsets != maxHistoryOffsets || l.calls > c.calls {
+			t.Errorf("%s: %d offsets are read in %d calls, want %d in %d at most; %v", c.name, l.offsets, l.calls,
+				maxHistoryOffsets, c.calls, err)
+		}
 	}
 }

@@ -210,8 +210,18 @@ func (v *verdict) wrong(c *call, format string, args ...any) {
 	v.Errorf("%s\n"+format, append([]any{c}, args...)...)
 }
 
+// moved reports whether partitions were on their way while a call was made, or the machine stood still.
+func (v *verdict) moved(c *call) bool {
+	return c.to.Sub(c.from) >= undecided/2 || slices.ContainsFunc(v.moves, func(m move) bool {
+		return c.to.After(m.from.Add(-moveGrace)) && c.from.Before(m.to.Add(moveGrace))
+	})
+}
+
 // unavailable judges a change that was not made, or not known to be.
 func (v *verdict) unavailable(c *call, values []string) {
+	if !v.moved(c) {
+		v.wrong(c, "nothing moves")
+	}
 	if word := c.got.Word(); word == "unknown-outcome" {
 		return
 	} else if !slices.Contains([]string{"moving", "kafka-unreachable", "not-written"}, word) {
@@ -247,6 +257,9 @@ func (v *verdict) change(c *call) {
 	status := map[string]int{"scheduled": 201, "written": 202, "not-found": 404, "condition-not-met": 412}[word]
 	if status == 0 {
 		status = 200
+	}
+	if word == "written" && !strings.Contains(c.path, "wait=written") && !v.moved(c) {
+		v.wrong(c, "it was not decided, and nothing moves")
 	}
 	told := word
 	if word == "not-found" || word == "unchanged" {

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -25,6 +26,13 @@ const (
 	randomMembers    = 3
 	randomCallers    = 8
 	idsPerPrefix     = 8
+	// moveGrace is how far from what was seen of a move an answer may tell of it: what instances know of each other is
+	// some hundred milliseconds old. calm is between two moves.
+	moveGrace, calm = time.Second, 4 * time.Second
+	// sessionTime is how long a partition may be without its owner before another one is live, by the settings.
+	sessionTime = 10 * time.Second
+	// undecided is how long a decision is waited for (docs/API.md).
+	undecided = 10 * time.Second
 	// moveLimit is how long a move may take: a session's end, and then some on a busy machine.
 	moveLimit = 2 * limit
 )
@@ -48,6 +56,9 @@ type world struct {
 	key, config string // files
 	ids         []string
 
+	moves []move
+	all   []*member
+
 	mu      sync.Mutex // guards what follows
 	members []*member  // that are asked
 	sources map[string]string
@@ -57,10 +68,13 @@ type world struct {
 	random  *rand.Rand
 }
 
+// move is a time in which partitions are on their way.
+type move struct{ from, to time.Time }
+
 // Random calls, asked of a random one of three instances each time, while instances are killed, stopped and paused and
 // others join. What was answered agrees with what a plain client reads in the topics: each decision is that of the
 // request's event, what was said to be written is there, once, what was said not to be is not, and what was shown was
-// so (package history).
+// so (package history). Only while partitions move, a call is answered 503, or with 202 though it waits.
 func TestRandomCalls(t *testing.T) {
 	t.Parallel()
 	seed := *randomSeed
@@ -100,6 +114,7 @@ func TestRandomCalls(t *testing.T) {
 	close(churned)
 	callers.Wait()
 	w.rest()
+	w.noteMoves()
 	h := watched.History(true)
 	v := newVerdict(w, &h)
 	for _, c := range w.calls {
@@ -114,6 +129,7 @@ func (w *world) join() {
 	p, c := w.process(w.key, "--config", w.config)
 	m := &member{Process: p, Caller: c}
 	await.Until(w, limit, "it listens", func() bool { return m.Get("/docs").Status != 0 })
+	w.all = append(w.all, m)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.members = append(w.members, m)
@@ -139,7 +155,8 @@ func (w *world) settled() {
 // it stands until others have its partitions, and then goes on, and one ends in order.
 func (w *world) churn(rounds int) {
 	for round := range rounds {
-		await.For(w, 2*time.Second)
+		await.For(w, calm)
+		began := time.Now()
 		m := w.leaves()
 		switch round % 3 {
 		case 0:
@@ -153,17 +170,31 @@ func (w *world) churn(rounds int) {
 			w.mu.Unlock()
 			await.For(w, 200*time.Millisecond) // calls wait for it
 			m.Continue()
-			w.settled()
-			continue
 		case 2:
 			m.Term()
 			m.Exit(limit)
 		}
 		w.settled()
-		w.join()
-		w.settled()
+		if round%3 != 1 {
+			w.join()
+			w.settled()
+		}
+		w.moves = append(w.moves, move{began, time.Now()})
 	}
 	await.For(w, 2*time.Second)
+}
+
+var lived = regexp.MustCompile(`(?m)^time=(\S+) .*msg="partition live"`)
+
+// noteMoves adds the moves that nobody has caused, as on a machine that stands still: by the logs of the instances.
+func (w *world) noteMoves() {
+	for _, m := range w.all {
+		for _, found := range lived.FindAllStringSubmatch(m.Output(), -1) {
+			if at, err := time.Parse(time.RFC3339Nano, found[1]); err == nil {
+				w.moves = append(w.moves, move{at.Add(-sessionTime), at})
+			}
+		}
+	}
 }
 
 // leaves has an instance not be asked any more.

@@ -31,6 +31,32 @@ func TestDocumentedReasons(t *testing.T) {
 	}
 }
 
+// TestDocumentedHeaders: the tables of the reference have a row for each header of a request, an emission and a dead
+// letter, and for no other.
+func TestDocumentedHeaders(t *testing.T) {
+	want := []string{
+		waterclock.HeaderAt, waterclock.HeaderAfter, waterclock.HeaderCancel, waterclock.HeaderTrigger,
+		waterclock.HeaderPause, waterclock.HeaderResume, waterclock.HeaderIf, waterclock.HeaderTargetTopic,
+		waterclock.HeaderTargetKey, waterclock.HeaderTargetKeyNull, waterclock.HeaderTargetPartition,
+		waterclock.HeaderEvery, waterclock.HeaderCron, waterclock.HeaderZone, waterclock.HeaderUntil,
+		waterclock.HeaderCount, waterclock.HeaderJitter, waterclock.HeaderCatchUp, waterclock.HeaderMaxLate,
+		waterclock.HeaderRemember, waterclock.HeaderID, waterclock.HeaderDue, waterclock.HeaderOccurrence,
+		waterclock.HeaderSource, waterclock.HeaderEvent, waterclock.HeaderTraceparent, waterclock.HeaderReason,
+		waterclock.HeaderDetail, waterclock.HeaderTruncated,
+	}
+	var got []string
+	for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]*) \\|").FindAllStringSubmatch(read(t, reference), -1) {
+		for _, m := range regexp.MustCompile("`((?:timer|waterclock)-[a-z-]+)`").FindAllStringSubmatch(row[1], -1) {
+			got = append(got, m[1])
+		}
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if got = slices.Compact(got); !slices.Equal(got, want) {
+		t.Errorf("%s has rows for\n%s\nthe headers are\n%s", reference, strings.Join(got, " "), strings.Join(want, " "))
+	}
+}
+
 var (
 	wrapped    = regexp.MustCompile(`\n {20,}`) // a line of help that goes on
 	helpFlag   = regexp.MustCompile(`(?m)^ +--([a-z-]+)(?: .*?\(default "?([^"]+?)"?\))?`)
