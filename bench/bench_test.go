@@ -163,6 +163,7 @@ func TestLife(t *testing.T) {
 
 // An instance that is to write events says at its start that it does.
 func TestBenchWithEvents(t *testing.T) {
+	runs.NotRaced(t)
 	t.Parallel()
 	c := DefaultLife()
 	c.Common, c.Timers, c.Least, c.Spread, c.Events = common(t), 500, 0, 100*time.Millisecond, true
@@ -184,6 +185,7 @@ func TestBenchWithEvents(t *testing.T) {
 }
 
 func TestWait(t *testing.T) {
+	runs.NotRaced(t)
 	t.Parallel()
 	c := DefaultWait()
 	c.Common, c.Timers, c.Least, c.Spread = common(t), 2000, 3*time.Second, time.Second
@@ -341,6 +343,7 @@ func TestTableIsNarrow(t *testing.T) {
 }
 
 func TestLimit(t *testing.T) {
+	runs.NotRaced(t)
 	t.Parallel()
 	c := LimitConfig{common(t)}
 	c.IDs, c.Loops = []int{2, 1}, []int{1, 2, 4} // four loops share the two partitions
@@ -529,6 +532,7 @@ func TestMove(t *testing.T) {
 const burstTimers = 10_000
 
 func TestBurst(t *testing.T) {
+	runs.NotRaced(t)
 	t.Parallel()
 	c := DefaultBurst()
 	c.Common, c.Timers = common(t), burstTimers
@@ -542,6 +546,7 @@ func TestBurst(t *testing.T) {
 }
 
 func TestFixed(t *testing.T) {
+	runs.NotRaced(t)
 	t.Parallel()
 	c := DefaultFixed()
 	c.Common, c.Records, c.Delay = common(t), 20_000, 100*time.Millisecond
@@ -559,6 +564,7 @@ func TestFixed(t *testing.T) {
 
 // A run that would end before its timers are due says so, and not that they are lost.
 func TestRunsThatEndTooEarly(t *testing.T) {
+	runs.NotRaced(t)
 	t.Parallel()
 	fixed, burst := DefaultFixed(), DefaultBurst()
 	fixed.Common, fixed.Records, fixed.Delay = common(t), 100, 100*time.Millisecond

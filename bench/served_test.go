@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 	"github.com/waterclock/waterclock/internal/node"
 )
 
@@ -93,6 +94,7 @@ func TestRequestTopicThatNobodyServes(t *testing.T) {
 
 // What was scheduled on a topic of others and did not fire is cancelled.
 func TestLeftoversAreCancelled(t *testing.T) {
+	runs.NotRaced(t)
 	t.Parallel()
 	l, adm := named(t)
 	stop := serveNamed(t, l, l.Cluster.Group, "*")

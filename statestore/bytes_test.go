@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"pgregory.net/rapid"
 
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -98,6 +99,7 @@ func TestKeysOrderAsRefs(t *testing.T) {
 
 // The comparer keeps Pebble's own rules, for all kinds of keys.
 func TestComparer(t *testing.T) {
+	runs.NotRaced(t)
 	topics := []PartitionID{{}, {Partition: 1}, {Topic: [16]byte{1}}}
 	var keys [][]byte
 	for _, id := range topics {

@@ -7,11 +7,13 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Blocks that were read stay in the cache, and fill its room.
 func TestCacheStaysInItsRoom(t *testing.T) {
+	runs.NotRaced(t)
 	const values, valueBytes, batch = 10_000, 4 << 10, 1000
 	o := testOptions(vfs.NewMem())
 	o.Memory = 16 << 20

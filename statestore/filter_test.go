@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -20,6 +21,7 @@ func numberedID(i int64) []byte {
 
 // A filter says no to nearly all IDs that were not added, however much it has grown.
 func TestFilter(t *testing.T) {
+	runs.NotRaced(t)
 	o := testOptions(vfs.NewMem())
 	o.Memory = 64 << 20
 	s, err := Open(o)
@@ -50,6 +52,7 @@ func TestFilter(t *testing.T) {
 
 // A partition whose look-ups go to the store, as behind a start, learns a filter of its IDs by itself.
 func TestPartitionLearnsItsFilter(t *testing.T) {
+	runs.NotRaced(t)
 	o := testOptions(vfs.NewMem())
 	s := mustOpen(t, o)
 	const n = 2 * learnCheck
@@ -84,6 +87,7 @@ func TestPartitionLearnsItsFilter(t *testing.T) {
 // IDs come and go and come back, also by an Apply, a Park or an Unpark between two
 // flushes.
 func TestReplayRemembersWhatItStored(t *testing.T) {
+	runs.NotRaced(t)
 	remembered := 0
 	rapid.Check(t, func(t *rapid.T) {
 		s, err := Open(testOptions(vfs.NewMem()))
@@ -122,6 +126,7 @@ func TestReplayRemembersWhatItStored(t *testing.T) {
 // Filters keep to their share of memory. Only the filter of a partition that is being replayed may take more, until the
 // replay ends. Without a filter, or with a full one, look-ups are as correct as ever.
 func TestFiltersKeepToTheirShare(t *testing.T) {
+	runs.NotRaced(t)
 	o := testOptions(vfs.NewMem())
 	o.Memory = 1 << 20
 	s := mustOpen(t, o)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -82,6 +83,7 @@ func TestPutDuringSweepLowersTheBound(t *testing.T) {
 // Many deletions raise the bound without any flush, and a scan from the very
 // beginning does not step over them.
 func TestScanPassesOverTombstones(t *testing.T) {
+	runs.NotRaced(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := memStore(t)
 		defer s.Close()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -137,6 +138,7 @@ func TestParkForAnyNumberOfTargets(t *testing.T) {
 // Parked rows slow nothing down: neither a scan from the beginning, once the
 // low bound was raised, nor unparking after most of them were cancelled.
 func TestScanPassesOverParkedTimers(t *testing.T) {
+	runs.NotRaced(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := memStore(t)
 		defer s.Close()

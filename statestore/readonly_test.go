@@ -17,6 +17,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -121,6 +122,7 @@ func TestReadOnlyRefusals(t *testing.T) {
 // store reads as before. An error names the partition that was hit, and the other
 // partition is verified all the same.
 func TestVerifyAllNamesTheDamagedPartition(t *testing.T) {
+	runs.NotRaced(t)
 	o := testOptions(vfs.NewMem())
 	s := mustOpen(t, o)
 	parts := []PartitionID{partition0, partition1}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 	"github.com/waterclock/waterclock/internal/node"
 	"github.com/waterclock/waterclock/internal/node/commands"
 	"github.com/waterclock/waterclock/internal/node/config"
@@ -377,6 +378,7 @@ func TestProgramName(t *testing.T) {
 
 // The help of each command fits a terminal, and each flag is in a section of it, each command in a group.
 func TestHelp(t *testing.T) {
+	runs.NotRaced(t)
 	var all func(cmd *cobra.Command)
 	all = func(cmd *cobra.Command) {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {

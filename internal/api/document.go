@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -288,38 +289,32 @@ table{border-collapse:collapse;width:100%}td,th{text-align:left;vertical-align:t
 {{end}}</main></body></html>
 `))
 
-// serveDocument serves the OpenAPI document, which is complete by now.
+// serveDocument serves the OpenAPI document, which is complete by now. Each form of it is made when it is first asked for.
 func serveDocument(mux *http.ServeMux, o *huma.OpenAPI) {
 	complete(o)
-	asJSON, err := json.MarshalIndent(o, "", "  ")
-	if err != nil {
-		panic("the OpenAPI document cannot be encoded: " + err.Error()) // it is the same in each process
-	}
-	asYAML, err := o.YAML()
-	if err != nil {
-		panic("the OpenAPI document cannot be encoded: " + err.Error())
-	}
-	var page bytes.Buffer // the document for people
-	err = docsTemplate.Execute(&page, map[string]any{"Description": o.Info.Description, "Operations": operations(o)})
-	if err != nil {
-		panic("the page of the API cannot be made: " + err.Error())
-	}
-	for at, is := range map[string]struct {
-		contentType string
-		body        []byte
-	}{
-		"/openapi.json": {"application/openapi+json", asJSON},
-		"/openapi.yaml": {"application/openapi+yaml", asYAML},
-		"/docs":         {"text/html; charset=utf-8", page.Bytes()},
-	} {
-		mux.HandleFunc("GET "+at, func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", is.contentType)
+	serve := func(path, contentType string, encode func() ([]byte, error)) {
+		body := sync.OnceValue(func() []byte {
+			b, err := encode()
+			if err != nil {
+				panic(path + " cannot be encoded: " + err.Error()) // it is the same in each process
+			}
+			return b
+		})
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", contentType)
 			w.Header().Set("X-Content-Type-Options", "nosniff")
 			w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; "+
 				"frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
-			_, _ = w.Write(is.body) // the caller may be gone
+			_, _ = w.Write(body()) // the caller may be gone
 		})
 	}
+	serve("/openapi.json", "application/openapi+json", func() ([]byte, error) { return json.MarshalIndent(o, "", "  ") })
+	serve("/openapi.yaml", "application/openapi+yaml", o.YAML)
+	serve("/docs", "text/html; charset=utf-8", func() ([]byte, error) { // for people
+		var page bytes.Buffer
+		err := docsTemplate.Execute(&page, map[string]any{"Description": o.Info.Description, "Operations": operations(o)})
+		return page.Bytes(), err
+	})
 }
 
 // conditions returns the parameters of operations that may have a condition.

@@ -134,6 +134,7 @@ func (w *writer) judge(events string) (*Report, uint64) {
 // What is judged at the same time is bounded over all IDs, however the facts are spread over them, and what is said
 // of them does not depend on it.
 func TestMemoryOfJudging(t *testing.T) {
+	runs.NotRaced(t)
 	some := func(all, less int) int {
 		if runs.Slow() {
 			return all

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 	"github.com/waterclock/waterclock/internal/partition/questions"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/timer/query"
@@ -121,6 +122,7 @@ func (c *core) countsAre(f query.Filter, fold map[string]*timer.Timer, parked ma
 // include nothing that is only planned, or in a step that is out, and leave nothing out, however much of it is applied,
 // frozen, stored, forgotten, loaded or parked.
 func TestAnswersAtEachStage(t *testing.T) {
+	runs.NotRaced(t)
 	for _, tc := range []struct {
 		wheel int64
 		subs  int

@@ -10,6 +10,7 @@ import (
 
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 	"github.com/waterclock/waterclock/internal/kit/budget"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -225,6 +226,7 @@ func TestDelayedWorkRunsBetweenTwoCheckpoints(t *testing.T) {
 
 // While a checkpoint is written nothing is parked. Loads must not pile up timers for unhealthy targets in memory.
 func TestLoadsWaitForParking(t *testing.T) {
+	runs.NotRaced(t)
 	c := newLazyCore(t)
 	const timers, size = 120, 100 << 10
 	for id := range timers {

@@ -15,11 +15,13 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 )
 
 // The clock is ahead, a target refuses it, and timers are parked that are not due when the clock is right again. Such
 // timers need no admission, which would be wasted on them for hours, and they fire when they are due.
 func TestParkedTimersWaitForTheirTimeAfterASetBack(t *testing.T) {
+	runs.NotRaced(t)
 	const n, hours = 3000, 2 * 3600_000
 	c := newCore(t, newSetup(t), 1<<30, roomy)
 	c.room = n

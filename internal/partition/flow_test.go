@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 )
 
 // lanes simulates a lane, and what producers send to its partitions, on a clock of its own. A step takes the time
@@ -184,6 +186,7 @@ func (l *lanes) settle() {
 // At twice the capacity, timers that are read fire in time, and the others wait in the log. The full capacity is used,
 // and the limit stays about the same. When nothing is sent any more the rest goes through as well.
 func TestFlowUnderOverload(t *testing.T) {
+	runs.NotRaced(t)
 	for name, life := range map[string]func(int) time.Duration{
 		"past due": between(0, 0), "due in 1 to 2 s": between(time.Second, time.Second),
 		"due in 2 to 6 s": between(2*time.Second, 4*time.Second),
@@ -224,6 +227,7 @@ func TestFlowUnderOverload(t *testing.T) {
 // One partition is offered more than the capacity, the others a little. Those read it at once, and their timers fire in
 // time.
 func TestFlowNextToAHotPartition(t *testing.T) {
+	runs.NotRaced(t)
 	l := overloaded(8, between(2*time.Second, 4*time.Second))
 	for i, p := range l.partitions {
 		if p.rate = 2000; i == 3 {
@@ -248,6 +252,7 @@ func TestFlowNextToAHotPartition(t *testing.T) {
 // Far more timers fall due at once than fit into a step. While they are late requests get a fifth of each step, and no
 // less.
 func TestFlowKeepsAFloorForRequests(t *testing.T) {
+	runs.NotRaced(t)
 	l := overloaded(1, between(time.Hour, 0))
 	p := l.partitions[0]
 	for range 200_000 {
@@ -271,6 +276,7 @@ func TestFlowKeepsAFloorForRequests(t *testing.T) {
 
 // Intake is held back from the limit on, down to half of it: at first, and when the limit is as low as it gets.
 func TestFlowIsBounded(t *testing.T) {
+	runs.NotRaced(t)
 	var f flow
 	bounds := func(what string, limit int) {
 		t.Helper()
@@ -305,6 +311,7 @@ func TestFlowIsBounded(t *testing.T) {
 // Brokers are slow for a while, so everything is late: intake reads a fifth meanwhile, and soon after that as much as
 // before.
 func TestFlowRecovers(t *testing.T) {
+	runs.NotRaced(t)
 	l := overloaded(1, between(500*time.Millisecond, time.Second))
 	p := l.partitions[0]
 	l.settle()
@@ -328,6 +335,7 @@ func TestFlowRecovers(t *testing.T) {
 
 // If nothing fires intake reads two steps ahead, whatever was before, and however long steps take.
 func TestFlowWithoutFirings(t *testing.T) {
+	runs.NotRaced(t)
 	l := overloaded(1, between(time.Hour, 0))
 	p := l.partitions[0]
 	p.limit, p.took = leastReadAhead, time.Second
@@ -342,6 +350,7 @@ func tail(s []int, n int) []int { return s[max(0, len(s)-n):] }
 // One partition catches up, and nothing comes on the others. Whenever it was paused, the fetch under way without it
 // waits for its full time. Nearly as much goes through as if it did not.
 func TestFlowCatchesUpAlone(t *testing.T) {
+	runs.NotRaced(t)
 	for name, life := range map[string]func(int) time.Duration{"past due": between(-time.Minute, 0),
 		"due in 2 to 6 s": between(2*time.Second, 4*time.Second)} {
 		l := overloaded(1, life)
@@ -360,6 +369,7 @@ func TestFlowCatchesUpAlone(t *testing.T) {
 
 // A clock that is set back does not stop a partition without recent firings from reading ahead.
 func TestFlowForgetsAClockThatWasAhead(t *testing.T) {
+	runs.NotRaced(t)
 	const room, hour = 10_000, 3_600_000
 	var f flow
 	f.sealed(hour, room, 1, room, 100, 100, true)

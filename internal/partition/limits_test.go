@@ -6,6 +6,7 @@ import (
 
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 	"github.com/waterclock/waterclock/internal/kit/budget"
 	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -375,6 +376,7 @@ func TestSealsUpToMaxUnapplied(t *testing.T) {
 
 // A load takes loadRows timers or loadBytes of them, and says that there is more.
 func TestALoadIsBounded(t *testing.T) {
+	runs.NotRaced(t)
 	g := newSetup(t)
 	for _, tc := range []struct {
 		name   string

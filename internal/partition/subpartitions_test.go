@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -87,6 +88,7 @@ func TestAWaitingSubPartitionDelaysNoFiring(t *testing.T) {
 // Steps that one sub fills, with due timers, with requests or with both, leave the lateness of the others' timers as it
 // is without them.
 func TestAFullStepOfOneSubLeavesTheLatenessOfOthersAlone(t *testing.T) {
+	runs.NotRaced(t)
 	const subs, room, steps, pace = 4, 40, 10, 20
 	lateness := func(due, requests bool) (of []int64) {
 		c := newCoreOf(t, newSetup(t), 1<<20, 10_000, subs)

@@ -16,6 +16,7 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/emitter/targets"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -108,6 +109,7 @@ const missingAfter = 10 * time.Second
 // others wait their turn, and a target that is just not known yet does not wait behind them.
 // Each has its outcome.
 func TestUnknownTargetsWaitInTurn(t *testing.T) {
+	runs.NotRaced(t)
 	const names, atATime = 2500, 1100 // 1,000 are examined, and some more are on their way out
 	c := looking(t)
 	_, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(3, targetTopic, otherTopic))
@@ -324,6 +326,7 @@ func TestADeadLetterIsJudgedAtEachSeal(t *testing.T) {
 
 // Timers parked for a target that is healthy again pass in chunks, up to the last one.
 func TestAllThatIsParkedPasses(t *testing.T) {
+	runs.NotRaced(t)
 	c := newCore(t, newSetup(t), 1<<30, roomy)
 	const n = 3
 	for i := range n {

@@ -21,6 +21,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/crypto/bcrypt"
+
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 )
 
 func TestCallersAreAuthenticated(t *testing.T) {
@@ -120,6 +122,7 @@ func TestPasswordsAreLookedAt(t *testing.T) {
 
 // A password of 72 bytes with more after it is wrong, although bcrypt accepts it.
 func TestLongPassword(t *testing.T) {
+	runs.NotRaced(t)
 	long := strings.Repeat("x", MaxPassword)
 	c, err := parseCallers([]byte("callers: {a: {password: '" + hashOf(t, long) +
 		"', grants: [{role: read, topic: a}]}}"))

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 )
 
 // fields returns the fields of the page's form as a browser sends them.
@@ -259,6 +260,7 @@ func TestNoSuchPage(t *testing.T) {
 
 // What a form carries of a timer is limited, in bytes and in the number of headers.
 func TestKeptIsBounded(t *testing.T) {
+	runs.NotRaced(t)
 	f := newFake(t)
 	post := func(text string) (grown uint64) {
 		form := url.Values{"topic": {"timers"}, "id": {"a"},

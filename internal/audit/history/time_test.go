@@ -6,11 +6,13 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 )
 
 // However much there is of one ID, and of whatever kind, judging it takes about as long as judging a timer that has
 // fired so many times: nothing is looked for by a walk along a list, for each member of another.
 func TestTimeOfOneID(t *testing.T) {
+	runs.NotRaced(t)
 	const n = 40_000
 	log := func(offset int) Place { return Place{Topic: "t", Offset: int64(offset)} }
 	target := func(offset int) Record {

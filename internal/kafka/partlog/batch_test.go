@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/internal/kafkatest/corpus"
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -194,6 +195,7 @@ func byKgo(raw []byte, from int64) (recs []*kgo.Record, whole bool) {
 
 // FuzzBatches decodes whatever a broker may answer.
 func FuzzBatches(f *testing.F) {
+	runs.NotRaced(f)
 	at := time.UnixMilli(1_700_000_000_000)
 	for i, c := range corpus.Cases() {
 		if c.Group() == "large" {
@@ -275,6 +277,7 @@ func TestTimestampsOfTheBroker(t *testing.T) {
 
 // Large batches come in pieces, and a record has no more headers than MaxHeaders.
 func TestLargeBatches(t *testing.T) {
+	runs.NotRaced(t)
 	for _, c := range corpus.Cases() {
 		if c.Group() != "large" || strings.HasSuffix(c.Name, "gzip") || strings.HasSuffix(c.Name, "lz4") {
 			continue
@@ -482,6 +485,7 @@ func TestAbortedBatchesAreNotOpened(t *testing.T) {
 
 // FuzzUnpack decompresses whatever a producer may write.
 func FuzzUnpack(f *testing.F) {
+	runs.NotRaced(f)
 	seen := make(map[string]bool)
 	for i, c := range corpus.Cases() {
 		raw := c.Batch(corpus.Nobody(time.UnixMilli(0)))
@@ -526,6 +530,7 @@ func FuzzUnpack(f *testing.F) {
 // A record keeps no more memory than it counts as, however many headers it has in its log; nor do decoders keep what
 // they wrote.
 func TestARecordKeepsWhatItCounts(t *testing.T) {
+	runs.NotRaced(t)
 	raw := caseOf(t, "heavy: 15700000 empty headers, zstd").Batch(corpus.Nobody(time.UnixMilli(0)))
 	s := batchesOf(&kmsg.FetchResponseTopicPartition{RecordBatches: raw}, 0, readCommitted)
 	before := heap(true)

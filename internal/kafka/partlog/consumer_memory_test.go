@@ -9,6 +9,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kafkatest/corpus"
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -25,6 +26,7 @@ func heap(collect bool) int64 {
 // A batch that is small on the wire and takes gigabytes as records has a bound in memory, while it is opened and
 // delivered.
 func TestHeavyBatchesHaveABound(t *testing.T) {
+	runs.NotRaced(t)
 	const bound, held = 64 << 20, 40 << 20 // with garbage, and without
 	names := []string{"large: 64 MiB of zeros, gzip"}
 	for _, c := range corpus.Heavy() {

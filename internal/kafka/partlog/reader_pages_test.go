@@ -3,6 +3,8 @@ package partlog
 import (
 	"testing"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 )
 
 func scriptedReadAll(t *testing.T, r *Reader, raw []byte, n int) (took time.Duration, pages int) {
@@ -27,6 +29,7 @@ func scriptedReadAll(t *testing.T, r *Reader, raw []byte, n int) (took time.Dura
 // A page has room for a part of a batch. Each further page decompresses, checks and skips all of the batch again, so
 // the work is quadratic (audit reads with pages of 8 MiB: a batch of 30 MB is 600 MB as records).
 func TestPagesOfOneBatchAreLinear(t *testing.T) {
+	runs.NotRaced(t)
 	const n = 600_000
 	raw := batchOf(n, []byte("v"), true)
 	whole := NewReader(nil, Log{Topic: "t"}, 0)

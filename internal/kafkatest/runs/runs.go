@@ -28,6 +28,15 @@ func NeedSlow(t testing.TB) { need(t, Slow(), "1", "as CI does for simulation an
 // NeedFull skips a test that takes minutes of the whole machine, unless Full.
 func NeedFull(t testing.TB) { need(t, Full(), "all", "as make slow does") }
 
+// NotRaced skips a test under the race detector, where it would take long for nothing: it has one goroutine, measures
+// memory, or starts the goroutines of another test, which runs there.
+func NotRaced(t testing.TB) {
+	t.Helper()
+	if raced {
+		t.Skip("takes long under the race detector, which finds nothing in it")
+	}
+}
+
 func need(t testing.TB, have bool, value, who string) {
 	t.Helper()
 	if !have {

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 )
 
 // recordLimit is the default max.message.bytes of __consumer_offsets.
@@ -84,6 +85,7 @@ func (t *throng) round(limit int) (size int) {
 // What all members say is one record of the group, so its size is bounded in sum: it settles at half of the limit,
 // however many members there are. Some thirty may join at once, and if there are more, one round fails.
 func TestUserDataOfManyMembersIsBounded(t *testing.T) {
+	runs.NotRaced(t)
 	c := &throng{t: t, topics: map[string]int32{"orders": 1000, "payments": 1000}}
 	c.grow(8)
 	if size := c.round(recordLimit); size > recordLimit {
@@ -113,6 +115,7 @@ func TestUserDataOfManyMembersIsBounded(t *testing.T) {
 // A group whose record is too large at once, because all members are new or the limit is lower, works after a few
 // rounds.
 func TestUserDataShrinkUntilTheGroupWorks(t *testing.T) {
+	runs.NotRaced(t)
 	for _, tt := range []struct{ members, limit int }{{128, recordLimit}, {12, 150 << 10}} {
 		c := &throng{t: t, topics: map[string]int32{"orders": 1000, "payments": 1000}}
 		c.grow(tt.members)
