@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 	"github.com/waterclock/waterclock/internal/node"
@@ -167,4 +168,49 @@ func TestGroupTakesOverUnderLoad(t *testing.T) {
 	stream.Stop()
 	d.finish()
 	d.stop(loser)
+}
+
+// The settings of the topic and of its checkpoints are altered under load, there and back, and each time partitions
+// move: from an instance that has found others when it started, and to one that finds others. Every record is passed on
+// once.
+func TestDelayedSettingsAlteredUnderLoad(t *testing.T) {
+	t.Parallel()
+	d := newDelayed(t, 2, 1, 300*time.Millisecond)
+	serve := func() *rig.Instance {
+		cfg := d.config()
+		cfg.TopicCheckInterval = time.Second
+		return rig.Serve(t, cfg, node.Options{})
+	}
+	stays, moves := serve(), serve()
+	shared := func() {
+		t.Helper()
+		d.until("each has its share", func() bool { return stays.Live() == 1 && moves.Live() == 1 })
+	}
+	shared()
+	stream, adm := d.stream(300), d.Cluster.Admin(t)
+	for _, alteration := range []struct {
+		topic    string
+		settings map[string][2]string
+	}{
+		{d.Requests, map[string][2]string{"message.timestamp.type": {"LogAppendTime", "CreateTime"},
+			"message.timestamp.after.max.ms": {"9223372036854775807", "60000"}, "retention.ms": {"-1", "3600000"},
+			"retention.bytes": {"-1", "1000000"}}},
+		{topics.Checkpoints(d.Requests), map[string][2]string{"max.message.bytes": {"1000000", "100000"},
+			"min.insync.replicas": {"2", "1"}, "unclean.leader.election.enable": {"true", "false"},
+			"delete.retention.ms": {"172800000", "0"}}},
+	} {
+		for way := range 2 {
+			for setting, values := range alteration.settings {
+				kafkatest.SetTopic(t, adm, alteration.topic, setting, values[way])
+			}
+			d.more(200)
+			d.stop(moves)
+			stays.Ready(d.width, patience)
+			moves = serve()
+			shared()
+		}
+	}
+	d.more(200)
+	stream.Stop()
+	d.finish()
 }
