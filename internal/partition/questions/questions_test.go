@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 	"weak"
 
@@ -155,38 +156,82 @@ func TestCountHasALimit(t *testing.T) {
 	}
 }
 
-// A question that reads much that is not flushed gives its slot back again and again, and others get it meanwhile.
-func TestAQuestionRestsWhileReadingUnflushedChanges(t *testing.T) {
+// A question that reads much gives its slot back again and again, whether that is flushed or not, and others get it
+// meanwhile.
+func TestAQuestionRestsWhileReading(t *testing.T) {
 	const n = 20 * restIDs
-	scans := semaphore.NewWeighted(1)
-	c := newAsked(t, budget.Alone(memoryForAll), scans)
-	c.have(n)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if got, err := c.q.Count(t.Context(), query.Filter{Target: targetTopic}, 0); err != nil || got.N != n {
-			t.Errorf("%d are counted: %v", got.N, err)
-		}
-	}()
-	had := 0
-	for {
-		select {
-		case <-done:
-			if had < n/restIDs/2 { // it rests twice per thousand: when it indexes and when it counts
-				t.Errorf("another one had the slot %d times while a question looked at %d IDs", had, n)
+	for _, v := range []struct {
+		name   string
+		stored bool
+		want   int
+	}{
+		{"unflushed changes", false, n / restIDs / 2}, // it rests when it indexes and when it counts
+		{"stored rows", true, n / slotRows / 2},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			scans := semaphore.NewWeighted(1)
+			c := newAsked(t, budget.Alone(memoryForAll), scans)
+			c.have(n)
+			if v.stored {
+				c.freeze()
+				c.write()
+				c.thaw()
 			}
-			return
-		default:
-		}
-		if scans.TryAcquire(1) {
-			scans.Release(1)
-			runtime.Gosched()
-			continue
-		}
-		c.ok(scans.Acquire(t.Context(), 1)) // the question has it
-		had++
-		scans.Release(1)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				if got, err := c.q.Count(t.Context(), query.Filter{Target: targetTopic}, 0); err != nil || got.N != n {
+					t.Errorf("%d are counted: %v", got.N, err)
+				}
+			}()
+			had := 0
+			for {
+				select {
+				case <-done:
+					if had < v.want {
+						t.Errorf("another one had the slot %d times while a question looked at %d IDs", had, n)
+					}
+					return
+				default:
+				}
+				if scans.TryAcquire(1) {
+					scans.Release(1)
+					runtime.Gosched()
+					continue
+				}
+				c.ok(scans.Acquire(t.Context(), 1)) // the question has it
+				had++
+				scans.Release(1)
+			}
+		})
 	}
+}
+
+// A slot that was given back rests for as long as it was used, but not long. So due timers find a processor free,
+// however many questions there are.
+func TestASlotRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		of := semaphore.NewWeighted(1)
+		s := NewSlot(of)
+		for used, rests := range map[time.Duration]time.Duration{
+			time.Millisecond: time.Millisecond, 3 * time.Millisecond: 3 * time.Millisecond, time.Second: maxRest,
+		} {
+			if err := s.Take(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(used)
+			given := time.Now()
+			s.Give()
+			s.Give() // is no second slot
+			if err := of.Acquire(t.Context(), 1); err != nil {
+				t.Fatal(err)
+			}
+			if got := time.Since(given); got != rests {
+				t.Errorf("a slot that was used for %s rests for %s, want %s", used, got, rests)
+			}
+			of.Release(1)
+		}
+	})
 }
 
 // Questions that begin at the same time together hold no more than they may.
