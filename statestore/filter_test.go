@@ -83,6 +83,31 @@ func TestPartitionLearnsItsFilter(t *testing.T) {
 	}
 }
 
+// IDs that were read before a wipe do not count after it.
+func TestWipeEndsLearning(t *testing.T) {
+	s := mustOpen(t, testOptions(vfs.NewMem()))
+	p := s.Partition(partition0)
+	k := p.Acquire()
+	must(t, k.Apply(batchAt(1, put(newTimer("old", 1, 1), timer.Absent))))
+	p.write.Lock()
+	p.ids.setLocked(nil)
+	p.ids.unanswered.Store(learnCheck)
+	p.write.Unlock()
+	l := p.ids.beginLearning()
+	hashes, next, err := p.ids.readIDs(l.from)
+	if err != nil || len(hashes) != 1 {
+		t.Fatalf("%d IDs, %v", len(hashes), err)
+	}
+	must(t, k.Wipe())
+	must(t, k.Apply(batchAt(1, put(newTimer("new", 1, 1), timer.Absent))))
+	if more, err := p.ids.learned(l, hashes, next, err); more || err != nil {
+		t.Fatalf("%v, %v", more, err)
+	}
+	if ref, err := k.Lookup([]byte("new")); err != nil || ref.IsAbsent() {
+		t.Fatalf("%v, %v: it is there", ref, err)
+	}
+}
+
 // A replay of an empty partition has many flushes, as tables, as batches or both.
 // IDs come and go and come back, also by an Apply, a Park or an Unpark between two
 // flushes.
