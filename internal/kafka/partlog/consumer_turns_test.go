@@ -274,6 +274,28 @@ func TestMetadataThatIsBehindDoesNotCount(t *testing.T) {
 	}
 }
 
+// The large slot, given back, is kept for the partition that has waited for the longest time, on whichever broker, but
+// not for long.
+func TestTheLargeSlotGoesRound(t *testing.T) {
+	c := scriptedConsumer(4<<20, map[string]int32{"a": 1, "b": 1})
+	c.Add("a", 0, 0, &probe{t: t})
+	c.Add("b", 0, 0, &probe{t: t})
+	a, b := c.readings[timer.TopicPartition{Topic: "a"}], c.readings[timer.TopicPartition{Topic: "b"}]
+	b.node, a.oversize, b.oversize, a.turn, b.turn = 2, true, true, 1, 2
+	c.freed = time.Now().Add(time.Hour) // now, however slow the machine
+	if of, _, _ := c.choose(2); len(of) > 0 {
+		t.Error("b/0, which had it last, is asked for before a/0")
+	}
+	c.freed = time.Now().Add(-largeTurn)
+	if of, _, _ := c.choose(2); len(of) != 1 {
+		t.Error("b/0 waits for a broker that does not ask for a/0")
+	}
+	c.large, b.state, c.freed = nil, idle, time.Now().Add(time.Hour)
+	if of, _, _ := c.choose(1); len(of) != 1 {
+		t.Error("a/0 is not asked for")
+	}
+}
+
 // A broker that hangs must not keep the large slot from partitions of other brokers.
 func TestAHangingBrokerDoesNotKeepTheLargeSlot(t *testing.T) {
 	c := scriptedConsumer(4<<20, map[string]int32{"a": 1, "b": 1})
