@@ -233,3 +233,60 @@ func TestTheOwnerIsKilled(t *testing.T) {
 		t.Errorf("%v timers, want %d and %d", n, timers, len(scheduled))
 	}
 }
+
+// An owner is killed (SIGKILL) while timers are scheduled by calls with an Idempotency-Key. Whatever a call was
+// answered, it is made again until it was answered in full, and once more: each timer has the same ID every time, and
+// fires once.
+func TestACallIsRepeatedWhenAnOwnerIsKilled(t *testing.T) {
+	t.Parallel()
+	s := &setup{Setup: rig.NewSetup(t, kafkatest.Shared(t), partitions, 1)}
+	key := keyFile(t)
+	one, _ := s.process(key)
+	one.Ready(partitions, limit)
+	other, second := s.process(key)
+	share(t, &one.Web, &other.Web)
+	s.Caller = second
+	const calls, each = 10, 10
+	again := 0
+	ids := map[string]string{}
+	done := func(call int) bool {
+		var items []string
+		for i := range each {
+			items = append(items,
+				fmt.Sprintf(`{"value":"%d-%d","after":"50ms","target":{"topic":%q}}`, call, i, s.Target))
+		}
+		got := s.post(items, "Idempotency-Key", fmt.Sprint("call ", call))
+		results, known := got.Items("results"), 0
+		for i, r := range results {
+			value, id := fmt.Sprintf("%d-%d", call, i), r["id"].(string)
+			if ids[value] == "" {
+				ids[value] = id
+			}
+			if ids[value] != id {
+				t.Fatalf("%s has the ID %s, and had %s", value, id, ids[value])
+			}
+			if r["status"] == 200.0 || r["status"] == 201.0 {
+				known++
+			}
+		}
+		if got.Status != http.StatusOK || known != each {
+			again++
+		}
+		return got.Status == http.StatusOK && known == each
+	}
+	killed := make(chan struct{})
+	for call := range calls {
+		if call == calls/2 {
+			go func() { defer close(killed); one.Kill() }()
+		}
+		for range 2 {
+			await.Until(t, limit, "the call is answered", func() bool { return done(call) })
+		}
+	}
+	<-killed
+	for call := range calls {
+		await.Until(t, limit, "the call is answered as before", func() bool { return done(call) })
+	}
+	t.Logf("%d calls were made again", again)
+	rig.Complete(t, s.Out, calls*each)
+}
