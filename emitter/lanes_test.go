@@ -3,6 +3,8 @@ package emitter
 import (
 	"fmt"
 	"log/slog"
+	"maps"
+	"path"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -231,10 +233,24 @@ func activeOf(t *testing.T, p *Lanes, want int) time.Duration {
 }
 
 // Lanes join while steps are full, at most one for each source, and leave again when steps are far from full.
-// All sources go on, and what each writes is in order.
+// Each has as many transactional IDs as it is told. All sources go on, and what each writes is in order.
 func TestLanesJoinAndLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, l := fakeLanes(t, 1, 4)
+		c, l := fakeLanes(t, 1, 4)
+		var mu sync.Mutex
+		used := make(map[string]map[string]bool) // transactional IDs that ended a transaction, by lane
+		c.ControlKey(kmsg.EndTxn.Int16(), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			id := r.(*kmsg.EndTxnRequest).TransactionalID
+			lane := path.Dir(id)
+			mu.Lock()
+			defer mu.Unlock()
+			if used[lane] == nil {
+				used[lane] = make(map[string]bool)
+			}
+			used[lane][id] = true
+			return nil, nil, false
+		})
 		sources := []*steady{steadily(l, "log"), steadily(l, "t"), steadily(l, "good")}
 		for i, s := range sources {
 			s.records, s.partition = MaxStepEntries, int32(i)
@@ -243,6 +259,12 @@ func TestLanesJoinAndLeave(t *testing.T) {
 		activeOf(t, l.lanes, len(sources))
 		full := sources[0].committed()
 		await.Until(t, testLimit, "full steps go on", func() bool { return sources[0].committed() > full+2 })
+		await.Until(t, testLimit, "three lanes use two transactional IDs each", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(used) == 3 && !slices.ContainsFunc(slices.Collect(maps.Values(used)),
+				func(ids map[string]bool) bool { return len(ids) != 2 })
+		})
 		l.of.mu.Lock()
 		if spare := len(l.of.laneSet.spare); spare != 1 || l.of.laneSet.joining {
 			t.Errorf("%d lanes are spare, one is joining: %v; three have a source each", spare, l.of.laneSet.joining)
