@@ -308,11 +308,13 @@ func serveDocument(mux *http.ServeMux, o *huma.OpenAPI) {
 			_, _ = w.Write(body()) // the caller may be gone
 		})
 	}
-	serve("/openapi.json", "application/openapi+json", func() ([]byte, error) { return json.MarshalIndent(o, "", "  ") })
+	serve("/openapi.json", "application/openapi+json",
+		func() ([]byte, error) { return json.MarshalIndent(o, "", "  ") })
 	serve("/openapi.yaml", "application/openapi+yaml", o.YAML)
 	serve("/docs", "text/html; charset=utf-8", func() ([]byte, error) { // for people
 		var page bytes.Buffer
-		err := docsTemplate.Execute(&page, map[string]any{"Description": o.Info.Description, "Operations": operations(o)})
+		err := docsTemplate.Execute(&page,
+			map[string]any{"Description": o.Info.Description, "Operations": operations(o)})
 		return page.Bytes(), err
 	})
 }
