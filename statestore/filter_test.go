@@ -84,9 +84,8 @@ func TestPartitionLearnsItsFilter(t *testing.T) {
 	}
 }
 
-// A replay of an empty partition has many flushes, as tables, as batches or both.
-// IDs come and go and come back, also by an Apply, a Park or an Unpark between two
-// flushes.
+// A replay of an empty partition has many flushes, as tables, as batches or both. IDs come and go and come back, also
+// by an Apply, a Park or an Unpark between two flushes.
 func TestReplayRemembersWhatItStored(t *testing.T) {
 	runs.NotRaced(t)
 	remembered := 0

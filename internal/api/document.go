@@ -289,7 +289,8 @@ table{border-collapse:collapse;width:100%}td,th{text-align:left;vertical-align:t
 {{end}}</main></body></html>
 `))
 
-// serveDocument serves the OpenAPI document, which is complete by now. Each form of it is made when it is first asked for.
+// serveDocument serves the OpenAPI document, which is complete by now. Each form of it is made when it is first asked
+// for.
 func serveDocument(mux *http.ServeMux, o *huma.OpenAPI) {
 	complete(o)
 	serve := func(path, contentType string, encode func() ([]byte, error)) {
