@@ -18,15 +18,15 @@ var (
 	ErrNotDeadLetter = errors.New("record is no dead letter")
 )
 
-// Emission is what the service says about a record that a timer wrote. Key, value and
-// timestamp are those of the record itself.
+// Emission is what the service says about a record that a timer wrote. Key, value and timestamp are those of the record
+// itself.
 type Emission struct {
 	ID         string    // the timer's ID, any bytes
 	Due        time.Time // when it was due or was triggered, in UTC; never later than the record's timestamp
 	Occurrence int64     // the number of this firing, from 1; 0 if a recurring timer was triggered
 	Source     Source    // the request that scheduled it
-	// Event is unique forever to this occurrence of this request. A consumer that passes
-	// emissions on "at least once" can remove duplicates by it.
+	// Event is unique forever to this occurrence of this request. A consumer that passes emissions on "at least once"
+	// can remove duplicates by it.
 	Event string
 	// Headers are the request's own headers, in order.
 	Headers []kgo.RecordHeader
@@ -61,9 +61,8 @@ func ParseSource(text string) (Source, error) {
 	return Source{Topic: parts[0], Partition: int32(partition), Offset: offset}, nil
 }
 
-// ParseEmission reads the headers that the service wrote on a record of a target topic.
-// The error wraps [ErrNotEmission] if there are none: target topics may have other
-// writers too.
+// ParseEmission reads the headers that the service wrote on a record of a target topic. The error wraps
+// [ErrNotEmission] if there are none: target topics may have other writers too.
 func ParseEmission(rec *kgo.Record) (Emission, error) {
 	own := ownHeaders(rec)
 	id, ok := own[HeaderID]
@@ -92,23 +91,22 @@ func ParseEmission(rec *kgo.Record) (Emission, error) {
 	}, nil
 }
 
-// DeadLetter is a request that was rejected, or an emission that its target refused for
-// good.
+// DeadLetter is a request that was rejected, or an emission that its target refused for good.
 type DeadLetter struct {
 	ID     string // the record's key: the timer's ID; empty if it had none
 	Reason Reason
 	Detail string // one sentence that says what is wrong and what to do
 	Source Source // the request
-	// Truncated says that the full dead letter would have been too large. Its value is
-	// missing; if that was not enough, the headers and the end of the key are missing
-	// too. The original is still in the request topic, at Source, until it expires there.
+	// Truncated says that the full dead letter would have been too large. Its value is missing; if that was not enough,
+	// the headers and the end of the key are missing too. The original is still in the request topic, at Source, until
+	// it expires there.
 	Truncated bool
 	// Headers are the headers of the request, including its timer- headers.
 	Headers []kgo.RecordHeader
 }
 
-// ParseDeadLetter reads a record of <request topic>.waterclock.dead-letters. The error
-// wraps [ErrNotDeadLetter] if the record has no reason.
+// ParseDeadLetter reads a record of <request topic>.waterclock.dead-letters. The error wraps [ErrNotDeadLetter] if the
+// record has no reason.
 func ParseDeadLetter(rec *kgo.Record) (DeadLetter, error) {
 	own := ownHeaders(rec)
 	reason, ok := own[HeaderReason]
@@ -130,9 +128,8 @@ func ParseDeadLetter(rec *kgo.Record) (DeadLetter, error) {
 	}, nil
 }
 
-// ownHeaders returns the headers that waterclock wrote. The request of a dead letter may
-// have carried such headers itself, because it was copied from an emission. They stand in
-// front, so the last header of each name counts.
+// ownHeaders returns the headers that waterclock wrote. The request of a dead letter may have carried such headers
+// itself, because it was copied from an emission. They stand in front, so the last header of each name counts.
 func ownHeaders(rec *kgo.Record) map[string]string {
 	own := make(map[string]string)
 	for _, h := range rec.Headers {
@@ -147,8 +144,8 @@ func sourceOf(rec *kgo.Record) Source {
 	return Source{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset}
 }
 
-// Attempt returns how many fixed-delay topics a record has passed through, 0 if none. It
-// fails if the value of [HeaderAttempt] is not such a number.
+// Attempt returns how many fixed-delay topics a record has passed through, 0 if none. It fails if the value of
+// [HeaderAttempt] is not such a number.
 func Attempt(rec *kgo.Record) (int, error) {
 	text, ok := ownHeaders(rec)[HeaderAttempt]
 	if !ok {

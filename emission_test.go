@@ -114,8 +114,8 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever is on a topic, the parsers return a result or an error. Results
-// survive being written and parsed again.
+// FuzzParse: whatever is on a topic, the parsers return a result or an error. Results survive being written and parsed
+// again.
 func FuzzParse(f *testing.F) {
 	f.Add("1700000000000", "1", "timers/7/42", "bad-key")
 	f.Fuzz(func(t *testing.T, due, occurrence, source, reason string) {

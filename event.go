@@ -28,40 +28,34 @@ const (
 	EventCancelled EventType = "cancelled"
 	// EventFired: an occurrence was emitted.
 	EventFired EventType = "fired"
-	// EventExpired: an occurrence would have been later than [HeaderMaxLate] allows, and
-	// was not emitted.
+	// EventExpired: an occurrence would have been later than [HeaderMaxLate] allows, and was not emitted.
 	EventExpired EventType = "expired"
 	// EventUndeliverable: an occurrence could not be emitted and became a dead letter.
 	EventUndeliverable EventType = "undeliverable"
-	// EventRescheduled: the pending occurrence was skipped because it was missed, and a
-	// later one is now pending; or the rules of a time zone changed, and the same
-	// occurrence is now due at another instant.
+	// EventRescheduled: the pending occurrence was skipped because it was missed, and a later one is now pending; or
+	// the rules of a time zone changed, and the same occurrence is now due at another instant.
 	EventRescheduled EventType = "rescheduled"
-	// EventCompleted: a recurrence ended because all its remaining occurrences were
-	// missed and skipped, or because new rules of its time zone have moved them beyond its
-	// end. A recurrence that ends by firing has only the event of its last
-	// firing.
+	// EventCompleted: a recurrence ended because all its remaining occurrences were missed and skipped, or because new
+	// rules of its time zone have moved them beyond its end. A recurrence that ends by firing has only the event of its
+	// last firing.
 	EventCompleted EventType = "completed"
-	// EventTriggered: a request made a pending timer fire now. The firing itself is an
-	// event of its own.
+	// EventTriggered: a request made a pending timer fire now. The firing itself is an event of its own.
 	EventTriggered EventType = "triggered"
 	// EventPaused: a request paused a pending timer.
 	EventPaused EventType = "paused"
-	// EventResumed: a request resumed a paused timer. If all remaining occurrences were
-	// missed during the pause and are skipped, the event is EventCompleted instead.
+	// EventResumed: a request resumed a paused timer. If all remaining occurrences were missed during the pause and are
+	// skipped, the event is EventCompleted instead.
 	EventResumed EventType = "resumed"
-	// EventConditionNotMet: the condition of a request ([HeaderIf]) did not hold. The
-	// request changed nothing.
+	// EventConditionNotMet: the condition of a request ([HeaderIf]) did not hold. The request changed nothing.
 	EventConditionNotMet EventType = "condition-not-met"
 	// EventRejected: a request was rejected. It changed nothing and became a dead letter.
 	EventRejected EventType = "rejected"
 )
 
-// Event is one thing that happened to a timer: a record of the topic <request
-// topic>.waterclock.events. The service writes that topic only if it is configured to do
-// so. Each event is written in the same transaction as the change that it reports. A
-// consumer with isolation.level=read_committed therefore sees the full history of each
-// ID: every change once, in the order in which the changes happened.
+// Event is one thing that happened to a timer: a record of the topic <request topic>.waterclock.events. The service
+// writes that topic only if it is configured to do so. Each event is written in the same transaction as the change that
+// it reports. A consumer with isolation.level=read_committed therefore sees the full history of each ID: every change
+// once, in the order in which the changes happened.
 type Event struct {
 	Type EventType
 	// ID is the timer's ID. It is empty if a rejected request had no valid ID.
@@ -69,29 +63,27 @@ type Event struct {
 	// At is the time of the change by the clock of the instance that owns the partition.
 	// For a firing it is the timestamp of the emission.
 	At time.Time
-	// Source says which request created the timer. If waterclock topics follow has moved
-	// the timer, it names a record of the changelog instead. In EventRejected it is the
-	// rejected request. In EventConditionNotMet it is the timer that was found pending, or
-	// remembered, and zero if neither was.
+	// Source says which request created the timer. If waterclock topics follow has moved the timer, it names a record
+	// of the changelog instead. In EventRejected it is the rejected request. In EventConditionNotMet it is the timer
+	// that was found pending, or remembered, and zero if neither was.
 	Source Source
 	// Previous belongs to EventReplaced: the source of the timer that was replaced.
 	// Cancel belongs to EventCancelled: the request that cancelled.
 	Previous, Cancel Source
-	// Request belongs to EventTriggered, EventPaused, EventResumed and
-	// EventConditionNotMet: the request that caused the event.
+	// Request belongs to EventTriggered, EventPaused, EventResumed and EventConditionNotMet: the request that caused
+	// the event.
 	Request Source
 
-	// Due, Occurrence and Lateness describe an occurrence. They are set in EventFired,
-	// EventExpired and EventUndeliverable: when the occurrence was due, its number, and
-	// how late it was.
+	// Due, Occurrence and Lateness describe an occurrence. They are set in EventFired, EventExpired and
+	// EventUndeliverable: when the occurrence was due, its number, and how late it was.
 	Due        time.Time
 	Occurrence int64
 	Lateness   time.Duration
 
 	// Target is the topic that the timer fires to, in events that concern a target.
 	Target string
-	// Emission and Partition belong to EventFired: the value of [HeaderEvent] on the
-	// emission, and the partition of the target topic that it was written to.
+	// Emission and Partition belong to EventFired: the value of [HeaderEvent] on the emission, and the partition of the
+	// target topic that it was written to.
 	Emission  string
 	Partition int32
 
@@ -100,10 +92,9 @@ type Event struct {
 	Reason Reason
 	Detail string
 
-	// Pending is what is pending under the ID after this event; nil if nothing is. If
-	// Unknown is true, as in EventRejected, the event did not change what is pending and
-	// does not say what that is. To know what is pending under an ID, take Pending of its
-	// last event whose Unknown is false.
+	// Pending is what is pending under the ID after this event; nil if nothing is. If Unknown is true, as in
+	// EventRejected, the event did not change what is pending and does not say what that is. To know what is pending
+	// under an ID, take Pending of its last event whose Unknown is false.
 	Pending *Pending
 	Unknown bool
 }
@@ -135,9 +126,8 @@ type eventJSON struct {
 	Pending    json.RawMessage `json:"pending"`
 }
 
-// ParseEvent reads a record of <request topic>.waterclock.events. The error wraps
-// [ErrNotEvent] if it is none. An event of a type that this version does not know is
-// read like any other.
+// ParseEvent reads a record of <request topic>.waterclock.events. The error wraps [ErrNotEvent] if it is none. An event
+// of a type that this version does not know is read like any other.
 func ParseEvent(rec *kgo.Record) (Event, error) {
 	var w eventJSON
 	if err := json.Unmarshal(rec.Value, &w); err != nil {

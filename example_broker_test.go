@@ -20,8 +20,7 @@ func broker(topics ...string) (seed string, stop func()) {
 	return cluster.ListenAddrs()[0], cluster.Close
 }
 
-// service stands in for waterclock: it writes one record, as the service would,
-// in a transaction.
+// service stands in for waterclock: it writes one record, as the service would, in a transaction.
 func service(seed string, rec *kgo.Record) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(seed), kgo.TransactionalID("waterclock"))
 	if err != nil {
@@ -40,8 +39,7 @@ func service(seed string, rec *kgo.Record) {
 	}
 }
 
-// receive consumes one record. It reads committed records only. Otherwise it would also
-// see attempts that were aborted.
+// receive consumes one record. It reads committed records only. Otherwise it would also see attempts that were aborted.
 func receive(seed, topic string) *kgo.Record {
 	client, err := kgo.NewClient(kgo.SeedBrokers(seed), kgo.ConsumeTopics(topic),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()))
@@ -117,8 +115,7 @@ func ExampleParseEmission() {
 	// type: Reminder
 }
 
-// A consumer that could not do its work schedules the record again in a minute, with the
-// same ID, payload and headers.
+// A consumer that could not do its work schedules the record again in a minute, with the same ID, payload and headers.
 func ExampleHeaders() {
 	received := &kgo.Record{Topic: "orders", Value: []byte("hello"), Headers: []kgo.RecordHeader{
 		{Key: "type", Value: []byte("Reminder")},

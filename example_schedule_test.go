@@ -33,8 +33,7 @@ func ExampleSchedule() {
 	// timer-target-topic: reminders
 }
 
-// A timer that is due at an instant. It has a header that is passed through, and its
-// emission has a key of its own.
+// A timer that is due at an instant. It has a header that is passed through, and its emission has a key of its own.
 func ExampleSchedule_at() {
 	rec, err := waterclock.Schedule("timers", "invoice-5-due",
 		waterclock.At(time.Date(2030, 1, 1, 9, 0, 0, 0, time.UTC)),

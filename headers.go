@@ -2,67 +2,60 @@ package waterclock
 
 import "time"
 
-// RequestPrefix begins the name of every header that is an instruction to the service.
-// The service rejects a request with a header that has this prefix and is none of the
-// constants below, or is spelt in another case.
+// RequestPrefix begins the name of every header that is an instruction to the service. The service rejects a request
+// with a header that has this prefix and is none of the constants below, or is spelt in another case.
 const RequestPrefix = "timer-"
 
-// Headers of a request. Each may be given once. All values are UTF-8 text except that of
-// [HeaderTargetKey].
+// Headers of a request. Each may be given once. All values are UTF-8 text except that of [HeaderTargetKey].
 const (
 	// HeaderAt is the due time: RFC 3339 with a zone, or Unix milliseconds. Numbers below
 	// 100000000000 are rejected: they are probably seconds.
 	HeaderAt = "timer-at"
 
-	// HeaderAfter is a duration with units (250ms, 90s, 1h30m, 3d, P1DT2H). The timer is
-	// due that long after the request record's timestamp. A day is 24 hours.
+	// HeaderAfter is a duration with units (250ms, 90s, 1h30m, 3d, P1DT2H). The timer is due that long after the
+	// request record's timestamp. A day is 24 hours.
 	HeaderAfter = "timer-after"
 
 	// HeaderCancel, with the value "true", cancels the pending timer of the ID.
 	HeaderCancel = "timer-cancel"
 
-	// HeaderTrigger, with the value "true", fires the pending timer of the ID now. A
-	// timer that does not recur is then over. A recurring timer keeps its schedule: the
-	// extra firing is not one of its occurrences, and its [HeaderOccurrence] is 0. A
-	// paused timer fires too; if it recurs, it stays paused.
+	// HeaderTrigger, with the value "true", fires the pending timer of the ID now. A timer that does not recur is then
+	// over. A recurring timer keeps its schedule: the extra firing is not one of its occurrences, and its
+	// [HeaderOccurrence] is 0. A paused timer fires too; if it recurs, it stays paused.
 	HeaderTrigger = "timer-trigger"
 
-	// HeaderPause, with the value "true", pauses the pending timer of the ID. A paused
-	// timer stays pending but does not fire, unless it is triggered, until [HeaderResume]
-	// comes or a request replaces it.
+	// HeaderPause, with the value "true", pauses the pending timer of the ID. A paused timer stays pending but does not
+	// fire, unless it is triggered, until [HeaderResume] comes or a request replaces it.
 	HeaderPause = "timer-pause"
 
-	// HeaderResume, with the value "true", lets a paused timer fire again. If it is past
-	// due, it fires at once; a recurring timer follows its [HeaderCatchUp].
+	// HeaderResume, with the value "true", lets a paused timer fire again. If it is past due, it fires at once; a
+	// recurring timer follows its [HeaderCatchUp].
 	HeaderResume = "timer-resume"
 
-	// HeaderIf is a condition on any request: [IfAbsent], [IfPresent], or the
-	// [HeaderSource] of the timer that must be pending. The service checks it at the
-	// request's position in the log. If it does not hold, nothing changes.
+	// HeaderIf is a condition on any request: [IfAbsent], [IfPresent], or the [HeaderSource] of the timer that must be
+	// pending. The service checks it at the request's position in the log. If it does not hold, nothing changes.
 	HeaderIf = "timer-if"
 
-	// HeaderTargetTopic names the topic of the emission. It is required unless the
-	// service has a default target for the request topic.
+	// HeaderTargetTopic names the topic of the emission. It is required unless the service has a default target for the
+	// request topic.
 	HeaderTargetTopic = "timer-target-topic"
 
-	// HeaderTargetKey is the key of the emission, any bytes. Without it the key is the
-	// timer's ID. A null header value means a null key.
+	// HeaderTargetKey is the key of the emission, any bytes. Without it the key is the timer's ID. A null header value
+	// means a null key.
 	HeaderTargetKey = "timer-target-key"
 
 	// HeaderTargetKeyNull, with the value "true", means a null key.
 	HeaderTargetKeyNull = "timer-target-key-null"
 
-	// HeaderTargetPartition is the number of the target partition. Without it the
-	// emission goes to the partition that a Java client would choose for its key.
+	// HeaderTargetPartition is the number of the target partition. Without it the emission goes to the partition that a
+	// Java client would choose for its key.
 	HeaderTargetPartition = "timer-target-partition"
 )
 
-// Headers for recurring timers and for lateness. A timer recurs if it has [HeaderEvery]
-// or [HeaderCron].
+// Headers for recurring timers and for lateness. A timer recurs if it has [HeaderEvery] or [HeaderCron].
 const (
-	// HeaderEvery is a duration with units, as in [HeaderAfter]. The timer recurs at that
-	// interval. It first fires at [HeaderAt] if that is given, otherwise one interval
-	// after the request record's timestamp.
+	// HeaderEvery is a duration with units, as in [HeaderAfter]. The timer recurs at that interval. It first fires at
+	// [HeaderAt] if that is given, otherwise one interval after the request record's timestamp.
 	HeaderEvery = "timer-every"
 
 	// HeaderCron is a cron expression of five fields, or of six with seconds in front.
@@ -80,8 +73,8 @@ const (
 	// HeaderCount is the number of occurrences. Occurrences that did not fire count too.
 	HeaderCount = "timer-count"
 
-	// HeaderJitter is a duration. Each occurrence is delayed by a random part of it,
-	// which is always the same for the same occurrence of the same request.
+	// HeaderJitter is a duration. Each occurrence is delayed by a random part of it, which is always the same for the
+	// same occurrence of the same request.
 	HeaderJitter = "timer-jitter"
 
 	// HeaderCatchUp is a [CatchUpPolicy]: it decides what happens to missed occurrences.
@@ -91,17 +84,15 @@ const (
 	// not emitted. Any timer may have this header, recurring or not.
 	HeaderMaxLate = "timer-max-late"
 
-	// HeaderRemember is a duration of up to [MaxRemember]. The ID stays taken for that
-	// long after the timer has fired or expired for the last time. If a request with
-	// [IfAbsent] is sent again within that time, it does not schedule the timer again.
-	// After the duration may follow one space and a token of up to [MaxTokenBytes]
-	// printable ASCII characters, which is kept with the timer and shown by the HTTP API.
+	// HeaderRemember is a duration of up to [MaxRemember]. The ID stays taken for that long after the timer has fired
+	// or expired for the last time. If a request with [IfAbsent] is sent again within that time, it does not schedule
+	// the timer again. After the duration may follow one space and a token of up to [MaxTokenBytes] printable ASCII
+	// characters, which is kept with the timer and shown by the HTTP API.
 	HeaderRemember = "timer-remember"
 )
 
-// CatchUpPolicy is a value of [HeaderCatchUp]: what happens to missed occurrences of a
-// recurring timer. Missed occurrences are counted under every policy, so the number of an
-// occurrence depends on time alone.
+// CatchUpPolicy is a value of [HeaderCatchUp]: what happens to missed occurrences of a recurring timer. Missed
+// occurrences are counted under every policy, so the number of an occurrence depends on time alone.
 type CatchUpPolicy string
 
 // The policies.
@@ -117,13 +108,12 @@ const (
 	IfPresent = "present" // a timer is pending under the ID
 )
 
-// True is the only valid value of [HeaderCancel], [HeaderTrigger], [HeaderPause],
-// [HeaderResume] and [HeaderTargetKeyNull].
+// True is the only valid value of [HeaderCancel], [HeaderTrigger], [HeaderPause], [HeaderResume] and
+// [HeaderTargetKeyNull].
 const True = "true"
 
-// OwnPrefix begins the name of every header that the service writes. A request may carry
-// such headers, since a consumer may reschedule an emission by copying all its headers.
-// The service drops them.
+// OwnPrefix begins the name of every header that the service writes. A request may carry such headers, since a consumer
+// may reschedule an emission by copying all its headers. The service drops them.
 const OwnPrefix = "waterclock-"
 
 // Headers that the service writes on emissions and dead letters.
@@ -131,31 +121,28 @@ const (
 	// HeaderID is the timer's ID: the key of its request.
 	HeaderID = "waterclock-id"
 
-	// HeaderDue is the due time in Unix milliseconds. For a triggered firing it is the
-	// time of the trigger.
+	// HeaderDue is the due time in Unix milliseconds. For a triggered firing it is the time of the trigger.
 	HeaderDue = "waterclock-due"
 
-	// HeaderOccurrence is the number of this firing, from 1. It is 1 for a timer that
-	// does not recur, and 0 if a recurring timer was triggered.
+	// HeaderOccurrence is the number of this firing, from 1. It is 1 for a timer that does not recur, and 0 if a
+	// recurring timer was triggered.
 	HeaderOccurrence = "waterclock-occurrence"
 
 	// HeaderSource is topic/partition/offset of the request; see [Source].
 	HeaderSource = "waterclock-source"
 
-	// HeaderEvent is an opaque string that is unique forever to this occurrence of this
-	// request. Consumers can remove duplicates by it.
+	// HeaderEvent is an opaque string that is unique forever to this occurrence of this request. Consumers can remove
+	// duplicates by it.
 	HeaderEvent = "waterclock-event"
 
-	// HeaderAttempt is on records that come from a fixed-delay topic. It counts the
-	// fixed-delay topics that the record has passed through, from 1. It is the only
-	// header of the service that is also read from incoming records, and only on
-	// fixed-delay topics. To keep the count, copy the headers of the record when you send
-	// it to the next such topic. See [Attempt].
+	// HeaderAttempt is on records that come from a fixed-delay topic. It counts the fixed-delay topics that the record
+	// has passed through, from 1. It is the only header of the service that is also read from incoming records, and
+	// only on fixed-delay topics. To keep the count, copy the headers of the record when you send it to the next such
+	// topic. See [Attempt].
 	HeaderAttempt = "waterclock-attempt"
 
-	// HeaderTraceparent is the trace context of the request, in the format of W3C's
-	// traceparent. It is present if the emission's own traceparent belongs to a new trace
-	// for the firing (setting tracing, value link).
+	// HeaderTraceparent is the trace context of the request, in the format of W3C's traceparent. It is present if the
+	// emission's own traceparent belongs to a new trace for the firing (setting tracing, value link).
 	HeaderTraceparent = "waterclock-traceparent"
 
 	// HeaderReason is the [Reason] of a dead letter.
@@ -164,8 +151,8 @@ const (
 	// HeaderDetail is a sentence on a dead letter that says what is wrong and what to do.
 	HeaderDetail = "waterclock-detail"
 
-	// HeaderTruncated is on a dead letter that would otherwise have been too large. It
-	// names the missing parts: "value", "value,headers" or "value,headers,key".
+	// HeaderTruncated is on a dead letter that would otherwise have been too large. It names the missing parts:
+	// "value", "value,headers" or "value,headers,key".
 	HeaderTruncated = "waterclock-truncated"
 )
 
@@ -174,12 +161,12 @@ const (
 	// MaxIDBytes is the maximum length of a timer ID, in bytes. The minimum is one byte.
 	MaxIDBytes = 512
 
-	// MaxRemember is the maximum duration in [HeaderRemember]. MaxTokenBytes is the
-	// maximum length of the token after it.
+	// MaxRemember is the maximum duration in [HeaderRemember]. MaxTokenBytes is the maximum length of the token after
+	// it.
 	MaxRemember   = 7 * 24 * time.Hour
 	MaxTokenBytes = 64
 
-	// MinUnixMilli is the smallest number that [HeaderAt] accepts as Unix milliseconds
-	// (March 1973). Write earlier instants in RFC 3339.
+	// MinUnixMilli is the smallest number that [HeaderAt] accepts as Unix milliseconds (March 1973). Write earlier
+	// instants in RFC 3339.
 	MinUnixMilli = 100_000_000_000
 )

@@ -31,8 +31,7 @@ type room struct {
 	libs  string // of kafka and pebble those that it may import
 }
 
-// rooms are the house from the ground up. A room knows only rooms above it in this list, so that imports run in one
-// direction.
+// rooms are listed bottom first. A room may import only rooms listed before it, so imports run in one direction.
 func rooms() []room {
 	const all = "kafka pebble"
 	return []room{
@@ -87,18 +86,18 @@ func narrow() [][3]string {
 	}
 }
 
-// TestImportsFollowTheRooms compares the imports of all files that are not tests with rooms and narrow.
+// TestImportsFollowTheRooms checks the imports of non-test files against rooms and narrow.
 func TestImportsFollowTheRooms(t *testing.T) {
 	libs := map[string]string{"kafka": kafka, "pebble": pebble}
-	above := []string{}
+	before := []string{}
 	named := make(map[string]room)
 	for _, r := range rooms() {
 		for _, known := range strings.Fields(r.knows) {
-			if !slices.Contains(above, known) {
-				t.Errorf("%s may import %s, which does not stand above it", r.name, known)
+			if !slices.Contains(before, known) {
+				t.Errorf("%s may import %s, which is not listed before it", r.name, known)
 			}
 		}
-		above, named[r.name] = append(above, r.name), r
+		before, named[r.name] = append(before, r.name), r
 	}
 	for _, p := range packages(t) {
 		dir := directory(p.ImportPath)
@@ -176,7 +175,8 @@ func packages(t *testing.T) (all []listed) {
 	}
 }
 
-// A receiver begins with the first letter of its type. If a Handle's is called k, the type had another name once.
+// A receiver begins with the first letter of its type. Otherwise it is left over from a former name of the type: rename
+// the receiver.
 func TestReceiversFitTheirTypes(t *testing.T) {
 	n := 0
 	err := filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {

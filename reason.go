@@ -1,39 +1,33 @@
 package waterclock
 
-// Reason is a code on a dead letter, in [HeaderReason]. It says why a request or an
-// emission was rejected. The list is fixed and no two codes overlap. Later versions may
-// add to it, so expect codes that you do not know.
+// Reason is a code on a dead letter, in [HeaderReason]. It says why a request or an emission was rejected. The list is
+// fixed and no two codes overlap. Later versions may add to it, so expect codes that you do not know.
 type Reason string
 
 // Why a request is rejected. A rejected request changes nothing.
 const (
-	// ReasonBadKey: the record's key, which is the timer's ID, is missing, empty or
-	// longer than 512 bytes.
+	// ReasonBadKey: the record's key, which is the timer's ID, is missing, empty or longer than 512 bytes.
 	ReasonBadKey Reason = "bad-key"
 
-	// ReasonTooManyHeaders: the request has more headers than the limit (128, not
-	// counting those of waterclock itself).
+	// ReasonTooManyHeaders: the request has more headers than the limit (128, not counting those of waterclock itself).
 	ReasonTooManyHeaders Reason = "too-many-headers"
 
-	// ReasonHeadersTooLarge: the names and values of the headers together exceed the
-	// limit (64 KiB, not counting those of waterclock itself).
+	// ReasonHeadersTooLarge: the names and values of the headers together exceed the limit (64 KiB, not counting those
+	// of waterclock itself).
 	ReasonHeadersTooLarge Reason = "headers-too-large"
 
-	// ReasonValueTooLarge: the value is larger than the limit set for the
-	// service.
+	// ReasonValueTooLarge: the value is larger than the limit set for the service.
 	ReasonValueTooLarge Reason = "value-too-large"
 
-	// ReasonUnsupported: a request in another scheduler's format asks for
-	// something that waterclock does not do.
+	// ReasonUnsupported: a request in another scheduler's format asks for something that waterclock does not do.
 	ReasonUnsupported Reason = "unsupported"
 
-	// ReasonBadValue: the request topic takes requests in another scheduler's format, in
-	// which the value is the schedule, and this value is not a valid one.
+	// ReasonBadValue: the request topic takes requests in another scheduler's format, in which the value is the
+	// schedule, and this value is not a valid one.
 	ReasonBadValue Reason = "bad-value"
 
-	// ReasonBatchTooLarge: a batch of requests exceeds the service's limit after
-	// decompression. None of the batch is read. One dead letter without key and value
-	// stands for all of its requests; its detail lists their offsets.
+	// ReasonBatchTooLarge: a batch of requests exceeds the service's limit after decompression. None of the batch is
+	// read. One dead letter without key and value stands for all of its requests; its detail lists their offsets.
 	ReasonBatchTooLarge Reason = "batch-too-large"
 
 	// ReasonBatchUnreadable: a batch of requests cannot be decoded, or the offsets of its
@@ -46,8 +40,7 @@ const (
 	// Timer-At.
 	ReasonHeaderCase Reason = "header-case"
 
-	// ReasonUnknownHeader: a header begins with timer- but is not known. It is probably
-	// misspelt.
+	// ReasonUnknownHeader: a header begins with timer- but is not known. It is probably misspelt.
 	ReasonUnknownHeader Reason = "unknown-header"
 
 	// ReasonDuplicateHeader: a timer- header is given twice.
@@ -56,8 +49,8 @@ const (
 	// ReasonNotUTF8: the value of a timer- header is not UTF-8 text.
 	ReasonNotUTF8 Reason = "not-utf8"
 
-	// ReasonConflictingHeaders: two headers exclude each other: two due times, a
-	// due time with a cancel or a recurrence, a key with a null key.
+	// ReasonConflictingHeaders: two headers exclude each other: two due times, a due time with a cancel or a
+	// recurrence, a key with a null key.
 	ReasonConflictingHeaders Reason = "conflicting-headers"
 
 	// ReasonBadCancel: the value of timer-cancel is not true.
@@ -72,68 +65,55 @@ const (
 	// ReasonBadResume: the value of timer-resume is not true.
 	ReasonBadResume Reason = "bad-resume"
 
-	// ReasonTwoActions: the request has two of timer-cancel, -trigger, -pause and
-	// -resume.
+	// ReasonTwoActions: the request has two of timer-cancel, -trigger, -pause and -resume.
 	ReasonTwoActions Reason = "two-actions"
 
-	// ReasonSteeringDueTime: the request has one of timer-trigger, -pause and -resume
-	// together with a due time.
+	// ReasonSteeringDueTime: the request has one of timer-trigger, -pause and -resume together with a due time.
 	ReasonSteeringDueTime Reason = "steering-with-due-time"
 
-	// ReasonBadIf: the value of timer-if is not absent, present or the waterclock-source
-	// of a timer.
+	// ReasonBadIf: the value of timer-if is not absent, present or the waterclock-source of a timer.
 	ReasonBadIf Reason = "bad-if"
 
 	// ReasonNoDueTime: the request has no due time (timer-at, timer-after, timer-every or
 	// timer-cron), and it is not a cancel.
 	ReasonNoDueTime Reason = "no-due-time"
 
-	// ReasonBadTime: the value of timer-at is neither RFC 3339 with a zone nor
-	// Unix milliseconds.
+	// ReasonBadTime: the value of timer-at is neither RFC 3339 with a zone nor Unix milliseconds.
 	ReasonBadTime Reason = "bad-time"
 
-	// ReasonSecondsNotMillis: the value of timer-at or timer-until is a number below
-	// 100000000000: probably seconds instead of milliseconds.
+	// ReasonSecondsNotMillis: the value of timer-at or timer-until is a number below 100000000000: probably seconds
+	// instead of milliseconds.
 	ReasonSecondsNotMillis Reason = "seconds-not-milliseconds"
 
-	// ReasonBadDuration: the value of timer-after is not a duration with units
-	// that have a fixed length.
+	// ReasonBadDuration: the value of timer-after is not a duration with units that have a fixed length.
 	ReasonBadDuration Reason = "bad-duration"
 
-	// ReasonNoTimestamp: the due time counts from the record's timestamp, and the
-	// record has none.
+	// ReasonNoTimestamp: the due time counts from the record's timestamp, and the record has none.
 	ReasonNoTimestamp Reason = "no-timestamp"
 
-	// ReasonBeyondHorizon: the due time lies further ahead than the limit (100
-	// years).
+	// ReasonBeyondHorizon: the due time lies further ahead than the limit (100 years).
 	ReasonBeyondHorizon Reason = "beyond-horizon"
 
-	// ReasonNoRecurrence: the request has timer-zone, -until, -count, -jitter or
-	// -catch-up, but neither timer-every nor timer-cron.
+	// ReasonNoRecurrence: the request has timer-zone, -until, -count, -jitter or -catch-up, but neither timer-every nor
+	// timer-cron.
 	ReasonNoRecurrence Reason = "no-recurrence"
 
-	// ReasonBadInterval: the value of timer-every is not a duration with units that
-	// have a fixed length.
+	// ReasonBadInterval: the value of timer-every is not a duration with units that have a fixed length.
 	ReasonBadInterval Reason = "bad-interval"
 
-	// ReasonIntervalTooShort: the interval between occurrences is below the minimum (100
-	// ms).
+	// ReasonIntervalTooShort: the interval between occurrences is below the minimum (100 ms).
 	ReasonIntervalTooShort Reason = "interval-too-short"
 
-	// ReasonBadCron: the value of timer-cron is not a cron expression of 5 or 6
-	// fields.
+	// ReasonBadCron: the value of timer-cron is not a cron expression of 5 or 6 fields.
 	ReasonBadCron Reason = "bad-cron"
 
-	// ReasonCronNeverDue: no date matches timer-cron, for example the 30th of
-	// February.
+	// ReasonCronNeverDue: no date matches timer-cron, for example the 30th of February.
 	ReasonCronNeverDue Reason = "cron-never-due"
 
-	// ReasonUnknownZone: the value of timer-zone is not the IANA name of a time zone
-	// that the service knows.
+	// ReasonUnknownZone: the value of timer-zone is not the IANA name of a time zone that the service knows.
 	ReasonUnknownZone Reason = "unknown-zone"
 
-	// ReasonBadUntil: the value of timer-until is neither RFC 3339 with a zone nor
-	// Unix milliseconds.
+	// ReasonBadUntil: the value of timer-until is neither RFC 3339 with a zone nor Unix milliseconds.
 	ReasonBadUntil Reason = "bad-until"
 
 	// ReasonUntilBeforeFirst: the value of timer-until is before the first occurrence.
@@ -142,58 +122,52 @@ const (
 	// ReasonBadCount: the value of timer-count is not a number of at least 1.
 	ReasonBadCount Reason = "bad-count"
 
-	// ReasonBadJitter: the value of timer-jitter is not a duration with units that
-	// have a fixed length.
+	// ReasonBadJitter: the value of timer-jitter is not a duration with units that have a fixed length.
 	ReasonBadJitter Reason = "bad-jitter"
 
 	// ReasonBadCatchUp: the value of timer-catch-up is not all, latest or none.
 	ReasonBadCatchUp Reason = "bad-catch-up"
 
-	// ReasonBadMaxLate: the value of timer-max-late is not a duration with units
-	// that have a fixed length.
+	// ReasonBadMaxLate: the value of timer-max-late is not a duration with units that have a fixed length.
 	ReasonBadMaxLate Reason = "bad-max-late"
 
-	// ReasonBadRemember: the value of timer-remember is not a duration of up to
-	// MaxRemember, optionally followed by one space and a token of printable ASCII.
+	// ReasonBadRemember: the value of timer-remember is not a duration of up to MaxRemember, optionally followed by one
+	// space and a token of printable ASCII.
 	ReasonBadRemember Reason = "bad-remember"
 
-	// ReasonNoTarget: the request has no timer-target-topic, and the request
-	// topic has no default target.
+	// ReasonNoTarget: the request has no timer-target-topic, and the request topic has no default target.
 	ReasonNoTarget Reason = "no-target"
 
-	// ReasonBadTarget: the value of timer-target-topic is not a valid name of a
-	// Kafka topic.
+	// ReasonBadTarget: the value of timer-target-topic is not a valid name of a Kafka topic.
 	ReasonBadTarget Reason = "bad-target"
 
-	// ReasonTargetNotAllowed: the target topic is not among those that requests
-	// of this topic may name.
+	// ReasonTargetNotAllowed: the target topic is not among those that requests of this topic may name.
 	ReasonTargetNotAllowed Reason = "target-not-allowed"
 
 	// ReasonBadTargetKeyNull: the value of timer-target-key-null is not true.
 	ReasonBadTargetKeyNull Reason = "bad-target-key-null"
 
-	// ReasonBadPartition: the value of timer-target-partition is not a number
-	// from 0 to 2147483647.
+	// ReasonBadPartition: the value of timer-target-partition is not a number from 0 to 2147483647.
 	ReasonBadPartition Reason = "bad-partition"
 
-	// ReasonWrongPartition: the record is not on the partition that its key
-	// belongs to, so a cancel from another producer would miss it.
+	// ReasonWrongPartition: the record is not on the partition that its key belongs to, so a cancel from another
+	// producer would miss it.
 	ReasonWrongPartition Reason = "wrong-partition"
 
-	// ReasonMovedMeanwhile: the request depends on a pending timer, but the timers were
-	// moved to other partitions or to a new topic before it was read. Send it again.
+	// ReasonMovedMeanwhile: the request depends on a pending timer, but the timers were moved to other partitions or to
+	// a new topic before it was read. Send it again.
 	ReasonMovedMeanwhile Reason = "moved-meanwhile"
 
-	// ReasonOverQuota: the request topic has more requests a second, or more
-	// pending timers, than its configuration allows.
+	// ReasonOverQuota: the request topic has more requests a second, or more pending timers, than its configuration
+	// allows.
 	ReasonOverQuota Reason = "over-quota"
 
-	// ReasonBadAttempt: the value of waterclock-attempt, on a record of a fixed-delay
-	// topic, is not a number from 0 to 2147483646.
+	// ReasonBadAttempt: the value of waterclock-attempt, on a record of a fixed-delay topic, is not a number from 0 to
+	// 2147483646.
 	ReasonBadAttempt Reason = "bad-attempt"
 
-	// ReasonNoEffect: a record of a fixed-delay topic has a timer- header that only
-	// requests may have. On fixed-delay topics only timer-target-topic is read.
+	// ReasonNoEffect: a record of a fixed-delay topic has a timer- header that only requests may have. On fixed-delay
+	// topics only timer-target-topic is read.
 	ReasonNoEffect Reason = "no-effect"
 )
 
@@ -202,8 +176,7 @@ const (
 	// ReasonTargetUnknown: the target topic does not exist.
 	ReasonTargetUnknown Reason = "target-unknown"
 
-	// ReasonTargetPartitionUnknown: the target topic does not have the requested
-	// partition.
+	// ReasonTargetPartitionUnknown: the target topic does not have the requested partition.
 	ReasonTargetPartitionUnknown Reason = "target-partition-unknown"
 
 	// ReasonTargetTooLarge: the emission is larger than the target topic accepts.
@@ -211,8 +184,8 @@ const (
 
 	// ReasonTargetNotAuthorized: the service may not write to the target topic.
 	ReasonTargetNotAuthorized Reason = "target-not-authorized"
-	// ReasonTargetRefused: the target topic refuses the record for another reason, such
-	// as a broker's policy. The detail contains the broker's message.
+	// ReasonTargetRefused: the target topic refuses the record for another reason, such as a broker's policy. The
+	// detail contains the broker's message.
 	ReasonTargetRefused Reason = "target-refused"
 )
 
@@ -224,8 +197,7 @@ func Reasons() (all []Reason) {
 	return all
 }
 
-// Meaning explains r in one English sentence. It returns "" for a reason that this
-// version does not know.
+// Meaning explains r in one English sentence. It returns "" for a reason that this version does not know.
 func (r Reason) Meaning() string {
 	for _, known := range meanings() {
 		if known.reason == r {

@@ -12,8 +12,8 @@ import (
 type recurs struct {
 	at          bool // At
 	every, cron int  // how often Every and Cron were given
-	// zone says whether Zone was given. more is the name of an option that makes sense
-	// only for recurring timers, or "".
+	// zone says whether Zone was given. more is the name of an option that makes sense only for recurring timers, or
+	// "".
 	zone bool
 	more string
 }
@@ -36,10 +36,9 @@ func (d *draft) checkWhen() {
 	}
 }
 
-// Every makes the timer recur at the given interval. It first fires at the instant of
-// [At] if that is given, otherwise one interval after the record's timestamp. The
-// schedule does not depend on how each firing goes. Fractions of a millisecond round up.
-// The service has a minimum interval: 100 ms, unless it is configured to a higher one.
+// Every makes the timer recur at the given interval. It first fires at the instant of [At] if that is given, otherwise
+// one interval after the record's timestamp. The schedule does not depend on how each firing goes. Fractions of a
+// millisecond round up. The service has a minimum interval: 100 ms, unless it is configured to a higher one.
 func Every(interval time.Duration) Option {
 	return func(d *draft) {
 		d.recurs.every++
@@ -51,10 +50,9 @@ func Every(interval time.Duration) Option {
 	}
 }
 
-// Cron makes the timer recur whenever the clock of [Zone] matches a cron expression:
-// minute, hour, day of the month, month and day of the week, with the second in front if
-// there are six fields; or a name such as @daily. The first occurrence is the first match
-// after the record's timestamp. docs/REFERENCE.md describes the syntax, and what happens
+// Cron makes the timer recur whenever the clock of [Zone] matches a cron expression: minute, hour, day of the month,
+// month and day of the week, with the second in front if there are six fields; or a name such as @daily. The first
+// occurrence is the first match after the record's timestamp. docs/REFERENCE.md describes the syntax, and what happens
 // to times that a clock skips or shows twice.
 func Cron(expression string) Option {
 	return func(d *draft) {
@@ -67,8 +65,8 @@ func Cron(expression string) Option {
 	}
 }
 
-// Zone names the time zone of [Cron] by its IANA name, such as Africa/Lagos. The default
-// is UTC. Only the service can tell whether it knows the name.
+// Zone names the time zone of [Cron] by its IANA name, such as Africa/Lagos. The default is UTC. Only the service can
+// tell whether it knows the name.
 func Zone(name string) Option {
 	return func(d *draft) {
 		d.recurs.zone, d.recurs.more = true, "Zone"
@@ -93,8 +91,7 @@ func Until(t time.Time) Option {
 	}
 }
 
-// Count ends a recurring timer after its n-th occurrence. Occurrences that did not fire
-// count too. n is at least 1.
+// Count ends a recurring timer after its n-th occurrence. Occurrences that did not fire count too. n is at least 1.
 func Count(n int64) Option {
 	return func(d *draft) {
 		d.recurs.more = "Count"
@@ -106,9 +103,9 @@ func Count(n int64) Option {
 	}
 }
 
-// Jitter delays each occurrence of a recurring timer by a random time shorter than most
-// and shorter than the gap to the next occurrence. The delay is always the same for the
-// same occurrence. most must not be negative; fractions of a millisecond round up.
+// Jitter delays each occurrence of a recurring timer by a random time shorter than most and shorter than the gap to the
+// next occurrence. The delay is always the same for the same occurrence. most must not be negative; fractions of a
+// millisecond round up.
 func Jitter(most time.Duration) Option {
 	return func(d *draft) {
 		d.recurs.more = "Jitter"
@@ -116,9 +113,8 @@ func Jitter(most time.Duration) Option {
 	}
 }
 
-// CatchUp decides what happens to missed occurrences of a recurring timer. An occurrence
-// is missed if it was due while no instance could fire it, or if the next one was already
-// due. The default is [CatchUpLatest].
+// CatchUp decides what happens to missed occurrences of a recurring timer. An occurrence is missed if it was due while
+// no instance could fire it, or if the next one was already due. The default is [CatchUpLatest].
 func CatchUp(policy CatchUpPolicy) Option {
 	return func(d *draft) {
 		d.recurs.more = "CatchUp"
@@ -131,17 +127,15 @@ func CatchUp(policy CatchUpPolicy) Option {
 	}
 }
 
-// MaxLate drops occurrences that are too late: one that would be emitted more than most
-// after its due time expires instead. Any timer may have this option. most must not be
-// negative; fractions of a millisecond round up.
+// MaxLate drops occurrences that are too late: one that would be emitted more than most after its due time expires
+// instead. Any timer may have this option. most must not be negative; fractions of a millisecond round up.
 func MaxLate(most time.Duration) Option {
 	return func(d *draft) { d.notNegative(HeaderMaxLate, "MaxLate", most) }
 }
 
-// Remember keeps the ID taken for the given time after the timer has fired or expired for
-// the last time. If a request with [If] and [IfAbsent] is sent again within that time, it
-// does not schedule the timer again. window must not be negative and is at most
-// [MaxRemember]; fractions of a millisecond round up.
+// Remember keeps the ID taken for the given time after the timer has fired or expired for the last time. If a request
+// with [If] and [IfAbsent] is sent again within that time, it does not schedule the timer again. window must not be
+// negative and is at most [MaxRemember]; fractions of a millisecond round up.
 func Remember(window time.Duration) Option {
 	return func(d *draft) {
 		if window > MaxRemember {

@@ -14,19 +14,17 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Schedule builds a request that schedules or reschedules the timer with the given ID (1
-// to [MaxIDBytes] bytes). The caller produces it to requestTopic with a kgo client.
-// Schedule needs exactly one of [At], [After], [Every] and [Cron], or At together with
-// Every. It also needs [To], unless the service has a default target for the topic.
-// Without [Value] or [NullValue] the payload is empty.
+// Schedule builds a request that schedules or reschedules the timer with the given ID (1 to [MaxIDBytes] bytes). The
+// caller produces it to requestTopic with a kgo client. Schedule needs exactly one of [At], [After], [Every] and
+// [Cron], or At together with Every. It also needs [To], unless the service has a default target for the topic. Without
+// [Value] or [NullValue] the payload is empty.
 //
-// The producer must partition by Java's murmur2. That is kgo's default partitioner, but
-// not librdkafka's (set partitioner=murmur2_random there). With another partitioner a
-// later Cancel lands on another partition and cancels nothing.
+// The producer must partition by Java's murmur2. That is kgo's default partitioner, but not librdkafka's (set
+// partitioner=murmur2_random there). With another partitioner a later Cancel lands on another partition and cancels
+// nothing.
 //
-// The error names every fault at once. Some faults only the service can find, such as a
-// target that is not allowed or a limit that was lowered. It reports them as dead
-// letters, see [ParseDeadLetter].
+// The error names every fault at once. Some faults only the service can find, such as a target that is not allowed or a
+// limit that was lowered. It reports them as dead letters, see [ParseDeadLetter].
 func Schedule(requestTopic, id string, opts ...Option) (*kgo.Record, error) {
 	d := draft{rec: kgo.Record{Topic: requestTopic, Key: []byte(id), Value: []byte{}}}
 	d.check(requestTopic, id)
@@ -43,43 +41,40 @@ func Schedule(requestTopic, id string, opts ...Option) (*kgo.Record, error) {
 	return &d.rec, nil
 }
 
-// Cancel builds a request that cancels the pending timer with the given ID. If none is
-// pending, the request does nothing. The cancel wins if the service reads it before it
-// has planned the firing; otherwise the firing wins. They never both happen.
+// Cancel builds a request that cancels the pending timer with the given ID. If none is pending, the request does
+// nothing. The cancel wins if the service reads it before it has planned the firing; otherwise the firing wins. They
+// never both happen.
 //
 // Cancel accepts the options [If] and [Timestamp]. So do [Trigger], [Pause] and [Resume].
 func Cancel(requestTopic, id string, opts ...Option) (*kgo.Record, error) {
 	return steer("cancel", HeaderCancel, requestTopic, id, opts)
 }
 
-// Trigger builds a request that fires the pending timer with the given ID now. It does
-// nothing if no timer is pending, or if the timer was triggered before and has not fired
-// yet. A timer that does not recur is then over. A recurring timer keeps its schedule:
-// the extra firing is not one of its occurrences, and its Emission.Occurrence is 0. A
-// paused timer fires too; if it recurs, it stays paused. Emission.Due is the timestamp of
-// the request, or the time when the service read it if that is earlier.
+// Trigger builds a request that fires the pending timer with the given ID now. It does nothing if no timer is pending,
+// or if the timer was triggered before and has not fired yet. A timer that does not recur is then over. A recurring
+// timer keeps its schedule: the extra firing is not one of its occurrences, and its Emission.Occurrence is 0. A paused
+// timer fires too; if it recurs, it stays paused. Emission.Due is the timestamp of the request, or the time when the
+// service read it if that is earlier.
 func Trigger(requestTopic, id string, opts ...Option) (*kgo.Record, error) {
 	return steer("trigger", HeaderTrigger, requestTopic, id, opts)
 }
 
-// Pause builds a request that pauses the pending timer with the given ID. The timer stays
-// pending but does not fire until [Resume], unless it is triggered. Pause does nothing if
-// no timer is pending or the timer is already paused. A request that schedules the ID
-// again makes a new timer, which is not paused.
+// Pause builds a request that pauses the pending timer with the given ID. The timer stays pending but does not fire
+// until [Resume], unless it is triggered. Pause does nothing if no timer is pending or the timer is already paused. A
+// request that schedules the ID again makes a new timer, which is not paused.
 func Pause(requestTopic, id string, opts ...Option) (*kgo.Record, error) {
 	return steer("pause", HeaderPause, requestTopic, id, opts)
 }
 
-// Resume builds a request that lets a paused timer fire again. If the timer is past due,
-// it fires at once. Of missed occurrences, those fire that the timer's [CatchUp] policy
-// selects. [MaxLate] still counts from their due times. Resume does nothing if no paused
-// timer is pending.
+// Resume builds a request that lets a paused timer fire again. If the timer is past due, it fires at once. Of missed
+// occurrences, those fire that the timer's [CatchUp] policy selects. [MaxLate] still counts from their due times.
+// Resume does nothing if no paused timer is pending.
 func Resume(requestTopic, id string, opts ...Option) (*kgo.Record, error) {
 	return steer("resume", HeaderResume, requestTopic, id, opts)
 }
 
-// steer builds a request that does not schedule. A plain cancel is a null value without
-// headers, because that is the form that any client can write.
+// steer builds a request that does not schedule. A plain cancel is a null value without headers, because that is the
+// form that any client can write.
 func steer(what, header, requestTopic, id string, opts []Option) (*kgo.Record, error) {
 	d := draft{rec: kgo.Record{Topic: requestTopic, Key: []byte(id)}}
 	d.check(requestTopic, id)
@@ -155,9 +150,8 @@ func ceilMilli(t time.Time) int64 {
 	return ms
 }
 
-// FormatInstant writes Unix milliseconds as a value of [HeaderAt]: as a number, or in RFC
-// 3339 for instants before March 1973, because the service takes smaller numbers for
-// seconds.
+// FormatInstant writes Unix milliseconds as a value of [HeaderAt]: as a number, or in RFC 3339 for instants before
+// March 1973, because the service takes smaller numbers for seconds.
 func FormatInstant(unixMilli int64) string {
 	if unixMilli >= MinUnixMilli {
 		return strconv.FormatInt(unixMilli, 10)
@@ -168,10 +162,9 @@ func FormatInstant(unixMilli int64) string {
 // rfc3339Milli is the layout of RFC 3339 with milliseconds.
 const rfc3339Milli = "2006-01-02T15:04:05.000Z07:00"
 
-// After makes the timer due d after the record's timestamp. That is the moment of
-// producing, or the arrival at the broker if the topic has
-// message.timestamp.type=LogAppendTime. d must not be negative. Fractions of a
-// millisecond round up.
+// After makes the timer due d after the record's timestamp. That is the moment of producing, or the arrival at the
+// broker if the topic has message.timestamp.type=LogAppendTime. d must not be negative. Fractions of a millisecond
+// round up.
 func After(d time.Duration) Option {
 	return func(r *draft) {
 		r.dues++
@@ -192,10 +185,9 @@ func formatDuration(d time.Duration) string {
 	return strconv.FormatInt(ms, 10) + "ms"
 }
 
-// If makes the request conditional: on [IfAbsent], [IfPresent], or a [Source] in text
-// form, which is that of the timer that must be pending. The service checks the condition
-// at the request's position in the log, not when the request is written. If it does not
-// hold, the request changes nothing.
+// If makes the request conditional: on [IfAbsent], [IfPresent], or a [Source] in text form, which is that of the timer
+// that must be pending. The service checks the condition at the request's position in the log, not when the request is
+// written. If it does not hold, the request changes nothing.
 func If(condition string) Option {
 	return func(d *draft) {
 		if condition != IfAbsent && condition != IfPresent {
@@ -228,8 +220,8 @@ func (d *draft) once(name, value string) {
 	d.set(name, value)
 }
 
-// Key sets the key of the emission. Without it the key is the timer's ID. As everywhere
-// in kgo, nil is Kafka's null: the same as [NullKey].
+// Key sets the key of the emission. Without it the key is the timer's ID. As everywhere in kgo, nil is Kafka's null:
+// the same as [NullKey].
 func Key(key []byte) Option {
 	if key == nil {
 		return NullKey()
@@ -248,8 +240,8 @@ func NullKey() Option {
 	}
 }
 
-// Partition sends the emission to the given partition of the target topic, from 0,
-// instead of the one that its key selects.
+// Partition sends the emission to the given partition of the target topic, from 0, instead of the one that its key
+// selects.
 func Partition(n int32) Option {
 	return func(d *draft) {
 		if n < 0 {
@@ -259,8 +251,8 @@ func Partition(n int32) Option {
 	}
 }
 
-// Value sets the payload. The service emits it byte for byte and never reads it. As
-// everywhere in kgo, nil is Kafka's null: the emission is a tombstone.
+// Value sets the payload. The service emits it byte for byte and never reads it. As everywhere in kgo, nil is Kafka's
+// null: the emission is a tombstone.
 func Value(value []byte) Option {
 	return func(d *draft) { d.rec.Value = value }
 }
@@ -268,9 +260,9 @@ func Value(value []byte) Option {
 // NullValue makes the emission a tombstone.
 func NullValue() Option { return Value(nil) }
 
-// Header adds a header that is passed through to the emission; nil is a null value.
-// Headers keep their order, and a name may be given several times. Names that begin with
-// timer- (in any case) or waterclock- are reserved for the service.
+// Header adds a header that is passed through to the emission; nil is a null value. Headers keep their order, and a
+// name may be given several times. Names that begin with timer- (in any case) or waterclock- are reserved for the
+// service.
 func Header(name string, value []byte) Option {
 	return func(d *draft) {
 		if reserved(name) || strings.HasPrefix(name, OwnPrefix) {
@@ -280,8 +272,8 @@ func Header(name string, value []byte) Option {
 	}
 }
 
-// Headers adds all headers of a consumed record except those that waterclock wrote. With
-// it a consumer can schedule an emission again unchanged.
+// Headers adds all headers of a consumed record except those that waterclock wrote. With it a consumer can schedule an
+// emission again unchanged.
 func Headers(headers []kgo.RecordHeader) Option {
 	return func(d *draft) {
 		for _, h := range passed(headers) {
@@ -296,8 +288,7 @@ func Timestamp(t time.Time) Option {
 	return func(d *draft) { d.rec.Timestamp = t }
 }
 
-// reserved reports whether name has a prefix that is reserved for instructions to the
-// service, in any case.
+// reserved reports whether name has a prefix that is reserved for instructions to the service, in any case.
 func reserved(name string) bool {
 	return len(name) >= len(RequestPrefix) && strings.EqualFold(name[:len(RequestPrefix)], RequestPrefix)
 }

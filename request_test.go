@@ -130,8 +130,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// An option that has no effect on a request that does not schedule is reported, and so
-// is an invalid condition.
+// An option that has no effect on a request that does not schedule is reported, and so is an invalid condition.
 func TestSteerFaults(t *testing.T) {
 	for want, build := range map[string]func() (*kgo.Record, error){
 		"timer-target-topic has no effect on a pause": func() (*kgo.Record, error) {

@@ -43,8 +43,7 @@ func TestLateness(t *testing.T) {
 	}
 }
 
-// The best of pass-throughs is the fastest, and by itself the one that costs all
-// processes together the least.
+// The best of pass-throughs is the fastest, and by itself the one that costs all processes together the least.
 func TestBestLimit(t *testing.T) {
 	best := &limit{}
 	for _, p := range []*Phase{

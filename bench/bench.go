@@ -27,8 +27,8 @@ const (
 	MaxBrokers = 3
 )
 
-// Run runs a workload on topics of its own, within its timeout. The reports are valid if
-// there is no error, or ErrInexact.
+// Run runs a workload on topics of its own, within its timeout. The reports are valid if there is no error, or
+// ErrInexact.
 func Run(ctx context.Context, w Workload) ([]*Report, error) {
 	if err := w.check(); err != nil {
 		return nil, err
@@ -61,19 +61,19 @@ func runWith(ctx context.Context, c *Common, measure func(context.Context, *run)
 type Common struct {
 	// Cluster says how to reach Kafka. Its Group and its settings of an instance are used, too. It is not changed.
 	Cluster *config.Config
-	// Local starts an instance for the topics of the run, and Brokers brokers if Cluster
-	// names none. Otherwise running instances serve Requests, and must allow Target.
+	// Local starts an instance for the topics of the run, and Brokers brokers if Cluster names none. Otherwise running
+	// instances serve Requests, and must allow Target.
 	Local   bool
 	Brokers int
 	// Events makes the started instance write outcome events.
 	Events bool
-	// Serve and Bare are the commands that run an instance and a bare loop, see
-	// [RunBare], as processes: the program and its first arguments. Flags follow.
+	// Serve and Bare are the commands that run an instance and a bare loop, see [RunBare], as processes: the program
+	// and its first arguments. Flags follow.
 	Serve, Bare []string
 	// Dir is an empty directory for data, and Logs one for the logs of processes.
 	Dir, Logs string
-	// Requests and Target are topics. If they are empty, the run makes its own and
-	// deletes them at its end. A named Target is made if it is missing.
+	// Requests and Target are topics. If they are empty, the run makes its own and deletes them at its end. A named
+	// Target is made if it is missing.
 	Requests, Target string
 	Partitions       int   // of topics that the run makes
 	Replication      int   // of topics that the run makes; -1: the broker's default

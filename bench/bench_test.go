@@ -60,8 +60,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// parallel is how many parallel tests run at once where one of them, TestLocal, may wait
-// for its broker all the while.
+// parallel is how many parallel tests run at once where one of them, TestLocal, may wait for its broker all the while.
 const parallel = 3
 
 func play(role string, args []string) error {

@@ -15,8 +15,8 @@ import (
 // curve is the name of the workload, whose report has a table of its own.
 const curve = "curve"
 
-// CurveConfig measures what lateness costs: processor time and lateness at given rates,
-// with different firing intervals.
+// CurveConfig measures what lateness costs: processor time and lateness at given rates, with different firing
+// intervals.
 type CurveConfig struct {
 	SteadyConfig
 	// Intervals are the firing intervals, each of which gets an instance of its own. All are compared with the first

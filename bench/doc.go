@@ -6,8 +6,8 @@
 // the machine can do without timers, with the same client and nothing around it.
 //
 //   - A pass-through consumes records, writes 1 or 3 records for each and commits positions, in transactions like the
-//     service's. 1:1 is the least that a firing writes. 1:3 is what the life of a timer writes: its changelog record, its
-//     emission, its tombstone. Several sizes of a transaction are tried, and the best counts.
+//     service's. 1:1 is the least that a firing writes. 1:3 is what the life of a timer writes: its changelog record,
+//     its emission, its tombstone. Several sizes of a transaction are tried, and the best counts.
 //   - A loop of steps gets timers from memory at an even rate, and each step takes the due ones. Its lateness is what
 //     the service's is compared with.
 //   - A plain consumer reads a changelog, which a start without a directory cannot avoid.

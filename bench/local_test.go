@@ -12,8 +12,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 )
 
-// A run with everything of its own has a real broker, whose processor time is told
-// apart, and leaves none behind.
+// A run with everything of its own has a real broker, whose processor time is told apart, and leaves none behind.
 func TestLocal(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
@@ -65,8 +64,8 @@ func curveOf1000(ctx context.Context, r *run) error {
 	return nil
 }
 
-// cheaper holds that with an interval of 100 ms there are no more transactions than it
-// allows, and fewer than without, which a busy machine has fewer of, too.
+// cheaper holds that with an interval of 100 ms there are no more transactions than it allows, and fewer than without,
+// which a busy machine has fewer of, too.
 func cheaper(t *testing.T, rep *Report) {
 	t.Helper()
 	without, with := rep.Phases[0], rep.Phases[1]

@@ -65,8 +65,8 @@ func written(t *testing.T, adm *kadm.Client) (n int64) {
 	return n
 }
 
-// A topic that nobody serves, or nobody who allows the target, or another group, is
-// said within seconds, and no timers are written.
+// A topic that nobody serves, or nobody who allows the target, or another group, is said within seconds, and no timers
+// are written.
 func TestRequestTopicThatNobodyServes(t *testing.T) {
 	t.Parallel()
 	l, adm := named(t)

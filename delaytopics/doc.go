@@ -57,9 +57,9 @@
 //     the partition is sealed.
 //   - The group's offsets are deleted: the offset is a fence and never a position. The last checkpoint decides.
 //   - Two groups: the log of checkpoints is the fence between them. A step is committed only if no foreign claim can
-//     stand before its checkpoint record. If a claim stands behind that record, its writer reads up to the claim, and so
-//     waits for the end of the step (4). In log order, then, the last to claim goes on from where the other ended. The
-//     other commits nothing more: it looks at the log, finds the claim and fails.
+//     stand before its checkpoint record. If a claim stands behind that record, its writer reads up to the claim, and
+//     so waits for the end of the step (4). In log order, then, the last to claim goes on from where the other ended.
+//     The other commits nothing more: it looks at the log, finds the claim and fails.
 //   - The checkpoints are lost while an offset is committed: the partition refuses to run until an operator says that
 //     the offset may be believed (--accept-lost-changelog). Another group may have gone on since it was committed.
 //   - The last checkpoints are lost: the offset is of a later step than the last checkpoint that is left, and lies

@@ -9,8 +9,8 @@ import (
 	"github.com/waterclock/waterclock/intake"
 )
 
-// However timestamps vary, items come in order, none before its own time or before the
-// item in front of it, and bytes is the size of the items that are there.
+// However timestamps vary, items come in order, none before its own time or before the item in front of it, and bytes
+// is the size of the items that are there.
 func TestQueueKeepsOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q queue

@@ -20,8 +20,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// ownHeaders is how many headers the service adds to a record, and ownText bounds the
-// digits of their values.
+// ownHeaders is how many headers the service adds to a record, and ownText bounds the digits of their values.
 const ownHeaders, ownText = 4, 128
 
 // forever is longer than any lane sleeps.

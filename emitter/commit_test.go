@@ -34,27 +34,27 @@ func commitOne(t *testing.T, l *testLane) error {
 	return l.commit(ctx, []*Share{oneRecord("log")})
 }
 
-// begins makes the client of a turn begin the next step.
-func begins(l *testLane, turn int) {
+// begins makes the client of a slot begin the next step.
+func begins(l *testLane, slot int) {
 	for _, c := range l.pool.clients {
 		if c != nil {
 			c.used = time.Now()
 		}
 	}
-	l.pool.clients[turn].used = time.Time{}
+	l.pool.clients[slot].used = time.Time{}
 }
 
 // eachCommits makes each client of a lane commit a step.
 func eachCommits(t *testing.T, l *testLane) {
 	t.Helper()
-	for turn := range l.pool.clients {
-		begins(l, turn)
+	for slot := range l.pool.clients {
+		begins(l, slot)
 		must(t, commitOne(t, l))
 	}
 }
 
-// For the broker the last transaction of an ID is not over, because a leader died before
-// it got the marker. The step takes a fresh ID, at once.
+// For the broker the last transaction of an ID is not over, because a leader died before it got the marker. The step
+// takes a fresh ID, at once.
 func TestABusyIDIsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
@@ -79,8 +79,7 @@ func TestABusyIDIsAbandoned(t *testing.T) {
 	})
 }
 
-// The coordinator leaves every ID in doubt: a step uses up one fresh ID and ends. It does
-// not go on making others.
+// The coordinator leaves every ID in doubt: a step uses up one fresh ID and ends. It does not go on making others.
 func TestABusyCoordinatorUsesUpFewIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
@@ -141,8 +140,8 @@ func TestAStepsWaitsAreBounded(t *testing.T) {
 	}
 }
 
-// A connection to a coordinator breaks, and the broker accepts the next one and says
-// nothing on it. A step ends as soon as with a coordinator that is connected and silent.
+// A connection to a coordinator breaks, and the broker accepts the next one and says nothing on it. A step ends as soon
+// as with a coordinator that is connected and silent.
 func TestNoStepWaitsForAConnectionToOpen(t *testing.T) {
 	const patience = answerTimeout + abortTimeout + ownDeadline + 4*time.Second
 	for name, aborts := range map[string]bool{"announce": false, "abort": true} {
@@ -196,8 +195,7 @@ func marked(t *testing.T, l *testLane) *repair.Markers {
 	return l.o.Markers
 }
 
-// A client cannot begin: the previous transaction was committed, and is still remembered
-// as committed.
+// A client cannot begin: the previous transaction was committed, and is still remembered as committed.
 func TestTheFormerTransactionIsNotFiledAsAborted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := fakeLane(t)
@@ -218,8 +216,8 @@ func TestTheFormerTransactionIsNotFiledAsAborted(t *testing.T) {
 	})
 }
 
-// The leader of a partition changes during a step: what its transactional ID wrote there
-// before may lack its marker, so the ID is not used again.
+// The leader of a partition changes during a step: what its transactional ID wrote there before may lack its marker, so
+// the ID is not used again.
 func TestALeaderThatMovesWithinAStepRetiresTheID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLaneOf(t, 2)
@@ -239,7 +237,7 @@ func TestALeaderThatMovesWithinAStepRetiresTheID(t *testing.T) {
 			return nil, nil, false
 		})
 		must(t, commitOne(t, l))
-		if cl := l.pool.clients[l.pool.turn]; !l.pool.retired(cl) && !leadersMoved(cl.Client, l.o.Markers, cl.leaders) {
+		if cl := l.pool.clients[l.pool.slot]; !l.pool.retired(cl) && !leadersMoved(cl.Client, l.o.Markers, cl.leaders) {
 			t.Errorf("%s is to be begun again, epochs %v", cl.id, cl.leaders)
 		}
 		if ps := k.Doubtful(); len(ps) != 1 || ps[0] != (timer.TopicPartition{Topic: "log", Partition: 0}) {
@@ -248,8 +246,7 @@ func TestALeaderThatMovesWithinAStepRetiresTheID(t *testing.T) {
 	})
 }
 
-// The last transaction of a transactional ID is an abort, and the ID is retired before the
-// broker's epochs run out.
+// The last transaction of a transactional ID is an abort, and the ID is retired before the broker's epochs run out.
 func TestWhenAnIDIsRetired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := fakeLane(t)
@@ -275,8 +272,8 @@ func TestWhenAnIDIsRetired(t *testing.T) {
 	})
 }
 
-// The first producer of a cluster has the ID 0. If it must not begin again, a client that
-// has not begun anything yet still may; a client that was that producer may not.
+// The first producer of a cluster has the ID 0. If it must not begin again, a client that has not begun anything yet
+// still may; a client that was that producer may not.
 func TestTheFirstProducerOfAClusterIsRetiredAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := fakeLane(t)
@@ -304,8 +301,7 @@ type deadToken struct{ fakeToken }
 
 func (deadToken) Err() error { return errDead }
 
-// The token of a partition dies before the partition is removed from the lane: the others'
-// steps go on without it.
+// The token of a partition dies before the partition is removed from the lane: the others' steps go on without it.
 func TestADeadPartitionDoesNotDelayOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := fakeLane(t)
@@ -347,8 +343,8 @@ func TestADeadPartitionLeavesTheQuarantine(t *testing.T) {
 	})
 }
 
-// A commit is not answered, and its coordinator does not say how it ended: the step's
-// partitions wait for that, the others go on.
+// A commit is not answered, and its coordinator does not say how it ended: the step's partitions wait for that, the
+// others go on.
 func TestOthersGoOnWhileACommitIsNotAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)

@@ -19,8 +19,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// soonAway is well below every timeout after which an answer could be given up. awayLimit
-// allows for a busy machine.
+// soonAway is well below every timeout after which an answer could be given up. awayLimit allows for a busy machine.
 const soonAway, awayLimit = 1500 * time.Millisecond, 20 * time.Second
 
 func awayLane(t *testing.T) (*kfake.Cluster, *testLane, *kafkatest.Reach) {
@@ -31,8 +30,7 @@ func awayLane(t *testing.T) (*kfake.Cluster, *testLane, *kafkatest.Reach) {
 	return c, l, reach
 }
 
-// plainSource offers a share with one emission to good, and one to t as long as t can be
-// reached.
+// plainSource offers a share with one emission to good, and one to t as long as t can be reached.
 func plainSource(l *testLane) *fakeSource {
 	return &fakeSource{ems: func() []Emission {
 		es := []Emission{{Record: &kgo.Record{Topic: "good", Value: []byte("x")}}}
@@ -53,7 +51,7 @@ func givesUp(t *testing.T, l *testLane, s *fakeSource, held <-chan struct{}, los
 	<-held
 	lose()
 	start := time.Now()
-	l.lanes.Reached()
+	l.lanes.ReachabilityChanged()
 	if err := <-done; !errors.Is(err, errAway) || s.outcomes[0] != Aborted {
 		t.Errorf("%v, %v", err, s.outcomes)
 	}
@@ -72,8 +70,8 @@ func (t *testLane) coordinatorOf() (id, addr string) {
 	return t.under.current.id, t.under.current.addr()
 }
 
-// The IDs of a lane have coordinators on different brokers. An ID whose coordinator cannot be
-// reached is skipped at once.
+// The IDs of a lane have coordinators on different brokers. An ID whose coordinator cannot be reached is skipped at
+// once.
 func TestIDsAreChosenByTheirCoordinators(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l, reach := awayLane(t)
@@ -87,7 +85,7 @@ func TestIDsAreChosenByTheirCoordinators(t *testing.T) {
 		}
 		gone := l.pool.clients[1].addr()
 		reach.Lose(gone)
-		l.lanes.Reached()
+		l.lanes.ReachabilityChanged()
 		s := plainSource(l)
 		l.of.Add(s)
 		for range 6 {
@@ -103,8 +101,7 @@ func TestIDsAreChosenByTheirCoordinators(t *testing.T) {
 	})
 }
 
-// A step is given up if its coordinator becomes unresponsive, and the next one uses another
-// coordinator.
+// A step is given up if its coordinator becomes unresponsive, and the next one uses another coordinator.
 func TestStepLeavesACoordinatorThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l, reach := awayLane(t)
@@ -116,8 +113,8 @@ func TestStepLeavesACoordinatorThatIsAway(t *testing.T) {
 	})
 }
 
-// A step that waits for leaders is also given up if its coordinator becomes unresponsive. What
-// it wrote is aborted in the background.
+// A step that waits for leaders is also given up if its coordinator becomes unresponsive. What it wrote is aborted in
+// the background.
 func TestAbortLeavesACoordinatorThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l, reach := awayLane(t)
@@ -144,8 +141,8 @@ func TestAbortLeavesACoordinatorThatIsAway(t *testing.T) {
 	})
 }
 
-// If the coordinator of a client becomes unresponsive while the client is being opened, the
-// client is given up, and one with another coordinator is opened.
+// If the coordinator of a client becomes unresponsive while the client is being opened, the client is given up, and one
+// with another coordinator is opened.
 func TestOpeningLeavesACoordinatorThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l, reach := awayLane(t)
@@ -158,7 +155,7 @@ func TestOpeningLeavesACoordinatorThatIsAway(t *testing.T) {
 		}
 		l.pool.mu.Unlock()
 		start := time.Now()
-		l.lanes.Reached()
+		l.lanes.ReachabilityChanged()
 		if err := l.pool.await(t.Context()); !errors.Is(err, errAway) {
 			t.Error(err)
 		}
@@ -172,8 +169,8 @@ func TestOpeningLeavesACoordinatorThatIsAway(t *testing.T) {
 	})
 }
 
-// Clients that must not begin again are replaced in the background. Steps go on with the
-// others, however long that takes. A step waits only if no client is left.
+// Clients that must not begin again are replaced in the background. Steps go on with the others, however long that
+// takes. A step waits only if no client is left.
 func TestStepsDoNotWaitForOpenings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l, _ := awayLane(t)
@@ -213,9 +210,9 @@ func TestStepsDoNotWaitForOpenings(t *testing.T) {
 	})
 }
 
-// A step that has written to a leader which becomes unresponsive is given up at once, and the
-// next one leaves out that leader. So is a step that has written nothing yet: its coordinators
-// may wait for that broker, and everything else in the step would wait with them, in vain.
+// A step that has written to a leader which becomes unresponsive is given up at once, and the next one leaves out that
+// leader. So is a step that has written nothing yet: its coordinators may wait for that broker, and everything else in
+// the step would wait with them, in vain.
 func TestStepLeavesLeadersThatAreAway(t *testing.T) {
 	for name, key := range map[string]kmsg.Key{"nothing is written": kmsg.AddPartitionsToTxn,
 		"it is written to": kmsg.Produce} {
@@ -235,9 +232,8 @@ func TestStepLeavesLeadersThatAreAway(t *testing.T) {
 	}
 }
 
-// While a broker dies, the step waits for a target that does not answer, because its leader
-// may itself be waiting. It does not wait for a target without a leader: everything else in
-// the step would wait too.
+// While a broker dies, the step waits for a target that does not answer, because its leader may itself be waiting. It
+// does not wait for a target without a leader: everything else in the step would wait too.
 func TestStepLeavesALeaderlessTargetWhileABrokerDies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l, reach := awayLane(t)
@@ -261,8 +257,7 @@ func TestStepLeavesALeaderlessTargetWhileABrokerDies(t *testing.T) {
 	})
 }
 
-// hold keeps the first such request from being answered until the test ends. held is closed
-// when it has come.
+// hold keeps the first such request from being answered until the test ends. held is closed when it has come.
 func hold(t *testing.T, c *kfake.Cluster, key kmsg.Key, which func(kmsg.Request) bool) (held chan struct{}) {
 	held = make(chan struct{})
 	end := make(chan struct{})
@@ -278,9 +273,8 @@ func hold(t *testing.T, c *kfake.Cluster, key kmsg.Key, which func(kmsg.Request)
 	return held
 }
 
-// A target's leader waits for a broker that died, and takes no writes until that broker has
-// left its in-sync replicas. The other partitions of the step have no replica there. The step
-// leaves the target, and the next one goes without it.
+// A target's leader waits for a broker that died, and takes no writes until that broker has left its in-sync replicas.
+// The other partitions of the step have no replica there. The step leaves the target, and the next one goes without it.
 func TestStepLeavesATargetThatWaitsForADeadBroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l, reach := awayLane(t)

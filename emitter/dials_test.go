@@ -41,8 +41,7 @@ func watchDials(l *testLane) *dials {
 	return d
 }
 
-// cut closes all connections except those over which a request with one of the keys was
-// sent.
+// cut closes all connections except those over which a request with one of the keys was sent.
 func (d *dials) cut(but ...kmsg.Key) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -60,8 +59,7 @@ type keyed struct {
 	keys []int16
 }
 
-// Write implements net.Conn. kgo writes each request in one call: four bytes for its
-// length, and two for its key.
+// Write implements net.Conn. kgo writes each request in one call: four bytes for its length, and two for its key.
 func (k *keyed) Write(b []byte) (int, error) {
 	k.mu.Lock()
 	k.keys = append(k.keys, int16(binary.BigEndian.Uint16(b[4:])))

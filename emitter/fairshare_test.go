@@ -93,8 +93,8 @@ func TestStepsAreSharedBetweenTopics(t *testing.T) {
 	}
 }
 
-// A topic with one partition, whose share is in one lane at a time, gets more of that
-// lane's steps than the partitions of another topic, which also have the other lane's.
+// A topic with one partition, whose share is in one lane at a time, gets more of that lane's steps than the partitions
+// of another topic, which also have the other lane's.
 func TestTopicsShareAllLanes(t *testing.T) {
 	const endless = 1 << 30
 	p := NewLanes(Options{Lanes: 2})

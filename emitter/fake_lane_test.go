@@ -137,9 +137,8 @@ func (f *fakeSource) alone() (n int) {
 	return n
 }
 
-// Suspects are written one by one. Many of them take long. Their target does not become
-// unhealthy because of that, and a step without time for all of them still makes progress,
-// however many it can write on this machine.
+// Suspects are written one by one. Many of them take long. Their target does not become unhealthy because of that, and
+// a step without time for all of them still makes progress, however many it can write on this machine.
 func TestManySuspectsTripNoTarget(t *testing.T) {
 	for name, tc := range map[string]struct {
 		n    int
@@ -222,9 +221,8 @@ func (s slowToBuffer) OnProduceRecordBuffered(r *kgo.Record) {
 	}
 }
 
-// The time of a target starts when emissions are handed to it. This process may have had
-// no processor before that, or during that. The step's context says nothing about a target
-// either.
+// The time of a target starts when emissions are handed to it. This process may have had no processor before that, or
+// during that. The step's context says nothing about a target either.
 func TestATargetIsNotBlamedForOurOwnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := fakeLane(t)
@@ -253,8 +251,8 @@ func TestATargetIsNotBlamedForOurOwnTime(t *testing.T) {
 	})
 }
 
-// If a target partition answers with an error that is neither final nor known to be
-// temporary, it must not hold up the lane.
+// If a target partition answers with an error that is neither final nor known to be temporary, it must not hold up the
+// lane.
 func TestUnknownErrorOfATarget(t *testing.T) {
 	for _, e := range []*kerr.Error{kerr.UnknownServerError, kerr.CorruptMessage, kerr.UnsupportedForMessageFormat,
 		kerr.ThrottlingQuotaExceeded, kerr.NotEnoughReplicas} {
@@ -287,8 +285,8 @@ func TestUnknownErrorOfATarget(t *testing.T) {
 	}
 }
 
-// A suspect whose target does not answer holds up what is sent after it. The targets of
-// that are not to blame, and it is not a broker's death.
+// A suspect whose target does not answer holds up what is sent after it. The targets of that are not to blame, and it
+// is not a broker's death.
 func TestUnresponsiveSuspectTripsItsTargetAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
@@ -317,9 +315,8 @@ func TestUnresponsiveSuspectTripsItsTargetAlone(t *testing.T) {
 	})
 }
 
-// Several targets take no writes, because they lack replicas, while all brokers are there.
-// That is not a broker's death that would have to be waited for, and the others go on
-// without them.
+// Several targets take no writes, because they lack replicas, while all brokers are there. That is not a broker's death
+// that would have to be waited for, and the others go on without them.
 func TestSeveralTargetsWithoutReplicasDelayNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)

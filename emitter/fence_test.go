@@ -19,8 +19,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafka/partlog"
 )
 
-// guarded is a source with a Fence. It offers one share at a time and nothing once it
-// is refused.
+// guarded is a source with a Fence. It offers one share at a time and nothing once it is refused.
 type guarded struct {
 	name    string
 	refuse  bool
@@ -60,9 +59,9 @@ func (g *guarded) Seal(step string, _ *Room) *Share {
 
 func (*guarded) Wait() time.Duration { return maxSleep }
 
-// If a share refuses a step at the last moment, when the offsets of its records are
-// known, the step is aborted. The others are sealed again, without a pause.
-func TestFenceOfAShare(t *testing.T) {
+// If a share refuses a step at the last moment, when the offsets of its records are known, the step is aborted. The
+// others are sealed again, without a pause.
+func TestAShareThatRefusesAbortsTheStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := fakeLane(t)
 		good, bad := &guarded{name: "good"}, &guarded{name: "bad", refuse: true}

@@ -44,9 +44,9 @@ type underWay struct {
 	cancel  context.CancelCauseFunc
 }
 
-func newLane(of *roster, a *background, o *Options, name string) *Lane {
+func newLane(of *roster, b *background, o *Options, name string) *Lane {
 	return &Lane{
-		of: of, background: a, o: o, name: name, pool: newPool(a, o, name), aborts: aborts{background: a, o: o},
+		of: of, background: b, o: o, name: name, pool: newPool(b, o, name), aborts: aborts{background: b, o: o},
 		called: make(chan struct{}, 1), reached: beats.NewSignal(),
 		pace: pace{interval: o.Interval}, size: size{limit: MaxStepEntries},
 	}
@@ -70,8 +70,8 @@ func (l *Lane) anyAway(parts map[string][]int32) bool {
 // during returns a context for a step that is to write to parts. It ends, with errAway, when one of these cannot be
 // reached any more:
 //   - the coordinator that the step needs, see needs;
-//   - until joined, the leader of one of parts. Since nothing has been written, it is cheaper to abandon this step
-//     and leave the partition out of the next. Waiting could take long: the coordinators may be waiting for the same
+//   - until joined, the leader of one of parts. Since nothing has been written, it is cheaper to abandon this step and
+//     leave the partition out of the next. Waiting could take long: the coordinators may be waiting for the same
 //     broker.
 //
 // The caller must call end.
@@ -111,8 +111,8 @@ func (l *Lane) leave() {
 	}
 }
 
-// reachedNow makes the lane give up what can no longer be reached.
-func (l *Lane) reachedNow() {
+// reachabilityChanged makes the lane give up what can no longer be reached.
+func (l *Lane) reachabilityChanged() {
 	l.mu.Lock()
 	l.leave()
 	l.mu.Unlock()
@@ -202,8 +202,8 @@ func (l *Lane) nextStep() string {
 	return fmt.Sprintf("%s/%s/%d", l.o.Process, l.name, l.counter)
 }
 
-// runStep runs the step of these shares and tells them its outcome; with errUnknown
-// they are told later, by a goroutine of its own.
+// runStep runs the step of these shares and tells them its outcome; with errUnknown they are told later, by a goroutine
+// of its own.
 func (l *Lane) runStep(ctx context.Context, shares []*Share) error {
 	start := time.Now()
 	// A step that has begun is ended in order, even if the lane is stopped. The broker's own limit bounds it.
@@ -211,7 +211,7 @@ func (l *Lane) runStep(ctx context.Context, shares []*Share) error {
 	defer cancel()
 	err := l.commit(bounded, shares)
 	if errors.Is(err, errUnknown) {
-		c := l.pool.clients[l.pool.turn]
+		c := l.pool.clients[l.pool.slot]
 		l.pool.forget(c)
 		l.background.Go(func() {
 			l.finish(ctx, shares, start, (&inDoubt{l, c, shares}).resolve())
@@ -219,7 +219,7 @@ func (l *Lane) runStep(ctx context.Context, shares []*Share) error {
 		})
 		return err
 	}
-	if c := l.pool.clients[l.pool.turn]; c != nil {
+	if c := l.pool.clients[l.pool.slot]; c != nil {
 		c.used = time.Now()
 	}
 	l.finish(ctx, shares, start, err)
@@ -285,16 +285,16 @@ func (l *Lane) seal(name string) (shares []*Share) {
 	}
 }
 
-// pace says when a lane's next step may begin. A transaction costs the brokers and this process some milliseconds
-// of processor time whatever it carries. So a lane waits for an interval from one seal to the next, and what
-// becomes ready meanwhile shares a transaction. Each lane has its own pace, but more than one lane is active only
-// when steps are full.
+// pace says when a lane's next step may begin. A transaction costs the brokers and this process some milliseconds of
+// processor time whatever it carries. So a lane waits for an interval from one seal to the next, and what becomes ready
+// meanwhile shares a transaction. Each lane has its own pace, but more than one lane is active only when steps are
+// full.
 //
-// Three things bound what the pause costs. It counts from the seal, so a lane that has rested for an interval
-// seals at once: an occasional timer is not late because of it. Nothing waits longer than an interval, because the
-// lane seals when the pause is over, whether it was woken or not. And if a step could not take everything that was
-// ready, or was not committed, the next one follows at once: neither a backlog nor a step that is sealed again
-// without its culprit has to wait.
+// Three things bound what the pause costs. It counts from the seal, so a lane that has rested for an interval seals at
+// once: an occasional timer is not late because of it. Nothing waits longer than an interval, because the lane seals
+// when the pause is over, whether it was woken or not. And if a step could not take everything that was ready, or was
+// not committed, the next one follows at once: neither a backlog nor a step that is sealed again without its culprit
+// has to wait.
 //
 // There are no exceptions. A caller of the API that waits for a decision waits for the step too. If such a request
 // hurried the step, callers would set the pace, and everybody would pay for it.
@@ -318,8 +318,7 @@ func (p *pace) wait(now time.Time) time.Duration { return max(0, p.next.Sub(now)
 // slowStep is how long a step may take before it is logged with the parts that took long.
 const slowStep = time.Second
 
-// timings are the finished parts of the step under way, and how long each took. They
-// belong to the lane's loop.
+// timings are the finished parts of the step under way, and how long each took. They belong to the lane's loop.
 type timings struct {
 	began, last time.Time
 	ended       []timing

@@ -20,9 +20,8 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
-// Steps of two partitions on one lane: each partition's steps are in order, the group's
-// offsets and the step names go with them, and the source learns the offsets of its
-// records.
+// Steps of two partitions on one lane: each partition's steps are in order, the group's offsets and the step names go
+// with them, and the source learns the offsets of its records.
 func TestLaneCommitsStepsInOrder(t *testing.T) {
 	const steps = 30
 	s := newSetup(t)
@@ -64,8 +63,8 @@ func TestLaneCommitsStepsInOrder(t *testing.T) {
 	}
 }
 
-// Emissions of one step are written in order of due time, then generation, even
-// emissions of different partitions to one target partition.
+// Emissions of one step are written in order of due time, then generation, even emissions of different partitions to
+// one target partition.
 func TestLaneOrdersEmissions(t *testing.T) {
 	s := newSetup(t)
 	l := s.lane()
@@ -81,9 +80,8 @@ func TestLaneOrdersEmissions(t *testing.T) {
 	}
 }
 
-// An announce that names a missing topic is refused as a whole. No emission is blamed
-// before the topic was looked up again (here the source drops it). Nothing is visible,
-// and the rest commits at the next seal.
+// An announce that names a missing topic is refused as a whole. No emission is blamed before the topic was looked up
+// again (here the source drops it). Nothing is visible, and the rest commits at the next seal.
 func TestAnnounceRefusedForTheUnknownTopic(t *testing.T) {
 	s := newSetup(t)
 	l := s.lane()
@@ -112,8 +110,8 @@ func TestAnnounceRefusedForTheUnknownTopic(t *testing.T) {
 	s.settled(0, []string{"good", "good too"}, []string{"without"})
 }
 
-// If one of the service's own topics is gone, that is the share's error, which ends the
-// partition. Other partitions of the lane go on.
+// If one of the service's own topics is gone, that is the share's error, which ends the partition. Other partitions of
+// the lane go on.
 func TestAnnounceRefusedForAnOwnTopic(t *testing.T) {
 	s := newSetup(t)
 	l := s.lane()
@@ -131,8 +129,8 @@ func TestAnnounceRefusedForAnOwnTopic(t *testing.T) {
 	s.settled(1, []string{"other"}, []string{"other"})
 }
 
-// If a target refuses an emission as too large, by the limit known here or by the
-// broker's, only that emission is blamed.
+// If a target refuses an emission as too large, by the limit known here or by the broker's, only that emission is
+// blamed.
 func TestTooLargeEmissionIsBlamedAlone(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -164,8 +162,8 @@ func TestTooLargeEmissionIsBlamedAlone(t *testing.T) {
 	}
 }
 
-// A broker refuses a batch as a whole: its records become suspects. They are written
-// one by one in the same place, and only the large one is blamed.
+// A broker refuses a batch as a whole: its records become suspects. They are written one by one in the same place, and
+// only the large one is blamed.
 func TestRefusedBatchIsWrittenOneByOne(t *testing.T) {
 	s := newSetup(t)
 	small := s.c.CreateTopic(t, 1, map[string]*string{"max.message.bytes": kadm.StringPtr("2000")}, s.request+".small")
@@ -210,8 +208,8 @@ func noise(n int) []byte {
 	return b
 }
 
-// The broker knows a new generation before the member does: the offset commit is
-// repeated in the same transaction until the member has caught up.
+// The broker knows a new generation before the member does: the offset commit is repeated in the same transaction until
+// the member has caught up.
 func TestIllegalGenerationIsRepeatedInTheSameTransaction(t *testing.T) {
 	s, w, l := newWired(t)
 	a := s.source(0, l)
@@ -235,8 +233,8 @@ func TestIllegalGenerationIsRepeatedInTheSameTransaction(t *testing.T) {
 	s.settled(0, []string{"once"}, []string{"x"})
 }
 
-// The token dies when everything is produced and before the transaction ends: the step
-// is aborted, nothing is visible, and no offset is committed.
+// The token dies when everything is produced and before the transaction ends: the step is aborted, nothing is visible,
+// and no offset is committed.
 func TestTokenDiesBetweenProduceAndEnd(t *testing.T) {
 	s, w, l := newWired(t)
 	a, b := s.source(0, l), s.source(1, l)
@@ -255,8 +253,8 @@ func TestTokenDiesBetweenProduceAndEnd(t *testing.T) {
 	s.settled(1, []string{"other"}, []string{"other"})
 }
 
-// One of two partitions in a step is lost during the step: the step is aborted, and the
-// other's share is sealed again alone.
+// One of two partitions in a step is lost during the step: the step is aborted, and the other's share is sealed again
+// alone.
 func TestTokenOfOnePartitionDiesUnderWay(t *testing.T) {
 	s, w, l := newWired(t)
 	a, b := s.source(0, l), s.source(1, l)
@@ -277,8 +275,7 @@ func TestTokenOfOnePartitionDiesUnderWay(t *testing.T) {
 	s.settled(1, []string{"b"}, []string{"b"})
 }
 
-// The group no longer knows the member: the step is lost before it has written
-// anything, and its transaction is ended.
+// The group no longer knows the member: the step is lost before it has written anything, and its transaction is ended.
 func TestUnknownMemberLosesTheStep(t *testing.T) {
 	s, w, l := newWired(t)
 	a, b := s.source(0, l), s.source(1, l)
@@ -357,8 +354,8 @@ func TestEndTxnLostAndFencedResolvesAsAborted(t *testing.T) {
 	s.settled(0, []string{"once"}, []string{"x"})
 }
 
-// A lane that is stopped in the middle of a step finishes it in order, and leaves
-// nothing behind (TestMain looks for leaks).
+// A lane that is stopped in the middle of a step finishes it in order, and leaves nothing behind (TestMain looks for
+// leaks).
 func TestLaneStops(t *testing.T) {
 	s := newSetup(t)
 	w := kafkatest.NewWire()
@@ -386,9 +383,8 @@ func TestLaneStops(t *testing.T) {
 	s.settled(0, []string{"once"}, []string{"x"})
 }
 
-// The first offset commit of a partition is accepted and its transaction is open. There
-// is no committed offset yet, but a successor must wait nevertheless. Steps of other
-// partitions do not make it wait.
+// The first offset commit of a partition is accepted and its transaction is open. There is no committed offset yet, but
+// a successor must wait nevertheless. Steps of other partitions do not make it wait.
 func TestStableOffsetWaitsForTheFirstCommit(t *testing.T) {
 	s, w, l := newWired(t)
 	a := s.source(0, l)

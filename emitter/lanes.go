@@ -35,27 +35,27 @@ func NewLanes(o Options) *Lanes {
 	if o.Leaders == nil {
 		o.Leaders = targets.NewLeaders(nil, time.Now)
 	}
-	p := &Lanes{o: o, roster: newRoster(&o), background: newBackground()}
-	p.quarantine = &quarantine{roster: p.roster, background: p.background, o: &p.o}
-	p.try = func(ctx context.Context) { p.background.Go(func() { p.quarantine.run(ctx) }) }
+	la := &Lanes{o: o, roster: newRoster(&o), background: newBackground()}
+	la.quarantine = &quarantine{roster: la.roster, background: la.background, o: &la.o}
+	la.try = func(ctx context.Context) { la.background.Go(func() { la.quarantine.run(ctx) }) }
 	for i := range max(1, o.Lanes) {
-		l := newLane(p.roster, p.background, &p.o, strconv.Itoa(i))
-		p.all = append(p.all, l)
-		p.laneSet.spare = append(p.laneSet.spare, l.called)
+		l := newLane(la.roster, la.background, &la.o, strconv.Itoa(i))
+		la.all = append(la.all, l)
+		la.laneSet.spare = append(la.laneSet.spare, l.called)
 	}
-	slices.Reverse(p.laneSet.spare)
-	o.Metrics.allowed.Set(float64(len(p.all)))
-	return p
+	slices.Reverse(la.laneSet.spare)
+	o.Metrics.allowed.Set(float64(len(la.all)))
+	return la
 }
 
-// Reached tells the lanes that a broker cannot be reached any more, or can again, or that partitions have other
-// leaders.
-func (la *Lanes) Reached() {
+// ReachabilityChanged tells the lanes that a broker can no longer be reached, or can be again, or that partitions have
+// other leaders.
+func (la *Lanes) ReachabilityChanged() {
 	for _, l := range la.all {
-		l.reachedNow()
+		l.reachabilityChanged()
 	}
 	if l := la.quarantine.lane.Load(); l != nil {
-		l.reachedNow()
+		l.reachabilityChanged()
 	}
 	la.Wake()
 }
@@ -102,7 +102,7 @@ type background struct {
 }
 
 func newBackground() *background {
-	a := new(background)
-	a.ctx, a.stop = context.WithCancel(context.Background())
-	return a
+	b := new(background)
+	b.ctx, b.stop = context.WithCancel(context.Background())
+	return b
 }

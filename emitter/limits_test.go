@@ -19,8 +19,7 @@ func (t *taker) Seal(_ string, room *Room) *Share {
 
 func (*taker) Wait() time.Duration { return maxSleep }
 
-// A step asks no further source once a limit is reached, and asks one more just below
-// the limit.
+// A step asks no further source once a limit is reached, and asks one more just below the limit.
 func TestAStepsLimits(t *testing.T) {
 	for _, tc := range []struct {
 		name    string

@@ -31,9 +31,8 @@ const (
 	testTimeout = 4 * time.Second
 )
 
-// setup is the environment of a lane: a group with one real member, a request topic whose
-// offsets are committed, a changelog and a target, each with two partitions, and a
-// consumer of the last two.
+// setup is the environment of a lane: a group with one real member, a request topic whose offsets are committed, a
+// changelog and a target, each with two partitions, and a consumer of the last two.
 type setup struct {
 	t         *testing.T
 	c         *kafkatest.Cluster
@@ -222,8 +221,7 @@ func (t *token) die() {
 	t.err = errDead
 }
 
-// source is a partition of a test. It has steps to be committed, one after another, and
-// seals an aborted step again.
+// source is a partition of a test. It has steps to be committed, one after another, and seals an aborted step again.
 type source struct {
 	s         *setup
 	partition int32
@@ -379,8 +377,8 @@ func (s *setup) values(c *kafkatest.Collector, n int, partition int32) (vs []str
 	return vs
 }
 
-// settled checks that the consumers have seen exactly this, and that no open transaction
-// holds them back: a marker record at the end becomes visible.
+// settled checks that the consumers have seen exactly this, and that no open transaction holds them back: a marker
+// record at the end becomes visible.
 func (s *setup) settled(partition int32, emissions, changes []string) {
 	s.t.Helper()
 	cl := s.c.Client(s.t, kgo.RecordPartitioner(kgo.ManualPartitioner()))

@@ -18,14 +18,14 @@ const (
 	maxBackoff = 2 * time.Second
 	// maxSleep is how long a lane sleeps at most if nothing falls due and nobody wakes it.
 	maxSleep = time.Hour
-	// answerTimeout bounds each request of a step to a coordinator: for a producer ID, an announce, an offset
-	// commit, an end.
+	// answerTimeout bounds each request of a step to a coordinator: for a producer ID, an announce, an offset commit,
+	// an end.
 	answerTimeout = 2500 * time.Millisecond
-	// abortTimeout bounds AbortBufferedRecords. After it the client is discarded, because the old records would go
-	// out with its next transaction.
+	// abortTimeout bounds AbortBufferedRecords. After it the client is discarded, because the old records would go out
+	// with its next transaction.
 	abortTimeout = time.Second
-	// dropWait is how long a lane waits for the end of a transaction that it has given up. Usually the end takes a
-	// few milliseconds.
+	// dropWait is how long a lane waits for the end of a transaction that it has given up. Usually the end takes a few
+	// milliseconds.
 	dropWait = 100 * time.Millisecond
 )
 
@@ -45,7 +45,7 @@ type Options struct {
 	// Markers remembers how transactions ended; nil: nothing does.
 	Markers *repair.Markers
 	// Leaders tells which brokers cannot be reached, and which partitions cannot be written to; nil:
-	// everything is reachable and writable. The caller calls Lanes.Reached when that changes.
+	// everything is reachable and writable. The caller calls Lanes.ReachabilityChanged when that changes.
 	Leaders Leaders
 	// CommitTimeout is how long an EndTxn may go unanswered until the step's outcome is found out by other means; 0:
 	// answerTimeout.

@@ -9,9 +9,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// The partitions that a step writes to are listed once each, in order. A share's own
-// records are counted apart from those of others and from emissions to the same
-// partition.
+// The partitions that a step writes to are listed once each, in order. A share's own records are counted apart from
+// those of others and from emissions to the same partition.
 func TestPartitionSet(t *testing.T) {
 	record := func(topic string, partition int32) *kgo.Record {
 		return &kgo.Record{Topic: topic, Partition: partition}

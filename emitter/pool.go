@@ -36,8 +36,8 @@ type pool struct {
 	o          *Options
 	name       string // the lane's
 	clients    []*txnClient
-	turn       int
-	opening    map[int]bool // turns that a client is being opened for
+	slot       int          // of the client that has begun last
+	opening    map[int]bool // slots (indexes into clients) that a client is being opened for
 	serial     int          // of transactional IDs
 	news       beats.Signal // an opening has ended
 
@@ -47,9 +47,9 @@ type pool struct {
 	closed bool                                   // the loop takes no more
 }
 
-func newPool(a *background, o *Options, name string) *pool {
+func newPool(b *background, o *Options, name string) *pool {
 	return &pool{
-		background: a, o: o, name: name, news: beats.NewSignal(),
+		background: b, o: o, name: name, news: beats.NewSignal(),
 		clients: make([]*txnClient, o.TransactionalIDs), opening: make(map[int]bool),
 		tied: make(map[*txnClient]context.CancelCauseFunc),
 	}
@@ -57,7 +57,7 @@ func newPool(a *background, o *Options, name string) *pool {
 
 // opened is the result of an opening.
 type opened struct {
-	turn int
+	slot int
 	c    *txnClient
 	err  error
 }
@@ -80,9 +80,9 @@ const (
 func (p *pool) prepare(ctx context.Context) {
 	slow, cancel := context.WithTimeout(ctx, stuckAfter)
 	defer cancel()
-	for turn, c := range p.clients {
+	for slot, c := range p.clients {
 		if c == nil {
-			p.open(turn)
+			p.open(slot)
 			_ = p.await(slow)
 		}
 	}
@@ -92,20 +92,20 @@ func (p *pool) prepare(ctx context.Context) {
 	}
 }
 
-// next picks a client that may begin, and waits for one if there is none. With fresh set, it picks one that
-// has not run a transaction yet.
+// next picks a client that may begin, and waits for one if there is none. With fresh set, it picks one that has not run
+// a transaction yet.
 func (p *pool) next(ctx context.Context, fresh bool) (*txnClient, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	p.tend()
 	for {
 		now := time.Now()
-		for _, p.turn = range p.order(now) {
-			switch c := p.clients[p.turn]; {
+		for _, p.slot = range p.order(now) {
+			switch c := p.clients[p.slot]; {
 			case c == nil:
 			case leadersMoved(c.Client, p.o.Markers, c.leaders):
-				p.retire(p.turn)
-				p.open(p.turn)
+				p.retire(p.slot)
+				p.open(p.slot)
 			case !fresh, c.last == repair.NoProducer():
 				c.used = now // so that the next call picks another one if the step abandons this one at once
 				return c, nil
@@ -122,31 +122,31 @@ func (p *pool) next(ctx context.Context, fresh bool) (*txnClient, error) {
 // pools, which garbage collections empty). Then come the others, starting with the one that has rested longest. So
 // small steps use all clients in turn, and large ones two.
 func (p *pool) order(now time.Time) []int {
-	turns := make([]int, len(p.clients))
+	slots := make([]int, len(p.clients))
 	used := make([]time.Time, len(p.clients))
 	for i, c := range p.clients {
-		if turns[i] = i; c != nil {
+		if slots[i] = i; c != nil {
 			used[i] = c.used
 		}
 	}
-	slices.SortStableFunc(turns, func(a, b int) int {
+	slices.SortStableFunc(slots, func(a, b int) int {
 		rested := func(i int) bool { return now.Sub(used[i]) >= markersRest }
 		if rested(a) && rested(b) {
 			return used[b].Compare(used[a])
 		}
 		return used[a].Compare(used[b])
 	})
-	return turns
+	return slots
 }
 
 // tend closes clients that must not begin again, and opens others in their place.
 func (p *pool) tend() {
 	_ = p.collect()
-	for turn, c := range p.clients {
+	for slot, c := range p.clients {
 		if c != nil && p.retired(c) {
-			p.retire(turn)
+			p.retire(slot)
 		}
-		p.open(turn)
+		p.open(slot)
 	}
 }
 
@@ -155,7 +155,7 @@ func (p *pool) tend() {
 const maxEpoch = 32_000
 
 // retired reports whether a client must not begin again: a marker of its next transaction could close what its last one
-// may have left open on a partition whose leader went away. moved needs a look at each partition of the client, so only
+// may have left open on a partition whose leader went away. leadersMoved looks at each partition of the client, so only
 // the next client to begin is checked for it.
 func (p *pool) retired(c *txnClient) bool {
 	return c.retire || c.BufferedProduceRecords() > 0 || p.away(c) || c.last.Epoch >= maxEpoch ||
@@ -167,10 +167,10 @@ func (p *pool) away(c *txnClient) bool {
 	return !p.o.Leaders.AllReachable() && !p.o.Leaders.Reachable(c.addr())
 }
 
-func (p *pool) retire(turn int) {
+func (p *pool) retire(slot int) {
 	p.o.Metrics.retired.Inc()
-	p.clients[turn].Close()
-	p.clients[turn] = nil
+	p.clients[slot].Close()
+	p.clients[slot] = nil
 }
 
 // forget removes a client. The caller closes it.
@@ -180,12 +180,12 @@ func (p *pool) forget(c *txnClient) {
 	}
 }
 
-// open opens a client for a turn that has none, on a goroutine of its own.
-func (p *pool) open(turn int) {
-	if p.clients[turn] != nil || p.opening[turn] {
+// open opens a client for a slot that has none, on a goroutine of its own.
+func (p *pool) open(slot int) {
+	if p.clients[slot] != nil || p.opening[slot] {
 		return
 	}
-	p.opening[turn] = true
+	p.opening[slot] = true
 	p.serial++
 	serial, used := p.serial, make(map[string]int)
 	for _, c := range p.clients {
@@ -195,7 +195,7 @@ func (p *pool) open(turn int) {
 	}
 	p.background.Go(func() {
 		c, err := p.newClient(serial, used)
-		if !p.hand(opened{turn, c, err}) && c != nil {
+		if !p.hand(opened{slot, c, err}) && c != nil {
 			c.Close()
 		}
 	})
@@ -316,12 +316,12 @@ func (p *pool) collect() (err error) {
 	p.opened = nil
 	p.mu.Unlock()
 	for _, o := range all {
-		delete(p.opening, o.turn)
+		delete(p.opening, o.slot)
 		if o.err != nil {
 			err = o.err
 			continue
 		}
-		p.clients[o.turn] = o.c
+		p.clients[o.slot] = o.c
 	}
 	return err
 }

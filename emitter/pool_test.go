@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Of the clients that have rested, the one that was used last begins; if none has, the one
-// that has rested longest. So small steps use all in turn, large ones two, rare ones one.
+// Of the clients that have rested, the one that was used last begins; if none has, the one that has rested longest. So
+// small steps use all in turn, large ones two, rare ones one.
 func TestTheOrderInWhichClientsBegin(t *testing.T) {
 	now := time.Now()
 	for _, tt := range []struct {
@@ -24,10 +24,10 @@ func TestTheOrderInWhichClientsBegin(t *testing.T) {
 		p := &pool{clients: []*txnClient{{}, {}, {}, {}}}
 		var got []int
 		for range tt.want {
-			turn := p.order(now)[0]
-			p.clients[turn].used = now.Add(tt.steps)
+			slot := p.order(now)[0]
+			p.clients[slot].used = now.Add(tt.steps)
 			now = now.Add(tt.steps + tt.pause)
-			got = append(got, turn)
+			got = append(got, slot)
 		}
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %v, want %v", tt.what, got, tt.want)

@@ -20,8 +20,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// steady is a partition of a test that has a numbered step ready every few milliseconds,
-// one after another. It seals an aborted step again. mu guards all fields.
+// steady is a partition of a test that has a numbered step ready every few milliseconds, one after another. It seals an
+// aborted step again. mu guards all fields.
 type steady struct {
 	lane    *testLane
 	own     string // topic of its own records
@@ -131,8 +131,7 @@ func runLane(t *testing.T, l *testLane) {
 	t.Cleanup(func() { cancel(); <-done })
 }
 
-// silence makes a broker of kfake not answer produce requests for a source's own topic
-// until end is called.
+// silence makes a broker of kfake not answer produce requests for a source's own topic until end is called.
 func silence(t *testing.T, c *kfake.Cluster, s *steady) (end func()) {
 	t.Helper()
 	over, unresponsive := make(chan struct{}), c.TopicInfo(s.own).TopicID
@@ -259,8 +258,8 @@ func inOrder(t *testing.T, s *steady) {
 	}
 }
 
-// A partition that is too slow for a full step holds up the others once. Then it goes on
-// apart from them, at its own pace.
+// A partition that is too slow for a full step holds up the others once. Then it goes on apart from them, at its own
+// pace.
 func TestASlowPartitionStaysApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLaneOf(t, 2)
@@ -356,8 +355,8 @@ func TestATryWaitsForTheEndOfTheLast(t *testing.T) {
 	})
 }
 
-// The pause grows with the time for which a source has been unhealthy, not with the time
-// for which it has gone on in the quarantine at its own pace.
+// The pause grows with the time for which a source has been unhealthy, not with the time for which it has gone on in
+// the quarantine at its own pace.
 func TestPauseAfterALongTimeInTheQuarantine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := oneLane(Options{Logger: slog.New(slog.DiscardHandler)})

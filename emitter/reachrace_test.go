@@ -24,15 +24,15 @@ type onNewClient func()
 // OnNewClient implements kgo.HookNewClient.
 func (o onNewClient) OnNewClient(*kgo.Client) { o() }
 
-// A coordinator is lost after it was chosen and before its opening is recorded, so that Reached finds nothing
-// to give up. The opening is given up nevertheless.
+// A coordinator is lost after it was chosen and before its opening is recorded, so that ReachabilityChanged finds
+// nothing to give up. The opening is given up nevertheless.
 func TestOpeningWhoseCoordinatorIsLostBeforeItIsNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l, reach := awayLane(t)
 		hold(t, c, kmsg.InitProducerID, func(kmsg.Request) bool { return true })
 		l.o.Client = append(l.o.Client, kgo.WithHooks(onNewClient(func() {
 			reach.Lose(c.ListenAddrs()...)
-			l.lanes.Reached()
+			l.lanes.ReachabilityChanged()
 		})))
 		start := time.Now()
 		l.pool.open(0)
@@ -60,15 +60,15 @@ func (l *lateReach) AllReachable() bool {
 	return there
 }
 
-// A coordinator is lost after the pool has checked its clients and before the step has said which of them it
-// needs, so that Reached finds nothing to give up. The step is given up nevertheless.
+// A coordinator is lost after the pool has checked its clients and before the step has said which of them it needs, so
+// that ReachabilityChanged finds nothing to give up. The step is given up nevertheless.
 func TestStepWhoseCoordinatorIsLostBeforeItIsNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l, reach := awayLane(t)
 		late := &lateReach{Reach: reach}
 		late.lost = func() {
 			reach.Lose(c.ListenAddrs()...)
-			l.lanes.Reached()
+			l.lanes.ReachabilityChanged()
 		}
 		l.o.Leaders = late
 		l.pool.prepare(t.Context())
@@ -86,8 +86,8 @@ func TestStepWhoseCoordinatorIsLostBeforeItIsNoted(t *testing.T) {
 	})
 }
 
-// Brokers and leaders come and go all the time, while lanes open clients and run steps. When that is over,
-// all sources are served again, and nothing is left behind.
+// Brokers and leaders come and go all the time, while lanes open clients and run steps. When that is over, all sources
+// are served again, and nothing is left behind.
 func TestReachThatChangesAllTheTime(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -125,14 +125,14 @@ func TestReachThatChangesAllTheTime(t *testing.T) {
 					default:
 						reach.Restore()
 					}
-					l.lanes.Reached()
+					l.lanes.ReachabilityChanged()
 					beats.Sleep(churn, time.Duration(random.IntN(20))*time.Millisecond)
 				}
 			})
 		}
 		changing.Wait()
 		reach.Restore()
-		l.lanes.Reached()
+		l.lanes.ReachabilityChanged()
 		var before []int
 		for _, s := range sources {
 			before = append(before, s.committed())

@@ -14,10 +14,9 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 )
 
-// A coordinator is killed when the decision to commit is in its log but not in its
-// followers', and is restarted at once. It finds the decision there and writes commit
-// markers to partitions that others lead, while its successor does not know it. What
-// the step wrote is visible once, on every partition.
+// A coordinator is killed when the decision to commit is in its log but not in its followers', and is restarted at
+// once. It finds the decision there and writes commit markers to partitions that others lead, while its successor does
+// not know it. What the step wrote is visible once, on every partition.
 func TestCommitThatDiesWithItsCoordinator(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
@@ -33,8 +32,8 @@ func TestCommitThatDiesWithItsCoordinator(t *testing.T) {
 	a := s.source(0, l)
 	a.step("before", a.emit("before"))
 	a.wants(Committed)
-	// The changelog partition is led by the coordinator, so it cannot write a marker
-	// there. The target partition is led by another broker.
+	// The changelog partition is led by the coordinator, so it cannot write a marker there. The target partition is led
+	// by another broker.
 	coordinator := s.alone()
 	s.lead(coordinator, s.changelog)
 	s.lead((coordinator+1)%3, s.target)
@@ -48,8 +47,8 @@ func TestCommitThatDiesWithItsCoordinator(t *testing.T) {
 			c.Pause(i)
 		}
 	}
-	// Longer than a follower's fetch waits (replica.fetch.wait.max.ms, 500 ms): nothing
-	// that is appended from now on reaches it when it continues.
+	// Longer than a follower's fetch waits (replica.fetch.wait.max.ms, 500 ms): nothing that is appended from now on
+	// reaches it when it continues.
 	await.For(t, 800*time.Millisecond)
 	end.Release()
 	await.For(t, 150*time.Millisecond) // until the coordinator has appended it
@@ -85,8 +84,7 @@ func (s *setup) lead(broker int, topic string) {
 	})
 }
 
-// alone returns the broker that coordinates all transactions: __transaction_state has
-// one partition here.
+// alone returns the broker that coordinates all transactions: __transaction_state has one partition here.
 func (s *setup) alone() int {
 	s.t.Helper()
 	found := s.adm.FindTxnCoordinators(s.ctx, "any")["any"]

@@ -257,9 +257,9 @@ const (
 // laneSet counts which lanes of a process are active. roster.mu guards it.
 //
 //   - A load that one lane can carry is not spread over the transactions of two. One lane is active until joinAfter
-//     consecutive steps were full; then another joins. If several are active, each takes an equal part of what the sources
-//     had in their last steps, so that all have steps of the same size, and each step may use the room of a whole one.
-//     When no step was a quarter full for leaveAfter, a lane leaves.
+//     consecutive steps were full; then another joins. If several are active, each takes an equal part of what the
+//     sources had in their last steps, so that all have steps of the same size, and each step may use the room of a
+//     whole one. When no step was a quarter full for leaveAfter, a lane leaves.
 //   - A lane leaves between two steps, so it holds no source. Its unanswered commits are resolved on goroutines of
 //     their own, which go on.
 //   - A lane that hangs because a broker is silent holds the sources of its step and nothing else. After stuckAfter it

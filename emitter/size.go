@@ -39,11 +39,10 @@ const longStep = 100 * time.Millisecond
 
 // size says how many entries a lane's next step may have. It belongs to the lane's goroutine.
 //
-// A timer that falls due just after a seal waits for the whole step. On idle processors
-// MaxStepEntries fit in longStep. If other work is running, or with slow disks, they take longer, and
-// a backlog fills each step with as many all the same. So after a step whose entries took longer than
-// that, the next one gets a quarter fewer, down to half of MaxStepEntries. Round trips do not count:
-// they take as long with fewer entries.
+// A timer that falls due just after a seal waits for the whole step. On idle processors MaxStepEntries fit in longStep.
+// If other work is running, or with slow disks, they take longer, and a backlog fills each step with as many all the
+// same. So after a step whose entries took longer than that, the next one gets a quarter fewer, down to half of
+// MaxStepEntries. Round trips do not count: they take as long with fewer entries.
 //
 // The limit stops at half because a step may be long for another reason than its size, such as one
 // slow disk. Then half a step carries half as much, and with smaller steps there would be no bound on

@@ -17,9 +17,8 @@ import (
 // swift gives a silent broker two seconds.
 var swift = kgo.RequestTimeoutOverhead(2 * time.Second)
 
-// A group coordinator that slept while another took its place wakes up and answers with
-// its old state: the committed offset that it shows as stable is not the committed one.
-// Neither a resolve nor an acquisition may believe it.
+// A group coordinator that slept while another took its place wakes up and answers with its old state: the committed
+// offset that it shows as stable is not the committed one. Neither a resolve nor an acquisition may believe it.
 func TestStaleCoordinator(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
@@ -103,8 +102,7 @@ func (s *setup) coordinator() int32 {
 	return found.NodeID
 }
 
-// offsetAt returns the metadata of the stable committed offset of partition 0, as one
-// broker shows it.
+// offsetAt returns the metadata of the stable committed offset of partition 0, as one broker shows it.
 func (s *setup) offsetAt(b *kgo.Broker) string {
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.RequireStable = true

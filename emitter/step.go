@@ -46,13 +46,12 @@ type Offset struct {
 	Metadata  string
 }
 
-// Emission is a record for a target topic. Emissions of one step are written
-// in order of (Due, Seq).
+// Emission is a record for a target topic. Emissions of one step are written in order of (Due, Seq).
 type Emission struct {
 	Record   *kgo.Record
 	Due, Seq int64
-	// Err is set by the lane if the target refuses the record for good, or is unhealthy
-	// (ErrUnhealthy). The step is then aborted, and the source seals something else in its place.
+	// Err is set by the lane if the target refuses the record for good, or is unhealthy (ErrUnhealthy). The step is
+	// then aborted, and the source seals something else in its place.
 	Err error
 	// Suspect is set by the lane, with Aborted, if the target partition refused a batch of the step and
 	// this record is in it: brokers refuse a batch as a whole. The source seals it again with Alone.

@@ -14,8 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A coordinator is slow to end a transaction: the log says that the step took long, and
-// that its end did.
+// A coordinator is slow to end a transaction: the log says that the step took long, and that its end did.
 func TestTheLogSaysWhichPartOfAStepWasSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
@@ -48,9 +47,8 @@ func TestTheLogSaysWhichPartOfAStepWasSlow(t *testing.T) {
 	})
 }
 
-// Tries in the quarantine, whose partition takes no writes, take long each time, perhaps
-// for hours. They are not logged as slow, because the log has already said that the source
-// is held.
+// Tries in the quarantine, whose partition takes no writes, take long each time, perhaps for hours. They are not logged
+// as slow, because the log has already said that the source is held.
 func TestSlowTriesAreNotLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)

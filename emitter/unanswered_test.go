@@ -19,9 +19,8 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
 )
 
-// The outcome of a step cannot be determined, because its coordinator says nothing. All
-// shares in it are given up when the transaction timeout has passed, not one after
-// another.
+// The outcome of a step cannot be determined, because its coordinator says nothing. All shares in it are given up when
+// the transaction timeout has passed, not one after another.
 func TestAnUnresolvedStepIsGivenUpCompletely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
@@ -64,9 +63,8 @@ func (m *mortal) Err() error {
 	return nil
 }
 
-// The outcome of a step is asked of a coordinator that does not answer, and the partitions
-// move elsewhere. Nobody needs the outcome any more, and the lane has its share back at
-// once, not when the question has timed out.
+// The outcome of a step is asked of a coordinator that does not answer, and the partitions move elsewhere. Nobody needs
+// the outcome any more, and the lane has its share back at once, not when the question has timed out.
 func TestOutcomesAreNotAwaitedWithoutALivingToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
@@ -95,12 +93,11 @@ func TestOutcomesAreNotAwaitedWithoutALivingToken(t *testing.T) {
 	})
 }
 
-// A commit waits for a dead broker in the coordinator's log, and then its marker waits for
-// the leader of one partition. The coordinator accepts no other end until that marker is
-// written, but says before that how the step ended. The other partitions in the step do
-// not wait. If the coordinator was restarted meanwhile its answer is worth nothing: it may
-// have found in its log what its followers never had. And while this goes on nothing is
-// begun under that ID, because that would abort a transaction that is not decided.
+// A commit waits for a dead broker in the coordinator's log, and then its marker waits for the leader of one partition.
+// The coordinator accepts no other end until that marker is written, but says before that how the step ended. The other
+// partitions in the step do not wait. If the coordinator was restarted meanwhile its answer is worth nothing: it may
+// have found in its log what its followers never had. And while this goes on nothing is begun under that ID, because
+// that would abort a transaction that is not decided.
 func TestAStepIsResolvedBeforeItsMarkersAreWritten(t *testing.T) {
 	for name, restarted := range map[string]bool{"the same coordinator": false, "one that was restarted": true} {
 		t.Run(name, func(t *testing.T) {
@@ -167,9 +164,9 @@ func resolves(t *testing.T, l *testLane, client *txnClient, asked *atomic.Int32,
 	}
 }
 
-// The coordinator is there when a commit turns out to be unanswered, and is restarted
-// while it is asked for the outcome. What it then says about markers that it is writing
-// may concern a commit that its followers never had, and is not believed.
+// The coordinator is there when a commit turns out to be unanswered, and is restarted while it is asked for the
+// outcome. What it then says about markers that it is writing may concern a commit that its followers never had, and is
+// not believed.
 func TestACoordinatorThatIsRestartedWhileItIsAskedIsNotBelieved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
@@ -234,11 +231,9 @@ func answerDescribe(c *kfake.Cluster, state string, whose func() repair.Producer
 	})
 }
 
-// A commit waits for a dead broker in its coordinator's log, for longer than the lane
-// waits for its answer, and then its marker waits for the leader of one partition.
-// DescribeTransactions says that the transaction is under way. The answer to EndTxn itself
-// says that it is decided, and it comes, though later than any other that a client waits
-// for.
+// A commit waits for a dead broker in its coordinator's log, for longer than the lane waits for its answer, and then
+// its marker waits for the leader of one partition. DescribeTransactions says that the transaction is under way. The
+// answer to EndTxn itself says that it is decided, and it comes, though later than any other that a client waits for.
 func TestAnAnswerToACommitCountsHoweverLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
@@ -284,10 +279,9 @@ func TestCommitOffsetsWaitsForTheTransactionBefore(t *testing.T) {
 	}
 }
 
-// The coordinator moves, without a connection breaking, while a commit is sent. The
-// goroutine that resolves the step sends the same commit again, and that arrives before
-// kgo's next attempt. Its answer waits for a dead broker for longer than anybody waits for
-// it. Until the last marker is written kgo is told that a transaction is under way. The
+// The coordinator moves, without a connection breaking, while a commit is sent. The goroutine that resolves the step
+// sends the same commit again, and that arrives before kgo's next attempt. Its answer waits for a dead broker for
+// longer than anybody waits for it. Until the last marker is written kgo is told that a transaction is under way. The
 // coordinator says, over the client's own connection, that it is decided.
 func TestACommitIsResolvedThatAnotherHasBeaten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

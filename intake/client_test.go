@@ -11,8 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// TestValidateAcceptsTheClientsRequests: requests built by waterclock.Schedule mean here
-// what was said there.
+// TestValidateAcceptsTheClientsRequests: requests built by waterclock.Schedule mean here what was said there.
 func TestValidateAcceptsTheClientsRequests(t *testing.T) {
 	r := testRules()
 	rapid.Check(t, func(t *rapid.T) {

@@ -25,9 +25,8 @@ const (
 // 5138.
 const maxUnixSeconds = waterclock.MinUnixMilli
 
-// fromETF1 takes the record's key for the ID, as there. A null value deletes,
-// whatever the headers say: the scheduler copies them all to the tombstones that
-// it writes. Without a target key the key of the emission is null.
+// fromETF1 takes the record's key for the ID, as there. A null value deletes, whatever the headers say: the scheduler
+// copies them all to the tombstones that it writes. Without a target key the key of the emission is null.
 func fromETF1(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
 	if rec.Value == nil && !decides(rec.Headers) {
 		return (&foreign{}).record(rec), nil

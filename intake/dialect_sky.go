@@ -14,9 +14,8 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// skySchedule is a value of kafka-message-scheduler by sky-uk
-// (github.com/sky-uk/kafka-message-scheduler): Avro without a schema in front, or
-// JSON with key, value and headers in base64.
+// skySchedule is a value of kafka-message-scheduler by sky-uk (github.com/sky-uk/kafka-message-scheduler): Avro without
+// a schema in front, or JSON with key, value and headers in base64.
 type skySchedule struct {
 	time    int64 // Unix milliseconds
 	topic   string

@@ -14,8 +14,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// said is one request in a dialect: the timer that it means, a cancel, or why it is
-// refused.
+// said is one request in a dialect: the timer that it means, a cancel, or why it is refused.
 type said struct {
 	name   string
 	rec    *kgo.Record
@@ -72,8 +71,7 @@ var (
 	future = int64(1893456000) // in the readme of etf1, Unix seconds
 )
 
-// TestETF1 is the readme of etf1's kafka-message-scheduler, and what its client
-// library builds.
+// TestETF1 is the readme of etf1's kafka-message-scheduler, and what its client library builds.
 func TestETF1(t *testing.T) {
 	readme := []string{"scheduler-epoch", "1893456000", "scheduler-target-topic", "ok-videos", "scheduler-target-key",
 		"vid1", "customer-header", "dummy"}
@@ -157,8 +155,8 @@ func TestETF1(t *testing.T) {
 	})
 }
 
-// avroSchedule encodes a schedule as sky-uk's schema says: time, topic, key,
-// value, and, unless they are nil, headers in one block.
+// avroSchedule encodes a schedule as sky-uk's schema says: time, topic, key, value, and, unless they are nil, headers
+// in one block.
 func avroSchedule(ms int64, topic string, key, value []byte, headers []string) []byte {
 	b := avroLong(nil, ms)
 	b = avroBytes(b, []byte(topic))
@@ -438,8 +436,7 @@ func TestNATSRecurs(t *testing.T) {
 	}
 }
 
-// TestPulsar is the fields of Pulsar's REST and WebSocket APIs, and of the Java
-// client's configuration map.
+// TestPulsar is the fields of Pulsar's REST and WebSocket APIs, and of the Java client's configuration map.
 func TestPulsar(t *testing.T) {
 	hear(t, Pulsar, []said{
 		{name: "at", rec: request(body, "deliverAt", "1893456000000"),
@@ -482,8 +479,7 @@ func TestDialectsAreOff(t *testing.T) {
 	})
 }
 
-// FuzzDialects: no input makes a dialect panic, change the record, or translate the
-// same record differently.
+// FuzzDialects: no input makes a dialect panic, change the record, or translate the same record differently.
 func FuzzDialects(f *testing.F) {
 	f.Add(uint8(1), avroSchedule(5, "ok", []byte("k"), body, []string{"a", "b"}), "scheduler-epoch", []byte("7"),
 		"timer-at", []byte("1"))

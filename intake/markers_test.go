@@ -36,8 +36,8 @@ func (rig *readRig) transactional() *kgo.Client {
 	return cl
 }
 
-// Only markers and aborted records follow the last record: nothing waits to be read. A
-// reader that counts them as requests shows a lag forever.
+// Only markers and aborted records follow the last record: nothing waits to be read. A reader that counts them as
+// requests shows a lag forever.
 func TestReaderTellsThatOnlyMarkersAreLeft(t *testing.T) {
 	rig := newReadRig(t, 1)
 	cl := rig.transactional()
@@ -60,8 +60,7 @@ func TestReaderTellsThatOnlyMarkersAreLeft(t *testing.T) {
 	s.awaits(t, "has an aborted one", s.ends(readPerPart+9))
 }
 
-// Old timestamps use up a rate only while more follows: a partition that is read to its
-// end is up to date.
+// Old timestamps use up a rate only while more follows: a partition that is read to its end is up to date.
 func TestReaderIsUpToDateAfterMarkers(t *testing.T) {
 	rig := newReadRig(t, 1)
 	rig.r.SetQuota(readTopic, Quota{Rate: 20})
@@ -80,8 +79,8 @@ func TestReaderIsUpToDateAfterMarkers(t *testing.T) {
 	}
 }
 
-// A batch of an aborted transaction that is too large is skipped. Nothing behind the
-// last record counts as waiting, not even its marker.
+// A batch of an aborted transaction that is too large is skipped. Nothing behind the last record counts as waiting, not
+// even its marker.
 func TestASkippedBatchDoesNotCountAsWaiting(t *testing.T) {
 	rig := newReadRig(t, 1)
 	cl, err := kgo.NewClient(

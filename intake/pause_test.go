@@ -31,8 +31,8 @@ func TestReaderMarksRequestsBeyondTheQuota(t *testing.T) {
 	wants("another topic's", readPerPart, 0)
 }
 
-// TestReaderDelaysRequestsBeyondTheQuota: nothing is marked, and the excess comes
-// later, unless the quota is lifted. A sink that has enough stays paused.
+// TestReaderDelaysRequestsBeyondTheQuota: nothing is marked, and the excess comes later, unless the quota is lifted. A
+// sink that has enough stays paused.
 func TestReaderDelaysRequestsBeyondTheQuota(t *testing.T) {
 	rig := newReadRig(t, 2)
 	rig.r.SetQuota(readTopic, Quota{Rate: 2, Delay: true})
@@ -67,8 +67,7 @@ func TestReaderDelaysRequestsBeyondTheQuota(t *testing.T) {
 	s.has(t, readPerPart+3)
 }
 
-// TestReaderForgetsHolds: a partition that is read again does not wait for former
-// debts.
+// TestReaderForgetsHolds: a partition that is read again does not wait for former debts.
 func TestReaderForgetsHolds(t *testing.T) {
 	rig := newReadRig(t, 1)
 	rig.r.SetQuota(readTopic, Quota{Rate: 0.01, Delay: true})

@@ -65,9 +65,8 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// TestMeterBounds: whatever timestamps say, no more than the rate is admitted over the
-// time that passes while everything is read. A producer that keeps to the rate is never
-// refused, however late its requests are read.
+// TestMeterBounds: whatever timestamps say, no more than the rate is admitted over the time that passes while
+// everything is read. A producer that keeps to the rate is never refused, however late its requests are read.
 func TestMeterBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate := rapid.Float64Range(0.01, 1000).Draw(t, "rate")
@@ -118,8 +117,8 @@ func TestMeterDelays(t *testing.T) {
 	}
 }
 
-// TestValidateOverQuota: a request that a meter did not admit is refused if it
-// schedules and nothing else is wrong with it; a cancel never is.
+// TestValidateOverQuota: a request that a meter did not admit is refused if it schedules and nothing else is wrong with
+// it; a cancel never is.
 func TestValidateOverQuota(t *testing.T) {
 	over := func(r *kgo.Record) *kgo.Record {
 		markOver(r)
@@ -165,8 +164,7 @@ func TestRulesFull(t *testing.T) {
 	}
 }
 
-// TestRulesAreReplaced: the newest rules apply, and cached verdicts of the older ones
-// do not.
+// TestRulesAreReplaced: the newest rules apply, and cached verdicts of the older ones do not.
 func TestRulesAreReplaced(t *testing.T) {
 	rules := testRules()
 	validate := func(want waterclock.Reason) {

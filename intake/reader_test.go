@@ -127,8 +127,7 @@ func (s *sink) has(t *testing.T, n int) {
 	s.awaits(t, fmt.Sprintf("is given %d records", n), func() bool { return len(s.records) >= n })
 }
 
-// wants checks that the sink was given exactly the offsets from, … to-1, once and in
-// order.
+// wants checks that the sink was given exactly the offsets from, … to-1, once and in order.
 func (s *sink) wants(t *testing.T, from, to int64) {
 	t.Helper()
 	s.has(t, int(to-from))
@@ -141,8 +140,8 @@ func (s *sink) wants(t *testing.T, from, to int64) {
 	}
 }
 
-// Two sinks for one partition: the new owner's is added before the old owner's is
-// removed. The old Remove must not stop the new reading.
+// Two sinks for one partition: the new owner's is added before the old owner's is removed. The old Remove must not stop
+// the new reading.
 func TestReaderOldRemoveLeavesTheNewSink(t *testing.T) {
 	rig := newReadRig(t, 1)
 	rig.run()

@@ -33,8 +33,8 @@ func TestDefaultMaxLate(t *testing.T) {
 	}
 }
 
-// TestLimitPast: a timer that was long past due when its record was written expires, a
-// recurring one does not. The records of these tests have timestamps.
+// TestLimitPast: a timer that was long past due when its record was written expires, a recurring one does not. The
+// records of these tests have timestamps.
 func TestLimitPast(t *testing.T) {
 	const second = stamped - 1000
 	for _, c := range []struct {

@@ -23,8 +23,7 @@ type Limits struct {
 	Headers int
 	// HeaderBytes bounds names and values of the counted headers together.
 	HeaderBytes int
-	// ValueBytes bounds the value of a request that schedules. Zero leaves it
-	// to the request topic's max.message.bytes.
+	// ValueBytes bounds the value of a request that schedules. Zero leaves it to the request topic's max.message.bytes.
 	ValueBytes int
 	// RecordBytes bounds key, headers and value together, without compression: it is the request
 	// topic's max.message.bytes. A batch that fits only when compressed may not fit into the
@@ -134,9 +133,8 @@ func quote[B []byte | string](text B) string {
 // in Unix milliseconds; the horizon and requests that steer depend on it. Apart from that, the result
 // does not depend on when the record is read.
 //
-// req shares the record's memory. With a refusal it has only ID and Offset. misplaced says that the
-// record is not on the partition that murmur2 of its key names; it is always false if
-// PartitionerCheck is Off.
+// req shares the record's memory. With a refusal it has only ID and Offset. misplaced says that the record is not on
+// the partition that murmur2 of its key names; it is always false if PartitionerCheck is Off.
 func (r *Rules) Validate(rec *kgo.Record, now int64) (req timer.Request, misplaced bool, refusal *Refusal) {
 	r = r.Current()
 	req = timer.Request{ID: rec.Key, Offset: rec.Offset}

@@ -141,9 +141,8 @@ func (t *targets) put(topic string, v verdict) {
 	t.known.CompareAndSwap(old, &grown)
 }
 
-// Murmur2Partition returns the partition that a Java producer chooses for key
-// among partitions, which must be at least 1: (murmur2(key) & 0x7fffffff) mod
-// partitions (org.apache.kafka.clients.producer.internals.BuiltInPartitioner).
+// Murmur2Partition returns the partition that a Java producer chooses for key among partitions, which must be at least
+// 1: (murmur2(key) & 0x7fffffff) mod partitions (org.apache.kafka.clients.producer.internals.BuiltInPartitioner).
 func Murmur2Partition(key []byte, partitions int32) int32 {
 	return int32(murmur2(key)&0x7fffffff) % partitions
 }

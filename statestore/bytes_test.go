@@ -20,8 +20,7 @@ import (
 const goldenMeta = "01" + "0000000000000005" + "01000000000000000000000000000002" + "0000000000000002" +
 	"00000000000003e8" + "7fffffffffffffff" + "8000000000000003"
 
-// Meta rows of earlier versions can be read. No step names their position, so an
-// acquisition replays the partition.
+// Meta rows of earlier versions can be read. No step names their position, so an acquisition replays the partition.
 func TestEarlierMetaRows(t *testing.T) {
 	for row, want := range map[string]Meta{
 		goldenMeta: {},

@@ -119,10 +119,9 @@ func child(t *testing.T, what, dir string, seed uint64) *exec.Cmd {
 	return cmd
 }
 
-// TestKill kills a process that applies, replays by table, parks, unparks and
-// wipes, at random points. It compares the directory with the fold at the stored
-// position: each timer is there once, parked or not.
-func TestKill(t *testing.T) {
+// TestStoreOfAKilledProcessIsAFold kills a process that applies, replays by table, parks, unparks and wipes, at random
+// points. It compares the directory with the fold at the stored position: each timer is there once, parked or not.
+func TestStoreOfAKilledProcessIsAFold(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("SEED"); s != "" {
 		seed, _ = strconv.ParseUint(s, 10, 64)
@@ -161,8 +160,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// compareAfterKill returns how many timers are parked at the position of each
-// partition.
+// compareAfterKill returns how many timers are parked at the position of each partition.
 func compareAfterKill(t *testing.T, dir string) map[int64]int {
 	found := map[int64]int{}
 	o := testOptions(nil)
@@ -213,8 +211,7 @@ func TestDirectoryInUse(t *testing.T) {
 	}
 }
 
-// Scans, look-ups and applies run at the same time, for the race detector. A reader
-// must never see a part of a batch.
+// Scans, look-ups and applies run at the same time, for the race detector. A reader must never see a part of a batch.
 func TestReadersBesideWriter(t *testing.T) {
 	s := memStore(t)
 	k := s.Partition(partition0).Acquire()

@@ -19,8 +19,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// withDamage returns the options of a store of three partitions. The first two
-// share a table that is damaged in the rows of partition 0.
+// withDamage returns the options of a store of three partitions. The first two share a table that is damaged in the
+// rows of partition 0.
 func withDamage(t *testing.T) (o Options, parts []PartitionID) {
 	t.Helper()
 	o = testOptions(vfs.NewMem())
@@ -88,10 +88,9 @@ func TestDamageNamesTheTable(t *testing.T) {
 	}
 }
 
-// A read of one partition meets a damaged table. This partition and the other one
-// in the table are refused until they are wiped, and then they can be filled again. The
-// third has a table of its own and notices nothing. No lost timer looks as if it had never
-// been there, not even after a restart.
+// A read of one partition meets a damaged table. This partition and the other one in the table are refused until they
+// are wiped, and then they can be filled again. The third has a table of its own and notices nothing. No lost timer
+// looks as if it had never been there, not even after a restart.
 func TestDamagedTableIsThrownAway(t *testing.T) {
 	o, parts := withDamage(t)
 	s := mustOpen(t, o)
@@ -159,8 +158,7 @@ func TestDamageMetByACompaction(t *testing.T) {
 	wantIDs(t, k, "new")
 }
 
-// onDisk returns the options of a store whose files can be damaged while it is
-// open. A fatal error fails the test.
+// onDisk returns the options of a store whose files can be damaged while it is open. A fatal error fails the test.
 func onDisk(t *testing.T) Options {
 	o := testOptions(nil)
 	o.Dir = t.TempDir()
@@ -168,8 +166,7 @@ func onDisk(t *testing.T) Options {
 	return o
 }
 
-// compacted fills parts partitions with 300 timers each and brings them to the
-// last level.
+// compacted fills parts partitions with 300 timers each and brings them to the last level.
 func compacted(t *testing.T, s *Store, parts int32, valueSize int) (handles []*Handle) {
 	t.Helper()
 	for i := range parts {
@@ -187,8 +184,8 @@ func compacted(t *testing.T, s *Store, parts int32, valueSize int) (handles []*H
 	return handles
 }
 
-// damageTables writes over every table of the store, at the offsets that at returns
-// for the table's size. Negative offsets count from its end.
+// damageTables writes over every table of the store, at the offsets that at returns for the table's size. Negative
+// offsets count from its end.
 func damageTables(t *testing.T, o Options, at func(size int64) []int64) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(o.Dir, databaseDir, "*.sst"))
@@ -232,9 +229,8 @@ func soonReadable(t *testing.T, s *Store, parts int32) {
 	})
 }
 
-// A wipe has made two tables of one file, and both are damaged. The damage that is
-// met first must not hide the other: an excise that meets damage next to its cut
-// treats the rows there as missing.
+// A wipe has made two tables of one file, and both are damaged. The damage that is met first must not hide the other:
+// an excise that meets damage next to its cut treats the rows there as missing.
 func TestDamageInBothPartsOfACutTable(t *testing.T) {
 	for percent := int64(60); percent < 80; percent += 2 {
 		o := onDisk(t)

@@ -30,9 +30,8 @@
 //
 // # Bytes
 //
-// All integers are big-endian; s64 is a signed integer with its highest bit
-// inverted, so that bytes order as numbers do. A key begins with its partition,
-// so that a partition is one span:
+// All integers are big-endian; s64 is a signed integer with its highest bit inverted, so that bytes order as numbers
+// do. A key begins with its partition, so that a partition is one span:
 //
 //	| topic UUID (16) | partition u32 | kind (1) | ...
 //

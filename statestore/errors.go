@@ -8,8 +8,7 @@ import (
 )
 
 var (
-	// ErrInUse says that another process, or another Store of this one, has
-	// the directory open.
+	// ErrInUse says that another process, or another Store of this one, has the directory open.
 	ErrInUse = errors.New("data directory is in use by another process")
 
 	// ErrNewerFormat says that a later version of waterclock wrote the directory (from Open), or a partition,
@@ -22,15 +21,13 @@ var (
 	// ErrForeignDirectory says that the directory holds something other than a store.
 	ErrForeignDirectory = errors.New("directory is not a waterclock store")
 
-	// ErrCorrupt says that stored bytes make no sense. Wiping the partition
-	// cures it.
+	// ErrCorrupt says that stored bytes make no sense. Wiping the partition cures it.
 	ErrCorrupt = errors.New("store is corrupt")
 
 	// ErrNotOwner says that a Handle was released, or a later one has acquired the partition.
 	ErrNotOwner = errors.New("partition was acquired by somebody else")
 
-	// ErrPosition refuses a position before the one that is stored: the same
-	// records would be folded twice.
+	// ErrPosition refuses a position before the one that is stored: the same records would be folded twice.
 	ErrPosition = errors.New("position lies before the stored one")
 
 	// ErrForeignChangelog says that the partition was folded from another changelog topic. Wiping it cures that.
@@ -45,8 +42,7 @@ var (
 	// ErrID refuses an ID that is empty or longer than 512 bytes.
 	ErrID = errors.New("timer ID must have 1 to 512 bytes")
 
-	// ErrTarget refuses the name of a target that is empty or longer than 1,024
-	// bytes.
+	// ErrTarget refuses the name of a target that is empty or longer than 1,024 bytes.
 	ErrTarget = errors.New("name of a target must have 1 to 1024 bytes")
 
 	// ErrReadOnly refuses to change a store that was opened for reading.

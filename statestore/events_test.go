@@ -28,8 +28,8 @@ func fullDisk(file string) *errorfs.Toggle {
 	})}
 }
 
-// A full disk ends the store instead of blocking its writers forever, whether
-// a write of a table fails or one of the manifest.
+// A full disk ends the store instead of blocking its writers forever, whether a write of a table fails or one of the
+// manifest.
 func TestFullDisk(t *testing.T) {
 	for _, file := range []string{".sst", "MANIFEST"} {
 		t.Run(file, func(t *testing.T) {
@@ -170,8 +170,8 @@ func TestBackgroundErrors(t *testing.T) {
 	}
 }
 
-// A burst of short stalls, which memtables that fill up cause, is counted and
-// not logged. A long stall is logged while it lasts and when it is over.
+// A burst of short stalls, which memtables that fill up cause, is counted and not logged. A long stall is logged while
+// it lasts and when it is over.
 func TestOnlyLongStallsAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder

@@ -58,7 +58,8 @@ func TestPartitionLearnsItsFilter(t *testing.T) {
 	const n = 2 * learnCheck
 	b := &Batch{Position: n, Changelog: changelog}
 	for i := range int64(n) {
-		b.Changes = append(b.Changes, timer.ChangeOf(numberedID(i), timer.Absent, newTimer(string(numberedID(i)), i, i)))
+		id := numberedID(i)
+		b.Changes = append(b.Changes, timer.ChangeOf(id, timer.Absent, newTimer(string(id), i, i)))
 	}
 	must(t, s.Partition(partition0).Acquire().Apply(b))
 	must(t, s.Close())
@@ -108,9 +109,8 @@ func TestWipeEndsLearning(t *testing.T) {
 	}
 }
 
-// A replay of an empty partition has many flushes, as tables, as batches or both.
-// IDs come and go and come back, also by an Apply, a Park or an Unpark between two
-// flushes.
+// A replay of an empty partition has many flushes, as tables, as batches or both. IDs come and go and come back, also
+// by an Apply, a Park or an Unpark between two flushes.
 func TestReplayRemembersWhatItStored(t *testing.T) {
 	runs.NotRaced(t)
 	remembered := 0

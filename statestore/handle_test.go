@@ -232,8 +232,8 @@ func TestInSync(t *testing.T) {
 	start := brokers.now
 	heard := start // when the group last knew the owner
 	lease := func() (time.Duration, error) { return brokers.now.Sub(heard), nil }
-	// Each step of the script is followed by the in-sync time that a restart
-	// would find, in hours since the start, by the brokers' clock.
+	// Each step of the script is followed by the in-sync time that a restart would find, in hours since the start, by
+	// the brokers' clock.
 	type step struct {
 		name    string
 		advance time.Duration

@@ -80,8 +80,7 @@ func TestPutDuringSweepLowersTheBound(t *testing.T) {
 	}
 }
 
-// Many deletions raise the bound without any flush, and a scan from the very
-// beginning does not step over them.
+// Many deletions raise the bound without any flush, and a scan from the very beginning does not step over them.
 func TestScanPassesOverTombstones(t *testing.T) {
 	runs.NotRaced(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -16,8 +16,7 @@ const noPosition int64 = -1
 
 // Meta is how far the store has folded a partition's changelog.
 type Meta struct {
-	// Position is the changelog offset to read next, -1 if the store holds
-	// nothing of the partition.
+	// Position is the changelog offset to read next, -1 if the store holds nothing of the partition.
 	Position int64
 	// Changelog is the UUID of the changelog topic that was folded.
 	Changelog [16]byte

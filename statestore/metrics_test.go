@@ -28,9 +28,8 @@ func gathered(t *testing.T, s *Store) map[string]float64 {
 	return values
 }
 
-// The metrics of troubles that no test can give a real disk: writers that wait,
-// operations that take seconds, failed flushes, and replays that outrun
-// compactions. The test calls the functions that Pebble would call.
+// The metrics of troubles that no test can give a real disk: writers that wait, operations that take seconds, failed
+// flushes, and replays that outrun compactions. The test calls the functions that Pebble would call.
 func TestCollectorShowsTroubles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, r := full(t)

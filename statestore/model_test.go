@@ -21,8 +21,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// The model is a changelog: record i of a partition is a function of seed and
-// i, and the state at position p is the fold of the first p records.
+// The model is a changelog: record i of a partition is a function of seed and i, and the state at position p is the
+// fold of the first p records.
 
 type rec struct {
 	id    string
@@ -187,8 +187,7 @@ func (s *state) put(r *Replay, position int64) (err error) {
 	return nil
 }
 
-// park parks the pending ones of the timers timer-lo to timer-hi, and tries to park
-// some that are not pending.
+// park parks the pending ones of the timers timer-lo to timer-hi, and tries to park some that are not pending.
 func (s *state) park(k *Handle, target string, lo, hi int) error {
 	var ts []*timer.Timer
 	for n := hi; n >= lo; n-- {
@@ -367,8 +366,8 @@ type machine struct {
 	synced  [2]int64 // position that a crash must not lose
 	learned int      // filters
 
-	// history has the timers that were parked at each position since the last flush. A
-	// crash may go back to each of these states, and to no other.
+	// history has the timers that were parked at each position since the last flush. A crash may go back to each of
+	// these states, and to no other.
 	history [2][]moment
 }
 
@@ -413,8 +412,8 @@ func check(t *rapid.T, err error) {
 	}
 }
 
-// crash opens the files that a power failure would leave, and rolls the model back to
-// the positions that it finds there.
+// crash opens the files that a power failure would leave, and rolls the model back to the positions that it finds
+// there.
 func (m *machine) crash(t *rapid.T, percent int, seed uint64) {
 	fs := m.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(seed, 0))})
 	tableIDs := m.s.tables.leastIDs
@@ -464,10 +463,9 @@ func (m *machine) filters() error {
 	return nil
 }
 
-// TestModel compares the store with a map through random applies, replays by
-// batch and by table, parking, wipes, flushes, sweeps, restarts and power
-// failures.
-func TestModel(t *testing.T) {
+// TestStoreAgainstModel compares the store with a map through random applies, replays by batch and by table, parking,
+// wipes, flushes, sweeps, restarts and power failures.
+func TestStoreAgainstModel(t *testing.T) {
 	runs.Checks(t, 50)
 	learned := 0
 	rapid.Check(t, func(t *rapid.T) {

@@ -135,8 +135,8 @@ func TestParkForAnyNumberOfTargets(t *testing.T) {
 	wantIDs(t, k, "c d e")
 }
 
-// Parked rows slow nothing down: neither a scan from the beginning, once the
-// low bound was raised, nor unparking after most of them were cancelled.
+// Parked rows slow nothing down: neither a scan from the beginning, once the low bound was raised, nor unparking after
+// most of them were cancelled.
 func TestScanPassesOverParkedTimers(t *testing.T) {
 	runs.NotRaced(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -251,8 +251,8 @@ func TestVerifyFindsFaults(t *testing.T) {
 	}
 }
 
-// Numbers of targets wrap around after 2^32. None is 0, which means that a timer is not
-// parked: its row would not be found.
+// Numbers of targets wrap around after 2^32. None is 0, which means that a timer is not parked: its row would not be
+// found.
 func TestNumbersOfTargetsComeRound(t *testing.T) {
 	s := memStore(t)
 	k := s.Partition(partition0).Acquire()

@@ -233,8 +233,8 @@ type idIterator struct {
 	key []byte // reused: Pebble copies it
 }
 
-// newIDIterator makes an iterator that asks the filters of all tables: Pebble's Get
-// never asks those of the lowest level, where nearly everything is.
+// newIDIterator makes an iterator that asks the filters of all tables: Pebble's Get never asks those of the lowest
+// level, where nearly everything is.
 func newIDIterator(db *pebble.DB) (*idIterator, error) {
 	it, err := db.NewIter(&pebble.IterOptions{UseL6Filters: true})
 	return &idIterator{Iterator: it}, err

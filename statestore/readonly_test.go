@@ -118,9 +118,8 @@ func TestReadOnlyRefusals(t *testing.T) {
 	}
 }
 
-// Bytes of a table are flipped, one place after another. Either the fault is found, or the
-// store reads as before. An error names the partition that was hit, and the other
-// partition is verified all the same.
+// Bytes of a table are flipped, one place after another. Either the fault is found, or the store reads as before. An
+// error names the partition that was hit, and the other partition is verified all the same.
 func TestVerifyAllNamesTheDamagedPartition(t *testing.T) {
 	runs.NotRaced(t)
 	o := testOptions(vfs.NewMem())

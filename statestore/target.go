@@ -33,8 +33,7 @@ func (t *target) encode() []byte {
 	return append(row, t.name...)
 }
 
-// decodeTarget reads a target row and the number in its key. Errors wrap
-// ErrCorrupt.
+// decodeTarget reads a target row and the number in its key. Errors wrap ErrCorrupt.
 func decodeTarget(number, row []byte) (t target, err error) {
 	if len(number) != 4 || len(row) <= targetHead || len(row) > targetHead+maxTargetName {
 		return t, fmt.Errorf("target row %x of %d bytes: %w", number, len(row), ErrCorrupt)

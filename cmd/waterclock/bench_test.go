@@ -39,8 +39,8 @@ func TestBenchUsage(t *testing.T) {
 	}
 }
 
-// TestBenchPassesOn: an instance gets the settings that reach the cluster, and none
-// that bench chooses for it; a bare loop gets no more than those.
+// TestBenchPassesOn: an instance gets the settings that reach the cluster, and none that bench chooses for it; a bare
+// loop gets no more than those.
 func TestBenchPassesOn(t *testing.T) {
 	c := bench.DefaultLimit()
 	cmd := benchWorkload(&process{}, bench.Description{Workload: &c, Name: "limit"})

@@ -92,8 +92,8 @@ func TestImageGo(t *testing.T) {
 	}
 }
 
-// TestComposeServe gives the arguments and the image's environment to the real
-// command, and compares what comes of them with the ports and volumes around.
+// TestComposeServe gives the arguments and the image's environment to the real command, and compares what comes of them
+// with the ports and volumes around.
 func TestComposeServe(t *testing.T) {
 	var file compose
 	parseFile(t, "docker-compose.yml", &file)

@@ -1,9 +1,8 @@
-// Command waterclock is the timer service: serve runs an instance, dev runs
-// everything on one machine, the other sub-commands look after topics and send
-// requests by hand. See waterclock help.
+// Command waterclock is the timer service: serve runs an instance, dev runs everything on one machine, the other
+// sub-commands look after topics and send requests by hand. See waterclock help.
 //
-// This package holds flags and wiring, one file per sub-command. What they do
-// is in internal/node; it knows neither Kafka nor the store.
+// This package holds flags and wiring, one file per sub-command. What they do is in internal/node; it knows neither
+// Kafka nor the store.
 package main
 
 import (
@@ -87,8 +86,8 @@ func programName(arg0 string) string {
 	return arg0
 }
 
-// run executes one command line and returns the exit code. The first SIGINT or
-// SIGTERM asks for a clean stop, the second one ends the process.
+// run executes one command line and returns the exit code. The first SIGINT or SIGTERM asks for a clean stop, the
+// second one ends the process.
 func run(p process) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"waterclock": main})
 }
 
-// TestScripts runs the transcripts in testdata: what the program says and which
-// code it exits with. None of them reaches a broker.
+// TestScripts runs the transcripts in testdata: what the program says and which code it exits with. None of them
+// reaches a broker.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
@@ -253,8 +253,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestSIGTERM holds that the signal ends the context of serve, whose clean stop
-// then is exit code 0.
+// TestSIGTERM holds that the signal ends the context of serve, whose clean stop then is exit code 0.
 func TestSIGTERM(t *testing.T) {
 	b := (&calls{}).backend()
 	b.run = func(ctx context.Context, _ *config.Config, _ *slog.Logger, _ node.Options) error {
@@ -273,8 +272,7 @@ func TestSIGTERM(t *testing.T) {
 	}
 }
 
-// TestSIGHUP: the file is read again. What is wrong is said, and the old settings
-// stay; what is right is passed on.
+// TestSIGHUP: the file is read again. What is wrong is said, and the old settings stay; what is right is passed on.
 func TestSIGHUP(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "wc.yaml")
 	write := func(text string) {
@@ -412,7 +410,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-func TestTopics(t *testing.T) {
+func TestTopicsPassesItsFlags(t *testing.T) {
 	for _, create := range []bool{true, false} {
 		c := calls{reported: "all well\n"}
 		code, stdout, stderr := runWith(&c, nil, "", "topics", "--brokers", "a:1", "--requests", "t",

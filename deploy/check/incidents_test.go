@@ -30,15 +30,14 @@ func always(value string) string { return fmt.Sprintf("%sx%d", value, before+dur
 // from is a series that has one value until the incident, and another from then on.
 func from(was, is string) string { return fmt.Sprintf("%sx%d %sx%d", was, before-1, is, during) }
 
-// growing is a counter, or the age of something, that grows by step at each scrape from the
-// incident on.
+// growing is a counter, or the age of something, that grows by step at each scrape from the incident on.
 func growing(step string) string { return fmt.Sprintf("0x%d 0+%sx%d", before-1, step, during) }
 
 // once is a counter that grows by one at the incident.
 func once() string { return from("0", "1") }
 
-// gone is a series that ends with the incident: Prometheus marks it as stale when a scrape fails, or
-// its target is no longer there.
+// gone is a series that ends with the incident: Prometheus marks it as stale when a scrape fails, or its target is no
+// longer there.
 func gone(was string) string { return fmt.Sprintf("%sx%d stale", was, before-1) }
 
 // healthy is two instances that serve two partitions each of one topic.
@@ -326,7 +325,7 @@ func incidents() []incident {
 }
 
 // Each incident raises its alerts, in time, and no other; nothing fires before it.
-func TestIncidents(t *testing.T) {
+func TestIncidentsRaiseTheirAlerts(t *testing.T) {
 	for _, c := range incidents() {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -366,8 +365,8 @@ func TestNothingWasEverScraped(t *testing.T) {
 	}
 }
 
-// Each alert fires in some incident, and each metric that a rule asks for is among those of the
-// incidents: otherwise "no other alert fires" would say nothing of it.
+// Each alert fires in some incident, and each metric that a rule asks for is among those of the incidents: otherwise
+// "no other alert fires" would say nothing of it.
 func TestIncidentsCoverAllRules(t *testing.T) {
 	fires, there := map[string]bool{}, map[string]bool{}
 	for _, c := range incidents() {

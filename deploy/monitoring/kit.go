@@ -1,9 +1,9 @@
 // Package monitoring is the list of alerts and of dashboard panels that waterclock is delivered with.
 //
-// From this list come deploy/prometheus/rules.yaml and deploy/grafana/*.json ("go generate
-// ./deploy/monitoring"). The tests hold the list against docs/RUNBOOK.md, which has a section for each
-// alert, against the metrics in docs/METRICS.md, and against the labels in the code. The
-// module in deploy/check evaluates the rules with Prometheus' own packages.
+// From this list come deploy/prometheus/rules.yaml and deploy/grafana/*.json ("go generate ./deploy/monitoring"). The
+// tests hold the list against docs/RUNBOOK.md, which has a section for each alert, against the metrics in
+// docs/METRICS.md, and against the labels in the code. The module in deploy/check evaluates the rules with Prometheus'
+// own packages.
 //
 // The package knows nothing of the service: it holds text.
 package monitoring

@@ -184,8 +184,8 @@ func registered(t *testing.T) map[string][]string {
 var makers = []string{"NewDesc", "newLateness", "Counter", "Counters", "Gauge", "Gauges", "Histogram", "Histograms",
 	"GaugeFunc"}
 
-// metricName is the name of the metric that a call makes: NewDesc("waterclock_…", …) or
-// New…(…Opts{Name: "waterclock_…"}, …).
+// metricName is the name of the metric that a call makes: NewDesc("waterclock_…", …) or New…(…Opts{Name:
+// "waterclock_…"}, …).
 func metricName(call *ast.CallExpr) string {
 	var lit ast.Expr
 	switch first := call.Args[0].(type) {

@@ -12,9 +12,9 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// A partition may stay in doubt for long, because the service may not look at it.
-// Transactions that end there long after its leader moved are not remembered for that,
-// and their producer IDs are not retired. While it has no leader they all are.
+// A partition may stay in doubt for long, because the service may not look at it. Transactions that end there long
+// after its leader moved are not remembered for that, and their producer IDs are not retired. While it has no leader
+// they all are.
 func TestDoubtForgetsItsMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := NewMarkers(nil, targets.NewMetadata(nil, targets.MetadataOptions{}), "g", slog.New(slog.DiscardHandler),

@@ -34,9 +34,8 @@ func (s *setup) toEnd(partition int32) Options {
 		Logger: slog.New(slog.DiscardHandler)}
 }
 
-// End ends what a former owner of this group left on the given partition, and nothing
-// else: not on other partitions, not of other groups. The fenced producers cannot
-// commit, the others can.
+// End ends what a former owner of this group left on the given partition, and nothing else: not on other partitions,
+// not of other groups. The fenced producers cannot commit, the others can.
 func TestEndEndsOursOnThePartitionAlone(t *testing.T) {
 	s := newSetup(t)
 	ours := TransactionalIDPrefix(s.group)
@@ -113,9 +112,8 @@ func TestForeignTransactionIsNamedAndLeftAlone(t *testing.T) {
 	}
 }
 
-// The offsets partition that Kafka 4.3.1 (Utils.abs of the group's hash code) chooses
-// for groups, with 50 partitions: for hashes above 0, below, and one without an
-// absolute value.
+// The offsets partition that Kafka 4.3.1 (Utils.abs of the group's hash code) chooses for groups, with 50 partitions:
+// for hashes above 0, below, and one without an absolute value.
 func TestOffsetsPartition(t *testing.T) {
 	for group, want := range map[string]int32{
 		"waterclock": 41, "g2": 43, "timers": 46, "billing": 9, "orders": 31, "payments-timers": 4,

@@ -22,10 +22,9 @@ type Holder struct {
 	Err             error     // why the leader does not tell, for example because Read on the topic is missing
 }
 
-// FindHolders finds the producers whose open transactions begin at the given offsets, with at most three
-// requests to each broker. Each request gets a part of the time until ctx ends, and some is left over, so
-// that a silent broker does not hide what others tell. Partitions whose
-// leaders do not answer in time are left out.
+// FindHolders finds the producers whose open transactions begin at the given offsets, with at most three requests to
+// each broker. Each request gets a part of the time until ctx ends, and some is left over, so that a silent broker does
+// not hide what others tell. Partitions whose leaders do not answer in time are left out.
 func FindHolders(ctx context.Context, cl *kgo.Client,
 	at map[timer.TopicPartition]int64) map[timer.TopicPartition]Holder {
 	found := make(map[timer.TopicPartition]Holder, len(at))

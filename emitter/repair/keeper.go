@@ -104,9 +104,9 @@ func (m *Markers) close(ctx context.Context, adm *kadm.Client, to timer.TopicPar
 	case !found && how == EndingUnknown, found && !strings.HasPrefix(txn.TxnID, TransactionalIDPrefix(m.group)):
 		return false, nil // not one of ours
 	case found && UnderWay(txn, p) && (how == EndingUnknown || EndingOf(txn, p) != how || !m.overdue(to, p)):
-		// The markers are on their way. Prepare is believed only if this process already knew how the
-		// transaction ended: a restarted coordinator may have read Prepare from its own
-		// log, and its successor may decide otherwise. See docs/internals/FAILURES.md.
+		// The markers are on their way. Prepare is believed only if this process already knew how the transaction
+		// ended: a restarted coordinator may have read Prepare from its own log, and its successor may decide
+		// otherwise. See docs/internals/FAILURES.md.
 		return how != EndingUnknown || EndingOf(txn, p) != EndingUnknown, nil
 	}
 	if how == EndingUnknown && found {

@@ -100,8 +100,7 @@ type Markers struct {
 	wake       beats.Signal
 }
 
-// NewMarkers returns a Markers that hears from metadata of leaders that moved. Run
-// writes the markers.
+// NewMarkers returns a Markers that hears from metadata of leaders that moved. Run writes the markers.
 func NewMarkers(cl *kgo.Client, metadata *targets.Metadata, group string, log *slog.Logger, m *Metrics) *Markers {
 	k := &Markers{
 		client: cl, targets: metadata, group: group, log: log, metrics: m,

@@ -32,8 +32,8 @@ func (h *Health) Run(ctx context.Context) error {
 	}
 }
 
-// Round looks at every breaker once. Probes that are due, maxProbes at a time, are
-// handed to begin, which runs them now or elsewhere.
+// Round looks at every breaker once. Probes that are due, maxProbes at a time, are handed to begin, which runs them now
+// or elsewhere.
 func (h *Health) Round(ctx context.Context, begin func(func())) { h.round(ctx, true, begin) }
 
 func (h *Health) round(ctx context.Context, all bool, begin func(func())) {

@@ -62,8 +62,8 @@ func (m *Metadata) Run(ctx context.Context) error {
 	}
 }
 
-// Reached makes Run look up leaders at once, and often while a leader cannot be reached.
-func (m *Metadata) Reached() {
+// ReachabilityChanged makes Run look up leaders at once, and often while a leader cannot be reached.
+func (m *Metadata) ReachabilityChanged() {
 	m.Leaders.hurry()
 	m.mu.Lock()
 	defer m.mu.Unlock()

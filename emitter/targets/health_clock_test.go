@@ -16,9 +16,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Partitions that refuse the clock are unhealthy at once, however many they are, until
-// a probe finds them healthy: after a while, or at once when the clock was set. Other
-// partitions that fail with them still wait for new leaders.
+// Partitions that refuse the clock are unhealthy at once, however many they are, until a probe finds them healthy:
+// after a while, or at once when the clock was set. Other partitions that fail with them still wait for new leaders.
 func TestTargetsThatRefuseTheClockAreUnhealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := fmt.Errorf("produce: %w", kerr.InvalidTimestamp)

@@ -49,10 +49,9 @@ func unhealthyOf(h *Health) (n int, all map[timer.TopicPartition]time.Time) {
 	return len(all), all
 }
 
-// One partition that fails is unhealthy. If several fail at once after a broker was lost,
-// its death is the cause: its partitions get other leaders by themselves, until that has
-// taken too long. A partition without a leader is unhealthy at once, because waiting
-// longer would not help it. While all brokers are there, all partitions that fail are
+// One partition that fails is unhealthy. If several fail at once after a broker was lost, its death is the cause: its
+// partitions get other leaders by themselves, until that has taken too long. A partition without a leader is unhealthy
+// at once, because waiting longer would not help it. While all brokers are there, all partitions that fail are
 // unhealthy.
 func TestTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -89,9 +88,8 @@ func TestTrip(t *testing.T) {
 	})
 }
 
-// An admitted emission may never be committed: its timer was cancelled, or its step was
-// aborted by the death of another broker. Another one passes after a while, and waiters
-// are told.
+// An admitted emission may never be committed: its timer was cancelled, or its step was aborted by the death of another
+// broker. Another one passes after a while, and waiters are told.
 func TestAdmitThatCameToNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHealth(nil)
@@ -122,8 +120,8 @@ func TestAdmitThatCameToNothing(t *testing.T) {
 	})
 }
 
-// Probes come after 2 s, doubling to 5 minutes. After a successful one, one emission may
-// pass, then two, four, each after a commit, until nothing is parked.
+// Probes come after 2 s, doubling to 5 minutes. After a successful one, one emission may pass, then two, four, each
+// after a commit, until nothing is parked.
 func TestBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

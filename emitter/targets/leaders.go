@@ -88,8 +88,7 @@ func (l *Leaders) Dying() bool {
 	return !l.AllReachable() && time.Since(l.LastLost()) < BrokerDeath
 }
 
-// Away reports whether a partition is led by a broker that cannot be reached now, or
-// waits for one.
+// Away reports whether a partition is led by a broker that cannot be reached now, or waits for one.
 func (l *Leaders) Away(p timer.TopicPartition) bool {
 	if l.AllReachable() {
 		return false
@@ -163,14 +162,13 @@ func (l *Leaders) of(p timer.TopicPartition) *partitionLeader {
 	return &t[p.Partition]
 }
 
-// waits reports whether a partition is to be left alone although its leader is
-// there. The lock is held.
+// waits reports whether a partition is to be left alone although its leader is there. The lock is held.
 func (l *Leaders) waits(x *partitionLeader) bool {
 	return l.now().Before(x.newUntil) || x.excluded && l.burdened(x)
 }
 
-// burdened reports whether a partition's in-sync replicas hold a broker that died or
-// became unresponsive so recently that it may stay there for now. The lock is held.
+// burdened reports whether a partition's in-sync replicas hold a broker that died or became unresponsive so recently
+// that it may stay there for now. The lock is held.
 func (l *Leaders) burdened(x *partitionLeader) bool {
 	return l.Dying() && slices.ContainsFunc(x.isr, l.unreachable)
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// If a leader that cannot be reached has a successor, the successor is left alone until
-// its followers may have caught up. Only time, or the return of the broker, ends that.
-// Meanwhile metadata is refreshed often, so that the change is noticed at once.
+// If a leader that cannot be reached has a successor, the successor is left alone until its followers may have caught
+// up. Only time, or the return of the broker, ends that. Meanwhile metadata is refreshed often, so that the change is
+// noticed at once.
 func TestNewLeadersAreLeftAloneAtFirst(t *testing.T) {
 	now := time.Now()
 	reach := &kafkatest.Reach{}
@@ -75,8 +75,8 @@ func (l *lostAt) LastLost() time.Time { return l.at }
 
 func (l *lostAt) Dying() bool { return NewLeaders(l, time.Now).Dying() }
 
-// A partition is excluded while a lost broker is in its in-sync replicas, but not for
-// long: the broker may be out of reach only from here.
+// A partition is excluded while a lost broker is in its in-sync replicas, but not for long: the broker may be out of
+// reach only from here.
 func TestPartitionsOfALostBrokerAreLeftAlone(t *testing.T) {
 	p := timer.TopicPartition{Topic: "t", Partition: 0}
 	for _, tc := range []struct {
@@ -130,15 +130,15 @@ func TestATopicIsMetWhileABrokerIsAway(t *testing.T) {
 			t.Fatal("a topic is not known while all is well")
 		}
 		reach.Lose(c.ListenAddrs()[0])
-		targets.Reached()
+		targets.ReachabilityChanged()
 		if _, known := targets.lookUp(t, "good"); !known {
 			t.Error("a topic is not known while the leader of another is away")
 		}
 	})
 }
 
-// Partitions led by a broker that cannot be reached are away, and our own ones among
-// them stalled, until metadata, which is now refreshed often, shows another leader.
+// Partitions led by a broker that cannot be reached are away, and our own ones among them stalled, until metadata,
+// which is now refreshed often, shows another leader.
 func TestPartitionsOfABrokerThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _, cl := kafkatest.Bubble(t, 3, "t", "good")
@@ -159,7 +159,7 @@ func TestPartitionsOfABrokerThatIsAway(t *testing.T) {
 			t.Fatal(err)
 		}
 		reach.Lose(c.ListenAddrs()[0])
-		targets.Reached()
+		targets.ReachabilityChanged()
 		<-changed
 		admit := func(p timer.TopicPartition) int { n, _ := waiter.Admit(p, 5); return n }
 		waiter.Wait(p)

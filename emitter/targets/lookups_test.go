@@ -11,8 +11,8 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
-// However many topics requests have named, each look-up asks for some of them: brokers
-// answer a request for a hundred thousand topics too late, and then nothing is learned.
+// However many topics requests have named, each look-up asks for some of them: brokers answer a request for a hundred
+// thousand topics too late, and then nothing is learned.
 func TestManyTopicsAreAskedForInParts(t *testing.T) {
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "there"))
 	var most atomic.Int64

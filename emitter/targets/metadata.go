@@ -48,7 +48,8 @@ type MetadataOptions struct {
 	MissingAfter time.Duration
 	// Now is the clock; nil is the machine's.
 	Now func() time.Time
-	// Reach tells which brokers cannot be reached; nil: all can be. The caller calls Reached when that changes.
+	// Reach tells which brokers cannot be reached; nil: all can be. The caller calls ReachabilityChanged when that
+	// changes.
 	Reach Reach
 	// Changed, if not nil, is called without a lock when partitions may have got other leaders.
 	Changed func()
@@ -64,24 +65,24 @@ type MetadataOptions struct {
 // simply not known. That state ends with an answer that has the topic, or with the verdict. A broker that is cut off
 // could keep it in that state, but it is not asked any more once the controller has fenced it.
 //
-// The opposite happens too: metadata shows a topic that the leader of its partition does not know
-// (Refuted). Then the topic is not known until it was looked up again, after a pause that doubles.
+// The opposite happens too: metadata shows a topic that the leader of its partition does not know (Refuted). Then the
+// topic is not known until it was looked up again, after a pause that doubles.
 //
 // # Many missing topics
 //
-// Requests can name as many topics as they like, and each name that does not exist takes memory and
-// requests until that is known. So at most maxExamined such topics are kept at a time. Emissions for further ones all
-// wait for Unexamined until their Turn comes: the topic is known, or a place is free, since inUse drops topics that are
-// not used. A topic that a caller names is looked up even without a place. If it exists it is kept; if not, the answer
-// is forgotten. So a topic that exists does not wait behind all those that do not.
+// Requests can name as many topics as they like, and each name that does not exist takes memory and requests until that
+// is known. So at most maxExamined such topics are kept at a time. Emissions for further ones all wait for Unexamined
+// until their Turn comes: the topic is known, or a place is free, since inUse drops topics that are not used. A topic
+// that a caller names is looked up even without a place. If it exists it is kept; if not, the answer is forgotten. So a
+// topic that exists does not wait behind all those that do not.
 //
 // Lookups for each timer take no lock if all is well: see snapshot.
 //
 // mu guards the fields below it. Requests are made without it.
 type Metadata struct {
 	Leaders *Leaders // of all partitions that are in use
-	// Moved, if not nil, is called without a lock for each partition that lost its leader or has had
-	// another one since it was last asked for. Set it before Run.
+	// Moved, if not nil, is called without a lock for each partition that lost its leader or has had another one since
+	// it was last asked for. Set it before Run.
 	Moved func(timer.TopicPartition)
 	// AutoCreate lets the broker create topics on first use, if it is configured to (waterclock dev). Set it before
 	// Run.
@@ -340,8 +341,8 @@ func (w *wanted) addAll() {
 	w.wake.Send()
 }
 
-// take returns what to look up now. It returns only as many newcomers as one look-up has, because the leaders of
-// topics that are cached are more urgent. all: everything in use too.
+// take returns what to look up now. It returns only as many newcomers as one look-up has, because the leaders of topics
+// that are cached are more urgent. all: everything in use too.
 func (w *wanted) take() (names []string, all bool) {
 	names = slices.Collect(maps.Keys(w.topics))
 	clear(w.topics)

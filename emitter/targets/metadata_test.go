@@ -27,9 +27,8 @@ func (m *Metadata) lookUp(tb testing.TB, topic string) (TopicInfo, bool) {
 	return m.Cached(topic)
 }
 
-// A topic that does not exist becomes a verdict after a while. Once it exists, its
-// partitions and its size limit are known, and later the partitions that are added,
-// with another version.
+// A topic that does not exist becomes a verdict after a while. Once it exists, its partitions and its size limit are
+// known, and later the partitions that are added, with another version.
 func TestTargetsFollowATopic(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
@@ -77,16 +76,15 @@ func TestTargetsPrefetch(t *testing.T) {
 	})
 }
 
-// fakeTargets returns the Metadata for a broker in this process, whose topic t has the
-// given number of partitions.
+// fakeTargets returns the Metadata for a broker in this process, whose topic t has the given number of partitions.
 func fakeTargets(t *testing.T, partitions int32) (*kfake.Cluster, *Metadata) {
 	t.Helper()
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(partitions, "t"))
 	return c, NewMetadata(cl, MetadataOptions{})
 }
 
-// A topic whose limit is not known yet counts as unknown: with the default limit,
-// larger records would be refused for good.
+// A topic whose limit is not known yet counts as unknown: with the default limit, larger records would be refused for
+// good.
 func TestTargetsAwaitTheFirstLimit(t *testing.T) {
 	c, targets := fakeTargets(t, 1)
 	var unresponsive atomic.Bool
@@ -107,8 +105,8 @@ func TestTargetsAwaitTheFirstLimit(t *testing.T) {
 	}
 }
 
-// A temporary error of the metadata is not a verdict, however often the topic is looked
-// up: a verdict would turn every emission into a dead letter.
+// A temporary error of the metadata is not a verdict, however often the topic is looked up: a verdict would turn every
+// emission into a dead letter.
 func TestTargetsPassingErrorIsNoVerdict(t *testing.T) {
 	c, targets := fakeTargets(t, 1)
 	f := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "t", Err: kerr.LeaderNotAvailable, Count: -1})
@@ -144,9 +142,8 @@ func behind(c *kfake.Cluster, nodes ...int32) *kfake.FaultHandle {
 		Err: kerr.UnknownTopicOrPartition, Count: -1})
 }
 
-// One broker that is behind does not make a topic unknown: others are asked. If all of
-// them say so it is not known, and it is missing only if that lasts. An answer with the
-// topic starts this again.
+// One broker that is behind does not make a topic unknown: others are asked. If all of them say so it is not known, and
+// it is missing only if that lasts. An answer with the topic starts this again.
 func TestTargetsMissing(t *testing.T) {
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(3), kfake.SeedTopics(2, "t"))
 	now := time.Now()
@@ -181,8 +178,8 @@ func TestTargetsMissing(t *testing.T) {
 	}
 }
 
-// The number of partitions never decreases, and a partition that is used too early is
-// waited for: the broker may be behind.
+// The number of partitions never decreases, and a partition that is used too early is waited for: the broker may be
+// behind.
 func TestTargetsLack(t *testing.T) {
 	c, targets := fakeTargets(t, 2)
 	now := time.Now()
@@ -223,8 +220,8 @@ func TestTargetsLack(t *testing.T) {
 	}
 }
 
-// If a leader does not know a topic, the topic is not used before it was looked up
-// again. If that does not help the pause grows, and it ends.
+// If a leader does not know a topic, the topic is not used before it was looked up again. If that does not help the
+// pause grows, and it ends.
 func TestTargetsRefuted(t *testing.T) {
 	_, targets := fakeTargets(t, 2)
 	now := time.Now()
@@ -265,8 +262,7 @@ func TestTargetsRefuted(t *testing.T) {
 	}
 }
 
-// A verdict that is used is renewed, and does not get too old between two uses by a
-// slow caller.
+// A verdict that is used is renewed, and does not get too old between two uses by a slow caller.
 func TestTargetsRenewAVerdict(t *testing.T) {
 	c, targets := fakeTargets(t, 2)
 	now := time.Now()

@@ -15,8 +15,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// HeaderProbe marks the record of a probe. No read_committed consumer ever sees
-// one: its transaction is always aborted.
+// HeaderProbe marks the record of a probe. No read_committed consumer ever sees one: its transaction is always aborted.
 const HeaderProbe = "waterclock-probe"
 
 // ProberOptions are the settings of a Prober.

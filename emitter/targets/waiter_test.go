@@ -13,8 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// A breaker that opens again voids what its window had admitted, and the next window
-// does not count that as its own.
+// A breaker that opens again voids what its window had admitted, and the next window does not count that as its own.
 func TestHalfOpenAdmissionEndsWithItsWindow(t *testing.T) {
 	h := newHealth(nil)
 	w := newPatron(h)
@@ -82,8 +81,7 @@ func TestWaitersAreNotWokenWithoutAdmission(t *testing.T) {
 	if len(other.Ready()) > 0 {
 		t.Error("one who waits for nothing is told")
 	}
-	// The breaker closes and opens again before the waiter has come: the waiter is still
-	// told.
+	// The breaker closes and opens again before the waiter has come: the waiter is still told.
 	h.Trip(map[timer.TopicPartition]error{p: late})
 	if w.passes(p, 1) != 0 {
 		t.Error("something passes")
@@ -94,8 +92,8 @@ func TestWaitersAreNotWokenWithoutAdmission(t *testing.T) {
 	}
 }
 
-// Emissions that wait for a topic as a whole go on when the topic is known. Emissions
-// without a key go on when a partition is healthy, or has room in its window.
+// Emissions that wait for a topic as a whole go on when the topic is known. Emissions without a key go on when a
+// partition is healthy, or has room in its window.
 func TestWaitingForATopic(t *testing.T) {
 	c, targets := fakeTargets(t, 2)
 	h := NewHealth(HealthOptions{Targets: targets, Logger: slog.New(slog.DiscardHandler)})
@@ -149,8 +147,8 @@ func TestWaitingForATopic(t *testing.T) {
 	}
 }
 
-// If the leader of a partition cannot be reached, its window has no room for emissions
-// to any partition: they could not be written there.
+// If the leader of a partition cannot be reached, its window has no room for emissions to any partition: they could not
+// be written there.
 func TestNoRoomWhileTheLeaderIsAway(t *testing.T) {
 	_, targets := fakeTargets(t, 1)
 	targets.lookUp(t, "t")

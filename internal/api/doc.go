@@ -1,11 +1,10 @@
 // Package api is the HTTP API of an instance: paths, parameters, JSON, problems (RFC 9457),
 // and the OpenAPI 3.1 document, which is made from the Go types here.
 //
-// It decides nothing about timers. Every change of one is written as a request to the
-// request topic, with the headers that the caller gave, and validated like all requests.
-// So a timer is the same whether it was made over HTTP or over Kafka, and a rejected request is a dead
-// letter in either case. What the API says about a timer, or about the outcome of a request, comes
-// from the owner of its partition, see package route.
+// It decides nothing about timers. Every change of one is written as a request to the request topic, with the headers
+// that the caller gave, and validated like all requests. So a timer is the same whether it was made over HTTP or over
+// Kafka, and a rejected request is a dead letter in either case. What the API says about a timer, or about the outcome
+// of a request, comes from the owner of its partition, see package route.
 //
 // # Status codes
 //

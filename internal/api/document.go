@@ -289,7 +289,8 @@ table{border-collapse:collapse;width:100%}td,th{text-align:left;vertical-align:t
 {{end}}</main></body></html>
 `))
 
-// serveDocument serves the OpenAPI document, which is complete by now. Each form of it is made when it is first asked for.
+// serveDocument serves the OpenAPI document, which is complete by now. Each form of it is made when it is first asked
+// for.
 func serveDocument(mux *http.ServeMux, o *huma.OpenAPI) {
 	complete(o)
 	serve := func(path, contentType string, encode func() ([]byte, error)) {
@@ -308,11 +309,13 @@ func serveDocument(mux *http.ServeMux, o *huma.OpenAPI) {
 			_, _ = w.Write(body()) // the caller may be gone
 		})
 	}
-	serve("/openapi.json", "application/openapi+json", func() ([]byte, error) { return json.MarshalIndent(o, "", "  ") })
+	serve("/openapi.json", "application/openapi+json",
+		func() ([]byte, error) { return json.MarshalIndent(o, "", "  ") })
 	serve("/openapi.yaml", "application/openapi+yaml", o.YAML)
 	serve("/docs", "text/html; charset=utf-8", func() ([]byte, error) { // for people
 		var page bytes.Buffer
-		err := docsTemplate.Execute(&page, map[string]any{"Description": o.Info.Description, "Operations": operations(o)})
+		err := docsTemplate.Execute(&page,
+			map[string]any{"Description": o.Info.Description, "Operations": operations(o)})
 		return page.Bytes(), err
 	})
 }

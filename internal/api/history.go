@@ -13,8 +13,8 @@ import (
 
 // Limits of one call for the history of a timer. A cursor leads to what lies beyond them.
 const (
-	// historySpan is how many offsets are looked at first; each time after that it is
-	// historyGrowth times as many. Those of one timer may be far apart.
+	// historySpan is how many offsets are looked at first; each time after that it is historyGrowth times as many.
+	// Those of one timer may be far apart.
 	historySpan, historyGrowth = 2_000, 4
 	// leastHistorySpan offsets are always read, however large their records are.
 	leastHistorySpan  = 32

@@ -54,8 +54,7 @@ func (e *eventLog) Read(_ context.Context, topic string, spans map[int32][2]int6
 	return nil
 }
 
-// events makes events of an ID at the offsets for which own is true, and of another ID
-// elsewhere.
+// events makes events of an ID at the offsets for which own is true, and of another ID elsewhere.
 func events(id string, own func(offset int64) bool) func(int64) *api.Record {
 	return func(o int64) *api.Record {
 		if own(o) {

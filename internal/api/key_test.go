@@ -56,8 +56,7 @@ type brokenLogs struct{ emptyLogs }
 
 func (brokenLogs) Bounds(context.Context, string) (map[int32][2]int64, error) { panic("a bug") }
 
-// A stream that panics before it begins takes no place: the next callers find all places
-// free.
+// A stream that panics before it begins takes no place: the next callers find all places free.
 func TestAStreamThatPanicsHoldsNoPlace(t *testing.T) {
 	in := reading(t, brokenLogs{})
 	for i := range 40 { // more than there are places

@@ -14,9 +14,8 @@ import (
 // pollInterval is how often a state is polled that gives no notice of its changes.
 const pollInterval = 20 * time.Millisecond
 
-// Cluster is a running Kafka cluster. Its methods may be called from several
-// goroutines. Brokers are numbered from 0; the number is the broker's node ID
-// and its place in Seeds.
+// Cluster is a running Kafka cluster. Its methods may be called from several goroutines. Brokers are numbered from 0;
+// the number is the broker's node ID and its place in Seeds.
 type Cluster struct {
 	*localkafka.Cluster
 	tb testing.TB // the test that may disturb the cluster; nil for the shared one
@@ -58,8 +57,7 @@ func (c *Cluster) Kill(i int) {
 	c.disturb(i, func(b *localkafka.Broker) error { return b.End(child.Kill) })
 }
 
-// Stop lets broker i shut down in order (SIGTERM) and waits until it is gone,
-// at most 60 s.
+// Stop lets broker i shut down in order (SIGTERM) and waits until it is gone, at most 60 s.
 func (c *Cluster) Stop(i int) {
 	c.disturb(i, func(b *localkafka.Broker) error { return b.End(child.Term) })
 }

@@ -177,8 +177,8 @@ func TestThreeBrokersSurviveOne(t *testing.T) {
 	}
 }
 
-// whatFollowersLack writes a record to each partition whose leader waits for a dead
-// broker: no reader is shown it, but partlog.Reader.End counts it. It returns those partitions.
+// whatFollowersLack writes a record to each partition whose leader waits for a dead broker: no reader is shown it, but
+// partlog.Reader.End counts it. It returns those partitions.
 func whatFollowersLack(t *testing.T, c *Cluster, topic string) (ps []int32) {
 	t.Helper()
 	// The leader answers when the dead broker has left the in-sync replicas, which takes as
@@ -244,8 +244,7 @@ func TestBrokersStartFromAnArchive(t *testing.T) {
 	}
 }
 
-// Brokers whose directories were not formatted by Kafka's tool have the same features as
-// with it.
+// Brokers whose directories were not formatted by Kafka's tool have the same features as with it.
 func TestBrokersAreFormattedWithoutTheTool(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(localkafka.EnvLibs) != "" {
@@ -296,8 +295,7 @@ func TestMissingJavaSkipsOrFails(t *testing.T) {
 	}
 }
 
-// A broker unpacks files into its directory, which is removed with it, and not into the
-// machine's temporary directory.
+// A broker unpacks files into its directory, which is removed with it, and not into the machine's temporary directory.
 func TestBrokersUnpackIntoTheirDirectory(t *testing.T) {
 	c := Shared(t)
 	produce(t, c.Client(t, kgo.ProducerBatchCompression(kgo.SnappyCompression())), c.CreateTopic(t, 1, nil),

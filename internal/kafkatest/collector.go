@@ -44,8 +44,7 @@ const (
 	markersPause = 20 * time.Millisecond
 )
 
-// Collect reads the topics from their starts until the test ends. Topics may be
-// created later.
+// Collect reads the topics from their starts until the test ends. Topics may be created later.
 func Collect(t testing.TB, cluster *Cluster, topics ...string) *Collector {
 	t.Helper()
 	return CollectAs(t, cluster, nil, topics...)

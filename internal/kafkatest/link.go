@@ -16,12 +16,12 @@ import (
 	"github.com/waterclock/waterclock/internal/kit/localkafka"
 )
 
-// maxInFlight is how many requests of one connection may be on their way before
-// the client's writes block, as they do when a socket's buffer is full.
+// maxInFlight is how many requests of one connection may be on their way before the client's writes block, as they do
+// when a socket's buffer is full.
 const maxInFlight = 1024
 
-// link is one connection through a wire. What the client writes is taken at once and
-// queued as frames, so a client sees a held request as written.
+// link is one connection through a wire. What the client writes is taken at once and queued as frames, so a client sees
+// a held request as written.
 type link struct {
 	wire   *Wire
 	client net.Conn // the wire's end of a pipe
@@ -46,9 +46,8 @@ func newLink(w *Wire, client, broker net.Conn) *link {
 
 // run carries frames until the connection has ended.
 //
-// When the client closes, what it wrote still goes to the broker, whose side is closed
-// after the last request and read to its end. When the broker closes, or a fault cuts,
-// both ends close at once.
+// When the client closes, what it wrote still goes to the broker, whose side is closed after the last request and read
+// to its end. When the broker closes, or a fault cuts, both ends close at once.
 func (l *link) run() {
 	var wg sync.WaitGroup
 	wg.Go(l.takeRequests)
@@ -93,9 +92,8 @@ func (l *link) carryRequests() bool {
 	return true
 }
 
-// carryResponses goes on reading after the client has gone: closing with
-// answers unread would reset the connection, and the broker could then lose a
-// request that is still on its way.
+// carryResponses goes on reading after the client has gone: closing with answers unread would reset the connection, and
+// the broker could then lose a request that is still on its way.
 func (l *link) carryResponses() {
 	r := bufio.NewReader(l.broker)
 	for {

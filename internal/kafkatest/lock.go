@@ -103,8 +103,8 @@ func (m *machineLock) join() bool {
 	return true
 }
 
-// lockFiles blocks on the files. It hands the lock, and with it the turn, to acquire; if
-// acquire has given up, it gives both back.
+// lockFiles blocks on the files. It hands the lock, and with it the turn, to acquire; if acquire has given up, it gives
+// both back.
 func (m *machineLock) lockFiles(ctx context.Context, locked chan<- fileLock) {
 	m.mu.Lock()
 	paths, count := m.paths[:m.open], 1

@@ -89,8 +89,8 @@ func (s *Setup) Create(topic string, partitions int32, configs map[string]string
 	})
 }
 
-// Fake returns brokers within this process, and a client of theirs, for tests that do
-// not need real ones. Both end with the test.
+// Fake returns brokers within this process, and a client of theirs, for tests that do not need real ones. Both end with
+// the test.
 func Fake(t testing.TB, opts ...kfake.Opt) (*kfake.Cluster, *kgo.Client) {
 	t.Helper()
 	c, err := kfake.NewCluster(opts...)
@@ -118,8 +118,8 @@ func must(t testing.TB, err error) {
 
 const (
 	topicTimeout = 30 * time.Second
-	// maxTopicStem leaves room for the unique part and for the suffixes of the
-	// service's own topics within Kafka's 249 characters.
+	// maxTopicStem leaves room for the unique part and for the suffixes of the service's own topics within Kafka's 249
+	// characters.
 	maxTopicStem = 150
 )
 
@@ -138,9 +138,8 @@ func (c *Cluster) Admin(t testing.TB) *kadm.Client {
 	return kadm.NewClient(c.Client(t))
 }
 
-// CreateTopic creates a topic with three replicas, or one on a single broker,
-// and returns its name when every running broker knows the leader of every
-// partition. Without a name it is called Topic(t).
+// CreateTopic creates a topic with three replicas, or one on a single broker, and returns its name when every running
+// broker knows the leader of every partition. Without a name it is called Topic(t).
 func (c *Cluster) CreateTopic(t testing.TB, partitions int32, configs map[string]*string, name ...string) string {
 	t.Helper()
 	topic := strings.Join(name, "")
@@ -235,8 +234,8 @@ func GrowTopics(t testing.TB, adm *kadm.Client, partitions int, topics ...string
 	must(t, errors.Join(err, resp.Error()))
 }
 
-// AssignFirst puts the first partition of topics on these brokers. The first broker
-// leads it. The move is still in progress when it returns.
+// AssignFirst puts the first partition of topics on these brokers. The first broker leads it. The move is still in
+// progress when it returns.
 func AssignFirst(t testing.TB, adm *kadm.Client, brokers []int32, topics ...string) {
 	t.Helper()
 	var req kadm.AlterPartitionAssignmentsReq

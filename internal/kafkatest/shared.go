@@ -26,8 +26,8 @@ const (
 	envCount   = "WATERCLOCK_KAFKA_COUNT"
 	envRequire = "WATERCLOCK_REQUIRE_KAFKA"
 
-	// lockReserve is how long before the end of go test's time limit a test
-	// that waits for its turn gives up, so that it can say why.
+	// lockReserve is how long before the end of go test's time limit a test that waits for its turn gives up, so that
+	// it can say why.
 	lockReserve = 10 * time.Second
 
 	// parallel is how many parallel tests run at once, whatever the number of cores: tests
@@ -112,9 +112,9 @@ var process = &processState{
 	counted: map[string]bool{},
 }
 
-// Main is the body of TestMain for packages that use Shared. It runs the tests, at most
-// ten parallel ones at once, ends the shared clusters, prints how many tests got a real
-// broker, and exits. m is the *testing.M, or one that checks more, such as LeakFree.
+// Main is the body of TestMain for packages that use Shared. It runs the tests, at most ten parallel ones at once, ends
+// the shared clusters, prints how many tests got a real broker, and exits. m is the *testing.M, or one that checks
+// more, such as LeakFree.
 func Main(m interface{ Run() int }) {
 	if err := flag.Set("test.parallel", strconv.Itoa(parallel)); err != nil {
 		panic(err)
@@ -130,17 +130,15 @@ func Main(m interface{ Run() int }) {
 	os.Exit(code)
 }
 
-// AtEnd makes Main call do when all tests are over. It is for things that outlive the
-// test that made them.
+// AtEnd makes Main call do when all tests are over. It is for things that outlive the test that made them.
 func AtEnd(do func()) {
 	process.mu.Lock()
 	defer process.mu.Unlock()
 	process.ends = append(process.ends, do)
 }
 
-// Shared returns the single-broker cluster that all tests of the package share: started
-// at its first use, ended by Main. Tests use topics, groups and transactional IDs of
-// their own, see Topic.
+// Shared returns the single-broker cluster that all tests of the package share: started at its first use, ended by
+// Main. Tests use topics, groups and transactional IDs of their own, see Topic.
 func Shared(t testing.TB) *Cluster {
 	t.Helper()
 	process.shared.mu.Lock()
@@ -151,16 +149,14 @@ func Shared(t testing.TB) *Cluster {
 	return c
 }
 
-// MainAlone is Main for a package whose tests use the whole machine: no other test
-// process has brokers meanwhile.
+// MainAlone is Main for a package whose tests use the whole machine: no other test process has brokers meanwhile.
 func MainAlone(m interface{ Run() int }) {
 	process.lock.setAlone(true)
 	Main(m)
 }
 
-// Alone makes the clusters that t starts the only ones on this machine, for a test that
-// measures. It must be called before Start, and while the process has no cluster: not
-// beside parallel tests and not after one that uses Shared.
+// Alone makes the clusters that t starts the only ones on this machine, for a test that measures. It must be called
+// before Start, and while the process has no cluster: not beside parallel tests and not after one that uses Shared.
 func Alone(t testing.TB) {
 	t.Helper()
 	if !process.lock.setAlone(true) {
@@ -173,8 +169,8 @@ func Alone(t testing.TB) {
 	})
 }
 
-// LeakFree is an M whose tests must leave no goroutine behind. It checks when all are
-// done, because it cannot while others run in parallel.
+// LeakFree is an M whose tests must leave no goroutine behind. It checks when all are done, because it cannot while
+// others run in parallel.
 type LeakFree struct{ *testing.M }
 
 // Run runs the tests and returns the exit code.
@@ -187,9 +183,8 @@ func (l LeakFree) Run() int {
 	return code
 }
 
-// IgnoreBrokers makes goleak ignore the goroutines that watch over running brokers, and
-// over the machine's lock, for tests that look for leaks while the shared cluster is
-// up. It also ignores what fake brokers leave behind.
+// IgnoreBrokers makes goleak ignore the goroutines that watch over running brokers, and over the machine's lock, for
+// tests that look for leaks while the shared cluster is up. It also ignores what fake brokers leave behind.
 func IgnoreBrokers() []goleak.Option {
 	const module = "github.com/waterclock/waterclock/internal/"
 	return []goleak.Option{
@@ -217,8 +212,7 @@ func (p *processState) require(t testing.TB) localkafka.Tools {
 	return tools
 }
 
-// lockMachine waits for the machine's lock, or ends the test shortly before its
-// own time is over.
+// lockMachine waits for the machine's lock, or ends the test shortly before its own time is over.
 func (p *processState) lockMachine(t testing.TB) {
 	t.Helper()
 	ctx := t.Context()
@@ -281,10 +275,9 @@ func appendLine(path, line string) error {
 // inSyncTimeout bounds how long brokers that are back may take to catch up.
 const inSyncTimeout = time.Minute
 
-// Three lends the three-broker cluster that the tests of a package share, to one test
-// at a time: others wait. Unlike Shared it may be disturbed. At first all brokers are
-// running and all replicas in sync; what earlier tests wrote is still there. It is
-// started at its first use and ended by Main.
+// Three lends the three-broker cluster that the tests of a package share, to one test at a time: others wait. Unlike
+// Shared it may be disturbed. At first all brokers are running and all replicas in sync; what earlier tests wrote is
+// still there. It is started at its first use and ended by Main.
 func Three(t testing.TB) *Cluster {
 	t.Helper()
 	k := &process.three
@@ -313,8 +306,8 @@ func (c *Cluster) fix() error {
 	})
 }
 
-// AwaitInSync waits until every partition of every topic has a leader and all its
-// replicas in sync, and ends the test if that takes too long.
+// AwaitInSync waits until every partition of every topic has a leader and all its replicas in sync, and ends the test
+// if that takes too long.
 func (c *Cluster) AwaitInSync(t testing.TB) {
 	t.Helper()
 	adm := c.Admin(t)

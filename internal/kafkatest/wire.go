@@ -65,8 +65,7 @@ func (w *Wire) Dial(ctx context.Context, network, host string) (net.Conn, error)
 	return client, nil
 }
 
-// Close cuts every connection, drops what is held, and waits for the wire's
-// goroutines. Closing twice is legal.
+// Close cuts every connection, drops what is held, and waits for the wire's goroutines. Closing twice is legal.
 func (w *Wire) Close() {
 	w.mu.Lock()
 	if !w.closed {
@@ -271,8 +270,7 @@ func newFault(a action, w way, key int16, nth int) *Fault {
 	}
 }
 
-// Wait returns when the fault has hit for the first time: the request or
-// response is held, or dropped.
+// Wait returns when the fault has hit for the first time: the request or response is held, or dropped.
 func (f *Fault) Wait(ctx context.Context) error {
 	select {
 	case <-f.hit:

@@ -13,8 +13,8 @@ import (
 // quietTime is how long a test watches that nothing happens.
 const quietTime = 300 * time.Millisecond
 
-// wired is a client of the shared cluster behind a wire, a topic of one
-// partition, and a collector that sees the topic without the wire.
+// wired is a client of the shared cluster behind a wire, a topic of one partition, and a collector that sees the topic
+// without the wire.
 func wired(t *testing.T, opts ...kgo.Opt) (w *Wire, cl *kgo.Client, topic string, col *Collector) {
 	t.Helper()
 	c := Shared(t)
@@ -61,8 +61,7 @@ func TestWireDropsTheSecondResponse(t *testing.T) {
 	col.Quiet(quietTime)
 }
 
-// The answer to a commit is lost forever: the client gets an error, but the record is
-// there.
+// The answer to a commit is lost forever: the client gets an error, but the record is there.
 func TestWireLosesACommitsAnswer(t *testing.T) {
 	w, cl, topic, col := wired(t, kgo.TransactionalID(Topic(t)),
 		kgo.RetryTimeout(time.Second), kgo.RequestRetries(2))

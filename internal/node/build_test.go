@@ -11,8 +11,8 @@ import (
 	"github.com/waterclock/waterclock/internal/node/config"
 )
 
-// All partitions together may hold what is set, however many there are, a fixed-delay
-// topic's too; and a topic as much as another one with many more partitions.
+// All partitions together may hold what is set, however many there are, a fixed-delay topic's too; and a topic as much
+// as another one with many more partitions.
 func TestMemoryIsSharedByTopics(t *testing.T) {
 	const partitions = 200
 	topic := func(partitions int32) *served {

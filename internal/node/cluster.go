@@ -60,7 +60,7 @@ func openCluster(cfg *config.Config, process string, o *Options, log *slog.Logge
 	}
 	c.targets = targets.NewMetadata(c.client,
 		targets.MetadataOptions{MissingAfter: o.MissingAfter, Reach: c.dialer, Changed: c.reached})
-	c.dialer.OnChange(func() { c.targets.Reached(); c.reached() })
+	c.dialer.OnChange(func() { c.targets.ReachabilityChanged(); c.reached() })
 	ctx, stop := context.WithCancel(context.Background())
 	c.stopProbe = stop
 	c.probing.Go(func() { _ = c.dialer.Run(ctx) })
@@ -84,7 +84,7 @@ func (c *cluster) close() {
 // reached tells the lanes that a broker came or went.
 func (c *cluster) reached() {
 	if lanes := c.lanes.Load(); lanes != nil {
-		lanes.Reached()
+		lanes.ReachabilityChanged()
 	}
 }
 

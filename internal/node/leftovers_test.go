@@ -82,9 +82,9 @@ func TestLeftoversAreDropped(t *testing.T) {
 	}
 }
 
-// What may be all that is left of pending timers is kept, however old it is: that of
-// a changelog which is another one now, of a topic that is stopped, of a partition of
-// ours that refuses to go on. It is what topics follow --restore needs.
+// What may be all that is left of pending timers is kept, however old it is: that of a changelog which is another one
+// now, of a topic that is stopped, of a partition of ours that refuses to go on. It is what topics follow --restore
+// needs.
 func TestTheLastCopyIsKept(t *testing.T) {
 	s, err := statestore.Open(statestore.Options{Dir: "store", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {

@@ -7,8 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// At the limit every target has a metric of its own, one beyond there is one for
-// the rest.
+// At the limit every target has a metric of its own, one beyond there is one for the rest.
 func TestParkedTargetsShown(t *testing.T) {
 	for n, want := range map[int]int{0: 0, maxParkedShown: maxParkedShown, maxParkedShown + 1: maxParkedShown + 1,
 		5000: maxParkedShown + 1} {

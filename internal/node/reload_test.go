@@ -33,9 +33,8 @@ func setOf(name string) topics.Set {
 	return topics.Set{Request: topics.Topic{Name: name, Partitions: 4, MaxMessageBytes: 1 << 20}}
 }
 
-// TestTakeOver: what can change holds from the next request on, for requests and
-// for the look at rights; what cannot is named and stays; and what is read again
-// without a change changes nothing.
+// TestTakeOver: what can change holds from the next request on, for requests and for the look at rights; what cannot is
+// named and stays; and what is read again without a change changes nothing.
 func TestTakeOver(t *testing.T) {
 	cfg := tenants()
 	reader, err := intake.NewReader(1<<20, 1<<20, kgo.SeedBrokers("127.0.0.1:1"))

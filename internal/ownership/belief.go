@@ -30,17 +30,15 @@ import (
 // position again. So three things must be unchanged:
 //
 //   - The topic's ID. One ID is one topic forever (KIP-516), whatever its name.
-//   - The name of the step whose checkpoint lies directly before the position. A name is
-//     used once (a process's random ID and a number), and the checkpoint is the last record of
-//     its step. A leader appends a batch behind the records that it has at that moment, and the batch
-//     never moves. So a log that shows the checkpoint at the same offset, committed, still holds the
-//     records that preceded it when it was written, and those are what the view has folded. The
-//     position stays directly behind the checkpoint even if claims and aborted steps were read
-//     behind it: a log that was cut among those may have a step in their place. A view whose
-//     replay was interrupted behind a timer has no name and is not believed. Neither is a view whose
-//     checkpoint has been compacted, because a later step followed and min.compaction.lag.ms has
-//     passed: then a log that simply continued looks the same as a log that was restored and
-//     compacted since.
+//   - The name of the step whose checkpoint lies directly before the position. A name is used once (a process's random
+//     ID and a number), and the checkpoint is the last record of its step. A leader appends a batch behind the records
+//     that it has at that moment, and the batch never moves. So a log that shows the checkpoint at the same offset,
+//     committed, still holds the records that preceded it when it was written, and those are what the view has folded.
+//     The position stays directly behind the checkpoint even if claims and aborted steps were read behind it: a log
+//     that was cut among those may have a step in their place. A view whose replay was interrupted behind a timer has
+//     no name and is not believed. Neither is a view whose checkpoint has been compacted, because a later step followed
+//     and min.compaction.lag.ms has passed: then a log that simply continued looks the same as a log that was restored
+//     and compacted since.
 //   - The leader epoch of the last record that was read (KIP-101, KIP-320). The log must still have
 //     records of that epoch up to there. This covers a case that the name does not: a producer may
 //     retry a batch that was cut, and by chance the batch lands at the same offset behind

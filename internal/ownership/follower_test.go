@@ -37,8 +37,8 @@ func aging(empty bool, limit time.Duration, begun, inSync time.Time) *Follower {
 	return f
 }
 
-// A view must not be used once deletions that it lacks may be gone: since it was last in
-// sync or, if it began empty, since then.
+// A view must not be used once deletions that it lacks may be gone: since it was last in sync or, if it began empty,
+// since then.
 func TestStaleView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 12 * time.Hour
@@ -203,8 +203,8 @@ func TestTheViewOfAnEmptiedChangelogIsKept(t *testing.T) {
 	}
 }
 
-// An acquisition that waits for a leader does not look for open transactions: that would
-// ask all brokers, for each partition, five times a second.
+// An acquisition that waits for a leader does not look for open transactions: that would ask all brokers, for each
+// partition, five times a second.
 func TestATakeWithoutALeaderAsksForNoTransactions(t *testing.T) {
 	l, c := online(t)
 	var asked atomic.Int32

@@ -188,8 +188,8 @@ func (l *Life) GiveUpReading(err error) {
 	l.GiveUp(fmt.Errorf("read requests: %w", err))
 }
 
-// Drain stops sealing and waits, at most DrainTimeout, until the step under way
-// has ended. It returns when that time is over.
+// Drain stops sealing and waits, at most DrainTimeout, until the step under way has ended. It returns when that time is
+// over.
 func (l *Life) Drain() (until time.Time) { return l.Steps.drain() }
 
 // SetState is for the goroutine that serves the partition.
@@ -283,8 +283,7 @@ type Status struct {
 	// Queued is how many requests and firings are on their way, and QueuedBytes how much memory they take.
 	Queued      int
 	QueuedBytes int64
-	// Behind requests are known to wait in the log, and Lag is the age of the newest one
-	// that was read.
+	// Behind requests are known to wait in the log, and Lag is the age of the newest one that was read.
 	Behind int64
 	Lag    time.Duration
 	// Overdue is for how long the oldest timer in memory that is not planned has been due, and

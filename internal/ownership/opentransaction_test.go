@@ -8,8 +8,8 @@ import (
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 )
 
-// The alert works for any retention, even if three quarters of a hundred years overflow
-// nanoseconds in between. Requests held by an open transaction are watched too.
+// The alert works for any retention, even if three quarters of a hundred years overflow nanoseconds in between.
+// Requests held by an open transaction are watched too.
 func TestRetentionAlert(t *testing.T) {
 	for _, x := range []struct {
 		retention, lag time.Duration

@@ -93,8 +93,7 @@ func (o *Options) otherGroup(group string) error {
 // ErrStopped is why a partition's loop ends when its context ends.
 var ErrStopped = errors.New("partition stopped")
 
-// Fatal marks an error that trying again will not fix: the partition stays
-// failed until an operator acts.
+// Fatal marks an error that trying again will not fix: the partition stays failed until an operator acts.
 type Fatal struct{ Err error }
 
 func (f *Fatal) Error() string { return f.Err.Error() }

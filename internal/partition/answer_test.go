@@ -118,9 +118,9 @@ func (c *core) countsAre(f query.Filter, fold map[string]*timer.Timer, parked ma
 	}
 }
 
-// At each stage of their lives the answers about an ID, a list and a count equal the result of the committed steps. They
-// include nothing that is only planned, or in a step that is out, and leave nothing out, however much of it is applied,
-// frozen, stored, forgotten, loaded or parked.
+// At each stage of their lives the answers about an ID, a list and a count equal the result of the committed steps.
+// They include nothing that is only planned, or in a step that is out, and leave nothing out, however much of it is
+// applied, frozen, stored, forgotten, loaded or parked.
 func TestAnswersAtEachStage(t *testing.T) {
 	runs.NotRaced(t)
 	for _, tc := range []struct {
@@ -192,7 +192,7 @@ func (c *core) takes() {
 
 // Each request has its decision: its outcome, the reason, and what it left pending, even if another request for the
 // same ID is in the same step.
-func TestDecisions(t *testing.T) {
+func TestEachRequestHasItsDecision(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	w, err := c.p.Questions.Watch()
 	c.ok(err)

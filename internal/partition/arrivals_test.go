@@ -7,7 +7,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-func TestArrivals(t *testing.T) {
+// The moment at which an offset was read is known to within arrivalGrain, also after the clock was set back. An offset
+// before the first or beyond the last has none.
+func TestArrivalsTellWhenAnOffsetWasRead(t *testing.T) {
 	a := newArrivals(100)
 	a.read(110, 1000)
 	a.read(120, 1000+arrivalGrain-1)

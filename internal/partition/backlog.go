@@ -27,14 +27,14 @@ func roomOf(bytes int64) timer.Size {
 	return timer.Size{Entries: int(bytes / queueEntry), Bytes: bytes}
 }
 
-// backlog counts the requests and firings that are not applied yet. Each of them is in one of the three
-// counts at a time.
+// backlog counts the requests and firings that are not applied yet. Each of them is in one of the three counts at a
+// time.
 //
 // Committed entries that are not applied count against intake and firings: if the store is slow, they are the greater
 // part. Firings that are not committed have room of their own, because a backlog of them may last, and must not hold up
-// the cancels that are written meanwhile. Each change goes to the budgets that partitions share. A full partition
-// resumes when it has released memory. One that is not full, but has no room for its next record, is tried again soon
-// (partlog.roomPause).
+// the cancels that clients send in the meantime. Each change goes to the budgets that partitions share. A full
+// partition resumes when it has released memory. One that is not full, but has no room for its next record, is tried
+// again soon (partlog.roomPause).
 type backlog struct {
 	intake  *budget.Account // requests, and what is committed
 	emitted *budget.Account // firings
@@ -82,8 +82,8 @@ func (b *backlog) share(step timer.Size) timer.Size {
 	return timer.Size{Entries: int(b.flow.share(int64(step.Entries))), Bytes: b.flow.share(step.Bytes)}
 }
 
-// sealed notes that a step is out, and the room that it had. It reports whether intake was held back for requests that
-// are in the step now.
+// sealed notes that a step is out, and the room that it had. It reports whether intake was held back for the limit
+// since the last seal.
 func (b *backlog) sealed(now int64, room timer.Size, s *planner.Step, late bool) (held bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -175,14 +175,14 @@ func (b *backlog) onTheirWay() timer.Size {
 //
 // # The law
 //
-//  1. Firings go first. A step takes due timers before any request. While requests wait, firings have half
-//     of its room, or four fifths of it if due timers are late by our own doing. The rest is the floor for
-//     requests: cancels are read, however late timers are.
-//  2. Intake reads for the next step and no further. limit is how many requests may wait to be sealed. Each
-//     seal changes it. It falls if the partition filled its part of the step and left a fifth of what waited,
-//     if timers are late, or if the last step took longer than longStep. Otherwise it grows if it held
-//     intake back. If intake was not held back for firingsFor, the limit falls slowly to four times what steps use
-//     of it. So a request waits for about one step, and a firing that it makes due is in the same step or the next.
+//  1. Firings go first. A step takes due timers before any request. While requests wait, firings have half of its room,
+//     or four fifths of it if due timers are late by our own doing. The rest is the floor for requests: cancels are
+//     read, however late timers are.
+//  2. Intake reads for the next step and no further. limit is how many requests may wait to be sealed. Each seal
+//     changes it. It falls if the partition filled at least 75 % of its part of the step and left a fifth of what
+//     waited, if timers are late, or if the last step took longer than longStep. Otherwise it grows if it held intake
+//     back. If intake was not held back for firingsFor, the limit falls slowly to four times what steps use of it. So a
+//     request waits for about one step, and a firing that it makes due is in the same step or the next.
 //  3. If no timer fires, reading makes none late. Then intake reads two steps ahead.
 //
 // # Why this is stable
@@ -195,9 +195,9 @@ func (b *backlog) onTheirWay() timer.Size {
 // is forgotten within some twenty steps.
 //
 // Intake that was held back is slow to come back: the fetch under way leaves the partition out, and waits for data of
-// the others, up to partlog.fetchWait (100 ms) if they have none. Steps meanwhile have no requests, which says
-// nothing about the right limit. That is what firingsFor is for. Without it, a partition that caught up alone hovered
-// around a fifth of a step, at half its pace, although processors were idle.
+// the others, up to partlog.fetchWait (100 ms) if they have none. Steps meanwhile have no requests, which says nothing
+// about the right limit. That is what firingsFor is for. Without it, a partition that caught up alone hovered around a
+// fifth of a step, at half its pace, although processors were idle.
 //
 // # Its premises
 //
@@ -220,11 +220,13 @@ const (
 	maxReadAhead = 2 * emitter.MaxStepEntries
 	// leastReadAhead is how many may always wait.
 	leastReadAhead = 100
-	// longStep is how long a step may take before less is taken in, while timers fire. transaction.size makes steps
-	// smaller for another reason: it leaves out round trips, which fewer entries would not shorten, and stops at
-	// half a step. If brokers are slow all steps are long, however small, and what was read waits for them.
+	// longStep is how long a step may take before less is taken in, while timers fire. The lanes' limit (type size in
+	// emitter/size.go, with a longStep of its own that need not equal this one) makes steps smaller for another reason:
+	// it leaves out round trips, which fewer entries would not shorten, and stops at half a step. If brokers are slow
+	// all steps are long, however small, and what was read waits for them.
 	longStep = 100 * time.Millisecond
-	// firingsFor is how long after a firing more of them are expected, in ms.
+	// firingsFor is how long after a firing more of them are expected, and how long after a seal found intake held back
+	// the limit does not fall for want of use, in ms.
 	firingsFor = 1000
 )
 
@@ -236,10 +238,9 @@ func (f *flow) share(room int64) int64 {
 	return (room + 1) / 2
 }
 
-// sealed notes a seal at now (Unix ms) and works out the limit anew. room is how many entries the partition
-// could have in the step, and filled which part of that it took, from 0 to 1. waited is how many requests there
-// were; requests and firings are how many of each it took. late says that it left timers that are late by our
-// own doing.
+// sealed notes a seal at now (Unix ms) and works out the limit anew. room is how many entries the partition could have
+// in the step, and filled which part of that it took, from 0 to 1. waited is how many requests there were; requests and
+// firings are how many of each it took. late says that it left timers that are late by our own doing.
 func (f *flow) sealed(now int64, room int, filled float64, waited, requests, firings int, late bool) {
 	held := f.held
 	f.held, f.late = false, late
@@ -274,8 +275,8 @@ func (f *flow) readAhead() int {
 	return f.limit
 }
 
-// full reports whether intake is to be held back, while this many requests wait to be sealed. It pauses at the
-// limit and, once paused, goes on at half of it.
+// full reports whether intake is to be held back, while this many requests wait to be sealed. It pauses at the limit
+// and, once paused, goes on at half of it.
 func (f *flow) full(waiting int, paused bool) bool {
 	limit := f.readAhead()
 	f.held = f.held || waiting >= limit

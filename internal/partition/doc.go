@@ -6,17 +6,16 @@
 //
 // Each goroutine that owns state has one struct, made anew for each acquisition (see served):
 //
-//   - receiver takes what intake delivers, and runs one goroutine for each sub-partition (subPartition.planAll). That
-//     goroutine validates requests, looks up unknown IDs, and plans. If a step leaves due timers behind, it also plans
-//     their firings while that step is out.
-//   - lane has the methods that a lane of package emitter calls. It plans due firings, seals the step, and takes
-//     the outcome.
+//   - receiver (the field requests of served) takes what intake delivers, and runs one goroutine for each sub-partition
+//     (subPartition.planAll). That goroutine validates requests, looks up unknown IDs, and plans. If a step leaves due
+//     timers behind, it also plans their firings while that step is out.
+//   - lane is this partition's emitter.Source. It plans due firings, seals the step, and takes the outcome.
 //   - keeper is the goroutine of Partition.Run. It applies committed steps, parks timers, and loads timers from the
 //     store. Another goroutine writes each checkpoint (see checkpoints), and one counts what falls due (see forecast).
 //   - Package questions answers on the goroutines of its callers.
 //
 // They share the planners, whose locks subPartitions describes. Everything else that one hands to another goes through
-// a queue: inbox (to the sub-partitions), handover (committed steps, to the keeper), parkInbox (timers to be parked, to
+// a queue: inbox (to the sub-partitions), handover (committed steps, to the keeper), toPark (timers to be parked, to
 // the keeper), checkpoints.asked (callers that wait for a checkpoint, to the keeper).
 //
 // # The catch-up barrier

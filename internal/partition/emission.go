@@ -181,9 +181,12 @@ func room[T any](old []T, n int) []T {
 	return old[:0]
 }
 
-// route chooses the partition of an emission, as a Java client would. It asks no broker. If it cannot choose one yet,
-// it returns a number that stands for what the timer must wait for, which Health does not allow: metadata of the topic,
-// a turn to ask for it, or partitions that the topic does not have yet.
+// route chooses the partition of an emission, as a Java client would. It asks no broker.
+//
+// to is that partition. If none can be chosen yet, its number stands for what the timer must wait for, and Health does
+// not allow it: metadata of the topic, a turn to ask for it, or partitions that the topic does not have yet.
+//
+// refused says why the target refuses the timer; nil if it does not.
 func (o *owned) route(t *timer.Target, permit *targets.Permit) (to timer.TopicPartition, refused *intake.Refusal) {
 	to = timer.TopicPartition{Topic: t.Topic, Partition: timer.Unplaced}
 	target, known := o.o.Targets.Cached(t.Topic)
@@ -242,17 +245,6 @@ func permitOf(tag any) *targets.Permit {
 	return permit
 }
 
-// Events are records of the step that they report. They are committed with it or not at all, and are made anew each
-// time it is sealed, so time and lateness are those of the attempt that was committed. They are made from the entries,
-// one by one: the changelog has only the net change of an ID, and nothing of a timer that was scheduled and cancelled
-// in one step.
-//
-// All events of a request partition go to the events partition of the same number, in the order of the sequence. So a
-// reader gets the events of an ID in the order in which they happened. It also means that an events partition that
-// takes no writes holds up its request partition, as the changelog does, and unlike dead letters: events on another
-// partition would lose their order, and without them the history would have gaps. Other request partitions are not held
-// up, because the quarantine tries the share apart from theirs.
-
 const (
 	// eventBytes is about the size of an event, and eventBuffer the most bytes of events that are allocated at once.
 	eventBytes  = 512
@@ -263,6 +255,17 @@ func sizeOfEvents(n int) timer.Size { return timer.Size{Entries: n, Bytes: int64
 
 // event returns the event of an entry that is sealed at the given time; false if nothing happened to a timer, for
 // example because a cancel found nothing, or a firing was rolled back. (The long switch is the table of events.)
+//
+// Events are records of the step that they report. They are committed with it or not at all, and are made anew each
+// time it is sealed, so time and lateness are those of the attempt that was committed. They are made from the entries,
+// one by one: the changelog has only the net change of an ID, and nothing of a timer that was scheduled and cancelled
+// in one step.
+//
+// All events of a request partition go to the events partition of the same number, in the order of the sequence. So a
+// reader gets the events of an ID in the order in which they happened. An events partition that takes no writes holds
+// up its request partition, as the changelog does. Dead letters could go to another partition. Events there would lose
+// their order, and without them the history would have gaps. Other request partitions are not held up, because the
+// quarantine tries the share apart from theirs.
 func (o *owned) event(e *planner.Entry, at int64, emission *kgo.Record) (ev wire.Event, happened bool) {
 	result := e.Result()
 	ev = wire.Event{Type: wire.EventTypeOf(result), ID: e.ID, At: at, Source: o.source(e.Before.Offset),

@@ -24,8 +24,8 @@ func emissionPartition() *owned {
 	}}}}
 }
 
-// TestEmissions checks the records of one seal. They must not share anything that one of
-// them may change, whether their buffers are new, too small or reused.
+// TestEmissions checks the records of one seal. They must not share anything that one of them may change, whether their
+// buffers are new, too small or reused.
 func TestEmissions(t *testing.T) {
 	const n = 385
 	used := new(buffers)
@@ -109,9 +109,8 @@ func TestEmissionOfAMovedTimer(t *testing.T) {
 	}
 }
 
-// The memory for the headers of a step's emissions matches what they need: one emission
-// with many headers does not reserve room for a hundred others, and large buffers are
-// reused.
+// The memory for the headers of a step's emissions matches what they need: one emission with many headers does not
+// reserve room for a hundred others, and large buffers are reused.
 func TestEmissionsHaveRoomForTheirHeaders(t *testing.T) {
 	const headers = 100
 	for _, n := range []int{1, 40} {

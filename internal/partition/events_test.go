@@ -33,9 +33,9 @@ func (c *core) types() (all []string) {
 	return all
 }
 
-// Everything that happens to a timer is an event, even if it leaves no trace in the
-// changelog because the timer comes and goes within a step. A request without effect
-// makes no event. A step that is sealed again reports what is sealed then.
+// Everything that happens to a timer is an event, even if it leaves no trace in the changelog because the timer comes
+// and goes within a step. A request without effect makes no event. A step that is sealed again reports what is sealed
+// then.
 func TestEventsTellEachThing(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.tell()
@@ -81,8 +81,8 @@ func TestEventsTellEachThing(t *testing.T) {
 	c.commit()
 }
 
-// An events partition that has no leader, or takes no writes, holds up its request
-// partition, which says so. Nothing is committed without its events. Both states end.
+// An events partition that has no leader, or takes no writes, holds up its request partition, which says so. Nothing is
+// committed without its events. Both states end.
 func TestEventsThatAreNotTakenHoldUpTheirPartition(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.tell()
@@ -118,8 +118,7 @@ func TestEventsThatAreNotTakenHoldUpTheirPartition(t *testing.T) {
 	}
 }
 
-// Events count against the room of a step: the events of one partition do not take room
-// from the others.
+// Events count against the room of a step: the events of one partition do not take room from the others.
 func TestEventsCountInAStep(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 10_000)
 	c.tell()

@@ -18,8 +18,8 @@ func (c *core) hold(topic string, partition int32) {
 	c.abort()
 }
 
-// A changelog that takes no writes stalls its partition, which says why. The same
-// entries are sealed again, and the first commit ends the stall.
+// A changelog that takes no writes stalls its partition, which says why. The same entries are sealed again, and the
+// first commit ends the stall.
 func TestHeldUpUntilACommit(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.p.life.SetState(ownership.Live)
@@ -43,8 +43,7 @@ func TestHeldUpUntilACommit(t *testing.T) {
 	}
 }
 
-// Dead letters that are not accepted go to the next partition. If none accepts them
-// they are tried separately.
+// Dead letters that are not accepted go to the next partition. If none accepts them they are tried separately.
 func TestDeadLettersLeaveAPartitionThatTakesNone(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.set.DeadLetters.Partitions = 3

@@ -253,8 +253,8 @@ func (k *keeper) apply(s *sealedStep) {
 	k.lane.wakeForDue()
 }
 
-// applyAtOnce is about how many changes and entries are applied while the planner is
-// locked: half a millisecond's worth.
+// applyAtOnce is about how many changes and entries are applied while the planner is locked: half a millisecond's
+// worth.
 const applyAtOnce = 2000
 
 // A raised delete.retention.ms is noted only after it has been in force for raiseAfter. By then the store's in-sync

@@ -17,7 +17,8 @@ import (
 	"github.com/waterclock/waterclock/internal/ownership"
 )
 
-func TestLag(t *testing.T) {
+// The lag is the number of records that are not read yet and the age of the newest request read.
+func TestLagCountsRecordsAndAge(t *testing.T) {
 	start := time.Unix(1_000_000, 0)
 	after := func(d time.Duration) time.Time { return start.Add(d) }
 	var l lag
@@ -48,8 +49,7 @@ func TestLag(t *testing.T) {
 	shows("it has ended", 25*time.Second, false, 0, 0)
 }
 
-// Offsets behind an open transaction count as lag. Other offsets do not, because they are markers, or on their
-// way.
+// Offsets behind an open transaction count as lag. Other offsets do not, because they are markers, or on their way.
 func TestLagBehindAnOpenTransaction(t *testing.T) {
 	p, s := newRooms(Options{
 		Options: ownership.Options{Topics: &topics.Set{Request: topics.Topic{Name: "r"}}, Now: time.Now,

@@ -15,8 +15,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// The effect of each outcome on the number that must be pending, and a planted fault: a
-// timer that the store lost.
+// The effect of each outcome on the number that must be pending, and a planted fault: a timer that the store lost.
 func TestLedger(t *testing.T) {
 	for _, c := range []struct {
 		outcome timer.Outcome

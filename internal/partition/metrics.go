@@ -20,8 +20,8 @@ type Metrics struct {
 	reasons    *prometheus.CounterVec
 	sealed     *lateness // lateness of emissions when their step was sealed
 	delivered  *lateness // the same when it was committed, by topic
-	own        *lateness // as sealed, counted from when the request was read if that is later
-	ownToEnd   *lateness // as delivered, counted the same way, by topic
+	own        *lateness // as sealed, but counted from when the request was read if it was read after its due time
+	ownToEnd   *lateness // as delivered, but counted like own, by topic
 	misplacedN *prometheus.CounterVec
 	lagRecords *prometheus.GaugeVec
 	lagSeconds *prometheus.GaugeVec
@@ -157,8 +157,7 @@ var outcomeNames = map[timer.Outcome]string{
 // Mute stops the log lines about rejected requests. It must be called before the metrics are used.
 func (m *Metrics) Mute() { m.warnings.muted = true }
 
-// lateBounds are the upper bounds of the histogram's buckets, in milliseconds. One more bucket holds the
-// rest.
+// lateBounds are the upper bounds of the histogram's buckets, in milliseconds. One more bucket holds the rest.
 type lateBounds [17]int64
 
 // tally counts the firings of one step by lateness.
@@ -177,9 +176,9 @@ func (t *tally) add(ms int64) {
 	t.sum += ms
 }
 
-// lateness is a histogram, or one for each topic, that takes a whole step at a time. A
-// prometheus.Histogram would cost a search and three atomic operations for each firing, and each firing
-// is observed twice. It implements prometheus.Collector.
+// lateness is a histogram, or one for each topic, that takes a whole step at a time. A prometheus.Histogram would cost
+// a search and three atomic operations for each firing, and each firing is observed twice. It implements
+// prometheus.Collector.
 type lateness struct {
 	bounds lateBounds
 	desc   *prometheus.Desc
@@ -248,8 +247,8 @@ const (
 	warnedID = 64
 )
 
-// warnings limit the log lines about rejected requests, for all partitions of a process. Metrics count all of them,
-// and the next line of a kind says how many were left out.
+// warnings limit the log lines about rejected requests, for all partitions of a process. Metrics count all of them, and
+// the next line of a kind says how many were left out.
 type warnings struct {
 	muted bool       // set before the first partition exists
 	mu    sync.Mutex // guards kinds
@@ -268,7 +267,7 @@ type warned struct {
 // Reasons of warnings that are not about dead letters.
 const (
 	misplacedWarning  = "misplaced"
-	unreckonedWarning = "unreckoned"
+	unreckonedWarning = "unreckoned" // no rules for the timer's time zone, so its next time cannot be worked out
 )
 
 // allow reports whether a line may be written now, and how many were left out since the last one.

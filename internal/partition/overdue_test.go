@@ -11,8 +11,7 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// The oldest due time in memory counts. Nothing is overdue if nothing is due, or if
-// nothing is pending at all.
+// The oldest due time in memory counts. Nothing is overdue if nothing is due, or if nothing is pending at all.
 func TestOverdue(t *testing.T) {
 	const now = 1_000_000
 	g := newSetup(t)

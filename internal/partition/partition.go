@@ -214,8 +214,7 @@ type acquired struct {
 	end     int64 // of the request log at the acquisition
 }
 
-// acquire makes this process the partition's owner (DESIGN.md, "Acquiring a
-// partition"), and makes what serves it.
+// acquire makes this process the partition's owner (DESIGN.md, "Acquiring a partition"), and makes what serves it.
 func (p *Partition) acquire(ctx context.Context, l *lane) (*acquired, error) {
 	// When ctx ends, losing the handle ends a replay's wait for the disk, which may take half a minute.
 	stop := context.AfterFunc(ctx, l.store.Release)

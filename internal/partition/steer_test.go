@@ -17,8 +17,8 @@ func (c *core) takeAll() {
 	c.work()
 }
 
-// A recurring timer that is triggered fires outside its schedule, as often as it is
-// triggered, each time with another event ID. It stays paused if it was.
+// A recurring timer that is triggered fires outside its schedule, as often as it is triggered, each time with another
+// event ID. It stays paused if it was.
 func TestTriggerOfARecurringTimer(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.request(0, 1, waterclock.HeaderEvery, "1h", waterclock.HeaderTargetTopic, targetTopic)

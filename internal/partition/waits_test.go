@@ -21,8 +21,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// fired seals and commits until nothing is left to seal, and returns how many emissions
-// there were.
+// fired seals and commits until nothing is left to seal, and returns how many emissions there were.
 func (c *core) fired() (n int) {
 	c.t.Helper()
 	for range 10 {
@@ -105,9 +104,8 @@ func TestHeldBackMetadataDelaysNobody(t *testing.T) {
 // missingAfter is how long a topic must be missing until emissions for it become dead letters.
 const missingAfter = 10 * time.Second
 
-// However many missing topics requests name, only so many are looked up at a time. The
-// others wait their turn, and a target that is just not known yet does not wait behind them.
-// Each has its outcome.
+// However many missing topics requests name, only so many are looked up at a time. The others wait their turn, and a
+// target that is just not known yet does not wait behind them. Each has its outcome.
 func TestUnknownTargetsWaitInTurn(t *testing.T) {
 	runs.NotRaced(t)
 	const names, atATime = 2500, 1100 // 1,000 are examined, and some more are on their way out
@@ -251,8 +249,8 @@ func TestAdmittedFiringsHeedABreakerThatOpensAgain(t *testing.T) {
 // breakerTime is longer than it takes until the first probe.
 const breakerTime = 3 * time.Second
 
-// Timers without a key that found every partition unhealthy go on when one of them is
-// healthy again, or just answers, also after the next acquisition.
+// Timers without a key that found every partition unhealthy go on when one of them is healthy again, or just answers,
+// also after the next acquisition.
 func TestNullKeysGoOnWithAnyPartition(t *testing.T) {
 	for _, taken := range []bool{false, true} {
 		t.Run(fmt.Sprint("taken ", taken), func(t *testing.T) {
@@ -351,9 +349,8 @@ func TestAllThatIsParkedPasses(t *testing.T) {
 	c.finish()
 }
 
-// A share is out that waits for a changelog partition which has lost its leader. The state
-// says so, although nothing more can be sealed, and also when the share is returned for
-// having held up its step.
+// A share is out that waits for a changelog partition which has lost its leader. The state says so, although nothing
+// more can be sealed, and also when the share is returned for having held up its step.
 func TestAPartitionDelayedByAMissingLeaderSaysSo(t *testing.T) {
 	c := looking(t)
 	changelog := c.o.Topics.Changelog.Name

@@ -24,8 +24,8 @@ import (
 //	bytes    extensions                if flagExtensions, see below
 //	bytes    value                     if flagValue, else null
 //
-// varint is zigzag (encoding/binary's Varint), uvarint is not. The value is last, so a
-// reader that does not need it can read a prefix.
+// varint is zigzag (encoding/binary's Varint), uvarint is not. The value is last, so a reader that does not need it can
+// read a prefix.
 //
 // Extensions hold what few timers have, and leave room for later versions. They are a list
 // of fields in strictly ascending order of their tags:
@@ -33,10 +33,9 @@ import (
 //	uvarint  tag
 //	bytes    content
 //
-// If a reader does not know a tag and the tag is odd ("must understand"), it refuses the
-// timer with ErrNewerFormat. If the tag is even ("may skip"), it skips the field. Losing
-// such a field must be harmless, because encoding the timer again drops it. The fields are
-// tagRecurrence (recurrence.go), tagRemember (remember.go), tagTooLate, which is a
+// If a reader does not know a tag and the tag is odd ("must understand"), it refuses the timer with ErrNewerFormat. If
+// the tag is even ("may skip"), it skips the field. Losing such a field must be harmless, because encoding the timer
+// again drops it. The fields are tagRecurrence (recurrence.go), tagRemember (remember.go), tagTooLate, which is a
 // uvarint, and tagSteering:
 //
 //	byte     flags, below; one at least
@@ -77,9 +76,8 @@ var (
 	ErrCorrupt = errors.New("timer is corrupt")
 )
 
-// AppendTo appends the bytes of t to dst and returns the longer slice. Equal timers have
-// equal bytes. Decode returns a timer equal to t, whatever t holds, except that an empty
-// list of headers comes back as nil.
+// AppendTo appends the bytes of t to dst and returns the longer slice. Equal timers have equal bytes. Decode returns a
+// timer equal to t, whatever t holds, except that an empty list of headers comes back as nil.
 func (t *Timer) AppendTo(dst []byte) []byte {
 	dst = append(dst, format, t.flags())
 	dst = binary.AppendVarint(dst, t.Offset)
@@ -108,9 +106,8 @@ func (t *Timer) AppendTo(dst []byte) []byte {
 	return dst
 }
 
-// appendExtensions appends the list of fields. A length stands before its content, so each
-// content is built in a separate buffer, which is on the stack except for long
-// expressions.
+// appendExtensions appends the list of fields. A length stands before its content, so each content is built in a
+// separate buffer, which is on the stack except for long expressions.
 func (t *Timer) appendExtensions(dst []byte) []byte {
 	var room, content [256]byte
 	list := room[:0]
@@ -188,9 +185,8 @@ func appendBytes[B []byte | string](dst []byte, b B) []byte {
 	return append(dst, b...)
 }
 
-// Own makes t independent of the memory that it was built from: everything it holds
-// becomes part of its encoded bytes, which Own returns. t's list of headers must not be
-// shared. Own does what AppendTo and Decode do, in place.
+// Own makes t independent of the memory that it was built from: everything it holds becomes part of its encoded bytes,
+// which Own returns. t's list of headers must not be shared. Own does what AppendTo and Decode do, in place.
 func (t *Timer) Own() ([]byte, error) {
 	const most = 2048 // bytes on the stack, into which most timers fit
 	var b []byte

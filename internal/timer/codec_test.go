@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// golden holds one timer for each branch of the format. The bytes are a promise: any
-// change to them needs a new format number.
+// golden holds one timer for each branch of the format. The bytes are a promise: any change to them needs a new format
+// number.
 var golden = []struct {
 	name  string
 	timer Timer
@@ -308,8 +308,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// TestOwn: a timer that owns its bytes does not change, whatever happens to the memory
-// that it was built from.
+// TestOwn: a timer that owns its bytes does not change, whatever happens to the memory that it was built from.
 func TestOwn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := drawTimer(t)

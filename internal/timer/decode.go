@@ -7,12 +7,12 @@ import (
 	"unsafe"
 )
 
-// Decode reads one timer, which must take up all of b. The timer aliases b, including
-// its strings. So b must never change again, and it lives as long as any part of the
-// timer. A caller that does not own b (a Pebble row) copies it first.
+// Decode reads one timer, which must take up all of b. The timer aliases b, including its strings. So b must never
+// change again, and it lives as long as any part of the timer. A caller that does not own b (a Pebble row) copies it
+// first.
 //
-// Errors wrap ErrNewerFormat or ErrCorrupt. No input makes Decode panic, or allocate
-// more than some 20 times its length.
+// Errors wrap ErrNewerFormat or ErrCorrupt. No input makes Decode panic, or allocate more than some 20 times its
+// length.
 func Decode(b []byte) (*Timer, error) {
 	if len(b) == 0 {
 		return nil, fmt.Errorf("decode timer: no bytes: %w", ErrCorrupt)
@@ -35,8 +35,8 @@ func Decode(b []byte) (*Timer, error) {
 	return t, nil
 }
 
-// DecodePlace reads only the ID, which aliases b, and the Ref, which is right only for a
-// timer that is not steered. It returns the same errors as Decode but finds fewer faults.
+// DecodePlace reads only the ID, which aliases b, and the Ref, which is right only for a timer that is not steered. It
+// returns the same errors as Decode but finds fewer faults.
 func DecodePlace(b []byte) (id []byte, at Ref, err error) {
 	if len(b) < 2 || b[0] != format {
 		_, err := Decode(b)
@@ -55,8 +55,8 @@ func DecodePlace(b []byte) (id []byte, at Ref, err error) {
 	return id, at, nil
 }
 
-// reader takes values off the front of rest. After the first fault it returns zero
-// values, and err and what describe the fault.
+// reader takes values off the front of rest. After the first fault it returns zero values, and err and what describe
+// the fault.
 type reader struct {
 	rest []byte
 	err  error
@@ -139,8 +139,7 @@ func (r *reader) headers(room []Header) []Header {
 	return hs
 }
 
-// extensions reads the known fields and skips those that may be skipped; see the
-// format.
+// extensions reads the known fields and skips those that may be skipped; see the format.
 func (r *reader) extensions(t *Timer) {
 	list := reader{rest: r.bytes()}
 	if r.err == nil && len(list.rest) == 0 {
@@ -199,8 +198,7 @@ func (r *reader) fail(err error, what string) {
 	}
 }
 
-// newer records that the timer is not corrupt: a later version of waterclock can read
-// it.
+// newer records that the timer is not corrupt: a later version of waterclock can read it.
 func (r *reader) newer(what string) { r.fail(ErrNewerFormat, what) }
 
 func (r *reader) corrupt(what string) { r.fail(ErrCorrupt, what) }

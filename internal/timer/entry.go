@@ -8,8 +8,7 @@ type Request struct {
 	Schedule *Timer
 	// Steer is what the request does to the pending timer; 0 if it schedules or cancels.
 	Steer Steer
-	// At is when a trigger was requested. For a resume it is the present time. Unix
-	// milliseconds.
+	// At is when a trigger was requested. For a resume it is the present time. Unix milliseconds.
 	At int64
 	// If is the condition under which the request takes effect.
 	If Condition
@@ -68,8 +67,8 @@ func (r *Request) Depends() bool { return r.Steer != 0 || r.If.Kind != IfAlways 
 // Outcome is what happened to a generation, or to a request that made none.
 type Outcome uint8
 
-// The outcomes. Each (generation, occurrence) ends in exactly one of Fired,
-// Cancelled, Replaced, Expired, Undeliverable and Completed.
+// The outcomes. Each (generation, occurrence) ends in exactly one of Fired, Cancelled, Replaced, Expired, Undeliverable
+// and Completed.
 const (
 	None          Outcome = iota
 	Scheduled             // a request was stored as pending, and nothing was pending before

@@ -28,9 +28,8 @@ func (c CatchUp) String() string {
 // NoUntil, as Recurrence.Until, means that the recurrence has no last instant.
 const NoUntil = math.MaxInt64
 
-// Recurrence says how a timer recurs, in the words of its request, and how its pending
-// occurrence was scheduled. Package calendar interprets it. It is immutable, and the
-// occurrences of a timer may share one.
+// Recurrence says how a timer recurs, in the words of its request, and how its pending occurrence was scheduled.
+// Package calendar interprets it. It is immutable, and the occurrences of a timer may share one.
 type Recurrence struct {
 	// Every is the interval in milliseconds. If it is 0, Cron applies.
 	Every int64
@@ -42,18 +41,15 @@ type Recurrence struct {
 	Jitter     int64 // milliseconds; each occurrence is delayed by less than this; 0: no delay
 	CatchUp    CatchUp
 
-	// Delay is the jitter of the pending occurrence, in milliseconds: its scheduled time
-	// is the timer's Due − Delay. Invariant: Delay is less than Jitter, and 0 if Jitter is
-	// 0.
+	// Delay is the jitter of the pending occurrence, in milliseconds: its scheduled time is the timer's Due − Delay.
+	// Invariant: Delay is less than Jitter, and 0 if Jitter is 0.
 	Delay int64
-	// Ahead is how far the zone's clock is ahead of UTC at the pending occurrence, in
-	// seconds. From it package calendar learns whether the rules of the zone have changed.
-	// Invariant: 0 with Every.
+	// Ahead is how far the zone's clock is ahead of UTC at the pending occurrence, in seconds. From it package calendar
+	// learns whether the rules of the zone have changed. Invariant: 0 with Every.
 	Ahead int64
 }
 
-// Scheduled returns when the pending occurrence is scheduled, in Unix milliseconds: its
-// due time without jitter.
+// Scheduled returns when the pending occurrence is scheduled, in Unix milliseconds: its due time without jitter.
 func (t *Timer) Scheduled() int64 {
 	if t.Recurrence == nil {
 		return t.Due
@@ -61,8 +57,7 @@ func (t *Timer) Scheduled() int64 {
 	return t.Due - t.Recurrence.Delay
 }
 
-// IsTooLate reports whether the next firing is too late to be emitted at now, in Unix
-// milliseconds.
+// IsTooLate reports whether the next firing is too late to be emitted at now, in Unix milliseconds.
 func (t *Timer) IsTooLate(now int64) bool {
 	return t.TooLate > 0 && now-t.FiresAt() >= t.TooLate
 }

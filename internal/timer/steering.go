@@ -1,29 +1,28 @@
 package timer
 
-// Steering is the effect of pause and trigger requests on a pending timer. It is
-// immutable. A timer that is neither paused nor triggered has none.
+// Steering is the effect of pause and trigger requests on a pending timer. It is immutable. A timer that is neither
+// paused nor triggered has none.
 type Steering struct {
-	// Paused: the timer does not fire by its schedule. Triggered: it fires at once, and
-	// afterwards continues according to its schedule and Paused. A trigger overrules a
-	// pause, whichever came first.
+	// Paused: the timer does not fire by its schedule. Triggered: it fires at once, and afterwards continues according
+	// to its schedule and Paused. A trigger overrules a pause, whichever came first.
 	Paused, Triggered bool
-	// By is the offset of the last request that steered the timer, or an offset made by
-	// Moved. It makes the Ref of each version of a timer unique, as a Ref must be: a timer
-	// that is paused, resumed, fired and paused again in one step has a new Ref.
+	// By is the offset of the last request that steered the timer, or an offset made by Moved. It makes the Ref of each
+	// version of a timer unique, as a Ref must be: a timer that is paused, resumed, fired and paused again in one step
+	// has a new Ref.
 	By int64
 	// At is when the trigger was requested, in Unix milliseconds; 0 unless Triggered.
 	At int64
 }
 
-// Due times in the Refs of steered timers, in milliseconds. Triggered timers sort before
-// every instant. Paused timers sort after every instant, in the order of By.
+// Due times in the Refs of steered timers, in milliseconds. Triggered timers sort before every instant. Paused timers
+// sort after every instant, in the order of By.
 const (
 	triggeredFrom = -1 << 62
 	pausedFrom    = 1 << 62
 )
 
-// Scheduled timers lie between these two Refs: Refs of triggered timers are below the
-// first, and Refs of paused timers are above the second.
+// Scheduled timers lie between these two Refs: Refs of triggered timers are below the first, and Refs of paused timers
+// are above the second.
 var (
 	AboveTriggered = Ref{Due: triggeredFrom / 2}
 	BelowPaused    = Ref{Due: pausedFrom / 2}
@@ -43,9 +42,8 @@ func (t *Timer) IsPaused() bool { return t.Steering != nil && t.Steering.Paused 
 // IsTriggered reports whether t is to fire at once, whatever its schedule says.
 func (t *Timer) IsTriggered() bool { return t.Steering != nil && t.Steering.Triggered }
 
-// FiresAt returns when the next firing is due, in Unix milliseconds. For a triggered
-// timer it is when the trigger was requested. Otherwise it is when the occurrence is
-// due, even if the timer is paused.
+// FiresAt returns when the next firing is due, in Unix milliseconds. For a triggered timer it is when the trigger was
+// requested. Otherwise it is when the occurrence is due, even if the timer is paused.
 func (t *Timer) FiresAt() int64 {
 	if t.IsTriggered() {
 		return t.Steering.At
@@ -53,9 +51,8 @@ func (t *Timer) FiresAt() int64 {
 	return t.Due
 }
 
-// FiresAs returns the number of the next firing. That is the number of its occurrence,
-// or 0 for a recurring timer that was triggered, because that firing is not part of its
-// schedule.
+// FiresAs returns the number of the next firing. That is the number of its occurrence, or 0 for a recurring timer that
+// was triggered, because that firing is not part of its schedule.
 func (t *Timer) FiresAs() int64 {
 	if t.Recurrence != nil && t.IsTriggered() {
 		return 0
@@ -63,9 +60,8 @@ func (t *Timer) FiresAs() int64 {
 	return t.Occurrence
 }
 
-// Untriggered returns what is pending after a triggered timer has fired. A recurring
-// timer continues by its schedule, and stays paused if it was. For a timer that does not
-// recur it returns nil.
+// Untriggered returns what is pending after a triggered timer has fired. A recurring timer continues by its schedule,
+// and stays paused if it was. For a timer that does not recur it returns nil.
 func (t *Timer) Untriggered() *Timer {
 	if t.Recurrence == nil {
 		return nil
@@ -75,8 +71,7 @@ func (t *Timer) Untriggered() *Timer {
 	return t.steered(s)
 }
 
-// MovedTo returns t as it is pending in the partition that it was moved to by the
-// changelog record at the given offset.
+// MovedTo returns t as it is pending in the partition that it was moved to by the changelog record at the given offset.
 func (t *Timer) MovedTo(at int64) *Timer {
 	s := t.steering()
 	s.By = Moved(at)

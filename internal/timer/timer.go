@@ -1,7 +1,6 @@
-// Package timer is the vocabulary of waterclock: what a timer is, how it is encoded,
-// and the pure state machine that turns requests and the passing of time into outcomes.
-// It knows neither Kafka nor Pebble, has no clock and starts no goroutine. Every other
-// package uses its terms.
+// Package timer is the vocabulary of waterclock: what a timer is, how it is encoded, and the pure state machine that
+// turns requests and the passing of time into outcomes. It knows neither Kafka nor Pebble, has no clock and starts no
+// goroutine. Every other package uses its terms.
 package timer
 
 import (
@@ -13,8 +12,8 @@ import (
 
 // All instants in waterclock are Unix milliseconds.
 const (
-	// AnyPartition, as Target.Partition, means murmur2 of the key modulo the number of
-	// partitions at firing. With a null key it means any partition that has a leader.
+	// AnyPartition, as Target.Partition, means murmur2 of the key modulo the number of partitions at firing. With a
+	// null key it means any partition that has a leader.
 	AnyPartition int32 = -1
 	// Unplaced, as TopicPartition.Partition, means that the partition is not known yet. It
 	// becomes known when the topic's partitions are known, or when the topic is known not
@@ -28,13 +27,12 @@ const (
 	NoOffset int64 = -1
 )
 
-// movedFrom is the generation of a timer that was moved by the first record of a
-// changelog partition. Later records have lower generations.
+// movedFrom is the generation of a timer that was moved by the first record of a changelog partition. Later records
+// have lower generations.
 const movedFrom = NoOffset - 1
 
-// Moved returns the generation of a timer that came to this partition not by a request
-// but by the record of the changelog partition at offset at. No request and no other
-// record has that generation.
+// Moved returns the generation of a timer that came to this partition not by a request but by the record of the
+// changelog partition at offset at. No request and no other record has that generation.
 func Moved(at int64) (generation int64) { return movedFrom - at }
 
 // MovedAt returns the changelog offset of a generation that Moved has returned.
@@ -55,9 +53,8 @@ type Target struct {
 	Key       []byte // key of the emission; nil is a null key
 }
 
-// Ref names one pending version of a timer within its partition. It is the key of the
-// timer's row by due time. It is unique, because no two timers come from one request.
-// Refs sort in the order of firing: by due time, then by offset.
+// Ref names one pending version of a timer within its partition. It is the key of the timer's row by due time. It is
+// unique, because no two timers come from one request. Refs sort in the order of firing: by due time, then by offset.
 type Ref struct {
 	Due    int64 // Unix milliseconds; steered timers have special values, see Steering
 	Offset int64 // the generation: offset of the request, one of Moved, or NoOffset
@@ -77,9 +74,8 @@ func (r Ref) Compare(o Ref) int {
 	return cmp.Compare(r.Offset, o.Offset)
 }
 
-// Timer is one pending timer: everything that is stored, and everything that an
-// emission needs. A Timer is immutable once it is planned, and may be shared between
-// goroutines.
+// Timer is one pending timer: everything that is stored, and everything that an emission needs. A Timer is immutable
+// once it is planned, and may be shared between goroutines.
 type Timer struct {
 	ID         []byte // 1 to 512 bytes
 	Offset     int64  // generation: offset of the request in its request partition, or one of Moved; see Remember
@@ -90,13 +86,12 @@ type Timer struct {
 	Value      []byte   // nil is Kafka's null
 	// Recurrence says how the timer recurs; nil: it does not.
 	Recurrence *Recurrence
-	// TooLate is the lateness, in milliseconds, from which an occurrence is no longer
-	// emitted; 0: no occurrence is too late.
+	// TooLate is the lateness, in milliseconds, from which an occurrence is no longer emitted; 0: no occurrence is too
+	// late.
 	TooLate int64
 	// Steering is the effect of pause and trigger requests; nil: none.
 	Steering *Steering
-	// Remember says for how long the ID stays taken after the last firing; nil: not at
-	// all.
+	// Remember says for how long the ID stays taken after the last firing; nil: not at all.
 	Remember *Remember
 }
 
@@ -153,9 +148,8 @@ func (t TopicPartition) Label() string {
 // MaxTopicNameBytes is the maximum length of the name of a Kafka topic, in bytes.
 const MaxTopicNameBytes = 249
 
-// ValidTopicName reports whether Kafka accepts name as the name of a topic: 1 to 249 of
-// a-z, A-Z, 0-9, '.', '_' and '-', but not "." or ".." (the rule of Kafka's
-// org.apache.kafka.common.internals.Topic).
+// ValidTopicName reports whether Kafka accepts name as the name of a topic: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and
+// '-', but not "." or ".." (the rule of Kafka's org.apache.kafka.common.internals.Topic).
 func ValidTopicName[S string | []byte](name S) bool {
 	if len(name) == 0 || len(name) > MaxTopicNameBytes {
 		return false

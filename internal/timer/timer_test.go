@@ -21,8 +21,8 @@ func TestValidTopicName(t *testing.T) {
 	}
 }
 
-// The generation of a moved timer is never that of a request, nor that of a timer that
-// does not exist, and it survives encoding.
+// The generation of a moved timer is never that of a request, nor that of a timer that does not exist, and it survives
+// encoding.
 func TestMoved(t *testing.T) {
 	for _, at := range []int64{0, 1, 1 << 40, math.MaxInt64 - 2} {
 		g := Moved(at)

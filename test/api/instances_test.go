@@ -16,8 +16,7 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// Asked of either of two instances the answer is the same, and what one has heard to be
-// decided the other shows.
+// Asked of either of two instances the answer is the same, and what one has heard to be decided the other shows.
 func TestTwoInstances(t *testing.T) {
 	a, b := two(t, withKey(t))
 	both := []*setup{a, b}

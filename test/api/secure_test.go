@@ -32,8 +32,8 @@ func TestLockedDownCluster(t *testing.T) {
 	t.Run("every mechanism", l.mechanisms)
 }
 
-// enough runs two processes as a user that has what acls prints and nothing
-// else; producers, consumers and who looks after dead letters likewise.
+// enough runs two processes as a user that has what acls prints and nothing else; producers, consumers and who looks
+// after dead letters likewise.
 func (l *locked) enough(t *testing.T) {
 	t.Parallel()
 	requests, target, mail := l.topics(t)
@@ -92,8 +92,8 @@ func (l *locked) enough(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	a.Ready(partitions, limit)
-	// Own topics, Kafka's and what no glob allows are refused, whatever rights
-	// there are; a topic that a glob allows and no rule does is refused by Kafka.
+	// Own topics, Kafka's and what no glob allows are refused, whatever rights there are; a topic that a glob allows
+	// and no rule does is refused by Kafka.
 	refused := map[string]string{"__consumer_offsets": "target-not-allowed", deadLetters(
 		requests): "target-not-allowed", requests: "target-not-allowed", requests + "-elsewhere": "target-not-allowed"}
 	for to := range refused {
@@ -119,9 +119,8 @@ func (l *locked) enough(t *testing.T) {
 		a.Metric("waterclock_hanging_transactions_ended_total"))
 }
 
-// eachRight takes away one right after another of a running service. Timers that
-// fall due meanwhile fire afterwards, but for those whose target may not be
-// written to: they are dead letters.
+// eachRight takes away one right after another of a running service. Timers that fall due meanwhile fire afterwards,
+// but for those whose target may not be written to: they are dead letters.
 func (l *locked) eachRight(t *testing.T) {
 	t.Parallel()
 	requests, target, mail := l.topics(t)
@@ -248,8 +247,8 @@ func (l *locked) nothing(t *testing.T) {
 	in.Ready(partitions, limit)
 }
 
-// wrongPassword: the sentence names user and file, the instance goes on trying,
-// and the right password in the file is all it needs.
+// wrongPassword: the sentence names user and file, the instance goes on trying, and the right password in the file is
+// all it needs.
 func (l *locked) wrongPassword(t *testing.T) {
 	t.Parallel()
 	requests, _, _ := l.topics(t)
@@ -270,8 +269,7 @@ func (l *locked) wrongPassword(t *testing.T) {
 	}
 }
 
-// wrongPort: settings for one kind of port and the brokers' port of another. Each
-// sentence names the setting to change.
+// wrongPort: settings for one kind of port and the brokers' port of another. Each sentence names the setting to change.
 func (l *locked) wrongPort(t *testing.T) {
 	requests, _, _ := l.topics(t)
 	for _, c := range []struct {
@@ -333,8 +331,7 @@ func (l *locked) expired(t *testing.T) {
 	says(t, in, log, "signed by an authority that is not trusted", "--tls-ca")
 }
 
-// mechanisms: an instance for each way to log in fires a timer, and tells no
-// secret in a log of everything.
+// mechanisms: an instance for each way to log in fires a timer, and tells no secret in a log of everything.
 func (l *locked) mechanisms(t *testing.T) {
 	t.Parallel()
 	bearer := token("bearer", time.Now().Add(time.Hour))
@@ -392,9 +389,8 @@ func (l *locked) mechanisms(t *testing.T) {
 	}
 }
 
-// withoutOffsets takes the one line out of a log that says, once, that the offsets'
-// own topic may not be looked at: an acquisition that waits for a killed owner's transaction
-// would like to.
+// withoutOffsets takes the one line out of a log that says, once, that the offsets' own topic may not be looked at: an
+// acquisition that waits for a killed owner's transaction would like to.
 func withoutOffsets(log string) string {
 	var kept strings.Builder
 	for line := range strings.Lines(log) {

@@ -63,8 +63,7 @@ func bystander(s *rig.Setup) int32 {
 	return -1 // three brokers, two coordinators
 }
 
-// leaderless waits until every broker but one knows that nobody leads the only
-// partition of a topic.
+// leaderless waits until every broker but one knows that nobody leads the only partition of a topic.
 func leaderless(s *rig.Setup, topic string, without int32) {
 	s.Helper()
 	req := kmsg.NewPtrMetadataRequest()

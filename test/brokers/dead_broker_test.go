@@ -14,8 +14,7 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// The broker that coordinates the transactions is away for
-// 10 s. Steps wait for it, and no target is to blame.
+// The broker that coordinates the transactions is away for 10 s. Steps wait for it, and no target is to blame.
 func TestCoordinatorAwayTripsNoBreaker(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
@@ -59,14 +58,13 @@ func TestCoordinatorAwayTripsNoBreaker(t *testing.T) {
 	}
 }
 
-// A broker with the only replicas of two targets dies. Two
-// targets that fail at once are a broker's death, whose partitions may get other
-// leaders; when they do not, they are unhealthy for themselves, and the others go on.
+// A broker with the only replicas of two targets dies. Two targets that fail at once are a broker's death, whose
+// partitions may get other leaders; when they do not, they are unhealthy for themselves, and the others go on.
 func TestBrokerWithTwoSingleReplicaTargetsDies(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
-	// 9 s until the controller gives the broker up, some more until its targets
-	// are found unhealthy; the last third is long after that.
+	// 9 s until the controller gives the broker up, some more until its targets are found unhealthy; the last third is
+	// long after that.
 	const away = 30 * time.Second
 	c := kafkatest.Three(t)
 	s := rig.NewSetup(t, c, 2, 1)
@@ -102,9 +100,8 @@ func TestBrokerWithTwoSingleReplicaTargetsDies(t *testing.T) {
 	}
 }
 
-// A changelog partition has no leader: its request partition is taken out of the
-// steps and says so, another request topic of the same lane goes on. When the
-// leader is back everything fires, once.
+// A changelog partition has no leader: its request partition is taken out of the steps and says so, another request
+// topic of the same lane goes on. When the leader is back everything fires, once.
 func TestChangelogWithoutLeaderStallsItsPartitionAlone(t *testing.T) {
 	runs.NeedSlow(t) // three brokers, which go through it and its like one after the other
 	t.Parallel()

@@ -20,13 +20,12 @@ const (
 	brokerCount    = 3
 	costPartitions = 12
 
-	// costPause is how long a broker is paused, and costWindow how long after the
-	// beginning of a fault its costs are counted: until after Kafka has given the
-	// broker up, and before it comes back.
+	// costPause is how long a broker is paused, and costWindow how long after the beginning of a fault its costs are
+	// counted: until after Kafka has given the broker up, and before it comes back.
 	costPause  = 15 * time.Second
 	costWindow = 14 * time.Second
-	// settle is how long after leaders were moved the load runs before a fault: an
-	// instance looks after each of those costPartitions for a second or two.
+	// settle is how long after leaders were moved the load runs before a fault: an instance looks after each of those
+	// costPartitions for a second or two.
 	settle = 8 * time.Second
 	// calm is how much of that, at its end, shows what the machine does by itself.
 	calm = 5 * time.Second
@@ -34,18 +33,17 @@ const (
 	behindPlain = time.Second
 	// aloneSilence and aloneP99 are for timers that need nothing of the broker.
 	aloneSilence, aloneP99 = 2 * time.Second, 1200 * time.Millisecond
-	// unquiet is what comes on top of all that in a run among other tests: single runs
-	// differ by seconds, in what the brokers do among themselves and in what the machine
-	// has to do besides. What waits for the broker in vain waits 8 s or more.
+	// unquiet is what comes on top of all that in a run among other tests: single runs differ by seconds, in what the
+	// brokers do among themselves and in what the machine has to do besides. What waits for the broker in vain waits 8
+	// s or more.
 	unquiet = 1500 * time.Millisecond
 	// costRate is how many timers fall due in a second.
 	costRate = 2000
 )
 
-// cost is an instance under steady load on three brokers, and a plain writer
-// beside it. Who leads what is known: broker p%3 the partition p of the request,
-// target and plain topics, broker p/3%3 that of the changelog, so that timers
-// need any combination of brokers.
+// cost is an instance under steady load on three brokers, and a plain writer beside it. Who leads what is known: broker
+// p%3 the partition p of the request, target and plain topics, broker p/3%3 that of the changelog, so that timers need
+// any combination of brokers.
 type cost struct {
 	*rig.Setup
 	plain string
@@ -77,8 +75,8 @@ func (c class) String() string {
 		"several"}[c]
 }
 
-// classOf is what timer n needs of a broker. One that is well ahead was read long
-// before a fault: it does not need its request partition.
+// classOf is what timer n needs of a broker. One that is well ahead was read long before a fault: it does not need its
+// request partition.
 func classOf(n, broker int) class {
 	c, needs := untouched, 0
 	for k, led := range map[class]bool{
@@ -189,8 +187,8 @@ func measure(received []kafkatest.Received, from, to time.Time, of func(kafkates
 	return f
 }
 
-// What a dead or unresponsive broker costs whom, beside what it costs a plain idempotent writer, where Kafka allows most:
-// a broker that has no coordinators is killed (-9), or paused for 15 s, under steady load.
+// What a dead or unresponsive broker costs whom, beside what it costs a plain idempotent writer, where Kafka allows
+// most: a broker that has no coordinators is killed (-9), or paused for 15 s, under steady load.
 func TestWhatAFailingBrokerCosts(t *testing.T) {
 	runs.NeedSlow(t)
 	kafkatest.Alone(t)

@@ -22,8 +22,8 @@ import (
 // stranger is a program that is no instance of waterclock.
 const stranger = "stranger"
 
-// consumer joins the setup's group as any program may, and reads a topic until
-// leave or the test ends it. refused tells why it could not join.
+// consumer joins the setup's group as any program may, and reads a topic until leave or the test ends it. refused tells
+// why it could not join.
 func consumer(s *rig.Setup, topic string, b kgo.GroupBalancer) (leave func(), refused <-chan error) {
 	s.Helper()
 	cl := s.Cluster.Client(s.T, kgo.ConsumerGroup(s.Group()), kgo.ConsumeTopics(topic), kgo.ClientID(stranger),
@@ -48,8 +48,8 @@ func consumer(s *rig.Setup, topic string, b kgo.GroupBalancer) (leave func(), re
 	}, errs
 }
 
-// consumer848 is a consumer of the protocol of KIP-848: it says its heartbeats
-// until leave or the test ends it. refused tells why it could not join.
+// consumer848 is a consumer of the protocol of KIP-848: it says its heartbeats until leave or the test ends it. refused
+// tells why it could not join.
 func consumer848(s *rig.Setup, topic string) (leave func(), refused <-chan error) {
 	s.Helper()
 	cl := s.Cluster.Client(s.T, kgo.ClientID(stranger))
@@ -104,9 +104,8 @@ func by(b kgo.GroupBalancer) joiner {
 	return func(s *rig.Setup, topic string) (func(), <-chan error) { return consumer(s, topic, b) }
 }
 
-// The group's name is in use by a program that is no instance of waterclock: it
-// stays up, not ready, and says who that is and what to do. It joins by itself
-// when the other has gone.
+// The group's name is in use by a program that is no instance of waterclock: it stays up, not ready, and says who that
+// is and what to do. It joins by itself when the other has gone.
 func TestGroupInUseByAnotherProgram(t *testing.T) {
 	t.Parallel()
 	for _, v := range []struct {
@@ -174,8 +173,8 @@ func inUse(s *rig.Setup) bool {
 	return err == nil && groups[s.Group()].State == "Stable"
 }
 
-// While instances run no other program gets into their group, whatever balancer it
-// has, and acquires partitions from them.
+// While instances run no other program gets into their group, whatever balancer it has, and acquires partitions from
+// them.
 func TestAnotherProgramDoesNotGetIntoTheGroup(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSetup(t, kafkatest.Shared(t), partitions, 1)
@@ -206,9 +205,8 @@ func TestAnotherProgramDoesNotGetIntoTheGroup(t *testing.T) {
 	p.Settled()
 }
 
-// Two processes run under one instance ID: the newer is the member, the older one
-// says why it is none, and comes back when the other has gone. Nothing is lost or
-// duplicated meanwhile.
+// Two processes run under one instance ID: the newer is the member, the older one says why it is none, and comes back
+// when the other has gone. Nothing is lost or duplicated meanwhile.
 func TestInstanceIDInUse(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSetup(t, kafkatest.Shared(t), partitions, 1)

@@ -16,9 +16,8 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// Metrics that are 0 wherever nothing is held up: here a fault holds up what each
-// of them shows, and it goes back to 0 when that is over. Instances run in the
-// test's process where only that can be made to stop at the right place.
+// Metrics that are 0 wherever nothing is held up: here a fault holds up what each of them shows, and it goes back to 0
+// when that is over. Instances run in the test's process where only that can be made to stop at the right place.
 func TestMetricsOfDelayedWork(t *testing.T) {
 	t.Parallel()
 	rising := func(t *testing.T, in rig.Shown, names ...string) {
@@ -34,8 +33,7 @@ func TestMetricsOfDelayedWork(t *testing.T) {
 		}
 	}
 
-	// Commits hang: what is due is planned until the queue is twice full, what is
-	// written is read until it is full.
+	// Commits hang: what is due is planned until the queue is twice full, what is written is read until it is full.
 	t.Run("queue, lag and overdue", func(t *testing.T) {
 		t.Parallel()
 		const n, size = 3000, 8_000 // 24 MB, three times what a queue holds, in many rounds of firings
@@ -103,8 +101,8 @@ func TestMetricsOfDelayedWork(t *testing.T) {
 		settled(t, in, "waterclock_replay_remaining_offsets")
 	})
 
-	// A transaction of a process that is in the group no more stands open on a
-	// target: the watch ends it, and what is behind it is seen.
+	// A transaction of a process that is in the group no more stands open on a target: the watch ends it, and what is
+	// behind it is seen.
 	t.Run("open transaction", func(t *testing.T) {
 		t.Parallel()
 		s := rig.NewSetup(t, kafkatest.Shared(t), partitions, 1)
@@ -118,8 +116,7 @@ func TestMetricsOfDelayedWork(t *testing.T) {
 		settled(t, p)
 	})
 
-	// The process is stopped for longer than it takes to be noticed, and for less
-	// than its session.
+	// The process is stopped for longer than it takes to be noticed, and for less than its session.
 	t.Run("pause", func(t *testing.T) {
 		t.Parallel()
 		s := rig.NewSetup(t, kafkatest.Shared(t), partitions, 1)
@@ -141,8 +138,8 @@ func big(s *rig.Setup, prefix string, n, size int, due time.Time) []*kgo.Record 
 	return recs
 }
 
-// The states that a partition passes through in milliseconds are shown when it
-// is held up in one: not ready, and live when that is over.
+// The states that a partition passes through in milliseconds are shown when it is held up in one: not ready, and live
+// when that is over.
 func TestPartitionHeldUpOnItsWay(t *testing.T) {
 	t.Parallel()
 	in := func(t *testing.T, in rig.Shown, state string) {
@@ -167,9 +164,8 @@ func TestPartitionHeldUpOnItsWay(t *testing.T) {
 		p.Ready(1, rig.Patience)
 	})
 
-	// More was in the log at the acquisition than the queue holds, and nothing goes into
-	// the store: intake pauses before it has read what may cancel something. What
-	// is due waits for that.
+	// More was in the log at the acquisition than the queue holds, and nothing goes into the store: intake pauses
+	// before it has read what may cancel something. What is due waits for that.
 	t.Run("gated", func(t *testing.T) {
 		t.Parallel()
 		const n, size = 3000, 8_000 // three times what the queue holds

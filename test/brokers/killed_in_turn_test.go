@@ -12,24 +12,21 @@ import (
 )
 
 const (
-	// ownStall is what a broker that becomes unresponsive costs any writer: its session
-	// of 9 s (broker.session.timeout.ms, Kafka's default), then an election.
+	// ownStall is what a broker that becomes unresponsive costs any writer: its session of 9 s
+	// (broker.session.timeout.ms, Kafka's default), then an election.
 	ownStall = 10 * time.Second
 	// mayAdd is what waterclock may add.
 	mayAdd = 2 * time.Second
 )
 
-// Three brokers, three instances, steady load: each broker is killed (-9) and
-// restarted in turn, then one is paused for 15 s. Nothing is lost, duplicated or
-// early, and the longest silence of a target partition is the brokers' own and a
-// little, which is measured in what this machine needs without a fault.
-// Beside it a plain producer writes to a topic of its own: what it suffers is
-// the brokers' share.
+// Three brokers, three instances, steady load: each broker is killed (-9) and restarted in turn, then one is paused for
+// 15 s. Nothing is lost, duplicated or early, and the longest silence of a target partition is the brokers' own and a
+// little, which is measured in what this machine needs without a fault. Beside it a plain producer writes to a topic of
+// its own: what it suffers is the brokers' share.
 func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
 	runs.NeedSlow(t)
-	// A coordinator of transactions waits so long for a broker to take its markers
-	// before it turns to the next leader: with Kafka's 30 s the readers of what it
-	// had in hand when a broker was paused wait for as long.
+	// A coordinator of transactions waits so long for a broker to take its markers before it turns to the next leader:
+	// with Kafka's 30 s the readers of what it had in hand when a broker was paused wait for as long.
 	c := kafkatest.Start(t, 3, kafkatest.WithProperty("request.timeout.ms", "5000"))
 	const requestPartitions = 6
 	s := rig.NewSetup(t, c, requestPartitions, 0)

@@ -26,8 +26,8 @@ const (
 	offsetsTopic = "__consumer_offsets"
 )
 
-// ending is a step that ends, committed or aborted, while a partition that it
-// wrote to has no leader: a target's, or the changelog's.
+// ending is a step that ends, committed or aborted, while a partition that it wrote to has no leader: a target's, or
+// the changelog's.
 type ending struct {
 	*rig.Setup
 	name   string
@@ -42,13 +42,11 @@ type ending struct {
 	end, resolves *kafkatest.Fault
 }
 
-// A transaction ends, committed or aborted, while a partition that it wrote to has
-// no leader, so the broker loses the marker (KAFKA-20734). Where that is a target's,
-// what was committed appears when the leader is back, what was aborted never. Where
-// it is the changelog's its owner is gone before the leader is back, and the
-// coordinator does not know any more how it ended; the next acquisition finds out from the
-// changelog and the committed offset, and writes the marker. One broker goes and
-// comes for all four.
+// A transaction ends, committed or aborted, while a partition that it wrote to has no leader, so the broker loses the
+// marker (KAFKA-20734). Where that is a target's, what was committed appears when the leader is back, what was aborted
+// never. Where it is the changelog's its owner is gone before the leader is back, and the coordinator does not know any
+// more how it ended; the next acquisition finds out from the changelog and the committed offset, and writes the marker.
+// One broker goes and comes for all four.
 func TestTransactionEndsWhileAPartitionOfItIsLeaderless(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
@@ -101,8 +99,7 @@ func TestTransactionEndsWhileAPartitionOfItIsLeaderless(t *testing.T) {
 	}
 }
 
-// begin serves, and fires a few timers, so that every transactional ID has its
-// markers where one is to be lost.
+// begin serves, and fires a few timers, so that every transactional ID has its markers where one is to be lost.
 func (e *ending) begin(victim int32) {
 	e.Helper()
 	e.cfg = e.Config()

@@ -1,6 +1,6 @@
 // Package brokers has brokers and targets fail under whole instances: killed, paused, restored from a backup, without a
-// leader, taking no writes; and settings, topics, directories and groups that are not what they should be. A timer waits
-// for what it needs, nobody else's does, nothing is lost, duplicated or early; and what is wrong is said.
+// leader, taking no writes; and settings, topics, directories and groups that are not what they should be. A timer
+// waits for what it needs, nobody else's does, nothing is lost, duplicated or early; and what is wrong is said.
 package brokers
 
 import (
@@ -32,18 +32,17 @@ func TestMain(m *testing.M) {
 const (
 	// quiet is how long nothing more must come, once everything has.
 	quiet = 2 * time.Second
-	// recovery is how many steps, each as long as the longest silence without a fault, it
-	// may take until all go on: two that others have held up are given up, say, one finds
-	// what those left. busy is that silence on a machine with a load of 10 on each core.
+	// After a fault, all must go on within recovery times the longest silence without a fault. That is enough for, say,
+	// two steps that are given up because something held them up, and one that finds what they left. busy is that
+	// silence on a machine with a load of 10 on each core.
 	recovery, busy = 4, time.Second
 	// noise is what this machine may add.
 	noise = 3 * time.Second
 )
 
-// swift are options of clients that give a broker that says nothing two seconds,
-// and then let it be: with kgo's own the test would measure its clients. One of
-// those asks a paused broker who leads now, behind all that waits there already,
-// and is as silent as it for half a minute.
+// swift are options of clients that give a broker that says nothing two seconds, and then leave it alone. With kgo's
+// own limits the test would measure its clients: such a client asks a paused broker for the leaders, behind everything
+// that waits there already, and is silent for half a minute too.
 func swift(t testing.TB) []kgo.Opt {
 	d := dialer.New((&net.Dialer{}).DialContext, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	ctx, cancel := context.WithCancel(context.Background())
@@ -62,8 +61,8 @@ type observed struct {
 	records []kafkatest.Received
 }
 
-// observe reads each committed record of these topics as soon as it can be read. A consumer of kgo's looks again after a
-// second where others lead and is not told at once who, and is silent for up to three: too coarse for measuring. Each
+// observe reads each committed record of these topics as soon as it can be read. A consumer of kgo's looks again after
+// a second where others lead and is not told at once who, and is silent for up to three: too coarse for measuring. Each
 // partition has a client of its own, so that none waits for another.
 func observe(t testing.TB, c *kafkatest.Cluster, partitions int32, topics ...string) *observed {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -150,8 +149,8 @@ func exact(t testing.TB, received []kafkatest.Received, n int) {
 
 const soon, wellAhead = 300 * time.Millisecond, 12 * time.Second
 
-// steady sends timers to a target of some partitions at a steady rate, half of them due soon, half
-// of them well ahead, so that what was taken in before a fault falls due during it.
+// steady sends timers to a target of some partitions at a steady rate, half of them due soon, half of them well ahead,
+// so that what was taken in before a fault falls due during it.
 func steady(s *rig.Setup, perSecond, partitions int) *rig.Stream {
 	return rig.StartStream(s, s.Cluster.Client(s.T, swift(s)...), perSecond, func(n int) *kgo.Record {
 		ahead := wellAhead
@@ -182,8 +181,7 @@ func numberOf(r kafkatest.Received) int {
 	return -1
 }
 
-// writePlain writes a record to every partition of topic each 50 ms until the
-// test ends.
+// writePlain writes a record to every partition of topic each 50 ms until the test ends.
 func writePlain(s *rig.Setup, topic string, partitions int32) {
 	cl := s.Manual(swift(s)...)
 	ctx, cancel := context.WithCancel(context.Background())

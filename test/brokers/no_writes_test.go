@@ -22,19 +22,17 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// noWrites is an instance of one lane under load, and a topic of its own whose first
-// partition has a leader and takes no writes while min.insync.replicas is 2: of its
-// two replicas one is on a broker that is stopped. The other partitions have two on
-// brokers that run.
+// noWrites is an instance of one lane under load, and a topic of its own whose first partition has a leader and takes
+// no writes while min.insync.replicas is 2: of its two replicas one is on a broker that is stopped. The other
+// partitions have two on brokers that run.
 type noWrites struct {
 	*rig.Setup
 	cfg   *config.Config
 	in    *rig.Instance
 	load  *rig.Stream
 	topic string
-	// plain is a topic that a plain writer writes to meanwhile, written what can be
-	// read of it. Before the fault, calm is how long nothing was emitted, at most, and
-	// calmLate how late timers were, p99.
+	// plain is a topic that a plain writer writes to meanwhile, written what can be read of it. Before the fault, calm
+	// is how long nothing was emitted, at most, and calmLate how late timers were, p99.
 	plain          string
 	written        *kafkatest.Collector
 	calm, calmLate time.Duration
@@ -44,20 +42,20 @@ type noWrites struct {
 const (
 	// heldUp is how long timers that need nothing of what takes no writes may be silent.
 	heldUp = 4 * time.Second
-	// calmFor is how long is looked on before the fault. Steps that others hold up are
-	// given up and tried again, each as slow as the machine is: recovery times the
-	// silence without the fault comes on top, of which no more than busy counts.
+	// calmFor is how long is looked on before the fault. Steps that others hold up are given up and tried again, each
+	// as slow as the machine is: recovery times the silence without the fault comes on top, of which no more than busy
+	// counts.
 	calmFor = 5 * time.Second
-	// brokerDeath is for how long what is not taken is waited for, the death of a broker
-	// being the likely cause, by a step that has nothing else.
+	// brokerDeath is for how long what is not taken is waited for, the death of a broker being the likely cause, by a
+	// step that has nothing else.
 	brokerDeath = 13 * time.Second
-	// late is how late timers that need nothing of it may be, p99, and slow how much of
-	// their lateness before comes on top at most.
+	// late is how late timers that need nothing of it may be, p99, and slow how much of their lateness before comes on
+	// top at most.
 	late, slow = 2 * time.Second, 2 * time.Second
 )
 
-// held fails if there was a longer silence than there may be, by what this machine
-// and its brokers do without the service, and without the fault.
+// held fails if there was a longer silence than there may be, by what this machine and its brokers do without the
+// service, and without the fault.
 func (nw *noWrites) held(what string, received []kafkatest.Received, from, to time.Time) {
 	nw.Helper()
 	gap, own := rig.Silence(received, from, to), rig.Silence(nw.written.Records(), from, to)
@@ -100,9 +98,8 @@ func newNoWrites(t *testing.T, partitions int32, of func(requests string) string
 	return w
 }
 
-// stopOneReplica stops a broker that coordinates neither the group nor its
-// transactions. The request topic gets as few replicas, which it must have no more of
-// than topics of our own.
+// stopOneReplica stops a broker that coordinates neither the group nor its transactions. The request topic gets as few
+// replicas, which it must have no more of than topics of our own.
 func (nw *noWrites) stopOneReplica() {
 	nw.Helper()
 	victim := bystander(nw.Setup)
@@ -154,10 +151,9 @@ func (nw *noWrites) others() (of []kafkatest.Received) {
 	return of
 }
 
-// One changelog partition has a leader and takes no writes. Its timers wait; those
-// of the other partitions of the same lane notice one gap, at most. An owner that
-// takes over meanwhile claims the others. When it takes writes again, and nothing
-// else happens, everything fires, once.
+// One changelog partition has a leader and takes no writes. Its timers wait; those of the other partitions of the same
+// lane notice one gap, at most. An owner that takes over meanwhile claims the others. When it takes writes again, and
+// nothing else happens, everything fires, once.
 func TestChangelogThatTakesNoWritesStallsItsPartitionAlone(t *testing.T) {
 	runs.NeedSlow(t)
 	const partitions = 4
@@ -201,8 +197,8 @@ func TestChangelogThatTakesNoWritesStallsItsPartitionAlone(t *testing.T) {
 	next.Balanced(0)
 }
 
-// A partition of the dead letters takes no writes: what is refused there goes to
-// another one, and nobody is stalled for it.
+// A partition of the dead letters takes no writes: what is refused there goes to another one, and nobody is stalled for
+// it.
 func TestDeadLettersThatAreNotTakenGoElsewhere(t *testing.T) {
 	runs.NeedSlow(t)
 	const partitions = 3
@@ -238,9 +234,8 @@ func TestDeadLettersThatAreNotTakenGoElsewhere(t *testing.T) {
 	rig.Complete(t, w.Out, w.load.Stop())
 }
 
-// One events partition takes no writes. Nothing happens without being told, so the
-// timers of its request partition wait, and no others. When it takes writes again, and
-// nothing else happens, everything fires, once, and is told once.
+// One events partition takes no writes. Nothing happens without being told, so the timers of its request partition
+// wait, and no others. When it takes writes again, and nothing else happens, everything fires, once, and is told once.
 func TestEventsThatAreNotTakenStallTheirPartitionAlone(t *testing.T) {
 	runs.NeedSlow(t)
 	const partitions = 3

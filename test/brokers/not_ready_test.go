@@ -16,8 +16,7 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// put writes one record to each partition of the changelog, as a foreign client
-// would.
+// put writes one record to each partition of the changelog, as a foreign client would.
 func put(s *rig.Setup, key, value []byte) {
 	s.Helper()
 	for i := range s.Partitions {
@@ -40,8 +39,7 @@ func checkpoint(s *rig.Setup) []byte {
 // states are what an instance stays up with, not ready, and says why.
 var states = []struct {
 	name string
-	// spoil changes something after an instance was served, and returns further
-	// arguments.
+	// spoil changes something after an instance was served, and returns further arguments.
 	spoil  func(*rig.Setup) []string
 	failed float64  // partitions in that state
 	want   []string // words of /readyz
@@ -90,7 +88,7 @@ var states = []struct {
 
 // Each of them: alive, not ready, a sentence in /readyz and in the log; SIGTERM ends it with
 // 0. What may be accepted is, when told to.
-func TestStates(t *testing.T) {
+func TestNotReadyAndSaysWhy(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
 	for _, v := range states {
@@ -128,8 +126,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// A broker that takes connections and says nothing: alive, not ready, the unresponsive
-// broker is counted and named.
+// A broker that takes connections and says nothing: alive, not ready, the unresponsive broker is counted and named.
 func TestUnresponsiveBroker(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -175,8 +172,7 @@ func TestBrokersThatComeLater(t *testing.T) {
 	rig.Complete(t, s.Out, 1)
 }
 
-// Settings that only the brokers can judge: code 2, naming the setting and the
-// brokers' own.
+// Settings that only the brokers can judge: code 2, naming the setting and the brokers' own.
 func TestSettingsThatBrokersRefuse(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Start(t, 1, kafkatest.WithProperty("group.min.session.timeout.ms", "6000"),

@@ -22,11 +22,10 @@ const (
 	beyond  = 2 * time.Second
 )
 
-// An open step holds back every read_committed reader of the targets that it
-// touched, what other instances emit there included. So an instance that goes
-// with a step open, killed or paused, must hold them back no longer than its
-// session, and a moment. The step's last word, EndTxn, is on its way when it
-// goes; one that was paused comes back with it.
+// An open step holds back every read_committed reader of the targets that it touched, what other instances emit there
+// included. So an instance that goes with a step open, killed or paused, must hold them back no longer than its
+// session, and a moment. The step's last word, EndTxn, is on its way when it goes; one that was paused comes back with
+// it.
 func TestReadersAreFreeAfterTheSessionOfAnInstanceThatIsGone(t *testing.T) {
 	runs.NeedSlow(t)
 	for _, how := range []struct {
@@ -79,8 +78,8 @@ func TestReadersAreFreeAfterTheSessionOfAnInstanceThatIsGone(t *testing.T) {
 // longStep is how long no step takes that is not held.
 const longStep = 400 * time.Millisecond
 
-// openStep has the victim hold the end of a step that wrote to the target, and returns
-// when it does: the step is open, everything of it written.
+// openStep has the victim hold the end of a step that wrote to the target, and returns when it does: the step is open,
+// everything of it written.
 func openStep(s *rig.Setup, v *rig.Victim) {
 	s.Helper()
 	for {

@@ -18,10 +18,9 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// Three brokers are stopped, and the data of an earlier copy is put back: topics, the
-// cluster's own data, all. Others serve until the changelog has grown past where an instance
-// was whose directory was kept. That instance serves what the changelog says and nothing else:
-// no timer of the time that was lost, and all others.
+// Three brokers are stopped, and the data of an earlier copy is put back: topics, the cluster's own data, all. Others
+// serve until the changelog has grown past where an instance was whose directory was kept. That instance serves what
+// the changelog says and nothing else: no timer of the time that was lost, and all others.
 func TestClusterRestoredAndDirectoriesKept(t *testing.T) {
 	runs.NeedSlow(t)
 	const partitions, early, lost, late = 2, 40, 200, 1000

@@ -27,8 +27,8 @@ const (
 	gapLimit, gapNoise = 4 * time.Second, 2 * time.Second
 	// smallLimit is max.message.bytes of the target that refuses sizes.
 	smallLimit = 2000
-	// window is a stretch over which a p99 is taken. The machine is not the
-	// test's alone, so a p99 that is too large is taken again, windows times.
+	// window is a stretch over which a p99 is taken. The machine is not the test's alone, so a p99 that is too large is
+	// taken again, windows times.
 	window  = 8 * time.Second
 	windows = 4
 	// awayFor is how long the only replica of a target is away.
@@ -37,8 +37,8 @@ const (
 	victim = 2
 )
 
-// unhealthy is three brokers, an instance, targets of every kind, and what is
-// expected to become of every timer sent. The target of the setup is the healthy one.
+// unhealthy is three brokers, an instance, targets of every kind, and what is expected to become of every timer sent.
+// The target of the setup is the healthy one.
 type unhealthy struct {
 	*rig.Setup
 	cfg *config.Config
@@ -97,8 +97,7 @@ func (u *unhealthy) load(name string, mix func(id string, n int, due time.Time) 
 	})
 }
 
-// lateness returns the p99 of what healthy targets received between two
-// instants, by receipt, and the longest gap.
+// lateness returns the p99 of what healthy targets received between two instants, by receipt, and the longest gap.
 func (u *unhealthy) lateness(from, to time.Time) (late, gap time.Duration) {
 	u.Helper()
 	var received []kafkatest.Received
@@ -113,8 +112,8 @@ func (u *unhealthy) lateness(from, to time.Time) (late, gap time.Duration) {
 	return p99(lateness(received, time.Time{}, to)), rig.Silence(received, from, to)
 }
 
-// within takes windows from an instant on, at least one, until the p99 of one is
-// at most half as large again as before the fault.
+// within takes windows from an instant on, at least one, until the p99 of one is at most half as large again as before
+// the fault.
 func (u *unhealthy) within(what string, before time.Duration, from time.Time) {
 	u.Helper()
 	var all []time.Duration
@@ -133,12 +132,10 @@ func (u *unhealthy) within(what string, before time.Duration, from time.Time) {
 	}
 }
 
-// Several things in one run, for three brokers are dear: a target that does not
-// exist, one that refuses the size, with neighbours in its batch, and one whose only
-// replica is away, for a minute, with requests for IDs that are just firing. Others
-// notice one gap, then nothing; every parked timer fires once afterwards, what
-// was cancelled or replaced meanwhile does not, and two restarts of the instance
-// in between, the second without its directory, change nothing.
+// Several things in one run, for three brokers are dear: a target that does not exist, one that refuses the size, with
+// neighbours in its batch, and one whose only replica is away, for a minute, with requests for IDs that are just
+// firing. Others notice one gap, then nothing; every parked timer fires once afterwards, what was cancelled or replaced
+// meanwhile does not, and two restarts of the instance in between, the second without its directory, change nothing.
 func TestOtherTargetsNoticeOneGap(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
@@ -178,8 +175,7 @@ func TestOtherTargetsNoticeOneGap(t *testing.T) {
 	}
 	u.parked(in)
 	load.Stop()
-	// In what is left of the minute, two a second of each kind, with neighbours for
-	// the same partition.
+	// In what is left of the minute, two a second of each kind, with neighbours for the same partition.
 	refused := time.Now()
 	load = u.load("refused", func(id string, n int, due time.Time) *kgo.Record {
 		large := strings.Repeat("x", 2*smallLimit)
@@ -221,8 +217,7 @@ func TestOtherTargetsNoticeOneGap(t *testing.T) {
 
 const each = 25 // timers of each kind
 
-// rolledBack: while a firing for the target is under way,
-// and about to fail, requests for its ID come.
+// rolledBack: while a firing for the target is under way, and about to fail, requests for its ID come.
 func (u *unhealthy) rolledBack(log *rig.Log) {
 	u.Helper()
 	due := time.Now().Add(1500 * time.Millisecond)
@@ -337,9 +332,8 @@ func (u *unhealthy) settled(in *rig.Instance, dead *kafkatest.Collector) {
 		letters, wrong)
 }
 
-// A fixed-delay topic has records for a target whose only replica is away. What is
-// behind them in their partition waits with them, and the other partition goes on. When
-// the target is back all comes, in order, once.
+// A fixed-delay topic has records for a target whose only replica is away. What is behind them in their partition waits
+// with them, and the other partition goes on. When the target is back all comes, in order, once.
 func TestTargetOfAFixedDelayTopicAway(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()

@@ -57,9 +57,9 @@ func away(glob string) func(testing.TB, string) {
 	}
 }
 
-// Each way in which a data directory that holds timers can be another one than it
-// was: code 1, naming the directory and what to do, and nothing of it is changed
-// that waterclock does not know. Without the directory everything is there again.
+// Each way in which a data directory that holds timers can be another one than it was: code 1, naming the directory and
+// what to do, and nothing of it is changed that waterclock does not know. Without the directory everything is there
+// again.
 func TestWrongDirectory(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSetup(t, kafkatest.Shared(t), partitions, 1)
@@ -138,8 +138,8 @@ func TestWrongDirectory(t *testing.T) {
 	})
 }
 
-// notWritable is a directory in which nobody like us can make anything: root may
-// write wherever there is a file system that takes it.
+// notWritable is a directory in which nobody like us can make anything: root may write wherever there is a file system
+// that takes it.
 func notWritable(t testing.TB) string {
 	t.Helper()
 	if os.Getuid() == 0 {

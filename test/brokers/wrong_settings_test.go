@@ -164,9 +164,8 @@ func write(t testing.TB, path, text string) string {
 	return path
 }
 
-// Each wrong setting, in each layer, ends serve with code 2 before it has done
-// anything, and a line that names the setting, shows the value and says what is
-// needed.
+// Each wrong setting, in each layer, ends serve with code 2 before it has done anything, and a line that names the
+// setting, shows the value and says what is needed.
 func TestWrongSettings(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -14,8 +14,8 @@ import (
 // partitions of the request topics that are spoilt.
 const partitions = 4
 
-// refused waits for the end of a process, which must be of the given code, with
-// all the wanted words in the lines that say why. It returns those lines.
+// refused waits for the end of a process, which must be of the given code, with all the wanted words in the lines that
+// say why. It returns those lines.
 func refused(t testing.TB, p *rig.Process, code int, want ...string) string {
 	t.Helper()
 	if got := p.Exit(rig.Patience); got != code {

@@ -86,8 +86,7 @@ var wrongTopics = []struct {
 			"replication factor is below 1 or larger than the number of available brokers", "--replication-factor"}},
 }
 
-// Each wrong topic setting ends serve with code 1; waterclock topics says the
-// same of it.
+// Each wrong topic setting ends serve with code 1; waterclock topics says the same of it.
 func TestWrongTopics(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
@@ -108,8 +107,8 @@ func TestWrongTopics(t *testing.T) {
 	}
 }
 
-// What is only unwise does not keep an instance from running: it is a warning,
-// and one of waterclock topics, which ends with 0.
+// What is only unwise does not keep an instance from running: it is a warning, and one of waterclock topics, which ends
+// with 0.
 func TestUnwiseTopics(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
@@ -148,8 +147,8 @@ func TestUnwiseTopics(t *testing.T) {
 	}
 }
 
-// What a cluster must be, on the fake broker: one real broker has no replicas to
-// miss, and none that is older than 4.0 is at hand.
+// What a cluster must be, on the fake broker: one real broker has no replicas to miss, and none that is older than 4.0
+// is at hand.
 func TestWrongCluster(t *testing.T) {
 	t.Parallel()
 	for _, v := range []struct {

@@ -72,8 +72,8 @@ func looks() []struct {
 	}{{"light", 1280}, {"dark", 360}, {"dark", 1280}, {"light", 360}, {"light", 320}}
 }
 
-// Every page, in both themes, wide and narrow, with scripts and without: nothing is loaded
-// from elsewhere, the browser has nothing to complain about, and nothing is cut or scrolls sideways.
+// Every page, in both themes, wide and narrow, with scripts and without: nothing is loaded from elsewhere, the browser
+// has nothing to complain about, and nothing is cut or scrolls sideways.
 func TestPagesInABrowser(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -111,7 +111,7 @@ func (t *tab) page(name, at string) {
 }
 
 // A timer is scheduled, found, paused, resumed, fired and cancelled, with scripts and without.
-func TestFlowInABrowser(t *testing.T) {
+func TestLifeOfATimerInABrowser(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for _, c := range []struct {
@@ -216,9 +216,8 @@ func TestLiveInABrowser(t *testing.T) {
 	b.within(patience, "one is", `document.querySelector(".figures dd").textContent === "1"`)
 }
 
-// Timers are ticked and paused, all that match are cancelled by a job, and one is edited, with scripts
-// and without.
-func TestManyInABrowser(t *testing.T) {
+// Timers are ticked and paused, all that match are cancelled by a job, and one is edited, with scripts and without.
+func TestChangesOfManyTimersInABrowser(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for _, script := range []bool{true, false} {
@@ -303,8 +302,7 @@ func TestCorrectionInABrowser(t *testing.T) {
 	}
 }
 
-// A timer's page tells what has happened to it, without scripts too; with them it goes on with
-// what happens.
+// A timer's page tells what has happened to it, without scripts too; with them it goes on with what happens.
 func TestEventsInABrowser(t *testing.T) {
 	t.Parallel()
 	s := start(t)

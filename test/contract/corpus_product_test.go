@@ -18,8 +18,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// heard is a sink that notes what it is given of the partition of a case. Its fields but next belong to the reader until
-// that has ended.
+// heard is a sink that notes what it is given of the partition of a case. Its fields but next belong to the reader
+// until that has ended.
 type heard struct {
 	recs   []*kgo.Record
 	skips  []*partlog.Unreadable

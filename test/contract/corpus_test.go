@@ -43,8 +43,8 @@ type written struct {
 	from, to  [2]int64
 }
 
-// bench is a broker with a topic for each of the settings that cases need, and a partition for each case. A broker takes
-// seconds to make them, so a test with a bench is not parallel.
+// bench is a broker with a topic for each of the settings that cases need, and a partition for each case. A broker
+// takes seconds to make them, so a test with a bench is not parallel.
 type bench struct {
 	t   *testing.T
 	ctx context.Context
@@ -292,8 +292,8 @@ func TestCorpus(t *testing.T) {
 	}
 }
 
-// TestHeavy shows that a broker takes batches that take gigabytes as records.
-func TestHeavy(t *testing.T) {
+// TestBrokersTakeBatchesThatUnpackToGigabytes shows that a broker takes batches that take gigabytes as records.
+func TestBrokersTakeBatchesThatUnpackToGigabytes(t *testing.T) {
 	b := newBench(t, kafkatest.Shared(t).Seeds(), corpus.Heavy())
 	for _, w := range b.all {
 		if _, err := b.good(w); err != nil {

@@ -48,8 +48,8 @@ func writeFile(t *testing.T, name, text string) string {
 	return path
 }
 
-// The ladder of docs/DELAY.md, as it stands there: what the worker cannot handle comes
-// back after 1, 5 and 10 s, and then is left to people.
+// The ladder of docs/DELAY.md, as it stands there: what the worker cannot handle comes back after 1, 5 and 10 s, and
+// then is left to people.
 func TestRetryLadder(t *testing.T) {
 	runs.NeedSlow(t) // a broker, and a JVM that compiles the worker, for 16 s of waiting
 	t.Parallel()

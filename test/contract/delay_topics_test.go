@@ -149,7 +149,7 @@ func TestRetentionShorterThanTheDelay(t *testing.T) {
 }
 
 // The commands know the topics: they are made, checked, and their rights printed.
-func TestCommands(t *testing.T) {
+func TestCommandsKnowDelayTopics(t *testing.T) {
 	t.Parallel()
 	d := newDelayed(t, 3, 1, time.Minute)
 	settings := []string{"--brokers", strings.Join(d.Cluster.Seeds(), ","), "--delay", d.Requests + ":1m:" + d.Target}

@@ -19,8 +19,7 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// soon is how far ahead the timers of these tests are due: whole seconds, for
-// those who count in them.
+// soon is how far ahead the timers of these tests are due: whole seconds, for those who count in them.
 func soon() time.Time { return time.Now().Add(4 * time.Second).Truncate(time.Second) }
 
 // TestDialectsOnABroker: requests of each dialect on a topic of its own, one that fires, one that is cancelled and one
@@ -134,9 +133,8 @@ func avroLong(b []byte, n int64) []byte {
 	return append(b, byte(u))
 }
 
-// TestETF1ReadmesProducer builds a producer as the readme of etf1's scheduler has
-// it, with the client that is used there, and lets it write to a request topic:
-// what it schedules fires, what it deletes does not, though that client's
+// TestETF1ReadmesProducer builds a producer as the readme of etf1's scheduler has it, with the client that is used
+// there, and lets it write to a request topic: what it schedules fires, what it deletes does not, though that client's
 // partitioner is not murmur2.
 func TestETF1ReadmesProducer(t *testing.T) {
 	t.Parallel()
@@ -172,8 +170,7 @@ func TestETF1ReadmesProducer(t *testing.T) {
 	}
 }
 
-// buildETF1 builds the program of testdata/etf1, which is a module of its own: its
-// client needs cgo.
+// buildETF1 builds the program of testdata/etf1, which is a module of its own: its client needs cgo.
 func buildETF1(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

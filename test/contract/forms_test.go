@@ -7,9 +7,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// form is one way to say when a timer is due. make gets the instant wished for
-// and returns the headers, the record's timestamp (zero: the moment of
-// producing) and the instant that they say, which may lie a little before.
+// form is one way to say when a timer is due. make gets the instant wished for and returns the headers, the record's
+// timestamp (zero: the moment of producing) and the instant that they say, which may lie a little before.
 type form struct {
 	name string
 	make func(due int64) (headers []kgo.RecordHeader, timestamp time.Time, exact int64)

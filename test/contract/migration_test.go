@@ -23,12 +23,12 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// envETF1 names the environment variable with the path of etf1's scheduler. With it,
-// TestMigrationByCopy records testdata/etf1/worked-off.json anew.
+// envETF1 names the environment variable with the path of etf1's scheduler. With it, TestMigrationByCopy records
+// testdata/etf1/worked-off.json anew.
 const envETF1 = "WATERCLOCK_ETF1"
 
-// recording is a topic of schedules as etf1's scheduler left it when it exited. Names of
-// topics stand as {schedules} and {out}.
+// recording is a topic of schedules as etf1's scheduler left it when it exited. Names of topics stand as {schedules}
+// and {out}.
 type recording struct {
 	Stopped int64      `json:"stopped"` // Unix seconds
 	Fired   []string   `json:"fired"`   // keys of the schedules that it fired, sorted
@@ -56,10 +56,9 @@ func (e etf1Topics) anonymous(text string) string {
 	return strings.NewReplacer(e.out, "{out}", e.schedules, "{schedules}").Replace(text)
 }
 
-// TestMigrationByCopy runs deploy/migration/copy.py on a topic that etf1's own
-// scheduler has worked off. What that scheduler fired, also what it fired and could not
-// delete, does not fire again; what it dropped or would never fire is not copied; what is
-// pending fires once.
+// TestMigrationByCopy runs deploy/migration/copy.py on a topic that etf1's own scheduler has worked off. What that
+// scheduler fired, also what it fired and could not delete, does not fire again; what it dropped or would never fire is
+// not copied; what is pending fires once.
 func TestMigrationByCopy(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
@@ -91,8 +90,8 @@ func TestMigrationByCopy(t *testing.T) {
 		wide("123", 123, target, names.out), wide("123-default", 123), wide("124-default", 124))
 	run := copier(t, python, c.Seeds()[0], names.schedules, s.Requests)
 
-	// Asked for a later time, the schedule that is due in between looks as if the
-	// scheduler had been down: the program asks what to do, and copies nothing.
+	// Asked for a later time, the schedule that is due in between looks as if the scheduler had been down: the program
+	// asks what to do, and copies nothing.
 	if out, err := run("etf1", strconv.FormatInt(now+60, 10)); err == nil || !strings.Contains(out,
 		"1 schedules fell due") || !strings.Contains(out, "soon") {
 		t.Errorf("with overdue schedules: %v, %s", err, out)
@@ -127,8 +126,8 @@ func TestMigrationByCopy(t *testing.T) {
 	}
 }
 
-// TestMigrationOfSky copies a topic of sky-uk's scheduler: the newest schedule of each
-// key, unless a null value follows.
+// TestMigrationOfSky copies a topic of sky-uk's scheduler: the newest schedule of each key, unless a null value
+// follows.
 func TestMigrationOfSky(t *testing.T) {
 	t.Parallel()
 	python := rig.Python(t, rig.Confluent)
@@ -151,8 +150,8 @@ func TestMigrationOfSky(t *testing.T) {
 	}
 }
 
-// copier returns a function that runs deploy/migration/copy.py and returns what
-// it prints; if it fails, with what it says about that.
+// copier returns a function that runs deploy/migration/copy.py and returns what it prints; if it fails, with what it
+// says about that.
 func copier(t *testing.T, python string, args ...string) func(more ...string) (string, error) {
 	t.Helper()
 	file := filepath.Join("..", "..", "deploy", "migration", "copy.py")
@@ -209,8 +208,7 @@ func (rec *recording) write(t *testing.T, c *kafkatest.Cluster, names etf1Topics
 	rig.Send(t, cl, out...)
 }
 
-// record has the given program, etf1's scheduler, work off a topic, and keeps what it
-// leaves there.
+// record has the given program, etf1's scheduler, work off a topic, and keeps what it leaves there.
 func record(t *testing.T, c *kafkatest.Cluster, program string) {
 	t.Helper()
 	base := kafkatest.Topic(t)

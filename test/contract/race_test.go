@@ -38,10 +38,10 @@ func (r *race) inside() bool {
 	return r.wrote.Sub(time.UnixMilli(r.due)).Abs() <= raceWindow
 }
 
-// TestTenThousandReplacedOrCancelledWithin20msOfTheirDueTime: through one transactional and one plain producer. The last
-// generation always fires or is cancelled, none twice, and each order of firing and request has occurred at least 1,000
-// times; a fifth of all that unless tests may be slow. The place of the request within the window moves from round to
-// round, so that both orders occur on a slow machine too.
+// TestTenThousandReplacedOrCancelledWithin20msOfTheirDueTime: through one transactional and one plain producer. The
+// last generation always fires or is cancelled, none twice, and each order of firing and request has occurred at least
+// 1,000 times; a fifth of all that unless tests may be slow. The place of the request within the window moves from
+// round to round, so that both orders occur on a slow machine too.
 func TestTenThousandReplacedOrCancelledWithin20msOfTheirDueTime(t *testing.T) {
 	t.Parallel()
 	wanted, each := raceWanted/5, raceEach/5
@@ -129,8 +129,8 @@ func (s *setup) races(rng *rand.Rand, round int, early float64) (halves [2][]*ra
 	return halves
 }
 
-// dueNow returns how many of races, which are about in order of when, are to be
-// written by now, having slept until there is at least one.
+// dueNow returns how many of races, which are about in order of when, are to be written by now, having slept until
+// there is at least one.
 func dueNow(t testing.TB, races []*race) (n int) {
 	await.For(t, time.Until(races[0].when))
 	now := time.Now()
@@ -141,8 +141,8 @@ func dueNow(t testing.TB, races []*race) (n int) {
 }
 
 // write writes the second requests when it is time, in transactions if the client has an ID for them. A request counts
-// as written when it is handed to the client, or when its transaction is committed: before that it is not in the log for
-// a reader.
+// as written when it is handed to the client, or when its transaction is committed: before that it is not in the log
+// for a reader.
 func write(t *testing.T, cl *kgo.Client, races []*race, transactional bool) {
 	ctx := context.Background()
 	for len(races) > 0 {

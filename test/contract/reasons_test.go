@@ -203,8 +203,8 @@ func (b *bad) faults(r *kgo.Record, due int64, l kafkatest.Received) (faults []s
 	return faults
 }
 
-// rebuilt is what a dead letter of an emission has: headers passed through, and
-// what the request said in the one form that is stored.
+// rebuilt is what a dead letter of an emission has: headers passed through, and what the request said in the one form
+// that is stored.
 func rebuilt(r *kgo.Record, due int64) (headers []kgo.RecordHeader) {
 	said := map[string][]byte{}
 	for _, h := range r.Headers {

@@ -13,8 +13,9 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// The owner is killed, and comes back when occurrences have been missed: with its directory, and without. Each timer has
-// what its policy lets fire, and an occurrence that would be emitted later than its timer allows is counted instead.
+// The owner is killed, and comes back when occurrences have been missed: with its directory, and without. Each timer
+// has what its policy lets fire, and an occurrence that would be emitted later than its timer allows is counted
+// instead.
 func TestKilledAndRestartedAfterMissedOccurrences(t *testing.T) {
 	t.Parallel()
 	rig.Binary(t)

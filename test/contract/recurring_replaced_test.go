@@ -13,8 +13,8 @@ import (
 	"github.com/waterclock/waterclock/internal/node"
 )
 
-// A step with firings is out, and its outcome open, when their timers are replaced and
-// cancelled: what fired has fired, and the new generation begins at occurrence 1.
+// A step with firings is out, and its outcome open, when their timers are replaced and cancelled: what fired has fired,
+// and the new generation begins at occurrence 1.
 func TestReplacedInTheMiddleOfAFiring(t *testing.T) {
 	t.Parallel()
 	endTxn := kmsg.EndTxn.Int16()
@@ -90,8 +90,8 @@ func TestReplacedInTheMiddleOfAFiring(t *testing.T) {
 	}
 }
 
-// generations divides what has the value "1" from the rest, which comes behind it, or
-// in one step with it: that is in the order of due times.
+// generations divides what has the value "1" from the rest, which comes behind it, or in one step with it: that is in
+// the order of due times.
 func (r *recurrence) generations(id string, fs []firing) (old, renewed []firing) {
 	r.Helper()
 	for _, f := range fs {

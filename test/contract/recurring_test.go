@@ -76,8 +76,7 @@ func (r *recurrence) over() map[string][]firing {
 	return r.firings()
 }
 
-// firing is one emission. due and stamp are Unix milliseconds, stamp by the owner's
-// clock.
+// firing is one emission. due and stamp are Unix milliseconds, stamp by the owner's clock.
 type firing struct {
 	number, due, stamp int64
 	value              string
@@ -109,8 +108,7 @@ func (r *recurrence) fires(n int, ids ...string) {
 	})
 }
 
-// numbered checks that occurrences are numbered by their due times, from first on, and
-// come in order.
+// numbered checks that occurrences are numbered by their due times, from first on, and come in order.
 func (r *recurrence) numbered(id string, fs []firing, first int64) {
 	r.Helper()
 	last := int64(0)
@@ -143,8 +141,8 @@ func numbers(fs []firing) (ns []int64) {
 // after over and before to.
 type outage struct{ from, over, to time.Time }
 
-// caughtUp checks a timer against one of policy all that has the same due times up to
-// until: what it lacks was missed, and of that it has what its policy lets fire.
+// caughtUp checks a timer against one of policy all that has the same due times up to until: what it lacks was missed,
+// and of that it has what its policy lets fire.
 func (r *recurrence) caughtUp(id, policy string, fs, all []firing, o outage, until time.Time) {
 	r.Helper()
 	r.numbered(id, fs, fs[0].due-(fs[0].number-1)*every.Milliseconds()) // the first one may have been missed

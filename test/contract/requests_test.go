@@ -14,8 +14,8 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 )
 
-// maker makes requests that differ in everything a request can say. Its random
-// numbers have a fixed seed: the same requests each time, but for the clock.
+// maker makes requests that differ in everything a request can say. Its random numbers have a fixed seed: the same
+// requests each time, but for the clock.
 type maker struct {
 	rng        *rand.Rand
 	requests   string
@@ -104,8 +104,8 @@ func (m *maker) targetHeaders(w *want) (headers []kgo.RecordHeader) {
 	return headers
 }
 
-// others returns headers that do not speak to the service, and whether all of
-// them are passed through or only those named x.
+// others returns headers that do not speak to the service, and whether all of them are passed through or only those
+// named x.
 func (m *maker) others() (headers []kgo.RecordHeader, onlyX bool) {
 	switch m.rng.IntN(8) {
 	case 0:

@@ -15,12 +15,11 @@ import (
 	"github.com/waterclock/waterclock/internal/node"
 )
 
-// tolerance is how long the service may go by what it knew of a target: it
-// refreshes every 5 s.
+// tolerance is how long the service may go by what it knew of a target: it refreshes every 5 s.
 const tolerance = 7 * time.Second
 
-// TestTargetGainsPartitionsWhileRunning: an emission is placed by the partition
-// count at its firing, not at its scheduling; firings go on meanwhile.
+// TestTargetGainsPartitionsWhileRunning: an emission is placed by the partition count at its firing, not at its
+// scheduling; firings go on meanwhile.
 func TestTargetGainsPartitionsWhileRunning(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()

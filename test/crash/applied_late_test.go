@@ -16,8 +16,7 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// stall holds applies of committed steps while it is armed. mu guards what
-// follows it.
+// stall holds applies of committed steps while it is armed. mu guards what follows it.
 type stall struct {
 	mu    sync.Mutex
 	armed chan struct{} // closed by release; nil: not armed
@@ -57,8 +56,7 @@ func (s *stall) beforeApply(_ string, partition int32) {
 	}
 }
 
-// changes is what a plain consumer reads of each timer in the changelog: "put"
-// and "tombstone", in order.
+// changes is what a plain consumer reads of each timer in the changelog: "put" and "tombstone", in order.
 func changes(recs []kafkatest.Received) map[string][]string {
 	byID := make(rig.Values)
 	for _, r := range recs {
@@ -132,10 +130,9 @@ func TestReplacingATimerBeforeItsStepIsAppliedWritesATombstone(t *testing.T) {
 	s.Finish(want)
 }
 
-// A's apply of a committed step hangs. A loses
-// the partition, B takes it, changes what the step had written, and goes; A
-// acquires it again. Until the old apply has ended A's new acquisition waits; the store
-// is then what the changelog says, not what the old step left.
+// A's apply of a committed step hangs. A loses the partition, B takes it, changes what the step had written, and goes;
+// A acquires it again. Until the old apply has ended A's new acquisition waits; the store is then what the changelog
+// says, not what the old step left.
 func TestApplyDelayedPastRevokeAndReacquire(t *testing.T) {
 	t.Parallel()
 	const n = 40
@@ -198,8 +195,8 @@ func TestApplyDelayedPastRevokeAndReacquire(t *testing.T) {
 		t.Errorf("A lost more than what it was asked to give: %s", refused)
 	}
 
-	// Every pending timer is moved to now: each fires once, as B left it. A
-	// wrong row by ID would leave a second one, a wrong state "not found".
+	// Every pending timer is moved to now: each fires once, as B left it. A wrong row by ID would leave a second one, a
+	// wrong state "not found".
 	var now []*kgo.Record
 	for i := range n {
 		for _, c := range []string{"y", "z"} {

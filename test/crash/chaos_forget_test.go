@@ -9,7 +9,7 @@ import (
 
 // What is forgotten costs no verdict: what is pending is judged later by all that led to it, and an emission that comes
 // again is found.
-func TestForget(t *testing.T) {
+func TestForgettingCostsNoVerdict(t *testing.T) {
 	now := time.Now()
 	record := func(topic string, offset int64) history.Record {
 		return history.Record{Place: history.Place{Topic: topic, Offset: offset}, Timestamp: now.UnixMilli(), Seen: now}

@@ -30,10 +30,10 @@ const (
 	startLimit = 2 * time.Minute
 )
 
-// TestChaos is one storm, and the calm behind it. Instances, as processes of the real binary, and the three brokers that
-// they run on are killed, paused, stopped, cut off and robbed of their disks while requests come. What a plain consumer
-// sees is judged as history judges everything. From a seed come the settings, the requests and the faults; what meets
-// what is up to the machine.
+// TestChaos is one storm, and the calm behind it. Instances, as processes of the real binary, and the three brokers
+// that they run on are killed, paused, stopped, cut off and robbed of their disks while requests come. What a plain
+// consumer sees is judged as history judges everything. From a seed come the settings, the requests and the faults;
+// what meets what is up to the machine.
 //
 //	go test ./crash -run TestChaos                              one storm and the calm behind it
 //	go test ./crash -run TestSoak -for 1h -timeout 2h -v        storms and calms for an hour

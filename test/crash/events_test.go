@@ -25,8 +25,8 @@ const (
 	historyBatches    = 100
 	historyKinds      = 20
 	historyPartitions = 4
-	// historySent is how long it takes to send them, and historyDown for how long
-	// nobody runs: long enough for occurrences of each second to be missed.
+	// historySent is how long it takes to send them, and historyDown for how long nobody runs: long enough for
+	// occurrences of each second to be missed.
 	historySent = 10 * time.Second
 	historyDown = 4 * time.Second
 	// farOff is when timers are due that are pending at the end, and pausedOff when those are that are paused first.
@@ -55,8 +55,8 @@ func eventsOn(s *rig.Setup) string {
 
 // TestEventsAreTheHistory: of 10,000 timers of all kinds (scheduled, replaced, cancelled, recurring, refused,
 // undeliverable, expired, paused, resumed, triggered, steered under conditions), whose owner is killed three times,
-// exactly what the requests say fires, and the events read on their own give exactly the emissions, the dead letters and
-// what is pending; and each follows from those before it.
+// exactly what the requests say fires, and the events read on their own give exactly the emissions, the dead letters
+// and what is pending; and each follows from those before it.
 func TestEventsAreTheHistory(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()

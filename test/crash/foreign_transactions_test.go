@@ -55,8 +55,7 @@ func TestRequestsOfAbortedTransactions(t *testing.T) {
 	}
 	s.Out.WaitFor(3*rounds, rig.Patience)
 	s.Pending(pending, first)
-	// The tracker's position is behind the last committed request, no matter
-	// what lies between.
+	// The tracker's position is behind the last committed request, no matter what lies between.
 	await.Until(s, rig.Patience, "the group's offset behind the last request", func() bool {
 		offsets, err := s.Admin.FetchOffsets(t.Context(), s.Group())
 		if err != nil {
@@ -75,9 +74,8 @@ func TestRequestsOfAbortedTransactions(t *testing.T) {
 	s.Finish(want)
 }
 
-// X's record lies below the last stable offset, which H's open transaction
-// holds; the marker that aborts it lies behind. No poll ever shows anything of
-// it, so only a raw fetch tells that planning has come to the end.
+// X's record lies below the last stable offset, which H's open transaction holds; the marker that aborts it lies
+// behind. No poll ever shows anything of it, so only a raw fetch tells that planning has come to the end.
 func TestAbortedTailWithItsMarkerBehindAHangingTransaction(t *testing.T) {
 	t.Parallel()
 	for _, commit := range []kgo.TransactionEndTry{kgo.TryAbort, kgo.TryCommit} {

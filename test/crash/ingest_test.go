@@ -17,10 +17,9 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// A directory that was last in sync 13 hours ago is wiped by
-// whoever starts on it, and filled by ingested tables. The process is killed
-// somewhere in that, again while it goes on, and the third one must hold just
-// what the changelog says.
+// A directory that was last in sync 13 hours ago is wiped by whoever starts on it, and filled by ingested tables. The
+// process is killed somewhere in that, again while it goes on, and the third one must hold just what the changelog
+// says.
 func TestKilledInsideWipeAndIngest(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
@@ -36,8 +35,8 @@ func TestKilledInsideWipeAndIngest(t *testing.T) {
 	s.Pending(n, first)
 	first.End()
 	age(t, aged.DataDir, 13*time.Hour)
-	// Another one with a directory of its own changes some of it: the aged directory
-	// holds rows that are no longer true.
+	// Another one with a directory of its own changes some of it: the aged directory holds rows that are no longer
+	// true.
 	other := s.Serve(settings(s), node.Options{})
 	var recs []*kgo.Record
 	const moved, gone = 3000, 2000
@@ -86,8 +85,7 @@ func TestKilledInsideWipeAndIngest(t *testing.T) {
 		p = s.StartReady("--instance-id", "one")
 		s.Pending(n-gone, p)
 		if round == rounds-1 {
-			// Each row by ID is right: a cancel finds its timer, a replacement
-			// replaces it, and both fire or are gone.
+			// Each row by ID is right: a cancel finds its timer, a replacement replaces it, and both fire or are gone.
 			lookUp(s, p, moved, gone, n)
 		}
 		p.Settled()
@@ -101,8 +99,7 @@ func TestKilledInsideWipeAndIngest(t *testing.T) {
 	}
 }
 
-// lookUp fires the first 1000 timers and those behind the cancelled ones, and
-// cancels the rest.
+// lookUp fires the first 1000 timers and those behind the cancelled ones, and cancels the rest.
 func lookUp(s *rig.Setup, p *rig.Process, moved, gone, n int) {
 	s.Helper()
 	want := make(rig.Values)

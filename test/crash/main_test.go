@@ -1,7 +1,7 @@
 // Package crash has instances die, pause, hand over and commit with an unknown outcome, on real brokers: the
-// interleavings that broke earlier drafts of the engine, each by itself, processes that are killed under load, and, with
-// -for, hours of faults drawn from a seed (TestChaos, TestSoak). Each test is named after what happens. All check as a
-// plain read_committed consumer that nothing is lost, duplicated or early.
+// interleavings that broke earlier drafts of the engine, each by itself, processes that are killed under load, and,
+// with -for, hours of faults drawn from a seed (TestChaos, TestSoak). Each test is named after what happens. All check
+// as a plain read_committed consumer that nothing is lost, duplicated or early.
 package crash
 
 import (
@@ -63,8 +63,7 @@ func more(s *rig.Setup, n int) {
 	s.Out.WaitFor(len(s.Out.Records())+n, rig.Patience)
 }
 
-// awaitStream waits until each of n streamed timers was received once, and
-// names some of those that were not.
+// awaitStream waits until each of n streamed timers was received once, and names some of those that were not.
 func awaitStream(s *rig.Setup, n int) {
 	s.Helper()
 	missing := make(map[string]bool, n)

@@ -65,8 +65,8 @@ func TestKilledBetweenOffsetCommitAndFirstProduce(t *testing.T) {
 	heir.Ready(2, rig.Patience)
 	took := time.Since(died)
 	t.Logf("live %s after the kill, session %s", took.Round(time.Millisecond), session)
-	// A heartbeat tells the heir of the rebalance; the rest is for the machine: twice
-	// what it took for the heir's first share.
+	// A heartbeat tells the heir of the rebalance; the rest is for the machine: twice what it took for the heir's first
+	// share.
 	if limit := session + time.Second + session/5 + max(2*time.Second, 2*joined); took > limit {
 		t.Errorf("live %s after the kill, want less than %s", took, limit)
 	}
@@ -80,12 +80,10 @@ func TestKilledBetweenOffsetCommitAndFirstProduce(t *testing.T) {
 	t.Logf("%d cancelled after their firing was planned, %d of another partition fired", len(cancels), ended)
 }
 
-// A's JoinGroup hangs until the group has gone on without it; kgo then takes a
-// new member ID silently, and the broker would accept an offset commit of the
-// new member for a partition that B owns. A's step of firings hangs meanwhile,
-// and goes on when A is a member again: in front of its offset commit (nothing
-// but the lease stops it then), or with the offset commit on its way under the
-// old member ID (which the group refuses). B has fired them.
+// A's JoinGroup hangs until the group has gone on without it; kgo then takes a new member ID silently, and the broker
+// would accept an offset commit of the new member for a partition that B owns. A's step of firings hangs meanwhile, and
+// goes on when A is a member again: in front of its offset commit (nothing but the lease stops it then), or with the
+// offset commit on its way under the old member ID (which the group refuses). B has fired them.
 func TestJoinHangsThroughAGenerationOldStepIsRefused(t *testing.T) {
 	runs.NeedSlow(t) // on a machine that is too slow for sessions the join comes before the step
 	t.Parallel()

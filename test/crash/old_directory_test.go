@@ -19,12 +19,10 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// A store may be as old as half of delete.retention.ms, which is 24 h, by the
-// brokers' clock; then tombstones may be gone that it never saw. The brokers' hours
-// are made in the directory of a stopped instance, which is made to say that it was in
-// sync so much earlier (age). The owner's are made by a clock: these tests begin in
-// the past, and what they schedule falls due when their clock comes near the
-// present, so that a plain consumer can tell what is early.
+// A store may be as old as half of delete.retention.ms, which is 24 h, by the brokers' clock; then tombstones may be
+// gone that it never saw. The brokers' hours are made in the directory of a stopped instance, which is made to say that
+// it was in sync so much earlier (age). The owner's are made by a clock: these tests begin in the past, and what they
+// schedule falls due when their clock comes near the present, so that a plain consumer can tell what is early.
 
 // shifted is a clock that is off by so much.
 type shifted struct{ by atomic.Int64 }
@@ -49,8 +47,7 @@ func newOldDirectory(t *testing.T) *oldDirectory {
 	return &oldDirectory{Setup: rig.NewSetup(t, kafkatest.Shared(t), 1, 1)}
 }
 
-// serve starts an instance at a place in time; it says whether its view of the
-// partition must be wiped.
+// serve starts an instance at a place in time; it says whether its view of the partition must be wiped.
 func (o *oldDirectory) serve(cfg *config.Config, at time.Duration, opts node.Options) (*rig.Instance, *rig.Log) {
 	o.Helper()
 	o.clock.set(at)
@@ -85,8 +82,7 @@ func (o *oldDirectory) cancel() {
 	o.Send(recs...)
 }
 
-// begin starts the first instance, and returns when the timers of the test are
-// pending in it.
+// begin starts the first instance, and returns when the timers of the test are pending in it.
 func (o *oldDirectory) begin(cfg *config.Config, at time.Duration, opts node.Options) *rig.Instance {
 	o.Helper()
 	first, _ := o.serve(cfg, at, opts)
@@ -96,8 +92,7 @@ func (o *oldDirectory) begin(cfg *config.Config, at time.Duration, opts node.Opt
 	return first
 }
 
-// finish comes to the present: what was kept fires once, what was cancelled does
-// not come back.
+// finish comes to the present: what was kept fires once, what was cancelled does not come back.
 func (o *oldDirectory) finish() {
 	o.Helper()
 	if got := o.Out.Records(); len(got) > 0 {
@@ -116,8 +111,7 @@ func (o *oldDirectory) finish() {
 	o.Logf("%d timers kept, %d cancelled; %d emissions of %d IDs", kinds, kinds, len(received), len(byID))
 }
 
-// A partition with nothing to do, of an owner that runs for 13 h, is
-// in sync at a restart.
+// A partition with nothing to do, of an owner that runs for 13 h, is in sync at a restart.
 func TestIdlePartitionOfARunningOwnerIsNotWiped(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
@@ -143,8 +137,7 @@ func TestIdlePartitionOfARunningOwnerIsNotWiped(t *testing.T) {
 	o.finish()
 }
 
-// The other half: down for 11 h it goes on with what it has, down for
-// 13 h it does not.
+// The other half: down for 11 h it goes on with what it has, down for 13 h it does not.
 func TestPartitionDownFor13HoursIsWiped(t *testing.T) {
 	t.Parallel()
 	const begin = -40 * time.Hour
@@ -172,18 +165,15 @@ func TestPartitionDownFor13HoursIsWiped(t *testing.T) {
 }
 
 const (
-	// bulk timers of bulkBytes each make a changelog of 72 MB, which a replay
-	// flushes at each 24 MB.
+	// bulk timers of bulkBytes each make a changelog of 72 MB, which a replay flushes at each 24 MB.
 	bulk, bulkBytes = 720, 100_000
-	// fetchesBeforeCut bring at most 4 MB each: behind the first flush though some
-	// bring less, and before the end.
+	// fetchesBeforeCut bring at most 4 MB each: behind the first flush though some bring less, and before the end.
 	fetchesBeforeCut = 9
 )
 
-// An owner comes back after 11 h and loses the partition in the
-// middle of its replay, behind a flush; and again 11 h later. Were the store
-// taken for in sync by that flush, it would be trusted another 11 h later, 33 h
-// after it had last seen a tombstone. How old it is shows when the claim is met.
+// An owner comes back after 11 h and loses the partition in the middle of its replay, behind a flush; and again 11 h
+// later. Were the store taken for in sync by that flush, it would be trusted another 11 h later, 33 h after it had last
+// seen a tombstone. How old it is shows when the claim is met.
 func TestReplayLostInTheMiddle11HoursLaterTwice(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()

@@ -13,15 +13,14 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// directories are the two ways to come back: with what the last owner had on disk,
-// and without.
+// directories are the two ways to come back: with what the last owner had on disk, and without.
 var directories = []struct {
 	name string
 	kept bool
 }{{"with its directory", true}, {"without its directory", false}}
 
-// The hour is made by a clock: the first life believes that it is an hour ago,
-// so that timers which have fallen due by now are in its future.
+// The hour is made by a clock: the first life believes that it is an hour ago, so that timers which have fallen due by
+// now are in its future.
 func TestDownForAnHourCancelsInTheLogWin(t *testing.T) {
 	t.Parallel()
 	for _, f := range directories {

@@ -103,8 +103,7 @@ func TestPausedBetweenOffsetCommitAndEndTxn(t *testing.T) {
 	}
 }
 
-// goesOnFirst keeps the heir from ending the victim's transaction until the victim has
-// committed it.
+// goesOnFirst keeps the heir from ending the victim's transaction until the victim has committed it.
 func goesOnFirst(s *rig.Setup, v *rig.Victim, heir *kafkatest.Wire, carried map[string]bool) {
 	s.Helper()
 	ends := heir.Hold(kmsg.InitProducerID.Int16())

@@ -23,30 +23,26 @@ const (
 
 	crashPartitions = 4
 
-	// tail is how many changelog offsets are written between the time that a
-	// flush was noticed and the kill, at least, and tailAtMost how many the stream
-	// may write between two flushes and the kill.
+	// tail is how many changelog offsets are written between the time that a flush was noticed and the kill, at least,
+	// and tailAtMost how many the stream may write between two flushes and the kill.
 	tail       = 6000
 	tailAtMost = 120 * streamRate * 3
 	// flushTakes is how long a flush, and what is stored for it, may take.
 	flushTakes = 15 * time.Second
-	// takeOffsets is what the acquisition itself may add to a partition of the
-	// changelog: marker of the former owner's step, claim, its marker.
+	// takeOffsets is what the acquisition itself may add to a partition of the changelog: marker of the former owner's
+	// step, claim, its marker.
 	takeOffsets = 16
 
-	// Every soonEvery-th pending timer falls due during or soon after the test,
-	// the others a day later.
+	// Every soonEvery-th pending timer falls due during or soon after the test, the others a day later.
 	soonEvery = 20
 	soonFrom  = 15 * time.Second
 	soonTo    = 5 * time.Minute
 )
 
-// TestKillWithPendingAndStreamReplaysTheTailOnly: a restart after kill -9 does not
-// depend on what is pending.
+// TestKillWithPendingAndStreamReplaysTheTailOnly: a restart after kill -9 does not depend on what is pending.
 //
-// When the store flushed is told by its counter of flushes: what the changelog
-// held at the flush before is on disk then, so a restart may read no more than the
-// rest, whatever is pending.
+// When the store flushed is told by its counter of flushes: what the changelog held at the flush before is on disk
+// then, so a restart may read no more than the rest, whatever is pending.
 func TestKillWithPendingAndStreamReplaysTheTailOnly(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
@@ -70,9 +66,9 @@ func TestKillWithPendingAndStreamReplaysTheTailOnly(t *testing.T) {
 	}
 }
 
-// replayedAfterKill loads pending timers, kills the owner under a stream twice, the second
-// time with its directory deleted, and checks that every timer fired once or is
-// still pending. It returns how many offsets the first successor replayed.
+// replayedAfterKill loads pending timers, kills the owner under a stream twice, the second time with its directory
+// deleted, and checks that every timer fired once or is still pending. It returns how many offsets the first successor
+// replayed.
 func replayedAfterKill(t *testing.T, pending int) int64 {
 	s := rig.NewSetup(t, kafkatest.Shared(t), crashPartitions, crashPartitions)
 	start := func() *rig.Process {
@@ -96,8 +92,8 @@ func replayedAfterKill(t *testing.T, pending int) int64 {
 	if held < float64(pending)*0.9 {
 		t.Fatalf("%v pending at the kill, want about %d", held, pending)
 	}
-	// restart starts the killed instance again when a timer has fallen due in between. That timer must be emitted within
-	// a second of ready.
+	// restart starts the killed instance again when a timer has fallen due in between. That timer must be emitted
+	// within a second of ready.
 	restart := func(id string) (replayed int64) {
 		due[id] = time.Time{}
 		s.Send(s.Valued(id, "1", time.Now()))
@@ -166,9 +162,9 @@ func loadPending(s *rig.Setup, n int) map[string]time.Time {
 	return due
 }
 
-// awaitFlush waits for two flushes of the store, calls begin between them, and returns
-// the sum of the changelog's ends as of the first: what is committed then is stored
-// before the second, unless that follows so soon that it had begun before.
+// awaitFlush waits for two flushes of the store, calls begin between them, and returns the sum of the changelog's ends
+// as of the first: what is committed then is stored before the second, unless that follows so soon that it had begun
+// before.
 func awaitFlush(s *rig.Setup, p *rig.Process, begin func()) int64 {
 	s.Helper()
 	var before int64
@@ -186,9 +182,8 @@ func awaitFlush(s *rig.Setup, p *rig.Process, begin func()) int64 {
 	}
 }
 
-// firedOrPending checks that every timer is either emitted, once, or pending in
-// the changelog, and not both; and that none is pending that was due when the
-// last owner stopped. A zero due time means: fired before that.
+// firedOrPending checks that every timer is either emitted, once, or pending in the changelog, and not both; and that
+// none is pending that was due when the last owner stopped. A zero due time means: fired before that.
 func firedOrPending(s *rig.Setup, due map[string]time.Time, stopped time.Time) {
 	s.Helper()
 	pending := make(map[string]bool, len(due))

@@ -49,9 +49,9 @@ func endOf(s *rig.Setup) int64 {
 }
 
 // The changelog says that more of a request partition was taken in than its log holds: so it is when the log's tail is
-// lost with a leader. A leader that was unresponsive, and wakes, shows its log so, too. So the partition looks again for
-// some seconds. Then it refuses to go on and keeps its timers; the other goes on. What docs/OPERATIONS.md says to do
-// brings it back.
+// lost with a leader. A leader that was unresponsive, and wakes, shows its log so, too. So the partition looks again
+// for some seconds. Then it refuses to go on and keeps its timers; the other goes on. What docs/OPERATIONS.md says to
+// do brings it back.
 func TestRequestLogThatEndsBeforeThePosition(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {

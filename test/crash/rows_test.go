@@ -69,9 +69,8 @@ func row(s *rig.Setup, partition int32, kind byte, numbers ...int64) string {
 	return string(key)
 }
 
-// Rows of the local store that this version cannot read: of a later format, as
-// after a downgrade, or senseless. The partition is wiped and replayed, which is
-// said, the others are not; nothing is lost or duplicated.
+// Rows of the local store that this version cannot read: of a later format, as after a downgrade, or senseless. The
+// partition is wiped and replayed, which is said, the others are not; nothing is lost or duplicated.
 func TestRowsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	const n, partitions = 40, 4

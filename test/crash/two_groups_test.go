@@ -39,8 +39,7 @@ func (g *groups) states(in *rig.Instance) (live, failed int) {
 	return strings.Count(body, `"live"`), strings.Count(body, `"failed"`)
 }
 
-// loses waits until n partitions of the instance have failed, and for the
-// sentence that says why.
+// loses waits until n partitions of the instance have failed, and for the sentence that says why.
 func (g *groups) loses(in *rig.Instance, log *rig.Log, n int) {
 	g.Helper()
 	await.Until(g, rig.Patience, fmt.Sprintf("%d partitions refuse", n),
@@ -103,9 +102,9 @@ func TestGroupTakesOverUnderLoad(t *testing.T) {
 	g.Finish(want)
 }
 
-// Both begin at once on a topic that nobody has served. Each partition has one
-// winner; with the flag, the one that came last.
-func TestGroupsAtOnce(t *testing.T) {
+// Both begin at once on a topic that nobody has served. Each partition has one winner; with the flag, the one that came
+// last.
+func TestOfTwoGroupsAtOnceOneWins(t *testing.T) {
 	t.Parallel()
 	for _, accept := range []bool{false, true} {
 		t.Run(fmt.Sprint("accepted ", accept), func(t *testing.T) {

@@ -96,8 +96,8 @@ func TestTargetParked(t *testing.T) {
 	exactly(t, out, n)
 }
 
-// Another program fills the disk of the store. First the alert says so, then the instance leaves the group and ends, and
-// says once which disk is full. Nothing is lost.
+// Another program fills the disk of the store. First the alert says so, then the instance leaves the group and ends,
+// and says once which disk is full. Nothing is lost.
 func TestDiskFull(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()

@@ -80,8 +80,8 @@ func runShown(t *testing.T, output string) {
 // watching and tailing stand for what commands print that go on until they are ended.
 const watching, tailing = "watching", "tailing"
 
-// sees runs a command that goes on until it is ended, and another one again and again
-// until the first has printed what is wanted.
+// sees runs a command that goes on until it is ended, and another one again and again until the first has printed what
+// is wanted.
 func sees(t *testing.T, command, want, other string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", "exec "+command)
@@ -107,9 +107,8 @@ func sees(t *testing.T, command, want, other string) {
 	_ = cmd.Wait()
 }
 
-// TestDevFirstAndSecondStart goes through the demo, the commands that are shown,
-// a plain client, a stop by SIGTERM while timers are pending (one falls due
-// meanwhile, one is cancelled), and a second start on the same directory.
+// TestDevFirstAndSecondStart goes through the demo, the commands that are shown, a plain client, a stop by SIGTERM
+// while timers are pending (one falls due meanwhile, one is cancelled), and a second start on the same directory.
 func TestDevFirstAndSecondStart(t *testing.T) {
 	t.Parallel()
 	addr, dir := rig.FreeAddr(t), t.TempDir()

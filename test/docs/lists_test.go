@@ -18,8 +18,7 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// TestDocumentedReasons: the table of dead letters is the list of reasons, in its
-// order and with its sentences.
+// TestDocumentedReasons: the table of dead letters is the list of reasons, in its order and with its sentences.
 func TestDocumentedReasons(t *testing.T) {
 	var want strings.Builder
 	for _, r := range waterclock.Reasons() {
@@ -99,8 +98,8 @@ func TestDocumentedSettings(t *testing.T) {
 	}
 }
 
-// TestDocumentedTenants: the table of a tenant's settings has those of the example,
-// in their order, and each dialect has a section.
+// TestDocumentedTenants: the table of a tenant's settings has those of the example, in their order, and each dialect
+// has a section.
 func TestDocumentedTenants(t *testing.T) {
 	_, example := run(t, exec.Command(rig.Binary(t), "config", "example"))
 	_, example, _ = strings.Cut(example, "\n#tenants:\n")
@@ -122,8 +121,8 @@ func TestDocumentedTenants(t *testing.T) {
 	}
 }
 
-// TestDocumentedMetrics: what an instance that has done everything shows is in the
-// text, and what the text names is shown.
+// TestDocumentedMetrics: what an instance that has done everything shows is in the text, and what the text names is
+// shown.
 func TestDocumentedMetrics(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSetup(t, kafkatest.Shared(t), 1, 1)

@@ -1,6 +1,6 @@
 // Package docs does what README.md and the documents behind it say, from the files: the blocks of README, TUTORIAL,
-// REFERENCE and CONFIGURATION as a new user would, and those of RUNBOOK and OPERATIONS after it has caused what they are
-// for. It runs the real binary and Kafka's own tools, and asks a plain Kafka client what became of timers.
+// REFERENCE and CONFIGURATION as a new user would, and those of RUNBOOK and OPERATIONS after it has caused what they
+// are for. It runs the real binary and Kafka's own tools, and asks a plain Kafka client what became of timers.
 package docs
 
 import (

@@ -25,8 +25,8 @@ const (
 	readmeDir  = "waterclock-dev/"
 )
 
-// reader runs the blocks of the README one after the other, as somebody would
-// who follows it: against dev, or against a real broker where it says so.
+// reader runs the blocks of the README one after the other, as somebody would who follows it: against dev, or against a
+// real broker where it says so.
 type reader struct {
 	bin, home    string
 	dev, devHTTP string   // addresses of dev's broker and its HTTP
@@ -36,8 +36,8 @@ type reader struct {
 	fires        []string // timers that must fire on dev's topic orders
 }
 
-// env moves addresses and directories away from their defaults, which others may
-// use, and finds what go install has installed.
+// env moves addresses and directories away from their defaults, which others may use, and finds what go install has
+// installed.
 func (r *reader) env(broker string, more ...string) []string {
 	return append(environ(
 		"GOBIN="+r.bin, "PATH="+r.bin+string(os.PathListSeparator)+os.Getenv("PATH"), "WATERCLOCK_BROKERS="+broker,
@@ -45,8 +45,8 @@ func (r *reader) env(broker string, more ...string) []string {
 	), more...)
 }
 
-// shell is a block as a command. exec makes its exit code that of its last
-// command; a block that is a server has just one.
+// shell is a block as a command. exec makes its exit code that of its last command; a block that is a server has just
+// one.
 func (r *reader) shell(b block, broker string, more ...string) *exec.Cmd {
 	text := strings.NewReplacer(readmeAddr, broker, readmeAPI, r.devAPI, readmeDir, r.devDir+"/").Replace(b.text)
 	if len(more) > 0 {
@@ -103,8 +103,7 @@ func TestReadme(t *testing.T) {
 	r.waterclock(t, "all add up\n", "audit", "--config", filepath.Join(r.devDir, "serve.yaml"))
 }
 
-// startDev runs a block that is a server, which needs no more than the ports of
-// its own.
+// startDev runs a block that is a server, which needs no more than the ports of its own.
 func (r *reader) startDev(t *testing.T, b block) {
 	t.Helper()
 	p := startServer(t, r.shell(b, r.dev, "WATERCLOCK_LISTEN="+r.dev, "WATERCLOCK_HTTP="+r.devHTTP,
@@ -316,8 +315,8 @@ func (r *reader) kcat(t *testing.T, b block) {
 	r.expect(b, "from-kcat")
 }
 
-// checkFired wants on dev's topic orders just what the blocks have scheduled
-// for now, each once, and every key on its murmur2 partition.
+// checkFired wants on dev's topic orders just what the blocks have scheduled for now, each once, and every key on its
+// murmur2 partition.
 func (r *reader) checkFired(t *testing.T) {
 	t.Helper()
 	if len(r.fires) < 2 {

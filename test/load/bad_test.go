@@ -70,8 +70,7 @@ func TestBadRequestsBesideGoodOnes(t *testing.T) {
 	s.end()
 }
 
-// checkLetters checks that each bad request became one dead letter, with its
-// reason. Their values are their numbers.
+// checkLetters checks that each bad request became one dead letter, with its reason. Their values are their numbers.
 func checkLetters(t *testing.T, letters []kafkatest.Received, bads int) {
 	t.Helper()
 	numbers, sources := make(map[int]bool, bads), make(map[string]bool, bads)

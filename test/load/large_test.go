@@ -47,10 +47,9 @@ const (
 	packedEach = 90 // requests of a MiB of zeros in each
 )
 
-// Batches that compress a thousandfold, as long as a request may be when
-// compressed and gigabytes when not: each is refused as a whole, with one dead
-// letter that names its offsets, the requests beside them fire, and the process
-// keeps within its memory. One of an aborted transaction leaves no trace.
+// Batches that compress a thousandfold, as long as a request may be when compressed and gigabytes when not: each is
+// refused as a whole, with one dead letter that names its offsets, the requests beside them fire, and the process keeps
+// within its memory. One of an aborted transaction leaves no trace.
 func TestBatchesThatDecompressToTooMuch(t *testing.T) {
 	s := newSetup(t).start()
 	out := kafkatest.Collect(t, s.Cluster, s.Target)

@@ -69,7 +69,7 @@ func cells() (all []cell) {
 	return all
 }
 
-// TestCellsCoverAllPairs takes each pair of dimensions.
+// TestCellsCoverAllPairs: each value of a dimension meets each value of every other dimension in some cell.
 func TestCellsCoverAllPairs(t *testing.T) {
 	var dimensions [5]map[any]bool
 	pairs := make(map[string]bool)
@@ -100,7 +100,7 @@ func TestCellsCoverAllPairs(t *testing.T) {
 // and three brokers, as a backlog, after the loss of its directory, as a burst, and while another instance joins and
 // leaves. Its peak stays within a tenth of the memory, and no request is lost.
 //
-// At full size all of cells run. Otherwise some of those that do not take long are drawn.
+// At full size all cells of the matrix run. Otherwise some of those that do not take long are drawn.
 func TestMemoryIsKept(t *testing.T) {
 	for _, c := range chosen(t) {
 		t.Run(c.String(), c.times(*volumeFlag).run)
@@ -142,9 +142,9 @@ func (c cell) times(n int) cell {
 	return c
 }
 
-// TestCellsThatHaveFailed runs always: a header takes two bytes in a log and forty here; a process that is killed for
-// its memory behind a backlog is killed for ever (OPERATIONS.md says to give a container a tenth more than --memory),
-// and on many partitions each has something to fetch.
+// TestCellsThatHaveFailed runs cells of the matrix that failed once, always: a header takes two bytes in a log and
+// forty here; a process that is killed for its memory behind a backlog is killed for ever (OPERATIONS.md says to give a
+// container a tenth more than --memory), and on many partitions each has something to fetch.
 func TestCellsThatHaveFailed(t *testing.T) {
 	for _, c := range []cell{
 		{shapeOf("headers"), 1, 1, phaseOf("burst"), false},

@@ -17,18 +17,17 @@ const (
 	few, many = 200_000, 2_000_000
 	// perTimer is how much more memory a pending timer may cost, in bytes.
 	perTimer = 16
-	// valueBytes is the payload, which does not compress. The rows of few timers
-	// are more than the store keeps in memory, as those of many are.
+	// valueBytes is the payload, which does not compress. The rows of few timers are more than the store keeps in
+	// memory, as those of many are.
 	valueBytes = 200
 	// spread is between the first and the last due time of timers of tomorrow.
 	spread = 2 * time.Hour
 	// underWay is how many requests are on their way at most.
 	underWay = 5_000
-	// moved timers, taken at random, are re-scheduled, movedAtOnce on their way,
-	// by a process that has them all pending, and fired of them at once.
+	// moved timers, taken at random, are re-scheduled, movedAtOnce on their way, by a process that has them all
+	// pending, and fired of them at once.
 	moved, movedAtOnce, fired = 10_000, 100, 100
-	// tries is how often at most the many are taken in, and how often a process is
-	// started on them.
+	// tries is how often at most the many are taken in, and how often a process is started on them.
 	tries = 3
 )
 
@@ -117,9 +116,8 @@ func (p *pending) request(number int) *kgo.Record {
 	return p.timer(number, due, value)
 }
 
-// takeIn has a process take in as many requests as make the many timers, of which few
-// are scheduled again and again, and returns its peak, in bytes: so it does the same, for
-// as long, however much is pending.
+// takeIn has a process take in as many requests as make the many timers, of which few are scheduled again and again,
+// and returns its peak, in bytes: so it does the same, for as long, however much is pending.
 func (p *pending) takeIn() int64 {
 	p.start("--data-dir", p.dir)
 	p.w.send(p.Client, many, underWay, func(i int) *kgo.Record { return p.request(i % p.n) })
@@ -129,8 +127,7 @@ func (p *pending) takeIn() int64 {
 	return peak
 }
 
-// goOn has a process go on with them, re-schedule some and fire others, and
-// returns its peak, in bytes.
+// goOn has a process go on with them, re-schedule some and fire others, and returns its peak, in bytes.
 func (p *pending) goOn() int64 {
 	p.start("--data-dir", p.dir)
 	p.w.atRest(settleLimit, p.n)
@@ -149,8 +146,7 @@ func (p *pending) goOn() int64 {
 	return peak
 }
 
-// send sends n requests, so many at once: the next ones when the instance has
-// accepted those before.
+// send sends n requests, so many at once: the next ones when the instance has accepted those before.
 func (w *watch) send(cl *kgo.Client, n, atOnce int, request func(i int) *kgo.Record) {
 	w.t.Helper()
 	before := w.in.Metric("waterclock_accepted_total")

@@ -22,12 +22,11 @@ const (
 	quiet = time.Second
 )
 
-// Two million timers are pending, all due at one instant. A million of them are
-// cancelled in one go, then that instant comes. Below the full size it is a tenth of
-// that.
+// Two million timers are pending, all due at one instant. A million of them are cancelled in one go, then that instant
+// comes. Below the full size it is a tenth of that.
 //
-// It comes when the test sets the instance's clock right, which was behind: so
-// a slow machine changes nothing, and what fires is due by the true clock too.
+// It comes when the test sets the instance's clock right, which was behind: so a slow machine changes nothing, and what
+// fires is due by the true clock too.
 func TestMillionDueAndMillionCancelledAtOnce(t *testing.T) {
 	million := 1_000_000
 	if !runs.Full() {

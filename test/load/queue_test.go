@@ -10,15 +10,13 @@ import (
 )
 
 const (
-	// What docs/LIMITS.md says: requests have the queue's memory, an entry for
-	// each KiB of it, and firings have as much again. Each partition may have one
-	// fetch more than that, and each worker one hand of firings.
+	// What docs/LIMITS.md says: requests have the queue's memory, an entry for each KiB of it, and firings have as much
+	// again. Each partition may have one fetch more than that, and each worker one hand of firings.
 	entryBytes = 1 << 10
 	firings    = 512
 	workers    = 4
-	// What comes at once is 1 MiB when decompressed, and the batch that reaches it:
-	// here another one, of small requests, which have 90 bytes or more each there
-	// and some 700 in memory.
+	// What comes at once is 1 MiB when decompressed, and the batch that reaches it: here another one, of small
+	// requests, which have 90 bytes or more each there and some 700 in memory.
 	fetchEntries = 24_576
 	fetchBytes   = 18 << 20
 
@@ -99,8 +97,7 @@ func (w *watch) during(limit time.Duration, what string, do func() error) time.D
 	})
 }
 
-// atRest waits until that many timers are pending and nothing is on its way,
-// with a ledger of 0.
+// atRest waits until that many timers are pending and nothing is on its way, with a ledger of 0.
 func (w *watch) atRest(limit time.Duration, pending int) time.Duration {
 	w.t.Helper()
 	return w.until(limit, fmt.Sprintf("%d pending at rest, ledger 0", pending), func() bool {

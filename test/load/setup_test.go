@@ -1,8 +1,6 @@
-// Package load shows on a real broker that a waterclock process stays within
-// its limits, and loses nothing, duplicates nothing and fires nothing early: with
-// millions of pending timers, a million due at once, a million cancelled at
-// once, requests of a megabyte, ten thousand bad requests a second, and tenants
-// that send far more than they may.
+// Package load shows on a real broker that a waterclock process stays within its limits, and loses nothing, duplicates
+// nothing and fires nothing early: with millions of pending timers, a million due at once, a million cancelled at once,
+// requests of a megabyte, ten thousand bad requests a second, and tenants that send far more than they may.
 package load
 
 import (
@@ -130,8 +128,7 @@ func (s *sending) flush() error {
 	return s.err
 }
 
-// sendAll sends the requests with the numbers from first up to but not
-// including end, as fast as the broker takes them.
+// sendAll sends the requests with the numbers from first up to but not including end, as fast as the broker takes them.
 func sendAll(cl *kgo.Client, first, end int, request func(number int) *kgo.Record) error {
 	s := sending{cl: cl}
 	for i := first; i < end; i++ {

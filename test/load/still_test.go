@@ -14,16 +14,15 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// A tenant whose partitions stand still, with far more requests in the log than there is
-// memory for what is on its way, holds no more of it than is configured, however many
-// partitions it has; and what another tenant sends goes through. When they go on, so does
-// all that has waited.
+// A tenant whose partitions stand still, with far more requests in the log than there is memory for what is on its way,
+// holds no more of it than is configured, however many partitions it has; and what another tenant sends goes through.
+// When they go on, so does all that has waited.
 func TestATenantThatStandsStillHoldsNobodyUp(t *testing.T) {
 	const (
 		noisyPartitions, requests, valueBytes = 40, 40_000, 1_000
 		queue                                 = 8 << 20
-		// What is handed over when a partition has enough comes on top: here 64 KiB, and
-		// the batch that reaches that. In memory it takes half as much again.
+		// What is handed over when a partition has enough comes on top: here 64 KiB, and the batch that reaches that.
+		// In memory it takes half as much again.
 		batch  = 32 << 10
 		most   = (int64(queue) + (noisyPartitions+1)*(64<<10+batch)*3/2) / valueBytes
 		others = 500

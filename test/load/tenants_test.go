@@ -19,27 +19,25 @@ import (
 )
 
 const (
-	// A round is one phase in which the quiet tenant is alone, and one beside the noisy
-	// one. What falls due while a phase begins does not count.
+	// A round is one phase in which the quiet tenant is alone, and one beside the noisy one. What falls due while a
+	// phase begins does not count.
 	phaseTime, begins = 3 * time.Second, 500 * time.Millisecond
 	// quietRate timers a second: one half are due at once, one half after wait.
 	quietRate, wait = 200, time.Second
-	// Of those that wait some 200 fall due in a phase, and fewer where the machine is so
-	// busy that the sender does not come to its rate: seen 95 at a load of 23.
+	// Of those that wait some 200 fall due in a phase, and fewer where the machine is so busy that the sender does not
+	// come to its rate: seen 95 at a load of 23.
 	leastMeasured = quietRate / 4
 	// The noisy tenant sends excess times what it may.
 	noisyLimit, excess = 300, 20
 )
 
-// One tenant sends at 20 times its limit, which becomes dead letters or waits in its
-// request topic. The other one's timers are as late as without it, and its requests are
-// taken in within a second. The machine has other work: the median of the rounds without
-// it counts, and the lower quartile of those with it, for what one tenant does to another
+// One tenant sends at 20 times its limit, which becomes dead letters or waits in its request topic. The other one's
+// timers are as late as without it, and its requests are taken in within a second. The machine has other work: the
+// median of the rounds without it counts, and the lower quartile of those with it, for what one tenant does to another
 // it does in each of them.
 //
-// What is promised is 1.5 times the lateness that the quiet tenant has alone. The bound
-// here is wider, for the load that the noisy one puts on the processors and the broker is
-// that of its producer too.
+// What is promised is 1.5 times the lateness that the quiet tenant has alone. The bound here is wider, for the load
+// that the noisy one puts on the processors and the broker is that of its producer too.
 func TestOneTenantDoesNotSlowAnother(t *testing.T) {
 	runs.NeedSlow(t)
 	for _, over := range []config.OverLimit{config.OverDeadLetter, config.OverDelay} {

@@ -127,7 +127,8 @@ func TestSettingsThatDifferAreNamed(t *testing.T) {
 		get("/v1/cluster", &is)
 		return len(is.Instances) == 2 && is.Instances[1].Problem != "" &&
 			!slices.ContainsFunc(is.Instances, func(i route.Instance) bool {
-				return i.SettingsDiffer == nil || !slices.Equal(slices.Sorted(slices.Values(i.SettingsDiffer)), settings)
+				return i.SettingsDiffer == nil ||
+					!slices.Equal(slices.Sorted(slices.Values(i.SettingsDiffer)), settings)
 			})
 	}
 	differ := func(what string, settings ...string) {

@@ -206,7 +206,7 @@ func TestTopicChecksThatStopNothing(t *testing.T) {
 }
 
 // The command topics says what is missing, makes it when told to, and is content then.
-func TestTopics(t *testing.T) {
+func TestTopicsCommandMakesWhatIsMissing(t *testing.T) {
 	s := fake(t, 2)
 	var out strings.Builder
 	if err := commands.Topics(t.Context(), s.cfg, false, &out); err == nil {

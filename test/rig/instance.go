@@ -15,9 +15,8 @@ import (
 	"github.com/waterclock/waterclock/internal/node/config"
 )
 
-// missingAfter is the MissingAfter of instances whose test does not set it. It is short, so
-// that tests do not wait 10 s for dead letters: on one machine metadata is never old for
-// long.
+// missingAfter is the MissingAfter of instances whose test does not set it. It is short, so that tests do not wait 10 s
+// for dead letters: on one machine metadata is never old for long.
 const missingAfter = time.Second
 
 // Instance is a service in the test's process.
@@ -29,8 +28,8 @@ type Instance struct {
 	err    error
 }
 
-// Config returns settings for an instance of a test: a directory and an HTTP port
-// of its own, every target allowed, a group of the request topic's name.
+// Config returns settings for an instance of a test: a directory and an HTTP port of its own, every target allowed, a
+// group of the request topic's name.
 func Config(t testing.TB, seeds []string, requests ...string) *config.Config {
 	c := config.Default()
 	c.Brokers, c.Requests, c.Targets = seeds, requests, []string{"*"}
@@ -40,8 +39,8 @@ func Config(t testing.TB, seeds []string, requests ...string) *config.Config {
 	return &c
 }
 
-// Serve starts an instance and returns once it serves HTTP. It is stopped when the test
-// ends, and its log is shown if the test failed.
+// Serve starts an instance and returns once it serves HTTP. It is stopped when the test ends, and its log is shown if
+// the test failed.
 func Serve(t testing.TB, cfg *config.Config, o node.Options) *Instance {
 	t.Helper()
 	must(t, cfg.Validate())
@@ -160,13 +159,11 @@ func (t *testLog) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// At returns what an instance shows over HTTP at addr. It is for instances that were
-// not started by this package.
+// At returns what an instance shows over HTTP at addr. It is for instances that were not started by this package.
 func At(t testing.TB, addr string) *Web { return &Web{t: t, url: "http://" + addr} }
 
-// ServeLogged is Serve for an instance whose log the test reads, and whose settings
-// Validate may refuse: a test must not wait for timeouts that are long for good
-// reasons.
+// ServeLogged is Serve for an instance whose log the test reads, and whose settings Validate may refuse: a test must
+// not wait for timeouts that are long for good reasons.
 func ServeLogged(t testing.TB, cfg *config.Config, o node.Options) (*Instance, *Log) {
 	t.Helper()
 	lines := &Log{test: testLog{t: t}}

@@ -210,9 +210,8 @@ func (o *Output) String() string {
 	return o.b.String()
 }
 
-// Environ returns this process's environment without the variables that control tests
-// and CI: they look like settings, and the program refuses settings that it does not
-// know.
+// Environ returns this process's environment without the variables that control tests and CI: they look like settings,
+// and the program refuses settings that it does not know.
 func Environ() []string {
 	return slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, config.EnvPrefix) })
 }

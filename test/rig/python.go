@@ -18,9 +18,8 @@ const envClients = "WATERCLOCK_REQUIRE_CLIENTS"
 // Confluent is the Python client of Kafka that the programs in the documents use.
 const Confluent = "confluent-kafka==2.16.1"
 
-// Python returns the path of a Python interpreter that can import the given packages,
-// such as [Confluent]. It installs them once, into the user's cache
-// directory. Without Python or its registry the test is skipped, or fails if
+// Python returns the path of a Python interpreter that can import the given packages, such as [Confluent]. It installs
+// them once, into the user's cache directory. Without Python or its registry the test is skipped, or fails if
 // WATERCLOCK_REQUIRE_CLIENTS=1.
 func Python(t testing.TB, packages ...string) string {
 	t.Helper()
@@ -62,8 +61,7 @@ func Kcat(t testing.TB) {
 	}
 }
 
-// missing skips a test because another language's client is missing, or fails it if such
-// clients are required.
+// missing skips a test because another language's client is missing, or fails it if such clients are required.
 func missing(t testing.TB, text string) {
 	t.Helper()
 	if os.Getenv(envClients) == "1" {

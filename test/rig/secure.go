@@ -24,16 +24,16 @@ import (
 	"github.com/waterclock/waterclock/internal/kit/localkafka"
 )
 
-// The listeners of a secured cluster. The plain one is also open, and clients there may
-// do everything: it is for the tests themselves.
+// The listeners of a secured cluster. The plain one is also open, and clients there may do everything: it is for the
+// tests themselves.
 const (
 	ListenerSASL    = "SECURE"  // SASL_SSL: PLAIN, SCRAM and OAUTHBEARER
 	ListenerMutual  = "MUTUAL"  // SSL, asks for a client certificate
 	ListenerExpired = "EXPIRED" // SSL, the broker's own certificate has expired
 )
 
-// Security is what a locked-down cluster is made of: an authority of its own,
-// users by mechanism, and an authorizer that denies whatever is not allowed.
+// Security is what a locked-down cluster is made of: an authority of its own, users by mechanism, and an authorizer
+// that denies whatever is not allowed.
 type Security struct {
 	CA  string // path of the authority's certificate
 	dir string
@@ -42,9 +42,8 @@ type Security struct {
 	key       *ecdsa.PrivateKey
 }
 
-// Secured makes an authority, and the options of a cluster with the three
-// listeners above. plain are the passwords by user of the mechanism PLAIN. Any
-// unsecured JWT is a good token, as Kafka has it for tests.
+// Secured makes an authority, and the options of a cluster with the three listeners above. plain are the passwords by
+// user of the mechanism PLAIN. Any unsecured JWT is a good token, as Kafka has it for tests.
 func Secured(t testing.TB, plain map[string]string) (*Security, []kafkatest.Option) {
 	t.Helper()
 	s := &Security{dir: t.TempDir()}
@@ -124,8 +123,7 @@ func (s *Security) issue(t testing.TB, name string, until time.Time) (cert, key 
 	return &pem.Block{Type: "CERTIFICATE", Bytes: der}, &pem.Block{Type: "PRIVATE KEY", Bytes: raw}
 }
 
-// template is a certificate for name, and for servers on the loopback interface,
-// that has been valid for two hours.
+// template is a certificate for name, and for servers on the loopback interface, that has been valid for two hours.
 func template(name string, until time.Time) *x509.Certificate {
 	var serial [8]byte
 	_, _ = rand.Read(serial[:]) // never fails

@@ -15,9 +15,8 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// envSeen names a file. Each of our metrics that a test has seen with a value other
-// than 0 is added to it, so that CI can find those that never were. In addition it is
-// added as name{label="value"} if docs/METRICS.md lists the values.
+// envSeen names a file. Each of our metrics that a test has seen with a value other than 0 is added to it, so that CI
+// can find those that never were. In addition it is added as name{label="value"} if docs/METRICS.md lists the values.
 const envSeen = "WATERCLOCK_METRICS_SEEN"
 
 // lastLook bounds the scrape at the end of a test: the instance may be paused.
@@ -44,8 +43,7 @@ func parseMetrics(body string) (map[string]*dto.MetricFamily, error) {
 	return families, nil
 }
 
-// noteSeen adds the metrics that are not 0 to the file, in one write, so that processes
-// may share it.
+// noteSeen adds the metrics that are not 0 to the file, in one write, so that processes may share it.
 func noteSeen(path string, families map[string]*dto.MetricFamily) error {
 	seen.mu.Lock()
 	defer seen.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A metric that a test saw with a value other than 0 is recorded once: by name, and by
-// each value of a label that has few.
+// A metric that a test saw with a value other than 0 is recorded once: by name, and by each value of a label that has
+// few.
 func TestSeenMetricsAreNoted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "seen")
 	t.Setenv(envSeen, path)

@@ -26,16 +26,15 @@ type Stream struct {
 	err error // guarded by mu
 }
 
-// StartStream sends perSecond requests made by next per second, until it is stopped or
-// the test ends. perSecond is a multiple of 100; n counts from 0.
+// StartStream sends perSecond requests made by next per second, until it is stopped or the test ends. perSecond is a
+// multiple of 100; n counts from 0.
 func StartStream(t testing.TB, cl *kgo.Client, perSecond int, next func(n int) *kgo.Record) *Stream {
 	return StartBursts(t, cl, perSecond*int(streamTick)/int(time.Second), streamTick, next)
 }
 
-// StartBursts is StartStream with n requests at once, in a burst after each interval
-// every. A request and a step cost processor time of brokers and instance, whatever is in
-// them. So this is cheaper for a test that needs timers all the time, but not a step at
-// each instant.
+// StartBursts is StartStream with n requests at once, in a burst after each interval every. A request and a step cost
+// processor time of brokers and instance, whatever is in them. So this is cheaper for a test that needs timers all the
+// time, but not a step at each instant.
 func StartBursts(t testing.TB, cl *kgo.Client, n int, every time.Duration, next func(n int) *kgo.Record) *Stream {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Stream{t: t, cl: cl, cancel: cancel, done: make(chan struct{})}
@@ -62,8 +61,7 @@ func (s *Stream) produced(_ *kgo.Record, err error) {
 	}
 }
 
-// Stop ends the stream and returns how many requests it sent. If not all of them are in
-// the log, the test fails.
+// Stop ends the stream and returns how many requests it sent. If not all of them are in the log, the test fails.
 func (s *Stream) Stop() int {
 	s.t.Helper()
 	s.cancel()

@@ -18,17 +18,15 @@ import (
 	"github.com/waterclock/waterclock/internal/node/config"
 )
 
-// envVictim makes a test binary be an instance instead of running tests: its value is
-// the instance's configuration as JSON.
+// envVictim makes a test binary be an instance instead of running tests: its value is the instance's configuration as
+// JSON.
 const envVictim = "WATERCLOCK_RIG_VICTIM"
 
-// PlayVictim does not return if this process is a Victim. A package that starts victims
-// calls it first in TestMain.
+// PlayVictim does not return if this process is a Victim. A package that starts victims calls it first in TestMain.
 //
-// The victim prints the address on which it serves HTTP. Each line that it reads
-// releases what it holds. A line with the number of a kind of request makes it hold all
-// requests of that kind from then on; it prints "holding", and "held" when the first
-// one came. It ends when its standard input ends, and so with the test.
+// The victim prints the address on which it serves HTTP. Each line that it reads releases what it holds. A line with
+// the number of a kind of request makes it hold all requests of that kind from then on; it prints "holding", and "held"
+// when the first one came. It ends when its standard input ends, and so with the test.
 func PlayVictim() {
 	text := os.Getenv(envVictim)
 	if text == "" {
@@ -76,8 +74,7 @@ func tellHeld(held *kafkatest.Fault) {
 	}
 }
 
-// Victim is an instance in a process of the test binary, which holds requests to the
-// brokers on command.
+// Victim is an instance in a process of the test binary, which holds requests to the brokers on command.
 type Victim struct {
 	*Process
 	in    io.Writer
@@ -87,8 +84,8 @@ type Victim struct {
 // victimSays limits how long a victim may take to answer.
 const victimSays = time.Minute
 
-// StartVictim starts a victim and returns once it serves HTTP. It is killed when
-// the test ends, and what it logged is shown if the test failed.
+// StartVictim starts a victim and returns once it serves HTTP. It is killed when the test ends, and what it logged is
+// shown if the test failed.
 func StartVictim(t testing.TB, cfg *config.Config) *Victim {
 	t.Helper()
 	text, err := json.Marshal(cfg)
@@ -142,8 +139,8 @@ func (v *Victim) says(want string) {
 	}
 }
 
-// Hold makes the victim hold its requests of a kind from now on, and releases what it
-// held before. Each Hold must be followed by Held.
+// Hold makes the victim hold its requests of a kind from now on, and releases what it held before. Each Hold must be
+// followed by Held.
 func (v *Victim) Hold(key int16) {
 	v.t.Helper()
 	v.tell("%d", key)

@@ -47,8 +47,8 @@ func (w *Web) getWithin(ctx context.Context, path string) (int, string) {
 // Readyz returns the status and the body of /readyz.
 func (w *Web) Readyz() (int, string) { return w.get("/readyz") }
 
-// Ready waits until the instance is ready and owns n live partitions, and
-// returns how long that took. It fails the test at the limit.
+// Ready waits until the instance is ready and owns n live partitions, and returns how long that took. It fails the test
+// at the limit.
 func (w *Web) Ready(n int, limit time.Duration) time.Duration {
 	w.t.Helper()
 	var status int
@@ -63,8 +63,7 @@ func (w *Web) Ready(n int, limit time.Duration) time.Duration {
 	return took
 }
 
-// Metric returns the sum of a metric's samples whose labels include the given
-// name, value pairs. Histograms count.
+// Metric returns the sum of a metric's samples whose labels include the given name, value pairs. Histograms count.
 func (w *Web) Metric(name string, labels ...string) float64 {
 	w.t.Helper()
 	body, err := w.scrape()
@@ -77,12 +76,11 @@ func (w *Web) Metric(name string, labels ...string) float64 {
 	return sum(families[name], labels...)
 }
 
-// parseEvery is the minimum time between two parses of all metrics, which record the
-// metrics seen.
+// parseEvery is the minimum time between two parses of all metrics, which record the metrics seen.
 const parseEvery = 100 * time.Millisecond
 
-// parseAll reports whether a look at one metric should read all of them, which it does
-// from time to time if seen metrics are recorded.
+// parseAll reports whether a look at one metric should read all of them, which it does from time to time if seen
+// metrics are recorded.
 func (w *Web) parseAll() bool {
 	if os.Getenv(envSeen) == "" {
 		return false
@@ -92,8 +90,8 @@ func (w *Web) parseAll() bool {
 	return now-last > int64(parseEvery) && w.parsed.CompareAndSwap(last, now)
 }
 
-// familyOf returns the lines of one metric. Parsing all of them takes twice the time
-// that the instance needs to write them.
+// familyOf returns the lines of one metric. Parsing all of them takes twice the time that the instance needs to write
+// them.
 func familyOf(body, name string) string {
 	var b strings.Builder
 	for line := range strings.Lines(body) {

@@ -88,7 +88,7 @@ func (to *totals) complain(t *testing.T) {
 	}
 }
 
-// TestImpossibleCells: what is said to be impossible is a cell of the table.
+// TestImpossibleCells: each pair that is said to be impossible is a cell of the table of faults and states.
 func TestImpossibleCells(t *testing.T) {
 	for c := range impossible() {
 		if !slices.Contains(states(), c.state) ||

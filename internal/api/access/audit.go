@@ -95,8 +95,7 @@ func loggable(s string) string {
 	return q[1 : len(q)-1]
 }
 
-// Recorder records the status of an answer, which is the first that is final. Later
-// ones are dropped.
+// Recorder records the status of an answer, which is the first that is final. Later ones are dropped.
 type Recorder struct {
 	http.ResponseWriter
 

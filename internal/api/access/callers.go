@@ -338,8 +338,8 @@ func parseTokenHash(text string) (hash tokenHash, err error) {
 	return tokenHash(b), nil
 }
 
-// certificateNames returns the names by which the file may list a certificate: the
-// subject as RFC 2253 writes it (most specific first), and the alternative names.
+// certificateNames returns the names by which the file may list a certificate: the subject as RFC 2253 writes it (most
+// specific first), and the alternative names.
 func certificateNames(cert *x509.Certificate) (names []string) {
 	if subject := cert.Subject.String(); subject != "" {
 		names = append(names, "subject:"+subject)

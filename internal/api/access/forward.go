@@ -101,8 +101,8 @@ func (n *nonces) take(nonce [nonceBytes]byte, at time.Time) *Problem {
 	return nil
 }
 
-// checkBody reads the body of a forwarded call, up to the limit, and puts it back if
-// it is what was signed. So no handler sees a byte that was not signed.
+// checkBody reads the body of a forwarded call, up to the limit, and puts it back if it is what was signed. So no
+// handler sees a byte that was not signed.
 func checkBody(r *http.Request, want [sha256.Size]byte) *Problem {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -254,9 +254,8 @@ type signed struct {
 // the request line, headers that mean something to the API, and what the header says. The path is signed in its escaped
 // form, byte for byte; it is interpreted only after the signature was verified.
 //
-// Each part follows its length, so no two requests are the same bytes. Any
-// header that the API reads must be in [signedHeader]. Headers that proxies add are not, so proxies
-// may add them.
+// Each part follows its length, so no two requests are the same bytes. Any header that the API reads must be in
+// [signedHeader]. Headers that proxies add are not, so proxies may add them.
 func sign(key []byte, method, host, target string, h http.Header, s signed) []byte {
 	mac := hmac.New(sha256.New, key)
 	part(mac, "waterclock-forward-"+forwardVersion)

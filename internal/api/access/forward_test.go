@@ -276,8 +276,8 @@ func TestReplays(t *testing.T) {
 	})
 }
 
-// A nonce is remembered for as long as its signature is valid, wherever in a generation
-// it came, and however the clocks differ.
+// A nonce is remembered for as long as its signature is valid, wherever in a generation it came, and however the clocks
+// differ.
 func TestNoncesOutliveSignatures(t *testing.T) {
 	for _, came := range []time.Duration{0, 1, nonceGeneration / 2, nonceGeneration - 1} {
 		var n nonces
@@ -334,8 +334,7 @@ func TestClocksApart(t *testing.T) {
 	}
 }
 
-// A call that changes something and was signed before the instance started may already
-// have been executed before that.
+// A call that changes something and was signed before the instance started may already have been executed before that.
 func TestBeforeTheStart(t *testing.T) {
 	key := keysFile(t, newKey)
 	synctest.Test(t, func(t *testing.T) {
@@ -349,8 +348,7 @@ func TestBeforeTheStart(t *testing.T) {
 	})
 }
 
-// Keys are replaced one instance after another: first every instance accepts the new
-// one.
+// Keys are replaced one instance after another: first every instance accepts the new one.
 func TestRotation(t *testing.T) {
 	for _, c := range []struct {
 		here, there []string
@@ -375,8 +373,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// The name is looked up where the call arrives. If files differ, a caller has no more
-// rights than either file gives.
+// The name is looked up where the call arrives. If files differ, a caller has no more rights than either file gives.
 func TestNamesAreLookedUp(t *testing.T) {
 	key := keysFile(t, newKey)
 	p := newPair(t, key, key)

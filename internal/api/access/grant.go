@@ -39,8 +39,7 @@ func ParseRole(name string) (Role, error) {
 	return Read + Role(i), nil
 }
 
-// Grant is one right: a role for the timers of some request topics whose IDs begin with
-// a prefix.
+// Grant is one right: a role for the timers of some request topics whose IDs begin with a prefix.
 type Grant struct {
 	Role     Role
 	Topic    string // a name; prefix*, for all that begin with it; or * for all

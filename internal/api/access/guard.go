@@ -285,8 +285,8 @@ func embedded(r *http.Request) bool {
 	return r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document"
 }
 
-// identify finds the caller; sig is what another instance signed. A call
-// that claims to be forwarded is rejected unless it was.
+// identify finds the caller; sig is what another instance signed. A call that claims to be forwarded is rejected unless
+// it was.
 func (g *Guard) identify(r *http.Request) (a *account, sig *signed, p *Problem) {
 	if len(r.Header.Values(forwardHeader)) == 0 {
 		a, p = g.direct(r)

@@ -39,8 +39,7 @@ type Problem struct {
 	Detail    string `json:"detail,omitempty" doc:"What is wrong, for people: it names the thing, and what to do."`
 	Reason    string `json:"reason" doc:"What is wrong, for programs: the reason of the dead letter (docs/REFERENCE.md), or one of the call (docs/API.md, docs/ACCESS.md). There may be new ones: what is not known is to be taken by its status."`
 	RequestID string `json:"requestId,omitempty" doc:"By what the call is known in the audit: X-Request-Id of the answer."`
-	// RetryAfter says when to try again, 0 if that is not known. It
-	// becomes the header Retry-After, in whole seconds.
+	// RetryAfter says when to try again, 0 if that is not known. It becomes the header Retry-After, in whole seconds.
 	RetryAfter time.Duration `json:"-"`
 }
 

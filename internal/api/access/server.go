@@ -138,9 +138,8 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// Stream lifts the time limit of an answer that has no end, such as server-sent
-// events. It returns an error if w cannot do that. (net/http itself lifts the limit on reading once the
-// body has been read.)
+// Stream lifts the time limit of an answer that has no end, such as server-sent events. It returns an error if w cannot
+// do that. (net/http itself lifts the limit on reading once the body has been read.)
 //
 // A stream must write something now and then, so that a dead connection is found.
 // [StreamWrite] limits the time of each write.
@@ -230,8 +229,7 @@ func sayValidity(log *slog.Logger, path string, c *tls.Certificate, now time.Tim
 	}
 }
 
-// parseCertificates reads key, certificate and, if there is one, the file of the
-// authorities of clients.
+// parseCertificates reads key, certificate and, if there is one, the file of the authorities of clients.
 //
 // If clients have certificates, sessions are not resumed: the certificate of a resumed session was checked by an older
 // state of the files.

@@ -22,9 +22,9 @@ const (
 // if the last look is more than lookEvery ago. So there is no goroutine, and a change holds from the
 // first call after it.
 //
-// They are compared by content. Times and sizes miss what matters most: a new token has the length of
-// the old one, and tools that copy keep the time. A Kubernetes secret is a
-// symlink to a directory that is swapped; reading through the name sees that.
+// They are compared by content. Times and sizes miss what matters most: a new token has the length of the old one, and
+// tools that copy keep the time. A Kubernetes secret is a symlink to a directory that is swapped; reading through the
+// name sees that.
 //
 // If files cannot be read or parsed, that is logged once for each problem, and their last good content stays in effect.
 type watched[T any] struct {

@@ -282,8 +282,8 @@ func TestWhatDoesNotPass(t *testing.T) {
 	}
 }
 
-// A list is asked for as the form says, and its next page for the same timers: what is
-// relative to now stays what it was on the first page.
+// A list is asked for as the form says, and its next page for the same timers: what is relative to now stays what it
+// was on the first page.
 func TestSearch(t *testing.T) {
 	f := newFake(t)
 	w := f.get("/timers?" + url.Values{"q": {evil}, "from": {"now"}, "to": {"+1h"}, "target": {"orders"},

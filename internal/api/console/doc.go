@@ -1,5 +1,5 @@
-// Package console makes the HTTP API usable in a browser. Its pages load nothing from
-// other hosts, and need a script only to refresh themselves.
+// Package console makes the HTTP API usable in a browser. Its pages load nothing from other hosts, and need a script
+// only to refresh themselves.
 //
 // All its data come from the API. Each page calls the API's handler in the context of the page's
 // request, so with the rights of its caller. Rights, validation, routing and wording are the

@@ -48,8 +48,8 @@ func fields(page string) url.Values {
 	return form
 }
 
-// If the form of a timer is sent unchanged, the same timer is scheduled, on condition that it is still
-// that timer. Parts without a field in the form are kept.
+// If the form of a timer is sent unchanged, the same timer is scheduled, on condition that it is still that timer.
+// Parts without a field in the form are kept.
 func TestEditKeepsAll(t *testing.T) {
 	text := func(s string) *string { return &s }
 	until := now.Add(49 * time.Hour)
@@ -113,8 +113,8 @@ func TestEditKeepsAll(t *testing.T) {
 		"is not whole")
 }
 
-// Timers in a list can be ticked, whatever bytes their IDs have. Each ticked timer is steered on
-// condition that it is still the same.
+// Timers in a list can be ticked, whatever bytes their IDs have. Each ticked timer is steered on condition that it is
+// still the same.
 func TestSelection(t *testing.T) {
 	f := newFake(t)
 	w := f.get("/timers")
@@ -192,9 +192,8 @@ func TestBulkFromAFilter(t *testing.T) {
 	}
 }
 
-// The page of topics shows all topics that the caller may read. Without a right to the cluster it says
-// so.
-func TestTopics(t *testing.T) {
+// The page of topics shows all topics that the caller may read. Without a right to the cluster it says so.
+func TestTopicsPageShowsWhatTheCallerMayRead(t *testing.T) {
 	f := newFake(t)
 	says(t, f.get("/topics"), http.StatusOK, "<strong>1</strong> of 3", ">17<", "1,234", "orders.retry", "fixed delay",
 		`href="/dead-letters?topic=orders.retry"`, `href="/schedule?topic=timers"`)
@@ -229,8 +228,8 @@ func TestCronInWords(t *testing.T) {
 	says(t, f.get(timerPath(evil)), http.StatusOK, "At 10:00.", "Edit")
 }
 
-// An unknown address is a page for people, and a problem of the API for programs. ?prefix= is the API's
-// name for the search.
+// An unknown address is a page for people, and a problem of the API for programs. ?prefix= is the API's name for the
+// search.
 func TestNoSuchPage(t *testing.T) {
 	f := newFake(t)
 	ask := func(path string) *httptest.ResponseRecorder {

@@ -161,8 +161,7 @@ func TestOldOwner(t *testing.T) {
 	}
 }
 
-// If a hop ends without an answer, the outcome of a write is unknown only if it may have
-// been written.
+// If a hop ends without an answer, the outcome of a write is unknown only if it may have been written.
 func TestHopsThatFail(t *testing.T) {
 	var elsewhere *ElsewhereError
 	var forbidden *ForbiddenError

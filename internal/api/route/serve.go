@@ -213,8 +213,8 @@ func slim(t *query.Timer) (*query.Timer, error) {
 // read from the store share its bytes.
 const sharedValue = 512
 
-// written watches, writes, and waits for the decisions. The watch begins first, so no
-// decision is missed, however fast the owner is.
+// written watches, writes, and waits for the decisions. The watch begins first, so no decision is missed, however fast
+// the owner is.
 func written(ctx context.Context, l Local, p Partition, c *Call) (Answer, error) {
 	w, err := p.Watch()
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 
 var at = timer.TopicPartition{Topic: "r", Partition: 3}
 
-// owned is an instance that owns the partition, or does not. It implements route.Local,
-// route.Partition and route.Watch.
+// owned is an instance that owns the partition, or does not. It implements route.Local, route.Partition and
+// route.Watch.
 type owned struct {
 	owns    bool
 	filter  query.Filter
@@ -64,8 +64,7 @@ func (d directory) Owners(context.Context) (map[timer.TopicPartition]route.Owner
 	return map[timer.TopicPartition]route.Owner{at: route.Owner(d)}, nil
 }
 
-// asker returns a router that asks whatever answers at a URL, which it takes for
-// process b.
+// asker returns a router that asks whatever answers at a URL, which it takes for process b.
 func asker(url string, transport http.RoundTripper) *route.Router {
 	return route.New(route.Options{Local: new(owned), Directory: directory{Process: "b", API: url}, Process: "a",
 		Transport: transport, MaxBody: 1 << 20})
@@ -109,8 +108,7 @@ func TestBytesOnTheirWay(t *testing.T) {
 	}
 }
 
-// If something else has the address of an owner now, it says nothing about the owner's
-// timers.
+// If something else has the address of an owner now, it says nothing about the owner's timers.
 func TestStrangersSayNothing(t *testing.T) {
 	for name, body := range map[string]string{"an object": "{}", "null": "null", "a page": "<html>",
 		"an answer": `{"timers":[],"next":"","written":[{"offset":7}]}`} {

@@ -43,8 +43,8 @@ type Book struct {
 	of Timers
 
 	mu sync.Mutex // guards what follows
-	// due is in Unix ms, by number. byReceipt is the lateness in µs by the consumer's
-	// clock, or one of the constants above; byStamp is that in ms by the emission's timestamp.
+	// due is in Unix ms, by number. byReceipt is the lateness in µs by the consumer's clock, or one of the constants
+	// above; byStamp is that in ms by the emission's timestamp.
 	due       []int64
 	byReceipt []int32
 	byStamp   []int32

@@ -1,10 +1,9 @@
-// Package history judges what clients of waterclock have seen. It is the one verifier
-// that the benchmarks, the tests of whole instances, the simulation and waterclock audit share.
+// Package history judges what clients of waterclock have seen. It is the one verifier that the benchmarks, the tests of
+// whole instances, the simulation and waterclock audit share.
 //
-// A [History] is what was asked for (requests, in the order of their log), what came
-// (emissions, as a plain read_committed consumer receives them), and what else was seen. The verdict
-// follows from the history alone: the package knows nothing of the service's code. Package observe turns records of
-// Kafka into facts of a history.
+// A [History] is what was asked for (requests, in the order of their log), what came (emissions, as a plain
+// read_committed consumer receives them), and what else was seen. The verdict follows from the history alone: the
+// package knows nothing of the service's code. Package observe turns records of Kafka into facts of a history.
 //
 //   - [Check] judges a history, by a rule for each invariant of docs/internals/DESIGN.md. [Judge] says
 //     what became of each request, too.

@@ -12,8 +12,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kit/beats"
 )
 
-// Timestamps with a meaning of their own in ListOffsets, and its isolation
-// levels (Kafka protocol, ListOffsetsRequest).
+// Timestamps with a meaning of their own in ListOffsets, and its isolation levels (Kafka protocol, ListOffsetsRequest).
 const (
 	newest   int64 = -3 // of all timestamps
 	earliest int64 = -2
@@ -23,11 +22,10 @@ const (
 	readCommitted   int8 = 1
 )
 
-// Bounds returns where the log of t begins, the offset below which no transaction is
-// open, and the offset of the next record to be written. It asks for them in this
-// order, so start <= lastStable <= highWatermark, each as of some moment during the
-// call. It waits for a leader that is away until ctx ends. If the topic is gone, it
-// returns an ErrTopicGone after goneAfter.
+// Bounds returns where the log of t begins, the offset below which no transaction is open, and the offset of the next
+// record to be written. It asks for them in this order, so start <= lastStable <= highWatermark, each as of some moment
+// during the call. It waits for a leader that is away until ctx ends. If the topic is gone, it returns an ErrTopicGone
+// after goneAfter.
 func Bounds(ctx context.Context, cl *kgo.Client, t Log) (start, lastStable, highWatermark int64, err error) {
 	l := newLeader(cl, t)
 	err = l.do(ctx, func(ctx context.Context, br *kgo.Broker) (err error) {

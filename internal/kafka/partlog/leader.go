@@ -33,8 +33,7 @@ type leader struct {
 	goneAfter time.Duration
 	backoff   time.Duration // the longest
 
-	// deniedSince is when the brokers began to deny the topic, zero while
-	// they do not.
+	// deniedSince is when the brokers began to deny the topic, zero while they do not.
 	deniedSince time.Time
 }
 
@@ -45,8 +44,8 @@ func newLeader(cl *kgo.Client, t Log) leader {
 // deniedError says that a broker denied knowing the topic, which may be gone.
 type deniedError struct{ error }
 
-// do calls try with the partition's leader until try succeeds or fails for good, or ctx
-// ends. It waits between attempts.
+// do calls try with the partition's leader until try succeeds or fails for good, or ctx ends. It waits between
+// attempts.
 func (l *leader) do(ctx context.Context, try func(context.Context, *kgo.Broker) error) error {
 	wait := backoffMin
 	for {
@@ -77,8 +76,7 @@ func (l *leader) attempt(ctx context.Context, try func(context.Context, *kgo.Bro
 	return try(ctx, l.cl.Broker(int(l.node)))
 }
 
-// verdict returns nil for an error that may pass, and otherwise the error for the
-// caller.
+// verdict returns nil for an error that may pass, and otherwise the error for the caller.
 func (l *leader) verdict(err error) error {
 	var denied *deniedError
 	if errors.As(err, &denied) {
@@ -97,9 +95,8 @@ func (l *leader) verdict(err error) error {
 	return nil // passing, or a matter of transport
 }
 
-// passing reports whether a broker that answers e may give another answer later.
-// Brokers answer UNKNOWN_SERVER_ERROR to what they did not foresee, mostly while they
-// start or stop; Java's consumer repeats such a fetch too.
+// passing reports whether a broker that answers e may give another answer later. Brokers answer UNKNOWN_SERVER_ERROR to
+// what they did not foresee, mostly while they start or stop; Java's consumer repeats such a fetch too.
 func passing(e *kerr.Error) bool { return e.Retriable || e.Code == kerr.UnknownServerError.Code }
 
 // denied decides whether a topic that is denied counts as gone.
@@ -127,8 +124,8 @@ type finalError struct{ err error }
 
 func (f *finalError) Error() string { return f.err.Error() }
 
-// pause waits for d, give or take a quarter, so that the readers of many partitions
-// that lost one broker do not ask in step. It returns false if ctx ends.
+// pause waits for d, give or take a quarter, so that the readers of many partitions that lost one broker do not ask in
+// step. It returns false if ctx ends.
 func pause(ctx context.Context, d time.Duration) bool {
 	return beats.Sleep(ctx, d*3/4+rand.N(d/2+1))
 }

@@ -104,9 +104,8 @@ func TestGoneOnlyAfterTheLimit(t *testing.T) {
 	}
 }
 
-// A broker that has just ceased to lead is still named by others. Of offsets it tells
-// whoever looks for a fault what it has, leader or not, and it lacks what its successor
-// has written: it is not believed.
+// A broker that has just ceased to lead is still named by others. Of offsets it tells whoever looks for a fault what it
+// has, leader or not, and it lacks what its successor has written: it is not believed.
 func TestOnlyTheLeaderTellsTheEnd(t *testing.T) {
 	p := newPartition(kafkatest.OnFake(t, 2), nil)
 	c := p.Fake

@@ -9,9 +9,8 @@ import (
 // Log names one partition of one incarnation of a topic.
 type Log struct {
 	Topic string
-	// ID is the topic's UUID. If a topic of that name has another ID, it was
-	// recreated, and this one is reported as gone. With a zero ID, the first
-	// look-up by name determines the ID.
+	// ID is the topic's UUID. If a topic of that name has another ID, it was recreated, and this one is reported as
+	// gone. With a zero ID, the first look-up by name determines the ID.
 	ID        [16]byte
 	Partition int32
 }
@@ -21,13 +20,11 @@ func (l Log) String() string { return fmt.Sprintf("%s/%d", l.Topic, l.Partition)
 
 // Errors that a Reader returns wrap these where callers branch on them.
 var (
-	// ErrOutOfRange says that the position is below the log's start (its
-	// records are lost to retention or DeleteRecords) or beyond its end (the
-	// log was truncated or is another one). It is always an *OutOfRangeError.
+	// ErrOutOfRange says that the position is below the log's start (its records are lost to retention or
+	// DeleteRecords) or beyond its end (the log was truncated or is another one). It is always an *OutOfRangeError.
 	ErrOutOfRange = errors.New("position is not in the log")
 
-	// ErrTopicGone says that the topic, or this incarnation of it, does not
-	// exist, and has not for goneAfter.
+	// ErrTopicGone says that the topic, or this incarnation of it, does not exist, and has not for goneAfter.
 	ErrTopicGone = errors.New("topic is gone")
 )
 
@@ -47,12 +44,11 @@ func (o *OutOfRangeError) Error() string {
 func (o *OutOfRangeError) Is(target error) bool { return target == ErrOutOfRange }
 
 const (
-	// MaxBytes bounds what one fetch of a new Reader asks for, in bytes. A single
-	// batch that is larger is returned nevertheless (KIP-74).
+	// MaxBytes bounds what one fetch of a new Reader asks for, in bytes. A single batch that is larger is returned
+	// nevertheless (KIP-74).
 	MaxBytes = 4 << 20
-	// goneAfter is how long the brokers must have denied knowing the topic
-	// before it counts as gone, see SetGoneAfter: a broker that has just started, or is behind
-	// in its metadata, denies topics that exist.
+	// goneAfter is how long the brokers must have denied knowing the topic before it counts as gone, see SetGoneAfter:
+	// a broker that has just started, or is behind in its metadata, denies topics that exist.
 	goneAfter = 10 * time.Second
 	// backoffMin and backoffMax bound the wait before an attempt is repeated;
 	// it doubles from the first to the second.

@@ -41,8 +41,7 @@ func (p *partition) client(opts ...kgo.Opt) *kgo.Client {
 	return p.Client(append([]kgo.Opt{kgo.RetryTimeout(10 * time.Second)}, opts...)...)
 }
 
-// write produces one batch for each value, without a transaction unless cl is
-// in one.
+// write produces one batch for each value, without a transaction unless cl is in one.
 func (p *partition) write(cl *kgo.Client, values ...string) {
 	p.T.Helper()
 	for _, v := range values {
@@ -75,9 +74,8 @@ func (tx *transaction) begin(values ...string) {
 // end ends the transaction and waits until its marker is in the log.
 func (tx *transaction) end(commit kgo.TransactionEndTry) {
 	tx.p.T.Helper()
-	// kgo v1.22.2 can acknowledge a record before it has stored the metadata of
-	// a topic that is new to it. EndTransaction then overlooks the topic: it
-	// aborts, and returns nil.
+	// kgo v1.22.2 can acknowledge a record before it has stored the metadata of a topic that is new to it.
+	// EndTransaction then overlooks the topic: it aborts, and returns nil.
 	await.Until(tx.p.T, time.Minute, "the client knows the topic", func() bool {
 		leader, _, err := tx.cl.PartitionLeader(tx.p.target.Topic, tx.p.target.Partition)
 		return leader >= 0 && err == nil

@@ -60,8 +60,8 @@ func (l *logModel) visible() (values []string) {
 	return values
 }
 
-// TestModel writes random interleavings of transactions and reads along.
-func TestModel(t *testing.T) {
+// TestReaderAgainstModel writes random interleavings of transactions and reads along.
+func TestReaderAgainstModel(t *testing.T) {
 	const producers = 3
 	on := kafkatest.OnFake(t, 1)
 	p := newPartition(on, nil)

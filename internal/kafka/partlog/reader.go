@@ -16,8 +16,7 @@ import (
 
 // Reader reads one partition. One goroutine at a time uses it. It needs no Close.
 //
-// Invariant: every committed record in [from, position) has been returned, in
-// order and once.
+// Invariant: every committed record in [from, position) has been returned, in order and once.
 type Reader struct {
 	leader   leader
 	position int64
@@ -28,8 +27,7 @@ type Reader struct {
 	compacted bool
 	// isolation of what is returned: see SetUncommitted.
 	isolation int8
-	// replica is one other than the leader that the broker sent us to
-	// (KIP-392), NoLeader for none.
+	// replica is one other than the leader that the broker sent us to (KIP-392), NoLeader for none.
 	replica int32
 	damaged int // how often the batch at the position came with a wrong checksum
 
@@ -51,9 +49,8 @@ type Page struct {
 
 // NewReader returns a Reader of t that begins at offset from.
 //
-// cl lends its connections only. It should be a client that does not consume:
-// a broker answers the requests of one connection one after the other, and kgo
-// has one connection for fetches to each broker, so a Next that waits for data
+// cl lends its connections only. It should be a client that does not consume: a broker answers the requests of one
+// connection one after the other, and kgo has one connection for fetches to each broker, so a Next that waits for data
 // holds up all other fetches of cl to that broker, and they hold up Next.
 func NewReader(cl *kgo.Client, t Log, from int64) *Reader {
 	return &Reader{
@@ -67,8 +64,7 @@ func NewReader(cl *kgo.Client, t Log, from int64) *Reader {
 	}
 }
 
-// Position is the offset up to which the log has been read: the next record is at
-// or above it.
+// Position is the offset up to which the log has been read: the next record is at or above it.
 func (r *Reader) Position() int64 { return r.position }
 
 // SetPosition makes the next Next begin at an offset.
@@ -102,26 +98,21 @@ func (r *Reader) SetMaxUnpacked(n int) { r.unpacked = n }
 // record if there is one.
 func (r *Reader) SetRoom(bytes int64) { r.room = bytes }
 
-// SetCompacted says that the topic is compacted (cleanup.policy holds
-// "compact"). If a fetch brings nothing below the last stable offset, compaction
-// has removed all records there, and the position moves to that offset. A log that
-// is not compacted has no such hole. There the same answer means that the records
-// lie in remote storage and did not come in time, and the position must stay.
-// (Kafka has no tiered storage for compacted topics.)
+// SetCompacted says that the topic is compacted (cleanup.policy holds "compact"). If a fetch brings nothing below the
+// last stable offset, compaction has removed all records there, and the position moves to that offset. A log that is
+// not compacted has no such hole. There the same answer means that the records lie in remote storage and did not come
+// in time, and the position must stay. (Kafka has no tiered storage for compacted topics.)
 func (r *Reader) SetCompacted(c bool) { r.compacted = c }
 
-// LookAgain makes the next Next look the leader up again. A former leader that has
-// not heard of its successor goes on answering, without an error and without the
-// records that were written since.
+// LookAgain makes the next Next look the leader up again. A former leader that has not heard of its successor goes on
+// answering, without an error and without the records that were written since.
 func (r *Reader) LookAgain() { r.leader.node, r.replica, r.kept = NoLeader, NoLeader, nil }
 
-// SetUncommitted makes Next return all records up to the high watermark, those of
-// open and of aborted transactions too.
+// SetUncommitted makes Next return all records up to the high watermark, those of open and of aborted transactions too.
 func (r *Reader) SetUncommitted() { r.isolation = readUncommitted }
 
-// Next sends one fetch from the position, returns the records and moves the
-// position. The broker waits for data for at most wait, which is rounded down to
-// milliseconds. The position can move although no record came. If neither a record
+// Next sends one fetch from the position, returns the records and moves the position. The broker waits for data for at
+// most wait, which is rounded down to milliseconds. The position can move although no record came. If neither a record
 // came nor the position moved, there is nothing more below the last stable offset.
 //
 // Errors: *OutOfRangeError, ErrTopicGone, the context's (joined with what kept Next waiting), kgo.ErrClientClosed, a
@@ -147,8 +138,8 @@ func (r *Reader) Next(ctx context.Context, wait time.Duration) (Page, error) {
 	return page, err
 }
 
-// More reports whether a Next would move the position, or would return an
-// OutOfRangeError, as of now. It waits and fails as Next does.
+// More reports whether a Next would move the position, or would return an OutOfRangeError, as of now. It waits and
+// fails as Next does.
 func (r *Reader) More(ctx context.Context) (more bool, err error) {
 	err = r.leader.do(ctx, func(ctx context.Context, leader *kgo.Broker) error {
 		end, err := r.leader.listOffset(ctx, leader, latest, readCommitted)
@@ -200,9 +191,8 @@ func (r *Reader) answer(ctx context.Context, leader *kgo.Broker,
 	return resp, nil
 }
 
-// outOfRange returns the error for a position that is not in the leader's log. If it
-// is, a follower was behind or the leader had just begun to lead, and the error can be
-// retried.
+// outOfRange returns the error for a position that is not in the leader's log. If it is, a follower was behind or the
+// leader had just begun to lead, and the error can be retried.
 func (r *Reader) outOfRange(ctx context.Context, leader *kgo.Broker) error {
 	r.replica = NoLeader
 	start, _, end, err := r.leader.bounds(ctx, leader)
@@ -215,8 +205,7 @@ func (r *Reader) outOfRange(ctx context.Context, leader *kgo.Broker) error {
 	return &finalError{&OutOfRangeError{Log: r.leader.t, Position: r.position, LogStart: start, End: end}}
 }
 
-// fetch sends one Fetch outside of any fetch session and returns the
-// partition's part of the answer.
+// fetch sends one Fetch outside of any fetch session and returns the partition's part of the answer.
 func (r *Reader) fetch(ctx context.Context, br *kgo.Broker,
 	wait time.Duration) (*kmsg.FetchResponseTopicPartition, error) {
 	kresp, err := br.Request(ctx, r.request(wait))

@@ -9,8 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// answer is a fetch answer without records, for a log that holds [2, 20) with
-// an open transaction at 10.
+// answer is a fetch answer without records, for a log that holds [2, 20) with an open transaction at 10.
 func answer() *kmsg.FetchResponseTopicPartition {
 	a := kmsg.NewFetchResponseTopicPartition()
 	a.LogStartOffset, a.LastStableOffset, a.HighWatermark = 2, 10, 20
@@ -98,8 +97,7 @@ func TestTheLastBatchThatIsRead(t *testing.T) {
 	}
 }
 
-// batch is a record batch over the offsets [first, first+span) in which only
-// the first n records are left.
+// batch is a record batch over the offsets [first, first+span) in which only the first n records are left.
 func batch(first int64, span, n int) []byte {
 	b := kmsg.RecordBatch{
 		FirstOffset:     first,

@@ -142,17 +142,15 @@ func (r *Replay) Last() *wire.Checkpoint {
 	return new(*r.last)
 }
 
-// To folds what is committed up to the offset end, and perhaps beyond it. With
-// the high watermark for end it waits for the transactions that are open there.
-// The log must have reached end before: if it has ended earlier for partlog.CutAfter, To
-// returns ErrCut.
+// To folds what is committed up to the offset end, and perhaps beyond it. With the high watermark for end it waits for
+// the transactions that are open there. The log must have reached end before: if it has ended earlier for
+// partlog.CutAfter, To returns ErrCut.
 //
 // It flushes when Room is used up, when it rests, when it fails, and at the end. So a replay that is interrupted
 // is continued, not repeated: by this Replay, unless it is Broken, or by another one.
 //
-// A record of a later version is ErrNewerFormat, one that is damaged ErrCorrupt;
-// both name topic, partition and offset. Other errors are those of the reader and
-// of the fold.
+// A record of a later version is ErrNewerFormat, one that is damaged ErrCorrupt; both name topic, partition and offset.
+// Other errors are those of the reader and of the fold.
 func (r *Replay) To(ctx context.Context, end int64) error {
 	err := r.to(ctx, end)
 	if err != nil && !r.broken { // the pages so far are folded as a whole

@@ -253,9 +253,8 @@ func (w *writer) begin(cl *kgo.Client, recs ...*kgo.Record) {
 		r.Topic, r.Partition = w.target.Topic, w.target.Partition
 	}
 	must(w.t, cl.ProduceSync(w.v.Ctx, recs...).FirstErr())
-	// kgo v1.22.2 can acknowledge a record before it has stored the metadata of
-	// a topic that is new to it. EndTransaction then overlooks the topic: it
-	// aborts, and returns nil.
+	// kgo v1.22.2 can acknowledge a record before it has stored the metadata of a topic that is new to it.
+	// EndTransaction then overlooks the topic: it aborts, and returns nil.
 	for {
 		if leader, _, _ := cl.PartitionLeader(w.target.Topic, w.target.Partition); leader >= 0 {
 			return

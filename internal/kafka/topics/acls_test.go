@@ -8,8 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// TestServiceRights is the list as kafka-acls.sh is told it: a right more or
-// less is a decision.
+// TestServiceRights is the list as kafka-acls.sh is told it: a right more or less is a decision.
 func TestServiceRights(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -75,8 +74,7 @@ func TestUsersRights(t *testing.T) {
 	})
 }
 
-// Where there are events the service may write them, and whoever reads them has rights
-// of their own.
+// Where there are events the service may write them, and whoever reads them has rights of their own.
 func TestRightsToEvents(t *testing.T) {
 	a := Access{Requests: []string{"timers", "slow"}, Events: []string{"slow"}, Create: true}
 	var named []string
@@ -97,8 +95,8 @@ func TestRightsToEvents(t *testing.T) {
 	}
 }
 
-// TestTargetPatterns: a glob becomes the narrowest pattern that Kafka has, and
-// says so where that is wider; what another one covers is left out.
+// TestTargetPatterns: a glob becomes the narrowest pattern that Kafka has, and says so where that is wider; what
+// another one covers is left out.
 func TestTargetPatterns(t *testing.T) {
 	const ops = "--operation Write --operation DescribeConfigs --topic "
 	for _, c := range []struct {

@@ -146,8 +146,8 @@ func TestEnsureRefusesTooFewPartitions(t *testing.T) {
 	})
 }
 
-// TestEnsureEvents: a topic of events is made where there are any, also of a request
-// topic that had none; it grows with it, and is made again when it is gone.
+// TestEnsureEvents: a topic of events is made where there are any, also of a request topic that had none; it grows with
+// it, and is made again when it is gone.
 func TestEnsureEvents(t *testing.T) {
 	kafkatest.OnBoth(t, func(t *testing.T, v *kafkatest.Setup) {
 		v.Create(v.Topic, 2, nil)
@@ -202,8 +202,7 @@ func TestEnsureTogether(t *testing.T) {
 	})
 }
 
-// Another instance has just made the topics, and the broker that is asked for
-// their settings has not heard of them yet.
+// Another instance has just made the topics, and the broker that is asked for their settings has not heard of them yet.
 func TestEnsureWithABrokerBehind(t *testing.T) {
 	v := kafkatest.OnFake(t, 1)
 	c := v.Fake
@@ -244,8 +243,7 @@ func TestEnsureFailsWithTheBroker(t *testing.T) {
 	}
 }
 
-// Own topics grow where that is asked for, and Recheck has dead letters that are gone
-// recreated, but no changelog.
+// Own topics grow where that is asked for, and Recheck has dead letters that are gone recreated, but no changelog.
 func TestEnsureGrows(t *testing.T) {
 	kafkatest.OnBoth(t, func(t *testing.T, v *kafkatest.Setup) {
 		v.Create(v.Topic, 2, nil)

@@ -46,8 +46,7 @@ type Check struct {
 	OK      bool
 }
 
-// split returns the problems among checks: the fatal ones as one error, nil if
-// there are none, and the others.
+// split returns the problems among checks: the fatal ones as one error, nil if there are none, and the others.
 func split(checks []Check) (others []Problem, err error) {
 	var fatal []Problem
 	for _, c := range checks {

@@ -24,8 +24,7 @@ type Topic struct {
 type Set struct {
 	Request, Changelog, DeadLetters Topic
 	Events                          Topic // without a name if there are no events
-	// Delay is how long after its timestamp a record of a fixed-delay topic is passed
-	// on; 0 for a request topic.
+	// Delay is how long after its timestamp a record of a fixed-delay topic is passed on; 0 for a request topic.
 	Delay time.Duration
 }
 
@@ -108,8 +107,7 @@ const (
 // Changelog returns the name of the request topic's changelog.
 func Changelog(request string) string { return request + changelogSuffix }
 
-// DeadLetters returns the name of the dead-letter topic of a request topic, or of a
-// fixed-delay one.
+// DeadLetters returns the name of the dead-letter topic of a request topic, or of a fixed-delay one.
 func DeadLetters(request string) string { return request + deadLettersSuffix }
 
 // Events returns the name of the topic with the events of a request topic's timers.

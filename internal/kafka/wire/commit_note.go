@@ -58,8 +58,7 @@ func (c CommitNote) String() string {
 	return s
 }
 
-// ParseCommitNote reads the metadata of a committed offset. Errors wrap
-// ErrForeignNote or ErrNewerFormat.
+// ParseCommitNote reads the metadata of a committed offset. Errors wrap ErrForeignNote or ErrNewerFormat.
 func ParseCommitNote(s string) (n CommitNote, err error) {
 	format, rest, _ := strings.Cut(s, " ")
 	if format != noteFormat {

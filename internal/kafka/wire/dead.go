@@ -22,9 +22,8 @@ const (
 	truncatedKey     = "value,headers,key"
 )
 
-// DeadRequest returns the dead letter of a request: its key, value and headers,
-// then reason, detail and source, on the same partition of the dead-letter
-// topic. Headers that an earlier dead letter left on it are replaced.
+// DeadRequest returns the dead letter of a request: its key, value and headers, then reason, detail and source, on the
+// same partition of the dead-letter topic. Headers that an earlier dead letter left on it are replaced.
 //
 // If the record exceeds the topic's max.message.bytes, it goes without its value. If it is still too large, it
 // goes without the headers that are passed through, too, and then without all of its headers and with only the

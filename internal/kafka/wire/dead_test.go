@@ -204,8 +204,8 @@ func TestDeadDetailIsBounded(t *testing.T) {
 	}
 }
 
-// TestDeadRequestFits: whatever the request, the letter fits into any topic that
-// takes a key of maxDeadKeyBytes and a detail of timer.MaxDetailBytes.
+// TestDeadRequestFits: whatever the request, the letter fits into any topic that takes a key of maxDeadKeyBytes and a
+// detail of timer.MaxDetailBytes.
 func TestDeadRequestFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := func(label string) []byte { return make([]byte, rapid.IntRange(0, 4000).Draw(t, label)) }

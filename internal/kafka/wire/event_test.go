@@ -62,8 +62,8 @@ func TestGoldenEvents(t *testing.T) {
 	}
 }
 
-// Whatever an ID, a name or a sentence holds, the event is JSON that says the same to
-// whoever reads it, and it fits into what its topic takes at least.
+// Whatever an ID, a name or a sentence holds, the event is JSON that says the same to whoever reads it, and it fits
+// into what its topic takes at least.
 func TestEventsAreJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.String(),

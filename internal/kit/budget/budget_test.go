@@ -18,8 +18,7 @@ func grow(a *Account, piece int64, most int) {
 	}
 }
 
-// Who is alone with a backlog has all but what is set aside for others; alone at all it
-// has everything.
+// Who is alone with a backlog has all but what is set aside for others; alone at all it has everything.
 func TestAloneItHasAll(t *testing.T) {
 	const total, piece = 64 << 20, 64 << 10
 	for _, c := range []struct {
@@ -43,8 +42,8 @@ func TestAloneItHasAll(t *testing.T) {
 	}
 }
 
-// Two topics with backlogs come to have as much, whoever was first and however many
-// partitions they have; and all together is bounded meanwhile.
+// Two topics with backlogs come to have as much, whoever was first and however many partitions they have; and all
+// together is bounded meanwhile.
 func TestBacklogsOfTwoTopicsComeToHaveAsMuch(t *testing.T) {
 	const total, piece, noisyPartitions = 64 << 20, 64 << 10, 40
 	b := New(total, map[string]int32{"noisy": noisyPartitions, "late": 1})
@@ -109,9 +108,8 @@ func TestAnIdleTopicCostsWhatItHolds(t *testing.T) {
 	}
 }
 
-// Whatever others hold forever, a partition that holds nothing may take something.
-// Nobody grows but into what is free: all together stay within the total, but for the
-// last piece of each. An account that is closed holds nothing.
+// Whatever others hold forever, a partition that holds nothing may take something. Nobody grows but into what is free:
+// all together stay within the total, but for the last piece of each. An account that is closed holds nothing.
 func TestBudget(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const piece = 100

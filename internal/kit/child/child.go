@@ -1,6 +1,5 @@
-// Package child runs programs beside this process: each in a process group of its
-// own, so that an interrupt at the terminal reaches this process first, and, on
-// Linux, killed by the kernel when this process ends, however it does.
+// Package child runs programs beside this process: each in a process group of its own, so that an interrupt at the
+// terminal reaches this process first, and, on Linux, killed by the kernel when this process ends, however it does.
 package child
 
 import (
@@ -12,8 +11,7 @@ import (
 	"time"
 )
 
-// Process is a program that was started. Its methods may be called from several
-// goroutines.
+// Process is a program that was started. Its methods may be called from several goroutines.
 type Process struct {
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when the process is gone
@@ -35,9 +33,8 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 	return p, nil
 }
 
-// supervise starts the process, waits for its end and tells both. It stays on
-// one thread from start to end, because the kernel's signal at the parent's
-// death means the thread that started the process, not the parent process.
+// supervise starts the process, waits for its end and tells both. It stays on one thread from start to end, because the
+// kernel's signal at the parent's death means the thread that started the process, not the parent process.
 func (p *Process) supervise(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -95,8 +92,8 @@ func (p *Process) End(sig syscall.Signal, limit time.Duration) error {
 	}
 }
 
-// Pause stops the process where it stands, and returns when every thread of it
-// does, or with an error. Signal with [Continue] lets it go on.
+// Pause stops the process where it stands, and returns when every thread of it does, or with an error. Signal with
+// [Continue] lets it go on.
 func (p *Process) Pause() error {
 	if err := p.Signal(pause); err != nil {
 		return err

@@ -15,13 +15,12 @@ const (
 	pausePoll    = time.Millisecond
 )
 
-// dieWithParent has the kernel kill the process when the *thread* that started
-// it ends; see Process.supervise, which keeps that thread.
+// dieWithParent has the kernel kill the process when the *thread* that started it ends; see Process.supervise, which
+// keeps that thread.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
-// awaitPaused returns when every thread of a process stands still. SIGSTOP only
-// asks for that: one thread has to be scheduled to pass it on, and on a busy
-// machine the others go on serving for milliseconds.
+// awaitPaused returns when every thread of a process stands still. SIGSTOP only asks for that: one thread has to be
+// scheduled to pass it on, and on a busy machine the others go on serving for milliseconds.
 func awaitPaused(cmd *exec.Cmd) error {
 	limit := time.NewTimer(pauseTimeout)
 	defer limit.Stop()

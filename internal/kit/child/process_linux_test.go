@@ -46,8 +46,7 @@ func accepts(addr string) bool {
 	return true
 }
 
-// A paused process once answered a ping on a busy machine: SIGSTOP had not yet
-// reached the threads that serve.
+// A paused process once answered a ping on a busy machine: SIGSTOP had not yet reached the threads that serve.
 func TestPauseStopsEveryThread(t *testing.T) {
 	cmd := self("spinner")
 	out, err := cmd.StdoutPipe()

@@ -14,8 +14,8 @@ const (
 	Continue = syscall.SIGCONT
 )
 
-// ownGroup puts the command into a process group of its own, so that an
-// interrupt at the terminal reaches this process first.
+// ownGroup puts the command into a process group of its own, so that an interrupt at the terminal reaches this process
+// first.
 func ownGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	dieWithParent(cmd.SysProcAttr)

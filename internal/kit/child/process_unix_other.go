@@ -7,8 +7,7 @@ import (
 	"syscall"
 )
 
-// dieWithParent does nothing: only Linux has such a signal. A killed parent
-// leaves its children behind here.
+// dieWithParent does nothing: only Linux has such a signal. A killed parent leaves its children behind here.
 func dieWithParent(*syscall.SysProcAttr) {}
 
 // awaitPaused does nothing: the pause may begin milliseconds late here.

@@ -32,8 +32,7 @@ var infoLines = regexp.MustCompile(`(?m)^\[[^]]*\] INFO .*\n?`)
 
 var errRunning = errors.New("is running")
 
-// Broker is one Kafka process and its directory. mu guards life; it is not held
-// while a process starts or ends.
+// Broker is one Kafka process and its directory. mu guards life; it is not held while a process starts or ends.
 type Broker struct {
 	id      int
 	addr    string            // host:port that clients use
@@ -61,8 +60,8 @@ func (b *Broker) logPath() string   { return filepath.Join(b.dir, "broker.log") 
 func (b *Broker) dataPath() string  { return filepath.Join(b.dir, "data") }
 func (b *Broker) propsPath() string { return filepath.Join(b.dir, "server.properties") }
 
-// tempPath is where the broker unpacks its native libraries. A broker that is
-// killed, as most are, leaves them behind; here they go with its directory.
+// tempPath is where the broker unpacks its native libraries. A broker that is killed, as most are, leaves them behind;
+// here they go with its directory.
 func (b *Broker) tempPath() string { return filepath.Join(b.dir, "tmp") }
 
 // quickStart are flags that favour a quick start over throughput.
@@ -210,8 +209,8 @@ func (b *Broker) LogSize() int64 {
 	return info.Size()
 }
 
-// Log returns what the broker logged from that position on, at most its last
-// maxLogShown bytes; without info, that is without the lines of that level.
+// Log returns what the broker logged from that position on, at most its last maxLogShown bytes; without info, that is
+// without the lines of that level.
 func (b *Broker) Log(from int64, info bool) []byte {
 	data, err := b.logged(from)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/waterclock/waterclock/internal/kit/child"
 )
 
-// startAttempts bounds how often a cluster is tried on other ports, because
-// between choosing a port and using it somebody else may take it.
+// startAttempts bounds how often a cluster is tried on other ports, because between choosing a port and using it
+// somebody else may take it.
 const startAttempts = 3
 
 // Cluster is a running Kafka cluster. A broker's node ID is its place in Brokers.
@@ -41,9 +41,8 @@ func (c *Cluster) Listener(name string) []string {
 	return seeds
 }
 
-// Start brings up n combined brokers and controllers on free loopback ports, each
-// with a directory in dir. With more than one, topics have as many replicas, of
-// which a majority must be in sync. Nothing of it runs after an error.
+// Start brings up n combined brokers and controllers on free loopback ports, each with a directory in dir. With more
+// than one, topics have as many replicas, of which a majority must be in sync. Nothing of it runs after an error.
 func Start(ctx context.Context, tools Tools, dir string, n int, opts ...Option) (*Cluster, error) {
 	s := newSettings(opts)
 	var err error
@@ -110,8 +109,8 @@ func (c *Cluster) Close() {
 	})
 }
 
-// newUUID returns a random UUID as Kafka writes them: URL-safe base64, and
-// never with a leading dash, which a command line would take for a flag.
+// newUUID returns a random UUID as Kafka writes them: URL-safe base64, and never with a leading dash, which a command
+// line would take for a flag.
 func newUUID() string {
 	for {
 		var id [16]byte

@@ -35,8 +35,8 @@ func WithProperty(key, value string) Option {
 	return func(s *settings) { s.overrides[key] = value }
 }
 
-// ApacheDefaults leaves the group settings (group.*) as Apache Kafka ships
-// them: a session of at least 6 s, 3 s of delay before a first rebalance.
+// ApacheDefaults leaves the group settings (group.*) as Apache Kafka ships them: a session of at least 6 s, 3 s of
+// delay before a first rebalance.
 func ApacheDefaults() Option {
 	return func(s *settings) { s.apacheDefaults = true }
 }
@@ -45,9 +45,8 @@ func ApacheDefaults() Option {
 // same port.
 type listener struct{ name, protocol, host string }
 
-// WithListener gives every broker a further listener, on a port of its own. The
-// name is in capitals; the protocol is Kafka's: SSL, SASL_SSL and so on. What it
-// needs is set by WithProperty under listener.name.<name in small letters>.
+// WithListener gives every broker a further listener, on a port of its own. The name is in capitals; the protocol is
+// Kafka's: SSL, SASL_SSL and so on. What it needs is set by WithProperty under listener.name.<name in small letters>.
 func WithListener(name, protocol string) Option {
 	return func(s *settings) { s.listeners = append(s.listeners, listener{name: name, protocol: protocol}) }
 }
@@ -66,8 +65,8 @@ func newSettings(opts []Option) settings {
 	return s
 }
 
-// properties are those of the broker with index i of a cluster whose brokers
-// have these addresses (host:port); others are those of its further listeners.
+// properties are those of the broker with index i of a cluster whose brokers have these addresses (host:port); others
+// are those of its further listeners.
 func (s settings) properties(i int, brokers, controllers, others []string, dataDir string) map[string]string {
 	p := parseProperties(serverProperties)
 	if s.apacheDefaults {
@@ -94,8 +93,8 @@ func (s settings) properties(i int, brokers, controllers, others []string, dataD
 	return p
 }
 
-// voters are the controllers by node ID. The quorum is static: what brokers find in
-// their directories says nothing of ports, and is the same for all, see format.go.
+// voters are the controllers by node ID. The quorum is static: what brokers find in their directories says nothing of
+// ports, and is the same for all, see format.go.
 func voters(controllers []string) []string {
 	ids := make([]string, len(controllers))
 	for i, at := range controllers {
@@ -141,12 +140,11 @@ func formatProperties(p map[string]string) []byte {
 	return []byte(b.String())
 }
 
-// Ports are taken from below the range that systems use for outgoing
-// connections: a client that dials a broker that is down could otherwise be
-// given the broker's own port and keep it from coming back.
+// Ports are taken from below the range that systems use for outgoing connections: a client that dials a broker that is
+// down could otherwise be given the broker's own port and keep it from coming back.
 //
-// Between the choice of a port and its use others may choose it too. So each process
-// has a share of the range, by its ID, and goes through it in order.
+// Between the choice of a port and its use others may choose it too. So each process has a share of the range, by its
+// ID, and goes through it in order.
 const (
 	firstPort  = 20_000
 	lastPort   = 32_000

@@ -14,19 +14,18 @@ import (
 	"github.com/waterclock/waterclock/internal/kit/child"
 )
 
-// A broker's directory is formatted before its first start: it gets a file with the IDs
-// of cluster, node and directory, and one with the versions of the cluster's features.
-// Kafka's tool takes a second of processor time for that, in a JVM of its own, and
-// tests start dozens of brokers. The second file is the same for all, so the tool
-// writes it once for each Kafka, and it lies in the cache beside the jars.
+// A broker's directory is formatted before its first start: it gets a file with the IDs of cluster, node and directory,
+// and one with the versions of the cluster's features. Kafka's tool takes a second of processor time for that, in a JVM
+// of its own, and tests start dozens of brokers. The second file is the same for all, so the tool writes it once for
+// each Kafka, and it lies in the cache beside the jars.
 
 const (
 	metaName      = "meta.properties"
 	bootstrapName = "bootstrap.checkpoint"
 )
 
-// formatted returns the tools with what the tool has written, which it writes if it is
-// not there. Without, each broker's directory is left to the tool.
+// formatted returns the tools with what the tool has written, which it writes if it is not there. Without, each
+// broker's directory is left to the tool.
 func formatted(ctx context.Context, tools Tools) Tools {
 	path := tools.libs + "-" + bootstrapName
 	unlock, err := lockedfile.MutexAt(path + ".lock").Lock()
@@ -93,17 +92,15 @@ func (b *Broker) formatByTool(ctx context.Context, clusterID string) error {
 	return nil
 }
 
-// A broker takes half the processor time to start when the JVM finds its classes
-// in an archive (class data sharing), and tests start dozens. The archive is
-// written once for each Java and Kafka, by a broker that does nothing and ends,
-// and lies in the cache beside the jars. A JVM that cannot use it does without,
-// and so do tests where it cannot be written: then it is an empty file.
+// A broker takes half the processor time to start when the JVM finds its classes in an archive (class data sharing),
+// and tests start dozens. The archive is written once for each Java and Kafka, by a broker that does nothing and ends,
+// and lies in the cache beside the jars. A JVM that cannot use it does without, and so do tests where it cannot be
+// written: then it is an empty file.
 
 // archiveFlag tells the JVM where the archive is.
 const archiveFlag = "-XX:SharedArchiveFile="
 
-// archived returns the tools with the flags that have brokers start from the
-// archive, which it writes if there is none.
+// archived returns the tools with the flags that have brokers start from the archive, which it writes if there is none.
 func archived(ctx context.Context, tools Tools, javaVersion string) Tools {
 	path := fmt.Sprintf("%s-%08x.jsa", tools.libs, crc32.ChecksumIEEE([]byte(javaVersion)))
 	unlock, err := lockedfile.MutexAt(path + ".lock").Lock()
@@ -123,8 +120,7 @@ func archived(ctx context.Context, tools Tools, javaVersion string) Tools {
 	return tools
 }
 
-// Accepts says why the JVM cannot start from an archive: half of one, from a disk
-// that was full, crashes it.
+// Accepts says why the JVM cannot start from an archive: half of one, from a disk that was full, crashes it.
 func (t Tools) Accepts(ctx context.Context, archive string) error {
 	cmd := exec.CommandContext(ctx, t.java, archiveFlag+archive, "-Xshare:on",
 		"-XX:+UseSerialGC", "-cp", filepath.Join(t.libs, "*"), "-version")

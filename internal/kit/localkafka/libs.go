@@ -38,13 +38,12 @@ type Tools struct {
 	// flags of the JVM, further ones
 	flags   []string
 	Archive string // path of the class archive that brokers start from, or empty
-	// bootstrap is what Kafka's tool writes when it formats a directory; nil has it
-	// format each.
+	// bootstrap is what Kafka's tool writes when it formats a directory; nil has it format each.
 	bootstrap []byte
 }
 
-// Find finds Java and the jars, which it downloads if they are not
-// cached. Its error is a sentence that says what is missing.
+// Find finds Java and the jars, which it downloads if they are not cached. Its error is a sentence that says what is
+// missing.
 func Find(ctx context.Context) (Tools, error) {
 	java, version, err := findJava(ctx)
 	if err != nil {
@@ -61,8 +60,7 @@ func Find(ctx context.Context) (Tools, error) {
 	return archived(ctx, formatted(ctx, tools), version), nil
 }
 
-// findJava returns the java command of JAVA_HOME, or else of the path, and what it
-// says of its version.
+// findJava returns the java command of JAVA_HOME, or else of the path, and what it says of its version.
 func findJava(ctx context.Context) (path, version string, err error) {
 	name := "java"
 	if home := os.Getenv("JAVA_HOME"); home != "" {
@@ -84,8 +82,8 @@ func findJava(ctx context.Context) (path, version string, err error) {
 
 var javaVersion = regexp.MustCompile(`version "(?:1\.)?(\d+)`)
 
-// javaMajor reads the major version from what `java -version` prints: 8 for
-// "1.8.0_392", 17 for "17.0.15", 0 if there is none.
+// javaMajor reads the major version from what `java -version` prints: 8 for "1.8.0_392", 17 for "17.0.15", 0 if there
+// is none.
 func javaMajor(out string) int {
 	m := javaVersion.FindStringSubmatch(out)
 	if m == nil {
@@ -176,8 +174,7 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// Java is a Java command with the clients, and all else that a broker has, on its class
-// path.
+// Java is a Java command with the clients, and all else that a broker has, on its class path.
 func (t Tools) Java(args ...string) *exec.Cmd { return t.javaOf(t.classPath(), args...) }
 
 func (t Tools) classPath() string { return filepath.Join(t.libs, "*") }

@@ -3,9 +3,8 @@ package near
 
 import "strings"
 
-// Name is the known name nearest to the one found, or one that ends or begins
-// with its words; "" if there is none. What follows the prefix that all names share is
-// compared.
+// Name is the known name nearest to the one found, or one that ends or begins with its words; "" if there is none. What
+// follows the prefix that all names share is compared.
 func Name(found, prefix string, known []string) string {
 	best, bestDistance, longer := "", 0, ""
 	for _, name := range known {

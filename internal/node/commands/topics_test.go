@@ -8,8 +8,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 )
 
-// What topics prints fits a terminal, sentences about what is needed too, and names
-// each topic once.
+// What topics prints fits a terminal, sentences about what is needed too, and names each topic once.
 func TestTopicsAreNarrow(t *testing.T) {
 	name := "billing.reminders.timers.v2"
 	var in topics.Inspection

@@ -1,11 +1,9 @@
-// Package config has the settings of a waterclock process: one struct, its
-// defaults, its layers and its rules.
+// Package config has the settings of a waterclock process: one struct, its defaults, its layers and its rules.
 //
-// Every setting has one name. By a mechanical rule --data-dir is the flag,
-// data-dir: the YAML key and WATERCLOCK_DATA_DIR the environment variable; a
-// flag wins over the environment, the environment over the file. A name that is
-// not known is an error in each layer, with the nearest known one. Secrets are
-// never settings: a setting names the file that holds one.
+// Every setting has one name. By a mechanical rule --data-dir is the flag, data-dir: the YAML key and
+// WATERCLOCK_DATA_DIR the environment variable; a flag wins over the environment, the environment over the file. A name
+// that is not known is an error in each layer, with the nearest known one. Secrets are never settings: a setting names
+// the file that holds one.
 //
 // pflag parses every value in every layer, so each setting has one syntax. No library merges
 // the layers. With koanf or viper a value carries no file and no line, and a problem could not
@@ -21,9 +19,8 @@ import (
 	"github.com/waterclock/waterclock/internal/kit/memory"
 )
 
-// Config holds every setting. A field's comment names the setting if it is
-// not simply the field's name in kebab case. A Config comes from [Default] or a
-// [Loader] and is not changed after [Config.Validate].
+// Config holds every setting. A field's comment names the setting if it is not simply the field's name in kebab case. A
+// Config comes from [Default] or a [Loader] and is not changed after [Config.Validate].
 type Config struct {
 	// How to reach Kafka.
 	Brokers          []string // host:port, at least one
@@ -36,9 +33,8 @@ type Config struct {
 	SASLPasswordFile string   // sasl-password-file: password, or the AWS secret access key
 	SASLTokenFile    string   // sasl-token-file: OAuth bearer token, or the AWS session token
 
-	// What is served. An entry of Targets and DefaultTarget may be prefixed with
-	// a request topic and a colon, and then counts for that topic alone; read
-	// them through PolicyOf.
+	// What is served. An entry of Targets and DefaultTarget may be prefixed with a request topic and a colon, and then
+	// counts for that topic alone; read them through PolicyOf.
 	Requests            []string // request topics
 	Delay               []DelayTopic
 	Targets             []string // [topic:]glob as in path.Match; a target is denied unless one matches
@@ -53,9 +49,8 @@ type Config struct {
 	LimitHeaders        int           // headers of a request, 1 to MaxHeaders
 	LimitHeaderBytes    Size          // bytes of all headers of a request, 1 to MaxHeaderBytes
 	Events              bool          // write what happens to timers of request topics to topics of their own
-	// Tenants has the policies of request topics that have their own, by topic. Each is
-	// complete: the settings above fill in what the file leaves out. Only the file can
-	// set them. Read them through PolicyOf.
+	// Tenants has the policies of request topics that have their own, by topic. Each is complete: the settings above
+	// fill in what the file leaves out. Only the file can set them. Read them through PolicyOf.
 	Tenants map[string]Policy
 
 	// The instance.
@@ -194,8 +189,7 @@ const (
 	MinMemory             = Size(memory.Minimum)
 )
 
-// Default returns the default settings of serve. Brokers, Requests and Targets
-// have no default.
+// Default returns the default settings of serve. Brokers, Requests and Targets have no default.
 func Default() Config {
 	return Config{
 		PartitionerCheck:   CheckWarn,
@@ -229,8 +223,7 @@ func Default() Config {
 	}
 }
 
-// DefaultDev returns the settings of dev: those of serve for one request topic,
-// timers, with every target allowed.
+// DefaultDev returns the settings of dev: those of serve for one request topic, timers, with every target allowed.
 func DefaultDev() Config {
 	c := Default()
 	c.Memory = MinMemory // enough to try things out

@@ -18,8 +18,7 @@ const EnvPrefix = "WATERCLOCK_"
 // fileSetting names the YAML file: a flag and a variable, but no YAML key.
 const fileSetting = "config"
 
-// Loader makes a [Config] of its layers: [NewLoader], [Loader.AddFlags], parse
-// the flags, [Loader.Load].
+// Loader makes a [Config] of its layers: [NewLoader], [Loader.AddFlags], parse the flags, [Loader.Load].
 type Loader struct {
 	defaults Config
 	cfg      Config
@@ -42,8 +41,7 @@ func NewLoader(defaults Config) *Loader {
 	return l
 }
 
-// AddFlags declares --config and the settings of the groups as flags of fs, in
-// the order of their table.
+// AddFlags declares --config and the settings of the groups as flags of fs, in the order of their table.
 func (l *Loader) AddFlags(fs *pflag.FlagSet, groups ...Group) {
 	fs.SortFlags = false
 	fs.AddFlag(l.all.Lookup(fileSetting))
@@ -244,8 +242,7 @@ func readFile(path string) (file, error) {
 // are no settings.
 const EnvURL = EnvPrefix + "URL"
 
-// EnvOf returns the environment variable of a setting: data-dir is
-// WATERCLOCK_DATA_DIR.
+// EnvOf returns the environment variable of a setting: data-dir is WATERCLOCK_DATA_DIR.
 func EnvOf(setting string) string {
 	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(setting, "-", "_"))
 }

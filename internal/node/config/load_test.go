@@ -184,8 +184,8 @@ func TestMissingFile(t *testing.T) {
 	}
 }
 
-// TestEverySettingInEveryLayer holds the mechanical rule: what a default prints
-// can be given back as flag, variable and YAML value.
+// TestEverySettingInEveryLayer holds the mechanical rule: what a default prints can be given back as flag, variable and
+// YAML value.
 func TestEverySettingInEveryLayer(t *testing.T) {
 	l := NewLoader(Default())
 	if n := len(l.names()); n < 35 {

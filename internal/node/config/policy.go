@@ -151,8 +151,8 @@ func (p *Policy) flags() *pflag.FlagSet {
 	return fs
 }
 
-// live returns the settings for all that take effect while an instance runs, and
-// liveOfTenant those of a tenant, by their names in the file.
+// live returns the settings for all that take effect while an instance runs, and liveOfTenant those of a tenant, by
+// their names in the file.
 func live() []string {
 	return []string{"targets", "default-target", "limit-horizon", "limit-headers", "limit-header-bytes"}
 }
@@ -194,8 +194,7 @@ func (c *Config) tenantsWith(next *Config) []string {
 	})
 }
 
-// Live returns c with the settings of next that take effect while an instance
-// runs.
+// Live returns c with the settings of next that take effect while an instance runs.
 func (c *Config) Live(next *Config) *Config {
 	out := *c
 	out.Targets, out.DefaultTarget = next.Targets, next.DefaultTarget
@@ -275,8 +274,7 @@ func (p *problems) policy(c *Config, topic string, t *Policy) {
 		"dead-letter if there is a limit-pending: reading cannot wait for timers that may fire in years")
 }
 
-// TargetsOf returns the globs (as in path.Match) of the targets that requests
-// on a request topic may name.
+// TargetsOf returns the globs (as in path.Match) of the targets that requests on a request topic may name.
 func (c *Config) TargetsOf(requests string) []string { return c.PolicyOf(requests).Targets }
 
 // TargetNames returns the targets that are names and not globs.
@@ -293,8 +291,7 @@ func (c *Config) TargetNames() []string {
 	return names
 }
 
-// splitTopic splits "topic:rest"; without a colon, which no topic name
-// contains, the topic is "".
+// splitTopic splits "topic:rest"; without a colon, which no topic name contains, the topic is "".
 func splitTopic(s string) (topic, rest string) {
 	if topic, rest, ok := strings.Cut(s, ":"); ok {
 		return topic, rest

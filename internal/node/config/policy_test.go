@@ -67,9 +67,8 @@ tenants:
 	}
 }
 
-// TestTenantsNeedNothingForAll: where each request topic has targets of its own
-// there need be none for all, and what a tenant leaves out is as for all, however
-// that is said.
+// TestTenantsNeedNothingForAll: where each request topic has targets of its own there need be none for all, and what a
+// tenant leaves out is as for all, however that is said.
 func TestTenantsNeedNothingForAll(t *testing.T) {
 	cfg, err := load(t, []string{"--limit-headers=7"}, []string{"WATERCLOCK_LIMIT_HORIZON=5d"}, `
 brokers: a:1
@@ -166,8 +165,7 @@ func TestTenantProblems(t *testing.T) {
 	}
 }
 
-// TestLoadAgain: a loader reads the file again each time, and what it has said
-// before is not remembered.
+// TestLoadAgain: a loader reads the file again each time, and what it has said before is not remembered.
 func TestLoadAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "wc.yaml")
 	write := func(text string) {
@@ -250,8 +248,8 @@ func TestTenantsAreLogged(t *testing.T) {
 	}
 }
 
-// TestExample: the example is valid as it is, says nothing but what is needed,
-// and holds every setting, whose # can be taken away.
+// TestExample: the example is valid as it is, says nothing but what is needed, and holds every setting, whose # can be
+// taken away.
 func TestExample(t *testing.T) {
 	text := string(Example())
 	cfg, err := load(t, nil, nil, text)
@@ -353,8 +351,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestEverySettingOfATenantIsDecided: each either takes effect at once or is known
-// to wait.
+// TestEverySettingOfATenantIsDecided: each either takes effect at once or is known to wait.
 func TestEverySettingOfATenantIsDecided(t *testing.T) {
 	waits := []string{"events", "events-cleanup", "dead-letters"}
 	var p Policy

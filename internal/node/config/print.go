@@ -85,8 +85,7 @@ func Example() []byte {
 	return b.Bytes()
 }
 
-// writeSetting writes what a setting means, and its value or, behind a #, its
-// default.
+// writeSetting writes what a setting means, and its value or, behind a #, its default.
 func writeSetting(b *bytes.Buffer, indent string, f *pflag.Flag, value string) {
 	_, usage := pflag.UnquoteUsage(f)
 	off := ""
@@ -106,9 +105,8 @@ func writeSetting(b *bytes.Buffer, indent string, f *pflag.Flag, value string) {
 	fmt.Fprintf(b, "%s%s%s: %s\n", off, indent, f.Name, value)
 }
 
-// LogValue shows, as a group, every setting of an instance that has a value, by
-// its name and in the order of the table. A file that holds a secret is named;
-// its content shows as ****.
+// LogValue shows, as a group, every setting of an instance that has a value, by its name and in the order of the table.
+// A file that holds a secret is named; its content shows as ****.
 func (c *Config) LogValue() slog.Value {
 	attrs := attrsOf(c.flags())
 	var tenants []slog.Attr

@@ -31,9 +31,8 @@ func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 // MarshalText implements encoding.TextMarshaler, and so covers JSON and YAML.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
-// ReadSecret reads a secret from a file, without a line end behind it. A file that
-// is empty or larger than 64 KiB is an error. Files are replaced when secrets are
-// rotated, so read them when they are needed.
+// ReadSecret reads a secret from a file, without a line end behind it. A file that is empty or larger than 64 KiB is an
+// error. Files are replaced when secrets are rotated, so read them when they are needed.
 func ReadSecret(path string) (Secret, error) {
 	f, err := os.Open(path)
 	if err != nil {

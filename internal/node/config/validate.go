@@ -18,9 +18,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Validate returns every problem of the settings of an instance at once, joined,
-// or nil. It opens the files that settings name, but those of
-// the API's callers and keys, and nothing else.
+// Validate returns every problem of the settings of an instance at once, joined, or nil. It opens the files that
+// settings name, but those of the API's callers and keys, and nothing else.
 func (c *Config) Validate() error {
 	return c.check((*problems).client, (*problems).instance)
 }
@@ -35,8 +34,8 @@ func (c *Config) ValidateClient() error {
 	return c.check((*problems).client)
 }
 
-// ValidateTopics is Validate for commands that look after topics: how to reach
-// Kafka, the request topics, and how the service's own topics are created.
+// ValidateTopics is Validate for commands that look after topics: how to reach Kafka, the request topics, and how the
+// service's own topics are created.
 func (c *Config) ValidateTopics() error {
 	return c.check((*problems).client, (*problems).requests, (*problems).topics)
 }

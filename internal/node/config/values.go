@@ -166,8 +166,7 @@ func (s *Size) Set(text string) error {
 // Type implements pflag.Value. It returns the word that stands for the value in a help text.
 func (s *Size) Type() string { return "size" }
 
-// DelayTopic is a fixed-delay topic: its records are passed on that delay after their
-// timestamps.
+// DelayTopic is a fixed-delay topic: its records are passed on that delay after their timestamps.
 type DelayTopic struct {
 	Topic  string
 	Delay  time.Duration // whole milliseconds, MinDelay to MaxDelay

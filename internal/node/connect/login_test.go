@@ -31,8 +31,8 @@ func secretFile(t *testing.T, text string) string {
 	return path
 }
 
-// TestConfigurationTellsNoSecret logs, prints and encodes the whole
-// configuration, and a secret that was read, in every way there is.
+// TestConfigurationTellsNoSecret logs, prints and encodes the whole configuration, and a secret that was read, in every
+// way there is.
 func TestConfigurationTellsNoSecret(t *testing.T) {
 	const secret = "correct-horse-battery"
 	cfg := config.Default()
@@ -111,8 +111,8 @@ func TestPrincipal(t *testing.T) {
 	}
 }
 
-// TestRefusal: what is known to be a refusal has a sentence with what to do, and
-// what may be a broker that is just away has none.
+// TestRefusal: what is known to be a refusal has a sentence with what to do, and what may be a broker that is just away
+// has none.
 func TestRefusal(t *testing.T) {
 	password := config.Config{Brokers: []string{"k:1"}, SASLMechanism: config.SASLPlain, SASLUsername: "wc",
 		SASLPasswordFile: "/run/pw"}
@@ -146,8 +146,7 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// TestSecretsAreReadAgain: a file that is replaced, or goes away, counts at the
-// next login.
+// TestSecretsAreReadAgain: a file that is replaced, or goes away, counts at the next login.
 func TestSecretsAreReadAgain(t *testing.T) {
 	for _, m := range []config.SASL{config.SASLPlain, config.SASLScram256, config.SASLScram512, config.SASLOAuth,
 		config.SASLAWS} {
@@ -183,8 +182,8 @@ func TestSecretsAreReadAgain(t *testing.T) {
 	}
 }
 
-// login returns what the client sends first, where that depends on the secret
-// alone: SCRAM and AWS begin with a nonce and a time.
+// login returns what the client sends first, where that depends on the secret alone: SCRAM and AWS begin with a nonce
+// and a time.
 func login(t *testing.T, mech sasl.Mechanism, secret string) string {
 	t.Helper()
 	_, message, err := mech.Authenticate(t.Context(), "b-1.cluster.kafka.eu-west-1.amazonaws.com:9098")

@@ -19,9 +19,8 @@ import (
 	"github.com/waterclock/waterclock/internal/node/config"
 )
 
-// Settings for one kind of port and a broker's port of another: the sentence names
-// the setting to change. (That brokers answer so is seen by the tests of package
-// secure.)
+// Settings for one kind of port and a broker's port of another: the sentence names the setting to change. (That brokers
+// answer so is seen by the tests of package secure.)
 func TestRefusalOfTheWrongPort(t *testing.T) {
 	for _, c := range []struct {
 		name string

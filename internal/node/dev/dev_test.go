@@ -18,8 +18,7 @@ import (
 
 func TestMain(m *testing.M) { kafkatest.Main(m) }
 
-// The embedded broker tells clients an address that they can reach, whatever it
-// listens on.
+// The embedded broker tells clients an address that they can reach, whatever it listens on.
 func TestEmbeddedBrokerAdvertisesWhatWorks(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "0.0.0.0", "", "::", "localhost"} {
 		cluster, addr, err := embeddedBroker(net.JoinHostPort(host, "0"), t.TempDir())
@@ -50,8 +49,7 @@ func TestEmbeddedBrokerAdvertisesWhatWorks(t *testing.T) {
 	}
 }
 
-// dev makes topics as its own checks want them: whoever tries it out is warned of
-// nothing.
+// dev makes topics as its own checks want them: whoever tries it out is warned of nothing.
 func TestTopicsThatDevMakesAreAsTheyShouldBe(t *testing.T) {
 	cluster, addr, err := embeddedBroker("127.0.0.1:0", t.TempDir())
 	if err != nil {

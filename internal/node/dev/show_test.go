@@ -33,8 +33,8 @@ func TestReadable(t *testing.T) {
 	}
 }
 
-// A flood does not bury what was printed before, and what is expected is taken
-// off the list though its line is not shown.
+// A flood does not bury what was printed before, and what is expected is taken off the list though its line is not
+// shown.
 func TestShowBoundsAFlood(t *testing.T) {
 	var out strings.Builder
 	s := &show{cfg: &config.Config{}, out: &out}

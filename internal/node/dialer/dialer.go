@@ -89,8 +89,7 @@ func New(dial Func, log *slog.Logger, reg prometheus.Registerer) *Dialer {
 // Call it before anything is dialed.
 func (d *Dialer) OnChange(f func()) { d.changed = f }
 
-// AllReachable reports whether no broker is known to be down or unresponsive. It takes
-// no lock.
+// AllReachable reports whether no broker is known to be down or unresponsive. It takes no lock.
 func (d *Dialer) AllReachable() bool { return d.away.Load() == 0 }
 
 // LastLost returns when a broker that this process has heard from was last found to be down or

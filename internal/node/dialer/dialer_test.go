@@ -23,8 +23,8 @@ import (
 
 const addr = "broker:9092"
 
-// kafka is a broker that answers with what was sent, which makes an answer of a
-// question; or it is unresponsive, or down.
+// kafka is a broker that answers with what was sent, which makes an answer of a question; or it is unresponsive, or
+// down.
 type kafka struct {
 	unresponsive, down atomic.Bool
 
@@ -140,9 +140,8 @@ func (d *Dialer) shown() float64 {
 func (d *Dialer) gone() bool { return !d.Reachable(addr) && !d.AllReachable() }
 func (d *Dialer) back() bool { return d.Reachable(addr) && d.AllReachable() }
 
-// A broker that says nothing to somebody who waits is unresponsive within a second: its
-// connections are closed and new ones refused, as one that is down refuses them,
-// until it answers again.
+// A broker that says nothing to somebody who waits is unresponsive within a second: its connections are closed and new
+// ones refused, as one that is down refuses them, until it answers again.
 func TestUnresponsiveBroker(t *testing.T) {
 	scene(t, func(t *testing.T, k *kafka, d *Dialer) {
 		var changes atomic.Int32
@@ -255,9 +254,8 @@ func TestSlowIsNotUnresponsive(t *testing.T) {
 	})
 }
 
-// A broker that dies is known to be down at once: from its connections, which
-// break, before anybody dials. It is back when it takes connections again, also
-// for a client that comes before the probe.
+// A broker that dies is known to be down at once: from its connections, which break, before anybody dials. It is back
+// when it takes connections again, also for a client that comes before the probe.
 func TestBrokerThatDies(t *testing.T) {
 	for _, by := range []string{"probe", "client"} {
 		t.Run(by, func(t *testing.T) {
@@ -365,8 +363,7 @@ func TestALossIsSaidOnce(t *testing.T) {
 	}
 }
 
-// A broker that is not there when it is dialed first, and an unresponsive one that goes
-// down.
+// A broker that is not there when it is dialed first, and an unresponsive one that goes down.
 func TestDownAndUnresponsive(t *testing.T) {
 	scene(t, func(t *testing.T, k *kafka, d *Dialer) {
 		k.down.Store(true)
@@ -386,8 +383,7 @@ func TestDownAndUnresponsive(t *testing.T) {
 	})
 }
 
-// A broker that was taken out of the cluster is not away forever: nobody asks for
-// it. One that somebody asks for stays.
+// A broker that was taken out of the cluster is not away forever: nobody asks for it. One that somebody asks for stays.
 func TestBrokerThatIsGone(t *testing.T) {
 	scene(t, func(t *testing.T, k *kafka, d *Dialer) {
 		dial(t, d)
@@ -411,8 +407,7 @@ func TestBrokerThatIsGone(t *testing.T) {
 	})
 }
 
-// One that is being connected to and says nothing is noticed as well: packets to
-// a machine that is cut off are lost.
+// One that is being connected to and says nothing is noticed as well: packets to a machine that is cut off are lost.
 func TestCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost := func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -482,8 +477,7 @@ func TestBrokerThatWasNeverThere(t *testing.T) {
 	})
 }
 
-// goodbye is a connection that says goodbye as TLS does, which takes 5 s where nobody
-// reads.
+// goodbye is a connection that says goodbye as TLS does, which takes 5 s where nobody reads.
 type goodbye struct {
 	net.Conn
 	say func()

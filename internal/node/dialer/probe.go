@@ -33,8 +33,8 @@ const (
 	maxAnswer = 1 << 20
 )
 
-// question is an ApiVersions request, version 0, with its length before it: no
-// client ID, correlation 0. It needs no authentication (KIP-152).
+// question is an ApiVersions request, version 0, with its length before it: no client ID, correlation 0. It needs no
+// authentication (KIP-152).
 var question = []byte{0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 0, 0xff, 0xff}
 
 // Run probes brokers until ctx ends.

@@ -53,8 +53,8 @@ func (b Build) String() string {
 	return fmt.Sprintf("%s, %s, %s/%s", text, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// Collector shows the build as the labels of a metric that is always 1, so that
-// what goes wrong can be laid beside what was rolled out.
+// Collector shows the build as the labels of a metric that is always 1, so that what goes wrong can be laid beside what
+// was rolled out.
 func (b Build) Collector() prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "waterclock_build_info", Help: "Always 1; the labels say what the program was built from.",

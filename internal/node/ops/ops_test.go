@@ -30,8 +30,7 @@ type fakeReady struct {
 
 func (f fakeReady) Ready() (bool, any) { return f.ok, f.detail }
 
-// start runs a server on a free port and returns its address and a stop
-// function that returns what Run returned.
+// start runs a server on a free port and returns its address and a stop function that returns what Run returned.
 func start(t *testing.T, reg prometheus.Gatherer, ready Readiness) (addr string, stop func() error) {
 	t.Helper()
 	s := NewServer("127.0.0.1:0", reg, ready, slog.New(slog.DiscardHandler))

@@ -199,13 +199,12 @@ const (
 	mutexFraction = 10
 )
 
-// profileTimeout bounds one answer of the profiler: a profile or a trace over
-// some minutes is asked for and then waited for.
+// profileTimeout bounds one answer of the profiler: a profile or a trace over some minutes is asked for and then waited
+// for.
 const profileTimeout = 10 * time.Minute
 
-// NewProfiler returns a server for addr that has /debug/pprof/ and nothing else.
-// A profile shows memory, payloads included, and costs time, so it has a
-// listener of its own; that it is on the loopback interface is for whoever
+// NewProfiler returns a server for addr that has /debug/pprof/ and nothing else. A profile shows memory, payloads
+// included, and costs time, so it has a listener of its own; that it is on the loopback interface is for whoever
 // chooses addr to see to. From then on the runtime samples waits, for the profiles block and mutex.
 func NewProfiler(addr string, log *slog.Logger) *Server {
 	runtime.SetBlockProfileRate(int(blockRate))

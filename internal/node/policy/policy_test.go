@@ -99,8 +99,7 @@ func TestRulesOfTenants(t *testing.T) {
 	}
 }
 
-// TestDialectsAreThoseOfTheConfiguration: whatever can be configured is understood,
-// and the other way round.
+// TestDialectsAreThoseOfTheConfiguration: whatever can be configured is understood, and the other way round.
 func TestDialectsAreThoseOfTheConfiguration(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "wc.yaml")
 	if err := os.WriteFile(file, []byte("tenants: {timers: {dialect: nonsense}}"), 0o600); err != nil {

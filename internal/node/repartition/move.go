@@ -36,8 +36,8 @@ func (j *job) write(ctx context.Context) error {
 // moves reports whether a timer of partition i is written again.
 func (j *job) moves(id []byte, i int) bool { return j.report.Recreated || j.homeOf(id, i) != i }
 
-// move moves the timers of one changelog partition. The log is read twice, so that
-// no more is kept in memory than the IDs that move.
+// move moves the timers of one changelog partition. The log is read twice, so that no more is kept in memory than the
+// IDs that move.
 func (j *job) move(ctx context.Context, i int) error {
 	p := &j.parts[i]
 	last, err := j.lastRecords(ctx, i)
@@ -79,8 +79,8 @@ func (j *job) move(ctx context.Context, i int) error {
 	})
 }
 
-// lastRecords finds the offset of the last record of each ID that is pending in
-// partition i by its changelog, and moves.
+// lastRecords finds the offset of the last record of each ID that is pending in partition i by its changelog, and
+// moves.
 func (j *job) lastRecords(ctx context.Context, i int) (map[string]int64, error) {
 	last := make(map[string]int64)
 	err := j.read(ctx, j.changelog(i), j.parts[i].changelog, nil, func(rec *kgo.Record) error {

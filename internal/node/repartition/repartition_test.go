@@ -18,8 +18,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// story makes a history: pending timers, unread requests, more partitions, and further
-// requests after that.
+// story makes a history: pending timers, unread requests, more partitions, and further requests after that.
 func story(t *testing.T, seed uint64) *setup {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	before := 1 + rnd.IntN(4)
@@ -47,8 +46,8 @@ func story(t *testing.T, seed uint64) *setup {
 	return w
 }
 
-// Whatever was pending, unread or written since: every timer ends up where requests for
-// its ID go, and later requests win. A second run changes nothing.
+// Whatever was pending, unread or written since: every timer ends up where requests for its ID go, and later requests
+// win. A second run changes nothing.
 func TestTimersFollow(t *testing.T) {
 	for seed := range uint64(25) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -65,8 +64,7 @@ func TestTimersFollow(t *testing.T) {
 	}
 }
 
-// If it is stopped at any moment, it has done all or nothing, and the next run does the
-// rest.
+// If it is stopped at any moment, it has done all or nothing, and the next run does the rest.
 func TestFollowEndedAnywhere(t *testing.T) {
 	ended := 0
 	for seed := range uint64(12) {
@@ -128,8 +126,7 @@ func TestFollowARecreatedTopic(t *testing.T) {
 	}
 }
 
-// If another process writes to the changelog at the same time, or is a member of the
-// group, nothing is changed.
+// If another process writes to the changelog at the same time, or is a member of the group, nothing is changed.
 func TestFollowIsAlone(t *testing.T) {
 	w := story(t, 3)
 	foreign := func() time.Time {
@@ -187,8 +184,8 @@ func TestFollowRefuses(t *testing.T) {
 	}
 }
 
-// A lost changelog is written again from a local view, unless the view has not seen the
-// last step. Unread requests are applied to it.
+// A lost changelog is written again from a local view, unless the view has not seen the last step. Unread requests are
+// applied to it.
 func TestFollowRestores(t *testing.T) {
 	w := newSetup(t, 2)
 	all := make(map[int32][]*timer.Timer)
@@ -239,8 +236,8 @@ func TestFollowRestores(t *testing.T) {
 	}
 }
 
-// A paused timer moves as a paused timer. An unread request that depends on what is
-// pending is rejected and changes nothing.
+// A paused timer moves as a paused timer. An unread request that depends on what is pending is rejected and changes
+// nothing.
 func TestWhatDependsIsRejected(t *testing.T) {
 	w := newSetup(t, 1)
 	for i := range 20 {

@@ -167,8 +167,8 @@ func (s *setup) found() (pending []map[string]*timer.Timer, positions []int64) {
 	return pending, positions
 }
 
-// check takes in the rest of the request log, as instances would now, and compares what
-// is then pending, and where, with what should be.
+// check takes in the rest of the request log, as instances would now, and compares what is then pending, and where,
+// with what should be.
 func (s *setup) check() {
 	s.t.Helper()
 	pending, positions := s.found()

@@ -27,8 +27,7 @@ const (
 	commitLimit = time.Minute
 )
 
-// writer writes the transaction. Only mu and what it guards are shared with the
-// client's goroutines.
+// writer writes the transaction. Only mu and what it guards are shared with the client's goroutines.
 type writer struct {
 	ctx    context.Context // of all records
 	client *kgo.Client

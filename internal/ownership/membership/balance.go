@@ -457,9 +457,8 @@ func (p *placement) level() bool {
 	return false
 }
 
-// cheapen applies cycles of moves that lower the cost, until there is none. Loads do not
-// change, except that a member may pass one partition to another that has one
-// fewer: then the two have swapped loads.
+// cheapen applies cycles of moves that lower the cost, until there is none. Loads do not change, except that a member
+// may pass one partition to another that has one fewer: then the two have swapped loads.
 func (p *placement) cheapen() {
 	n := len(p.loads)
 	for work := 0; work < maxWork; work += n*n*n + n*len(p.parts) {

@@ -1,13 +1,11 @@
-// Package membership owns the group client: it knows whether the process is a member,
-// which partitions it holds, and whether it still holds them at this very moment. It
-// fetches nothing.
+// Package membership owns the group client: it knows whether the process is a member, which partitions it holds, and
+// whether it still holds them at this very moment. It fetches nothing.
 //
 // # The lease
 //
-// The broker's fence is the offset commit in a step. It checks membership but never
-// ownership: any current member may commit for any partition. A step is therefore safe
-// only if the *same membership* under which its partition was acquired still lasts. Each
-// [Token] carries that lease.
+// The broker's fence is the offset commit in a step. It checks membership but never ownership: any current member may
+// commit for any partition. A step is therefore safe only if the *same membership* under which its partition was
+// acquired still lasts. Each [Token] carries that lease.
 //
 //   - A dynamic member that misses a join is removed by the broker and comes back with a new member ID. So it is enough
 //     that the member ID is the same. If kgo's JoinGroup hung through a generation, kgo adopts the new ID silently:
@@ -22,12 +20,11 @@
 //
 // # Unresponsive brokers
 //
-// If a coordinator does not answer, kgo repeats requests to it for 30 s without saying so,
-// while the group drops a member after the session timeout. The package therefore records
-// when a broker last answered the member. If that is longer ago than the session timeout,
-// [Group.Unresponsive] says so. It decides nothing about steps: the broker's fence holds
-// whatever a member believes about itself. Answers to readers have no such fence. They are
-// given only after [Token.Certain] has asked the group.
+// If a coordinator does not answer, kgo repeats requests to it for 30 s without saying so, while the group drops a
+// member after the session timeout. The package therefore records when a broker last answered the member. If that is
+// longer ago than the session timeout, [Group.Unresponsive] says so. It decides nothing about steps: the broker's fence
+// holds whatever a member believes about itself. Answers to readers have no such fence. They are given only after
+// [Token.Certain] has asked the group.
 //
 // # Death of a token
 //

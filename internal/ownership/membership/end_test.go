@@ -7,8 +7,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// lateJoin is a handler in whose Lost the group client completes a join that was under
-// way: its SyncGroup is answered between the break of the lease and Close.
+// lateJoin is a handler in whose Lost the group client completes a join that was under way: its SyncGroup is answered
+// between the break of the lease and Close.
 type lateJoin struct {
 	s *session
 }

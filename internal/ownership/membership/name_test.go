@@ -11,9 +11,8 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
 )
 
-// TestFencedByItsNameWaits: if a process's step is refused because another process
-// joined under its instance ID, it must not fence that one in turn. It comes back when
-// the other has left.
+// TestFencedByItsNameWaits: if a process's step is refused because another process joined under its instance ID, it
+// must not fence that one in turn. It comes back when the other has left.
 func TestFencedByItsNameWaits(t *testing.T) {
 	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second))
 	x := newSetup(t, c.ListenAddrs())

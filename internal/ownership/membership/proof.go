@@ -26,23 +26,21 @@ const (
 // proof tells whether this process is still a member of the group, by asking the group. It decides
 // whether an instance may give an answer to a reader ([Token.Certain]).
 //
-// The brokers fence a step, but nothing fences an answer to a reader, and no clock can
-// stand in for a fence: a static member can be replaced, and any member can be removed by an operator,
-// without waiting for the session timeout, and another instance has its partitions at the
-// same moment. So each answer is followed by a question to the group: a heartbeat that was sent
-// after the answer was read. If the group accepts the heartbeat, this process was a member of the
-// current generation when the group processed it. Nobody else had the partition at that moment,
-// because:
+// The brokers fence a step, but nothing fences an answer to a reader, and no clock can stand in for a fence: a static
+// member can be replaced, and any member can be removed by an operator, without waiting for the session timeout, and
+// another instance has its partitions at the same moment. So each answer is followed by a question to the group: a
+// heartbeat that was sent after the answer was read. If the group accepts the heartbeat, this process was a member of
+// the current generation when the group processed it. Nobody else had the partition at that moment, because:
 //
 //   - The group gives a partition to another member only after a new generation, after this
 //     member was replaced, or after it was removed. In the last two cases the broker rejects
 //     the member ID.
-//   - A new generation rejects the old number. This member enters it only by a join
-//     that claims what it holds, and the balancer gives nobody else what a member claims.
-//     The token has not lived through a join that claimed less: see lease. Only instances of
-//     waterclock balance: nobody acts by an assignment that another program made (assignment.go).
-//   - The token was alive before and after, under the same lease. So the partition was
-//     held throughout, and what was read in between was the owner's.
+//   - A new generation rejects the old number. This member enters it only by a join that claims what it holds, and the
+//     balancer gives nobody else what a member claims. The token has not lived through a join that claimed less: see
+//     lease. Only instances of waterclock balance: nobody acts by an assignment that another program made
+//     (assignment.go).
+//   - The token was alive before and after, under the same lease. So the partition was held throughout, and what was
+//     read in between was the owner's.
 //
 // The premise is that the coordinator that answers is still the group's. A coordinator that was
 // replaced but has not heard of it yet (a paused broker that wakes) answers from memory: docs/internals/FAILURES.md,
@@ -117,8 +115,8 @@ func (p *proof) send(ctx context.Context, q *question, last time.Time) time.Time
 	return sent
 }
 
-// ask asks the group whether it knows the member of the lease. A refusal ends the
-// membership, as the refusal of a step does.
+// ask asks the group whether it knows the member of the lease. A refusal ends the membership, as the refusal of a step
+// does.
 func (l *lease) ask(ctx context.Context, beat func(context.Context, emitter.Member) error) error {
 	for {
 		m, err := l.check()

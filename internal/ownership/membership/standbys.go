@@ -26,11 +26,11 @@ type Standbys struct {
 //  1. A partition goes to the member that it is placed at only if that member has caught up with it, or keeps no
 //     copies (because it runs an earlier version or has standbys switched off).
 //  2. Otherwise it stays with its owner. If the owner is gone, it goes to the member with the fewest partitions among
-//     those that have caught up. If none has, it goes where it is placed if that member follows it, and otherwise to the
-//     member that follows it and is furthest: somebody has to replay, and a copy that is behind saves some of that.
+//     those that have caught up. If none has, it goes where it is placed if that member follows it, and otherwise to
+//     the member that follows it and is furthest: somebody has to replay, and a copy that is behind saves some of that.
 //  3. The member that it is placed at follows it. Once that member has caught up with everything that it is to own, it
-//     joins again and gets those partitions by rule 1. That is one more rebalance for a member that joins, and none if it
-//     has caught up already. If some partitions take longer, it joins once a minute for those that have caught up.
+//     joins again and gets those partitions by rule 1. That is one more rebalance for a member that joins, and none if
+//     it has caught up already. If some partitions take longer, it joins once a minute for those that have caught up.
 //  4. In addition, Number members follow each partition that they do not own.
 //
 // A member that follows a partition goes on while it can. Members follow equally many, within one, if their topics

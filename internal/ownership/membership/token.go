@@ -143,8 +143,7 @@ func (to *tokens) removeAll() []*Token {
 	return ts
 }
 
-// lease is the membership that all tokens of one group client share. mu guards
-// the fields below it.
+// lease is the membership that all tokens of one group client share. mu guards the fields below it.
 type lease struct {
 	instance   *string
 	heartbeats *heartbeats

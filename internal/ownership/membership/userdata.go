@@ -10,9 +10,8 @@ import (
 	"slices"
 )
 
-// What a member says about itself when it joins: the user data of its
-// subscription (ConsumerProtocolSubscription). The leader of the group balances
-// by it, and DescribeGroups shows it while the group is stable.
+// What a member says about itself when it joins: the user data of its subscription (ConsumerProtocolSubscription). The
+// leader of the group balances by it, and DescribeGroups shows it while the group is stable.
 //
 //	4 bytes  77 63 6c 6b, "wclk", by which it is told from the user data of other programs
 //	byte     1, the format

@@ -73,8 +73,7 @@ func TestUserDataOfOthers(t *testing.T) {
 	}
 }
 
-// However many views there are, the user data stay within their limit, and the youngest
-// views are kept.
+// However many views there are, the user data stay within their limit, and the youngest views are kept.
 func TestUserDataIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.IntRange(1, 225)

@@ -88,8 +88,8 @@ func (s *slotted) first() (level, slot int, ok bool) {
 	return 0, 0, false
 }
 
-// start returns the first tick that belongs to a slot: the digits of taken
-// above the level, then the slot's number, then zeros.
+// start returns the first tick that belongs to a slot: the digits of taken above the level, then the slot's number,
+// then zeros.
 func (s *slotted) start(level, slot int) uint64 {
 	shift := level * slotBits
 	above := s.taken >> shift >> slotBits << slotBits << shift
@@ -147,8 +147,8 @@ func (s *slotted) share(list []Chunk, as Chunk) []Chunk {
 // These things can happen between the two moments:
 //
 //   - A request or a firing meets a record that is being flushed, and Decode takes it out of its layer. Then the end of
-//     the checkpoint does not forget it. It is an object, and when it is a record or a tombstone again, that is dirty and
-//     goes to the active layer. The caller knows what the store will have of it.
+//     the checkpoint does not forget it. It is an object, and when it is a record or a tombstone again, that is dirty
+//     and goes to the active layer. The caller knows what the store will have of it.
 //   - The horizon rises or falls, and a record becomes soon or later. It keeps its state, and a later record is in the
 //     layer of its state. So each layer has records of one state.
 //   - A step is rolled back or aborted. Its entries refer to objects, which are in no layer.

@@ -6,8 +6,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// If an item is used again for another ID, the committed state of its former ID is not
-// returned for it: the first part of a step is applied and freed before its last.
+// If an item is used again for another ID, the committed state of its former ID is not returned for it: the first part
+// of a step is applied and freed before its last.
 func TestCommittedIsOfTheID(t *testing.T) {
 	p := New(0, 0, 1<<40)
 	p.Open(0)

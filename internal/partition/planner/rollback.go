@@ -15,8 +15,8 @@ import "github.com/waterclock/waterclock/internal/timer"
 // prefix. Nor does a request emit: what it triggers becomes due, and has an entry of its own. So planning again never
 // produces an emission.
 
-// RollBack rolls back firings of the segment that is out, or of one that was just
-// returned. Their timers wait until the entries are applied.
+// RollBack rolls back firings of the segment that is out, or of one that was just returned. Their timers wait until the
+// entries are applied.
 func (p *Planner) RollBack(entries ...*Entry) {
 	for _, e := range entries {
 		if e.Emit != nil {

@@ -19,9 +19,8 @@ const (
 	zoneAgain = time.Second
 )
 
-// Cache remembers schedules and zones, so that timers with the same expression
-// share them. Any number of goroutines may use it; its zero value is ready.
-// The lock is not held while the file of a zone is read.
+// Cache remembers schedules and zones, so that timers with the same expression share them. Any number of goroutines may
+// use it; its zero value is ready. The lock is not held while the file of a zone is read.
 type Cache struct {
 	mu sync.Mutex
 	// now has the schedules that were used recently, before those that were used earlier. When now
@@ -39,9 +38,8 @@ type zoneFound struct {
 
 type key struct{ expression, zone string }
 
-// Recurrence returns what computes a timer's recurrence. The error wraps ErrUnknownZone if this
-// machine does not know the zone, although the machine that accepted the timer did. It
-// describes the problem but does not name the timer.
+// Recurrence returns what computes a timer's recurrence. The error wraps ErrUnknownZone if this machine does not know
+// the zone, although the machine that accepted the timer did. It describes the problem but does not name the timer.
 func (c *Cache) Recurrence(of *timer.Recurrence) (Recurrence, error) {
 	if of.Every > 0 {
 		return Recurrence{Recurrence: of}, nil

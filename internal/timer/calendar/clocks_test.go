@@ -7,8 +7,8 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 )
 
-// TestClocksThatChange covers the clock changes that have broken other schedulers. It
-// checks what comes after an instant, as the local clock shows it.
+// TestClocksThatChange covers the clock changes that have broken other schedulers. It checks what comes after an
+// instant, as the local clock shows it.
 func TestClocksThatChange(t *testing.T) {
 	const shape = "2006-01-02 15:04:05 -07:00"
 	tests := []struct {
@@ -83,8 +83,7 @@ func TestClocksThatChange(t *testing.T) {
 	}
 }
 
-// TestOnceADay: a daily time comes once for each date that the clock shows or skips, in
-// every zone of the oracle.
+// TestOnceADay: a daily time comes once for each date that the clock shows or skips, in every zone of the oracle.
 func TestOnceADay(t *testing.T) {
 	for _, z := range oracleZones {
 		loc, err := LoadZone(z.name)
@@ -117,9 +116,8 @@ func TestOnceADay(t *testing.T) {
 	}
 }
 
-// TestPeriods: a zone's period holds at its first and last second and on each day
-// between, or each hour at full size. This is checked for each zone, also after
-// the last change that is listed.
+// TestPeriods: a zone's period holds at its first and last second and on each day between, or each hour at full size.
+// This is checked for each zone, also after the last change that is listed.
 func TestPeriods(t *testing.T) {
 	step := int64(daySeconds)
 	if runs.Full() {

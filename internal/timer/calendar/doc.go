@@ -1,33 +1,28 @@
-// Package calendar computes when recurring timers are due: after an interval, or when the
-// clock of a time zone matches a cron expression. It is pure, with no clock, goroutine or
-// I/O, except that it reads the rules of a zone once, and looks for missing rules again
-// at most once a second.
+// Package calendar computes when recurring timers are due: after an interval, or when the clock of a time zone matches
+// a cron expression. It is pure, with no clock, goroutine or I/O, except that it reads the rules of a zone once, and
+// looks for missing rules again at most once a second.
 //
 // # Expressions
 //
-// [Parse] reads five fields, or six with seconds in front, as crontab(5) does.
-// Expressions are stored with timers and mean the same in every later version. That is
-// why the package parses them itself, and because its error messages have to be good. The
-// best maintained library changed from "day of the month or day of the week" to "and" in
-// a minor version.
+// [Parse] reads five fields, or six with seconds in front, as crontab(5) does. Expressions are stored with timers and
+// mean the same in every later version. That is why the package parses them itself, and because its error messages have
+// to be good. The best maintained library changed from "day of the month or day of the week" to "and" in a minor
+// version.
 //
 // # Clocks that change
 //
-// An expression matches readings of a clock: a date and a time of day. A reading comes at
-// the first instant at which the zone's clock shows it or a later one. So a reading that
-// the clock skips comes at the end of the gap, a reading that the clock shows twice comes
-// the first time, and no reading comes twice. Readings that come at the same instant are
-// one occurrence. A day that a zone skips is a gap like any other.
+// An expression matches readings of a clock: a date and a time of day. A reading comes at the first instant at which
+// the zone's clock shows it or a later one. So a reading that the clock skips comes at the end of the gap, a reading
+// that the clock shows twice comes the first time, and no reading comes twice. Readings that come at the same instant
+// are one occurrence. A day that a zone skips is a gap like any other.
 //
-// For an expression that matches in every hour, these rules would leave holes of an hour.
-// Such an expression follows real time instead: it comes at every instant at which the
-// clock shows a matching reading, also the second time, and skipped readings do not come
-// at all.
+// For an expression that matches in every hour, these rules would leave holes of an hour. Such an expression follows
+// real time instead: it comes at every instant at which the clock shows a matching reading, also the second time, and
+// skipped readings do not come at all.
 //
 // # What is promised
 //
-// No call takes longer than 10 ms, however odd the expression is and however far apart
-// its instants are. Readings are counted by days and months, not one by one, and Parse
-// refuses an expression that no date ever matches. The stored state of a timer,
-// [timer.Recurrence], is enough to continue from.
+// No call takes longer than 10 ms, however odd the expression is and however far apart its instants are. Readings are
+// counted by days and months, not one by one, and Parse refuses an expression that no date ever matches. The stored
+// state of a timer, [timer.Recurrence], is enough to continue from.
 package calendar

@@ -11,8 +11,7 @@ import (
 // maxTimes is the maximum number of times of day that Explain lists.
 const maxTimes = 6
 
-// Explain describes in English when e comes. The result is a sentence without its full
-// stop.
+// Explain describes in English when e comes. The result is a sentence without its full stop.
 func (e *Expression) Explain() string {
 	parts := []string{e.explainTime()}
 	days := e.explainDays()
@@ -64,8 +63,7 @@ func (e *Expression) times() string {
 	return enumerate(list)
 }
 
-// unit describes which values of a unit are in a set: every 5 minutes, in hours 9 to
-// 17.
+// unit describes which values of a unit are in a set: every 5 minutes, in hours 9 to 17.
 func unit(set uint64, values int, preposition, name string) string {
 	first, step := lowest(set), stepOf(set, values)
 	switch {
@@ -81,9 +79,8 @@ func unit(set uint64, values int, preposition, name string) string {
 	return preposition + " " + name + " " + enumerate(ranges(set, strconv.Itoa))
 }
 
-// stepOf returns the distance between the values in a set if there are three or more,
-// their distances are equal, and they span the whole range of the unit. Otherwise it
-// returns 0.
+// stepOf returns the distance between the values in a set if there are three or more, their distances are equal, and
+// they span the whole range of the unit. Otherwise it returns 0.
 func stepOf(set uint64, values int) int {
 	if bits.OnesCount64(set) < 3 {
 		return 0

@@ -12,12 +12,10 @@ import (
 // MaxExpressionBytes is the maximum length of an expression.
 const MaxExpressionBytes = 1024
 
-// ErrNeverDue says that no date of the calendar matches an expression. The 30th of
-// February is an example.
+// ErrNeverDue says that no date of the calendar matches an expression. The 30th of February is an example.
 var ErrNeverDue = errors.New("no date matches")
 
-// Expression is a parsed cron expression: sets of values that the clock must show. It
-// is immutable.
+// Expression is a parsed cron expression: sets of values that the clock must show. It is immutable.
 type Expression struct {
 	second, minute uint64 // bits 0 to 59
 	hour           uint64 // bits 0 to 23
@@ -25,8 +23,8 @@ type Expression struct {
 	month          uint64 // bits 1 to 12
 	weekday        uint64 // bits 0 to 6, from Sunday
 
-	// either says that a day must be in day or in weekday, instead of in both. As in
-	// crontab(5), it is set if neither field begins with a star.
+	// either says that a day must be in day or in weekday, instead of in both. As in crontab(5), it is set if neither
+	// field begins with a star.
 	either bool
 
 	perDay int64 // how many times of day match
@@ -38,22 +36,19 @@ var names = map[string]string{
 	"@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@hourly": "0 * * * *",
 }
 
-// Parse reads an expression: five fields (minute, hour, day of the month, month, day of
-// the week), six with the second in front, or a name: @yearly, @annually, @monthly,
-// @weekly, @daily, @midnight, @hourly. Fields are separated by spaces or tabs. A field
-// is a list, separated by commas, of
+// Parse reads an expression: five fields (minute, hour, day of the month, month, day of the week), six with the second
+// in front, or a name: @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly. Fields are separated by
+// spaces or tabs. A field is a list, separated by commas, of
 //
 //	7        a value; months and days of the week also by name: jan, MON
 //	*        all values; in the fields for days also ?
 //	7-9      a range
 //	*/5      every fifth value of a range; 7/5 is 7 to the highest value, by fives
 //
-// Days of the week are 0 to 7, where 0 and 7 are Sunday. As in crontab(5), a day must
-// match one of the two fields for days if neither begins with a star, and both of them
-// otherwise. A time zone is not part of an expression.
+// Days of the week are 0 to 7, where 0 and 7 are Sunday. As in crontab(5), a day must match one of the two fields for
+// days if neither begins with a star, and both of them otherwise. A time zone is not part of an expression.
 //
-// The error is a sentence without its full stop, of at most 300 bytes. It wraps
-// ErrNeverDue if no date matches.
+// The error is a sentence without its full stop, of at most 300 bytes. It wraps ErrNeverDue if no date matches.
 func Parse(text string) (*Expression, error) {
 	if len(text) > MaxExpressionBytes {
 		return nil, fmt.Errorf("it has %d bytes, at most %d are taken", len(text), MaxExpressionBytes)
@@ -111,8 +106,7 @@ func (e *Expression) take(to *uint64, text string, f *field) (err error) {
 // it begins with a star, whatever follows.
 func starred(field string) bool { return field[0] == '*' || field[0] == '?' }
 
-// EveryHour reports whether e matches in every hour, so that it follows real time; see
-// the package comment.
+// EveryHour reports whether e matches in every hour, so that it follows real time; see the package comment.
 func (e *Expression) EveryHour() bool { return e.hour == 1<<24-1 }
 
 // quotedBytes is how many bytes of a text an error quotes.

@@ -14,8 +14,8 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 )
 
-// This file is the oracle: a scan of every minute or second that follows the rules
-// literally. It shares nothing with the package except the expression's text.
+// This file is the oracle: a scan of every minute or second that follows the rules literally. It shares nothing with
+// the package except the expression's text.
 
 // naive is one field, by value.
 type naive [62]bool
@@ -114,8 +114,7 @@ func (o *oracle) matchesHour(s shown) bool {
 	return o.day[s.day] && o.weekday[s.weekday]
 }
 
-// tick is one instant of the scan. It takes 8 bytes, because a scan of ten years has 5
-// million.
+// tick is one instant of the scan. It takes 8 bytes, because a scan of ten years has 5 million.
 type tick struct {
 	shown
 	repeat bool // an earlier instant showed the same
@@ -166,8 +165,8 @@ func (s shown) hourly() shown {
 	return s
 }
 
-// instants returns the ticks at which an expression comes. Most hours do not match an
-// expression, and then none of their ticks does.
+// instants returns the ticks at which an expression comes. Most hours do not match an expression, and then none of
+// their ticks does.
 func (o *oracle) instants(ticks *ticks, into []int64) []int64 {
 	for n, begin := range ticks.hours {
 		end := len(ticks.list)
@@ -192,8 +191,8 @@ type oracleZone struct {
 	from int // year
 }
 
-// oracleZones are zones whose clocks have been changed in all known odd ways. The years
-// are the start of the ten years that are scanned.
+// oracleZones are zones whose clocks have been changed in all known odd ways. The years are the start of the ten years
+// that are scanned.
 var oracleZones = []oracleZone{
 	{"UTC", 2020}, {"Europe/Berlin", 2021}, {"America/New_York", 2028}, {"America/Havana", 2004},
 	{"Asia/Beirut", 2017}, {"Australia/Lord_Howe", 2023}, {"Pacific/Apia", 2005}, {"Africa/Casablanca", 2012},
@@ -272,10 +271,9 @@ var always = []string{
 	"15,45 */2 * * *",
 }
 
-// TestOracle compares instants with a scan of every minute. By default it scans one
-// year of each zone and few expressions; with WATERCLOCK_SLOW_TESTS=all, ten years and
-// 200.
-func TestOracle(t *testing.T) {
+// TestInstantsAgainstAScan compares instants with a scan of every minute. By default it scans one year of each zone and
+// few expressions; with WATERCLOCK_SLOW_TESTS=all, ten years and 200.
+func TestInstantsAgainstAScan(t *testing.T) {
 	years, random := 1, 8
 	if runs.Full() {
 		years, random = 10, 200-len(always)
@@ -301,8 +299,7 @@ func TestOracle(t *testing.T) {
 	}
 }
 
-// TestOracleSeconds does the same second by second, for six fields, around each clock
-// change.
+// TestOracleSeconds does the same second by second, for six fields, around each clock change.
 func TestOracleSeconds(t *testing.T) {
 	changes, random := 1, 10
 	if runs.Full() {
@@ -362,17 +359,15 @@ func newComparison(t *testing.T, name string, from, to, step int64) *comparison 
 }
 
 const (
-	// A day with at least oftenADay instants is checked as a whole, unless it is one of
-	// every wholeDays days. Ten years have 114 of those.
+	// A day with at least oftenADay instants is checked as a whole, unless it is one of every wholeDays days. Ten years
+	// have 114 of those.
 	oftenADay = 6
 	wholeDays = 32
 )
 
-// rest returns how many instants after number i may be checked as a whole: the rest of
-// that day if it has many instants and no clock change is near. Only the date
-// distinguishes such days, so the test compares just the first instant, the last
-// instant and the number of instants. To check every instant of every day took most of
-// the time of all tests.
+// rest returns how many instants after number i may be checked as a whole: the rest of that day if it has many instants
+// and no clock change is near. Only the date distinguishes such days, so the test compares just the first instant, the
+// last instant and the number of instants. To check every instant of every day took most of the time of all tests.
 func (c *comparison) rest(i int) int {
 	day := c.want[i] / daySeconds
 	if c.near[day] || day%wholeDays == 0 {
@@ -462,8 +457,7 @@ func (c *comparison) compare(t *testing.T, rng *rand.Rand, text string) {
 	}
 }
 
-// calm reports whether the clock is not changed between two instants or on the day
-// before.
+// calm reports whether the clock is not changed between two instants or on the day before.
 func (c *comparison) calm(from, to int64) bool {
 	return len(Changes(c.loc, from-maxSetBack, to, 1)) == 0
 }

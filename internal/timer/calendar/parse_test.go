@@ -115,8 +115,7 @@ func quickly(t testing.TB, what string, f func()) {
 	t.Errorf("%s takes %v", what, took)
 }
 
-// TestLongWays: no call takes too long, however rare its instants and however far apart
-// they are.
+// TestLongWays: no call takes too long, however rare its instants and however far apart they are.
 func TestLongWays(t *testing.T) {
 	for _, z := range []string{"UTC", "Europe/Berlin", "Antarctica/Troll", "Africa/Casablanca"} {
 		loc, err := LoadZone(z)
@@ -149,8 +148,7 @@ func TestLongWays(t *testing.T) {
 	}
 }
 
-// FuzzSchedule: no expression, zone or instant makes the package panic, take long, or
-// go backwards.
+// FuzzSchedule: no expression, zone or instant makes the package panic, take long, or go backwards.
 func FuzzSchedule(f *testing.F) {
 	zones := make([]*time.Location, 0, len(oracleZones))
 	for _, z := range oracleZones {

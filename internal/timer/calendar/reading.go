@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A reading is what a clock shows: seconds since it showed 1970-01-01 00:00:00. The
-// code below knows no time zone. It only does arithmetic with readings.
+// A reading is what a clock shows: seconds since it showed 1970-01-01 00:00:00. The code below knows no time zone. It
+// only does arithmetic with readings.
 type reading = int64
 
 const (
@@ -14,13 +14,12 @@ const (
 	hourSeconds   = 60 * minuteSeconds
 	daySeconds    = 24 * hourSeconds
 
-	// calendarMonths is after how many months dates fall on the same days of the week
-	// again: 400 years. A date that has not come by then never comes.
+	// calendarMonths is after how many months dates fall on the same days of the week again: 400 years. A date that has
+	// not come by then never comes.
 	calendarMonths = 400 * 12
 )
 
-// split returns the day of a reading, counted from 1970-01-01, and the time of day in
-// seconds.
+// split returns the day of a reading, counted from 1970-01-01, and the time of day in seconds.
 func split(r reading) (day int64, timeOfDay int) {
 	day = r / daySeconds
 	if r%daySeconds < 0 {
@@ -78,8 +77,7 @@ func (m month) weekday() int {
 	return int(((m.first+first)%7 + 7) % 7)
 }
 
-// atLeast and lessThan return the set of the numbers that are at least n, and less than
-// n.
+// atLeast and lessThan return the set of the numbers that are at least n, and less than n.
 func atLeast(n int) uint64  { return ^uint64(0) << n }
 func lessThan(n int) uint64 { return 1<<n - 1 }
 
@@ -88,8 +86,7 @@ func (e *Expression) days(m month) uint64 {
 	if e.month>>m.number&1 == 0 {
 		return 0
 	}
-	// The set of weekdays, rotated so that bit 1 is the first of the month, and repeated
-	// five times.
+	// The set of weekdays, rotated so that bit 1 is the first of the month, and repeated five times.
 	begins := m.weekday()
 	week := (e.weekday>>begins | e.weekday<<(7-begins)) & (1<<7 - 1)
 	weekdays := (week | week<<7 | week<<14 | week<<21 | week<<28) << 1
@@ -124,8 +121,7 @@ func (e *Expression) previousDay(day int64) (int64, bool) {
 	return 0, false
 }
 
-// nextTime returns the first matching time of day that is not before the given one,
-// both in seconds.
+// nextTime returns the first matching time of day that is not before the given one, both in seconds.
 func (e *Expression) nextTime(from int) (int, bool) {
 	h, m, s := clock(from)
 	if has(e.hour, h) {
@@ -178,8 +174,7 @@ func (e *Expression) timesBefore(timeOfDay int) int64 {
 	return int64(n)
 }
 
-// next returns the first matching reading that is not before the given one. Parse has
-// made sure that there is one.
+// next returns the first matching reading that is not before the given one. Parse has made sure that there is one.
 func (e *Expression) next(r reading) reading {
 	day, timeOfDay := split(r)
 	for {
@@ -215,8 +210,8 @@ func (e *Expression) previous(r reading) reading {
 	}
 }
 
-// count returns the number of matching readings in [from, before). It takes time in
-// proportion to the months between them.
+// count returns the number of matching readings in [from, before). It takes time in proportion to the months between
+// them.
 func (e *Expression) count(from, before reading) (n int64) {
 	if from >= before {
 		return 0

@@ -19,16 +19,15 @@ type Occurrence struct {
 	Ahead int64
 }
 
-// Recurrence is a timer's recurrence, ready for computation. Numbers count scheduled
-// occurrences, fired or not, so they depend only on time.
+// Recurrence is a timer's recurrence, ready for computation. Numbers count scheduled occurrences, fired or not, so they
+// depend only on time.
 type Recurrence struct {
 	*timer.Recurrence
 	schedule *Schedule // nil if there is an interval
 }
 
-// First returns the first occurrence. For an interval that is the given time, in Unix
-// milliseconds; for an expression it is the first match after that. First ignores the
-// end of the recurrence.
+// First returns the first occurrence. For an interval that is the given time, in Unix milliseconds; for an expression
+// it is the first match after that. First ignores the end of the recurrence.
 func (r Recurrence) First(at int64) Occurrence {
 	if r.schedule == nil {
 		return Occurrence{Number: 1, Scheduled: at}
@@ -61,8 +60,7 @@ func (r Recurrence) has(o Occurrence) bool {
 	return o.Scheduled <= r.Until && (r.Count == 0 || o.Number <= r.Count)
 }
 
-// latest returns the last occurrence that is scheduled at or before a time, but at
-// least o.
+// latest returns the last occurrence that is scheduled at or before a time, but at least o.
 func (r Recurrence) latest(o Occurrence, time int64) Occurrence {
 	time = min(time, r.Until)
 	if time <= o.Scheduled {
@@ -108,8 +106,7 @@ func add(a, b int64) int64 {
 	return a + b
 }
 
-// Start makes t, which is under construction, pending for its first occurrence. For at,
-// see [Recurrence.First].
+// Start makes t, which is under construction, pending for its first occurrence. For at, see [Recurrence.First].
 func (r Recurrence) Start(t *timer.Timer, at int64) {
 	t.Recurrence, t.Occurrence = r.Recurrence, 0 // no occurrence is pending yet
 	r.put(t, r.First(at))
@@ -132,8 +129,7 @@ func (r Recurrence) SkipMissed(t *timer.Timer, written int64) *timer.Timer {
 	return &over
 }
 
-// After returns the timer that replaces t once its pending occurrence has fired; nil if
-// that was the last one.
+// After returns the timer that replaces t once its pending occurrence has fired; nil if that was the last one.
 func (r Recurrence) After(t *timer.Timer) *timer.Timer {
 	next, ok := r.Next(pending(t))
 	if !ok {
@@ -142,15 +138,13 @@ func (r Recurrence) After(t *timer.Timer) *timer.Timer {
 	return r.at(t, next)
 }
 
-// CatchUp returns the timer to plan in place of t at time now. It skips the occurrences
-// that the policy does not want fired. Candidates are occurrences that are overtaken by
-// now, which means that the next one is due too, and those that were due at or before
-// missed. Skipped occurrences are counted. CatchUp returns t itself if none is skipped,
-// and nil if all remaining ones are. Times are Unix milliseconds, and missed is at most
-// now. If missed is earlier than every due time, nothing was missed.
+// CatchUp returns the timer to plan in place of t at time now. It skips the occurrences that the policy does not want
+// fired. Candidates are occurrences that are overtaken by now, which means that the next one is due too, and those that
+// were due at or before missed. Skipped occurrences are counted. CatchUp returns t itself if none is skipped, and nil
+// if all remaining ones are. Times are Unix milliseconds, and missed is at most now. If missed is earlier than every
+// due time, nothing was missed.
 //
-// The caller plans the result as it is. Whether it is due or not, it no longer counts
-// as missed.
+// The caller plans the result as it is. Whether it is due or not, it no longer counts as missed.
 func (r Recurrence) CatchUp(t *timer.Timer, now, missed int64) *timer.Timer {
 	o := pending(t)
 	if r.Count > 0 && o.Number > r.Count {
@@ -174,10 +168,9 @@ func (r Recurrence) CatchUp(t *timer.Timer, now, missed int64) *timer.Timer {
 	return r.at(t, last)
 }
 
-// Again returns the timer that replaces t when its partition is acquired. That is t
-// itself, unless the rules of its time zone have changed and its pending occurrence
-// comes at another time. The occurrence keeps its number. The result is nil if by the
-// new rules the occurrence is after the end of the recurrence.
+// Again returns the timer that replaces t when its partition is acquired. That is t itself, unless the rules of its
+// time zone have changed and its pending occurrence comes at another time. The occurrence keeps its number. The result
+// is nil if by the new rules the occurrence is after the end of the recurrence.
 func (r Recurrence) Again(t *timer.Timer) *timer.Timer {
 	if r.schedule == nil {
 		return t
@@ -200,8 +193,7 @@ func pending(t *timer.Timer) Occurrence {
 	return Occurrence{Number: t.Occurrence, Scheduled: t.Scheduled(), Ahead: t.Recurrence.Ahead}
 }
 
-// at returns t, pending for occurrence o instead. It returns t itself if that is its
-// occurrence already.
+// at returns t, pending for occurrence o instead. It returns t itself if that is its occurrence already.
 func (r Recurrence) at(t *timer.Timer, o Occurrence) *timer.Timer {
 	if o == pending(t) {
 		return t
@@ -222,9 +214,9 @@ func (r Recurrence) put(t *timer.Timer, o Occurrence) {
 	t.Recurrence = c
 }
 
-// due returns when an occurrence of t is due: its scheduled time plus a part of the
-// jitter. The part depends only on ID, generation and number. The jitter is capped at
-// the next scheduled time, so due times have the order of their numbers.
+// due returns when an occurrence of t is due: its scheduled time plus a part of the jitter. The part depends only on
+// ID, generation and number. The jitter is capped at the next scheduled time, so due times have the order of their
+// numbers.
 func (r Recurrence) due(t *timer.Timer, o Occurrence) int64 {
 	if r.Jitter == 0 {
 		return o.Scheduled

@@ -2,8 +2,8 @@ package calendar
 
 import "time"
 
-// Schedule is an expression in a time zone: a set of instants, in whole seconds. It
-// is immutable. Instants are Unix seconds here.
+// Schedule is an expression in a time zone: a set of instants, in whole seconds. It is immutable. Instants are Unix
+// seconds here.
 type Schedule struct {
 	*Expression
 	zone zone
@@ -15,8 +15,8 @@ func (e *Expression) In(loc *time.Location) *Schedule { return &Schedule{e, zone
 // Location returns the zone of s.
 func (s *Schedule) Location() *time.Location { return s.zone.loc }
 
-// Next returns the first instant of s after the given one, and its reading. The reading
-// differs from what the clock shows if the clock skipped it.
+// Next returns the first instant of s after the given one, and its reading. The reading differs from what the clock
+// shows if the clock skipped it.
 func (s *Schedule) Next(after int64) (instant int64, r reading) {
 	if !s.EveryHour() {
 		r = s.next(s.zone.shown(after) + 1)
@@ -32,8 +32,7 @@ func (s *Schedule) Next(after int64) (instant int64, r reading) {
 	}
 }
 
-// Last returns the last instant of s in (after, until]. It returns false if there is
-// none.
+// Last returns the last instant of s in (after, until]. It returns false if there is none.
 func (s *Schedule) Last(until, after int64) (instant int64, ok bool) {
 	if until <= after {
 		return 0, false
@@ -108,11 +107,11 @@ func (s *Schedule) Again(instant int64, r reading) int64 {
 	return s.zone.reaches(r)
 }
 
-// Interval returns the shortest time between two matching readings, in seconds, up to
-// 28 years. If a clock is changed, occurrences may be closer to each other.
+// Interval returns the shortest time between two matching readings, in seconds, up to 28 years. If a clock is changed,
+// occurrences may be closer to each other.
 func (e *Expression) Interval() int64 {
-	// The gaps: from a second to the next one in its minute, from the last second of a
-	// minute to the first of the next one, and so on.
+	// The gaps: from a second to the next one in its minute, from the last second of a minute to the first of the next
+	// one, and so on.
 	first, last := lowest(e.second), highest(e.second)
 	best := gap(e.second, 1, 0)
 	best = min(best, gap(e.minute, minuteSeconds, first-last))
@@ -136,9 +135,8 @@ func gap(set uint64, unit, more int) int {
 	return best
 }
 
-// dayDistance returns the shortest distance between two matching days, in days. If
-// there are not two of them in 28 years, it returns 28 years: after that time days of
-// the week and of the month coincide as before.
+// dayDistance returns the shortest distance between two matching days, in days. If there are not two of them in 28
+// years, it returns 28 years: after that time days of the week and of the month coincide as before.
 func (e *Expression) dayDistance() int {
 	const years = 28
 	var last int64

@@ -36,8 +36,7 @@ func start(t testing.TB, of timer.Recurrence, at int64) (*timer.Timer, Recurrenc
 	return tm, r
 }
 
-// TestEveryDoesNotDrift: after a million occurrences the interval still counts from the
-// first one, with jitter too.
+// TestEveryDoesNotDrift: after a million occurrences the interval still counts from the first one, with jitter too.
 func TestEveryDoesNotDrift(t *testing.T) {
 	const n = 1_000_000
 	for _, jitter := range []int64{0, 700} {
@@ -107,8 +106,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestJitter: jitter is within its limit, the same each time, different for another
-// occurrence, generation or ID, evenly spread, and never past the next occurrence.
+// TestJitter: jitter is within its limit, the same each time, different for another occurrence, generation or ID,
+// evenly spread, and never past the next occurrence.
 func TestJitter(t *testing.T) {
 	at := millis(t, "2026-03-01T00:00:00Z")
 	delays := func(id string, offset int64, of timer.Recurrence, n int) (list []int64) {
@@ -188,8 +187,7 @@ func drawRecurrence(t *rapid.T, at int64) timer.Recurrence {
 	return of
 }
 
-// TestCatchUp compares one leap over missed occurrences with going through them one by
-// one.
+// TestCatchUp compares one leap over missed occurrences with going through them one by one.
 func TestCatchUp(t *testing.T) {
 	var cache Cache
 	rapid.Check(t, func(t *rapid.T) {
@@ -278,8 +276,8 @@ func TestCatchUpOfAYear(t *testing.T) {
 	}
 }
 
-// TestRulesOfAZoneThatChange: a pending occurrence moves to the time at which its
-// reading comes by the new rules, and keeps its number.
+// TestRulesOfAZoneThatChange: a pending occurrence moves to the time at which its reading comes by the new rules, and
+// keeps its number.
 func TestRulesOfAZoneThatChange(t *testing.T) {
 	at := millis(t, "2026-03-01T00:00:00Z")
 	east, further := time.FixedZone("Z", 3600), time.FixedZone("Z", 7200)

@@ -12,11 +12,10 @@ import (
 )
 
 const (
-	// maxOffset is more than the clock of any zone has ever been ahead of UTC or behind
-	// it, in seconds.
+	// maxOffset is more than the clock of any zone has ever been ahead of UTC or behind it, in seconds.
 	maxOffset = 26 * hourSeconds
-	// maxSetBack is more than any clock was ever set back, in seconds: Alaska and the
-	// Philippines have had one day twice.
+	// maxSetBack is more than any clock was ever set back, in seconds: Alaska and the Philippines have had one day
+	// twice.
 	maxSetBack = 28 * hourSeconds
 
 	maxZoneBytes = 64
@@ -25,9 +24,8 @@ const (
 // ErrUnknownZone says that this machine has no rules for a time zone.
 var ErrUnknownZone = errors.New("unknown time zone")
 
-// LoadZone returns the rules of a time zone by its IANA name; "" is UTC. It uses the
-// rules of the machine, or those built into the program if the machine has none. The
-// error wraps ErrUnknownZone.
+// LoadZone returns the rules of a time zone by its IANA name; "" is UTC. It uses the rules of the machine, or those
+// built into the program if the machine has none. The error wraps ErrUnknownZone.
 func LoadZone(name string) (*time.Location, error) {
 	if name == "" {
 		return time.UTC, nil
@@ -46,8 +44,7 @@ func unknownHere(name string) error {
 	return fmt.Errorf("%w: no rules for %s are known here", ErrUnknownZone, quote(name))
 }
 
-// validZone rejects names of files in the zone directories that are not zones, or that
-// differ from machine to machine.
+// validZone rejects names of files in the zone directories that are not zones, or that differ from machine to machine.
 func validZone(name string) bool {
 	switch {
 	case len(name) > maxZoneBytes, strings.HasPrefix(name, "right/"), strings.HasPrefix(name, "posix/"):
@@ -81,8 +78,8 @@ const (
 	end       int64 = 1 << 60
 )
 
-// period is a time in which a clock is not changed. From start, and before end, it is
-// offset seconds ahead of UTC. The next period may have the same offset.
+// period is a time in which a clock is not changed. From start, and before end, it is offset seconds ahead of UTC. The
+// next period may have the same offset.
 type period struct{ start, end, offset int64 }
 
 // at returns the period that contains an instant.
@@ -98,8 +95,8 @@ func (z zone) at(instant int64) period {
 		p.end = stop.Unix()
 	}
 	if p.end <= instant {
-		// After the last listed change, package time assumes years of 365 days. Nothing
-		// changes on the last day of a leap year.
+		// After the last listed change, package time assumes years of 365 days. Nothing changes on the last day of a
+		// leap year.
 		p.end = time.Date(t.UTC().Year()+1, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 	}
 	return p
@@ -137,8 +134,7 @@ type Change struct {
 	Before, After int64 // how far the clock is ahead of UTC, in seconds; they differ
 }
 
-// Changes returns at most limit changes of a zone's clock in (after, until], in Unix
-// seconds.
+// Changes returns at most limit changes of a zone's clock in (after, until], in Unix seconds.
 func Changes(loc *time.Location, after, until int64, limit int) (list []Change) {
 	z := zone{loc}
 	p := z.at(after)

@@ -27,8 +27,7 @@ func places(o Order) *rapid.Generator[Cursor] {
 	})
 }
 
-// A place is read as it was written, also within JSON, and is in the order of what it
-// stands for: a total one.
+// A place is read as it was written, also within JSON, and is in the order of what it stands for: a total one.
 func TestCursors(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := rapid.SampledFrom([]Order{ByDue, ByID}).Draw(t, "order")
@@ -88,8 +87,8 @@ func FuzzParseCursor(f *testing.F) {
 	})
 }
 
-// Pages that are merged, question by question, list each timer once and in order,
-// whatever part of its timers a partition shows at a time.
+// Pages that are merged, question by question, list each timer once and in order, whatever part of its timers a
+// partition shows at a time.
 func TestMerge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := rapid.SampledFrom([]Order{ByDue, ByID}).Draw(t, "order")

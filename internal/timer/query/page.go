@@ -21,9 +21,9 @@ type Page struct {
 	Bytes  int    // of the timers, without their payloads, but for one that has more alone; 0: any
 }
 
-// List is a page: timers in order, and where the next page begins. A zero Next says that
-// there are no more. Any other Next promises nothing: one question may look at only so many timers, so
-// a page can be short, or empty, although more follow.
+// List is a page: timers in order, and where the next page begins. A zero Next says that there are no more. Any other
+// Next promises nothing: one question may look at only so many timers, so a page can be short, or empty, although more
+// follow.
 type List struct {
 	Timers []*Timer `json:"timers,omitempty"`
 	Next   Cursor   `json:"next"`
@@ -54,9 +54,8 @@ func (l *List) Size() (n int) {
 
 func shownSize(t *Timer) int { return t.Size() - len(t.Value) }
 
-// Merge merges the pages with which several partitions have answered the same
-// question. A timer behind the Next of a partition must wait, because that partition may
-// have others before it.
+// Merge merges the pages with which several partitions have answered the same question. A timer behind the Next of a
+// partition must wait, because that partition may have others before it.
 func Merge(o Order, limit int, parts []List) List {
 	if o == "" {
 		o = ByDue

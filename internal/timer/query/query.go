@@ -137,8 +137,8 @@ const (
 
 // Decision is the committed outcome of a request.
 type Decision struct {
-	// Outcome is in the words of the outcome events (waterclock.EventType), or
-	// "not-found" of a request that found nothing pending.
+	// Outcome is in the words of the outcome events (waterclock.EventType), or "not-found" of a request that found
+	// nothing pending.
 	Outcome string `json:"outcome"`
 	Reason  string `json:"reason,omitempty"` // of a rejected request, as its dead letter has it
 	Detail  string `json:"detail,omitempty"` // of a rejected request, for people
@@ -164,8 +164,7 @@ var ErrInDoubt = errors.New("how the last step ended is not known yet")
 // ErrBusy says that too much is changing to show one consistent state.
 var ErrBusy = errors.New("more is changing than a question can follow: ask again")
 
-// NotLiveError says that the partition cannot answer yet, or not any more: it is being
-// acquired, or has failed.
+// NotLiveError says that the partition cannot answer yet, or not any more: it is being acquired, or has failed.
 type NotLiveError struct {
 	State  string
 	Since  time.Time // of State; zero: not known
@@ -184,8 +183,7 @@ func (n *NotLiveError) Error() string {
 	return text
 }
 
-// Again reports whether the same question may be answered soon, by this instance or
-// another one.
+// Again reports whether the same question may be answered soon, by this instance or another one.
 func Again(err error) bool {
 	var notLive *NotLiveError
 	return errors.Is(err, ErrMoved) || errors.Is(err, ErrBusy) || errors.Is(err, ErrInDoubt) || errors.As(err, &notLive)

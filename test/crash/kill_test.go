@@ -27,8 +27,8 @@ func silent(received []kafkatest.Received, from, to time.Time) time.Duration {
 	return max(bySource, byTarget)
 }
 
-// TestKilledStoppedPausedAndJoinedUnderLoad has the instances of a group killed,
-// stopped, paused and joined by another while timers fire: each fires once.
+// TestKilledStoppedPausedAndJoinedUnderLoad has the instances of a group killed, stopped, paused and joined by another
+// while timers fire: each fires once.
 func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
 	t.Parallel()
 	const partitions, pause = 8, defaultSession + 4*time.Second
@@ -93,8 +93,7 @@ func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
 	t.Logf("%d timers fired once each", n)
 }
 
-// TestSIGTERMHandsOverWithoutSessionTimeout has a session timeout so long that
-// whoever waits for it is found out.
+// TestSIGTERMHandsOverWithoutSessionTimeout has a session timeout so long that whoever waits for it is found out.
 func TestSIGTERMHandsOverWithoutSessionTimeout(t *testing.T) {
 	t.Parallel()
 	const longSession, enough = 45 * time.Second, 20 * time.Second
@@ -140,8 +139,9 @@ func TestSIGTERMHandsOverWithoutSessionTimeout(t *testing.T) {
 	}
 }
 
-// A killed instance's sub-partitions are planned by a successor with another number of them, again and again. Each timer
-// is scheduled for tomorrow and at once for soon: it fires once if each request is settled once, and in its order.
+// A killed instance's sub-partitions are planned by a successor with another number of them, again and again. Each
+// timer is scheduled for tomorrow and at once for soon: it fires once if each request is settled once, and in its
+// order.
 func TestSubPartitionsChangeAtEachKill(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()

@@ -37,9 +37,9 @@ type Producer struct {
 // NoProducer identifies no transaction, as in Kafka. {0, 0} is the first transaction of a cluster.
 func NoProducer() Producer { return Producer{-1, -1} }
 
-// TransactionOf describes the last transaction of a producer ID. If its transactional ID is known, only the
-// coordinator of that is asked. Otherwise all brokers are asked, and a broker that is away matters
-// only if no other knows the producer.
+// TransactionOf describes the last transaction of a producer ID. If its transactional ID is known, only the coordinator
+// of that is asked. Otherwise all brokers are asked, and a broker that is away matters only if no other knows the
+// producer.
 func TransactionOf(ctx context.Context, adm *kadm.Client, id int64,
 	txnID string) (txn kadm.DescribedTransaction, found bool, err error) {
 	ids := []string{txnID}
