@@ -226,21 +226,23 @@ func (l *Lane) runStep(ctx context.Context, shares []*Share) error {
 	return err
 }
 
-// finish reports the outcome of a step to its sources, to the roster and to the metrics.
+// finish reports the outcome of a step to its sources, side by side, because a source may have much to apply; then to
+// the roster and to the metrics.
 func (l *Lane) finish(ctx context.Context, shares []*Share, start time.Time, err error) {
 	if err == nil {
 		l.passed(shares)
 	}
+	var told sync.WaitGroup
 	for _, s := range shares {
-		switch {
-		case err == nil:
-			s.Done(Committed)
-		case errors.Is(err, errRefused), s.Token.Err() != nil:
-			s.Done(Lost)
-		default:
-			s.Done(Aborted)
+		o := Aborted
+		if err == nil {
+			o = Committed
+		} else if errors.Is(err, errRefused) || s.Token.Err() != nil {
+			o = Lost
 		}
+		told.Go(func() { s.Done(o) })
 	}
+	told.Wait()
 	l.of.settled(ctx, shares)
 	l.o.Metrics.step(err, time.Since(start))
 }

@@ -109,7 +109,7 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 		},
 		timers: partition.Options{
 			Reader: reader, ClockSkew: skew, Metrics: metrics, Traces: in.traces.firings,
-			HeldPatience: in.o.HeldPatience, BeforeApply: in.o.BeforeApply, BeforeLookup: in.o.BeforeLookup,
+			HeldPatience: in.o.HeldPatience, BeforeCheckpoint: in.o.BeforeCheckpoint, BeforeLookup: in.o.BeforeLookup,
 			Replays: semaphore.NewWeighted(int64(slots)),
 			Scans:   semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2))),
 			SubPartitions: func() int {

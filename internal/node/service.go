@@ -71,9 +71,9 @@ type Options struct {
 	WholeProcess bool
 	// Memory is for tests. It replaces the shares that follow from the setting.
 	Memory *memory.Shares
-	// BeforeApply and BeforeLookup are for tests: see partition.Options.
-	BeforeApply  func(topic string, partition int32)
-	BeforeLookup func(ids [][]byte)
+	// BeforeCheckpoint and BeforeLookup are for tests: see partition.Options.
+	BeforeCheckpoint func(topic string, partition int32)
+	BeforeLookup     func(ids [][]byte)
 	// Assigned is for tests. It is called with each partition of a request topic that is assigned, before its
 	// acquisition.
 	Assigned func(*partition.Partition)

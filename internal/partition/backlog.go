@@ -10,7 +10,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// queueEntry is about how many bytes of memory a small request takes until it is applied: the record, the entry, the
+// queueEntry is about how many bytes of memory a small request takes until it is committed: the record, the entry, the
 // item, the bytes for the changelog. Each queued request or firing counts as at least that.
 const queueEntry = 1024
 
@@ -27,25 +27,21 @@ func roomOf(bytes int64) timer.Size {
 	return timer.Size{Entries: int(bytes / queueEntry), Bytes: bytes}
 }
 
-// backlog counts the requests and firings that are not applied yet. Each of them is in one of the three counts at a
-// time.
+// backlog counts the requests and firings that are not committed yet.
 //
-// Committed entries that are not applied count against intake and firings: if the store is slow, they are the greater
-// part. Firings that are not committed have room of their own, because a backlog of them may last, and must not hold up
-// the cancels that clients send in the meantime. Each change goes to the budgets that partitions share. A full
-// partition resumes when it has released memory. One that is not full, but has no room for its next record, is tried
-// again soon (partlog.roomPause).
+// Firings have room of their own, because a backlog of them may last, and must not hold up the cancels that clients
+// send in the meantime. Each change goes to the budgets that partitions share. A full partition resumes when it has
+// released memory. One that is not full, but has no room for its next record, is tried again soon (partlog.roomPause).
 type backlog struct {
-	intake  *budget.Account // requests, and what is committed
+	intake  *budget.Account // requests
 	emitted *budget.Account // firings
 
-	mu        sync.Mutex // guards what follows
-	requests  timer.Size // delivered, not committed
-	firings   timer.Size // planned, not committed
-	committed timer.Size // not applied
-	out       int        // how many requests are in the step that is out
-	flow      flow
-	starved   bool // due timers wait for room; cleared by applied
+	mu       sync.Mutex // guards what follows
+	requests timer.Size // delivered, not committed
+	firings  timer.Size // planned, not committed
+	out      int        // how many requests are in the step that is out
+	flow     flow
+	starved  bool // due timers wait for room; cleared by commit
 }
 
 // newBacklog returns an empty backlog, and tells the budgets.
@@ -58,7 +54,7 @@ func newBacklog(intake, emitted *budget.Account) *backlog {
 // tell tells the budgets, and reports whether intake has used its memory. b.mu is held.
 func (b *backlog) tell() (full bool) {
 	b.emitted.Set(QueueBytes(b.firings))
-	return b.intake.Set(QueueBytes(b.requests.Plus(b.committed)))
+	return b.intake.Set(QueueBytes(b.requests))
 }
 
 func (b *backlog) delivered(n timer.Size) {
@@ -101,34 +97,23 @@ func (b *backlog) returned() {
 	b.out = 0
 }
 
-// commit notes that the step that was out is committed, and how long that took from its seal on.
-func (b *backlog) commit(requests, firings timer.Size, took time.Duration) {
+// commit notes that the step that was out is committed, and how long that took from its seal on. It reports whether due
+// timers waited for room.
+func (b *backlog) commit(requests, firings timer.Size, took time.Duration) (starved bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.out, b.flow.took = 0, took
 	b.requests, b.firings = b.requests.Minus(requests), b.firings.Minus(firings)
-	b.committed = b.committed.Plus(requests).Plus(firings)
-	b.tell()
-}
-
-// applied notes that entries were applied, and reports whether due timers waited for their room.
-func (b *backlog) applied(n timer.Size) (starved bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.committed = b.committed.Minus(n)
 	b.tell()
 	starved, b.starved = b.starved, false
 	return starved
 }
 
-// roomToFire is the size of the firings that may be planned now: what the account of firings has left, or less if what
-// is not applied has used up the account of requests.
+// roomToFire is the size of the firings that may be planned now: what the account of firings has left.
 func (b *backlog) roomToFire() timer.Size {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	firings := roomOf(b.emitted.Limit())
-	both := firings.Plus(roomOf(b.intake.Limit()))
-	room := firings.Min(both.Minus(b.committed)).Minus(b.firings)
+	room := roomOf(b.emitted.Limit()).Minus(b.firings)
 	b.starved = room.IsUsedUp()
 	return room
 }
@@ -205,7 +190,7 @@ func (b *backlog) onTheirWay() timer.Size {
 // the catch-up barrier opened. So timers that were missed while no instance ran get their four fifths too: timers that
 // fall due meanwhile wait behind them. Parked and paused timers are in no wheel, so they push nobody aside. Firings
 // come first because the planner puts them before all requests but those of their own IDs. Intake that was held back
-// goes on because each seal and each step that is applied looks whether it may.
+// goes on because each seal and each commit looks whether it may.
 type flow struct {
 	limit   int           // how many requests may wait to be sealed; 0: there was no step yet
 	held    bool          // intake was held back for the limit since the last seal

@@ -87,7 +87,7 @@ func (c *core) look(after time.Duration) {
 
 // park runs the part of the partition's loop that parks and unparks.
 func (c *core) park() {
-	if c.s.keeper.checkpoints.writing {
+	if c.s.checkpoints.writing {
 		return
 	}
 	c.ok(c.s.keeper.parking.parkAll())

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/partition/planner"
@@ -18,37 +20,40 @@ const checkpointPause = 500 * time.Millisecond
 // round.
 const maxAsked = 16
 
-// checkpoints bring the planners' dirty timers into the store. The keeper's goroutine owns them. Any goroutine may send
-// to asked.
+// checkpoints bring the planners' dirty timers into the store. The keeper's goroutine owns them, except what mu guards.
+// The lane calls note and mustWait. Any goroutine may send to asked.
 //
 // A checkpoint is written before the store is flushed, which bounds what a restart after a kill has to replay. It is
 // also written when dirty timers have used their memory, and when timers are to be parked whose rows the store does not
 // have yet. If much has changed it takes a second or more, so a goroutine of its own writes it. There is one at a time.
+// If dirty timers use up their memory while one is written, the lane seals nothing until the next one has begun.
 //
 // One goroutine, the keeper's, both ends checkpoints and scans the store. So no planner forgets a change between a scan
 // and the load of its result.
 type checkpoints struct {
 	*shared
-	forecast *forecast
-	asked    chan chan struct{} // callers that wait for a checkpoint, taken by beginIfDue
+	asked chan chan struct{} // callers that wait for a checkpoint, taken by beginIfDue
 	// ends when the keeper does: then no more checkpoints are written, and asked is not read
 	running context.Context
 	stop    context.CancelFunc
 	aside   func(func()) // begins the function that writes a checkpoint; tests change it
 
-	since      time.Time // when the first step was applied after the last checkpoint began; zero: none
-	position   int64     // in the changelog, behind the last step that was applied
-	checkpoint []byte    // of that step
+	holds atomic.Bool // the lane waits for a checkpoint to begin; freeze ends that
 
-	writing bool
+	mu         sync.Mutex // guards the following fields; it is taken after the locks of the planners
+	since      time.Time  // when the first step was committed after the last checkpoint began; zero: none
+	position   int64      // in the changelog, behind the last committed step
+	checkpoint []byte     // of that step
+	writing    bool       // only the keeper changes it
+
 	done    chan error      // the outcome of the write
 	waiters []chan struct{} // closed when the checkpoint has ended
 	ended   time.Time       // when the last one ended
 	lost    bool            // one has failed: nothing more can be stored
 }
 
-func newCheckpoints(sh *shared, f *forecast) *checkpoints {
-	c := &checkpoints{shared: sh, forecast: f, asked: make(chan chan struct{}, maxAsked), done: make(chan error, 1),
+func newCheckpoints(sh *shared) *checkpoints {
+	c := &checkpoints{shared: sh, asked: make(chan chan struct{}, maxAsked), done: make(chan error, 1),
 		aside: func(f func()) { go f() }}
 	c.running, c.stop = context.WithCancel(context.Background())
 	return c
@@ -60,23 +65,49 @@ func release(waiters []chan struct{}) {
 	}
 }
 
-// note notes that a step is about to be applied.
-func (c *checkpoints) note(s *sealedStep) {
+// note notes that a step is committed. The caller holds the locks of all planners.
+func (c *checkpoints) note(position int64, checkpoint []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.since.IsZero() {
 		if c.since = time.Now(); !c.writing {
 			c.store.Unsaved(c.since)
 		}
 	}
-	c.position, c.checkpoint = max(c.position, s.position), s.checkpoint
+	c.position, c.checkpoint = max(c.position, position), checkpoint
 }
 
-// full reports whether dirty timers have filled their share of memory.
-func (c *checkpoints) full() bool { return c.o.Memory.Dirty.Set(c.dirtyBytes()) }
+// mustWait reports whether nothing may be sealed because dirty timers have filled their share of memory. Then it wakes
+// the keeper, and the next checkpoint wakes the lanes when it begins. With nothing to write no checkpoint would begin,
+// so a step is sealed however small the share is.
+func (c *checkpoints) mustWait() bool {
+	if !c.starved() {
+		return false
+	}
+	c.holds.Store(true)
+	c.life.Wake.Send()
+	return c.starved() // a checkpoint may have begun before holds was set
+}
 
-// dirtyBytes is about how much memory dirty timers take that are not soon.
-func (c *checkpoints) dirtyBytes() (n int64) {
-	c.subs.ask(func(s *subPartition) { n += s.planner.Stats().DirtyBytes })
-	return n
+func (c *checkpoints) starved() bool { return !c.unsaved().IsZero() && c.full() }
+
+// full reports whether dirty timers that are not soon have filled their share of memory.
+func (c *checkpoints) full() bool {
+	n := int64(0)
+	c.subs.lock()
+	defer c.subs.unlock()
+	for _, p := range c.subs.planners {
+		n += p.Stats().DirtyBytes
+	}
+	return c.o.Memory.Dirty.Set(n)
+}
+
+// unsaved returns since when the store lacks a committed step, apart from those that are being written; zero: it lacks
+// none.
+func (c *checkpoints) unsaved() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.since
 }
 
 // end takes the outcome of a checkpoint that has been written, if there is one. Timers that waited for it may be due
@@ -109,7 +140,7 @@ func (c *checkpoints) beginIfDue(ctx context.Context) {
 		asked = append(asked, <-c.asked)
 	}
 	switch {
-	case c.since.IsZero():
+	case c.unsaved().IsZero():
 		release(asked)
 	case len(asked) > 0, c.full(), wanted && time.Since(c.ended) >= checkpointPause:
 		c.waiters = asked
@@ -124,7 +155,7 @@ func (c *checkpoints) begin(ctx context.Context) {
 		start, n := time.Now(), len(b.Changes)
 		err := c.store.WaitForRoom(ctx, b)
 		if err == nil || ctx.Err() != nil {
-			err = c.store.Apply(b)
+			err = c.write(b)
 		}
 		c.life.Log.Debug("checkpoint of the store written", "changes", n, "took", time.Since(start))
 		c.done <- err
@@ -132,25 +163,28 @@ func (c *checkpoints) begin(ctx context.Context) {
 	})
 }
 
-// freeze begins a flush of every planner, and returns what is dirty as a batch for the store.
+// freeze begins a flush of every planner between two steps, and returns what is dirty as a batch for the store.
 func (c *checkpoints) freeze() *statestore.Batch {
-	c.forecast.freeze()
 	parts, n := make([][]timer.Change, len(c.subs.all)), 0
-	c.subs.ask(func(s *subPartition) { n += s.planner.Stats().Changed })
-	c.subs.each(n, func(s *subPartition) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		parts[s.number] = s.planner.BeginFlush()
-	})
-	changes := parts[0]
-	if len(parts) > 1 {
-		changes = slices.Concat(parts...)
+	c.subs.lock()
+	c.forecast.freeze()
+	for _, p := range c.subs.planners {
+		n += p.Stats().Changed
 	}
+	c.subs.each(n, func(s *subPartition) { parts[s.number] = s.planner.BeginFlush() })
 	c.o.Memory.Dirty.Set(0)
+	c.mu.Lock()
 	c.writing, c.since = true, time.Time{}
-	return &statestore.Batch{
-		Changelog: c.o.Topics.Changelog.ID, Position: c.position, Checkpoint: c.checkpoint, Changes: changes,
+	b := &statestore.Batch{Changelog: c.o.Topics.Changelog.ID, Position: c.position, Checkpoint: c.checkpoint}
+	c.mu.Unlock()
+	c.subs.unlock()
+	if c.holds.Swap(false) {
+		c.o.Lanes.Wake()
 	}
+	if b.Changes = parts[0]; len(parts) > 1 {
+		b.Changes = slices.Concat(parts...)
+	}
+	return b
 }
 
 // written takes the outcome of a checkpoint, and makes the planners forget what the store has.
@@ -159,19 +193,30 @@ func (c *checkpoints) written(err error) error {
 		c.lost = true
 		return fmt.Errorf("write a checkpoint of the store: %w", err)
 	}
-	c.store.Unsaved(c.since) // the oldest change that the store lacks
 	c.forecast.stored()
 	c.subs.ask(func(s *subPartition) { s.planner.EndFlush() })
-	c.writing, c.ended = false, time.Now()
+	c.mu.Lock()
+	c.store.Unsaved(c.since) // the oldest change that the store lacks
+	c.writing = false
+	c.mu.Unlock()
+	c.ended = time.Now()
 	release(c.waiters)
 	c.waiters = nil
 	return nil
 }
 
-// last writes the last checkpoint, on the keeper's own goroutine.
+// last ends the checkpoint under way and writes the last one, on the keeper's own goroutine. If a checkpoint has failed
+// nothing more can be stored.
 func (c *checkpoints) last() error {
-	if c.since.IsZero() {
-		return nil
+	if err := c.await(); err != nil || c.lost || c.unsaved().IsZero() {
+		return err
 	}
-	return c.store.Apply(c.freeze())
+	return c.write(c.freeze())
+}
+
+func (c *checkpoints) write(b *statestore.Batch) error {
+	if c.o.BeforeCheckpoint != nil {
+		c.o.BeforeCheckpoint(c.o.Topics.Request.Name, c.o.Partition)
+	}
+	return c.store.Apply(b)
 }

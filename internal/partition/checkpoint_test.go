@@ -27,17 +27,17 @@ func TestACheckpointBeginsAtItsBytes(t *testing.T) {
 	c := newLazyCore(t)
 	c.schedule(1, 100_000)
 	c.turn(0)
-	d := c.s.keeper.checkpoints
+	d := c.s.checkpoints
 	begins := func(limit int64) bool {
 		t.Helper()
 		c.p.o.Memory.Dirty = budget.Alone(limit)
-		c.s.keeper.checkpoints.beginIfDue(t.Context())
+		c.s.checkpoints.beginIfDue(t.Context())
 		return d.writing
 	}
-	if begins(c.s.keeper.checkpoints.dirtyBytes() + 1) {
+	if begins(c.s.subs.planners[0].Stats().DirtyBytes + 1) {
 		t.Error("begun before dirty timers had used their memory")
 	}
-	if !begins(c.s.keeper.checkpoints.dirtyBytes()) {
+	if !begins(c.s.subs.planners[0].Stats().DirtyBytes) {
 		t.Error("not begun although dirty timers have used their memory")
 	}
 	c.checkpoint()
@@ -59,30 +59,30 @@ func TestACheckpointBeginsAtItsBytes(t *testing.T) {
 	c.finish()
 }
 
-// While a checkpoint is written, as much again may be committed. Then commits wait.
-func TestNothingIsAppliedWhileMemoryForDirtyTimersIsFull(t *testing.T) {
+// While a checkpoint is written, as much again may be committed. Then nothing is sealed until the next one begins,
+// which wakes the lanes.
+func TestNothingIsSealedWhileMemoryForDirtyTimersIsFull(t *testing.T) {
 	c := newLazyCore(t)
-	step := func(id int) int {
-		c.schedule(id, 100_000)
-		c.turn(0)
-		return len(c.s.keeper.handover.steps)
-	}
-	step(1)
-	c.p.o.Memory.Dirty = budget.Alone(c.s.keeper.checkpoints.dirtyBytes())
+	c.schedule(1, 100_000)
+	c.turn(0)
+	c.p.o.Memory.Dirty = budget.Alone(1)
 	c.freeze()
-	if n := step(2); n != 0 {
-		t.Fatalf("%d steps wait although nothing is dirty", n)
+	c.schedule(2, 100_000)
+	if !c.turn(0) {
+		t.Fatal("nothing is sealed although nothing is dirty")
 	}
-	if n := step(3); n != 1 {
-		t.Fatalf("%d steps wait for the checkpoint, want 1", n)
+	c.schedule(3, 100_000)
+	if c.turn(0) {
+		t.Fatal("sealed while memory for dirty timers is full")
+	}
+	if !c.s.checkpoints.holds.Load() || len(c.p.life.Wake) == 0 {
+		t.Error("nothing wakes the keeper, or the lane when the keeper has begun a checkpoint")
 	}
 	c.store()
-	c.thaw()
-	for range 2 {
-		c.apply()
-	}
-	if n := len(c.s.keeper.handover.steps); n != 0 {
-		t.Fatalf("%d steps wait behind the checkpoint", n)
+	_, err := c.s.keeper.round(t.Context())
+	c.ok(err)
+	if c.write == nil || c.s.checkpoints.holds.Load() || !c.turn(0) {
+		t.Error("nothing is sealed although the next checkpoint has begun")
 	}
 	c.finish()
 }
@@ -93,10 +93,10 @@ func TestCallersOfCheckpointAreAnswered(t *testing.T) {
 	c := newLazyCore(t)
 	ask := func() chan struct{} {
 		answered := make(chan struct{})
-		asked := len(c.s.keeper.checkpoints.asked)
+		asked := len(c.s.checkpoints.asked)
 		go func() { c.p.Checkpoint(t.Context()); close(answered) }()
 		await.Within(10*time.Second, func() bool {
-			return len(c.s.keeper.checkpoints.asked) > asked || c.s.keeper.checkpoints.running.Err() != nil
+			return len(c.s.checkpoints.asked) > asked || c.s.checkpoints.running.Err() != nil
 		})
 		return answered
 	}
@@ -110,9 +110,9 @@ func TestCallersOfCheckpointAreAnswered(t *testing.T) {
 	}
 	within(ask(), "while it is taken")
 	var stop context.CancelFunc
-	c.s.keeper.checkpoints.running, stop = context.WithCancel(t.Context())
+	c.s.checkpoints.running, stop = context.WithCancel(t.Context())
 	first := ask()
-	c.s.keeper.checkpoints.beginIfDue(t.Context())
+	c.s.checkpoints.beginIfDue(t.Context())
 	within(first, "though nothing has changed")
 	c.schedule(1, 100_000)
 	c.turn(0)
@@ -127,7 +127,7 @@ func TestCallersOfCheckpointAreAnswered(t *testing.T) {
 	c.schedule(2, 100_000)
 	c.turn(0)
 	c.thaw()
-	c.s.keeper.checkpoints.beginIfDue(t.Context())
+	c.s.checkpoints.beginIfDue(t.Context())
 	c.store()
 	c.thaw()
 	within(second, "to the next checkpoint")
@@ -137,8 +137,7 @@ func TestCallersOfCheckpointAreAnswered(t *testing.T) {
 	c.finish()
 }
 
-// If a checkpoint fails the partition is acquired again. Steps that were committed by then, and wait to be applied, are
-// counted all the same.
+// If a checkpoint fails the partition is acquired again. What is committed by then is counted all the same.
 func TestWhatIsCommittedIsCountedThoughACheckpointFails(t *testing.T) {
 	c := newLazyCore(t)
 	reg := prometheus.NewRegistry()
@@ -146,42 +145,28 @@ func TestWhatIsCommittedIsCountedThoughACheckpointFails(t *testing.T) {
 	c.schedule(0, 100_000)
 	c.turn(0)
 	c.freeze()
-	const waiting = 3
-	for id := range waiting {
-		c.schedule(1+id, 100_000)
-		c.deliver(1)
-		c.work()
-		c.seal(5)
-		c.commit()
-	}
-	c.s.keeper.checkpoints.done <- errors.New("no space left on the device")
+	c.schedule(1, 100_000)
+	c.turn(0)
+	c.s.checkpoints.done <- errors.New("no space left on the device")
 	if _, err := c.s.keeper.round(t.Context()); err == nil {
 		t.Error("the partition goes on after a checkpoint that failed")
 	}
 	c.write = nil
 	c.s.keeper.stop()
-	if got := outcomesIn(t, reg)["scheduled"]; got != 1+waiting {
-		t.Errorf("%d requests are counted as scheduled, want %d", got, 1+waiting)
+	if got := outcomesIn(t, reg)["scheduled"]; got != 2 {
+		t.Errorf("%d requests are counted as scheduled, want 2", got)
 	}
 	c.acquire()
 	c.finish()
 }
 
-// If the token of an owner dies in the middle of a life, no step is left half stored: a step whose application has
-// begun is stored only as a whole.
+// If the token of an owner dies between the commit of a step and its application, the step is applied and stored all
+// the same.
 func TestATokenThatDiesLeavesNoStepOut(t *testing.T) {
 	c := newLazyCore(t)
 	c.schedule(1, 100_000)
+	c.p.o.BeforeCheckpoint = func(string, int32) { c.o.Token.Refused(errors.New("lost")) }
 	c.turn(0)
-	for id := 2; id < 4; id++ {
-		c.schedule(id, 100_000)
-		c.deliver(1)
-		c.work()
-		c.seal(5)
-		c.commit()
-	}
-	c.p.o.BeforeApply = func(string, int32) { c.o.Token.Refused(errors.New("lost")) }
-	c.s.keeper.applyNext()
 	c.settle()
 	c.acquire()
 	c.finish()
@@ -199,23 +184,12 @@ func TestDelayedWorkRunsBetweenTwoCheckpoints(t *testing.T) {
 	c.pass(10)
 	c.look(time.Second)
 	c.lazy = true
-	full := func(id int) {
-		for i := range 4 {
-			c.schedule(id+i, 100_000)
-			c.deliver(1)
-			c.work()
-			c.seal(5)
-			c.commit()
-		}
-	}
-	full(10)
-	for i := 2; i < 6; i++ {
+	for i := range 5 {
+		c.schedule(10+i, 100_000)
+		c.takes()
+		c.commit()
 		_, err := c.s.keeper.round(t.Context())
 		c.ok(err)
-		if n := len(c.s.keeper.handover.steps); n != 0 {
-			t.Errorf("%d steps wait for the end of the next checkpoint, want none behind that of the last", n)
-		}
-		full(i * 10)
 		c.store()
 	}
 	if n := len(c.s.keeper.parking.counts); n != 0 {
@@ -233,8 +207,8 @@ func TestLoadsWaitForParking(t *testing.T) {
 		c.schedule(id, 100_000).Value = make([]byte, size)
 	}
 	for c.turn(0) {
+		c.checkpoint()
 	}
-	c.checkpoint()
 	for k := range int32(3) {
 		to := timer.TopicPartition{Topic: targetTopic, Partition: k}
 		c.brokers.unresponsive[to] = true
@@ -266,45 +240,6 @@ func TestLoadsWaitForParking(t *testing.T) {
 	rounds()
 	if n := c.p.parked.n.Load(); n != timers {
 		t.Errorf("%d timers are parked behind the checkpoint, want %d", n, timers)
-	}
-	c.finish()
-}
-
-// Steps may be committed as fast as they are applied, for as long as there is load. A checkpoint begins nevertheless
-// when dirty timers have used their memory, and the next round applies the rest.
-func TestACheckpointBeginsWhileStepsKeepComing(t *testing.T) {
-	c := newLazyCore(t)
-	c.p.o.Memory.Dirty = budget.Alone(1)
-	step := func(id int) {
-		c.schedule(id, 50_000)
-		c.takes()
-		c.commit()
-	}
-	const steps = 5 * maxUnapplied
-	applied := 0
-	c.p.o.BeforeApply = func(string, int32) {
-		if applied++; applied < steps {
-			step(applied)
-		}
-	}
-	step(0)
-	_, err := c.s.keeper.round(t.Context())
-	c.ok(err)
-	if c.write == nil || applied > maxUnapplied {
-		t.Errorf("%d steps are applied in one round, want %d at most; a checkpoint has begun: %v", applied,
-			maxUnapplied, c.write != nil)
-	}
-	for len(c.p.life.Wake) > 0 {
-		<-c.p.life.Wake
-		_, err := c.s.keeper.round(t.Context())
-		c.ok(err)
-		if c.write != nil {
-			c.store()
-			c.p.life.Wake.Send() // by whoever has written it
-		}
-	}
-	if applied != steps {
-		t.Errorf("%d steps are applied when nobody wakes it any more, want %d", applied, steps)
 	}
 	c.finish()
 }

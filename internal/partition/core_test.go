@@ -635,16 +635,18 @@ func (c *core) abort() {
 	}
 }
 
+// apply does what the keeper does behind a commit.
 func (c *core) apply() {
-	if c.s.keeper.applyNext() && !c.lazy {
+	c.s.requests.resumeIfFree()
+	if !c.lazy {
 		c.checkpoint()
 	}
 }
 
 // freeze begins a checkpoint, store writes it, and thaw tells the partition.
 func (c *core) freeze() {
-	if d := c.s.keeper.checkpoints; !d.writing && !d.since.IsZero() {
-		c.s.keeper.checkpoints.begin(context.Background())
+	if d := c.s.checkpoints; !d.writing && !d.since.IsZero() {
+		c.s.checkpoints.begin(context.Background())
 	}
 }
 
@@ -657,7 +659,7 @@ func (c *core) store() {
 }
 
 func (c *core) thaw() {
-	_, err := c.s.keeper.checkpoints.end()
+	_, err := c.s.checkpoints.end()
 	c.ok(err)
 }
 
@@ -715,7 +717,7 @@ func (c *core) finish() {
 	if items, bytes := c.s.subs.size(); items > 0 || bytes > 0 {
 		c.t.Fatalf("the planner keeps %d items and %d bytes when nothing is pending", items, bytes)
 	}
-	if b := c.s.backlog; b.requests != (timer.Size{}) || b.firings != (timer.Size{}) || b.committed != (timer.Size{}) {
+	if b := c.s.backlog; b.requests != (timer.Size{}) || b.firings != (timer.Size{}) {
 		c.t.Fatalf("on their way at the end: %+v", b)
 	}
 	c.s.keeper.parking.waiter.Close()
@@ -735,11 +737,10 @@ func (c *core) rest(done func() bool) {
 			after = time.Minute
 		}
 		worked := c.turn(after)
-		if c.s.subs.any(func(x *planner.Planner) bool { return x.Stats().Wanted }) || c.s.keeper.checkpoints.writing {
+		if c.s.subs.any(func(x *planner.Planner) bool { return x.Stats().Wanted }) || c.s.checkpoints.writing {
 			c.checkpoint()
 		}
-		if still++; worked || c.s.backlog.onTheirWay().Entries > 0 || c.given < len(c.requests) ||
-			len(c.s.keeper.handover.steps) > 0 {
+		if still++; worked || c.s.backlog.onTheirWay().Entries > 0 || c.given < len(c.requests) {
 			still = 0
 		}
 	}

@@ -9,14 +9,15 @@
 //   - receiver (the field requests of served) takes what intake delivers, and runs one goroutine for each sub-partition
 //     (subPartition.planAll). That goroutine validates requests, looks up unknown IDs, and plans. If a step leaves due
 //     timers behind, it also plans their firings while that step is out.
-//   - lane is this partition's emitter.Source. It plans due firings, seals the step, and takes the outcome.
-//   - keeper is the goroutine of Partition.Run. It applies committed steps, parks timers, and loads timers from the
-//     store. Another goroutine writes each checkpoint (see checkpoints), and one counts what falls due (see forecast).
+//   - lane is this partition's emitter.Source. It plans due firings, seals the step, and takes the outcome. A committed
+//     step is applied to the planners there and then, so nothing is ever committed and not applied.
+//   - keeper is the goroutine of Partition.Run. It parks timers, and loads timers from the store. Another goroutine writes
+//     each checkpoint (see checkpoints), and one counts what falls due (see forecast).
 //   - Package questions answers on the goroutines of its callers.
 //
 // They share the planners, whose locks subPartitions describes. Everything else that one hands to another goes through
-// a queue: inbox (to the sub-partitions), handover (committed steps, to the keeper), toPark (timers to be parked, to
-// the keeper), checkpoints.asked (callers that wait for a checkpoint, to the keeper).
+// a queue: inbox (to the sub-partitions), toPark (timers to be parked, to the keeper), checkpoints.asked (callers that
+// wait for a checkpoint, to the keeper).
 //
 // # The catch-up barrier
 //

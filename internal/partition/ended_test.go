@@ -6,6 +6,7 @@ import (
 	"time"
 	"weak"
 
+	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/partition/planner"
 )
 
@@ -36,41 +37,37 @@ func TestAnEndedAcquisitionHoldsNothing(t *testing.T) {
 	runtime.KeepAlive(c)
 }
 
-// An applied step is in no budget, so nothing may hold it until the next step: an idle partition has none.
-func TestAnAppliedStepHoldsNothing(t *testing.T) {
+// A committed step is in no budget, so nothing may hold it until the next step: an idle partition has none, and the
+// lane keeps the share of the last one.
+func TestACommittedStepHoldsNothing(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	for i := range 50 {
 		c.schedule(i, 10_000)
 	}
 	c.deliver(50)
 	c.work()
-	c.seal(100)
+	var step weak.Pointer[planner.Step]
+	var segment weak.Pointer[planner.Segment]
+	c.steps++
+	c.share = c.p.life.Steps.Seal(c.s.lane, "step", &emitter.Room{Entries: 100, Bytes: 1 << 20},
+		func(name string, room *emitter.Room) *emitter.Share {
+			taken, _ := c.s.lane.step(*room)
+			step, segment = weak.Make(taken), weak.Make(taken.Segments[0])
+			s := &sealedStep{l: c.s.lane, step: taken}
+			s.build(name)
+			return s.share
+		})
+	share := c.share
 	c.commit()
-	var steps []weak.Pointer[planner.Step]
-	var segments []weak.Pointer[planner.Segment]
-	for _, j := range c.s.lane.handover.steps {
-		steps = append(steps, weak.Make(j.step))
-		for _, s := range j.step.Segments {
-			segments = append(segments, weak.Make(s))
-		}
-	}
-	c.apply()
 	c.checkpoint()
-	c.share = nil
 	for range 5 {
 		runtime.GC()
 	}
-	for _, s := range steps {
-		if s.Value() != nil {
-			t.Error("a step that is applied is still held")
-		}
-	}
-	for _, s := range segments {
-		if s.Value() != nil {
-			t.Error("a segment that is applied is still held")
-		}
+	if step.Value() != nil || segment.Value() != nil {
+		t.Error("a committed step is still held")
 	}
 	runtime.KeepAlive(c)
+	runtime.KeepAlive(share)
 }
 
 // A keeper that cannot read the parked timers waits for no target. If it did, the target's breaker would never close.

@@ -56,7 +56,7 @@ func (f *forecast) addLocked(at timer.Ref, n int32) {
 	}
 }
 
-// freeze notes that a checkpoint of everything applied so far is about to be written; stored notes that it has been.
+// freeze notes that a checkpoint of everything committed so far is about to be written; stored notes that it has been.
 func (f *forecast) freeze() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 // forecast reads what the forecast wants to read, and returns how many timers fall due.
 func (c *core) forecast() upcoming.Due {
 	c.t.Helper()
-	f := c.s.keeper.forecast
+	f := c.s.forecast
 	for f.scan(context.Background()) {
 	}
 	due, complete := f.within()

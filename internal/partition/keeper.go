@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/kit/beats"
@@ -16,24 +15,20 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// keeper keeps the store: it applies committed steps, writes checkpoints, loads timers that fire soon, and moves parked
-// timers. The goroutine that calls loop owns all of it, but another one writes each checkpoint.
+// keeper keeps the store: it writes checkpoints, loads timers that fire soon, and moves parked timers. The goroutine
+// that calls loop owns all of it.
 type keeper struct {
 	*shared
-	lane        *lane
-	requests    *receiver
-	parking     *parking
-	checkpoints *checkpoints
-	forecast    *forecast
+	lane     *lane
+	requests *receiver
+	parking  *parking
 
 	keeps  time.Duration // delete.retention.ms as last noted by noteKeeps; 0: never
 	raised time.Time     // since when the setting has been longer than noted; zero: it is not
 }
 
 func newKeeper(l *lane, r *receiver) *keeper {
-	f := newForecast(l.shared)
-	return &keeper{shared: l.shared, lane: l, requests: r, forecast: f, parking: newParking(l),
-		checkpoints: newCheckpoints(l.shared, f)}
+	return &keeper{shared: l.shared, lane: l, requests: r, parking: newParking(l)}
 }
 
 // open reads what the store holds of the partition. If it returns an error, there is nothing to stop.
@@ -66,34 +61,15 @@ func (k *keeper) flush(ctx context.Context) {
 // owner replays what cannot be stored.
 func (k *keeper) stop() {
 	k.parking.close()
-	if err := k.applyRest(); err != nil && !errors.Is(err, statestore.ErrEnded) {
+	if err := k.checkpoints.last(); err != nil && !errors.Is(err, statestore.ErrEnded) {
 		k.life.Log.Warn("the last changes are not in the local store and will be replayed", "err", err)
 	}
-	k.handover.clear()
 	for _, a := range []*budget.Account{k.o.Memory.Requests, k.o.Memory.Firings, k.o.Memory.Wheel, k.o.Memory.Dirty} {
 		a.Set(0)
 	}
 }
 
-// applyRest counts and applies the committed steps that are left, and writes the last checkpoint. First it waits for
-// the checkpoint under way. If one has failed, nothing can be stored any more; what is committed is counted all the
-// same.
-func (k *keeper) applyRest() error {
-	c := k.checkpoints
-	err := c.await()
-	for s := k.handover.next(); s != nil; s = k.handover.next() {
-		k.count(s)
-		if !c.lost {
-			k.apply(s)
-		}
-	}
-	if c.lost {
-		return err
-	}
-	return c.last()
-}
-
-// loop applies committed steps, writes checkpoints, and loads timers that fire soon.
+// loop writes checkpoints, moves parked timers, and loads timers that fire soon.
 func (k *keeper) loop(ctx context.Context) error {
 	defer k.checkpoints.stop()
 	var counting sync.WaitGroup
@@ -132,8 +108,7 @@ func (k *keeper) loop(ctx context.Context) error {
 }
 
 // round does once whatever is waiting, and reports whether there is more to load. While a checkpoint is written, no
-// timer is parked or unparked, and steps wait while there is no memory for more dirty timers. So they come before the
-// next checkpoint, which may begin at once.
+// timer is parked or unparked. So they come before the next checkpoint, which may begin at once.
 func (k *keeper) round(ctx context.Context) (more bool, err error) {
 	ended, err := k.checkpoints.end()
 	if err != nil {
@@ -145,11 +120,6 @@ func (k *keeper) round(ctx context.Context) (more bool, err error) {
 	if !k.checkpoints.writing { // otherwise this would wait for the store
 		if err := k.parking.round(); err != nil {
 			return false, err
-		}
-	}
-	for range maxUnapplied { // later steps wait for the next round, or a checkpoint might never begin
-		if !k.applyNext() {
-			break
 		}
 	}
 	k.requests.resumeIfFree()
@@ -200,62 +170,6 @@ func (k *keeper) roomToLoad() (from timer.Ref, wheels int64, ok bool) {
 	})
 	return from, wheels, ok
 }
-
-// applyNext counts the next committed step and applies it, even if the token is dead. It returns false if there is
-// none, or if there is no memory for more dirty timers until the checkpoint under way has ended.
-func (k *keeper) applyNext() bool {
-	if k.checkpoints.writing && k.checkpoints.full() {
-		return false
-	}
-	s := k.handover.next()
-	if s == nil {
-		return false
-	}
-	k.count(s)
-	if k.o.BeforeApply != nil {
-		k.o.BeforeApply(k.o.Topics.Request.Name, k.o.Partition)
-	}
-	k.apply(s)
-	starved := k.backlog.applied(s.step.Size())
-	k.requests.resumeIfFree()
-	if starved {
-		k.o.Lanes.Wake()
-	}
-	return true
-}
-
-// count counts what a committed step did. It comes before apply, which releases the entries.
-func (k *keeper) count(s *sealedStep) {
-	k.o.Metrics.committed(k.owned, k.arrivals, s.at, s.committed, s.step.Entries())
-}
-
-// apply applies a step to the memtables.
-func (k *keeper) apply(s *sealedStep) {
-	defer func() {
-		if k.handover.applied() {
-			k.o.Lanes.Wake()
-		}
-	}()
-	k.checkpoints.note(s)
-	k.store.Behind(s.step.Len())
-	k.forecast.apply(s.step)
-	var pending atomic.Int64 // it is shown when all of the step is applied
-	k.subs.each(s.step.Len(), func(x *subPartition) {
-		for done := false; !done; {
-			var more int
-			x.mu.Lock()
-			more, done = x.planner.Apply(s.step.Segments[x.number], applyAtOnce)
-			x.mu.Unlock()
-			pending.Add(int64(more))
-		}
-	})
-	k.ledger.pending.Add(pending.Load())
-	k.lane.wakeForDue()
-}
-
-// applyAtOnce is about how many changes and entries are applied while the planner is locked: half a millisecond's
-// worth.
-const applyAtOnce = 2000
 
 // A raised delete.retention.ms is noted only after it has been in force for raiseAfter. By then the store's in-sync
 // time is later than the change, and the store has every deletion that was stamped before the change.

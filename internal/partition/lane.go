@@ -14,7 +14,7 @@ import (
 )
 
 // lane is the partition as the lanes of package emitter see it. It plans the content of the next step, takes it
-// from the planners, seals it into a share of a transaction, and hands committed steps to the keeper. It implements
+// from the planners, seals it into a share of a transaction, and applies it when it is committed. It implements
 // emitter.Source. Its calls follow each other (see ownership.Steps), except Wait and wakeForDue, which are safe for
 // concurrent use.
 type lane struct {
@@ -32,7 +32,7 @@ type lane struct {
 var _ emitter.Source = (*lane)(nil)
 
 func (p *Partition) newLane(store *statestore.Handle) *lane {
-	l := &lane{shared: &shared{owned: p.owned, store: store, handover: newHandover()}, questions: p.Questions}
+	l := &lane{shared: &shared{owned: p.owned, store: store}, questions: p.Questions}
 	l.nextDue.Store(never)
 	return l
 }
@@ -50,7 +50,7 @@ func (l *lane) Seal(step string, room *emitter.Room) *emitter.Share {
 
 // seal makes a share of what can go into a step now.
 func (l *lane) seal(name string, room *emitter.Room) *emitter.Share {
-	if l.handover.full() {
+	if l.checkpoints.mustWait() {
 		return nil
 	}
 	within := l.within(*room)

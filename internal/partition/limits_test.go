@@ -8,7 +8,6 @@ import (
 	"github.com/waterclock/waterclock/internal/kafka/partlog"
 	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 	"github.com/waterclock/waterclock/internal/kit/budget"
-	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -106,8 +105,7 @@ func TestIntakeDoesNotPauseForFirings(t *testing.T) {
 	}
 }
 
-// Firings have as much room as requests, of their own. Committed entries that are not applied reduce both. A planner
-// that found no room is told when there is some.
+// Firings have room of their own. Lanes that found none are told when there is some.
 func TestFiringsWaitAtTheirLimit(t *testing.T) {
 	const limit, bytes = 40, 40 * queueEntry
 	b := backlog{intake: budget.Alone(bytes), emitted: budget.Alone(bytes)}
@@ -123,15 +121,12 @@ func TestFiringsWaitAtTheirLimit(t *testing.T) {
 	room("one below it", timer.Size{Entries: 1, Bytes: 1})
 	b.fired(timer.Size{Entries: 1})
 	room("at it", timer.Size{Entries: 0, Bytes: 1})
-	b.commit(timer.Size{Entries: limit, Bytes: bytes}, timer.Size{Entries: limit, Bytes: 0}, 0)
-	room("what is not applied at twice the limit", timer.Size{Entries: 0, Bytes: 1})
-	if !b.applied(timer.Size{Entries: 1, Bytes: 1}) {
-		t.Error("nobody is told that there is room again")
+	one := timer.Size{Entries: 1, Bytes: 1}
+	if !b.commit(one, one, 0) {
+		t.Error("the lanes are not told that there is room again")
 	}
-	room("one applied", timer.Size{Entries: 1, Bytes: 1})
-	b.applied(timer.Size{Entries: 2*limit - 1, Bytes: bytes - 1})
-	room("all applied", timer.Size{Entries: limit, Bytes: 1})
-	if b.applied(timer.Size{}) {
+	room("one committed", timer.Size{Entries: 1, Bytes: 2})
+	if b.commit(one, one, 0) {
 		t.Error("told that there is room, which there was")
 	}
 }
@@ -284,7 +279,9 @@ func (c *core) chunks() (entries, chunks int) {
 		timer.Size{Entries: 1, Bytes: 1}, false) {
 		entries, chunks = entries+s.Len(), chunks+1
 		c.s.subs.lock()
-		planner.Commit(c.s.subs.planners)
+		for _, p := range c.s.subs.planners {
+			p.Commit()
+		}
 		c.s.subs.unlock()
 	}
 	return entries, chunks
@@ -314,7 +311,7 @@ func TestABatchThatIsTooLargeIsOneDeadLetter(t *testing.T) {
 }
 
 // One firing beside many timers that are not due, and its emission, take only the memory of one: each stays in memory
-// until it is applied.
+// until it is committed.
 func TestAFiringTakesOnlyTheMemoryItNeeds(t *testing.T) {
 	const most = 6 << 10 // bytes; the growth of the buffers is a small part of that
 	c := newCore(t, newSetup(t), 1<<20, roomy)
@@ -346,32 +343,6 @@ func allocated(do func()) uint64 {
 	do()
 	runtime.ReadMemStats(&after)
 	return after.TotalAlloc - before.TotalAlloc
-}
-
-// A partition that is maxUnapplied steps behind seals nothing.
-func TestSealsUpToMaxUnapplied(t *testing.T) {
-	c := newCore(t, newSetup(t), 1<<20, roomy)
-	step := func(id int) bool {
-		c.schedule(id, far)
-		c.deliver(1)
-		c.work()
-		c.seal(1)
-		sealed := c.share != nil
-		c.commit()
-		return sealed
-	}
-	for i := range maxUnapplied {
-		if !step(i) {
-			t.Fatalf("with %d steps to be applied nothing is sealed", i)
-		}
-	}
-	if step(maxUnapplied) {
-		t.Errorf("sealed with %d steps to be applied", maxUnapplied)
-	}
-	c.apply()
-	if c.seal(1); c.share == nil {
-		t.Error("nothing is sealed although the store has caught up by a step")
-	}
 }
 
 // A load takes loadRows timers or loadBytes of them, and says that there is more.

@@ -45,8 +45,8 @@ type Options struct {
 	ClockSkew    *ClockSkew       // nil: the clock is compared at acquisitions alone
 	// SubPartitions is called at each acquisition. It returns the number of planners, at least 1.
 	SubPartitions func() int
-	// BeforeApply is for tests, nil otherwise. It is called before a committed step is applied.
-	BeforeApply func(topic string, partition int32)
+	// BeforeCheckpoint is for tests, nil otherwise. It is called before a checkpoint of the store is written.
+	BeforeCheckpoint func(topic string, partition int32)
 	// BeforeLookup is for tests, nil otherwise. It is called before the store is asked for IDs.
 	BeforeLookup func(ids [][]byte)
 }
@@ -54,10 +54,10 @@ type Options struct {
 // Memory is a partition's accounts with the budgets that all partitions share. Run closes them.
 type Memory struct {
 	Wheel *budget.Account // timers that are kept because they fall due soon
-	// what applied steps have changed, except soon timers and what is being written; at its limit a checkpoint of the
+	// what committed steps have changed, except soon timers and what is being written; at its limit a checkpoint of the
 	// store begins
 	Dirty *budget.Account
-	// requests on their way, and committed steps that are not applied; at its limit intake pauses
+	// requests that are not committed; at its limit intake pauses
 	Requests  *budget.Account
 	Firings   *budget.Account // firings on their way
 	Questions *budget.Account // what the store lacks, read by questions about many timers

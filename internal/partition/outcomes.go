@@ -114,11 +114,11 @@ func (m *Metrics) Refused(log *slog.Logger, topic, reason string, undelivered bo
 // that were pending at the acquisition, plus those accepted since, minus those with an outcome since. A request that
 // replaces a timer counts as both, for two generations.
 //
-// pending follows from what applied steps have changed. Whenever every committed step is applied, the two must be
-// equal. If not, a timer's outcome was counted and its state did not change, or the other way round.
+// pending follows from what the planners say that the steps have changed. Between two steps the two must be equal. If
+// not, a timer's outcome was counted and its state did not change, or the other way round.
 type ledger struct {
 	expected atomic.Int64
-	pending  atomic.Int64 // timers that are pending after all applied steps
+	pending  atomic.Int64 // timers that are pending after all committed steps
 }
 
 func (l *ledger) open(pending int64) {

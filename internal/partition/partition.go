@@ -42,13 +42,14 @@ type served struct {
 // shared is what these structs share. Its members are safe for concurrent use.
 type shared struct {
 	*owned
-	store    *statestore.Handle
-	handover *handover
+	store *statestore.Handle
 	// The following fields are set when the partition is acquired, before anything uses them.
-	subs     *subPartitions
-	backlog  *backlog
-	arrivals *arrivals
-	toPark   *parkInbox
+	subs        *subPartitions
+	backlog     *backlog
+	arrivals    *arrivals
+	toPark      *parkInbox
+	forecast    *forecast
+	checkpoints *checkpoints
 }
 
 // owned is what outlives acquisitions. Every struct that works for the partition has it, through shared.
@@ -106,7 +107,7 @@ func (p *Partition) Run(ctx context.Context) {
 // Upcoming returns how many timers fall due soon, as far as they are counted.
 func (p *Partition) Upcoming() (due upcoming.Due) {
 	if s := p.served.Load(); s != nil {
-		due, _ = s.keeper.forecast.within()
+		due, _ = s.forecast.within()
 	}
 	return due
 }
@@ -117,13 +118,8 @@ func (p *Partition) Life() *ownership.Life { return p.life }
 // SetLogEnd records a look at the end of the request log.
 func (p *Partition) SetLogEnd(e ownership.LogEnd) { p.life.Input.SetEnd(e) }
 
-// Drain stops sealing and waits, at most for a second, until the step under way is applied.
-func (p *Partition) Drain() {
-	until := p.life.Drain()
-	if s := p.served.Load(); s != nil {
-		s.keeper.handover.awaitIdle(until)
-	}
-}
+// Drain stops sealing and waits, at most for a second, until the step under way has ended.
+func (p *Partition) Drain() { p.life.Drain() }
 
 // Wake tells the lanes and the partition that the clock was set.
 func (p *Partition) Wake() {
@@ -146,6 +142,8 @@ func (p *Partition) newServed(l *lane, from, pending int64) *served {
 	l.backlog, l.arrivals = newBacklog(p.o.Memory.Requests, p.o.Memory.Firings), newArrivals(from)
 	l.toPark = &parkInbox{wake: p.life.Wake.Send}
 	l.subs = newSubPartitions(l.shared, from, pending)
+	l.forecast = newForecast(l.shared)
+	l.checkpoints = newCheckpoints(l.shared)
 	r := newReceiver(l.shared, from)
 	return &served{shared: l.shared, requests: r, lane: l, keeper: newKeeper(l, r)}
 }

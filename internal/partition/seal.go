@@ -2,6 +2,7 @@ package partition
 
 import (
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -29,9 +30,6 @@ type sealedStep struct {
 	mark       clocks.Mark
 	began      time.Time
 	share      *emitter.Share
-	// set when it is committed
-	committed int64 // when that was answered, Unix ms; at least at, even if the clock was set back
-	position  int64 // in the changelog, behind the step
 }
 
 // sealedPart is the contribution of one sub-partition.
@@ -236,14 +234,14 @@ func (s *sealedStep) events(k *sealedPart) {
 	}
 }
 
-// free returns the buffers of a committed step.
+// free returns the buffers of a committed step. The lane may hold its share until the next one.
 func (s *sealedStep) free() {
 	s.buffers.emitted, s.buffers.emissions, s.buffers.list = s.emitted, s.share.Emissions, s.share.Records
 	s.emitted, s.share.Emissions, s.share.Records = nil, nil, nil
 	for i := range s.parts {
 		s.parts[i].buffers.free()
 	}
-	s.parts, s.buffers = nil, nil
+	s.parts, s.buffers, s.step = nil, nil, nil
 }
 
 // done takes the outcome of the step.
@@ -274,20 +272,30 @@ func (s *sealedStep) done(o emitter.Outcome) {
 	}
 }
 
-// commit hands the step to the keeper, and tells watchers.
+// commit applies the step to the planners, all at once for everybody who takes their locks. Then it tells watchers and
+// counts what the step did, and wakes the keeper, because a checkpoint may be due.
 func (s *sealedStep) commit() {
 	l := s.l
+	position := int64(0) // in the changelog, behind the step
+	for _, r := range s.share.Records[:s.changelog] {
+		position = max(position, r.Offset+1)
+	}
+	var pending atomic.Int64
 	l.subs.lock()
-	planner.Commit(l.subs.planners)
+	l.subs.each(s.step.Len(), func(x *subPartition) { pending.Add(int64(x.planner.Commit())) })
+	l.checkpoints.note(position, s.checkpoint)
+	l.forecast.apply(s.step)
 	l.subs.unlock()
 	l.questions.Decide(s.step)
-	l.backlog.commit(s.step.Requests(), s.step.Firings(), time.Since(s.began))
-	s.committed = max(s.at, l.clock.millis())
-	for _, r := range s.share.Records[:s.changelog] {
-		s.position = max(s.position, r.Offset+1)
+	committed := max(s.at, l.clock.millis()) // even if the clock was set back
+	l.o.Metrics.committed(l.owned, l.arrivals, s.at, committed, s.step.Entries())
+	l.ledger.pending.Add(pending.Load())
+	l.store.Behind(s.step.Len())
+	if l.backlog.commit(s.step.Requests(), s.step.Firings(), time.Since(s.began)) {
+		l.o.Lanes.Wake()
 	}
-	l.handover.put(s)
 	l.life.Wake.Send()
+	l.wakeForDue()
 }
 
 // giveBack puts the step back. The next seal looks at the targets again.

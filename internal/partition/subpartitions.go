@@ -183,8 +183,8 @@ func (sp *subPartitions) overdue(now int64) (unplanned, uncommitted time.Duratio
 
 // The following methods implement questions.Planners.
 
-// Committed returns what the planner knows of the committed state of an ID.
-func (sp *subPartitions) Committed(id []byte) planner.Committed {
+// Committed returns what is pending under an ID, if the planner knows: see planner.Committed.
+func (sp *subPartitions) Committed(id []byte) (t *timer.Timer, known bool) {
 	s := sp.of(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()

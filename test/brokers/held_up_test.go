@@ -62,29 +62,6 @@ func TestMetricsOfDelayedWork(t *testing.T) {
 			"waterclock_intake_lag_records", "waterclock_pending_timers")
 	})
 
-	// A step is committed and not applied: the ledger has it, the store has not.
-	t.Run("ledger", func(t *testing.T) {
-		t.Parallel()
-		s := rig.NewSetup(t, kafkatest.Shared(t), partitions, 1)
-		apply := make(chan struct{})
-		release := sync.OnceFunc(func() { close(apply) })
-		armed := make(chan struct{})
-		in := rig.Serve(t, s.Config(), node.Options{BeforeApply: func(string, int32) {
-			select {
-			case <-armed:
-				<-apply
-			default: // the first checkpoints
-			}
-		}})
-		t.Cleanup(release)
-		in.Ready(partitions, rig.Patience)
-		close(armed)
-		s.Send(s.Valued("a", "v", time.Now().Add(time.Hour)))
-		rising(t, in, "waterclock_ledger")
-		release()
-		settled(t, in)
-	})
-
 	// Fetches hang: a replay has begun and does not go on.
 	t.Run("replay", func(t *testing.T) {
 		t.Parallel()
@@ -164,8 +141,8 @@ func TestPartitionHeldUpOnItsWay(t *testing.T) {
 		p.Ready(1, rig.Patience)
 	})
 
-	// More was in the log at the acquisition than the queue holds, and nothing goes into the store: intake pauses
-	// before it has read what may cancel something. What is due waits for that.
+	// More was in the log at the acquisition than the queue holds, and a look-up hangs: intake pauses before it has read
+	// what may cancel something. What is due waits for that.
 	t.Run("gated", func(t *testing.T) {
 		t.Parallel()
 		const n, size = 3000, 8_000 // three times what the queue holds
@@ -174,10 +151,10 @@ func TestPartitionHeldUpOnItsWay(t *testing.T) {
 		for i := range 10 { // the last ones of all
 			s.Send(s.Cancel(fmt.Sprint("due-", i)))
 		}
-		apply := make(chan struct{})
-		release := sync.OnceFunc(func() { close(apply) })
+		lookup := make(chan struct{})
+		release := sync.OnceFunc(func() { close(lookup) })
 		p := rig.Serve(t, s.Config(), node.Options{
-			BeforeApply: func(string, int32) { <-apply }, Memory: rig.Queues(8 << 20)})
+			BeforeLookup: func([][]byte) { <-lookup }, Memory: rig.Queues(8 << 20)})
 		t.Cleanup(release)
 		in(t, p, "gated")
 		if !s.Out.Quiet(2 * time.Second) {

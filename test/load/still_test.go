@@ -19,14 +19,16 @@ import (
 // When they go on, so does all that has waited.
 func TestATenantThatStandsStillHoldsNobodyUp(t *testing.T) {
 	const (
-		noisyPartitions, requests, valueBytes = 40, 40_000, 1_000
+		noisyPartitions, requests, valueBytes = 40, 80_000, 1_000
 		queue                                 = 8 << 20
 		// What is handed over when a partition has enough comes on top: here 64 KiB, and the batch that reaches that.
 		// In memory it takes half as much again.
 		batch  = 32 << 10
-		most   = (int64(queue) + (noisyPartitions+1)*(64<<10+batch)*3/2) / valueBytes
 		others = 500
 	)
+	shares := rig.Queues(queue)
+	// The share of dirty timers is what the checkpoints that hang write, and as much again.
+	most := (queue + shares.Dirty + (noisyPartitions+1)*(64<<10+batch)*3/2) / valueBytes
 	s := newSetup(t)
 	cl := s.Cluster.Client(t, kgo.RecordPartitioner(kgo.RoundRobinPartitioner()), kgo.ProducerBatchMaxBytes(batch))
 	noisy := s.Cluster.CreateTopic(t, noisyPartitions, nil, s.Requests+"-noisy")
@@ -34,7 +36,7 @@ func TestATenantThatStandsStillHoldsNobodyUp(t *testing.T) {
 	cfg := rig.Config(t, s.Cluster.Seeds(), s.Requests, noisy)
 	cfg.PartitionerCheck = "off"
 	goOn := make(chan struct{})
-	in := rig.Serve(t, cfg, node.Options{Memory: rig.Queues(queue), BeforeApply: func(topic string, _ int32) {
+	in := rig.Serve(t, cfg, node.Options{Memory: shares, BeforeCheckpoint: func(topic string, _ int32) {
 		if topic == noisy {
 			<-goOn
 		}

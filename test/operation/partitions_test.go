@@ -38,7 +38,7 @@ func TestPartitionsThatAreAcquiredAgainUnderLoad(t *testing.T) {
 	var owned []*partition.Partition
 	s.cfg.SubPartitions = 3
 	// So committed steps wait when a life ends.
-	s.o.BeforeApply = func(string, int32) { await.For(t, rand.N(30*time.Millisecond)) }
+	s.o.BeforeCheckpoint = func(string, int32) { await.For(t, rand.N(30*time.Millisecond)) }
 	s.o.Assigned = func(p *partition.Partition) {
 		mu.Lock()
 		defer mu.Unlock()

@@ -58,7 +58,7 @@ func breaks() []bug {
 		{"a request for a timer that is just firing is lost", "kept", "",
 			[]change{
 				{"internal/partition/planner", "Planner.decide", "call decide", `$
-					if last := $3.last; last != nil && last.firing && $3.timer == nil && !last.chunk.committed {
+					if last := $3.last; last != nil && last.firing && $3.timer == nil {
 						$1.After, $1.Value, $1.Outcome = nil, nil, timer.NotFound
 					}`},
 			}},
@@ -99,17 +99,16 @@ func breaks() []bug {
 		{"the ledger does not count cancels", "ledger", "",
 			[]change{{"internal/partition", "ledger.add", "Cancelled", drop}}},
 		{"what is pending is not counted less by what ends", "ledger", "",
-			[]change{{"internal/partition/planner", "Planner.Apply", "if IsAbsent, --", drop}}},
+			[]change{{"internal/partition/planner", "known.apply", "if IsAbsent, --", drop}}},
 		{"an answer is given without asking the group", "stale", "",
 			[]change{{"internal/partition/questions", "answers.confirm", "call Certain", "$x.Err()"}}},
 		{"an answer says what is planned, and not what is committed", "stale", "",
 			[]change{
 				{"internal/partition/planner", "Planner.Committed", "after change", "$xx.timer"},
 				{"internal/partition/planner", "Planner.Committed", "call stale", "true"},
-				{"internal/partition/planner", "Planner.Committed", "if entries", never},
 			}},
-		{"an answer leaves out committed steps that are not applied yet", "stale", "",
-			[]change{{"internal/partition/planner", "Planner.Committed", "if entries", never}}},
+		{"an answer leaves out what the store lacks", "stale", "",
+			[]change{{"internal/partition/planner", "Planner.Committed", "call stale", "false"}}},
 		{"the offset that a step commits is that of the step before", "lag", "",
 			[]change{{"internal/partition", "sealedStep.build", "call Offset, arg 1", "$0.l.subs.Position()"}}},
 		{"offsets do not pass markers at the log's end", "lag", "",
@@ -128,9 +127,9 @@ func breaks() []bug {
 			[]change{{"internal/partition", "backlog.full", "return tell", never}}},
 		{"nothing is evicted from memory", "bounds", "./internal/partition TestAWheelForgetsBeyondItsShare",
 			[]change{{"internal/partition/planner", "known.evict", "for held", never}}},
-		{"committed steps that are not applied have no limit", "bounds",
-			"./internal/partition TestSealsUpToMaxUnapplied",
-			[]change{{"internal/partition", "lane.seal", "if full", never}}},
+		{"what the store lacks has no limit", "bounds",
+			"./internal/partition TestNothingIsSealedWhileMemoryForDirtyTimersIsFull",
+			[]change{{"internal/partition", "lane.seal", "if mustWait", never}}},
 		{"who comes first has the whole step", "share", "./emitter TestStepsAreSharedBetweenTopics",
 			[]change{{"emitter", "fairShares.of", "if among", never}}},
 		{"each partition of a topic has its topic's part of the memory", "share",

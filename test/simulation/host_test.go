@@ -139,8 +139,8 @@ func (h *host) start() {
 		err := node.RunWith(ctx, &cfg, log, node.Options{
 			Dial: l.wire.Dial, FS: errorfs.Wrap(disk, errorfs.InjectorFunc(h.diskError)), Now: h.now,
 			FlushInterval: h.w.plan.Settings.FlushInterval, Memory: h.w.plan.Settings.memory(),
-			BeforeApply: func(string, int32) { l.awaitThaw() },
-			Assigned:    l.assigned,
+			BeforeCheckpoint: func(string, int32) { l.awaitThaw() },
+			Assigned:         l.assigned,
 		})
 		if ctx.Err() == nil {
 			log.Error("the instance has ended by itself", "err", err)

@@ -30,7 +30,7 @@ type Shares struct {
 	Total int64
 	// Wheel holds timers that fall due soon.
 	Wheel int64
-	// Dirty holds what applied steps have changed and the store lacks; half of it is being
+	// Dirty holds what committed steps have changed and the store lacks; half of it is being
 	// written while the other half fills.
 	Dirty int64
 	// Requests and Firings hold requests and firings that are not committed yet.

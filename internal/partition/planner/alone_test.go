@@ -16,8 +16,6 @@ func (p *Planner) Take(entries int, bytes int64) *Segment {
 	return nil
 }
 
-func (p *Planner) Commit() { Commit([]*Planner{p}) }
-
 func (p *Planner) Return() { Return([]*Planner{p}) }
 
 func (p *Planner) Begin(pending int64) { p.tally.count = NewCount(pending) }

@@ -28,7 +28,6 @@ func BenchmarkLife(b *testing.B) {
 	p.Open(0)
 	p.Load(Lowest, Highest, nil)
 	now, offset := int64(0), int64(0)
-	var out []*Segment
 	turn := func() {
 		batch := NewBatch(each)
 		for range each {
@@ -38,13 +37,8 @@ func BenchmarkLife(b *testing.B) {
 		batch.Position = offset
 		p.planNew(batch)
 		p.Fire(now, timer.Size{Entries: 1 << 20, Bytes: 1 << 40}, timer.Unlimited, none)
-		if s := p.Take(1<<20, 1<<40); s != nil {
+		if p.Take(1<<20, 1<<40) != nil {
 			p.Commit()
-			out = append(out, s)
-		}
-		if len(out) > 20 { // 200 ms later
-			p.Apply(out[0], 1<<30)
-			out = out[1:]
 		}
 		now += 10
 	}
@@ -75,7 +69,7 @@ func BenchmarkWait(b *testing.B) {
 		}
 		batch.Position = offset
 		p.planNew(batch)
-		p.applyAll()
+		p.commitAll()
 		if offset%flush == 0 {
 			p.BeginFlush()
 		}
@@ -101,9 +95,8 @@ func BenchmarkGone(b *testing.B) {
 		for p.Fire(1<<30, timer.Size{Entries: 10_000, Bytes: 1 << 40}, timer.Unlimited,
 			free); p.sequence.first != nil; p.Fire(1<<30, timer.Size{Entries: 10_000, Bytes: 1 << 40},
 			timer.Unlimited, free) {
-			s := p.Take(1<<20, 1<<40)
+			p.Take(1<<20, 1<<40)
 			p.Commit()
-			p.Apply(s, 1<<30)
 		}
 		u := NewUnflushed(p.Changed())
 		var changes int
@@ -139,7 +132,7 @@ func BenchmarkCollect(b *testing.B) {
 				}
 				batch.Position = offset
 				p.planNew(batch)
-				p.applyAll()
+				p.commitAll()
 			}
 			plan(func(batch *Batch, i int64) { addOrder(b, batch, i, 1000+i) })
 			if paused {

@@ -44,9 +44,7 @@ type caller struct {
 	backWith  any            // their permit
 
 	out       *planner.Step       // taken, and neither committed nor aborted
-	steps     []committed         // not applied to the end
 	state     timers              // after all committed steps
-	applied   timers              // after all applied steps
 	emissions map[occurrence]bool // committed
 	view      timers              // view of the store, for a list that is under way
 	flushes   []int64             // by planner: how many had ended before the view was made
@@ -95,14 +93,6 @@ type deferral struct {
 }
 
 func (d deferral) timers() []*timer.Timer { return d.parking.Timers }
-
-// committed is a step that the planners are to apply.
-type committed struct {
-	step    *planner.Step
-	state   timers // after the step
-	begun   bool   // part of it is applied
-	pending int    // how many pending timers it has added so far
-}
 
 // occurrence may be emitted only once.
 type occurrence struct {
@@ -157,7 +147,7 @@ func (c *caller) start(position int64, open bool) {
 		}
 	}
 	c.scanned, c.flush, c.toDefer, c.deferring, c.back = nil, nil, nil, nil, nil
-	c.out, c.steps, c.applied, c.view = nil, nil, maps.Clone(c.state), nil
+	c.out, c.view = nil, nil
 	if open {
 		c.openUp()
 	}
@@ -407,45 +397,23 @@ func (c *caller) commit() (changes []change) {
 		}
 	}
 	slices.SortFunc(changes, func(a, b change) int { return cmp.Compare(a.id, b.id) })
-	planner.Commit(c.planners)
+	more := 0
+	for _, p := range c.planners {
+		more += p.Commit()
+	}
+	if want := len(next) - len(c.state); more != want {
+		c.t.Errorf("the step has changed the number of pending timers by %d, want %d", more, want)
+	}
 	c.state, c.out = next, nil
-	c.steps = append(c.steps, committed{step: s, state: next})
 	c.since = append(c.since, next)
 	return changes
 }
 
-// apply applies about n changes and entries of the oldest committed step. It reports whether those were the last
-// ones, and by how much the step has changed the number of pending timers.
-func (c *caller) apply(n int) (pending int, done bool) {
-	if len(c.steps) == 0 {
-		c.t.Fatal("no step is to be applied")
-	}
-	s := &c.steps[0]
-	s.begun, done = true, true
-	for i, p := range c.planners {
-		if s.step.Segments[i] == nil {
-			continue
-		}
-		more, last := p.Apply(s.step.Segments[i], n)
-		if s.pending += more; last {
-			s.step.Segments[i] = nil
-		}
-		done = done && last
-	}
-	if pending = s.pending; done {
-		c.applied, c.steps = s.state, c.steps[1:]
-	}
-	return pending, done
-}
-
 // The store.
 
-// beginFlush begins to write to the store what applied steps have changed.
+// beginFlush begins to write to the store what committed steps have changed.
 func (c *caller) beginFlush() []timer.Change {
-	if len(c.steps) > 0 && c.steps[0].begun {
-		c.t.Fatal("a step is half applied")
-	}
-	c.flush = &flush{leads: c.applied}
+	c.flush = &flush{leads: c.state}
 	for _, p := range c.planners {
 		c.flush.changes = append(c.flush.changes, p.BeginFlush()...)
 	}
@@ -475,7 +443,7 @@ func (c *caller) write() {
 		c.store[id] = row{Timer: t}
 	}
 	if stored := c.stored(); !stored.equal(c.flush.leads) {
-		c.t.Errorf("the flush brings the store to %v, and applied steps have led to %v", stored, c.flush.leads)
+		c.t.Errorf("the flush brings the store to %v, and committed steps have led to %v", stored, c.flush.leads)
 	}
 }
 
@@ -638,8 +606,7 @@ func (c *caller) readmit() {
 
 // get returns the committed state of an ID.
 func (c *caller) get(id string) timer.Ref {
-	x := c.planners[c.of(id)].Committed([]byte(id))
-	t, known := x.Find()
+	t, known := c.planners[c.of(id)].Committed([]byte(id))
 	if !known {
 		t = c.store[id].Timer
 	}

@@ -5,17 +5,16 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// dirty lists the items that applied steps have changed since the last flush began. Changes of records and tombstones
+// dirty lists the items that committed steps have changed since the last flush began. Changes of records and tombstones
 // are in the table. Together they are what the memtable has and the store lacks.
 //
 // A committed step is durable in the changelog, so writing each one to disk would gain nothing: after a crash the store
 // replays from its position in any case. Changes wait in memory instead, and the store never sees a timer that comes
 // and goes between two flushes. A flush writes everything that has changed, together with the position behind the last
-// step that was applied. Whole steps are applied, in the order of the changelog, so after each flush the store holds
-// the result of a prefix of the changelog.
+// committed step. So after each flush the store holds the result of a prefix of the changelog.
 //
 // A large flush takes a second or more, and steps go on meanwhile. So BeginFlush sets aside what has changed so far.
-// From then on nothing is dirty until the next step is applied. That is compared with what is being flushed as if the
+// From then on nothing is dirty until the next step is committed. That is compared with what is being flushed as if the
 // store had it. There is one flush at a time.
 //
 // An item, record or tombstone stays until the store has the result of the last committed step for its ID.
@@ -98,43 +97,20 @@ func (d *dirty) drop(it *Item) {
 	d.items, it.change.at = d.items[:last], 0
 }
 
-// Apply applies a part of a committed segment: about limit changes and entries. It returns by how much the
-// number of pending timers has grown, and whether that was the last part. Segments are applied in the order in which
-// they were committed.
-func (p *Planner) Apply(s *Segment, limit int) (pending int, done bool) {
-	changes := s.Changes()
-	for ; s.applied < len(changes) && limit > 0; limit-- {
-		c := &changes[s.applied]
-		s.applied++
+// apply applies a committed segment. It returns by how much the number of pending timers has grown.
+func (k *known) apply(s *Segment) (pending int) {
+	for i := range s.Changes() {
+		c := &s.changes[i]
 		if !c.Before.IsAbsent() {
 			pending--
 		}
 		if c.After != nil {
 			pending++
 		}
-		p.known.dirty.apply(c.item, c.Before, c.After)
+		k.dirty.apply(c.item, c.Before, c.After)
 	}
-	for limit > 0 && len(s.first)+len(s.rest) > 0 {
-		limit -= p.known.settle(s)
-	}
-	p.known.evict() // items that were waiting may take much memory
-	if len(s.first)+len(s.rest) > 0 {
-		return pending, false
-	}
-	p.committed[0], p.committed = nil, p.committed[1:]
-	return pending, true
-}
-
-// settle drops the segment's first chunk, and returns how many entries it had.
-func (k *known) settle(s *Segment) int {
-	list := &s.first
-	if len(*list) == 0 {
-		list = &s.rest
-	}
-	c := (*list)[0]
-	(*list)[0], *list = nil, (*list)[1:]
-	for i := range c.entries {
-		it := c.entries[i].item
+	for e := range s.Entries() {
+		it := e.item
 		if it == nil {
 			continue
 		}
@@ -143,11 +119,11 @@ func (k *known) settle(s *Segment) int {
 			k.release(it)
 		}
 	}
-	return len(c.entries)
+	k.evict() // items that were waiting may take much memory
+	return pending
 }
 
-// BeginFlush begins a flush: it returns the changes that bring the store to the last step that was applied. EndFlush
-// ends it.
+// BeginFlush begins a flush: it returns the changes that bring the store to the last committed step. EndFlush ends it.
 func (p *Planner) BeginFlush() []timer.Change {
 	d := &p.known.dirty
 	if d.out {

@@ -4,7 +4,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// committed plans, commits and applies requests for timers that are due at these times.
+// committed plans and commits requests for timers that are due at these times.
 func committed(p *Planner, dues ...int64) (timers []*timer.Timer) {
 	b := NewBatch(len(dues))
 	b.Position = p.sequence.position + int64(len(dues))
@@ -15,7 +15,7 @@ func committed(p *Planner, dues ...int64) (timers []*timer.Timer) {
 		b.Add(nil, timer.Request{ID: t.ID, Offset: t.Offset, Schedule: t}, nil)
 	}
 	p.planNew(b)
-	p.applyAll()
+	p.commitAll()
 	return timers
 }
 
@@ -30,10 +30,9 @@ func (p *Planner) planNew(b *Batch) {
 	p.Plan(b)
 }
 
-// applyAll commits and applies everything that is planned.
-func (p *Planner) applyAll() {
-	for s := p.Take(1<<30, 1<<30); s != nil; s = p.Take(1<<30, 1<<30) {
+// commitAll commits everything that is planned.
+func (p *Planner) commitAll() {
+	for p.Take(1<<30, 1<<30) != nil {
 		p.Commit()
-		p.Apply(s, 1<<30)
 	}
 }

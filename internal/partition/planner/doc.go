@@ -14,7 +14,7 @@
 //   - every pending timer below the horizon, a place in the order of firing up to which the store is loaded: a firing
 //     needs no look-up;
 //   - every entry that is planned and not committed: it is in the sequence, of which each step takes a prefix;
-//   - every change of committed steps that the store does not have: it is not applied yet, dirty, or being flushed.
+//   - every change of committed steps that the store does not have: it is dirty or being flushed.
 //
 // A timer that only waits to be due is a record, which means encoded bytes, and not an item: see package memtable.
 // Questions are answered with what is committed, not with what is planned: see [Unflushed] and [Planner.Committed].
@@ -40,16 +40,16 @@
 //
 // # The caller's duties
 //
-// All calls of one planner are made one at a time, under the caller's lock. None of them blocks. Take, Commit and
-// Return are calls of all planners of a partition.
+// All calls of one planner are made one at a time, under the caller's lock. None of them blocks. Take and Return
+// are calls of all planners of a partition, and all of them commit a step together.
 //
 //  1. [Planner.Meet] a batch of requests, look up what it says is unknown, tell with [Lookup.Found], then
 //     [Planner.Plan] the batch. Batches are met and planned one after the other, in the order of the log.
 //  2. [Planner.Fire] due timers, [Take] a prefix of all planners, [Planner.RollBack] the firings in it that must not
 //     be emitted now, and make records of the rest.
-//  3. When the step has ended, [Commit] or [Return] it.
-//  4. [Planner.Apply] the segments of committed steps, in order. From time to time [Planner.BeginFlush] what they have
-//     changed, write it to the store, and [Planner.EndFlush].
+//  3. When the step has ended, [Planner.Commit] it, or [Return] it.
+//  4. From time to time [Planner.BeginFlush] what committed steps have changed, write it to the store, and
+//     [Planner.EndFlush].
 //  5. Scan the store from [Stats.Horizon] on, and [Planner.Load] the rows. Between a scan and its Load
 //     there is no EndFlush and no Parked, and no row is parked or comes back.
 //  6. Park the rows that Fire returns, unless they are gone, and call [Planner.Parked] before any of them comes back.

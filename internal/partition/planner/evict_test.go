@@ -259,9 +259,7 @@ func TestEncodingContinuesAfterAClockWasAhead(t *testing.T) {
 	schedule := func(id string, due int64) {
 		s := &timer.Timer{ID: []byte(id), Offset: p.Position(), Due: due, Occurrence: 1}
 		plan(p, timer.Request{ID: s.ID, Offset: s.Offset, Schedule: s}, nil)
-		out := p.Take(1, 1<<40)
-		p.Commit()
-		p.Apply(out, 1<<20)
+		p.commitAll()
 	}
 	schedule("a", 9*day)
 	p.Fire(day, timer.Size{Entries: 1, Bytes: 1 << 40}, timer.Unlimited, free)
@@ -289,9 +287,7 @@ func TestUnusedItemsAreFreed(t *testing.T) {
 		s := &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: 1 << 40, Occurrence: 1}
 		plan(p, timer.Request{ID: s.ID, Offset: s.Offset, Schedule: s}, nil)
 	}
-	out := p.Take(n, 1<<40)
-	p.Commit()
-	p.Apply(out, 1<<20)
+	p.commitAll()
 	if p.known.table.Stats().Objects != 0 || len(p.known.items) > 1 {
 		t.Errorf("%d items, %d to be used again", p.known.table.Stats().Objects, len(p.known.items))
 	}
@@ -334,7 +330,7 @@ func TestItemsAreReusedAfterManyAtATime(t *testing.T) {
 	for i := range 3 * maxSpare {
 		request(fmt.Sprint("id", i), nil)
 	}
-	p.applyAll()
+	p.commitAll()
 	if n := p.known.table.Stats().Objects; n != 1 {
 		t.Fatalf("%d items are left, want 1", n)
 	}
@@ -347,7 +343,7 @@ func TestItemsAreReusedAfterManyAtATime(t *testing.T) {
 		request(id, nil)
 		it, _, _ := p.lookup([]byte(id))
 		used[it]++
-		p.applyAll()
+		p.commitAll()
 	}
 	if len(used) != 1 {
 		t.Errorf("%d items are made for 10 IDs, one after the other", len(used))

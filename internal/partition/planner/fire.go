@@ -33,8 +33,8 @@ type dueItems struct{ free, behind []*Item }
 // the rules of their zones have moved to another time.
 //
 // behind bounds the firings that stand behind uncommitted requests of their own IDs. Further ones wait until those
-// requests are applied. While one planner of a partition waits for a look-up, requests of the other planners cannot be
-// committed, and firings behind them must leave room for firings that could be committed. A timer with a permit is
+// requests are committed. While one planner of a partition waits for a look-up, requests of the other planners cannot
+// be committed, and firings behind them must leave room for firings that could be committed. A timer with a permit is
 // exempt, and a sole planner needs no bound.
 func (p *Planner) Fire(now int64, room, behind timer.Size, hold Hold) (fired timer.Size, parkings Parkings) {
 	fired, p.moved = p.moved, timer.Size{}
@@ -83,7 +83,7 @@ func (p *Planner) Fire(now int64, room, behind timer.Size, hold Hold) (fired tim
 			overdue -= n - limit
 		}
 		q := &p.sequence
-		one := func(it *Item, e *Entry, c *chunk) { p.fireOne(it, e, c, now) }
+		one := func(it *Item, e *Entry) { p.fireOne(it, e, now) }
 		q.first = appendFirings(q.first, p.due.free, one, &fired)
 		q.rest = appendFirings(q.rest, p.due.behind, one, &fired)
 		p.due.clear()
@@ -103,7 +103,7 @@ func (s *sequence) roomBehind(left timer.Size) timer.Size {
 }
 
 // unsettled reports whether an earlier entry of the item is not committed.
-func (it *Item) unsettled() bool { return it.last != nil && !it.last.chunk.committed }
+func (it *Item) unsettled() bool { return it.last != nil }
 
 // popDue takes out the first due timer, nil if none is due. If it was just decoded, its bytes are in a chunk with
 // others.
@@ -144,8 +144,8 @@ func (d *dueItems) clear() {
 }
 
 // appendFirings adds chunks of firings to a list. A chunk has no spare entries, because it stays in memory until all of
-// its entries are applied.
-func appendFirings(list []*chunk, items []*Item, one func(*Item, *Entry, *chunk), fired *timer.Size) []*chunk {
+// its entries are committed.
+func appendFirings(list []*chunk, items []*Item, one func(*Item, *Entry), fired *timer.Size) []*chunk {
 	for len(items) > 0 {
 		n, bytes := 0, int64(0)
 		for n < min(len(items), maxFirings) && (n == 0 || bytes < maxFiringBytes) {
@@ -154,7 +154,7 @@ func appendFirings(list []*chunk, items []*Item, one func(*Item, *Entry, *chunk)
 		}
 		c := &chunk{entries: make([]Entry, n), bytes: bytes, position: -1, due: Never}
 		for i, it := range items[:n] {
-			one(it, &c.entries[i], c)
+			one(it, &c.entries[i])
 			if t := c.entries[i].Emit; t != nil {
 				c.due = min(c.due, t.FiresAt())
 			}
@@ -167,8 +167,8 @@ func appendFirings(list []*chunk, items []*Item, one func(*Item, *Entry, *chunk)
 
 // fireOne plans the firing of a due item. If the timer's next occurrence is due too, it has its turn after timers that
 // are due for the first time.
-func (p *Planner) fireOne(it *Item, e *Entry, c *chunk, now int64) {
-	e.item, e.chunk, e.firing = it, c, true
+func (p *Planner) fireOne(it *Item, e *Entry, now int64) {
+	e.item, e.firing = it, true
 	if it.missed > now {
 		p.known.miss(it, now) // later occurrences were not missed
 	}

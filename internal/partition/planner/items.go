@@ -12,7 +12,7 @@ import (
 // grain makes slots of 64 ms. A timer that is due sooner is not worth encoding.
 const grain = 6
 
-// maxSpare is how many unused items are kept. A timer needs one until its step is applied, and one when it fires.
+// maxSpare is how many unused items are kept. A timer needs one until its step is committed, and one when it fires.
 const maxSpare = 4096
 
 // newItem makes an item of an ID that the planner knows nothing of.
@@ -146,7 +146,7 @@ func (k *known) forget(it *Item) {
 }
 
 // retire forgets an item that has no object any more, and keeps it for another ID. Nothing refers to it then: no entry
-// that is not applied, no batch and no flush. A Parking may, but Parked also compares the timer.
+// that is not committed, no batch and no flush. A Parking may, but Parked also compares the timer.
 func (k *known) retire(it *Item) {
 	has := k.table.Stats()
 	if has.Objects == 0 { // frees lists that were long
@@ -220,17 +220,17 @@ type Item struct {
 	// first load finds it.
 	ref     timer.Ref
 	timer   *timer.Timer // in memory, if pending here
-	last    *Entry       // the latest entry that is not applied
+	last    *Entry       // the latest entry that is not committed; nil: none
 	change  change       // how it differs from the store
 	permit  any          // lets it fire although its target is unhealthy
 	missed  int64        // Unix ms: the occurrence was due by then and was missed; see miss
-	entries int32        // planned and not applied
+	entries int32        // planned and not committed
 	pins    int32        // batches that have met it and are not planned
 	number  int32        // of its object
 	unknown bool         // the store is being asked for ref
 	near    bool         // soon
 	// waiting: its firing was rolled back, or found no room behind requests (Behind), and it waits until its
-	// entries are applied; or its target is unhealthy, and it waits until the store has it.
+	// entries are committed; or its target is unhealthy, and it waits until the store has it.
 	waiting bool
 	parking bool // on its way to the parked rows
 
@@ -240,11 +240,11 @@ type Item struct {
 }
 
 // kept reports whether the item knows more than the store does, or is about to. It does if an entry of it is not
-// applied (Apply ends that), if a batch has met it and is not planned (Plan ends that), or if the store does not have
-// what was applied (EndFlush ends that, or a record or tombstone that takes over the change).
+// committed (Commit ends that), if a batch has met it and is not planned (Plan ends that), or if the store does not
+// have what was committed (EndFlush ends that, or a record or tombstone that takes over the change).
 //
 // The item is forgotten when this is no longer true and none of the following holds: it is about to fire (until it
-// fires, is evicted, replaced, cancelled or encoded); it waits for its entries or to be parked (until Apply, EndFlush
+// fires, is evicted, replaced, cancelled or encoded); it waits for its entries or to be parked (until Commit, EndFlush
 // or Parked); it was missed, which the store does not know (until it fires, is skipped, parked again, replaced or
 // cancelled).
 func (it *Item) kept() bool { return it.entries > 0 || it.pins > 0 || it.change.stale() }

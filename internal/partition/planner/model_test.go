@@ -36,12 +36,6 @@ type row struct {
 // occurrence may end only once.
 type occurrence struct{ generation, number int64 }
 
-// job is a committed segment, and the state after it.
-type job struct {
-	*Segment
-	state map[string]*timer.Timer
-}
-
 // model is a naive partition: logs, a store, and the state machine on a map. It calls a planner as its caller would,
 // with gaps wherever others may come in between, and inspects the planner after each call.
 type model struct {
@@ -83,10 +77,6 @@ type model struct {
 	found       bool
 	scan        *scan
 	out         *Segment
-	jobs        []job
-	applying    bool
-	more        int // pending timers that the part applied so far has added
-	applied     map[string]*timer.Timer
 	frozen      map[string]*timer.Timer // the state that the checkpoint under way leads to
 	changes     []timer.Change          // the changes of that checkpoint, to be written
 	parkings    []parking
@@ -170,8 +160,7 @@ func (m *model) restart() {
 	m.p.known.table.Hash.Blind, m.p.ahead = m.blind, m.ahead
 	m.p.Begin(int64(len(m.state)))
 	m.met, m.batch, m.found, m.asked = m.next, nil, false, false
-	m.scan, m.out, m.jobs, m.applying, m.more = nil, nil, nil, false, 0
-	m.applied, m.frozen, m.changes = maps.Clone(m.state), nil, nil
+	m.scan, m.out, m.frozen, m.changes = nil, nil, nil, nil
 	m.parkings, m.admitting, m.missed, m.asks = nil, nil, make(map[occurrence]int64), question{}
 	m.mayMiss, m.firings = make(map[string]int64), make(map[*Entry]*firing)
 	m.open()
@@ -555,7 +544,7 @@ func (m *model) commit() {
 	if s == nil {
 		return
 	}
-	changed := maps.Clone(m.state)
+	changed, had := maps.Clone(m.state), len(m.state)
 	for _, c := range s.Changes() {
 		id := string(c.ID)
 		if changed[id].Ref() != c.Before || equal(c.After, changed[id]) || c.After != nil &&
@@ -571,8 +560,10 @@ func (m *model) commit() {
 	if s.Position != m.position() {
 		m.t.Fatalf("position %d, want %d", s.Position, m.position())
 	}
-	m.p.Commit()
-	m.out, m.jobs = nil, append(m.jobs, job{s, maps.Clone(m.state)})
+	if more, want := m.p.Commit(), len(m.state)-had; more != want {
+		m.t.Fatalf("a step has changed the number of pending timers by %d, want %d", more, want)
+	}
+	m.out = nil
 }
 
 func put(state map[string]*timer.Timer, id string, t *timer.Timer) {
@@ -753,7 +744,7 @@ func (m *model) occurred(e *Entry, was *timer.Timer) {
 		m.saw("moved by other rules", !equal(after, was) && n == was.Occurrence)
 	case e.Outcome == timer.Completed && after == nil && r != nil:
 		n = r.Count + 1
-		if m.at(was, most) != nil {
+		if m.at(was, most) != nil && !isOver(was) { // else other rules may have ended it before it was due
 			m.t.Fatalf("%q is over, and %+v would come", e.ID, m.at(was, most))
 		}
 		most = n
@@ -822,34 +813,18 @@ func (m *model) end(t *timer.Timer, how timer.Outcome) {
 	m.ended[at] = how
 }
 
-func (m *model) apply(limit int) {
-	if len(m.jobs) == 0 {
-		return
-	}
-	j := m.jobs[0]
-	more, done := m.p.Apply(j.Segment, limit)
-	m.more += more
-	if m.applying = !done; done {
-		if want := len(j.state) - len(m.applied); m.more != want {
-			m.t.Fatalf("a step has changed the number of pending timers by %d, want %d", m.more, want)
-		}
-		m.more = 0
-		m.applied, m.jobs = j.state, m.jobs[1:]
-	}
-}
-
 // The store.
 
 func (m *model) freeze() {
-	if m.applying || m.frozen != nil || m.admitting != nil { // one goroutine does all of it
+	if m.frozen != nil || m.admitting != nil { // one goroutine does all of it
 		return
 	}
-	m.changes, m.frozen = m.p.BeginFlush(), m.applied
+	m.changes, m.frozen = m.p.BeginFlush(), maps.Clone(m.state)
 	for _, c := range m.changes {
-		if id := string(c.ID); c.Before != m.stored(id) || c.After != m.applied[id].Ref() ||
-			!bytes.Equal(changed(&c), bytesOf(m.applied[id])) {
+		if id := string(c.ID); c.Before != m.stored(id) || c.After != m.state[id].Ref() ||
+			!bytes.Equal(changed(&c), bytesOf(m.state[id])) {
 			m.t.Fatalf("a checkpoint changes %q from %v to %v; want %v, %v", id, c.Before, c.After, m.stored(id),
-				m.applied[id].Ref())
+				m.state[id].Ref())
 		}
 	}
 }
@@ -1017,32 +992,19 @@ func (m *model) askNoMore() { m.asks = question{} }
 func (m *model) check() {
 	p := m.p
 	planned, entries, last := maps.Clone(m.state), map[*Item]int{}, map[*Item]*Entry{}
-	count := func(chunks []*chunk, committed bool) {
-		for _, c := range chunks {
-			for i := range c.entries {
-				e := &c.entries[i]
-				if e.item == nil {
-					continue
-				}
-				if l := last[e.item]; l != nil && l.next != e {
-					m.t.Fatalf("entries of %q are not in the order in which they were planned", e.ID)
-				}
-				last[e.item], entries[e.item] = e, entries[e.item]+1
-				if c.committed != committed {
-					m.t.Fatalf("an entry of %q is committed: %v, want %v", e.ID, c.committed, committed)
-				}
-				if !committed {
-					put(planned, string(e.ID), e.After)
-				}
+	for _, c := range slices.Concat(p.sequence.first, p.sequence.rest) {
+		for i := range c.entries {
+			e := &c.entries[i]
+			if e.item == nil {
+				continue
 			}
+			if l := last[e.item]; l != nil && l.next != e {
+				m.t.Fatalf("entries of %q are not in the order in which they were planned", e.ID)
+			}
+			last[e.item], entries[e.item] = e, entries[e.item]+1
+			put(planned, string(e.ID), e.After)
 		}
 	}
-	for _, j := range m.jobs {
-		count(j.first, true)
-		count(j.rest, true)
-	}
-	count(p.sequence.first, false)
-	count(p.sequence.rest, false)
 	if int(p.pending()) != len(planned) || int(p.tally.count.committed) != len(m.state) {
 		m.t.Fatalf("%d are pending, %d committed; want %d, %d", p.pending(), p.tally.count.committed, len(planned),
 			len(m.state))
@@ -1227,8 +1189,7 @@ func (m *model) checkMissing(planned map[string]*timer.Timer) {
 func (m *model) checkCommitted() {
 	for i := range 8 {
 		id := fmt.Sprint("id", i)
-		c := m.p.Committed([]byte(id))
-		is, known := c.Find()
+		is, known := m.p.Committed([]byte(id))
 		if !known {
 			is = m.rows[id].Timer
 		}
@@ -1270,10 +1231,10 @@ func (m *model) checkDirty() {
 			m.t.Fatalf("%q is gone, and not found", id)
 		}
 		stored, state := r.Stored, r.State
-		is, pending := m.applied[string(id)]
+		is := m.state[string(id)]
 		was, ok := base[string(id)]
-		if state == memtable.Flushing && (ok || m.frozen == nil) || state == memtable.Dirty && (!ok || was != stored) &&
-			!m.applying || pending && is != nil && !m.applying {
+		if state == memtable.Flushing && (ok || m.frozen == nil) || state == memtable.Dirty && (!ok || was != stored) ||
+			is != nil {
 			m.t.Fatalf("%q is gone, state %d, from %v; it was %v, is %v", id, state, stored, was, is.Ref())
 		}
 	}
@@ -1290,11 +1251,10 @@ func (m *model) checkDirty() {
 		if !ok {
 			was = timer.Absent
 		}
-		becomes := m.applied[string(id)]
+		becomes := m.state[string(id)]
 		switch is := becomes.Ref(); {
 		case r.State == memtable.Dirty|memtable.Flushing, r.State&memtable.Flushing != 0 && m.frozen == nil:
 			m.t.Fatalf("%q is packed, state %d", id, r.State)
-		case m.applying:
 		case r.State == memtable.Dirty && (r.Stored != was || at != is || was == is && !movable(becomes)),
 			r.State == memtable.Flushing && (at != was || at != is):
 			m.t.Fatalf("%q is packed, state %d, from %v to %v; want %v to %v", id, r.State, r.Stored, at, was, is)
@@ -1303,13 +1263,9 @@ func (m *model) checkDirty() {
 	if is := m.p.DirtyBytes(); held != is {
 		m.t.Fatalf("%d bytes are dirty, want %d", is, held)
 	}
-	if m.applying {
-		return
-	}
-	for _, id := range slices.Sorted(maps.Keys(m.applied)) {
-		if _, r, at := m.p.lookup([]byte(id)); at != 0 && r.State&memtable.Dirty == 0 &&
-			base[id] != m.applied[id].Ref() {
-			m.t.Fatalf("%q is packed as what the store has, which is %v, not %v", id, base[id], m.applied[id].Ref())
+	for _, id := range slices.Sorted(maps.Keys(m.state)) {
+		if _, r, at := m.p.lookup([]byte(id)); at != 0 && r.State&memtable.Dirty == 0 && base[id] != m.state[id].Ref() {
+			m.t.Fatalf("%q is packed as what the store has, which is %v, not %v", id, base[id], m.state[id].Ref())
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(all)) {
@@ -1318,8 +1274,8 @@ func (m *model) checkDirty() {
 		if !ok {
 			was = timer.Absent
 		}
-		is := m.applied[id].Ref()
-		if (it.change.at != 0) != in[id] || in[id] && (was == is && !movable(m.applied[id]) ||
+		is := m.state[id].Ref()
+		if (it.change.at != 0) != in[id] || in[id] && (was == is && !movable(m.state[id]) ||
 			it.change.stored != was || it.change.after.Ref() != is) || !in[id] && was != is {
 			m.t.Fatalf("%q: dirty %v, from %v to %v; want %v to %v", id, in[id], it.change.stored,
 				it.change.after.Ref(), was, is)
@@ -1367,8 +1323,7 @@ func (m *model) finish() {
 		m.check()
 	}
 	if !m.quiet() {
-		m.t.Fatalf("not at rest: %d pending, %d of %d settled, %d jobs", len(m.state), m.next, len(m.requests),
-			len(m.jobs))
+		m.t.Fatalf("not at rest: %d pending, %d of %d settled", len(m.state), m.next, len(m.requests))
 	}
 	for _, r := range m.requests {
 		if r.Schedule != nil && r.Schedule.Recurrence == nil && !m.unmet[r.Offset] &&
@@ -1391,7 +1346,7 @@ func (m *model) finish() {
 
 func (m *model) quiet() bool {
 	items, _ := m.p.Size()
-	return m.next == len(m.requests) && len(m.state)+len(m.rows)+items+len(m.jobs)+len(m.parkings) == 0 &&
+	return m.next == len(m.requests) && len(m.state)+len(m.rows)+items+len(m.parkings) == 0 &&
 		m.out == nil && m.frozen == nil
 }
 
@@ -1402,7 +1357,6 @@ func (m *model) turn(n int) {
 	m.admit()
 	m.requested(n)
 	m.step(n)
-	m.apply(100)
 	m.thaw()
 	m.freeze()
 	m.thaw()
@@ -1602,21 +1556,19 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		"tell":     plain(m.tell),
 		"plan":     plain(m.plan),
 		"requests": counted(m.requested), "step": counted(m.step), "turn": counted(m.turn), "turn too": counted(m.turn),
-		"look":      counted(m.look),
-		"load":      plain(m.load),
-		"fire":      func(t *rapid.T) { m.fire(small.Draw(t, "n"), room.Draw(t, "bytes")) },
-		"fire all":  func(*rapid.T) { m.fire(100, 1<<30) },
-		"seal":      func(t *rapid.T) { m.seal(small.Draw(t, "n"), room.Draw(t, "bytes")) },
-		"seal all":  func(*rapid.T) { m.seal(100, 1<<30) },
-		"abort":     plain(m.abort),
-		"commit":    plain(m.commit),
-		"apply":     counted(m.apply),
-		"apply too": counted(m.apply),
-		"freeze":    plain(m.freeze),
-		"write":     plain(m.write),
-		"thaw":      plain(m.thaw),
-		"park":      plain(m.park),
-		"parked":    plain(m.parked),
+		"look":     counted(m.look),
+		"load":     plain(m.load),
+		"fire":     func(t *rapid.T) { m.fire(small.Draw(t, "n"), room.Draw(t, "bytes")) },
+		"fire all": func(*rapid.T) { m.fire(100, 1<<30) },
+		"seal":     func(t *rapid.T) { m.seal(small.Draw(t, "n"), room.Draw(t, "bytes")) },
+		"seal all": func(*rapid.T) { m.seal(100, 1<<30) },
+		"abort":    plain(m.abort),
+		"commit":   plain(m.commit),
+		"freeze":   plain(m.freeze),
+		"write":    plain(m.write),
+		"thaw":     plain(m.thaw),
+		"park":     plain(m.park),
+		"parked":   plain(m.parked),
 		"unpark": func(t *rapid.T) {
 			m.unpark(target.Draw(t, "target"), small.Draw(t, "n"),
 				rapid.SampledFrom([]any{nil, m.grants, -1}).Draw(t, "permit"))
@@ -1639,9 +1591,6 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			m.question()
 			m.requested(n)
 			m.step(100)
-			for range 2 * n {
-				m.apply(100)
-			}
 			m.requested(n)
 		}),
 		"ask no more": func(t *rapid.T) {

@@ -72,7 +72,7 @@ func (p *Planner) reschedule(it *Item, t *timer.Timer) {
 	c := &chunk{entries: make([]Entry, 1), bytes: Held(it.timer) + EntryMemory, position: -1, due: Never}
 	e := &c.entries[0]
 	e.Entry = timer.Entry{ID: it.timer.ID, Before: it.ref, After: t}
-	e.item, e.chunk, e.firing = it, c, true
+	e.item, e.firing = it, true
 	if t == nil {
 		t = it.timer.Ended(max(p.began, it.timer.Due))
 		e.Outcome, e.After = timer.Completed, t

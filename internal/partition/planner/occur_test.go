@@ -35,9 +35,6 @@ func fired(p *Planner, now int64, limit int) (all []string) {
 		}
 	}
 	p.Commit()
-	for done := false; !done; {
-		_, done = p.Apply(s, 1)
-	}
 	return all
 }
 

@@ -27,7 +27,6 @@ type Planner struct {
 	tally  tally
 
 	sequence    sequence
-	committed   []*Segment // that are not applied to the end
 	due         dueItems
 	moved       timer.Size // what reschedule has planned since the last Fire
 	recurrences recurrences
@@ -95,9 +94,6 @@ func (p *Planner) First(now int64) (at timer.Ref, ok bool) {
 func (p *Planner) Stats() Stats {
 	d, has := &p.known.dirty, p.known.table.Stats()
 	changed := len(d.items) + len(d.flushing) + has.Changed + has.Tombstones
-	for _, s := range p.committed {
-		changed += len(s.Changes())
-	}
 	oldest, ok := p.known.table.Next()
 	if !ok {
 		oldest = Never

@@ -103,7 +103,6 @@ func (p *Planner) Plan(b *Batch) (more int64) {
 	c := &chunk{entries: make([]Entry, len(b.requests)), bytes: b.Bytes, position: b.Position, due: Never}
 	for i := range b.requests {
 		r, it, e := &b.requests[i], b.items[i], &c.entries[i]
-		e.chunk = c
 		if r.refusal != nil {
 			e.Request, e.Outcome, e.Refusal, e.Tag = r.Offset, timer.Refused, r.refusal, r.record
 			continue

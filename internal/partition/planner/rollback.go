@@ -16,7 +16,7 @@ import "github.com/waterclock/waterclock/internal/timer"
 // produces an emission.
 
 // RollBack rolls back firings of the segment that is out, or of one that was just returned. Their timers wait until the
-// entries are applied.
+// entries are committed.
 func (p *Planner) RollBack(entries ...*Entry) {
 	for _, e := range entries {
 		if e.Emit != nil {

@@ -9,11 +9,10 @@ import (
 
 // chunk is a batch of requests, or some firings.
 type chunk struct {
-	entries   []Entry
-	bytes     int64
-	position  int64 // for a batch: just behind its last request; for firings: -1
-	due       int64 // the earliest due time of its firings that are to be emitted; Never: there is none
-	committed bool
+	entries  []Entry
+	bytes    int64
+	position int64 // for a batch: just behind its last request; for firings: -1
+	due      int64 // the earliest due time of its firings that are to be emitted; Never: there is none
 }
 
 // fires reports whether these are firings.
@@ -52,7 +51,6 @@ type Segment struct {
 	changes     []Change
 	adds        int64 // by how much it changes the number of pending timers
 	listed      bool  // changes are those of the entries
-	applied     int   // changes, then entries: see Apply
 }
 
 // Entries returns all entries, in order.
@@ -86,10 +84,7 @@ func (s *sequence) oldest() (due int64) {
 
 // behind returns the rest of a list whose first chunks are committed.
 func behind(list, committed []*chunk) []*chunk {
-	for i, c := range committed {
-		c.committed = true
-		list[i] = nil
-	}
+	clear(list[:len(committed)])
 	if len(committed) == len(list) {
 		return nil // frees a list that was long
 	}
@@ -174,7 +169,6 @@ type Entry struct {
 	missed  int64    // for a firing: Item.missed of its item
 	leaves  bool     // its timer counts as pending until it is committed: see note
 	request *request // of the entry, if its result depends on what the request finds
-	chunk   *chunk   // the chunk that it is part of
 	next    *Entry   // the entry of the same ID that was planned on this one
 }
 

@@ -37,10 +37,10 @@ func TestAPlannerThatHasFiredTakes(t *testing.T) {
 			b.Add(nil, timer.Request{ID: s.ID, Offset: s.Offset, Schedule: s}, nil)
 		}
 		p.planNew(b)
-		p.applyAll()
+		p.commitAll()
 		p.Open(1000)
 		p.Fire(1000, timer.Size{Entries: timers, Bytes: 1 << 40}, timer.Unlimited, free)
-		p.applyAll()
+		p.commitAll()
 		p.BeginFlush()
 		p.EndFlush()
 		if ids, bytes := p.Size(); ids != 0 || bytes != 0 || p.DirtyBytes() != 0 {

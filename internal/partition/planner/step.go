@@ -241,9 +241,6 @@ func (s *sequence) cut(n int, bound int64) []*chunk {
 		}
 		head := &chunk{entries: c.entries[:k:k], bytes: c.bytes * int64(k) / int64(len(c.entries)),
 			position: c.entries[k-1].Request + 1, due: Never}
-		for e := range head.entries {
-			head.entries[e].chunk = head
-		}
 		c.entries, c.bytes = c.entries[k:], c.bytes-head.bytes
 		s.rest = slices.Insert(list, i, head)
 		return s.rest[:i+1]
@@ -284,15 +281,15 @@ func Return(planners []*Planner) {
 	}
 }
 
-// Commit takes the step that is out off the sequences. Apply its segments next.
-func Commit(planners []*Planner) {
-	for _, p := range planners {
-		q := &p.sequence
-		s := q.out
-		q.first, q.rest = behind(q.first, s.first), behind(q.rest, s.rest)
-		q.position, q.out = s.Position, nil
-		s.Changes()
-		p.tally.commit(s)
-		p.committed = append(p.committed, s)
-	}
+// Commit takes the segment that is out off the sequence, and applies it: from then on the store lacks what it changes.
+// It returns by how much the number of pending timers has grown. The caller holds the locks of all planners, and
+// commits all of them before it releases one.
+func (p *Planner) Commit() (pending int) {
+	q := &p.sequence
+	s := q.out
+	q.first, q.rest = behind(q.first, s.first), behind(q.rest, s.rest)
+	q.position, q.out = s.Position, nil
+	s.Changes()
+	p.tally.commit(s)
+	return p.known.apply(s)
 }

@@ -162,13 +162,9 @@ func TestTakeSettlesAPrefixOfTheLog(t *testing.T) {
 						t.Fatalf("position %d, request %d is settled: %v", position, at, settled[at])
 					}
 				}
-				Commit(ps)
-				for i, p := range ps {
-					if p.Position() != position {
+				for _, p := range ps {
+					if p.Commit(); p.Position() != position {
 						t.Fatalf("position %d, want %d", p.Position(), position)
-					}
-					for done := false; !done; {
-						_, done = p.Apply(out.Segments[i], 1)
 					}
 				}
 				out = nil
@@ -214,10 +210,7 @@ func TestABatchIsCutAtTheBound(t *testing.T) {
 			t.Errorf("below %d: %d requests of %d bytes, %d firings, position %d; want %+v", want.bound, n, bytes,
 				s.Segments[0].Firings.Entries, s.Position, want)
 		}
-		Commit([]*Planner{p})
-		for done := false; !done; {
-			_, done = p.Apply(s.Segments[0], 100)
-		}
+		p.Commit()
 	}
 }
 
@@ -259,11 +252,8 @@ func TestAStepIsFilledHoweverManyPlannersThereAre(t *testing.T) {
 				if most := map[bool]int{true: max(room, each), false: room}[n == 1]; s.Len() > most {
 					t.Errorf("%d planners: %d entries in room for %d", n, s.Len(), room)
 				}
-				Commit(ps)
-				for i, p := range ps {
-					for done := false; !done; {
-						_, done = p.Apply(s.Segments[i], 1000)
-					}
+				for _, p := range ps {
+					p.Commit()
 				}
 			}
 			if most := 2*2*n*each/room + 2; steps > most {

@@ -53,10 +53,8 @@ import (
 //	      the target refuses the emission for good
 //	commit, abort
 //	      ends the step
-//	apply [n=N]
-//	      has the planners take in what the committed step has changed; n: about n changes and entries
 //	step [limit=N] [entries=N]
-//	      fire, take, commit and apply
+//	      fire, take and commit
 //	run until=T
 //	      loads, fires and steps up to an instant, and prints the emissions
 //
@@ -149,8 +147,6 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		s.print("the step is back")
 	case "commit":
 		s.commit()
-	case "apply":
-		s.apply(int(s.number("n", int64(all))))
 	case "step":
 		s.step()
 	case "run":
@@ -276,19 +272,10 @@ func (s *script) commit() {
 	s.print("committed up to %d, pending %d; the changelog gets: %s", s.c.position(), s.c.pending(), list(changes))
 }
 
-func (s *script) apply(n int) {
-	if pending, done := s.c.apply(n); done {
-		s.print("applied, pending %+d", pending)
-	} else {
-		s.print("applied in part")
-	}
-}
-
 func (s *script) step() {
 	s.fire()
 	if s.take() {
 		s.commit()
-		s.c.apply(math.MaxInt32)
 	}
 }
 
@@ -314,7 +301,6 @@ func (s *script) runUntil(until int64) {
 				s.print("at %d: %s", c.now, list(emitted))
 			}
 			c.commit()
-			c.apply(math.MaxInt32)
 			continue
 		}
 		next, ok := c.next()

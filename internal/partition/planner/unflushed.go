@@ -19,11 +19,10 @@ const unflushedMemory = 120
 // step. It needs two things of the caller: Collect is called under the locks of all planners, so it sees each step
 // whole or not at all; and the view was made before that, with no flush ending in between ([Stats.Flushes]).
 //
-// Look at the last committed change of any ID. There are three cases:
+// Look at the last committed change of any ID. There are two cases:
 //
-//   - Its step is not applied, or not to the end. Then Collect finds it among the changes of the step.
-//   - It is applied, and the planner has not heard that the store has it. Then it is in an item that is stale, a record
-//     that is dirty or being flushed, or a tombstone. That is so whatever a flush under way has written by then.
+//   - The planner has not heard that the store has it. Then it is in an item that is stale, a record that is dirty or
+//     being flushed, or a tombstone. That is so whatever a flush under way has written by then.
 //   - The planner has heard that the store has it, or it comes from the store. The planner hears that when a flush
 //     ends, and the last flush ended before the view was made. So the view has the change. The view has no later one,
 //     because the change is the last.
@@ -32,12 +31,11 @@ const unflushedMemory = 120
 // Evictions forget only what the store has. Loads and admissions bring only what the store has. Parking moves rows
 // within the store.
 //
-// Nothing that Collect takes changes later: neither the bytes of records, nor timers, nor the changes of committed
-// steps. So everything else is done without locks, and the garbage collector counts the references to it. A chunk of
-// records is kept, and counted, as a whole, or its records are copied: see [memtable.Chunk.Compact].
+// Nothing that Collect takes changes later: neither the bytes of records nor timers. So everything else is done without
+// locks, and the garbage collector counts the references to it. A chunk of records is kept, and counted, as a whole, or
+// its records are copied: see [memtable.Chunk.Compact].
 type Unflushed struct {
 	// The result of Collect, until Index has processed it.
-	steps  [][]Change // newest first
 	items  []itemState
 	chunks []memtable.Chunk
 
@@ -61,14 +59,11 @@ func NewUnflushed(n int) *Unflushed {
 	return &Unflushed{room: n, bytes: int64(n) * unflushedMemory}
 }
 
-// Collect notes what the store may lack of all planners of a partition. It takes whole steps and whole chunks of
-// records: 50,000 records take 50 µs. An item takes longer, and there are few, unless many timers are paused. Index
-// follows, without the locks.
+// Collect notes what the store may lack of all planners of a partition. It takes whole chunks of records: 50,000
+// records take 50 µs. An item takes longer, and there are few, unless many timers are paused. Index follows, without
+// the locks.
 func (u *Unflushed) Collect(planners []*Planner) {
 	for _, p := range planners {
-		for _, s := range slices.Backward(p.committed) {
-			u.steps = append(u.steps, s.Changes())
-		}
 		d := &p.known.dirty
 		u.items = slices.Grow(u.items, len(d.items)+len(d.flushing))
 		for _, it := range d.items {
@@ -94,14 +89,6 @@ func (u *Unflushed) Index(pause func() error) error {
 		paused = len(u.all)
 		return pause()
 	}
-	for _, changes := range u.steps {
-		for i := range changes {
-			u.add(timer.ChangeOf(changes[i].ID, timer.Absent, changes[i].After))
-			if err := mayPause(); err != nil {
-				return err
-			}
-		}
-	}
 	for _, it := range u.items {
 		u.add(timer.ChangeOf([]byte(it.id), timer.Absent, it.after))
 		if err := mayPause(); err != nil {
@@ -124,16 +111,13 @@ func (u *Unflushed) Index(pause func() error) error {
 			return err
 		}
 	}
-	u.steps, u.items, u.chunks = nil, nil, nil
+	u.items, u.chunks = nil, nil
 	return pause()
 }
 
-// add adds the pending timer of an ID, unless a later step has changed it.
+// add adds the pending timer of an ID. Each ID is in one item, record or tombstone of one planner.
 func (u *Unflushed) add(c timer.Change) {
 	id := unsafe.String(unsafe.SliceData(c.ID), len(c.ID)) // a change's ID is never written to
-	if _, has := u.ids[id]; has {
-		return
-	}
 	u.all, u.ids[id] = append(u.all, c), struct{}{}
 	if len(u.all) > u.room {
 		u.bytes += unflushedMemory
@@ -165,52 +149,21 @@ func TimerOf(c *timer.Change) *timer.Timer {
 	return c.Timer
 }
 
-// Committed is what the planner knows of the committed state of one ID: the state after the last committed step that
-// has changed the ID and is not applied; otherwise what is dirty or being flushed. If none of these has the ID, the
-// caller asks the store, without the lock. By then the store may have later steps, too, but it lacks none, because the
-// planner forgets only what the store has. So the answer is a state that was committed at some moment of the call.
-type Committed struct {
-	id    string
-	steps [][]Change // committed, not applied
-	after *timer.Timer
-	known bool
-}
-
-// Committed returns what the planner knows of the committed state of an ID.
-func (p *Planner) Committed(id []byte) (c Committed) {
+// Committed returns what is pending under an ID in the committed state, nil for nothing. If known is false the caller
+// asks the store, without the lock. By then the store may have later steps, too, but it lacks none, because the planner
+// forgets only what the store has. So the answer is a state that was committed at some moment of the call.
+func (p *Planner) Committed(id []byte) (t *timer.Timer, known bool) {
 	at := p.known.table.Find(id)
 	switch at.Kind() {
 	case memtable.None:
-		return c
-	case memtable.Object:
-	default:
-		r := p.known.table.At(at)
-		if c.known = r.State != 0; c.known && at.Kind() != memtable.Tombstone {
-			c.after = decoded(r.Bytes)
-		}
-		return c
-	}
-	it := p.known.items[at.Number()]
-	c.id, c.after, c.known = it.id, it.change.after, it.change.stale()
-	if it.entries > 0 {
-		for _, s := range p.committed {
-			c.steps = append(c.steps, s.Changes())
-		}
-	}
-	return c
-}
-
-// Find returns what is pending, nil for nothing. It returns false if the caller has to ask the store. It needs no lock.
-func (c *Committed) Find() (t *timer.Timer, known bool) {
-	for i := len(c.steps) - 1; i >= 0; i-- {
-		for k := range c.steps[i] {
-			if x := &c.steps[i][k]; string(x.ID) == c.id {
-				return x.After, true
-			}
-		}
-	}
-	if !c.known {
 		return nil, false
+	case memtable.Object:
+		it := p.known.items[at.Number()]
+		return it.change.after, it.change.stale()
 	}
-	return c.after, true
+	r := p.known.table.At(at)
+	if r.State == 0 || at.Kind() == memtable.Tombstone {
+		return nil, r.State != 0
+	}
+	return decoded(r.Bytes), true
 }

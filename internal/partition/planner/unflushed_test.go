@@ -27,7 +27,7 @@ func TestCollectLooksAtNoRecord(t *testing.T) {
 	const n = 10 * pauseEvery
 	p := New(0, 0, 1<<40)
 	schedules(p, n, 100, "id", 1<<40)
-	p.applyAll()
+	p.commitAll()
 	u := NewUnflushed(p.Changed())
 	u.Collect([]*Planner{p})
 	if len(u.items) > 0 || len(u.all) > 0 || len(u.chunks) > n/50 {
@@ -54,7 +54,7 @@ func TestAQuestionCountsTheMemoryItKeeps(t *testing.T) {
 	for name, fill := range map[string]func(p *Planner){
 		"all records of chunks": func(p *Planner) {
 			schedules(p, 10_000, 100, "id", far)
-			p.applyAll()
+			p.commitAll()
 		},
 		"one record of many": func(p *Planner) {
 			for i := range int64(100) {
@@ -65,7 +65,7 @@ func TestAQuestionCountsTheMemoryItKeeps(t *testing.T) {
 				}
 				p.Load(timer.Ref{Due: far + i*100}, timer.Ref{Due: far + i*100 + 100}, rows)
 				schedules(p, 1, 100, fmt.Sprint("id", i), far+i*100)
-				p.applyAll()
+				p.commitAll()
 			}
 		},
 		"timers that are replaced": func(p *Planner) {
@@ -77,7 +77,7 @@ func TestAQuestionCountsTheMemoryItKeeps(t *testing.T) {
 		},
 		"timers that fire": func(p *Planner) {
 			schedules(p, 5000, 100, "id", far)
-			p.applyAll()
+			p.commitAll()
 			p.Open(far + 10_000)
 			p.Fire(far+10_000, timer.Size{Entries: 1 << 20, Bytes: 1 << 40}, timer.Unlimited, free)
 		},

@@ -23,8 +23,8 @@ import (
 
 const targetTopic = "target"
 
-// asked is a partition with one planner and a store in memory, about which questions are asked. A test plans, commits,
-// applies and stores its steps by hand. Nothing fires. It implements Life, Token and Planners.
+// asked is a partition with one planner and a store in memory, about which questions are asked. A test plans, commits
+// and stores its steps by hand. Nothing fires. It implements Life, Token and Planners.
 type asked struct {
 	t       testing.TB
 	q       *Questions
@@ -32,7 +32,6 @@ type asked struct {
 	now     int64 // Unix ms
 	next    int64 // offset of the next request
 	batch   []request
-	toApply []*planner.Step   // committed, not applied
 	frozen  *statestore.Batch // to be stored
 	flushed func()            // called when a question wants what is committed to be stored; nil: nothing happens
 
@@ -110,7 +109,7 @@ func (a *asked) Certain(context.Context) error {
 	return nil
 }
 
-func (a *asked) Committed(id []byte) planner.Committed {
+func (a *asked) Committed(id []byte) (t *timer.Timer, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.planner.Committed(id)
@@ -167,7 +166,7 @@ func (a *asked) request(r request) {
 }
 
 // step plans what is requested, and commits it in one step.
-func (a *asked) step() {
+func (a *asked) step() *planner.Step {
 	a.t.Helper()
 	b := planner.NewBatch(len(a.batch))
 	for _, r := range a.batch {
@@ -185,21 +184,9 @@ func (a *asked) step() {
 	a.planner.Plan(b)
 	all := []*planner.Planner{a.planner}
 	step := planner.Take(all, timer.Size{Entries: 1 << 30, Bytes: 1 << 40}, false, planner.NoBound)
-	planner.Commit(all)
+	a.planner.Commit()
 	a.q.Decide(step)
-	a.toApply = append(a.toApply, step)
-}
-
-// apply applies what is committed.
-func (a *asked) apply() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, step := range a.toApply {
-		for done := false; !done; {
-			_, done = a.planner.Apply(step.Segments[0], 1<<30)
-		}
-	}
-	a.toApply = nil
+	return step
 }
 
 // freeze begins a flush, write writes it, and thaw tells the planner.
@@ -219,12 +206,11 @@ func (a *asked) thaw() {
 	a.planner.EndFlush()
 }
 
-// have commits and applies this many timers that the store lacks.
+// have commits this many timers that the store lacks.
 func (a *asked) have(n int) {
 	a.t.Helper()
 	for i := range n {
 		a.schedule(fmt.Sprintf("unflushed-%07d", i), 100_000+int64(i))
 	}
 	a.step()
-	a.apply()
 }

@@ -74,8 +74,9 @@ type Acquisition struct {
 
 // Planners are the planners of the acquisition. Each method takes their locks for as long as it runs. None does I/O.
 type Planners interface {
-	// Committed returns what is known of the committed state of an ID.
-	Committed(id []byte) planner.Committed
+	// Committed returns what is pending under an ID in the committed state, nil for nothing. If known is false the store
+	// says so.
+	Committed(id []byte) (t *timer.Timer, known bool)
 	// Pending is the number of pending timers in the committed state.
 	Pending() int64
 	// Position is the position of the last committed step.
@@ -214,8 +215,8 @@ func (q *Questions) Get(ctx context.Context, id []byte) (*query.Timer, error) {
 	if err != nil {
 		return nil, err
 	}
-	committed, parked := a.Planners.Committed(id), false
-	t, known := committed.Find()
+	t, known := a.Planners.Committed(id)
+	parked := false
 	if !known {
 		t, parked, err = a.Store.Find(id)
 	}

@@ -31,13 +31,11 @@ func TestCheckpointAfterTheView(t *testing.T) {
 	}
 	c.schedule("id1", 50_000)
 	c.step()
-	c.apply()
 	if n := listed(); n != 1 {
 		t.Fatalf("%d are listed", n)
 	}
 	c.schedule("id2", 60_000)
 	c.step()
-	c.apply()
 	a := c.q.current.Load()
 	list := func(whole bool, meanwhile func()) {
 		t.Helper()
@@ -135,7 +133,6 @@ func TestCountHasALimit(t *testing.T) {
 		c.schedule(fmt.Sprint("id", i), 50_000)
 	}
 	c.step()
-	c.apply()
 	c.freeze()
 	c.write()
 	c.thaw()
@@ -447,7 +444,6 @@ func TestAPageKeepsNoMoreThanItsTimers(t *testing.T) {
 		c.schedule(fmt.Sprintf("%s-%07d", id, i), 100_000+int64(i))
 	}
 	c.step()
-	c.apply()
 	l, err := c.q.List(t.Context(), query.Page{Filter: query.Filter{Prefix: "listed"}})
 	c.ok(err)
 	if len(l.Timers) != n/every {
@@ -514,8 +510,7 @@ func TestNothingIsRememberedBehindTheLastWatcher(t *testing.T) {
 	w, err := c.q.Watch()
 	c.ok(err)
 	c.schedule("id1", 50_000)
-	c.step()
-	step, d := c.toApply[0], c.q.current.Load().decided
+	step, d := c.step(), c.q.current.Load().decided
 	w.Close()
 	d.add(step) // as Decide does that has seen the watcher
 	if len(d.list) > 0 || d.bytes > 0 {

@@ -16,17 +16,17 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// stall holds applies of committed steps while it is armed. mu guards what follows it.
+// stall holds checkpoints of the store while it is armed. mu guards what follows it.
 type stall struct {
 	mu    sync.Mutex
 	armed chan struct{} // closed by release; nil: not armed
-	held  map[int32]int // applies held since arm, by partition
+	held  int           // since arm
 }
 
 func (s *stall) arm() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.armed, s.held = make(chan struct{}), make(map[int32]int)
+	s.armed, s.held = make(chan struct{}), 0
 }
 
 func (s *stall) release() {
@@ -38,17 +38,17 @@ func (s *stall) release() {
 	}
 }
 
-func (s *stall) holds(partitions int) bool {
+func (s *stall) holds() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.held) >= partitions
+	return s.held > 0
 }
 
-func (s *stall) beforeApply(_ string, partition int32) {
+func (s *stall) beforeCheckpoint(string, int32) {
 	s.mu.Lock()
 	armed := s.armed
 	if armed != nil {
-		s.held[partition]++
+		s.held++
 	}
 	s.mu.Unlock()
 	if armed != nil {
@@ -72,73 +72,15 @@ func changes(recs []kafkatest.Received) map[string][]string {
 	return byID
 }
 
-func TestReplacingATimerBeforeItsStepIsAppliedWritesATombstone(t *testing.T) {
-	t.Parallel()
-	const n = 50
-	s := rig.NewSetup(t, kafkatest.Shared(t), 1, 1)
-	hold := &stall{}
-	cfg := settings(s)
-	in := rig.Serve(t, cfg, node.Options{BeforeApply: hold.beforeApply})
-	t.Cleanup(hold.release)
-	in.Ready(1, rig.Patience)
-	changelog := kafkatest.Collect(t, s.Cluster, s.Changelog())
-	want := make(rig.Values)
-
-	hold.arm()
-	var k, next []*kgo.Record
-	for i := range n {
-		fired, cancelled, kept := fmt.Sprint("fired-", i), fmt.Sprint("cancelled-", i), fmt.Sprint("kept-", i)
-		for _, id := range []string{fired, cancelled, kept} {
-			k = append(k, s.Valued(id, "k", time.Now().Add(never)))
-		}
-		next = append(next, s.Valued(fired, "k+1", time.Now()), s.Cancel(cancelled))
-		want.Add(fired, "k+1")
-	}
-	s.Send(k...)
-	await.Until(s, rig.Patience, "step k is committed", func() bool { return len(changes(changelog.Records())) == 3*n })
-	await.Until(s, rig.Patience, "its apply is held", func() bool { return hold.holds(1) })
-	if got := in.Metric("waterclock_pending_timers"); got != 0 {
-		t.Fatalf("%v timers are in the store, want none: the apply is held", got)
-	}
-	s.Send(next...)
-	s.Out.WaitFor(n, rig.Patience) // fired, with k not applied
-	if got := in.Metric("waterclock_pending_timers"); got != 0 {
-		t.Errorf("%v timers are in the store, want none: the apply is held", got)
-	}
-	await.Until(s, rig.Patience, "tombstones", func() bool {
-		ended := 0
-		for _, c := range changes(changelog.Records()) {
-			if c[len(c)-1] == "tombstone" {
-				ended++
-			}
-		}
-		return ended == 2*n
-	})
-	for id, c := range changes(changelog.Records()) {
-		last := c[len(c)-1]
-		if keeps := strings.HasPrefix(id, "kept-"); keeps != (last == "put") || c[0] != "put" {
-			t.Errorf("%s: the changelog says %v", id, c)
-		}
-	}
-	hold.release()
-	s.Pending(n, in)
-	in.End()
-	// What a successor without a directory makes of the changelog.
-	cfg.DataDir = t.TempDir()
-	second := s.Serve(cfg, node.Options{})
-	s.Pending(n, second)
-	s.Finish(want)
-}
-
-// A's apply of a committed step hangs. A loses the partition, B takes it, changes what the step had written, and goes;
-// A acquires it again. Until the old apply has ended A's new acquisition waits; the store is then what the changelog
-// says, not what the old step left.
-func TestApplyDelayedPastRevokeAndReacquire(t *testing.T) {
+// A cannot write its last checkpoint: it loses a partition, B takes it, changes what A's last step had written, and
+// goes; A acquires it again. Until the old write has ended A's new acquisition waits; the store is then what the
+// changelog says, not what the old step left.
+func TestCheckpointDelayedPastRevokeAndReacquire(t *testing.T) {
 	t.Parallel()
 	const n = 40
 	s := rig.NewSetup(t, kafkatest.Shared(t), 2, 1)
 	hold := &stall{}
-	a, logA := rig.ServeLogged(t, settings(s), node.Options{BeforeApply: hold.beforeApply})
+	a, logA := rig.ServeLogged(t, settings(s), node.Options{BeforeCheckpoint: hold.beforeCheckpoint})
 	t.Cleanup(hold.release)
 	a.Ready(2, rig.Patience)
 	want := make(rig.Values)
@@ -147,7 +89,7 @@ func TestApplyDelayedPastRevokeAndReacquire(t *testing.T) {
 		x, y, z := fmt.Sprint("x-", i), fmt.Sprint("y-", i), fmt.Sprint("z-", i)
 		later := time.Now().Add(never)
 		recs = append(recs, s.Valued(x, "1", later), s.Valued(y, "1", later))
-		// The step that hangs: x replaced, y cancelled, z new.
+		// The step that is not stored: x replaced, y cancelled, z new.
 		step = append(step, s.Valued(x, "2", later), s.Cancel(y), s.Valued(z, "2", later))
 		// What B makes of it: x cancelled, y there again, z replaced.
 		byB = append(byB, s.Cancel(x), s.Valued(y, "3", later), s.Valued(z, "3", later))
@@ -157,7 +99,6 @@ func TestApplyDelayedPastRevokeAndReacquire(t *testing.T) {
 	changelog := kafkatest.Collect(t, s.Cluster, s.Changelog())
 	hold.arm()
 	s.Send(step...)
-	await.Until(s, rig.Patience, "both partitions hang in an apply", func() bool { return hold.holds(2) })
 	await.Until(s, rig.Patience, "the step is committed", func() bool {
 		zs := 0
 		for id := range changes(changelog.Records()) {
@@ -169,7 +110,8 @@ func TestApplyDelayedPastRevokeAndReacquire(t *testing.T) {
 	})
 
 	b := rig.Serve(t, settings(s), node.Options{})
-	b.Ready(1, rig.Patience) // A's revocation waited for the apply as long as it may
+	b.Ready(1, rig.Patience)
+	await.Until(s, rig.Patience, "A's last checkpoint hangs", hold.holds)
 	s.Send(byB...)
 	onB := 0
 	for _, r := range byB {
@@ -186,7 +128,7 @@ func TestApplyDelayedPastRevokeAndReacquire(t *testing.T) {
 		return strings.Contains(body, `"acquiring"`)
 	})
 	if status, body := a.Readyz(); status == 200 {
-		t.Errorf("A is ready beside an apply of its former life: %s", body)
+		t.Errorf("A is ready beside a checkpoint of its former life: %s", body)
 	}
 	hold.release()
 	a.Ready(2, rig.Patience)
@@ -213,11 +155,11 @@ func TestApplyDelayedPastRevokeAndReacquire(t *testing.T) {
 	}
 }
 
-// B joins and stops every two seconds, so one of two partitions goes back and forth, under load.
-// Both members keep their directories, and are slow to apply what is committed: a step is often not
-// applied when its partition is given away. The same timers are replaced during each stay, so
-// each acquisition must find what the last owner has left.
-func TestPartitionGoesBackAndForthWithSlowApplies(t *testing.T) {
+// B joins and stops every two seconds, so one of two partitions goes back and forth, under load. Both members keep
+// their directories, and are slow to write checkpoints: what is committed is often not stored when its partition is
+// given away. The same timers are replaced during each stay, so each acquisition must find what the last owner has
+// left.
+func TestPartitionGoesBackAndForthWithSlowCheckpoints(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
 	const (
@@ -229,11 +171,11 @@ func TestPartitionGoesBackAndForthWithSlowApplies(t *testing.T) {
 		turns = 10
 	}
 	s := rig.NewSetup(t, kafkatest.Shared(t), 2, 1)
-	applies := node.Options{BeforeApply: func(string, int32) { <-time.After(slow) }}
+	slowly := node.Options{BeforeCheckpoint: func(string, int32) { <-time.After(slow) }}
 	cfgA, cfgB := settings(s), settings(s)
 	// nobody is to be dropped because the machine is busy
 	cfgA.SessionTimeout, cfgB.SessionTimeout = 3*session, 3*session
-	a := rig.Serve(t, cfgA, applies)
+	a := rig.Serve(t, cfgA, slowly)
 	a.Ready(2, rig.Patience)
 	want := make(rig.Values)
 	replace := func(value string, due time.Time) {
@@ -246,7 +188,7 @@ func TestPartitionGoesBackAndForthWithSlowApplies(t *testing.T) {
 
 	load := s.Load(perSecond, time.Second)
 	for turn := range turns {
-		b := rig.Serve(t, cfgB, applies)
+		b := rig.Serve(t, cfgB, slowly)
 		await.Until(s, rig.Patience, "each has one", func() bool { return a.Live() == 1 && b.Live() == 1 })
 		replace(fmt.Sprint("B ", turn), time.Now().Add(never))
 		await.For(t, stay)
