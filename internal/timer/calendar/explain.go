@@ -99,11 +99,26 @@ func stepOf(set uint64, values int) int {
 
 func (e *Expression) explainDays() string {
 	const allDays, allWeekdays = 1<<32 - 2, 1<<7 - 1
-	weekdays := enumerate(ranges(e.weekday, func(n int) string { return time.Weekday(n).String() }))
-	days := "the " + enumerate(ranges(e.day, ordinal)) + " of the month"
+	var ofMonth, ofWeek []string
+	if e.day != 0 {
+		ofMonth = append(ofMonth, "the "+enumerate(ranges(e.day, ordinal)))
+	}
+	every := ""
+	if e.weekday != 0 {
+		ofWeek = append(ofWeek, enumerate(ranges(e.weekday, func(n int) string { return time.Weekday(n).String() })))
+		every = "every "
+	}
+	if r := e.relative; r != nil {
+		ofMonth = append(ofMonth, r.explainMonth()...)
+		if list := r.explainWeek(); len(list) > 0 {
+			list[len(list)-1] += " of the month"
+			ofWeek = append(ofWeek, list...)
+		}
+	}
+	days, weekdays := enumerate(ofMonth)+" of the month", enumerate(ofWeek)
 	switch {
 	case e.either:
-		return "on " + days + " and on every " + weekdays
+		return "on " + days + " and on " + every + weekdays
 	case e.day == allDays && e.weekday == allWeekdays:
 		return ""
 	case e.day == allDays:

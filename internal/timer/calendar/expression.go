@@ -23,8 +23,11 @@ type Expression struct {
 	month          uint64 // bits 1 to 12
 	weekday        uint64 // bits 0 to 6, from Sunday
 
-	// either says that a day must be in day or in weekday, instead of in both. As in crontab(5), it is set if neither
-	// field begins with a star.
+	// relative are days that each month places anew; nil if there are none.
+	relative *relative
+
+	// either says that a day must be in day or in weekday, instead of in both. As in
+	// crontab(5), it is set if neither field begins with a star.
 	either bool
 
 	perDay int64 // how many times of day match
@@ -45,8 +48,20 @@ var names = map[string]string{
 //	7-9      a range
 //	*/5      every fifth value of a range; 7/5 is 7 to the highest value, by fives
 //
-// Days of the week are 0 to 7, where 0 and 7 are Sunday. As in crontab(5), a day must match one of the two fields for
-// days if neither begins with a star, and both of them otherwise. A time zone is not part of an expression.
+// and in the field for the day of the month of
+//
+//	L        the last day; L-3 is three days before it
+//	15W      the weekday, Monday to Friday, of this month that is nearest to the 15th
+//	LW       the last weekday
+//
+// and in the field for the day of the week of
+//
+//	friL     the last Friday of the month
+//	fri#2    the second Friday of the month, up to the fifth
+//
+// A month without such a day, a fifth Friday or a 31st, is passed over. Days of the week are 0 to 7, where 0 and 7 are
+// Sunday. As in crontab(5), a day must match one of the two fields for days if neither begins with a star, and both of
+// them otherwise. A time zone is not part of an expression.
 //
 // The error is a sentence without its full stop, of at most 300 bytes. It wraps ErrNeverDue if no date matches.
 func Parse(text string) (*Expression, error) {
@@ -98,7 +113,13 @@ func Parse(text string) (*Expression, error) {
 }
 
 func (e *Expression) take(to *uint64, text string, f *field) (err error) {
-	*to, err = f.parse(text)
+	var r relative
+	if *to, err = f.parse(text, &r); err == nil && r != (relative{}) {
+		if e.relative == nil {
+			e.relative = &relative{}
+		}
+		e.relative.add(&r)
+	}
 	return err
 }
 
@@ -125,6 +146,10 @@ type field struct {
 	low, high int
 	values    []string // names of the values from low on, in lower case
 	days      bool     // ? may replace *
+
+	// relative reads an item that names days that each month places anew, into a relative. Its answer is false for
+	// any other item.
+	relative func(f *field, item string, r *relative) (bool, error)
 }
 
 var (
@@ -132,18 +157,18 @@ var (
 	minuteToWeekday = []*field{
 		{name: "minute", high: 59},
 		{name: "hour", high: 23},
-		{name: "day of the month", low: 1, high: 31, days: true},
+		{name: "day of the month", low: 1, high: 31, days: true, relative: (*field).ofMonth},
 		{name: "month", low: 1, high: 12, values: []string{"jan", "feb", "mar", "apr", "may", "jun", "jul", "aug",
 			"sep", "oct", "nov", "dec"}},
 		{name: "day of the week", high: 7, values: []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"},
-			days: true},
+			days: true, relative: (*field).ofWeek},
 	}
 )
 
-// parse returns the set of values that text allows, as bits.
-func (f *field) parse(text string) (set uint64, err error) {
+// parse returns the set of values that text allows, as bits. Days that each month places anew it adds to r.
+func (f *field) parse(text string, r *relative) (set uint64, err error) {
 	for item := range strings.SplitSeq(text, ",") {
-		part, err := f.item(item)
+		part, err := f.item(item, r)
 		if err != nil {
 			return 0, fmt.Errorf("the field for the %s is %s, where %w", f.name, quote(text), err)
 		}
@@ -153,7 +178,12 @@ func (f *field) parse(text string) (set uint64, err error) {
 }
 
 // item returns the set of one member of the list.
-func (f *field) item(text string) (set uint64, err error) {
+func (f *field) item(text string, r *relative) (set uint64, err error) {
+	if f.relative != nil {
+		if is, err := f.relative(f, text, r); is || err != nil {
+			return 0, err
+		}
+	}
 	span, step, stepped := strings.Cut(text, "/")
 	low, high, err := f.span(span, stepped)
 	if err != nil {
@@ -214,7 +244,7 @@ func (f *field) value(text string) (int, error) {
 	}
 	others := ""
 	if ofOthers.MatchString(text) {
-		others = "; L, W, #, ? and H of other schedulers mean nothing here"
+		others = "; L, W, # and ? are for days, and H of other schedulers means nothing here"
 	}
 	if f.values != nil {
 		return 0, fmt.Errorf("%s is not %d to %d and none of %s to %s%s", quote(text), f.low, f.high, f.values[0],
@@ -224,7 +254,7 @@ func (f *field) value(text string) (int, error) {
 }
 
 // ofOthers matches values that only cron expressions of other schedulers have.
-var ofOthers = regexp.MustCompile(`^(\d*[LW]|LW|\w+#\d+|\?|H)$`)
+var ofOthers = regexp.MustCompile(`^(?i:\d*[LW]|LW|L-\d+|\w+#\d+|\?|H)$`)
 
 // number reads one to three digits.
 func number(text string) (int, bool) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,6 +41,9 @@ func naiveField(t testing.TB, text string, low, high int) (set naive) {
 		return n
 	}
 	for item := range strings.SplitSeq(text, ",") {
+		if (high == 31 || high == 7) && isRelative.MatchString(item) {
+			continue
+		}
 		span, stepText, stepped := strings.Cut(item, "/")
 		step := 1
 		if stepped {
@@ -66,7 +70,59 @@ func naiveField(t testing.TB, text string, low, high int) (set naive) {
 // oracle is an expression that is checked value by value.
 type oracle struct {
 	second, minute, hour, day, month, weekday naive
+	ofMonth, ofWeek                           []func(shown) bool
 	either, everyHour                         bool
+}
+
+var isRelative = regexp.MustCompile(`^(?i:L|L-\d+|\d+W|LW|\w+L|\w+#\d)$`)
+
+// naiveRelatives are the items of a field for days that a month places anew.
+func naiveRelatives(t testing.TB, text string, high int) (all []func(shown) bool) {
+	t.Helper()
+	for item := range strings.SplitSeq(strings.ToUpper(text), ",") {
+		if !isRelative.MatchString(item) {
+			continue
+		}
+		day, which, numbered := strings.Cut(item, "#")
+		n := 0
+		fmt.Sscanf(strings.TrimPrefix(item, "L-"), "%d", &n)
+		switch {
+		case numbered:
+			weekday := naiveField(t, day, 0, high)
+			all = append(all, func(s shown) bool {
+				return (weekday[s.weekday] || s.weekday == 0 && weekday[7]) && fmt.Sprint((s.day-1)/7+1) == which
+			})
+		case high == 7:
+			weekday := naiveField(t, strings.TrimSuffix(item, "L"), 0, high)
+			all = append(all, func(s shown) bool {
+				return (weekday[s.weekday] || s.weekday == 0 && weekday[7]) && s.day+7 > s.last
+			})
+		case strings.HasSuffix(item, "W"):
+			all = append(all, func(s shown) bool { return int(s.day) == s.nearest(n) })
+		default:
+			all = append(all, func(s shown) bool { return int(s.day) == int(s.last)-n })
+		}
+	}
+	return all
+}
+
+// nearest returns the day of the month that is nearest to day n among those from Monday to Friday; 0 if the month has
+// no day n. For n = 0 it returns the last one.
+func (s shown) nearest(n int) int {
+	if n > int(s.last) {
+		return 0
+	}
+	if n == 0 {
+		n = 99
+	}
+	best := 99
+	for day := 1; day <= int(s.last); day++ {
+		weekday := (int(s.weekday) + day - int(s.day) + 35) % 7
+		if weekday != 0 && weekday != 6 && max(day-n, n-day) < max(best-n, n-best) || best == 99 && weekday%6 != 0 {
+			best = day
+		}
+	}
+	return best
 }
 
 func newOracle(t testing.TB, text string) *oracle {
@@ -78,6 +134,7 @@ func newOracle(t testing.TB, text string) *oracle {
 	o := &oracle{
 		naiveField(t, f[0], 0, 59), naiveField(t, f[1], 0, 59), naiveField(t, f[2], 0, 23),
 		naiveField(t, f[3], 1, 31), naiveField(t, f[4], 1, 12), naiveField(t, f[5], 0, 7),
+		naiveRelatives(t, f[3], 31), naiveRelatives(t, f[5], 7),
 		!strings.ContainsAny(f[3][:1], "*?") && !strings.ContainsAny(f[5][:1], "*?"), true,
 	}
 	o.weekday[0] = o.weekday[0] || o.weekday[7]
@@ -90,11 +147,12 @@ func newOracle(t testing.TB, text string) *oracle {
 // shown is what a clock shows.
 type shown struct {
 	second, minute, hour, day, month, weekday uint8
+	last                                      uint8 // day of the month
 }
 
 func show(t time.Time) shown {
 	return shown{uint8(t.Second()), uint8(t.Minute()), uint8(t.Hour()), uint8(t.Day()), uint8(t.Month()),
-		uint8(t.Weekday())}
+		uint8(t.Weekday()), uint8(time.Date(t.Year(), t.Month()+1, 0, 0, 0, 0, 0, time.UTC).Day())}
 }
 
 func (o *oracle) matches(s shown) bool {
@@ -108,13 +166,16 @@ func (o *oracle) matchesHour(s shown) bool {
 	if !o.hour[s.hour] || !o.month[s.month] {
 		return false
 	}
+	is := func(names func(shown) bool) bool { return names(s) }
+	day := o.day[s.day] || slices.ContainsFunc(o.ofMonth, is)
+	weekday := o.weekday[s.weekday] || slices.ContainsFunc(o.ofWeek, is)
 	if o.either {
-		return o.day[s.day] || o.weekday[s.weekday]
+		return day || weekday
 	}
-	return o.day[s.day] && o.weekday[s.weekday]
+	return day && weekday
 }
 
-// tick is one instant of the scan. It takes 8 bytes, because a scan of ten years has 5 million.
+// tick is one instant of the scan. It takes 9 bytes, because a scan of ten years has 5 million.
 type tick struct {
 	shown
 	repeat bool // an earlier instant showed the same
@@ -244,7 +305,21 @@ func drawField(rng *rand.Rand, low, high int, names []string) string {
 	for range 1 + rng.IntN(3)*rng.IntN(2) {
 		n, text := value()
 		m, end := value()
-		switch rng.IntN(6) {
+		switch rng.IntN(8) {
+		case 6:
+			switch {
+			case high == 7:
+				text = fmt.Sprint(text, "#", 1+rng.IntN(5))
+			case high == 31:
+				text += "W"
+			}
+		case 7:
+			switch {
+			case high == 7:
+				text += "L"
+			case high == 31:
+				text = []string{"L", "LW", fmt.Sprint("L-", 1+rng.IntN(30))}[rng.IntN(3)]
+			}
 		case 0:
 			text = "*"
 		case 1:
@@ -268,7 +343,8 @@ var always = []string{
 	"* * * * *", "0 0 * * *", "30 0 * * *", "30 1 * * *", "0 2 * * *", "30 2 * * *", "*/15 1-3 * * *", "0 * * * *",
 	"45 0-23 * * *",
 	"59 23 * * *", "0 0 29 2 *", "0 12 13 * fri", "0 0 */2 * 1", "0 0 31 * *", "30 23 30 12 *", "0 0 1-7 * */7",
-	"15,45 */2 * * *",
+	"15,45 */2 * * *", "0 17 LW * *", "30 2 L * *", "0 9 15W * *", "30 1 * * friL", "0 0 * * mon#1,mon#3",
+	"0 3 L-2 * sun#2",
 }
 
 // TestInstantsAgainstAScan compares instants with a scan of every minute. By default it scans one year of each zone and

@@ -86,13 +86,14 @@ func (e *Expression) days(m month) uint64 {
 	if e.month>>m.number&1 == 0 {
 		return 0
 	}
-	// The set of weekdays, rotated so that bit 1 is the first of the month, and repeated five times.
-	begins := m.weekday()
-	week := (e.weekday>>begins | e.weekday<<(7-begins)) & (1<<7 - 1)
-	weekdays := (week | week<<7 | week<<14 | week<<21 | week<<28) << 1
-	set := e.day & weekdays
+	day, weekdays := e.day, weekly(e.weekday, m.weekday())
+	if e.relative != nil {
+		day |= e.relative.daysOfMonth(m)
+		weekdays |= e.relative.daysOfWeek(m)
+	}
+	set := day & weekdays
 	if e.either {
-		set = e.day | weekdays
+		set = day | weekdays
 	}
 	return set & atLeast(1) & lessThan(m.days()+1)
 }
