@@ -307,17 +307,17 @@ func drawField(rng *rand.Rand, low, high int, names []string) string {
 		m, end := value()
 		switch rng.IntN(8) {
 		case 6:
-			switch {
-			case high == 7:
+			switch high {
+			case 7:
 				text = fmt.Sprint(text, "#", 1+rng.IntN(5))
-			case high == 31:
+			case 31:
 				text += "W"
 			}
 		case 7:
-			switch {
-			case high == 7:
+			switch high {
+			case 7:
 				text += "L"
-			case high == 31:
+			case 31:
 				text = []string{"L", "LW", fmt.Sprint("L-", 1+rng.IntN(30))}[rng.IntN(3)]
 			}
 		case 0:

@@ -117,8 +117,8 @@ func (f *field) ofWeek(item string, r *relative) (bool, error) {
 	switch {
 	case last:
 		if day = item[:len(item)-1]; day == "" {
-			return false, errors.New("L needs a day of the week: friL is the last Friday of the month, and sat is " +
-				"the last day of the week")
+			return false, errors.New("the letter L needs a day of the week: friL is the last Friday of the " +
+				"month, and sat is the last day of the week")
 		}
 	case !numbered && strings.Contains(strings.ToUpper(item), "L/"):
 		return false, fmt.Errorf("%s has a step: the last one of a month takes none", quote(item))

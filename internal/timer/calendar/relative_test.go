@@ -64,7 +64,7 @@ func TestDaysThatAMonthPlaces(t *testing.T) {
 
 func TestWhatIsNoSuchDay(t *testing.T) {
 	for expression, want := range map[string]string{
-		"0 9 * * L":         `where L needs a day of the week: friL is the last Friday of the month`,
+		"0 9 * * L":         `where the letter L needs a day of the week: friL is the last Friday of the month`,
 		"0 9 * * fri#0":     `where "fri#0" is not one of the first five of a month: write fri#1 to fri#5, or friL`,
 		"0 9 * * 5#6":       `where "5#6" is not one of the first five of a month`,
 		"0 9 * * fri#":      `where "fri#" is not one`,
