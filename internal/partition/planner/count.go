@@ -12,18 +12,19 @@ import (
 type Count struct {
 	mu        sync.Mutex
 	n         atomic.Int64
-	committed int64 // pending timers in the committed state; guarded by the locks of all planners
+	committed atomic.Int64 // pending timers in the committed state; the planners of a step add to it side by side
 }
 
 // NewCount returns a Count that begins with the number of timers that were pending when the partition was acquired.
 func NewCount(pending int64) *Count {
-	c := &Count{committed: pending}
+	c := new(Count)
+	c.committed.Store(pending)
 	c.n.Store(pending)
 	return c
 }
 
 // Committed returns how many timers are pending in the committed state. The caller holds the locks of all planners.
-func (c *Count) Committed() int64 { return c.committed }
+func (c *Count) Committed() int64 { return c.committed.Load() }
 
 // tally counts the pending timers of a planner.
 type tally struct {
@@ -71,7 +72,7 @@ func (ta *tally) note(e *Entry) {
 
 // commit counts the changes of a committed segment.
 func (ta *tally) commit(s *Segment) {
-	ta.count.committed += s.adds
+	ta.count.committed.Add(s.adds)
 	if ta.leaving == 0 {
 		return
 	}
