@@ -324,3 +324,22 @@ func TestFiringsThatWaitForALookUpLeaveRoomForOthers(t *testing.T) {
 	}
 	c.finish()
 }
+
+// The planners of a large step commit it side by side, and count together: the race detector sees it here.
+func TestPlannersCommitALargeStepSideBySide(t *testing.T) {
+	const n = muchToDo + 200
+	c := newCoreOf(t, newSetup(t), 1<<30, roomy, 3)
+	for i := range n {
+		c.schedule(i, 100_000)
+	}
+	c.deliver(n)
+	c.work()
+	c.seal(roomy)
+	if got := len(c.share.Records); got < n {
+		t.Fatalf("a step of %d records, want more than %d", got, n)
+	}
+	c.commit()
+	if got := c.s.subs.Pending(); got != n {
+		t.Errorf("%d are pending, want %d", got, n)
+	}
+}
