@@ -1006,8 +1006,8 @@ func (m *model) check() {
 		}
 	}
 	if int(p.pending()) != len(planned) || int(p.tally.count.committed.Load()) != len(m.state) {
-		m.t.Fatalf("%d are pending, %d committed; want %d, %d", p.pending(), p.tally.count.committed.Load(), len(planned),
-			len(m.state))
+		m.t.Fatalf("%d are pending, %d committed; want %d, %d", p.pending(), p.tally.count.committed.Load(),
+			len(planned), len(m.state))
 	}
 	m.checkItems(planned, entries, last)
 	m.checkMissing(planned)
