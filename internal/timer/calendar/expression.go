@@ -85,11 +85,12 @@ func Parse(text string) (*Expression, error) {
 			fields = strings.Fields(long)
 		}
 	}
-	e := &Expression{second: 1}
+	e, r := &Expression{second: 1}, new(relative)
+	var err error
 	switch len(fields) {
 	case 5:
 	case 6:
-		if err := e.take(&e.second, fields[0], &seconds); err != nil {
+		if e.second, err = seconds.parse(fields[0], r); err != nil {
 			return nil, err
 		}
 		fields = fields[1:]
@@ -99,9 +100,12 @@ func Parse(text string) (*Expression, error) {
 		return nil, fmt.Errorf("it has %d fields, 5 or 6 are needed", len(fields))
 	}
 	for i, to := range []*uint64{&e.minute, &e.hour, &e.day, &e.month, &e.weekday} {
-		if err := e.take(to, fields[i], minuteToWeekday[i]); err != nil {
+		if *to, err = minuteToWeekday[i].parse(fields[i], r); err != nil {
 			return nil, err
 		}
+	}
+	if *r != (relative{}) {
+		e.relative = r
 	}
 	e.weekday = (e.weekday | e.weekday>>7) & (1<<7 - 1)
 	e.either = !starred(fields[2]) && !starred(fields[4])
@@ -110,17 +114,6 @@ func Parse(text string) (*Expression, error) {
 		return nil, fmt.Errorf("%w: no month of those given has such a day", ErrNeverDue)
 	}
 	return e, nil
-}
-
-func (e *Expression) take(to *uint64, text string, f *field) (err error) {
-	var r relative
-	if *to, err = f.parse(text, &r); err == nil && r != (relative{}) {
-		if e.relative == nil {
-			e.relative = &relative{}
-		}
-		e.relative.add(&r)
-	}
-	return err
 }
 
 // starred reports whether a field for days is unrestricted in the sense of crontab(5):

@@ -23,14 +23,6 @@ const (
 	workdays = 1<<time.Monday | 1<<time.Tuesday | 1<<time.Wednesday | 1<<time.Thursday | 1<<time.Friday
 )
 
-func (r *relative) add(other *relative) {
-	r.fromEnd |= other.fromEnd
-	r.nearest |= other.nearest
-	for day, which := range other.which {
-		r.which[day] |= which
-	}
-}
-
 // daysOfMonth returns the days that r names by their place in m, as bits 1 to 31.
 func (r *relative) daysOfMonth(m month) uint64 {
 	days := m.days()
