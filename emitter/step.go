@@ -88,7 +88,7 @@ type Share struct {
 	Fence func(leader partlog.Epoch) error
 	// Committing, if not nil, is called directly before the commit, once every share has passed its fence.
 	Committing func()
-	// Done is called with the outcome.
+	// Done is called with the outcome, beside Done of the other shares of the step.
 	Done func(Outcome)
 	// Err is set, with Aborted, if the source must not seal again: a topic of Records is gone, or it can no longer be
 	// determined whether the step was committed.

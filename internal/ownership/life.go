@@ -188,9 +188,8 @@ func (l *Life) GiveUpReading(err error) {
 	l.GiveUp(fmt.Errorf("read requests: %w", err))
 }
 
-// Drain stops sealing and waits, at most DrainTimeout, until the step under way has ended. It returns when that time is
-// over.
-func (l *Life) Drain() (until time.Time) { return l.Steps.drain() }
+// Drain stops sealing and waits, at most DrainTimeout, until the step under way has ended.
+func (l *Life) Drain() { l.Steps.drain() }
 
 // SetState is for the goroutine that serves the partition.
 func (l *Life) SetState(s State) {

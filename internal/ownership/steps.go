@@ -306,9 +306,9 @@ func (s *Steps) reason() string {
 	return ""
 }
 
-// drain stops sealing and waits, at most DrainTimeout, until no share is out. It returns when that time ends.
-func (s *Steps) drain() (until time.Time) {
-	until = time.Now().Add(DrainTimeout) // before the timer: it wakes once
+// drain stops sealing and waits, at most DrainTimeout, until no share is out.
+func (s *Steps) drain() {
+	until := time.Now().Add(DrainTimeout) // before the timer: it wakes once
 	deadline := time.AfterFunc(DrainTimeout, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -321,5 +321,4 @@ func (s *Steps) drain() (until time.Time) {
 	for s.out && time.Now().Before(until) {
 		s.idle.Wait()
 	}
-	return until
 }
