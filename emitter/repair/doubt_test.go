@@ -12,9 +12,9 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// A partition may stay in doubt for long, because the service may not look at it. Transactions that end there long
-// after its leader moved are not remembered for that, and their producer IDs are not retired. While it has no leader
-// they all are.
+// A partition may stay in doubt for long, because the service may not inspect it. Transactions that end there long
+// after its leader moved are not remembered for it, and their producer IDs are not retired. While it has no leader, all
+// of them are.
 func TestDoubtForgetsItsMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := NewMarkers(nil, targets.NewMetadata(nil, targets.MetadataOptions{}), "g", slog.New(slog.DiscardHandler),
@@ -32,7 +32,7 @@ func TestDoubtForgetsItsMove(t *testing.T) {
 		if end(2) {
 			t.Error("remembered long after the move")
 		}
-		if k.away(to); !end(3) {
+		if k.leaderless(to); !end(3) {
 			t.Error("not remembered without a leader")
 		}
 		time.Sleep(endedKept / 2)
@@ -57,10 +57,10 @@ func TestMissingMarkersAreShown(t *testing.T) {
 			}
 		}
 		k.Moved(to)
-		k.away(to)
+		k.leaderless(to)
 		shows("no leader, and no transaction has ended", 0)
 		k.NoteEnd("id", Producer{1, 0}, EndingCommit, map[string][]int32{"t": {0}})
-		k.away(to)
+		k.leaderless(to)
 		shows("a transaction has ended without a leader", 1)
 		k.looked(to, true)
 		shows("one look has found nothing open", 1)

@@ -36,15 +36,14 @@ type Options struct {
 	// Offsets: repair the group's committed offsets too, because the partition's stable offset cannot be read.
 	Offsets bool
 	// Outcome finds out how a step ended that a producer of the group wrote from an offset on. The partition and the
-	// group's committed offset tell. It returns an error if they do not.
+	// group's committed offset tell; it returns an error if they do not.
 	Outcome func(ctx context.Context, producerID, from int64) (Ending, error)
 	Logger  *slog.Logger
 }
 
-// End ends the open transactions of this group that wrote, or may write, to a changelog partition: those that a
-// former owner left behind. They are found by the partition, which the announce added to the transaction before
-// anything else. It is always safe to end one: an owner that was only slow finds itself fenced, and finds out
-// the outcome.
+// End ends the open transactions of this group that a former owner left on a changelog partition. They are found by the
+// partition, which the announce adds to each transaction before anything else. Ending one is always safe: an owner that
+// was only slow finds itself fenced, and then finds out the outcome.
 //
 // Before each InitProducerID the transaction must still be the same one (same producer ID and epoch, Ongoing).
 // Under transaction version 2 each transaction has an epoch of its own, so a slow but live owner is never hit twice.
@@ -53,8 +52,8 @@ type Options struct {
 // End writes it. The marker for the group's offsets may be lost too, because each step commits an offset.
 func End(ctx context.Context, v Options) (ended int, err error) {
 	adm := kadm.NewClient(v.Client)
-	// A broker that does not answer does not hide the transactions of the others. But without its answer no
-	// producer counts as foreign.
+	// One unresponsive broker does not hide the transactions of the others. But without its answer, no producer counts
+	// as foreign.
 	listed, partial := adm.ListTransactions(ctx, nil, []string{"Ongoing"})
 	if partial != nil {
 		partial = fmt.Errorf("list open transactions: %w", partial)
@@ -65,7 +64,7 @@ func End(ctx context.Context, v Options) (ended int, err error) {
 	ended, ours, err := endListed(ctx, v.Client, listed, v.Group, v.Markers, func(txn kadm.DescribedTransaction) bool {
 		here := txn.Topics.Lookup(v.Topic, v.Partition)
 		if here {
-			v.Logger.Info("ending the hanging transaction of a former owner", "transactional_id", txn.TxnID, "topic",
+			v.Logger.Info("ending a hanging transaction of the former owner", "transactional_id", txn.TxnID, "topic",
 				v.Topic, "partition", v.Partition)
 		}
 		return here
@@ -129,10 +128,9 @@ func ongoing(ctx context.Context, adm *kadm.Client,
 	return txn, txn.Err == nil && txn.State == "Ongoing", nil
 }
 
-// repair writes the markers that a partition lacks. One is lacking if a transaction of the group is open there, and its
-// coordinator says that it has ended. It leaves producers in ours alone: their transactions are still open. foreign
-// decides about transactions that are not the group's. outcome tells how a transaction ended if its coordinator does
-// not.
+// repair writes the markers that a partition lacks. One is missing if a transaction of the group is open there although
+// its coordinator says that it has ended. Producers in ours are skipped: their transactions are still open. foreign
+// decides about other groups' transactions. outcome tells how a transaction ended if its coordinator does not.
 func (o *Options) repair(ctx context.Context, adm *kadm.Client, to timer.TopicPartition, ours map[int64]bool,
 	foreign func(d kadm.DescribedProducer, txnID string) error,
 	outcome func(d kadm.DescribedProducer, txnID string) (Ending, error)) (ended int, err error) {
@@ -166,8 +164,8 @@ func (o *Options) repair(ctx context.Context, adm *kadm.Client, to timer.TopicPa
 		}
 		err = writeMarker(ctx, adm, to, p, how, func() {
 			ended++
-			o.Logger.Warn("wrote a marker that was lost", "transactional_id", txn.TxnID, "topic", to.Topic, "partition",
-				to.Partition, "outcome", how.String())
+			o.Logger.Warn("wrote a lost transaction marker", "transactional_id", txn.TxnID, "topic", to.Topic,
+				"partition", to.Partition, "outcome", how.String())
 			o.Markers.metrics.written.Inc()
 		})
 		if err != nil {
@@ -183,10 +181,10 @@ func (o *Options) repairChangelog(ctx context.Context, adm *kadm.Client, ours ma
 	to := timer.TopicPartition{Topic: o.Topic, Partition: o.Partition}
 	foreign := func(d kadm.DescribedProducer, txnID string) error {
 		if strings.HasPrefix(txnID, "waterclock/") {
-			return nil // another group's, which takes care of it
+			return nil // another group's; that group repairs it
 		}
 		return fmt.Errorf(
-			"%w: producer %d (%s) since offset %d of %s/%d: end it, and let nothing but waterclock write there",
+			"%w: producer %d (%s) since offset %d of %s/%d: abort it, and let only waterclock write there",
 			ErrForeignTransaction, d.ProducerID, cmp.Or(txnID, "unknown transactional ID"), d.CurrentTxnStartOffset,
 			o.Topic, o.Partition)
 	}
@@ -198,9 +196,8 @@ func (o *Options) repairChangelog(ctx context.Context, adm *kadm.Client, ours ma
 // offsetsTopic is where Kafka keeps the committed offsets of groups.
 const offsetsTopic = "__consumer_offsets"
 
-// repairOffsets writes the markers that the partition with the group's offsets lacks. Other groups' transactions
-// there are left alone. If the service may not look there, that is logged once, and the acquisition waits for the
-// broker.
+// repairOffsets writes the markers that the partition with the group's offsets lacks. Other groups' transactions there
+// are left alone. Without permission to read that partition it logs once, and the acquisition waits for the broker.
 func (o *Options) repairOffsets(ctx context.Context, adm *kadm.Client, ours map[int64]bool) (ended int, err error) {
 	if time.Now().UnixNano() < o.Markers.blind.Load() {
 		return 0, nil
@@ -216,8 +213,8 @@ func (o *Options) repairOffsets(ctx context.Context, adm *kadm.Client, ours map[
 		if how, _ := o.Markers.Outcome(to, Producer{d.ProducerID, d.ProducerEpoch}); how != EndingUnknown {
 			return how, nil
 		}
-		return EndingUnknown, fmt.Errorf("the committed offset of group %s lacks the marker of producer %d (%s), "+
-			"and how its transaction ended is not known any more: "+
+		return EndingUnknown, fmt.Errorf("the committed offset of group %s lacks the transaction marker of producer "+
+			"%d (%s), and the outcome of its transaction is no longer known: "+
 			"end it with kafka-transactions.sh abort --topic %s --partition %d --start-offset %d", o.Group,
 			d.ProducerID, txnID, to.Topic, to.Partition, d.CurrentTxnStartOffset)
 	}
@@ -227,11 +224,11 @@ func (o *Options) repairOffsets(ctx context.Context, adm *kadm.Client, ours map[
 	switch {
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
 		o.Markers.blind.Store(time.Now().Add(blindKept).UnixNano())
-		o.Logger.Warn("the group's committed offset waits for the end of a transaction; whether its marker was lost "+
-			"cannot be seen without the right to read "+offsetsTopic, "err", err)
+		o.Logger.Warn("missing permission to read "+offsetsTopic+": a transaction holds back the group's committed "+
+			"offset, and cannot be checked for a lost marker", "err", err)
 		return 0, nil
 	case err != nil:
-		return ended, fmt.Errorf("look after the group's offsets: %w", err)
+		return ended, fmt.Errorf("check the group's offsets: %w", err)
 	}
 	return ended, nil
 }

@@ -34,8 +34,8 @@ func (s *setup) toEnd(partition int32) Options {
 		Logger: slog.New(slog.DiscardHandler)}
 }
 
-// End ends what a former owner of this group left on the given partition, and nothing else: not on other partitions,
-// not of other groups. The fenced producers cannot commit, the others can.
+// End ends only the transactions that a former owner of this group left on the given partition, not those on other
+// partitions or of other groups. The fenced producers cannot commit, the others can.
 func TestEndEndsOursOnThePartitionAlone(t *testing.T) {
 	s := newSetup(t)
 	ours := TransactionalIDPrefix(s.group)
@@ -75,7 +75,7 @@ func TestEndTellsGroupsApart(t *testing.T) {
 	}
 }
 
-// A transaction that was announced and has produced nothing is found too.
+// A transaction that was announced and has produced no record is found too.
 func TestEndFindsAnnouncedTransactions(t *testing.T) {
 	s := newSetup(t)
 	id := TransactionalIDPrefix(s.group) + "p/0/1"
@@ -95,7 +95,7 @@ func TestEndFindsAnnouncedTransactions(t *testing.T) {
 	}
 }
 
-// A transaction that blocks the partition and is not ours is reported, and left alone.
+// A transaction that blocks the partition and is not ours is reported and left alone.
 func TestForeignTransactionIsNamedAndLeftAlone(t *testing.T) {
 	s := newSetup(t)
 	id := "somebody-else-" + kafkatest.Topic(t)
@@ -125,7 +125,7 @@ func TestOffsetsPartition(t *testing.T) {
 	}
 }
 
-// EndAll does not take a transaction for ended because its coordinator cannot tell.
+// EndAll does not assume that a transaction has ended because its coordinator cannot tell.
 func TestEndAllWantsAnAnswerForEachTransaction(t *testing.T) {
 	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
 	cl := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...),

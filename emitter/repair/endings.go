@@ -37,8 +37,8 @@ type Producer struct {
 // NoProducer identifies no transaction, as in Kafka. {0, 0} is the first transaction of a cluster.
 func NoProducer() Producer { return Producer{-1, -1} }
 
-// TransactionOf describes the last transaction of a producer ID. If its transactional ID is known, only the coordinator
-// of that is asked. Otherwise all brokers are asked, and a broker that is away matters only if no other knows the
+// TransactionOf describes the last transaction of a producer ID. If its transactional ID is known, only that ID's
+// coordinator is asked. Otherwise all brokers are asked, and an unreachable one matters only if no other knows the
 // producer.
 func TransactionOf(ctx context.Context, adm *kadm.Client, id int64,
 	txnID string) (txn kadm.DescribedTransaction, found bool, err error) {
@@ -72,8 +72,8 @@ func UnderWay(txn kadm.DescribedTransaction, p Producer) bool {
 	return txn.ProducerID == p.ID && (txn.State == "Ongoing" || strings.HasPrefix(txn.State, "Prepare"))
 }
 
-// EndingOf returns how a transaction ended, by the coordinator's word. It must still be the last one of its ID. An end
-// increases the epoch by one.
+// EndingOf returns how a transaction ended, according to the coordinator. It must still be the last one of its ID. An
+// end increases the epoch by one.
 func EndingOf(txn kadm.DescribedTransaction, p Producer) Ending {
 	if txn.ProducerID != p.ID || txn.ProducerEpoch != p.Epoch+1 {
 		return EndingUnknown

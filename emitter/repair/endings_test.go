@@ -6,8 +6,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// Kafka 4.0.0 increases the epoch twice at a fencing abort (KAFKA-19367), as a commit followed by an abort does. So its
-// coordinator's answer says nothing.
+// Kafka 4.0.0 increases the epoch twice at a fencing abort (KAFKA-19367), just like a commit followed by an abort. So
+// its coordinator's answer proves nothing.
 func TestAnEpochThatMovedTwiceSaysNothing(t *testing.T) {
 	at := Producer{1, 7}
 	for _, tc := range []struct {

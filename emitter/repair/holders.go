@@ -19,19 +19,19 @@ type Holder struct {
 	ProducerID      int64     // -1: there is none, or Err says why it is unknown
 	TransactionalID string    // "": unknown; the coordinator tells it only with Describe on the ID
 	Began           time.Time // by its coordinator's clock; zero: unknown
-	Err             error     // why the leader does not tell, for example because Read on the topic is missing
+	Err             error     // why it is unknown, for example a missing permission to read the topic
 }
 
 // FindHolders finds the producers whose open transactions begin at the given offsets, with at most three requests to
-// each broker. Each request gets a part of the time until ctx ends, and some is left over, so that a silent broker does
-// not hide what others tell. Partitions whose leaders do not answer in time are left out.
+// each broker. Each request gets a share of the time that ctx has left, so that a silent broker does not use it all.
+// Partitions whose leaders do not answer in time are left out.
 func FindHolders(ctx context.Context, cl *kgo.Client,
 	at map[timer.TopicPartition]int64) map[timer.TopicPartition]Holder {
 	found := make(map[timer.TopicPartition]Holder, len(at))
 	ids := make(map[int64]struct{})
 	asking, cancel := part(ctx, 4)
 	defer cancel()
-	// Not through kadm: it turns a missing right on one topic into an error of the whole broker.
+	// Not through kadm: it turns a missing permission on one topic into an error of the whole broker.
 	for _, shard := range cl.RequestSharded(asking, describeProducers(at)) {
 		resp, ok := shard.Resp.(*kmsg.DescribeProducersResponse)
 		if shard.Err != nil || !ok {
@@ -54,8 +54,7 @@ func FindHolders(ctx context.Context, cl *kgo.Client,
 	if len(ids) == 0 {
 		return found
 	}
-	// A coordinator that may not tell, or does not answer, leaves a number without a name, or a name
-	// without a time.
+	// If a coordinator is not allowed to tell, or does not answer, the ID has no name or the name no time.
 	adm := kadm.NewClient(cl)
 	asking, cancel = part(ctx, 3)
 	defer cancel()

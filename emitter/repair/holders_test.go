@@ -16,8 +16,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// FindHolders reports the producer whose transaction begins at an offset, as far as the brokers say. A
-// missing right is an answer, only for the partitions that it concerns.
+// FindHolders reports the producer whose transaction begins at an offset, as far as the brokers tell. A missing
+// permission counts as an answer, only for the partitions that it concerns.
 func TestFindHolders(t *testing.T) {
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(2, "t", "denied"))
 	begun := time.Now().Add(-time.Second)
@@ -85,8 +85,7 @@ func TestFindHolders(t *testing.T) {
 	}
 }
 
-// A broker that does not answer hides nothing that others know: all brokers are asked which
-// coordinator has a producer.
+// An unresponsive broker hides nothing that others know: all brokers are asked which coordinator has a producer.
 func TestFindHoldersWithAnUnresponsiveBroker(t *testing.T) {
 	t.Parallel()
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(2), kfake.SeedTopics(1, "t"))

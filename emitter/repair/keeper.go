@@ -27,7 +27,7 @@ func (m *Markers) Run(ctx context.Context) error {
 		m.refresh(ctx, doubtful)
 		for _, to := range doubtful {
 			if err := m.look(ctx, to); err != nil && ctx.Err() == nil {
-				m.say(to, err)
+				m.report(to, err)
 			}
 		}
 	})
@@ -44,20 +44,20 @@ func (m *Markers) refresh(ctx context.Context, doubtful []timer.TopicPartition) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, markerTimeout)
 	defer cancel()
-	_ = m.targets.Refresh(ctx, topics...) // if it fails, what is known stays
+	_ = m.targets.Refresh(ctx, topics...) // on failure the known leaders stay
 }
 
-// say logs why a look failed: at once, and once a minute while that lasts.
-func (m *Markers) say(to timer.TopicPartition, err error) {
+// report logs why a look failed: immediately, and then once a minute while it keeps failing.
+func (m *Markers) report(to timer.TopicPartition, err error) {
 	m.mu.Lock()
 	d := m.doubtful[to]
-	news := d != nil && d.failing.Due(doubtSaid)
+	news := d != nil && d.failing.Due(doubtLogInterval)
 	if d != nil && time.Since(d.since) > doubtKept {
 		m.dismiss(to)
 	}
 	m.mu.Unlock()
 	if news {
-		m.log.Warn("cannot tell whether a transaction lacks its marker", "topic", to.Topic, "partition",
+		m.log.Warn("cannot check for a missing transaction marker", "topic", to.Topic, "partition",
 			to.Partition, "err", err)
 	}
 }
@@ -68,7 +68,7 @@ func (m *Markers) look(ctx context.Context, to timer.TopicPartition) error {
 	defer cancel()
 	switch m.targets.State(to) {
 	case targets.Leaderless:
-		m.away(to)
+		m.leaderless(to)
 		return nil
 	case targets.NoPartition:
 		m.looked(to, true)
@@ -92,8 +92,8 @@ func (m *Markers) look(ctx context.Context, to timer.TopicPartition) error {
 	return nil
 }
 
-// close writes the marker of a transaction of the group that is over but still open on a partition. It
-// reports whether the marker is missing.
+// close writes the marker of a transaction of the group that has ended but is still open on a partition. It reports
+// whether the marker is missing.
 func (m *Markers) close(ctx context.Context, adm *kadm.Client, to timer.TopicPartition,
 	p Producer) (missing bool, err error) {
 	how, txnID := m.Outcome(to, p)
@@ -104,9 +104,9 @@ func (m *Markers) close(ctx context.Context, adm *kadm.Client, to timer.TopicPar
 	case !found && how == EndingUnknown, found && !strings.HasPrefix(txn.TxnID, TransactionalIDPrefix(m.group)):
 		return false, nil // not one of ours
 	case found && UnderWay(txn, p) && (how == EndingUnknown || EndingOf(txn, p) != how || !m.overdue(to, p)):
-		// The markers are on their way. Prepare is believed only if this process already knew how the transaction
-		// ended: a restarted coordinator may have read Prepare from its own log, and its successor may decide
-		// otherwise. See docs/internals/FAILURES.md.
+		// The markers are on their way. Prepare is trusted only if this process already knew how the transaction ended:
+		// a restarted coordinator may have read Prepare from its own log, and its successor may decide otherwise. See
+		// docs/internals/FAILURES.md.
 		return how != EndingUnknown || EndingOf(txn, p) != EndingUnknown, nil
 	}
 	if how == EndingUnknown && found {
@@ -117,15 +117,15 @@ func (m *Markers) close(ctx context.Context, adm *kadm.Client, to timer.TopicPar
 			p.ID, p.Epoch, to.Topic, to.Partition)
 	}
 	return true, writeMarker(ctx, adm, to, p, how, func() {
-		m.log.Warn("wrote the marker that a partition without leader had missed", "topic", to.Topic, "partition",
+		m.log.Warn("wrote a missing transaction marker", "topic", to.Topic, "partition",
 			to.Partition,
 			"transactional_id", txn.TxnID, "outcome", how.String())
 		m.metrics.written.Inc()
 	})
 }
 
-// endedElsewhere notes the end of another client's transaction, and looks up the leaders of its partitions. This
-// happens rarely.
+// endedElsewhere notes the end of another client's transaction, and looks up the leaders of its partitions. This is
+// rare.
 func (m *Markers) endedElsewhere(ctx context.Context, txnID string, p Producer, how Ending, parts map[string][]int32) {
 	if m == nil || len(parts) == 0 {
 		return
@@ -196,7 +196,7 @@ func (d *doubt) await(p Producer, since time.Time) {
 	d.awaited[p] = since
 }
 
-// writeMarker ends a transaction on one partition, if it is still open there. Its own marker may have come meanwhile.
+// writeMarker ends a transaction on one partition, if it is still open there. Its own marker may have arrived.
 func writeMarker(ctx context.Context, adm *kadm.Client, to timer.TopicPartition, p Producer, how Ending,
 	wrote func()) error {
 	open, err := openProducers(ctx, adm, to, nil)
@@ -208,8 +208,8 @@ func writeMarker(ctx context.Context, adm *kadm.Client, to timer.TopicPartition,
 	if i < 0 {
 		return nil
 	}
-	// The coordinator epoch is that of the producer's last marker on the partition, -1 if there is none. A lower one is
-	// refused (TRANSACTION_COORDINATOR_FENCED).
+	// The coordinator epoch is that of the producer's last marker on the partition, or -1. A lower one is rejected
+	// (TRANSACTION_COORDINATOR_FENCED).
 	m := kadm.TxnMarkers{
 		ProducerID: p.ID, ProducerEpoch: p.Epoch, Commit: how == EndingCommit,
 		CoordinatorEpoch: open[i].CoordinatorEpoch, Topics: kadm.TopicsSet{},
@@ -227,8 +227,8 @@ func writeMarker(ctx context.Context, adm *kadm.Client, to timer.TopicPartition,
 	}
 	switch {
 	case errors.Is(err, kerr.ClusterAuthorizationFailed):
-		return fmt.Errorf("write the missing marker of producer %d to %s/%d: the service may not alter the cluster: %w",
-			p.ID, to.Topic, to.Partition, err)
+		return fmt.Errorf("write the missing marker of producer %d to %s/%d: missing permission to alter the "+
+			"cluster: %w", p.ID, to.Topic, to.Partition, err)
 	case err != nil:
 		return fmt.Errorf("write the missing marker of producer %d to %s/%d: %w", p.ID, to.Topic, to.Partition, err)
 	}

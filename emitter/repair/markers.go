@@ -25,19 +25,18 @@ const (
 	lagging = 12 * time.Second
 	// maxEndedTxns bounds the ends that are remembered. Each has the list of its step's partitions.
 	maxEndedTxns = 16_384
-	// alike is how many of the last ends are searched for one with the same partitions, so that both can share the
-	// list.
+	// alike is how many recent ends are searched for one with the same partitions, to share its list.
 	alike = 16
 	// doubtAfter is how long a partition must have a leader, and no open transaction of the group, until it is no
 	// longer in doubt.
 	doubtAfter = time.Second
-	// doubtKept is how long a partition that was deleted, or that the service may not look at, stays in doubt.
+	// doubtKept is how long a partition stays in doubt if it was deleted or the service may not inspect it.
 	doubtKept = time.Hour
-	// doubtSaid is the pause between two logs of a partition that cannot be looked at.
-	doubtSaid = time.Minute
-	// blindKept is how long it is remembered that the service may not look at the group's offsets.
+	// doubtLogInterval is the pause between two logs about a partition that cannot be inspected.
+	doubtLogInterval = time.Minute
+	// blindKept is how long a missing permission to read the group's offsets is remembered.
 	blindKept = 10 * time.Minute
-	// markerTick is how often partitions in doubt are looked at.
+	// markerTick is how often partitions in doubt are checked.
 	markerTick = 500 * time.Millisecond
 	// markerPatience is how long a marker may be on its way: see overdue.
 	markerPatience = 400 * time.Millisecond
@@ -78,19 +77,19 @@ type doubt struct {
 // transaction hangs there, and holds up read_committed readers of the partition. The next marker of the
 // same producer ID then closes it, with that marker's outcome instead of its own.
 //
-// So a transactional ID whose last transaction touched such a partition is not begun again. Once the leader
-// is back and still shows the transaction open, the marker of the right outcome is written. Brokers are asked
-// nothing while leaders stay. Three things notice that one moved: the refresh of metadata, a client's own
-// metadata at its next turn, and a step that fails.
+// So a transactional ID whose last transaction touched such a partition is not begun again. Once the leader is back and
+// still shows the transaction open, the marker of the right outcome is written. While leaders stay, brokers are not
+// asked. A move is noticed by the refresh of metadata, by a client's own metadata at its next turn, or by a step that
+// fails.
 //
-// A nil Markers remembers nothing. mu guards what follows it.
+// A nil Markers remembers nothing. mu guards the fields below it.
 type Markers struct {
 	client  *kgo.Client
 	targets *targets.Metadata
 	group   string
 	log     *slog.Logger
 	metrics *Metrics
-	// blind: the group's offsets are not looked at before this time, Unix ns, because the right to do so is missing.
+	// blind: the group's offsets are not read before this time, Unix ns, because the permission is missing.
 	blind atomic.Int64
 
 	mu         sync.Mutex
@@ -100,7 +99,7 @@ type Markers struct {
 	wake       beats.Signal
 }
 
-// NewMarkers returns a Markers that hears from metadata of leaders that moved. Run writes the markers.
+// NewMarkers returns a Markers that learns from metadata which leaders moved. Run writes the markers.
 func NewMarkers(cl *kgo.Client, metadata *targets.Metadata, group string, log *slog.Logger, m *Metrics) *Markers {
 	k := &Markers{
 		client: cl, targets: metadata, group: group, log: log, metrics: m,
@@ -126,8 +125,8 @@ func (m *Markers) NoteEnd(txnID string, p Producer, how Ending, parts map[string
 	}
 	m.ends = append(m.ends, e)
 	for to, d := range m.doubtful {
-		// A transaction that ended long after the last move has its marker. Without this check a doubt that cannot be
-		// checked would retire each transactional ID, and collect ends, for doubtKept.
+		// A transaction that ended long after the last move has its marker. Without this check, a doubt that cannot be
+		// checked would retire each transactional ID and collect ends for doubtKept.
 		if e.wrote(to) && e.at.Sub(d.moved) < lagging {
 			m.note(d, e)
 		}
@@ -228,7 +227,7 @@ func (m *Markers) Doubtful() (all []timer.TopicPartition) {
 	return slices.Collect(maps.Keys(m.doubtful))
 }
 
-// looked notes what a look at a partition with a leader has shown. If two looks, doubtAfter apart, have found no open
+// looked notes what a look at a partition with a leader has shown. Once two looks, doubtAfter apart, have found no open
 // transaction of the group, the partition is no longer in doubt.
 func (m *Markers) looked(to timer.TopicPartition, clear bool) {
 	now := time.Now()
@@ -247,8 +246,8 @@ func (m *Markers) looked(to timer.TopicPartition, clear bool) {
 	}
 }
 
-// away notes that a partition in doubt has no leader.
-func (m *Markers) away(to timer.TopicPartition) {
+// leaderless notes that a partition in doubt has no leader.
+func (m *Markers) leaderless(to timer.TopicPartition) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if d := m.doubtful[to]; d != nil {
@@ -262,7 +261,7 @@ func (m *Markers) dismiss(to timer.TopicPartition) {
 	delete(m.doubtful, to)
 	m.count()
 	if len(m.doubtful) == 0 {
-		// Lanes have used every ID since: that takes much less than doubtAfter.
+		// By now lanes have used every ID again: that takes much less than doubtAfter.
 		m.forgetRetired()
 	}
 }

@@ -16,8 +16,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Remembered ends share the list of their partitions, because most steps of a lane write to the same
-// ones.
+// Remembered ends share the list of their partitions, because most steps of a lane write to the same ones.
 func TestEndsShareTheirPartitions(t *testing.T) {
 	k := &Markers{}
 	list := func(ps ...int32) map[string][]int32 { return map[string][]int32{"a": ps, "b": {7}} }
@@ -37,10 +36,9 @@ func TestEndsShareTheirPartitions(t *testing.T) {
 	}
 }
 
-// A coordinator says that it is writing the markers of a commit, and one is overdue. If this process
-// knows that the transaction was committed it writes that marker. If it knows that only from the
-// coordinator, it does not: the coordinator may have been restarted and have found the decision in
-// its own log only.
+// A coordinator says that it is writing the markers of a commit, and one is overdue. If this process knows that the
+// transaction was committed, it writes that marker. If it knows that only from the coordinator, it does not: a
+// restarted coordinator may have found the decision only in its own log.
 func TestAMarkerIsWrittenForWhatIsKnown(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -6,7 +6,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kit/metric"
 )
 
-// Metrics count the transactions that were ended for others, and the markers that brokers lost.
+// Metrics count hanging transactions that were ended and lost markers that were written.
 type Metrics struct {
 	ended   prometheus.Counter
 	missing prometheus.Gauge
@@ -18,11 +18,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	in := metric.In(reg)
 	return &Metrics{
 		ended: in.Counter("waterclock_open_transactions_ended_total",
-			"Open transactions of the group that were ended because their process was gone or they were stuck."),
-		missing: in.Gauge("waterclock_missing_markers", "Partitions that had no leader, or another one, when a "+
-			"transaction on them ended, so that its marker may be missing there; it is written once the leader is "+
+			"Hanging transactions of the group that were ended because their process was gone or they were stuck."),
+		missing: in.Gauge("waterclock_missing_markers", "Partitions whose leader was missing or changed while a "+
+			"transaction on them ended, so that its marker may be missing; it is written once the leader is "+
 			"back."),
 		written: in.Counter("waterclock_markers_written_total",
-			"Markers of ended transactions that a broker had lost and that were written."),
+			"Lost transaction markers that were written again."),
 	}
 }

@@ -18,22 +18,21 @@ import (
 )
 
 const (
-	// watchInterval is how often open transactions of the group are looked for.
+	// watchInterval is how often open transactions of the group are listed.
 	watchInterval = time.Second
-	// watchYoung: a transaction younger than this is a step under way.
+	// watchYoung: a transaction younger than this is a step in flight.
 	watchYoung = 500 * time.Millisecond
-	// watchSay is the pause between two logs while looks fail.
-	watchSay = time.Minute
+	// watchLogInterval is the pause between two logs while looks fail.
+	watchLogInterval = time.Minute
 	// watchTimeout bounds one look.
 	watchTimeout = 10 * time.Second
 )
 
-// Watch looks after the open transactions of the whole group. An open step holds back the read_committed
-// readers of every target that it touched. So the transaction of a process that is surely no longer in the
-// group is ended at once. The transaction of a living member is left alone: however slow the brokers are,
-// to end it would only make the member do its step again. A process ends a transaction of its own
-// that is stuck, which is one older than three quarters of the transaction timeout; no step of a lane gets that
-// old. All others are ended by their coordinators when the timeout has passed.
+// Watch ends hanging transactions of the whole group. An open step holds back the read_committed readers of every
+// target that it touched. So a transaction is ended immediately if its process is certainly no longer in the group. The
+// transaction of a living member is left alone: ending it would only make the member repeat its step, however slow the
+// brokers are. A process ends its own transactions that are stuck: older than three quarters of the transaction
+// timeout, an age that no step of a lane reaches. Coordinators end all others when the timeout has passed.
 type Watch struct {
 	Client  *kgo.Client
 	Group   string
@@ -56,14 +55,14 @@ func (w *Watch) Run(ctx context.Context) error {
 			failing = beats.Reminder{}
 		case unreachable(err):
 			// The dialer logs that the broker is down.
-		case ctx.Err() == nil && failing.Due(watchSay):
+		case ctx.Err() == nil && failing.Due(watchLogInterval):
 			w.Logger.Warn("cannot check for hanging transactions", "err", err)
 		}
 	})
 	return nil
 }
 
-// unreachable reports whether err says that a connection could not be opened.
+// unreachable reports whether err means that a connection could not be opened.
 func unreachable(err error) bool {
 	var dial *net.OpError
 	return errors.As(err, &dial) && dial.Op == "dial"
@@ -96,7 +95,7 @@ func (w *Watch) look(ctx context.Context) error {
 		}
 		txn, open, err := ongoing(ctx, adm, id)
 		if err == nil && open {
-			w.Logger.Warn("ending an open transaction", "transactional_id", id, "hanging", orphan, "stuck", old)
+			w.Logger.Warn("ending a hanging transaction", "transactional_id", id, "orphaned", orphan, "stuck", old)
 			if err = endTransaction(ctx, w.Client, adm, txn, w.Markers); err == nil {
 				w.Metrics.ended.Inc()
 			}
@@ -106,8 +105,8 @@ func (w *Watch) look(ctx context.Context) error {
 	return failed
 }
 
-// list returns the group's open transactions that are at least so old by the brokers' clocks. It does not
-// need the answer of every broker: the transactions of one that is away soon have another coordinator.
+// list returns the group's open transactions that are at least this old by the brokers' clocks. One unreachable broker
+// is no error: its transactions soon have another coordinator.
 func (w *Watch) list(ctx context.Context, age time.Duration) (map[string]bool, error) {
 	req := kmsg.NewPtrListTransactionsRequest()
 	req.StateFilters = []string{"Ongoing"}

@@ -12,8 +12,8 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
 )
 
-// Watch ends what a dead process left open, and its own process's transactions that got stuck. It
-// does not touch a living member, and does nothing while an unknown process is a member.
+// Watch ends transactions of a dead process, and those of its own process that are stuck. It leaves a living member
+// alone, and does nothing while an unknown process is a member.
 func TestWatchLetsTheLivingBe(t *testing.T) {
 	s := newSetup(t)
 	ours := TransactionalIDPrefix(s.group)

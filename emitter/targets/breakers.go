@@ -32,8 +32,8 @@ func (h *Health) Run(ctx context.Context) error {
 	}
 }
 
-// Round looks at every breaker once. Probes that are due, maxProbes at a time, are handed to begin, which runs them now
-// or elsewhere.
+// Round checks every breaker once. Due probes, maxProbes at a time, are handed to begin, which runs them now or
+// elsewhere.
 func (h *Health) Round(ctx context.Context, begin func(func())) { h.round(ctx, true, begin) }
 
 func (h *Health) round(ctx context.Context, all bool, begin func(func())) {
@@ -42,8 +42,8 @@ func (h *Health) round(ctx context.Context, all bool, begin func(func())) {
 	}
 }
 
-// due looks at the breakers, at all of them or until there is no place for one more probe. It returns the partitions to
-// be probed.
+// due checks the breakers, all of them or until there is no place for one more probe. It returns the partitions to be
+// probed.
 func (h *Health) due(all bool) (ps []timer.TopicPartition) {
 	if h.AllHealthy() {
 		return nil
@@ -58,7 +58,7 @@ func (h *Health) due(all bool) (ps []timer.TopicPartition) {
 		}
 		idle := len(b.waiters) == 0 && now.Sub(b.idle) > idleFor
 		switch {
-		case b.away && !h.led.Away(p):
+		case b.away && !h.leaders.Away(p):
 			b.away = false
 			if b.only {
 				h.close(p)
@@ -76,7 +76,7 @@ func (h *Health) due(all bool) (ps []timer.TopicPartition) {
 			}
 		case p.Partition < 0:
 		case b.window > 0 && b.admitted >= b.window && now.Sub(b.admitAt) > admitAgain:
-			b.admitted = 0 // the admitted timers were cancelled, replaced or rolled back meanwhile
+			b.admitted = 0 // the admitted timers were cancelled, replaced or rolled back
 			b.tell(p)
 		case b.window > 0 || b.probing || now.Before(b.next):
 		case h.probes >= maxProbes:
@@ -105,14 +105,14 @@ func (h *Health) probed(p timer.TopicPartition, err error) {
 	now := h.o.Now()
 	switch {
 	case errors.Is(err, errNotTried):
-		b.next = now.Add(b.delay) // it says nothing about the target
+		b.next = now.Add(b.delay) // the target was not tested
 	case RefusedForGood(err): // a final answer, which the waiting emissions must get
 		h.close(p)
 		h.o.Logger.Warn(
-			"target partition refuses the probe for good: waiting timers will be sent; rejected ones become "+
+			"target partition rejects the probe permanently: waiting timers will be sent; rejected ones become "+
 				"dead letters", "topic", p.Topic, "partition", p.Partition, "err", err)
 	case errors.Is(err, errNoLeader):
-		b.next = now.Add(breakerMin) // a look at the metadata, which costs nothing
+		b.next = now.Add(breakerMin) // reading the metadata costs nothing
 	case err != nil:
 		b.delay = min(2*b.delay, breakerMax)
 		b.next = now.Add(b.delay)
@@ -124,13 +124,12 @@ func (h *Health) probed(p timer.TopicPartition, err error) {
 			b.idle = now
 		}
 		b.tell(p)
-		h.o.Logger.Info("target partition answers again, trying one emission", "topic", p.Topic, "partition",
+		h.o.Logger.Info("target partition responds again, trying one emission", "topic", p.Topic, "partition",
 			p.Partition)
 	}
 }
 
-// opens reports whether emissions that wait for a topic as a whole may go on. The lock is
-// held.
+// opens reports whether emissions that wait for a topic as a whole may go on. The lock is held.
 func (h *Health) opens(p timer.TopicPartition) bool {
 	if !timer.ValidTopicName(p.Topic) {
 		return false // Unexamined: the partition that parked these emissions checks them
@@ -148,7 +147,7 @@ func (h *Health) opens(p timer.TopicPartition) bool {
 	}
 	for k, led := range target.Leader {
 		if q := (timer.TopicPartition{Topic: p.Topic, Partition: int32(k)}); led && h.breakers[q] == nil &&
-			!h.led.Away(q) {
+			!h.leaders.Away(q) {
 			return true
 		}
 	}
@@ -160,7 +159,7 @@ func (h *Health) roomOf(topic string) (p timer.TopicPartition, b *breaker) {
 	target, _ := h.o.Targets.Cached(topic)
 	for k := range target.Leader {
 		p = timer.TopicPartition{Topic: topic, Partition: int32(k)}
-		if b = h.breakers[p]; b != nil && b.admitted < b.window && !h.led.Away(p) {
+		if b = h.breakers[p]; b != nil && b.admitted < b.window && !h.leaders.Away(p) {
 			return p, b
 		}
 	}
@@ -172,7 +171,7 @@ func (h *Health) Waiter(wake func()) *Waiter {
 	return &Waiter{h: h, wake: wake, ready: make(map[timer.TopicPartition]struct{})}
 }
 
-// Wait registers the waiter for p, for which something is parked.
+// Wait registers the waiter for p. Call it when emissions are parked for p.
 func (w *Waiter) Wait(p timer.TopicPartition) {
 	w.h.mu.Lock()
 	defer w.h.mu.Unlock()
@@ -180,7 +179,7 @@ func (w *Waiter) Wait(p timer.TopicPartition) {
 	switch {
 	case b == nil && p.Partition < 0:
 		b = w.h.suspect(p)
-	case w.h.led.Away(p):
+	case w.h.leaders.Away(p):
 		b = w.h.missed(p)
 	}
 	if b != nil {
@@ -191,14 +190,14 @@ func (w *Waiter) Wait(p timer.TopicPartition) {
 	}
 }
 
-// missed returns the breaker of a partition that is away and for which something waits. The lock is held.
+// missed returns the breaker of a stalled partition for which emissions wait. The lock is held.
 func (h *Health) missed(p timer.TopicPartition) *breaker {
 	b, opened := h.breakerOf(p, 0)
 	b.away, b.only = true, b.only || opened
 	return b
 }
 
-// Ready returns the targets to which something may pass, and forgets them.
+// Ready returns the targets that emissions may pass to, and forgets them.
 func (w *Waiter) Ready() (ps []timer.TopicPartition) {
 	w.h.mu.Lock()
 	defer w.h.mu.Unlock()
@@ -214,7 +213,7 @@ func (w *Waiter) Admit(p timer.TopicPartition, n int) (admitted int, permit *Per
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	b := h.breakers[p]
-	if h.led.Away(p) {
+	if h.leaders.Away(p) {
 		h.missed(p).waiters[w] = struct{}{}
 		return 0, nil
 	}
@@ -236,8 +235,8 @@ func (w *Waiter) Admit(p timer.TopicPartition, n int) (admitted int, permit *Per
 	return admitted, &Permit{p, b.serial}
 }
 
-// Leave is called when nothing is parked for p any more. If nothing else waits, and the window has begun to grow, the
-// breaker closes.
+// Leave is called when nothing is parked for p any more. If no other waiter is left and the window has begun to grow,
+// the breaker closes.
 func (w *Waiter) Leave(p timer.TopicPartition) {
 	w.h.mu.Lock()
 	defer w.h.mu.Unlock()

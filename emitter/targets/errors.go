@@ -18,18 +18,18 @@ func Trips(err error) bool {
 		kerr.RequestTimedOut, kerr.KafkaStorageError, kerr.FencedLeaderEpoch,
 		// The topic's limits do not allow the time of this machine's clock.
 		kerr.InvalidTimestamp,
-		// The meaning and the end of these errors are unknown. Other partitions must not wait for that.
+		// What these errors mean, and when they end, is unknown. Other partitions must not wait for them.
 		kerr.UnknownServerError, kerr.CorruptMessage, kerr.UnsupportedForMessageFormat,
 	)
 }
 
-// Gone reports whether the broker does not know the topic or the partition. The topic's metadata, looked up again,
-// decides what that means.
+// Gone reports whether the broker does not know the topic or the partition. A fresh look at the topic's metadata
+// decides whether it is really gone.
 func Gone(err error) bool {
 	return errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.UnknownTopicID)
 }
 
-// RefusedForGood reports whether a target's error will not go away by itself.
+// RefusedForGood reports whether a target's error is permanent.
 func RefusedForGood(err error) bool {
 	return isAny(err,
 		kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.InvalidTopicException, kerr.TopicAuthorizationFailed,
@@ -37,12 +37,12 @@ func RefusedForGood(err error) bool {
 	)
 }
 
-// UnknownTopic reports whether a target's error says that it does not exist.
+// UnknownTopic reports whether a target's error says that the topic does not exist.
 func UnknownTopic(err error) bool {
 	return Gone(err) || errors.Is(err, kerr.InvalidTopicException)
 }
 
-// TooLarge reports whether a target refused a record for its size.
+// TooLarge reports whether a target rejected a record for its size.
 func TooLarge(err error) bool {
 	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge)
 }
@@ -54,10 +54,9 @@ func isAny(err error, all ...error) bool {
 	return slices.ContainsFunc(all, func(e error) bool { return errors.Is(err, e) })
 }
 
-// Within calls ask and waits for its answer until ctx ends. kgo looks at the context of a request only once there
-// is a connection, and an unresponsive broker may accept one and not answer its handshake. An answer that
-// is not waited for any more is dropped; ask returns at the latest when kgo gives the connection up, or the
-// client is closed.
+// Within calls ask and waits for its answer until ctx ends. kgo heeds the context of a request only once there is a
+// connection, and an unresponsive broker may accept one and never answer its handshake. A late answer is dropped. ask
+// returns at the latest when kgo gives up the connection or the client is closed.
 func Within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	type answer struct {
 		it  T
@@ -72,6 +71,6 @@ func Within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	case a := <-answers:
 		return a.it, a.err
 	case <-ctx.Done():
-		return *new(T), ctx.Err() // not its cause: a lane's commit looks at that
+		return *new(T), ctx.Err() // not its cause: a lane's commit checks for ctx.Err
 	}
 }

@@ -50,7 +50,7 @@ func TestUnknownTopicsAreBounded(t *testing.T) {
 			t.Fatal("a topic that exists is not known")
 		}
 	}
-	// Each name that is kept, once a second and once every 5 s; of the others some every 100 ms.
+	// Each name that is kept: once a second and once every 5 s; of the others, some every 100 ms.
 	took := time.Since(began)
 	if n, most := asked.Load(), int64(maxWanted*(2+took/newcomersPause)+maxExamined*(2+2*took/verdictAgain)); n > most {
 		t.Errorf("asked for %d names in %d questions within %s, want %d at most", n, questions.Load(), took, most)
@@ -76,7 +76,7 @@ func TestPlacesComeFree(t *testing.T) {
 	for range 3 {
 		now = now.Add(targetRefresh)
 		for n := range maxExamined {
-			targets.Cached(fmt.Sprint("gone-", n)) // something waits for it
+			targets.Cached(fmt.Sprint("gone-", n)) // an emission waits for it
 		}
 		if examine(maxExamined) {
 			t.Fatal("there is a place, although all topics are asked for")

@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// maxOthers bounds the brokers that are asked about a topic after one of them did not know it. That one may be
+	// maxOthers bounds the brokers that are asked about a topic after one of them did not know it. The first one may be
 	// among them again.
 	maxOthers = 4
 	// otherTimeout bounds the request to one of them.
 	otherTimeout = time.Second
 )
 
-// Run refreshes what is used until ctx ends.
+// Run refreshes the topics in use until ctx ends.
 func (m *Metadata) Run(ctx context.Context) error {
 	next := time.NewTimer(targetRefresh)
 	defer next.Stop()
@@ -38,7 +38,7 @@ func (m *Metadata) Run(ctx context.Context) error {
 		case <-m.wanted.wake:
 			m.mu.Lock()
 			names, all = m.wanted.take()
-			pause = m.examined >= maxExamined/2 // nothing is kept of newcomers that do not exist
+			pause = m.examined >= maxExamined/2 // newcomers that do not exist are not kept
 			m.mu.Unlock()
 		case <-next.C:
 		}
@@ -48,7 +48,7 @@ func (m *Metadata) Run(ctx context.Context) error {
 			m.mu.Unlock()
 		}
 		if len(names) > 0 {
-			_ = m.Refresh(ctx, names...) // if it fails what is known stays, and errors show when records are produced
+			_ = m.Refresh(ctx, names...) // on failure the known metadata stays; producing will show errors
 		}
 		if all {
 			if !m.Leaders.AllReachable() {
@@ -62,7 +62,7 @@ func (m *Metadata) Run(ctx context.Context) error {
 	}
 }
 
-// ReachabilityChanged makes Run look up leaders at once, and often while a leader cannot be reached.
+// ReachabilityChanged makes Run look up leaders immediately, and often while a leader is unreachable.
 func (m *Metadata) ReachabilityChanged() {
 	m.Leaders.hurry()
 	m.mu.Lock()
@@ -70,8 +70,8 @@ func (m *Metadata) ReachabilityChanged() {
 	m.wanted.addAll()
 }
 
-// Refresh looks up metadata and size limits of topics, in batches small enough for brokers to answer quickly: requests
-// can name very many topics, even ones that do not exist.
+// Refresh looks up metadata and size limits of topics, in batches small enough for a quick answer: requests can name
+// very many topics, even nonexistent ones.
 func (m *Metadata) Refresh(ctx context.Context, names ...string) error {
 	for some := range slices.Chunk(names, maxWanted) {
 		if err := m.refresh(ctx, some); err != nil {
@@ -89,7 +89,7 @@ func (m *Metadata) refresh(ctx context.Context, names []string) error {
 	if err != nil {
 		return fmt.Errorf("look up target topics: %w", err)
 	}
-	m.Leaders.meet(brokers)
+	m.Leaders.setBrokers(brokers)
 	unknown := make(map[string]*kmsg.MetadataResponseTopic)
 	for name, a := range answers {
 		if Gone(kerr.ErrorForCode(a.ErrorCode)) {
@@ -105,7 +105,7 @@ func (m *Metadata) refresh(ctx context.Context, names []string) error {
 	return nil
 }
 
-// learn takes in answers to a request that began at a moment.
+// learn applies the answers to a request that began at a moment.
 func (m *Metadata) learn(ctx context.Context, answers map[string]*kmsg.MetadataResponseTopic, began time.Time) {
 	var usable []string
 	var moved []timer.TopicPartition
@@ -123,14 +123,14 @@ func (m *Metadata) learn(ctx context.Context, answers map[string]*kmsg.MetadataR
 			m.topics[name] = e
 		}
 		if began.Before(e.refutedAt) {
-			continue // the answer is older than what proved it wrong
+			continue // the answer is older than the error that refuted it
 		}
-		moved = append(moved, m.heed(e, answer, began)...)
+		moved = append(moved, m.apply(e, answer, began)...)
 		if e.Err == nil {
 			usable = append(usable, name)
 		}
 	}
-	if m.Leaders.pressing() { // leaders are urgent, limits that are known are not
+	if m.Leaders.pressing() { // leaders are urgent, known limits are not
 		usable = slices.DeleteFunc(usable, func(name string) bool { return m.topics[name].maxBytes > 0 })
 	}
 	m.publish()
@@ -143,13 +143,13 @@ func (m *Metadata) learn(ctx context.Context, answers map[string]*kmsg.MetadataR
 	if len(usable) > 0 {
 		m.fetchLimits(ctx, usable, began)
 	}
-	if m.heard != nil {
-		m.heard()
+	if m.answered != nil {
+		m.answered()
 	}
 }
 
-// ask returns what a broker says about topics. of is that broker, or a client, which takes any broker.
-func ask(ctx context.Context, of kmsg.Requestor, names []string,
+// ask returns what a broker says about topics. A client as the broker means any broker.
+func ask(ctx context.Context, broker kmsg.Requestor, names []string,
 	create bool) (map[string]*kmsg.MetadataResponseTopic, []kmsg.MetadataResponseBroker, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	req.AllowAutoTopicCreation = create
@@ -158,7 +158,7 @@ func ask(ctx context.Context, of kmsg.Requestor, names []string,
 		rt.Topic = kmsg.StringPtr(n)
 		req.Topics = append(req.Topics, rt)
 	}
-	resp, err := Within(ctx, func() (*kmsg.MetadataResponse, error) { return req.RequestWith(ctx, of) })
+	resp, err := Within(ctx, func() (*kmsg.MetadataResponse, error) { return req.RequestWith(ctx, broker) })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -172,7 +172,7 @@ func ask(ctx context.Context, of kmsg.Requestor, names []string,
 }
 
 // askOthers asks other brokers about topics that one broker does not know, and replaces its answers. If another broker
-// knows a topic, or returns another error, that counts: only UNKNOWN_TOPIC means that there is none.
+// knows a topic, or returns another error, that counts: only UNKNOWN_TOPIC from all means that it does not exist.
 func askOthers(ctx context.Context, client Brokers, answers map[string]*kmsg.MetadataResponseTopic) {
 	others := client.DiscoveredBrokers()
 	if len(others) < 2 {
@@ -186,8 +186,8 @@ func askOthers(ctx context.Context, client Brokers, answers map[string]*kmsg.Met
 	n := min(len(others), maxOthers)
 	for _, b := range others[:n] {
 		go func() {
-			said, _, _ := ask(ctx, b, unknown, false) // a broker that does not answer says nothing
-			all <- said
+			known, _, _ := ask(ctx, b, unknown, false) // an unresponsive broker does not count
+			all <- known
 		}()
 	}
 	for range n {
@@ -200,9 +200,9 @@ func askOthers(ctx context.Context, client Brokers, answers map[string]*kmsg.Met
 	}
 }
 
-// heed takes in the answer about one topic, to a request that began at a moment. It returns the partitions that have
-// had another leader. The lock is held.
-func (m *Metadata) heed(e *cachedTopic, rt *kmsg.MetadataResponseTopic,
+// apply applies the answer about one topic, to a request that began at a moment. It returns the partitions whose leader
+// changed. The lock is held.
+func (m *Metadata) apply(e *cachedTopic, rt *kmsg.MetadataResponseTopic,
 	began time.Time) (moved []timer.TopicPartition) {
 	got := TopicInfo{Err: kerr.ErrorForCode(rt.ErrorCode), Leader: make([]bool, len(rt.Partitions))}
 	leaders := make([]partitionLeader, len(rt.Partitions))
@@ -215,7 +215,7 @@ func (m *Metadata) heed(e *cachedTopic, rt *kmsg.MetadataResponseTopic,
 	same := e.id == rt.TopicID
 	switch {
 	case got.Err != nil && !RefusedForGood(got.Err) && len(e.Leader) > 0:
-		return nil // a temporary error: what was known stays
+		return nil // a temporary error: the known metadata stays
 	case got.Err == nil && same && len(got.Leader) < len(e.Leader):
 		return nil // a topic never loses partitions: the broker is behind
 	case !Gone(got.Err):
@@ -239,7 +239,7 @@ func (m *Metadata) heed(e *cachedTopic, rt *kmsg.MetadataResponseTopic,
 	}
 	e.TopicInfo, e.id = got, rt.TopicID
 	if got.Err != nil || e.maxBytes > 0 {
-		e.fetched = began // otherwise fetchLimits sets it
+		e.fetched = began // else fetchLimits sets it
 	}
 	return moved
 }

@@ -23,14 +23,14 @@ const (
 	breakerMax = 5 * time.Minute
 	// wideOpen is the size of the window at which a half-open breaker closes.
 	wideOpen = 16_384
-	// probeTick is how often breakers are looked at.
+	// probeTick is how often breakers are checked.
 	probeTick = 100 * time.Millisecond
-	// admitAgain is how long after its last admission a window admits as many emissions once more, if none of them was
+	// admitAgain is the pause after which a window admits as many emissions once more, if none of the last ones was
 	// committed.
 	admitAgain = 5 * time.Second
-	// idleFor is how long a breaker for which nothing waits is kept, once its target answers.
+	// idleFor is how long a breaker without waiting emissions is kept once its target responds.
 	idleFor = 10 * time.Second
-	// maxProbes bounds the probes under way at a time.
+	// maxProbes bounds the probes in flight.
 	maxProbes = 8
 )
 
@@ -48,13 +48,12 @@ type HealthOptions struct {
 // Health keeps a breaker for each target partition that is unhealthy. A partition without a breaker is
 // healthy. A breaker has these states:
 //
-//	state      what it lets pass            what ends it
-//	open       nothing                      a probe that succeeds, or is refused for good
+//	state      admits                       what ends it
+//	open       nothing                      a probe that succeeds, or is rejected permanently
 //	half-open  window emissions at a time,  each committed step doubles the window, up to wideOpen;
 //	           with a Permit                a new trip opens the breaker again
 //	away       nothing                      metadata, or the broker's return: no probe is needed
-//	idle       what the state before let    idleFor: nothing has waited for the partition
-//	           pass
+//	idle       as the state before          idleFor: no emission has waited for the partition
 //
 // If no emission of a window is committed, it admits as many again after admitAgain. A breaker that opens again makes
 // the permits of its last window void, wherever their emissions are: these are parked again instead of failing one more
@@ -72,16 +71,16 @@ type Health struct {
 	o         HealthOptions
 	unhealthy atomic.Int32 // number of breakers: the healthy way takes no lock
 	wake      beats.Signal // tells Run to check at once
-	led       leaders
+	leaders   leaders
 
 	mu       sync.Mutex
 	breakers map[timer.TopicPartition]*breaker
-	probes   int  // under way
+	probes   int  // in flight
 	more     bool // further probes may wait for a place
 	serial   int64
 }
 
-// leaders are Leaders, or a test's.
+// leaders is *Leaders, or a test's fake.
 type leaders interface {
 	AllReachable() bool
 	Away(timer.TopicPartition) bool
@@ -98,10 +97,10 @@ type breaker struct {
 	admitted int       // of the window
 	admitAt  time.Time // when emissions were last admitted
 	waiters  map[*Waiter]struct{}
-	idle     time.Time // since when nothing waits
+	idle     time.Time // since when no emission waits
 	since    time.Time
-	clock    bool // the partition refuses timestamps of this machine's clock
-	// away means that the partition is away (see Leaders), only that this is the sole reason for the breaker.
+	clock    bool // the partition rejects timestamps of this machine's clock
+	// away means that the partition is stalled (see Leaders), only that this is the sole reason for the breaker.
 	away, only bool
 }
 
@@ -112,10 +111,10 @@ type Permit struct {
 }
 
 // Waiter tells its owner, which has parked emissions for targets, when some of them may pass: a breaker closed, its
-// window opened or grew, or nothing that it had admitted was committed. So nothing polls targets.
+// window opened or grew, or none of the admitted emissions was committed. So nothing polls targets.
 //
-// The owner calls Wait when it parks something for a target. Admit registers the waiter again if it leaves something
-// parked, so the waiter is also registered with a breaker that opened in between.
+// The owner calls Wait when it parks an emission for a target. Admit registers the waiter again if it leaves emissions
+// parked, so the waiter also hears of a breaker that opened in between.
 type Waiter struct {
 	h     *Health
 	wake  func()
@@ -127,19 +126,19 @@ func NewHealth(o HealthOptions) *Health {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	h := &Health{o: o, wake: beats.NewSignal(), led: NewLeaders(nil, o.Now),
+	h := &Health{o: o, wake: beats.NewSignal(), leaders: NewLeaders(nil, o.Now),
 		breakers: make(map[timer.TopicPartition]*breaker)}
 	if o.Targets != nil {
-		h.led = o.Targets.Leaders
-		o.Targets.heard = h.wakeRun
+		h.leaders = o.Targets.Leaders
+		o.Targets.answered = h.wakeRun
 	}
 	return h
 }
 
 // AllHealthy reports that nothing is unhealthy. It takes no lock.
-func (h *Health) AllHealthy() bool { return h.unhealthy.Load() == 0 && h.led.AllReachable() }
+func (h *Health) AllHealthy() bool { return h.unhealthy.Load() == 0 && h.leaders.AllReachable() }
 
-// Allow reports whether an emission may go to p. permit is the emission's, nil if it has none.
+// Allow reports whether an emission with this permit, or nil, may go to p.
 func (h *Health) Allow(p timer.TopicPartition, permit *Permit) bool {
 	if p.Partition < 0 {
 		return false
@@ -147,7 +146,7 @@ func (h *Health) Allow(p timer.TopicPartition, permit *Permit) bool {
 	if h.AllHealthy() {
 		return true
 	}
-	if h.led.Away(p) {
+	if h.leaders.Away(p) {
 		return false
 	}
 	h.mu.Lock()
@@ -156,8 +155,8 @@ func (h *Health) Allow(p timer.TopicPartition, permit *Permit) bool {
 	return b == nil || b.window > 0 && permit != nil && *permit == Permit{p, b.serial}
 }
 
-// Suspect opens a breaker for p, which is probed at once. Call it if the former owner had parked timers for p, or if p
-// is not known to exist.
+// Suspect opens a breaker for p, which is probed immediately. Call it if the former owner had parked timers for p, or
+// if p is not known to exist.
 func (h *Health) Suspect(p timer.TopicPartition) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -175,13 +174,13 @@ func (h *Health) suspect(p timer.TopicPartition) *breaker {
 
 // Trip opens breakers for the partitions that failed in one step.
 //
-// If several fail at once while a broker dies, their leaders most likely wait for that broker, and recover without a
+// If several fail together while a broker dies, their leaders most likely wait for that broker, and recover without a
 // breaker. Then only two kinds get one: partitions without a leader, because the controller has already given up their
-// broker, and partitions that refuse the clock, which is no sign of a broker's death. While all brokers can be
-// reached, the cause (too few replicas, a full disk) lasts, and without breakers the step would wait for all of them.
+// broker, and partitions that reject the clock, which is no sign of a broker's death. While all brokers are reachable,
+// the cause (too few replicas, a full disk) lasts, and without breakers the step would wait for all of them.
 func (h *Health) Trip(ps map[timer.TopicPartition]error) {
 	now := h.o.Now()
-	dying := len(ps) > 1 && h.led.Dying()
+	dying := len(ps) > 1 && h.leaders.Dying()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	waiting := 0
@@ -193,7 +192,7 @@ func (h *Health) Trip(ps map[timer.TopicPartition]error) {
 		}
 		b, opened := h.breakerOf(p, 0)
 		if opened {
-			h.o.Logger.Warn("target partition is unhealthy, its timers wait", "topic", p.Topic, "partition",
+			h.o.Logger.Warn("target partition unhealthy, its timers wait", "topic", p.Topic, "partition",
 				p.Partition, "err", err)
 		} else if b.window > 0 {
 			b.delay = min(2*b.delay, breakerMax)
@@ -201,22 +200,22 @@ func (h *Health) Trip(ps map[timer.TopicPartition]error) {
 		b.window, b.admitted, b.next, b.clock, b.only = 0, 0, now.Add(b.delay), clock, false
 	}
 	if waiting > 0 {
-		h.o.Logger.Warn("several target partitions fail at once: waiting for new leaders", "partitions", waiting)
+		h.o.Logger.Warn("several target partitions failed together, waiting for new leaders", "partitions", waiting)
 	}
 }
 
-// Avoid opens a breaker for a partition of the dead letters that takes no record. Dead letters go to
-// another partition until a probe gets through.
+// Avoid opens a breaker for a partition of the dead letters that takes no record. Dead letters go to another partition
+// until a probe succeeds.
 func (h *Health) Avoid(p timer.TopicPartition, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, opened := h.breakerOf(p, breakerMin); opened {
-		h.o.Logger.Warn("dead letters go to another partition, this one takes none", "topic", p.Topic, "partition",
+		h.o.Logger.Warn("dead-letter partition unhealthy, using another one", "topic", p.Topic, "partition",
 			p.Partition, "err", err)
 	}
 }
 
-// breakerOf returns the breaker of a partition. If it has none, one is opened, whose first probe is after the given
+// breakerOf returns the breaker of a partition. If it has none, it opens one, with the first probe after the given
 // time. A breaker that is only away (see missed) is not probed. The lock is held.
 func (h *Health) breakerOf(p timer.TopicPartition, after time.Duration) (b *breaker, opened bool) {
 	if b = h.breakers[p]; b != nil {
@@ -245,7 +244,7 @@ func (h *Health) Committed(p timer.TopicPartition, n int) {
 	b.tell(p)
 }
 
-// close forgets a breaker. The lock is held.
+// close deletes a breaker. The lock is held.
 func (h *Health) close(p timer.TopicPartition) {
 	b := h.breakers[p]
 	delete(h.breakers, p)
@@ -256,7 +255,7 @@ func (h *Health) close(p timer.TopicPartition) {
 	}
 }
 
-// Unhealthy returns the unhealthy partitions, and since when each is.
+// Unhealthy returns the unhealthy partitions, each with the time since when.
 func (h *Health) Unhealthy() map[timer.TopicPartition]time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -267,9 +266,8 @@ func (h *Health) Unhealthy() map[timer.TopicPartition]time.Time {
 	return out
 }
 
-// RefuseClock returns how many partitions refuse timestamps of this machine's clock, and one of them.
-// Such a refusal is about the clock, or about a limit of the topic, and not about a timer. So the timers
-// wait, as for any unhealthy partition.
+// RefuseClock returns how many partitions reject timestamps of this machine's clock, and one of them. The cause is the
+// clock or a limit of the topic, not a timer. So the timers wait, as for any unhealthy partition.
 func (h *Health) RefuseClock() (n int, one timer.TopicPartition) {
 	if h.AllHealthy() {
 		return 0, one
@@ -284,7 +282,7 @@ func (h *Health) RefuseClock() (n int, one timer.TopicPartition) {
 	return n, one
 }
 
-// ClockSet is called when the clock was set. The partitions that refuse it are probed at once.
+// ClockSet is called when the clock was set. The partitions that reject it are probed immediately.
 func (h *Health) ClockSet() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -295,7 +293,7 @@ func (h *Health) ClockSet() {
 	}
 }
 
-// wakeRun makes Run look at once.
+// wakeRun makes Run check immediately.
 func (h *Health) wakeRun() {
 	if !h.AllHealthy() {
 		h.wake.Send()

@@ -16,8 +16,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Partitions that refuse the clock are unhealthy at once, however many they are, until a probe finds them healthy:
-// after a while, or at once when the clock was set. Other partitions that fail with them still wait for new leaders.
+// Partitions that reject the clock are unhealthy immediately, however many they are, until a probe finds them healthy:
+// after a while, or as soon as the clock was set. Other partitions that fail with them still wait for new leaders.
 func TestTargetsThatRefuseTheClockAreUnhealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := fmt.Errorf("produce: %w", kerr.InvalidTimestamp)
@@ -35,7 +35,7 @@ func TestTargetsThatRefuseTheClockAreUnhealthy(t *testing.T) {
 			}})
 		reach := &lostAt{&kafkatest.Reach{}, time.Now()}
 		reach.Lose("elsewhere") // three failures may be due to its death
-		h.led = reach
+		h.leaders = reach
 		ctx, cancel := context.WithCancel(t.Context())
 		var run sync.WaitGroup
 		run.Go(func() { _ = h.Run(ctx) })

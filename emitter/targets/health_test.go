@@ -49,9 +49,9 @@ func unhealthyOf(h *Health) (n int, all map[timer.TopicPartition]time.Time) {
 	return len(all), all
 }
 
-// One partition that fails is unhealthy. If several fail at once after a broker was lost, its death is the cause: its
+// One failing partition is unhealthy. If several fail together after a broker was lost, its death is the cause: its
 // partitions get other leaders by themselves, until that has taken too long. A partition without a leader is unhealthy
-// at once, because waiting longer would not help it. While all brokers are there, all partitions that fail are
+// immediately, because waiting longer would not help it. While all brokers are reachable, all failing partitions are
 // unhealthy.
 func TestTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestTrip(t *testing.T) {
 		h = newHealth(nil)
 		reach := &lostAt{&kafkatest.Reach{}, time.Now()}
 		reach.Lose("elsewhere")
-		h.led = reach
+		h.leaders = reach
 		h.Trip(map[timer.TopicPartition]error{one: late, two: late, three: kerr.LeaderNotAvailable})
 		if n, _ := unhealthyOf(h); n != 1 || h.Allow(three, nil) || !h.Allow(one, nil) {
 			t.Errorf("%d unhealthy, want the one without leader alone", n)
@@ -88,8 +88,8 @@ func TestTrip(t *testing.T) {
 	})
 }
 
-// An admitted emission may never be committed: its timer was cancelled, or its step was aborted by the death of another
-// broker. Another one passes after a while, and waiters are told.
+// An admitted emission may never be committed: its timer was cancelled, or another broker's death aborted its step.
+// Another one passes after a while, and waiters are told.
 func TestAdmitThatCameToNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHealth(nil)

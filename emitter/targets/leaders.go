@@ -14,25 +14,25 @@ import (
 )
 
 const (
-	// Metadata is refreshed every targetRefresh. It is refreshed every awayRefresh while new leaders are being left
-	// alone, or while a leader is unreachable, the latter for at most refreshFast after a broker came or went.
+	// Metadata is refreshed every targetRefresh. It is refreshed every awayRefresh while new leaders are left alone, or
+	// while a leader is unreachable, the latter for at most refreshFast after a broker came or went.
 	targetRefresh = 5 * time.Second
 	awayRefresh   = 150 * time.Millisecond
 	refreshFast   = 30 * time.Second
-	// newLeaderTime is how long a leader that replaced an unreachable one is left alone. It takes no writes until its
+	// newLeaderTime is how long the successor of an unreachable leader is left alone. It takes no writes until its
 	// followers follow it, and everything else in the same step would wait too.
 	newLeaderTime = 500 * time.Millisecond
-	// BrokerDeath is how long after the loss of a broker failures are put down to it: partitions get other leaders and
+	// BrokerDeath is how long after the loss of a broker failures are put down to it. Partitions get other leaders and
 	// other in-sync replicas by themselves.
 	BrokerDeath = 12 * time.Second
 )
 
-// Reach tells which brokers cannot be reached now, by their addresses.
+// Reach tells which brokers are unreachable now, by their addresses.
 type Reach interface {
-	// AllReachable reports whether every broker can be reached. It costs nothing.
+	// AllReachable reports whether every broker is reachable. It costs nothing.
 	AllReachable() bool
 	Reachable(addr string) bool
-	// LastLost returns when a broker that had responded was last found to be out of reach.
+	// LastLost returns when a broker that had responded was last found unreachable.
 	LastLost() time.Time
 }
 
@@ -45,14 +45,14 @@ func (allThere) AllReachable() bool    { return true }
 func (allThere) Reachable(string) bool { return true }
 func (allThere) LastLost() time.Time   { return time.Time{} }
 
-// Leaders knows which partitions cannot be written to now: those without a leader, and those that
-// are away. A partition is away
-//   - while its leader, by the last metadata, is a broker that cannot be reached;
+// Leaders knows which partitions cannot be written to now: those without a leader, and those that are away. A partition
+// is away
+//   - while its leader, by the last metadata, is a broker that is unreachable;
 //   - for newLeaderTime after such a leader has got a successor;
-//   - while it waits for a broker in its in-sync replicas that cannot be reached, see Exclude.
+//   - while it waits for a broker in its in-sync replicas that is unreachable, see Exclude.
 //
-// All of this follows from metadata and from what the dialer sees, so no probe is needed before the partition is
-// written to again. Each of these states ends by metadata, by the broker's return, or by time.
+// All of this follows from metadata and from the dialer, so no probe is needed before the partition is written to
+// again. Each of these states ends by metadata, by the broker's return, or by time.
 //
 // mu guards topics, hosts and fast.
 type Leaders struct {
@@ -65,16 +65,16 @@ type Leaders struct {
 	fast   time.Time                    // metadata is requested often until then while a leader cannot be reached
 }
 
-// partitionLeader is what is known of a partition's leader.
+// partitionLeader is the known state of a partition's leader.
 type partitionLeader struct {
-	node     int32         // its node ID, -1 for none
+	node     int32         // its node ID; -1: none
 	epoch    partlog.Epoch // 0 if it is not known
 	isr      []int32       // node IDs of the in-sync replicas
-	newUntil time.Time     // until when it is left alone, because it is new
+	newUntil time.Time     // it is left alone until then, because it is new
 	excluded bool          // see Exclude
 }
 
-// NewLeaders returns Leaders that know no partition. If reach is nil, all brokers can be reached.
+// NewLeaders returns Leaders that know no partition. A nil reach means that all brokers are reachable.
 func NewLeaders(reach Reach, now func() time.Time) *Leaders {
 	if reach == nil {
 		reach = allThere{}
@@ -88,14 +88,14 @@ func (l *Leaders) Dying() bool {
 	return !l.AllReachable() && time.Since(l.LastLost()) < BrokerDeath
 }
 
-// Away reports whether a partition is led by a broker that cannot be reached now, or waits for one.
+// Away reports whether a partition's leader is unreachable, or waits for an unreachable broker.
 func (l *Leaders) Away(p timer.TopicPartition) bool {
 	if l.AllReachable() {
 		return false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	x := l.of(p)
+	x := l.leaderOf(p)
 	return x != nil && l.away(x)
 }
 
@@ -108,7 +108,7 @@ func (l *Leaders) away(x *partitionLeader) bool {
 func (l *Leaders) Leaderless(p timer.TopicPartition) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	x := l.of(p)
+	x := l.leaderOf(p)
 	return x != nil && x.node < 0
 }
 
@@ -123,29 +123,29 @@ func (l *Leaders) Stalled(topic string, partition int32) bool {
 func (l *Leaders) Epoch(topic string, partition int32) (e partlog.Epoch, stalled bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	x := l.of(timer.TopicPartition{Topic: topic, Partition: partition})
+	x := l.leaderOf(timer.TopicPartition{Topic: topic, Partition: partition})
 	if x == nil {
 		return 0, false
 	}
 	return x.epoch, x.node < 0 || l.away(x)
 }
 
-// unled reports whether a partition has no leader, or one that cannot be reached.
-func (l *Leaders) unled(p timer.TopicPartition) bool {
+// leaderUnreachable reports whether a partition has no leader, or an unreachable one.
+func (l *Leaders) leaderUnreachable(p timer.TopicPartition) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	x := l.of(p)
+	x := l.leaderOf(p)
 	return x != nil && (x.node < 0 || !l.AllReachable() && l.unreachable(x.node))
 }
 
-// Exclude notes that a partition takes no writes while others do. If a broker that cannot be reached is in its in-sync
-// replicas, the partition is away from now on, and Exclude returns true. It must not be called before the caller has
-// waited in vain, because perhaps only this process has lost the broker, and then no leader is waiting for it. The
-// state ends when the broker leaves the in-sync replicas or answers again, and after BrokerDeath.
+// Exclude notes that a partition takes no writes while others do. If an unreachable broker is in its in-sync replicas,
+// the partition is away from now on, and Exclude returns true. Call it only after a write has timed out: perhaps only
+// this process has lost the broker, and then no leader is waiting for it. The state ends when the broker leaves the
+// in-sync replicas or answers again, and after BrokerDeath.
 func (l *Leaders) Exclude(p timer.TopicPartition) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	x := l.of(p)
+	x := l.leaderOf(p)
 	if x == nil || !l.burdened(x) {
 		return false
 	}
@@ -153,8 +153,8 @@ func (l *Leaders) Exclude(p timer.TopicPartition) bool {
 	return true
 }
 
-// of returns the leader of a partition, nil if the partition is not known. The lock is held.
-func (l *Leaders) of(p timer.TopicPartition) *partitionLeader {
+// leaderOf returns the leader of a partition, nil if the partition is not known. The lock is held.
+func (l *Leaders) leaderOf(p timer.TopicPartition) *partitionLeader {
 	t := l.topics[p.Topic]
 	if p.Partition < 0 || int(p.Partition) >= len(t) {
 		return nil
@@ -162,7 +162,7 @@ func (l *Leaders) of(p timer.TopicPartition) *partitionLeader {
 	return &t[p.Partition]
 }
 
-// waits reports whether a partition is to be left alone although its leader is there. The lock is held.
+// waits reports whether a partition is to be left alone although its leader is reachable. The lock is held.
 func (l *Leaders) waits(x *partitionLeader) bool {
 	return l.now().Before(x.newUntil) || x.excluded && l.burdened(x)
 }
@@ -173,14 +173,14 @@ func (l *Leaders) burdened(x *partitionLeader) bool {
 	return l.Dying() && slices.ContainsFunc(x.isr, l.unreachable)
 }
 
-// unreachable reports whether a broker cannot be reached. The lock is held.
+// unreachable reports whether a broker is unreachable. The lock is held.
 func (l *Leaders) unreachable(node int32) bool {
 	addr, known := l.hosts[node]
 	return known && !l.Reachable(addr)
 }
 
-// meet learns the brokers' addresses.
-func (l *Leaders) meet(brokers []kmsg.MetadataResponseBroker) {
+// setBrokers stores the brokers' addresses.
+func (l *Leaders) setBrokers(brokers []kmsg.MetadataResponseBroker) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, b := range brokers {
@@ -188,8 +188,8 @@ func (l *Leaders) meet(brokers []kmsg.MetadataResponseBroker) {
 	}
 }
 
-// learn takes in the leaders and in-sync replicas of a topic's partitions. A leader that replaces an unreachable one is
-// left alone for newLeaderTime. It returns the leaders before, nil if the topic was not known.
+// learn stores the leaders and in-sync replicas of a topic's partitions. The successor of an unreachable leader is left
+// alone for newLeaderTime. It returns the leaders before, nil if the topic was not known.
 func (l *Leaders) learn(topic string, all []partitionLeader) (before []partitionLeader) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -215,7 +215,7 @@ func (l *Leaders) forget(topic string) {
 	delete(l.topics, topic)
 }
 
-// hurry makes metadata be looked up often, for a while, if a leader cannot be reached.
+// hurry shortens the refresh of metadata for a while if a leader is unreachable.
 func (l *Leaders) hurry() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -230,8 +230,8 @@ func (l *Leaders) refreshEvery() time.Duration {
 	return targetRefresh
 }
 
-// pressing reports whether metadata is looked up often: new leaders are left alone, or partitions in use have leaders
-// that cannot be reached, but no longer than refreshFast.
+// pressing reports whether metadata is refreshed often: new leaders are left alone, or partitions in use have
+// unreachable leaders, the latter for at most refreshFast.
 func (l *Leaders) pressing() bool {
 	if l.AllReachable() {
 		return false

@@ -16,15 +16,14 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// If a leader that cannot be reached has a successor, the successor is left alone until its followers may have caught
-// up. Only time, or the return of the broker, ends that. Meanwhile metadata is refreshed often, so that the change is
-// noticed at once.
+// The successor of an unreachable leader is left alone until its followers may have caught up. Only time, or the return
+// of the broker, ends that. Until then metadata is refreshed often, so that the change is noticed immediately.
 func TestNewLeadersAreLeftAloneAtFirst(t *testing.T) {
 	now := time.Now()
 	reach := &kafkatest.Reach{}
 	targets := NewMetadata(nil, MetadataOptions{Now: func() time.Time { return now }, Reach: reach})
-	targets.Leaders.meet([]kmsg.MetadataResponseBroker{{NodeID: 0, Host: "a", Port: 1}, {NodeID: 1, Host: "b", Port: 1},
-		{NodeID: 2, Host: "c", Port: 1}})
+	targets.Leaders.setBrokers([]kmsg.MetadataResponseBroker{{NodeID: 0, Host: "a", Port: 1},
+		{NodeID: 1, Host: "b", Port: 1}, {NodeID: 2, Host: "c", Port: 1}})
 	targets.topics["t"] = &cachedTopic{used: now}
 	led := func(leaders ...int32) {
 		answer := kmsg.NewMetadataResponseTopic()
@@ -35,7 +34,7 @@ func TestNewLeadersAreLeftAloneAtFirst(t *testing.T) {
 		}
 		targets.mu.Lock()
 		defer targets.mu.Unlock()
-		targets.heed(targets.topics["t"], &answer, now)
+		targets.apply(targets.topics["t"], &answer, now)
 	}
 	want := func(when string, pause time.Duration, away ...bool) {
 		t.Helper()
@@ -75,8 +74,8 @@ func (l *lostAt) LastLost() time.Time { return l.at }
 
 func (l *lostAt) Dying() bool { return NewLeaders(l, time.Now).Dying() }
 
-// A partition is excluded while a lost broker is in its in-sync replicas, but not for long: the broker may be out of
-// reach only from here.
+// A partition is excluded while a lost broker is in its in-sync replicas, but not for long: the broker may be
+// unreachable only from here.
 func TestPartitionsOfALostBrokerAreLeftAlone(t *testing.T) {
 	p := timer.TopicPartition{Topic: "t", Partition: 0}
 	for _, tc := range []struct {
@@ -90,7 +89,7 @@ func TestPartitionsOfALostBrokerAreLeftAlone(t *testing.T) {
 	} {
 		reach := &lostAt{&kafkatest.Reach{}, time.Now()}
 		targets := NewMetadata(nil, MetadataOptions{Reach: reach})
-		targets.Leaders.meet(
+		targets.Leaders.setBrokers(
 			[]kmsg.MetadataResponseBroker{{NodeID: 0, Host: "a", Port: 1}, {NodeID: 1, Host: "b", Port: 1},
 				{NodeID: 2, Host: "c", Port: 1}})
 		targets.topics["t"] = &cachedTopic{used: time.Now()}
@@ -100,7 +99,7 @@ func TestPartitionsOfALostBrokerAreLeftAlone(t *testing.T) {
 			answer.Partitions = []kmsg.MetadataResponseTopicPartition{{Leader: 1, ISR: ids}}
 			targets.mu.Lock()
 			defer targets.mu.Unlock()
-			targets.heed(targets.topics["t"], &answer, time.Now())
+			targets.apply(targets.topics["t"], &answer, time.Now())
 		}
 		isr(1, 2)
 		reach.Lose("a:1")
@@ -118,8 +117,7 @@ func TestPartitionsOfALostBrokerAreLeftAlone(t *testing.T) {
 	}
 }
 
-// A topic that is first used while some leader cannot be reached still becomes known:
-// its timers do not need that broker.
+// A topic that is first used while some leader is unreachable still becomes known: its timers do not need that broker.
 func TestATopicIsMetWhileABrokerIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _, cl := kafkatest.Bubble(t, 3, "t", "good")
@@ -137,8 +135,8 @@ func TestATopicIsMetWhileABrokerIsAway(t *testing.T) {
 	})
 }
 
-// Partitions led by a broker that cannot be reached are away, and our own ones among them stalled, until metadata,
-// which is now refreshed often, shows another leader.
+// Partitions led by an unreachable broker are away, and our own ones among them stalled, until metadata, which is now
+// refreshed often, shows another leader.
 func TestPartitionsOfABrokerThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _, cl := kafkatest.Bubble(t, 3, "t", "good")

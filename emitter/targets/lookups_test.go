@@ -12,7 +12,7 @@ import (
 )
 
 // However many topics requests have named, each look-up asks for some of them: brokers answer a request for a hundred
-// thousand topics too late, and then nothing is learned.
+// thousand topics too late, and then the look-up was useless.
 func TestManyTopicsAreAskedForInParts(t *testing.T) {
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "there"))
 	var most atomic.Int64

@@ -16,21 +16,21 @@ import (
 )
 
 const (
-	// missingAfter is how long all brokers that are asked must not know a topic until it counts as missing.
+	// missingAfter is how long a topic must be unknown to all brokers that are asked until it counts as missing.
 	missingAfter = 10 * time.Second
-	// verdictAgain is how old the verdict that a topic cannot be used may be until it is asked for again.
+	// verdictAgain is the age at which the verdict that a topic cannot be used is looked up again.
 	verdictAgain = time.Second
-	// A topic that metadata shows and that a leader refused as unknown is not used for a while, which doubles from
-	// refutedMin to refutedMax. After refutedKept it begins with refutedMin again.
+	// If a leader rejects a topic as unknown although metadata shows it, the topic is not used for a while, which
+	// doubles from refutedMin to refutedMax. After refutedKept it begins with refutedMin again.
 	refutedMin  = 50 * time.Millisecond
 	refutedMax  = 10 * time.Second
 	refutedKept = time.Minute
 	// lookupTimeout bounds one look-up.
 	lookupTimeout = 2 * time.Second
-	// maxExamined bounds the topics that are not known to exist, or cannot be used, and whose answers are kept. Up to
-	// half of them may be topics that were only looked up; the others have emissions that wait.
+	// maxExamined bounds the kept topics that are not known to exist or cannot be used. Up to half of them may be
+	// topics that were only looked up; the others have waiting emissions.
 	maxExamined = 1000
-	// newcomersPause is the pause between two look-ups of newcomers while no more can be kept.
+	// newcomersPause is the pause between two look-ups of newcomers while there is no room to keep them.
 	newcomersPause = 100 * time.Millisecond
 	// DefaultBatchMaxBytes is Kafka's default for max.message.bytes.
 	DefaultBatchMaxBytes = 1_048_588
@@ -48,14 +48,13 @@ type MetadataOptions struct {
 	MissingAfter time.Duration
 	// Now is the clock; nil is the machine's.
 	Now func() time.Time
-	// Reach tells which brokers cannot be reached; nil: all can be. The caller calls ReachabilityChanged when that
-	// changes.
+	// Reach tells which brokers are unreachable; nil: none. The caller calls ReachabilityChanged when that changes.
 	Reach Reach
 	// Changed, if not nil, is called without a lock when partitions may have got other leaders.
 	Changed func()
 }
 
-// Metadata caches the metadata of target topics. No caller waits for a broker: Run looks up what is not known, and the
+// Metadata caches the metadata of target topics. No caller waits for a broker: Run looks up unknown topics, and the
 // caller comes again.
 //
 // # Missing topics
@@ -63,18 +62,18 @@ type MetadataOptions struct {
 // A broker that is behind says that a new topic does not exist. So if one broker does not know a topic, others are
 // asked too. Only if none of them has known it for missingAfter does the topic count as missing; until then it is
 // simply not known. That state ends with an answer that has the topic, or with the verdict. A broker that is cut off
-// could keep it in that state, but it is not asked any more once the controller has fenced it.
+// could prolong it, but it is not asked any more once the controller has fenced it.
 //
 // The opposite happens too: metadata shows a topic that the leader of its partition does not know (Refuted). Then the
-// topic is not known until it was looked up again, after a pause that doubles.
+// topic is not known until it has been looked up again, after a pause that doubles.
 //
 // # Many missing topics
 //
 // Requests can name as many topics as they like, and each name that does not exist takes memory and requests until that
 // is known. So at most maxExamined such topics are kept at a time. Emissions for further ones all wait for Unexamined
-// until their Turn comes: the topic is known, or a place is free, since inUse drops topics that are not used. A topic
-// that a caller names is looked up even without a place. If it exists it is kept; if not, the answer is forgotten. So a
-// topic that exists does not wait behind all those that do not.
+// until their Turn comes: the topic is known, or a place is free, since inUse drops unused topics. A topic that a
+// caller names is looked up even without a place. If it exists it is kept; if not, the answer is forgotten. So an
+// existing topic does not wait behind all the missing ones.
 //
 // Lookups for each timer take no lock if all is well: see snapshot.
 //
@@ -82,16 +81,16 @@ type MetadataOptions struct {
 type Metadata struct {
 	Leaders *Leaders // of all partitions that are in use
 	// Moved, if not nil, is called without a lock for each partition that lost its leader or has had another one since
-	// it was last asked for. Set it before Run.
+	// the last answer. Set it before Run.
 	Moved func(timer.TopicPartition)
 	// AutoCreate lets the broker create topics on first use, if it is configured to (waterclock dev). Set it before
 	// Run.
 	AutoCreate bool
 
-	client Brokers
-	o      MetadataOptions
-	heard  func() // if not nil, called without a lock after each answer
-	known  atomic.Pointer[snapshot]
+	client   Brokers
+	o        MetadataOptions
+	answered func() // if not nil, called without a lock after each answer
+	known    atomic.Pointer[snapshot]
 
 	mu       sync.Mutex
 	topics   map[string]*cachedTopic
@@ -123,7 +122,7 @@ func NewMetadata(cl Brokers, o MetadataOptions) *Metadata {
 // MissingAfter returns how long a topic must be missing until that is a verdict.
 func (m *Metadata) MissingAfter() time.Duration { return m.o.MissingAfter }
 
-// Cached returns what is known of a topic. known.Err is the brokers' verdict. If it is not ok, the topic has to be
+// Cached returns the known metadata of a topic. known.Err is the brokers' verdict. If it is not ok, the topic has to be
 // looked up first: see Prefetch.
 func (m *Metadata) Cached(topic string) (known TopicInfo, ok bool) {
 	if k := (*m.known.Load())[topic]; k != nil {
@@ -147,7 +146,7 @@ func (m *Metadata) Cached(topic string) (known TopicInfo, ok bool) {
 	return e.TopicInfo, true
 }
 
-// Prefetch makes Run look up a topic that is not known.
+// Prefetch makes Run look up an unknown topic.
 func (m *Metadata) Prefetch(topic string) {
 	if (*m.known.Load())[topic] != nil {
 		return
@@ -164,14 +163,14 @@ func (m *Metadata) Prefetch(topic string) {
 // want makes Run look up a topic. The lock is held.
 func (m *Metadata) want(topic string) { m.wanted.add(topic, m.topics[topic] != nil) }
 
-// Stale notes that a topic's limits were proved wrong. They are looked up again, and used until then.
+// Stale notes that a topic's limits were proved wrong. They are used until they have been looked up again.
 func (m *Metadata) Stale(topic string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.want(topic)
 }
 
-// Refuted notes that the leader of one of its partitions does not know a topic.
+// Refuted notes that a topic is unknown to the leader of one of its partitions.
 func (m *Metadata) Refuted(topic string) {
 	now := m.o.Now()
 	m.mu.Lock()
@@ -192,8 +191,8 @@ func (m *Metadata) Refuted(topic string) {
 	m.publish()
 }
 
-// Version is another number after each change that a client must know before it writes to the topic: the topic was
-// recreated, gained partitions or has another size limit.
+// Version changes whenever a client must know of it before it writes to the topic: the topic was recreated, gained
+// partitions or has another size limit.
 func (m *Metadata) Version(topic string) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -233,7 +232,7 @@ func (m *Metadata) State(p timer.TopicPartition) Leadership {
 			return NoPartition
 		}
 		return Leaderless
-	case !e.Leader[p.Partition], m.Leaders.unled(p):
+	case !e.Leader[p.Partition], m.Leaders.leaderUnreachable(p):
 		return Leaderless
 	}
 	return Led
@@ -256,8 +255,8 @@ func (m *Metadata) doubts(topic string) bool {
 	return e != nil && !e.beyond.IsZero() && !m.lacks(e)
 }
 
-// lacks reports whether it is certain that a topic does not have a partition beyond its last one that a caller has
-// asked for. Like a missing topic that has to hold for MissingAfter. The lock is held.
+// lacks reports whether it is certain that a topic does not have a partition that a caller asked for. Like a missing
+// topic, that must hold for MissingAfter. The lock is held.
 func (m *Metadata) lacks(e *cachedTopic) bool {
 	now := m.o.Now()
 	e.asked = now
@@ -268,7 +267,7 @@ func (m *Metadata) lacks(e *cachedTopic) bool {
 	return now.Sub(e.beyond) >= m.o.MissingAfter && now.Sub(e.fetched) <= verdictKept
 }
 
-// BatchMaxBytes is the largest record batch that a topic takes, as far as that is known.
+// BatchMaxBytes is the largest record batch that a topic takes, as far as it is known.
 func (m *Metadata) BatchMaxBytes(topic string) int32 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -286,7 +285,7 @@ func (m *Metadata) SetBatchMaxBytes(topic string, n int32) {
 	m.publish()
 }
 
-// publish makes the snapshot again, and counts the topics that are not known. The lock is held.
+// publish renews the snapshot, and counts the topics that are not known. The lock is held.
 func (m *Metadata) publish() {
 	now := m.o.Now()
 	m.known.Load().noteUsed(m.topics, now)
@@ -310,19 +309,19 @@ const (
 	maxNewcomers = 10_000
 )
 
-// wanted is what Run is to look up next. Metadata.mu guards it.
+// wanted holds the topics that Run looks up next. Metadata.mu guards it.
 type wanted struct {
 	all       bool                // everything in use
 	topics    map[string]struct{} // that are cached
 	newcomers map[string]struct{} // that are not
-	wake      beats.Signal        // something was added
+	wake      beats.Signal        // a topic was added
 }
 
 func newWanted() wanted {
 	return wanted{topics: make(map[string]struct{}), newcomers: make(map[string]struct{}), wake: beats.NewSignal()}
 }
 
-// add adds a topic. If there are too many newcomers it adds nothing: the caller comes again if it needs the topic.
+// add adds a topic. If there are too many newcomers it adds nothing: a caller that needs the topic comes again.
 func (w *wanted) add(topic string, cached bool) {
 	switch {
 	case cached:
@@ -341,8 +340,8 @@ func (w *wanted) addAll() {
 	w.wake.Send()
 }
 
-// take returns what to look up now. It returns only as many newcomers as one look-up has, because the leaders of topics
-// that are cached are more urgent. all: everything in use too.
+// take returns the topics to look up now. It returns no more newcomers than fit in one look-up, because the leaders of
+// cached topics are more urgent. all: everything in use too.
 func (w *wanted) take() (names []string, all bool) {
 	names = slices.Collect(maps.Keys(w.topics))
 	clear(w.topics)

@@ -18,7 +18,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// lookUp asks for a topic, and returns what is then known.
+// lookUp asks for a topic, and returns the answer.
 func (m *Metadata) lookUp(tb testing.TB, topic string) (TopicInfo, bool) {
 	tb.Helper()
 	if err := m.Refresh(tb.Context(), topic); err != nil {
@@ -60,7 +60,7 @@ func TestTargetsFollowATopic(t *testing.T) {
 	}
 }
 
-// A prefetched topic is known soon, and no caller waited for it.
+// A prefetched topic is known soon, and no caller has waited for it.
 func TestTargetsPrefetch(t *testing.T) {
 	_, targets := fakeTargets(t, 3)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -83,8 +83,8 @@ func fakeTargets(t *testing.T, partitions int32) (*kfake.Cluster, *Metadata) {
 	return c, NewMetadata(cl, MetadataOptions{})
 }
 
-// A topic whose limit is not known yet counts as unknown: with the default limit, larger records would be refused for
-// good.
+// A topic whose limit is not known yet counts as unknown: with the default limit, larger records would be rejected
+// permanently.
 func TestTargetsAwaitTheFirstLimit(t *testing.T) {
 	c, targets := fakeTargets(t, 1)
 	var unresponsive atomic.Bool
@@ -136,7 +136,7 @@ func TestTargetsKeepKnownTopics(t *testing.T) {
 	}
 }
 
-// behind makes nodes of a cluster say for a while that topic t does not exist.
+// behind makes nodes of a cluster claim for a while that topic t does not exist.
 func behind(c *kfake.Cluster, nodes ...int32) *kfake.FaultHandle {
 	return c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Nodes: nodes, Topic: "t",
 		Err: kerr.UnknownTopicOrPartition, Count: -1})
@@ -220,8 +220,8 @@ func TestTargetsLack(t *testing.T) {
 	}
 }
 
-// If a leader does not know a topic, the topic is not used before it was looked up again. If that does not help the
-// pause grows, and it ends.
+// If a leader does not know a topic, the topic is not used until it has been looked up again. If that does not help,
+// the pause grows, and it ends.
 func TestTargetsRefuted(t *testing.T) {
 	_, targets := fakeTargets(t, 2)
 	now := time.Now()
@@ -285,7 +285,7 @@ func TestTargetsRenewAVerdict(t *testing.T) {
 	}
 }
 
-// wantedOf takes the topics that are to be fetched.
+// wantedOf takes the topics to be fetched.
 func wantedOf(m *Metadata) []string {
 	names, _ := m.wanted.take()
 	return names

@@ -33,35 +33,35 @@ type ProberOptions struct {
 type Prober struct {
 	o ProberOptions
 
-	mu     sync.Mutex                        // guards the fields below
-	serial int                               // how many IDs were made
-	free   []string                          // IDs whose last probe succeeded
-	left   map[timer.TopicPartition]leftOver // by partition whose last probe failed
+	mu     sync.Mutex                       // guards the fields below
+	serial int                              // how many IDs were made
+	free   []string                         // IDs whose last probe succeeded
+	stuck  map[timer.TopicPartition]stuckID // by partition with a failed last probe
 }
 
-// leftOver is the transactional ID of a probe that failed. It may have left an open transaction, which ends only when
+// stuckID is the transactional ID of a failed probe. The probe may have left an open transaction, which ends only when
 // its marker is written to the probe's partition. Until then only that partition can use the ID.
-type leftOver struct {
+type stuckID struct {
 	id string
-	at time.Time // when the partition was last probed or looked at
+	at time.Time // when the partition was last probed or checked
 }
 
-// leftFor is how long an ID is kept for a partition that is neither probed nor looked at. A partition with a breaker is
-// looked at within breakerMax, or within less than leftFor if thousands wait for maxProbes places. So after leftFor
-// there is no breaker any more: the marker was written, or the topic is gone.
+// leftFor is how long an ID is kept for a partition that is neither probed nor checked. A partition with a breaker is
+// checked within breakerMax, or within less than leftFor if thousands wait for maxProbes places. So after leftFor there
+// is no breaker any more: the marker was written, or the topic is gone.
 const leftFor = time.Hour
 
-// NewProber returns a prober that has made no probes.
+// NewProber returns an idle prober.
 func NewProber(o ProberOptions) *Prober {
-	return &Prober{o: o, left: make(map[timer.TopicPartition]leftOver)}
+	return &Prober{o: o, stuck: make(map[timer.TopicPartition]stuckID)}
 }
 
 // take returns a probe's transactional ID: that of the partition's last probe if it failed, otherwise any free one.
 func (p *Prober) take(to timer.TopicPartition) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if x, ok := p.left[to]; ok {
-		delete(p.left, to)
+	if x, ok := p.stuck[to]; ok {
+		delete(p.stuck, to)
 		return x.id
 	}
 	if last := len(p.free) - 1; last >= 0 {
@@ -73,44 +73,44 @@ func (p *Prober) take(to timer.TopicPartition) string {
 	return fmt.Sprintf("%sprobe/%d", p.o.IDPrefix, p.serial)
 }
 
-// looked notes that a partition is looked at without a probe.
+// looked notes that a partition was checked without a probe.
 func (p *Prober) looked(to timer.TopicPartition) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if x, ok := p.left[to]; ok {
-		p.left[to] = leftOver{x.id, time.Now()}
+	if x, ok := p.stuck[to]; ok {
+		p.stuck[to] = stuckID{x.id, time.Now()}
 	}
 }
 
-// give returns an ID after its probe. The ID is free for other partitions only if the probe succeeded:
-// otherwise they would have to wait for the marker of a transaction that it may have left open.
+// give returns an ID after its probe. Other partitions may use it only if the probe succeeded: otherwise they would
+// have to wait for the marker of a transaction that it may have left open.
 func (p *Prober) give(to timer.TopicPartition, id string, through bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if through {
 		p.free = append(p.free, id)
 	} else {
-		p.left[to] = leftOver{id, time.Now()}
+		p.stuck[to] = stuckID{id, time.Now()}
 	}
-	for at, x := range p.left {
+	for at, x := range p.stuck {
 		if time.Since(x.at) > leftFor {
 			p.free = append(p.free, x.id)
-			delete(p.left, at)
+			delete(p.stuck, at)
 		}
 	}
 }
 
 var (
 	// errNoLeader: the probe wrote nothing, because the partition has no known leader.
-	errNoLeader = errors.New("nobody is known to lead it")
-	// errNotTried: the probe wrote nothing, for a reason that is not the target's. A transaction could not
-	// be begun, perhaps because that of the last probe is not ended.
-	errNotTried = errors.New("it was not tried")
+	errNoLeader = errors.New("no known leader")
+	// errNotTried: the probe wrote nothing, for a reason that is not the target's. A transaction could not be begun,
+	// perhaps because the last probe's has not ended.
+	errNotTried = errors.New("transaction not begun")
 )
 
-// Probe writes one marked record to p in a transaction that it aborts, unless metadata shows no leader. Only the write
-// says something about the partition. The probe's own transaction depends on its coordinator: if it cannot be begun the
-// error is errNotTried, and if it is not ended after the write it ends with its timeout.
+// Probe writes one marked record to a partition in a transaction that it aborts, unless metadata shows no leader. Only
+// the write says something about the partition. The probe's own transaction depends on its coordinator: if it cannot be
+// begun the error is errNotTried, and if it cannot be aborted it ends with its timeout.
 //
 // Brokers keep a transactional ID for a week, so IDs are reused: there are at most as many as partitions that are
 // unhealthy at the same time, plus maxProbes. Reuse is safe because no probe commits: any transaction that a probe
@@ -143,7 +143,7 @@ func (p *Prober) Probe(ctx context.Context, to timer.TopicPartition) (err error)
 	}
 	var failure error
 	done := make(chan struct{})
-	// With a key, because a compacted topic refuses records without one.
+	// With a key, because a compacted topic rejects records without one.
 	r := &kgo.Record{Topic: to.Topic, Partition: to.Partition, Timestamp: p.o.Now(), Key: []byte(HeaderProbe),
 		Headers: []kgo.RecordHeader{{Key: HeaderProbe}}}
 	c.Produce(ctx, r, func(_ *kgo.Record, err error) { failure = err; close(done) })
@@ -166,7 +166,7 @@ func (p *Prober) Probe(ctx context.Context, to timer.TopicPartition) (err error)
 }
 
 // leads returns the leadership of a partition. It asks the brokers unless they were asked just now. Metadata.Run asks
-// them regularly about partitions that exist, with a leader or without.
+// them regularly about existing partitions, with a leader or without.
 func (p *Prober) leads(ctx context.Context, to timer.TopicPartition) Leadership {
 	m := p.o.Metadata
 	m.mu.Lock()
@@ -181,7 +181,7 @@ func (p *Prober) leads(ctx context.Context, to timer.TopicPartition) Leadership 
 	}
 	m.mu.Unlock()
 	if age >= fresh {
-		_ = m.Refresh(ctx, to.Topic) // without an answer, what is known stays
+		_ = m.Refresh(ctx, to.Topic) // without an answer the known metadata stays
 	}
 	return m.State(to)
 }
@@ -205,7 +205,7 @@ func (p *Prober) open(id string) (*kgo.Client, error) {
 	return cl, nil
 }
 
-// abort ends a probe's transaction, and waits for that at most for probeEnd.
+// abort ends a probe's transaction, and waits at most probeEnd for that.
 func (p *Prober) abort(ctx context.Context, c *kgo.Client) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeEnd)
 	defer cancel()
@@ -219,7 +219,7 @@ const (
 	// probeEnd is how long its end is waited for, probeReplicas how long the broker waits for replicas.
 	probeEnd      = 2 * time.Second
 	probeReplicas = time.Second
-	// probeMetadata and probeBackoff are kgo's pauses before it asks again: see transaction.
+	// probeMetadata and probeBackoff are kgo's pauses between retries: see transaction.
 	probeMetadata = 250 * time.Millisecond
 	probeBackoff  = 2 * time.Millisecond
 )

@@ -102,7 +102,7 @@ func TestProbeOfALeaderlessTarget(t *testing.T) {
 	}
 }
 
-// A target that refuses the probe for good has answered: emissions that wait for it pass, and are refused or
+// A target that rejects the probe permanently has answered: emissions that wait for it pass, and are rejected or
 // accepted on their own merits.
 func TestBreakerOfATargetThatRefuses(t *testing.T) {
 	for _, why := range []error{kerr.UnknownTopicOrPartition, kerr.TopicAuthorizationFailed, kerr.InvalidRecord} {
@@ -126,8 +126,8 @@ func TestBreakerOfATargetThatRefuses(t *testing.T) {
 	}
 }
 
-// A target that answers again, and for which nothing waits, is healthy: its timers were cancelled, or went to
-// other partitions.
+// A target without waiting emissions is healthy once it responds: its timers were cancelled, or went to other
+// partitions.
 func TestBreakerWithoutWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHealth(func(context.Context, timer.TopicPartition) error { return nil })
@@ -185,8 +185,8 @@ func TestProbeThatWasNotTried(t *testing.T) {
 	})
 }
 
-// Targets without a leader, of which there may be thousands, are checked but not tried: they do not delay the
-// probe of a target that may be healthy.
+// Targets without a leader, perhaps thousands, are checked but not tried: they do not delay the probe of a target that
+// may be healthy.
 func TestProbesDoNotWaitForLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tried := make(chan struct{})
@@ -215,8 +215,8 @@ func TestProbesDoNotWaitForLooks(t *testing.T) {
 	})
 }
 
-// Emissions that wait for a target that the service may no longer use become dead letters, like those that
-// fall due for it now: they must not wait any longer.
+// Emissions that wait for a target that the service may no longer use become dead letters, like emissions that fall due
+// for it now: they must not wait any longer.
 func TestProbeOfAForbiddenTarget(t *testing.T) {
 	p, _, _ := fakeProber(t)
 	to := timer.TopicPartition{Topic: "t", Partition: 0}
@@ -231,7 +231,7 @@ func TestProbeOfAForbiddenTarget(t *testing.T) {
 	}
 }
 
-// refusedRecords is the answer to a produce request whose records are refused for good.
+// refusedRecords is the answer to a produce request whose records are rejected permanently.
 func refusedRecords(r kmsg.Request) kmsg.Response {
 	req := r.(*kmsg.ProduceRequest)
 	resp := req.ResponseKind().(*kmsg.ProduceResponse)
@@ -294,17 +294,17 @@ func TestProbesUseTheirIDsAgain(t *testing.T) {
 	if n := probe(true); n != partitions {
 		t.Errorf("%d IDs with probes that do not, want %d", n, partitions)
 	}
-	if n := probe(false); n != partitions || len(p.free) != partitions || len(p.left) != 0 {
+	if n := probe(false); n != partitions || len(p.free) != partitions || len(p.stuck) != 0 {
 		t.Errorf("%d IDs behind that, %d free, want %d", n, len(p.free), partitions)
 	}
 }
 
-// Problems of a probe's own transaction say nothing about its target: neither that the previous probe's
-// transaction is still open, nor that a transaction is not ended after its write.
+// Problems of a probe's own transaction say nothing about its target: neither an open transaction of the previous
+// probe, nor a transaction that is not ended after its write.
 func TestProbesOwnTransactionIsNotTheTargets(t *testing.T) {
 	c, targets := fakeTargets(t, 2)
 	p := proberOf([]kgo.Opt{kgo.SeedBrokers(c.ListenAddrs()...)}, targets)
-	var refused atomic.Int32 // the kind of request that the coordinator refuses
+	var refused atomic.Int32 // the kind of request that the coordinator rejects
 	refuse := func(k kmsg.Key, answer func(kmsg.Request) kmsg.Response) {
 		c.ControlKey(int16(k), func(r kmsg.Request) (kmsg.Response, error, bool) {
 			c.KeepControl()
@@ -360,8 +360,8 @@ func TestIDsOfFailedProbesAreNotKeptForever(t *testing.T) {
 			x := p.take(at(1))
 			p.give(at(1), x, false)
 		}
-		if len(p.left) != 2 || len(p.free) != many-2 || p.serial != many {
-			t.Errorf("%d left, %d free of %d", len(p.left), len(p.free), p.serial)
+		if len(p.stuck) != 2 || len(p.free) != many-2 || p.serial != many {
+			t.Errorf("%d left, %d free of %d", len(p.stuck), len(p.free), p.serial)
 		}
 		for n := range many {
 			p.give(at(many+n), p.take(at(many+n)), false)
@@ -372,8 +372,7 @@ func TestIDsOfFailedProbesAreNotKeptForever(t *testing.T) {
 	})
 }
 
-// A probe ends whatever brokers do not answer: a Health has maxProbes places, and waits for probes when it
-// stops.
+// A probe ends even if brokers do not answer: a Health has maxProbes places, and waits for probes when it stops.
 func TestProbeEndsWithoutAnswers(t *testing.T) {
 	for _, key := range []kmsg.Key{kmsg.ApiVersions, kmsg.Metadata, kmsg.DescribeConfigs, kmsg.FindCoordinator,
 		kmsg.InitProducerID, kmsg.AddPartitionsToTxn, kmsg.Produce, kmsg.EndTxn} {

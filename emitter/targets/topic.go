@@ -15,11 +15,11 @@ const (
 	targetIdle = 10 * time.Minute
 )
 
-// TopicInfo is what is known of one target topic.
+// TopicInfo describes one target topic.
 type TopicInfo struct {
 	// Leader says for each partition whether it has a leader. Its length is the number of partitions.
 	Leader []bool
-	// Compacted says that the topic refuses records without a key.
+	// Compacted says that the topic rejects records without a key.
 	Compacted bool
 	// Err is the broker's verdict if the topic cannot be used.
 	Err error
@@ -29,7 +29,7 @@ type cachedTopic struct {
 	TopicInfo
 	id       [16]byte
 	version  int64     // see Version
-	fetched  time.Time // zero: it must be looked up before it is used again
+	fetched  time.Time // zero: look it up before it is used again
 	used     time.Time
 	missing  time.Time // since when no broker that was asked has known it; zero: one knows it
 	maxBytes int32
@@ -49,7 +49,7 @@ func (c *cachedTopic) use(now time.Time) {
 	}
 }
 
-// usable reports whether what is known of a topic can be used. A topic counts as missing only after a while.
+// usable reports whether the entry of a topic can be used. A topic counts as missing only after a while.
 func (c *cachedTopic) usable(now time.Time, missingAfter time.Duration) bool {
 	switch {
 	case c.fetched.IsZero(), now.Before(c.notBefore):
@@ -62,8 +62,8 @@ func (c *cachedTopic) usable(now time.Time, missingAfter time.Duration) bool {
 	return !Gone(c.Err) || now.Sub(c.missing) >= missingAfter
 }
 
-// unconfirmed reports whether an entry counts as examined: no broker has known the topic yet, or it cannot
-// be used. The service's own topics have a size limit from the start, so they do not count.
+// unconfirmed reports whether an entry counts as examined: no broker has known the topic yet, or it cannot be used. The
+// service's own topics have a size limit from the start, so they do not count.
 func (c *cachedTopic) unconfirmed() bool {
 	return c.Err != nil || len(c.Leader) == 0 && c.maxBytes == 0
 }
@@ -74,9 +74,9 @@ func (c *cachedTopic) idle(now time.Time) bool {
 	return unused > targetIdle || c.unconfirmed() && unused > targetRefresh
 }
 
-// snapshot is a copy of the topics that are known and have no problem. Lookups for each timer read it without a lock.
-// publish makes a new one after each change. Time alone does not change such a topic: what is known is used until it is
-// proved wrong.
+// snapshot is a copy of the known topics without a problem. Lookups for each timer read it without a lock. publish
+// makes a new one after each change. Time alone does not change such a topic: its entry is used until it is proved
+// wrong.
 type snapshot map[string]*snapshotTopic
 
 type snapshotTopic struct {
@@ -107,8 +107,9 @@ func Unexamined() timer.TopicPartition {
 	return timer.TopicPartition{Topic: "*", Partition: timer.Unplaced}
 }
 
-// Examine returns what an emission waits for if its topic is not known. Mostly that is the topic as a whole, which is
-// looked up until it is known, or known to be missing. While no more topics can be examined it is Unexamined.
+// Examine returns the partition that an emission waits for if its topic is not known. Mostly that is the topic as a
+// whole, which is looked up until it is known, or known to be missing. While no more topics can be examined it is
+// Unexamined.
 func (m *Metadata) Examine(topic string) timer.TopicPartition {
 	if !m.examine(topic, maxExamined) {
 		return Unexamined()
@@ -123,8 +124,8 @@ func (m *Metadata) ExamineAnyway(topic string) timer.TopicPartition {
 	return timer.TopicPartition{Topic: topic, Partition: timer.Unplaced}
 }
 
-// Turn reports whether an emission for this topic that waits for Unexamined may go on. If not, the topic is looked up
-// all the same, since it may exist, but its name is not kept.
+// Turn reports whether an emission for this topic that waits for Unexamined may go on. If not, the topic is still
+// looked up, because it may exist, but its name is not kept.
 func (m *Metadata) Turn(topic string) bool {
 	if _, known := m.Cached(topic); known || m.examine(topic, maxExamined) {
 		return true
@@ -133,8 +134,8 @@ func (m *Metadata) Turn(topic string) bool {
 	return false
 }
 
-// examine reports whether the brokers' answers about a topic are kept from now on. It examines no further topic if most
-// unknown topics are being examined.
+// examine reports whether the brokers' answers about a topic are kept from now on. If most unknown topics are being
+// examined, it examines no further one.
 func (m *Metadata) examine(topic string, most int) bool {
 	now := m.o.Now()
 	m.mu.Lock()
@@ -155,9 +156,9 @@ func (m *Metadata) examine(topic string, most int) bool {
 	return true
 }
 
-// inUse returns the topics that are in use, and forgets the others. It also forgets that callers wanted partitions
-// which a topic does not have, if that is long ago: until then each use of the topic takes the lock, and the topic is
-// looked up each second. The lock is held.
+// inUse returns the topics in use, and forgets the others. It also forgets that callers wanted partitions which a topic
+// does not have, if that is long ago: until then each use of the topic takes the lock, and the topic is looked up each
+// second. The lock is held.
 func (m *Metadata) inUse(now time.Time) (names []string) {
 	m.known.Load().noteUsed(m.topics, now)
 	for name, e := range m.topics {

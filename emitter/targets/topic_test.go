@@ -10,8 +10,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Snapshots follow each change of what is known: nothing that was proved wrong is still given out, and a
-// topic that is given out is not idle.
+// Snapshots follow each change: nothing that was proved wrong is still returned, and a topic that is returned is not
+// idle.
 func TestSnapshotFollowsEachChange(t *testing.T) {
 	_, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(2, "t", "refuted", "lacking"))
 	now := time.Now()

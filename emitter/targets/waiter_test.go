@@ -13,7 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// A breaker that opens again voids what its window had admitted, and the next window does not count that as its own.
+// A breaker that opens again voids the admissions of its window, and the next window does not count them as its own.
 func TestHalfOpenAdmissionEndsWithItsWindow(t *testing.T) {
 	h := newHealth(nil)
 	w := newPatron(h)
@@ -147,14 +147,14 @@ func TestWaitingForATopic(t *testing.T) {
 	}
 }
 
-// If the leader of a partition cannot be reached, its window has no room for emissions to any partition: they could not
+// While the leader of a partition is unreachable, its window has no room for emissions to any partition: they could not
 // be written there.
 func TestNoRoomWhileTheLeaderIsAway(t *testing.T) {
 	_, targets := fakeTargets(t, 1)
 	targets.lookUp(t, "t")
 	h := NewHealth(HealthOptions{Targets: targets, Logger: slog.New(slog.DiscardHandler)})
 	reach := &kafkatest.Reach{}
-	h.led = reach
+	h.leaders = reach
 	w, p, anyOf := newPatron(h), timer.TopicPartition{Topic: "t", Partition: 0},
 		timer.TopicPartition{Topic: "t", Partition: timer.AnyPartition}
 	h.Trip(map[timer.TopicPartition]error{p: late})

@@ -203,7 +203,7 @@ func (e *ending) nextAcquires() {
 		e.Fatalf("%s: no marker was lost: this test shows nothing", e.name)
 	}
 	log := nextOwner(e.Setup, e.cfg)
-	switch got := len(log.Lines("wrote a marker that was lost")); {
+	switch got := len(log.Lines("wrote a lost transaction marker")); {
 	case got == 0 && !e.commit:
 		// It was only late: the coordinator had not given it up when the broker went.
 		e.Logf("%s: the broker wrote the marker itself, this shows nothing of its loss", e.name)
@@ -256,7 +256,7 @@ func TestAcquisitionRepairsALostMarkerOnGroupOffsets(t *testing.T) {
 	if openOn(s, offsetsTopic) == 0 {
 		t.Fatal("no marker was lost: this test shows nothing")
 	}
-	if got := len(nextOwner(s, cfg).Lines("wrote a marker that was lost")); got != 1 {
+	if got := len(nextOwner(s, cfg).Lines("wrote a lost transaction marker")); got != 1 {
 		t.Errorf("%d markers written", got)
 	}
 	s.Send(s.Valued("behind", "1", time.Now()))
