@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// grows is true while a counter has grown within the last ten minutes. increase() does not see the
-// growth of a series that begins above 0, as one does if an instance counts before it is scraped
-// first; the second part does. It asks when the process began: counters that Prometheus meets late,
-// because it was down or is new itself, have not grown now.
+// grows is true if a counter has grown within the last ten minutes. increase() does not see the growth of a series
+// that begins above 0, which happens if an instance counts before it is first scraped; the second part does. It
+// checks when the process started: counters that are new only to Prometheus, because it was down or is new itself,
+// have not grown now.
 func grows(counter string) string {
 	return strings.ReplaceAll("increase(C[10m]) > 0 or ((C > 0 unless C offset 10m) and on (job, instance) time() - "+
 		"process_start_time_seconds < 600)", "C", counter)
@@ -16,9 +16,9 @@ func grows(counter string) string {
 
 // Alerts returns all alerts, the most general ones first.
 //
-// They are aggregated by job, since one Prometheus may watch several groups, which may serve topics
-// of the same name. A cause that has an alert of its own does not raise WaterclockNotReady too;
-// its effect on timers, WaterclockTimersOverdue, is raised in any case.
+// They are aggregated by job, because one Prometheus may watch several groups whose topics have the same names. A
+// cause that has its own alert does not raise WaterclockNotReady too; its effect on timers, WaterclockTimersOverdue,
+// is raised in any case.
 func Alerts() []Alert {
 	const minute = time.Minute
 	return []Alert{
@@ -202,5 +202,5 @@ func Alerts() []Alert {
 	}
 }
 
-// sum adds up expr by job and further labels.
+// sum returns the sum of expr by job and further labels.
 func sum(labels, expr string) string { return "sum by (job, " + labels + ") (" + expr + ")" }

@@ -5,13 +5,13 @@ func Dashboards() []Dashboard {
 	return []Dashboard{overview(), partitions(), targets(), tenants(), api()}
 }
 
-// quantile is the q-quantile of a histogram by one label.
+// quantile returns the q-quantile of a histogram by one label.
 func quantile(q, histogram, selector, by string) string {
 	return "histogram_quantile(" + q + ", sum by (" + by + ", le) (rate(" + histogram + "_bucket" + selector +
 		"[$__rate_interval])))"
 }
 
-// rate is a counter's growth each second by some labels.
+// rate returns a counter's growth per second by some labels.
 func rate(counter, selector, by string) string {
 	return "sum by (" + by + ") (rate(" + counter + selector + "[$__rate_interval]))"
 }
@@ -204,7 +204,7 @@ func partitions() Dashboard {
 	}}
 }
 
-// hits is the share of reads that a cache or filter of the store answered.
+// hits returns the share of reads that a cache or filter of the store answered.
 func hits(of string) string {
 	h := rate("waterclock_store_"+of+"_hits_total", "{*}", "instance")
 	return h + " / (" + h + " + " + rate("waterclock_store_"+of+"_misses_total", "{*}", "instance") + ")"

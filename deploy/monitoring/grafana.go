@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Grafana's schema of dashboards, and the size of its grid.
+// schemaVersion is that of Grafana's dashboards, gridWidth the width of its grid.
 const (
 	schemaVersion = 39
 	gridWidth     = 24
@@ -20,8 +20,8 @@ const (
 
 type object = map[string]any
 
-// JSON returns the dashboard as Grafana's model, for provisioning or import. The data source is a
-// variable, so that no name of one is in the file.
+// JSON returns the dashboard as Grafana's model, for provisioning or import. The data source is a variable, so the
+// file names none.
 func (d Dashboard) JSON() ([]byte, error) {
 	model := object{
 		"uid":           "waterclock-" + d.Name,
@@ -64,7 +64,7 @@ func (d Dashboard) variables() []object {
 	return list
 }
 
-// variable is a choice of label values, all of them to begin with.
+// variable is a choice of label values. At first all of them are selected.
 func variable(name, label, query string) object {
 	return object{
 		"name": name, "label": label, "type": "query", "datasource": datasource(),
@@ -90,7 +90,7 @@ func (d Dashboard) panels() (list []object) {
 		return at
 	}
 	for _, row := range d.Rows {
-		x = gridWidth // begin a line
+		x = gridWidth // start a new line
 		list = append(list, object{"type": "row", "title": row.Title, "collapsed": false, "panels": []object{},
 			"gridPos": place(gridWidth, rowHeight), "id": id})
 		for _, p := range row.Panels {
@@ -136,7 +136,7 @@ func (p Panel) model() object {
 	return o
 }
 
-// PromQL returns the query as Grafana is given it, with the dashboard's variables in its selectors.
+// PromQL returns the query in the form for Grafana, with the dashboard's variables in its selectors.
 func (q Query) PromQL() string {
 	const instance = `job=~"$job",instance=~"$instance"`
 	return strings.NewReplacer("{*", "{"+instance, "{topic", "{"+instance+`,topic=~"$topic"`).Replace(q.Expr)

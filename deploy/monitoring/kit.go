@@ -1,18 +1,18 @@
-// Package monitoring is the list of alerts and of dashboard panels that waterclock is delivered with.
+// Package monitoring is the list of alerts and dashboard panels that waterclock is delivered with.
 //
-// From this list come deploy/prometheus/rules.yaml and deploy/grafana/*.json ("go generate ./deploy/monitoring"). The
-// tests hold the list against docs/RUNBOOK.md, which has a section for each alert, against the metrics in
-// docs/METRICS.md, and against the labels in the code. The module in deploy/check evaluates the rules with Prometheus'
-// own packages.
+//	rules, err := monitoring.Rules() // deploy/prometheus/rules.yaml
 //
-// The package knows nothing of the service: it holds text.
+// deploy/prometheus/rules.yaml and deploy/grafana/*.json are generated from the list ("go generate
+// ./deploy/monitoring"). The tests compare the list with docs/RUNBOOK.md, which has a section for each alert, with
+// the metrics in docs/METRICS.md, and with the labels in the code. The module in deploy/check evaluates the rules
+// with Prometheus' own packages. The package itself is only text and does not depend on the service.
 package monitoring
 
 //go:generate go run ./gen
 
 import "time"
 
-// Severity says how urgent an alert is.
+// Severity is the urgency of an alert.
 type Severity string
 
 const (
@@ -26,12 +26,12 @@ const (
 type Alert struct {
 	Name     string        // in CamelCase; also the heading of its section in docs/RUNBOOK.md
 	Expr     string        // PromQL; the alert fires for each series of the result
-	For      time.Duration // for how long the result must last; 0: the alert fires at once
+	For      time.Duration // how long the result must last; 0: the alert fires immediately
 	Severity Severity
 	Summary  string // one sentence; {{ $labels.x }} and {{ $value }} as in Prometheus
 }
 
-// Unit is a unit of Grafana's.
+// Unit is one of Grafana's units.
 type Unit string
 
 // The units that panels use.
@@ -51,7 +51,7 @@ type Query struct {
 	Legend string // {{label}} as in Grafana
 }
 
-// Kind is how a panel is drawn.
+// Kind is the type of a panel.
 type Kind string
 
 // The kinds of panels.
@@ -64,7 +64,7 @@ const (
 // Panel is one panel of a dashboard.
 type Panel struct {
 	Title   string
-	Help    string // what to read from it, a sentence
+	Help    string // how to read the panel, a sentence
 	Kind    Kind
 	Unit    Unit
 	Queries []Query
@@ -80,6 +80,6 @@ type Row struct {
 type Dashboard struct {
 	Name  string // of its file, and the end of its UID
 	Title string
-	Topic bool // its panels ask for the request topic
+	Topic bool // its panels query the request topic
 	Rows  []Row
 }

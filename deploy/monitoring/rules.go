@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Runbook is the document that the alerts name. It has no public address: those who publish their copy replace this by
+// Runbook is the document that the alerts link to. It has no public address: those who publish a copy replace this by
 // its address, as the chart does (rules.runbook).
 const Runbook = "docs/RUNBOOK.md"
 

@@ -69,15 +69,15 @@ const (
 )
 
 var (
-	// ErrNewerFormat says that a later version of waterclock wrote the bytes.
+	// ErrNewerFormat means that a later version of waterclock wrote the bytes.
 	ErrNewerFormat = errors.New("timer is in a newer format than this version reads")
 
-	// ErrCorrupt says that the bytes are not a timer.
+	// ErrCorrupt means that the bytes are not a timer.
 	ErrCorrupt = errors.New("timer is corrupt")
 )
 
-// AppendTo appends the bytes of t to dst and returns the longer slice. Equal timers have equal bytes. Decode returns a
-// timer equal to t, whatever t holds, except that an empty list of headers comes back as nil.
+// AppendTo appends the bytes of t to dst and returns the longer slice. Equal timers have equal bytes. Decode returns
+// a timer equal to t, except that an empty list of headers comes back as nil.
 func (t *Timer) AppendTo(dst []byte) []byte {
 	dst = append(dst, format, t.flags())
 	dst = binary.AppendVarint(dst, t.Offset)

@@ -6,7 +6,7 @@ type Request struct {
 	Offset int64
 	// Schedule is the new timer; nil if the request cancels or steers.
 	Schedule *Timer
-	// Steer is what the request does to the pending timer; 0 if it schedules or cancels.
+	// Steer is the action on the pending timer; 0 if the request schedules or cancels.
 	Steer Steer
 	// At is when a trigger was requested. For a resume it is the present time. Unix milliseconds.
 	At int64
@@ -24,8 +24,8 @@ const (
 	Resume                   // lets it fire again
 )
 
-// Condition says what must be pending, at the request's position in the log, for the request
-// to take effect. The zero value always holds.
+// Condition is what must be pending, at the request's position in the log, for the request to take effect. The zero
+// value always holds.
 type Condition struct {
 	Kind ConditionKind
 	// Generation is the generation that must be pending, for IfGeneration.
@@ -64,7 +64,7 @@ func (c Condition) Holds(before Ref) bool {
 // Depends reports whether the effect of r depends on what is pending.
 func (r *Request) Depends() bool { return r.Steer != 0 || r.If.Kind != IfAlways }
 
-// Outcome is what happened to a generation, or to a request that made none.
+// Outcome is the result for a generation, or for a request that made none.
 type Outcome uint8
 
 // The outcomes. Each (generation, occurrence) ends in exactly one of Fired, Cancelled, Replaced, Expired, Undeliverable
@@ -77,22 +77,22 @@ const (
 	NotFound              // a request to cancel or steer found nothing to do
 	Fired                 // an emission
 	Expired               // later than timer-max-late: reported, not emitted
-	Refused               // the request became a dead letter
+	Refused               // the request was rejected and became a dead letter
 	Undeliverable         // the emission became a dead letter
 	Completed             // a recurrence ended with missed occurrences that were skipped
 	Triggered             // a request makes the pending timer fire now
 	Paused                // a request paused it
 	Resumed               // a request resumed it
 	Unmet                 // the condition of a request did not hold: it changes nothing
-	Outcomes              // how many outcomes there are
+	Outcomes              // the number of outcomes
 )
 
 // Entry is the smallest unit of planning: one decision about one timer ID. Entries of one ID
 // enter steps in the order in which they were planned.
 type Entry struct {
 	ID     []byte
-	Before Ref    // what was pending when this was planned; Absent for nothing
-	After  *Timer // what is pending from now on; nil for nothing
+	Before Ref    // pending when this was planned; Absent for nothing
+	After  *Timer // pending from now on; nil for nothing
 	// Outcome names the decision, for counters and events.
 	Outcome Outcome
 	// Emit is the timer whose occurrence this entry fires, nil otherwise.
@@ -110,7 +110,7 @@ func (e *Entry) Expire() { e.Emit, e.Late, e.Outcome = nil, e.Emit, Expired }
 // its bytes.
 type Change struct {
 	ID            []byte
-	Before, After Ref    // what was pending, and what is pending now; Absent for nothing
+	Before, After Ref    // pending before and now; Absent for nothing
 	Timer         *Timer // the pending timer
 	Bytes         []byte // of the pending timer, if Timer is nil
 }

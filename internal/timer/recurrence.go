@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// CatchUp says what happens to missed occurrences. They are counted in any case.
+// CatchUp is the policy for missed occurrences. They are counted in any case.
 type CatchUp uint8
 
 // The policies.
@@ -28,7 +28,7 @@ func (c CatchUp) String() string {
 // NoUntil, as Recurrence.Until, means that the recurrence has no last instant.
 const NoUntil = math.MaxInt64
 
-// Recurrence says how a timer recurs, in the words of its request, and how its pending occurrence was scheduled.
+// Recurrence describes how a timer recurs, in the words of its request, and how its pending occurrence was scheduled.
 // Package calendar interprets it. It is immutable, and the occurrences of a timer may share one.
 type Recurrence struct {
 	// Every is the interval in milliseconds. If it is 0, Cron applies.

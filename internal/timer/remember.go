@@ -2,15 +2,14 @@ package timer
 
 import "encoding/binary"
 
-// Remember says for how long the ID of a timer stays taken after the timer has fired, or otherwise
-// ended, for the last time. An Idempotency-Key of the HTTP API survives restarts by it. It is immutable.
+// Remember defines how long the ID of a timer stays taken after the timer has fired, or otherwise ended, for the last
+// time. It is how an Idempotency-Key of the HTTP API survives restarts. It is immutable.
 //
-// A remembered timer is no longer pending: it has neither payload nor headers, and it never fires.
-// It is stored like a timer that is due when its memory ends: in the changelog, the store and the
-// planner. So every owner knows it for as long as it counts, whichever process has died in between,
-// and the log alone decides what a condition finds. Its generation is the timer's with [remembered]
-// added, which no other timer has. So every Ref shows whether its timer is remembered, and a request
-// that names the timer's own generation does not match it.
+// A remembered timer is no longer pending: it has neither payload nor headers, and it never fires. It is stored like
+// a timer that is due when its memory ends: in the changelog, the store and the planner. So every owner knows it for
+// as long as it counts, whichever process has died in between, and the log alone decides the result of a condition.
+// Its generation is the timer's with [remembered] added, which no other timer has. So every Ref shows whether its
+// timer is remembered, and a request that names the timer's own generation does not match it.
 type Remember struct {
 	// For is the time in milliseconds, counted from the firing; 0: the timer is not remembered.
 	For int64
@@ -42,8 +41,8 @@ func (r Ref) Generation() int64 {
 // IsRemembered reports whether t has fired and is remembered; false for nil.
 func (t *Timer) IsRemembered() bool { return t != nil && t.Ref().IsRemembered() }
 
-// Ended returns what takes the place of t when it has fired, or ended, for the last time at now (Unix
-// ms): the remembered timer, or nil if t is not to be remembered.
+// Ended returns the remembered timer that replaces t after it has fired, or ended, for the last time at now (Unix
+// ms). It returns nil if t is not to be remembered.
 func (t *Timer) Ended(now int64) *Timer {
 	if t.Remember == nil || t.Remember.For == 0 || t.IsRemembered() {
 		return nil

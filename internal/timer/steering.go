@@ -3,8 +3,8 @@ package timer
 // Steering is the effect of pause and trigger requests on a pending timer. It is immutable. A timer that is neither
 // paused nor triggered has none.
 type Steering struct {
-	// Paused: the timer does not fire by its schedule. Triggered: it fires at once, and afterwards continues according
-	// to its schedule and Paused. A trigger overrules a pause, whichever came first.
+	// Paused: the timer does not fire by its schedule. Triggered: it fires immediately, and afterwards continues
+	// according to its schedule and Paused. A trigger overrides a pause, whichever came first.
 	Paused, Triggered bool
 	// By is the offset of the last request that steered the timer, or an offset made by Moved. It makes the Ref of each
 	// version of a timer unique, as a Ref must be: a timer that is paused, resumed, fired and paused again in one step
@@ -21,8 +21,8 @@ const (
 	pausedFrom    = 1 << 62
 )
 
-// Scheduled timers lie between these two Refs: Refs of triggered timers are below the first, and Refs of paused timers
-// are above the second.
+// Scheduled timers sort between these two Refs: Refs of triggered timers are below the first, and Refs of paused
+// timers are above the second.
 var (
 	AboveTriggered = Ref{Due: triggeredFrom / 2}
 	BelowPaused    = Ref{Due: pausedFrom / 2}
@@ -39,7 +39,7 @@ func (s *Steering) refDue() int64 {
 // IsPaused reports whether t is paused, so that it does not fire by its schedule.
 func (t *Timer) IsPaused() bool { return t.Steering != nil && t.Steering.Paused }
 
-// IsTriggered reports whether t is to fire at once, whatever its schedule says.
+// IsTriggered reports whether t is to fire immediately, whatever its schedule.
 func (t *Timer) IsTriggered() bool { return t.Steering != nil && t.Steering.Triggered }
 
 // FiresAt returns when the next firing is due, in Unix milliseconds. For a triggered timer it is when the trigger was
@@ -60,8 +60,8 @@ func (t *Timer) FiresAs() int64 {
 	return t.Occurrence
 }
 
-// Untriggered returns what is pending after a triggered timer has fired. A recurring timer continues by its schedule,
-// and stays paused if it was. For a timer that does not recur it returns nil.
+// Untriggered returns the timer that is pending after a triggered one has fired. A recurring timer continues by its
+// schedule, and stays paused if it was. For a timer that does not recur it returns nil.
 func (t *Timer) Untriggered() *Timer {
 	if t.Recurrence == nil {
 		return nil

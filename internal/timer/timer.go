@@ -1,6 +1,11 @@
-// Package timer is the vocabulary of waterclock: what a timer is, how it is encoded, and the pure state machine that
-// turns requests and the passing of time into outcomes. It knows neither Kafka nor Pebble, has no clock and starts no
-// goroutine. Every other package uses its terms.
+// Package timer is the vocabulary of waterclock: the type of a timer, its encoding, and the pure state machine that
+// turns requests and the passing of time into outcomes.
+//
+//	entry := request.Apply(before, pending) // one decision about one timer
+//	bytes := entry.After.AppendTo(nil)      // its stored form
+//	t, err := timer.Decode(bytes)
+//
+// It knows neither Kafka nor Pebble, has no clock and starts no goroutine. Every other package uses its terms.
 package timer
 
 import (
@@ -46,7 +51,7 @@ type Header struct {
 	Value []byte
 }
 
-// Target says where an emission goes.
+// Target is the destination of an emission.
 type Target struct {
 	Topic     string
 	Partition int32  // explicit partition, or AnyPartition
@@ -84,14 +89,13 @@ type Timer struct {
 	Target     Target
 	Headers    []Header // passed through, in order, duplicates included
 	Value      []byte   // nil is Kafka's null
-	// Recurrence says how the timer recurs; nil: it does not.
+	// Recurrence is nil if the timer does not recur.
 	Recurrence *Recurrence
-	// TooLate is the lateness, in milliseconds, from which an occurrence is no longer emitted; 0: no occurrence is too
-	// late.
+	// TooLate is the lateness, in milliseconds, from which an occurrence is no longer emitted; 0: no limit.
 	TooLate int64
 	// Steering is the effect of pause and trigger requests; nil: none.
 	Steering *Steering
-	// Remember says for how long the ID stays taken after the last firing; nil: not at all.
+	// Remember defines how long the ID stays taken after the last firing; nil: not at all.
 	Remember *Remember
 }
 
@@ -108,7 +112,7 @@ func (t *Timer) Ref() Ref {
 
 // Size returns about how many bytes of memory t holds, for limits in bytes.
 func (t *Timer) Size() int {
-	const fixed, recurrence, steering, remember = 192, 112, 24, 24 // the structs themselves and what refers to them
+	const fixed, recurrence, steering, remember = 192, 112, 24, 24 // the structs themselves and the pointers to them
 	n := fixed + len(t.ID) + len(t.Target.Topic) + len(t.Target.Key) + len(t.Value)
 	for i := range t.Headers {
 		n += 40 + len(t.Headers[i].Key) + len(t.Headers[i].Value)
@@ -125,8 +129,7 @@ func (t *Timer) Size() int {
 	return n
 }
 
-// TopicPartition names one partition of a topic. With AnyPartition, Unplaced or Beyond it
-// stands for the topic.
+// TopicPartition names one partition of a topic. With AnyPartition, Unplaced or Beyond it stands for the topic.
 type TopicPartition struct {
 	Topic     string
 	Partition int32
@@ -167,14 +170,13 @@ func ValidTopicName[S string | []byte](name S) bool {
 	return dots < len(name) || len(name) > 2
 }
 
-// Size is a number of entries, and about how many bytes they hold. It says how large something is, or how much room
-// there is.
+// Size is a number of entries, and about how many bytes they hold. It measures a load, or the room for one.
 type Size struct {
 	Entries int
 	Bytes   int64
 }
 
-// Unlimited is more than anything takes.
+// Unlimited is larger than any load.
 var Unlimited = Size{Entries: math.MaxInt, Bytes: math.MaxInt64}
 
 // Plus returns s and o together.

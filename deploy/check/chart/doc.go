@@ -1,3 +1,3 @@
-// Package chart tests the Helm chart with Helm's and kubeconform's own packages, and holds the plain
-// manifests in deploy/kubernetes in step with it.
+// Package chart tests the Helm chart with Helm's and kubeconform's own packages, and checks that the plain manifests
+// in deploy/kubernetes match it.
 package chart

@@ -1,2 +1,2 @@
-// Package host tests what runs without a cluster: the compose file, the systemd unit and the packages.
+// Package host tests deployments without a cluster: the compose file, the systemd unit and the packages.
 package host

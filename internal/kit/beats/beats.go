@@ -1,17 +1,18 @@
-// Package beats makes tickers that tick together. Each time that the process wakes up costs some 50 µs
-// of processor time, whatever it does then. If many partitions look after themselves ten times a second,
-// each at a moment of its own, they use one or two percent of a core for nothing. So all tickers of one
-// interval tick at once: at the multiples of the interval by the wall clock, and a phase later.
+// Package beats makes tickers that tick together, and small helpers for loops: a [Signal], a [Sleep] that a context
+// ends, and a [Reminder] for the log.
 //
-// They share the moment and nothing else. Each has a timer of the runtime, a lock and a channel of
-// its own, and never waits for its receiver. A receiver that is slow, stops its ticker or forgets to
-// makes no other tick late.
+//	beats.Every(ctx, 100*time.Millisecond, p.check) // returns when ctx ends
 //
-// The wall clock may be set. The next tick still comes within an interval, because a ticker waits for a
-// span of time, which it works out again at each tick. From then on all tickers agree again. Within
-// testing/synctest ticks come at the same moments in each run.
+// Each wake-up of the process costs some 50 µs of processor time, whatever it does then. If many partitions check
+// themselves ten times a second, each at its own moment, they use one or two percent of a core for nothing. So all
+// tickers with the same interval tick together: at multiples of the interval by the wall clock, plus a phase.
 //
-// Beside tickers there is what loops have in common: a Signal, a Sleep that a context ends, and a Reminder for the log.
+// Tickers share only the moment. Each has its own runtime timer, lock and channel, and never waits for its receiver.
+// A slow receiver, or one that never stops its ticker, delays no other tick.
+//
+// The wall clock may be set. The next tick still comes within an interval, because a ticker waits for a duration,
+// which it computes anew at each tick. From then on all tickers agree again. Within testing/synctest ticks come at
+// the same moments in each run.
 package beats
 
 import (
@@ -43,7 +44,7 @@ func NewTicker(every time.Duration) *Ticker {
 	return t
 }
 
-// untilNext is how long it is from now to the next tick: more than zero, at most the interval.
+// untilNext returns the time from now to the next tick: more than zero, at most the interval.
 func untilNext(now time.Time, every time.Duration) time.Duration {
 	return now.Add(-phase).Truncate(every).Add(every + phase).Sub(now)
 }
@@ -104,10 +105,10 @@ func EveryOr(ctx context.Context, interval time.Duration, wake Signal, f func())
 	}
 }
 
-// Reminder keeps the log short while a trouble lasts. The zero value has logged nothing yet. One goroutine uses it.
+// Reminder keeps the log short while a problem lasts. The zero value has logged nothing yet. It is for one goroutine.
 type Reminder struct{ logged time.Time }
 
-// Due reports whether the trouble was not logged within the last interval. If so, the caller logs it now.
+// Due reports whether the problem was not logged within the last interval. If so, the caller logs it now.
 func (r *Reminder) Due(interval time.Duration) bool {
 	if time.Since(r.logged) < interval {
 		return false
@@ -116,11 +117,11 @@ func (r *Reminder) Due(interval time.Duration) bool {
 	return true
 }
 
-// Signal wakes a goroutine that receives from it. A signal that is sent before the goroutine looks is not lost, and
+// Signal wakes a goroutine that receives from it. A signal sent before the goroutine receives is not lost, and
 // several of them count as one.
 type Signal chan struct{}
 
-// NewSignal returns a signal that was not sent.
+// NewSignal returns a signal that has not been sent.
 func NewSignal() Signal { return make(Signal, 1) }
 
 // Send never blocks.

@@ -1,62 +1,69 @@
-// Package budget shares memory between the partitions of an instance. It only does the arithmetic: it holds no
-// memory itself, and never blocks a caller.
+// Package budget shares memory between the partitions of an instance. It only does the arithmetic: it holds no memory
+// itself and never blocks a caller.
+//
+//	b := budget.New(64<<20, map[string]int32{"requests": 12})
+//	a := b.Open("requests") // one account for each partition
+//	full := a.Set(4096)     // the partition holds 4 KiB now
+//	more := a.Room(512)     // bytes that it may still take; 0: it must wait
 //
 // # The rule
 //
-// A request topic is a tenant, and no tenant may hold up another one with its backlog. An eighth of the memory is
-// reserved: each topic has the same part of that, and within a topic each partition. The rest is common, for
-// partitions that need more than is reserved for them. It is divided by recent use, as the room of a step is
-// (package emitter). A partition is backlogged if it has come to its limit and is not back at half of it;
-// otherwise it is idle. Idle partitions keep what they hold. The rest is divided evenly between the backlogged ones,
-// first between topics, then between the partitions of one topic. So
+// A request topic is a tenant, and no tenant may hold up another with its backlog. An eighth of the memory is
+// reserved, in equal parts for each topic, and within a topic for each partition. The rest is common, for partitions
+// that need more than their reserve. It is divided by recent use, like the space in a step (package emitter). A
+// partition is backlogged from when it reaches its limit until it is back at half of it; otherwise it is idle. Idle
+// partitions keep their memory. The rest is divided evenly between the backlogged ones, first between topics, then
+// between the partitions of one topic. So
 //
-//   - the total bounds what all partitions hold together, however many there are, except for what is handed over in
+//   - the total bounds the memory of all partitions, however many there are, except for records that are delivered in
 //     one piece: a partition may grow only into free memory;
-//   - a topic that is alone with a backlog has everything but what is reserved for others;
-//   - a topic with a backlog, or with many partitions, leaves the others as much as it has itself. What it holds
-//     beyond that is not taken away: it gets no more until it is below, and what it releases is free for the others;
-//   - no partition depends on another one that stands still. A partition that holds nothing may always take
-//     something, because its part is reserved for it alone. So it makes progress with what it releases itself,
-//     even if others hold all common memory for ever. That is why nobody is notified when others release memory.
-//     A full partition resumes when it has released memory. One that is not full, but has no room for its next record,
-//     is tried again soon (partlog.roomPause).
+//   - if only one topic has a backlog, it gets everything except the other topics' reserves;
+//   - a topic with a backlog, or with many partitions, leaves the others as much as it has itself. Memory that it
+//     holds beyond that is not taken away: it gets no more until it is below, and everything it releases is free for
+//     the others;
+//   - no partition depends on another one that is stuck. A partition that holds nothing can always take something,
+//     because its reserve is its own. So it makes progress with memory that it releases itself, even if others never
+//     release the common memory. This is why no partition is notified when others release memory. A full partition
+//     resumes when it has released memory. One that is not full, but has no room for its next record, retries soon
+//     (partlog.roomPause).
 package budget
 
 import "sync"
 
 const (
-	// reserved: one in so many bytes of the total is reserved.
+	// reserved is the divisor for the reserve: an eighth of the total.
 	reserved = 8
-	// Least is what is reserved for a partition at least, in bytes: one small entry. With very many partitions all
-	// of these together may exceed the total.
+	// Least is the smallest reserve of a partition, in bytes: one small entry. With very many partitions the sum of
+	// all reserves may exceed the total.
 	Least = 1 << 10
 )
 
 // Budget is memory that partitions share. It is safe for concurrent use.
 type Budget struct {
-	common int64 // bytes for partitions that need more than is reserved for them
+	common int64 // bytes for partitions that need more than their reserve
 
-	mu         sync.Mutex // guards what follows, in accounts too
+	mu         sync.Mutex // guards the fields below, in accounts too
 	topics     map[string]*topic
-	extra      int64 // held beyond what is reserved
+	extra      int64 // held beyond the reserves
 	idle       int64 // the part of extra that idle accounts hold
 	backlogged int   // topics that have backlogged accounts
 }
 
-// topic is what the accounts of one share.
+// topic holds the state that the accounts of one topic share.
 type topic struct {
 	reserved   int64 // bytes, for each partition
 	backlogged int   // accounts
-	// large is the account that Room has let take a piece for which there was no memory; nil: there is none. See Room.
+	// large is the account that Room has allowed a piece for which there was no memory; nil if there is none. See
+	// Room.
 	large *Account
 }
 
-// Account is what one partition holds.
+// Account tracks the memory of one partition.
 type Account struct {
 	budget *Budget
 	topic  *topic
 	used   int64
-	full   bool // it is backlogged: it came to its limit, and is not back at half of it
+	full   bool // backlogged: it reached its limit and is not back at half of it
 	closed bool
 }
 
@@ -69,17 +76,17 @@ func New(total int64, partitions map[string]int32) *Budget {
 	return b
 }
 
-// Open returns an account of a partition of one of the topics, which holds nothing.
+// Open returns an empty account for a partition of one of the topics.
 func (b *Budget) Open(of string) *Account {
 	return &Account{budget: b, topic: b.topics[of]}
 }
 
-// Alone returns an account that shares with nobody.
+// Alone returns an account that shares its budget with no other.
 func Alone(total int64) *Account {
 	return &Account{budget: &Budget{}, topic: &topic{reserved: total}}
 }
 
-// Set notes how many bytes the account holds now. It reports whether the account is full: from when it reaches its
+// Set records how many bytes the account holds now. It reports whether the account is full: from when it reaches its
 // limit until it is back at half of it.
 func (a *Account) Set(used int64) (full bool) {
 	a.budget.mu.Lock()
@@ -103,11 +110,11 @@ func (a *Account) Set(used int64) (full bool) {
 //
 // A piece may exceed the account's limit. An empty account gets it if that much memory is free, or else if no other
 // account of the topic holds such a piece. So all accounts together hold at most the total plus one piece per topic,
-// and each topic makes progress whatever others hold.
+// and each topic makes progress however much others hold.
 //
-// In the second case Room reserves the topic's place for such a piece (topic.large) before the piece is taken. The
-// account gives the place back with Close, or with a Set after which it is within its reserved part, or all accounts
-// are within the total. Once the piece is taken and others have released as much, another account may have the place.
+// In the second case Room reserves the topic's slot for such a piece (topic.large) before the piece is taken. The
+// account frees the slot with Close, or with a Set after which it is within its reserve or all accounts are within
+// the total. Once the piece is taken and others have released as much, another account may get the slot.
 func (a *Account) Room(next int64) int64 {
 	b := a.budget
 	b.mu.Lock()
@@ -115,7 +122,7 @@ func (a *Account) Room(next int64) int64 {
 	if room := a.limit() - a.used; room >= next {
 		return room
 	}
-	if a.used > 0 { // it waits for what it holds itself
+	if a.used > 0 { // it waits for its own memory to be released
 		a.become(a.used, true)
 		return 0
 	}
@@ -128,14 +135,14 @@ func (a *Account) Room(next int64) int64 {
 	return next
 }
 
-// Limit is how many bytes the account may hold, as of now.
+// Limit returns how many bytes the account may hold, as of now.
 func (a *Account) Limit() int64 {
 	a.budget.mu.Lock()
 	defer a.budget.mu.Unlock()
 	return a.limit()
 }
 
-// Close gives back what the account holds. It may be called twice. A later Set has no effect.
+// Close releases the account's memory. It may be called twice. A later Set has no effect.
 func (a *Account) Close() {
 	a.budget.mu.Lock()
 	defer a.budget.mu.Unlock()
@@ -164,13 +171,13 @@ func (a *Account) become(used int64, full bool) {
 	}
 }
 
-// extra is what the account holds beyond what is reserved for it.
+// extra returns the bytes that the account holds beyond its reserve.
 func (a *Account) extra() int64 { return max(0, a.used-a.topic.reserved) }
 
 func (a *Account) limit() int64 {
 	b := a.budget
 	left, topics, parts := b.common-b.idle, b.backlogged, a.topic.backlogged
-	if !a.full { // as if it were backlogged: it is about to need more
+	if !a.full { // treat it as backlogged: it is about to need more
 		left += a.extra()
 		if parts++; parts == 1 {
 			topics++

@@ -1,5 +1,9 @@
-// Package child runs programs beside this process: each in a process group of its own, so that an interrupt at the
-// terminal reaches this process first, and, on Linux, killed by the kernel when this process ends, however it does.
+// Package child runs child processes, each in its own process group, so that an interrupt at the terminal reaches
+// this process first. On Linux the kernel kills them when this process ends, for whatever reason.
+//
+//	p, err := child.Start(exec.Command("waterclock", "serve"))
+//	...
+//	err = p.End(syscall.SIGTERM, 10*time.Second)
 package child
 
 import (
@@ -11,17 +15,17 @@ import (
 	"time"
 )
 
-// Process is a program that was started. Its methods may be called from several goroutines.
+// Process is a started program. Its methods may be called from several goroutines.
 type Process struct {
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when the process is gone
 	err    error         // how it ended; set before exited is closed
 }
 
-// ErrEnded is what a signal to a process that has ended gives.
+// ErrEnded is returned when a process that has ended is signalled.
 var ErrEnded = errors.New("process has ended")
 
-// Start starts cmd, which nobody else may start, wait for or signal.
+// Start starts cmd. The caller must not start, wait for or signal cmd itself.
 func Start(cmd *exec.Cmd) (*Process, error) {
 	ownGroup(cmd)
 	p := &Process{cmd: cmd, exited: make(chan struct{})}
@@ -33,8 +37,9 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 	return p, nil
 }
 
-// supervise starts the process, waits for its end and tells both. It stays on one thread from start to end, because the
-// kernel's signal at the parent's death means the thread that started the process, not the parent process.
+// supervise starts the process, reports whether that worked, and waits for its end. It stays on one thread
+// throughout, because the kernel signals a parent's death when the thread that started the child ends, not the parent
+// process.
 func (p *Process) supervise(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -46,19 +51,19 @@ func (p *Process) supervise(started chan<- error) {
 	}
 }
 
-// Pid is the ID of the process.
+// Pid returns the ID of the process.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
 // Exited is closed when the process is gone.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// Wait waits for the end of the process and says how it was, as exec.Cmd does.
+// Wait waits for the end of the process and returns its error, as exec.Cmd does.
 func (p *Process) Wait() error {
 	<-p.exited
 	return p.err
 }
 
-// Alive tells whether the process runs. A nil process does not.
+// Alive reports whether the process runs. A nil process does not.
 func (p *Process) Alive() bool {
 	if p == nil {
 		return false
@@ -71,7 +76,7 @@ func (p *Process) Alive() bool {
 	}
 }
 
-// Signal sends sig to the process and those that it started.
+// Signal sends sig to the process and to its children.
 func (p *Process) Signal(sig syscall.Signal) error {
 	if !p.Alive() {
 		return ErrEnded
@@ -88,12 +93,12 @@ func (p *Process) End(sig syscall.Signal, limit time.Duration) error {
 	case <-p.exited:
 		return nil
 	case <-time.After(limit):
-		return fmt.Errorf("process %d has not ended within %s", p.Pid(), limit)
+		return fmt.Errorf("process %d did not end within %s", p.Pid(), limit)
 	}
 }
 
-// Pause stops the process where it stands, and returns when every thread of it does, or with an error. Signal with
-// [Continue] lets it go on.
+// Pause stops the process and returns once all its threads have stopped, or with an error. Signal with [Continue]
+// resumes it.
 func (p *Process) Pause() error {
 	if err := p.Signal(pause); err != nil {
 		return err

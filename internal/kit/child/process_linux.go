@@ -15,11 +15,11 @@ const (
 	pausePoll    = time.Millisecond
 )
 
-// dieWithParent has the kernel kill the process when the *thread* that started it ends; see Process.supervise, which
-// keeps that thread.
+// dieWithParent makes the kernel kill the process when the *thread* that started it ends. Process.supervise keeps
+// that thread alive.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
-// awaitPaused returns when every thread of a process stands still. SIGSTOP only asks for that: one thread has to be
+// awaitPaused returns when every thread of a process has stopped. SIGSTOP only asks for that: one thread has to be
 // scheduled to pass it on, and on a busy machine the others go on serving for milliseconds.
 func awaitPaused(cmd *exec.Cmd) error {
 	limit := time.NewTimer(pauseTimeout)
@@ -27,7 +27,7 @@ func awaitPaused(cmd *exec.Cmd) error {
 	tick := time.NewTicker(pausePoll)
 	defer tick.Stop()
 	for {
-		var info unix.Siginfo // WNOWAIT leaves the state for the next who asks
+		var info unix.Siginfo // WNOWAIT leaves the state for the next caller
 		err := unix.Waitid(unix.P_PID, cmd.Process.Pid, &info, unix.WSTOPPED|unix.WNOWAIT|unix.WNOHANG, nil)
 		switch {
 		case err == nil && info.Signo != 0:

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// Numbers without a meaning to this system: they tell signalGroup what is meant.
+// These numbers mean nothing to this system: they only tell signalGroup what to do.
 const (
 	Kill     = syscall.Signal(9)
 	Term     = syscall.Signal(15)

@@ -1,40 +1,43 @@
-// Package clocks decides which clock may be used for what. Code that needs the brokers' time uses
-// this package. The age of a view follows from stamps of records instead: see statestore.Handle.Live.
+// Package clocks decides which clock may be used for which purpose. Code that needs the brokers' time uses it. The
+// age of a view follows from the timestamps of records instead: see statestore.Handle.Live.
 //
-//   - The owner's clock is that of the machine. It decides when timers fire, what is too late and how
-//     far ahead a timer may be due. Nothing corrects it.
-//   - The brokers' clock is estimated from the LogAppendTime of our own records: a broker stamped the
-//     record at some moment between two readings of our clock. The estimate goes into timestamps that
-//     brokers check, into a metric, and into messages for people.
-//   - A producer's clock is in the timestamps of its records. Delays count from it; it decides
-//     nothing else.
+//		before := clocks.At(wall())
+//		... // a broker stamps a record
+//		c.Measured(before, clocks.At(wall()), stamped)
+//		now := c.Brokers(clocks.At(wall()))
 //
-// Nothing is rejected for good because of an estimate. So a record of a fixed-delay topic whose timestamp
-// lies far ahead waits; only its leader may judge it, by the leader's clock and when it is written
-// (message.timestamp.after.max.ms). A request that is due beyond the horizon is rejected by the owner's
-// clock, which would also decide when it fires, with an hour's grace for the producer's clock.
+//	  - The owner's clock is that of the machine. It decides when timers fire, when a request is too late and how far
+//	    ahead a timer may be due. Nothing corrects it.
+//	  - The brokers' clock is estimated from the LogAppendTime of our own records: a broker stamped the record at some
+//	    moment between two readings of our clock. The estimate is used for timestamps that brokers check, for a metric,
+//	    and in messages for people.
+//	  - A producer's clock is in the timestamps of its records. Delays count from it; it decides nothing else.
+//
+// An estimate never causes a permanent rejection. So a record of a fixed-delay topic whose timestamp is far ahead
+// waits: only the leader decides, by its own clock and when the record is written (message.timestamp.after.max.ms). A
+// request that is due beyond the horizon is rejected by the owner's clock, which would also decide when it fires,
+// with an hour's grace for the producer's clock.
 //
 // # Why the estimate can be trusted
 //
-// A measurement yields two things: what the broker stamped, and how much time passed between our readings
-// before and after, by the monotonic clock. So at the second reading the broker's clock showed the stamp,
-// plus at most that time. What can be wrong with it, and what is done about it:
+// A measurement yields two things: the broker's timestamp, and the time that passed between our readings before and
+// after, by the monotonic clock. So at the second reading the broker's clock showed the timestamp plus at most that
+// time. These things can go wrong:
 //
-//   - The measurement took long (a claim that is read hours later, a commit that was resolved). It says
-//     little and does not count ([MaxWidth]).
-//   - During the measurement our clock was set, or the machine was suspended (the wall clock jumps, the
-//     monotonic one does not). It does not count.
-//   - After the measurement our clock was set, or the machine was suspended. This process cannot tell
-//     the two apart, and they mean opposite things: the brokers' time follows the monotonic clock if our
-//     clock was set, and the wall clock if the machine slept. So the offset is unknown until the next
-//     measurement ([Clocks.Ahead]), and the brokers' time follows the monotonic clock ([Clocks.Brokers]),
-//     which is right or too early: by default brokers reject a timestamp that is more than an hour ahead
-//     of them, and never one that is behind.
-//   - After the measurement a broker's clock was set. Nothing tells us before the next measurement, a
-//     minute later. Until then a timestamp may be rejected: the step is retried until it is accepted.
-//   - The machine stood still with both its clocks (a virtual machine that was paused), or was suspended
-//     and set back by just that time. Nothing tells us either: until the next measurement [Clocks.Ahead]
-//     says what was true before, and [Clocks.Brokers] is too early.
+//   - The measurement took long (a claim that is read hours later, a commit that was resolved). It proves little and
+//     does not count ([MaxWidth]).
+//   - During the measurement our clock was set, or the machine was suspended (the wall clock jumps, the monotonic one
+//     does not). It does not count.
+//   - After the measurement our clock was set, or the machine was suspended. This process cannot tell the two apart,
+//     and they mean opposite things: the brokers' time follows the monotonic clock if our clock was set, and the wall
+//     clock if the machine slept. So the offset is unknown until the next measurement ([Clocks.Ahead]), and the
+//     brokers' time follows the monotonic clock ([Clocks.Brokers]), which is right or too early: by default brokers
+//     reject a timestamp that is more than an hour ahead of them, and never one that is behind.
+//   - After the measurement a broker's clock was set. We only notice at the next measurement, a minute later. Until
+//     then a timestamp may be rejected: the step is retried until it is accepted.
+//   - The machine stopped with both its clocks (a virtual machine that was paused), or was suspended and its clock
+//     set back by exactly that time. We do not notice this either: until the next measurement [Clocks.Ahead] returns
+//     the old offset, and [Clocks.Brokers] is too early.
 package clocks
 
 import (
@@ -59,8 +62,8 @@ type Mark struct {
 // At returns the present moment, at which the owner's clock shows wall.
 func At(wall time.Time) Mark { return Mark{wall.UnixMilli(), time.Now()} }
 
-// took returns how long this machine ran between m and the later n, and by how much more, or less if
-// negative, the wall clock advanced.
+// took returns how long this machine ran between m and the later n, and by how much more (less if negative) the wall
+// clock advanced.
 func (m Mark) took(n Mark) (took, stepped time.Duration) {
 	took = n.mono.Sub(m.mono)
 	return took, time.Duration(n.Wall-m.Wall)*time.Millisecond - took
@@ -73,9 +76,9 @@ func Passed(since, now time.Time) time.Duration {
 	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 }
 
-// Clocks is what is known about the brokers' clock. The zero value knows nothing.
+// Clocks holds our estimate of the brokers' clock. The zero value knows nothing.
 type Clocks struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	known bool
 	at    Mark
 	shows time.Time // the brokers' clock then

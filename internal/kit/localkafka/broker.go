@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	startTimeout = 90 * time.Second // of one broker, on a busy machine
-	stopTimeout  = 60 * time.Second // of a controlled shutdown
+	startTimeout = 90 * time.Second // for one broker, on a busy machine
+	stopTimeout  = 60 * time.Second // for a controlled shutdown
 	pollInterval = 20 * time.Millisecond
 	maxLogShown  = 16 << 10 // bytes of one broker's log
 )
 
-// startedLine is what a broker logs once it serves clients.
+// startedLine is logged by a broker once it serves clients.
 var startedLine = []byte("Kafka Server started")
 
-// infoLines are what a broker logs when all is well.
+// infoLines matches the lines that a healthy broker logs.
 var infoLines = regexp.MustCompile(`(?m)^\[[^]]*\] INFO .*\n?`)
 
 var errRunning = errors.New("is running")
@@ -44,30 +44,30 @@ type Broker struct {
 	life *life // nil before the first start
 }
 
-// life is one life of a broker's process.
+// life is one run of a broker's process.
 type life struct {
 	*child.Process
 	logFrom int64 // size of the log when it began
 }
 
-// ID is the broker's node ID.
+// ID returns the broker's node ID.
 func (b *Broker) ID() int { return b.id }
 
-// Dir is the broker's directory.
+// Dir returns the broker's directory.
 func (b *Broker) Dir() string { return b.dir }
 
 func (b *Broker) logPath() string   { return filepath.Join(b.dir, "broker.log") }
 func (b *Broker) dataPath() string  { return filepath.Join(b.dir, "data") }
 func (b *Broker) propsPath() string { return filepath.Join(b.dir, "server.properties") }
 
-// tempPath is where the broker unpacks its native libraries. A broker that is killed, as most are, leaves them behind;
-// here they go with its directory.
+// tempPath returns the directory into which the broker unpacks its native libraries. Most brokers are killed and
+// leave them behind; here they are deleted with the broker's directory.
 func (b *Broker) tempPath() string { return filepath.Join(b.dir, "tmp") }
 
 // quickStart are flags that favour a quick start over throughput.
 func quickStart() []string { return []string{"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"} }
 
-// java is a Java command with the broker's class path, in the broker's directory.
+// java returns a Java command with the broker's class path, in the broker's directory.
 func (b *Broker) java(ctx context.Context, args ...string) *exec.Cmd {
 	flags := []string{
 		"-Xms256m", "-Xmx1g",
@@ -146,7 +146,7 @@ func (b *Broker) awaitStarted(ctx context.Context, l *life) error {
 		}
 		select {
 		case <-l.Exited():
-			return errors.New("ended while starting")
+			return errors.New("process ended during its start")
 		case <-ctx.Done():
 			return fmt.Errorf("wait for the start: %w", ctx.Err())
 		case <-tick.C:
@@ -154,14 +154,14 @@ func (b *Broker) awaitStarted(ctx context.Context, l *life) error {
 	}
 }
 
-// Running tells whether the broker's process is there, paused or not.
+// Running reports whether the broker's process exists, paused or not.
 func (b *Broker) Running() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.life.alive()
 }
 
-// Pid is the ID of the broker's process, 0 if it does not run.
+// Pid returns the ID of the broker's process, 0 if it does not run.
 func (b *Broker) Pid() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -171,7 +171,7 @@ func (b *Broker) Pid() int {
 	return b.life.Pid()
 }
 
-// disturb calls do with the broker's process. It fails if that has ended.
+// disturb calls do with the broker's process. It fails if the process has ended.
 func (b *Broker) disturb(do func(*child.Process) error) error {
 	b.mu.Lock()
 	l := b.life
@@ -185,12 +185,12 @@ func (b *Broker) disturb(do func(*child.Process) error) error {
 	return nil
 }
 
-// Signal sends sig to a running broker; to one that ended it is an error.
+// Signal sends sig to a running broker. It fails if the broker has ended.
 func (b *Broker) Signal(sig syscall.Signal) error {
 	return b.disturb(func(p *child.Process) error { return p.Signal(sig) })
 }
 
-// Pause stops a running broker and waits until it stands still.
+// Pause stops a running broker and waits until all its threads have stopped.
 func (b *Broker) Pause() error {
 	return b.disturb((*child.Process).Pause)
 }
@@ -200,7 +200,7 @@ func (b *Broker) End(sig syscall.Signal) error {
 	return b.disturb(func(p *child.Process) error { return p.End(sig, stopTimeout) })
 }
 
-// LogSize is how much the broker has logged so far, in bytes.
+// LogSize returns how much the broker has logged so far, in bytes.
 func (b *Broker) LogSize() int64 {
 	info, err := os.Stat(b.logPath())
 	if err != nil {
@@ -209,8 +209,8 @@ func (b *Broker) LogSize() int64 {
 	return info.Size()
 }
 
-// Log returns what the broker logged from that position on, at most its last maxLogShown bytes; without info, that is
-// without the lines of that level.
+// Log returns the broker's log from that position on, at most its last maxLogShown bytes. Without info, lines of
+// level INFO are left out.
 func (b *Broker) Log(from int64, info bool) []byte {
 	data, err := b.logged(from)
 	if err != nil {
@@ -222,7 +222,7 @@ func (b *Broker) Log(from int64, info bool) []byte {
 	return data[max(0, len(data)-maxLogShown):]
 }
 
-// logged returns what the broker logged from that position on.
+// logged returns the broker's log from that position on.
 func (b *Broker) logged(from int64) ([]byte, error) {
 	log, err := os.ReadFile(b.logPath())
 	return log[min(from, int64(len(log))):], err

@@ -14,8 +14,8 @@ import (
 	"github.com/waterclock/waterclock/internal/kit/child"
 )
 
-// startAttempts bounds how often a cluster is tried on other ports, because between choosing a port and using it
-// somebody else may take it.
+// startAttempts bounds how often a cluster is tried on other ports, because another process may take a port between
+// our choice and its use.
 const startAttempts = 3
 
 // Cluster is a running Kafka cluster. A broker's node ID is its place in Brokers.
@@ -32,7 +32,7 @@ func (c *Cluster) Seeds() []string {
 	return seeds
 }
 
-// Listener returns the brokers' addresses of a further listener.
+// Listener returns the brokers' addresses on a further listener.
 func (c *Cluster) Listener(name string) []string {
 	seeds := make([]string, len(c.Brokers))
 	for i, b := range c.Brokers {
@@ -41,8 +41,8 @@ func (c *Cluster) Listener(name string) []string {
 	return seeds
 }
 
-// Start brings up n combined brokers and controllers on free loopback ports, each with a directory in dir. With more
-// than one, topics have as many replicas, of which a majority must be in sync. Nothing of it runs after an error.
+// Start brings up n combined brokers and controllers on free loopback ports, each with a directory in dir. If n is
+// more than 1, topics have n replicas and a majority must be in sync. After an error no broker is left running.
 func Start(ctx context.Context, tools Tools, dir string, n int, opts ...Option) (*Cluster, error) {
 	s := newSettings(opts)
 	var err error
@@ -90,7 +90,7 @@ func tryCluster(ctx context.Context, tools Tools, dir string, n int, s settings)
 	return c, c.Each(func(b *Broker) error { return b.Start(ctx) })
 }
 
-// Each runs do for all brokers at once.
+// Each calls do for all brokers, concurrently.
 func (c *Cluster) Each(do func(*Broker) error) error {
 	var g errgroup.Group
 	for _, b := range c.Brokers {

@@ -22,7 +22,7 @@ var log4j2Properties []byte
 // Option changes how [Start] configures its brokers.
 type Option func(*settings)
 
-// settings is what the options of one Start amount to.
+// settings collects the options of one Start.
 type settings struct {
 	apacheDefaults bool
 	overrides      map[string]string
@@ -35,24 +35,25 @@ func WithProperty(key, value string) Option {
 	return func(s *settings) { s.overrides[key] = value }
 }
 
-// ApacheDefaults leaves the group settings (group.*) as Apache Kafka ships them: a session of at least 6 s, 3 s of
-// delay before a first rebalance.
+// ApacheDefaults leaves the group settings (group.*) as Apache Kafka ships them: sessions of at least 6 s, and a
+// delay of 3 s before a first rebalance.
 func ApacheDefaults() Option {
 	return func(s *settings) { s.apacheDefaults = true }
 }
 
-// listener is one more of a broker, besides the plain one. If it has a host, clients are told to connect there, to the
-// same port.
+// listener is a broker's further listener, besides the plain one. If it has a host, clients are told to connect
+// there, at the same port.
 type listener struct{ name, protocol, host string }
 
-// WithListener gives every broker a further listener, on a port of its own. The name is in capitals; the protocol is
-// Kafka's: SSL, SASL_SSL and so on. What it needs is set by WithProperty under listener.name.<name in small letters>.
+// WithListener gives every broker a further listener, on its own port. The name is in capitals; the protocol is
+// Kafka's: SSL, SASL_SSL and so on. Its settings are given by WithProperty under listener.name.<name in small
+// letters>.
 func WithListener(name, protocol string) Option {
 	return func(s *settings) { s.listeners = append(s.listeners, listener{name: name, protocol: protocol}) }
 }
 
 // WithProxiedListener gives every broker a further plain listener. It tells clients to connect to its port at another
-// address of this machine, where something has to stand that passes on what they send.
+// address of this machine, where the caller must run a proxy.
 func WithProxiedListener(name, host string) Option {
 	return func(s *settings) { s.listeners = append(s.listeners, listener{name, "PLAINTEXT", host}) }
 }
@@ -65,8 +66,8 @@ func newSettings(opts []Option) settings {
 	return s
 }
 
-// properties are those of the broker with index i of a cluster whose brokers have these addresses (host:port); others
-// are those of its further listeners.
+// properties returns the properties of the broker with index i. brokers and controllers are the addresses (host:port)
+// of the whole cluster, others those of broker i's further listeners.
 func (s settings) properties(i int, brokers, controllers, others []string, dataDir string) map[string]string {
 	p := parseProperties(serverProperties)
 	if s.apacheDefaults {
@@ -93,8 +94,8 @@ func (s settings) properties(i int, brokers, controllers, others []string, dataD
 	return p
 }
 
-// voters are the controllers by node ID. The quorum is static: what brokers find in their directories says nothing of
-// ports, and is the same for all, see format.go.
+// voters returns the controllers by node ID. The quorum is static: the files in the brokers' directories contain no
+// ports and are the same for all brokers, see format.go.
 func voters(controllers []string) []string {
 	ids := make([]string, len(controllers))
 	for i, at := range controllers {
@@ -103,7 +104,7 @@ func voters(controllers []string) []string {
 	return ids
 }
 
-// replicate sets everything to n replicas of which a majority must be in sync.
+// replicate sets all topics to n replicas, with a majority in sync.
 func replicate(p map[string]string, n int) {
 	all, most := strconv.Itoa(n), strconv.Itoa(n/2+1)
 	for _, k := range []string{
@@ -131,7 +132,7 @@ func parseProperties(text string) map[string]string {
 	return p
 }
 
-// formatProperties writes p sorted by key, with backslashes as Java wants them.
+// formatProperties writes p sorted by key, with backslashes escaped for Java.
 func formatProperties(p map[string]string) []byte {
 	var b strings.Builder
 	for _, k := range slices.Sorted(maps.Keys(p)) {
@@ -140,11 +141,11 @@ func formatProperties(p map[string]string) []byte {
 	return []byte(b.String())
 }
 
-// Ports are taken from below the range that systems use for outgoing connections: a client that dials a broker that is
-// down could otherwise be given the broker's own port and keep it from coming back.
+// Ports are taken from below the range that systems use for outgoing connections: a client that dials a broker that
+// is down could otherwise be given the broker's own port and keep it from coming back.
 //
-// Between the choice of a port and its use others may choose it too. So each process has a share of the range, by its
-// ID, and goes through it in order.
+// Another process may choose the same port between our choice and its use. So each process has a share of the range,
+// by its process ID, and goes through it in order.
 const (
 	firstPort  = 20_000
 	lastPort   = 32_000
@@ -152,14 +153,14 @@ const (
 	portShare  = (lastPort - firstPort) / portShares
 )
 
-// nextPort counts the ports that were tried, from a random one of the share on.
+// nextPort counts the ports tried, starting at a random one of the share.
 var nextPort = func() *atomic.Uint32 {
 	n := new(atomic.Uint32)
 	n.Store(rand.Uint32N(portShare))
 	return n
 }()
 
-// FreeAddrs returns n different loopback addresses that nobody listens on now.
+// FreeAddrs returns n different loopback addresses on which nothing listens now.
 func FreeAddrs(n int) ([]string, error) {
 	addrs := make([]string, 0, n)
 	held := make([]net.Listener, 0, n)

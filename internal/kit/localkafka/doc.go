@@ -1,7 +1,14 @@
-// Package localkafka runs a real Apache Kafka on this machine, without Docker: the broker's jars come from Maven
-// Central once and are cached, with an archive of their classes from which brokers start; each cluster lives in a
-// directory of its own on free loopback ports and ends with this process, also when that is killed (Linux).
+// Package localkafka runs a real Apache Kafka on this machine, without Docker.
 //
-// It promises nothing about durability: logs are not synced and the JVM is tuned for a quick start.
-// WATERCLOCK_KAFKA_LIBS=DIR has it use the jars in DIR instead of the cache.
+//	tools, err := localkafka.Find(ctx)
+//	cluster, err := localkafka.Start(ctx, tools, dir, 3)
+//	defer cluster.Close()
+//	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.Seeds()...))
+//
+// The broker's jars are downloaded from Maven Central once and cached, with an archive of their classes for a quicker
+// start. Each cluster has its own directory and free loopback ports. It ends with this process, even if that is
+// killed (Linux).
+//
+// It promises nothing about durability: logs are not synced and the JVM is tuned for a quick start. Set
+// WATERCLOCK_KAFKA_LIBS=DIR to use the jars in DIR instead of the cache.
 package localkafka

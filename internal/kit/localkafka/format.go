@@ -14,18 +14,18 @@ import (
 	"github.com/waterclock/waterclock/internal/kit/child"
 )
 
-// A broker's directory is formatted before its first start: it gets a file with the IDs of cluster, node and directory,
-// and one with the versions of the cluster's features. Kafka's tool takes a second of processor time for that, in a JVM
-// of its own, and tests start dozens of brokers. The second file is the same for all, so the tool writes it once for
-// each Kafka, and it lies in the cache beside the jars.
+// A broker's directory is formatted before its first start: it gets a file with the IDs of cluster, node and
+// directory, and one with the versions of the cluster's features. Kafka's tool takes a second of processor time for
+// that, in its own JVM, and tests start dozens of brokers. The second file is the same for all brokers. So the tool
+// writes it once for each Kafka version, and it is kept in the cache next to the jars.
 
 const (
 	metaName      = "meta.properties"
 	bootstrapName = "bootstrap.checkpoint"
 )
 
-// formatted returns the tools with what the tool has written, which it writes if it is not there. Without, each
-// broker's directory is left to the tool.
+// formatted returns the tools with the tool's file, and writes that file if it is missing. If that fails, the tool
+// formats each broker's directory.
 func formatted(ctx context.Context, tools Tools) Tools {
 	path := tools.libs + "-" + bootstrapName
 	unlock, err := lockedfile.MutexAt(path + ".lock").Lock()
@@ -46,7 +46,7 @@ func formatted(ctx context.Context, tools Tools) Tools {
 // Formats reports whether directories are formatted without Kafka's tool.
 func (t Tools) Formats() bool { return t.bootstrap != nil }
 
-// askTool has the tool format the directory of a broker that is never started.
+// askTool lets the tool format the directory of a broker that is never started.
 func askTool(ctx context.Context, tools Tools) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "waterclock-kafka-")
 	if err != nil {
@@ -61,7 +61,7 @@ func askTool(ctx context.Context, tools Tools) ([]byte, error) {
 	return os.ReadFile(filepath.Join(b.dataPath(), bootstrapName))
 }
 
-// format formats the broker's directory, if need be with Kafka's tool.
+// format formats the broker's directory, with Kafka's tool if necessary.
 func (b *Broker) format(ctx context.Context, clusterID string) error {
 	if b.tools.bootstrap == nil {
 		return b.formatByTool(ctx, clusterID)
@@ -92,15 +92,15 @@ func (b *Broker) formatByTool(ctx context.Context, clusterID string) error {
 	return nil
 }
 
-// A broker takes half the processor time to start when the JVM finds its classes in an archive (class data sharing),
-// and tests start dozens. The archive is written once for each Java and Kafka, by a broker that does nothing and ends,
-// and lies in the cache beside the jars. A JVM that cannot use it does without, and so do tests where it cannot be
-// written: then it is an empty file.
+// With an archive of its classes (class data sharing) the JVM needs half the processor time to start a broker, and
+// tests start dozens. A broker that does nothing and ends writes the archive once for each Java and Kafka version,
+// next to the jars in the cache. A JVM that cannot use the archive starts without it. If it cannot be written, it is
+// an empty file, and brokers start without it.
 
 // archiveFlag tells the JVM where the archive is.
 const archiveFlag = "-XX:SharedArchiveFile="
 
-// archived returns the tools with the flags that have brokers start from the archive, which it writes if there is none.
+// archived returns the tools with the flags for a start from the archive. It writes the archive if there is none.
 func archived(ctx context.Context, tools Tools, javaVersion string) Tools {
 	path := fmt.Sprintf("%s-%08x.jsa", tools.libs, crc32.ChecksumIEEE([]byte(javaVersion)))
 	unlock, err := lockedfile.MutexAt(path + ".lock").Lock()
@@ -120,7 +120,7 @@ func archived(ctx context.Context, tools Tools, javaVersion string) Tools {
 	return tools
 }
 
-// Accepts says why the JVM cannot start from an archive: half of one, from a disk that was full, crashes it.
+// Accepts returns an error if the JVM cannot start from an archive: a truncated one, from a full disk, crashes it.
 func (t Tools) Accepts(ctx context.Context, archive string) error {
 	cmd := exec.CommandContext(ctx, t.java, archiveFlag+archive, "-Xshare:on",
 		"-XX:+UseSerialGC", "-cp", filepath.Join(t.libs, "*"), "-version")

@@ -24,25 +24,25 @@ const (
 const (
 	// MinJava is the oldest Java that runs a broker.
 	MinJava = 17
-	// EnvLibs names the variable that names a directory of jars to use.
+	// EnvLibs is the environment variable with the path of a directory of jars to use.
 	EnvLibs = "WATERCLOCK_KAFKA_LIBS"
 )
 
 //go:embed broker/pom.xml
 var pomXML []byte
 
-// Tools are what starts a broker.
+// Tools holds everything needed to start a broker.
 type Tools struct {
-	java string // path of the java command, version 17 or later
+	java string // path of the java command
 	libs string // directory with the broker's jars
-	// flags of the JVM, further ones
+	// flags are further flags of the JVM.
 	flags   []string
 	Archive string // path of the class archive that brokers start from, or empty
-	// bootstrap is what Kafka's tool writes when it formats a directory; nil has it format each.
+	// bootstrap is the file that Kafka's tool writes when it formats a directory; if nil, the tool formats each one.
 	bootstrap []byte
 }
 
-// Find finds Java and the jars, which it downloads if they are not cached. Its error is a sentence that says what is
+// Find finds Java and the jars, which it downloads if they are not cached. Its error says, in a sentence, what is
 // missing.
 func Find(ctx context.Context) (Tools, error) {
 	java, version, err := findJava(ctx)
@@ -60,7 +60,7 @@ func Find(ctx context.Context) (Tools, error) {
 	return archived(ctx, formatted(ctx, tools), version), nil
 }
 
-// findJava returns the java command of JAVA_HOME, or else of the path, and what it says of its version.
+// findJava returns the java command of JAVA_HOME, or else of the path, and its version text.
 func findJava(ctx context.Context) (path, version string, err error) {
 	name := "java"
 	if home := os.Getenv("JAVA_HOME"); home != "" {
@@ -82,8 +82,8 @@ func findJava(ctx context.Context) (path, version string, err error) {
 
 var javaVersion = regexp.MustCompile(`version "(?:1\.)?(\d+)`)
 
-// javaMajor reads the major version from what `java -version` prints: 8 for "1.8.0_392", 17 for "17.0.15", 0 if there
-// is none.
+// javaMajor reads the major version from the output of `java -version`: 8 for "1.8.0_392", 17 for "17.0.15", 0 if
+// there is none.
 func javaMajor(out string) int {
 	m := javaVersion.FindStringSubmatch(out)
 	if m == nil {
@@ -112,9 +112,8 @@ func findLibs(ctx context.Context) (string, error) {
 	})
 }
 
-// cached returns a directory of the cache. If it is not there it is made of what fill leaves in
-// downloaded below the directory that it is given. A complete directory is only ever renamed into place, so
-// one that exists is whole.
+// cached returns a directory of the cache. If it is missing, fill makes it in a temporary directory, below
+// downloaded. Only complete directories are renamed into place, so an existing one is complete.
 func cached(name string, fill func(tmp string) error) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -132,7 +131,7 @@ func cached(name string, fill func(tmp string) error) (string, error) {
 		return "", fmt.Errorf("lock the cache: %w", err)
 	}
 	defer unlock()
-	if isDir(dir) { // another process was first
+	if isDir(dir) { // another process was faster
 		return dir, nil
 	}
 	tmp, err := os.MkdirTemp(filepath.Dir(dir), "download-")
@@ -152,7 +151,7 @@ func cached(name string, fill func(tmp string) error) (string, error) {
 // downloaded is where Maven puts jars.
 const downloaded = "libs"
 
-// maven has Maven copy jars to downloaded in a directory.
+// maven lets Maven copy jars to downloaded in a directory.
 func maven(ctx context.Context, dir, goal string, args ...string) error {
 	mvn, err := exec.LookPath("mvn")
 	if err != nil {
@@ -174,7 +173,7 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// Java is a Java command with the clients, and all else that a broker has, on its class path.
+// Java returns a Java command with Kafka's clients and all other jars of the broker on its class path.
 func (t Tools) Java(args ...string) *exec.Cmd { return t.javaOf(t.classPath(), args...) }
 
 func (t Tools) classPath() string { return filepath.Join(t.libs, "*") }
@@ -183,8 +182,8 @@ func (t Tools) javaOf(classPath string, args ...string) *exec.Cmd {
 	return exec.Command(t.java, slices.Concat(quickStart(), []string{"-cp", classPath}, t.flags, args)...)
 }
 
-// Tool is one of Kafka's command-line tools, named by the class that its script in bin/ runs. The tools have
-// a jar of their own, which Maven downloads (1 MB) when it is wanted first.
+// Tool returns one of Kafka's command-line tools, named by the class that its script in bin/ runs. The tools have
+// their own jar, which Maven downloads (1 MB) at the first use.
 func (t Tools) Tool(ctx context.Context, class string, args ...string) (*exec.Cmd, error) {
 	args = slices.Concat([]string{class}, args)
 	if found, _ := filepath.Glob(filepath.Join(t.libs, "kafka-tools-[0-9]*.jar")); len(found) > 0 {
@@ -192,7 +191,7 @@ func (t Tools) Tool(ctx context.Context, class string, args ...string) (*exec.Cm
 	}
 	clients, err := filepath.Glob(filepath.Join(t.libs, "kafka-clients-*.jar"))
 	if err != nil || len(clients) != 1 {
-		return nil, fmt.Errorf("%d jars of Kafka's clients in %s", len(clients), t.libs)
+		return nil, fmt.Errorf("found %d jars of Kafka's clients in %s, want 1", len(clients), t.libs)
 	}
 	name := strings.TrimSuffix(strings.Replace(filepath.Base(clients[0]), "clients", "tools", 1), ".jar")
 	version := strings.TrimPrefix(name, "kafka-tools-")

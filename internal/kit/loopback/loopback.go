@@ -1,4 +1,4 @@
-// Package loopback tells addresses that only this machine can reach.
+// Package loopback recognizes addresses that only this machine can reach.
 package loopback
 
 import (

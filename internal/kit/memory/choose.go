@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// part: if no size is set, one in so many bytes of the cgroup's limit or the machine's memory is used.
+	// part is the default share of memory: a quarter of the cgroup's limit or of the machine's memory.
 	part = 4
-	// most is the largest size that is chosen. More brings next to nothing: see docs/BENCHMARKS.md.
+	// most is the largest default size. More brings next to nothing: see docs/BENCHMARKS.md.
 	most = 4 << 30
-	// unknown is the size if the machine does not tell how much it has.
+	// unknown is the default size if the machine does not report its memory.
 	unknown = 512 * mib
 )
 
-// Choose returns how much memory a process uses if no size is set, in bytes, and a phrase for people that says why.
-// root is the root of the file system.
+// Choose returns how much memory a process uses if no size is set, in bytes, and a phrase that explains the choice to
+// people. root is the root of the file system.
 func Choose(root fs.FS) (size int64, why string) {
 	has, of := Has(root)
 	switch size = has / part; {
@@ -42,7 +42,7 @@ func Has(root fs.FS) (bytes int64, of string) {
 
 func inMiB(n int64) string { return strconv.FormatInt(n/mib, 10) + "MiB" }
 
-// machineOf returns the memory of the machine; 0 if it does not tell.
+// machineOf returns the memory of the machine; 0 if it does not report it.
 func machineOf(root fs.FS) int64 {
 	text, err := fs.ReadFile(root, "proc/meminfo")
 	if err != nil {

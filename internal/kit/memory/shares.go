@@ -12,40 +12,40 @@ const (
 	// Minimum is the smallest size that can be divided.
 	Minimum = 256 * mib
 
-	// process is what neither Go's heap nor the store accounts for: the pages of the program itself, stacks of
-	// threads, and what malloc keeps for each thread.
+	// process is memory that neither Go's heap nor the store accounts for: the pages of the program itself, the
+	// stacks of threads, and malloc's memory for each thread.
 	process = 44 * mib
-	// replayMost is what one replay holds at most. With more its tables get larger without any gain.
+	// replayMost limits one replay. Larger tables bring no gain.
 	replayMost = 64 * mib
-	// fetchMost is what fetches of requests bring at most. With more they bring what nobody has room for yet.
+	// fetchMost limits the fetches of requests. With more they bring requests that no partition has room for yet.
 	fetchMost = 16 * mib
-	// replaysMost and replaysLeast bound how many replays run at a time.
+	// replaysMost and replaysLeast bound how many replays run concurrently.
 	replaysMost, replaysLeast = 4, 2
 	// percent of the live data may be garbage while there is room.
 	percent = 400
 )
 
-// Shares is how the memory of a process is divided, in bytes. No part shrinks when the whole grows.
+// Shares divides the memory of a process, in bytes. No part shrinks when the whole grows.
 type Shares struct {
 	Total int64
 	// Wheel holds timers that fall due soon.
 	Wheel int64
-	// Dirty holds what committed steps have changed and the store lacks; half of it is being
-	// written while the other half fills.
+	// Dirty holds changes of committed steps that the store lacks; half of it is being written while the other half
+	// fills.
 	Dirty int64
 	// Requests and Firings hold requests and firings that are not committed yet.
 	Requests, Firings int64
-	// Fetch is what fetches of requests bring at a time, over all brokers. It is taken from Requests.
+	// Fetch limits the fetches of requests in flight, over all brokers. It is taken from Requests.
 	Fetch int64
 	// Store is for memtables, cached blocks and filters of the local store.
 	Store int64
-	// Replay is what one replay of a changelog collects until it writes a table. Replays is how many replays have
-	// room at a time; with fewer cores fewer run.
+	// Replay limits the entries that one replay of a changelog collects before it writes a table. Replays is how many
+	// replays may run concurrently; with fewer cores fewer run.
 	Replay  int64
 	Replays int
-	// Questions is for what questions about many timers read of what the store lacks.
+	// Questions limits the reads of queries about many timers from the store.
 	Questions int64
-	// Calls is for bodies and answers of the HTTP API.
+	// Calls limits the bodies and responses of the HTTP API.
 	Calls int64
 	// Heap is the runtime's soft limit.
 	Heap int64

@@ -2,6 +2,5 @@
 
 package memory
 
-// storeOutside says that Pebble takes its cache and its memtables from malloc. Go's heap does not
-// hold them.
+// storeOutside is true because Pebble takes its cache and its memtables from malloc, outside Go's heap.
 const storeOutside = true

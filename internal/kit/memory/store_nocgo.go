@@ -2,5 +2,5 @@
 
 package memory
 
-// storeOutside says that Pebble's cache and memtables are part of Go's heap.
+// storeOutside is false because Pebble's cache and memtables are part of Go's heap.
 const storeOutside = false

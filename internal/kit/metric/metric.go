@@ -1,4 +1,6 @@
-// Package metric makes Prometheus metrics and registers them, in one call each.
+// Package metric makes and registers Prometheus metrics in one call each.
+//
+//	sent := metric.In(reg).Counter("waterclock_sent_total", "Records sent.")
 package metric
 
 import (

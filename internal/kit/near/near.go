@@ -1,10 +1,10 @@
-// Package near finds what somebody may have meant who has misspelt a name. It is pure.
+// Package near suggests the name that a misspelt one may stand for. It is pure.
 package near
 
 import "strings"
 
-// Name is the known name nearest to the one found, or one that ends or begins with its words; "" if there is none. What
-// follows the prefix that all names share is compared.
+// Name returns the known name nearest to the one found, or one that ends or begins with its words; "" if there is
+// none. It compares the part after the prefix that all names share.
 func Name(found, prefix string, known []string) string {
 	best, bestDistance, longer := "", 0, ""
 	for _, name := range known {
@@ -23,7 +23,7 @@ func Name(found, prefix string, known []string) string {
 	return best
 }
 
-// Hint returns "; did you mean X?" for what Name finds, "" if it finds nothing.
+// Hint returns "; did you mean X?" with the result of Name, "" if there is none.
 func Hint(found, prefix string, known []string) string {
 	if best := Name(found, prefix, known); best != "" {
 		return "; did you mean " + best + "?"
@@ -31,7 +31,7 @@ func Hint(found, prefix string, known []string) string {
 	return ""
 }
 
-// Header is what Name finds for the name of a header of a request, or what others call such a header.
+// Header suggests a header of a request for a misspelt one, or for another scheduler's name of it.
 func Header(found string, known []string) string {
 	found = strings.ToLower(found)
 	if is := otherwise[found]; is != "" {
@@ -40,7 +40,8 @@ func Header(found string, known []string) string {
 	return Name(found, "timer-", known)
 }
 
-// otherwise has names that other schedulers, and everyday speech, have for headers, where no spelling is near.
+// otherwise maps the names that other schedulers, and everyday speech, have for headers and that no spelling is near
+// to.
 var otherwise = map[string]string{
 	"timer-due": "timer-at", "timer-time": "timer-at", "timer-date": "timer-at", "timer-timestamp": "timer-at",
 	"timer-in": "timer-after", "timer-delay": "timer-after",
@@ -50,7 +51,7 @@ var otherwise = map[string]string{
 	"timer-ttl": "timer-max-late", "timer-expiry": "timer-max-late", "timer-delete": "timer-cancel",
 }
 
-// Distance is Levenshtein's: how many bytes to insert, delete or change.
+// Distance returns the Levenshtein distance: how many bytes to insert, delete or change.
 func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -71,10 +72,10 @@ func Distance(a, b string) int {
 	return row[len(b)]
 }
 
-// Millis guesses whether a Unix time that should be in milliseconds is in another unit. It returns the milliseconds and
-// the name of the unit; "" if the number is probably right. Numbers below 100000000000, which as milliseconds lie
-// before March 1973, are seconds. Micro- and nanoseconds are those of the years 2017 to 2100: a larger number may stand
-// for the end of time.
+// Millis guesses whether a Unix time that should be in milliseconds is in another unit. It returns the milliseconds
+// and the name of the unit; "" if the number is probably right. Numbers below 100000000000, which as milliseconds are
+// before March 1973, are taken for seconds. Micro- and nanoseconds are recognized for the years 2017 to 2100: a
+// larger number may mean the end of time.
 func Millis(number int64) (millis int64, unit string) {
 	const (
 		leastMillis = 100_000_000_000

@@ -1,5 +1,7 @@
-// Package span writes durations as people write them, the same way in every message: days of 24
-// hours in front, and no unit that is zero. It reads them, too.
+// Package span formats durations the way people write them, the same way in every message, and parses them: days of
+// 24 hours in front, and no unit that is zero.
+//
+//	span.String(36 * time.Hour) // 1d12h
 package span
 
 import (
@@ -14,7 +16,7 @@ const day = 24 * time.Hour
 
 // String writes d as 250ms, 1h30m, 7d or 1d12h: the form that settings and flags are read in.
 func String(d time.Duration) string {
-	if d < 0 && d != -d { // the smallest duration has no positive one
+	if d < 0 && d != -d { // the smallest duration has no positive counterpart
 		return "-" + String(-d)
 	}
 	var days string
@@ -39,7 +41,7 @@ var (
 	errTooLong  = errors.New("needs at most 106751d")
 )
 
-// Parse reads what time.ParseDuration reads, with days of 24 hours in front of it: 7d, 1d12h. It rejects negative
+// Parse accepts the format of time.ParseDuration, with days of 24 hours in front: 7d, 1d12h. It rejects negative
 // durations.
 func Parse(s string) (time.Duration, error) {
 	var days time.Duration

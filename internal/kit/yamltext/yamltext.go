@@ -1,5 +1,4 @@
-// Package yamltext says in plain words what is wrong with a YAML file, and takes scalars as they are
-// written.
+// Package yamltext explains in plain words what is wrong with a YAML file, and takes scalars as they are written.
 package yamltext
 
 import (
@@ -17,7 +16,7 @@ import (
 var ErrNotScalar = errors.New("not a scalar")
 
 // UTF8 returns a file without the byte order mark that editors on Windows write before UTF-8. If the mark is that of
-// UTF-16, need says what the file needs.
+// UTF-16, need describes the encoding that the file needs.
 func UTF8(data []byte) (text []byte, need string) {
 	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
 		return nil, "text in UTF-8, not in UTF-16: save it again with that encoding"
@@ -38,8 +37,8 @@ func Scalar(n ast.Node) (string, error) {
 	return "", ErrNotScalar
 }
 
-// Fault says what the YAML library found wrong with a file: the line (0: not known), the key that the
-// fault belongs to ("": none), and what the key needs.
+// Fault explains an error of the YAML library: the line (0 if unknown), the key that the fault belongs to ("" if
+// none), and what the key needs.
 func Fault(err error) (line int, key, need string) {
 	var fault yaml.Error
 	if !errors.As(err, &fault) {
@@ -62,10 +61,10 @@ func Fault(err error) (line int, key, need string) {
 	return line, t.Value, syntax(alreadyDefined)
 }
 
-// alreadyDefined is what the library says of a key that is given twice.
+// alreadyDefined is the library's message about a duplicate key.
 const alreadyDefined = "already defined"
 
-// syntax says what a file needs that is not well-formed.
+// syntax describes what a malformed file needs.
 func syntax(message string) string {
 	for _, fault := range []struct{ has, need string }{
 		{"sequence end token", "a ] at the end of its list"},
@@ -84,7 +83,7 @@ func syntax(message string) string {
 	return "well-formed YAML: " + message
 }
 
-// KeyOf returns the key that a token stands behind.
+// KeyOf returns the key before a token.
 func KeyOf(t *token.Token) string {
 	for ; t != nil; t = t.Prev {
 		if t.Type == token.MappingValueType && t.Prev != nil && t.Prev.Type != token.SequenceEndType &&
@@ -95,7 +94,7 @@ func KeyOf(t *token.Token) string {
 	return ""
 }
 
-// kind names a type of node.
+// kind returns the name of a node type.
 func kind(n ast.NodeType) string {
 	switch n {
 	case ast.MappingType, ast.MappingValueType:

@@ -15,7 +15,7 @@ const (
 	maxSchedules   = 4096
 	maxExpressions = 512 << 10
 	maxZones       = 1024
-	// zoneAgain is for how long an unknown zone is not looked up again.
+	// zoneAgain is the time before an unknown zone is looked up again.
 	zoneAgain = time.Second
 )
 
@@ -30,16 +30,17 @@ type Cache struct {
 	zones       map[string]zoneFound
 }
 
-// zoneFound is what looking up a zone has found.
+// zoneFound is the result of looking up a zone.
 type zoneFound struct {
-	loc *time.Location // nil: there were no rules
+	loc *time.Location // nil if there were no rules
 	at  time.Time
 }
 
 type key struct{ expression, zone string }
 
-// Recurrence returns what computes a timer's recurrence. The error wraps ErrUnknownZone if this machine does not know
-// the zone, although the machine that accepted the timer did. It describes the problem but does not name the timer.
+// Recurrence returns a timer's recurrence, ready for computation. The error wraps ErrUnknownZone if this machine does
+// not know the zone, although the machine that accepted the timer did. It describes the problem but does not name the
+// timer.
 func (c *Cache) Recurrence(of *timer.Recurrence) (Recurrence, error) {
 	if of.Every > 0 {
 		return Recurrence{Recurrence: of}, nil
@@ -83,7 +84,7 @@ func (c *Cache) cached(expression, zone string) *Schedule {
 
 // remember notes that a schedule was used, and returns it. The lock is held.
 func (c *Cache) remember(k key, s *Schedule) *Schedule {
-	if first := c.now[k]; first != nil { // another goroutine has parsed it meanwhile
+	if first := c.now[k]; first != nil { // another goroutine has parsed it first
 		return first
 	}
 	size := len(k.expression) + len(k.zone)
@@ -121,12 +122,12 @@ func (c *Cache) load(name string) (*time.Location, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if z := c.zones[name]; z.loc != nil {
-		return z.loc, nil // another goroutine has found it meanwhile
+		return z.loc, nil // another goroutine has found it first
 	}
-	if len(c.zones) >= maxZones { // names that nobody knows do not push out rules
+	if len(c.zones) >= maxZones { // unknown names must not evict rules
 		maps.DeleteFunc(c.zones, func(_ string, z zoneFound) bool { return z.loc == nil })
 	}
-	if c.zones == nil || len(c.zones) >= maxZones { // so many are names in other cases
+	if c.zones == nil || len(c.zones) >= maxZones { // that many can only be names in other cases
 		c.zones = make(map[string]zoneFound)
 	}
 	c.zones[strings.Clone(name)] = zoneFound{loc, time.Now()}

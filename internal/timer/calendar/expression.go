@@ -12,7 +12,7 @@ import (
 // MaxExpressionBytes is the maximum length of an expression.
 const MaxExpressionBytes = 1024
 
-// ErrNeverDue says that no date of the calendar matches an expression. The 30th of February is an example.
+// ErrNeverDue means that no date of the calendar matches an expression, such as the 30th of February.
 var ErrNeverDue = errors.New("no date matches")
 
 // Expression is a parsed cron expression: sets of values that the clock must show. It is immutable.
@@ -26,11 +26,11 @@ type Expression struct {
 	// relative are days that each month places anew; nil if there are none.
 	relative *relative
 
-	// either says that a day must be in day or in weekday, instead of in both. As in
-	// crontab(5), it is set if neither field begins with a star.
+	// either means that a day must be in day or in weekday, instead of in both. As in crontab(5), it is set if
+	// neither field begins with a star.
 	either bool
 
-	perDay int64 // how many times of day match
+	perDay int64 // number of matching times of day
 }
 
 // names are the names that may stand for a whole expression.
@@ -116,14 +116,14 @@ func Parse(text string) (*Expression, error) {
 	return e, nil
 }
 
-// starred reports whether a field for days is unrestricted in the sense of crontab(5):
-// it begins with a star, whatever follows.
+// starred reports whether a field for days is unrestricted in the sense of crontab(5): it begins with a star,
+// whatever follows.
 func starred(field string) bool { return field[0] == '*' || field[0] == '?' }
 
 // EveryHour reports whether e matches in every hour, so that it follows real time; see the package comment.
 func (e *Expression) EveryHour() bool { return e.hour == 1<<24-1 }
 
-// quotedBytes is how many bytes of a text an error quotes.
+// quotedBytes is the number of bytes of a text that an error quotes.
 const quotedBytes = 20
 
 func quote(text string) string {
@@ -158,7 +158,7 @@ var (
 	}
 )
 
-// parse returns the set of values that text allows, as bits. Days that each month places anew it adds to r.
+// parse returns the set of values that text allows, as bits. It adds days that each month places anew to r.
 func (f *field) parse(text string, r *relative) (set uint64, err error) {
 	for item := range strings.SplitSeq(text, ",") {
 		part, err := f.item(item, r)
@@ -246,7 +246,7 @@ func (f *field) value(text string) (int, error) {
 	return 0, fmt.Errorf("%s is not %d to %d%s", quote(text), f.low, f.high, others)
 }
 
-// ofOthers matches values that only cron expressions of other schedulers have.
+// ofOthers matches values that only other schedulers' cron expressions have.
 var ofOthers = regexp.MustCompile(`^(?i:\d*[LW]|LW|L-\d+|\w+#\d+|\?|H)$`)
 
 // number reads one to three digits.

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A reading is what a clock shows: seconds since it showed 1970-01-01 00:00:00. The code below knows no time zone. It
-// only does arithmetic with readings.
+// A reading is the date and time that a clock shows, in seconds since it showed 1970-01-01 00:00:00. The code below
+// knows no time zone. It only does arithmetic with readings.
 type reading = int64
 
 const (
@@ -14,8 +14,8 @@ const (
 	hourSeconds   = 60 * minuteSeconds
 	daySeconds    = 24 * hourSeconds
 
-	// calendarMonths is after how many months dates fall on the same days of the week again: 400 years. A date that has
-	// not come by then never comes.
+	// calendarMonths is the number of months after which dates fall on the same days of the week again: 400 years. A
+	// date that has not come by then never comes.
 	calendarMonths = 400 * 12
 )
 

@@ -13,8 +13,8 @@ type relative struct {
 	fromEnd uint64 // how many days before the last one: bit 0 for L, bit 3 for L-3
 	nearest uint64 // bits 1 to 31: the weekday nearest to that day, as in 15W; bit 0: the last weekday, LW
 
-	// which says for each day of the week from Sunday which of the month: bits 1 to 5 for fri#1 to fri#5, bit 0 for
-	// the last one, friL.
+	// which holds, for each day of the week from Sunday, its places in the month: bits 1 to 5 for fri#1 to fri#5, bit
+	// 0 for the last one, friL.
 	which [7]uint8
 }
 

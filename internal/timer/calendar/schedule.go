@@ -15,8 +15,8 @@ func (e *Expression) In(loc *time.Location) *Schedule { return &Schedule{e, zone
 // Location returns the zone of s.
 func (s *Schedule) Location() *time.Location { return s.zone.loc }
 
-// Next returns the first instant of s after the given one, and its reading. The reading differs from what the clock
-// shows if the clock skipped it.
+// Next returns the first instant of s after the given one, and its reading. The clock shows another reading at that
+// instant if it skipped this one.
 func (s *Schedule) Next(after int64) (instant int64, r reading) {
 	if !s.EveryHour() {
 		r = s.next(s.zone.shown(after) + 1)
@@ -69,7 +69,7 @@ func (s *Schedule) Count(after, until int64) (n int64) {
 	shown := s.zone.shown(after)
 	n = s.count(shown+1, s.zone.shown(until)+1)
 	for p := s.zone.at(after); p.end <= until; {
-		// Readings that the clock reaches at once are one occurrence.
+		// Readings that the clock reaches at the same instant are one occurrence.
 		start := p.end
 		shown = max(shown, start-1+p.offset)
 		p = s.zone.at(start)

@@ -21,7 +21,7 @@ const (
 	maxZoneBytes = 64
 )
 
-// ErrUnknownZone says that this machine has no rules for a time zone.
+// ErrUnknownZone means that this machine has no rules for a time zone.
 var ErrUnknownZone = errors.New("unknown time zone")
 
 // LoadZone returns the rules of a time zone by its IANA name; "" is UTC. It uses the rules of the machine, or those
@@ -148,15 +148,14 @@ func Changes(loc *time.Location, after, until int64, limit int) (list []Change) 
 	return list
 }
 
-// zoneNames are the IANA names of the Go release that this was last built for, one per line,
-// because a machine cannot list the names that it knows. They serve only for suggestions.
-// LoadZone decides which names exist.
+// zoneNames are the IANA names known to the Go release that this was last built for, one per line, because a machine
+// cannot list the names that it knows. They are only for suggestions: LoadZone decides which names exist.
 //
 //go:embed zones.txt
 var zoneNames string
 
-// DidYouMean returns the end of a sentence about an unknown zone, without its full stop: which name is probably meant,
-// or why the text cannot be a name; "" if neither is known.
+// DidYouMean returns the end of a sentence about an unknown zone, without its full stop: the name that is probably
+// meant, or the reason why the text cannot be a name; "" if neither is known.
 func DidYouMean(found string) string {
 	if m := offsetLike.FindStringSubmatch(found); m != nil {
 		return ofOffset(found, m[1], m[2], m[3])
@@ -174,7 +173,7 @@ func DidYouMean(found string) string {
 // offsetLike matches offsets from UTC: sign, hours, minutes.
 var offsetLike = regexp.MustCompile(`^(?i:UTC|GMT|Z)?([+-])(\d{1,2})(?::?(\d\d))?$`)
 
-// ofOffset says that an offset is no name, and which zone has that offset all year, if one does.
+// ofOffset explains that an offset is not a name, and names a zone that has that offset all year, if there is one.
 func ofOffset(found, sign, hours, minutes string) string {
 	text := " (" + found + " is an offset and no name: name a place"
 	reversed := map[string]string{"+": "-", "-": "+"}[sign]

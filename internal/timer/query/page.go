@@ -16,21 +16,21 @@ import (
 type Page struct {
 	Filter Filter
 	Order  Order  // empty: ByDue
-	Limit  int    // timers at most, or looked at by a count; less than 1, or too many: as many as one answer may have
-	After  Cursor // the last one of the page before; zero: from the beginning
-	Bytes  int    // of the timers, without their payloads, but for one that has more alone; 0: any
+	Limit  int    // of timers, or of those that a count examines; less than 1: the most that one answer may have
+	After  Cursor // the last cursor of the previous page; zero: from the beginning
+	Bytes  int    // limits the timers, without payloads; a single larger timer is returned alone; 0: no limit
 }
 
-// List is a page: timers in order, and where the next page begins. A zero Next says that there are no more. Any other
-// Next promises nothing: one question may look at only so many timers, so a page can be short, or empty, although more
-// follow.
+// List is a page: timers in order, and the start of the next page. A zero Next means that there are no more. Any
+// other Next promises nothing: a query examines a limited number of timers, so a page can be short, or empty,
+// although more follow.
 type List struct {
 	Timers []*Timer `json:"timers,omitempty"`
 	Next   Cursor   `json:"next"`
 }
 
-// Cut shortens the list to so many bytes, payloads not counted, but keeps at least one timer. With no
-// bytes it does nothing.
+// Cut shortens the list to that many bytes, payloads not counted, but keeps at least one timer. With bytes 0 it does
+// nothing.
 func (l *List) Cut(o Order, bytes int) {
 	if bytes <= 0 {
 		return
@@ -54,8 +54,8 @@ func (l *List) Size() (n int) {
 
 func shownSize(t *Timer) int { return t.Size() - len(t.Value) }
 
-// Merge merges the pages with which several partitions have answered the same question. A timer behind the Next of a
-// partition must wait, because that partition may have others before it.
+// Merge merges the pages of several partitions that answered the same query. A timer after the Next of a partition
+// must wait, because that partition may have others before it.
 func Merge(o Order, limit int, parts []List) List {
 	if o == "" {
 		o = ByDue
@@ -82,29 +82,27 @@ func Merge(o Order, limit int, parts []List) List {
 	return all
 }
 
-// Count is a number of timers. If it is not Exact there are more: one question may look at only so
-// many.
+// Count is a number of timers. If it is not Exact there are more: a query examines a limited number of timers.
 type Count struct {
 	N     int64
 	Exact bool
 }
 
-// Cursor is a position in a list: a timer's own, or one between timers. It orders the timers of
-// all partitions of a topic, so pages of several partitions can be merged. It does not depend on who
-// answers, so it stays good after a restart or a rebalance. A timer keeps its cursor while it is the
-// same version: once it fires and recurs, or is replaced or steered, it has another one. The zero
-// value is before every timer, in either order.
+// Cursor is a position in a list: a timer's own, or one between timers. It orders the timers of all partitions of a
+// topic, so pages of several partitions can be merged. It does not depend on the instance that answers, so it stays
+// valid after a restart or a rebalance. A timer keeps its cursor while it is the same version: once it fires and
+// recurs, or is replaced or steered, it has another one. The zero value is before every timer, in either order.
 type Cursor struct {
 	Order     Order     // of the list; empty: before every timer
 	Ref       timer.Ref // ByDue: the position in the order of firing
 	ID        string    // ByID: the timer's ID
-	Partition int32     // tells cursors apart that are the same otherwise
+	Partition int32     // distinguishes cursors that are otherwise equal
 }
 
 // maxID is the length of the longest ID, in bytes.
 const maxID = 512
 
-// ErrCursor says that a text is no Cursor.
+// ErrCursor means that a text is not a Cursor.
 var ErrCursor = errors.New("no place in a list of timers")
 
 // CursorOf returns the cursor of a timer in a list of that order.
@@ -126,7 +124,7 @@ func (c Cursor) Compare(o Cursor) int {
 	return cmp.Or(c.Ref.Compare(o.Ref), strings.Compare(c.ID, o.ID), cmp.Compare(c.Partition, o.Partition))
 }
 
-// String writes a cursor as a text that ParseCursor reads, of letters, digits and "._-":
+// String formats a cursor as text that ParseCursor reads, of letters, digits and "._-":
 //
 //	d.<due>.<offset>.<partition>      decimal
 //	i.<partition>.<ID, base64url>
@@ -142,7 +140,7 @@ func (c Cursor) String() string {
 	return ""
 }
 
-// ParseCursor reads what String writes, and nothing else. Errors wrap ErrCursor.
+// ParseCursor reads the format of String, and nothing else. Errors wrap ErrCursor.
 func ParseCursor(text string) (Cursor, error) {
 	if text == "" {
 		return Cursor{}, nil
@@ -169,7 +167,7 @@ func ParseCursor(text string) (Cursor, error) {
 	return p, nil
 }
 
-// parsePartition returns -1 if the text is no partition.
+// parsePartition returns -1 if the text is not a partition.
 func parsePartition(text string) int32 {
 	n, err := strconv.ParseInt(text, 10, 32)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package query has the types of questions about pending timers and of their answers. The
-// HTTP API, the calls between instances, and the partitions that answer share them. It is pure.
+// Package query has the types of queries about pending timers and of their answers. The HTTP API, the calls between
+// instances, and the partitions share them. It is pure.
 package query
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// State of a timer that is pending.
+// State is the state of a pending timer.
 type State string
 
 // The states.
@@ -20,10 +20,10 @@ const (
 	Triggered State = "triggered" // it fires now, whatever its due time
 	Paused    State = "paused"    // it does not fire until it is resumed
 	Parked    State = "parked"    // it is due, and waits for its target
-	// Remembered is a timer that is not pending any more: it has fired, and its ID stays taken for a
-	// while. It is shown only to questions for this state or for its ID.
+	// Remembered is a timer that is no longer pending: it has fired, and its ID stays taken for a while. Only queries
+	// for this state or for its ID return it.
 	Remembered State = "remembered"
-	// Recurring is no state of its own. In a Filter it selects the pending timers that recur, in whatever state.
+	// Recurring is not a state. In a Filter it selects the pending timers that recur, in whatever state.
 	Recurring State = "recurring"
 )
 
@@ -48,7 +48,7 @@ type Timer struct {
 
 	Topic     string // request topic
 	Partition int32  // of the request topic
-	Source    string // where it comes from: topic/partition/offset, as waterclock-source has it
+	Source    string // its request, as topic/partition/offset, like header waterclock-source
 	State     State
 }
 
@@ -126,50 +126,50 @@ func (f *Filter) matchState(t *Timer) bool {
 	return t.State == f.State
 }
 
-// Order of a list.
+// Order is the order of a list.
 type Order string
 
 // The orders.
 const (
-	ByDue Order = "due" // as they fire; what is paused comes last
+	ByDue Order = "due" // in the order of firing; paused timers come last
 	ByID  Order = "id"  // by the bytes of the ID
 )
 
 // Decision is the committed outcome of a request.
 type Decision struct {
-	// Outcome is in the words of the outcome events (waterclock.EventType), or "not-found" of a request that found
+	// Outcome is one of the outcomes of events (waterclock.EventType), or "not-found" for a request that found
 	// nothing pending.
 	Outcome string `json:"outcome"`
 	Reason  string `json:"reason,omitempty"` // of a rejected request, as its dead letter has it
 	Detail  string `json:"detail,omitempty"` // of a rejected request, for people
-	// Pending is what was pending under the ID right behind the request; nil: nothing, or
-	// a rejected request, which is not held against what is pending.
+	// Pending is the timer pending under the ID right after the request; nil for nothing, or for a rejected request,
+	// which is not compared with pending timers.
 	Pending *Timer `json:"pending,omitempty"`
 }
 
 var (
-	// ErrMoved says that this process does not own the partition any more, or is handing it
-	// over. It cannot say what became of a request. The new owner knows what is pending.
+	// ErrMoved means that this process no longer owns the partition, or is handing it over. It cannot report the
+	// outcome of a request. The new owner knows the pending timers.
 	ErrMoved = errors.New("partition is on its way to another instance")
 
-	// ErrForgotten says that the decision on a request is not remembered: it was made before anybody
-	// watched, or later ones have taken its room.
+	// ErrForgotten means that the decision on a request is not remembered: it was made before there was a watcher, or
+	// later decisions have evicted it.
 	ErrForgotten = errors.New("the decision is not remembered")
 )
 
-// ErrInDoubt says that this process did not hear in time how the last step of the partition ended, which consumers may
-// have seen.
+// ErrInDoubt means that this process does not know in time whether the last step of the partition was committed.
+// Consumers may have seen it.
 var ErrInDoubt = errors.New("how the last step ended is not known yet")
 
-// ErrBusy says that too much is changing to show one consistent state.
+// ErrBusy means that too much is changing to show one consistent state.
 var ErrBusy = errors.New("more is changing than a question can follow: ask again")
 
-// NotLiveError says that the partition cannot answer yet, or not any more: it is being acquired, or has failed.
+// NotLiveError means that the partition cannot answer yet, or no longer can: it is being acquired, or has failed.
 type NotLiveError struct {
 	State  string
 	Since  time.Time // of State; zero: not known
 	Reason string    // a sentence; empty: none is known
-	Failed bool      // it stays so until an operator acts
+	Failed bool      // permanent until an operator acts
 }
 
 func (n *NotLiveError) Error() string {
@@ -183,7 +183,7 @@ func (n *NotLiveError) Error() string {
 	return text
 }
 
-// Again reports whether the same question may be answered soon, by this instance or another one.
+// Again reports whether the same query may soon be answered, by this instance or another one.
 func Again(err error) bool {
 	var notLive *NotLiveError
 	return errors.Is(err, ErrMoved) || errors.Is(err, ErrBusy) || errors.Is(err, ErrInDoubt) || errors.As(err, &notLive)
