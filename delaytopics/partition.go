@@ -16,18 +16,18 @@ import (
 	"github.com/waterclock/waterclock/internal/partition"
 )
 
-// Options of a partition: what it is made of.
+// Options configure a partition.
 type Options struct {
-	ownership.Options               // Topics are those of a fixed-delay topic
+	ownership.Options               // with the Topics of a fixed-delay topic
 	Rules             *intake.Rules // DefaultTarget is the topic's target
 	Reader            *intake.Reader
 	Queue             *budget.Account      // memory of queued records; at its limit intake pauses; Run closes it
-	ClockSkew         *partition.ClockSkew // nil: the clock is compared at acquisitions alone
+	ClockSkew         *partition.ClockSkew // nil: the clock is compared only at acquisitions
 	Metrics           *partition.Metrics
 	Traces            *tracing.Firings // nil: records keep their trace context
 }
 
-// Partition is one owned partition of a fixed-delay topic. Each acquisition has a relay of its own.
+// Partition is one owned partition of a fixed-delay topic. Each acquisition has its own relay.
 type Partition struct {
 	life  *ownership.Life
 	o     Options
@@ -43,7 +43,7 @@ func (p *Partition) Run(ctx context.Context) {
 	p.life.Run(ctx, p.serve)
 }
 
-// serve is one acquisition and the life after it.
+// serve acquires the partition and runs it until the end.
 func (p *Partition) serve(ctx context.Context) error {
 	p.life.SetState(ownership.Acquiring)
 	r := newRelay(&p.o, p.life)
@@ -66,7 +66,8 @@ func (p *Partition) serve(ctx context.Context) error {
 	return p.loop(ctx, r)
 }
 
-// loop wakes the lanes when a record is due, resumes intake when there is room, and looks up what is in doubt.
+// loop wakes the lanes when a record is due, resumes intake when there is room, and resolves steps with an unknown
+// outcome.
 func (p *Partition) loop(ctx context.Context, r *relay) error {
 	t := time.NewTimer(0)
 	defer t.Stop()
@@ -85,16 +86,16 @@ func (p *Partition) loop(ctx context.Context, r *relay) error {
 	}
 }
 
-// Wake makes the partition look at the clock again: it was set.
+// Wake makes the partition read the clock again, because it was set.
 func (p *Partition) Wake() { p.life.Wake.Send() }
 
-// Life returns what partitions of all kinds have in common.
+// Life returns the state common to partitions of all kinds.
 func (p *Partition) Life() *ownership.Life { return p.life }
 
-// SetLogEnd records a look at the end of the topic's log.
+// SetLogEnd records the end of the topic's log.
 func (p *Partition) SetLogEnd(e ownership.LogEnd) { p.life.Input.SetEnd(e) }
 
-// Drain stops sealing and waits, at most for a second, until the step under way has ended.
+// Drain stops sealing and waits, at most for a second, until the step in flight has ended.
 func (p *Partition) Drain() { p.life.Drain() }
 
 // Status returns a snapshot.
@@ -106,8 +107,8 @@ func (p *Partition) Status() ownership.Status {
 	return s
 }
 
-// acquire makes this process the partition's owner. The package comment has the order. It returns where records are to
-// be read from, where their log ended, and the argument of Life.Own.
+// acquire makes this process the partition's owner, in the order of the package comment. It returns the offset to
+// read from, the end of the log, and the argument of Life.Own.
 func (p *Partition) acquire(ctx context.Context) (from, end int64, claimed ownership.Claimed, err error) {
 	got, err := p.life.Acquire(ctx, p.life.NewFollower(nil), p.begin)
 	if err != nil {
@@ -115,13 +116,13 @@ func (p *Partition) acquire(ctx context.Context) (from, end int64, claimed owner
 	}
 	from, end, err = p.from(ctx, &got)
 	if err == nil && got.Committed >= 0 && got.Committed != from {
-		p.life.Log.Warn("the group's offset differs from the last checkpoint and is ignored", "committed",
+		p.life.Log.Warn("group offset differs from the last checkpoint and is ignored", "committed",
 			got.Committed, "checkpoint", from)
 	}
 	return from, end, got.Claimed, err
 }
 
-// begin returns where a partition without a checkpoint begins.
+// begin returns the first offset to read for a partition without a checkpoint.
 func (p *Partition) begin(ctx context.Context, committed int64) (int64, error) {
 	switch {
 	case committed >= 0 && !p.o.AcceptLost:
@@ -129,7 +130,7 @@ func (p *Partition) begin(ctx context.Context, committed int64) (int64, error) {
 			"checkpoints were lost; if no other group has served the topic since, %s",
 			p.life.Requests(), p.o.Topics.Changelog.Name, topics.LostCheckpointsAdvice)}
 	case committed >= 0:
-		p.life.Log.Warn("the checkpoints are lost and that is accepted: the group's offset decides",
+		p.life.Log.Warn("checkpoints lost and accepted as lost: continuing from the group's offset",
 			"position", committed)
 		return committed, nil
 	}
@@ -137,12 +138,11 @@ func (p *Partition) begin(ctx context.Context, committed int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	p.life.Log.Info("first acquisition of this partition: passing the topic on from its start", "position", start)
+	p.life.Log.Info("first acquisition of this partition: starting at the start of the topic", "position", start)
 	return start, nil
 }
 
-// from returns where records are to be read from after the last checkpoint before the claim, and where their log
-// ends.
+// from returns the offset to read from, after the last checkpoint before the claim, and the end of the log.
 func (p *Partition) from(ctx context.Context, got *ownership.Acquired) (from, end int64, err error) {
 	last := &got.Last
 	if last.Changelog != p.o.Topics.Changelog.ID {
@@ -159,16 +159,17 @@ func (p *Partition) from(ctx context.Context, got *ownership.Acquired) (from, en
 	}
 	from, _, end, err = partlog.Bounds(ctx, p.o.Client, p.life.Requests())
 	if err == nil {
-		p.life.Log.Warn("the topic was recreated since its checkpoint was written: passing it on from its start",
+		p.life.Log.Warn("topic recreated since its last checkpoint: starting at its start",
 			"position", from)
 	}
 	return from, end, err
 }
 
 // complete returns the last checkpoint, or an error if the log of checkpoints has lost its end. A step commits its
-// checkpoint and its offset together. So if the group's offset lies beyond the last checkpoint, and is of another step,
-// the checkpoints of later steps were lost. What those passed on is on the targets. As in begin, an operator may decide
-// that the offset counts. (An offset that an operator has set is of no step, or names the step before.)
+// checkpoint and its offset together. So if the group's offset is beyond the last checkpoint, and is of another step,
+// the checkpoints of later steps were lost. The records that they passed on are on the targets. As in begin, an
+// operator may decide that the offset counts. (An offset that an operator has set belongs to no step, or names the
+// step before.)
 func (p *Partition) complete(got *ownership.Acquired) (*wire.Checkpoint, error) {
 	last := got.Last
 	if last.Group != p.o.Group || got.Step == "" || got.Step == last.Step || got.Committed <= last.Position {
@@ -179,7 +180,7 @@ func (p *Partition) complete(got *ownership.Acquired) (*wire.Checkpoint, error) 
 			"is at %d: later checkpoints were lost; if no other group has served the topic since, %s",
 			got.Committed, p.life.Requests(), p.o.Topics.Changelog.Name, last.Position, topics.LostCheckpointsAdvice)}
 	}
-	p.life.Log.Warn("the last checkpoints are lost and that is accepted: the group's offset decides", "position",
+	p.life.Log.Warn("last checkpoints lost and accepted as lost: continuing from the group's offset", "position",
 		got.Committed, "checkpoint", last.Position)
 	last.Position, last.Epoch = got.Committed, 0
 	return &last, nil

@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// readAhead is how long before the newest queued record is due intake goes on reading. It is longer than a tick
-	// and a fetch that waits for data together.
+	// readAhead is how long before the newest queued record is due intake resumes reading. It is longer than a tick
+	// plus a fetch that waits for data.
 	readAhead = 500 * time.Millisecond
 	// alertEvery is how often the alert about timestamps far ahead is repeated.
 	alertEvery = time.Minute
-	// farAhead is how far the timestamp at the front of the queue must lie ahead of the clock to raise an alert. It is
+	// farAhead is how far the timestamp at the front of the queue must be ahead of the clock to raise an alert. It is
 	// Kafka's default of message.timestamp.after.max.ms.
 	farAhead = time.Hour
 )
 
-// Room implements partlog.Sink. Intake that has no room pauses, so that nothing is fetched until there is some.
+// Room implements partlog.Sink. Intake without room pauses, so that nothing is fetched until there is some.
 func (r *relay) Room(next int64) timer.Size {
 	room := partition.RoomFor(r.o.Queue, next)
 	if room.IsUsedUp() {
@@ -75,8 +75,8 @@ func (r *relay) queueRecord(rec *kgo.Record) {
 }
 
 // validateTime rejects a negative timestamp. A timestamp far ahead is valid, although it holds up every record behind
-// it: the brokers, whose clocks count, reject it when it is written, or the topic is configured to take it. No clock of
-// this machine knows better (see package clocks).
+// it: the brokers, whose clocks count, reject it when it is written, or the topic is configured to take it. This
+// machine's clocks are no better judge (see package clocks).
 func validateTime(at int64) *intake.Refusal {
 	if at >= 0 {
 		return nil
@@ -86,13 +86,13 @@ func validateTime(at int64) *intake.Refusal {
 			"(message.timestamp.type=LogAppendTime).", at)}
 }
 
-// full reports whether the queue has enough. It says so at the limit, and from then on until half of the limit is
-// free. The lock is held.
+// full reports whether the queue has enough: from when it reaches the limit until half of the limit is free. The lock
+// is held.
 func (r *relay) full() bool {
 	return r.o.Queue.Set(partition.QueueBytes(r.queue.size()))
 }
 
-// resume lets intake go on if there is room and the last queued record is due soon. The lock is held.
+// resume resumes intake if there is room and the last queued record is due soon. The lock is held.
 func (r *relay) resume(now time.Time) {
 	if full := r.full(); r.paused && !full && time.UnixMilli(r.queue.last).Sub(now) <= readAhead {
 		r.paused = false
@@ -102,19 +102,19 @@ func (r *relay) resume(now time.Time) {
 
 func (r *relay) Fail(err error) { r.life.GiveUpReading(err) }
 
-// watchAhead raises an alert if all records wait for one whose timestamp lies far ahead.
+// watchAhead raises an alert if all records wait for one whose timestamp is far ahead.
 func (r *relay) watchAhead(now time.Time, due int64, ok bool) {
 	ahead := time.UnixMilli(due).Sub(now) - r.o.Topics.Delay
 	if !ok || ahead <= farAhead || time.Since(r.alertedAhead) < alertEvery {
 		return
 	}
 	r.alertedAhead = time.Now()
-	r.life.Log.Error("all records wait for one whose timestamp lies far ahead: set the clock of its producer, or "+
+	r.life.Log.Error("all records wait for one with a timestamp far ahead: set the clock of its producer, or "+
 		"this machine's, and message.timestamp.after.max.ms of the topic",
 		"ahead", ahead)
 }
 
-// Skip makes one dead letter of a batch of records that cannot be read. It implements partlog.Sink.
+// Skip turns a batch of records that cannot be read into one dead letter. It implements partlog.Sink.
 func (r *relay) Skip(u *partlog.Unreadable) {
 	reason, detail := u.Reason("records")
 	r.life.Log.Warn("unreadable batch becomes a dead letter", "from", u.First, "to", u.Next, "err", u.Err)
@@ -135,23 +135,23 @@ const (
 	headerMemory = 40
 )
 
-// item is one record on its way.
+// item is one queued record.
 type item struct {
 	rec  *kgo.Record
 	due  int64 // Unix ms; never before that of the item in front; none: it need not wait
-	next int64 // the position behind it
+	next int64 // the position after it
 	says intake.Delayed
-	// If there is a refusal the item becomes a dead letter. undelivered: the target refused it.
+	// An item with a refusal becomes a dead letter. undelivered: the target rejected it.
 	refusal     *intake.Refusal
 	undelivered bool
-	// suspect: its target refused a batch, maybe because of this record.
+	// suspect: its target rejected a batch, maybe because of this record.
 	suspect bool
 	bytes   int64
 }
 
 // queue holds the records of a partition that were read and not passed on, in order. It is pure: no clock, no lock.
 //
-// Invariant: due does not decrease from front to back, nor from the items that were dropped to those that are added.
+// Invariant: due does not decrease from front to back, nor from dropped items to added ones.
 type queue struct {
 	items []item
 	bytes int64
@@ -169,15 +169,15 @@ func (q *queue) add(it item, due int64) {
 	q.last = max(q.last, due)
 	it.due = q.last
 	it.bytes = recordBytes(it.rec)
-	if n := len(it.says.Headers); n < len(it.rec.Headers) { // a list of its own: some headers are not passed on
+	if n := len(it.says.Headers); n < len(it.rec.Headers) { // its own list: some headers are not passed on
 		it.bytes += headerMemory * int64(n)
 	}
 	q.bytes += it.bytes
 	q.items = append(q.items, it)
 }
 
-// pass notes that nothing but markers and aborted records lies between the last item and a position. A step that passes
-// the item on passes them too.
+// pass records that only markers and aborted records are between the last item and a position. A step that passes the
+// item on passes them too.
 func (q *queue) pass(position int64) {
 	if q.end = max(q.end, position); len(q.items) > 0 {
 		it := &q.items[len(q.items)-1]
@@ -189,14 +189,14 @@ func (q *queue) pass(position int64) {
 func (q *queue) drop(n int) {
 	for i := range q.items[:n] {
 		q.bytes -= q.items[i].bytes
-		q.items[i] = item{} // its memory
+		q.items[i] = item{} // frees its memory
 	}
 	if q.items = q.items[n:]; len(q.items) == 0 {
 		q.items = nil
 	}
 }
 
-// front is when the item at the front is due; ok: there is one.
+// front returns when the item at the front is due; ok is false if there is none.
 func (q *queue) front() (due int64, ok bool) {
 	if len(q.items) == 0 {
 		return 0, false
@@ -204,7 +204,7 @@ func (q *queue) front() (due int64, ok bool) {
 	return q.items[0].due, true
 }
 
-// recordBytes is about how much memory a record takes.
+// recordBytes returns about how much memory a record takes.
 func recordBytes(r *kgo.Record) int64 {
 	n := itemMemory + len(r.Key) + len(r.Value)
 	for i := range r.Headers {

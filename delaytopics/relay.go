@@ -22,12 +22,12 @@ type relay struct {
 	o            *Options
 	life         *ownership.Life
 	waiter       *targets.Waiter
-	alertedAhead time.Time // when the log last said that a timestamp lies far ahead; belongs to Run's goroutine
+	alertedAhead time.Time // last log entry about a timestamp far ahead; belongs to Run's goroutine
 
 	mu       sync.Mutex // guards the following fields; held over Reader.Pause and Resume
 	queue    queue
 	position int64 // every record below was passed on
-	end      int64 // of the log, as it was last seen
+	end      int64 // of the log, when last read
 	paused   bool
 	stepped  time.Time // when the last step was sealed
 	blocked  *blocked  // nil: the record at the front may go
@@ -42,21 +42,22 @@ func newRelay(o *Options, life *ownership.Life) *relay {
 	return &relay{o: o, life: life, waiter: o.Health.Waiter(life.Wake.Send)}
 }
 
-// begin notes where records are read from, and where their log ends. It comes before all other calls except Seal,
-// which finds that the partition is not owned.
+// begin sets the offset to read from and the end of the log. It comes before all other calls except Seal, which finds
+// that the partition is not owned.
 func (r *relay) begin(from, end int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.position, r.end = from, end
 }
 
-// close gives back what the relay held. It comes after all other calls.
+// close releases the relay's memory. It comes after all other calls.
 func (r *relay) close() {
 	r.waiter.Close()
 	r.o.Queue.Set(0)
 }
 
-// round wakes the lanes if a record is due, and resumes intake if there is room. It returns when to look again.
+// round wakes the lanes if a record is due, and resumes intake if there is room. It returns the time of the next
+// check.
 func (r *relay) round() time.Duration {
 	now := r.o.Now()
 	r.mu.Lock()
@@ -78,7 +79,7 @@ func (r *relay) round() time.Duration {
 	wait := min(ownership.Tick, time.UnixMilli(due).Sub(now))
 	if wait <= 0 {
 		r.o.Lanes.Wake()
-		return ownership.Tick // if something keeps it from being sealed, the end of that wakes the lanes
+		return ownership.Tick // if something prevents the seal, the end of that wakes the lanes
 	}
 	return wait
 }
@@ -109,14 +110,15 @@ func (r *relay) show(s *ownership.Status) {
 	}
 }
 
-// blocked says that an item may not go now, because its target is unhealthy or not known, and neither may the items
-// behind it. It ends when an item from there on is committed. The waiter admits items: those that go carry the permit.
+// blocked means that an item may not go now, because its target is unhealthy or unknown, and neither may the items
+// behind it. It ends when an item from there on is committed. The waiter admits items: those that go carry the
+// permit.
 type blocked struct {
 	by       timer.TopicPartition
-	next     int64 // the position behind the item
+	next     int64 // the position after the item
 	permit   *targets.Permit
-	admitted int // how many items may go; 0: none, and the waiter tells when that changes
-	used     int // how many of them are in the share that is being made or is out
+	admitted int // how many items may go; 0: none, and the waiter reports when that changes
+	used     int // how many of them are in the share that is being made or in flight
 }
 
 // route chooses the partition of an item as a Java client would. Without a key that is the partition of the same
@@ -164,7 +166,7 @@ func (r *relay) mayGo(to timer.TopicPartition, next int64) (*targets.Permit, boo
 	if to.Partition < 0 {
 		r.o.Health.Suspect(to) // an unknown partition trips no breaker
 	}
-	if b.used == 0 { // otherwise the items that go are committed first
+	if b.used == 0 { // otherwise the admitted items are committed first
 		b.admitted, b.permit = 0, nil
 		r.waiter.Wait(to)
 	}
@@ -197,7 +199,7 @@ func (r *relay) admit() {
 		}
 		n, permit := r.waiter.Admit(to, math.MaxInt32)
 		if n == 0 {
-			continue // the waiter tells again
+			continue // the waiter reports again
 		}
 		r.mu.Lock()
 		if r.blocked == b {

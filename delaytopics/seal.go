@@ -20,13 +20,13 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// ownHeaders is how many headers the service adds to a record, and ownText bounds the digits of their values.
+// ownHeaders is the number of headers that the service adds to a record; ownText bounds the digits of their values.
 const ownHeaders, ownText = 4, 128
 
 // forever is longer than any lane sleeps.
 const forever = math.MaxInt64 * time.Nanosecond
 
-// sealed is the front of the queue, made into a share of a step.
+// sealed is the front of the queue as a share of a step.
 type sealed struct {
 	r       *relay
 	n       int   // items
@@ -34,13 +34,13 @@ type sealed struct {
 	dead    []dead
 	at      int64       // when it was sealed, Unix ms
 	mark    clocks.Mark // the same
-	next    int64       // the position behind the items
+	next    int64       // the position after the items
 	share   *emitter.Share
 	made    emissions // from the first one on
 	firings []tracing.Firing
 }
 
-// dead is an item that becomes a dead letter, and why.
+// dead is an item that becomes a dead letter.
 type dead struct {
 	rec         *kgo.Record // the queue may grow while the step ends
 	refusal     *intake.Refusal
@@ -55,7 +55,7 @@ func (r *relay) Seal(step string, room *emitter.Room) *emitter.Share {
 // Wait implements emitter.Source: Run wakes the lanes when a record is due.
 func (r *relay) Wait() time.Duration { return forever }
 
-// seal takes the items that are due, up to the first that may not go now.
+// seal takes the due items, up to the first that may not go now.
 func (r *relay) seal(step string, room *emitter.Room) *emitter.Share {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,7 +87,7 @@ func (r *relay) seal(step string, room *emitter.Room) *emitter.Share {
 	return s.share
 }
 
-// ready is how many items at the front are due and fit. A suspect goes alone.
+// ready returns how many items at the front are due and fit. A suspect goes alone.
 func (r *relay) ready(now int64, room *emitter.Room) (n int) {
 	bytes := room.Bytes
 	for n < len(r.queue.items) && n < room.Entries {
@@ -103,8 +103,9 @@ func (r *relay) ready(now int64, room *emitter.Room) (n int) {
 	return n
 }
 
-// take adds item i of those that are ready, unless its target is unhealthy. It allocates for all of them with the first
-// that may go: lanes ask at each step, even while no item may go.
+// take adds the ready item i, unless its target is unhealthy. It allocates for all ready items with the first that
+// may
+// go: lanes ask at each step, even while no item may go.
 func (s *sealed) take(i, ready int) bool {
 	r, it := s.r, &s.r.queue.items[i]
 	if it.refusal != nil {
@@ -170,7 +171,7 @@ func (s *sealed) done(o emitter.Outcome) {
 	r.life.Wake.Send()
 }
 
-// verdicts notes the answers of targets to the emissions of an aborted step.
+// verdicts records the answers of targets to the emissions of an aborted step.
 func (s *sealed) verdicts() {
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()
@@ -223,8 +224,8 @@ func (r *relay) newEmissions(now int64, items []item) emissions {
 	return m
 }
 
-// record is the emission: key, value and headers as they came, and the service's headers. Its timestamp is the owner's
-// clock at this seal.
+// record returns the emission: key, value and headers as they came, plus the service's headers. Its timestamp is the
+// owner's clock at this seal.
 func (e *emissions) record(it *item, partition int32) *kgo.Record {
 	first := len(e.headers)
 	e.headers = append(e.headers, it.says.Headers...)

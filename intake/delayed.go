@@ -16,10 +16,9 @@ type Delayed struct {
 	Headers []kgo.RecordHeader // headers to pass on, in order; the slice may be the record's own
 }
 
-// ValidateDelayed reads a record of a fixed-delay topic, or says why it cannot be passed on. It takes the
-// headers timer-target-topic and waterclock-attempt. It rejects any other timer- header, which would
-// have no effect, and drops the other waterclock- headers. The result depends only on the record and on
-// the current rules.
+// ValidateDelayed reads a record of a fixed-delay topic, or explains why it cannot be passed on. It takes the headers
+// timer-target-topic and waterclock-attempt. It rejects any other timer- header, which would have no effect, and
+// drops the other waterclock- headers. The result depends only on the record and on the current rules.
 func (r *Rules) ValidateDelayed(rec *kgo.Record) (d Delayed, refusal *Refusal) {
 	if refusal = countHeaders(rec); refusal != nil {
 		return d, refusal

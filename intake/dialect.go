@@ -11,15 +11,15 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// Dialect is the language of another scheduler in which requests of a topic may be written. A record in a
-// dialect is translated into our own headers and then validated like any request: limits, targets and
-// reasons are the same. A record that our own headers cannot express is rejected.
+// Dialect is the language of another scheduler in which requests of a topic may be written. A record in a dialect is
+// translated into our own headers and then validated like any request: limits, targets and reasons are the same. A
+// record that our own headers cannot express is rejected.
 //
-// Our own headers work besides every dialect, so that producers can be moved one by one. A record that says
-// the same in both is rejected. A null value without headers of either cancels.
+// Our own headers work alongside every dialect, so that producers can be moved one by one. A record that gives the
+// same setting in both is rejected. A null value without headers of either cancels.
 type Dialect string
 
-// The dialects. Their files say where their rules come from.
+// The dialects. Their files name the sources of their rules.
 const (
 	Plain    Dialect = ""         // our own headers alone
 	ETF1     Dialect = "etf1"     // kafka-message-scheduler of etf1
@@ -33,8 +33,8 @@ const (
 // Dialects lists every dialect but Plain.
 func Dialects() []Dialect { return []Dialect{ETF1, Sky, SkyJSON, RabbitMQ, NATS, Pulsar} }
 
-// translate returns rec with the dialect's headers translated into our own, or rec itself if it has none of
-// them. It does not change rec; the result shares its memory. What it builds is bounded by the limits, not by rec: see
+// translate returns rec with the dialect's headers translated into our own, or rec itself if it has none of them. It
+// does not change rec; the result shares its memory. The size of the result is bounded by the limits, not by rec: see
 // allowance.
 func (d Dialect) translate(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
 	switch d {
@@ -54,7 +54,7 @@ func (d Dialect) translate(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refus
 	return rec, nil
 }
 
-// foreign has a record's headers, those of a dialect apart from the others.
+// foreign holds a record's headers, with those of a dialect apart from the others.
 type foreign struct {
 	said   map[string][]byte  // values of the dialect's headers, by name
 	others []kgo.RecordHeader // the others, in order, without those to drop
@@ -66,10 +66,10 @@ func (f *foreign) has(name string) bool {
 	return ok
 }
 
-// vocabulary has the headers of a dialect.
+// vocabulary holds the headers of a dialect.
 type vocabulary struct {
-	known  []string // headers that are read: each at most once, in its right case, as text
-	binary string   // the one of them that is not text
+	known  []string // headers that are read: each at most once, in its exact case, as text
+	binary string   // the one known header that is not text
 	drop   []string // headers that the scheduler adds to its emissions; they are not passed on
 	prefix string   // any other header with this prefix is misspelt; "": none is
 }
@@ -82,7 +82,7 @@ type allowance struct {
 }
 
 const (
-	// extraHeaders is how many headers read does not count: those of a trace's context.
+	// extraHeaders is the number of headers that read does not count: those of a trace's context.
 	extraHeaders = 2
 	// extraBytes is how many bytes translation may save, apart from leading zeros of numbers: names get shorter, and
 	// the trace's context is not counted.
@@ -138,10 +138,10 @@ func (v *vocabulary) parse(list []kgo.RecordHeader, limits *Limits) (f foreign, 
 	return f, nil
 }
 
-// maxAdded is how many headers a dialect adds at most.
+// maxAdded is the most headers that a dialect adds.
 const maxAdded = 6
 
-// named returns the one of names that equals key in any case, "" if none does.
+// named returns the name that equals key in any case, "" if there is none.
 func named(key string, names []string) string {
 	for _, n := range names {
 		if strings.EqualFold(n, key) {
@@ -163,7 +163,7 @@ func speaksOurs(list []kgo.RecordHeader) bool {
 	return slices.ContainsFunc(list, func(h kgo.RecordHeader) bool { return isOurs(h.Key) })
 }
 
-// decides reports whether one of our own headers decides what the request does: any but those that name the
+// decides reports whether one of our own headers decides what the request does: any header except those that name the
 // target.
 func decides(list []kgo.RecordHeader) bool {
 	return slices.ContainsFunc(list, func(h kgo.RecordHeader) bool {

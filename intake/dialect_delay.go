@@ -17,9 +17,9 @@ const (
 	maxRabbitDelay = 1<<32 - 1
 )
 
-// fromRabbitMQ makes a message due at once if its delay is missing, zero or negative, as the exchange does. The
-// exchange negates the delay of a message that it delivers, so a message that is sent on with all its headers
-// is not delayed again.
+// fromRabbitMQ makes a message due immediately if its delay is missing, zero or negative, as the exchange does. The
+// exchange negates the delay of a message that it delivers, so a message that is sent on with all its headers is not
+// delayed again.
 func fromRabbitMQ(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
 	f, refusal := (&vocabulary{known: []string{rabbitDelay}}).parse(rec.Headers, limits)
 	if refusal != nil {
@@ -57,7 +57,7 @@ const (
 	pulsarAfterSeconds = "deliverAfterSeconds" // seconds
 )
 
-// fromPulsar makes a message without these headers due at once.
+// fromPulsar makes a message without these headers due immediately.
 func fromPulsar(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
 	v := vocabulary{known: []string{pulsarAt, pulsarAfterMillis, pulsarAfterSeconds}}
 	f, refusal := v.parse(rec.Headers, limits)

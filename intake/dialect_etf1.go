@@ -8,8 +8,8 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// Headers of kafka-message-scheduler by etf1, by its readme (github.com/etf1/kafka-message-scheduler) and, where
-// that says nothing, by its program.
+// Headers of kafka-message-scheduler by etf1, by its readme (github.com/etf1/kafka-message-scheduler) and, if that is
+// silent, by its program.
 const (
 	etf1Epoch       = "scheduler-epoch" // Unix seconds
 	etf1TargetTopic = "scheduler-target-topic"
@@ -18,15 +18,15 @@ const (
 	// Headers that it adds to the message that it triggers.
 	etf1Timestamp = "scheduler-timestamp" // of the schedule, Unix seconds
 	etf1Key       = "scheduler-key"       // of the schedule: its ID
-	etf1Topic     = "scheduler-topic"     // where the schedule was
+	etf1Topic     = "scheduler-topic"     // the topic of the schedule
 )
 
 // maxUnixSeconds is the first number that certainly means milliseconds: as seconds it would be after the year
 // 5138.
 const maxUnixSeconds = waterclock.MinUnixMilli
 
-// fromETF1 takes the record's key for the ID, as there. A null value deletes, whatever the headers say: the scheduler
-// copies them all to the tombstones that it writes. Without a target key the key of the emission is null.
+// fromETF1 takes the record's key for the ID, as that scheduler does. A null value deletes, whatever the headers: the
+// scheduler copies them all to the tombstones that it writes. Without a target key the key of the emission is null.
 func fromETF1(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
 	if rec.Value == nil && !decides(rec.Headers) {
 		return (&foreign{}).record(rec), nil

@@ -16,18 +16,18 @@ const (
 	natsSchedule = "Nats-Schedule" // @at with an instant; the other forms recur
 	natsZone     = "Nats-Schedule-Time-Zone"
 	natsTarget   = "Nats-Schedule-Target"
-	natsTTL      = "Nats-Schedule-TTL" // of what is published; never: none
+	natsTTL      = "Nats-Schedule-TTL" // of the published message; never: none
 
 	natsAt    = "@at "
 	natsEvery = "@every "
 	natsNever = "never"
 	natsLocal = "Local" // as a zone: that of the server
 
-	// natsFields is how many an expression has, the second first.
+	// natsFields is the number of fields of an expression, the second first.
 	natsFields = 6
 )
 
-// natsUnsayable are the scheduler's headers that are rejected, and why.
+// natsUnsayable are the scheduler's headers that are rejected, with the reasons.
 var natsUnsayable = [...]struct{ name, why string }{
 	{"Nats-Schedule-Source", "no record is read from elsewhere when a timer fires"},
 	{"Nats-Schedule-Rollup",
@@ -38,8 +38,8 @@ var natsUnsayable = [...]struct{ name, why string }{
 	{"Nats-Rollup", "records of Kafka take the place of others by compaction: have the target topic compacted"},
 }
 
-// fromNATS uses the record's key as the ID, for which JetStream has the schedule's subject, and the target
-// subject as the topic.
+// fromNATS uses the record's key as the ID, like JetStream the schedule's subject, and the target subject as the
+// topic.
 func fromNATS(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
 	v := vocabulary{known: []string{natsSchedule, natsTarget, natsTTL, natsZone}, prefix: natsSchedule}
 	for i := range natsUnsayable {
@@ -136,10 +136,9 @@ func (f *foreign) sayCron(expression []byte) *Refusal {
 	return f.say(natsZone, waterclock.HeaderZone, zone)
 }
 
-// otherDays reports whether an expression of six fields means other days in JetStream (nats-server,
-// server/cron.go) than here. If neither of the two fields for days has a star, a day needs to match one of them;
-// otherwise it needs to match both. In JetStream a star with a step is no star. Here a field has a star if it
-// begins with one.
+// otherDays reports whether an expression of six fields means other days in JetStream (nats-server, server/cron.go)
+// than here. If neither of the two fields for days has a star, a day needs to match one of them; otherwise it needs
+// to match both. In JetStream a star with a step is no star. Here a field has a star if it begins with one.
 func otherDays(expression []byte) bool {
 	fields := bytes.Fields(expression)
 	if len(fields) != natsFields {

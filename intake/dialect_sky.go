@@ -60,7 +60,7 @@ func fromSky(rec *kgo.Record, limits *Limits, decode skyDecoder) (*kgo.Record, *
 		f.others = append(f.others, h)
 	}
 	f.others = append(f.others,
-		kgo.RecordHeader{Key: waterclock.HeaderAt, Value: instantText(max(s.time, 0))}, // long past is past
+		kgo.RecordHeader{Key: waterclock.HeaderAt, Value: instantText(max(s.time, 0))}, // all past times are the same
 		kgo.RecordHeader{Key: waterclock.HeaderTargetTopic, Value: []byte(s.topic)},
 		kgo.RecordHeader{Key: waterclock.HeaderTargetKey, Value: s.key})
 	out := f.record(rec)
@@ -154,7 +154,7 @@ func (a *avro) headers(limits *Limits) (list []kgo.RecordHeader, refusal *Refusa
 			if a.short {
 				return nil, nil
 			}
-			if classify(h.Key) == ownHeader { // they are dropped anyway
+			if classify(h.Key) == ownHeader { // dropped later anyway
 				continue
 			}
 			if refusal = room.take(&h); refusal != nil {
@@ -214,8 +214,8 @@ type skyHeaders struct {
 
 var _ json.Unmarshaler = (*skyHeaders)(nil)
 
-// maxSkyMembers is how many headers of the JSON form are decoded. It is more than any limit on headers allows,
-// because some of them may not count.
+// maxSkyMembers limits the headers of the JSON form that are decoded. It is higher than any limit on headers, because
+// some of them may not count.
 const maxSkyMembers = 1000
 
 // UnmarshalJSON implements json.Unmarshaler. b is valid JSON.

@@ -43,10 +43,10 @@ const (
 	otherHeader  // not ours: passed through
 	ownHeader    // waterclock-*: dropped
 	wrongCase    // a known name in another case
-	unknownTimer // timer-* and none of the known ones
+	unknownTimer // timer-*, but not a known one
 )
 
-// headers has the timer- headers of one request, each value as it is in the record.
+// headers holds the timer- headers of one request, with the values of the record.
 type headers struct {
 	values [names][]byte
 	seen   uint32 // bit n: header n is given; its value may be null
@@ -55,9 +55,9 @@ type headers struct {
 
 func (h *headers) has(n name) bool { return h.seen&(1<<n) != 0 }
 
-// W3C's headers for the context of a trace, and how long they may be. A tracestate may be longer, but programs may cut
-// it to that length. One of each does not count against the limits: the API and OpenTelemetry's instrumentation add
-// them to some requests, and tracing must not have any rejected.
+// W3C's headers for the context of a trace, and their maximum lengths. A tracestate may be longer, but programs may
+// cut it to that length. One of each does not count against the limits: the API and OpenTelemetry's instrumentation
+// add them to some requests, and tracing must not cause a rejection.
 const (
 	traceparent      = "traceparent"
 	traceparentBytes = 55
@@ -65,10 +65,10 @@ const (
 	tracestateBytes  = 512
 )
 
-// traceContext has the trace context that was found among the headers of a record.
+// traceContext records which headers of a trace context a record has.
 type traceContext struct{ parent, state bool }
 
-// takes reports whether a header belongs to the context, which it joins.
+// takes reports whether a header belongs to the context, and adds it.
 func (t *traceContext) takes(h *kgo.RecordHeader) bool {
 	taken, most := &t.parent, traceparentBytes
 	switch h.Key {
@@ -85,8 +85,7 @@ func (t *traceContext) takes(h *kgo.RecordHeader) bool {
 	return true
 }
 
-// countHeaders rejects a record of which the reader has not built all headers. Here those of waterclock itself count
-// too.
+// countHeaders rejects a record if the reader has not built all its headers. Waterclock's own headers count here too.
 func countHeaders(rec *kgo.Record) *Refusal {
 	if n := partlog.HeaderCount(rec); n > partlog.MaxHeaders {
 		return refuse(waterclock.ReasonTooManyHeaders,
@@ -140,7 +139,7 @@ func headersTooLarge(limit int) *Refusal {
 		"the headers have more than %d bytes, names included: leave some out, or put them into the value.", limit)
 }
 
-// meant suggests the header that an unknown one may have meant.
+// meant suggests a header for an unknown one.
 func meant(key string) string {
 	if len(key) > maxMeant {
 		return ""
@@ -154,7 +153,7 @@ func meant(key string) string {
 // maxMeant is the longest unknown name, in bytes, for which a header is suggested.
 const maxMeant = 64
 
-// take notes one timer- header.
+// take records one timer- header.
 func (h *headers) take(n name, header *kgo.RecordHeader) *Refusal {
 	switch {
 	case n == wrongCase:
@@ -188,7 +187,7 @@ func (h *headers) passed(list []kgo.RecordHeader) []timer.Header {
 	return kept
 }
 
-// classify tells what a header is by its name. For most, the first letter is enough.
+// classify identifies a header by its name. For most, the first letter is enough.
 func classify(key string) name {
 	if key == "" {
 		return otherHeader

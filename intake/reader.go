@@ -15,8 +15,8 @@ import (
 // minPause is the shortest pause of a partition that is beyond its quota: a shorter one is added to the next.
 const minPause = 100 * time.Millisecond
 
-// Reader reads the request partitions that this process owns, within the quotas of their topics, with a client of its
-// own. It commits nothing: positions are in checkpoints.
+// Reader reads the request partitions that this process owns, within the quotas of their topics, with its own client.
+// It commits nothing: positions are in checkpoints.
 type Reader struct {
 	*partlog.Consumer
 	client *kgo.Client
@@ -26,7 +26,7 @@ type Reader struct {
 	sinks  map[timer.TopicPartition]*metered
 }
 
-// NewReader returns a reader of topics whose largest record has largest bytes. fetch bounds what it fetches at a time,
+// NewReader returns a reader of topics whose largest record has largest bytes. fetch bounds the fetches in flight,
 // over all partitions and brokers, in bytes. opts configure its client (brokers, security, limits).
 func NewReader(largest, fetch int, opts ...kgo.Opt) (*Reader, error) {
 	cl, err := kgo.NewClient(opts...)
@@ -132,7 +132,7 @@ func (m *metered) measure(got *partlog.Read) {
 			markOver(rec)
 		}
 	}
-	if got.End <= got.Next { // nothing follows in the log
+	if got.End <= got.Next { // this was the end of the log
 		m.meter.caughtUp(now)
 	}
 	m.hold(wait)

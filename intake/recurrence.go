@@ -15,7 +15,7 @@ import (
 // recurs reports whether the request has a recurrence.
 func (h *headers) recurs() bool { return h.has(everyHeader) || h.has(cronHeader) }
 
-// recurrence returns how the timer recurs, the zero value if it does not.
+// recurrence returns the timer's recurrence, the zero value if there is none.
 func (r *Rules) recurrence(h *headers) (recurrence calendar.Recurrence, refusal *Refusal) {
 	if refusal = h.fit(); refusal != nil || !h.recurs() {
 		return recurrence, refusal
@@ -41,7 +41,7 @@ func (r *Rules) recurrence(h *headers) (recurrence calendar.Recurrence, refusal 
 	return recurrence, nil
 }
 
-// fit checks whether the headers of a recurrence go together with each other and with the rest.
+// fit checks whether the headers of a recurrence are compatible with each other and with the rest.
 func (h *headers) fit() *Refusal {
 	switch {
 	case h.has(everyHeader) && h.has(cronHeader):
@@ -109,7 +109,7 @@ func (r *Rules) notShorter(header string, text []byte, interval int64) *Refusal 
 		span.String(limit))
 }
 
-// badCron says what is wrong with an expression or its zone.
+// badCron explains what is wrong with an expression or its zone.
 func badCron(h *headers, err error) *Refusal {
 	expression := quote(h.values[cronHeader])
 	switch {
@@ -169,7 +169,7 @@ func (h *headers) catchUp(of *timer.Recurrence) *Refusal {
 		"timer-catch-up is %s: send all, latest or none.", quote(h.values[catchUpHeader]))
 }
 
-// maxLate sets how late t may fire.
+// maxLate sets the lateness limit of t.
 func (r *Rules) maxLate(h *headers, t *timer.Timer) *Refusal {
 	if !h.has(maxLateHeader) {
 		if r.DefaultMaxLate > 0 {

@@ -16,7 +16,7 @@ import (
 
 // Limits bounds one request. A zero field means its default.
 type Limits struct {
-	// Horizon is how far ahead of now a timer may be due.
+	// Horizon limits how far ahead of now a timer may be due.
 	Horizon time.Duration
 	// Headers is the largest number of headers. Headers that begin with waterclock- are dropped
 	// and do not count, nor do one traceparent and one tracestate.
@@ -25,9 +25,8 @@ type Limits struct {
 	HeaderBytes int
 	// ValueBytes bounds the value of a request that schedules. Zero leaves it to the request topic's max.message.bytes.
 	ValueBytes int
-	// RecordBytes bounds key, headers and value together, without compression: it is the request
-	// topic's max.message.bytes. A batch that fits only when compressed may not fit into the
-	// changelog. Zero: no limit.
+	// RecordBytes bounds key, headers and value together, without compression: it is the request topic's
+	// max.message.bytes. A batch that fits only when compressed may not fit into the changelog. Zero: no limit.
 	RecordBytes int
 	// Interval is the shortest interval between two occurrences of a recurring timer, apart from
 	// jitter and changes of the clock.
@@ -48,32 +47,29 @@ func DefaultLimits() Limits {
 		Interval: DefaultInterval}
 }
 
-// PartitionerCheck says how to treat a misplaced record: one that is not on the partition that
-// murmur2 of its key names.
+// PartitionerCheck is the treatment of a misplaced record: one that is not on the partition that murmur2 of its key
+// names.
 type PartitionerCheck uint8
 
-// The checks. Off does not look. Warn reports the record and takes it. DeadLetter reports and
-// rejects it.
+// The checks. Off does not look. Warn reports the record and takes it. DeadLetter reports and rejects it.
 const (
 	Off PartitionerCheck = iota
 	Warn
 	DeadLetter
 )
 
-// Rules validate the requests of one request topic. Once Validate has been called, any number of
-// goroutines may call it; then the exported fields must not change and the Rules must not be copied.
-// Other rules take their place by Replace.
+// Rules validate the requests of one request topic. Once Validate has been called, any number of goroutines may call
+// it; then the exported fields must not change and the Rules must not be copied. Replace puts other rules in their
+// place.
 type Rules struct {
 	Topic      string // the request topic, for details and timer-if
 	Changelog  string // its changelog, which timer-if may name; empty: none
 	Partitions int32  // partition count of the request topic
-	// DefaultTarget is the target of requests without timer-target-topic. If it is empty, they are
-	// rejected.
+	// DefaultTarget is the target of requests without timer-target-topic. If it is empty, they are rejected.
 	DefaultTarget string
-	// Allow reports whether emissions may go to a topic. Never is asked before it: it says why no
-	// configuration could allow a topic, as a sentence without its end, or "". Their answers are
-	// cached, so they must not change. A nil Allow allows no topic. Topics that begin with __ are
-	// never allowed, with a nil Never too.
+	// Allow reports whether emissions may go to a topic. Never is called before it: it returns the reason why no
+	// configuration could allow a topic, as a sentence without its end, or "". Their answers are cached, so they must
+	// not change. A nil Allow allows no topic. Topics that begin with __ are never allowed, even with a nil Never.
 	Allow            func(topic string) bool
 	Never            func(topic string) string
 	PartitionerCheck PartitionerCheck
@@ -81,10 +77,10 @@ type Rules struct {
 	Quota            Quota
 	// DefaultMaxLate is the timer-max-late of requests without that header; 0: they have none.
 	DefaultMaxLate time.Duration
-	// LimitPast is how far before its record's timestamp a timer may be due. A timer that is due
-	// earlier expires at once, unless it recurs or has a timer-max-late. 0: no limit.
+	// LimitPast limits how far before its record's timestamp a timer may be due. A timer that is due earlier expires
+	// immediately, unless it recurs or has a timer-max-late. 0: no limit.
 	LimitPast time.Duration
-	// Dialect is the language in which requests may be written besides our own headers.
+	// Dialect is the language in which requests may be written, in addition to our own headers.
 	Dialect Dialect
 
 	targets   targets
@@ -92,13 +88,11 @@ type Rules struct {
 	schedules calendar.Cache
 }
 
-// Replace makes all later calls of Validate use other rules of the same topic, which must not have
-// been used before. No request is validated by a mixture of both. It may be called at any time, and
-// repeatedly.
+// Replace makes all later calls of Validate use other rules of the same topic, which must not have been used before.
+// No request is validated by a mixture of both. It may be called at any time, and repeatedly.
 func (r *Rules) Replace(with *Rules) { r.newer.Store(with) }
 
-// Schedules caches the schedules of the topic's recurring timers. It stays the same when r is
-// replaced.
+// Schedules caches the schedules of the topic's recurring timers. It stays the same when r is replaced.
 func (r *Rules) Schedules() *calendar.Cache { return &r.schedules }
 
 // Current returns r, or the rules that have replaced it.
@@ -109,17 +103,17 @@ func (r *Rules) Current() *Rules {
 	return r
 }
 
-// Refusal says why a request is rejected.
+// Refusal is the reason for rejecting a request.
 type Refusal struct {
 	Reason waterclock.Reason
-	Detail string // one sentence that names the thing and says what to do; at most timer.MaxDetailBytes
+	Detail string // one sentence that names the problem and the remedy; at most timer.MaxDetailBytes
 }
 
 func refuse(reason waterclock.Reason, format string, args ...any) *Refusal {
 	return &Refusal{Reason: reason, Detail: timer.CutDetail(fmt.Sprintf(format, args...))}
 }
 
-// quotedBytes is how many bytes of a value a detail shows.
+// quotedBytes is the number of bytes of a value that a detail shows.
 const quotedBytes = 64
 
 func quote[B []byte | string](text B) string {
@@ -129,12 +123,12 @@ func quote[B []byte | string](text B) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// Validate turns one record of the request topic into a request, or says why it is rejected. now is
-// in Unix milliseconds; the horizon and requests that steer depend on it. Apart from that, the result
-// does not depend on when the record is read.
+// Validate turns one record of the request topic into a request, or returns the reason for rejecting it. now is in
+// Unix milliseconds; the horizon and requests that steer depend on it. Apart from that, the result does not depend on
+// when the record is read.
 //
-// req shares the record's memory. With a refusal it has only ID and Offset. misplaced says that the record is not on
-// the partition that murmur2 of its key names; it is always false if PartitionerCheck is Off.
+// req shares the record's memory. With a refusal it has only ID and Offset. misplaced reports that the record is not
+// on the partition that murmur2 of its key names; it is always false if PartitionerCheck is Off.
 func (r *Rules) Validate(rec *kgo.Record, now int64) (req timer.Request, misplaced bool, refusal *Refusal) {
 	r = r.Current()
 	req = timer.Request{ID: rec.Key, Offset: rec.Offset}
@@ -238,7 +232,7 @@ func (r *Rules) schedule(rec *kgo.Record, h *headers, now int64) (*timer.Timer, 
 	case recurrence.Recurrence != nil:
 		refusal = r.start(t, recurrence, due, rec.Timestamp.UnixMilli(), now)
 	case r.LimitPast > 0 && !h.has(maxLateHeader) && rec.Timestamp.UnixMilli()-due > r.LimitPast.Milliseconds():
-		t.TooLate = 1 // it is later than that already, so it expires
+		t.TooLate = 1 // already later than that, so it expires
 	}
 	if refusal != nil {
 		return nil, refusal
@@ -246,12 +240,11 @@ func (r *Rules) schedule(rec *kgo.Record, h *headers, now int64) (*timer.Timer, 
 	return t, nil
 }
 
-// horizonGrace is how far ahead of the owner's clock a record's timestamp may be to count for the
-// horizon.
+// horizonGrace limits how far ahead of the owner's clock a record's timestamp may be to count for the horizon.
 const horizonGrace = time.Hour
 
-// horizonFrom is the time from which the horizon of a request counts: the owner's clock or, if that is
-// later, the record's timestamp. So no timer-after within the limit is rejected because two clocks differ.
+// horizonFrom returns the start of a request's horizon: the owner's clock or, if that is later, the record's
+// timestamp. So no timer-after within the limit is rejected because two clocks differ.
 func horizonFrom(rec *kgo.Record, now int64) int64 {
 	return max(now, min(rec.Timestamp.UnixMilli(), now+horizonGrace.Milliseconds()))
 }
@@ -266,8 +259,8 @@ func (r *Rules) beyond(due, now int64) *Refusal {
 	return nil
 }
 
-// due returns the due time in Unix milliseconds, at most 2·maxMillis. For a recurring timer that is
-// its first due time or, with a cron expression, a time before it.
+// due returns the due time in Unix milliseconds, at most 2·maxMillis. For a recurring timer that is its first due
+// time or, with a cron expression, a time before it.
 func (h *headers) due(rec *kgo.Record, recurrence *timer.Recurrence) (int64, *Refusal) {
 	switch {
 	case h.has(atHeader) && h.has(afterHeader):
@@ -302,7 +295,7 @@ func (h *headers) due(rec *kgo.Record, recurrence *timer.Recurrence) (int64, *Re
 	return min(from, maxMillis) + after, nil
 }
 
-// instant writes Unix milliseconds for a reader.
+// instant formats Unix milliseconds for a reader.
 func instant(ms int64) string {
 	const lastYear = 253402300799999 // 9999-12-31T23:59:59.999Z, where RFC 3339 ends
 	if ms > lastYear {

@@ -9,8 +9,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// steering lists the headers that make a request do something other than schedule. A refusal that names
-// two of them names them in this order.
+// steering lists the headers that make a request do something other than schedule. A refusal that names two of them
+// names them in this order.
 var steering = [...]struct {
 	name  name
 	bad   waterclock.Reason
@@ -57,8 +57,8 @@ func (h *headers) steers(rec *kgo.Record) (steer timer.Steer, does bool, refusal
 	return s.steer, true, nil
 }
 
-// asked is the time of a request that steers, in Unix milliseconds. For a trigger that is the record's
-// timestamp, unless it lies in the future. For a resume it is now, when the missed occurrences fire.
+// asked returns the time of a request that steers, in Unix milliseconds. For a trigger that is the record's
+// timestamp, unless it is in the future. For a resume it is now, when the missed occurrences fire.
 func asked(steer timer.Steer, rec *kgo.Record, now int64) int64 {
 	if at := rec.Timestamp.UnixMilli(); steer == timer.Trigger && at >= 0 && at < now {
 		return at

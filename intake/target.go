@@ -40,8 +40,7 @@ func (r *Rules) targetTopic(h *headers) (string, *Refusal) {
 	return allowed(r, r.DefaultTarget)
 }
 
-// allowed checks the name of a target. It returns a string of its own, which does not keep the
-// record's memory alive.
+// allowed checks the name of a target. It returns a new string, which does not keep the record's memory alive.
 func allowed[S string | []byte](r *Rules, topic S) (string, *Refusal) {
 	if known := r.targets.known.Load(); known != nil {
 		if v, ok := (*known)[string(topic)]; ok {
@@ -67,7 +66,7 @@ func allowed[S string | []byte](r *Rules, topic S) (string, *Refusal) {
 	return v.topic, v.refusal
 }
 
-// never says why no configuration could allow a target, "" if one could.
+// never returns the reason why no configuration could allow a target, "" if one could.
 func (r *Rules) never(topic string) string {
 	switch {
 	case strings.HasPrefix(topic, internalPrefix):
@@ -112,18 +111,18 @@ func (h *headers) targetPartition() (int32, *Refusal) {
 		"timer-target-partition is %s: send the number of a partition, or leave the header out.", quote(text))
 }
 
-// maxTargets is how many target topics one Rules caches. Further names are checked each time.
+// maxTargets is the number of target topics that one Rules caches. Further names are checked each time.
 const maxTargets = 1024
 
-// verdict is the result for one target topic: its name, or why it is rejected.
+// verdict is the result for one target topic: its name, or the reason for rejecting it.
 type verdict struct {
 	topic   string
 	refusal *Refusal
 }
 
-// targets caches verdicts, so that a request costs neither a string nor a walk along the list of
-// patterns. Readers take no lock: a put replaces the map. If two goroutines put at the same time, one
-// entry may be lost; the next request for that topic adds it again.
+// targets caches verdicts, so that a request costs neither a string nor a walk along the list of patterns. Readers
+// take no lock: a put replaces the map. If two goroutines put at the same time, one entry may be lost; the next
+// request for that topic adds it again.
 type targets struct {
 	known atomic.Pointer[map[string]verdict]
 }

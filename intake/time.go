@@ -11,8 +11,8 @@ import (
 	"github.com/waterclock/waterclock/internal/kit/near"
 )
 
-// maxMillis is where instants and durations saturate, in milliseconds: some 285,000 years, far beyond any
-// horizon. Two of them can be added.
+// maxMillis is the value at which instants and durations saturate, in milliseconds: some 285,000 years, far beyond
+// any horizon. Two of them can be added.
 const maxMillis int64 = 1 << 53
 
 // parseInstant reads the value of a header, RFC 3339 with a zone or Unix milliseconds, and returns Unix milliseconds,
@@ -41,9 +41,8 @@ func parseInstant(header string, bad waterclock.Reason, text []byte) (int64, *Re
 	return ms, nil
 }
 
-// parseRFC3339 reads text strictly by the grammar of RFC 3339, section 5.6. (time.Parse takes one-digit
-// hours and drops digits after the ninth.) A leap second counts as the second after it. fault completes
-// the sentence "it …".
+// parseRFC3339 reads text strictly by the grammar of RFC 3339, section 5.6. (time.Parse takes one-digit hours and
+// drops digits after the ninth.) A leap second counts as the second after it. fault completes the sentence "it …".
 func parseRFC3339(text []byte) (ms int64, fault string) {
 	const shape = len("2006-01-02T15:04:05")
 	if len(text) < shape || text[4] != '-' || text[7] != '-' || text[10]|0x20 != 't' || text[13] != ':' ||
@@ -163,14 +162,14 @@ const (
 var (
 	plainUnits = []unit{
 		{"w", week}, {"d", day}, {"h", hour}, {"m", minute}, {"s", second}, {"ms", millisecond},
-		{"us", microsecond}, {"µs", microsecond}, {"μs", microsecond}, // both of Unicode's micro signs, as Go has it
+		{"us", microsecond}, {"µs", microsecond}, {"μs", microsecond}, // both of Unicode's micro signs, like Go
 		{"ns", nanosecond},
 	}
 	dateUnits = []unit{{"W", week}, {"D", day}} // of ISO 8601, before the T
 	timeUnits = []unit{{"H", hour}, {"M", minute}, {"S", second}}
 )
 
-// unitNamed returns the size of a unit, 0 if there is none of that name.
+// unitNamed returns the size of a unit, 0 if the name is unknown.
 func unitNamed(name []byte, units []unit) int64 {
 	for _, u := range units {
 		if u.name == string(name) {
@@ -180,12 +179,12 @@ func unitNamed(name []byte, units []unit) int64 {
 	return 0
 }
 
-// maxFraction is how many decimals of a number count. With 18 the error is less than a nanosecond of a
-// week. Further digits only round up.
+// maxFraction is the number of decimals that count. With 18 the error is less than a nanosecond of a week. Further
+// digits only round up.
 const maxFraction = 18
 
-// parseDuration reads the value of a header and returns milliseconds, 0 to maxMillis, with fractions
-// rounded up. bad is the reason for rejecting a value that has neither of these forms:
+// parseDuration reads the value of a header and returns milliseconds, 0 to maxMillis, with fractions rounded up. bad
+// is the reason for rejecting a value that has neither of these forms:
 //
 //	1w2d3h4m5s6ms7us8ns   any of these units, the largest first, each once
 //	P1W or P1DT2H3M4S     ISO 8601, without years and months
@@ -266,8 +265,8 @@ func (s *sum) iso(text []byte) (fault string) {
 	return ""
 }
 
-// add adds n units. unit is how long one is in nanoseconds, 0 if it is not known. Each unit must be smaller than the
-// one before.
+// add adds n units. unit is the length of one in nanoseconds, 0 if it is not known. Each unit must be smaller than
+// the one before.
 func (s *sum) add(n decimal, unit int64) (fault string) {
 	switch {
 	case unit == 0:
@@ -279,7 +278,7 @@ func (s *sum) add(n decimal, unit int64) (fault string) {
 	}
 	s.smallest, s.fraction = unit, len(n.decimals) > 0
 	switch {
-	case n.whole == math.MaxInt64: // saturated: of any unit, too long
+	case n.whole == math.MaxInt64: // saturated: too long in any unit
 		s.grow(maxMillis)
 	case unit >= millisecond:
 		per := unit / millisecond
@@ -305,7 +304,7 @@ func (s *sum) millis() int64 {
 // decimal is a number as written.
 type decimal struct {
 	whole    int64  // saturated at math.MaxInt64
-	decimals []byte // digits behind the point; nil for none
+	decimals []byte // digits after the point; nil for none
 }
 
 // cutDecimal splits text after its leading number, which needs a digit before the point and, if there is a

@@ -165,7 +165,7 @@ func loseTails(t *testing.T, c *kafkatest.Cluster, running bool) {
 	d.send("filler", false, d.Requests)
 	p = serves("last", "--accept-lost-changelog")
 	p.End()
-	if !strings.Contains(p.Output(), "the last checkpoints are lost and that is accepted") {
+	if !strings.Contains(p.Output(), "last checkpoints lost and accepted as lost") {
 		t.Error("the log does not say that the offset decides")
 	}
 	serves("at last").End()

@@ -1,17 +1,19 @@
 // Package clocks decides which clock may be used for which purpose. Code that needs the brokers' time uses it. The
 // age of a view follows from the timestamps of records instead: see statestore.Handle.Live.
 //
-//		before := clocks.At(wall())
-//		... // a broker stamps a record
-//		c.Measured(before, clocks.At(wall()), stamped)
-//		now := c.Brokers(clocks.At(wall()))
+//	before := clocks.At(wall())
+//	... // a broker stamps a record
+//	c.Measured(before, clocks.At(wall()), stamped)
+//	now := c.Brokers(clocks.At(wall()))
 //
-//	  - The owner's clock is that of the machine. It decides when timers fire, when a request is too late and how far
-//	    ahead a timer may be due. Nothing corrects it.
-//	  - The brokers' clock is estimated from the LogAppendTime of our own records: a broker stamped the record at some
-//	    moment between two readings of our clock. The estimate is used for timestamps that brokers check, for a metric,
-//	    and in messages for people.
-//	  - A producer's clock is in the timestamps of its records. Delays count from it; it decides nothing else.
+// There are three clocks:
+//
+//   - The owner's clock is that of the machine. It decides when timers fire, when a request is too late and how far
+//     ahead a timer may be due. Nothing corrects it.
+//   - The brokers' clock is estimated from the LogAppendTime of our own records: a broker stamped the record at some
+//     moment between two readings of our clock. The estimate is used for timestamps that brokers check, for a metric,
+//     and in messages for people.
+//   - A producer's clock is in the timestamps of its records. Delays count from it; it decides nothing else.
 //
 // An estimate never causes a permanent rejection. So a record of a fixed-delay topic whose timestamp is far ahead
 // waits: only the leader decides, by its own clock and when the record is written (message.timestamp.after.max.ms). A
