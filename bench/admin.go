@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// topicTimeout bounds how long it takes until brokers know a new topic.
+	// topicTimeout bounds the time until brokers know a new topic.
 	topicTimeout = 10 * time.Second
 	topicPoll    = 20 * time.Millisecond
 	// settledPoll is the interval at which committed positions are read.
 	settledPoll = 10 * time.Millisecond
 )
 
-// admin creates the topics of a run, and asks brokers about them.
+// admin creates the topics of a run and queries brokers about them.
 type admin struct {
 	client   *kgo.Client
 	group    string
@@ -67,8 +67,7 @@ func (a *admin) ends(ctx context.Context, topic string) (map[int32]kgo.Offset, e
 	return ends, nil
 }
 
-// settled returns how many requests have been accepted: the sum of the group's committed positions on the request
-// topic.
+// settled returns the number of accepted requests: the sum of the group's committed positions on the request topic.
 func (a *admin) settled(ctx context.Context) (int64, error) {
 	offsets, err := kadm.NewClient(a.client).FetchOffsets(ctx, a.group)
 	if errors.Is(err, kerr.GroupIDNotFound) {
@@ -100,7 +99,7 @@ func (a *admin) awaitSettled(ctx context.Context) error {
 	return a.awaitTakenIn(ctx, func(int64) {})
 }
 
-// awaitTakenIn is awaitSettled. Meanwhile it calls look with the number of accepted requests.
+// awaitTakenIn is awaitSettled, and calls look with the number of accepted requests while it waits.
 func (a *admin) awaitTakenIn(ctx context.Context, look func(n int64)) error {
 	end, err := a.logEnd(ctx)
 	if err != nil {
@@ -118,15 +117,15 @@ func (a *admin) awaitTakenIn(ctx context.Context, look func(n int64)) error {
 }
 
 const (
-	// servedTimeout is how long a run waits for the instances that serve a named request topic. A hand-over takes less.
+	// servedTimeout limits the wait for the instances that serve a named request topic. A hand-over takes less.
 	servedTimeout = 10 * time.Second
 	// tidyTimeout bounds the time to cancel timers that have not fired.
 	tidyTimeout = time.Minute
 )
 
-// awaitServed sends one timer that is due at once to the named request topic, and waits for its outcome. So if no
-// instance serves the topic, if the target is not allowed, or if the group is another one, the run fails before it has
-// written hundreds of thousands of timers.
+// awaitServed sends one timer that is due immediately to the named request topic, and waits for its outcome. So if no
+// instance serves the topic, if the target is not allowed, or if the group is another one, the run fails before it
+// has written hundreds of thousands of timers.
 func (r *run) awaitServed(ctx context.Context) error {
 	id, limit := r.name+"-probe", min(servedTimeout, r.Timeout/2)
 	probe := []waterclock.Option{waterclock.After(0), waterclock.To(r.target), waterclock.NullValue()}
@@ -139,7 +138,7 @@ func (r *run) awaitServed(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("look for the instances that serve %s: %w", r.requests, err)
 	case sent.Outcome.Refused != nil:
-		return fmt.Errorf("the instances that serve %s refuse timers for %s: %s: %s", r.requests, r.target,
+		return fmt.Errorf("the instances that serve %s reject timers for %s: %s: %s", r.requests, r.target,
 			sent.Outcome.Refused.Reason, sent.Outcome.Refused.Detail)
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -149,12 +148,12 @@ func (r *run) awaitServed(ctx context.Context) error {
 		n, err := r.settled(ctx)
 		return n > 0, err
 	}, func() error {
-		return fmt.Errorf("group %s has taken nothing in on %s, somebody else has: give the group of the instances "+
+		return fmt.Errorf("group %s has not accepted anything on %s, another group has: give the group of the "+
 			"with --group", r.group, r.requests)
 	})
 }
 
-// tidy cancels the run's timers that have not fired, if the request topic is not the run's own. There are some after an
+// tidy cancels the run's timers that have not fired, unless the request topic is the run's own. Some remain after an
 // error, a timeout or Ctrl-C.
 func (r *run) tidy() error {
 	if r.Requests == "" {
@@ -178,6 +177,6 @@ func (r *run) tidy() error {
 	if err := r.client.ProduceSync(ctx, cancels...).FirstErr(); err != nil {
 		return fmt.Errorf("cancel %d timers on %s that have not fired: %w", len(cancels), r.requests, err)
 	}
-	r.Log.Warn("cancelled what had not fired", "topic", r.requests, "timers", len(cancels))
+	r.Log.Warn("cancelled timers that had not fired", "topic", r.requests, "timers", len(cancels))
 	return nil
 }

@@ -22,7 +22,7 @@ type APIConfig struct {
 	Callers      int
 	Pending      int // timers that are listed
 
-	idle, lists int // PUTs, and lists, of one caller
+	idle, lists int // numbers of PUTs, and of lists, of one caller
 }
 
 const (
@@ -138,7 +138,7 @@ func (a *apiRun) limitOf(ctx context.Context, t traffic, o order, want int) (*Ca
 	return c, err
 }
 
-// warmCalls is how many calls are made before the measurement.
+// warmCalls is the number of calls before the measurement.
 const warmCalls = 2_000
 
 // idle measures a single caller, which waits for each answer.
@@ -204,7 +204,7 @@ func (a *apiRun) put(ctx context.Context, t traffic, b *batch) (*Calls, error) {
 	return c, err
 }
 
-// allPending waits until further timers are pending. The report has a phase for them if they are not.
+// allPending waits until that many more timers are pending. If they are not, the report gets a phase about it.
 func (a *apiRun) allPending(ctx context.Context, name string, further int) error {
 	a.pending += further
 	p := &Phase{Name: name}
@@ -215,7 +215,7 @@ func (a *apiRun) allPending(ctx context.Context, name string, further int) error
 	return err
 }
 
-// timerJSON has the parts of a timer that are verified.
+// timerJSON holds the verified parts of a timer.
 type timerJSON struct {
 	ID        string
 	DueMillis int64

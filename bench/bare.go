@@ -21,7 +21,7 @@ import (
 	"github.com/waterclock/waterclock/internal/node/config"
 )
 
-// order tells a bare loop what to do.
+// order holds the instructions for a bare loop.
 type order struct {
 	Kind   string // one of the kinds below
 	Name   string // part of transactional IDs and of the group
@@ -30,9 +30,9 @@ type order struct {
 	State  string // topic of records that stand for changelog records
 	IDs    int    // transactional IDs in turn, of each loop
 	Loops  int    // pass: loops side by side, each with its part of the partitions; others have one
-	Fanout int    // pass: records out for each one in; steps: written for each timer, 3 for a life, 2 for a firing
+	Fanout int    // pass: records out for each one in; steps: records for each timer, 3 for a life, 2 for a firing
 	Step   int    // pass: records in of a transaction
-	// Records is how many records go through. A loop of kind read ends after that many.
+	// Records is the number of records in. A loop of kind read ends after that many.
 	Records int
 
 	// steps: timers that exist in memory only.
@@ -49,7 +49,7 @@ type order struct {
 }
 
 // The kinds of bare loops and of bare servers. A bare server does the least that an API must do. A produce server
-// writes each body to Kafka and answers when all in-sync replicas have it. An answer server answers with constant
+// writes each body to Kafka and responds when all in-sync replicas have it. An answer server responds with constant
 // bytes.
 const (
 	kindPass    = "pass"  // consumes In, writes Fanout records for each one, commits positions
@@ -106,7 +106,7 @@ type bare struct {
 	done atomic.Int64 // steps
 }
 
-// run opens what is needed, awaits the start and works.
+// run opens the clients, awaits the start and works.
 func (b *bare) run(ctx context.Context, await func() (start, error)) error {
 	work := b.read
 	if b.Kind != kindRead {
@@ -136,7 +136,7 @@ func (b *bare) run(ctx context.Context, await func() (start, error)) error {
 	return work(ctx, begin)
 }
 
-// profiled writes a processor profile, if one is wanted, until stop is called.
+// profiled writes a processor profile, if requested, until stop is called.
 func (b *bare) profiled() (stop func(), err error) {
 	if b.Profile == "" {
 		return func() {}, nil
@@ -259,7 +259,7 @@ func (b *bare) fan(recs []*kgo.Record) []*kgo.Record {
 				m.Topic, m.Value = b.Out, r.Value
 				m.Headers = []kgo.RecordHeader{{Key: waterclock.HeaderDue, Value: r.Headers[0].Value}}
 			case 1:
-				m.Value = r.Value // and nil, a tombstone, for the others
+				m.Value = r.Value // nil, a tombstone, for the others
 			}
 			made = append(made, m)
 		}
@@ -267,7 +267,7 @@ func (b *bare) fan(recs []*kgo.Record) []*kgo.Record {
 	return made
 }
 
-// dueOf returns when timer i of an even rate is due.
+// dueOf returns the due time of timer i of an even rate.
 func dueOf(first time.Time, i int, rate float64) time.Time {
 	return first.Add(time.Duration(float64(i) / rate * float64(time.Second)))
 }

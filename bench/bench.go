@@ -19,9 +19,9 @@ const (
 	MaxPartitions = 1_000
 	MaxValue      = 1 << 20 // bytes
 	MaxRounds     = 100
-	// MaxStep is how many records a bare loop may put into one transaction.
+	// MaxStep limits the records in one transaction of a bare loop.
 	MaxStep = 100_000
-	// MaxIDs is how many transactional IDs a bare loop may use in turn.
+	// MaxIDs limits the transactional IDs that a bare loop uses in turn.
 	MaxIDs = 4
 	// MaxBrokers is the size of the largest cluster that a run starts.
 	MaxBrokers = 3
@@ -57,9 +57,9 @@ func runWith(ctx context.Context, c *Common, measure func(context.Context, *run)
 	return r.reports, err
 }
 
-// Common has the settings that all workloads share.
+// Common holds the settings that all workloads share.
 type Common struct {
-	// Cluster says how to reach Kafka. Its Group and its settings of an instance are used, too. It is not changed.
+	// Cluster is the connection to Kafka. Its Group and its settings of an instance are used, too. It is not changed.
 	Cluster *config.Config
 	// Local starts an instance for the topics of the run, and Brokers brokers if Cluster names none. Otherwise running
 	// instances serve Requests, and must allow Target.
@@ -162,7 +162,7 @@ func (l Lives) check() error {
 	return errors.Join(between("least", 0, time.Hour, l.Least), between("spread", 0, time.Hour, l.Spread))
 }
 
-// lead returns how long timers have to be sent until as many fall due as are sent.
+// lead returns how long timers must be sent before as many fall due as are sent.
 func (l Lives) lead() time.Duration { return l.Least + l.Spread }
 
 // rounds calls do once for each round.

@@ -9,7 +9,7 @@ import (
 	"github.com/waterclock/waterclock/internal/node/config"
 )
 
-// BurstConfig measures timers that are all due at one moment, some time after they were taken in.
+// BurstConfig measures timers that are all due at one moment, some time after they were accepted.
 type BurstConfig struct {
 	Common
 	Timers int
@@ -112,8 +112,9 @@ func (p *phase) fireAt(ctx context.Context, rep *Report, due time.Time) (*Phase,
 	return p.tell(rep, due)
 }
 
-// leadOf returns how long before their due time n timers are sent, so that all of them are accepted by then. On a slow
-// machine that is long. It returns an error if the run would end first, because then it would count timers as lost.
+// leadOf returns how long before their due time n timers are sent, so that all of them are accepted by then. On a
+// slow machine that is long. It returns an error if the run would end first, because then it would count timers as
+// lost.
 func leadOf(ctx context.Context, n int, one *limit) (time.Duration, error) {
 	lead := burstLead + seconds(float64(n)/(burstShare*one.perSecond))
 	if end, ok := ctx.Deadline(); ok && time.Until(end) <= lead {

@@ -17,8 +17,8 @@ import (
 // callTimeout limits one call over HTTP.
 const callTimeout = time.Minute
 
-// Calls are HTTP calls of one kind. Each caller makes one after the other. All answers were right: otherwise there is
-// no report.
+// Calls are HTTP calls of one kind. Each caller makes one after the other. All responses were correct: otherwise
+// there is no report.
 type Calls struct {
 	Name      string   `json:"name"`
 	Bare      bool     `json:"bare"`
@@ -27,7 +27,7 @@ type Calls struct {
 	PerSecond float64  `json:"per_second"`
 	Answered  Lateness `json:"answered"` // time from a call to the end of its answer
 	CPU       *CPU     `json:"cpu,omitempty"`
-	// PerStep is how many calls shared a transaction of the service on average.
+	// PerStep is the average number of calls that share a transaction of the service.
 	PerStep float64 `json:"per_transaction,omitempty"`
 }
 
@@ -38,7 +38,7 @@ type request struct {
 	body         []byte
 }
 
-// answered says what is wrong with an answer.
+// answered returns an error for a wrong response.
 type answered func(*answer) error
 
 // status returns a check that looks only at the status.
@@ -60,7 +60,7 @@ type traffic struct {
 	pid     int // of the server
 	callers int
 	calls   int     // 0: until the context ends
-	rate    float64 // a second; 0: each caller calls again when it is answered
+	rate    float64 // a second; 0: each caller calls again once it has a response
 	ask     func(i int) request
 	check   answered
 }
@@ -80,7 +80,7 @@ func drive(ctx context.Context, r *run, t traffic) (*Calls, error) {
 	var took []int32 // µs
 	for got := range answers {
 		if calling.Err() != nil {
-			continue // the rest of what was under way
+			continue // the rest of the calls in flight
 		}
 		if err := errors.Join(got.err, t.check(&got)); err != nil {
 			stop(err)
@@ -134,7 +134,7 @@ func (t *traffic) call(ctx context.Context, answers chan<- answer) {
 	all.Wait()
 }
 
-// answer is what a call was answered. Code is 0 if it was not.
+// answer is the response to a call. Code is 0 if there was none.
 type answer struct {
 	url  string
 	code int

@@ -15,7 +15,7 @@ import (
 // curve is the name of the workload, whose report has a table of its own.
 const curve = "curve"
 
-// CurveConfig measures what lateness costs: processor time and lateness at given rates, with different firing
+// CurveConfig measures the cost of low lateness: processor time and lateness at given rates, with different firing
 // intervals.
 type CurveConfig struct {
 	SteadyConfig
@@ -74,7 +74,7 @@ func (s *SteadyConfig) point(ctx context.Context, r *run, rep *Report, rate floa
 	return r.unserve()
 }
 
-// restDelay is how long an instance is idle before it is measured.
+// restDelay is the idle time of an instance before it is measured.
 const restDelay = 5 * time.Second
 
 // rest measures an idle instance with its brokers, and then the brokers alone.

@@ -67,8 +67,8 @@ func (h *HotConfig) measure(ctx context.Context, r *run) (err error) {
 	})
 }
 
-// hotOffer is how many timers a second are written to the log while no instance runs, and hotTake is how many a second
-// are accepted at least.
+// hotOffer is the rate at which timers are written to the log while no instance runs, and hotTake the lowest rate at
+// which they are accepted, both per second.
 const hotOffer, hotTake = 100_000, 10_000
 
 // sub measures requests and firings with one number of sub-partitions. The requests are in the log when the instance

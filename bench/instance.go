@@ -26,7 +26,7 @@ const (
 	termTimeout = time.Minute
 	// readyPoll is the interval between two requests for /readyz.
 	readyPoll = 5 * time.Millisecond
-	// getTimeout bounds one answer.
+	// getTimeout bounds one response.
 	getTimeout = 2 * time.Second
 )
 
@@ -146,7 +146,7 @@ func awaitReady(ctx context.Context, addr string, partitions int) error {
 	})
 }
 
-// askReady asks /readyz once. It returns the live partitions of all topics. Without an answer the instance is not
+// askReady queries /readyz once. It returns the live partitions of all topics. Without a response the instance is not
 // ready.
 func askReady(ctx context.Context, addr string) (ready bool, live []int, err error) {
 	status, b, err := get(ctx, "http://"+addr+"/readyz", getTimeout)
@@ -209,8 +209,8 @@ func (i *instance) metric(ctx context.Context, name string, with ...string) (int
 	return int64(sum), err
 }
 
-// samples returns the samples of one metric by their labels as text. It returns an error if there are none. It parses
-// nothing else of the answer, because its own processor time is measured, too.
+// samples returns the samples of one metric by their labels as text, or an error if there are none. It parses nothing
+// else of the response, because its own processor time is measured, too.
 func (i *instance) samples(ctx context.Context, name string) (map[string]float64, error) {
 	_, b, err := get(ctx, "http://"+i.http+"/metrics", getTimeout)
 	if err != nil {
@@ -236,7 +236,7 @@ func (i *instance) samples(ctx context.Context, name string) (map[string]float64
 // pendingTimeout limits how long it takes until the last accepted request is applied.
 const pendingTimeout = 10 * time.Second
 
-// allPending waits, up to limit, until exactly so many timers are pending.
+// allPending waits, up to limit, until exactly that many timers are pending.
 func (i *instance) allPending(ctx context.Context, p *Phase, timers int, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

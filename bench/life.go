@@ -55,7 +55,7 @@ func DefaultWait() WaitConfig {
 		Lives: Lives{15 * time.Second, 45 * time.Second}}}
 }
 
-// firingsFor is how long bare firings are measured, after firingsLead.
+// firingsFor is the duration of the measurement of bare firings, after firingsLead.
 const (
 	firingsFor  = 10 * time.Second
 	firingsLead = time.Second
@@ -99,10 +99,10 @@ type lives struct {
 	Lives
 	name   string
 	timers int
-	rate   float64 // a second; 0 for as fast as the instances take them in
+	rate   float64 // a second; 0 for as fast as the instances accept them
 
 	*phase        // once they have fired
-	taken  *Phase // how they were taken in, if that was asked for
+	taken  *Phase // the phase of accepting them, if requested
 }
 
 // limitThenServe measures a pass-through and then calls serveWarm.
@@ -127,7 +127,7 @@ func serveWarm(ctx context.Context, r *run) error {
 	if err := l.fire(ctx, r, nil); err != nil {
 		return err
 	}
-	if err := ctx.Err(); err != nil { // what is missing may come later
+	if err := ctx.Err(); err != nil { // missing timers may come later
 		return fmt.Errorf("%s: %d of %d timers had fired: %w", l.name, l.Received(), l.timers, err)
 	}
 	return l.Counts().Err(l.name)
@@ -156,7 +156,7 @@ func (l *lives) fire(ctx context.Context, r *run, rep *Report) (err error) {
 	return nil
 }
 
-// due draws when a timer is due that is sent now, in Unix milliseconds.
+// due draws the due time of a timer that is sent now, in Unix milliseconds.
 func (l Lives) due() func(int, time.Time) int64 {
 	random := rand.New(rand.NewPCG(1, 2))
 	return func(_ int, now time.Time) int64 {

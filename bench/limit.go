@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The pass-throughs, by the number of records that they write for each one that they read. 1:1 is what a firing writes,
-// or a request whose timer stays pending. 1:3 is what a timer's life writes: its changelog record, its emission, its
+// The pass-throughs, by the number of records that they write for each one that they read. A firing writes 1:1, and
+// so does a request whose timer stays pending. A timer's life writes 1:3: its changelog record, its emission, its
 // tombstone.
 const oneToOne, oneToThree = 1, 3
 
@@ -30,7 +30,7 @@ func (s shape) String() string {
 	return text
 }
 
-// limit is what the machine can do at best without timers, with any shape.
+// limit is the best that the machine can do without timers, in any shape.
 type limit struct {
 	perSecond float64 // the most
 	// cpu is the processor time of the bare loop for a record, in µs, 0 if unknown. It is taken from the shape that
@@ -70,14 +70,13 @@ func (l *LimitConfig) measure(ctx context.Context, r *run) error {
 	})
 }
 
-// bareLoops measures what the machine can do without timers.
+// bareLoops measures the machine without timers.
 type bareLoops struct {
 	*run
 	input *input // of pass-throughs; nil before the first
 }
 
-// input is what pass-throughs read: requests in a topic of their own, which are in the log before the measurement
-// begins.
+// input is read by pass-throughs: requests in a separate topic, which are in the log before the measurement begins.
 type input struct {
 	topic string
 	batch *batch
@@ -179,7 +178,7 @@ func (bl *bareLoops) leadLoop(ctx context.Context, name string, o order, b *batc
 	return do(l, p)
 }
 
-// stepsDelay is how long before the due time of its first timer a bare loop is told to begin.
+// stepsDelay is how long before the due time of its first timer a bare loop is started.
 const stepsDelay = time.Second
 
 // steps measures the bare loop that gets timers from memory, with the Rate, the Interval and the Fanout of o. If it

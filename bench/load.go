@@ -11,9 +11,9 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// LoadConfig measures many timers that are due far in the future, and the lateness of others meanwhile.
+// LoadConfig measures many timers that are due far in the future, and the lateness of others on top of them.
 type LoadConfig struct {
-	SteadyConfig     // what is measured before and on top
+	SteadyConfig     // the rates that are measured before and on top
 	Pending      int // timers
 }
 

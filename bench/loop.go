@@ -44,7 +44,7 @@ func (bl *bareLoops) newLoop(ctx context.Context, o order) (*loop, error) {
 	}
 	go func() {
 		<-p.Exited()
-		_ = write.Close() // a pipe's always works
+		_ = write.Close() // always succeeds on a pipe
 	}()
 	l := &loop{process: p, orders: json.NewEncoder(in), stdin: in, answers: json.NewDecoder(bufio.NewReader(out))}
 	if err := l.ask(ctx, o, &l.addr); err != nil {
@@ -91,7 +91,7 @@ func (l *loop) end() {
 	l.kill()
 }
 
-// logTail is how much of a process's log an error shows, in bytes.
+// logTail is the length of the end of a process's log in an error, in bytes.
 const logTail = 4 << 10
 
 // process is a separate program, so that its processor time and memory are known, and so that it can be killed. Its
@@ -116,7 +116,7 @@ func startProcess(cmd *exec.Cmd, log string) (*process, error) {
 	return &process{p, log}, nil
 }
 
-// kill ends the process at once.
+// kill ends the process immediately.
 func (p *process) kill() {
 	_ = p.Signal(child.Kill) // it fails only if the process has ended
 	<-p.Exited()

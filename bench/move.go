@@ -36,7 +36,7 @@ func moveEvents() []string {
 }
 
 const (
-	// moveInstances is how many instances run all the time. One more comes and goes.
+	// moveInstances is the number of instances that run all the time. One more comes and goes.
 	moveInstances = 3
 	// moveAround is the time before and after each event that is measured with it.
 	moveAround = 2 * time.Second
@@ -79,7 +79,7 @@ type mover struct {
 	c     *MoveConfig
 	rep   *Report
 	peers []*instance // running instances; the one that comes and goes is the last
-	made  int         // how many instances were started
+	made  int         // number of started instances
 
 	mu    sync.Mutex
 	seen  []arrival // guarded by mu
@@ -154,7 +154,7 @@ func (m *mover) beside(ctx context.Context, do func() error) error {
 	return told.verify(p.batch)
 }
 
-// received notes from which partition an emission came, and how late it was.
+// received records the partition and the lateness of an emission.
 func (m *mover) received(r history.Received) {
 	a := arrival{at: r.At, from: -1}
 	for _, h := range r.Record.Headers {
@@ -200,7 +200,7 @@ func (m *mover) event(ctx context.Context, name string) error {
 		if err := m.calm(ctx); err != nil {
 			return err
 		}
-		beats.Sleep(ctx, m.c.lead()+moveAround) // what was late by that has come
+		beats.Sleep(ctx, m.c.lead()+moveAround) // until late timers have fired
 	}
 	before, err := m.owners(ctx)
 	if err != nil {
@@ -218,8 +218,8 @@ func (m *mover) event(ctx context.Context, name string) error {
 	return nil
 }
 
-// do makes an event happen, and returns when the group is calm again. It adds partitions that had another owner
-// meanwhile to moved.
+// do makes an event happen, and returns when the group is calm again. It adds partitions that had another owner in
+// between to moved.
 func (m *mover) do(ctx context.Context, name string, before map[int]*instance, moved map[int]bool) (err error) {
 	note := func() error {
 		now, err := m.owners(ctx)
@@ -314,7 +314,7 @@ func (m *mover) calm(ctx context.Context) error {
 			}
 			n := len(partitions)
 			live, least, most = live+n, min(least, n), max(most, n)
-			samples, _ := i.samples(ctx, "waterclock_standby_partitions") // without an answer copies are missing
+			samples, _ := i.samples(ctx, "waterclock_standby_partitions") // without a response copies are missing
 			for labels, n := range samples {
 				if strings.Contains(labels, `"behind"`) && n > 0 {
 					what = "copies are behind"

@@ -16,15 +16,16 @@ import (
 const (
 	// offerTick is how often a paced producer catches up with its rate.
 	offerTick = time.Millisecond
-	// paceBurst is how many requests an unpaced producer sends before it checks again whether it is too far ahead.
+	// paceBurst is the number of requests that an unpaced producer sends before it checks again whether it is too far
+	// ahead.
 	paceBurst = 1024
-	// maxBuffered is how many requests may wait in the client. Above that the producer is held back.
+	// maxBuffered limits the requests that wait in the client. Above that the producer is held back.
 	maxBuffered = 50_000
 	// An unpaced producer may be as many requests ahead of the instances as they have accepted within maxAhead, and
 	// minAhead in any case.
 	minAhead = 25_000
 	maxAhead = time.Second
-	// cancelBehind is how many timers are scheduled between one and its cancel.
+	// cancelBehind is the number of timers scheduled between one and its cancel.
 	cancelBehind = 1000
 )
 
@@ -32,12 +33,12 @@ const (
 type offer struct {
 	timers int
 	first  int     // number of the first one
-	rate   float64 // a second; 0 for as fast as the instances take them in
-	// due says when timer number i, sent at now, is due, in Unix milliseconds.
+	rate   float64 // a second; 0 for as fast as the instances accept them
+	// due returns the due time of timer i, sent at now, in Unix milliseconds.
 	due func(i int, now time.Time) int64
-	// cancel says whether timer i is to be cancelled, after cancelBehind others were sent; nil cancels none.
+	// cancel reports whether timer i is to be cancelled, after cancelBehind others were sent; nil cancels none.
 	cancel func(i int) bool
-	// late says that cancels may be read too late, so it is not known which timers fire.
+	// late: cancels may be read too late, so it is unknown which timers fire.
 	late bool
 	// topic is where the requests go; empty for the run's request topic.
 	topic string

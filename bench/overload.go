@@ -23,7 +23,7 @@ type OverloadConfig struct {
 	Lives
 	Cases    []string      // of OverloadCases, in the order in which they run
 	Capacity float64       // timers a second; 0 measures it first, in the same run
-	Timers   int           // how many timers measure it
+	Timers   int           // number of timers that measure it
 	Before   time.Duration // how long 0.8 of the capacity is offered, before and after
 	Over     time.Duration // how long twice the capacity is offered
 
@@ -46,7 +46,7 @@ const (
 	overShare              = 0.2      // of the capacity: the load of the other partitions in the case "hot"
 	overKept               = 10       // in the case "cancels", one timer in overKept is not cancelled
 	overBeside             = "others" // the stream of the other partitions
-	// overAgain is how long after the end of an overload lateness should be as it was before.
+	// overAgain is the time after the end of an overload by which lateness should be as it was before.
 	overAgain = 10 * time.Second
 )
 
@@ -285,7 +285,7 @@ func (o *overload) cancelled(ctx context.Context) (int64, error) {
 	return o.serving.metric(ctx, "waterclock_outcomes_total", `outcome="cancelled"`)
 }
 
-// tell reports what was measured.
+// tell adds the figures to the report.
 func (o *overload) tell(before, over, drain, after window) error {
 	rep := o.rep
 	b := o.tellPhase("at 0.8 of the capacity", before, overBefore)

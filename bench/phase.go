@@ -139,7 +139,7 @@ func (p *phase) takenIn(ctx context.Context, rep *Report) (*Phase, error) {
 	return told, nil
 }
 
-// ErrInexact says that emissions were lost, duplicated, early or altered, or were emitted although their timers were
+// ErrInexact means that emissions were lost, duplicated, early or altered, or were emitted although their timers were
 // cancelled. The report that comes with it has their numbers and no other figures.
 var ErrInexact = history.ErrInexact
 

@@ -169,7 +169,7 @@ type Constant struct {
 	BuiltIn  float64 `json:"built_in"`
 }
 
-// constantsOf returns the measured constants, with three digits, beside the built-in ones.
+// constantsOf returns the measured constants, with three digits, next to the built-in ones.
 func constantsOf(of sizing.Constants) (all []Constant) {
 	measured, builtIn := of.ByName(), sizing.Measured()
 	for name, v := range builtIn.ByName() {

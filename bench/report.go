@@ -8,12 +8,12 @@ import (
 	"github.com/waterclock/waterclock/internal/audit/history"
 )
 
-// Report is what a run measured of a workload.
+// Report is the result of a run of a workload.
 type Report struct {
 	Workload string  `json:"workload"`
 	Rate     float64 `json:"rate,omitempty"`
-	// Verified says that every timer fired once, not early, and as it was scheduled. Otherwise there are no figures but
-	// the counts.
+	// Verified means that every timer fired once, not early, and as it was scheduled. Otherwise there are no figures
+	// except the counts.
 	Verified bool `json:"verified"`
 	// Ratio is a figure of waterclock divided by that of the bare loop in the same run, and CPURatio is the same for
 	// processor time. Both are medians of the rounds; 0 if unknown.
@@ -57,7 +57,7 @@ type Machine struct {
 type Phase struct {
 	Name string `json:"name"`
 	Bare bool   `json:"bare"`
-	// Rate is how many timers a second were offered; 0 for as many as possible.
+	// Rate is the number of timers offered per second; 0 for as many as possible.
 	Rate float64 `json:"rate,omitempty"`
 	// Seconds is the time from the first request, or from the due time of a burst, to the last receipt. PerSecond is
 	// the speed, unless Rate limits it.
@@ -70,7 +70,7 @@ type Phase struct {
 	// PerStep is the average number of timers in a transaction. A timer that is scheduled and fires in the same phase
 	// is in two transactions.
 	PerStep float64 `json:"per_transaction,omitempty"`
-	// Transactions is how many transactions the instance committed a second.
+	// Transactions is the number of transactions that the instance committed per second.
 	Transactions float64 `json:"transactions_per_second,omitempty"`
 	// Silence is the longest time in which one of the partitions of a move emitted nothing, in ms.
 	Silence float64 `json:"silence_ms,omitempty"`
@@ -98,7 +98,7 @@ type Start struct {
 	Name    string  `json:"name"`
 	Pending int     `json:"pending"`
 	Seconds float64 `json:"seconds_to_ready"` // from process start to the first 200 of /readyz
-	// Replayed is how many offsets of the changelog were replayed.
+	// Replayed is the number of replayed offsets of the changelog.
 	Replayed int64   `json:"replayed"`
 	CPU      float64 `json:"cpu_seconds,omitempty"` // until ready
 	// RSS and PeakRSS of the process when ready, in bytes; 0 if unknown.
@@ -163,17 +163,17 @@ func (rep *Report) finish() {
 	}
 }
 
-// perSecond notes the speed of a number of timers.
+// perSecond records the speed of a number of timers.
 func (p *Phase) perSecond(timers int, from, to time.Time) {
 	if p.Seconds = to.Sub(from).Seconds(); p.Seconds > 0 {
 		p.PerSecond = float64(timers) / p.Seconds
 	}
 }
 
-// late notes the lateness of the timers that were due within w.
+// late records the lateness of the timers that were due within w.
 func (p *Phase) late(b *batch, w window) { p.ByTimestamp, p.ByReceipt = b.lateness(w) }
 
-// verify notes what became of all timers, and returns an error if that was not exact.
+// verify records the outcomes of all timers, and returns an error if they were not exact.
 func (p *Phase) verify(b *batch) error {
 	p.Exact = b.Counts()
 	return p.Exact.Err(p.Name)

@@ -46,7 +46,7 @@ type run struct {
 	reports    []*Report
 }
 
-// report begins a report of the run. ratioIs and cpuRatioIs say what its ratios compare, if it has any.
+// report begins a report of the run. ratioIs and cpuRatioIs describe what its ratios compare, if it has any.
 func (r *run) report(workload, ratioIs, cpuRatioIs string) *Report {
 	m := Machine{CPUs: runtime.NumCPU(), Load: load(), Partitions: r.partitions, ValueBytes: r.ValueBytes,
 		Events: r.Events}
@@ -176,7 +176,7 @@ func (r *run) makeTopic(ctx context.Context, what string) (string, error) {
 	return name, err
 }
 
-// poll calls done again and again until it returns true or an error, or until ctx ends. In the last case it returns the
+// poll calls done repeatedly until it returns true or an error, or until ctx ends. In the last case it returns the
 // error of what.
 func poll(ctx context.Context, every time.Duration, done func() (bool, error), what func() error) error {
 	for {
@@ -184,7 +184,7 @@ func poll(ctx context.Context, every time.Duration, done func() (bool, error), w
 		switch {
 		case ok:
 			return nil
-		case ctx.Err() != nil: // then done may have failed because of that
+		case ctx.Err() != nil: // done may have failed because of that
 			return what()
 		case err != nil:
 			return err

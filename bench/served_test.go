@@ -84,7 +84,7 @@ func TestRequestTopicThatNobodyServes(t *testing.T) {
 	}
 	fails("never served", "nobody has ever served requests")
 	stop := serveNamed(t, l, "waterclock", "other")
-	fails("target not allowed", "the instances that serve requests refuse timers for target: target-not-allowed: ")
+	fails("target not allowed", "the instances that serve requests reject timers for target: target-not-allowed: ")
 	l.Cluster.Group = "another"
 	l.Target = "other"
 	fails("another group", "give the group of the instances with --group")

@@ -16,8 +16,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kit/beats"
 )
 
-// usage is the processor time that was used up to a moment. A field is negative if the system does not tell it. Linux
-// does.
+// usage is the processor time used up to a moment. A field is negative if the system does not report it. Linux does.
 type usage struct {
 	at      time.Time
 	own     time.Duration // of the service, or of the bare loop in its place
@@ -55,7 +54,7 @@ func cpuTime(pid int) time.Duration {
 	return seconds(stat.CPUTime())
 }
 
-// ofSystem opens a part of /proc and reads something of it.
+// ofSystem opens a part of /proc and reads something from it.
 func ofSystem[P, T any](open func() (P, error), read func(P) (T, error)) (found T, err error) {
 	part, err := open()
 	if err != nil {
@@ -92,7 +91,7 @@ func load() float64 {
 	return avg.Load1
 }
 
-// usageOf returns what has been used by now. own is that of the process pid, which is 0 if it is unknown.
+// usageOf returns the usage so far. own is that of the process pid, which is 0 if it is unknown.
 func usageOf(r *run, pid int) usage {
 	u := usage{at: time.Now(), own: -1, broker: -1, clients: cpuTime(os.Getpid()), machine: machineTime(), steps: -1}
 	if pid != 0 {
@@ -112,7 +111,7 @@ func usageOf(r *run, pid int) usage {
 	return u
 }
 
-// since divides what was used since then by a number of timers. It returns nil if that is unknown.
+// since divides the usage since then by a number of timers. It returns nil if that is unknown.
 func (u usage) since(then usage, timers int) *CPU {
 	if u.own < 0 || then.own < 0 || timers == 0 {
 		return nil
@@ -130,7 +129,7 @@ func (u usage) since(then usage, timers int) *CPU {
 	return c
 }
 
-// meter measures what is used during a phase.
+// meter measures the usage during a phase.
 type meter struct {
 	r          *run
 	pid        int // of the service or the bare loop
@@ -162,7 +161,7 @@ func sleepUntil(ctx context.Context, at time.Time) bool {
 	return beats.Sleep(ctx, time.Until(at))
 }
 
-// cost returns what was used for each of a number of timers, calls or records.
+// cost returns the usage per timer, call or record.
 func (m *meter) cost(n int) (cpu *CPU, perStep, stepsPerSecond float64) {
 	cpu = m.end.since(m.begin, n)
 	if steps := m.end.steps - m.begin.steps; m.begin.steps >= 0 && steps > 0 {
@@ -171,13 +170,13 @@ func (m *meter) cost(n int) (cpu *CPU, perStep, stepsPerSecond float64) {
 	return cpu, perStep, stepsPerSecond
 }
 
-// measure notes the cost of each of a number of timers.
+// measure records the cost per timer.
 func (m *meter) measure(p *Phase, timers int) {
 	p.CPU, p.PerStep, p.Transactions = m.cost(timers)
 }
 
-// profileSpan is how long one profile of the instance is. A phase has several, which go tool pprof adds up. The time
-// after the last whole one is not profiled.
+// profileSpan is the duration of one profile of the instance. A phase has several, which go tool pprof adds up. The
+// time after the last whole one is not profiled.
 const profileSpan = time.Second
 
 // profileTimeout bounds one answer of the profiler.

@@ -13,7 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kit/beats"
 )
 
-// watchEvery is the interval between two looks of a watch.
+// watchEvery is the interval between two readings of a watch.
 const watchEvery = 250 * time.Millisecond
 
 // watch reads figures of the instances of an overload at an interval. Its one goroutine fills the list.
@@ -25,7 +25,7 @@ type watch struct {
 	list []*glance
 }
 
-// glance is what one look has read.
+// glance is the result of one reading.
 type glance struct {
 	usage
 	rss               float64 // bytes, of the first instance

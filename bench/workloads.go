@@ -19,7 +19,7 @@ type Workload interface {
 type Description struct {
 	Workload
 	Name, Short, Long string
-	// Running says that the workload can also measure instances that are running already.
+	// Running means that the workload can also measure running instances.
 	Running bool
 }
 
@@ -156,7 +156,7 @@ func (l *LoadConfig) Flags(fs *pflag.FlagSet) {
 func (mc *MoveConfig) Flags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&mc.Cases, "cases", mc.Cases, "measure `CASE,...`, one after the other")
 	pendingFlag(fs, &mc.Pending)
-	fs.Float64Var(&mc.Rate, "rate", mc.Rate, "let `N` timers a second fire meanwhile")
+	fs.Float64Var(&mc.Rate, "rate", mc.Rate, "let `N` timers a second fire during the moves")
 	mc.Lives.flags(fs)
 }
 

@@ -1,4 +1,9 @@
-// Package sizing works out how many instances, cores, bytes of memory and disk a load needs, and what limits it first.
+// Package sizing computes how many instances, cores, bytes of memory and disk a load needs, and its first bottleneck.
+//
+//	load := sizing.Defaults()
+//	load.Rate, load.Pending = 2000, 1e6
+//	plan := sizing.Make(load, sizing.Measured())
+//
 // It is arithmetic on measured constants. `waterclock bench plan` measures most of them.
 package sizing
 
@@ -9,11 +14,11 @@ import (
 	"fmt"
 )
 
-// Constants are what a machine costs a timer. Times are processor time.
+// Constants are the costs of a timer on a machine. Times are processor time.
 type Constants struct {
 	ServiceTimer       float64 `json:"service_us_per_timer"`         // scheduled and fired
 	BrokerTimer        float64 `json:"broker_us_per_timer"`          // with one replica
-	ServiceTransaction float64 `json:"service_ms_per_transaction"`   // whatever it carries
+	ServiceTransaction float64 `json:"service_ms_per_transaction"`   // of any size
 	BrokerTransaction  float64 `json:"broker_ms_per_transaction"`    // with one replica
 	ServiceBase        float64 `json:"service_cores_of_an_instance"` // consumers, producers, housekeeping
 	BrokerBase         float64 `json:"broker_cores_of_an_instance"`
@@ -22,7 +27,7 @@ type Constants struct {
 	DiskPeak           float64 `json:"disk_peak_factor"`                    // while tables are merged
 	Replay             float64 `json:"replay_records_per_second"`           // without a directory, on an instance
 	Partition          float64 `json:"timers_per_second_of_a_partition"`
-	SoonOverhead       float64 `json:"memory_bytes_per_timer_due_soon"` // beside its own bytes
+	SoonOverhead       float64 `json:"memory_bytes_per_timer_due_soon"` // in addition to its own bytes
 	FilterBytes        float64 `json:"filter_bytes_per_pending_timer"`
 	Replicas           float64 `json:"broker_factor_of_three_replicas"` // of the brokers' time, against one replica
 }
@@ -37,7 +42,7 @@ func Measured() Constants {
 	}
 }
 
-// ReadConstants reads a file of constants. What it leaves out is as measured.
+// ReadConstants reads a file of constants. Missing ones keep their measured values.
 func ReadConstants(data []byte) (Constants, error) {
 	c := Measured()
 	d := json.NewDecoder(bytes.NewReader(data))

@@ -1,13 +1,13 @@
 package sizing
 
-// Point is a load that was measured: what went through each second, and the processor time that it took, in cores.
+// Point is a measured load: the throughput per second and the processor time that it took, in cores.
 type Point struct {
 	Rate, Transactions float64
 	Service, Broker    float64
 }
 
-// fitRounds is how often a fit is improved: three unknowns have settled long before. leastFit is the least that a fit
-// finds, because a file of constants has none that are 0.
+// fitRounds is the number of iterations of a fit: three unknowns have settled long before. leastFit is the smallest
+// result of a fit, because a file of constants has none that are 0.
 const fitRounds, leastFit = 20_000, 0.001
 
 // Fit sets the constants of processor time so that they explain the points best: the squares of the relative errors are
@@ -30,8 +30,8 @@ func (c *Constants) Fit(points []Point) {
 	set(func(p Point) float64 { return p.Broker }, &c.BrokerTimer, &c.BrokerTransaction, &c.BrokerBase)
 }
 
-// fit returns the x, of which none is negative, with the least sum of (row·x - 1)²: coordinate by coordinate, again and
-// again. The sum is convex, so that ends at its minimum.
+// fit returns the x, with no negative element, with the least sum of (row·x - 1)²: coordinate by coordinate,
+// repeatedly. The sum is convex, so this ends at its minimum.
 func fit(rows [][3]float64) (x [3]float64) {
 	for range fitRounds {
 		for i := range x {

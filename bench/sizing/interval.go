@@ -2,28 +2,27 @@ package sizing
 
 import "time"
 
-// RequestsOfTransaction is how many requests an instance sends for a transaction at least: AddPartitionsToTxn,
-// TxnOffsetCommit, EndTxn, and a Produce to each broker that leads one of its partitions, of which there is one or
-// more.
+// RequestsOfTransaction is the least number of requests that an instance sends for a transaction: AddPartitionsToTxn,
+// TxnOffsetCommit, EndTxn, and a Produce to each broker that leads one of its partitions, at least one.
 const RequestsOfTransaction = 4
 
-// MeasuredInterval is the longest firing interval that docs/BENCHMARKS.md has figures of. They follow one law, which is
-// taken to hold beyond it.
+// MeasuredInterval is the longest firing interval with figures in docs/BENCHMARKS.md. They follow one law, which is
+// assumed to hold beyond it.
 const MeasuredInterval = 100 * time.Millisecond
 
-// LongerInterval is what a longer firing interval would save all instances together, each second.
+// LongerInterval is the saving by a longer firing interval, of all instances together, each second.
 type LongerInterval struct {
 	Interval     time.Duration
 	Transactions float64
 	Requests     float64 // to brokers, at least
 	Cores        float64 // of the instances
 	BrokerCores  float64
-	// Later is how much later timers fire on average, and LaterAtMost at most: half of what the interval grows by, and
-	// all of it, because a due timer waits for the end of its lane's interval.
+	// Later is how much later timers fire on average, and LaterAtMost at most: half of the increase of the interval,
+	// and all of it, because a due timer waits for the end of its lane's interval.
 	Later, LaterAtMost time.Duration
 }
 
-// longerIntervals returns what longer firing intervals would save, without those that save no more than a shorter one.
+// longerIntervals returns the savings by longer firing intervals, without those that save no more than a shorter one.
 func (p *Plan) longerIntervals(l Load, c Constants) (all []LongerInterval) {
 	n, most := float64(p.Instances), 0.0
 	least := time.Duration(transactionTime(c) * float64(time.Second))

@@ -10,48 +10,48 @@ import (
 )
 
 const (
-	// maxInstances is how many instances a plan has at most.
+	// maxInstances limits the instances of a plan.
 	maxInstances = 1000
-	// perInstance is how many partitions there should be for each instance, so that they are spread evenly.
+	// perInstance is the number of partitions for each instance that allows an even spread.
 	perInstance = 4
-	// leastMemory is what a life costs little more with than with more memory.
+	// leastMemory is the memory above which a timer's life gets hardly cheaper.
 	leastMemory = 512 << 20
 	memoryGrain = 256 << 20
-	// soonFor is how far ahead timers are in memory. A quarter of memory is theirs, an eighth the store's.
+	// soonFor is how far ahead timers are in memory. They have a quarter of memory, the store an eighth.
 	soonFor    = 30 * time.Second
 	soonPart   = 4
 	filterPart = 8
-	// keyBytes is what a deletion takes in the changelog: ID and record.
+	// keyBytes is the size of a deletion in the changelog: ID and record.
 	keyBytes = 60
 	// stepEntries and stepBytes are the limits of a transaction: those of package emitter.
 	stepEntries = 10_000
 	stepBytes   = 16 << 20
 )
 
-// Load is what is asked of a group of instances.
+// Load is the demand on a group of instances.
 type Load struct {
 	Rate      float64 // timers scheduled, and as many fired, each second at the busiest time
 	Pending   float64 // timers at most
 	Size      float64 // bytes of a request: ID, payload, headers
-	Cores     float64 // that an instance has
-	Busy      float64 // share of them that may be used, while one instance is away
-	Instances int     // 0: as many as it takes
-	// Partitions of the request topic; 0: as many as it takes.
+	Cores     float64 // of one instance
+	Busy      float64 // share of them that may be used, while one instance is down
+	Instances int     // 0: as many as needed
+	// Partitions of the request topic; 0: as many as needed.
 	Partitions int
 	Interval   time.Duration // firing-interval
 	Replicas   int           // of the topics
 	Standbys   int
 	Keep       time.Duration // the changelog's delete.retention.ms
-	Clean      time.Duration // what the log cleaner needs for a round: max.compaction.lag.ms at most
+	Clean      time.Duration // time that the log cleaner needs for a round: max.compaction.lag.ms at most
 }
 
-// Defaults are a load of nothing, with the service's defaults.
+// Defaults is an empty load, with the service's defaults.
 func Defaults() Load {
 	return Load{Size: 300, Cores: 2, Busy: 0.7, Interval: 20 * time.Millisecond, Replicas: 3, Keep: 24 * time.Hour,
 		Clean: 6 * time.Hour}
 }
 
-// Validate returns all that is wrong with a load.
+// Validate returns every problem of a load.
 func (l *Load) Validate() error {
 	var all []error
 	refuse := func(bad bool, format string, args ...any) {
@@ -77,31 +77,31 @@ func (l *Load) Validate() error {
 	return errors.Join(all...)
 }
 
-// Share is how much of something is used, at the busiest time while one instance is away.
+// Share is the used part of a resource, at the busiest time while one instance is down.
 type Share struct {
 	Of   string
 	Used float64 // 1 is all of it
 }
 
-// Plan is what a load needs.
+// Plan is the need of a load.
 type Plan struct {
 	Instances    int
 	Partitions   int
 	Cores        float64 // that the instances use together
 	BrokerCores  float64 // that the brokers use together for it, clients not included
 	Memory       int64   // --memory of each instance
-	Disk         float64 // bytes of each instance, while one is away
+	Disk         float64 // bytes of each instance, while one is down
 	Transactions float64 // a second, of all instances
 	Changelog    float64 // bytes of each replica
 	Records      float64 // in the changelogs
 	Replay       time.Duration
 	Write, Read  float64  // bytes a second that brokers write, replicas included, and that are read from them
-	Shares       []Share  // the greatest first: it limits first
-	Problems     []string // why this does not do
+	Shares       []Share  // the greatest first: it is the bottleneck
+	Problems     []string // reasons why this is not enough
 	Longer       []LongerInterval
 }
 
-// Make plans for a load that is valid.
+// Make makes a plan for a valid load.
 func Make(l Load, c Constants) Plan {
 	var p Plan
 	if p.Instances = l.Instances; p.Instances == 0 {
@@ -142,7 +142,7 @@ func Make(l Load, c Constants) Plan {
 	return p
 }
 
-// perInstance is how many cores an instance uses while one is away.
+// perInstance returns the cores that an instance uses while one is down.
 func (p *Plan) perInstance(l Load, c Constants) float64 {
 	each := l.Rate / float64(max(1, p.Instances-1))
 	return c.ServiceBase + (each*c.ServiceTimer+l.transactions(each, l.Interval, c)*c.ServiceTransaction*1000)/1e6
@@ -156,10 +156,10 @@ func (l *Load) transactions(rate float64, interval time.Duration, c Constants) f
 	return min(2*rate, max(full, 1/max(interval.Seconds(), transactionTime(c))))
 }
 
-// transactionTime is how long a transaction takes, in seconds.
+// transactionTime returns the duration of a transaction, in seconds.
 func transactionTime(c Constants) float64 { return (c.ServiceTransaction + c.BrokerTransaction) / 1000 }
 
-// copies is how many times as much processor time the brokers use as with one replica.
+// copies returns the factor of the brokers' processor time compared with one replica.
 func copies(l Load, c Constants) float64 { return 1 + (c.Replicas-1)*float64(l.Replicas-1)/2 }
 
 func (p *Plan) problems(l Load) {

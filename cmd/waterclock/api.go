@@ -16,7 +16,7 @@ import (
 func apiCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "api",
-		Short: "make entries of the file of who may call the HTTP API",
+		Short: "make entries for the file of users of the HTTP API",
 		Long: `api makes entries of the file that serve takes as --api-users: who may call the
 HTTP API, and do what. The file begins with the line "callers:"; entries follow it.`,
 	}
@@ -100,7 +100,7 @@ nowhere else: keep it now. The entry on the standard output has its hash only.`,
 		})
 }
 
-// printEntry prints an entry, or returns why there is none.
+// printEntry prints an entry, or returns the reason why there is none.
 func printEntry(p *process, entry []byte, err error) error {
 	if err != nil {
 		return usagef("%v", err)

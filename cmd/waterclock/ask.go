@@ -26,11 +26,11 @@ import (
 const (
 	// defaultURL is where dev has its API.
 	defaultURL = "http://127.0.0.1:8681"
-	// listPage is how many timers one call asks for.
+	// listPage is the number of timers per call.
 	listPage = 500
 )
 
-// asking has the flags of a command that calls the HTTP API.
+// asking holds the flags of a command that calls the HTTP API.
 type asking struct {
 	p       *process
 	profile *profileFlag // nil: none was declared
@@ -43,7 +43,7 @@ type asking struct {
 func (a *asking) flags(fs *pflag.FlagSet) {
 	a.profile = addProfileFlag(a.p, fs)
 	a.to.flags(fs)
-	fs.BoolVar(&a.json, "json", false, "print what the API answers, as JSON")
+	fs.BoolVar(&a.json, "json", false, "print the API's response, as JSON")
 }
 
 // topicFlag declares --topic. If the flag is not given, a.topic is set before the command runs.
@@ -91,7 +91,7 @@ var states = []string{
 // orders are the orders in which timers may be listed.
 var orders = []string{"due", "id"}
 
-// filter has the flags that choose timers.
+// filter holds the flags that select timers.
 type filter struct{ dueAfter, dueBefore, prefix, target, state string }
 
 func (f *filter) flags(fs *pflag.FlagSet) {
@@ -164,7 +164,7 @@ func getCommand(p *process) *cobra.Command {
 	var history bool
 	cmd := &cobra.Command{
 		Use:   "get [ID]",
-		Short: "show what is pending under an ID, or what has happened to it",
+		Short: "show the pending timer of an ID, or its history",
 		Long: `get asks the HTTP API of an instance what is pending under an ID, and exits 1 if nothing is.
 With --history it prints what has happened to the timer so far, the newest event first,
 and exits 1 if nothing is known. The request topic must write events. With --json it
@@ -188,7 +188,7 @@ prints one event a line.`,
 		var t api.Timer
 		err := a.get(cmd, client.Timers(a.topic, id), nil, &t)
 		if none := new(client.Problem); errors.As(err, &none) && none.Reason == api.ReasonNotFound {
-			return fmt.Errorf("%w; --history says what has happened to it, if the topic writes events", err)
+			return fmt.Errorf("%w; --history shows its past, if the topic writes events", err)
 		}
 		if err != nil || a.json {
 			return err
@@ -223,11 +223,11 @@ func (a *asking) history(cmd *cobra.Command, id string) error {
 		}
 		if page.Cursor == "" {
 			if !a.json && page.Log.Oldest != nil {
-				fmt.Fprintf(a.p.stderr, "The log of events begins at %s; nothing is known of the time before that.\n",
+				fmt.Fprintf(a.p.stderr, "The log of events begins at %s; earlier events are gone.\n",
 					page.Log.Oldest.Format(time.RFC3339))
 			}
 			if told == 0 {
-				return fmt.Errorf("the events of topic %s have nothing of ID %q", a.topic, id)
+				return fmt.Errorf("topic %s has no events of ID %q", a.topic, id)
 			}
 			return nil
 		}
@@ -235,7 +235,7 @@ func (a *asking) history(cmd *cobra.Command, id string) error {
 	}
 }
 
-// get reads the answer at a path into out. With --json it prints the answer as it is.
+// get reads the response at a path into out. With --json it prints the response unchanged.
 func (a *asking) get(cmd *cobra.Command, path string, q url.Values, out any) error {
 	c, err := a.client()
 	if err != nil {

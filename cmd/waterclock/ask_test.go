@@ -59,9 +59,9 @@ func TestGetHistoryOfNothing(t *testing.T) {
 		args []string
 		want string
 	}{
-		{nil, "The log of events begins at 2026-11-21T08:00:00Z; nothing is known of the time before " +
-			"that.\nwaterclock: the events of topic timers have nothing of ID \"nobody\"\n"},
-		{[]string{"--json"}, "waterclock: the events of topic timers have nothing of ID \"nobody\"\n"},
+		{nil, "The log of events begins at 2026-11-21T08:00:00Z; earlier events are gone." +
+			"\nwaterclock: topic timers has no events of ID \"nobody\"\n"},
+		{[]string{"--json"}, "waterclock: topic timers has no events of ID \"nobody\"\n"},
 	} {
 		code, stdout, stderr := runWith(
 			&calls{}, nil, "", append([]string{"get", "--id", "nobody", "--history", "--url", s.URL}, c.args...)...)
@@ -120,8 +120,8 @@ func TestGetOfWhatIsNotPending(t *testing.T) {
 	for _, more := range [][]string{nil, {"--json"}} {
 		code, stdout, stderr := runWith(
 			&calls{}, nil, "", append([]string{"get", "--id", "a1", "--url", s.URL}, more...)...)
-		want := "waterclock: not-found: no timer of ID \"a1\" is pending on timers; --history says what has " +
-			"happened to it, if the topic writes events\n"
+		want := "waterclock: not-found: no timer of ID \"a1\" is pending on timers; --history shows its " +
+			"past, if the topic writes events\n"
 		if code != exitError || stdout != "" || stderr != want {
 			t.Errorf("%v: exit %d, %q, %q", more, code, stdout, stderr)
 		}
@@ -227,9 +227,9 @@ func TestStatusOfUnknownPartitions(t *testing.T) {
 		exit               int
 	}{
 		"unknown": {`"owner":"b","state":"unknown","pending":0`,
-			"2 timers are pending on 1 partitions; nothing is known of 1.",
+			"2 timers are pending on 1 partitions; the state of 1 is unknown.",
 			"of 1 of 2 partitions it is not known whether they are live", exitError},
-		"unowned": {`"state":"unowned","pending":0`, "2 timers are pending on 1 partitions; nothing is known of 1.",
+		"unowned": {`"state":"unowned","pending":0`, "2 timers are pending on 1 partitions; the state of 1 is unknown.",
 			"1 of 2 partitions are not live", exitError},
 		"acquiring": {`"owner":"b","state":"replaying","pending":3`, "5 timers are pending.",
 			"1 of 2 partitions are not live", exitError},
@@ -252,7 +252,7 @@ func TestStatusOfUnknownPartitions(t *testing.T) {
 		if strings.Contains(out.String()+errs.String(), "0001-") { // neither a start nor the begin of a state is known
 			t.Errorf("%s: a time that nobody knows is the year 1\n%s", name, out.String())
 		}
-		if known := !strings.Contains(c.want, "nothing is known"); known == strings.Contains(out.String(), "?") {
+		if known := !strings.Contains(c.want, "is unknown"); known == strings.Contains(out.String(), "?") {
 			t.Errorf("%s: figures\n%s", name, out.String())
 		}
 	}
@@ -288,7 +288,7 @@ func TestWhatDoesNotPass(t *testing.T) {
 		{[]string{"get", "--id", "unreachable"}, []string{"kafka-unreachable: " + unreachable}},
 		{[]string{"status"}, []string{
 			"failed", "since 2026-11-22T08:59:00Z: it has 3 partitions: restart the instance",
-			"instance a does not work: no broker has answered for group g for 59s",
+			"instance a is not working: no broker has answered for group g for 59s",
 		}},
 	} {
 		code, stdout, stderr := runWith(&calls{}, nil, "", append(c.args, "--url", s.URL)...)

@@ -13,7 +13,7 @@ import (
 func auditCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "prove from the logs what became of each request",
+		Short: "prove the outcome of each request from the logs",
 		Long: `audit reads request topics, targets, dead letters, events and changelogs as any
 read_committed consumer can, and says what became of each request: fired, cancelled,
 replaced, pending, a dead letter and so on. It names what is missing, duplicated or early,

@@ -40,7 +40,7 @@ exits 1 if an emission was lost, duplicated, early or altered.`,
 	return cmd
 }
 
-// benchFlags has the flags that every workload has and that are not settings of a service.
+// benchFlags holds the flags that every workload has and that are not settings of a service.
 type benchFlags struct {
 	json bool
 	logs string // directory

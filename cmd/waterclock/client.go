@@ -38,7 +38,7 @@ func clientSettings(p *process, cmd *cobra.Command, topic *string) func() (*conf
 	}
 }
 
-// brokerSettings is settings for a command that needs no more than to reach the brokers, by default those of dev.
+// brokerSettings is settings for a command that only needs to reach the brokers, by default those of dev.
 func brokerSettings(p *process, cmd *cobra.Command) func() (*config.Config, error) {
 	defaults := config.Default()
 	defaults.Brokers = []string{defaultBroker}
@@ -85,8 +85,9 @@ func (c *callee) flags(fs *pflag.FlagSet) {
 		"beside the system's")
 }
 
-// errNoAPI says that a profile has no HTTP API. The default, that of dev, is not asked instead: it is another service.
-var errNoAPI = errors.New("the profile has no url, which this command calls: waterclock profile set NAME --url adds it")
+// errNoAPI means that a profile has no HTTP API. The default, that of dev, is not used instead: it is another
+// service.
+var errNoAPI = errors.New("the profile has no url, which this command needs: waterclock profile set NAME --url adds it")
 
 // fill adds what the flags leave out: the URL from the environment, the profile or the default, and the credentials
 // from the profile. The profile's credentials go only to the profile's URL.

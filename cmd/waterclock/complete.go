@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// completeTimeout limits how long a shell waits for the API, and completeIDs how many IDs it gets.
+	// completeTimeout limits a shell's wait for the API, completeIDs the number of IDs it gets.
 	completeTimeout = time.Second
 	completeIDs     = 50
 )
@@ -68,7 +68,7 @@ func completeValues(cmd *cobra.Command) {
 		case ok:
 			values = c.Choices()
 		case strings.Contains(f.Usage, "`FILE`"):
-			return // completed as it is
+			return // completed by the shell itself
 		case strings.Contains(f.Usage, "`DIRECTORY`"):
 			usage = cobra.ShellCompDirectiveFilterDirs
 		}

@@ -25,7 +25,7 @@ func configCommand(p *process) *cobra.Command {
 func configCheckCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "say what is wrong with the settings of serve",
+		Short: "check the settings of serve",
 		Long: `check reads the settings as serve does and reports every problem with file and line.
 It exits 2 if there is one. Secrets and certificates must be readable.
 check dev does the same for the settings of dev.`,
@@ -33,7 +33,7 @@ check dev does the same for the settings of dev.`,
   waterclock config check dev --config dev.yaml`,
 	}
 	checks(p, cmd, settings(p, cmd, config.Default(), ofInstance((*config.Config).Validate), serveSettings()...))
-	dev := &cobra.Command{Use: "dev", Short: "say what is wrong with the settings of dev",
+	dev := &cobra.Command{Use: "dev", Short: "check the settings of dev",
 		Example: `  waterclock config check dev --config dev.yaml`}
 	checks(p, dev, settings(p, dev, config.DefaultDev(), ofInstance((*config.Config).ValidateDev), devSettings()...))
 	cmd.AddCommand(dev)
@@ -42,7 +42,7 @@ check dev does the same for the settings of dev.`,
 
 func checks(p *process, cmd *cobra.Command, load func() (*config.Config, error)) {
 	cmd.RunE = configured(load, func(_ context.Context, cfg *config.Config) error {
-		_, err := fmt.Fprintf(p.stdout, "nothing is wrong: %s, tenants with settings of their own %d\n",
+		_, err := fmt.Fprintf(p.stdout, "configuration is valid: %s, tenants with settings of their own %d\n",
 			strings.Join(servedTopics(cfg), ", "), len(cfg.Tenants))
 		for _, grant := range apiserver.UnservedGrants(cfg) {
 			fmt.Fprintf(p.stderr, "note: api-users has a grant for topics that are not served here: %s\n", grant)

@@ -21,7 +21,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kit/near"
 )
 
-// lettersPage is how many dead letters one call asks for.
+// lettersPage is the number of dead letters per call.
 const lettersPage = 100
 
 func deadLettersCommand(p *process) *cobra.Command {
@@ -36,7 +36,7 @@ rejected. It lists them, counts them by reason, sends them again, and marks them
 	return cmd
 }
 
-// letterFlags has the flags that choose dead letters.
+// letterFlags holds the flags that select dead letters.
 type letterFlags struct {
 	reason, prefix, since, before string
 	fresh, reviewed               bool
@@ -194,7 +194,7 @@ func olderReasons(t *api.DeadLetterCounts) []string {
 	})
 }
 
-// newOf returns how many dead letters are new, with a reason or, if it is empty, of all.
+// newOf returns the number of new dead letters with a reason or, if it is empty, with any.
 func newOf(n *api.NewLetters, reason string) string {
 	if n == nil {
 		return "-"
@@ -238,7 +238,7 @@ Those that fail stay new.`,
 	j.confirmation.flag(fs)
 	fs.BoolVar(&j.all, "all", false, "all dead letters of the topic")
 	fs.BoolVar(&j.dryRun, "dry-run", false, "only count the dead letters, by reason")
-	fs.BoolVar(&replace, "replace", false, "replace what is pending under the same ID")
+	fs.BoolVar(&replace, "replace", false, "replace a pending timer of the same ID")
 	fs.IntVar(&j.rate, "rate", 1000, "write `N` requests a second at most")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		q, err := f.query()
@@ -294,7 +294,7 @@ func (j *job) resendOne(cmd *cobra.Command, args []string) error {
 	})
 }
 
-// previewOf says in words what a resend would send.
+// previewOf describes in words what a resend would send.
 func previewOf(m *api.LetterMatches) string {
 	more := " at least"
 	if m.Exact {

@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// healthTimeout is how long health waits for an answer.
+	// healthTimeout limits the wait for a response.
 	healthTimeout = 3 * time.Second
-	// maxHealth limits how much of an answer is printed, in bytes.
+	// maxHealth limits the printed response, in bytes.
 	maxHealth = 1 << 20
-	// drainWithin is how long an instance may take to hand over. It may take drainAnswer more to leave and to answer.
+	// drainWithin limits the hand-over of an instance. It may take drainAnswer more to leave and to respond.
 	drainWithin, drainAnswer = 30 * time.Second, 30 * time.Second
 )
 
@@ -33,7 +33,7 @@ func healthCommand(p *process) *cobra.Command {
 	var ready bool
 	cmd := &cobra.Command{
 		Use:   "health",
-		Short: "ask an instance on this machine whether it runs",
+		Short: "check whether an instance on this machine runs",
 		Long: `health requests /healthz from the address of --http. With --ready it requests /readyz
 and prints the answer, which says what the instance waits for. It exits 0 if the status
 is 200, otherwise 1. It is for containers, which have no other HTTP client. The instance
@@ -42,7 +42,7 @@ must serve plain HTTP there, without --http-web-config.`,
   docker exec timers /waterclock health --ready`,
 	}
 	cmd.Flags().StringVar(&address, "http", "", addressUsage())
-	cmd.Flags().BoolVar(&ready, "ready", false, "ask whether it is ready, and print what it waits for")
+	cmd.Flags().BoolVar(&ready, "ready", false, "check whether it is ready, and print why not")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		out, path := io.Discard, "/healthz"
 		if ready {
@@ -59,7 +59,7 @@ func drainCommand(p *process) *cobra.Command {
 	within := drainWithin
 	cmd := &cobra.Command{
 		Use:   "drain",
-		Short: "make an instance on this machine hand everything over and end",
+		Short: "drain an instance on this machine and stop it",
 		Long: `drain makes the instance at the address of --http hand its partitions to the other
 instances, leave the group and end, even with --on-stop stay. Use it for an instance that
 will not come back. With --standbys, each partition moves when another instance has
@@ -102,8 +102,8 @@ func firstListening(ctx context.Context, addresses ...string) string {
 	return addresses[0]
 }
 
-// askInstance prints the answer of an instance on this machine to out; any status but 200 is an error. It sends the
-// token in the instance's data directory, if that is given.
+// askInstance prints the response of an instance on this machine to out; any status except 200 is an error. It sends
+// the token in the instance's data directory, if that is given.
 func (p *process) askInstance(
 	ctx context.Context, out io.Writer, method, address, path, dataDir string, timeout time.Duration,
 ) error {
@@ -178,7 +178,7 @@ instance that was asked cannot work.`,
 		}
 		for i := range s.Instances {
 			if in := &s.Instances[i]; in.Name == s.Asked && in.Problem != "" {
-				return fmt.Errorf("instance %s does not work: %s", in.Name, in.Problem)
+				return fmt.Errorf("instance %s is not working: %s", in.Name, in.Problem)
 			}
 		}
 		bad, unknown := 0, 0

@@ -27,7 +27,7 @@ func commandGroups() []section {
 	}
 }
 
-// section is a part of the help: a title, and the names of commands or flags that stand under it.
+// section is a part of the help: a title, and the names of commands or flags below it.
 type section struct{ title, names string }
 
 // has reports whether a name is in a section.

@@ -23,14 +23,14 @@ import (
 )
 
 const (
-	// jobLook is the interval at which a job's progress is read, and jobMissing is how often in a row that may fail.
+	// jobLook is the interval at which a job's progress is read; jobMissing is how often in a row that may fail.
 	jobLook    = 500 * time.Millisecond
 	jobMissing = 20
 	// stopTimeout limits how long an interrupted command tries to stop its job.
 	stopTimeout = 5 * time.Second
 )
 
-// job is a command that steers all timers that a filter chooses, over the HTTP API.
+// job is a command that steers all timers selected by a filter, over the HTTP API.
 type job struct {
 	asking
 	filter
@@ -87,16 +87,16 @@ func (j *job) run(cmd *cobra.Command, action, topic string) error {
 	return j.finish(cmd, c, action, started.Job)
 }
 
-// starting is what a job starts with.
+// starting holds the arguments of a job's start.
 type starting struct {
 	action, path  string
-	q             url.Values // the filter, and what else the API takes
+	q             url.Values // the filter, and further parameters of the API
 	chosen        bool       // there is a filter
 	nothingChosen string     // the error if there is none
 	confirm       func(*client.Client) error
 }
 
-// start starts a job once it is confirmed or, with --dry-run, asks what it would do.
+// start starts a job once it is confirmed or, with --dry-run, asks for its effect.
 func (j *job) start(cmd *cobra.Command, s starting) (started api.JobStarted, c *client.Client, err error) {
 	switch {
 	case !s.chosen && !j.all && !j.dryRun:
@@ -117,12 +117,12 @@ func (j *job) start(cmd *cobra.Command, s starting) (started api.JobStarted, c *
 			return started, nil, err
 		}
 	}
-	// Only now: the question lists with the same parameters, and a list knows neither of these.
+	// Only now: the confirmation lists with the same parameters, and a list knows neither of these.
 	s.q.Set("dry-run", strconv.FormatBool(j.dryRun))
 	s.q.Set("rate", strconv.Itoa(j.rate))
 	err = c.Call(cmd.Context(), http.MethodPost, s.path, s.q, &started)
 	if err == nil && started.Job == nil && started.Matching == nil && started.Letters == nil {
-		err = errors.New("the API answers neither a job nor a number")
+		err = errors.New("the API's response has neither a job nor a number")
 	}
 	return started, c, err
 }
@@ -149,7 +149,7 @@ func (j *job) finish(cmd *cobra.Command, c *client.Client, action string, starte
 	return err
 }
 
-// progress returns a line about a running job: its progress, and what it waits for.
+// progress returns a line about a running job: its progress, and the reason why it waits.
 func progress(job *api.Job) string {
 	line := fmt.Sprintf("%d seen, %d changed", job.Seen, job.Changed)
 	if job.Problem != "" {
@@ -188,7 +188,7 @@ func (j *job) await(ctx context.Context, c *client.Client, show *api.Job) (*api.
 				show.ID)
 		default:
 			if missing++; missing > jobMissing {
-				return nil, fmt.Errorf("nothing is known of the job %s any more: %w", show.ID, err)
+				return nil, fmt.Errorf("the API no longer knows the job %s: %w", show.ID, err)
 			}
 		}
 	}
@@ -196,13 +196,13 @@ func (j *job) await(ctx context.Context, c *client.Client, show *api.Job) (*api.
 }
 
 const (
-	// confirmExamples is how many timers or dead letters a question shows.
+	// confirmExamples is the number of timers or dead letters in a confirmation.
 	confirmExamples = 3
-	// maxReply limits the bytes that are read of a reply.
+	// maxReply limits the length of a reply, in bytes.
 	maxReply = 100
 )
 
-// confirmation is a question that a command asks before it changes many timers: how many, some of them, y/N.
+// confirmation asks before a command changes many timers: how many, some of them, y/N.
 type confirmation struct {
 	yes bool // --yes: do not ask
 }
@@ -224,7 +224,7 @@ func (c *confirmation) must(p *process, action string) error {
 	if c.yes || terminal(p.stdin) != nil && terminal(p.stderr) != nil {
 		return nil
 	}
-	return usagef("%s with a filter or --all changes many at once, and there is no terminal to ask on: "+
+	return usagef("%s with a filter or --all is a bulk change, and there is no terminal for a confirmation: "+
 		"use --yes to confirm, or --dry-run to count first", action)
 }
 
@@ -261,7 +261,7 @@ func (j *job) confirmTimers(ctx context.Context, c *client.Client, action, topic
 	}
 	n := found.Matching
 	if n == nil {
-		return errors.New("the API does not say how many timers match")
+		return errors.New("the API did not return how many timers match")
 	}
 	if n.Exact && n.Count == 0 {
 		return errors.New("no timer matches: nothing has changed")
@@ -295,7 +295,7 @@ func (j *job) confirmLetters(ctx context.Context, c *client.Client, q url.Values
 	}
 	m := found.Letters
 	if m == nil {
-		return errors.New("the API does not say how many dead letters match")
+		return errors.New("the API did not return how many dead letters match")
 	}
 	if m.Exact && m.Count == 0 {
 		return errors.New("no dead letter matches: nothing is sent")

@@ -1,8 +1,10 @@
 // Command waterclock is the timer service: serve runs an instance, dev runs everything on one machine, the other
 // sub-commands look after topics and send requests by hand. See waterclock help.
 //
-// This package holds flags and wiring, one file per sub-command. What they do is in internal/node; it knows neither
-// Kafka nor the store.
+//	waterclock serve --brokers kafka:9092
+//
+// This package holds flags and wiring, one file per sub-command. The work is done by internal/node; this package
+// knows neither Kafka nor the store.
 package main
 
 import (
@@ -33,7 +35,7 @@ import (
 const (
 	exitOK    = 0 // done; for serve and dev also a clean stop on SIGTERM
 	exitError = 1
-	exitUsage = 2 // bad usage or configuration: trying again will not help
+	exitUsage = 2 // bad usage or configuration: a retry will not help
 	exitPart  = 3 // list and count have answered, but not for all partitions
 )
 
@@ -47,14 +49,14 @@ func main() {
 	}))
 }
 
-// process is everything that a command knows about its environment.
+// process is the environment of a command.
 type process struct {
 	args, environ  []string
 	program        string // how the user calls it
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	backend        backend
-	log            *slog.Logger // set if the log is JSON: the reason why the command ended goes there, too
+	log            *slog.Logger // set if the log is JSON: the reason why the command ended is logged there, too
 	profile        string       // name of the profile that the command uses; "": none
 }
 
@@ -77,8 +79,8 @@ func (p *process) lookupEnv(name string) (value string, set bool) {
 // goRun matches where go run puts its programs: in a temporary directory, or in its cache.
 var goRun = regexp.MustCompile(`/go-build(\d+)?/|/[0-9a-f]{2}/[0-9a-f]{64}-d/`)
 
-// programName returns what the user types to start the program again. The path of a program that go run has built does
-// not last.
+// programName returns what the user types to start the program again. The path of a program built by go run does not
+// last.
 func programName(arg0 string) string {
 	if goRun.MatchString(filepath.ToSlash(arg0)) {
 		return "go run ./cmd/waterclock"

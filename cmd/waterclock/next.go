@@ -107,7 +107,7 @@ func printNext(out io.Writer, s *calendar.Schedule, after int64, n int) error {
 	return err
 }
 
-// change says by how much a clock changes.
+// change describes a change of a clock.
 func change(c calendar.Change, loc *time.Location) string {
 	by, way := time.Duration(c.After-c.Before)*time.Second, "forward"
 	if by < 0 {

@@ -59,7 +59,7 @@ type asked struct {
 func (a *asked) said(out io.Writer, s *commands.Sent, err error) error {
 	switch {
 	case err != nil && s.Topic != "":
-		return fmt.Errorf("%w (what is written stays in the log and counts as soon as it is taken in)", err)
+		return fmt.Errorf("%w (the request stays in the log and counts once it is processed)", err)
 	case err != nil || s.Outcome == nil:
 		return err
 	}
@@ -82,8 +82,8 @@ func (a *asked) outcome(f *commands.Outcome) (string, error) {
 		return id + " was due and has fired", nil
 	case waterclock.EventCancelled:
 		if a.action == commands.Cancel && f.Event == nil {
-			return id + " is not pending any more: it is cancelled, unless it fired in the same moment (with events " +
-				"that is told)", nil
+			return id + " is not pending any more: it is cancelled, unless it fired at the same moment (events would " +
+				"tell)", nil
 		}
 		return id + " is cancelled", nil
 	case waterclock.EventTriggered:
@@ -93,7 +93,7 @@ func (a *asked) outcome(f *commands.Outcome) (string, error) {
 	case waterclock.EventResumed:
 		return id + " is resumed", nil
 	case waterclock.EventCompleted:
-		return id + " has ended: all that was left of it was missed, and is let go", nil
+		return id + " has ended: its remaining occurrences were missed and are skipped", nil
 	case waterclock.EventExpired:
 		return "", fmt.Errorf("%s has expired: it was %s late when it was decided, which is beyond its --max-late; "+
 			"it is not emitted", id, span.String(f.Event.Lateness))
@@ -113,11 +113,11 @@ func (a *asked) outcome(f *commands.Outcome) (string, error) {
 func refused(id string, f *commands.Outcome) error {
 	switch {
 	case f.Refused != nil:
-		return fmt.Errorf("%s was refused: %s: %s", id, f.Refused.Reason, f.Refused.Detail)
+		return fmt.Errorf("%s was rejected: %s: %s", id, f.Refused.Reason, f.Refused.Detail)
 	case f.Event.Type == waterclock.EventUndeliverable:
 		return fmt.Errorf("%s was due and cannot be emitted: %s: %s", id, f.Event.Reason, f.Event.Detail)
 	}
-	return fmt.Errorf("%s was refused: %s: %s", id, f.Event.Reason, f.Event.Detail)
+	return fmt.Errorf("%s was rejected: %s: %s", id, f.Event.Reason, f.Event.Detail)
 }
 
 // replaced returns the sentence for a request that has replaced another, or was replaced by a later one in the same
@@ -129,7 +129,7 @@ func (a *asked) replaced(f *commands.Outcome) string {
 	return fmt.Sprintf("%s is pending, in place of %s", a.id, f.Event.Previous)
 }
 
-// found returns in words what was pending when a condition did not hold.
+// found describes the timer that was pending when a condition did not hold.
 func found(e *waterclock.Event, condition string) string {
 	switch {
 	case e.Pending != nil:
@@ -138,15 +138,15 @@ func found(e *waterclock.Event, condition string) string {
 	default:
 		return "nothing is pending"
 	}
-	return fmt.Sprintf("what is pending comes from %s, due %s", e.Source, e.Pending.Due.Format(time.RFC3339Nano))
+	return fmt.Sprintf("the pending timer comes from %s, due %s", e.Source, e.Pending.Due.Format(time.RFC3339Nano))
 }
 
-// nothing returns why a request that cancels or steers may have changed nothing.
+// nothing returns the possible reason why a request that cancels or steers changed nothing.
 func (a *asked) nothing(told bool) string {
 	why := "nothing was pending under this ID"
 	switch {
 	case a.action == commands.Cancel && told:
-		// An event says so.
+		// An event shows this.
 	case a.action == commands.Cancel:
 		why += ", or it came and went in the same moment"
 	case a.action == commands.Resume:
@@ -164,8 +164,8 @@ func (a *asked) nothing(told bool) string {
 // traceless returns the sentence for a request whose decision left no trace in the changelog.
 func (a *asked) traceless() (string, error) {
 	if a.action != "" {
-		return fmt.Sprintf("%s is decided; its firing, or another request for it, came in the same moment (with "+
-			"events what happened is told)", a.id), nil
+		return fmt.Sprintf("%s is decided; its firing, or another request for it, came at the same moment (events "+
+			"would tell which)", a.id), nil
 	}
 	ways := []string{"it was due and has fired"}
 	if a.maxLate {
@@ -179,7 +179,7 @@ func (a *asked) traceless() (string, error) {
 	if !a.maxLate && a.condition == "" {
 		return text, nil
 	}
-	return "", fmt.Errorf("%s; which of them only events tell (the setting events)", text)
+	return "", fmt.Errorf("%s; only events show which (the setting events)", text)
 }
 
 // writtenRequest is a request in the log as --json prints it: one object a line.
@@ -194,9 +194,9 @@ type writtenRequest struct {
 	Outcome   *writtenOutcome `json:"outcome,omitempty"` // with --wait, once it is decided
 }
 
-// writtenOutcome is what became of a request.
+// writtenOutcome is the outcome of a request.
 type writtenOutcome struct {
-	// Type is a type of events, or nothing-done, or decided if nothing tells what happened.
+	// Type is a type of events, or nothing-done, or decided if the outcome is unknown.
 	Type   string `json:"type"`
 	Reason string `json:"reason,omitempty"` // of a request that was rejected
 	Detail string `json:"detail,omitempty"`

@@ -16,7 +16,7 @@ import (
 	"github.com/waterclock/waterclock/bench/sizing"
 )
 
-// planFlags has the flags of plan.
+// planFlags holds the flags of plan.
 type planFlags struct {
 	load                sizing.Load
 	rate, pending, size amount
@@ -110,12 +110,12 @@ func printPlan(out io.Writer, l *sizing.Load, p *sizing.Plan, c *sizing.Constant
 		amount(math.Round(p.Records)), p.Replay.Round(time.Second))
 	row("brokers", "%.2f cores; %s a second written, replicas included, %s a second sent", p.BrokerCores,
 		bytesOf(p.Write), bytesOf(p.Read))
-	fmt.Fprintln(out, "\nWhat limits first, while one instance is away (1 is all of it):")
+	fmt.Fprintln(out, "\nBottlenecks while one instance is down, the tightest first (1: fully used):")
 	for _, s := range p.Shares {
 		fmt.Fprintf(out, "  %.2f  %s\n", s.Used, s.Of)
 	}
 	for _, why := range p.Problems {
-		fmt.Fprintf(out, "\nIt does not do: %s.\n", why)
+		fmt.Fprintf(out, "\nThis is not enough: %s.\n", why)
 	}
 	printLonger(out, l, p)
 	fmt.Fprintf(out, "\nWith %v + %v µs of processor time a timer, %v + %v ms a transaction and %v + %v cores an "+
@@ -126,7 +126,7 @@ func printPlan(out io.Writer, l *sizing.Load, p *sizing.Plan, c *sizing.Constant
 		c.Replicas, c.DiskPerByte, c.DiskPeak, c.ChangelogPerByte, amount(c.Partition), amount(c.Replay))
 }
 
-// printLonger prints what a longer firing interval would save, and the lateness that it costs.
+// printLonger prints the saving by a longer firing interval, and the lateness that it costs.
 func printLonger(out io.Writer, l *sizing.Load, p *sizing.Plan) {
 	if len(p.Longer) == 0 {
 		fmt.Fprintf(out, "\nA longer --firing-interval than %s would save nothing.\n", l.Interval)
@@ -140,7 +140,7 @@ func printLonger(out io.Writer, l *sizing.Load, p *sizing.Plan) {
 			i.Transactions, p.Transactions,
 			i.Requests, i.Cores, i.BrokerCores, i.Later.Round(time.Millisecond), i.LaterAtMost.Round(time.Millisecond))
 	}
-	_ = tw.Flush() // to a terminal or a file: what went wrong shows
+	_ = tw.Flush() // a failed write to a terminal or file is visible
 	fmt.Fprintf(out, "A transaction is at least %d requests to brokers, and one more for each further broker "+
 		"that leads one of its\npartitions. The figures were measured with intervals up to %s, and are "+
 		"calculated beyond.\n", sizing.RequestsOfTransaction, sizing.MeasuredInterval)

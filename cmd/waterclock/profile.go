@@ -90,7 +90,7 @@ func (p *profileFlag) hasFile() bool {
 func (p *process) profiles() (*config.Profiles, error) { return config.ReadProfiles(p.profilesPath()) }
 
 // profilesPath returns the path of the user's profiles, by the XDG Base Directory Specification. Without a home
-// directory it is empty: a file of the working directory may be anybody's.
+// directory it is empty: anyone may have written a file in the working directory.
 func (p *process) profilesPath() string {
 	dir := filepath.Join(p.env("HOME"), ".config")
 	if runtime.GOOS == "windows" {
@@ -108,7 +108,7 @@ func (p *process) profilesPath() string {
 func profileCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "profile",
-		Short: "keep how to reach a service under a name",
+		Short: "save connections to services under names",
 		Long: `profile keeps how to reach a service under a name: brokers, HTTP API, request topic, user,
 and the files that have keys and passwords. Commands that call a service take it with
 --profile, from WATERCLOCK_PROFILE, or from the profile that is in use. A flag wins over
@@ -257,7 +257,7 @@ files must not be readable by other users.`,
 	})
 }
 
-// hintOfUse says how to put a profile to use, unless it is the one in use.
+// hintOfUse explains how to use a profile, unless it is the one in use.
 func hintOfUse(all *config.Profiles, name string) string {
 	if all.Current == name {
 		return ""
@@ -298,7 +298,7 @@ func profileRemoveCommand(p *process) *cobra.Command {
 	})
 }
 
-// ofProfile returns the end of a line that reports an error: which profile the command has used.
+// ofProfile returns the end of an error line: the profile that the command used.
 func (p *process) ofProfile() string {
 	if p.profile == "" {
 		return ""

@@ -126,7 +126,7 @@ func TestPartsOfProfiles(t *testing.T) {
 	}{
 		{"cancel a1 --profile api", exitUsage, "waterclock: the profile has no brokers, to which this command " +
 			"connects: waterclock profile set api --brokers adds them (profile api)\n"},
-		{"list --profile kafka", exitUsage, "waterclock: the profile has no url, which this command calls: " +
+		{"list --profile kafka", exitUsage, "waterclock: the profile has no url, which this command needs: " +
 			"waterclock profile set NAME --url adds it (profile kafka)\n"},
 		{"cancel a1 --profile kafka", exitOK, ""},
 		{"cancel a1 --profile api --brokers b:1", exitOK, ""},

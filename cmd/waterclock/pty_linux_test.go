@@ -186,7 +186,7 @@ func TestBulkNeedsYesWithoutATerminal(t *testing.T) {
 		s := bulkAPI(t, &started)
 		args = append(args, "--url", s.URL)
 		code, _, stderr := runWith(&calls{}, nil, "y\n", args...)
-		const want = "there is no terminal to ask on: use --yes to confirm, or --dry-run to count first"
+		const want = "there is no terminal for a confirmation: use --yes to confirm, or --dry-run to count first"
 		if code != exitUsage || !strings.Contains(stderr, want) || started > 0 {
 			t.Errorf("%v: exit %d, %q, %d jobs started", args, code, stderr, started)
 		}

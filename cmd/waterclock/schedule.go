@@ -66,7 +66,7 @@ in waterclock dead-letters list.
 	load := clientSettings(p, cmd, &f.topic)
 	fs := cmd.Flags()
 	fs.StringVar(&f.id, "id", "", "timer `ID`, 1 to 512 bytes (default: a random one)")
-	fs.StringVar(&f.in, "in", "", "due after `DURATION`, such as 250ms, 10s, 1h30m or 3d; 0s for at once")
+	fs.StringVar(&f.in, "in", "", "due after `DURATION`, such as 250ms, 10s, 1h30m or 3d; 0s for immediately")
 	fs.StringVar(&f.at, "at", "",
 		"due at `TIME`: RFC 3339 with a zone, as in 2030-01-01T09:00:00+01:00, or Unix milliseconds")
 	f.recur.bind(fs)
@@ -79,8 +79,8 @@ in waterclock dead-letters list.
 	fs.StringVar(&f.value, "value", "", "the payload, as `TEXT` (default: empty)")
 	fs.StringVar(&f.valueFile, "value-file", "", "the payload, from `FILE`; - for standard input")
 	fs.BoolVar(&f.nullValue, "null-value", false, "no payload: a tombstone appears on the target")
-	fs.StringVar(&f.key, "key", "", "`KEY` of what appears on the target (default: the timer ID)")
-	fs.BoolVar(&f.nullKey, "null-key", false, "what appears on the target has no key")
+	fs.StringVar(&f.key, "key", "", "`KEY` of the record on the target (default: the timer ID)")
+	fs.BoolVar(&f.nullKey, "null-key", false, "the record on the target has no key")
 	fs.Int32Var(&f.partition, "partition", -1,
 		"`NUMBER` of the target's partition (-1: by the key, as Java clients do)")
 	fs.StringArrayVar(
@@ -277,7 +277,7 @@ func (s *scheduleFlags) due() ([]waterclock.Option, error) {
 	case !in && !at:
 		return nil, usagef("needs --in or --at, or --every or --cron, to say when the timer is due")
 	case in && strings.HasPrefix(s.in, "-"):
-		return nil, usagef("--in is %q, which is in the past: needs a duration from now on; --in 0s fires at once",
+		return nil, usagef("--in is %q, which is in the past: needs a duration from now on; --in 0s fires immediately",
 			s.in)
 	case in:
 		after, err := duration("in", s.in)

@@ -223,11 +223,11 @@ func TestSaysWhatBecameOfARequest(t *testing.T) {
 			"a1 has expired: it was 1h late when it was decided, which is beyond its --max-late; it is not emitted"},
 		{"refused", schedule, &commands.Outcome{Type: waterclock.EventRejected,
 			Refused: &waterclock.DeadLetter{Reason: waterclock.ReasonNoTarget, Detail: "there is none."}}, nil,
-			exitError, scheduled, "a1 was refused: no-target: there is none."},
+			exitError, scheduled, "a1 was rejected: no-target: there is none."},
 		{"condition", append(schedule, "--if", "absent"),
 			event(waterclock.Event{Type: waterclock.EventConditionNotMet, Request: is, Source: other,
 				Pending: &waterclock.Pending{Due: due}}), nil,
-			exitError, scheduled, "a1: condition-not-met: --if absent does not hold, for what is pending comes from " +
+			exitError, scheduled, "a1: condition-not-met: --if absent does not hold, for the pending timer comes from " +
 				"timers/3/9, due 2030-01-01T09:00:00Z; nothing has changed"},
 		{"condition of nothing", append(schedule, "--if", "present"),
 			event(waterclock.Event{Type: waterclock.EventConditionNotMet, Request: is}), nil,
@@ -242,9 +242,9 @@ func TestSaysWhatBecameOfARequest(t *testing.T) {
 		{"no trace, of one with a condition", append(schedule, "--if", "absent"), &commands.Outcome{}, nil,
 			exitError, scheduled,
 			"a1 is decided: it was due and has fired, or --if absent did not hold, or a later request for a1 has " +
-				"taken its place; which of them only events tell (the setting events)"},
+				"taken its place; only events show which (the setting events)"},
 		{"nobody there", schedule, nil, errors.New("is anybody there?"), exitError, scheduled,
-			"is anybody there? (what is written stays in the log and counts as soon as it is taken in)"},
+			"is anybody there? (the request stays in the log and counts once it is processed)"},
 		{"paused", pause, event(waterclock.Event{Type: waterclock.EventPaused, Request: is}), nil, exitOK,
 			paused + "a1 is paused\n", ""},
 		{"nothing to pause", pause, &commands.Outcome{Type: commands.NothingDone, Told: true}, nil, exitError, paused,
@@ -254,8 +254,8 @@ func TestSaysWhatBecameOfARequest(t *testing.T) {
 		{"cancelled", cancel, event(waterclock.Event{Type: waterclock.EventCancelled, Cancel: is}), nil, exitOK,
 			"cancel of a1 written to timers/3/18\na1 is cancelled\n", ""},
 		{"cancelled, without events", cancel, &commands.Outcome{Type: waterclock.EventCancelled}, nil, exitOK,
-			"cancel of a1 written to timers/3/18\na1 is not pending any more: it is cancelled, unless it fired in " +
-				"the same moment (with events that is told)\n", ""},
+			"cancel of a1 written to timers/3/18\na1 is not pending any more: it is cancelled, unless it fired at " +
+				"the same moment (events would tell)\n", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			code, stdout, stderr := runWith(&calls{outcome: c.outcome, err: c.err}, nil, "", c.args...)

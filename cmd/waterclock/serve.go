@@ -57,8 +57,8 @@ the file has problems, they are logged and nothing changes.`,
 	return cmd
 }
 
-// logger returns the log of a server; nil without a configuration. If the log is JSON, the line that says why the
-// command ended is JSON, too.
+// logger returns the log of a server; nil without a configuration. If the log is JSON, the line with the reason why
+// the command ended is JSON, too.
 func (p *process) logger(cfg *config.Config) *slog.Logger {
 	if cfg == nil {
 		return nil

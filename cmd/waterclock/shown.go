@@ -17,7 +17,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kit/span"
 )
 
-// shownPayload is how many bytes of a payload get shows.
+// shownPayload limits the bytes of a payload that get prints.
 const shownPayload = 2000
 
 // newTable returns a writer that aligns columns, which tabs separate.
@@ -153,7 +153,7 @@ func showCluster(w io.Writer, s *api.Cluster) error {
 		fmt.Fprintf(tw, "\nunhealthy target %s since %s: it %s\n", u.Name(), u.Since.Format(time.RFC3339), u.Meaning())
 	}
 	if unknown > 0 {
-		fmt.Fprintf(tw, "\n%d timers are pending on %d partitions; nothing is known of %d.\n", s.Pending,
+		fmt.Fprintf(tw, "\n%d timers are pending on %d partitions; the state of %d is unknown.\n", s.Pending,
 			len(s.Partitions)-unknown, unknown)
 	} else {
 		fmt.Fprintf(tw, "\n%d timers are pending.\n", s.Pending)
@@ -161,7 +161,7 @@ func showCluster(w io.Writer, s *api.Cluster) error {
 	return tw.Flush()
 }
 
-// settingsOf says whether an instance has the settings of the others.
+// settingsOf reports whether an instance has the settings of the others.
 func settingsOf(in *route.Instance) string {
 	switch {
 	case in.SettingsDiffer == nil:
@@ -201,7 +201,7 @@ func showEvent(w io.Writer, data []byte) error {
 	return err
 }
 
-// partError says that partitions are missing from what has been printed.
+// partError means that partitions are missing from the printed result.
 type partError struct{ missing []api.Missing }
 
 // Error has a line for each detail, which names all partitions that have the same.

@@ -17,7 +17,7 @@ import (
 )
 
 // conditionUsage is the help of --if.
-const conditionUsage = "do it only if `CONDITION` holds for what is pending when the service reads the request: " +
+const conditionUsage = "only if `CONDITION` holds for the pending timer when the service reads the request: " +
 	"absent, present or a waterclock-source (TOPIC/PARTITION/OFFSET)"
 
 func cancelCommand(p *process) *cobra.Command {
@@ -131,12 +131,12 @@ func (a *asking) isNow(cmd *cobra.Command, topic, id string, looked int32) error
 const (
 	// isNowTimeout limits how long the HTTP API may take to answer that.
 	isNowTimeout = 5 * time.Second
-	// liesTimeout limits how long a request may wait for the HTTP API to say where its timer lies.
+	// liesTimeout limits a request's wait for the HTTP API to return its timer's partition.
 	liesTimeout = time.Second
 )
 
-// lies asks the HTTP API whether the timer of an ID lies on another partition than its ID belongs on, and says so. It
-// returns nil if it does not, or if no API answers: then the request goes where the ID belongs.
+// lies asks the HTTP API whether a timer is on another partition than its ID belongs on, and prints that. It returns
+// nil if it is not, or if no API answers: then the request goes to the partition of the ID.
 func (a *asking) lies(cmd *cobra.Command, topic, id string) (*int32, error) {
 	t, err := a.find(cmd, topic, id, liesTimeout)
 	if t == nil || t.Note == "" {
@@ -163,7 +163,7 @@ func steerCommand(p *process, action commands.Action, cmd *cobra.Command) *cobra
 		cmd.Flags().BoolVar(&many.json, "json", false, "print where the request is, and its outcome, as JSON")
 	} else {
 		many.flags(cmd)
-		cmd.Flags().Lookup("json").Usage = "print what was written or, for many timers, what the API answers, as JSON"
+		cmd.Flags().Lookup("json").Usage = "print the request or, for many timers, the API's response, as JSON"
 	}
 	many.completePending(cmd, &r.Topic)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -29,7 +29,7 @@ func watchCommand(p *process) *cobra.Command {
 	w := watching{asking: asking{p: p}}
 	cmd := &cobra.Command{
 		Use:   "watch",
-		Short: "print what happens to timers, as it happens",
+		Short: "print events of timers as they happen",
 		Long: `watch prints the outcome events of timers from now on, one a line, until it is
 interrupted. With --since it first prints those from then on, about in the order of time, and with
 --no-follow it ends behind them. If the connection breaks, it continues where it was. It ends with
@@ -139,7 +139,7 @@ func (w *watching) show(name string, data []byte) error {
 	return showEvent(w.p.stdout, data)
 }
 
-// watched returns in words which timers are watched.
+// watched describes the watched timers.
 func watched(id, prefix string) string {
 	switch {
 	case id != "":
@@ -155,7 +155,7 @@ func tailCommand(p *process) *cobra.Command {
 	var since string
 	cmd := &cobra.Command{
 		Use:   "tail TOPIC",
-		Short: "print what timers write to a target topic",
+		Short: "print the records that timers write to a target topic",
 		Long: `tail reads a target topic as a consumer with isolation.level=read_committed does, and
 prints each record from now on until it is interrupted: when and where it was written,
 the timer's ID, due time, lateness and occurrence, the key, the headers and the payload.

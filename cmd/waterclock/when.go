@@ -16,7 +16,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
-// recurrenceFlags has the flags of schedule that say how a timer recurs.
+// recurrenceFlags holds the flags of schedule for a recurrence.
 type recurrenceFlags struct {
 	every, cron, zone, until string
 	jitter, catchUp          string
@@ -33,7 +33,7 @@ func (r *recurrenceFlags) bind(fs *pflag.FlagSet) {
 	fs.StringVar(&r.catchUp, "catch-up", "", "`WHICH` missed occurrences fire: all, latest or none (default: latest)")
 }
 
-// by returns the flag that says how the timer recurs.
+// by returns the flag that sets the recurrence.
 func (r *recurrenceFlags) by() string {
 	if r.cron != "" {
 		return "--cron"
@@ -107,7 +107,7 @@ func (r *recurrenceFlags) rest(given func(flag string) bool, opts ...waterclock.
 	return opts, nil
 }
 
-// lastYear is the last one that RFC 3339 can write, and JSON.
+// lastYear is the last one that RFC 3339 and JSON can write.
 const lastYear = 9999
 
 // instant reads a flag that is a time: RFC 3339 with a zone, or Unix milliseconds.
@@ -119,7 +119,7 @@ func instant(flag, text string) (time.Time, error) {
 	return at, nil
 }
 
-// readInstant reads a time, or says what is wrong with it.
+// readInstant reads a time, or explains what is wrong with it.
 func readInstant(text string) (at time.Time, why string) {
 	at, err := time.Parse(time.RFC3339, text)
 	if err == nil {
@@ -143,7 +143,7 @@ var zoneless = []string{
 	"2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02",
 }
 
-// notATime says why a text is not RFC 3339. err is the error of parsing it.
+// notATime explains why a text is not RFC 3339. err is the error of parsing it.
 func notATime(text string, err error) string {
 	const example = "2030-01-01T09:00:00+01:00 or 2030-01-01T08:00:00Z"
 	if why := notADate(text, err); why != "" {
@@ -163,7 +163,7 @@ func notATime(text string, err error) string {
 	return "needs a time such as " + example + ", or Unix milliseconds"
 }
 
-// notADate says why a date or a time of day does not exist; "" if that is not what is wrong.
+// notADate explains why a date or a time of day does not exist; "" if it does.
 func notADate(text string, err error) string {
 	bad, ok := errors.AsType[*time.ParseError](err)
 	if !ok || !strings.HasSuffix(bad.Message, "out of range") {

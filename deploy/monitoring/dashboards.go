@@ -131,7 +131,7 @@ func partitions() Dashboard {
 			graph("Replay", PerSecond, "Changelog offsets that replays go through.", Query{rate(
 				"waterclock_replayed_offsets_total", "{*}", "instance"), "{{instance}}"}),
 			graph("Copies for other owners", Count,
-				"Partitions that the instance follows so that it can own them at once.", Query{"sum by (instance, " +
+				"Partitions that the instance follows so that it can own them immediately.", Query{"sum by (instance, " +
 					"state) (waterclock_standby_partitions{*})", "{{instance}} {{state}}"}),
 			graph("Changelogs followed", PerSecond, "Changelog offsets read for copies.",
 				Query{rate("waterclock_standby_offsets_total", "{*}", "instance"), "{{instance}}"}),

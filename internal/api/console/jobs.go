@@ -129,7 +129,7 @@ func (v *visit) preview(path []string, q url.Values) (*api.JobStarted, error) {
 	var preview api.JobStarted
 	err := v.ask(call{method: http.MethodPost, path: path, query: q}, &preview)
 	if err == nil && preview.Letters == nil && preview.Matching == nil {
-		err = errors.New("the API does not say how many there are")
+		err = errors.New("the API did not return how many there are")
 	}
 	return &preview, err
 }
