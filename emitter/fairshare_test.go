@@ -83,9 +83,9 @@ func TestStepsAreSharedBetweenTopics(t *testing.T) {
 	for i := range 60 { // one step a second
 		others := step()
 		h.Holdings = append(h.Holdings,
-			history.Holding{Of: "a lane", Pool: "the entries", Holder: "noisy", At: time.Unix(int64(i), 0),
+			history.Holding{Instance: "a lane", Pool: "the entries", Holder: "noisy", At: time.Unix(int64(i), 0),
 				Holds: int64(others), Capacity: MaxStepEntries, Waits: true},
-			history.Holding{Of: "a lane", Pool: "the entries", Holder: "quiet", At: time.Unix(int64(i), 0),
+			history.Holding{Instance: "a lane", Pool: "the entries", Holder: "quiet", At: time.Unix(int64(i), 0),
 				Holds: int64(quiet.got), Capacity: MaxStepEntries, Waits: true})
 	}
 	for _, v := range history.Check(h) {

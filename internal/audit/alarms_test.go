@@ -24,7 +24,7 @@ import (
 
 const day = 24 * 3_600_000 // ms
 
-// delete takes away the records of a topic before an offset, as retention does.
+// delete deletes the records of a topic before an offset, as retention does.
 func (l *logs) delete(topic string, before int64) {
 	l.T.Helper()
 	if _, err := l.Adm.DeleteRecords(l.Ctx, kadm.Offsets{topic: {0: {Topic: topic, At: before}}}); err != nil {
@@ -37,14 +37,14 @@ func (l *logs) event(ms int64, e *wire.Event) {
 	l.write(l.topic.Events, ms, wire.EventKey(e.ID), e.AppendTo(nil))
 }
 
-// What was not seen, or what other programs have written, is no reason to call a request lost or an emission altered.
+// Missing records, and records of other programs, are no reason to call a request lost or an emission altered.
 func TestNoFalseAlarms(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		more  func(l *logs, o *Options)
 		fates map[history.Fate]int64 // beyond those of some
 		note  string
-		away  bool // what the target had is not seen
+		away  bool // the target's records are not seen
 	}{
 		{name: "retention has deleted an emission, and what the target then begins with has an old timestamp",
 			more: func(l *logs, _ *Options) {
@@ -54,7 +54,7 @@ func TestNoFalseAlarms(t *testing.T) {
 				l.schedule("gone", 0)
 				l.checkpoint("p/3", 6)
 				l.delete(l.target, 2)
-			}, fates: map[history.Fate]int64{history.Unknown: 1}, note: "what was written before is gone", away: true},
+			}, fates: map[history.Fate]int64{history.Unknown: 1}, note: "older records are gone", away: true},
 		{name: "retention has deleted an emission that is newer than the one after it",
 			more: func(l *logs, _ *Options) {
 				l.emit("gone", 5, 40)
@@ -63,7 +63,7 @@ func TestNoFalseAlarms(t *testing.T) {
 					strconv.FormatInt(base+20, 10), waterclock.HeaderTargetTopic, l.target)
 				l.checkpoint("p/3", 6)
 				l.delete(l.target, 2)
-			}, fates: map[history.Fate]int64{history.Unknown: 1}, note: "what was written before is gone", away: true},
+			}, fates: map[history.Fate]int64{history.Unknown: 1}, note: "older records are gone", away: true},
 		{name: "a request whose timestamp is that of an old event, and a horizon", more: func(l *logs, o *Options) {
 			o.Topics[0].Rules.Limits.Horizon = 7 * 24 * time.Hour
 			l.write(l.Topic, -30*day, []byte("a"), []byte("payload"), waterclock.HeaderAt,
@@ -113,7 +113,7 @@ func TestNoFalseAlarms(t *testing.T) {
 			for f, n := range c.fates {
 				want[f] += n
 			}
-			if c.away { // what became of the timer that was cancelled would be there, too
+			if c.away { // the fate of the cancelled timer would be there too
 				want[history.Cancelled]--
 				want[history.Unknown]++
 				want[history.Done]--
@@ -130,7 +130,7 @@ func TestNoFalseAlarms(t *testing.T) {
 	}
 }
 
-// What an audit found to be gone before it was interrupted is gone for the audit that goes on.
+// An audit that goes on remembers which records its interrupted predecessor found to be gone.
 func TestResumedAuditKnowsWhatIsGone(t *testing.T) {
 	l := newLogs(kafkatest.OnFake(t, 1))
 	l.emit("gone", 5, 1)
@@ -161,8 +161,7 @@ func TestResumedAuditKnowsWhatIsGone(t *testing.T) {
 	}
 }
 
-// Tombstones behind the cut say what has happened since. Once compaction may have removed them, an audit does not go
-// on.
+// Tombstones behind the cut show the changes since. Once compaction may have removed them, an audit does not go on.
 func TestAuditThatWasInterruptedForTooLong(t *testing.T) {
 	l := newLogs(kafkatest.OnFake(t, 1))
 	l.some()
@@ -197,7 +196,7 @@ func TestAuditThatWasInterruptedForTooLong(t *testing.T) {
 	}
 }
 
-// A verdict about some of the IDs is none.
+// A verdict about only some of the IDs is worth nothing.
 func TestJudgingIsInterrupted(t *testing.T) {
 	l := newLogs(kafkatest.OnFake(t, 1))
 	l.some()
@@ -221,7 +220,7 @@ func TestJudgingIsInterrupted(t *testing.T) {
 	}
 }
 
-// Nobody has taken in a request of a span that is over: that does not add up, unlike one that was written just now.
+// A request of a span that is over has not been processed. That does not add up, unlike a request written just now.
 func TestUndecidedInASpanThatIsOver(t *testing.T) {
 	l := newLogs(kafkatest.OnFake(t, 1))
 	l.some()
@@ -236,8 +235,8 @@ func TestUndecidedInASpanThatIsOver(t *testing.T) {
 	}
 }
 
-// Compaction takes away what a later record replaces. So an audit that was interrupted while it read changelogs does
-// not stop at the end as it was then, and knows what is settled and pending at a later one.
+// Compaction removes replaced records. So an audit that was interrupted while it read changelogs does not stop at the
+// old end. It takes its cut at a later one.
 func TestCutMovesOn(t *testing.T) {
 	l := newLogs(kafkatest.OnFake(t, 1))
 	l.some()
@@ -247,7 +246,7 @@ func TestCutMovesOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &planner{plan: &plan{Of: o.asked()}, topics: o.Topics, spill: s, client: l.client}
+	p := &planner{plan: &plan{Options: o.asked()}, topics: o.Topics, spill: s, client: l.client}
 	planned := p.prepare(l.Ctx, cutStage)
 	p.plan.Began = p.plan.Began.Add(-cutAge)
 	if err := errors.Join(planned, s.savePlan(p.plan), s.close()); err != nil {

@@ -23,8 +23,8 @@ type Topic struct {
 	// Keeps is how long the changelog keeps a deletion (delete.retention.ms); 0: not known.
 	Keeps time.Duration
 	Rules *intake.Rules
-	// Lenient are the rules with settings that reject nothing. A request that only Rules reject may have been
-	// accepted by an instance that had other settings, then or now. Nil: as Rules.
+	// Lenient are the rules with settings that reject nothing. A request that only Rules reject may have been accepted
+	// by an instance with other settings, then or now. Nil: the same as Rules.
 	Lenient *intake.Rules
 }
 
@@ -35,8 +35,7 @@ type Options struct {
 	// From and Until bound the timestamps of the requests that are judged. A zero From: from the
 	// beginnings of the logs. A zero Until: all.
 	From, Until time.Time
-	// Dir keeps what was read, so that an interrupted audit can continue. Empty: a temporary directory, which
-	// is removed.
+	// Dir keeps the facts, so that an interrupted audit can continue. Empty: a temporary directory, which is removed.
 	Dir string
 	// Progress is called now and then. done and total are offsets or IDs, approximately; total is 0 if it is not known.
 	Progress func(stage string, done, total int64)
@@ -51,7 +50,7 @@ const (
 // workers is how many logs are read, and how many groups of IDs are judged, at the same time.
 func workers() int { return min(8, max(2, runtime.GOMAXPROCS(0))) }
 
-// Run audits. The error says why that was not possible; what is wrong in the logs is in the report.
+// Run audits. An error says why no audit was possible; violations are in the report.
 func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	dir := o.Dir
 	if dir == "" {
@@ -100,8 +99,8 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	return (&verdict{topics: o.Topics, plan: plan, spill: s, until: o.Until, progress: o.Progress}).judge(ctx)
 }
 
-// options are Pebble's. There is no write-ahead log. What a crash loses is read again, because each batch holds
-// the position of the log that it was read from.
+// options are Pebble's. There is no write-ahead log. After a crash the lost facts are read again, because each batch
+// contains the position in the log.
 func options() (*pebble.Options, func()) {
 	c := pebble.NewCache(cache)
 	return &pebble.Options{
@@ -110,7 +109,7 @@ func options() (*pebble.Options, func()) {
 	}, c.Unref
 }
 
-// silent is Pebble's logger. The database reports what is wrong by its errors.
+// silent is Pebble's logger. The database reports problems by its errors.
 type silent struct{}
 
 var _ pebble.Logger = silent{}

@@ -98,7 +98,7 @@ func (l *logs) run(o Options) *Report {
 	return r
 }
 
-// some writes a history that adds up.
+// some writes a correct history.
 func (l *logs) some() {
 	l.schedule("fired", 0)                                                              // 0
 	l.schedule("pending", 3_600_000)                                                    // 1
@@ -190,8 +190,8 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// A request that an instance has judged by other settings is told apart, and accuses nobody: one that was accepted and
-// fired, is pending or was cancelled, and one that was rejected. What is lost is lost under any settings.
+// A request judged by other settings is counted apart and is no violation: one that was accepted and fired, is pending
+// or was cancelled, and one that was rejected. A lost request is lost under any settings.
 func TestAuditUnderOtherSettings(t *testing.T) {
 	l := newLogs(kafkatest.OnFake(t, 1))
 	l.some()
@@ -227,7 +227,7 @@ func TestAuditUnderOtherSettings(t *testing.T) {
 	}
 }
 
-// An audit of a span judges the requests in it, with what has happened before and after in mind.
+// An audit of a span judges the requests in it, and considers the records before and after it.
 func TestAuditOfASpan(t *testing.T) {
 	l := newLogs(kafkatest.OnFake(t, 1))
 	l.some()
@@ -279,7 +279,7 @@ func TestAuditIsResumed(t *testing.T) {
 	}
 }
 
-// An audit writes to no directory that has something else in it, such as that of an instance.
+// An audit writes to no directory that has other files in it, such as an instance's.
 func TestDirectoryOfSomethingElse(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "CURRENT"), nil, 0o600); err != nil {
@@ -300,7 +300,7 @@ func TestDirectoryOfSomethingElse(t *testing.T) {
 	}
 }
 
-// An ID of which more is known than is judged is unknown, and said.
+// An ID with too many facts is unknown, and the report says so.
 func TestTooManyFacts(t *testing.T) {
 	key := factKey("timers", "hot", requestKind, history.Place{Topic: "timers"})
 	v := &verdict{
@@ -318,7 +318,7 @@ func TestTooManyFacts(t *testing.T) {
 	}
 }
 
-// All violations are counted, and those listed that there is room for.
+// All violations are counted; only the first ones are listed.
 func TestViolationsAreBounded(t *testing.T) {
 	v := &verdict{report: &Report{Broken: make(map[string]int64)}}
 	for range 3 {

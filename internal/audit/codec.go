@@ -11,8 +11,8 @@ import (
 	"github.com/waterclock/waterclock/internal/audit/history"
 )
 
-// codec writes the fields of a fact to a value of the spill, or reads them. One function for each type does both, so
-// the order is the same. The format lives as long as one audit.
+// codec writes the fields of a fact to a value of the spill, or reads them. One function per type does both, so the
+// order is the same. The format lives only as long as one audit.
 type codec struct {
 	b       []byte
 	reading bool
@@ -20,8 +20,8 @@ type codec struct {
 	names   *names // of a reader
 }
 
-// names keeps one copy of texts that are in many facts about an ID: names of topics, and digests. Others are unique,
-// so only the first maxNames are kept.
+// names keeps one copy of each text that is in many facts about an ID: names of topics, and digests. Other texts are
+// unique, so only the first maxNames are kept.
 type names map[string]string
 
 const maxNames = 256
@@ -101,7 +101,7 @@ func (c *codec) place(p *history.Place) {
 	number(c, &p.Offset)
 }
 
-// payload writes where an emission goes, and digests of what it carries.
+// payload writes the target of an emission, and digests of its contents.
 func (c *codec) payload(p *history.Payload) {
 	if !c.reading {
 		nulls := map[bool]string{true: "null"}
@@ -210,7 +210,7 @@ func (c *codec) timer(t *history.Timer) {
 	c.payload(&t.Emits)
 }
 
-func (c *codec) step(s *history.Change) {
+func (c *codec) step(s *history.ChangelogRecord) {
 	text(c, &s.Topic)
 	text(c, &s.Kind)
 	text(c, &s.Step)

@@ -9,7 +9,7 @@ import (
 	"github.com/waterclock/waterclock/internal/audit/history"
 )
 
-// What is spilled comes back, but for what the key has, and payloads, of which digests come back.
+// Spilled facts come back, except fields that are in the key. Payloads come back as digests.
 func TestCodec(t *testing.T) {
 	at := history.Place{Topic: "timers", Partition: 3, Offset: 17}
 	digested := func(p history.Payload) history.Payload {

@@ -28,7 +28,7 @@ const (
 	keptViolations = 1000
 	// maxFacts bounds the facts about one ID, which are in memory together.
 	maxFacts = 100_000
-	// factMemory is what a fact takes while it is judged, garbage included and its texts not, in bytes.
+	// factMemory is the memory that a fact takes while it is judged, garbage included, texts excluded, in bytes.
 	factMemory = 1200
 	// maxJudged bounds, in bytes, the facts in memory, and the facts of one ID. maxFacts fit if their texts have less
 	// than 400 bytes each.
@@ -38,12 +38,12 @@ const (
 	batchMemory  = 4 << 20
 )
 
-// Report is what an audit has found.
+// Report is the result of an audit.
 type Report struct {
 	Topics []TopicReport
-	// AsOf is when the ends of the changelogs were looked up, which say what is pending and settled.
+	// AsOf is when the ends of the changelogs were looked up, which decide which timers are pending and settled.
 	AsOf time.Time
-	// Notes say what could not be seen.
+	// Notes say which records could not be seen.
 	Notes []string
 	// Broken counts violations by rule. Violations are the first of them.
 	Broken     map[string]int64
@@ -90,12 +90,12 @@ type verdict struct {
 	progress func(stage string, done, total int64)
 	scope    history.Scope
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	report  *Report
 	byTopic map[string]*TopicReport
 }
 
-// judge judges what was read, one ID after the other.
+// judge judges the facts, one ID after the other.
 func (v *verdict) judge(ctx context.Context) (*Report, error) {
 	v.report = &Report{AsOf: v.plan.Cut, Notes: v.plan.Notes, Broken: make(map[string]int64)}
 	v.byTopic = make(map[string]*TopicReport)
@@ -113,12 +113,12 @@ func (v *verdict) judge(ctx context.Context) (*Report, error) {
 	}
 	over := !v.until.IsZero() && v.plan.Cut.Sub(v.until) > clockMargin
 	for _, t := range v.topics {
-		of := v.byTopic[t.Name]
-		v.report.Topics = append(v.report.Topics, *of)
-		if n := of.Fates[history.Undecided]; over && n > 0 {
+		topic := v.byTopic[t.Name]
+		v.report.Topics = append(v.report.Topics, *topic)
+		if n := topic.Fates[history.Undecided]; over && n > 0 {
 			v.report.Behind += n
 			v.report.Notes = append(v.report.Notes,
-				fmt.Sprintf("%s: the service has not taken in %d requests, although the span is over", t.Name, n))
+				fmt.Sprintf("%s: %d requests not processed, although the span is over", t.Name, n))
 		}
 	}
 	slices.SortFunc(v.report.Violations, func(a, b history.Violation) int {
@@ -134,7 +134,7 @@ func (v *verdict) steps(log history.Log) error {
 		return err
 	}
 	v.found(history.Check(history.History{Changes: changes, Scope: history.Scope{Compacted: true}}))
-	v.scope.Settled[log] = 0 // nothing is settled without a checkpoint
+	v.scope.Settled[log] = 0 // no request is settled without a checkpoint
 	for _, c := range changes {
 		if c.Kind == history.Checkpoint {
 			v.scope.Settled[log] = c.Position
@@ -143,7 +143,7 @@ func (v *verdict) steps(log history.Log) error {
 	return nil
 }
 
-// setScope says what was seen.
+// setScope sets which records were seen.
 func (v *verdict) setScope() {
 	s := &v.scope
 	s.Pending, s.Compacted, s.BrokersOff, s.Described = true, true, true, keptViolations
@@ -165,13 +165,13 @@ type facts struct {
 	requests string
 	id       string
 	rows     []row
-	memory   int64 // that rows take once they are judged
-	more     int   // further rows, which are too many
+	memory   int64 // of the rows once they are judged
+	more     int   // rows beyond the limit
 }
 
 type row struct{ tail, value []byte }
 
-// memory returns what a row takes while it is judged. Its texts are there twice: in the row, and decoded.
+// memory returns the memory of a row while it is judged. Its texts are there twice: in the row, and decoded.
 func (r *row) memory() int64 { return factMemory + 2*int64(len(r.tail)+len(r.value)) }
 
 // groups judges all IDs.
@@ -207,7 +207,7 @@ func (v *verdict) groups(ctx context.Context) error {
 	}
 	b.flush()
 	if err = g.Wait(); err == nil {
-		err = interrupted() // a verdict about some of the IDs is none
+		err = interrupted() // a verdict about only some of the IDs is worth nothing
 	}
 	if closed := it.Close(); closed != nil {
 		err = errors.Join(err, fmt.Errorf("read the facts: %w", closed))
@@ -215,12 +215,11 @@ func (v *verdict) groups(ctx context.Context) error {
 	return err
 }
 
-// batches collects facts until there are enough for a worker. All facts in memory have a part of room: it is taken
+// batches collects facts until there are enough for a worker. All facts in memory have a share of room: it is taken
 // before they are copied, and given back when they are judged.
 //
-// The reader of the facts is the only one that waits for room, and it always gets it: workers need none to finish,
-// and what the reader itself holds is less than batchMemory of IDs that are complete, and at most maxJudged of the
-// last one.
+// The reader of the facts is the only goroutine that waits for room, and it always gets it: workers need none to
+// finish, and the reader itself holds less than batchMemory of complete IDs and at most maxJudged of the last one.
 type batches struct {
 	ctx    context.Context // of the workers
 	room   *semaphore.Weighted
@@ -251,7 +250,7 @@ func (b *batches) add(r row) {
 	f.rows = append(f.rows, row{both[:len(r.tail):len(r.tail)], both[len(r.tail):]})
 }
 
-// flush gives what was collected to a worker.
+// flush passes the collected facts to a worker.
 func (b *batches) flush() {
 	b.judge(b.fs, b.memory)
 	b.fs, b.memory = nil, 0
@@ -277,7 +276,7 @@ func (v *verdict) judgeAll(fs []facts) error {
 	return nil
 }
 
-// history decodes what is known of one ID.
+// history decodes the facts about one ID.
 func (v *verdict) history(f *facts, known *names) (h *history.History, err error) {
 	h = &history.History{Scope: v.scope}
 	h.Requests, h.Emissions = listOf[history.Request](f, requestKind), listOf[history.Emission](f, emissionKind)
@@ -316,9 +315,9 @@ func (v *verdict) history(f *facts, known *names) (h *history.History, err error
 }
 
 // decideSettings decides whether requests were accepted that the audit's settings reject and other settings may accept.
-// A request with a dead letter was rejected. One without was accepted, unless dead letters of its time are not seen:
-// then the audit's settings decide. It also marks requests that were rejected although the audit's settings accept
-// them.
+// A request with a dead letter was rejected. A request without was accepted, unless dead letters of its time are not
+// seen: then the audit's settings decide. It also marks requests that were rejected although the audit's settings
+// accept them.
 func (v *verdict) decideSettings(requests string, h *history.History) {
 	rejected := make(map[history.Place]waterclock.Reason)
 	for _, l := range h.Letters {
@@ -339,7 +338,7 @@ func (v *verdict) decideSettings(requests string, h *history.History) {
 	}
 }
 
-// depends reports whether a rejection follows from more than the request and the settings, such as the time.
+// depends reports whether a rejection depends on more than the request and the settings, such as the time.
 func depends(r waterclock.Reason) bool {
 	switch r {
 	case waterclock.ReasonOverQuota, waterclock.ReasonBeyondHorizon, waterclock.ReasonMovedMeanwhile,
@@ -360,7 +359,7 @@ func listOf[T any](f *facts, kind byte) []T {
 	return make([]T, 0, n)
 }
 
-// add decodes a fact and appends it to a list. rest sets what is in the key.
+// add decodes a fact and appends it to a list. rest sets the fields that are in the key.
 func add[T any](list *[]T, fields func(*codec, *T), r row, known *names, rest func(*T)) error {
 	fact, err := decode(fields, r.value, known)
 	rest(&fact)
@@ -380,7 +379,7 @@ func (v *verdict) tooMany(f *facts, h *history.History) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.report.Notes = append(v.report.Notes, fmt.Sprintf(
-		"%s: timer %q has %d records, more than are judged: what became of its requests is not known", f.requests, f.id,
+		"%s: timer %q has %d records, more than an audit judges: the fate of its requests is unknown", f.requests, f.id,
 		len(f.rows)+f.more))
 }
 

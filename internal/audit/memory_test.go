@@ -15,8 +15,8 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 )
 
-// judgedHeap is what judging may take of Go's heap, garbage included, in bytes. Pebble's memory, at most three times
-// memTable or cache, is not on it; together they are less than the 512 MiB of an audit.
+// judgedHeap limits the memory of judging on Go's heap, garbage included, in bytes. Pebble's memory, at most three
+// times memTable or cache, is not on it; together they are less than the 512 MiB of an audit.
 const judgedHeap = 224 << 20
 
 // writer puts facts into the spill of a test.
@@ -91,11 +91,11 @@ func (w *writer) recurring(offset int64, firings int, events bool) {
 	}
 }
 
-// judge judges what was written, and returns the most that the heap held meanwhile. All requests are settled.
+// judge judges the facts, and returns the highest heap during that. All requests are settled.
 func (w *writer) judge(events string) (*Report, uint64) {
 	w.t.Helper()
 	w.commit()
-	settled := history.Change{Kind: history.Checkpoint, Step: "a/1", Position: 1 << 40}
+	settled := history.ChangelogRecord{Kind: history.Checkpoint, Step: "a/1", Position: 1 << 40}
 	key := stepKey(history.Log{Topic: "timers"}, 0)
 	if err := w.s.db.Set(key, encode((*codec).step, settled), pebble.NoSync); err != nil {
 		w.t.Fatal(err)
@@ -118,7 +118,7 @@ func (w *writer) judge(events string) (*Report, uint64) {
 	}()
 	v := &verdict{
 		topics: []Topic{{Name: "timers", Partitions: 1, Events: events}},
-		plan:   &plan{Stages: make([][]job, stages)}, spill: w.s, progress: func(string, int64, int64) {},
+		plan:   &plan{Stages: make([][]logRange, stages)}, spill: w.s, progress: func(string, int64, int64) {},
 	}
 	began := time.Now()
 	report, err := v.judge(w.t.Context())
@@ -131,8 +131,8 @@ func (w *writer) judge(events string) (*Report, uint64) {
 	return report, peak.Load()
 }
 
-// What is judged at the same time is bounded over all IDs, however the facts are spread over them, and what is said
-// of them does not depend on it.
+// The facts judged at the same time are bounded over all IDs, however they are spread over them, and the verdict does
+// not depend on it.
 func TestMemoryOfJudging(t *testing.T) {
 	runs.NotRaced(t)
 	some := func(all, less int) int {

@@ -38,21 +38,21 @@ const (
 	clockMargin = time.Hour
 )
 
-// plan is what an audit has decided to read, and what it knows to be missing. It is stored with the facts.
+// plan lists the logs to read and the records known to be missing. It is stored with the facts.
 type plan struct {
-	Of     string    // the options that the plan is for
-	Began  time.Time // when the first stage was planned
-	Cut    time.Time // when the ends of changelogs were asked for last
-	Oldest time.Time // timestamp of the first requests
-	Stages [][]job   // planned so far
-	Until  map[string]int64
+	Options string       `json:"Of"` // the options that the plan is for
+	Began   time.Time    // when the first stage was planned
+	Cut     time.Time    // when the ends of changelogs were asked for last
+	Oldest  time.Time    // timestamp of the first requests
+	Stages  [][]logRange // planned so far
+	Until   map[string]int64
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	Unseen map[string]int64
 	Notes  []string
 }
 
-// note adds a note about what cannot be seen, unless it is there already.
+// note adds a note about records that cannot be seen, unless the note exists.
 func (p *plan) note(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,8 +61,8 @@ func (p *plan) note(format string, args ...any) {
 	}
 }
 
-// unseen notes that records of a topic that were written before a time, in Unix ms, are missing. If format is empty, it
-// does so without a note in the report.
+// unseen notes that records of a topic that were written before a time, in Unix ms, are missing. An empty format adds
+// no note to the report.
 func (p *plan) unseen(topic string, before int64, format string, args ...any) {
 	if format != "" {
 		p.note(format, args...)
@@ -84,21 +84,21 @@ func (p *plan) cutAt(at time.Time) {
 
 // unreadable notes that a topic cannot be read.
 func (p *plan) unreadable(topic string, err error) {
-	p.unseen(topic, math.MaxInt64, "%s cannot be read (%v): what was written to it is not known", topic, err)
+	p.unseen(topic, math.MaxInt64, "%s cannot be read (%v): its contents are unknown", topic, err)
 }
 
-// job is a part of a log that is to be read.
-type job struct {
+// logRange is a part of a log to be read.
+type logRange struct {
 	Log      history.Log
 	From, To int64
-	// Cut: the log begins at From, behind where it once began. Young: what it lacks may never have been written,
-	// because events were switched on later.
+	// Cut: the log begins at From, behind its original beginning. Young: the missing records may never have been
+	// written, because events were switched on later.
 	Cut, Young bool
-	// Told: it is noted since when the log has records, or need not be.
-	Told bool
+	// Noted: the time since when the log has records has been noted, or need not be.
+	Noted bool `json:"Told"`
 }
 
-// asked identifies an audit. One that is asked for something else cannot continue with its facts.
+// asked identifies an audit. An audit with other options cannot continue with its facts.
 func (o *Options) asked() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d %d", o.From.UnixMilli(), o.Until.UnixMilli())
@@ -108,7 +108,7 @@ func (o *Options) asked() string {
 	return b.String()
 }
 
-// planner decides what is read.
+// planner decides which logs are read.
 type planner struct {
 	plan        *plan
 	topics      []Topic
@@ -134,7 +134,7 @@ func (p *planner) prepare(ctx context.Context, stage int) error {
 	return p.spill.savePlan(p.plan)
 }
 
-func (p *planner) stage(ctx context.Context, stage int) ([]job, error) {
+func (p *planner) stage(ctx context.Context, stage int) ([]logRange, error) {
 	switch stage {
 	case cutStage:
 		return p.changelogs(ctx)
@@ -150,25 +150,25 @@ func (p *planner) stage(ctx context.Context, stage int) ([]job, error) {
 	return jobs, err
 }
 
-func (p *planner) changelogs(ctx context.Context) ([]job, error) {
-	var jobs []job
+func (p *planner) changelogs(ctx context.Context) ([]logRange, error) {
+	var jobs []logRange
 	for _, t := range p.topics {
 		for n := range t.Partitions {
-			jobs = append(jobs, job{Log: history.Log{Topic: t.Changelog, Partition: n}})
+			jobs = append(jobs, logRange{Log: history.Log{Topic: t.Changelog, Partition: n}})
 		}
 	}
 	return jobs, each(ctx, len(jobs), func(ctx context.Context, i int) error {
-		jobs[i].Told = true
+		jobs[i].Noted = true
 		return p.cut(ctx, &jobs[i])
 	})
 }
 
 // cut sets where a changelog begins and ends now.
-func (p *planner) cut(ctx context.Context, j *job) error {
+func (p *planner) cut(ctx context.Context, j *logRange) error {
 	now := *j
 	open, err := p.bound(ctx, &now, openWait)
 	if err == nil && open {
-		err = fmt.Errorf("a transaction on %s/%d has been open for %s, so what is pending cannot be told: see "+
+		err = fmt.Errorf("a transaction on %s/%d has been open for %s, which hides the pending timers: see "+
 			"\"Hanging transactions\" in Kafka's tools (kafka-transactions.sh find-hanging)", j.Log.Topic,
 			j.Log.Partition, openWait)
 	}
@@ -178,7 +178,7 @@ func (p *planner) cut(ctx context.Context, j *job) error {
 	return err
 }
 
-func (p *planner) requests(ctx context.Context) ([]job, error) {
+func (p *planner) requests(ctx context.Context) ([]logRange, error) {
 	var names []string
 	for _, t := range p.topics {
 		names = append(names, t.Name)
@@ -203,7 +203,7 @@ func (p *planner) requests(ctx context.Context) ([]job, error) {
 
 func logName(l history.Log) string { return fmt.Sprintf("%s/%d", l.Topic, l.Partition) }
 
-func (p *planner) outcomes(ctx context.Context) (jobs []job, err error) {
+func (p *planner) outcomes(ctx context.Context) (jobs []logRange, err error) {
 	targets, others, err := p.spill.targets()
 	if err != nil {
 		return nil, err
@@ -227,8 +227,8 @@ func (p *planner) outcomes(ctx context.Context) (jobs []job, err error) {
 	return p.since(ctx, readable, from, openWait)
 }
 
-// readable returns the topics that can be read and are not compacted. What was written to the rest is unknown. A topic
-// of others that does not exist gets no note: the audit's settings reject the requests that name it.
+// readable returns the topics that can be read and are not compacted. The contents of the rest are unknown. A foreign
+// topic that does not exist gets no note: the audit's settings reject the requests that name it.
 func (p *planner) readable(
 	ctx context.Context, targets []string, others map[string]bool, own []string,
 ) (readable []string, err error) {
@@ -236,12 +236,12 @@ func (p *planner) readable(
 	for some := range slices.Chunk(append(slices.Clone(targets), own...), topicsAtOnce) {
 		details, err := kadm.NewClient(p.client).ListTopics(ctx, some...)
 		if err != nil {
-			return nil, fmt.Errorf("look at the targets: %w", err)
+			return nil, fmt.Errorf("describe the targets: %w", err)
 		}
 		exist := slices.DeleteFunc(slices.Clone(some), func(name string) bool { return details[name].Err != nil })
 		configs, err := kadm.NewClient(p.client).DescribeTopicConfigs(ctx, exist...)
 		if err != nil {
-			return nil, fmt.Errorf("look at the settings of the targets: %w", err)
+			return nil, fmt.Errorf("describe the settings of the targets: %w", err)
 		}
 		for _, name := range some {
 			d, why := details[name], ""
@@ -256,25 +256,25 @@ func (p *planner) readable(
 				}
 				why = "does not exist"
 			case d.Err != nil:
-				why = "cannot be looked at: " + d.Err.Error()
+				why = "cannot be described: " + d.Err.Error()
 			case !slices.Contains(own, name):
 				why = compaction(configs, name)
 			}
 			if why != "" {
-				p.plan.unseen(name, math.MaxInt64, "%s %s: what was written to it is not known", name, why)
+				p.plan.unseen(name, math.MaxInt64, "%s %s: its contents are unknown", name, why)
 				continue
 			}
 			readable = append(readable, name)
 		}
 	}
 	if more := absent - notedAbsent; more > 0 {
-		p.plan.note("%d more targets do not exist: what was written to them is not known", more)
+		p.plan.note("%d more targets do not exist: their contents are unknown", more)
 	}
 	return readable, nil
 }
 
 const (
-	// topicsAtOnce is how many topics are looked at with one request.
+	// topicsAtOnce is how many topics are described with one request.
 	topicsAtOnce = 1000
 	// notedAbsent bounds the notes about targets that do not exist: any producer of requests can invent names.
 	notedAbsent = 100
@@ -300,7 +300,7 @@ func compaction(configs kadm.ResourceConfigs, name string) string {
 // since plans to read topics from a time on, to their ends. wait is how long to wait for open transactions. It is 0 for
 // request topics, without which there is no audit.
 func (p *planner) since(ctx context.Context, topics []string, from time.Time,
-	wait time.Duration) (jobs []job, err error) {
+	wait time.Duration) (jobs []logRange, err error) {
 	if len(topics) == 0 {
 		return nil, nil
 	}
@@ -326,7 +326,7 @@ func (p *planner) since(ctx context.Context, topics []string, from time.Time,
 		young := slices.ContainsFunc(p.topics, func(t Topic) bool { return t.Events == topic })
 		for n := range int32(len(starts[topic])) {
 			start := starts[topic][n].Offset
-			j := job{Log: history.Log{Topic: topic, Partition: n}, From: start, Young: young}
+			j := logRange{Log: history.Log{Topic: topic, Partition: n}, From: start, Young: young}
 			if o, ok := after.Lookup(topic, n); ok {
 				j.From = max(j.From, o.Offset)
 			}
@@ -340,10 +340,10 @@ func (p *planner) since(ctx context.Context, topics []string, from time.Time,
 		open, err := p.bound(ctx, j, wait)
 		j.From, j.Cut = max(from, j.From), cut || j.From > from
 		j.To = max(j.To, j.From)
-		j.Told = wait > 0 && !j.Cut && !j.Young
+		j.Noted = wait > 0 && !j.Cut && !j.Young
 		if open && wait > 0 {
 			p.plan.unseen(j.Log.Topic, math.MaxInt64,
-				"a transaction on %s/%d has been open for %s: what is behind it cannot be read", j.Log.Topic,
+				"a transaction on %s/%d has been open for %s: records behind it cannot be read", j.Log.Topic,
 				j.Log.Partition, wait)
 		}
 		return err
@@ -352,7 +352,7 @@ func (p *planner) since(ctx context.Context, topics []string, from time.Time,
 
 // bound sets where a log begins and ends. The end is the last stable offset. If a transaction is open, bound waits for
 // it.
-func (p *planner) bound(ctx context.Context, j *job, wait time.Duration) (open bool, err error) {
+func (p *planner) bound(ctx context.Context, j *logRange, wait time.Duration) (open bool, err error) {
 	log := partlog.Log{Topic: j.Log.Topic, Partition: j.Log.Partition}
 	start, stable, end, err := partlog.Bounds(ctx, p.client, log)
 	for until := time.Now().Add(wait); err == nil && stable < end && time.Now().Before(until); {

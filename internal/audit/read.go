@@ -24,7 +24,7 @@ const (
 	fetchWait = 100 * time.Millisecond
 	// fetchBytes is how much one fetch asks for. Its records take at most pageBytes at a time.
 	fetchBytes, pageBytes = 256 << 10, 8 << 20
-	// cutAge is how old the end may be to which a changelog is read. A record below it may be compacted away once a
+	// cutAge is the maximum age of the end to which a changelog is read. A record below it may be compacted away once a
 	// later one of its key is min.compaction.lag.ms old: 15 minutes, and the service warns if it is less than one.
 	cutAge = 30 * time.Second
 	// logAppendTime is a record's timestamp type (message.timestamp.type).
@@ -68,8 +68,8 @@ func (r *reader) readAll(ctx context.Context, stage int) error {
 	})
 }
 
-// read reads what is left of a job. Each batch of facts holds the position after it.
-func (r *reader) read(ctx context.Context, cl *kgo.Client, stage int, j *job, total int64) error {
+// read reads the rest of a range. Each batch of facts contains the position after it.
+func (r *reader) read(ctx context.Context, cl *kgo.Client, stage int, j *logRange, total int64) error {
 	at := j.From
 	value, err := r.spill.get(positionKey(stage, j.Log))
 	if err != nil {
@@ -79,7 +79,7 @@ func (r *reader) read(ctx context.Context, cl *kgo.Client, stage int, j *job, to
 		at = int64(binary.BigEndian.Uint64(value))
 	}
 	r.done.Add(at - j.From)
-	take, err := r.sorter.of(stage, j.Log.Topic)
+	take, err := r.sorter.writerFor(stage, j.Log.Topic)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (r *reader) read(ctx context.Context, cl *kgo.Client, stage int, j *job, to
 }
 
 // readTo reads a log to the end of its job.
-func (r *reader) readTo(ctx context.Context, log *partlog.Reader, stage int, j *job,
+func (r *reader) readTo(ctx context.Context, log *partlog.Reader, stage int, j *logRange,
 	take func(*pebble.Batch, *kgo.Record) error, total int64) error {
 	for log.Position() < j.To {
 		if err := r.tooOld(stage, j); err != nil {
@@ -120,7 +120,7 @@ func (r *reader) readTo(ctx context.Context, log *partlog.Reader, stage int, j *
 		}
 		if bad := (*partlog.Unreadable)(nil); errors.As(err, &bad) && stage != cutStage && stage != afterStage {
 			// Not written by the service. A batch of a request topic has a dead letter.
-			r.plan.note("%s/%d: %v, and what it holds is not known", j.Log.Topic, j.Log.Partition, bad)
+			r.plan.note("%s/%d: %v, its contents are unknown", j.Log.Topic, j.Log.Partition, bad)
 			log.SetPosition(min(bad.Next, j.To))
 			continue
 		}
@@ -128,14 +128,14 @@ func (r *reader) readTo(ctx context.Context, log *partlog.Reader, stage int, j *
 			return err
 		}
 		b := r.spill.db.NewBatch()
-		told := false
+		noted := false
 		for _, rec := range page.Records {
 			if rec.Offset >= j.To {
 				break
 			}
-			if !j.Told && tells(stage, j, rec) {
+			if !j.Noted && tells(stage, j, rec) {
 				r.begins(stage, j, rec)
-				told = true
+				noted = true
 			}
 			if err := take(b, rec); err != nil {
 				return errors.Join(err, b.Close())
@@ -143,12 +143,12 @@ func (r *reader) readTo(ctx context.Context, log *partlog.Reader, stage int, j *
 		}
 		to := min(log.Position(), j.To)
 		if err := errors.Join(b.Set(positionKey(stage, j.Log), binary.BigEndian.AppendUint64(nil, uint64(to)), nil),
-			r.commit(b, told)); err != nil {
+			r.commit(b, noted)); err != nil {
 			return fmt.Errorf("spill: %w", err)
 		}
 		r.progress(stageNames[stage], r.done.Add(to-from), total)
 	}
-	if j.Told {
+	if j.Noted {
 		return nil
 	}
 	r.begins(stage, j, nil)
@@ -168,17 +168,17 @@ func (r *reader) commit(b *pebble.Batch, planned bool) error {
 }
 
 // deleted notes that retention has deleted records of a log before they were read.
-func (r *reader) deleted(stage int, j *job, to int64) {
+func (r *reader) deleted(stage int, j *logRange, to int64) {
 	r.plan.mu.Lock()
 	defer r.plan.mu.Unlock()
-	j.Cut, j.Told = true, false
+	j.Cut, j.Noted = true, false
 	if stage == requestStage {
 		j.From = to
 	}
 }
 
-// without returns nil if the audit can do without a log that brokers do not let it read.
-func (r *reader) without(stage int, j *job, err error) error {
+// without returns nil if the audit can do without a log that it has no permission to read.
+func (r *reader) without(stage int, j *logRange, err error) error {
 	var answer *kerr.Error
 	if stage != outcomeStage || !errors.As(err, &answer) {
 		return err
@@ -188,7 +188,7 @@ func (r *reader) without(stage int, j *job, err error) error {
 }
 
 // tooOld returns an error if compaction may have removed deletions that were written since the audit began.
-func (r *reader) tooOld(stage int, j *job) error {
+func (r *reader) tooOld(stage int, j *logRange) error {
 	i := slices.IndexFunc(r.topics, func(t Topic) bool { return t.Changelog == j.Log.Topic })
 	if i < 0 || stage != cutStage && stage != afterStage {
 		return nil
@@ -202,14 +202,14 @@ func (r *reader) tooOld(stage int, j *job) error {
 }
 
 // tells reports whether the timestamp of a record says when it was written. Other programs that write to targets may
-// choose any.
-func tells(stage int, j *job, rec *kgo.Record) bool {
+// choose any timestamp.
+func tells(stage int, j *logRange, rec *kgo.Record) bool {
 	return stage != outcomeStage || j.Young || rec.Attrs.TimestampType() == logAppendTime ||
 		slices.ContainsFunc(rec.Headers, func(h kgo.RecordHeader) bool { return h.Key == waterclock.HeaderSource })
 }
 
-// begins notes that a log lacks what was written before this record, which is the first one that tells; nil: none does.
-func (r *reader) begins(stage int, j *job, first *kgo.Record) {
+// begins notes that older records are missing from a log. first is the first record whose time tells; nil: none does.
+func (r *reader) begins(stage int, j *logRange, first *kgo.Record) {
 	at := time.Now()
 	if first != nil {
 		at = first.Timestamp
@@ -217,18 +217,18 @@ func (r *reader) begins(stage int, j *job, first *kgo.Record) {
 	text, before := at.UTC().Format(time.RFC3339), at.Add(clockMargin)
 	switch {
 	case stage == outcomeStage && j.Cut && !before.Before(r.from):
-		r.plan.unseen(j.Log.Topic, before.UnixMilli(), "%s/%d begins at %s, what was written before is gone",
+		r.plan.unseen(j.Log.Topic, before.UnixMilli(), "%s/%d begins at %s, older records are gone",
 			j.Log.Topic, j.Log.Partition, text)
 	case stage == outcomeStage && j.Young && first != nil && at.After(r.plan.Oldest.Add(clockMargin)):
 		r.plan.unseen(j.Log.Topic, before.UnixMilli(), "%s/%d has no events before %s", j.Log.Topic,
 			j.Log.Partition, text)
 	case stage == requestStage && j.Cut && !r.from.IsZero() && at.After(r.from):
-		r.plan.note("requests of %s/%d before %s are gone: what became of them is not known", j.Log.Topic,
+		r.plan.note("requests of %s/%d before %s are gone: their fate is unknown", j.Log.Topic,
 			j.Log.Partition, text)
 	}
 	r.plan.mu.Lock()
 	defer r.plan.mu.Unlock()
-	j.Told = true
+	j.Noted = true
 	if stage == requestStage && (r.plan.Oldest.IsZero() || at.Before(r.plan.Oldest)) {
 		r.plan.Oldest = at
 	}

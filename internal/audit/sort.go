@@ -20,8 +20,8 @@ import (
 // sorter puts the facts in records into the spill, under the ID that they are about.
 type sorter struct{ topics []Topic }
 
-// of returns the function that puts a record of a topic into a batch.
-func (s *sorter) of(stage int, topic string) (func(*pebble.Batch, *kgo.Record) error, error) {
+// writerFor returns the function that puts a record of a topic into a batch.
+func (s *sorter) writerFor(stage int, topic string) (func(*pebble.Batch, *kgo.Record) error, error) {
 	for i := range s.topics {
 		t := &s.topics[i]
 		switch {
@@ -67,7 +67,7 @@ func (s *sorter) request(b *pebble.Batch, t *Topic, rec *kgo.Record) error {
 	return b.Set(factKey(t.Name, groupOf(q.ID, q.Place), requestKind, q.Place), encode((*codec).request, q), nil)
 }
 
-// audited returns the request topic of a source, which may be in its changelog; nil: it is not audited.
+// audited returns the request topic of a source, which may be in its changelog; nil: not audited.
 func (s *sorter) audited(source history.Place) *Topic {
 	i := slices.IndexFunc(s.topics, func(t Topic) bool { return source.Topic == t.Name || source.Topic == t.Changelog })
 	if i < 0 {
@@ -117,14 +117,14 @@ func (s *sorter) event(b *pebble.Batch, rec *kgo.Record) error {
 	return b.Set(factKey(t.Name, groupOf(e.Event.ID, source), eventKind, e.Place), encode((*codec).event, e), nil)
 }
 
-// pending folds a record of a changelog into what is pending.
+// pending applies a record of a changelog to the pending timers.
 func (s *sorter) pending(b *pebble.Batch, t *Topic, rec *kgo.Record) error {
 	c, err := observe.Change(t.Name, rec, time.Time{})
 	if err != nil {
 		return err
 	}
 	switch {
-	case c.Kind == history.Claim && c.Step == "": // the last of a claim's records has it
+	case c.Kind == history.Claim && c.Step == "": // only a claim's last record has the step
 		return nil
 	case c.Kind != history.TimerChange:
 		return b.Set(stepKey(history.Log{Topic: t.Name, Partition: c.Partition}, c.Offset),

@@ -21,13 +21,13 @@ import (
 //
 //	| request topic | 0 | length of the ID u16 | ID | kind (1) | topic | 0 | partition u32 | offset u64 |
 //
-// The last three say where the record is; of what is pending the offset is 0, so that later records take the
-// place of earlier ones. Names of topics have no zero bytes. Keys that begin with one are about the audit:
+// The last three say where the record is. For a pending timer the offset is 0, so that later records replace earlier
+// ones. Names of topics have no zero bytes. Keys that begin with one are about the audit:
 //
 //	| 0 'p' stage u8 | topic | 0 | partition u32 | offset 0 u64 |  offset to read next
 //	| 0 's' | request topic | 0 | partition u32 | offset u64 |     checkpoint or claim
-//	| 0 't' | topic |                                             a target that requests name
-//	| 0 'u' | topic |                                             one of requests that only other settings accept
+//	| 0 't' | topic |                                             a target of requests
+//	| 0 'u' | topic |                                             a target of requests that only other settings accept
 //	| 0 'j' |                                                     the plan, as JSON
 type spill struct {
 	db    *pebble.DB
@@ -70,7 +70,7 @@ func claim(dir string) error {
 		return fmt.Errorf("make a directory for the audit: %w", err)
 	}
 	if len(in) > 0 && !slices.ContainsFunc(in, func(e fs.DirEntry) bool { return e.Name() == marker }) {
-		return fmt.Errorf("%s has something else in it: an audit needs a directory of its own", dir)
+		return fmt.Errorf("%s is not empty: an audit needs a directory of its own", dir)
 	}
 	return os.WriteFile(filepath.Join(dir, marker),
 		[]byte("waterclock audit keeps what it has read here. It can be removed.\n"), 0o600)
@@ -101,7 +101,7 @@ func aboutOf(key []byte) []byte {
 	return key[:topic+3+int(binary.BigEndian.Uint16(key[topic+1:]))]
 }
 
-// placeOf reads the rest.
+// placeOf reads the rest of a fact's key.
 func placeOf(tail []byte, known *names) (kind byte, at history.Place) {
 	topic, place, _ := bytes.Cut(tail[1:], []byte{0})
 	return tail[0], history.Place{
@@ -140,30 +140,30 @@ func (s *spill) savePlan(p *plan) error {
 		err = s.db.Flush()
 	}
 	if err != nil {
-		return fmt.Errorf("note how far the audit is: %w", err)
+		return fmt.Errorf("store the audit's progress: %w", err)
 	}
 	return nil
 }
 
-// loadPlan returns the plan of an interrupted audit, or a new one. It fails if that audit was asked for something else.
-func (s *spill) loadPlan(of string) (*plan, error) {
+// loadPlan returns the plan of an interrupted audit, or a new one. It fails if that audit had other options.
+func (s *spill) loadPlan(options string) (*plan, error) {
 	text, err := s.get(planKey())
-	p := &plan{Of: of}
+	p := &plan{Options: options}
 	if err != nil || text == nil {
 		return p, err
 	}
 	if err := json.Unmarshal(text, p); err != nil {
 		return nil, fmt.Errorf("%w: %w", errSpill, err)
 	}
-	if p.Of != of {
-		return nil, errors.New("the directory has an audit of other topics, of recreated ones, or of another span: " +
-			"give the same --from, --until and --requests, or another directory")
+	if p.Options != options {
+		return nil, errors.New("the directory belongs to an audit of other topics, of recreated ones, or of another " +
+			"span: give the same --from, --until and --requests, or another directory")
 	}
 	return p, nil
 }
 
-// maxTargets bounds the targets of an audit. Requests may name topics that do not exist, each of which is remembered,
-// because what was written to it is not known.
+// maxTargets bounds the targets of an audit. Requests may name topics that do not exist, and each is remembered,
+// because its contents are unknown.
 const maxTargets = 20_000
 
 // targets returns the topics that requests name. A topic is true in others if all requests that name it are accepted
@@ -202,7 +202,7 @@ func stepKey(log history.Log, offset int64) []byte {
 }
 
 // steps returns the last n checkpoints and claims of a request partition, or as many as it takes to find a checkpoint.
-func (s *spill) steps(log history.Log, n int) (steps []history.Change, err error) {
+func (s *spill) steps(log history.Log, n int) (steps []history.ChangelogRecord, err error) {
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: stepKey(log, 0), UpperBound: stepKey(log, math.MaxInt64)})
 	if err != nil {
 		return nil, fmt.Errorf("read the audit's steps: %w", err)
@@ -210,7 +210,7 @@ func (s *spill) steps(log history.Log, n int) (steps []history.Change, err error
 	settled := false
 	var known names
 	for it.Last(); it.Valid() && (len(steps) < n || !settled) && err == nil; it.Prev() {
-		var c history.Change
+		var c history.ChangelogRecord
 		if c, err = decode((*codec).step, it.Value(), &known); err == nil {
 			c.Requests, c.Partition, c.Offset = log.Topic, log.Partition,
 				int64(binary.BigEndian.Uint64(it.Key()[len(it.Key())-8:]))

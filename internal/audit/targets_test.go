@@ -13,7 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
-// Any producer of requests can invent names of targets. What became of requests for targets that do not exist is not
+// Any producer of requests can invent names of targets. The fate of requests for targets that do not exist is not
 // known, however many there are, and a report lists a hundred of them.
 func TestManyAbsentTargets(t *testing.T) {
 	l := newLogs(kafkatest.OnFake(t, 1))

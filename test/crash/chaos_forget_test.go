@@ -25,8 +25,8 @@ func TestForgettingCostsNoVerdict(t *testing.T) {
 			Event:  id, Carries: history.Payload{Topic: "out", Key: id},
 		}
 	}
-	change := func(id string, source, offset int64) history.Change {
-		c := history.Change{Record: record("timers.waterclock.changelog", offset), Requests: "timers",
+	change := func(id string, source, offset int64) history.ChangelogRecord {
+		c := history.ChangelogRecord{Record: record("timers.waterclock.changelog", offset), Requests: "timers",
 			Kind: history.TimerChange, ID: id}
 		if source >= 0 {
 			c.Timer = &history.Timer{ID: id, Source: history.Place{Topic: "timers", Offset: source},
@@ -34,8 +34,8 @@ func TestForgettingCostsNoVerdict(t *testing.T) {
 		}
 		return c
 	}
-	checkpoint := func(step string, position, offset int64) history.Change {
-		return history.Change{Record: record("timers.waterclock.changelog", offset), Requests: "timers",
+	checkpoint := func(step string, position, offset int64) history.ChangelogRecord {
+		return history.ChangelogRecord{Record: record("timers.waterclock.changelog", offset), Requests: "timers",
 			Kind: history.Checkpoint, Step: step, Position: position}
 	}
 	s := &watch{pending: make(map[string]*history.Timer)}
@@ -49,9 +49,9 @@ func TestForgettingCostsNoVerdict(t *testing.T) {
 	h.Requests = []history.Request{request("over", 0), request("far", 1)}
 	h.Emissions = []history.Emission{emission("over", 0, 0)}
 	far := change("far", 1, 1)
-	claim := history.Change{Record: record("timers.waterclock.changelog", 5), Requests: "timers", Kind: history.Claim,
-		Step: "p/2"}
-	h.Changes = []history.Change{change("over", 0, 0), far, checkpoint("p/0", 2, 2), change("over", -1, 3),
+	claim := history.ChangelogRecord{Record: record("timers.waterclock.changelog", 5), Requests: "timers",
+		Kind: history.Claim, Step: "p/2"}
+	h.Changes = []history.ChangelogRecord{change("over", 0, 0), far, checkpoint("p/0", 2, 2), change("over", -1, 3),
 		checkpoint("p/1", 2, 4), claim, checkpoint("p/3", 2, 6)}
 	s.pending["far"] = far.Timer
 	sound("before")
@@ -61,13 +61,14 @@ func TestForgettingCostsNoVerdict(t *testing.T) {
 			len(h.Emissions), len(h.Changes))
 	}
 	sound("behind")
-	h.Views = []history.View{{Instance: "wc-0", Requests: "timers", Position: 7, Timers: []history.Timer{*far.Timer}}}
+	h.Stores = []history.StoreContents{{Instance: "wc-0", Requests: "timers", Position: 7,
+		Timers: []history.Timer{*far.Timer}}}
 	sound("with a local store")
-	h.Views[0].Timers = nil
+	h.Stores[0].Timers = nil
 	if wrong := history.Check(*h); len(wrong) != 1 || wrong[0].Rule != "fold" {
 		t.Errorf("a store that lacks a timer: %v", wrong)
 	}
-	h.Views = nil
+	h.Stores = nil
 	triggered := change("far", 1, 7)
 	triggered.Timer.Triggered = true
 	h.Changes = append(h.Changes, triggered, checkpoint("p/4", 3, 8), change("far", -1, 9), checkpoint("p/5", 3, 10))

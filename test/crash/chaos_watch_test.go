@@ -180,9 +180,9 @@ func (w *watch) account(h *host) {
 	await.Within(moving, func() bool { off = h.p.Metric("waterclock_ledger"); return off == 0 })
 	_, peak := h.p.Memory()
 	w.history.Ledgers = append(w.history.Ledgers,
-		history.Ledger{Of: h.name(), Requests: w.w.load.requests, At: time.Now(), AtRest: true, Off: int64(off)})
+		history.Ledger{Instance: h.name(), Requests: w.w.load.requests, At: time.Now(), AtRest: true, Off: int64(off)})
 	w.history.Gauges = append(w.history.Gauges,
-		history.Gauge{Of: h.name(), Name: "memory", At: time.Now(), Value: float64(peak), Limit: memory * 1.1})
+		history.Gauge{Instance: h.name(), Name: "memory", At: time.Now(), Value: float64(peak), Limit: memory * 1.1})
 }
 
 // stored judges the local stores of stopped instances. For each partition at least one must have every change. Those
@@ -198,17 +198,19 @@ func (w *watch) stored() []history.Violation {
 	}
 	w.take()
 	h := &w.history
-	all := len(h.Views)
-	h.Views = slices.DeleteFunc(h.Views, func(v history.View) bool { return v.Position <= w.changed[v.Partition] })
+	all := len(h.Stores)
+	h.Stores = slices.DeleteFunc(h.Stores, func(v history.StoreContents) bool {
+		return v.Position <= w.changed[v.Partition]
+	})
 	complete, timers := make(map[int32]bool), 0
-	for _, v := range h.Views {
+	for _, v := range h.Stores {
 		complete[v.Partition], timers = true, timers+len(v.Timers)
 	}
 	if len(complete) != partitions {
 		w.w.t.Errorf("the stores of stopped instances have every change of %d partitions, want %d",
 			len(complete), partitions)
 	}
-	w.w.t.Logf("stores of partitions: %d, with every change: %d, with %d timers", all, len(h.Views), timers)
+	w.w.t.Logf("stores of partitions: %d, with every change: %d, with %d timers", all, len(h.Stores), timers)
 	return history.Check(*h)
 }
 
@@ -227,7 +229,7 @@ func (w *watch) forget() {
 			last[c.Partition] = c.Offset
 		}
 	}
-	var kept []history.Change
+	var kept []history.ChangelogRecord
 	needed := make(map[int32]bool) // the next checkpoint
 	for _, c := range h.Changes {
 		switch {

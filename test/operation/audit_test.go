@@ -103,9 +103,9 @@ func TestAudit(t *testing.T) {
 			seen.Stored(a.cfg.DataDir)
 			seen.Check(events)
 			if h := seen.History(events); len(h.Ledgers) == 0 || len(h.Lags) == 0 || len(h.Gauges) == 0 ||
-				len(h.Views) != 2 || len(h.Views[0].Timers) == 0 {
+				len(h.Stores) != 2 || len(h.Stores[0].Timers) == 0 {
 				t.Fatalf("what instances say of themselves is not judged: %d ledgers, %d lags, %d gauges, views %v",
-					len(h.Ledgers), len(h.Lags), len(h.Gauges), h.Views)
+					len(h.Ledgers), len(h.Lags), len(h.Gauges), h.Stores)
 			}
 
 			// A second emission of one occurrence, as no service would write it.

@@ -78,7 +78,8 @@ func (w *Web) account(pending float64) (wrong []history.Violation, missing strin
 // ledgersOf returns the ledgers of an instance, one for each request topic.
 func ledgersOf(families map[string]*dto.MetricFamily, atRest bool) (all []history.Ledger) {
 	for _, m := range families[ledgerMetric].GetMetric() {
-		l := history.Ledger{Of: "the instance", At: time.Now(), AtRest: atRest, Off: int64(m.GetGauge().GetValue())}
+		l := history.Ledger{Instance: "the instance", At: time.Now(), AtRest: atRest,
+			Off: int64(m.GetGauge().GetValue())}
 		for _, label := range m.GetLabel() {
 			l.Requests = label.GetValue() // the topic is the only label
 		}

@@ -52,7 +52,7 @@ func (w *Watched) Look(in *Web, group string) {
 	atRest := sum(families[queueMetric]) == 0
 	w.said.Ledgers = append(w.said.Ledgers, ledgersOf(families, atRest)...)
 	w.said.Gauges = append(w.said.Gauges, history.Gauge{
-		Of: in.url, Name: "lanes", At: asked, Value: sum(families["waterclock_lanes"]),
+		Instance: in.url, Name: "lanes", At: asked, Value: sum(families["waterclock_lanes"]),
 		Limit: sum(families["waterclock_lanes_allowed"]),
 	})
 	w.Lags(group)
@@ -79,7 +79,7 @@ func (w *Watched) Lags(group string) {
 		if ok && listed && end.Err == nil {
 			w.said.Lags = append(w.said.Lags, history.Lag{
 				Asked: asked, Given: time.Now(), Requests: w.rules.Topic, Partition: p, Position: position.At,
-				End: end.Offset, Said: -1,
+				End: end.Offset, Reported: -1,
 			})
 		}
 	}
@@ -95,14 +95,14 @@ func (w *Watched) Stored(dataDir string) {
 	ids, err := s.Partitions()
 	must(w.t, err)
 	for _, id := range ids {
-		v := history.View{Instance: dataDir, Requests: w.rules.Topic, Partition: id.Partition}
+		v := history.StoreContents{Instance: dataDir, Requests: w.rules.Topic, Partition: id.Partition}
 		m, err := s.Timers(id, func(t *timer.Timer) error {
 			v.Timers = append(v.Timers, *observe.Timer(w.rules.Topic, w.rules.Changelog, id.Partition, t))
 			return nil
 		})
 		must(w.t, err)
 		v.Position = m.Position
-		w.said.Views = append(w.said.Views, v)
+		w.said.Stores = append(w.said.Stores, v)
 	}
 }
 
@@ -130,7 +130,7 @@ func (w *Watched) CatchUp() bool { return w.all.CatchUp() }
 func (w *Watched) Take(h *history.History) {
 	w.t.Helper()
 	w.add(h, w.all.Take())
-	h.Views, w.said.Views = append(h.Views, w.said.Views...), nil
+	h.Stores, w.said.Stores = append(h.Stores, w.said.Stores...), nil
 	h.Lags, w.said.Lags = append(h.Lags, w.said.Lags...), nil
 }
 
@@ -150,7 +150,7 @@ func Observe(h *history.History, rules *intake.Rules, rec *kgo.Record, seen time
 		q.Acked = seen
 		h.Requests = append(h.Requests, q)
 	case rules.Changelog:
-		var c history.Change
+		var c history.ChangelogRecord
 		c, err = observe.Change(rules.Topic, rec, seen)
 		h.Changes = append(h.Changes, c)
 	case topics.DeadLetters(rules.Topic):

@@ -24,7 +24,7 @@ func TestAlteredHistories(t *testing.T) {
 		{"an emission is missing", "", func(h *history.History) bool { return remove(r, &h.Emissions) }},
 		{"a change is missing", "", func(h *history.History) bool {
 			// One that another change of the same timer follows is net of both.
-			last := make(map[string]history.Change)
+			last := make(map[string]history.ChangelogRecord)
 			for _, c := range h.Changes {
 				if c.Kind == history.TimerChange && c.Offset >= last[c.ID].Offset {
 					last[c.ID] = c
@@ -87,14 +87,14 @@ func TestAlteredHistories(t *testing.T) {
 			return a != nil
 		}},
 		{"an instance says another lag", "lag", func(h *history.History) bool {
-			l := pick(r, h.Lags, func(l *history.Lag) bool { return l.Said >= 0 })
+			l := pick(r, h.Lags, func(l *history.Lag) bool { return l.Reported >= 0 })
 			if l != nil {
-				l.Said++
+				l.Reported++
 			}
 			return l != nil
 		}},
 		{"a view that lacks a timer, or has one too many", "fold", func(h *history.History) bool {
-			v := &h.Views[r.IntN(len(h.Views))]
+			v := &h.Stores[r.IntN(len(h.Stores))]
 			if v.Position < 0 {
 				return false
 			}
@@ -136,7 +136,7 @@ func goodSeed(t *testing.T) (*plan, *result) {
 	for range most {
 		p := draw(1 + rand.Uint64()>>16)
 		res, wrong := simulate(t, p)
-		told := slices.ContainsFunc(res.history.Lags, func(l history.Lag) bool { return l.Said >= 0 })
+		told := slices.ContainsFunc(res.history.Lags, func(l history.Lag) bool { return l.Reported >= 0 })
 		if is := res.history.Scope; len(wrong) == 0 && len(res.history.Emissions) > 0 && told && len(is.Cut)+
 			len(is.Undone) == 0 {
 			return p, res
@@ -152,10 +152,10 @@ func clone(h *history.History) *history.History {
 	c := *h
 	c.Requests, c.Emissions, c.Letters, c.Events = slices.Clone(h.Requests), slices.Clone(h.Emissions),
 		slices.Clone(h.Letters), slices.Clone(h.Events)
-	c.Changes, c.Answers, c.Views = slices.Clone(h.Changes), slices.Clone(h.Answers), slices.Clone(h.Views)
+	c.Changes, c.Answers, c.Stores = slices.Clone(h.Changes), slices.Clone(h.Answers), slices.Clone(h.Stores)
 	c.Lags = slices.Clone(h.Lags)
-	for i := range c.Views {
-		c.Views[i].Timers = slices.Clone(c.Views[i].Timers)
+	for i := range c.Stores {
+		c.Stores[i].Timers = slices.Clone(c.Stores[i].Timers)
 	}
 	return &c
 }
@@ -203,7 +203,7 @@ func moveOn(r *rand.Rand, h *history.History) bool {
 		return false
 	}
 	next := history.Place{Topic: requests, Partition: c.Partition, Offset: c.Position}
-	made := slices.ContainsFunc(h.Changes, func(o history.Change) bool {
+	made := slices.ContainsFunc(h.Changes, func(o history.ChangelogRecord) bool {
 		return o.Partition == c.Partition && o.Offset > c.Offset && o.Timer != nil && o.Timer.Source == next
 	})
 	c.Position++

@@ -109,7 +109,7 @@ func (h *host) acceptGroup() {
 func (h *host) now() time.Time { return time.Now().Add(time.Duration(h.skew.Load())) }
 
 func (h *host) reading() history.Reading {
-	return history.Reading{Of: h.name, At: time.Now(), Shows: h.now().UnixMilli()}
+	return history.Reading{Instance: h.name, At: time.Now(), Shows: h.now().UnixMilli()}
 }
 
 // setClock sets the host's clock ahead, or back if by is negative.

@@ -123,10 +123,10 @@ func (w *watcher) lacks() string {
 }
 
 // history is what was seen. The clients have ended.
-func (w *world) history(views []history.View) *history.History {
+func (w *world) history(views []history.StoreContents) *history.History {
 	h := &history.History{
 		Answers: w.answers, Faults: slices.Concat(w.faults, w.stuck), Readings: w.readings, Ledgers: w.ledgers,
-		Lags: w.lags, Views: views,
+		Lags: w.lags, Stores: views,
 		Scope: history.Scope{Ended: w.ended, Settle: settle, Events: map[string]bool{requests: true}},
 	}
 	if w.watcher == nil {
@@ -149,7 +149,7 @@ func (w *world) history(views []history.View) *history.History {
 	for i := range w.cuts {
 		c := &w.cuts[i]
 		c.excuse(&h.Scope, h.Requests)
-		h.Views = slices.DeleteFunc(h.Views, func(v history.View) bool {
+		h.Stores = slices.DeleteFunc(h.Stores, func(v history.StoreContents) bool {
 			return c.topic != requests && v.Partition == c.partition && v.Position > c.from
 		}) // perhaps of what is lost
 	}
@@ -163,7 +163,7 @@ func (w *world) readLedgers() {
 	for n, p := range w.owners() {
 		of := fmt.Sprint("the owner of partition ", n)
 		w.ledgers = append(w.ledgers,
-			history.Ledger{Of: of, Requests: requests, At: time.Now(), AtRest: true, Off: p.Status().Ledger})
+			history.Ledger{Instance: of, Requests: requests, At: time.Now(), AtRest: true, Off: p.Status().Ledger})
 	}
 }
 
@@ -195,7 +195,7 @@ func (w *world) misled(l history.Lag) bool {
 func (w *world) readLag(ctx context.Context, rest bool) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	l := history.Lag{Asked: time.Now(), Requests: requests, Said: -1}
+	l := history.Lag{Asked: time.Now(), Requests: requests, Reported: -1}
 	offsets, err := w.admin.FetchOffsets(ctx, group)
 	if err != nil {
 		return
@@ -211,7 +211,7 @@ func (w *world) readLag(ctx context.Context, rest bool) {
 		end, has := ends.Lookup(requests, n)
 		if l.Partition, l.Position, l.End = n, at.At, end.Offset; ok && has && at.Err == nil && end.Err == nil {
 			if owner := owners[n]; rest && owner != nil {
-				l.Said = owner.Status().Behind
+				l.Reported = owner.Status().Behind
 			}
 			w.mu.Lock()
 			w.lags = append(w.lags, l)

@@ -20,7 +20,7 @@ func (w *world) keepDisk(d disk) {
 }
 
 // views are what the stores of instances hold that have ended.
-func (w *world) views() (views []history.View) {
+func (w *world) views() (views []history.StoreContents) {
 	for _, d := range w.disks {
 		s, err := statestore.Open(statestore.Options{
 			Dir: ops.StoreDir(d.of.cfg.DataDir), FS: d.fs, Logger: slog.New(slog.DiscardHandler),
@@ -39,7 +39,7 @@ func (w *world) views() (views []history.View) {
 	return views
 }
 
-func viewsOf(s *statestore.Store, of string) (views []history.View, err error) {
+func viewsOf(s *statestore.Store, of string) (views []history.StoreContents, err error) {
 	ids, err := s.Partitions()
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func viewsOf(s *statestore.Store, of string) (views []history.View, err error) {
 		if err != nil {
 			return nil, err
 		}
-		v := history.View{Instance: of, Requests: requests, Partition: id.Partition, Position: meta.Position}
+		v := history.StoreContents{Instance: of, Requests: requests, Partition: id.Partition, Position: meta.Position}
 		rows, err := k.View()
 		if err != nil {
 			return nil, err

@@ -1,6 +1,6 @@
 package history
 
-// altered: an emission is what its request asked for, byte for byte, and somebody asked for it.
+// altered: an emission is byte for byte as requested, and there is such a request.
 func altered(x *index, f *facts) {
 	for _, m := range f.emissions {
 		if !x.requested(m.Source) {
@@ -17,9 +17,9 @@ func altered(x *index, f *facts) {
 	}
 }
 
-const dueTime = "due time" // a triggered timer has another one, too
+const dueTime = "due time" // a triggered timer has another one too
 
-// differs returns in what an emission is not what its request asked for.
+// differs returns the part of an emission that is not as requested, "" if there is none.
 func (e *Emission) differs(r *Request, f *facts) string {
 	got, want := e.Carries, r.Emits
 	if want.Partition < 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// Timers say what belongs to a book. The ID of a timer is the prefix and its number, from 0.
+// Timers describes the timers of a book. The ID of a timer is the prefix and its number, from 0.
 type Timers struct {
 	Prefix string
 	// Salted IDs have a suffix after their number, which begins with a dot.
@@ -21,7 +21,7 @@ type Timers struct {
 	Value func(b []byte, n int) []byte
 }
 
-// AnyDue stands for a due time that the book does not know: it believes the emission's header.
+// AnyDue stands for an unknown due time: the book trusts the emission's header.
 const AnyDue = math.MinInt64
 
 // Values in place of the lateness, of timers that have not come.
@@ -32,34 +32,33 @@ const (
 )
 
 // Book judges timers by the million, each of which fires once. A history of all of them would not fit in memory, so the
-// book keeps 16 bytes of each: when it is due, and how late it came. The rest can be made again from its number.
+// book keeps 16 bytes of each: its due time and its lateness. The rest can be generated again from its number.
 //
-// The first emission of a timer breaks no rule if it is on time and exactly as requested. The book decides nothing but
-// that. [Check] judges every other emission, together with what is known of its timer. Timers that are missing at the
-// end are lost.
+// The first emission of a timer breaks no rule if it is on time and exactly as requested. The book decides only that.
+// [Check] judges every other emission, together with everything known of its timer. Timers missing at the end are lost.
 //
 // It may be used by several goroutines.
 type Book struct {
 	of Timers
 
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the fields below
 	// due is in Unix ms, by number. byReceipt is the lateness in µs by the consumer's clock, or one of the constants
 	// above; byStamp is that in ms by the emission's timestamp.
 	due       []int64
 	byReceipt []int32
 	byStamp   []int32
 	counts    Counts
-	stopped   int  // doomed timers that were cancelled in time, as the instance says
-	closed    bool // nothing more is scheduled
+	stopped   int  // doomed timers that were cancelled in time, by the instance's answer
+	closed    bool // no further timer is scheduled
 	first     time.Time
 	last      time.Time
-	full      chan struct{} // closed once the book is closed and all that must come has come
+	full      chan struct{} // closed once the book is closed and every expected emission has come
 	value     []byte        // scratch of Receive
 }
 
 // NewBook returns a book with room for n timers.
-func NewBook(of Timers, n int) *Book {
-	return &Book{of: of, due: make([]int64, 0, n), byReceipt: make([]int32, 0, n), byStamp: make([]int32, 0, n),
+func NewBook(timers Timers, n int) *Book {
+	return &Book{of: timers, due: make([]int64, 0, n), byReceipt: make([]int32, 0, n), byStamp: make([]int32, 0, n),
 		full: make(chan struct{})}
 }
 
@@ -103,7 +102,7 @@ func (b *Book) Doom(n int) {
 	}
 }
 
-// Cancelled notes how many doomed timers were cancelled in time, as the instance says.
+// Cancelled notes how many doomed timers were cancelled in time, by the instance's answer.
 func (b *Book) Cancelled(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -120,7 +119,7 @@ func (b *Book) Close() {
 	b.check()
 }
 
-// Full is closed once the book is closed and everything that must come has come.
+// Full is closed once the book is closed and every expected emission has come.
 func (b *Book) Full() <-chan struct{} { return b.full }
 
 func (b *Book) check() {
@@ -133,8 +132,8 @@ func (b *Book) check() {
 	}
 }
 
-// Receive books one record. It reports whether the record belongs to the book: others may
-// write to the target, too.
+// Receive books one record. It reports whether the record belongs to the book: other programs may write to the target
+// too.
 func (b *Book) Receive(r Received) bool {
 	id := r.Header(waterclock.HeaderID)
 	if id == "" {
@@ -151,7 +150,7 @@ func (b *Book) Receive(r Received) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err != nil || n < 0 || n >= len(b.due) {
-		b.judge(len(b.due), 0, id, r) // nobody has scheduled that one
+		b.judge(len(b.due), 0, id, r) // it was never scheduled
 		return true
 	}
 	due, err := r.Due()
@@ -178,10 +177,10 @@ func (b *Book) Receive(r Received) bool {
 	return true
 }
 
-// occurrence is what the header says. Emissions of bare loops have none.
+// occurrence returns the occurrence in the header. Emissions of bare loops have none.
 func occurrence(r Received) string { return cmp.Or(r.Header(waterclock.HeaderOccurrence), "1") }
 
-// payload is what timer n must carry: without Timers.Value, whatever was received.
+// payload returns the payload that timer n must have: without Timers.Value, the received one.
 func (b *Book) payload(n int, r Received) []byte {
 	if b.of.Value == nil {
 		return r.Value
@@ -190,13 +189,13 @@ func (b *Book) payload(n int, r Received) []byte {
 	return b.value
 }
 
-// judge counts what the emission of timer n, due at want, breaks. The timer's number stands for the offset of its
+// judge counts the violations of the emission of timer n, due at want. The timer's number stands for the offset of its
 // request.
 func (b *Book) judge(n int, want int64, id string, r Received) {
 	request := Request{Record: Record{Place: Place{Offset: int64(n)}}, ID: id, Action: Schedules, Due: want}
 	came := Emission{Record: Record{Place: Place{Offset: 1}, Timestamp: r.Timestamp.UnixMilli(), Seen: r.At}, ID: id,
 		Source: request.Place}
-	came.Due, _ = r.Due() // 0 is not when it was to be due
+	came.Due, _ = r.Due() // 0 matches no due time
 	came.Occurrence, _ = strconv.ParseInt(occurrence(r), 10, 64)
 	came.Carries = Payload{Key: string(r.Key), Value: string(r.Value)}
 	h := History{Emissions: []Emission{came}, Scope: Scope{To: map[Log]int64{{}: math.MaxInt64}}}

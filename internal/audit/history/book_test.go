@@ -105,7 +105,7 @@ func TestBookOfOneTimer(t *testing.T) {
 	}
 }
 
-// A loss is not made up for by a timer that came although it was cancelled.
+// A lost timer is not offset by another one that came although it was cancelled.
 func TestLossBesideCancelInVain(t *testing.T) {
 	b := NewBook(Timers{Prefix: "p-", Value: payload}, 3)
 	for range 3 {
@@ -122,7 +122,7 @@ func TestLossBesideCancelInVain(t *testing.T) {
 	}
 }
 
-// A book that does not know when timers are due believes their emissions, and still finds early ones.
+// A book without due times trusts the emissions' headers, and still finds early ones.
 func TestBookOfAnyDue(t *testing.T) {
 	b := NewBook(Timers{Prefix: "p-"}, 3)
 	for range 3 {
@@ -163,8 +163,8 @@ func TestEarly(t *testing.T) {
 	}
 }
 
-// What a book recognises is what Check finds nothing in: a change of any part of an emission leads to the same verdict,
-// whether the book judges or Check judges the whole history.
+// The book accepts an emission exactly if Check finds no violation: a change of any part of an emission leads to the
+// same verdict, whether the book judges or Check judges the whole history.
 func TestBookJudgesAsCheckDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := NewBook(Timers{Prefix: "p-", Value: payload}, 2)

@@ -1,10 +1,10 @@
 package history
 
-// bounds: what has a limit stays within it.
+// bounds: a gauge with a limit stays within it.
 func bounds(x *index) {
 	for _, g := range x.Gauges {
 		if g.Value > g.Limit {
-			x.broken("bounds", "", nil, "%s of %s is %g at %s, and the limit is %g", g.Name, g.Of, g.Value,
+			x.broken("bounds", "", nil, "%s of %s is %g at %s, above the limit of %g", g.Name, g.Instance, g.Value,
 				g.At, g.Limit)
 		}
 	}

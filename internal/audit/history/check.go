@@ -5,21 +5,21 @@ import (
 	"fmt"
 )
 
-// Check returns what a history shows to be broken. It is a pure function, and each rule a file.
+// Check returns the violations that a history shows. It is a pure function, and each rule a file.
 func Check(h History) []Violation { return newIndex(&h).check() }
 
-// Judge is Check, and returns what became of each request, in the order of the history.
+// Judge is Check, and also returns the fate of each request, in the order of the history.
 func Judge(h History) ([]Violation, []Fate) {
 	x := newIndex(&h)
-	is := make(map[*Request]Fate, len(h.Requests))
+	byRequest := make(map[*Request]Fate, len(h.Requests))
 	for _, f := range x.byID {
 		for i, r := range f.requests {
-			is[r] = f.fates.of[i]
+			byRequest[r] = f.fates.byRequest[i]
 		}
 	}
 	fates := make([]Fate, len(h.Requests))
 	for i := range h.Requests {
-		fates[i] = cmp.Or(is[&h.Requests[i]], Unknown) // see cut
+		fates[i] = cmp.Or(byRequest[&h.Requests[i]], Unknown) // see cut
 	}
 	return x.check(), fates
 }

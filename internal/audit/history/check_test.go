@@ -73,7 +73,7 @@ func (s *script) put(id string, t *Timer) {
 	}
 }
 
-// schedule is what a request does that schedules.
+// schedule applies a request that schedules.
 func (s *script) schedule(r *Request) {
 	was := s.pending[r.ID]
 	s.put(r.ID, &Timer{ID: r.ID, Source: r.Place, Due: r.Due, Occurrence: 1, Emits: r.Emits})
@@ -104,7 +104,7 @@ func (s *script) reject(r *Request) {
 		Reason: waterclock.ReasonBadTime, Unknown: true})
 }
 
-// fire emits what is pending; next is what is pending then.
+// fire emits the pending timer; next is the timer that is pending then.
 func (s *script) fire(id string, next *Timer) {
 	t := s.pending[id]
 	p := t.Emits
@@ -128,35 +128,35 @@ func (s *script) refuse(id string) {
 	})
 }
 
-func (s *script) change(c Change) {
+func (s *script) change(c ChangelogRecord) {
 	c.Record, c.Requests = s.record("timers.waterclock.changelog"), "timers"
 	s.h.Changes = append(s.h.Changes, c)
 }
 
 // claim acquires the partition.
 func (s *script) claim(process string) {
-	s.change(Change{Kind: Claim, Group: "g", Owner: process})
+	s.change(ChangelogRecord{Kind: Claim, Group: "g", Owner: process})
 	s.steps++
-	s.change(Change{Kind: Claim, Group: "g", Owner: process, Step: fmt.Sprintf("%s/%d", process, s.steps)})
+	s.change(ChangelogRecord{Kind: Claim, Group: "g", Owner: process, Step: fmt.Sprintf("%s/%d", process, s.steps)})
 }
 
-// step commits what was done since the last one.
+// step commits the changes since the last one.
 func (s *script) step(process string, position int64) {
 	for _, id := range s.dirty {
-		c := Change{Kind: TimerChange, ID: id}
+		c := ChangelogRecord{Kind: TimerChange, ID: id}
 		if t := s.pending[id]; t != nil {
-			is := *t
-			c.Timer = &is
+			timer := *t
+			c.Timer = &timer
 		}
 		s.change(c)
 	}
 	s.dirty = nil
 	s.steps++
-	s.change(Change{Kind: Checkpoint, Group: "g", Owner: process, Step: fmt.Sprintf("%s/%d", process, s.steps),
+	s.change(ChangelogRecord{Kind: Checkpoint, Group: "g", Owner: process, Step: fmt.Sprintf("%s/%d", process, s.steps),
 		Position: position})
 }
 
-// good is a history without a violation, in which each rule has something to look at.
+// good is a history without a violation, in which each rule has something to check.
 func good() History {
 	s := newScript()
 	s.claim("p")
@@ -211,7 +211,7 @@ func good() History {
 	s.step("q", 14)
 
 	at := func(ms int64) time.Time { return time.UnixMilli(due + ms) }
-	s.h.Views = []View{{Instance: "q", Requests: "timers", Position: s.next["timers.waterclock.changelog"],
+	s.h.Stores = []StoreContents{{Instance: "q", Requests: "timers", Position: s.next["timers.waterclock.changelog"],
 		Timers: []Timer{*s.pending["d"], *s.pending["g"]}}}
 	s.h.Answers = []Answer{
 		{Instance: "p", Asked: at(20), Given: at(21), Requests: "timers", IDs: []string{"a", "b"}, Count: -1,
@@ -221,13 +221,13 @@ func good() History {
 		{Instance: "q", Asked: at(3000), Given: at(3001), Requests: "timers", Count: 2},
 	}
 	s.h.Lags = []Lag{{Asked: at(20_000), Given: at(20_001), Requests: "timers", Position: 14, End: 14}}
-	s.h.Ledgers = []Ledger{{Of: "q", Requests: "timers", At: at(3000), AtRest: true}}
-	s.h.Gauges = []Gauge{{Of: "q", Name: "memory", At: at(3000), Value: 99, Limit: 100}}
+	s.h.Ledgers = []Ledger{{Instance: "q", Requests: "timers", At: at(3000), AtRest: true}}
+	s.h.Gauges = []Gauge{{Instance: "q", Name: "memory", At: at(3000), Value: 99, Limit: 100}}
 	s.h.Holdings = []Holding{
-		{Of: "q", Pool: "memory", Holder: "x", At: at(0), Holds: 90, Capacity: 100},
-		{Of: "q", Pool: "memory", Holder: "y", At: at(0), Holds: 5, Capacity: 100, Waits: true},
-		{Of: "q", Pool: "memory", Holder: "x", At: at(15_000), Holds: 50, Capacity: 100},
-		{Of: "q", Pool: "memory", Holder: "y", At: at(15_000), Holds: 50, Capacity: 100},
+		{Instance: "q", Pool: "memory", Holder: "x", At: at(0), Holds: 90, Capacity: 100},
+		{Instance: "q", Pool: "memory", Holder: "y", At: at(0), Holds: 5, Capacity: 100, Waits: true},
+		{Instance: "q", Pool: "memory", Holder: "x", At: at(15_000), Holds: 50, Capacity: 100},
+		{Instance: "q", Pool: "memory", Holder: "y", At: at(15_000), Holds: 50, Capacity: 100},
 	}
 	s.h.Scope.Ended = at(20_500)
 	return s.h
@@ -243,7 +243,7 @@ func bare() History {
 // blind is one without events and changelog.
 func blind() History {
 	h := bare()
-	h.Changes, h.Views, h.Answers, h.Lags = nil, nil, nil, nil
+	h.Changes, h.Stores, h.Answers, h.Lags = nil, nil, nil, nil
 	return h
 }
 
@@ -272,8 +272,8 @@ func emissionOf(h *History, id string, n int) int {
 		func(m Emission) bool { return m.ID == id && (n == 0 || m.Source.Offset == int64(n)) })
 }
 
-func without[T any](list []T, is func(T) bool) []T {
-	i := slices.IndexFunc(list, is)
+func without[T any](list []T, match func(T) bool) []T {
+	i := slices.IndexFunc(list, match)
 	return slices.Delete(list, i, i+1)
 }
 
@@ -283,7 +283,7 @@ func doubled[T any](list []T, i int, again func(*T)) []T {
 	return append(list, one)
 }
 
-func checkpoint(h *History, n int) *Change {
+func checkpoint(h *History, n int) *ChangelogRecord {
 	for i := range h.Changes {
 		if h.Changes[i].Kind == Checkpoint {
 			if n == 0 {
@@ -340,7 +340,7 @@ func TestRules(t *testing.T) {
 			h.Letters = without(h.Letters, func(l Letter) bool { return l.Emission })
 		}, "loss"},
 		{"a pending timer is missing", bare, func(h *History) {
-			h.Changes = without(h.Changes, func(c Change) bool { return c.ID == "d" })
+			h.Changes = without(h.Changes, func(c ChangelogRecord) bool { return c.ID == "d" })
 		}, "loss"},
 		{"a re-schedule is lost", bare, drop("c", 13), "kept"},
 
@@ -353,7 +353,7 @@ func TestRules(t *testing.T) {
 		}, "duplicate"},
 		{"a timer that was not decided again when its step was lost", bare, func(h *History) {
 			h.Scope.Undone = map[string]map[string]bool{"timers": {"d": true}}
-			h.Changes = without(h.Changes, func(c Change) bool { return c.ID == "d" })
+			h.Changes = without(h.Changes, func(c ChangelogRecord) bool { return c.ID == "d" })
 		}, "loss"},
 		{"an occurrence twice, under another name", bare, func(h *History) {
 			h.Emissions = doubled(h.Emissions, emissionOf(h, "a", 0),
@@ -364,7 +364,7 @@ func TestRules(t *testing.T) {
 				func(l *Letter) { l.ID, l.Source, l.Offset = "a", h.Requests[0].Place, 100 })
 		}, "duplicate"},
 		{"fired and pending", bare, func(h *History) {
-			h.Changes = without(h.Changes, func(c Change) bool { return c.ID == "a" && c.Timer == nil })
+			h.Changes = without(h.Changes, func(c ChangelogRecord) bool { return c.ID == "a" && c.Timer == nil })
 		}, "duplicate"},
 		{"an extra firing that nobody triggered", blind, func(h *History) {
 			h.Emissions = doubled(h.Emissions, emissionOf(h, "f", 0),
@@ -379,8 +379,8 @@ func TestRules(t *testing.T) {
 		{"emitted although it was too late", bare, func(h *History) { h.Requests[0].MaxLate = 1 }, "late"},
 		{"seen 1 ms early", bare, emission(func(m *Emission) { m.Seen = time.UnixMilli(m.Due - 1) }), "early"},
 		{"seen before any clock was there", bare, func(h *History) {
-			h.Readings = []Reading{{Of: "p", At: time.UnixMilli(due), Shows: due - 5000},
-				{Of: "q", At: time.UnixMilli(due), Shows: due - 2}}
+			h.Readings = []Reading{{Instance: "p", At: time.UnixMilli(due), Shows: due - 5000},
+				{Instance: "q", At: time.UnixMilli(due), Shows: due - 2}}
 		}, "early"},
 
 		{"another value", bare, emission(func(m *Emission) { m.Carries.Value += "x" }), "altered"},
@@ -437,7 +437,7 @@ func TestRules(t *testing.T) {
 			})
 		}, "order"},
 		{"what is pending is not what requests leave", bare, func(h *History) {
-			i := slices.IndexFunc(h.Changes, func(c Change) bool { return c.ID == "d" })
+			i := slices.IndexFunc(h.Changes, func(c ChangelogRecord) bool { return c.ID == "d" })
 			h.Changes[i].Timer.Source = h.Requests[3].Place
 		}, "order"},
 
@@ -455,8 +455,8 @@ func TestRules(t *testing.T) {
 		}, "told"},
 
 		{"the event of a trigger is missing", good, func(h *History) {
-			is := func(m Emission) bool { return m.ID == "f" && m.Occurrence == 2 }
-			m := &h.Emissions[slices.IndexFunc(h.Emissions, is)]
+			match := func(m Emission) bool { return m.ID == "f" && m.Occurrence == 2 }
+			m := &h.Emissions[slices.IndexFunc(h.Emissions, match)]
 			m.Due++ // not when it was due
 			h.Events[slices.IndexFunc(h.Events,
 				func(e Event) bool { return e.Emission == m.Event })].Due = time.UnixMilli(m.Due)
@@ -495,12 +495,12 @@ func TestRules(t *testing.T) {
 		{"another group writes", bare, func(h *History) { checkpoint(h, 1).Group = "other" }, "writer"},
 		{"a step twice", bare, func(h *History) { checkpoint(h, 4).Step = checkpoint(h, 5).Step }, "writer"},
 
-		{"a store lacks a timer", bare, func(h *History) { h.Views[0].Timers = h.Views[0].Timers[1:] }, "fold"},
+		{"a store lacks a timer", bare, func(h *History) { h.Stores[0].Timers = h.Stores[0].Timers[1:] }, "fold"},
 		{"a store has a timer that is gone", bare, func(h *History) {
-			h.Views[0].Timers = append(
-				h.Views[0].Timers, Timer{ID: "a", Source: h.Requests[0].Place, Due: due + 1000, Occurrence: 1})
+			h.Stores[0].Timers = append(
+				h.Stores[0].Timers, Timer{ID: "a", Source: h.Requests[0].Place, Due: due + 1000, Occurrence: 1})
 		}, "fold"},
-		{"a store has another due time", bare, func(h *History) { h.Views[0].Timers[0].Due++ }, "fold"},
+		{"a store has another due time", bare, func(h *History) { h.Stores[0].Timers[0].Due++ }, "fold"},
 		{"events end otherwise than the changelog", good, func(h *History) {
 			i := slices.IndexFunc(h.Events, func(e Event) bool { return e.Event.ID == "d" })
 			h.Events[i].Event.Pending = &waterclock.Pending{Due: time.UnixMilli(5), Occurrence: 1}
@@ -524,17 +524,18 @@ func TestRules(t *testing.T) {
 		{"a count too many", bare, func(h *History) { h.Answers[2].Count++ }, "stale"},
 		{"a count too few", bare, func(h *History) { h.Answers[2].Count-- }, "stale"},
 
-		{"a group offset of the past", bare, func(h *History) { h.Lags[0].Position, h.Lags[0].Said = 13, 1 }, "lag"},
+		{"a group offset of the past", bare, func(h *History) { h.Lags[0].Position, h.Lags[0].Reported = 13, 1 },
+			"lag"},
 		{"a group offset of no step", bare, func(h *History) { h.Lags[0].Position, h.Lags[0].End = 15, 15 }, "lag"},
-		{"a lag said wrong", bare, func(h *History) { h.Lags[0].Said = 1 }, "lag"},
-		{"a lag although nothing waits", bare, func(h *History) { h.Lags[0].End, h.Lags[0].Said = 16, 2 }, "lag"},
+		{"a lag said wrong", bare, func(h *History) { h.Lags[0].Reported = 1 }, "lag"},
+		{"a lag although nothing waits", bare, func(h *History) { h.Lags[0].End, h.Lags[0].Reported = 16, 2 }, "lag"},
 
 		{"a due timer stays", bare, dIsDue, "liveness"},
 		{"a due timer stays, by the slowest clock", bare, func(h *History) {
 			dIsDue(h)
-			h.Readings = []Reading{{Of: "p", At: time.UnixMilli(due), Shows: due - 5000},
-				{Of: "q", At: time.UnixMilli(due), Shows: due + 5000},
-				{Of: "p", At: time.UnixMilli(due + 1), Shows: due + 1}}
+			h.Readings = []Reading{{Instance: "p", At: time.UnixMilli(due), Shows: due - 5000},
+				{Instance: "q", At: time.UnixMilli(due), Shows: due + 5000},
+				{Instance: "p", At: time.UnixMilli(due + 1), Shows: due + 1}}
 		}, "liveness"},
 		{"a request stays", blind, func(h *History) { h.Scope.Settled = map[Log]int64{{"timers", 0}: 13} }, "liveness"},
 		{"a timer is late", bare, func(h *History) {
@@ -558,7 +559,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// What was not seen proves nothing, and is not said to be in order.
+// Unseen records prove nothing, and are not reported as in order.
 func TestUnseen(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -576,9 +577,9 @@ func TestUnseen(t *testing.T) {
 		}, nil},
 		{"a timer whose owner's clock may be behind", func(h *History) {
 			dIsDue(h)
-			h.Views, h.Answers = nil, nil
-			h.Readings = []Reading{{Of: "p", At: time.UnixMilli(due), Shows: due - 60_000},
-				{Of: "q", At: time.UnixMilli(due), Shows: due + 5000}}
+			h.Stores, h.Answers = nil, nil
+			h.Readings = []Reading{{Instance: "p", At: time.UnixMilli(due), Shows: due - 60_000},
+				{Instance: "q", At: time.UnixMilli(due), Shows: due + 5000}}
 		}, nil},
 		{"a target with the brokers' timestamps", func(h *History) {
 			for i := range h.Emissions {
@@ -595,7 +596,7 @@ func TestUnseen(t *testing.T) {
 		{"what a log has lost that was cut", func(h *History) {
 			h.Scope.Cut = map[string]map[string]bool{"timers": {"a": true}}
 			h.Emissions = doubled(h.Emissions, emissionOf(h, "a", 0), func(m *Emission) { m.Offset += 100 })
-			h.Changes = without(h.Changes, func(c Change) bool { return c.ID == "a" })
+			h.Changes = without(h.Changes, func(c ChangelogRecord) bool { return c.ID == "a" })
 		}, []Fate{0: Unknown}},
 		{"steps that a changelog has lost", func(h *History) {
 			h.Scope.Undone = map[string]map[string]bool{"timers": {"a": true, "d": true}}
@@ -610,8 +611,8 @@ func TestUnseen(t *testing.T) {
 		}, nil},
 		{"a timer that may have been moved", func(h *History) {
 			h.Scope.Strays = map[string]map[string]bool{"timers": {"d": true}}
-			h.Changes = without(h.Changes, func(c Change) bool { return c.ID == "d" })
-			h.Views, h.Answers = nil, nil
+			h.Changes = without(h.Changes, func(c ChangelogRecord) bool { return c.ID == "d" })
+			h.Stores, h.Answers = nil, nil
 		}, []Fate{4: Unknown}},
 		{"what happens while it is read", func(h *History) {
 			d := h.Requests[4]

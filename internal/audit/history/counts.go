@@ -9,7 +9,7 @@ import (
 // their timers were cancelled.
 var ErrInexact = errors.New("emissions are not exact")
 
-// Counts are what became of timers. The fields after Received must be 0.
+// Counts are the fates of timers. The fields after Received must be 0.
 type Counts struct {
 	Scheduled   int `json:"scheduled"`
 	Cancelled   int `json:"cancelled,omitempty"`
@@ -17,18 +17,18 @@ type Counts struct {
 	Lost        int `json:"lost"`
 	Duplicated  int `json:"duplicated"`
 	Early       int `json:"early"`       // by timestamp or by receipt
-	Altered     int `json:"altered"`     // another due time, key or value, or a timer that nobody scheduled
+	Altered     int `json:"altered"`     // another due time, key or value, or a timer that was never scheduled
 	Uncancelled int `json:"uncancelled"` // came although it was cancelled long before it was due
 }
 
 // Wrong is how many went wrong.
 func (c Counts) Wrong() int { return c.Lost + c.Duplicated + c.Early + c.Altered + c.Uncancelled }
 
-// Err is nil if nothing is wrong, and else an [ErrInexact] that names what was measured.
+// Err returns an [ErrInexact] that names the measurement, or nil if nothing is wrong.
 func (c Counts) Err(what string) error {
 	if c.Wrong() == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: %d lost, %d duplicated, %d early, %d altered, %d in spite of their cancel of %d: %w",
+	return fmt.Errorf("%s: %d lost, %d duplicated, %d early, %d altered, %d despite a cancel, of %d: %w",
 		what, c.Lost, c.Duplicated, c.Early, c.Altered, c.Uncancelled, c.Scheduled, ErrInexact)
 }

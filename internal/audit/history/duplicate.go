@@ -1,7 +1,7 @@
 package history
 
-// duplicate: each occurrence of each request is emitted at most once, and one that was emitted is neither a
-// dead letter nor still pending.
+// duplicate: each occurrence of each request is emitted at most once, and an emitted one is neither a dead letter nor
+// still pending.
 func duplicate(x *index, f *facts) {
 	twice(x, f)
 	beyondTriggers(x, f)
@@ -12,7 +12,7 @@ func duplicate(x *index, f *facts) {
 	for _, m := range f.emissions {
 		if m.Source == t.Source && m.Occurrence >= t.Occurrence {
 			x.broken("duplicate", f.id, []Place{m.Place},
-				"occurrence %d of %s was emitted, and occurrence %d is still pending", m.Occurrence, m.Source,
+				"occurrence %d of %s was emitted while occurrence %d is still pending", m.Occurrence, m.Source,
 				t.Occurrence)
 		}
 	}
@@ -59,7 +59,7 @@ func beyondTriggers(x *index, f *facts) {
 	}
 	for source, n := range extra {
 		if triggers, _ := f.triggers.after(source.Offset); n > triggers {
-			x.broken("duplicate", f.id, []Place{source}, "%s was triggered %d times and has fired %d times for it",
+			x.broken("duplicate", f.id, []Place{source}, "%s was triggered %d times but fired %d times for that",
 				source, triggers, n)
 		}
 	}

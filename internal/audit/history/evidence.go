@@ -10,18 +10,18 @@ import (
 
 // evidence is what is certain about a request and the timer that it makes.
 type evidence struct {
-	dead bool // it is a dead letter
-	made bool // it made a timer
-	end  Fate // how that has ended by itself: Fired, Undeliverable, or ""
-	gone bool // it has ended by itself
-	bare bool // it recurs, and has fired because it was triggered
-	told Fate // what an event says of the request
-	over Fate // what an event says of the timer's end
+	dead    bool // it is a dead letter
+	made    bool // it made a timer
+	end     Fate // how that has ended by itself: Fired, Undeliverable, or ""
+	gone    bool // it has ended by itself
+	bare    bool // it recurs, and has fired because it was triggered
+	request Fate // the request's fate, by its event
+	timer   Fate // the timer's end, by its event
 	// triggered is the earliest timestamp of later requests that trigger the timer, in Unix ms.
 	triggered int64
 }
 
-// collect collects what is certain.
+// collect collects the evidence.
 func (e *explainer) collect() {
 	e.known = make([]evidence, len(e.f.requests))
 	at := make(map[Place]int, len(e.f.requests))
@@ -65,33 +65,33 @@ func (e *explainer) collect() {
 	for i, r := range e.f.requests {
 		e.known[i].gone = e.known[i].end != "" && (r.Recurs == nil || r.last() > 0 && e.emitted(r, r.last()))
 	}
-	e.hear(at)
+	e.readEvents(at)
 	if t := e.f.pending.pending(); e.f.moves && t != nil {
-		if i, ok := at[t.Source]; ok { // what follows was not there yet
+		if i, ok := at[t.Source]; ok { // later requests were not there yet
 			k := &e.known[i]
-			e.since = said{i, k.end}
-			k.end, k.gone, k.over = "", false, ""
+			e.since = requestFate{i, k.end}
+			k.end, k.gone, k.timer = "", false, ""
 		}
 	}
 }
 
-// hear collects what events say.
-func (e *explainer) hear(at map[Place]int) {
+// readEvents collects the evidence in events.
+func (e *explainer) readEvents(at map[Place]int) {
 	if e.x.Scope.Events[e.f.Topic] {
 		for i, r := range e.f.requests {
 			if r.Action != Schedules && r.Action != Poison && e.x.seen(e.f.Topic+eventsSuffix, r.Timestamp) {
-				e.known[i].told = NothingToDo // unless an event says more
+				e.known[i].request = NothingToDo // unless an event says more
 			}
 		}
 	}
-	told := func(request Place, f Fate) {
+	set := func(request Place, f Fate) {
 		if i, ok := at[request]; ok {
-			e.known[i].told = f
+			e.known[i].request = f
 		}
 	}
 	ended := func(source Place, f Fate) {
 		if i, ok := at[source]; ok {
-			e.known[i].over = f
+			e.known[i].timer = f
 		}
 	}
 	completed := false
@@ -99,19 +99,19 @@ func (e *explainer) hear(at map[Place]int) {
 		over := v.Pending == nil && !v.Unknown
 		switch v.Type {
 		case waterclock.EventScheduled:
-			told(v.Source, Done)
+			set(v.Source, Done)
 		case waterclock.EventReplaced:
-			told(v.Source, Done)
+			set(v.Source, Done)
 			ended(v.Previous, Replaced)
 		case waterclock.EventCancelled:
-			told(v.Cancel, Done)
+			set(v.Cancel, Done)
 			ended(v.Source, Cancelled)
 		case waterclock.EventTriggered, waterclock.EventPaused, waterclock.EventResumed:
-			told(v.Request, Done)
+			set(v.Request, Done)
 		case waterclock.EventConditionNotMet:
-			told(v.Request, Unmet)
+			set(v.Request, Unmet)
 		case waterclock.EventRejected:
-			told(v.Source, Rejected)
+			set(v.Source, Rejected)
 		case waterclock.EventCompleted:
 			ended(v.Source, Completed)
 			completed = true
@@ -125,8 +125,8 @@ func (e *explainer) hear(at map[Place]int) {
 		}
 	}
 	for i, r := range e.f.requests {
-		if completed && r.Action == Resumes && e.known[i].told == NothingToDo {
-			e.known[i].told = "" // perhaps it completed the timer, and has no event of its own
+		if completed && r.Action == Resumes && e.known[i].request == NothingToDo {
+			e.known[i].request = "" // perhaps it completed the timer, and has no event of its own
 		}
 	}
 }
@@ -134,14 +134,14 @@ func (e *explainer) hear(at map[Place]int) {
 // agrees reports whether the events allow an edge.
 func (e *explainer) agrees(g edge) bool {
 	if f := g.request.fate; f != "" {
-		if told := e.known[g.request.at].told; told != "" && told != f {
+		if fate := e.known[g.request.at].request; fate != "" && fate != f {
 			return false
 		}
 	}
 	if f := g.timer.fate; f != "" {
-		over := e.known[g.timer.at].over
-		unseen := f == Unknown && (over == Fired || over == Undeliverable)
-		if over != "" && over != f && !unseen {
+		fate := e.known[g.timer.at].timer
+		unseen := f == Unknown && (fate == Fired || fate == Undeliverable)
+		if fate != "" && fate != f && !unseen {
 			return false
 		}
 	}

@@ -6,58 +6,57 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// What was pending before the first request of a history, or nothing.
+// Pseudo-requests for what was pending before the first request of a history.
 const (
 	none    = -1
 	earlier = -2
 )
 
-// maxStates bounds the states that an ID may be in. Only an ID with many requests can be in more, if none of them is
-// known to have been accepted because dead letters cannot be read.
+// maxStates bounds the possible states of an ID. Only an ID with many requests can have more, if dead letters cannot be
+// read, so that none of the requests is known to have been accepted.
 const maxStates = 64
 
-// state is what may be pending under an ID.
+// state is a possible state of an ID.
 type state struct {
 	timer             int // index of the request that made it, or one of the above
 	remembered        int // index of the request whose timer has fired, or none
 	paused, triggered bool
 }
 
-// edge leads from one state to another. It says what becomes of a timer, and of the request that caused it.
+// edge leads from one state to another. It gives the fate of a timer, and of the request that caused it.
 type edge struct {
 	from, to state
-	timer    said
-	request  said
+	timer    requestFate
+	request  requestFate
 }
 
-// said gives a request, by its index, a fate; "" for none.
-type said struct {
+// requestFate gives the request at an index a fate; "" for none.
+type requestFate struct {
 	at   int
 	fate Fate
 }
 
-// explainer looks for ways in which what was seen of one timer ID can have happened.
+// explainer looks for ways in which the facts about one timer ID can have come about.
 //
-// Requests are decided in the order of their log. An emission proves that a timer fired, but not when that was
-// decided, because it does not tell which requests were planned before it. So the explainer keeps all the states
-// that the ID can be in after each request. If none is left, what was seen cannot have happened. With events, one
-// is left.
+// Requests are decided in the order of their log. An emission proves that a timer fired, but not when that was decided,
+// because it does not tell which requests were planned before it. So the explainer keeps all the states that the ID can
+// be in after each request. If none is left, the facts contradict each other. With events, one is left.
 type explainer struct {
 	x     *index
 	f     *facts
 	known []evidence // by request
 	// since is how the pending timer ended after it was seen pending: see Scope.Moving.
-	since said
+	since requestFate
 }
 
-// explain returns what became of each request of a life.
+// explain returns the fate of each request of a life.
 func explain(x *index, f *facts) (got fates) {
-	got.of = make([]Fate, len(f.requests))
+	got.byRequest = make([]Fate, len(f.requests))
 	if len(f.requests) == 0 {
 		return got
 	}
 	if x.moved[topicID{f.Topic, f.id}] {
-		return fates{of: unknown(len(f.requests))}
+		return fates{byRequest: unknown(len(f.requests))}
 	}
 	e := explainer{x: x, f: f}
 	e.collect()
@@ -81,7 +80,7 @@ func explain(x *index, f *facts) (got fates) {
 		edges := e.decide(now, i)
 		if len(edges) == 0 {
 			got.wrong = append(got.wrong, e.impossible(i))
-			for _, s := range now { // go on with whatever the request may have left
+			for _, s := range now { // go on with all states that the request may have left
 				edges = append(edges, edge{from: s, to: s}, edge{from: s, to: state{timer: none, remembered: none}})
 				if r.Action == Schedules {
 					edges = append(edges, edge{from: s, to: state{timer: i, remembered: none}})
@@ -89,7 +88,7 @@ func explain(x *index, f *facts) (got fates) {
 			}
 		}
 		if paths, now = append(paths, edges), ends(edges); len(now) > maxStates {
-			return fates{of: unknown(len(f.requests))}
+			return fates{byRequest: unknown(len(f.requests))}
 		}
 	}
 	paths, now = e.free(paths, now)
@@ -103,17 +102,17 @@ func explain(x *index, f *facts) (got fates) {
 		}
 		fits = now
 	}
-	e.tell(&got, paths, fits, decided)
+	e.settle(&got, paths, fits, decided)
 	if away != none {
-		got.of[away] = Unknown
+		got.byRequest[away] = Unknown
 	}
 	return got
 }
 
 func unknown(requests int) []Fate { return slices.Repeat([]Fate{Unknown}, requests) }
 
-// free adds what may happen without a request: a timer fires or ends in another way, or an ID is no longer
-// remembered. Nothing may happen, too. A triggered timer that recurs may fire and then end.
+// free adds the changes that need no request: a timer fires or ends in another way, or an ID is no longer remembered. A
+// triggered timer that recurs may fire and then end. No change is possible too.
 func (e *explainer) free(paths [][]edge, now []state) ([][]edge, []state) {
 	for range 2 {
 		var edges []edge
@@ -129,7 +128,7 @@ func (e *explainer) free(paths [][]edge, now []state) ([][]edge, []state) {
 	return paths, now
 }
 
-// alone returns what may happen in a state without a request.
+// alone returns the edges that leave a state without a request.
 func (e *explainer) alone(s state) (edges []edge) {
 	gone := state{timer: none, remembered: none}
 	switch {
@@ -151,7 +150,7 @@ func (e *explainer) alone(s state) (edges []edge) {
 	if fate == "" {
 		return edges
 	}
-	end := edge{from: s, to: gone, timer: said{s.timer, fate}}
+	end := edge{from: s, to: gone, timer: requestFate{s.timer, fate}}
 	edges = append(edges, end)
 	if r.Remember > 0 {
 		end.to.remembered = s.timer
@@ -172,7 +171,7 @@ func (e *explainer) firesFrom(s state) int64 {
 // ending returns how the timer of a request, which fires from a time on, may have ended without another request; "" if
 // it cannot have.
 func (e *explainer) ending(i int, r *Request, from int64) Fate {
-	switch fate, over := e.known[i].end, e.known[i].over; {
+	switch fate, over := e.known[i].end, e.known[i].timer; {
 	case over == Expired, over == Completed:
 		return over
 	case r.Recurs != nil && !e.finished(r, from):
@@ -203,13 +202,13 @@ func (e *explainer) finished(r *Request, from int64) bool {
 	case last == 0, r.MaxLate > 0, r.Recurs.CatchUp == waterclock.CatchUpNone, mayLack(e.x, r, from):
 		return true
 	}
-	refused := e.f.refused.of(r.Place)
+	refused := e.f.refused.ofRequest(r.Place)
 	return e.emitted(r, last) || len(refused) > 0 && refused[0].Occurrence < 0
 }
 
 // emitted reports whether an occurrence was emitted, or is a dead letter.
 func (e *explainer) emitted(r *Request, n int64) bool {
-	return e.f.fired.has(r.Place, n) || e.f.refused.has(r.Place, n)
+	return e.f.fired.contains(r.Place, n) || e.f.refused.contains(r.Place, n)
 }
 
 // last is the number of the last occurrence; 0 if there is none, or it is not known.
@@ -227,22 +226,22 @@ func (r *Request) last() (n int64) {
 	return n
 }
 
-// decide returns what a request may do to states.
+// decide returns the edges of a request from each of the given states.
 func (e *explainer) decide(states []state, i int) (edges []edge) {
 	r := e.f.requests[i]
 	for _, s := range states {
 		if e.rejected(i) {
-			edges = append(edges, edge{from: s, to: s, request: said{i, Rejected}})
+			edges = append(edges, edge{from: s, to: s, request: requestFate{i, Rejected}})
 			continue
 		}
 		if !e.known[i].made && !e.x.seen(e.f.Topic+lettersSuffix, r.Timestamp) {
-			edges = append(edges, edge{from: s, to: s, request: said{i, Unknown}})
+			edges = append(edges, edge{from: s, to: s, request: requestFate{i, Unknown}})
 		}
 		for _, holds := range e.holds(r, s) {
 			switch {
 			case !holds && e.known[i].made:
 			case !holds:
-				edges = append(edges, edge{from: s, to: s, request: said{i, Unmet}})
+				edges = append(edges, edge{from: s, to: s, request: requestFate{i, Unmet}})
 			case s.timer >= 0 && e.known[s.timer].gone && (r.Action == Schedules || r.Action == Cancels):
 				// It has fired, so this request did not find it.
 			default:
@@ -253,15 +252,15 @@ func (e *explainer) decide(states []state, i int) (edges []edge) {
 	return slices.DeleteFunc(edges, func(g edge) bool { return !e.agrees(g) })
 }
 
-// apply returns what a request does if its condition holds. If it schedules, its fate is that of its timer.
+// apply returns the edge of a request whose condition holds. If it schedules, its fate is that of its timer.
 func (e *explainer) apply(s state, i int) edge {
-	g := edge{from: s, to: s, request: said{i, Done}}
+	g := edge{from: s, to: s, request: requestFate{i, Done}}
 	if s.timer == none {
 		g.request.fate = NothingToDo
 	}
 	taken := func(by Fate) {
 		if s.timer >= 0 {
-			g.timer = said{s.timer, by}
+			g.timer = requestFate{s.timer, by}
 		}
 	}
 	switch e.f.requests[i].Action {
@@ -315,7 +314,7 @@ func (e *explainer) holds(r *Request, s state) []bool {
 	return []bool{e.f.requests[s.timer].Place.String() == r.If}
 }
 
-// fits reports whether a state agrees with what is pending at the end.
+// fits reports whether a state agrees with the timer that is pending at the end.
 func (e *explainer) fits(s state) bool {
 	t := e.f.pending
 	switch {

@@ -7,8 +7,8 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// History is what was seen of a cluster. It holds no conclusions. Each list may be empty; the rules that
-// need it then find nothing. Records may be in any order.
+// History is a record of a cluster, without conclusions. Each list may be empty; the rules that need it then find no
+// violation. Records may be in any order.
 //
 // Times of type time.Time are by the clock of one observer, which no fault touches. What the clocks of
 // instances and brokers showed is in Unix milliseconds, and may be wrong.
@@ -17,13 +17,13 @@ type History struct {
 	Emissions []Emission // as a read_committed consumer of the targets sees them
 	Letters   []Letter
 	Events    []Event
-	Changes   []Change // of the changelogs, from their starts to their ends
-	Pending   []Timer  // what is pending at the end, if Scope.Pending is set; otherwise that is the fold of Changes
-	Views     []View   // what local stores hold
-	Answers   []Answer // of the API
+	Changes   []ChangelogRecord // of the changelogs, from their starts to their ends
+	Pending   []Timer           // pending at the end, if Scope.Pending is set; otherwise the fold of Changes
+	Stores    []StoreContents   // contents of local stores
+	Answers   []Answer          // of the API
 	Faults    []Fault
 	Readings  []Reading // of instances' clocks; if there are none, they show the observer's time
-	Gauges    []Gauge   // of what is bounded
+	Gauges    []Gauge   // of bounded quantities
 	Lags      []Lag
 	Ledgers   []Ledger
 	Holdings  []Holding
@@ -40,14 +40,14 @@ type Log struct {
 // Place names a record.
 type Place = waterclock.Source
 
-// Record is what is known of every record.
+// Record has the fields of every record.
 type Record struct {
 	Place
 	Timestamp int64     // Unix ms, as the record has it
 	Seen      time.Time // when it was received; zero: not known
 }
 
-// Action is what a request does.
+// Action is the kind of a request.
 type Action string
 
 // The actions.
@@ -61,25 +61,25 @@ const (
 	Poison Action = "poison"
 )
 
-// Request is one record of a request topic, as docs/REFERENCE.md has it mean.
+// Request is one record of a request topic, as docs/REFERENCE.md defines it.
 type Request struct {
 	Record
 	ID string
-	// Acked is a time at which read_committed readers could see the request: it had been acknowledged, and
-	// no open transaction stood before it. Zero: not known. A request that was not acknowledged is in
-	// a history only if it was found in the log.
+	// Acked is a time at which read_committed readers could see the request: it had been acknowledged, and no open
+	// transaction stood before it. Zero: not known. A request without acknowledgement is in a history only if it was
+	// found in the log.
 	Acked time.Time
 
 	Action Action
 	If     string // timer-if; "": always
-	// MayBeRejected: the history cannot tell whether the request becomes a dead letter. That depends on
-	// a quota, or on the rights of the target.
+	// MayBeRejected: the history cannot tell whether the request becomes a dead letter. That depends on a quota, or on
+	// permissions for the target.
 	MayBeRejected bool
-	// OtherSettings: the request was, or may have been, judged by other settings than those by which the history is
-	// read. Only audits set it, and no rule looks at it.
+	// OtherSettings: the request was, or may have been, judged by other settings than those of the audit. Only audits
+	// set it, and no rule reads it.
 	OtherSettings bool
 
-	// Of one that schedules:
+	// Only if it schedules:
 	Due      int64 // Unix ms, of the first occurrence, jitter not included
 	Recurs   *Recurrence
 	MaxLate  int64 // ms; an occurrence that is at least so late is not emitted; 0: no limit
@@ -137,7 +137,7 @@ type Event struct {
 	waterclock.Event
 }
 
-// ChangeKind says what a record of a changelog is.
+// ChangeKind is the kind of a changelog record.
 type ChangeKind string
 
 // The kinds.
@@ -147,16 +147,16 @@ const (
 	Claim       ChangeKind = "claim"
 )
 
-// Change is one committed record of a changelog.
-type Change struct {
+// ChangelogRecord is one committed record of a changelog.
+type ChangelogRecord struct {
 	Record
 	Requests string // the request topic
 	Kind     ChangeKind
 
 	ID    string // of a timer
-	Timer *Timer // what is pending from now on; nil: nothing
+	Timer *Timer // the timer that is pending from now on; nil: none
 
-	// Of a checkpoint and a claim:
+	// Only of a checkpoint and a claim:
 	Step, Group, Owner string // Step is empty in all but the last record of a claim
 	Position           int64  // of a checkpoint: the next request to read
 	Incarnation        string // of a checkpoint: which topic of that name; it changes if the topic is recreated
@@ -175,11 +175,11 @@ type Timer struct {
 	Triggered  bool
 	// Remembered: it has fired, and its ID stays taken until Due.
 	Remembered bool
-	Emits      Payload // zero: not said
+	Emits      Payload // zero: unknown
 }
 
-// View is what the local store of an instance holds of a partition.
-type View struct {
+// StoreContents are the timers of a partition in the local store of an instance.
+type StoreContents struct {
 	Instance  string
 	Requests  string
 	Partition int32
@@ -187,19 +187,19 @@ type View struct {
 	Timers    []Timer
 }
 
-// Answer is what the API said of pending timers. It was true at some moment from Asked to Given.
+// Answer is an answer of the API about pending timers. It was true at some moment from Asked to Given.
 type Answer struct {
 	Instance     string
 	Asked, Given time.Time
 	Requests     string
-	// IDs are what was asked for; nil: all of the topic.
+	// IDs are the requested ones; nil: all of the topic.
 	IDs    []string
 	Timers []Timer
-	// Count, if it is not negative, is all that the answer says.
+	// Count, if not negative, is the whole answer.
 	Count int64
 }
 
-// Fault is something that was done to the cluster and took effect.
+// Fault is a fault that was injected into the cluster and took effect.
 type Fault struct {
 	Kind     string
 	On       string // an instance, a broker, a topic
@@ -207,46 +207,45 @@ type Fault struct {
 	Note     string
 }
 
-// Reading is what a clock showed at a moment.
+// Reading is a clock's time at a moment.
 type Reading struct {
-	Of    string // an instance
-	At    time.Time
-	Shows int64 // Unix ms
-}
-
-// Gauge is something that has a limit.
-type Gauge struct {
-	Of, Name string
+	Instance string // an instance
 	At       time.Time
-	Value    float64
-	Limit    float64
+	Shows    int64 // Unix ms
 }
 
-// Lag is what Kafka's tools said of a request partition: the group's offset, and the log's end.
+// Gauge is a quantity with a limit.
+type Gauge struct {
+	Instance, Name string
+	At             time.Time
+	Value          float64
+	Limit          float64
+}
+
+// Lag is the answer of Kafka's tools about a request partition: the group's offset, and the log's end.
 type Lag struct {
 	Asked, Given time.Time
 	Requests     string
 	Partition    int32
 	Position     int64 // of the group
 	End          int64 // of the log, for a read_committed reader
-	Said         int64 // the lag as the instance says it; -1: it was not asked
+	Reported     int64 // the lag by the instance; -1: it was not asked
 }
 
-// Ledger is what an instance counts of a request topic: what it accepted, what became of that, and
-// what is pending.
+// Ledger is what an instance counts of a request topic: accepted requests, their fates, and pending timers.
 type Ledger struct {
-	Of, Requests string
-	At           time.Time
-	AtRest       bool // nothing was on its way
-	Off          int64
+	Instance, Requests string
+	At                 time.Time
+	AtRest             bool // nothing was in flight
+	Off                int64
 }
 
-// Holding is what a caller, a tenant, a target or a producer has of something that is shared.
+// Holding is the share that a caller, a tenant, a target or a producer has of a pool.
 type Holding struct {
-	Of, Pool, Holder string // instance, what is shared, who has it
-	At               time.Time
-	Holds, Capacity  int64
-	Waits            bool // it was denied more
+	Instance, Pool, Holder string // Instance, pool, and holder of the share
+	At                     time.Time
+	Holds, Capacity        int64
+	Waits                  bool // it was denied more
 }
 
 // Violation is a promise that was broken.

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Fate is what became of a request.
+// Fate is the outcome of a request.
 type Fate string
 
 // The fates. A request that schedules has one of the first nine, unless it is not known.
@@ -22,24 +22,24 @@ const (
 	Done          Fate = "done"          // it cancelled or steered a timer
 	NothingToDo   Fate = "nothing-to-do" // it found none
 	Undecided     Fate = "undecided"     // the position has not passed it
-	// Unclear: several fates agree with what was seen, and all of them keep the promises.
+	// Unclear: several fates agree with the facts, and all of them keep the promises.
 	Unclear Fate = "unclear"
-	// Unknown: what would show its fate was not seen.
+	// Unknown: the records that would show the fate were not seen.
 	Unknown Fate = "unknown"
-	// Lost: nothing that was seen could have become of it.
+	// Lost: no fate agrees with the facts.
 	Lost Fate = "lost"
 )
 
-// fates has the fate of each request of a life, by index, and what does not fit.
+// fates has the fate of each request of a life, by index, and the contradictions.
 type fates struct {
-	of    []Fate
-	wrong []wrong
+	byRequest []Fate
+	wrong     []wrong
 }
 
-// wrong is a place at which no explanation is left: after a request, or at the end.
+// wrong is a point at which no explanation is left: after a request, or at the end.
 type wrong struct {
 	at    int
-	lost  bool // nothing became of the request
+	lost  bool // the request has no outcome
 	where []Place
 	text  string
 }
@@ -47,8 +47,8 @@ type wrong struct {
 // impossible describes a request after which no state is left.
 func (e *explainer) impossible(i int) wrong {
 	r := e.f.requests[i]
-	return wrong{at: i, where: []Place{r.Place}, text: "what was seen before and after " + r.Place.String() + " (" +
-		string(r.Action) + ") cannot both have happened"}
+	return wrong{at: i, where: []Place{r.Place}, text: "the records before and after " + r.Place.String() + " (" +
+		string(r.Action) + ") contradict each other"}
 }
 
 // unfit describes an end that no state fits.
@@ -63,40 +63,40 @@ func (e *explainer) unfit(states []state, decided int) wrong {
 		switch t := e.f.pending; {
 		case t == nil:
 			w.at, w.lost, w.text = s.timer, true, "scheduled by "+r.Place.String()+
-				": it has neither fired nor is it pending, and no request took it away"
+				": it has not fired, is not pending, and no request cancelled or replaced it"
 		case t.Source == r.Place && e.known[s.timer].end != "":
 			w.text = "scheduled by " + r.Place.String() + ": it is " + string(e.known[s.timer].end) +
 				" and still pending"
 		case t.Source == r.Place:
 			w.text = "scheduled by " + r.Place.String() +
-				": it is pending, but paused or triggered otherwise than requests have left it"
+				": it is pending, but not paused or triggered as its requests say"
 		default:
-			w.text = "by its requests, what is pending comes from " + r.Place.String() + ", and not from " +
+			w.text = "by its requests, the pending timer comes from " + r.Place.String() + ", and not from " +
 				t.Source.String()
 		}
 		return w
 	}
 	if e.f.pending != nil {
 		w.where = append(w.where, e.f.pending.Source)
-		w.text = "a timer of " + e.f.pending.Source.String() + " is pending, and by the requests none is"
+		w.text = "a timer of " + e.f.pending.Source.String() + "is pending, but by the requests none should be"
 	}
 	return w
 }
 
-// tell sets the fates that all paths from the beginning to one of the last states agree on.
-func (e *explainer) tell(got *fates, paths [][]edge, last []state, decided int) {
-	heard := make([]hearsay, len(got.of))
-	hear := func(s said) {
+// settle sets the fates that all paths from the beginning to one of the last states agree on.
+func (e *explainer) settle(got *fates, paths [][]edge, last []state, decided int) {
+	seen := make([]pathFates, len(got.byRequest))
+	see := func(s requestFate) {
 		if s.fate == "" || s.fate == Done && e.f.requests[s.at].Action == Schedules {
 			return
 		}
-		heard[s.at].hear(s.fate)
+		seen[s.at].add(s.fate)
 	}
 	alive := make(map[state]bool)
 	for _, s := range last {
 		alive[s] = true
 		if s.timer >= 0 {
-			hear(said{s.timer, StillPending})
+			see(requestFate{s.timer, StillPending})
 		}
 	}
 	for _, edges := range slices.Backward(paths) {
@@ -104,44 +104,44 @@ func (e *explainer) tell(got *fates, paths [][]edge, last []state, decided int) 
 		for _, g := range edges {
 			if alive[g.to] {
 				before[g.from] = true
-				hear(g.timer)
-				hear(g.request)
+				see(g.timer)
+				see(g.request)
 			}
 		}
 		alive = before
 	}
-	for i := range got.of {
+	for i := range got.byRequest {
 		switch {
 		case i >= decided:
-			got.of[i] = Undecided
+			got.byRequest[i] = Undecided
 		default:
-			got.of[i] = heard[i].fate()
+			got.byRequest[i] = seen[i].fate()
 		}
 	}
-	if i := e.since.at; e.since.fate != "" && e.f.requests[i].Recurs == nil && got.of[i] == StillPending {
-		got.of[i] = e.since.fate
+	if i := e.since.at; e.since.fate != "" && e.f.requests[i].Recurs == nil && got.byRequest[i] == StillPending {
+		got.byRequest[i] = e.since.fate
 	}
 	for _, w := range got.wrong {
-		if w.lost && w.at < len(got.of) {
-			got.of[w.at] = Lost
+		if w.lost && w.at < len(got.byRequest) {
+			got.byRequest[w.at] = Lost
 		}
 	}
 }
 
-// hearsay has the fates that the paths give a request.
-type hearsay struct {
+// pathFates are the fates that the paths give a request.
+type pathFates struct {
 	one              Fate // the first
 	several, unknown bool
 }
 
-func (h *hearsay) hear(f Fate) {
+func (h *pathFates) add(f Fate) {
 	h.several = h.several || h.one != "" && h.one != f
 	h.unknown = h.unknown || f == Unknown
 	h.one = cmp.Or(h.one, f)
 }
 
-// fate returns the fate that they agree on.
-func (h *hearsay) fate() Fate {
+// fate returns the fate that the paths agree on.
+func (h *pathFates) fate() Fate {
 	switch {
 	case h.unknown:
 		return Unknown

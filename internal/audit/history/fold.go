@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// fold: what is pending is the fold of the committed changelog. A local store holds that of the changelog up to its
-// position (views), a stored timer is what its request asked for, and events end at the same state.
+// fold: the pending timers are the fold of the committed changelog. A local store holds the fold up to its position, a
+// stored timer is as requested, and events end at the same state.
 func fold(x *index, f *facts) {
 	for _, c := range f.changes {
 		storedAsAsked(x, f, c.Timer, c.Place)
@@ -18,13 +18,13 @@ func fold(x *index, f *facts) {
 }
 
 func views(x *index) {
-	for i := range x.Views {
-		unfolded(x, &x.Views[i])
+	for i := range x.Stores {
+		unfolded(x, &x.Stores[i])
 	}
 }
 
-// unfolded compares the view of a local store with the changelog up to its position.
-func unfolded(x *index, v *View) {
+// unfolded compares the contents of a local store with the changelog up to its position.
+func unfolded(x *index, v *StoreContents) {
 	log := Log{v.Requests, v.Partition}
 	if x.steps[log] == nil || x.Scope.Compacted {
 		return
@@ -45,15 +45,15 @@ func unfolded(x *index, v *View) {
 		if x.cut(v.Requests, t.ID) {
 			continue
 		}
-		switch is := want[t.ID]; {
-		case is == nil:
+		switch folded := want[t.ID]; {
+		case folded == nil:
 			x.broken("fold", t.ID, []Place{t.Source},
 				"the store of %s has a timer of %s/%d that the changelog up to %d does not have", v.Instance, log.Topic,
 				log.Partition, v.Position)
-		case !same(is, t):
-			x.broken("fold", t.ID, []Place{is.Source, t.Source},
-				"the store of %s has a timer of %s/%d otherwise than the changelog up to %d: %+v, and not %+v",
-				v.Instance, log.Topic, log.Partition, v.Position, *t, *is)
+		case !same(folded, t):
+			x.broken("fold", t.ID, []Place{folded.Source, t.Source},
+				"the store of %s differs from the changelog up to %d on a timer of %s/%d: %+v, not %+v",
+				v.Instance, v.Position, log.Topic, log.Partition, *t, *folded)
 		}
 		delete(want, t.ID)
 	}
@@ -86,16 +86,16 @@ func storedAsAsked(x *index, f *facts, t *Timer, at Place) {
 	switch {
 	case r == nil && f.moves: // it may have been written after the requests were read
 	case r == nil, r.Action != Schedules, r.ID != f.id:
-		x.broken("fold", f.id, where, "a timer of %s is stored, and no request there schedules it", t.Source)
+		x.broken("fold", f.id, where, "a timer of %s is stored, but no request there schedules it", t.Source)
 	case t.Emits != (Payload{}) && t.Emits != r.Emits:
 		x.broken("altered", f.id, where, "the stored timer of %s does not emit what its request says", t.Source)
 	case r.Recurs == nil && (t.Due != r.Due || t.Occurrence != 1):
-		x.broken("altered", f.id, where, "the timer of %s is stored for %d, and its request says %d", t.Source,
+		x.broken("altered", f.id, where, "the timer of %s is stored for %d, but its request says %d", t.Source,
 			t.Due, r.Due)
 	}
 }
 
-// lastEvent compares what the last event of an ID leaves with what is pending.
+// lastEvent compares the state after the last event of an ID with the pending timer.
 func lastEvent(x *index, f *facts) {
 	if !x.Scope.Events[f.Topic] || !x.endKnown(f.Log) || f.moves || x.moved[topicID{f.Topic, f.id}] {
 		return

@@ -29,15 +29,15 @@ type life struct {
 	id string
 }
 
-// facts are all that is known of a life. Lists are in the order of offsets, but emissions, which may be on
-// several partitions, in the order of timestamps.
+// facts are all facts about a life. Lists are in the order of offsets, except emissions, which may be on several
+// partitions and are in the order of timestamps.
 type facts struct {
 	life
 	requests  []*Request
 	emissions []*Emission
 	letters   []*Letter
 	events    []*Event
-	changes   []*Change
+	changes   []*ChangelogRecord
 	pending   *Timer // at the end; nil: nothing
 	moves     bool   // see Scope.Moving
 	fates     fates  // of requests, by explain
@@ -50,7 +50,7 @@ type facts struct {
 // changelog has the changes of one request partition, in order.
 type changelog struct {
 	Log
-	changes []*Change
+	changes []*ChangelogRecord
 	settled int64 // the last position
 }
 
@@ -67,8 +67,8 @@ func requestLog(source Place) Log {
 	return Log{strings.TrimSuffix(source.Topic, changelogSuffix), source.Partition}
 }
 
-// moved reports whether the source is that of a timer that was moved between partitions.
-func moved(source Place) bool { return strings.HasSuffix(source.Topic, changelogSuffix) }
+// fromMove reports whether a source is that of a timer that was moved between partitions.
+func fromMove(source Place) bool { return strings.HasSuffix(source.Topic, changelogSuffix) }
 
 func newIndex(h *History) *index {
 	x := &index{
@@ -139,12 +139,12 @@ func (in *index) records() {
 	}
 	for i := range in.Events {
 		e := &in.Events[i]
-		of := e.about()
+		about := e.about()
 		id := e.Event.ID
-		if r := in.sent[of]; r != nil { // a rejected request without a valid ID
+		if r := in.sent[about]; r != nil { // a rejected request without a valid ID
 			id = r.ID
 		}
-		f := in.facts(requestLog(of), id, e.Source, e.Seen)
+		f := in.facts(requestLog(about), id, e.Source, e.Seen)
 		f.events = append(f.events, e)
 	}
 	for i := range in.Changes {
@@ -182,8 +182,8 @@ func (e *Event) about() Place {
 }
 
 // facts returns the facts about an ID of a request partition. The caller adds one: it has a source, and was seen at
-// some times. If the source is that of a timer that was moved between partitions, nobody can tell what became of its
-// request, because nothing names that.
+// some times. If the source is that of a timer that was moved between partitions, the fate of its request cannot be
+// known, because no record names it.
 func (in *index) facts(log Log, id string, source Place, seen ...time.Time) *facts {
 	key := life{log, id}
 	f := in.of[key]
@@ -191,7 +191,7 @@ func (in *index) facts(log Log, id string, source Place, seen ...time.Time) *fac
 		f = &facts{life: key}
 		in.of[key] = f
 	}
-	if moved(source) && !in.cut(log.Topic, id) {
+	if fromMove(source) && !in.cut(log.Topic, id) {
 		in.moved[topicID{log.Topic, id}] = true
 	}
 	in.saw(seen...)
@@ -217,12 +217,12 @@ func (in *index) settled(log Log, offset int64) (settled, known bool) {
 	return false, false
 }
 
-// endKnown reports whether the history tells what is pending at the end on a request partition.
+// endKnown reports whether the timers that are pending at the end are known for a request partition.
 func (in *index) endKnown(log Log) bool { return in.Scope.Pending || in.steps[log] != nil }
 
 // log returns the changes of a request partition.
-func (in *index) log(of Log) []*Change {
-	if l := in.steps[of]; l != nil {
+func (in *index) log(partition Log) []*ChangelogRecord {
+	if l := in.steps[partition]; l != nil {
 		return l.changes
 	}
 	return nil

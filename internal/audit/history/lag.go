@@ -3,46 +3,46 @@ package history
 import "time"
 
 // lag: the group's offset of a request partition is the position of the last committed step, and the lag is the
-// distance from it to the end of the log. It is 0 when nothing waits.
+// distance from it to the end of the log. It is 0 if no request is unprocessed.
 func lag(x *index) {
 	for i := range x.Lags {
 		l := &x.Lags[i]
-		if l.Said >= 0 && l.Said != l.End-l.Position {
-			x.broken("lag", "", nil, "the lag of %s/%d is said to be %d, and the position is %d of %d", l.Requests,
-				l.Partition, l.Said, l.Position, l.End)
+		if l.Reported >= 0 && l.Reported != l.End-l.Position {
+			x.broken("lag", "", nil, "the lag of %s/%d is reported as %d, but the position is %d of %d", l.Requests,
+				l.Partition, l.Reported, l.Position, l.End)
 		}
 		log := Log{l.Requests, l.Partition}
 		if x.steps[log] == nil {
 			continue
 		}
-		least, is := int64(-1), false
+		least, committed := int64(-1), false
 		_, lost := x.Scope.Undone[l.Requests] // then a step that the log lost may have committed it
 		for _, c := range x.log(log) {
 			if c.Kind != Checkpoint {
 				continue
 			}
-			is = is || c.Position == l.Position
+			committed = committed || c.Position == l.Position
 			if !c.Seen.IsZero() && c.Seen.Before(l.Asked) {
 				least = c.Position
 			}
 		}
 		switch {
 		case l.Position < least:
-			x.broken("lag", "", nil, "the group's offset of %s/%d is %d at %s, and a step had committed %d before",
+			x.broken("lag", "", nil, "the group's offset of %s/%d is %d at %s, but a step had committed %d before",
 				l.Requests, l.Partition, l.Position, l.Asked, least)
-		case !is && !x.Scope.Compacted && l.Position >= 0 && !lost:
-			x.broken("lag", "", nil, "the group's offset of %s/%d is %d at %s, and no step has committed that",
+		case !committed && !x.Scope.Compacted && l.Position >= 0 && !lost:
+			x.broken("lag", "", nil, "the group's offset of %s/%d is %d at %s, but no step has committed that",
 				l.Requests, l.Partition, l.Position, l.Asked)
 		}
 		if l.End != l.Position && x.Scope.Settle > 0 && idle(x, log, l.Asked.Add(-x.Scope.Settle)) &&
 			x.quiet(l.Asked.Add(-x.Scope.Settle), l.Given) {
-			x.broken("lag", "", nil, "nothing waits on %s/%d at %s, and the lag is %d", l.Requests, l.Partition,
+			x.broken("lag", "", nil, "%s/%d is idle at %s, but the lag is %d", l.Requests, l.Partition,
 				l.Asked, l.End-l.Position)
 		}
 	}
 }
 
-// idle reports whether nothing was written to a request partition after a moment.
+// idle reports whether no request was written to a request partition after a moment.
 func idle(x *index, log Log, since time.Time) bool {
 	for i := range x.Requests {
 		r := &x.Requests[i]

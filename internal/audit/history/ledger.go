@@ -4,12 +4,13 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// ledger: each accepted timer is pending or has an outcome. Instances count this (waterclock_ledger), and events
-// must add up to the same.
+// ledger: each accepted timer is pending or has an outcome. Instances count this (waterclock_ledger), and events must
+// add up to the same.
 func ledger(x *index) {
 	for _, l := range x.Ledgers {
 		if l.AtRest && l.Off != 0 {
-			x.broken("ledger", "", nil, "the ledger of %s for %s is %d at rest, at %s", l.Of, l.Requests, l.Off, l.At)
+			x.broken("ledger", "", nil, "the ledger of %s for %s is %d at rest, at %s", l.Instance, l.Requests, l.Off,
+				l.At)
 		}
 	}
 	type account struct{ made, over, pending int }
@@ -41,7 +42,7 @@ func ledger(x *index) {
 	}
 	for _, l := range x.logs {
 		if a := accounts[l.Log]; a != nil && a.made != a.over+a.pending {
-			x.broken("ledger", "", nil, "%s/%d: by events %d timers were made and %d are over, and %d are pending",
+			x.broken("ledger", "", nil, "%s/%d: by events %d timers were made and %d have ended, but %d are pending",
 				l.Topic, l.Partition, a.made, a.over, a.pending)
 		}
 	}

@@ -11,7 +11,8 @@ func liveness(x *index, f *facts) {
 	}
 	deadline := x.ended.Add(-settle)
 	for i, r := range f.requests {
-		if f.fates.of[i] == Undecided && !r.Acked.IsZero() && r.Acked.Before(deadline) && x.quiet(deadline, x.ended) {
+		if f.fates.byRequest[i] == Undecided && !r.Acked.IsZero() && r.Acked.Before(deadline) &&
+			x.quiet(deadline, x.ended) {
 			x.broken("liveness", f.id, []Place{r.Place}, "%s was in the log at %s and is not settled at %s", r.Place,
 				r.Acked, x.ended)
 		}
@@ -21,7 +22,7 @@ func liveness(x *index, f *facts) {
 			t.Due, x.ended)
 	}
 	if len(x.Readings) > 0 {
-		return // when a timer was due is its owner's business
+		return // the due time is by its owner's clock
 	}
 	for _, m := range f.emissions {
 		r := x.sent[m.Source]
@@ -33,18 +34,18 @@ func liveness(x *index, f *facts) {
 			from = r.Acked
 		}
 		if m.Seen.Sub(from) > settle && x.quiet(from, m.Seen) {
-			x.broken("liveness", f.id, []Place{m.Place}, "%s came %s after it could, and no fault was there", m.Source,
+			x.broken("liveness", f.id, []Place{m.Place}, "%s came %s late without a fault", m.Source,
 				m.Seen.Sub(from))
 		}
 	}
 }
 
-// slowest returns what every clock has reached at a moment, in Unix ms, by its last reading before that.
+// slowest returns the time that every clock has reached at a moment, in Unix ms, by its last reading before that.
 func slowest(x *index, at time.Time) int64 {
 	last := make(map[string]*Reading)
 	for i := range x.Readings {
-		if r := &x.Readings[i]; !r.At.After(at) && (last[r.Of] == nil || !r.At.Before(last[r.Of].At)) {
-			last[r.Of] = r
+		if r := &x.Readings[i]; !r.At.After(at) && (last[r.Instance] == nil || !r.At.Before(last[r.Instance].At)) {
+			last[r.Instance] = r
 		}
 	}
 	least := at.UnixMilli()

@@ -6,10 +6,10 @@ import (
 	"sort"
 )
 
-// What one ID has of these lists may be a hundred thousand, and the rules ask for each request or emission which of
-// the others belong to it. So they are looked up, not walked.
+// One ID may have a hundred thousand entries in these lists, and the rules ask for each request or emission which of
+// the others belong to it. So entries are looked up by search, never by walking the list.
 
-// lookUp prepares what the rules look up.
+// lookUp sorts the lists that the rules search.
 func (f *facts) lookUp() {
 	f.fired = newBySource(f.emissions, func(*Emission) bool { return true })
 	f.refused = newBySource(f.letters, func(l *Letter) bool { return l.Emission })
@@ -47,14 +47,14 @@ func compareOccurrences[T occurs](x T, source Place, occurrence int64) int {
 	return cmp.Or(comparePlaces(s, source), cmp.Compare(n, occurrence))
 }
 
-// has reports whether there is an occurrence of a request.
-func (b bySource[T]) has(source Place, occurrence int64) bool {
+// contains reports whether there is an occurrence of a request.
+func (b bySource[T]) contains(source Place, occurrence int64) bool {
 	_, ok := slices.BinarySearchFunc(b, occurrence, func(x T, n int64) int { return compareOccurrences(x, source, n) })
 	return ok
 }
 
-// of returns those of a request, by occurrence.
-func (b bySource[T]) of(source Place) []T {
+// ofRequest returns the entries of a request, by occurrence.
+func (b bySource[T]) ofRequest(source Place) []T {
 	compare := func(x T) int { s, _ := x.occurs(); return comparePlaces(s, source) }
 	from := sort.Search(len(b), func(i int) bool { return compare(b[i]) >= 0 })
 	to := from + sort.Search(len(b)-from, func(i int) bool { return compare(b[from+i]) > 0 })

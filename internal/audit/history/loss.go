@@ -8,8 +8,8 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// loss: every request has an outcome, and every occurrence was emitted unless it was rightly skipped. A request
-// that replaces another timer is never lost, even if that is just firing: this is the rule "kept".
+// loss: every request has an outcome, and every occurrence was emitted unless it was rightly skipped. A request that
+// replaces another timer is never lost, even if that timer is just firing: this is the rule "kept".
 func loss(x *index, f *facts) {
 	for _, w := range f.fates.wrong {
 		if !w.lost {
@@ -33,10 +33,10 @@ func loss(x *index, f *facts) {
 	}
 }
 
-// overdue finds a timer that must have fired by the end, if no changelog tells what is pending.
+// overdue finds a timer that must have fired by the end, if no changelog tells which timers are pending.
 func overdue(x *index, f *facts, i int) {
 	r := f.requests[i]
-	if f.fates.of[i] != StillPending || x.endKnown(f.Log) || x.Scope.Settle == 0 {
+	if f.fates.byRequest[i] != StillPending || x.endKnown(f.Log) || x.Scope.Settle == 0 {
 		return
 	}
 	paused := slices.ContainsFunc(f.requests[i:], func(r *Request) bool { return r.Action == Pauses })
@@ -45,13 +45,13 @@ func overdue(x *index, f *facts, i int) {
 		due = r.Acked
 	}
 	if !paused && !due.Add(x.Scope.Settle).After(x.ended) && x.quiet(due, x.ended) {
-		x.broken("loss", f.id, []Place{r.Place}, "scheduled by %s for %d: it has not fired, and nothing took it away",
-			r.Place, r.Due)
+		x.broken("loss", f.id, []Place{r.Place}, "scheduled by %s for %d: it has not fired, "+
+			"and no request cancelled or replaced it", r.Place, r.Due)
 	}
 }
 
-// gaps finds occurrences that should not have been skipped. If the timer catches up with all, that is each one
-// before another one, or before the pending one. Otherwise it is one that another overtook although nothing held it up.
+// gaps finds occurrences that should not have been skipped. If the timer catches up with all, that is each occurrence
+// before another one, or before the pending one. Otherwise it is an occurrence that another overtook for no reason.
 func gaps(x *index, f *facts, r *Request) {
 	if r.MaxLate > 0 || !x.seen(f.Topic+lettersSuffix, r.Due) || !x.seen(r.Emits.Topic, r.Due) {
 		return
@@ -62,12 +62,12 @@ func gaps(x *index, f *facts, r *Request) {
 		place  Place
 	}
 	var seen []occurrence
-	for _, m := range f.fired.of(r.Place) {
+	for _, m := range f.fired.ofRequest(r.Place) {
 		if m.Occurrence > 0 {
 			seen = append(seen, occurrence{m.Occurrence, m.Due, m.Seen, m.Place})
 		}
 	}
-	for _, l := range f.refused.of(r.Place) {
+	for _, l := range f.refused.ofRequest(r.Place) {
 		if l.Occurrence < 0 {
 			return // it was cut, and does not say which
 		}
@@ -91,7 +91,7 @@ func gaps(x *index, f *facts, r *Request) {
 	}
 }
 
-// skipped reports whether nothing explains why occurrence n was skipped for one that was due later.
+// skipped reports whether nothing explains that occurrence n was skipped for one that was due later.
 func skipped(x *index, f *facts, r *Request, n, due int64, at time.Time) bool {
 	if r.Recurs.Every == 0 || x.Scope.Settle == 0 || at.IsZero() {
 		return false

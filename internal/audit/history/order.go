@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// order: a cancel or a replacement wins or loses, never both, in the order of the log. It wins if it was in
-// the log when the partition was acquired, or long before the timer was due. A paused timer does not fire.
+// order: a cancel or a replacement wins or loses, never both, in the order of the log. It wins if it was in the log
+// when the partition was acquired, or long before the timer was due. A paused timer does not fire.
 func order(x *index, f *facts) {
 	for _, w := range f.fates.wrong {
 		if !w.lost {
@@ -14,7 +14,7 @@ func order(x *index, f *facts) {
 		}
 	}
 	if !slices.ContainsFunc(f.requests, func(r *Request) bool { return !r.Acked.IsZero() }) {
-		return // nobody knows when they were written
+		return // it is not known when they were written
 	}
 	fired := make(map[Place]*Emission, len(f.emissions))
 	for _, m := range slices.Backward(f.emissions) {
@@ -43,11 +43,11 @@ func tooLateFor(x *index, f *facts, later []*Request, r *Request, m *Emission) {
 		switch {
 		case longBefore(x, c.Acked, r, m):
 			x.broken("order", f.id, []Place{c.Place, m.Place},
-				"%s (%s) was in the log long before the timer of %s was due, which has fired nevertheless", c.Place,
+				"%s (%s) was in the log long before the timer of %s was due, which still fired", c.Place,
 				c.Action, r.Place)
 		case acquiredBetween(x, f, c.Acked, r):
 			x.broken("order", f.id, []Place{c.Place, m.Place}, "%s (%s) was in the log when the partition was "+
-				"acquired, after which the timer of %s has fired nevertheless", c.Place, c.Action, r.Place)
+				"acquired, but the timer of %s still fired after that", c.Place, c.Action, r.Place)
 		}
 	}
 }
@@ -69,12 +69,12 @@ func acquiredBetween(x *index, f *facts, acked time.Time, r *Request) bool {
 	end := int64(-1) // of the changes: where the timer was gone
 	was := false
 	for _, c := range f.changes {
-		is := c.Timer != nil && c.Timer.Source == r.Place && !c.Timer.Remembered
-		if was && !is {
+		pending := c.Timer != nil && c.Timer.Source == r.Place && !c.Timer.Remembered
+		if was && !pending {
 			end = c.Offset
 			break
 		}
-		was = is
+		was = pending
 	}
 	for _, c := range x.log(f.Log) {
 		// A claim is written after the acquisition began, and requests up to the log's end after

@@ -2,8 +2,8 @@ package history
 
 import "github.com/waterclock/waterclock"
 
-// poison: a request that must be rejected becomes one dead letter, and no other request does. What is rejected makes no
-// timer.
+// poison: a request that must be rejected becomes one dead letter, and no other request does. A rejected request makes
+// no timer.
 func poison(x *index, f *facts) {
 	rejected, occurred := make(map[Place]Place), f.occurred()
 	for _, l := range f.letters {
@@ -19,28 +19,28 @@ func poison(x *index, f *facts) {
 		case r == nil && x.requested(l.Source) && !ofBatch(l.Reason):
 			x.broken("poison", f.id, []Place{l.Place}, "there is no request at %s", l.Source)
 		case r != nil && r.Action != Poison && !r.MayBeRejected:
-			x.broken("poison", f.id, []Place{r.Place, l.Place}, "%s was rejected as %s, and is a good request",
+			x.broken("poison", f.id, []Place{r.Place, l.Place}, "%s was rejected as %s, but is valid",
 				l.Source, l.Reason)
 		}
 		if at, ok := occurred[l.Source]; ok {
-			x.broken("poison", f.id, []Place{l.Place, at}, "%s was rejected as %s, and its timer has fired",
+			x.broken("poison", f.id, []Place{l.Place, at}, "%s was rejected as %s, but its timer has fired",
 				l.Source, l.Reason)
 		}
 	}
 	for i, r := range f.requests {
-		if _, is := rejected[r.Place]; is || r.Action != Poison || f.fates.of[i] == Undecided ||
+		if _, ok := rejected[r.Place]; ok || r.Action != Poison || f.fates.byRequest[i] == Undecided ||
 			!x.seen(f.Topic+lettersSuffix, r.Timestamp) {
 			continue
 		}
 		// A request that was wrongly accepted has an emission.
 		if _, ok := occurred[r.Place]; ok {
-			continue // altered says so
+			continue // the rule altered reports it
 		}
-		x.broken("poison", f.id, []Place{r.Place}, "%s must be rejected, and is no dead letter", r.Place)
+		x.broken("poison", f.id, []Place{r.Place}, "%s must be rejected, but is not a dead letter", r.Place)
 	}
 }
 
-// ofBatch reports whether a dead letter stands for a batch of requests, of which none was read.
+// ofBatch reports whether a dead letter stands for a batch of requests, none of which was read.
 func ofBatch(r waterclock.Reason) bool {
 	return r == waterclock.ReasonBatchTooLarge || r == waterclock.ReasonBatchUnreadable
 }

@@ -1,14 +1,14 @@
 package history
 
-// position: the position of a partition never goes back, never passes a request that is not settled, and
-// never stays behind one that is, whatever the order in which sub-partitions finish.
+// position: the position of a partition never goes back, never passes a request that is not settled, and never stays
+// behind a settled one, whatever the order in which sub-partitions finish.
 //
 // It is seen in the changelog. A request that makes a timer is settled by the step that writes the timer
 // first. So that step's position is behind the request, and that of the step before is not.
 func position(x *index, l *changelog) {
-	at, of := int64(-1), "" // the last position, and that of which topic
+	at, incarnation := int64(-1), "" // the last position, and the topic's incarnation
 	first := make(map[Place]bool)
-	var step []*Change // the changes of the step that is read
+	var step []*ChangelogRecord // the records of the current step
 	for _, c := range l.changes {
 		switch c.Kind {
 		case TimerChange:
@@ -19,8 +19,8 @@ func position(x *index, l *changelog) {
 			continue
 		case Checkpoint:
 		}
-		if c.Incarnation != of { // the topic was recreated, and its log begins again
-			at, of = -1, c.Incarnation
+		if c.Incarnation != incarnation { // the topic was recreated, and its log begins again
+			at, incarnation = -1, c.Incarnation
 			clear(first)
 		}
 		if c.Position < at {
@@ -34,7 +34,7 @@ func position(x *index, l *changelog) {
 			source := t.Timer.Source
 			if source.Offset >= c.Position {
 				x.broken("position", t.ID, []Place{t.Place, c.Place},
-					"step %s settles %s and leaves the position at %d", c.Step, source, c.Position)
+					"step %s settles %s but leaves the position at %d", c.Step, source, c.Position)
 			}
 			if !first[source] && source.Offset < at && !x.Scope.Compacted {
 				x.broken("position", t.ID, []Place{t.Place, c.Place},

@@ -11,8 +11,8 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// draws writes a history that a correct service may have: requests of all kinds for a few IDs, which it takes in,
-// decides and settles when it likes, in order, and firings in between.
+// draws writes a history that a correct service may have: requests of all kinds for a few IDs, accepted, decided and
+// settled at any time, in order, and firings in between.
 type draws struct {
 	*script
 	r      *rand.Rand
@@ -50,7 +50,7 @@ func drawn(seed uint64) History {
 	return d.h
 }
 
-func (d *draws) chance(of int) bool { return d.r.IntN(of) == 0 }
+func (d *draws) chance(n int) bool { return d.r.IntN(n) == 0 }
 
 func (d *draws) request() {
 	id := string(rune('a' + d.r.IntN(4)))
@@ -77,7 +77,7 @@ func (d *draws) request() {
 	d.queue = append(d.queue, r)
 }
 
-// decide is what docs/REFERENCE.md says of the next request.
+// decide decides the next request by the rules of docs/REFERENCE.md.
 func (d *draws) decide() {
 	if len(d.queue) == 0 {
 		return
@@ -88,32 +88,32 @@ func (d *draws) decide() {
 		d.reject(r)
 		return
 	}
-	is := d.pending[r.ID]
-	there := is != nil && !is.Remembered
-	holds := map[string]bool{"": true, "absent": is == nil, "present": there}[r.If] || there &&
-		r.If == is.Source.String()
+	pending := d.pending[r.ID]
+	there := pending != nil && !pending.Remembered
+	holds := map[string]bool{"": true, "absent": pending == nil, "present": there}[r.If] || there &&
+		r.If == pending.Source.String()
 	if !holds {
 		e := waterclock.Event{Type: waterclock.EventConditionNotMet, ID: r.ID, Request: r.Place}
-		if is != nil {
-			e.Source = is.Source
+		if pending != nil {
+			e.Source = pending.Source
 		}
 		d.event(e)
 		return
 	}
 	switch {
 	case r.Action == Schedules:
-		if is != nil && is.Remembered {
+		if pending != nil && pending.Remembered {
 			d.put(r.ID, nil)
 		}
 		d.schedule(r)
 	case !there:
-		if r.Action == Cancels && is != nil {
+		if r.Action == Cancels && pending != nil {
 			d.put(r.ID, nil)
 		}
 	case r.Action == Cancels:
 		d.cancel(r)
 	default:
-		d.steerIt(r, *is)
+		d.steerIt(r, *pending)
 	}
 }
 
@@ -134,7 +134,7 @@ func (d *draws) steerIt(r *Request, t Timer) {
 	d.event(waterclock.Event{Type: typ, ID: r.ID, Source: t.Source, Request: r.Place})
 }
 
-// fire fires what is due of an ID, lets it expire, or forgets it.
+// fire fires a due timer of an ID, lets it expire, or forgets it.
 func (d *draws) fire(id string) {
 	t := d.pending[id]
 	if t == nil || t.Paused && !t.Triggered {
@@ -189,7 +189,7 @@ func (d *draws) fire(id string) {
 	d.event(e)
 }
 
-// commit settles all that is decided.
+// commit settles all decided requests.
 func (d *draws) commit() {
 	d.dirty = slices.DeleteFunc(d.dirty, func(id string) bool { return d.pending[id] == nil && !d.stored[id] })
 	for _, id := range d.dirty {
@@ -224,7 +224,7 @@ func TestCorrectHistories(t *testing.T) {
 	}
 }
 
-// hide takes away what a reader may not have seen.
+// hide removes records that a reader may not have seen.
 func hide(h History, events, changes bool, from int64) History {
 	if events {
 		h.Events, h.Scope.Events = nil, nil
@@ -239,7 +239,7 @@ func hide(h History, events, changes bool, from int64) History {
 	return h
 }
 
-// Whatever goes wrong with one emission or one outcome is found, in any history.
+// Any fault in one emission or one outcome is found, in any history.
 func TestBrokenHistories(t *testing.T) {
 	for seed := range uint64(100) {
 		if len(drawn(seed).Emissions) == 0 {
@@ -258,25 +258,26 @@ func TestBrokenHistories(t *testing.T) {
 			for _, seen := range []bool{true, false} {
 				h := drawn(seed)
 				i := r.IntN(len(h.Emissions))
-				of := h.Emissions[i]
+				emission := h.Emissions[i]
 				change(&h, i)
 				if !seen {
 					h = hide(h, true, false, 0)
-					at := slices.IndexFunc(h.Requests, func(r Request) bool { return r.Place == of.Source })
+					at := slices.IndexFunc(h.Requests, func(r Request) bool { return r.Place == emission.Source })
 					if q := h.Requests[at]; name == "lost" &&
 						(q.If != "" || q.Recurs != nil || q.MaxLate > 0 || taken(&h, at)) {
-						continue // it may have expired, not have been made, or been taken away: only events tell
+						continue // it may have expired, not have been made, or have been cancelled: only events tell
 					}
 				}
 				if found := Check(h); len(found) == 0 {
-					t.Fatalf("seed %d, events %v: an emission is %s and nothing is found: %+v", seed, seen, name, of)
+					t.Fatalf("seed %d, events %v: an emission is %s and nothing is found: %+v", seed, seen, name,
+						emission)
 				}
 			}
 		}
 	}
 }
 
-// taken reports whether a later request for its ID may have taken the timer of a request away.
+// taken reports whether a later request for its ID may have cancelled or replaced the timer of a request.
 func taken(h *History, at int) bool {
 	return slices.ContainsFunc(h.Requests[at+1:], func(r Request) bool {
 		return r.ID == h.Requests[at].ID && (r.Action == Schedules || r.Action == Cancels)

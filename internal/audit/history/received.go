@@ -9,7 +9,7 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// Received is a record, and when a consumer got it.
+// Received is a record with the time at which a consumer got it.
 type Received struct {
 	*kgo.Record
 	At time.Time

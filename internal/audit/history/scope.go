@@ -2,8 +2,8 @@ package history
 
 import "time"
 
-// Scope says what the lists hold. A rule that concludes something from the absence of a record looks here
-// first, because the record may not have been read. The zero Scope means that everything ever written was read.
+// Scope says which records the lists hold. A rule that concludes something from a missing record looks here first,
+// because the record may not have been read. The zero Scope means that everything ever written was read.
 type Scope struct {
 	// Ended is a time before every log was read to its end; zero: the latest time in the history.
 	Ended time.Time
@@ -16,27 +16,27 @@ type Scope struct {
 	// Settled has the position of each request partition: requests below it are settled. nil: by the
 	// last checkpoint in Changes.
 	Settled map[Log]int64
-	// Unseen has topics with missing records: those that were written before a time, in Unix ms.
-	// math.MaxInt64: the topic could not be read.
+	// Unseen has topics with missing records: those written before a time, in Unix ms. math.MaxInt64: the topic could
+	// not be read.
 	Unseen map[string]int64
 	// Events has the request topics that have had events all along.
 	Events map[string]bool
-	// Pending: History.Pending is given.
+	// Pending: History.Pending is set.
 	Pending bool
-	// Compacted: Changes lacks what compaction has removed.
+	// Compacted: Changes lacks the records that compaction has removed.
 	Compacted bool
 	// BrokersOff: brokers' clocks are not the observer's.
 	BrokersOff bool
-	// Moving has the IDs, by request topic, whose timers changed while other logs were read, after Pending
-	// and Settled had been taken.
+	// Moving has the IDs, by request topic, whose timers changed while other logs were read, after Pending and Settled
+	// had been taken.
 	Moving map[string]map[string]bool
-	// Strays has the IDs, by request topic, that have requests on a partition other than their key's.
-	// Their timers may have been moved, and nothing names the request then.
+	// Strays has the IDs, by request topic, that have requests on a partition other than their key's. Their timers may
+	// have been moved, and then no record names the request.
 	Strays map[string]map[string]bool
-	// Cut has the IDs, by request topic, of which a request log has lost acknowledged records, and those whose records
-	// are in their place now. Nothing about them is judged. Undone has the IDs of which a changelog has lost steps, and
-	// an entry for its topic even if these had no IDs. Their requests are decided again, so it is judged only that none
-	// is lost. The lists have what is in these logs now.
+	// Cut has the IDs, by request topic, for which a request log has lost acknowledged records, and the IDs whose
+	// records are in their place now. They are not judged. Undone has the IDs for which a changelog has lost steps, and
+	// an entry for its topic even if these had no IDs. Their requests are decided again, so only loss is judged. The
+	// lists have the current contents of these logs.
 	Cut, Undone map[string]map[string]bool
 	// Described is how many violations have a text and places; 0: all. The others only count: one ID may have a hundred
 	// thousand.
@@ -47,7 +47,8 @@ type Scope struct {
 func (h *History) requested(at Place) bool {
 	log := Log{at.Topic, at.Partition}
 	to, bound := h.Scope.To[log]
-	return !moved(at) && (bound || len(h.Requests) > 0) && at.Offset >= h.Scope.From[log] && (!bound || at.Offset < to)
+	return !fromMove(at) && (bound || len(h.Requests) > 0) && at.Offset >= h.Scope.From[log] &&
+		(!bound || at.Offset < to)
 }
 
 // seen reports whether a record that was written to a topic at a time, in Unix ms, or later, is in the history.

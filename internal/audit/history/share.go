@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// share: nobody takes another's share. While a holder waits that has less than an even share of the capacity, no
-// other holder has more than an even share for longer than Settle.
+// share: no holder takes another's share. While a holder with less than an even share of the capacity waits, no other
+// holder has more than an even share for longer than Settle.
 func share(x *index) {
 	type pool struct{ of, name string }
 	moments := make(map[pool]map[time.Time][]*Holding)
 	for i := range x.Holdings {
 		h := &x.Holdings[i]
-		p := pool{h.Of, h.Pool}
+		p := pool{h.Instance, h.Pool}
 		if moments[p] == nil {
 			moments[p] = make(map[time.Time][]*Holding)
 		}
@@ -36,7 +36,7 @@ func share(x *index) {
 					since[holder] = t
 				} else if t.Sub(since[holder]) > x.Scope.Settle {
 					x.broken("share", "", nil,
-						"%s waits for its share of %s of %s since %s, while another has more than its own", holder,
+						"%s has waited for its share of %s of %s since %s, while another has more than its own", holder,
 						p.name, p.of, since[holder])
 					delete(since, holder)
 				}

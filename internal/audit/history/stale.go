@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// stale: an answer was true at some moment between the question and the answer. So it reflects every change that
-// a consumer had seen before the question, and no change that was never committed.
+// stale: an answer was true at some moment between the question and the answer. So it reflects every change that a
+// consumer had seen before the question, and no uncommitted change.
 func stale(x *index) {
 	if x.Scope.Compacted {
 		return
@@ -37,7 +37,7 @@ func stale(x *index) {
 	}
 }
 
-// asked returns the timers that an answer tells of.
+// asked returns the facts about the timers in an answer.
 func asked(x *index, a *Answer) (asked []*facts) {
 	ids := make(map[string]bool, len(a.IDs))
 	for _, id := range a.IDs {
@@ -51,19 +51,19 @@ func asked(x *index, a *Answer) (asked []*facts) {
 	return asked
 }
 
-// was reports whether, by the changelog, t was pending under the ID at some moment after a given one; with nil, whether
-// nothing was.
+// was reports whether, by the changelog, t was pending under the ID at some moment after a given one. With nil, it
+// reports whether no timer was.
 func (f *facts) was(t *Timer, after time.Time) bool {
 	t = t.pending()
-	for is := range f.states(after) {
-		if is == t || is != nil && t != nil && same(is, t) {
+	for state := range f.states(after) {
+		if state == t || state != nil && t != nil && same(state, t) {
 			return true
 		}
 	}
 	return false
 }
 
-// states yields each state of the ID after a moment, first the one at that moment; nil: nothing was pending.
+// states yields each state of the ID after a moment, first the one at that moment; nil: no timer was pending.
 func (f *facts) states(after time.Time) iter.Seq[*Timer] {
 	return func(yield func(*Timer) bool) {
 		if (len(f.changes) == 0 || f.changes[0].Seen.After(after)) && !yield(nil) { // it was not there yet
@@ -78,8 +78,7 @@ func (f *facts) states(after time.Time) iter.Seq[*Timer] {
 	}
 }
 
-// pending returns the timer, unless it has fired and is only remembered. Then it returns nil, as it does without a
-// timer.
+// pending returns the timer, or nil if it has fired and is only remembered.
 func (t *Timer) pending() *Timer {
 	if t == nil || t.Remembered {
 		return nil
@@ -89,15 +88,15 @@ func (t *Timer) pending() *Timer {
 
 func wrongAnswer(x *index, a *Answer, f *facts, t *Timer) {
 	if t == nil {
-		x.broken("stale", f.id, nil, "%s answers that nothing is pending; that was not so at any moment from %s to %s",
+		x.broken("stale", f.id, nil, "%s answers that no timer is pending; that was never true from %s to %s",
 			a.Instance, a.Asked, a.Given)
 		return
 	}
-	x.broken("stale", f.id, []Place{t.Source}, "%s answers %+v; that was not so at any moment from %s to %s",
+	x.broken("stale", f.id, []Place{t.Source}, "%s answers %+v; that was never true from %s to %s",
 		a.Instance, *t, a.Asked, a.Given)
 }
 
-// countOf checks a count: timers that were pending all the time are in it, and those that never were are not.
+// countOf checks a count: timers that were pending all the time are in it, timers that never were are not.
 func countOf(x *index, a *Answer) {
 	if len(x.Scope.Cut[a.Requests])+len(x.Scope.Undone[a.Requests]) > 0 {
 		return
@@ -105,8 +104,8 @@ func countOf(x *index, a *Answer) {
 	least, most := int64(0), int64(0)
 	for _, f := range asked(x, a) {
 		may, must := false, true
-		for is := range f.states(a.Asked) {
-			may, must = may || is != nil, must && is != nil
+		for state := range f.states(a.Asked) {
+			may, must = may || state != nil, must && state != nil
 		}
 		if may {
 			most++

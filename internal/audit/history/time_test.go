@@ -9,8 +9,8 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 )
 
-// However much there is of one ID, and of whatever kind, judging it takes about as long as judging a timer that has
-// fired so many times: nothing is looked for by a walk along a list, for each member of another.
+// However many facts of any kind there are about one ID, judging it takes about as long as judging a timer that has
+// fired that often: no list is walked for each member of another.
 func TestTimeOfOneID(t *testing.T) {
 	runs.NotRaced(t)
 	const n = 40_000

@@ -7,15 +7,16 @@ import (
 )
 
 // told: the events of a timer are its history. Each request has an event, in the order of the log. Each emission and
-// each dead letter has one, and no event tells of another. And each event finds what the event before it left.
+// each dead letter has one, and no event tells of another. Each event continues from the state that the one before it
+// left.
 func told(x *index, f *facts) {
 	if !x.Scope.Events[f.Topic] || f.moves || x.moved[topicID{f.Topic, f.id}] {
 		return
 	}
 	eventOfEach(x, f)
 	chained(x, f)
-	firedAndTold(x, f)
-	refusedAndTold(x, f)
+	firingsAndEvents(x, f)
+	lettersAndEvents(x, f)
 }
 
 // decidedBy returns the request whose outcome the event is, if it is the outcome of a request.
@@ -49,16 +50,16 @@ func eventOfEach(x *index, f *facts) {
 		by[r], last = e, max(last, r.Offset)
 	}
 	for i, r := range f.requests {
-		if by[r.Place] == nil && (r.Action == Schedules || r.Action == Poison) && f.fates.of[i] != Undecided &&
+		if by[r.Place] == nil && (r.Action == Schedules || r.Action == Poison) && f.fates.byRequest[i] != Undecided &&
 			x.seen(f.Topic+eventsSuffix, r.Timestamp) {
 			x.broken("told", f.id, []Place{r.Place}, "%s has no event", r.Place)
 		}
 	}
 }
 
-// chained finds events that do not fit what the event before them left.
+// chained finds events that do not continue from the state that the event before them left.
 func chained(x *index, f *facts) {
-	var known bool // what is pending
+	var known bool // the pending timer is known
 	var pending Place
 	next := int64(0) // its occurrence
 	var due time.Time
@@ -71,11 +72,11 @@ func chained(x *index, f *facts) {
 		case waterclock.EventReplaced:
 			finds = e.Previous
 		case waterclock.EventRejected, waterclock.EventConditionNotMet:
-			needs = false // the source of the latter may be remembered
+			needs = false // the latter's source may be remembered
 		}
 		if known && needs && finds != pending {
-			x.broken("told", f.id, []Place{e.Place}, "the event %s finds %s pending, and %s was left", e.Type,
-				orNothing(finds), orNothing(pending))
+			x.broken("told", f.id, []Place{e.Place}, "the event %s finds %s pending, but the event before left %s",
+				e.Type, orNothing(finds), orNothing(pending))
 		}
 		if e.Unknown || e.Type == waterclock.EventConditionNotMet {
 			continue
@@ -83,17 +84,18 @@ func chained(x *index, f *facts) {
 		p := e.Event.Pending
 		if o := e.Event.Occurrence; o > 0 && (o < next || p != nil && p.Occurrence <= o) {
 			x.broken("told", f.id, []Place{e.Place},
-				"the event %s is about occurrence %d, and the occurrences before and after it do not fit", e.Type, o)
+				"the event %s is about occurrence %d, which does not follow from the events before and after", e.Type,
+				o)
 		}
 		if e.Lateness != 0 && e.Lateness != e.At.Sub(e.Due) {
 			x.broken("told", f.id, []Place{e.Place},
-				"the event %s says that it was %s late, due at %s and written at %s", e.Type, e.Lateness, e.Due, e.At)
+				"the event %s says %s late, but was due at %s and written at %s", e.Type, e.Lateness, e.Due, e.At)
 		}
 		byTrigger := e.Type == waterclock.EventFired &&
 			(e.Event.Occurrence == 0 || e.Event.Occurrence == next && !e.Due.Equal(due))
 		if known && byTrigger && !triggered {
 			x.broken("told", f.id, []Place{e.Place},
-				"the event %s tells of a firing that was triggered, and no event before it tells of the trigger",
+				"the event %s is about a triggered firing, but no earlier event is about the trigger",
 				e.Type)
 		}
 		triggered = e.Type == waterclock.EventTriggered || p != nil && triggered && !byTrigger
@@ -111,26 +113,26 @@ func orNothing(p Place) string {
 	return p.String()
 }
 
-// firedAndTold compares firings with their events, if their requests are in the history. Of others, one may be read and
-// the other not, because logs were read from a time on, and clocks differ.
-func firedAndTold(x *index, f *facts) {
+// firingsAndEvents compares firings with their events, if their requests are in the history. For other requests only
+// one of the two may have been read, because logs were read from a time on, and clocks differ.
+func firingsAndEvents(x *index, f *facts) {
 	emitted := make(map[string]*Emission)
 	for _, m := range f.emissions {
 		emitted[m.Event] = m
 	}
-	heard := make(map[string]bool)
+	reported := make(map[string]bool)
 	for _, e := range f.events {
 		if e.Type != waterclock.EventFired {
 			continue
 		}
-		heard[e.Emission] = true
+		reported[e.Emission] = true
 		if later(x, f, e.Source) || !x.requested(e.Source) {
 			continue
 		}
 		m := emitted[e.Emission]
 		switch {
 		case m == nil && x.seen(e.Target, e.At.UnixMilli()):
-			x.broken("loss", f.id, []Place{e.Place}, "occurrence %d of %s is told to have fired to %s and is not there",
+			x.broken("loss", f.id, []Place{e.Place}, "occurrence %d of %s fired to %s by its event, but is not there",
 				e.Occurrence, e.Source, e.Target)
 		case m == nil:
 		case m.Partition != e.Partition, m.Topic != e.Target, m.Source != e.Source, m.Due != e.Due.UnixMilli(),
@@ -139,23 +141,23 @@ func firedAndTold(x *index, f *facts) {
 		}
 	}
 	for _, m := range f.emissions {
-		if !heard[m.Event] && x.requested(m.Source) && !later(x, f, m.Source) &&
+		if !reported[m.Event] && x.requested(m.Source) && !later(x, f, m.Source) &&
 			x.seen(f.Topic+eventsSuffix, m.Timestamp) {
 			x.broken("told", f.id, []Place{m.Place}, "the emission has no event")
 		}
 	}
 }
 
-// refusedAndTold compares dead letters with the events that tell of them. The dead letter of a batch stands for all of
-// the batch's requests, so it is left out.
-func refusedAndTold(x *index, f *facts) {
+// lettersAndEvents compares dead letters with the events that tell of them. The dead letter of a batch stands for all
+// of the batch's requests, so it is left out.
+func lettersAndEvents(x *index, f *facts) {
 	type refusal struct {
-		of     Place
-		reason waterclock.Reason
+		request Place
+		reason  waterclock.Reason
 	}
 	more := make(map[refusal]int) // letters than events
 	add := func(r refusal, n int) {
-		if x.requested(r.of) && !later(x, f, r.of) && !ofBatch(r.reason) {
+		if x.requested(r.request) && !later(x, f, r.request) && !ofBatch(r.reason) {
 			more[r] += n
 		}
 	}
@@ -169,8 +171,8 @@ func refusedAndTold(x *index, f *facts) {
 	}
 	for r, n := range more {
 		if n != 0 && len(x.Scope.Unseen) == 0 {
-			x.broken("told", f.id, []Place{r.of}, "%s has %d dead letters more for %s than its events tell of", r.of,
-				n, r.reason)
+			x.broken("told", f.id, []Place{r.request}, "%s has %d more dead letters for %s than events",
+				r.request, n, r.reason)
 		}
 	}
 }
@@ -179,8 +181,8 @@ func refusedAndTold(x *index, f *facts) {
 // were read.
 func goesOn(x *index, f *facts, request Place) bool { return f.moves || later(x, f, request) }
 
-// later reports whether a request is at or behind the position. What became of it since may be in some logs and not in
-// others, because they were not read to their ends at the same moment.
+// later reports whether a request is at or behind the position. Its fate may be in some logs and not in others, because
+// they were not read to their ends at the same moment.
 func later(x *index, f *facts, source Place) bool {
 	settled, known := x.settled(f.Log, source.Offset)
 	return known && !settled

@@ -2,8 +2,8 @@ package history
 
 import "slices"
 
-// undone: if a changelog has lost steps, its owner reads their requests again. So the last one of an ID, if it
-// schedules a timer whatever it finds, has made one: it has fired, is a dead letter, or is pending.
+// undone: if a changelog has lost steps, its owner reads their requests again. So the last request of an ID, if it
+// schedules unconditionally, has made a timer: it has fired, is a dead letter, or is pending.
 func undone(x *index, f *facts) {
 	if x.Scope.Cut[f.Topic][f.id] || len(f.requests) == 0 {
 		return
@@ -18,6 +18,6 @@ func undone(x *index, f *facts) {
 	}
 	if n := len(f.changes); n == 0 || f.changes[n-1].Timer == nil || f.changes[n-1].Timer.Source != r.Place {
 		x.broken("loss", r.ID, []Place{r.Place},
-			"scheduled by %s: a step of it was lost by the changelog, and it was not decided again", r.Place)
+			"scheduled by %s: the changelog lost a step of it, and it was not decided again", r.Place)
 	}
 }

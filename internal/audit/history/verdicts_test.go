@@ -10,7 +10,7 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// emit adds an emission of the timer that a request made, as an audit reads it: nobody has noted when it was seen.
+// emit adds an emission of the timer that a request made, as an audit reads it: without the time at which it was seen.
 func (s *script) emit(r *Request, occurrence, due int64) {
 	p := r.Emits
 	p.Partition = partition
@@ -20,7 +20,7 @@ func (s *script) emit(r *Request, occurrence, due int64) {
 	s.h.Emissions = append(s.h.Emissions, e)
 }
 
-// audited makes a history as an audit has it: the position of a cut, what is pending then, and no clock of an observer.
+// audited makes a history as an audit has it: the position of a cut, the pending timers there, and no observer's clock.
 func (s *script) audited(settled int64, pending ...Timer) History {
 	for i := range s.h.Requests {
 		r := &s.h.Requests[i]
@@ -45,8 +45,8 @@ func stored(r *Request, occurrence, due int64) Timer {
 	return Timer{ID: r.ID, Source: r.Place, Due: due, Occurrence: occurrence, Emits: r.Emits}
 }
 
-// What a correct service may leave is not called broken, even if much of it was not seen, or something happened
-// while it was read.
+// A history that a correct service may leave is not called broken, even if much of it was not seen, or it changed while
+// it was read.
 func TestRightHistories(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -56,17 +56,17 @@ func TestRightHistories(t *testing.T) {
 		{"an ID that was remembered at the cut is forgotten behind it", func(s *script) History {
 			r := s.ask("a", Schedules, dueAt(0), func(r *Request) { r.Remember = 1000 })
 			s.emit(r, 1, r.Due)
-			is := stored(r, 1, due+1000)
-			is.Remembered, is.Emits = true, Payload{}
-			return s.moving(s.audited(1, is), "a")
+			pending := stored(r, 1, due+1000)
+			pending.Remembered, pending.Emits = true, Payload{}
+			return s.moving(s.audited(1, pending), "a")
 		}, []Fate{Fired}},
 		{"an ID that was remembered at the cut is scheduled again behind it", func(s *script) History {
 			r := s.ask("a", Schedules, dueAt(0), func(r *Request) { r.Remember = 1000 })
 			s.emit(r, 1, r.Due)
 			s.ask("a", Schedules, dueAt(5000))
-			is := stored(r, 1, due+1000)
-			is.Remembered, is.Emits = true, Payload{}
-			return s.moving(s.audited(1, is), "a")
+			pending := stored(r, 1, due+1000)
+			pending.Remembered, pending.Emits = true, Payload{}
+			return s.moving(s.audited(1, pending), "a")
 		}, []Fate{Fired, Undecided}},
 		{"a trigger that was written after the requests were read", func(s *script) History {
 			r := s.ask("a", Schedules, dueAt(60_000))
@@ -80,7 +80,7 @@ func TestRightHistories(t *testing.T) {
 			r := s.ask("a", Schedules, dueAt(60_000))
 			h := s.audited(0)
 			s.at(5000)
-			s.emit(r, 1, due+4990) // in the step that takes the request in, so the changelog does not tell of it
+			s.emit(r, 1, due+4990) // in the step that accepts the request, so the changelog does not have it
 			h.Emissions = s.h.Emissions
 			return h
 		}, []Fate{Undecided}},
@@ -115,9 +115,9 @@ func TestRightHistories(t *testing.T) {
 			func(s *script) History {
 				s.claim("p")
 				s.step("p", 0)
-				s.change(Change{Kind: Checkpoint, Group: "g", Owner: "follow", Step: "follow/A"})
-				s.change(Change{Kind: Claim, Group: "g", Owner: "follow"})
-				s.change(Change{Kind: Claim, Group: "g", Owner: "follow", Step: "follow/A"})
+				s.change(ChangelogRecord{Kind: Checkpoint, Group: "g", Owner: "follow", Step: "follow/A"})
+				s.change(ChangelogRecord{Kind: Claim, Group: "g", Owner: "follow"})
+				s.change(ChangelogRecord{Kind: Claim, Group: "g", Owner: "follow", Step: "follow/A"})
 				s.claim("q")
 				s.step("q", 0)
 				s.h.Scope = Scope{Compacted: true}
@@ -137,7 +137,7 @@ func TestRightHistories(t *testing.T) {
 	}
 }
 
-// What an audit sees is enough to find these.
+// The facts that an audit sees are enough to find these violations.
 func TestWrongHistories(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -182,16 +182,16 @@ func TestWrongHistories(t *testing.T) {
 		{"an ID is remembered whose timer was cancelled", func(s *script) History {
 			r := s.ask("a", Schedules, dueAt(60_000), func(r *Request) { r.Remember = 1000 })
 			s.ask("a", Cancels)
-			is := stored(r, 1, due+61_000)
-			is.Remembered, is.Emits = true, Payload{}
-			return s.audited(2, is)
+			pending := stored(r, 1, due+61_000)
+			pending.Remembered, pending.Emits = true, Payload{}
+			return s.audited(2, pending)
 		}, "order"},
 		{"an ID is remembered that was not to be", func(s *script) History {
 			r := s.ask("a", Schedules, dueAt(0))
 			s.emit(r, 1, r.Due)
-			is := stored(r, 1, due+1000)
-			is.Remembered, is.Emits = true, Payload{}
-			return s.audited(1, is)
+			pending := stored(r, 1, due+1000)
+			pending.Remembered, pending.Emits = true, Payload{}
+			return s.audited(1, pending)
 		}, "order"},
 		{"another process writes the checkpoint of a claim", func(s *script) History {
 			s.claim("p")

@@ -2,15 +2,15 @@ package history
 
 import "strings"
 
-// writer: between two claims of a partition one process writes, the one that has claimed it; and no step is
+// writer: between two claims of a partition only one process writes, the one that has claimed it; and no step is
 // written twice. (waterclock topics follow writes a checkpoint and then a claim, in one step.)
 func writer(x *index, l *changelog) {
-	var claim *Change
-	type step struct { // the first claim of all writes a checkpoint, too
+	var claim *ChangelogRecord
+	type step struct { // the very first claim writes a checkpoint too
 		kind ChangeKind
 		name string
 	}
-	steps := make(map[step]*Change)
+	steps := make(map[step]*ChangelogRecord)
 	claims := make(map[string]bool) // by step
 	for _, c := range l.changes {
 		claims[c.Step] = claims[c.Step] || c.Kind == Claim
@@ -19,12 +19,12 @@ func writer(x *index, l *changelog) {
 		if c.Kind == TimerChange || c.Step == "" {
 			continue
 		}
-		is := step{c.Kind, c.Step}
-		if again := steps[is]; again != nil {
-			x.broken("writer", "", []Place{again.Place, c.Place}, "step %s stands twice in the changelog of %s/%d",
+		current := step{c.Kind, c.Step}
+		if again := steps[current]; again != nil {
+			x.broken("writer", "", []Place{again.Place, c.Place}, "step %s is twice in the changelog of %s/%d",
 				c.Step, l.Topic, l.Partition)
 		}
-		steps[is] = c
+		steps[current] = c
 		switch {
 		case c.Kind == Claim:
 			claim = c

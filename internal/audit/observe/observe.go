@@ -1,5 +1,8 @@
-// Package observe turns records of Kafka into the facts of package history. It decodes what
-// docs/internals/FORMAT.md describes, and judges nothing.
+// Package observe turns records of Kafka into the facts of package history:
+//
+//	emission, err := observe.Emission(record, receivedAt)
+//
+// It decodes the formats of docs/internals/FORMAT.md, and judges nothing.
 package observe
 
 import (
@@ -17,7 +20,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Of returns what every record has. seen is when the record was received; zero: not known.
+// Of returns the fields of every record. seen is when the record was received; zero: not known.
 func Of(rec *kgo.Record, seen time.Time) history.Record {
 	return history.Record{Place: wire.SourceOf(rec), Timestamp: rec.Timestamp.UnixMilli(), Seen: seen}
 }
@@ -140,8 +143,8 @@ func Event(rec *kgo.Record, seen time.Time) (history.Event, error) {
 }
 
 // Change reads a committed record of the changelog of a request topic.
-func Change(requests string, rec *kgo.Record, seen time.Time) (history.Change, error) {
-	c := history.Change{Record: Of(rec, seen), Requests: requests}
+func Change(requests string, rec *kgo.Record, seen time.Time) (history.ChangelogRecord, error) {
+	c := history.ChangelogRecord{Record: Of(rec, seen), Requests: requests}
 	kind, id, err := wire.ParseKey(rec.Key)
 	if err != nil {
 		return c, fmt.Errorf("read %s: %w", c.Place, err)

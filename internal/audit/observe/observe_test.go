@@ -58,7 +58,7 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// An emission carries what its request asked for, in the same form.
+// An emission has the requested payload, in the same form.
 func TestEmission(t *testing.T) {
 	rec := record("orders", 9, nil, []byte("v"), "h", "w", "waterclock-id", "a", "waterclock-due", "5",
 		"waterclock-occurrence", "2",
@@ -103,7 +103,7 @@ func TestChange(t *testing.T) {
 	base := timer.Timer{ID: []byte("a"), Offset: 7, Due: 5, Occurrence: 1,
 		Target:   timer.Target{Topic: "orders", Partition: timer.AnyPartition, Key: []byte("a")},
 		Remember: &timer.Remember{For: 10}}
-	change := func(key, value []byte) history.Change {
+	change := func(key, value []byte) history.ChangelogRecord {
 		t.Helper()
 		c, err := Change("timers", record("timers.waterclock.changelog", 30, key, value), time.Time{})
 		if err != nil {

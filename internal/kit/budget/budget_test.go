@@ -88,9 +88,9 @@ func TestBacklogsOfTwoTopicsComeToHaveAsMuch(t *testing.T) {
 	for i := range 1000 { // one round a second
 		round()
 		h.Holdings = append(h.Holdings,
-			history.Holding{Of: "an instance", Pool: "the memory", Holder: "noisy", At: time.Unix(int64(i), 0),
+			history.Holding{Instance: "an instance", Pool: "the memory", Holder: "noisy", At: time.Unix(int64(i), 0),
 				Holds: sum(), Capacity: total, Waits: true},
-			history.Holding{Of: "an instance", Pool: "the memory", Holder: "late", At: time.Unix(int64(i), 0),
+			history.Holding{Instance: "an instance", Pool: "the memory", Holder: "late", At: time.Unix(int64(i), 0),
 				Holds: late.used, Capacity: total, Waits: late.full})
 	}
 	for _, v := range history.Check(h) {
