@@ -119,7 +119,7 @@ func (e *edges) look(ctx context.Context) {
 		}
 		e.looks[leader] = true
 		e.asking.Go(func() {
-			found := partlog.Edges(ctx, e.client, leader, logs, edgeTimeout)
+			found := partlog.EndsOf(ctx, e.client, leader, logs, edgeTimeout)
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			delete(e.looks, leader)
@@ -151,7 +151,7 @@ func (e *edges) leaderOf(l timer.TopicPartition) int32 {
 
 // tell tells partitions where their logs end by the answer of a leader. It ignores the answer of a broker that no
 // longer leads the log. The lock is held.
-func (e *edges) tell(leader int32, found map[timer.TopicPartition]partlog.Edge) {
+func (e *edges) tell(leader int32, found map[timer.TopicPartition]partlog.Ends) {
 	for k, p := range e.reading() {
 		if edge, ok := found[k]; ok && e.leaderOf(k) == leader {
 			p.SetLogEnd(e.judge(k, edge, time.Now()))
@@ -160,7 +160,7 @@ func (e *edges) tell(leader int32, found map[timer.TopicPartition]partlog.Edge) 
 }
 
 // judge keeps track of the open transaction of one partition, and returns the end of the log for the partition.
-func (e *edges) judge(k timer.TopicPartition, edge partlog.Edge, now time.Time) ownership.LogEnd {
+func (e *edges) judge(k timer.TopicPartition, edge partlog.Ends, now time.Time) ownership.LogEnd {
 	h := e.held[k]
 	if h != nil && (!edge.Held() || edge.Stable != h.at) {
 		if !h.said.IsZero() {
@@ -172,14 +172,14 @@ func (e *edges) judge(k timer.TopicPartition, edge partlog.Edge, now time.Time) 
 		h = nil
 	}
 	if !edge.Held() {
-		return ownership.LogEnd{Edge: edge}
+		return ownership.LogEnd{Ends: edge}
 	}
 	if h == nil {
 		h = &openTransaction{at: edge.Stable, seen: now,
 			by: ownership.Held{From: edge.Stable, Since: now, Producer: "a producer that is not known yet"}}
 		e.held[k] = h
 	}
-	end := ownership.LogEnd{Edge: edge, Since: h.by.Since}
+	end := ownership.LogEnd{Ends: edge, Since: h.by.Since}
 	if now.Sub(h.seen) < heldNamed {
 		return end
 	}

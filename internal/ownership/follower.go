@@ -238,7 +238,7 @@ func (f *Follower) open(ctx context.Context, why string) (err error) {
 	f.first, f.making, f.missed, f.said = time.Time{}, 0, 0, time.Now()
 	f.reached.Store(nil)
 	f.replay = replay.NewReplay(partlog.NewReader(f.o.Client, f.log, v.from), fold)
-	f.replay.GoOn(v.last, replay.Point{
+	f.replay.Continue(v.last, replay.Point{
 		Position: v.from, Named: v.view.Named, Epoch: partlog.Epoch(v.view.Epoch), Read: v.view.Read,
 	}, f.named)
 	f.replay.Progress = f.progress

@@ -157,7 +157,7 @@ func (h *Held) String() string {
 
 // LogEnd is where the partition's request log ended at the last look.
 type LogEnd struct {
-	partlog.Edge
+	partlog.Ends
 	Since time.Time // of a held log: since when the transaction has been open, as in Held
 	By    *Held     // the transaction that holds it; nil: none, or too young to be worth a mention
 }

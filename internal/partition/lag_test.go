@@ -60,15 +60,15 @@ func TestLagBehindAnOpenTransaction(t *testing.T) {
 	s.requests.delivered.Store(100)
 	for _, x := range []struct {
 		name   string
-		edge   partlog.Edge
+		edge   partlog.Ends
 		behind int64
 	}{
-		{"markers at the end", partlog.Edge{Stable: 110, End: 110}, 0},
-		{"open, all before it is read", partlog.Edge{Stable: 100, End: 110}, 10},
-		{"open, markers before it", partlog.Edge{Stable: 105, End: 110}, 10},
-		{"ended", partlog.Edge{Stable: 110, End: 110}, 0},
+		{"markers at the end", partlog.Ends{Stable: 110, End: 110}, 0},
+		{"open, all before it is read", partlog.Ends{Stable: 100, End: 110}, 10},
+		{"open, markers before it", partlog.Ends{Stable: 105, End: 110}, 10},
+		{"ended", partlog.Ends{Stable: 110, End: 110}, 0},
 	} {
-		p.life.Input.SetEnd(ownership.LogEnd{Edge: x.edge, Since: time.Now().Add(-time.Minute)})
+		p.life.Input.SetEnd(ownership.LogEnd{Ends: x.edge, Since: time.Now().Add(-time.Minute)})
 		behind, age := s.requests.lagNow()
 		if behind != x.behind || (age > 50*time.Second) != (behind > 0) {
 			t.Errorf("%s: %d behind for %s, want %d", x.name, behind, age, x.behind)

@@ -144,7 +144,7 @@ func (l *locked) eachRight(t *testing.T) {
 		begin := time.Now()
 		l.take(t, r)
 		toTarget := r.name == target || r.prefixed && r.kind == "--topic"
-		sentence := []string{"User:waterclock lacks the right " + r.operation, r.name,
+		sentence := []string{"User:waterclock is missing permission " + r.operation, r.name,
 			"--allow-principal User:waterclock --operation " + r.operation}
 		switch ofReviewed := r.name == topics.Reviewed(cfg.Group); {
 		case toTarget && r.prefixed: // nothing can ask for it: dead letters tell
@@ -216,19 +216,20 @@ func (l *locked) nothing(t *testing.T) {
 		}
 	}
 	if err := commands.Topics(t.Context(), cfg, true, new(strings.Builder)); err == nil ||
-		strings.Count(err.Error(), "User:waterclock lacks the right ") != 3 {
+		strings.Count(err.Error(), "User:waterclock is missing permission ") != 3 {
 		t.Errorf("topics: %v", err)
 	}
 	timer := commands.Request{Topic: requests, ID: "a",
 		Options: []waterclock.Option{waterclock.After(0), waterclock.To(target)}}
 	if _, err := commands.Send(t.Context(), cfg, timer); err == nil ||
-		!strings.Contains(err.Error(), "User:waterclock lacks the right Write on topic "+requests+
+		!strings.Contains(err.Error(), "User:waterclock is missing permission Write on topic "+requests+
 			"; grant it with: kafka-acls.sh") {
 		t.Errorf("schedule: %v", err)
 	}
 	timer.Wait = limit
 	if sent, err := commands.Send(t.Context(), cfg, timer); err == nil || sent.Topic != "" ||
-		!strings.Contains(err.Error(), "--wait: User:waterclock lacks the right Read on topic "+deadLetters(requests)) {
+		!strings.Contains(err.Error(), "--wait: User:waterclock is missing permission Read on topic "+
+			deadLetters(requests)) {
 		t.Errorf("schedule --wait: %+v, %v", sent, err)
 	}
 	// Without Create alone there is nothing to create the topics with.
@@ -238,7 +239,7 @@ func (l *locked) nothing(t *testing.T) {
 		}
 	}
 	await.Until(t, limit, "two rights are missing", func() bool { return in.Metric("waterclock_access_problems") == 2 })
-	says(t, in, log, "lacks the right Create on topic "+deadLetters(requests))
+	says(t, in, log, "is missing permission Create on topic "+deadLetters(requests))
 	for _, r := range rules {
 		if r.operation == "Create" {
 			l.grant(t, r)

@@ -25,9 +25,9 @@ const (
 	// bytes in a log and headerMemory here, so further ones are only counted: see HeaderCount.
 	MaxHeaders = 1 << 10
 
-	// pageRecords is how many records are built at once at most. They share memory, so one that is kept keeps all.
+	// pageRecords is the maximum number of records built together. They share memory, so keeping one keeps all.
 	pageRecords = 1 << 10
-	// pageMemory is how much memory the records of a Reader's page take at most, in bytes, unless SetRoom is called.
+	// pageMemory is the maximum memory of the records of a Reader's page, in bytes, unless SetRoom is called.
 	pageMemory = 16 << 20
 
 	recordMemory = int64(unsafe.Sizeof(kgo.Record{})) + 8
@@ -39,11 +39,11 @@ type Unreadable struct {
 	First, Next int64 // its offsets are [First, Next)
 	Epoch       Epoch // of its leader
 	TooLarge    bool  // it is not broken, but larger than the limit
-	Err         error // what is wrong with it
+	Err         error // its fault
 }
 
 func (u *Unreadable) Error() string {
-	return fmt.Sprintf("the batch at the offsets %d to %d cannot be read: %v", u.First, u.Next-1, u.Err)
+	return fmt.Sprintf("the batch at offsets %d to %d cannot be read: %v", u.First, u.Next-1, u.Err)
 }
 
 func (u *Unreadable) Unwrap() error { return u.Err }
@@ -79,20 +79,21 @@ const (
 )
 
 // errDamaged: the checksum is wrong. Another fetch may return the batch intact.
-var errDamaged = errors.New("its checksum is wrong")
+var errDamaged = errors.New("wrong checksum")
 
-// batches goes through what a fetch brought of one partition.
+// batches iterates over the batches of one partition in the answer to a fetch.
 //
 // Invariant: all records in [the first position, position) have been returned by next, or hidden by it because they are
 // markers or aborted.
 type batches struct {
 	position int64
-	end      int64    // nothing at or above it was asked for: where the broker says that the log ends for this reader
+	end      int64    // the end of the log for this reader, by the broker; nothing at or above it is read
 	last     batchEnd // of the last batch below the position
-	rest     []byte   // what was not looked at yet
+	rest     []byte   // not parsed yet
 	cut      bool     // a Reader's page had no room for the rest
-	open     *opened  // the batch at the begin of the rest, of which that page had a part; nil: none
-	// aborted has where aborted transactions begin, by their producer, in order. nil: all records are returned.
+	open     *opened  // the batch at the beginning of the rest, if the page took only a part of it; else nil
+	// aborted has the offsets at which aborted transactions begin, by producer, in order. nil: all records are
+	// returned.
 	aborted map[int64][]int64
 }
 
@@ -119,19 +120,19 @@ func batchesOf(resp *kmsg.FetchResponseTopicPartition, position int64, isolation
 }
 
 // next returns the next batch that may have records at or above the position, and moves the position up to it. It
-// returns nil if no whole batch follows. An Unreadable from next is about the batch's header: next does not look at
-// the records.
+// returns nil if no whole batch follows. An Unreadable from next is about the batch's header: next does not parse the
+// records.
 func (ba *batches) next() (*kmsg.RecordBatch, *Unreadable) {
 	for len(ba.rest) > magicAt {
 		size := ba.size()
 		if size <= magicAt || size > len(ba.rest) {
-			return nil, nil // cut off, as the end of an answer may be
+			return nil, nil // cut off, like the end of an answer may be
 		}
 		raw, b := ba.rest[:size], new(kmsg.RecordBatch)
 		switch {
 		case raw[magicAt] != 2 || size < batchHeader || b.ReadFrom(raw) != nil:
 			if at := int64(binary.BigEndian.Uint64(raw)); at >= ba.position {
-				err := fmt.Errorf("record format %d is not supported", raw[magicAt])
+				err := fmt.Errorf("unsupported record format %d", raw[magicAt])
 				return nil, ba.unreadable(ba.position, at+1, 0, err)
 			}
 			ba.rest = ba.rest[size:]
@@ -150,8 +151,8 @@ func (ba *batches) next() (*kmsg.RecordBatch, *Unreadable) {
 
 func nextOf(b *kmsg.RecordBatch) int64 { return b.FirstOffset + int64(b.LastOffsetDelta) + 1 }
 
-// behind returns where reading goes on behind a damaged batch of this size: where the next batch begins; if the
-// answer does not have that, where the batch itself says, unless that is beyond the end.
+// behind returns the offset to continue from behind a damaged batch of this size: the beginning of the next batch or,
+// if the answer does not have that, the end that the batch claims, unless that is beyond the log's end.
 func (ba *batches) behind(b *kmsg.RecordBatch, size int) int64 {
 	if next := ba.rest[size:]; len(next) >= 8 {
 		if at := int64(binary.BigEndian.Uint64(next)); at > ba.position && at < ba.end {
@@ -200,8 +201,8 @@ func (ba *batches) pass(b *kmsg.RecordBatch) {
 	ba.last = batchEnd{EpochOf(b.PartitionLeaderEpoch), ba.position}
 }
 
-// stopAt moves the position up to the next record of a batch that was not taken whole. next returns the batch again.
-// If the position is where the batch begins, nothing of it was read, and another one was read last.
+// stopAt moves the position up to the next record of a batch that was not taken whole. next returns the batch again. If
+// the position is where the batch begins, none of it was read, and another batch was read last.
 func (ba *batches) stopAt(o *opened) {
 	f, _ := parseRecord(o.raw)
 	if ba.position = o.FirstOffset + int64(f.offsetDelta); ba.position > o.FirstOffset {
@@ -217,10 +218,10 @@ func (ba *batches) unreadable(first, next int64, epoch Epoch, err error) *Unread
 	}
 }
 
-// opened is a batch whose records were checked, and those of them that were not taken yet.
+// opened is a batch whose records were checked, with the records that were not taken yet.
 //
 // It exists because a batch of a few kilobytes may hold millions of records, and a record is many times as large here
-// as in a log. The records are built when there is room for them, and not before.
+// as in a log. A record is built only once there is room for it.
 type opened struct {
 	*kmsg.RecordBatch
 	topic     string
@@ -238,7 +239,7 @@ func (u *unpacker) open(s *batches, b *kmsg.RecordBatch, l Log, limit int) (*ope
 	}
 	if bad := o.check(); bad != nil {
 		if err != nil {
-			bad = err // why records are missing
+			bad = err // the reason why records are missing
 		}
 		return nil, s.unreadable(b.FirstOffset, nextOf(b), EpochOf(b.PartitionLeaderEpoch), bad)
 	}
@@ -278,8 +279,8 @@ func (o *opened) nextMemory() int64 {
 	return f.memory()
 }
 
-// take returns the next records: at least one, and otherwise as many as fit. Their bytes are copies, so that a few
-// records that are kept do not keep a whole fetch, nor a record its headers beyond MaxHeaders.
+// take returns the next records: at least one, and as many more as fit. Their bytes are copies, so that a few kept
+// records do not keep a whole fetch, nor a record its headers beyond MaxHeaders.
 func (o *opened) take(room timer.Size) []*kgo.Record {
 	n, size, memory, bytes := 0, 0, int64(0), 0
 	for n < o.left && (n == 0 || n < room.Entries) {

@@ -19,12 +19,12 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// fuzzLimit is what a batch may decompress to in the tests of the decoder, in bytes.
+// fuzzLimit is the limit to which a batch may decompress in the tests of the decoder, in bytes.
 const fuzzLimit = 4 << 20
 
 var decoderLog = Log{Topic: "t", Partition: 3}
 
-// sealed returns batches with the checksums that they should have, so that what fuzzing changes is looked at.
+// sealed returns batches with correct checksums, so that the decoder does not reject fuzzed ones unread.
 func sealed(raw []byte) []byte {
 	raw = slices.Clone(raw)
 	for rest := raw; len(rest) >= batchHeader; {
@@ -47,15 +47,16 @@ func rebased(raw []byte, first int64) []byte {
 	return raw
 }
 
-// decoded is what comes of the batches of an answer.
+// decoded is the result of decoding the batches of an answer.
 type decoded struct {
 	recs  []*kgo.Record
 	skips []Unreadable
 	next  int64
 }
 
-// decodeAll takes the batches apart: each time as many records as there is random room for, with a batch sometimes left
-// in the middle and opened again. Without random numbers it takes all at once. It checks what holds of each piece.
+// decodeAll takes the batches apart: each time as many records as there is random room for, sometimes leaving a batch
+// in the middle and opening it again. Without random numbers it takes all at once. It checks the invariants of each
+// piece.
 func decodeAll(t testing.TB, raw []byte, from int64, random *rand.Rand) (d decoded) {
 	t.Helper()
 	s := batchesOf(&kmsg.FetchResponseTopicPartition{RecordBatches: raw}, from, readCommitted)
@@ -135,7 +136,7 @@ func checkTaken(t testing.TB, recs []*kgo.Record, room timer.Size, next, at, end
 	}
 }
 
-// line is a record in words. Its time is cut to 64 bits of nanoseconds, as kgo does.
+// line is a record as text. Its time is cut to 64 bits of nanoseconds, as kgo does.
 func line(r *kgo.Record) string {
 	return fmt.Sprintf("%s/%d@%d %q(%t) %q(%t) %q of %d at %d by %d, producer %d/%d, leader %d", r.Topic,
 		r.Partition, r.Offset,
@@ -164,8 +165,8 @@ func alike(t testing.TB, what string, got, want []*kgo.Record) {
 	}
 }
 
-// byKgo returns the records of a sole batch as kgo decodes it; whole says that it decodes all of them, at offsets that
-// a batch can have.
+// byKgo returns the records of a single batch as kgo decodes it; whole says that it decodes all of them, at valid
+// offsets.
 func byKgo(raw []byte, from int64) (recs []*kgo.Record, whole bool) {
 	if len(raw) < batchHeader || raw[magicAt] != 2 ||
 		lengthFrom+int64(int32(binary.BigEndian.Uint32(raw[8:]))) != int64(len(raw)) {
@@ -193,7 +194,7 @@ func byKgo(raw []byte, from int64) (recs []*kgo.Record, whole bool) {
 	return got.Records, got.Err == nil && b.NumRecords >= 0 && len(got.Records) == int(b.NumRecords)
 }
 
-// FuzzBatches decodes whatever a broker may answer.
+// FuzzBatches decodes any answer of a broker.
 func FuzzBatches(f *testing.F) {
 	runs.NotRaced(f)
 	at := time.UnixMilli(1_700_000_000_000)
@@ -227,7 +228,7 @@ func FuzzBatches(f *testing.F) {
 	})
 }
 
-// What the table says of the service holds for the decoder alone, and kgo decodes the same wherever it decodes all.
+// The table holds for the decoder alone, and kgo decodes the same records if it decodes all.
 func TestBatchesOfTheCorpus(t *testing.T) {
 	verdicts, beside := corpus.Verdicts(), 0
 	for _, c := range corpus.Cases() {
@@ -237,16 +238,16 @@ func TestBatchesOfTheCorpus(t *testing.T) {
 		}
 		raw := c.Batch(corpus.Nobody(time.UnixMilli(1_700_000_000_000)))
 		got := decodeAll(t, raw, 0, nil)
-		said := fmt.Sprintf("%d records", len(got.recs))
+		result := fmt.Sprintf("%d records", len(got.recs))
 		if len(got.recs) > 0 {
-			said += ", " + corpus.Digest(got.recs...)
+			result += ", " + corpus.Digest(got.recs...)
 		}
 		for _, u := range got.skips {
 			reason, _ := u.Reason("records")
-			said = fmt.Sprintf("dead letter %s for %d offsets: %v", reason, u.Next-u.First, u.Err)
+			result = fmt.Sprintf("dead letter %s for %d offsets: %v", reason, u.Next-u.First, u.Err)
 		}
-		if said != v.Service {
-			t.Errorf("%s: %s, want %s", c.Name, said, v.Service)
+		if result != v.Service {
+			t.Errorf("%s: %s, want %s", c.Name, result, v.Service)
 		}
 		if want, ok := byKgo(raw, 0); ok && len(got.skips) == 0 {
 			beside++
@@ -258,7 +259,7 @@ func TestBatchesOfTheCorpus(t *testing.T) {
 	}
 }
 
-// Timestamps that a broker has set are those of the batch, and say so.
+// Timestamps that a broker has set are those of the batch, and the record says so.
 func TestTimestampsOfTheBroker(t *testing.T) {
 	raw := batch(5, 3, 3)
 	raw[crcFrom+1] |= logAppendTime
@@ -315,8 +316,8 @@ func TestLargeBatches(t *testing.T) {
 	}
 }
 
-// A reader that stops before the first record of a batch has read nothing of it: what it read last is the batch before.
-// Else a log that loses the batch looks as if it had lost what was read (KIP-320).
+// A reader that stops before the first record of a batch has read none of it: the batch before was read last. Otherwise
+// a log that loses the batch looks as if it had lost a batch that was read (KIP-320).
 func TestABatchThatIsNotTakenIsNotReadLast(t *testing.T) {
 	epoch := func(raw []byte, e int32) []byte {
 		binary.BigEndian.PutUint32(raw[lengthFrom:], uint32(e))
@@ -361,7 +362,7 @@ func marker(at, producer int64, commit bool) []byte {
 	return sealed(b.AppendTo(nil))
 }
 
-// undecodable is the name of a batch that brokers take, also in a transaction, and that cannot be decoded.
+// undecodable is the name of a batch that brokers accept, even in a transaction, and that cannot be decoded.
 const undecodable = "size: one too large of the second record, gzip"
 
 // caseOf returns the case of a name.
@@ -376,8 +377,8 @@ func caseOf(t testing.TB, name string) corpus.Case {
 	return corpus.Case{}
 }
 
-// Batches of aborted transactions are passed by what stands in their headers: what cannot be decoded, or is too large,
-// is skipped only if it may be committed.
+// Batches of aborted transactions are passed by their headers: an undecodable or oversized one is skipped only if it
+// may be committed.
 func TestAbortedBatchesAreNotOpened(t *testing.T) {
 	const one, other = 7, 8
 	broken := func(at, producer int64) []byte { // takes three offsets
@@ -483,7 +484,7 @@ func TestAbortedBatchesAreNotOpened(t *testing.T) {
 	}
 }
 
-// FuzzUnpack decompresses whatever a producer may write.
+// FuzzUnpack decompresses any data that a producer may write.
 func FuzzUnpack(f *testing.F) {
 	runs.NotRaced(f)
 	seen := make(map[string]bool)
@@ -527,8 +528,8 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// A record keeps no more memory than it counts as, however many headers it has in its log; nor do decoders keep what
-// they wrote.
+// A record keeps no more memory than it counts as, however many headers it has in its log; nor do decoders keep their
+// output.
 func TestARecordKeepsWhatItCounts(t *testing.T) {
 	runs.NotRaced(t)
 	raw := caseOf(t, "heavy: 15700000 empty headers, zstd").Batch(corpus.Nobody(time.UnixMilli(0)))

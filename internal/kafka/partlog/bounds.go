@@ -22,9 +22,9 @@ const (
 	readCommitted   int8 = 1
 )
 
-// Bounds returns where the log of t begins, the offset below which no transaction is open, and the offset of the next
+// Bounds returns the start of the log of t, the offset below which no transaction is open, and the offset of the next
 // record to be written. It asks for them in this order, so start <= lastStable <= highWatermark, each as of some moment
-// during the call. It waits for a leader that is away until ctx ends. If the topic is gone, it returns an ErrTopicGone
+// during the call. It waits for an unreachable leader until ctx ends. If the topic is gone, it returns an ErrTopicGone
 // after goneAfter.
 func Bounds(ctx context.Context, cl *kgo.Client, t Log) (start, lastStable, highWatermark int64, err error) {
 	l := newLeader(cl, t)
@@ -89,19 +89,19 @@ type Epoch int32
 // EpochOf returns the epoch with Kafka's number; none if the number is negative.
 func EpochOf(kafka int32) Epoch { return Epoch(max(kafka, -1) + 1) }
 
-// Span is what a leader says of its log.
+// Span has the bounds of a log by its leader.
 type Span struct {
 	Start int64 // the first offset
 	End   int64 // the high watermark
-	// Same is up to where the log has records of the epoch that was asked for, or of earlier ones: where the next epoch
-	// began, or the high watermark. -1: the leader knows no epoch that late, so the log has none of its records
-	// (KIP-101, KIP-320). End if no epoch was asked for.
+	// Same is the end of the records of the requested epoch, or of earlier ones: the beginning of the next epoch, or
+	// the high watermark. -1: the leader knows no epoch that late, so the log has none of its records (KIP-101,
+	// KIP-320). It is End if no epoch was requested.
 	Same int64
 }
 
-// SpanOf asks the leader of t, at the same time, where the log begins and ends and, unless e is 0, up to where it holds
-// records of epoch e. An owner is waited for, and followers ask every second: so it takes two round trips and four
-// requests, one of them for the leader. Leaders that are away and topics that are gone are handled as by Bounds.
+// SpanOf asks the leader of t, at the same time, for the log's bounds and, unless e is 0, for the end of its records of
+// epoch e. Owners wait for the answer, and followers ask every second, so it takes two round trips and four requests,
+// one of them for the leader. Unreachable leaders and deleted topics are handled as by Bounds.
 func SpanOf(ctx context.Context, cl *kgo.Client, t Log, e Epoch) (s Span, err error) {
 	l := newLeader(cl, t)
 	err = l.do(ctx, func(ctx context.Context, br *kgo.Broker) error {
@@ -155,7 +155,7 @@ func (l *leader) list(ctx context.Context, br *kgo.Broker, at int64, isolation i
 	rp.Partition = l.t.Partition
 	rp.Timestamp = at
 	if as == debugging {
-		rp.CurrentLeaderEpoch = l.epoch // without it a follower answers too, with what it has
+		rp.CurrentLeaderEpoch = l.epoch // without it a follower answers too, from its own log
 	}
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)

@@ -11,8 +11,8 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
 )
 
-// TestCompacted reads a log that a real cleaner has thinned out, and that ends in an aborted transaction: records,
-// whole batches and all records of a batch are gone, the position reaches the end nevertheless.
+// TestCompacted reads a log that a real cleaner has thinned out, and that ends in an aborted transaction. Records,
+// whole batches and all records of a batch are gone; the position still reaches the end.
 func TestCompacted(t *testing.T) {
 	p := newPartition(kafkatest.OnShared(t), map[string]*string{
 		"cleanup.policy":            kadm.StringPtr("compact"),

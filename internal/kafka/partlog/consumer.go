@@ -14,23 +14,22 @@ import (
 
 const (
 	// fetchWait is how long a fetch waits at the broker for data. A partition that is added or resumed waits for the
-	// fetch under way, so it is short, and heldWait is shorter: it counts while a partition is held back.
+	// fetch in flight, so it is short, and heldWait is shorter: it counts while a partition is held back.
 	fetchWait, heldWait = 100 * time.Millisecond, 20 * time.Millisecond
-	// leastFetch and mostFetch bound how much of one partition a fetch asks for, in bytes.
+	// leastFetch and mostFetch bound the size that a fetch requests of one partition, in bytes.
 	leastFetch, mostFetch = 4 << 10, 256 << 10
 	// roomPause is how long a partition waits whose sink has no room for the next record. It doubles up to roomPauseMax
-	// while that is so, because each time the record is fetched again.
+	// while there is none, because each time the record is fetched again.
 	roomPause, roomPauseMax = 10 * time.Millisecond, 500 * time.Millisecond
-	// failPause is how long a partition waits after an error that its sink was told of.
+	// failPause is how long a partition waits after an error that was reported to its sink.
 	failPause = 250 * time.Millisecond
 	// largePatience is how long a batch that decompresses to more than firstTry stays in memory while its sink has no
 	// room.
 	largePatience = 200 * time.Millisecond
 	// largeFetch is how long the place for a large batch is kept for a partition whose broker does not answer.
 	largeFetch = 150 * time.Millisecond
-	// largeTurn is how long the place for a large batch is kept, once it is free, for the partition that has waited
-	// longest. Its broker may just be waiting for data; a broker that is silent holds up the others no longer than
-	// this.
+	// largeTurn is how long the slot for a large batch is kept, once it is free, for the partition that has waited
+	// longest. Its broker may just be waiting for data; a silent broker holds up the others no longer than this.
 	largeTurn = 50 * time.Millisecond
 	// damagedTries is how often a batch with a wrong checksum is fetched before it counts as unreadable: it may have
 	// been damaged on its way.
@@ -40,12 +39,12 @@ const (
 // deliveryMost is the most that is delivered at once.
 var deliveryMost = timer.Size{Entries: 4 << 10, Bytes: 1 << 20}
 
-// ErrLogCut says that a log lost records that were read, and that others may stand in their place (KIP-320).
+// ErrLogCut says that a log lost records that were read, and that others may have taken their offsets (KIP-320).
 var ErrLogCut = errors.New("log was truncated below the read position")
 
-// Read is what a Consumer has read of a partition.
+// Read is a piece of a partition that a Consumer has read.
 type Read struct {
-	// Records are in order of offset. There are none if only the position has moved, or something else has changed.
+	// Records are in order of offset. There are none if only the position or another field has changed.
 	Records []*kgo.Record
 	// Next is the offset to read next. Every committed record below it has been delivered; everything else below it
 	// is a marker or was aborted. So Next is a valid position once the records are settled.
@@ -60,12 +59,12 @@ type Read struct {
 	End int64
 }
 
-// Sink receives what is read of one partition. Its methods are called by one goroutine at a time, and must not block.
+// Sink receives the records of one partition. One goroutine at a time calls its methods, which must not block.
 type Sink interface {
-	// Room returns how much the sink takes now. next is what the next record takes, in bytes (see Memory). A sink that
-	// has no room for it is asked again after a while, or when it calls Resume.
+	// Room returns how much the sink accepts now. next is the memory of the next record, in bytes (see Memory). A sink
+	// without room for it is asked again after a while, or when it calls Resume.
 	Room(next int64) timer.Size
-	// Deliver takes what was read. A sink that has enough calls Pause and keeps what it got.
+	// Deliver accepts a piece. A sink that has enough calls Pause, and keeps the piece.
 	Deliver(r Read)
 	// Skip reports a batch that is passed without reading its records. They were not aborted. A Deliver follows.
 	Skip(u *Unreadable)
@@ -76,10 +75,10 @@ type Sink interface {
 
 // Consumer reads many partitions, read_committed, each from a given offset on into its own sink. It commits nothing.
 //
-// kgo's consumer fetches ahead, and builds every record before its caller can object. But a few kilobytes in a log
-// can hold millions of records or headers. Here one bound covers all fetches under way, over all partitions and
-// brokers (plus one batch for each broker, which always comes whole), and a record is built only when its sink has
-// room for it. Records for which there is no room are discarded and fetched again.
+// kgo's consumer fetches ahead, and builds every record before its caller can object. But a few kilobytes in a log can
+// hold millions of records or headers. Here one bound covers all fetches in flight, over all partitions and brokers
+// (plus one batch for each broker, which always comes whole), and a record is built only when its sink has room for it.
+// Records without room are discarded and fetched again.
 //
 // There is one fetch at a time for each broker. Partitions that have waited longest come first in it, because only
 // the first one with data may bring a batch that is larger than its part of the fetch. A batch that decompresses to
@@ -90,8 +89,8 @@ type Sink interface {
 // deliver locks, and none calls a sink with Consumer.mu held.
 type Consumer struct {
 	client     *kgo.Client
-	unpacked   int // what a batch may decompress to, in bytes
-	fetch      int // what all fetches may bring together, in bytes
+	unpacked   int // the limit to which a batch may decompress, in bytes
+	fetch      int // the limit of all fetches together, in bytes
 	leaderless beats.Signal
 	fetchers   sync.WaitGroup
 
@@ -101,11 +100,11 @@ type Consumer struct {
 	leaders  map[timer.TopicPartition]found // by the last metadata
 	nodes    map[int32]beats.Signal         // wakes the goroutine that fetches from a broker
 	turn     uint64                         // counts turns
-	large    *reading                       // has the one room for a large batch; nil: it is free
+	large    *reading                       // has the only slot for a large batch; nil: it is free
 	freed    time.Time                      // when it became free
 }
 
-// found is a partition's leader and its topic, as metadata have them.
+// found is a partition's leader and its topic, by the metadata.
 type found struct {
 	node, epoch int32
 	id          [16]byte
@@ -114,8 +113,8 @@ type found struct {
 // reading is a partition that is read into a sink.
 //
 // It is idle until choose takes it for a fetch, asked until the answer comes (take), does not come (lost), or is no
-// longer wanted (follow), and delivering until end. While it is delivering, the delivering goroutine owns it;
-// otherwise Consumer.mu guards its fields.
+// longer wanted (follow), and delivering until end. While it is delivering, the delivering goroutine owns it; otherwise
+// Consumer.mu guards its fields.
 type reading struct {
 	sink Sink
 
@@ -124,7 +123,7 @@ type reading struct {
 	next     int64 // the offset to read next
 	epoch    Epoch // of the last batch below next
 	last     int64 // the offset behind the last delivered record
-	told     Read  // without records: what the sink knows
+	reported Read  // without records: the last state that the sink knows
 	damaged  int   // how often the next batch came with a wrong checksum
 	oversize bool  // the next batch decompresses to more than firstTry
 
@@ -152,7 +151,7 @@ const (
 )
 
 // NewConsumer returns a Consumer that uses the connections of a client which does not consume. A batch may decompress
-// to unpacked bytes, and all fetches under way may bring fetch bytes.
+// to unpacked bytes, and all fetches in flight may return fetch bytes.
 func NewConsumer(cl *kgo.Client, unpacked, fetch int) *Consumer {
 	return &Consumer{
 		client: cl, unpacked: unpacked, fetch: fetch, leaderless: beats.NewSignal(),
@@ -161,13 +160,13 @@ func NewConsumer(cl *kgo.Client, unpacked, fetch int) *Consumer {
 	}
 }
 
-// Add starts reading a partition at an offset into a sink, which replaces the sink it had. It waits for a call of that
-// sink that is under way.
+// Add starts reading a partition at an offset into a sink, which replaces its current sink. It waits for a running call
+// of that sink.
 func (c *Consumer) Add(topic string, partition int32, from int64, sink Sink) {
 	tp := timer.TopicPartition{Topic: topic, Partition: partition}
 	r := &reading{sink: sink, next: from, last: from, node: NoLeader, leader: -1}
 	r.log = Log{Topic: topic, Partition: partition}
-	r.told.Next = from
+	r.reported.Next = from
 	c.mu.Lock()
 	former := c.readings[tp]
 	c.readings[tp] = r
@@ -180,8 +179,8 @@ func (c *Consumer) Add(topic string, partition int32, from int64, sink Sink) {
 	former.wait()
 }
 
-// Remove stops reading a partition if it is still read into this sink. It waits for a call of the sink that is under
-// way; after it none runs or begins. So it must not be called by the sink, nor with a lock that the sink takes.
+// Remove stops reading a partition if it is still read into this sink. It waits for a running call of the sink, and no
+// call follows. So it must not be called by the sink, nor with a lock that the sink takes.
 func (c *Consumer) Remove(topic string, partition int32, sink Sink) {
 	tp := timer.TopicPartition{Topic: topic, Partition: partition}
 	c.mu.Lock()
@@ -196,7 +195,7 @@ func (c *Consumer) Remove(topic string, partition int32, sink Sink) {
 	r.wait()
 }
 
-// wait waits for a call of the sink that is under way. A reading that was taken out of the map gets no other.
+// wait waits for a running call of the sink. A reading that was taken out of the map gets no other.
 func (r *reading) wait() {
 	if r != nil {
 		r.deliver.Lock()
@@ -248,13 +247,13 @@ func (c *Consumer) wake(node int32) {
 	}
 }
 
-// Run reads until ctx ends. It is called once at most.
+// Run reads until ctx ends. Call it at most once.
 func (c *Consumer) Run(ctx context.Context) error {
 	c.mu.Lock()
 	c.ctx = ctx
 	c.mu.Unlock()
 	c.findLeaders(ctx)
-	c.mu.Lock()   // a follow that is under way may start a goroutine
+	c.mu.Lock()   // a running follow may start a goroutine
 	c.mu.Unlock() //nolint:staticcheck // later ones start none
 	c.fetchers.Wait()
 	return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// A real leader compares the epoch that was read last with its log, and a Consumer hears of it.
+// A real leader compares the epoch that was read last with its log, and the Consumer reports a cut.
 func TestARealLeaderTellsThatALogWasCut(t *testing.T) {
 	cluster := kafkatest.Start(t, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

@@ -22,8 +22,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Batches of aborted transactions are passed without a look into them, also behind a hanging transaction, and markers
-// move the position.
+// Batches of aborted transactions are passed unopened, even behind a hanging transaction, and markers move the
+// position.
 func TestConsumerPassesAbortedBatches(t *testing.T) {
 	kafkatest.OnBoth(t, func(t *testing.T, on *kafkatest.Setup) {
 		rig := newConsumerRig(on, 1, 1<<20)
@@ -71,7 +71,7 @@ func TestConsumerPassesAbortedBatches(t *testing.T) {
 	})
 }
 
-// Each error that may pass is waited out, and nothing is lost or comes twice.
+// Each temporary error is waited out, and no record is lost or comes twice.
 func TestConsumerWaitsOutErrors(t *testing.T) {
 	for _, err := range []*kerr.Error{
 		kerr.NotLeaderForPartition, kerr.FencedLeaderEpoch, kerr.UnknownLeaderEpoch, kerr.UnknownTopicID,
@@ -166,7 +166,7 @@ func TestConsumerFollowsLeaders(t *testing.T) {
 	}
 }
 
-// A position that is not in the log is told, and told again.
+// A position outside of the log is reported, repeatedly.
 func TestConsumerTellsOfAPositionThatIsNotInTheLog(t *testing.T) {
 	kafkatest.OnBoth(t, func(t *testing.T, on *kafkatest.Setup) {
 		rig := newConsumerRig(on, 2, 1<<20)
@@ -231,7 +231,7 @@ func TestConsumerTellsThatATopicIsGone(t *testing.T) {
 	}
 }
 
-// A leader that has no records of the epoch that was read last, up to the position, is believed: the log was cut.
+// A leader that has no records of the epoch that was read last, up to the position, is trusted: the log was cut.
 func TestConsumerTellsThatALogWasCut(t *testing.T) {
 	rig := newConsumerRig(kafkatest.OnFake(t, 1), 1, 1<<20)
 	rig.produce(0, 3)

@@ -13,7 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// heap is what is held, or in use with what is garbage, in bytes.
+// heap is the live heap, or the heap including garbage, in bytes.
 func heap(collect bool) int64 {
 	if collect {
 		runtime.GC()

@@ -80,7 +80,7 @@ func (c *consumerRig) add(partition int32, from int64, p *probe) *probe {
 	return p
 }
 
-// reading returns what the Consumer knows of a partition.
+// reading returns the state of a partition in the Consumer.
 func (c *consumerRig) reading(partition int32) (state readingState, hasLarge bool) {
 	c.c.mu.Lock()
 	defer c.c.mu.Unlock()
@@ -88,7 +88,7 @@ func (c *consumerRig) reading(partition int32) (state readingState, hasLarge boo
 	return read.state, c.c.large == read
 }
 
-// probe is a sink that notes what it is given, and checks that it is in order, without gaps, and within its room.
+// probe is a sink that records deliveries, and checks that they are in order, without gaps, and within its room.
 type probe struct {
 	t         testing.TB
 	rig       *consumerRig
@@ -220,7 +220,7 @@ func (p *probe) remove() {
 	p.removed.Store(true)
 }
 
-// entries is room for so many records.
+// entries is room for n records.
 func entries(n int) timer.Size { return timer.Size{Entries: n, Bytes: timer.Unlimited.Bytes} }
 
 // batchOf is a batch of n records with such values, at offset 0, with gzip or not.
@@ -243,7 +243,7 @@ func batchOf(n int, value []byte, zip bool) []byte {
 	return sealed(b.AppendTo(nil))
 }
 
-// noRoom is that of a sink that has none.
+// noRoom is the room of a full sink.
 func noRoom(int64) timer.Size { return timer.Size{} }
 
 // answerAll answers a fetch for all its partitions.

@@ -20,7 +20,7 @@ import (
 
 var consumerSeed = flag.Uint64("consumer-seed", 0, "seed of TestConsumerInRandomRooms; 0: a new one")
 
-// What the fetches under way ask for is bounded over all brokers together, unless that is less than leastFetch for a
+// The size of the fetches in flight is bounded over all brokers together, unless that is less than leastFetch for a
 // partition.
 func TestFetchesAreBounded(t *testing.T) {
 	const brokers, partitions = 2, 40
@@ -68,8 +68,7 @@ func TestFetchesAreBounded(t *testing.T) {
 	}
 }
 
-// Batches that are larger than a partition's part of a fetch come only if the partition stands first. Each does in its
-// turn.
+// Batches that are larger than a partition's part of a fetch come only if the partition is first. Each gets its turn.
 func TestLargerBatchesTakeTurns(t *testing.T) {
 	const partitions, batches = 40, 4
 	rig := newConsumerRig(kafkatest.OnFake(t, 1), partitions, 1<<20) // 26 KiB for each
@@ -93,7 +92,7 @@ func TestLargerBatchesTakeTurns(t *testing.T) {
 		func() bool { mu.Lock(); defer mu.Unlock(); return slices.Min(turns) == batches })
 }
 
-// A sink gets no more at a time than it has room for, and everything once, while it pauses and resumes and is replaced.
+// A sink gets no more at a time than it has room for, and each record once, while it pauses, resumes and is replaced.
 func TestConsumerInRandomRooms(t *testing.T) {
 	seed := *consumerSeed
 	if seed == 0 {
@@ -157,7 +156,7 @@ func TestConsumerInRandomRooms(t *testing.T) {
 // tiny is the name of a batch of a million records in a few kilobytes.
 const tiny, tinyRecords = "heavy: 1000000 tiny records, zstd", 1_000_000
 
-// A batch of a million records is delivered in pieces, and another partition of its broker goes on meanwhile.
+// A batch of a million records is delivered in pieces, and another partition of its broker is served in between.
 func TestALargeBatchHoldsUpNobodyElse(t *testing.T) {
 	rig := newConsumerRig(kafkatest.OnFake(t, 1), 2, 1<<20)
 	rig.write(0, caseOf(t, tiny).Batch(corpus.Nobody(time.UnixMilli(0))))
@@ -167,7 +166,7 @@ func TestALargeBatchHoldsUpNobodyElse(t *testing.T) {
 		if len(r.Records) == 0 {
 			return
 		}
-		if state, has := rig.reading(0); state == delivering && has {
+		if state, large := rig.reading(0); state == delivering && large {
 			meanwhile++
 			longest = max(longest, time.Since(<-sent))
 		} else {
@@ -202,7 +201,7 @@ func TestALargeBatchHoldsUpNobodyElse(t *testing.T) {
 	}
 }
 
-// quarter is the name of a batch that is large, and not very.
+// quarter is the name of a moderately large batch.
 const quarter, quarterRecords = "large: 250000 tiny records, zstd", 250_000
 
 // There is one place for a large batch. Partitions with many take turns for it, also on different brokers.
@@ -238,7 +237,7 @@ func TestLargeBatchesTakeTurns(t *testing.T) {
 	}
 }
 
-// A sink that pauses in the middle of a large batch does not keep the place for one from others. Nor does one that
+// A sink that pauses in the middle of a large batch does not keep the slot for one from others. Nor does a sink that
 // never has room.
 func TestAPausedSinkGivesUpThePlaceForALargeBatch(t *testing.T) {
 	for _, pauses := range []bool{true, false} {
@@ -285,8 +284,8 @@ func TestAPausedSinkGivesUpThePlaceForALargeBatch(t *testing.T) {
 	}
 }
 
-// A partition is removed while its large batch is delivered: nothing comes after that, the place is free, and what is
-// left comes to the next sink.
+// A partition is removed while its large batch is delivered: no call follows, the slot is free, and the next sink gets
+// the rest.
 func TestRemoveInTheMiddleOfALargeBatch(t *testing.T) {
 	rig := newConsumerRig(kafkatest.OnFake(t, 1), 2, 1<<20)
 	raw := caseOf(t, quarter).Batch(corpus.Nobody(time.UnixMilli(0)))
@@ -314,8 +313,7 @@ func TestRemoveInTheMiddleOfALargeBatch(t *testing.T) {
 	}
 }
 
-// An answer that comes after its partition was removed, or is read into another sink, is for nobody. It frees the place
-// for a large batch.
+// An answer for a partition that was removed, or has another sink now, is dropped. It frees the slot for a large batch.
 func TestAnAnswerAfterRemoveIsForNobody(t *testing.T) {
 	for _, replaced := range []bool{false, true} {
 		c := NewConsumer(nil, MaxUnpacked, 1<<20)

@@ -20,7 +20,7 @@ type scriptedBroker struct {
 	c    *Consumer
 	logs map[string]func(offset int64) []byte // by topic/partition: the batch at an offset; nil: the end
 	trip time.Duration
-	// what was asked for and answered
+	// fetches, and the bytes in their answers
 	fetches, bytes int
 }
 
@@ -103,7 +103,7 @@ func scriptedEndless(size int) func(int64) []byte {
 	return func(at int64) []byte { return rebased(batchOf(1, make([]byte, size), false), at) }
 }
 
-// The partitions of a topic stand together in a request, in the place of the one whose turn was longest ago. An idle
+// The partitions of a topic are together in a request, at the place of the one whose turn was longest ago. An idle
 // partition never has a turn. So it puts a busy one of its topic before all other topics, and a batch there that is
 // larger than its part of a fetch never comes.
 func TestAnIdlePartitionDoesNotPutItsTopicFirst(t *testing.T) {
@@ -167,7 +167,7 @@ func TestASinkWithoutRoomCostsLittle(t *testing.T) {
 	}
 }
 
-// All fetches under way bring no more than the bound (and one batch for each broker).
+// All fetches in flight together return no more than the bound (and one batch for each broker).
 func TestAFetchOfManyPartitionsIsBounded(t *testing.T) {
 	for _, tt := range []struct {
 		what       string
@@ -222,8 +222,8 @@ func TestAnUnreadableBatchDoesNotEndAHold(t *testing.T) {
 	}
 }
 
-// Nothing of a batch with a wrong checksum can be believed, and another fetch may bring it whole. It must neither be
-// taken for one below the position, nor say where reading goes on.
+// No field of a batch with a wrong checksum can be trusted, and another fetch may return it whole. It must neither be
+// taken for one below the position, nor decide where reading goes on.
 func TestADamagedHeaderLosesNothing(t *testing.T) {
 	for name, delta := range map[string]uint32{"a delta below zero": 1 << 31, "a huge delta": 1<<30 | 2} {
 		t.Run(name, func(t *testing.T) {

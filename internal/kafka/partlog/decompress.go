@@ -17,14 +17,14 @@ import (
 )
 
 // errTooLarge says that a batch decompresses to more than the reader's limit.
-var errTooLarge = errors.New("it is larger than the limit")
+var errTooLarge = errors.New("larger than the limit")
 
 const (
 	// maxWindow is the largest zstd window, in bytes, that Kafka's own consumer takes: zstd's
 	// ZSTD_WINDOWLOG_LIMIT_DEFAULT. Frames of level 22 declare it, however small they are. It costs no memory here,
 	// because the output is the window.
 	maxWindow = 128 << 20
-	// firstTry is the size, in bytes, up to which a batch is decompressed without further thought.
+	// firstTry is the size, in bytes, up to which any batch is decompressed.
 	firstTry = 1 << 20
 )
 
@@ -50,7 +50,7 @@ func newUnpacker() *unpacker {
 	return u
 }
 
-// newZstd returns a decoder that so many goroutines use at a time, or as many as there are processors.
+// newZstd returns a decoder for this many goroutines at a time, or for as many as there are processors.
 func newZstd(concurrency int) *zstd.Decoder {
 	d, err := zstd.NewReader(nil, zstd.WithDecoderMaxMemory(maxWindow), zstd.WithDecodeAllCapLimit(true),
 		zstd.WithDecoderConcurrency(concurrency), zstd.WithDecoderLowmem(true), zstd.IgnoreChecksum(true))
@@ -60,8 +60,8 @@ func newZstd(concurrency int) *zstd.Decoder {
 	return d
 }
 
-// unpack returns what src decompresses to, limit bytes at most. If it also returns an error, the error says why the
-// output ends there. The output may still hold all records.
+// unpack decompresses src, to limit bytes at most. An error with an output says why the output ends there. The output
+// may still hold all records.
 func (u *unpacker) unpack(codec kgo.CompressionCodecType, src []byte, limit int) ([]byte, error) {
 	scratch := u.scratch.Get().(*bytes.Buffer)
 	defer u.scratch.Put(scratch)
@@ -81,11 +81,11 @@ func (u *unpacker) unpack(codec kgo.CompressionCodecType, src []byte, limit int)
 	case kgo.CodecZstd:
 		return u.unzstd(scratch.AvailableBuffer(), src, limit)
 	}
-	return nil, fmt.Errorf("compression codec %d is unknown", codec)
+	return nil, fmt.Errorf("unknown compression codec %d", codec)
 }
 
-// grown decompresses into the scratch buffer, and if that is too small from the beginning into larger ones. A buffer
-// that grows by itself is twice as large as what is in it, beside the one before.
+// grown decompresses into the scratch buffer, and if that is too small, from the beginning into larger ones. A buffer
+// that grows by itself is twice as large as its contents, and is copied from another one.
 func grown(scratch *bytes.Buffer, limit int, decompress func(out *bytes.Buffer, limit int) error) ([]byte, error) {
 	size := min(firstTry, limit)
 	if err := decompress(scratch, size); size == limit || !errors.Is(err, errTooLarge) {
@@ -100,7 +100,7 @@ func grown(scratch *bytes.Buffer, limit int, decompress func(out *bytes.Buffer, 
 	}
 }
 
-// spare is how much larger a buffer is than what is copied to it, so that it does not grow.
+// spare is how much larger a buffer is than the data copied to it, so that it does not grow.
 const spare = 1 + bytes.MinRead
 
 // copyTo reads r to its end, or until limit bytes are in out.
@@ -116,11 +116,11 @@ func copyTo(out *bytes.Buffer, r io.Reader, limit int) error {
 // The flags of a gzip member, and those of them that RFC 1952 reserves.
 const gzipFlags, gzipReserved = 3, 0xe0
 
-// gunzip decompresses members one after the other. As in Java, something else behind a member ends the data.
+// gunzip decompresses members one after the other. As in Java, other data behind a member ends the data.
 func (u *unpacker) gunzip(out *bytes.Buffer, src []byte, limit int) error {
 	r := u.gzips.Get().(*gzip.Reader)
 	defer u.gzips.Put(r)
-	if len(src) > gzipFlags && src[gzipFlags]&gzipReserved != 0 { // Java does not look at them
+	if len(src) > gzipFlags && src[gzipFlags]&gzipReserved != 0 { // Java ignores them
 		src = slices.Clone(src)
 		src[gzipFlags] &^= gzipReserved
 	}
@@ -140,9 +140,9 @@ func (u *unpacker) gunzip(out *bytes.Buffer, src []byte, limit int) error {
 	return nil
 }
 
-// unzstd decompresses into the scratch buffer, if that is large enough. A frame may say how large it becomes;
-// otherwise larger buffers are tried one after the other. They get a decoder of their own, because a decoder keeps
-// the buffer that it wrote to last, and the shared one is as many as there are processors.
+// unzstd decompresses into the scratch buffer, if that is large enough. A frame may declare its decompressed size;
+// otherwise larger buffers are tried one after the other. They get a decoder of their own, because a decoder keeps the
+// buffer that it wrote to last, and the shared one is as many as there are processors.
 func (u *unpacker) unzstd(scratch, src []byte, limit int) ([]byte, error) {
 	size := cap(scratch)
 	if h := (zstd.Header{}); h.Decode(src) == nil && h.HasFCS {
@@ -178,8 +178,8 @@ const (
 	xerialHeader = len(xerial) + 8
 )
 
-// unsnap decompresses one snappy block, or what snappy-java has framed. Another such header may follow the blocks.
-// Fewer bytes than a length has are ignored, as snappy-java does.
+// unsnap decompresses one snappy block, or snappy-java's framing. Another such header may follow the blocks. Fewer
+// bytes than a length has are ignored, as snappy-java does.
 func unsnap(src []byte, limit int) (out []byte, err error) {
 	if !bytes.HasPrefix(src, []byte(xerial)) || len(src) < xerialHeader {
 		return snap(nil, src, limit)

@@ -12,7 +12,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// delivery gives what a fetch brought of one partition to its sink. Its caller owns the reading, and holds its lock.
+// delivery passes the records of one partition in an answer to its sink. Its caller owns the reading, and holds its
+// lock.
 type delivery struct {
 	c *Consumer
 	r *reading
@@ -20,13 +21,13 @@ type delivery struct {
 	hw, stable int64
 
 	ready []*kgo.Record // built, not delivered
-	room  timer.Size    // what is left of what the sink takes
+	room  timer.Size    // the remaining room of the sink
 }
 
 // outcome is why a delivery ended.
 type outcome struct {
 	pause time.Duration // how long the partition is to wait
-	moved bool          // something was delivered or passed
+	moved bool          // a record was delivered or passed
 	cut   bool          // there is more below the end, and it did not fit into the answer
 	large bool          // the next batch decompresses to more than the limit
 }
@@ -60,8 +61,8 @@ func (d *delivery) run(limit int) outcome {
 	}
 }
 
-// skip passes a batch that cannot be read, if the sink has room for a dead letter. Before that it may ask for another
-// fetch. It returns how long to wait before that, 0 if the batch is passed.
+// skip passes a batch that cannot be read, if the sink has room for a dead letter. It may ask for another fetch first,
+// and then returns how long to wait for that, else 0.
 func (d *delivery) skip(bad *Unreadable) (pause time.Duration) {
 	d.flush()
 	if errors.Is(bad.Err, errDamaged) && d.r.damaged+1 < damagedTries {
@@ -112,7 +113,7 @@ func (d *delivery) give(o *opened) (pause time.Duration, all bool) {
 	return 0, true
 }
 
-// flush delivers what is ready, or that something has changed.
+// flush delivers the ready records, or only a changed state.
 func (d *delivery) flush() {
 	r := d.r
 	r.next, r.epoch = d.position, d.last.epoch
@@ -121,14 +122,14 @@ func (d *delivery) flush() {
 	} else if !d.news() {
 		return
 	}
-	r.told = d.state()
-	told := r.told
-	told.Records, d.ready = d.ready, nil
+	r.reported = d.state()
+	known := r.reported
+	known.Records, d.ready = d.ready, nil
 	d.room = timer.Size{}
-	r.sink.Deliver(told)
+	r.sink.Deliver(known)
 }
 
-// state is what there is to tell besides records.
+// state returns the state to report, without records.
 func (d *delivery) state() Read {
 	read := Read{Next: d.position, Epoch: d.last.epoch, Stable: d.stable, End: d.hw}
 	if d.position >= d.hw {
@@ -137,15 +138,15 @@ func (d *delivery) state() Read {
 	return read
 }
 
-// news reports whether there is something to tell without records. An open transaction is told of again and again,
-// because a sink may wait for its end.
+// news reports whether there is a state to deliver without records. An open transaction is reported repeatedly, because
+// a sink may wait for its end.
 func (d *delivery) news() bool {
-	is, was := d.state(), d.r.told
-	return is.Next != was.Next || is.End != was.End || is.Stable != was.Stable || is.Stable < d.hw
+	now, was := d.state(), d.r.reported
+	return now.Next != was.Next || now.End != was.End || now.Stable != was.Stable || now.Stable < d.hw
 }
 
-// aside delivers a large batch in a goroutine of its own, which ends when the batch is delivered or the sink has no
-// room for some time. It returns false if another partition has the room for a large batch.
+// aside delivers a large batch in a goroutine of its own, which ends when the batch is delivered or the sink has had no
+// room for some time. It returns false if another partition has the slot for a large batch.
 func (c *Consumer) aside(d *delivery) bool {
 	c.mu.Lock()
 	d.r.oversize = true

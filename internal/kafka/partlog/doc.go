@@ -14,13 +14,12 @@
 //	c.Add("timers", 3, from, sink)
 //	err := c.Run(ctx)
 //
-// kgo's consumer cannot be used for this, for two reasons. It returns records, and does not tell that it has read
-// past something that is no record: a control marker, an aborted batch (also one whose marker lies beyond the last
-// stable offset), or a batch that compaction emptied. If a log ends in those, it never learns that it has reached the
-// end. And it builds every record before its caller can object, and stops before a batch that it cannot decode: see
-// Consumer.
+// kgo's consumer cannot be used for this, for two reasons. It returns records, and does not tell that it has read past
+// something else: a control marker, an aborted batch (even if its marker lies beyond the last stable offset), or a
+// batch that compaction emptied. If a log ends in those, it never learns that it has reached the end. And it builds
+// every record before its caller can object, and stops before a batch that it cannot decode: see Consumer.
 //
-// Neither assigns partitions, commits anything, or resets a position by itself. A Reader's call waits out errors that
-// pass (no leader, a leader elsewhere, a broken connection), with back-off, until its context ends. It returns the
-// others: *OutOfRangeError and ErrTopicGone, a refused authorisation, an *Unreadable batch.
+// Neither assigns partitions, commits offsets, or resets a position by itself. A Reader's call waits out temporary
+// errors (no leader, a leader elsewhere, a broken connection), with back-off, until its context ends. It returns the
+// others: *OutOfRangeError and ErrTopicGone, a missing permission, an *Unreadable batch.
 package partlog

@@ -41,7 +41,7 @@ func (c *Consumer) fetchFrom(ctx context.Context, node int32, wake beats.Signal)
 }
 
 // exchange sends a fetch and delivers the answer.
-func (c *Consumer) exchange(ctx context.Context, node int32, of tickets, req *kmsg.FetchRequest) error {
+func (c *Consumer) exchange(ctx context.Context, node int32, sent tickets, req *kmsg.FetchRequest) error {
 	kresp, err := c.client.Broker(int(node)).Request(ctx, req)
 	if err != nil {
 		return err
@@ -50,8 +50,8 @@ func (c *Consumer) exchange(ctx context.Context, node int32, of tickets, req *km
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 		return err
 	}
-	names := make(map[[16]byte]string, len(of))
-	for tp, t := range of {
+	names := make(map[[16]byte]string, len(sent))
+	for tp, t := range sent {
 		names[t.id] = tp.Topic
 	}
 	for i := range resp.Topics {
@@ -59,19 +59,19 @@ func (c *Consumer) exchange(ctx context.Context, node int32, of tickets, req *km
 		for j := range t.Partitions {
 			p := &t.Partitions[j]
 			tp := timer.TopicPartition{Topic: cmp.Or(t.Topic, names[t.TopicID]), Partition: p.Partition}
-			if of[tp] != nil {
-				c.take(of[tp], p)
-				delete(of, tp)
+			if sent[tp] != nil {
+				c.take(sent[tp], p)
+				delete(sent, tp)
 			}
 		}
 	}
-	if len(of) > 0 { // a broker that throttles us answers without partitions
+	if len(sent) > 0 { // a throttling broker answers without partitions
 		return kerr.ThrottlingQuotaExceeded
 	}
 	return nil
 }
 
-// ticket identifies one fetch for a reading. If the reading has been asked for again since, the answer is ignored.
+// ticket identifies one fetch for a reading. If the reading has been asked for again, the answer is ignored.
 type ticket struct {
 	*reading
 	number uint64
@@ -82,7 +82,7 @@ type tickets = map[timer.TopicPartition]*ticket
 
 // choose returns the partitions to fetch from a broker now, and the request. If there are none, it returns how long
 // to wait, unless the broker's goroutine is woken earlier.
-func (c *Consumer) choose(node int32) (of tickets, req *kmsg.FetchRequest, wait time.Duration) {
+func (c *Consumer) choose(node int32) (sent tickets, req *kmsg.FetchRequest, wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -122,7 +122,7 @@ func (c *Consumer) choose(node int32) (of tickets, req *kmsg.FetchRequest, wait 
 	if held {
 		patience = min(heldWait, wait)
 	}
-	of = make(tickets, len(ready))
+	sent = make(tickets, len(ready))
 	req = fetchRequest(patience, readCommitted)
 	for _, r := range ready {
 		if r.oversize {
@@ -132,10 +132,10 @@ func (c *Consumer) choose(node int32) (of tickets, req *kmsg.FetchRequest, wait 
 			c.large = r
 		}
 		r.state, r.ask, r.askedAt = asked, r.ask+1, now
-		of[timer.TopicPartition{Topic: r.log.Topic, Partition: r.log.Partition}] = &ticket{r, r.ask, r.log.ID}
+		sent[timer.TopicPartition{Topic: r.log.Topic, Partition: r.log.Partition}] = &ticket{r, r.ask, r.log.ID}
 		addFetch(req, r, int32(limit))
 	}
-	return of, req, 0
+	return sent, req, 0
 }
 
 // addFetch adds a partition to a request.
@@ -149,8 +149,8 @@ func addFetch(req *kmsg.FetchRequest, r *reading, limit int32) {
 	}
 	p := kmsg.NewFetchRequestTopicPartition()
 	p.Partition, p.FetchOffset, p.PartitionMaxBytes = r.log.Partition, r.next, limit
-	// The leader compares both epochs with its own log. So a former leader that has not heard of its successor does not
-	// answer, and a log that was cut below what was read is told as such (KIP-320, KIP-595).
+	// The leader compares both epochs with its own log. So a former leader that does not know its successor does not
+	// answer, and a log that was cut below the position is reported as such (KIP-320, KIP-595).
 	p.CurrentLeaderEpoch, p.LastFetchedEpoch = r.leader, int32(r.epoch)-1
 	req.Topics[i].Partitions = append(req.Topics[i].Partitions, p)
 }
@@ -165,10 +165,10 @@ func fetchRequest(wait time.Duration, isolation int8) *kmsg.FetchRequest {
 }
 
 // lost makes readings idle and without a leader, because their fetch has failed.
-func (c *Consumer) lost(of tickets) {
+func (c *Consumer) lost(sent tickets) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, t := range of {
+	for _, t := range sent {
 		if t.valid() {
 			c.rest(t.reading)
 			t.node = NoLeader
@@ -191,7 +191,7 @@ func (c *Consumer) rest(r *reading) {
 	c.wake(r.node)
 }
 
-// freeLarge gives back the room for a large batch, if the reading has it. c.mu is held.
+// freeLarge gives back the slot for a large batch, if the reading has it. c.mu is held.
 func (c *Consumer) freeLarge(r *reading) {
 	if c.large != r {
 		return
@@ -202,13 +202,13 @@ func (c *Consumer) freeLarge(r *reading) {
 	}
 }
 
-// largeTaken reports whether a reading has the room for a large batch. One whose broker does not answer loses it.
-// c.mu is held.
+// largeTaken reports whether a reading has the slot for a large batch. One whose broker does not answer loses it. c.mu
+// is held.
 func (c *Consumer) largeTaken(now time.Time) bool {
 	return c.large != nil && (c.large.state != asked || now.Sub(c.large.askedAt) < largeFetch)
 }
 
-// yields reports whether the room for a large batch is kept for another reading, whose turn was longer ago. c.mu is
+// yields reports whether the slot for a large batch is kept for another reading, whose turn was longer ago. c.mu is
 // held.
 func (c *Consumer) yields(r *reading, now time.Time) bool {
 	if now.Sub(c.freed) >= largeTurn {
@@ -243,7 +243,7 @@ func (c *Consumer) current(r *reading) bool {
 	return c.readings[timer.TopicPartition{Topic: r.log.Topic, Partition: r.log.Partition}] == r
 }
 
-// held reports whether nothing is to be delivered to a reading now: it is paused, or was removed.
+// held reports whether a reading gets no records now: it is paused, or was removed.
 func (c *Consumer) held(r *reading) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -256,8 +256,8 @@ func (c *Consumer) removed(r *reading) bool {
 	return !c.current(r)
 }
 
-// end makes a reading idle whose part of an answer was dealt with. It has had its turn, unless its next batch did not
-// fit into the answer: then it must come to stand first.
+// end makes a reading idle after its part of an answer. It has had its turn, unless its next batch did not fit into the
+// answer: then it must come first next time.
 func (c *Consumer) end(r *reading, o outcome) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -301,7 +301,7 @@ func (c *Consumer) take(t *ticket, p *kmsg.FetchResponseTopicPartition) {
 	c.end(r, o)
 }
 
-// refused deals with an error that a broker has answered.
+// refused handles an error in a broker's answer.
 func (c *Consumer) refused(r *reading, p *kmsg.FetchResponseTopicPartition) (pause time.Duration, bad bool) {
 	err := kerr.ErrorForCode(p.ErrorCode)
 	switch {
@@ -315,7 +315,7 @@ func (c *Consumer) refused(r *reading, p *kmsg.FetchResponseTopicPartition) (pau
 	if ke := (*kerr.Error)(nil); errors.As(err, &ke) && (passing(ke) || ke.Code == kerr.InconsistentTopicID.Code) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if ke.Code != kerr.UnknownLeaderEpoch.Code { // then we know the leader before it does
+		if ke.Code != kerr.UnknownLeaderEpoch.Code { // else we know the leader before it does
 			r.node = NoLeader
 			c.leaderless.Send()
 		}
@@ -327,7 +327,7 @@ func (c *Consumer) refused(r *reading, p *kmsg.FetchResponseTopicPartition) (pau
 	return failPause, true
 }
 
-// fail tells a sink of an error outside of an answer.
+// fail reports an error outside of an answer to a sink.
 func (c *Consumer) fail(r *reading, err error) {
 	r.deliver.Lock()
 	defer r.deliver.Unlock()

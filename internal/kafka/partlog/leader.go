@@ -17,8 +17,8 @@ import (
 // NoLeader is the node ID of a leader that is not known.
 const NoLeader int32 = -1
 
-// The replica ID of a ListOffsets request: a consumer is told of what all in-sync replicas
-// have, a debugger of all that the leader has (ListOffsetsRequest.DEBUGGING_REPLICA_ID).
+// The replica ID of a ListOffsets request: a consumer learns the end of all in-sync replicas, a debugger the end of the
+// leader's log (ListOffsetsRequest.DEBUGGING_REPLICA_ID).
 const (
 	consumer  int32 = -1
 	debugging int32 = -2
@@ -76,7 +76,7 @@ func (l *leader) attempt(ctx context.Context, try func(context.Context, *kgo.Bro
 	return try(ctx, l.cl.Broker(int(l.node)))
 }
 
-// verdict returns nil for an error that may pass, and otherwise the error for the caller.
+// verdict returns nil for a temporary error, and otherwise the error for the caller.
 func (l *leader) verdict(err error) error {
 	var denied *deniedError
 	if errors.As(err, &denied) {
@@ -92,11 +92,11 @@ func (l *leader) verdict(err error) error {
 	if ke := (*kerr.Error)(nil); errors.As(err, &ke) && !passing(ke) {
 		return fmt.Errorf("ask the leader of %v: %w", l.t, err)
 	}
-	return nil // passing, or a matter of transport
+	return nil // temporary, or of the transport
 }
 
 // passing reports whether a broker that answers e may give another answer later. Brokers answer UNKNOWN_SERVER_ERROR to
-// what they did not foresee, mostly while they start or stop; Java's consumer repeats such a fetch too.
+// unforeseen errors, mostly while they start or stop; Java's consumer repeats such a fetch too.
 func passing(e *kerr.Error) bool { return e.Retriable || e.Code == kerr.UnknownServerError.Code }
 
 // denied decides whether a topic that is denied counts as gone.
@@ -119,12 +119,12 @@ func (l *leader) interrupted(ctx context.Context, last error) error {
 	return fmt.Errorf("ask the leader of %v: %w (before that: %w)", l.t, ctx.Err(), last)
 }
 
-// finalError makes do return an error at once, whatever its code.
+// finalError makes do return an error immediately, whatever its code.
 type finalError struct{ err error }
 
 func (f *finalError) Error() string { return f.err.Error() }
 
-// pause waits for d, give or take a quarter, so that the readers of many partitions that lost one broker do not ask in
+// pause waits for d, give or take a quarter, so that the readers of many partitions of a lost broker do not retry in
 // step. It returns false if ctx ends.
 func pause(ctx context.Context, d time.Duration) bool {
 	return beats.Sleep(ctx, d*3/4+rand.N(d/2+1))

@@ -69,7 +69,7 @@ func TestFinalErrors(t *testing.T) {
 	}
 }
 
-// TestBacksOff counts what a reader asks while there is no leader.
+// TestBacksOff counts a reader's requests while there is no leader.
 func TestBacksOff(t *testing.T) {
 	p := newPartition(kafkatest.OnFake(t, 1), nil)
 	c := p.Fake
@@ -104,8 +104,8 @@ func TestGoneOnlyAfterTheLimit(t *testing.T) {
 	}
 }
 
-// A broker that has just ceased to lead is still named by others. Of offsets it tells whoever looks for a fault what it
-// has, leader or not, and it lacks what its successor has written: it is not believed.
+// A broker that has just ceased to lead is still named by others. To a debugger it reports the end of its own log,
+// leader or not, which lacks its successor's records: it must not be trusted.
 func TestOnlyTheLeaderTellsTheEnd(t *testing.T) {
 	p := newPartition(kafkatest.OnFake(t, 2), nil)
 	c := p.Fake
@@ -129,7 +129,7 @@ func TestOnlyTheLeaderTellsTheEnd(t *testing.T) {
 	}
 }
 
-// A leader that is appending says now and then that its log has no timestamp. A log that is empty has none.
+// A leader that is appending claims now and then that its log has no timestamp. An empty log has none.
 func TestNewestAsksAgainWhileTheLogIsNotEmpty(t *testing.T) {
 	for name, records := range map[string]int{"written to": 1, "empty": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestNewestAsksAgainWhileTheLogIsNotEmpty(t *testing.T) {
 	}
 }
 
-// The same of a real broker, which says so now and then while it appends.
+// The same with a real broker, which claims that now and then while it appends.
 func TestNewestOfALogThatIsWrittenTo(t *testing.T) {
 	p := newPartition(
 		kafkatest.OnShared(t), map[string]*string{"message.timestamp.type": kmsg.StringPtr("LogAppendTime")})
@@ -189,7 +189,7 @@ func listed(req *kmsg.ListOffsetsRequest, offset int64) kmsg.Response {
 	return resp
 }
 
-// metadata is what brokers say now of the topic.
+// metadata is the brokers' current metadata of the topic.
 func (p *partition) metadata() *kmsg.MetadataResponse {
 	p.T.Helper()
 	req := kmsg.NewPtrMetadataRequest()

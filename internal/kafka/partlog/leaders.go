@@ -18,7 +18,7 @@ import (
 // leadersRefresh is how often leaders are looked up: an unresponsive broker cannot say that it no longer leads.
 const leadersRefresh = 5 * time.Second
 
-// findLeaders looks for leaders every leadersRefresh, soon while a partition has none, and when it is woken.
+// findLeaders looks up leaders every leadersRefresh, soon while a partition has none, and when it is woken.
 func (c *Consumer) findLeaders(ctx context.Context) {
 	wait := backoffMin
 	for beats.Sleep(ctx, backoffMin) {
@@ -40,7 +40,7 @@ func (c *Consumer) findLeaders(ctx context.Context) {
 	}
 }
 
-// topics returns the topics that are read, and whether a partition of them has no leader that is known.
+// topics returns the topics that are read, and whether one of their partitions has no known leader.
 func (c *Consumer) topics() (names []string, leaderless bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,7 +107,7 @@ func (c *Consumer) learn(resp *kmsg.MetadataResponse) (gone []*reading) {
 	return gone
 }
 
-// follow makes a reading ask this leader. c.mu is held.
+// follow makes a reading use this leader. c.mu is held.
 func (c *Consumer) follow(r *reading, l found) {
 	if l.node == r.node && l.epoch == r.leader || l.id == r.log.ID && l.epoch < r.leader { // metadata may be behind
 		return

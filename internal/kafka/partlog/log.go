@@ -24,7 +24,7 @@ var (
 	// DeleteRecords) or beyond its end (the log was truncated or is another one). It is always an *OutOfRangeError.
 	ErrOutOfRange = errors.New("position is not in the log")
 
-	// ErrTopicGone says that the topic, or this incarnation of it, does not exist, and has not for goneAfter.
+	// ErrTopicGone says that the topic, or this incarnation of it, has not existed for goneAfter.
 	ErrTopicGone = errors.New("topic is gone")
 )
 
@@ -44,17 +44,15 @@ func (o *OutOfRangeError) Error() string {
 func (o *OutOfRangeError) Is(target error) bool { return target == ErrOutOfRange }
 
 const (
-	// MaxBytes bounds what one fetch of a new Reader asks for, in bytes. A single batch that is larger is returned
-	// nevertheless (KIP-74).
+	// MaxBytes bounds one fetch of a new Reader, in bytes. A single batch that is larger is still returned (KIP-74).
 	MaxBytes = 4 << 20
 	// goneAfter is how long the brokers must have denied knowing the topic before it counts as gone, see SetGoneAfter:
 	// a broker that has just started, or is behind in its metadata, denies topics that exist.
 	goneAfter = 10 * time.Second
-	// backoffMin and backoffMax bound the wait before an attempt is repeated;
-	// it doubles from the first to the second.
+	// backoffMin and backoffMax bound the wait before a retry; it doubles from the first to the second.
 	backoffMin, backoffMax = 20 * time.Millisecond, time.Second
-	// CutAfter is for how long a log must look as if it had lost its end until that is believed. A former leader may
-	// have answered that has not heard of its successor, and the high watermark of a new leader may be behind for a
+	// CutAfter is how long a log must look as if it had lost its end until that counts. The answer may come from a
+	// former leader that does not know its successor, and the high watermark of a new leader may be behind for a
 	// moment.
 	CutAfter = 5 * time.Second
 )

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { kafkatest.Main(m) }
 
-// partition is one partition under test, and what a test does to it.
+// partition is one partition under test, with the helpers of a test.
 type partition struct {
 	*kafkatest.Setup
 	cl     *kgo.Client // for reading
@@ -93,7 +93,7 @@ func (p *partition) end() int64 {
 	return end
 }
 
-// drain reads with r until a fetch neither brings nor moves anything.
+// drain reads with r until a fetch neither returns a record nor moves the position.
 func (p *partition) drain(r *Reader) (values []string, last Page) {
 	p.T.Helper()
 	for {

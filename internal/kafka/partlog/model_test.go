@@ -11,7 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
-// logModel is what a read_committed reader must see of a log.
+// logModel is the correct view of a read_committed reader on a log.
 type logModel struct {
 	end   int64
 	first map[int]int64 // open transactions: producer to its first offset
@@ -73,7 +73,7 @@ func TestReaderAgainstModel(t *testing.T) {
 		p.target = Log{Topic: kafkatest.Topic(t)}
 		p.create(nil)
 		m := &logModel{first: map[int]int64{}}
-		var along []string // what one Reader sees, reading all the while
+		var along []string // the records of one Reader that reads all along
 		r := NewReader(p.cl, p.target, 0)
 		r.SetMaxBytes(int32(rapid.SampledFrom([]int{1, 150, 1 << 20}).Draw(rt, "page bytes")))
 

@@ -25,7 +25,7 @@ type Reader struct {
 
 	// compacted: see SetCompacted.
 	compacted bool
-	// isolation of what is returned: see SetUncommitted.
+	// isolation of the returned records: see SetUncommitted.
 	isolation int8
 	// replica is one other than the leader that the broker sent us to (KIP-392), NoLeader for none.
 	replica int32
@@ -33,12 +33,13 @@ type Reader struct {
 
 	unpacked int   // see SetMaxUnpacked
 	room     int64 // see SetRoom
-	// kept is what the last page had no room for; nil: nothing. Its page has the ends that the leader told with it.
+	// kept is the part of a fetch that the last page had no room for, or nil. Its page has the ends that the leader
+	// told.
 	kept     *batches
 	keptPage Page
 }
 
-// Page is what one fetch brought.
+// Page is the result of one fetch.
 type Page struct {
 	// Records are committed, in order, all at or above the position before.
 	Records []*kgo.Record
@@ -70,8 +71,8 @@ func (r *Reader) Position() int64 { return r.position }
 // SetPosition makes the next Next begin at an offset.
 func (r *Reader) SetPosition(to int64) { r.position, r.last, r.kept = to, batchEnd{}, nil }
 
-// Last returns the leader epoch of the last batch that was read, and the offset behind it. It counts batches of which
-// Next returns nothing: markers, and what was aborted. Epoch 0: nothing was read yet.
+// Last returns the leader epoch of the last batch that was read, and the offset behind it. It counts batches without
+// records for Next: markers and aborted batches. Epoch 0: nothing was read yet.
 func (r *Reader) Last() (epoch Epoch, behind int64) { return r.last.epoch, r.last.behind }
 
 // Leader returns the epoch of the leader that was looked up last, 0 if it is not known. After a call that succeeded,
@@ -90,34 +91,34 @@ func (r *Reader) SetGoneAfter(d time.Duration) { r.leader.goneAfter = d }
 // SetMaxBytes bounds what one fetch asks for, from 1, instead of MaxBytes.
 func (r *Reader) SetMaxBytes(n int32) { r.maxBytes = n }
 
-// SetMaxUnpacked bounds what a batch may decompress to, in bytes: a larger one is Unreadable. A Reader has no bound at
-// first, because nobody but this service writes to a changelog. Of a topic that others write to it needs one.
+// SetMaxUnpacked bounds the decompressed size of a batch, in bytes: a larger one is Unreadable. A Reader has no bound
+// at first, because only this service writes to a changelog. For topics with other writers set one.
 func (r *Reader) SetMaxUnpacked(n int) { r.unpacked = n }
 
 // SetRoom bounds the memory that the records of a page take, in bytes, instead of 16 MiB. A page has at least one
 // record if there is one.
 func (r *Reader) SetRoom(bytes int64) { r.room = bytes }
 
-// SetCompacted says that the topic is compacted (cleanup.policy holds "compact"). If a fetch brings nothing below the
+// SetCompacted says that the topic is compacted (cleanup.policy holds "compact"). If a fetch returns nothing below the
 // last stable offset, compaction has removed all records there, and the position moves to that offset. A log that is
 // not compacted has no such hole. There the same answer means that the records lie in remote storage and did not come
 // in time, and the position must stay. (Kafka has no tiered storage for compacted topics.)
 func (r *Reader) SetCompacted(c bool) { r.compacted = c }
 
-// LookAgain makes the next Next look the leader up again. A former leader that has not heard of its successor goes on
-// answering, without an error and without the records that were written since.
+// LookAgain makes the next Next look the leader up again. A former leader that does not know its successor goes on
+// answering, without an error and without the records written since.
 func (r *Reader) LookAgain() { r.leader.node, r.replica, r.kept = NoLeader, NoLeader, nil }
 
-// SetUncommitted makes Next return all records up to the high watermark, those of open and of aborted transactions too.
+// SetUncommitted makes Next return all records up to the high watermark, even those of open and aborted transactions.
 func (r *Reader) SetUncommitted() { r.isolation = readUncommitted }
 
 // Next sends one fetch from the position, returns the records and moves the position. The broker waits for data for at
-// most wait, which is rounded down to milliseconds. The position can move although no record came. If neither a record
-// came nor the position moved, there is nothing more below the last stable offset.
+// most wait, which is rounded down to milliseconds. The position can move without records. If neither a record came nor
+// the position moved, the log has nothing more below the last stable offset.
 //
-// Errors: *OutOfRangeError, ErrTopicGone, the context's (joined with what kept Next waiting), kgo.ErrClientClosed, a
-// refusal, or a batch that does not decode. After an error the position is unchanged, so a further call loses no
-// record. A batch that does not decode is an *Unreadable, and SetPosition(Next) passes it.
+// Errors: *OutOfRangeError, ErrTopicGone, the context's (joined with the error that kept Next waiting),
+// kgo.ErrClientClosed, a missing permission, or a batch that does not decode. After an error the position is unchanged,
+// so a further call loses no record. A batch that does not decode is an *Unreadable, and SetPosition(Next) passes it.
 func (r *Reader) Next(ctx context.Context, wait time.Duration) (Page, error) {
 	if r.kept != nil {
 		page := r.keptPage
@@ -191,8 +192,8 @@ func (r *Reader) answer(ctx context.Context, leader *kgo.Broker,
 	return resp, nil
 }
 
-// outOfRange returns the error for a position that is not in the leader's log. If it is, a follower was behind or the
-// leader had just begun to lead, and the error can be retried.
+// outOfRange returns the error for a position that is not in the leader's log. If the position is in it, a follower was
+// behind or the leader had just begun to lead, and the error can be retried.
 func (r *Reader) outOfRange(ctx context.Context, leader *kgo.Broker) error {
 	r.replica = NoLeader
 	start, _, end, err := r.leader.bounds(ctx, leader)
@@ -230,7 +231,7 @@ func (r *Reader) request(wait time.Duration) *kmsg.FetchRequest {
 	rt.TopicID = r.leader.t.ID  // from v13
 	rp := kmsg.NewFetchRequestTopicPartition()
 	rp.Partition = r.leader.t.Partition
-	rp.CurrentLeaderEpoch = r.leader.epoch // else a former leader that has not heard of its successor answers for it
+	rp.CurrentLeaderEpoch = r.leader.epoch // else a former leader that does not know its successor answers
 	rp.FetchOffset = r.position
 	rp.PartitionMaxBytes = r.maxBytes
 	rt.Partitions = append(rt.Partitions, rp)
@@ -257,7 +258,7 @@ func (r *Reader) take(resp *kmsg.FetchResponseTopicPartition) (Page, error) {
 	case resp.PreferredReadReplica >= 0:
 		r.replica = resp.PreferredReadReplica
 	case len(resp.RecordBatches) > 0:
-		return Page{}, &finalError{fmt.Errorf("decode %v at %d: %d bytes hold no whole batch", r.leader.t, r.position,
+		return Page{}, &finalError{fmt.Errorf("decode %v at %d: no whole batch in %d bytes", r.leader.t, r.position,
 			len(resp.RecordBatches))}
 	case r.compacted && r.position < resp.LastStableOffset:
 		r.position = resp.LastStableOffset
@@ -265,7 +266,7 @@ func (r *Reader) take(resp *kmsg.FetchResponseTopicPartition) (Page, error) {
 	return page, nil
 }
 
-// move moves the position, and keeps what there was no room for.
+// move moves the position, and keeps the records without room.
 func (r *Reader) move(s *batches) {
 	r.position, r.last, r.kept, r.damaged = s.position, s.last, nil, 0
 	if s.cut {
@@ -273,7 +274,7 @@ func (r *Reader) move(s *batches) {
 	}
 }
 
-// decode fills a page with what there is room for. A batch that does not fit whole stays open for the next page.
+// decode fills a page up to its room. A batch that does not fit whole stays open for the next page.
 func (r *Reader) decode(s *batches, page *Page) error {
 	for room := r.room; ; {
 		if s.cut = room <= 0; s.cut {

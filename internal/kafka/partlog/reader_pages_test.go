@@ -43,8 +43,8 @@ func TestPagesOfOneBatchAreLinear(t *testing.T) {
 	}
 }
 
-// A replay that rests gives its slot back, and calls LookAgain. It must not keep what it has fetched: there are as many
-// resting replays as partitions that are followed.
+// A resting replay gives its slot back, and calls LookAgain. It must not keep its last fetch: there are as many resting
+// replays as followed partitions.
 func TestALookAgainKeepsNoFetch(t *testing.T) {
 	r := NewReader(nil, Log{Topic: "t"}, 0)
 	r.SetRoom(1)

@@ -33,7 +33,7 @@ func roomyReader(t *testing.T) (p *partition, r *Reader, end int64, fetches *kfa
 	return p, NewReader(p.cl, p.target, 0), end, fetches
 }
 
-// Pages have a bound in memory, beyond one record. What one has no room for comes with the next ones, without a fetch,
+// Pages have a bound in memory, beyond one record. The remaining records come with the next pages, without a fetch,
 // once and in order.
 func TestPagesHaveABound(t *testing.T) {
 	for _, room := range []int64{1, 1000, 20_000, pageMemory} {
@@ -67,7 +67,7 @@ func TestPagesHaveABound(t *testing.T) {
 	}
 }
 
-// SetPosition drops what is kept, and so does a position that is where it was.
+// SetPosition drops the kept records, even if the position stays the same.
 func TestSetPositionDropsWhatIsKept(t *testing.T) {
 	p, r, end, fetches := roomyReader(t)
 	r.SetRoom(1000)
@@ -83,7 +83,7 @@ func TestSetPositionDropsWhatIsKept(t *testing.T) {
 	}
 }
 
-// A batch that cannot be read, or is too large, is an Unreadable wherever a page begins, and what is behind it is read.
+// A batch that is unreadable or too large is an Unreadable wherever a page begins, and the records behind it are read.
 func TestReaderPassesAnUnreadable(t *testing.T) {
 	kafkatest.OnBoth(t, func(t *testing.T, on *kafkatest.Setup) {
 		p := newPartition(on, map[string]*string{"retention.ms": kmsg.StringPtr("-1")}) // plain records are old

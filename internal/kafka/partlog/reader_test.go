@@ -20,7 +20,7 @@ const (
 	abort  = kgo.TryAbort
 )
 
-// TestPosition writes logs whose tails no poll shows.
+// TestPosition writes logs with tails that no poll shows.
 func TestPosition(t *testing.T) {
 	tests := []struct {
 		name     string

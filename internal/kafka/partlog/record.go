@@ -16,17 +16,17 @@ type recordFields struct {
 	headerBytes    []byte // the first MaxHeaders of them
 }
 
-// bytes is how much is copied of the record.
+// bytes is how many bytes of the record are copied.
 func (r *recordFields) bytes() int { return len(r.key) + len(r.value) + len(r.headerBytes) }
 
-// memory is about how much the record takes once it is built.
+// memory is about the memory of the record once it is built.
 func (r *recordFields) memory() int64 {
 	return recordMemory + int64(r.bytes()) + headerMemory*int64(min(r.headers, MaxHeaders))
 }
 
-// parseRecord parses the record at the begin of in. It takes what Kafka's own consumer takes
-// (DefaultRecord.readFrom): a length below zero is null, except that of a header's key, and a record is exactly as
-// long as it says.
+// parseRecord parses the record at the beginning of in. It accepts the same as Kafka's own consumer
+// (DefaultRecord.readFrom): a length below zero is null, except that of a header's key, and a record is exactly as long
+// as it says.
 func parseRecord(in []byte) (f recordFields, ok bool) {
 	c := cursor{in: in}
 	size := c.varint()
@@ -66,13 +66,13 @@ func (r *recordFields) build() []kgo.RecordHeader {
 	headers, c := make([]kgo.RecordHeader, min(r.headers, MaxHeaders)), cursor{in: r.headerBytes}
 	for i := range headers {
 		key := c.bytes()
-		name := unsafe.String(unsafe.SliceData(key), len(key)) // nobody writes to it
+		name := unsafe.String(unsafe.SliceData(key), len(key)) // never written to
 		headers[i] = kgo.RecordHeader{Key: name, Value: c.bytes()}
 	}
 	return headers
 }
 
-// cursor reads the fields of a record. Once it is bad, what it returns means nothing.
+// cursor reads the fields of a record. Once it is bad, its results mean nothing.
 type cursor struct {
 	in  []byte
 	at  int

@@ -65,7 +65,7 @@ func TestTakeOfNothing(t *testing.T) {
 	}
 }
 
-// What is read last counts with its epoch, also if nothing of it is returned. A batch that is cut off does not count.
+// The last batch that was read counts with its epoch, even without a returned record. A batch that is cut off does not.
 func TestTheLastBatchThatIsRead(t *testing.T) {
 	empty := func(first int64, epoch int32) []byte {
 		b := batch(first, 2, 0)

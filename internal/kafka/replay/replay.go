@@ -16,17 +16,16 @@ import (
 )
 
 const (
-	// flushBytes bounds what is folded between two flushes unless Room is set: the bytes of keys and values, and
-	// recordBytes more for each record, which is about what it costs a fold to hold one. Batches that large go
-	// into the store as sorted tables.
+	// flushBytes bounds a fold between two flushes unless Room is set: the bytes of keys and values, and recordBytes
+	// more for each record, about the cost of holding one. Batches that large go into the store as sorted tables.
 	flushBytes, recordBytes = 64 << 20, 256
-	// A fetch may bring one part in fetchPart of that, and its records may take one part in pagePart. Fetches that are
-	// larger than fetchMost save nothing.
+	// A fetch may return one part in fetchPart of that, and its records may take one part in pagePart. Fetches larger
+	// than fetchMost save nothing.
 	fetchPart, pagePart, fetchMost = 16, 8, 4 << 20
 
-	// replayPause is the first pause after a fetch that brought nothing. It doubles up to replayWait, which is thus
-	// how often Progress is called while nothing moves. The pause is made here and not at the broker, where it
-	// would hold up the fetches of all others.
+	// replayPause is the first pause after an empty fetch. It doubles up to replayWait, which is thus how often
+	// Progress is called while nothing moves. The pause is made here and not at the broker, because there it would hold
+	// up the fetches of all others.
 	replayPause, replayWait = 2 * time.Millisecond, 100 * time.Millisecond
 	// restAfter is how long a replay that does not move keeps its slot, and the leader that it knows. answerWait
 	// bounds one fetch, so that a leader that responds gets more than one try.
@@ -35,23 +34,23 @@ const (
 	partRest = 2 * time.Second
 )
 
-// ErrCut says that the log lost what it had acknowledged, so a replay would wait for its end forever.
-var ErrCut = errors.New("the log ends before what was written to it")
+// ErrCut says that the log lost acknowledged records, so a replay would wait for its end forever.
+var ErrCut = errors.New("the log lost acknowledged records")
 
-// Fold takes in a changelog, in log order. It may keep the byte slices that it is given.
+// Fold applies a changelog, in log order. It may keep the byte slices that it is given.
 type Fold interface {
-	// Hold is called when there is something to fold. Nothing is fetched before it returns, so it may wait for a
+	// Hold is called before the first record of a fold. Nothing is fetched before it returns, so it may wait for a
 	// slot.
 	Hold(ctx context.Context) error
-	// Put says that t, whose bytes are value, is pending under id from now on.
+	// Put makes t, whose bytes are value, the pending timer of id.
 	Put(id, value []byte, t *timer.Timer) error
-	// Delete says that nothing is pending under id from now on. Perhaps nothing was.
+	// Delete makes id have no pending timer. Perhaps it had none.
 	Delete(id []byte) error
 	// Checkpoint gives the value of the last checkpoint record, with the group and owner of the last writer, which
 	// may have written a claim since.
 	Checkpoint(raw []byte) error
-	// Flush says that everything so far is the fold of the changelog below at. If only claims have
-	// followed the last named place, at is that place.
+	// Flush says that the store now is the fold of the changelog below at. If only claims have followed the last named
+	// place, at is that place.
 	Flush(at Point) error
 	// Rest is called after a Flush or an error. Nothing comes until the next Hold.
 	Rest()
@@ -64,8 +63,8 @@ type Point struct {
 	// Named says that the record directly before Position is the last checkpoint: its step names the
 	// place. The fold may include more of the log, but only claims, which change no timer.
 	Named bool
-	// Epoch is the leader epoch of the last record that was read, not counting claims, and
-	// Read is the offset behind that record. Epoch 0: not known.
+	// Epoch is the leader epoch of the last record that was read, claims not counted, and Read is the offset behind
+	// that record. Epoch 0: not known.
 	Epoch partlog.Epoch
 	Read  int64
 }
@@ -74,17 +73,16 @@ type Point struct {
 type Replay struct {
 	// Claimed, if not nil, is called with each claim that is folded.
 	Claimed func(wire.Claim)
-	// Room is how much is folded between two flushes, in bytes that it takes in memory; 0 is
-	// 64 MiB.
+	// Room is the memory of a fold between two flushes, in bytes; 0 is 64 MiB.
 	Room int
 	// Progress, if not nil, is called after every fetch with the position and the log's end, at least every
 	// replayWait while the leader answers. If the position stays below the end, an open transaction holds it up.
 	Progress func(position, end int64)
 	// Part, if not 0, is how long the replay works before it gives its slot back for as long as it has worked, at most
-	// partRest. Then it waits for a slot again, behind those that wait already.
+	// partRest. Then it waits for a slot again, behind those in the queue.
 	Part time.Duration
-	// Between, if not nil, is called after such a rest, while nothing is held. It may wait; its error ends To, and the
-	// replay can go on.
+	// Between, if not nil, is called after such a rest, without a slot. It may wait; its error ends To, and the replay
+	// can go on.
 	Between func(ctx context.Context) error
 
 	r    *partlog.Reader
@@ -96,7 +94,7 @@ type Replay struct {
 	// named is called with the step found directly before at; nil once that is done, or if it is not needed.
 	named func(step string) error
 
-	// bytes is what was folded since the last flush, records included; 0: nothing.
+	// bytes is the size of the fold since the last flush, records included; 0: nothing.
 	bytes int
 	// broken: the fold lacks records before the position.
 	broken bool
@@ -105,11 +103,11 @@ type Replay struct {
 // NewReplay returns a replay of the changelog partition that r reads, from r's position on.
 func NewReplay(r *partlog.Reader, fold Fold) *Replay { return &Replay{r: r, fold: fold} }
 
-// GoOn makes the replay continue a fold that ends at a place. last is the fold's last checkpoint,
-// nil if it has none. If the place is named, the replay first reads the record before it again, and
-// calls named with the step whose checkpoint that is; "" if no checkpoint is committed there any
-// more. If named returns an error, To returns it and folds nothing.
-func (r *Replay) GoOn(last *wire.Checkpoint, at Point, named func(step string) error) {
+// Continue makes the replay continue a fold that ends at a place. last is the fold's last checkpoint, nil if it has
+// none. If the place is named, the replay first reads the record before it again, and calls named with the step of that
+// checkpoint, "" if no checkpoint is committed there any more. If named returns an error, To returns it and folds
+// nothing.
+func (r *Replay) Continue(last *wire.Checkpoint, at Point, named func(step string) error) {
 	if last != nil {
 		r.last = new(*last)
 	}
@@ -122,8 +120,8 @@ func (r *Replay) GoOn(last *wire.Checkpoint, at Point, named func(step string) e
 }
 
 // Read returns the leader epoch of the last record that was read, and the offset behind it. Claims, markers and aborted
-// records count if this replay has read them. If the log is cut among those and grows again, there may be a step in
-// their place, and this replay would not read it: it is behind that place already.
+// records count if this replay has read them. If the log is cut among those and grows again, a step may take their
+// place, and this replay would not read it: it is behind that place already.
 func (r *Replay) Read() (partlog.Epoch, int64) {
 	if epoch, behind := r.r.Last(); epoch != 0 && behind > r.at.Read {
 		return epoch, behind
@@ -142,12 +140,12 @@ func (r *Replay) Last() *wire.Checkpoint {
 	return new(*r.last)
 }
 
-// To folds what is committed up to the offset end, and perhaps beyond it. With the high watermark for end it waits for
-// the transactions that are open there. The log must have reached end before: if it has ended earlier for
+// To folds the committed records up to the offset end, and perhaps beyond it. With the high watermark for end it waits
+// for the transactions that are open there. The log must have reached end before: if it has ended earlier for
 // partlog.CutAfter, To returns ErrCut.
 //
-// It flushes when Room is used up, when it rests, when it fails, and at the end. So a replay that is interrupted
-// is continued, not repeated: by this Replay, unless it is Broken, or by another one.
+// It flushes when Room is used up, when it rests, when it fails, and at the end. So an interrupted replay is continued,
+// not repeated: by this Replay, unless it is Broken, or by another one.
 //
 // A record of a later version is ErrNewerFormat, one that is damaged ErrCorrupt; both name topic, partition and offset.
 // Other errors are those of the reader and of the fold.
@@ -163,7 +161,7 @@ func (r *Replay) To(ctx context.Context, end int64) error {
 	return nil
 }
 
-// Broken reports that the replay must not go on, because it failed among records, or could not flush them.
+// Broken reports that the replay must not go on, because it failed within a page, or could not flush.
 func (r *Replay) Broken() bool { return r.broken }
 
 func (r *Replay) room() int { return cmp.Or(r.Room, flushBytes) }
@@ -219,9 +217,9 @@ func (r *Replay) to(ctx context.Context, end int64) error {
 func (r *Replay) reaches(ctx context.Context, end int64, since *time.Time) error {
 	at := end // also if the leader does not answer
 	err := inTime(ctx, func(ctx context.Context) error {
-		is, err := r.r.HighWatermark(ctx)
+		mark, err := r.r.HighWatermark(ctx)
 		if err == nil {
-			at = is
+			at = mark
 		}
 		return err
 	})
@@ -233,12 +231,12 @@ func (r *Replay) reaches(ctx context.Context, end int64, since *time.Time) error
 	case since.IsZero():
 		*since = time.Now()
 	case time.Since(*since) >= partlog.CutAfter:
-		return fmt.Errorf("%w: it ends at %d, and has been at %d", ErrCut, at, end)
+		return fmt.Errorf("%w: end offset %d, was %d", ErrCut, at, end)
 	}
 	return nil
 }
 
-// next returns the next page. It has no records if the leader does not answer, or if there is nothing to fold yet.
+// next returns the next page. It has no records if the leader does not answer, or if there are none yet.
 func (r *Replay) next(ctx context.Context) (page partlog.Page, err error) {
 	if r.held.IsZero() {
 		more := false
@@ -255,7 +253,7 @@ func (r *Replay) next(ctx context.Context) (page partlog.Page, err error) {
 	return page, err
 }
 
-// inTime bounds a question to a leader. It is no error if the leader does not answer in time.
+// inTime bounds a question to a leader. A leader that does not answer in time is no error.
 func inTime(ctx context.Context, ask func(context.Context) error) error {
 	bounded, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
@@ -266,7 +264,7 @@ func inTime(ctx context.Context, ask func(context.Context) error) error {
 	return err
 }
 
-// endPart rests if a part is over and there is more to fold.
+// endPart rests if a part is over and records are left.
 func (r *Replay) endPart(ctx context.Context, end int64) error {
 	if r.Part == 0 || time.Since(r.held) < r.Part || r.r.Position() >= end {
 		return nil
@@ -336,8 +334,7 @@ func (r *Replay) flush(position int64) error {
 	return err
 }
 
-// foundNamed reports the step found where the last folded checkpoint was. rec is the first record
-// from that offset on, nil if there is none.
+// foundNamed reports the step at the last folded checkpoint. rec is the first record from that offset on, or nil.
 func (r *Replay) foundNamed(rec *kgo.Record) error {
 	step := ""
 	if rec != nil && rec.Offset == r.at.Position-1 {
@@ -372,8 +369,8 @@ func (r *Replay) reached(rec *kgo.Record, named bool) {
 	r.at = Point{Position: rec.Offset + 1, Named: named, Epoch: partlog.EpochOf(rec.LeaderEpoch), Read: rec.Offset + 1}
 }
 
-// claim notes the last writer. It is kept with the checkpoint, so a later replay that begins behind the claim knows
-// it too.
+// claim notes the last writer. It is kept with the checkpoint, so a later replay that begins behind the claim knows it
+// too.
 func (r *Replay) claim(rec *kgo.Record) error {
 	c, err := wire.DecodeClaim(rec.Value)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// foldLog records its calls. It refuses the call named by refuse.
+// foldLog records its calls. It fails the call named by refuse.
 type foldLog struct {
 	calls  []string
 	refuse string
@@ -289,12 +289,12 @@ func TestReplay(t *testing.T) {
 			p.Last().Step != "s2" || p.Last().Position != 4 {
 			t.Errorf("from 0: %s; %+v at %d", got, p.Last(), p.Position())
 		}
-		// Like a store that has folded everything except the claim.
+		// Like a store that has folded all records except the claim.
 		fold, p = replay(12, end)
 		if got := strings.Join(fold.calls, ", "); got != "flush 17" || p.Last() != nil {
 			t.Errorf("from 12: %s; %+v", got, p.Last())
 		}
-		// What is committed may continue behind the requested end.
+		// Committed records may continue behind the requested end.
 		fold, p = replay(0, 1)
 		if p.Position() < 1 || p.Last() == nil || p.Last().Step == "never" {
 			t.Errorf("to 1: %s; %+v at %d", fold.calls, p.Last(), p.Position())
@@ -344,7 +344,7 @@ func TestReplayIsHeldUp(t *testing.T) {
 	})
 }
 
-// waitingFold waits for a slot before it accepts anything.
+// waitingFold waits for a slot before it accepts a record.
 type waitingFold struct {
 	foldLog
 	room  chan struct{}
@@ -369,7 +369,7 @@ func (w *waitingFold) Put(id, value []byte, t *timer.Timer) error {
 	return w.foldLog.Put(id, value, t)
 }
 
-// Replays that wait for a slot hold no records meanwhile: there may be many, and each fetch is megabytes.
+// Replays that wait for a slot hold no records: there may be many replays, and each fetch is megabytes.
 func TestReplayFetchesNothingBeforeItHasAPlace(t *testing.T) {
 	v := kafkatest.OnFake(t, 1)
 	c := v.Fake
@@ -426,7 +426,7 @@ func TestReplayEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A replay whose context ends has flushed what it read, and continues from there.
+// A replay whose context ends has flushed its records, and continues from there.
 func TestReplayGoesOnAfterItsContext(t *testing.T) {
 	v := kafkatest.OnFake(t, 1)
 	w := newWriter(t, v)
@@ -451,7 +451,7 @@ func TestReplayGoesOnAfterItsContext(t *testing.T) {
 	}
 }
 
-// A replay that works in parts rests after each, with everything flushed that it has read, and folds the whole log.
+// A replay that works in parts rests after each, after a flush of all its records, and folds the whole log.
 func TestReplayInParts(t *testing.T) {
 	v := kafkatest.OnFake(t, 1)
 	w := newWriter(t, v)
@@ -480,7 +480,7 @@ func TestReplayInParts(t *testing.T) {
 	}
 }
 
-// A replay whose fold refuses a record, or to flush, lacks something from then on.
+// A replay whose fold fails on a record, or on a flush, lacks records from then on.
 func TestReplayIsBrokenByItsFold(t *testing.T) {
 	v := kafkatest.OnFake(t, 1)
 	w := newWriter(t, v)
@@ -493,7 +493,7 @@ func TestReplayIsBrokenByItsFold(t *testing.T) {
 	}
 }
 
-// refusingFold refuses one of its calls.
+// refusingFold fails one of its calls.
 type refusingFold struct {
 	foldLog
 	refused string
@@ -513,8 +513,8 @@ func (r *refusingFold) Flush(at Point) error {
 	return r.foldLog.Flush(at)
 }
 
-// A leader that others have replaced, and that does not know it, goes on answering that there is nothing more. The
-// replay that waits for it asks who leads.
+// A former leader that does not know its successor goes on answering that there is nothing more. The replay that waits
+// for it looks up the leader.
 func TestReplayLeavesAnIsolatedLeader(t *testing.T) {
 	v := kafkatest.OnFake(t, 2)
 	c := v.Fake
@@ -550,8 +550,8 @@ func TestReplayLeavesAnIsolatedLeader(t *testing.T) {
 	}
 }
 
-// A log that lost what it had acknowledged never reaches the end that a replay waits for. A new leader's high watermark
-// may be behind for a moment, which is no reason to give up.
+// A log that lost acknowledged records never reaches the end that a replay waits for. A new leader's high watermark may
+// be behind for a moment, which is no reason to give up.
 func TestReplayOfALogThatWasCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, _, cl := kafkatest.Bubble(t, 1, "log")

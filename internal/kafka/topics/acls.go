@@ -9,7 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Access is what the rights of a service and of its users depend on.
+// Access has everything that the permissions of a service and of its users depend on.
 type Access struct {
 	Requests []string // request topics
 	Delayed  []string // fixed-delay topics
@@ -38,7 +38,7 @@ type Grant struct {
 	Name       string // of the resource; "*" is every one
 	Prefixed   bool   // every resource whose name begins with Name
 	Operations []kmsg.ACLOperation
-	// Why is one sentence: what it is for.
+	// Why is one sentence: the purpose of the grant.
 	Why string
 }
 
@@ -57,16 +57,16 @@ func groupGrant(name, why string) Grant {
 	return Grant{Resource: kmsg.ACLResourceTypeGroup, Name: name, Operations: []kmsg.ACLOperation{read}, Why: why}
 }
 
-// Service returns the rights of an instance: all that it uses, and no more. Write and Read include Describe. It needs
-// no right on the cluster.
+// Service returns the permissions of an instance: all that it uses, and no more. Write and Read include Describe. It
+// needs no permission on the cluster.
 func (a Access) Service() []Grant {
 	input, own := []kmsg.ACLOperation{read, describeConfigs}, []kmsg.ACLOperation{read, write, describeConfigs}
 	if a.Create {
 		own = append(own, kmsg.ACLOperationCreate)
 	}
-	told := own[1:] // without read, for topics that are read for callers of the API only
+	written := own[1:] // without read, for topics that are read for callers of the API only
 	if a.API {
-		input, told = []kmsg.ACLOperation{write, read, describeConfigs}, own
+		input, written = []kmsg.ACLOperation{write, read, describeConfigs}, own
 	}
 	grants := []Grant{
 		groupGrant(a.Group, "Instances share the partitions as members of the group, and commit offsets in it."),
@@ -81,10 +81,11 @@ func (a Access) Service() []Grant {
 		grants = append(grants,
 			topicGrant(r, "Requests are read, and the topic's settings are checked.", input...),
 			topicGrant(Changelog(r),
-				"The changelog holds what is pending; it is written, and read when a partition is acquired.", own...),
-			topicGrant(a.deadLetters(r), "Rejected requests are written there.", told...))
+				"The changelog holds the pending timers; it is written, and read when a partition is acquired.",
+				own...),
+			topicGrant(a.deadLetters(r), "Rejected requests are written there.", written...))
 		if slices.Contains(a.Events, r) {
-			grants = append(grants, topicGrant(Events(r), "What becomes of timers is written there.", told...))
+			grants = append(grants, topicGrant(Events(r), "The outcomes of timers are written there.", written...))
 		}
 	}
 	for _, d := range a.Delayed {
@@ -92,20 +93,20 @@ func (a Access) Service() []Grant {
 			topicGrant(d, "Records are read when they are due, and the topic's settings are checked.", input...),
 			topicGrant(Checkpoints(d), "The checkpoints say how far records are passed on; they are written, and "+
 				"read when a partition is acquired.", own...),
-			topicGrant(DeadLetters(d), "Records that cannot be passed on are written there.", told...))
+			topicGrant(DeadLetters(d), "Records that cannot be passed on are written there.", written...))
 	}
-	return append(grants, a.targets("Timers fire there; the settings tell what size the topic takes.", write,
-		describeConfigs)...)
+	return append(grants, a.targets("Timers fire there; the settings tell the largest record that the topic takes.",
+		write, describeConfigs)...)
 }
 
-// Repair returns the rights that an instance needs in addition, to write transaction markers that a broker has lost
-// (KAFKA-20734). One is a right on the cluster, and far-reaching. Without it such a partition waits for an operator.
+// Repair returns the additional permissions to write transaction markers that a broker has lost (KAFKA-20734). One is
+// on the cluster, and far-reaching. Without it such a partition waits for an operator.
 func (a Access) Repair() []Grant {
-	const why = "The topic's open transactions are looked at."
+	const why = "The topic's open transactions are inspected."
 	grants := []Grant{
 		{kmsg.ACLResourceTypeCluster, "kafka-cluster", false, []kmsg.ACLOperation{kmsg.ACLOperationAlter},
 			"The marker of a transaction is written again."},
-		topicGrant("__consumer_offsets", "Open transactions of the group's offsets are looked at.", read),
+		topicGrant("__consumer_offsets", "Open transactions of the group's offsets are inspected.", read),
 	}
 	for _, r := range slices.Concat(a.Requests, a.Delayed) {
 		grants = append(grants, topicGrant(a.deadLetters(r), why, read))
@@ -116,26 +117,26 @@ func (a Access) Repair() []Grant {
 	return append(grants, a.targets(why, read)...)
 }
 
-// Producers returns the rights of programs that schedule and cancel timers. One that uses transactions also needs Write
-// on its own transactional ID.
+// Producers returns the permissions of programs that schedule and cancel timers. A program that uses transactions also
+// needs Write on its own transactional ID.
 func (a Access) Producers() (grants []Grant) {
 	for _, r := range a.Requests {
 		grants = append(grants, topicGrant(r, "Requests are written there.", write))
 	}
 	for _, d := range a.Delayed {
-		grants = append(grants, topicGrant(d, "Records that are to come later are written there.", write))
+		grants = append(grants, topicGrant(d, "Records to be delayed are written there.", write))
 	}
 	return grants
 }
 
-// Consumers returns the rights of consumers of emissions that are members of group.
+// Consumers returns the permissions of consumers of emissions that are members of group.
 func (a Access) Consumers(group string) []Grant {
 	return append([]Grant{groupGrant(group, "Its members share the partitions of the targets.")},
-		a.targets("What fires is read, with isolation.level=read_committed.", read)...)
+		a.targets("Emissions are read, with isolation.level=read_committed.", read)...)
 }
 
-// DeadLetterReaders returns the rights of readers of dead letters that are members of group. They are separate because
-// dead letters hold the payloads of all producers.
+// DeadLetterReaders returns the permissions of readers of dead letters that are members of group. They are separate
+// because dead letters hold the payloads of all producers.
 func (a Access) DeadLetterReaders(group string) []Grant {
 	grants := []Grant{groupGrant(group, "Its members share the partitions of the dead letters.")}
 	for _, r := range slices.Concat(a.Requests, a.Delayed) {
@@ -144,7 +145,7 @@ func (a Access) DeadLetterReaders(group string) []Grant {
 	return grants
 }
 
-// EventReaders returns the rights of readers of events that are members of group; none if there are no events.
+// EventReaders returns the permissions of readers of events that are members of group; none if there are no events.
 func (a Access) EventReaders(group string) []Grant {
 	grants := []Grant{groupGrant(group, "Its members share the partitions of the events.")}
 	for _, r := range a.Requests {
@@ -193,7 +194,7 @@ func (g Grant) covers(o Grant) bool {
 	return !o.Prefixed && g.Name == o.Name
 }
 
-// Command is the shell command that grants this right to the principals. server is the first of its arguments: how it
+// Command is the shell command that grants this permission to the principals. server is its first argument: how it
 // reaches the cluster.
 func (g Grant) Command(server string, principals ...string) string {
 	var b strings.Builder
@@ -215,13 +216,13 @@ func (g Grant) Command(server string, principals ...string) string {
 	return b.String()
 }
 
-// Only returns the right for some of its operations.
+// Only returns the grant for some of its operations.
 func (g Grant) Only(ops ...kmsg.ACLOperation) Grant {
 	g.Operations = ops
 	return g
 }
 
-// Missing is one sentence that says which right a principal lacks, and how to grant it.
+// Missing is one sentence that says which permission a principal lacks, and how to grant it.
 func (g Grant) Missing(server, principal string) string {
 	return g.missing(principal, server, principal)
 }
@@ -231,11 +232,11 @@ func (g Grant) missing(who, server, principal string) string {
 	for i, op := range g.Operations {
 		names[i] = OperationName(op)
 	}
-	return fmt.Sprintf("%s lacks the right %s on %s; grant it with: %s", who, strings.Join(names, ", "),
+	return fmt.Sprintf("%s is missing permission %s on %s; grant it with: %s", who, strings.Join(names, ", "),
 		g.ResourceName(), g.Command(server, principal))
 }
 
-// MayNotWrite is the sentence for a target that refuses the service, if neither the service's principal nor the
+// MayNotWrite is the sentence for a target that rejects the service, if neither the service's principal nor the
 // administrator's way to the cluster is known.
 func MayNotWrite(topic string) string {
 	return topicGrant(topic, "", write).missing("the service", "--bootstrap-server HOST:PORT", "User:NAME")

@@ -8,7 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// TestServiceRights is the list as kafka-acls.sh is told it: a right more or less is a decision.
+// TestServiceRights compares the list as kafka-acls.sh gets it: a permission more or less is a decision.
 func TestServiceRights(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -41,7 +41,7 @@ func TestServiceRights(t *testing.T) {
 	}
 }
 
-// With an API the service keeps which dead letters have been reviewed.
+// With an API the service stores which dead letters have been reviewed.
 func TestRightToReview(t *testing.T) {
 	a := Access{Group: "g", API: true}
 	check(t, a.Service()[2:], []string{"--operation Read --group g.reviewed"})
@@ -74,7 +74,7 @@ func TestUsersRights(t *testing.T) {
 	})
 }
 
-// Where there are events the service may write them, and whoever reads them has rights of their own.
+// With events, the service may write them, and their readers have permissions of their own.
 func TestRightsToEvents(t *testing.T) {
 	a := Access{Requests: []string{"timers", "slow"}, Events: []string{"slow"}, Create: true}
 	var named []string
@@ -95,8 +95,8 @@ func TestRightsToEvents(t *testing.T) {
 	}
 }
 
-// TestTargetPatterns: a glob becomes the narrowest pattern that Kafka has, and says so where that is wider; what
-// another one covers is left out.
+// TestTargetPatterns: a glob becomes the narrowest pattern that Kafka has, and the output says if that is wider. A glob
+// that another one covers is left out.
 func TestTargetPatterns(t *testing.T) {
 	const ops = "--operation Write --operation DescribeConfigs --topic "
 	for _, c := range []struct {
@@ -126,16 +126,16 @@ func TestTargetPatterns(t *testing.T) {
 	}
 }
 
-// TestMissing is the sentence: who, which right, on what, and the command.
+// TestMissing checks the sentence: principal, permission, resource, and command.
 func TestMissing(t *testing.T) {
 	g := Grant{Resource: kmsg.ACLResourceTypeTransactionalId, Name: "waterclock/it's/", Prefixed: true,
 		Operations: []kmsg.ACLOperation{kmsg.ACLOperationWrite}}
-	want := `User:CN=a b lacks the right Write on each transactional ID that begins with waterclock/it's/; grant it with: ` +
-		`kafka-acls.sh --bootstrap-server h:1 --add --allow-principal 'User:CN=a b' --operation Write --transactional-id 'waterclock/it'\''s/' --resource-pattern-type prefixed`
+	want := `User:CN=a b is missing permission Write on each transactional ID that begins with waterclock/it's/; grant ` +
+		`it with: kafka-acls.sh --bootstrap-server h:1 --add --allow-principal 'User:CN=a b' --operation Write --transactional-id 'waterclock/it'\''s/' --resource-pattern-type prefixed`
 	if got := g.Missing("--bootstrap-server h:1", "User:CN=a b"); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	if got := MayNotWrite("orders"); !strings.HasPrefix(got, "the service lacks the right Write on topic orders; "+
+	if got := MayNotWrite("orders"); !strings.HasPrefix(got, "the service is missing permission Write on topic orders; "+
 		"grant it with: kafka-acls.sh --bootstrap-server HOST:PORT --add --allow-principal User:NAME --operation "+
 		"Write --topic orders") {
 		t.Errorf("got %s", got)

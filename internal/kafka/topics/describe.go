@@ -90,7 +90,7 @@ func (f *found) configs(all kadm.ResourceConfigs) error {
 		return err
 	}
 	if errors.Is(rc.Err, kerr.UnknownTopicOrPartition) {
-		// It was created or deleted just now, and another broker knows better.
+		// It was created or deleted just now, and another broker knows.
 		*f = found{name: f.name, missing: true}
 		return nil
 	}
@@ -104,11 +104,11 @@ func (f *found) configs(all kadm.ResourceConfigs) error {
 	return nil
 }
 
-// Settings are the settings of a set's topics on which correctness depends while an instance runs. They can be changed
-// at any time, so a value is only true for the moment when it was read.
+// Settings are the settings of a set's topics on which correctness depends while an instance runs. They can change at
+// any time, so a value only holds for the moment when it was read.
 type Settings struct {
-	// Retention is how long the request topic keeps a record (retention.ms); negative: forever. If the lag gets near
-	// it, requests will be lost.
+	// Retention is how long the request topic keeps a record (retention.ms); negative: forever. Requests are lost if
+	// the lag exceeds it.
 	Retention time.Duration
 	// DeleteRetention is how long the changelog keeps a deletion after it was first compacted (delete.retention.ms);
 	// negative: forever.
@@ -132,7 +132,7 @@ func ReadSettings(ctx context.Context, adm *kadm.Client, s *Set) (Settings, erro
 	for _, f := range []*found{&request, &changelog} {
 		err := f.configs(all)
 		if err == nil && f.missing {
-			err = fmt.Errorf("there is no such topic")
+			err = fmt.Errorf("topic does not exist")
 		}
 		if err != nil {
 			return Settings{}, fmt.Errorf("read the settings of topic %s: %w", f.name, err)

@@ -1,6 +1,7 @@
-// Package topics knows the topics that the service itself writes: their names and settings, how
-// to create and verify them, and which rights they need. Package wire has the bytes of their
-// records.
+// Package topics knows the topics that the service itself writes: their names, settings and permissions, and how to
+// create and verify them. Package wire has the bytes of their records.
+//
+//	set, problems, err := topics.Ensure(ctx, adm, "timers", topics.Options{Create: true})
 //
 //	<request topic>.waterclock.changelog     pending timers, and how far
 //	                                         requests are taken in; compacted

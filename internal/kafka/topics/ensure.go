@@ -50,8 +50,7 @@ func Ensure(ctx context.Context, adm *kadm.Client, request string, o Options) (S
 
 // Recheck verifies a set that had no fatal problem before. stop has the problems that forbid to go on: a topic that is
 // gone or was recreated, or another partition count or cleanup policy. alert has the rest. A broker that has just
-// started may not know topics that exist, so stop for good only if a problem is Certain, or a later Recheck says the
-// same.
+// started may not know existing topics, so stop permanently only if a problem is Certain, or a later Recheck agrees.
 //
 // Dead letters and events are written and never read. With o.Create their topics are created again if they are gone,
 // and it is no problem if they were recreated.
@@ -76,22 +75,22 @@ func (i *Inspection) since(before Set) (stop, alert []Problem) {
 		{before.Request, i.Set.Request}, {before.Changelog, i.Set.Changelog},
 		{before.DeadLetters, i.Set.DeadLetters}, {before.Events, i.Set.Events},
 	} {
-		was, is := pair[0], pair[1]
-		if is.Partitions == 0 {
+		old, current := pair[0], pair[1]
+		if current.Partitions == 0 {
 			continue // missing: among the checks
 		}
-		if was.ID != is.ID && was.Name != before.DeadLetters.Name && was.Name != before.Events.Name {
+		if old.ID != current.ID && old.Name != before.DeadLetters.Name && old.Name != before.Events.Name {
 			stop = append(stop, Problem{
-				Topic: was.Name, Setting: "ID", Found: TopicID(is.ID), Fatal: true,
+				Topic: old.Name, Setting: "ID", Found: TopicID(current.ID), Fatal: true,
 				Needed: fmt.Sprintf("%s, as before: it was recreated; %s",
-					TopicID(was.ID), before.ChangedAdvice(was.Name)),
+					TopicID(old.ID), before.ChangedAdvice(old.Name)),
 			})
 		}
-		if was.Partitions != is.Partitions {
+		if old.Partitions != current.Partitions {
 			stop = append(stop, Problem{
-				Topic: was.Name, Setting: "partitions", Found: fmt.Sprint(is.Partitions), Fatal: true,
-				Needed:  fmt.Sprintf("%d, as before: %s", was.Partitions, partitionsAdvice(before.Delay)),
-				Certain: was.ID == is.ID && is.Partitions > was.Partitions, // no topic shrinks
+				Topic: old.Name, Setting: "partitions", Found: fmt.Sprint(current.Partitions), Fatal: true,
+				Needed:  fmt.Sprintf("%d, as before: %s", old.Partitions, partitionsAdvice(before.Delay)),
+				Certain: old.ID == current.ID && current.Partitions > old.Partitions, // no topic shrinks
 			})
 		}
 	}
@@ -102,7 +101,7 @@ func (i *Inspection) since(before Set) (stop, alert []Problem) {
 			stop = append(stop, goneSince(c.Problem, before))
 		case c.Setting == cleanupPolicy && c.Fatal:
 			stop = append(stop, c.Problem)
-		case c.Setting == "partitions": // said above
+		case c.Setting == "partitions": // handled above
 		default:
 			alert = append(alert, c.Problem)
 		}
@@ -110,7 +109,7 @@ func (i *Inspection) since(before Set) (stop, alert []Problem) {
 	return stop, alert
 }
 
-// goneSince says what to do about a topic that is gone. At the start the advice is another one.
+// goneSince changes the advice for a topic that existed at the start and is gone now.
 func goneSince(p Problem, before Set) Problem {
 	if before.Delay != 0 {
 		p.Needed = "there: create it again, and then " + before.ChangedAdvice(p.Topic)
@@ -142,8 +141,8 @@ func (fa *family) creatable(grow bool) bool {
 		(grow || !slices.ContainsFunc(fa.own(), short))
 }
 
-// complete creates the service's own topics that are missing, if o says so, and adds the partitions that they
-// lack, if o says so. If it has changed anything it waits until the brokers know, and describes all topics again.
+// complete creates the service's own missing topics and adds missing partitions, each if o allows it. After a change it
+// waits until the brokers know, and describes all topics again.
 func (fa *family) complete(ctx context.Context, adm *kadm.Client, o Options) (*family, error) {
 	if !fa.creatable(o.Grow) {
 		return fa, nil
@@ -186,7 +185,7 @@ func (fa *family) complete(ctx context.Context, adm *kadm.Client, o Options) (*f
 	}
 }
 
-// unfit returns the fatal problems that neither further partitions nor, with create, further topics mend.
+// unfit returns the fatal problems that neither more partitions nor, with create, more topics solve.
 func (fa *family) unfit(create bool) error {
 	grown := *fa
 	for _, f := range grown.own() {
@@ -214,8 +213,8 @@ func (fa *family) grow(ctx context.Context, adm *kadm.Client, f *found) error {
 	return nil
 }
 
-// create creates a topic. It is no error if another instance was faster. If the broker refuses a setting (kfake
-// and some managed services lack a few), only the settings that the verification insists on are tried.
+// create creates a topic. It is no error if another instance was faster. If the broker rejects a setting (kfake and
+// some managed services lack a few), only the settings that the verification insists on are tried.
 func (fa *family) create(ctx context.Context, adm *kadm.Client, f *found, replication int16) error {
 	if replication <= 0 {
 		replication = int16(fa.request.replication)
@@ -249,7 +248,7 @@ func configs(settings ...map[string]string) map[string]*string {
 	return all
 }
 
-// settingsOf returns what one of the service's own topics is created with: the settings that the verification
+// settingsOf returns the settings with which one of the service's own topics is created: those that the verification
 // insists on, and those that are better to have.
 func (fa *family) settingsOf(f *found, replication int16) (needed, wanted map[string]string) {
 	needed = map[string]string{cleanupPolicy: "delete",

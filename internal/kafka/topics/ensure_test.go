@@ -65,7 +65,7 @@ func TestEnsureCreates(t *testing.T) {
 	})
 }
 
-// TestEnsureSettings looks at what the broker keeps of what was asked for.
+// TestEnsureSettings checks the settings that the broker keeps of the requested ones.
 func TestEnsureSettings(t *testing.T) {
 	kafkatest.OnBoth(t, func(t *testing.T, v *kafkatest.Setup) {
 		v.Create(v.Topic, 1, nil)
@@ -125,7 +125,7 @@ func TestEnsureRefuses(t *testing.T) {
 	})
 }
 
-// A changelog that somebody has created with too few partitions is refused at once, and nothing is created beside it.
+// A changelog with too few partitions is rejected immediately, and no other topic is created.
 func TestEnsureRefusesTooFewPartitions(t *testing.T) {
 	kafkatest.OnBoth(t, func(t *testing.T, v *kafkatest.Setup) {
 		v.Create(v.Topic, 3, nil)
@@ -146,8 +146,8 @@ func TestEnsureRefusesTooFewPartitions(t *testing.T) {
 	})
 }
 
-// TestEnsureEvents: a topic of events is made where there are any, also of a request topic that had none; it grows with
-// it, and is made again when it is gone.
+// TestEnsureEvents: a topic of events is created if there are any, even for a request topic that had none; it grows
+// with it, and is created again when it is gone.
 func TestEnsureEvents(t *testing.T) {
 	kafkatest.OnBoth(t, func(t *testing.T, v *kafkatest.Setup) {
 		v.Create(v.Topic, 2, nil)
@@ -169,7 +169,7 @@ func TestEnsureEvents(t *testing.T) {
 		if _, err := v.Adm.DeleteTopic(v.Ctx, set.Events.Name); err != nil {
 			t.Fatal(err)
 		}
-		// a broker may show what is gone for a moment
+		// a broker may still list a deleted topic for a moment
 		await.Until(t, 5*time.Second, "a topic of events that is gone is made again", func() bool {
 			stop, _, err := Recheck(v.Ctx, v.Adm, set, Options{Create: true})
 			now, gone := Inspect(v.Ctx, v.Adm, v.Topic, o)
@@ -202,7 +202,7 @@ func TestEnsureTogether(t *testing.T) {
 	})
 }
 
-// Another instance has just made the topics, and the broker that is asked for their settings has not heard of them yet.
+// Another instance has just created the topics, and the broker that is asked for their settings does not know them yet.
 func TestEnsureWithABrokerBehind(t *testing.T) {
 	v := kafkatest.OnFake(t, 1)
 	c := v.Fake
@@ -243,7 +243,7 @@ func TestEnsureFailsWithTheBroker(t *testing.T) {
 	}
 }
 
-// Own topics grow where that is asked for, and Recheck has dead letters that are gone recreated, but no changelog.
+// Own topics grow if requested, and Recheck recreates missing dead letters, but no changelog.
 func TestEnsureGrows(t *testing.T) {
 	kafkatest.OnBoth(t, func(t *testing.T, v *kafkatest.Setup) {
 		v.Create(v.Topic, 2, nil)

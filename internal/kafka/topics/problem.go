@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Problem is one setting that is not as it should be.
+// Problem is one setting with a wrong value.
 type Problem struct {
 	Topic   string
 	Setting string // a topic setting by Kafka's name, or topic, name, ID, partitions, replication
@@ -40,7 +40,7 @@ func (pe *ProblemsError) Error() string {
 	return strings.Join(lines, "; ")
 }
 
-// Check is one thing that was verified.
+// Check is one verified setting.
 type Check struct {
 	Problem // Found and Needed are set even if all is well
 	OK      bool
@@ -64,23 +64,23 @@ func split(checks []Check) (others []Problem, err error) {
 	return others, nil
 }
 
-// FollowAdvice says what to do if the request topic is no longer the one for which its changelog was written.
+// FollowAdvice is the advice for a request topic that is no longer the one for which its changelog was written.
 const FollowAdvice = "stop every instance and run waterclock topics follow, see \"Topics that change\" in " +
 	"docs/OPERATIONS.md"
 
-// LostAdvice says what to do if a changelog no longer exists.
+// LostAdvice is the advice for a changelog that no longer exists.
 const LostAdvice = "keep the data directories of all instances, from which waterclock topics follow --restore takes " +
-	"what is pending: see \"Changelog deleted\" in docs/RUNBOOK.md"
+	"the pending timers: see \"Changelog deleted\" in docs/RUNBOOK.md"
 
-// RestartAdvice says what to do if a fixed-delay topic was recreated or has grown.
+// RestartAdvice is the advice for a fixed-delay topic that was recreated or has grown.
 const RestartAdvice = "restart every instance: a topic that was recreated is read from its start, further " +
 	"partitions are served then"
 
-// LostCheckpointsAdvice says what to do if the checkpoints of a fixed-delay topic no longer exist.
+// LostCheckpointsAdvice is the advice for missing checkpoints of a fixed-delay topic.
 const LostCheckpointsAdvice = "restart the instances, once with --accept-lost-changelog: records are passed on from " +
 	"the group's committed offset"
 
-// ChangedAdvice says what to do about one of a set's topics that was recreated.
+// ChangedAdvice is the advice for one of a set's topics that was recreated.
 func (s *Set) ChangedAdvice(topic string) string {
 	switch {
 	case topic != s.Changelog.Name:
@@ -91,8 +91,7 @@ func (s *Set) ChangedAdvice(topic string) string {
 	return LostCheckpointsAdvice
 }
 
-// partitionsAdvice says what to do if the number of partitions has changed of a request topic, or of a fixed-delay
-// topic.
+// partitionsAdvice is the advice for a changed number of partitions of a request topic, or of a fixed-delay topic.
 func partitionsAdvice(delay time.Duration) string {
 	if delay == 0 {
 		return FollowAdvice

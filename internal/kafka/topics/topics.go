@@ -12,8 +12,8 @@ type Topic struct {
 	Partitions      int32
 	MaxMessageBytes int // max.message.bytes, for a batch as it is stored; 0: not known
 
-	// Retention is how long the topic keeps a record (retention.ms); negative: forever. If the lag gets near it,
-	// requests will be lost.
+	// Retention is how long the topic keeps a record (retention.ms); negative: forever. Requests are lost if the lag
+	// exceeds it.
 	Retention time.Duration
 	// DeleteRetention is how long a tombstone is kept (delete.retention.ms); negative: forever. See Settings.
 	DeleteRetention time.Duration
@@ -63,10 +63,10 @@ const MessageRoom = 64 << 10
 const (
 	// createdMinCompactionLag keeps the last minutes of the changelog uncompacted, for people and for repairs.
 	createdMinCompactionLag = 15 * time.Minute
-	// createdMaxCompactionLag bounds what a replay from the start reads twice.
+	// createdMaxCompactionLag bounds the records that a replay from the start reads twice.
 	createdMaxCompactionLag = 6 * time.Hour
-	// createdDeleteRetention is twice the absence that a local store survives. With each day of it a replay from the
-	// start reads a day's tombstones more.
+	// createdDeleteRetention is twice the absence that a local store survives. Each day of it adds a day's tombstones
+	// to a replay from the start.
 	createdDeleteRetention = 24 * time.Hour
 	// createdSegment bounds the age of a segment of the changelog or of checkpoints, because the last
 	// segment of a partition is never compacted. The next two bound its bytes.
@@ -81,7 +81,7 @@ const (
 	createdEventRetention = 7 * 24 * time.Hour
 )
 
-// What the verification needs or advises.
+// Requirements and advice of the verification.
 const (
 	// MinDeleteRetention is the least delete.retention.ms of a changelog. A replay that takes longer would miss
 	// tombstones. After an absence of half of it a local store is discarded.

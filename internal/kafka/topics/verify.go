@@ -100,7 +100,7 @@ func (fa *family) own() []*found {
 
 func (fa *family) all() []*found { return append([]*found{&fa.request}, fa.own()...) }
 
-// threeCopies is from how many replicas on a topic can demand that two of them have a record, and one may still be
+// threeCopies is the number of replicas from which on a topic can demand that two of them have a record, while one is
 // down.
 const threeCopies = 3
 
@@ -135,12 +135,12 @@ func (v *verifier) atLeast(name string, fatal bool, least int64) {
 	})
 }
 
-// verify compares what was found with what the service needs. It checks only settings on which correctness depends.
+// verify compares the topics with the service's needs. It checks only settings on which correctness depends.
 func (fa *family) verify() []Check {
 	v := verifier{topic: &fa.request}
 	what := "requests"
 	if fa.delay != 0 {
-		what = "what is to come later"
+		what = "records to be delayed"
 	}
 	if !v.present("a topic that your producers write " + what +
 		" to: create it, with as many partitions as you will ever need") {
@@ -171,15 +171,15 @@ func (v *verifier) request() {
 	})
 	if v.topic.replication >= threeCopies {
 		v.setting(minInSync, false,
-			"at least 2: with 1, what was acknowledged may be on one disk only, and is lost with it",
+			"at least 2: with 1, acknowledged records may be on one disk only, and are lost with it",
 			func(string) bool { return v.topic.number(minInSync) >= 2 })
 	}
-	// The alert on retention compares ages, and a burst may delete by size what has just been written.
+	// The alert on retention compares ages, and a burst may delete new records by size.
 	v.setting(retentionBytes, false, "-1: records would be deleted by size, however young, before they are read",
 		func(value string) bool { return value == "-1" })
 }
 
-// delayed checks what a fixed-delay topic needs in addition.
+// delayed checks the additional needs of a fixed-delay topic.
 func (v *verifier) delayed(delay time.Duration) {
 	// Timestamps of producers may go back, and a record waits for those before it.
 	v.setting(timestampType, false, "LogAppendTime: the delay then counts from when a record was written, whatever "+
@@ -202,7 +202,7 @@ func (v *verifier) delayed(delay time.Duration) {
 	}
 }
 
-// own checks what all of the service's own topics need.
+// own checks the needs of all of the service's own topics.
 func (v *verifier) own(request *found, delay time.Duration) bool {
 	if !v.present(fmt.Sprintf("a topic with %d partitions: let the service create it (--create-topics)",
 		request.partitions)) {
@@ -214,14 +214,14 @@ func (v *verifier) own(request *found, delay time.Duration) bool {
 	case v.topic.partitions < request.partitions:
 		as += ": " + partitionsAdvice(delay) + orDelete
 	default: // no topic shrinks
-		as += fmt.Sprintf(": give %s %d partitions, too", request.name, v.topic.partitions) + orDelete
+		as += fmt.Sprintf(": give %s %d partitions too", request.name, v.topic.partitions) + orDelete
 	}
 	v.check(equal, true, "partitions", fmt.Sprint(v.topic.partitions), as)
 	v.check(v.topic.replication >= request.replication, true, "replication",
 		fmt.Sprint(v.topic.replication), fmt.Sprintf("at least %d, as of %s", request.replication, request.name))
 	needed := neededMessageBytes(request)
 	if v.topic.name == Checkpoints(request.name) || v.topic.name == Events(request.name) {
-		needed = MessageRoom // nothing large is ever written there
+		needed = MessageRoom // only small records are ever written there
 	}
 	v.atLeast(maxMessageBytes, true, needed)
 	v.atLeast(minInSync, false, request.number(minInSync))
@@ -230,7 +230,7 @@ func (v *verifier) own(request *found, delay time.Duration) bool {
 }
 
 // orDelete ends the advice about a wrong number of partitions.
-const orDelete = "; if nothing was ever written to it, delete it, and the service creates it"
+const orDelete = "; if it was never written to, delete it, and the service creates it"
 
 func neededMessageBytes(request *found) int64 {
 	return min(request.number(maxMessageBytes)+MessageRoom, math.MaxInt32)
@@ -269,7 +269,7 @@ func (fa *family) verifyEvents() []Check {
 	if fa.events.name == "" || !v.own(&fa.request, fa.delay) {
 		return v.checks
 	}
-	// Both policies are safe: only readers of events would miss what is deleted.
+	// Both policies are safe: only readers of events would miss the deleted ones.
 	needed := "delete, as configured"
 	if fa.compactEvents {
 		needed = "compact, as configured"

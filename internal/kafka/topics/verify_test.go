@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// sound is a family that nothing is wrong with.
+// sound is a family without problems.
 func sound() *family {
 	return &family{
 		request: found{name: "t", id: uuid(1), partitions: 4, replication: 3, settings: map[string]string{
@@ -121,9 +121,9 @@ func TestVerify(t *testing.T) {
 			name:   "request topic whose records may be on one disk only",
 			change: func(t *family) { t.request.settings[minInSync] = "1" },
 			want: []string{
-				"topic t: min.insync.replicas is 1, should be at least 2: with 1, what was acknowledged may be on " +
+				"topic t: min.insync.replicas is 1, should be at least 2: with 1, acknowledged records may be on " +
 					"one disk only, " +
-					"and is lost with it",
+					"and are lost with it",
 			},
 		},
 		{
@@ -156,7 +156,7 @@ func TestVerify(t *testing.T) {
 			},
 			want: []string{
 				"topic t.waterclock.changelog: partitions is 3, must be 4, as of t: " + FollowAdvice + orDelete,
-				"topic t.waterclock.dead-letters: partitions is 5, must be 4, as of t: give t 5 partitions, too" +
+				"topic t.waterclock.dead-letters: partitions is 5, must be 4, as of t: give t 5 partitions too" +
 					orDelete,
 			},
 		},
@@ -346,8 +346,8 @@ func TestSince(t *testing.T) {
 	}
 }
 
-// A topic that has more partitions than before has grown: no broker that is behind says so. Everything else may be said
-// by one that is.
+// A topic that has more partitions than before has grown: no broker that is behind reports that. All other differences
+// may come from one that is.
 func TestGrowthIsCertain(t *testing.T) {
 	for name, x := range map[string]struct {
 		change func(*found)
@@ -371,7 +371,7 @@ func TestGrowthIsCertain(t *testing.T) {
 	}
 }
 
-// TestCreatedIsVerified: what Ensure would create is what it accepts.
+// TestCreatedIsVerified: the topics that Ensure would create pass its own verification.
 func TestCreatedIsVerified(t *testing.T) {
 	for _, delay := range []time.Duration{0, time.Minute} {
 		createdIsVerified(t, delay)
@@ -413,7 +413,7 @@ func createdIsVerified(t *testing.T, delay time.Duration) {
 	}
 }
 
-// TestVerifyDelayed: what a fixed-delay topic must, and should, be like.
+// TestVerifyDelayed checks the needs and advice for a fixed-delay topic.
 func TestVerifyDelayed(t *testing.T) {
 	const delay = time.Minute
 	for name, tc := range map[string]struct {
@@ -452,7 +452,7 @@ func TestVerifyDelayed(t *testing.T) {
 	}
 }
 
-// Where producers set timestamps nobody but the leader can refuse one that lies far ahead, and it must.
+// If producers set timestamps, only the leader can reject one that lies far ahead, and it must.
 func TestVerifyTimestampsAhead(t *testing.T) {
 	for value, want := range map[string]int{"3600000": 1, "1000": 1, "3600001": 2, "9223372036854775807": 2} {
 		family := sound()

@@ -1,8 +1,13 @@
-// Package tracing connects timers with OpenTelemetry traces. A request carries its trace context in the W3C header
-// traceparent, like any Kafka record. If emissions carried it on, their consumers would join the producer's trace,
-// hours or days later. Instead each firing can begin a trace of its own, which is linked to the request's.
+// Package tracing connects timers with OpenTelemetry traces.
 //
-// The package makes spans. Where they go is the concern of package otlp, which is separate because it is large.
+//	firings = tracing.Linked(tracer).Fire(firings, record, limits) // replaces the record's context
+//	tracing.Commit(firings, took)                                  // after the transaction's commit
+//
+// A request carries its trace context in the W3C header traceparent, like any Kafka record. If emissions carried it on,
+// their consumers would join the producer's trace, hours or days later. Instead each firing can begin a trace of its
+// own, which is linked to the request's.
+//
+// The package makes spans. Package otlp exports them; it is separate because it is large.
 package tracing
 
 import (
@@ -52,9 +57,9 @@ type Firing struct {
 // Limits says how large a batch of records a topic takes, in bytes.
 type Limits interface{ BatchMaxBytes(topic string) int32 }
 
-// Fire replaces the trace context of an emission. If that begins a span it is appended to firings. The slice of the
-// record's headers is not changed, but replaced. A context of its own makes the emission larger, by some 80 bytes. If
-// it might then be too large for its target, it keeps the context of its request, and there is no span.
+// Fire replaces the trace context of an emission. A new span is appended to firings. The slice of the record's headers
+// is not changed, but replaced. A context of its own makes the emission larger, by some 80 bytes. If it might then be
+// too large for its target, it keeps the context of its request, and there is no span.
 func (f *Firings) Fire(firings []Firing, rec *kgo.Record, limits Limits) []Firing {
 	parent := value(rec.Headers, Traceparent)
 	if f.tracer == nil {
@@ -88,10 +93,10 @@ func (f *Firings) Fire(firings []Firing, rec *kgo.Record, limits Limits) []Firin
 	return append(firings, Firing{span, rec})
 }
 
-// Commit ends the spans of firings that a transaction has committed, took after they began. Spans of aborted
-// transactions must not be passed: they are dropped without an end, and so never exported. Their emissions are made
-// again, with other spans. So there is one span for each emission that a read_committed consumer sees, and its ID is
-// the one in the emission. After a crash, or if an outcome remains unknown, the span is missing.
+// Commit ends the spans of firings that a transaction has committed, took after they began. Do not pass spans of
+// aborted transactions: they are dropped without an end, and so never exported. Their emissions are made again, with
+// other spans. So there is one span for each emission that a read_committed consumer sees, and its ID is the one in the
+// emission. After a crash, or if an outcome remains unknown, the span is missing.
 func Commit(firings []Firing, took time.Duration) {
 	for _, f := range firings {
 		f.span.SetAttributes(semconv.MessagingKafkaOffset(int(f.record.Offset)))
@@ -103,7 +108,7 @@ func Commit(firings []Firing, took time.Duration) {
 const maxKeyBytes = 512
 
 // attributes describe an emission by the semantic conventions for messaging and Kafka, and by its own headers:
-// waterclock-source becomes waterclock.source. They copy what they take, because records are used again.
+// waterclock-source becomes waterclock.source. They copy all values, because records are used again.
 func attributes(rec *kgo.Record) []attribute.KeyValue {
 	as := make([]attribute.KeyValue, 0, 16)
 	as = append(as,
@@ -145,7 +150,7 @@ func value(headers []kgo.RecordHeader, name string) []byte {
 	return nil
 }
 
-// requestOf returns the span that headers name; it is not valid if they name none.
+// requestOf returns the span in the headers; it is not valid if they have none.
 func requestOf(headers []kgo.RecordHeader) trace.SpanContext {
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), &carrier{headers}))
 }
@@ -153,7 +158,7 @@ func requestOf(headers []kgo.RecordHeader) trace.SpanContext {
 // A traceparent is VERSION-TRACEID-SPANID-FLAGS, in hexadecimal digits: 2, 32, 16 and 2 of them.
 const flagsAt, traceparentBytes = 53, 55
 
-// maySample reports whether a traceparent has the flag that says so. It need not be well-formed.
+// maySample reports whether a traceparent has the sampled flag. It need not be well-formed.
 func maySample(parent []byte) bool {
 	if len(parent) < traceparentBytes {
 		return false
@@ -215,7 +220,7 @@ func (l logHandler) WithAttrs(as []slog.Attr) slog.Handler {
 
 func (l logHandler) WithGroup(name string) slog.Handler { return logHandler{l.Handler.WithGroup(name)} }
 
-// ID returns the ID of the trace that a record's headers name, for a log line; "" if they name none.
+// ID returns the ID of the trace in a record's headers, for a log line; "" if they have none.
 func ID(headers []kgo.RecordHeader) string {
 	span := requestOf(headers)
 	if !span.IsValid() {

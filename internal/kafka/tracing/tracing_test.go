@@ -30,7 +30,7 @@ func linked() (*Firings, *tracetest.InMemoryExporter) {
 	return Linked(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)).Tracer(ScopeName)), spans
 }
 
-// limit is that of all topics.
+// limit is the same limit for all topics.
 type limit int32
 
 func (l limit) BatchMaxBytes(string) int32 { return int32(l) }
@@ -189,7 +189,7 @@ func TestLogLinesNameTheirTrace(t *testing.T) {
 	}
 }
 
-// Requests that are not sampled, or without a context that is to be removed, cost a look at their headers.
+// Requests that are not sampled, or without a context to be removed, only cost reading their headers.
 func TestFiringsThatAreNotSampledAllocateNothing(t *testing.T) {
 	link, _ := linked()
 	for _, x := range []struct {
@@ -202,7 +202,7 @@ func TestFiringsThatAreNotSampledAllocateNothing(t *testing.T) {
 	}
 }
 
-// A traceparent of a later version of the format may be longer. Only the part that every version has is passed on.
+// A traceparent of a later version of the format may be longer. Only the part common to all versions is passed on.
 func TestALongerTraceparentIsCut(t *testing.T) {
 	f, _ := linked()
 	later := "01" + sampled[2:]

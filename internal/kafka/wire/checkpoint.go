@@ -13,7 +13,7 @@ const (
 	plainCheckpointFormat = 1
 )
 
-// Checkpoint says how far the requests of a partition are taken in, and which owner wrote that. Each step writes one
+// Checkpoint says how far the requests of a partition are processed, and which owner wrote that. Each step writes one
 // for each partition that it touches.
 //
 //	byte     1 or 2, the format
@@ -82,9 +82,8 @@ const (
 	ClaimRecords = 8
 )
 
-// Claim is the first record that an owner writes to a changelog partition. When the owner's replay comes to
-// the claim, it has seen everything that earlier owners committed. A claim has no position: the last
-// checkpoint before it counts.
+// Claim is the first record that an owner writes to a changelog partition. When the owner's replay reaches the claim,
+// it has seen all commits of earlier owners. A claim has no position: the last checkpoint before it counts.
 //
 //	byte    1, the format
 //	varint  generation

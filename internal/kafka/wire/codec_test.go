@@ -21,7 +21,7 @@ func uuid(b byte) (id [16]byte) {
 	return id
 }
 
-// unhex reads hex digits, ignoring what separates them.
+// unhex reads hex digits, ignoring separators.
 func unhex(t testing.TB, text string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.Join(strings.Fields(text), ""))
@@ -31,7 +31,7 @@ func unhex(t testing.TB, text string) []byte {
 	return b
 }
 
-// The golden bytes: what older versions have written must be read forever.
+// The golden bytes: records of older versions must stay readable forever.
 const (
 	goldenCheckpoint = `
 		01
@@ -66,12 +66,12 @@ func TestGoldenBytes(t *testing.T) {
 	if got, err := DecodeCheckpoint(unhex(t, goldenCheckpoint)); err != nil || got != checkpointSample {
 		t.Errorf("checkpoint: got %+v, %v", got, err)
 	}
-	second, of := append(unhex(t, goldenCheckpoint), unhex(t, goldenEpoch)...), checkpointSample
-	second[0], of.Epoch = 2, partlog.EpochOf(4)
-	if got := of.AppendTo(nil); !bytes.Equal(got, second) {
+	second, checkpoint := append(unhex(t, goldenCheckpoint), unhex(t, goldenEpoch)...), checkpointSample
+	second[0], checkpoint.Epoch = 2, partlog.EpochOf(4)
+	if got := checkpoint.AppendTo(nil); !bytes.Equal(got, second) {
 		t.Errorf("checkpoint with an epoch\n got %x\nwant %x", got, second)
 	}
-	if got, err := DecodeCheckpoint(second); err != nil || got != of {
+	if got, err := DecodeCheckpoint(second); err != nil || got != checkpoint {
 		t.Errorf("checkpoint with an epoch: got %+v, %v", got, err)
 	}
 	if got, want := claimSample.AppendTo(nil), unhex(t, goldenClaim); !bytes.Equal(got, want) {
@@ -156,7 +156,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// TestNumbersHaveOneForm refuses what another encoder would have to write.
+// TestNumbersHaveOneForm rejects bytes that this encoder would not write.
 func TestNumbersHaveOneForm(t *testing.T) {
 	tests := map[string]string{
 		"position longer than needed": "8000",

@@ -17,7 +17,7 @@ const (
 	noteAPI    = "api"
 )
 
-// ErrForeignNote says that another program committed an offset: the metadata is no note.
+// ErrForeignNote says that another program committed an offset: the metadata is not a note.
 var ErrForeignNote = errors.New("offset was committed by another program")
 
 // CommitNote is the metadata string of each offset that a step commits. It tells later whether a step with an

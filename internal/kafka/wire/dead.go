@@ -12,10 +12,10 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// maxDeadKeyBytes is what is left of a key that does not fit. It is more than any valid timer ID has.
+// maxDeadKeyBytes is the length to which an oversized key is cut. No valid timer ID is longer.
 const maxDeadKeyBytes = 1024
 
-// Values of waterclock-truncated: what was left out.
+// Values of waterclock-truncated: the omitted parts.
 const (
 	truncatedValue   = "value"
 	truncatedHeaders = "value,headers"
@@ -25,10 +25,9 @@ const (
 // DeadRequest returns the dead letter of a request: its key, value and headers, then reason, detail and source, on the
 // same partition of the dead-letter topic. Headers that an earlier dead letter left on it are replaced.
 //
-// If the record exceeds the topic's max.message.bytes, it goes without its value. If it is still too large, it
-// goes without the headers that are passed through, too, and then without all of its headers and with only the
-// first KiB of its key. waterclock-truncated names what is missing. The record has no timestamp, so that
-// retention counts from now, and shares memory with rec.
+// If the record exceeds the topic's max.message.bytes, its value is omitted. If it is still too large, the headers that
+// are passed through are omitted too, and then all headers and all but the first KiB of its key. waterclock-truncated
+// names the omitted parts. The record has no timestamp, so that retention counts from now, and shares memory with rec.
 //
 // It allocates at most four times max.message.bytes, however many headers the request has: a header counts as at least
 // 10 bytes (see StoredBytes) and takes 40 in memory. If the limit is unknown, it allocates as much as the list of
@@ -45,10 +44,10 @@ func DeadRequest(to *topics.Topic, rec *kgo.Record, reason, detail string) *kgo.
 	return l.record(to)
 }
 
-// DeadEmission returns the dead letter of an emission that its target rejects. It is the request, rebuilt from
-// the stored timer, so it could be sent again. The key is the timer's ID. The headers are those passed through,
-// timer-at with the due time, timer-target-*, waterclock-occurrence, then reason, detail and source. Limits are
-// as in DeadRequest; timer-* headers are the last to be left out.
+// DeadEmission returns the dead letter of an emission that its target rejects. It is the request, rebuilt from the
+// stored timer, so it could be sent again. The key is the timer's ID. The headers are those passed through, timer-at
+// with the due time, timer-target-*, waterclock-occurrence, then reason, detail and source. Limits are as in
+// DeadRequest; timer-* headers are the last to be omitted.
 func DeadEmission(to *topics.Topic, src waterclock.Source, t *timer.Timer, reason, detail string) *kgo.Record {
 	l := letter{key: t.ID, value: t.Value, rebuilt: timerHeaders(t), reason: reason, detail: detail, source: src}
 	l.given = make([]kgo.RecordHeader, 0, len(t.Headers)) // limit-headers at most
@@ -98,12 +97,12 @@ func isVerdict(key string) bool {
 type letter struct {
 	key, value     []byte
 	given          []kgo.RecordHeader // of the request, in order: see keeps
-	rebuilt        []kgo.RecordHeader // those of the request that a timer stands for; they follow the given ones
+	rebuilt        []kgo.RecordHeader // of a timer's original request; they follow the given ones
 	reason, detail string
 	source         waterclock.Source
 }
 
-// form is how much of a letter is kept.
+// form says which parts of a letter are kept.
 type form struct {
 	truncated  string
 	key, value []byte

@@ -22,7 +22,7 @@ func allocated(do func()) uint64 {
 }
 
 // A request with many empty headers (two bytes each in the log, 40 in memory) is rejected, and its dead letter is cut
-// to fit. Making it allocates by the size of the letter, whatever the headers are.
+// to fit. Building it allocates by the size of the letter, whatever the headers are.
 func TestMemoryOfDeadLetters(t *testing.T) {
 	const limit = 1 << 20
 	to := &topics.Topic{Name: "dead", MaxMessageBytes: limit}

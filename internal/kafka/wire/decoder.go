@@ -7,8 +7,8 @@ import (
 )
 
 var (
-	// ErrNewerFormat says that a later version of waterclock wrote the bytes, as far as they show: those of another
-	// program may look the same. The reader must not go on, and must not write either.
+	// ErrNewerFormat says that a later version of waterclock wrote the bytes, or another program whose bytes look the
+	// same. The reader must not go on, and must not write either.
 	ErrNewerFormat = errors.New("written by a newer version of waterclock, or by another program")
 
 	// ErrCorrupt says that no version of waterclock wrote the bytes.
@@ -21,8 +21,8 @@ func appendText(dst []byte, s string) []byte {
 	return append(dst, s...)
 }
 
-// decoder takes fields from the front of rest. After a field that is missing or malformed, err is set, and no field may
-// be used.
+// decoder takes fields from the front of rest. After a missing or malformed field, err is set, and no field may be
+// used.
 type decoder struct {
 	rest []byte
 	err  error // the first one
@@ -106,7 +106,7 @@ func (d *decoder) uuid() (id [16]byte) {
 	return id
 }
 
-// end returns an error unless all fields were well-formed and nothing is left.
+// end returns an error unless all fields were well-formed and no bytes are left.
 func (d *decoder) end() error {
 	if len(d.rest) > 0 {
 		d.fail()

@@ -1,5 +1,8 @@
-// Package wire has the formats of the records that the service writes to its own topics, and of the
-// metadata of its offset commits. docs/internals/FORMAT.md has the same tables with examples.
+// Package wire has the formats of the records that the service writes to its own topics, and of the metadata of its
+// offset commits. docs/internals/FORMAT.md has the same tables with examples.
+//
+//	value := checkpoint.AppendTo(nil)
+//	checkpoint, err := wire.DecodeCheckpoint(value)
 //
 //	topic          key                 value
 //	changelog      01 ID               a timer (package timer); null: no longer pending
@@ -16,6 +19,6 @@
 //	text      uvarint length, then so many bytes
 //	UUID      16 bytes
 //
-// What the package encodes, this and every later version decodes. A decoder answers bytes of a later
-// version with ErrNewerFormat and any other bytes with ErrCorrupt, and never panics.
+// This and every later version decodes everything that the package encodes. A decoder returns ErrNewerFormat for bytes
+// of a later version and ErrCorrupt for any other bytes, and never panics.
 package wire

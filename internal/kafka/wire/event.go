@@ -31,8 +31,8 @@ type Event struct {
 	Unknown bool
 }
 
-// eventTypes are the words for outcomes. A cancel that found nothing makes no event; its word is for a caller that asks
-// for the outcome of its request.
+// eventTypes are the words for outcomes. A cancel that found no timer makes no event; its word is for a caller that
+// asks for the outcome of its request.
 var eventTypes = [timer.Outcomes]waterclock.EventType{
 	timer.None: waterclock.EventRescheduled, timer.Scheduled: waterclock.EventScheduled,
 	timer.Replaced:  waterclock.EventReplaced,
@@ -122,7 +122,7 @@ func appendSource(dst []byte, name string, s *waterclock.Source) []byte {
 		return dst
 	}
 	dst = append(appendName(dst, name), '"')
-	dst = append(dst, s.Topic...) // of a Kafka topic: nothing to be escaped
+	dst = append(dst, s.Topic...) // a Kafka topic needs no escapes
 	dst = strconv.AppendInt(append(dst, '/'), int64(s.Partition), 10)
 	dst = strconv.AppendInt(append(dst, '/'), s.Offset, 10)
 	return append(dst, '"')

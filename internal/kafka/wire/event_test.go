@@ -14,7 +14,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// The golden bytes: what docs/EVENTS.md shows.
+// The golden bytes: the examples of docs/EVENTS.md.
 func TestGoldenEvents(t *testing.T) {
 	at := func(offset int64) waterclock.Source {
 		return waterclock.Source{Topic: "timers", Partition: 3, Offset: offset}
@@ -62,8 +62,8 @@ func TestGoldenEvents(t *testing.T) {
 	}
 }
 
-// Whatever an ID, a name or a sentence holds, the event is JSON that says the same to whoever reads it, and it fits
-// into what its topic takes at least.
+// For any ID, name or sentence, the event is JSON with the same meaning to every reader, and it fits into the smallest
+// allowed max.message.bytes.
 func TestEventsAreJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.String(),

@@ -17,7 +17,7 @@ const (
 	KindClaim      Kind = 3
 
 	// firstText is the first byte that a text may begin with. No version has kinds from there on, so a key that begins
-	// so is another program's, and no instance has to make room for a newer one.
+	// with such a byte is another program's, and no instance has to make room for a newer one.
 	firstText = 0x20
 )
 
@@ -54,8 +54,8 @@ func ParseKey(key []byte) (Kind, []byte, error) {
 
 // Sizes of record batches, format 2 (Kafka's "Record Batch").
 const (
-	batchBytes    = 61         // what precedes the records
-	maxVarint32   = 5          // longest length of anything
+	batchBytes    = 61         // the header before the records
+	maxVarint32   = 5          // longest length field
 	recordNumbers = 1 + 10 + 5 // attributes, timestamp and offset differences
 )
 

@@ -13,33 +13,33 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// An edge tells an open transaction from a marker at the end, and leaves out what does not exist.
+// The ends tell an open transaction from a marker at the end; logs that do not exist are left out.
 func TestEdges(t *testing.T) {
 	kafkatest.OnBoth(t, func(t *testing.T, on *kafkatest.Setup) {
 		p := newPartition(on, nil)
 		at := timer.TopicPartition{Topic: p.target.Topic}
 		gone := timer.TopicPartition{Topic: p.target.Topic + "-gone"}
-		wants := func(what string, want Edge) {
+		wants := func(what string, want Ends) {
 			t.Helper()
 			await.Until(p.T, time.Minute, what, func() bool {
 				leaders, err := Leaders(p.Ctx, p.cl, []string{at.Topic, gone.Topic}, 10*time.Second)
 				if leader, known := leaders[at]; err != nil || !known ||
-					Edges(p.Ctx, p.cl, leader, []timer.TopicPartition{at, gone}, 10*time.Second)[at] != want {
+					EndsOf(p.Ctx, p.cl, leader, []timer.TopicPartition{at, gone}, 10*time.Second)[at] != want {
 					return false
 				}
-				edges := Edges(p.Ctx, p.cl, NoLeader, []timer.TopicPartition{at, gone}, 10*time.Second)
+				edges := EndsOf(p.Ctx, p.cl, NoLeader, []timer.TopicPartition{at, gone}, 10*time.Second)
 				_, found := edges[gone]
 				return edges[at] == want && !found
 			})
 		}
-		wants("an empty log", Edge{})
+		wants("an empty log", Ends{})
 		p.begin("a", "0").end(commit)
-		wants("a marker at the end", Edge{2, 2})
+		wants("a marker at the end", Ends{2, 2})
 		hanging := p.begin("hangs", "1")
 		p.write(p.cl, "2", "3")
-		wants("an open transaction", Edge{2, 5})
+		wants("an open transaction", Ends{2, 5})
 		hanging.end(abort)
-		wants("it has ended", Edge{6, 6})
+		wants("it has ended", Ends{6, 6})
 	})
 }
 
@@ -58,7 +58,7 @@ func TestEdgesOfABusyLog(t *testing.T) {
 		return nil, nil, false
 	})
 	at := timer.TopicPartition{Topic: "t"}
-	if e := Edges(t.Context(), cl, NoLeader, []timer.TopicPartition{at}, 10*time.Second)[at]; e.Held() || e.End < 2 {
+	if e := EndsOf(t.Context(), cl, NoLeader, []timer.TopicPartition{at}, 10*time.Second)[at]; e.Held() || e.End < 2 {
 		t.Errorf("%+v, want an end and no open transaction", e)
 	}
 }

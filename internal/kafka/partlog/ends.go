@@ -11,33 +11,33 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Edge has the ends of a log for readers of committed and of all records.
+// Ends has the ends of a log for readers of committed and of all records.
 //
 // Invariant: Stable <= End. If Stable < End, the record at Stable belongs to a transaction that
 // was open between the two questions, and no read_committed reader gets past it.
-type Edge struct {
+type Ends struct {
 	Stable int64 // the last stable offset
 	End    int64 // the high watermark
 }
 
 // Held reports whether an open transaction keeps records from being read.
-func (e Edge) Held() bool { return e.Stable < e.End }
+func (e Ends) Held() bool { return e.Stable < e.End }
 
-// Edges asks the leader of many logs where they end, with two successive requests. Each may take limit. The result
+// EndsOf asks the leader of many logs for their ends, with two successive requests. Each may take limit. The result
 // lacks logs that the broker does not lead, or for which it did not answer in time. With [NoLeader] the client looks
-// the leaders up, asks all of them at once, and waits for the slowest. Topics go by name.
-func Edges(ctx context.Context, cl *kgo.Client, leader int32, logs []timer.TopicPartition,
-	limit time.Duration) map[timer.TopicPartition]Edge {
+// the leaders up, asks all of them together, and waits for the slowest. Topics go by name.
+func EndsOf(ctx context.Context, cl *kgo.Client, leader int32, logs []timer.TopicPartition,
+	limit time.Duration) map[timer.TopicPartition]Ends {
 	if len(logs) == 0 {
 		return nil
 	}
 	// Ask for the high watermark first. Asked for second, it would include records written in
 	// between, and every busy log would look as if a transaction were open.
 	ends := latestOf(ctx, cl, leader, logs, readUncommitted, limit)
-	edges := make(map[timer.TopicPartition]Edge, len(logs))
+	edges := make(map[timer.TopicPartition]Ends, len(logs))
 	for l, stable := range latestOf(ctx, cl, leader, logs, readCommitted, limit) {
 		if end, both := ends[l]; both {
-			edges[l] = Edge{Stable: stable, End: max(end, stable)}
+			edges[l] = Ends{Stable: stable, End: max(end, stable)}
 		}
 	}
 	return edges
@@ -87,7 +87,7 @@ func latestOf(ctx context.Context, cl *kgo.Client, leader int32, logs []timer.To
 	var shards []kgo.ResponseShard
 	if leader == NoLeader {
 		shards = cl.RequestSharded(ctx, req)
-	} else { // without a look at metadata, which the client may ask a silent broker for
+	} else { // without metadata, for which the client may ask a silent broker
 		resp, err := cl.Broker(int(leader)).Request(ctx, req)
 		shards = append(shards, kgo.ResponseShard{Resp: resp, Err: err})
 	}
