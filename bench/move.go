@@ -36,8 +36,8 @@ func moveEvents() []string {
 }
 
 const (
-	// moveInstances is the number of instances that run all the time. One more comes and goes.
-	moveInstances = 3
+	// maxInstances is the largest number of instances that run all the time.
+	maxInstances = 20
 	// moveAround is the time before and after each event that is measured with it.
 	moveAround = 2 * time.Second
 	// movePoll is the interval at which the owners of partitions are read.
@@ -49,23 +49,25 @@ const (
 type MoveConfig struct {
 	Common
 	Lives
-	Pending int      // timers that stay pending
-	Rate    float64  // timers a second that fire
-	Cases   []string // events, in the order in which they happen
+	Instances int      // instances that run all the time; one more comes and goes
+	Pending   int      // timers that stay pending
+	Rate      float64  // timers a second that fire
+	Cases     []string // events, in the order in which they happen
 }
 
 // DefaultMove returns the usual workload.
 func DefaultMove() MoveConfig {
 	c := MoveConfig{
 		Common: DefaultCommon(), Lives: Lives{Least: 500 * time.Millisecond, Spread: 500 * time.Millisecond},
-		Pending: 2_000_000, Rate: 5_000, Cases: moveEvents(),
+		Instances: 3, Pending: 2_000_000, Rate: 5_000, Cases: moveEvents(),
 	}
 	c.Local, c.Partitions = true, 12
 	return c
 }
 
 func (mc *MoveConfig) check() error {
-	errs := []error{mc.checkOwn(), mc.Lives.check(), wantTimers(mc.Pending), between("rate", 1, MaxRate, mc.Rate)}
+	errs := []error{mc.checkOwn(), mc.Lives.check(), between("instances", 1, maxInstances, mc.Instances),
+		wantTimers(mc.Pending), between("rate", 1, MaxRate, mc.Rate)}
 	for _, x := range mc.Cases {
 		errs = append(errs,
 			want(slices.Contains(moveEvents(), x), "cases", x, "some of "+strings.Join(moveEvents(), ",")))
@@ -103,7 +105,7 @@ func (mc *MoveConfig) measure(ctx context.Context, r *run) (err error) {
 			}
 		}
 	}()
-	for range moveInstances {
+	for range m.c.Instances {
 		if err := m.launchPeer(); err != nil {
 			return err
 		}
@@ -189,7 +191,7 @@ func (m *mover) launchAt(dir string) error {
 
 // event measures one event. If the event needs a fourth instance, or needs that there is none, that is arranged first.
 func (m *mover) event(ctx context.Context, name string) error {
-	if fourth := name != moveQuiet && name != moveJoin && name != moveRoll; fourth != (len(m.peers) > moveInstances) {
+	if fourth := name != moveQuiet && name != moveJoin && name != moveRoll; fourth != (len(m.peers) > m.c.Instances) {
 		if fourth {
 			if err := m.launchPeer(); err != nil {
 				return err
@@ -257,7 +259,7 @@ func (m *mover) do(ctx context.Context, name string, before map[int]*instance, m
 	case moveKill:
 		err = m.dismiss(func(i *instance) error { i.kill(); return nil })
 	case movePause:
-		m.peers = m.peers[:moveInstances]
+		m.peers = m.peers[:m.c.Instances]
 		err = last.Pause()
 		if err == nil {
 			err = m.calm(ctx)
@@ -265,7 +267,7 @@ func (m *mover) do(ctx context.Context, name string, before map[int]*instance, m
 		err = errors.Join(err, note(), last.Signal(child.Continue))
 		m.peers = append(m.peers, last)
 	case moveRoll:
-		for range moveInstances {
+		for range m.c.Instances {
 			dir := m.peers[0].dir
 			if err := m.peers[0].stop(); err != nil {
 				return err

@@ -50,11 +50,11 @@ compared with the first one.`, false},
 one. They are static members of a group of the run, so the time to ready does not
 include the group's session timeout.`, false},
 		{&move, "move", "how long partitions are silent when instances come, go, die or pause",
-			`move starts three instances, with --standbys, and one more that comes and goes, while
+			`move starts --instances, with --standbys, and one more that comes and goes, while
 timers fire. For each event it says how late timers were and how long partitions emitted
 nothing, for the partitions that moved and for the others. The events are: nothing, for
 comparison; another instance that joins; sigterm; drain; kill -9; SIGSTOP until the others
-own everything (pause); a rolling restart (roll).`, false},
+own everything (pause); a rolling restart of the others (roll).`, false},
 		{&overload, "overload", "twice as many timers as an instance can handle: cost, lateness, how soon it is over",
 			`overload starts an instance for each case. It offers 0.8 of the capacity, twice the capacity,
 nothing until all requests are accepted, and 0.8 again. The cases are: timers alone (plain); most of
@@ -155,6 +155,8 @@ func (l *LoadConfig) Flags(fs *pflag.FlagSet) {
 // Flags implements Workload.
 func (mc *MoveConfig) Flags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&mc.Cases, "cases", mc.Cases, "measure `CASE,...`, one after the other")
+	fs.IntVar(&mc.Instances, "instances", mc.Instances,
+		"run `N` instances all the time, and one more that comes and goes")
 	pendingFlag(fs, &mc.Pending)
 	fs.Float64Var(&mc.Rate, "rate", mc.Rate, "let `N` timers a second fire during the moves")
 	mc.Lives.flags(fs)
