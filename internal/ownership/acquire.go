@@ -56,12 +56,13 @@ type acquirer struct {
 	failure *failure
 	steps   *Steps
 	records *Records
+	input   *Input
 	show    func(State)
 
 	cannotLook beats.Reminder // that others' transactions cannot be looked at
 
 	// The following fields are safe for concurrent use.
-	found    atomic.Pointer[wire.CommitNote] // the note of the committed offset when the acquisition began
+	found    atomic.Pointer[wire.CommitNote] // of the committed offset; nil: this acquisition has not fetched it yet
 	follower atomic.Pointer[Follower]        // of the last acquisition
 	unended  atomic.Bool                     // the acquisition waits for the end of a transaction of a former owner
 }
@@ -70,28 +71,38 @@ type acquirer struct {
 func (a *acquirer) acquire(ctx context.Context, f *Follower,
 	begin func(ctx context.Context, committed int64) (int64, error)) (got Acquired, err error) {
 	defer a.unended.Store(false)
+	a.found.Store(nil)
+	a.follower.Store(f)
+	f.help, f.show = a.help, a.show
+	defer func() { f.help, f.show = nil, nil }()
 	var committed int64
 	var note wire.CommitNote
-	// Neither question changes anything, and both are answered before anything else happens.
-	asking, both := errgroup.WithContext(ctx)
-	asking.Go(func() error { return sameTopics(both, a.o) })
-	asking.Go(func() (err error) { committed, note, err = a.stableOffset(both); return err })
+	// The two questions change nothing, and both are answered before anything is written or a view is opened. The
+	// follower of a standby goes on meanwhile, as it would have done by itself.
+	standby := f.replay != nil
+	asking, all := errgroup.WithContext(ctx)
+	asking.Go(func() error { return sameTopics(all, a.o) })
+	asking.Go(func() (err error) {
+		if committed, note, err = a.stableOffset(all); err == nil {
+			err = samePartitions(a.o, note)
+		}
+		if err == nil {
+			a.found.Store(&note)
+		}
+		return err
+	})
+	if standby {
+		asking.Go(func() error { return f.ToEnd(all) })
+	}
 	if err := asking.Wait(); err != nil {
 		return got, err
 	}
 	a.unended.Store(false)
-	if err := samePartitions(a.o, note); err != nil {
-		return got, err
-	}
-	a.found.Store(&note)
-	a.follower.Store(f)
-	f.help, f.show = a.help, a.show
-	defer func() { f.help, f.show = nil, nil }()
-	c, err := a.claimBehind(ctx, f, committed, lastStep(note), begin)
+	c, err := a.claimBehind(ctx, f, standby, committed, lastStep(note), begin)
 	if err != nil {
 		return got, err
 	}
-	now, leader, err := a.toClaim(ctx, f, c)
+	now, leader, err := a.readBack(ctx, f, c)
 	if err != nil {
 		return got, err
 	}
@@ -102,13 +113,29 @@ func (a *acquirer) acquire(ctx context.Context, f *Follower,
 	}, nil
 }
 
-// claimBehind claims the partition directly behind what was folded of the changelog. If a record comes between the two,
-// it folds that and tries again.
-func (a *acquirer) claimBehind(ctx context.Context, f *Follower, committed int64, step string,
+// readBack folds up to the claim, and asks for the request log at the same time. The claim is committed by then, so that
+// what Input.ReadFrom returns for the log's end is at or behind every request that was in the log before.
+func (a *acquirer) readBack(
+	ctx context.Context, f *Follower, c *claim) (now time.Time, leader partlog.Epoch, err error) {
+	asking, both := errgroup.WithContext(ctx)
+	if last := f.Last(); last != nil {
+		asking.Go(func() error { a.input.lookAhead(both, last); return nil })
+	}
+	asking.Go(func() (err error) { now, leader, err = a.toClaim(both, f, c); return err })
+	err = asking.Wait()
+	return now, leader, err
+}
+
+// claimBehind claims the partition directly behind what was folded of the changelog. folded says that the log was folded
+// up to an end that was looked up since the acquisition began. If a record comes between that and the claim, it is
+// folded, and the claim is tried again.
+func (a *acquirer) claimBehind(ctx context.Context, f *Follower, folded bool, committed int64, step string,
 	begin func(context.Context, int64) (int64, error)) (*claim, error) {
-	for {
-		if err := f.ToEnd(ctx); err != nil {
-			return nil, err
+	for ; ; folded = false {
+		if !folded {
+			if err := f.ToEnd(ctx); err != nil {
+				return nil, err
+			}
 		}
 		at, err := a.claimPosition(ctx, f.Last(), committed, step, begin)
 		if err != nil {
@@ -216,12 +243,17 @@ func (a *acquirer) stableOffset(ctx context.Context) (at int64, note wire.Commit
 }
 
 // help ends transactions that hold up a replay, until ctx ends. If it cannot, it calls stop and returns why. It does
-// not look for them while the leader is away, which is another reason to wait: each look asks every broker, and many
-// partitions may wait for one that died.
+// not look for them before the committed offset is known, which decides about a lost marker (outcome), nor while the
+// leader is away, which is another reason to wait: each look asks every broker, and many partitions may wait for one
+// that died.
 func (a *acquirer) help(ctx context.Context, f *Follower, stop func()) error {
 	last := f.position.Load()
 	for beats.Sleep(ctx, hangingAfter) {
 		now := f.position.Load()
+		if a.found.Load() == nil {
+			last = now
+			continue
+		}
 		if now != last || f.waiting.Load() || a.o.Targets.Leaders.Stalled(a.o.Topics.Changelog.Name, a.o.Partition) {
 			last = now
 			a.unended.Store(false)

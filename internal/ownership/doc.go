@@ -17,6 +17,14 @@
 //  3. Write a claim directly behind that. If a record came between, the claim is aborted, and 2 goes on.
 //  4. Fold the log up to the claim. Everything before it is decided.
 //
+// The follower of a standby does 1 and 2 at the same time. What 1 waits for may then come to stand behind the end that
+// 2 has looked up. If so, the claim does not stand directly behind what was folded, is aborted, and 2 goes on. If the
+// claim may stand behind records of another group, 4 folds them. Either way 3 comes after 1: a step whose offset commit
+// was accepted has its records before the claim, and 4 waits for its end.
+//
+// The request log's end is asked for beside 4, when the claim is committed. So it is behind every request that was in
+// the log when the partition was acquired.
+//
 // What a follower has folded before counts for 2, however long ago that was, as long as nothing that it has yet to read
 // may be gone from a compacted log: see [Follower].
 //

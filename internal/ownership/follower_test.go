@@ -216,6 +216,7 @@ func TestATakeWithoutALeaderAsksForNoTransactions(t *testing.T) {
 	b := &leader{}
 	l.o.Targets = targets.NewMetadata(b, targets.MetadataOptions{})
 	f := l.NewFollower(nil)
+	l.acquirer.found.Store(new(wire.CommitNote))
 	looks := func(by int32, enough func() bool) {
 		t.Helper()
 		b.led(t, &l.o, by)

@@ -25,12 +25,30 @@ type Input struct {
 	end     atomic.Pointer[LogEnd]    // nil: not looked at since the acquisition began
 	warning atomic.Pointer[string]    // see Status.Warning
 	alerted atomic.Pointer[time.Time] // when the log last said that retention is near
+
+	ahead *ahead // of the acquisition under way; nil: nothing was asked ahead. Only its goroutine uses it
+}
+
+// ahead is the answer to a question that was asked before ReadFrom needs it.
+type ahead struct {
+	from  int64
+	epoch partlog.Epoch
+	log   partlog.Span
 }
 
 // reset forgets the acquisition before.
 func (in *Input) reset() {
 	in.end.Store(nil)
 	in.warning.Store(nil)
+	in.ahead = nil
+}
+
+// lookAhead asks what ReadFrom will ask for the same checkpoint. ReadFrom asks again if there is no answer, or if it is
+// for another checkpoint.
+func (in *Input) lookAhead(ctx context.Context, last *wire.Checkpoint) {
+	if now, err := partlog.SpanOf(ctx, in.o.Client, in.o.requests(), last.Epoch); err == nil {
+		in.ahead = &ahead{last.Position, last.Epoch, now}
+	}
 }
 
 // Read notes the leader epochs of the requests that were read, in the order of the log, and of the last batch below
@@ -125,6 +143,11 @@ func (in *Input) sayCut(from, to int64) {
 // from, or is not as it was, it asks again for some time: a leader that was unresponsive and comes back shows the log
 // without its end, until it hears that another broker leads.
 func (in *Input) spanFrom(ctx context.Context, from int64, epoch partlog.Epoch) (partlog.Span, error) {
+	got := in.ahead
+	in.ahead = nil
+	if got != nil && got.from == from && got.epoch == epoch && from <= min(got.log.End, got.log.Same) {
+		return got.log, nil
+	}
 	for patience := time.Now().Add(behindPatience); ; {
 		now, err := partlog.SpanOf(ctx, in.o.Client, in.o.requests(), epoch)
 		if err != nil || from <= min(now.End, now.Same) || time.Now().After(patience) {

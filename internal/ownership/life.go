@@ -65,7 +65,7 @@ func New(o Options, m Metrics) *Life {
 	l.Steps = newSteps(&l.o, l.failure, l.Wake.Send)
 	l.tail = &tailWatch{o: &l.o, log: l.Log, failure: l.failure, steps: l.Steps, aside: aside}
 	l.acquirer = &acquirer{o: &l.o, log: l.Log, metrics: m, failure: l.failure, steps: l.Steps, records: l.Records,
-		show: l.SetState}
+		input: l.Input, show: l.SetState}
 	return l
 }
 
