@@ -155,7 +155,7 @@ const downloaded = "libs"
 func maven(ctx context.Context, dir, goal string, args ...string) error {
 	mvn, err := exec.LookPath("mvn")
 	if err != nil {
-		return fmt.Errorf("the broker's jars are not cached and there is no mvn command: %w", err)
+		return fmt.Errorf("the jars are not cached and there is no mvn command: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
 	defer cancel()
@@ -163,7 +163,7 @@ func maven(ctx context.Context, dir, goal string, args ...string) error {
 		slices.Concat([]string{"-B", "-q", goal, "-DoutputDirectory=" + downloaded}, args)...)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("download the broker's jars with mvn: %w\n%s", err, out)
+		return fmt.Errorf("download jars with mvn: %w\n%s", err, out)
 	}
 	return nil
 }
@@ -193,13 +193,19 @@ func (t Tools) Tool(ctx context.Context, class string, args ...string) (*exec.Cm
 	if err != nil || len(clients) != 1 {
 		return nil, fmt.Errorf("found %d jars of Kafka's clients in %s, want 1", len(clients), t.libs)
 	}
-	name := strings.TrimSuffix(strings.Replace(filepath.Base(clients[0]), "clients", "tools", 1), ".jar")
-	version := strings.TrimPrefix(name, "kafka-tools-")
-	dir, err := cached(name, func(tmp string) error {
-		return maven(ctx, tmp, "dependency:copy", "-Dartifact=org.apache.kafka:kafka-tools:"+version)
-	})
+	version := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(clients[0]), "kafka-clients-"), ".jar")
+	jar, err := Jar(ctx, "org.apache.kafka", "kafka-tools", version)
 	if err != nil {
 		return nil, err
 	}
-	return t.javaOf(t.classPath()+string(filepath.ListSeparator)+filepath.Join(dir, name+".jar"), args...), nil
+	return t.javaOf(t.classPath()+string(filepath.ListSeparator)+jar, args...), nil
+}
+
+// Jar returns the path of a jar of its own, which Maven downloads when it is wanted first.
+func Jar(ctx context.Context, group, artifact, version string) (string, error) {
+	name := artifact + "-" + version
+	dir, err := cached(name, func(tmp string) error {
+		return maven(ctx, tmp, "dependency:copy", "-Dartifact="+group+":"+artifact+":"+version)
+	})
+	return filepath.Join(dir, name+".jar"), err
 }

@@ -1,0 +1,70 @@
+package oracles
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/timer/calendar"
+)
+
+// TestPeriods compares where the n-th period after an anchor ends, by the clock of a zone: by java.time and dateutil. A
+// time that the clock skips comes at the end of the gap, one that it shows twice the first time, except for the anchor.
+func TestPeriods(t *testing.T) {
+	rng := drawn(t)
+	var queries []string
+	for range *expressions {
+		period := drawPeriod(rng)
+		for _, name := range zones {
+			loc, err := calendar.LoadZone(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			anchor, n := drawAnchor(rng, loc, period)
+			queries = append(queries, fmt.Sprintf("%s\t%d\t%s\t%d", name, anchor.UnixMilli(), period, n))
+		}
+	}
+	javas, dateutils := ask(t, java(t, "periods"), queries), ask(t, python(t, "dateutil"), queries)
+	for i, q := range queries {
+		if javas[i] != dateutils[i] {
+			t.Errorf("%s: java.time %s, dateutil %s", q, javas[i], dateutils[i])
+		}
+	}
+	t.Logf("%d instants agree", len(queries))
+}
+
+// period is a date period of ISO 8601: years, months, weeks, days.
+type period [4]int
+
+func drawPeriod(rng *rand.Rand) (p period) {
+	for p == (period{}) {
+		for i := range p {
+			p[i] = rng.IntN(5) * rng.IntN(2)
+		}
+	}
+	return p
+}
+
+func (p period) String() string {
+	b := []byte{'P'}
+	for i, n := range p {
+		if n > 0 {
+			b = append(strconv.AppendInt(b, int64(n), 10), "YMWD"[i])
+		}
+	}
+	return string(b)
+}
+
+// drawAnchor returns an anchor for which the n-th period ends near a change of the clock, if the zone has any.
+func drawAnchor(rng *rand.Rand, loc *time.Location, p period) (anchor time.Time, n int) {
+	n = rng.IntN(30)
+	at := start(rng, loc)
+	if next := calendar.Changes(loc, at, to, 1); len(next) > 0 {
+		at = next[0].At + next[0].Before + rng.Int64N(3*3600) - 3600
+	}
+	shown := time.Unix(at, rng.Int64N(1000)*1e6).UTC().AddDate(-n*p[0], -n*p[1], -n*(7*p[2]+p[3]))
+	year, month, day := shown.Date()
+	return time.Date(year, month, day, shown.Hour(), shown.Minute(), shown.Second(), shown.Nanosecond(), loc), n
+}
