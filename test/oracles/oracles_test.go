@@ -75,8 +75,12 @@ type one struct {
 func TestCron(t *testing.T) {
 	rng := drawn(t)
 	var cases []one
+	relative := 0
 	for range *expressions {
 		x := draw(rng)
+		if x.has(placed) {
+			relative++
+		}
 		for _, name := range zones {
 			loc, err := calendar.LoadZone(name)
 			if err != nil {
@@ -85,6 +89,7 @@ func TestCron(t *testing.T) {
 			cases = append(cases, one{x, loc, start(rng, loc)})
 		}
 	}
+	t.Logf("%d expressions have L, W or #", relative)
 	oracles := map[string]struct {
 		cmd       *exec.Cmd
 		translate func(expression) string
