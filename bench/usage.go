@@ -209,7 +209,7 @@ func (r *run) profile(name string) (stop func()) {
 		for _, what := range []string{"allocs", "block", "mutex"} {
 			path := filepath.Join(r.Profiles, fmt.Sprintf("service-%s-%s.pprof", name, what))
 			if err := fetchProfile(context.Background(), r.serving.pprof, what, path); err != nil {
-				r.Log.Warn("cannot profile the instance", "what", what, "err", err)
+				r.Log.Warn("cannot profile the instance", "profile", what, "err", err)
 			}
 		}
 	}

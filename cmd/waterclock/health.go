@@ -143,7 +143,7 @@ func (p *process) askInstance(
 	}
 	defer answer.Body.Close()
 	if _, err := io.Copy(out, io.LimitReader(answer.Body, maxHealth)); err != nil {
-		return fmt.Errorf("read the answer of %s: %w", url, err)
+		return fmt.Errorf("read the response of %s: %w", url, err)
 	}
 	if answer.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s answers %s", url, answer.Status)

@@ -89,7 +89,7 @@ var wrongs = []wrong{
 	{"api", "0.0.0.0:0", "", "api-users with its callers, or api-open if a proxy authenticates"},
 	{"api-open", "true", "api=127.0.0.1:0 api-users=DIR/callers", "to be false if api-users is set"},
 	{"api-users", "DIR/none", "api=127.0.0.1:0", "a file of callers: no such file"},
-	{"api-users", "DIR/empty", "api=127.0.0.1:0", "it names nobody"},
+	{"api-users", "DIR/empty", "api=127.0.0.1:0", "it names no caller"},
 	{"api-tls-cert", "DIR/text", "api=127.0.0.1:0", "api-tls-key with it"},
 	{"api-tls-cert", "DIR/text", "api=127.0.0.1:0 api-tls-key=DIR/text", "PEM files of a certificate and its key: tls"},
 	{"api-tls-key", "DIR/text", "api=127.0.0.1:0", "api-tls-cert with it"},

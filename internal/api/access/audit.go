@@ -16,17 +16,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// maxLogged limits a text that a caller has chosen, in a log line.
+// maxLogged limits a caller's text in a log line.
 const maxLogged = 1024 // bytes
 
-// maxTimers and maxTimerBytes limit the IDs of timers in a line, by number and by bytes;
-// the rest are only counted.
+// maxTimers and maxTimerBytes limit the IDs of timers in a line, by number and by bytes; the rest are only counted.
 const maxTimers, maxTimerBytes = 100, 8 << 10
 
-// audit writes one line for a call that changes something, or tried to: the caller, what it did, its address, and the
+// audit writes one line for a call that changes something, or tried to: the caller, its address, the call, and the
 // status. The line has the path and the query, which name timers and never hold payloads, the IDs of the timers for
-// which requests were written, and the request's ID. It has no other header and nothing else of a body. A rejected call
-// has no line, because strangers could fill the audit with them: see [Guard.logRejected].
+// which requests were written, and the request's ID. It has no other header and nothing else of a body. A rejected
+// call has no line, because strangers could fill the audit with them: see [Guard.logRejected].
 func (g *Guard) audit(r *http.Request, c *call, status int, took time.Duration) {
 	if safe(r.Method) || c.caller.Name == "" {
 		return
@@ -51,7 +50,7 @@ func optional(name, value string) slog.Attr {
 	return slog.String(name, value)
 }
 
-// Traced records for the audit the ID of the trace to which ctx's call belongs.
+// Traced records the ID of the trace to which ctx's call belongs, for the audit.
 func Traced(ctx context.Context, id string) {
 	if c := callOf(ctx); c != nil {
 		c.mu.Lock()
@@ -60,7 +59,7 @@ func Traced(ctx context.Context, id string) {
 	}
 }
 
-// Wrote records for the audit that ctx's call writes a request for a timer.
+// Wrote records that ctx's call writes a request for a timer, for the audit.
 func Wrote(ctx context.Context, id string) {
 	c := callOf(ctx)
 	if c == nil {
@@ -81,9 +80,8 @@ func safe(method string) bool {
 	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
 }
 
-// loggable makes a caller's text fit for a line: short, and without anything that could mislead a
-// terminal or its reader. Log handlers quote line breaks, but not all of them quote characters that
-// turn the direction of writing.
+// loggable makes a caller's text fit for a line: short, and without anything that could mislead a terminal or its
+// reader. Log handlers quote line breaks, but not all of them quote characters that reverse the direction of writing.
 func loggable(s string) string {
 	if len(s) > maxLogged {
 		s = strings.ToValidUTF8(s[:maxLogged], "") + "…"
@@ -95,15 +93,15 @@ func loggable(s string) string {
 	return q[1 : len(q)-1]
 }
 
-// Recorder records the status of an answer, which is the first that is final. Later ones are dropped.
+// Recorder records the status of a response: the first final one. Later ones are dropped.
 type Recorder struct {
 	http.ResponseWriter
 
 	status int
-	begun  func() // called when the answer begins; may be nil
+	begun  func() // called when the response begins; may be nil
 }
 
-// Status returns the status of the answer; 0 if it has not begun.
+// Status returns the status of the response; 0 if it has not begun.
 func (r *Recorder) Status() int { return r.status }
 
 // WriteHeader implements http.ResponseWriter.
@@ -131,13 +129,13 @@ func (r *Recorder) begin(status int) {
 	}
 }
 
-// Final returns the status of an answer whose handler has ended or panicked.
+// Final returns the status of a response whose handler has ended or panicked.
 func (r *Recorder) Final(ended bool) int {
 	switch {
 	case !ended:
 		return http.StatusInternalServerError
 	case r.status == 0:
-		return http.StatusOK // as the server answers if nothing was written
+		return http.StatusOK // the server's response if nothing was written
 	}
 	return r.status
 }
@@ -145,11 +143,11 @@ func (r *Recorder) Final(ended bool) int {
 // Unwrap is for http.ResponseController.
 func (r *Recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// A request ID identifies a call in its answer, in problems, in the audit, and at the instance that it is forwarded to.
-// A caller may bring one. It is only a label: two callers may choose the same one.
+// A request ID identifies a call in its response, in problems, in the audit, and at the instance that it is forwarded
+// to. A caller may bring one. It is only a label: two callers may choose the same one.
 const (
-	// RequestHeader has the ID in calls and in answers. hopHeader has it in calls between instances, where it is signed
-	// like every header of ours.
+	// RequestHeader has the ID in calls and in responses. hopHeader has it in calls between instances, where it is
+	// signed like every header of ours.
 	RequestHeader = "X-Request-Id"
 	hopHeader     = "Waterclock-Request-Id"
 
@@ -171,7 +169,7 @@ func RandomID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// isRequestID reports whether a text can be used in a log line, a header and a URL as it is.
+// isRequestID reports whether a text can be used unchanged in a log line, a header and a URL.
 func isRequestID(s string) bool {
 	return len(s) > 0 && len(s) <= maxRequestID && strings.IndexFunc(s, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') &&
@@ -179,7 +177,7 @@ func isRequestID(s string) bool {
 	}) < 0
 }
 
-// identified gives a call its ID, and puts it into the answer.
+// identified gives a call its ID, and adds it to the response.
 func (c *call) identified(w http.ResponseWriter, id string) {
 	c.request = id
 	w.Header().Set(RequestHeader, id)
@@ -193,12 +191,12 @@ func RequestOf(ctx context.Context) string {
 	return ""
 }
 
-// metrics counts the calls that the guard does not let in.
+// metrics counts the calls that the guard rejects.
 type metrics struct {
 	refused *prometheus.CounterVec
 }
 
-// Reasons returns all reasons for which the guard rejects calls.
+// Reasons returns all reasons with which the guard rejects calls.
 func Reasons() []string {
 	return []string{
 		ReasonBadRequest, ReasonUnauthenticated, ReasonForwardRefused, ReasonUnknownCaller, ReasonCrossOrigin,
@@ -211,7 +209,7 @@ func Reasons() []string {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{refused: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 		Name: "waterclock_api_refused_total",
-		Help: "Calls of the API's address that were refused before their operation was looked at, by reason.",
+		Help: "Calls to the API's address that were rejected before their operation was looked up, by reason.",
 	}, []string{"reason"})}
 	for _, r := range Reasons() {
 		m.refused.WithLabelValues(r) // so that 0 is shown

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// leastBodies is how many of the largest bodies must fit into the memory for calls.
+	// leastBodies is the number of largest bodies that must fit into the memory for calls.
 	leastBodies = 4
-	// memoryLeast is how much of that memory each caller may use in any case, in bytes.
+	// memoryLeast is the part of that memory that each caller may always use, in bytes.
 	memoryLeast = 64 << 10
-	// bodyFactor is how many times a body is in memory: in the buffer that it is read into, in the
-	// request that is made from it, and on its way to Kafka.
+	// bodyFactor is the number of copies of a body in memory: in the buffer that it is read into, in the request that
+	// is made from it, and on its way to Kafka.
 	bodyFactor = 3
-	// bodyStep is the minimum number of bytes of a body for which room is taken at a time.
+	// bodyStep is the smallest reservation for a part of a body, in bytes.
 	bodyStep = 4 << 10
 	// bodyWait is how long a call waits for room, and the Retry-After if there is none.
 	bodyWait = time.Second
@@ -62,7 +62,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// BodyProblem returns why the body of ctx's call could not be read; nil if it could.
+// BodyProblem returns the reason why the body of ctx's call could not be read; nil if it could.
 func BodyProblem(ctx context.Context) *Problem {
 	if c := callOf(ctx); c != nil {
 		return c.broken.Load()

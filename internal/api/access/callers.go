@@ -27,20 +27,20 @@ const (
 	maxCallers     = 10_000
 	maxCredentials = 16  // tokens of a caller, and certificates
 	maxGrants      = 100 // of a caller; each call goes through them
-	maxPrefixBytes = 512 // as an ID
+	maxPrefixBytes = 512 // like an ID
 	minCost        = 10  // of bcrypt: below it guessing is cheap
 	maxCost        = 14  // a second or more of processor time for each login
 )
 
-// tokenHash is the SHA-256 of a bearer token. A fast hash without salt would be wrong for passwords. It is
-// right here: a token is 256 random bits that [NewToken] has made, so there is no list of likely tokens
-// to try, and no two are the same. It also makes the lookup by map safe: its time depends on
-// the hash, which nobody can steer towards a known one.
+// tokenHash is the SHA-256 of a bearer token. A fast hash without salt would be wrong for passwords. It is right
+// here: a token is 256 random bits made by [NewToken], so there is no list of likely tokens to try, and no two are
+// the same. It also makes the lookup by map safe: its time depends on the hash, which an attacker cannot steer
+// towards a known one.
 type tokenHash [sha256.Size]byte
 
 const tokenScheme = "sha256:"
 
-// account is a caller as the file has it.
+// account is a caller as described in the file.
 type account struct {
 	caller   Caller
 	password []byte // bcrypt hash; nil: none
@@ -51,7 +51,7 @@ type account struct {
 type callers struct {
 	byName        map[string]*account
 	byToken       map[tokenHash]*account
-	byCertificate map[string]*account // by name as [certificateNames] gives it
+	byCertificate map[string]*account // by name as returned by [certificateNames]
 	byUser        map[string][]*account
 	byGroup       map[string][]*account
 	issuer        *issuer // names people; nil if there is none
@@ -60,7 +60,7 @@ type callers struct {
 	decoy []byte
 }
 
-// CheckCallers returns what is wrong with a file of callers.
+// CheckCallers returns the problems of a file of callers.
 func CheckCallers(path string) error {
 	_, err := loadCallers(path)
 	return err
@@ -74,8 +74,8 @@ func loadCallers(path string) (*callers, error) {
 	return parseCallers(text)
 }
 
-// UnservedGrants returns the grants of a file of callers, each with its caller, that cover none of the topics. That is
-// no error: other instances may serve other topics.
+// UnservedGrants returns the grants of a file of callers, each with its caller, that cover none of the topics. That
+// is not an error: other instances may serve other topics.
 func UnservedGrants(path string, topics []string) (names []string, err error) {
 	c, err := loadCallers(path)
 	if err != nil {
@@ -91,7 +91,7 @@ func UnservedGrants(path string, topics []string) (names []string, err error) {
 	return names, nil
 }
 
-// The file, as YAML has it.
+// The YAML of the file.
 type (
 	callersFile struct {
 		Identity *identityEntry         `yaml:"identity"`
@@ -125,7 +125,7 @@ func (t *text) UnmarshalYAML(n ast.Node) error {
 	return nil
 }
 
-// scalarError says that the value at a token is not a scalar.
+// scalarError means that the value at a token is not a scalar.
 type scalarError struct{ at *token.Token }
 
 func (s *scalarError) Error() string {
@@ -138,7 +138,7 @@ var (
 	topicGlob  = regexp.MustCompile(`^([a-zA-Z0-9._-]{1,249}\*?|\*)$`)
 )
 
-// CheckName returns what is wrong with a caller's name.
+// CheckName returns the problem of a caller's name.
 func CheckName(name string) error {
 	if !callerName.MatchString(name) || name == anonymous {
 		return fmt.Errorf("name of a caller is %q, needs a letter and up to 63 letters, digits, dots, underscores, "+
@@ -154,8 +154,8 @@ func parseCallers(data []byte) (*callers, error) {
 		return nil, err
 	}
 	if len(file.Callers) == 0 {
-		return nil, errors.New("it names nobody: needs callers:, by name, each with password, tokens, certificates, " +
-			"users or groups, and grants")
+		return nil, errors.New("it names no caller: needs callers:, by name, each with password, tokens, " +
+			"certificates, users or groups, and grants")
 	}
 	if len(file.Callers) > maxCallers {
 		return nil, fmt.Errorf("it has %d callers, needs %d at most", len(file.Callers), maxCallers)
@@ -192,8 +192,8 @@ func parseCallers(data []byte) (*callers, error) {
 	return c, errors.Join(errs...)
 }
 
-// decodeCallers decodes the YAML. The library panics at some files that are not well-formed, such as a list that is
-// only a tag. A file that is being edited must not end the process.
+// decodeCallers decodes the YAML. The library panics at some malformed files, such as a list that is only a tag. A
+// file that is being edited must not end the process.
 func decodeCallers(data []byte) (file callersFile, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -221,7 +221,7 @@ func decodeCallers(data []byte) (file callersFile, err error) {
 	return file, nil
 }
 
-// decoyOf returns a well-formed hash of a cost. It was made of no password, so none matches it.
+// decoyOf returns a well-formed hash of a cost. It was not made from a password, so none matches it.
 func decoyOf(cost int) []byte {
 	return fmt.Appendf(nil, "$2a$%02d$%s", cost, strings.Repeat(".", 53))
 }
@@ -358,12 +358,12 @@ func certificateNames(cert *x509.Certificate) (names []string) {
 
 // Limits of passwords and tokens.
 const (
-	MinPassword = 12 // bytes: the hash may be attacked offline if the file gets out
+	MinPassword = 12 // bytes: the hash may be attacked offline if the file leaks
 	MaxPassword = 72 // bytes: bcrypt ignores the rest
 	tokenBytes  = 32
-	tokenPrefix = "wct_" // so that tools that look for secrets find one
+	tokenPrefix = "wct_" // so that secret scanners find it
 	// A token shorter than this cannot have 128 random bits. It is rejected even if the file has its hash, so that
-	// nobody uses a word as token.
+	// words are not used as tokens.
 	minToken = 22
 )
 

@@ -51,7 +51,7 @@ func (v *verifier) verify(r *http.Request, now time.Time) (s signed, p *Problem)
 		return s, refused("the signature does not hold: the files with the key (api-key-file) differ, or something " +
 			"between the instances changes address, path or headers")
 	}
-	// Only a holder of a key is told more than that.
+	// Only a holder of a key gets a more precise reason than that.
 	if apart := now.Sub(s.at).Abs(); apart > forwardWindow {
 		return s, refused(fmt.Sprintf("it was signed %v from now, and %v is allowed: see to the clocks",
 			apart.Round(time.Second), forwardWindow))
@@ -101,7 +101,7 @@ func (n *nonces) take(nonce [nonceBytes]byte, at time.Time) *Problem {
 	return nil
 }
 
-// checkBody reads the body of a forwarded call, up to the limit, and puts it back if it is what was signed. So no
+// checkBody reads the body of a forwarded call, up to the limit, and puts it back if its signature is valid. So no
 // handler sees a byte that was not signed.
 func checkBody(r *http.Request, want [sha256.Size]byte) *Problem {
 	body, err := io.ReadAll(r.Body)
@@ -109,7 +109,7 @@ func checkBody(r *http.Request, want [sha256.Size]byte) *Problem {
 		return bodyProblem(err)
 	}
 	if sha256.Sum256(body) != want {
-		return refused("its body is not what was signed")
+		return refused("its body differs from the signed one")
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	return nil
@@ -121,17 +121,17 @@ func checkBody(r *http.Request, want [sha256.Size]byte) *Problem {
 type signer struct {
 	keys *watched[[][]byte]
 	next http.RoundTripper
-	// peers are globs of the hosts that calls may go to; without any, all hosts are allowed. The addresses of instances
+	// peers are globs of the hosts that calls may go to; if empty, all hosts are allowed. The addresses of instances
 	// come from the group's offsets, which anyone with the right to commit for the group can write.
 	peers []string
 }
 
 var _ http.RoundTripper = (*signer)(nil)
 
-// errPeer says that an owner's address is on a host that api-peers does not allow.
+// errPeer means that an owner's address is on a host that api-peers does not allow.
 var errPeer = errors.New("no instance may be at that host (api-peers)")
 
-// may reports whether calls may go to a host.
+// may returns nil if calls may go to a host.
 func (s *signer) may(host string) error {
 	allowed := len(s.peers) == 0 || slices.ContainsFunc(s.peers, func(glob string) bool {
 		ok, _ := path.Match(glob, host) // globs were checked before
@@ -140,11 +140,11 @@ func (s *signer) may(host string) error {
 	if allowed {
 		return nil
 	}
-	// An error of dialing tells the caller that nothing was sent.
+	// A dial error tells the caller that nothing was sent.
 	return &net.OpError{Op: "dial", Net: "tcp", Err: errPeer}
 }
 
-// ErrTwoHops says that a forwarded call would have to be forwarded again, because the instances do not agree on the
+// ErrTwoHops means that a forwarded call would have to be forwarded again, because the instances do not agree on the
 // owner of a partition.
 var ErrTwoHops = errors.New("the call was forwarded before")
 
@@ -152,7 +152,7 @@ var ErrTwoHops = errors.New("the call was forwarded before")
 func (s *signer) RoundTrip(r *http.Request) (*http.Response, error) {
 	c, ok := CallerOf(r.Context())
 	if !ok {
-		return nil, s.fail(r, errors.New("it has no caller: the context is not that of a call"))
+		return nil, s.fail(r, errors.New("it has no caller: the context belongs to no call"))
 	}
 	if c.Forwarded {
 		return nil, s.fail(r, ErrTwoHops)
@@ -196,7 +196,7 @@ const (
 	maxKeys = 2  // the first one signs, both are accepted, so that a key can be replaced
 )
 
-// CheckKeys returns what is wrong with a file of keys.
+// CheckKeys returns the problem of a file of keys.
 func CheckKeys(path string) error {
 	text, err := readFile(path)
 	if err != nil {
@@ -242,7 +242,7 @@ const forwardWindow = 30 * time.Second
 // maxForwardHeader is longer than any header that we write.
 const maxForwardHeader = 512
 
-// signed is what a signature covers besides the request.
+// signed is the signed data besides the request.
 type signed struct {
 	at    time.Time // to the millisecond
 	nonce [nonceBytes]byte
@@ -250,9 +250,9 @@ type signed struct {
 	body  [sha256.Size]byte
 }
 
-// sign returns the HMAC-SHA256 of everything that makes the request what it is: method, address, path and query as in
-// the request line, headers that mean something to the API, and what the header says. The path is signed in its escaped
-// form, byte for byte; it is interpreted only after the signature was verified.
+// sign returns the HMAC-SHA256 of everything that identifies the request: method, address, path and query as in the
+// request line, headers that mean something to the API, and the content of s. The path is signed in its escaped form,
+// byte for byte; it is interpreted only after the signature was verified.
 //
 // Each part follows its length, so no two requests are the same bytes. Any header that the API reads must be in
 // [signedHeader]. Headers that proxies add are not, so proxies may add them.
@@ -274,7 +274,7 @@ func sign(key []byte, method, host, target string, h http.Header, s signed) []by
 		part(mac, name)
 		part(mac, strconv.Itoa(len(h[name])))
 		for _, v := range h[name] {
-			part(mac, textproto.TrimString(v)) // as it is sent
+			part(mac, textproto.TrimString(v)) // in the form that is sent
 		}
 	}
 	part(mac, strconv.FormatInt(s.at.UnixMilli(), 10))
@@ -288,7 +288,7 @@ func part(h hash.Hash, s string) {
 	_, _ = io.WriteString(h, strconv.Itoa(len(s))+":"+s) // never fails
 }
 
-// signedHeader reports whether a header, by its canonical name, can change what a call does.
+// signedHeader reports whether a header, by its canonical name, can change the effect of a call.
 func signedHeader(name string) bool {
 	if name == forwardHeader {
 		return false // it holds the signature

@@ -10,14 +10,14 @@ import (
 	"sync/atomic"
 )
 
-// Role is what a caller may do. Each role includes those before it. The zero value allows nothing.
+// Role is a set of allowed actions. Each role includes those before it. The zero value allows nothing.
 type Role int
 
 // The roles.
 const (
 	Read  Role = iota + 1 // see timers, events and dead letters
 	Write                 // make, change, cancel, pause, resume and trigger timers; resend dead letters
-	Admin                 // what concerns others' work: jobs, which go by a filter, and stopping them
+	Admin                 // others' work: jobs, which select timers by a filter, and stopping them
 )
 
 // String is the role's name in the file of callers.
@@ -46,8 +46,8 @@ type Grant struct {
 	IDPrefix string // empty for all IDs
 }
 
-// Covers reports whether the grant is about a topic. The empty topic stands for the whole
-// service, so that only * covers it.
+// Covers reports whether the grant is about a topic. The empty topic stands for the whole service, so that only *
+// covers it.
 func (g Grant) Covers(topic string) bool {
 	if prefix, ok := strings.CutSuffix(g.Topic, "*"); ok {
 		return strings.HasPrefix(topic, prefix)
@@ -60,7 +60,7 @@ type Caller struct {
 	Name string // in the file; a person who matches several callers has all their names, joined by +
 	// User is the person, if a person made the call and it arrived at this instance; else empty.
 	User string
-	// Forwarded says that another instance asks in the caller's name. The call must be answered here: a call is
+	// Forwarded means that another instance asks in the caller's name. The call must be answered here: a call is
 	// forwarded only once.
 	Forwarded bool
 
@@ -78,25 +78,25 @@ func (c *Caller) share() string {
 // anonymous is the caller of an open API. No file can name it.
 const anonymous = "anonymous"
 
-// Anonymous returns the caller of an open API, who may do everything.
+// Anonymous returns the caller of an open API, which may do everything.
 func Anonymous() Caller {
 	return Caller{Name: anonymous, grants: []Grant{{Role: Admin, Topic: "*"}}}
 }
 
-// call is what is known about a call in progress.
+// call is the state of a call in progress.
 type call struct {
 	caller  Caller
 	request string // its ID
-	// current returns the grants that the file has now. Jobs outlive their call and streams are long, so the grants at
-	// the start of the call are not enough. nil: they are.
+	// current returns the grants in the file now. Jobs outlive their call and streams are long, so the grants at the
+	// start of the call are not enough. nil: they are.
 	current func() []Grant
-	// memory is what the call holds of the guard's memory, for its body and answer; nil: there is no guard.
+	// memory is the call's reservation of the guard's memory, for its body and response; nil: there is no guard.
 	memory *Reservation
-	broken atomic.Pointer[Problem] // why the body cannot be read; nil: it can
+	broken atomic.Pointer[Problem] // the reason why the body cannot be read; nil: it can
 
 	mu        sync.Mutex // guards the fields below: handlers may ask from several goroutines
-	topic, id string     // of the first question
-	asked     int        // number of questions
+	topic, id string     // of the first check
+	asked     int        // number of checks
 
 	trace string // ID of the trace that the call is part of; "" if it has no span
 
@@ -137,7 +137,7 @@ func CallerOf(ctx context.Context) (Caller, bool) {
 	return Caller{}, false
 }
 
-// grants returns the rights that the caller has now.
+// grants returns the caller's current rights.
 func (c *call) grants() []Grant {
 	if c.current != nil {
 		return c.current()
@@ -145,7 +145,7 @@ func (c *call) grants() []Grant {
 	return c.caller.grants
 }
 
-// Grants returns the rights that the caller of ctx has now; none if there is no caller.
+// Grants returns the current rights of the caller of ctx; none if there is no caller.
 func Grants(ctx context.Context) []Grant {
 	if c := callOf(ctx); c != nil {
 		return slices.Clone(c.grants())
@@ -155,19 +155,19 @@ func Grants(ctx context.Context) []Grant {
 
 // May returns nil if the caller of ctx has a role for a timer of a request topic, otherwise a *[Problem] with the
 // status 403. id may also be a prefix, which means all IDs that begin with it; an empty one means the whole topic. An
-// empty topic means the whole service. The audit line names the topic and the ID of the first question. The current
+// empty topic means the whole service. The audit line names the topic and the ID of the first check. The current
 // rights count, however long ago the call was made.
 func May(ctx context.Context, role Role, topic, id string) error {
 	return may(ctx, role, topic, id, right(topic, id), func(g Grant) bool { return strings.HasPrefix(id, g.IDPrefix) })
 }
 
-// MaySome checks whether the caller has a right to any IDs of a request topic at all. A call that names
-// IDs in its body needs that before the body is read; May then checks each ID.
+// MaySome checks whether the caller has a right to any IDs of a request topic at all. A call that names IDs in its
+// body needs that before the body is read; May then checks each ID.
 func MaySome(ctx context.Context, role Role, topic string) error {
 	return may(ctx, role, topic, "", fmt.Sprintf("any ID of topic %q", topic), func(Grant) bool { return true })
 }
 
-// may looks for a grant whose IDs suffice. right names what the caller has no right to if there is none.
+// may looks for a grant with sufficient IDs. right describes the missing right if there is none.
 func may(ctx context.Context, role Role, topic, id, right string, suffices func(Grant) bool) error {
 	c := callOf(ctx)
 	if c == nil {
@@ -184,11 +184,11 @@ func may(ctx context.Context, role Role, topic, id, right string, suffices func(
 	return NewProblem(http.StatusForbidden, ReasonForbidden, detail)
 }
 
-// right names what a right to an ID of a topic is about.
+// right describes a right to an ID of a topic.
 func right(topic, id string) string {
 	switch {
 	case topic == "":
-		return "what concerns the whole service: that needs a grant for the topic '*'"
+		return "the whole service: that needs a grant for the topic '*'"
 	case id == "":
 		return fmt.Sprintf("all of topic %q", topic)
 	}

@@ -24,14 +24,14 @@ import (
 // Limits that no setting changes.
 const (
 	maxTargetBytes = 8 * 1024 // path and query: an ID of 512 bytes takes 1,536 escaped
-	// refusalsLogged limits the log lines about rejected calls a second, and refusalsAtOnce limits the lines at once.
-	// Further calls are only counted.
+	// refusalsLogged limits the log lines about rejected calls per second, and refusalsAtOnce limits the lines in a
+	// burst. Further calls are only counted.
 	refusalsLogged   = 1
 	refusalsAtOnce   = 20
 	maxHeaderEntries = 512 // of a request: 128 headers of a timer, and what proxies add
 )
 
-// Options are the settings of a guard, with the names that config uses for them.
+// Options are the settings of a guard, named as in config.
 type Options struct {
 	Address   string   // api
 	Open      bool     // api-open: every caller may do everything
@@ -45,17 +45,17 @@ type Options struct {
 	BodyLimit int64    // api-body-limit, bytes
 	Rate      int      // api-rate, calls per second of a caller; 0: no limit
 	AtOnce    int      // api-concurrent, calls of a caller at a time
-	// Memory limits the bodies and answers of all calls in progress, in bytes. It must have room for [leastBodies] of
-	// the largest bodies, which is the meaning of 0. [Pool] shares it among callers.
+	// Memory limits the bodies and responses of all calls in progress, in bytes. It must have room for [leastBodies]
+	// of the largest bodies, which is the meaning of 0. [Pool] shares it among callers.
 	Memory int64
 
 	Audit    *slog.Logger          // receives the audit, at every level of the log; nil: the log receives it
 	Registry prometheus.Registerer // takes the metrics; nil: there are none
 }
 
-// ErrOpen says that an API would be open to more than this machine.
+// ErrOpen means that an API would be open to more than this machine.
 var ErrOpen = errors.New("without authentication the API listens on the loopback interface only: name who may call " +
-	"it with api-users, or set api-open where a proxy authenticates and nobody else reaches it")
+	"it with api-users, or set api-open if a proxy authenticates and is the only one to reach it")
 
 // Guard stands before the API. Make one with [New]. It is safe for concurrent use.
 type Guard struct {
@@ -121,7 +121,7 @@ func (g *Guard) watchUsers() (err error) {
 		return nil
 	}
 	if g.options.TLSCert == "" && !loopback.Is(g.options.Address) {
-		g.log.Warn("passwords and tokens of the API travel in the clear, unless something before it speaks TLS; see "+
+		g.log.Warn("API passwords and tokens travel in the clear, unless a proxy in front speaks TLS; see "+
 			"api-tls-cert", "address", g.options.Address)
 	}
 	g.callers, err = watch("callers of the API", g.log, g.readCallers, []string{g.options.Users})
@@ -151,11 +151,11 @@ func (g *Guard) readCallers(texts [][]byte) (*callers, error) {
 		next.issuer.log = g.log
 	}
 	if (len(next.byCertificate) > 0 || next.proxy != nil) && g.options.ClientCA == "" {
-		g.log.Warn("certificates of callers and proxies count for nothing without api-client-ca", "file",
+		g.log.Warn("certificates of callers and proxies are ignored without api-client-ca", "file",
 			g.options.Users)
 	}
 	if len(next.byUser)+len(next.byGroup) > 0 && next.issuer == nil && next.proxy == nil {
-		g.log.Warn("users and groups of callers count for nothing without identity or proxy", "file", g.options.Users)
+		g.log.Warn("users and groups of callers are ignored without identity or proxy", "file", g.options.Users)
 	}
 	return next, nil
 }
@@ -171,12 +171,12 @@ func (g *Guard) watchKeys() error {
 	return err
 }
 
-// Wrap puts the guard before the API's root handler. A call reaches h only if its caller is known, with a
-// context for [May] and [CallerOf], and with a body that ends at the limit.
+// Wrap puts the guard before the API's root handler. A call reaches h only if its caller is known, with a context for
+// [May] and [CallerOf], and with a body that ends at the limit.
 //
-// An API without users answers only under names that no page of another site can have. Otherwise such
-// a page could call it: its name is made to resolve to the API's address (DNS rebinding), and then the
-// browser takes the API for the page's own origin.
+// An API without users responds only under names that no page of another site can have. Otherwise such a page could
+// call it: its name is made to resolve to the API's address (DNS rebinding), and then the browser takes the API for
+// the page's own origin.
 func (g *Guard) Wrap(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
@@ -196,7 +196,7 @@ func (g *Guard) Wrap(h http.Handler) http.Handler {
 	})
 }
 
-// serve passes a call on to h, or returns why not.
+// serve passes a call on to h, or returns the reason why not.
 func (g *Guard) serve(w *Recorder, r *http.Request, c *call, h http.Handler) *Problem {
 	if p := g.sane(r); p != nil {
 		return p
@@ -224,7 +224,7 @@ func (g *Guard) serve(w *Recorder, r *http.Request, c *call, h http.Handler) *Pr
 	r = r.WithContext(withCall(r.Context(), c))
 	c.memory = g.memory.Reservation(r.Context())
 	defer c.memory.Release()
-	// An answer that the caller does not read is cut when another caller needs the room.
+	// A response that the caller does not read is cut when another caller needs the room.
 	w.begun = func() { c.memory.Cuttable(func() { CutOff(w.ResponseWriter) }) }
 	if p := g.limitBody(w, r, c); p != nil {
 		return p
@@ -234,7 +234,7 @@ func (g *Guard) serve(w *Recorder, r *http.Request, c *call, h http.Handler) *Pr
 			return p
 		}
 	}
-	defer func() { // a broken body is counted, whatever the handler answers
+	defer func() { // a broken body is counted, whatever the handler responds
 		if p := c.broken.Load(); p != nil {
 			g.metrics.refused.WithLabelValues(p.Reason).Inc()
 		}
@@ -243,7 +243,7 @@ func (g *Guard) serve(w *Recorder, r *http.Request, c *call, h http.Handler) *Pr
 	return nil
 }
 
-// sane rejects calls that no caller is allowed to make.
+// sane rejects calls that are invalid for any caller.
 func (g *Guard) sane(r *http.Request) *Problem {
 	if len(r.RequestURI) > maxTargetBytes {
 		return NewProblem(http.StatusRequestURITooLong, ReasonTargetTooLong,
@@ -285,8 +285,8 @@ func embedded(r *http.Request) bool {
 	return r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document"
 }
 
-// identify finds the caller; sig is what another instance signed. A call that claims to be forwarded is rejected unless
-// it was.
+// identify finds the caller; sig is the signature of another instance. A call that claims to be forwarded is rejected
+// unless it was.
 func (g *Guard) identify(r *http.Request) (a *account, sig *signed, p *Problem) {
 	if len(r.Header.Values(forwardHeader)) == 0 {
 		a, p = g.direct(r)
@@ -375,7 +375,7 @@ func (g *Guard) limitBody(w *Recorder, r *http.Request, c *call) *Problem {
 	return nil
 }
 
-// spanOf returns the span that a call says it belongs to, in the header traceparent.
+// spanOf returns the parent span of a call, from the header traceparent.
 func spanOf(r *http.Request) trace.SpanContext {
 	return trace.SpanContextFromContext(
 		propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header)))

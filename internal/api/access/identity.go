@@ -26,16 +26,16 @@ const (
 	issuerGroups    = "groups"
 )
 
-// identity is a person, as named by an issuer of tokens or a trusted proxy. The file of callers decides what a person
-// may do: the person is every caller that lists their name or one of their groups. So the rights of people and programs
-// are in one place, a change of the file applies to both within a second, and a forwarded call carries only a caller's
-// name.
+// identity is a person, as named by an issuer of tokens or a trusted proxy. The file of callers decides the rights of
+// a person: the person is every caller that lists their name or one of their groups. So the rights of people and
+// programs are in one place, a change of the file applies to both within a second, and a forwarded call carries only
+// a caller's name.
 type identity struct {
 	user   string
 	groups []string
 }
 
-// The part of the file about people, as in YAML.
+// The YAML of the file's part about people.
 type (
 	identityEntry struct {
 		Issuer      text `yaml:"issuer"`
@@ -51,8 +51,8 @@ type (
 	}
 )
 
-// proxy is a caller that names, in two headers, the person on whose behalf it calls. From any other
-// caller these headers are ignored.
+// proxy is a caller that names, in two headers, the person on whose behalf it calls. From any other caller these
+// headers are ignored.
 type proxy struct {
 	certificates map[string]bool // by name as [certificateNames] returns it
 	user, groups string          // names of headers, canonical
@@ -82,8 +82,8 @@ func parseProxy(e *proxyEntry) (*proxy, error) {
 	return p, nil
 }
 
-// names returns the person that a proxy's call is for. ok says that the call is the proxy's and names
-// a person. Only a certificate that was verified at the handshake counts.
+// names returns the person that a proxy's call is for. ok means that the call is the proxy's and names a person. Only
+// a certificate that was verified at the handshake counts.
 func (p *proxy) names(r *http.Request) (id identity, ok bool, problem *Problem) {
 	if p == nil || r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
 		return id, false, nil
@@ -120,7 +120,7 @@ func checkPerson(name string) error {
 	return nil
 }
 
-// addPeople notes the users and groups of a caller.
+// addPeople records the users and groups of a caller.
 func (c *callers) addPeople(a *account, e callerEntry) error {
 	if len(e.Users) > maxPeople || len(e.Groups) > maxPeople {
 		return fmt.Errorf("needs at most %d users and as many groups", maxPeople)
@@ -172,8 +172,8 @@ func (c *callers) person(id identity) (*account, *Problem) {
 	return &a, nil
 }
 
-// named returns the caller of a name, which may be several names joined for one person; nil if the file
-// does not have them all. A person with several callers has the limits of the first one.
+// named returns the caller of a name, which may be several names joined for one person; nil if the file does not have
+// them all. A person with several callers has the limits of the first one.
 func (c *callers) named(name string) *account {
 	first, more, several := strings.Cut(name, joined)
 	a := c.byName[first]

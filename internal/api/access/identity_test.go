@@ -243,7 +243,7 @@ func TestKeysOfTheIssuer(t *testing.T) {
 			t.Errorf("the caller is told where the issuer is: %s", p.Detail)
 		}
 	}
-	if n := strings.Count(log.String(), "the keys of the issuer of tokens cannot be fetched"); n != 1 {
+	if n := strings.Count(log.String(), "cannot fetch the keys of the token issuer"); n != 1 {
 		t.Errorf("said %d times that the issuer is away, want once", n)
 	}
 	s.away.Store(false)
@@ -344,7 +344,7 @@ func TestPeopleWithoutIdentity(t *testing.T) {
 			head+fmt.Sprintf(peopleFile, tokenLine("robot")))
 		_, log := guard(t, o)
 		if got := strings.Contains(log.String(),
-			"users and groups of callers count for nothing without identity or proxy"); got != want {
+			"users and groups of callers are ignored without identity or proxy"); got != want {
 			t.Errorf("%q: warned %t", head, got)
 		}
 	}
@@ -391,8 +391,8 @@ func TestPeopleByAProxy(t *testing.T) {
 			t.Errorf("%s: %d for %q", name, a.StatusCode, a.Header.Get("X-Caller"))
 		}
 	}
-	if !strings.Contains(log.String(), "proxies count for nothing without api-client-ca") {
-		t.Error("it is not said that certificates count for nothing without authorities")
+	if !strings.Contains(log.String(), "proxies are ignored without api-client-ca") {
+		t.Error("no warning that certificates are ignored without authorities")
 	}
 }
 

@@ -27,27 +27,27 @@ import (
 // Limits of fetching an issuer's keys.
 const (
 	keysFresh    = 5 * time.Minute  // after that they are fetched again, while the old ones stay valid
-	keysTrusted  = 10 * time.Minute // after that the issuer is asked before they are used
+	keysTrusted  = 10 * time.Minute // after that the issuer is queried before they are used
 	keysAgain    = 10 * time.Second // least time between two fetches
 	keysTimeout  = 5 * time.Second  // of a fetch, and so the longest time that a call waits for one
-	maxKeysBytes = 1 << 20          // of an answer
+	maxKeysBytes = 1 << 20          // of a response
 	maxRedirects = 5                // of a request
 	clockLeeway  = 30 * time.Second // between the issuer's clock and this one
 	// maxTokenBytes limits what is decoded before a signature is checked.
 	maxTokenBytes = 16 << 10
 )
 
-// issuer names people by tokens that it has signed (OpenID Connect, RFC 7519): a JWT with its name,
-// our audience, and an end, signed with one of the keys that it publishes, by a public-key
-// algorithm. Nothing else of a token is believed.
+// issuer names people by tokens that it has signed (OpenID Connect, RFC 7519): a JWT with its name, our audience, and
+// an end, signed with one of the keys that it publishes, by a public-key algorithm. Nothing else of a token is
+// trusted.
 //
-// Keys are fetched when they are needed, each time by OpenID Connect Discovery, so that neither a
-// withdrawn key nor an old address is trusted for longer than keysTrusted. That holds for the first call after
-// a quiet night too: it waits until the issuer was asked. Where calls are frequent, none waits, because the keys
-// are fetched again in the background before. While the issuer does not answer, the last keys stay valid:
-// tokens expire by themselves, and the issuer's outage must not become ours. Calls do not wait for an issuer
-// that was asked less than keysTrusted ago. A token with an unknown key triggers a fetch at once, but at most
-// one per keysAgain, so that invalid tokens cannot make us flood the issuer; its call waits for it.
+// Keys are fetched when they are needed, each time by OpenID Connect Discovery, so that neither a withdrawn key nor
+// an old address is trusted for longer than keysTrusted. That includes the first call after a quiet night: it waits
+// for the issuer. If calls are frequent, none waits, because the keys are fetched again in the background before.
+// While the issuer does not respond, the last keys stay valid: tokens expire by themselves, and the issuer's outage
+// must not become ours. Calls do not wait for an issuer that was queried less than keysTrusted ago. A token with an
+// unknown key triggers a fetch immediately, but at most one per keysAgain, so that invalid tokens cannot make us
+// flood the issuer; its call waits for it.
 type issuer struct {
 	entry  identityEntry
 	parser *jwt.Parser
@@ -106,7 +106,7 @@ func checkURL(text string) error {
 	return nil
 }
 
-// names returns the person that a call's token names. ok says that the call has a token of an issuer's form.
+// names returns the person that a call's token names. ok means that the call has a token of an issuer's form.
 func (i *issuer) names(r *http.Request) (id identity, ok bool, p *Problem) {
 	header := r.Header.Values("Authorization")
 	if len(header) != 1 {
@@ -135,10 +135,10 @@ func (i *issuer) names(r *http.Request) (id identity, ok bool, p *Problem) {
 	return id, true, nil
 }
 
-// whyNot returns what is wrong with a token, in our own words, because the library's errors repeat what was sent.
+// whyNot returns the problem of a token, in our own words, because the library's errors repeat the input.
 func whyNot(err error) string {
 	for _, why := range []struct {
-		is   error
+		err  error
 		text string
 	}{
 		{jwt.ErrTokenExpired, "it has expired"},
@@ -149,15 +149,15 @@ func whyNot(err error) string {
 		{jwt.ErrTokenSignatureInvalid, "its signature is not valid"},
 		{jwkset.ErrKeyNotFound, "its issuer has no such key"},
 	} {
-		if errors.Is(err, why.is) {
+		if errors.Is(err, why.err) {
 			return why.text
 		}
 	}
 	return "it is not well-formed"
 }
 
-// read extracts the person from the claims of a valid token. An email address that the issuer has not
-// verified does not count: somebody who can choose an address could be any person.
+// read extracts the person from the claims of a valid token. An email address that the issuer has not verified does
+// not count: anyone who can choose an address could be any person.
 func (i *issuer) read(claims jwt.MapClaims) (id identity, err error) {
 	name := string(i.entry.UserClaim)
 	user, ok := claims[name].(string)
@@ -182,7 +182,7 @@ func (i *issuer) read(claims jwt.MapClaims) (id identity, err error) {
 	return id, nil
 }
 
-// errNoKeys says that no key of the issuer is known yet, or that the call ended before it was.
+// errNoKeys means that no key of the issuer is known yet, or that the call ended before it was.
 var errNoKeys = errors.New("the issuer's keys are not known")
 
 // key returns the key that a token must be signed with.
@@ -197,7 +197,7 @@ func (i *issuer) key(ctx context.Context, t *jwt.Token) (any, error) {
 		unknown := errors.Is(err, jwkset.ErrKeyNotFound)
 		if !unknown || !again {
 			if fetched > keysFresh && again {
-				i.ask() // calls use the old keys meanwhile
+				i.ask() // until then calls use the old keys
 			}
 			return key, err
 		}
@@ -219,7 +219,7 @@ func (i *issuer) key(ctx context.Context, t *jwt.Token) (any, error) {
 	return keys.KeyfuncCtx(ctx)(t)
 }
 
-// passed is as clocks.Passed, which this package must not know: time in which the machine was suspended counts.
+// passed is clocks.Passed, which this package must not import: time in which the machine was suspended counts.
 func passed(since, now time.Time) time.Duration {
 	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 }
@@ -236,7 +236,7 @@ func (i *issuer) ask() <-chan singleflight.Result {
 			i.keys, i.fetched = keys, i.asked
 		}
 		if err != nil && (i.err == nil || i.err.Error() != err.Error()) {
-			i.log.Error("the keys of the issuer of tokens cannot be fetched; the last ones stay valid", "issuer",
+			i.log.Error("cannot fetch the keys of the token issuer; the last ones stay valid", "issuer",
 				string(i.entry.Issuer), "err", err)
 		}
 		i.err = err
@@ -282,10 +282,10 @@ func (i *issuer) fetch(ctx context.Context) (keyfunc.Keyfunc, error) {
 	return keys, nil
 }
 
-// followed returns why a redirect may not be followed.
+// followed returns the reason why a redirect may not be followed.
 func followed(to *http.Request, via []*http.Request) error {
 	if len(via) >= maxRedirects {
-		return fmt.Errorf("more than %d answers lead elsewhere", maxRedirects)
+		return fmt.Errorf("more than %d redirects", maxRedirects)
 	}
 	if err := checkURL(to.URL.String()); err != nil {
 		return fmt.Errorf("it leads to %s, needs %w", to.URL.Redacted(), err)
@@ -306,11 +306,11 @@ func download(ctx context.Context, client *http.Client, from string) ([]byte, er
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxKeysBytes+1))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("read the answer of %s: %w", from, err)
+		return nil, fmt.Errorf("read the response of %s: %w", from, err)
 	case resp.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("ask %s: it answers %s", from, resp.Status)
+		return nil, fmt.Errorf("ask %s: response %s", from, resp.Status)
 	case len(body) > maxKeysBytes:
-		return nil, fmt.Errorf("the answer of %s has more than %d bytes", from, maxKeysBytes)
+		return nil, fmt.Errorf("the response of %s has more than %d bytes", from, maxKeysBytes)
 	}
 	return body, nil
 }

@@ -16,23 +16,23 @@ import (
 type limiter struct {
 	rate  *rate.Limiter // nil: no limit
 	limit int64         // calls at a time
-	now   atomic.Int64  // calls under way
+	now   atomic.Int64  // calls in flight
 }
 
 func newLimiter(perSecond, atOnce int) *limiter {
 	g := &limiter{limit: int64(atOnce)}
 	if perSecond > 0 {
-		g.rate = rate.NewLimiter(rate.Limit(perSecond), perSecond) // a second's worth may come at once
+		g.rate = rate.NewLimiter(rate.Limit(perSecond), perSecond) // a second's worth may come in a burst
 	}
 	return g
 }
 
-// enter lets a call in, or returns why not. A call that was let in must leave.
+// enter admits a call, or returns the reason why not. An admitted call must leave.
 func (l *limiter) enter() *Problem {
 	if l.now.Add(1) > l.limit {
 		l.now.Add(-1)
 		return NewProblem(http.StatusTooManyRequests, ReasonTooManyCalls,
-			fmt.Sprintf("the caller has %d calls under way, the limit (api-concurrent)", l.limit)).after(time.Second)
+			fmt.Sprintf("the caller has %d calls in flight, the limit (api-concurrent)", l.limit)).after(time.Second)
 	}
 	if l.rate == nil {
 		return nil
@@ -61,15 +61,15 @@ const (
 // is used up before the password is checked, because a check takes long and many more could arrive during it. A right
 // password gives the try back, because all callers behind a proxy share one address. mu guards byNet.
 //
-// If there are too many addresses, it forgets those that have all their tries, and if that is not enough, all of them.
-// The limit per address is meant for a few careless or rude callers. An attacker with thousands of addresses is limited
-// by the slots in which passwords are compared.
+// If there are too many addresses, it forgets those that have all their tries, and if that is not enough, all of
+// them. The limit per address is meant for a few careless or rude callers. An attacker with thousands of addresses is
+// limited by the slots in which passwords are compared.
 type failures struct {
 	mu    sync.Mutex
 	byNet map[netip.Prefix]*tries
 }
 
-// tries is how many tries an address has left.
+// tries is the number of tries left for an address.
 type tries struct {
 	left float64
 	at   time.Time // the time to which left refers
@@ -124,8 +124,8 @@ func (f *failures) makeRoom(now time.Time) {
 	}
 }
 
-// netOf returns the network that stands for an address: the address itself, or for IPv6 its network of
-// 64 bits, of which one host can have all addresses.
+// netOf returns the network that stands for an address: the address itself, or for IPv6 its /64, because one host can
+// have all its addresses.
 func netOf(remote string) netip.Prefix {
 	ap, err := netip.ParseAddrPort(remote)
 	if err != nil {
@@ -136,6 +136,6 @@ func netOf(remote string) netip.Prefix {
 	if addr.Is6() {
 		bits = 64
 	}
-	p, _ := addr.Prefix(bits) // of lengths that an address has
+	p, _ := addr.Prefix(bits) // always a valid length
 	return p
 }

@@ -26,18 +26,18 @@ const (
 
 // logins finds callers by their credentials.
 //
-// On purpose, comparing a password costs some 60 ms of processor time, and basic authentication sends the password with
-// each call. So right passwords are remembered, as an HMAC under a key that is made at the start and never leaves
-// memory, together with the hash that they match. An entry is valid as long as the file has that hash for that name, so
-// a change of the password ends it. Everything else about the caller is read from the file each time. Wrong passwords
-// are not remembered, and the time that one takes reveals nothing: if there is no such user, or the user has no
-// password, the password is compared with a decoy.
+// Comparing a password costs some 60 ms of processor time, on purpose, and basic authentication sends the password
+// with each call. So right passwords are remembered, as an HMAC under a key that is made at the start and never
+// leaves memory, together with the hash that they match. An entry is valid as long as the file has that hash for that
+// name, so a change of the password ends it. Everything else about the caller is read from the file each time. Wrong
+// passwords are not remembered, and the time that one takes reveals nothing: if there is no such user, or the user
+// has no password, the password is compared with a decoy.
 //
 // The file's passwords should all have the same cost. If one is cheaper than the decoy, the time does reveal that its
 // user exists.
 type logins struct {
 	key      [sha256.Size]byte
-	slots    chan struct{} // one for each password that is being compared
+	slots    chan struct{} // one for each running comparison
 	compare  func(hash, password []byte) error
 	flights  singleflight.Group // concurrent calls with the same password share one check
 	failures failures
@@ -58,7 +58,7 @@ func newLogins() *logins {
 	return l
 }
 
-// unauthenticated returns a problem. It never says which of name and password is wrong.
+// unauthenticated returns a problem. It never reveals whether the name or the password is wrong.
 func unauthenticated(detail string) *Problem {
 	return NewProblem(http.StatusUnauthorized, ReasonUnauthenticated, detail)
 }
@@ -105,8 +105,8 @@ func byToken(all *callers, token string) (*account, *Problem) {
 	return nil, unauthenticated("no caller has this bearer token: waterclock api token makes one, for api-users")
 }
 
-// byCertificate finds the caller that has a certificate. Its authority and its dates were checked
-// at the handshake. The names of one certificate must not be those of two callers.
+// byCertificate finds the caller that has a certificate. Its authority and its dates were checked at the handshake.
+// The names of one certificate must not belong to two callers.
 func byCertificate(all *callers, cert *x509.Certificate) (*account, *Problem) {
 	var found *account
 	for _, name := range certificateNames(cert) {
@@ -206,7 +206,7 @@ func (l *logins) remember(key verified, hash []byte) {
 	l.verified[key] = sha256.Sum256(hash)
 }
 
-// said returns an attribute for the log about a rejected caller. It never has the credentials that were tried.
+// said returns a log attribute about a rejected caller. It never has the credentials that were tried.
 func said(r *http.Request) slog.Attr {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return slog.Bool("certificate", false)

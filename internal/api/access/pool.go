@@ -11,22 +11,25 @@ import (
 
 // Pool is a limit that callers share: bytes of memory, streams of events, jobs, reads of logs.
 //
-// No caller can take another's share, however many callers there are and however long they hold things.
-// Fixed shares would not do: a share for each possible caller would be too small for a single caller, and
-// fewer shares would run out. So one caller may hold everything that is free, and is cut when another needs room:
+//	r := pool.Acquire(ctx, 4096) // nil: there is no room
+//	defer r.Release()
 //
-//   - If a caller asks for more than is free, and would then hold less than the largest holder does,
-//     reservations of the largest holder are cut until there is room: the largest first, then the newest.
-//   - Waiters are served in the order of what their callers would then hold, least first, so that a large
+// No caller can take another's share, however many callers there are and however long they hold their reservations.
+// Fixed shares would not work: a share for each possible caller would be too small for a single caller, and fewer
+// shares would run out. So one caller may take everything that is free, and is cut when another needs room:
+//
+//   - If a caller asks for more than is free, and would then hold less than the largest holder does, reservations of
+//     the largest holder are cut until there is room: the largest first, then the newest.
+//   - Waiters are served in the order of their callers' holdings after the request, least first, so that a large
 //     request does not delay small ones.
-//   - A caller that would hold no more than [Pool.least] gets it even beyond the whole: small calls
-//     neither wait nor cut.
+//   - A caller that would hold no more than [Pool.least] gets it even beyond the whole: small calls neither wait nor
+//     cut.
 //
-// So with n callers, a caller that holds no more than whole/n is never cut, because nobody's request for
-// more than that can cut a smaller holder. And a request up to that share is granted as soon as the reservations
-// that were cut are released. The premise: a reservation that cannot be cut ends by itself, because its work has a
-// time limit (a decision, a page, reading a log), and a pool whose reservations can never be cut has a limit
-// for each caller ([Pool.each]).
+// So with n callers, a caller that holds no more than whole/n is never cut, because a request for more than that
+// cannot cut a smaller holder. And a request up to that share is granted as soon as the cut reservations are
+// released. The premise: a reservation that cannot be cut ends by itself, because its work has a time limit (a
+// decision, a page, reading a log), and a pool whose reservations can never be cut has a limit for each caller
+// ([Pool.each]).
 //
 // Callers are told apart by [Caller.share]. An open API has a single caller, so all its users share one part.
 type Pool struct {
@@ -36,14 +39,14 @@ type Pool struct {
 	wait  time.Duration // how long a request waits for room
 
 	mu      sync.Mutex // guards the fields below, and all fields of reservations
-	used    int64      // by all
+	used    int64      // by all callers
 	ending  int64      // the part of used that is cut and not given back yet
 	turn    int64      // counts reservations and waiters
 	callers map[string]*holder
 	waiting []*waiter
 }
 
-// holder is what one caller holds.
+// holder tracks the reservations of one caller.
 type holder struct {
 	used, ending int64
 	reservations map[*Reservation]struct{} // those that are not empty
@@ -55,7 +58,7 @@ type Reservation struct {
 	name string
 	n    int64
 	turn int64
-	cut  func() // ends what the reservation is for; nil: it cannot be cut now
+	cut  func() // ends the reservation's work; nil: it cannot be cut now
 	gone bool   // it was cut or released: it no longer grows
 	was  bool   // it was cut
 
@@ -69,7 +72,7 @@ type waiter struct {
 	granted chan struct{}
 }
 
-// NewPool returns a pool of which one caller may hold each at most. A request waits for room up to wait.
+// NewPool returns a pool of which one caller may hold at most each. A request waits for room up to wait.
 func NewPool(whole, each int64, wait time.Duration) *Pool {
 	return &Pool{whole: whole, each: each, wait: wait, callers: make(map[string]*holder)}
 }
@@ -135,10 +138,10 @@ func (r *Reservation) Shrink(n int64) {
 	p.give(r, min(n, r.n))
 }
 
-// Cuttable sets the function that cuts the reservation, to end what it is for. It is called at most once: when another
-// caller needs the room, at once if one is waiting for it. It must not block, and must not release the reservation by
-// itself. It is not called after Release, and Release waits for its end: afterwards the connection that it ends may be
-// another call's. With nil the reservation cannot be cut for now.
+// Cuttable sets the function that cuts the reservation, by ending its work. It is called at most once: when another
+// caller needs the room, immediately if one is waiting for it. It must not block, and must not release the
+// reservation by itself. It is not called after Release, and Release waits for its end: afterwards the connection
+// that it ends may be another call's. With nil the reservation cannot be cut for now.
 func (r *Reservation) Cuttable(cut func()) {
 	p := r.pool
 	p.mu.Lock()
@@ -211,7 +214,7 @@ func (p *Pool) give(h *Reservation, n int64) {
 	p.serve()
 }
 
-// held returns what a caller holds and is not about to lose.
+// held returns the amount that a caller holds and is not about to lose.
 func (p *Pool) held(name string) int64 {
 	if o := p.callers[name]; o != nil {
 		return o.used - o.ending
@@ -293,7 +296,7 @@ func (p *Pool) victims(w *waiter) (ends []func()) {
 		o := p.callers[most.name]
 		p.ending, o.ending = p.ending+most.n, o.ending+most.n
 		most.cut, most.gone, most.was = nil, true, true
-		p.waiting = slices.DeleteFunc(p.waiting, func(w *waiter) bool { // it waits for nothing more
+		p.waiting = slices.DeleteFunc(p.waiting, func(w *waiter) bool { // it waits for nothing else
 			if w.h == most {
 				close(w.granted)
 			}
@@ -303,8 +306,8 @@ func (p *Pool) victims(w *waiter) (ends []func()) {
 	return ends
 }
 
-// Reserve takes n more bytes of memory for the call of ctx, such as those of an answer before it is made. They
-// are held until the call ends, or [GiveBack]. If no guard has let the call in, there is no limit.
+// Reserve takes n more bytes of memory for the call of ctx, for example for a response before it is made. They are
+// held until the call ends, or [GiveBack]. If the call has not passed a guard, there is no limit.
 func Reserve(ctx context.Context, n int64) *Problem {
 	c := callOf(ctx)
 	if c == nil || c.memory == nil || c.memory.Grow(ctx, n) {
@@ -325,7 +328,7 @@ func Outlive(ctx context.Context) (life context.Context, release func()) {
 	return withCall(life, own), own.memory.Release
 }
 
-// GiveBack gives back a part of what was reserved.
+// GiveBack gives back a part of a reservation.
 func GiveBack(ctx context.Context, n int64) {
 	if c := callOf(ctx); c != nil && c.memory != nil {
 		c.memory.Shrink(max(0, n))

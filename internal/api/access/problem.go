@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// Reasons of problems, in addition to those of package api. They are part of the API and never
-// change.
+// Reasons of problems, in addition to those of package api. They are part of the API and never change.
 const (
 	ReasonBadRequest        = "bad-request"        // 400: the call itself is wrong
 	ReasonUnauthenticated   = "unauthenticated"    // 401: no credentials, or wrong ones
@@ -27,11 +26,11 @@ const (
 	ReasonTooManyCalls      = "too-many-calls"     // 429: at the same time
 	ReasonTooManyFailures   = "too-many-logins"    // 429: with wrong passwords
 	ReasonIssuerUnavailable = "issuer-unavailable" // 503: keys of the issuer of tokens are not known
-	ReasonOverloaded        = "overloaded"         // 503: there is no room for bodies, answers, passwords or nonces now
+	ReasonOverloaded        = "overloaded"         // 503: no room for bodies, responses, passwords or nonces now
 )
 
-// Problem is an answer that reports an error, in the form of RFC 9457. It implements error,
-// and huma's StatusError. The API's own problems embed it and add to it.
+// Problem is an error response in the form of RFC 9457. It implements error, and huma's StatusError. The API's own
+// problems embed it and add to it.
 type Problem struct {
 	Type      string `json:"type,omitempty" doc:"about:blank: status and reason say what it is." default:"about:blank"`
 	Title     string `json:"title,omitempty" doc:"The status in words."`
@@ -39,7 +38,8 @@ type Problem struct {
 	Detail    string `json:"detail,omitempty" doc:"What is wrong, for people: it names the thing, and what to do."`
 	Reason    string `json:"reason" doc:"What is wrong, for programs: the reason of the dead letter (docs/REFERENCE.md), or one of the call (docs/API.md, docs/ACCESS.md). There may be new ones: what is not known is to be taken by its status."`
 	RequestID string `json:"requestId,omitempty" doc:"By what the call is known in the audit: X-Request-Id of the answer."`
-	// RetryAfter says when to try again, 0 if that is not known. It becomes the header Retry-After, in whole seconds.
+	// RetryAfter is the time until a retry, 0 if that is not known. It becomes the header Retry-After, in whole
+	// seconds.
 	RetryAfter time.Duration `json:"-"`
 }
 
@@ -48,7 +48,7 @@ func NewProblem(status int, reason, detail string) *Problem {
 	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Reason: reason, Detail: detail}
 }
 
-// after sets when to try again.
+// after sets the time until a retry.
 func (p *Problem) after(d time.Duration) *Problem {
 	p.RetryAfter = d
 	return p
@@ -66,7 +66,7 @@ func (p *Problem) ContentType(string) string { return ProblemType }
 // ProblemType is the media type of problems.
 const ProblemType = "application/problem+json"
 
-// GetHeaders returns headers of the answer, for huma.
+// GetHeaders returns headers of the response, for huma.
 func (p *Problem) GetHeaders() http.Header {
 	h := make(http.Header)
 	if p.RetryAfter > 0 {
@@ -80,14 +80,14 @@ func (p *Problem) GetHeaders() http.Header {
 	return h
 }
 
-// Write answers with the problem.
+// Write responds with the problem.
 func (p *Problem) Write(w http.ResponseWriter) { p.WriteAs(w, p) }
 
-// WriteAs answers with a value that embeds the problem and adds to it.
+// WriteAs responds with a value that embeds the problem and adds to it.
 func (p *Problem) WriteAs(w http.ResponseWriter, more any) {
 	p.RequestID = w.Header().Get(RequestHeader)
 	body, err := json.Marshal(more)
-	if err != nil { // of texts, numbers, and timers, which can be encoded
+	if err != nil { // texts, numbers and timers can be encoded
 		http.Error(w, p.Detail, p.Status)
 		return
 	}
@@ -95,5 +95,5 @@ func (p *Problem) WriteAs(w http.ResponseWriter, more any) {
 	w.Header().Set("Content-Type", ProblemType)
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(append(body, '\n')) // it fails only if the caller is gone
+	_, _ = w.Write(append(body, '\n')) // fails only if the caller is gone
 }

@@ -16,30 +16,30 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// Limits of the server. Requests are short, and so are answers except for streams. A client that sends or reads slowly
-// is broken or hostile.
+// Limits of the server. Requests are short, and so are responses except for streams. A client that sends or reads
+// slowly is broken or hostile.
 const (
 	headerTimeout  = 10 * time.Second
 	readTimeout    = time.Minute // a whole request
 	writeTimeout   = 2 * time.Minute
 	idleTimeout    = 2 * time.Minute
-	maxHeaderBytes = 128 << 10 // those of a timer may take 64 KiB, before they are escaped
-	// headerSlack is how many more bytes of headers are read, so that the answer is a problem like any other.
-	// Beyond that net/http answers by itself, with the same status, and reads no more.
+	maxHeaderBytes = 128 << 10 // a timer's headers may take 64 KiB, before they are escaped
+	// headerSlack is the number of further bytes of headers that are read, so that the response is a problem like any
+	// other. Beyond that net/http responds by itself, with the same status, and reads no more.
 	headerSlack = 64 << 10
 	// maxConnections leaves file descriptors for the store and for Kafka's connections.
 	maxConnections = 4096
-	// maxFromAddress is how many of them one address may have (IPv6: a network of 64 bits). All callers behind a
-	// proxy have the proxy's address. Further ones are closed at once.
+	// maxFromAddress is how many of them one address may have (IPv6: a /64). All callers behind a proxy have the
+	// proxy's address. Further ones are closed immediately.
 	maxFromAddress = maxConnections / 2
 	maxStreams     = 250 // of an HTTP/2 connection
 	pingAfter      = 30 * time.Second
 	pingTimeout    = 15 * time.Second
 )
 
-// Server returns the server of the API, with limits on time and size. It speaks HTTP/1 and HTTP/2. If there
-// is a certificate it speaks TLS 1.2 or later; HTTP/2 in plain text is for the calls of other
-// instances. h is the handler that [Guard.Wrap] has returned.
+// Server returns the server of the API, with limits on time and size. It speaks HTTP/1 and HTTP/2. If there is a
+// certificate it speaks TLS 1.2 or later; HTTP/2 in plain text is for the calls of other instances. h is the result
+// of [Guard.Wrap].
 func (g *Guard) Server(h http.Handler) *http.Server {
 	s := &http.Server{
 		Handler:           h,
@@ -73,8 +73,8 @@ func (g *Guard) protocols() *http.Protocols {
 	return p
 }
 
-// Serve makes a server of [Guard.Server] serve a listener, until its Shutdown or Close. It returns what
-// http.Server.Serve returns.
+// Serve makes a server of [Guard.Server] serve a listener, until its Shutdown or Close. It returns the error of
+// http.Server.Serve.
 func (g *Guard) Serve(s *http.Server, l net.Listener) error {
 	l = netutil.LimitListener(&perAddress{Listener: l, most: maxFromAddress}, maxConnections)
 	if s.TLSConfig != nil {
@@ -138,22 +138,22 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// Stream lifts the time limit of an answer that has no end, such as server-sent events. It returns an error if w cannot
-// do that. (net/http itself lifts the limit on reading once the body has been read.)
+// Stream lifts the time limit of a response that has no end, such as server-sent events. It returns an error if w
+// cannot do that. (net/http itself lifts the limit on reading once the body has been read.)
 //
-// A stream must write something now and then, so that a dead connection is found.
-// [StreamWrite] limits the time of each write.
+// A stream must write something now and then, so that a dead connection is found. [StreamWrite] limits the time of
+// each write.
 func Stream(w http.ResponseWriter) error {
 	return http.NewResponseController(w).SetWriteDeadline(time.Time{})
 }
 
-// CutOff ends the writing of an answer at once, even if the caller reads slowly.
+// CutOff ends the writing of a response immediately, even if the caller reads slowly.
 func CutOff(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0)) // if that fails, it ends by itself, later
 }
 
-// StreamWrite writes a part of an answer for which [Stream] was called, and sends it.
-// A caller that does not take it within the limit is cut off.
+// StreamWrite writes a part of a response for which [Stream] was called, and sends it. A caller that does not take it
+// within the limit is cut off.
 func StreamWrite(w http.ResponseWriter, part []byte) error {
 	c := http.NewResponseController(w)
 	if err := c.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
@@ -165,11 +165,11 @@ func StreamWrite(w http.ResponseWriter, part []byte) error {
 	return errors.Join(c.Flush(), c.SetWriteDeadline(time.Time{}))
 }
 
-// secure sets the headers that forbid browsers to do anything with an answer. Handlers may change them for single
+// secure sets the headers that forbid browsers to do anything with a response. Handlers may change them for single
 // pages.
 //
 // The policy for referrers is not no-referrer: with it, forms of our own pages would come with "Origin: null". Over
-// plain HTTP, where browsers do not send Sec-Fetch-Site, they would then be taken for another site's.
+// plain HTTP, for which browsers do not send Sec-Fetch-Site, they would then be taken for another site's.
 // Strict-Transport-Security is not set: it would apply to all ports of the host.
 func secure(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "+
@@ -183,10 +183,10 @@ func secure(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// certificates has the TLS settings of the files, for callers and for other instances.
+// certificates holds the TLS settings of the files, for callers and for other instances.
 type certificates struct {
 	server *tls.Config
-	roots  *x509.CertPool // authorities that the certificates of other instances may be from
+	roots  *x509.CertPool // authorities that may have issued the certificates of other instances
 }
 
 func (g *Guard) watchTLS() (err error) {
@@ -219,20 +219,20 @@ func sayValidity(log *slog.Logger, path string, c *tls.Certificate, now time.Tim
 	attrs := []any{"file", path, "from", c.Leaf.NotBefore.UTC(), "until", c.Leaf.NotAfter.UTC()}
 	switch {
 	case now.After(c.Leaf.NotAfter):
-		log.Error("the certificate of the API has expired: clients and other instances reject it; renew it, the "+
-			"file is read again", attrs...)
+		log.Error("API certificate expired, clients and other instances reject it: renew it, the "+
+			"file is reloaded", attrs...)
 	case now.Before(c.Leaf.NotBefore):
-		log.Error("the certificate of the API is not valid yet: clients and other instances reject it; check the "+
+		log.Error("API certificate not valid yet, clients and other instances reject it: check the "+
 			"file and this machine's clock", attrs...)
 	case now.Add(soon).After(c.Leaf.NotAfter):
-		log.Warn("the certificate of the API expires soon: renew it, the file is read again", attrs...)
+		log.Warn("API certificate expires soon: renew it, the file is reloaded", attrs...)
 	}
 }
 
 // parseCertificates reads key, certificate and, if there is one, the file of the authorities of clients.
 //
-// If clients have certificates, sessions are not resumed: the certificate of a resumed session was checked by an older
-// state of the files.
+// If clients have certificates, sessions are not resumed: the certificate of a resumed session was checked against
+// older files.
 func parseCertificates(texts [][]byte) (*certificates, error) {
 	own, err := tls.X509KeyPair(texts[1], texts[0])
 	if err != nil {
@@ -267,11 +267,11 @@ const (
 )
 
 // Peers returns the transport for calls to other instances, in the name of the caller of a request's context: over
-// HTTP/2, signed, and with TLS if this instance has a certificate. It returns nil if there is no key.
-// Make one and keep it, because it has the connections.
+// HTTP/2, signed, and with TLS if this instance has a certificate. It returns nil if there is no key. Make one and
+// keep it, because it has the connections.
 //
-// A request that changes something is signed once. If the connection breaks and the transport sends it again by itself,
-// which it does with an Idempotency-Key, it is rejected the second time, and the outcome of the first is not known.
+// A request that changes something is signed once. If the connection breaks and the transport retries by itself,
+// which it does with an Idempotency-Key, the retry is rejected, and the outcome of the first attempt is not known.
 func (g *Guard) Peers() http.RoundTripper {
 	if g.forward == nil {
 		return nil
@@ -305,9 +305,9 @@ func (g *Guard) transport() *http.Transport {
 }
 
 // dialTLS connects to another instance. It trusts the system's authorities, those of clients, and the certificates in
-// this instance's own file, because instances often have the same one. All are read again when they change. It shows no
-// certificate: the signature identifies the caller, and a certificate that is not of the clients' authority would end
-// the handshake.
+// this instance's own file, because instances often have the same one. All are reloaded when they change. It presents
+// no certificate: the signature identifies the caller, and a certificate of another authority than the clients' would
+// end the handshake.
 func (g *Guard) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

@@ -16,7 +16,7 @@ func TestExpiredCertificateIsLogged(t *testing.T) {
 	c := &tls.Certificate{Leaf: &x509.Certificate{NotBefore: from, NotAfter: until}}
 	for now, want := range map[time.Time]string{
 		from.Add(-time.Hour): "not valid yet", from.Add(time.Hour): "", until.Add(-time.Hour): "expires soon",
-		until.Add(time.Hour): "has expired",
+		until.Add(time.Hour): "certificate expired",
 	} {
 		var b bytes.Buffer
 		sayValidity(slog.New(slog.NewTextHandler(&b, nil)), "cert.pem", c, now)

@@ -12,53 +12,53 @@ import (
 	"time"
 )
 
-// Limits of the files that are read again while an instance runs.
+// Limits of the files that are reloaded while an instance runs.
 const (
 	lookEvery    = time.Second
 	maxFileBytes = 4 << 20
 )
 
-// watched is the current content of a few files that belong together. [watched.get] reads them again
-// if the last look is more than lookEvery ago. So there is no goroutine, and a change holds from the
-// first call after it.
+// watched is the current content of a few files that belong together. [watched.get] rereads them if the last check is
+// more than lookEvery ago. So there is no goroutine, and a change applies from the first call after it.
 //
-// They are compared by content. Times and sizes miss what matters most: a new token has the length of the old one, and
-// tools that copy keep the time. A Kubernetes secret is a symlink to a directory that is swapped; reading through the
-// name sees that.
+// They are compared by content. Times and sizes miss the most important changes: a new token is as long as the old
+// one, and tools that copy keep the time. A Kubernetes secret is a symlink to a directory that is swapped; reading
+// through the name sees that.
 //
-// If files cannot be read or parsed, that is logged once for each problem, and their last good content stays in effect.
+// If files cannot be read or parsed, that is logged once for each problem, and their last good content stays in
+// effect.
 type watched[T any] struct {
-	what    string // for the log
+	content string // names it in the log
 	paths   []string
 	secrets []string // those of paths that other users of the machine should not be able to read
 	parse   func(texts [][]byte) (T, error)
 	log     *slog.Logger
-	start   time.Time    // looks are timed by the monotonic clock
-	next    atomic.Int64 // when the next look is due, as nanoseconds since start
+	start   time.Time    // checks are timed by the monotonic clock
+	next    atomic.Int64 // when the next check is due, as nanoseconds since start
 	value   atomic.Pointer[T]
 
-	mu   sync.Mutex        // guards the fields below; held while looking
+	mu   sync.Mutex        // guards the fields below; held during a check
 	seen [sha256.Size]byte // of the content that was read last
-	bad  error             // what is wrong with that content; nil if it is valid
+	bad  error             // the problem of that content; nil if it is valid
 	said string            // the last problem that was logged; "" if there is none
 }
 
 // watch reads the files for the first time, and returns an error if that fails.
-func watch[T any](what string, log *slog.Logger, parse func([][]byte) (T, error), secrets []string,
+func watch[T any](content string, log *slog.Logger, parse func([][]byte) (T, error), secrets []string,
 	others ...string) (*watched[T], error) {
-	w := &watched[T]{what: what, paths: slices.Concat(secrets, others), secrets: secrets, parse: parse, log: log,
+	w := &watched[T]{content: content, paths: slices.Concat(secrets, others), secrets: secrets, parse: parse, log: log,
 		start: time.Now()}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if _, err := w.look(); err != nil {
-		return nil, fmt.Errorf("read %s: %w", what, err)
+		return nil, fmt.Errorf("read %s: %w", content, err)
 	}
 	w.warnReadable()
 	w.next.Store(int64(lookEvery))
 	return w, nil
 }
 
-// get returns the content of the files. While one caller looks, others get the last content.
+// get returns the content of the files. While one caller checks, others get the last content.
 func (w *watched[T]) get() T {
 	now := int64(time.Since(w.start))
 	if now >= w.next.Load() && w.mu.TryLock() {
@@ -74,18 +74,18 @@ func (w *watched[T]) again() {
 	switch {
 	case err != nil && err.Error() != w.said:
 		w.said = err.Error()
-		w.log.Error("a file cannot be read again; its last good content stays in effect", "what", w.what, "files",
+		w.log.Error("cannot reload file; its last good content stays in effect", "content", w.content, "files",
 			w.paths, "err", err)
 	case err == nil:
 		w.said = ""
 	}
 	if changed {
-		w.log.Info("file reloaded", "what", w.what, "files", w.paths)
+		w.log.Info("file reloaded", "content", w.content, "files", w.paths)
 		w.warnReadable()
 	}
 }
 
-// look reads the files and uses their content if it has changed. It does not parse the same content twice, because
+// look rereads the files and uses their content if it has changed. It does not parse the same content twice, because
 // thousands of callers take a second.
 func (w *watched[T]) look() (changed bool, err error) {
 	var texts [][]byte
@@ -111,14 +111,14 @@ func (w *watched[T]) look() (changed bool, err error) {
 	return true, nil
 }
 
-// warnReadable warns of secrets that every user of the machine may read. It rejects none,
-// because Kubernetes mounts secrets like that by default.
+// warnReadable warns of secrets that every user of the machine may read. It rejects none, because Kubernetes mounts
+// secrets like that by default.
 func (w *watched[T]) warnReadable() {
 	for _, path := range w.secrets {
 		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o007 != 0 {
-			w.log.Warn("every user of the machine may read a file of secrets; change that with chmod o-rwx, or "+
+			w.log.Warn("file of secrets is readable by every user of the machine; use chmod o-rwx, or "+
 				"defaultMode of the volume",
-				"what", w.what, "file", path, "mode", info.Mode().Perm().String())
+				"content", w.content, "file", path, "mode", info.Mode().Perm().String())
 		}
 	}
 }

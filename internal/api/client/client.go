@@ -165,7 +165,7 @@ func (c *Client) Call(ctx context.Context, method, path string, query url.Values
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	switch {
 	case err != nil:
-		return fmt.Errorf("read the answer of %s: %w", c.base, err)
+		return fmt.Errorf("read the response of %s: %w", c.base, err)
 	case out == nil:
 		return nil
 	}
