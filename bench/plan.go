@@ -170,8 +170,8 @@ type Constant struct {
 }
 
 // constantsOf returns the measured constants, with three digits, next to the built-in ones.
-func constantsOf(of sizing.Constants) (all []Constant) {
-	measured, builtIn := of.ByName(), sizing.Measured()
+func constantsOf(c sizing.Constants) (all []Constant) {
+	measured, builtIn := c.ByName(), sizing.Measured()
 	for name, v := range builtIn.ByName() {
 		text := strconv.FormatFloat(measured[name], 'g', 3, 64)
 		x, _ := strconv.ParseFloat(text, 64)

@@ -124,19 +124,19 @@ func (rep *Report) add(p *Phase) *Phase {
 }
 
 // round adds the ratios of one round, if there are figures to compare with.
-func (rep *Report) round(value, of float64, cpu *CPU, cpuOf float64) {
-	if of > 0 {
-		rep.ratios = append(rep.ratios, value/of)
+func (rep *Report) round(value, base float64, cpu *CPU, cpuBase float64) {
+	if base > 0 {
+		rep.ratios = append(rep.ratios, value/base)
 	}
-	if cpu != nil && cpuOf > 0 {
-		rep.cpuRatios = append(rep.cpuRatios, cpu.Own/cpuOf)
+	if cpu != nil && cpuBase > 0 {
+		rep.cpuRatios = append(rep.cpuRatios, cpu.Own/cpuBase)
 	}
 }
 
-// ratio adds value/of, if there is a figure to compare with.
-func (rep *Report) ratio(name string, value, of float64) {
-	if of > 0 {
-		rep.Ratios = append(rep.Ratios, Ratio{Name: name, Value: value / of})
+// ratio adds value/base, if there is a figure to compare with.
+func (rep *Report) ratio(name string, value, base float64) {
+	if base > 0 {
+		rep.Ratios = append(rep.Ratios, Ratio{Name: name, Value: value / base})
 	}
 }
 

@@ -107,9 +107,9 @@ func (w *watch) within(in window) (first, last *glance) {
 }
 
 // most returns the largest value in a window.
-func (w *watch) most(in window, of func(*glance) float64) (most float64) {
+func (w *watch) most(in window, figure func(*glance) float64) (most float64) {
 	for _, g := range w.looks(in) {
-		most = max(most, of(g))
+		most = max(most, figure(g))
 	}
 	return most
 }

@@ -205,9 +205,9 @@ func partitions() Dashboard {
 }
 
 // hits returns the share of reads that a cache or filter of the store answered.
-func hits(of string) string {
-	h := rate("waterclock_store_"+of+"_hits_total", "{*}", "instance")
-	return h + " / (" + h + " + " + rate("waterclock_store_"+of+"_misses_total", "{*}", "instance") + ")"
+func hits(part string) string {
+	h := rate("waterclock_store_"+part+"_hits_total", "{*}", "instance")
+	return h + " / (" + h + " + " + rate("waterclock_store_"+part+"_misses_total", "{*}", "instance") + ")"
 }
 
 func targets() Dashboard {

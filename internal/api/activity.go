@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// pastAhead is about how many events a stream holds while it sends past ones in the order of time, all partitions
-	// together, and pastBytes limits their bytes.
+	// pastAhead limits, roughly, the events that a stream holds while it sends past ones in the order of time, all
+	// partitions together, and pastBytes limits their bytes.
 	pastAhead, pastBytes = 4_000, 1 << 20
-	// pastLook is how many bytes of a log a stream reads at a time.
+	// pastLook is the number of bytes of a log that a stream reads at a time.
 	pastLook = 8 << 20
 )
 
@@ -40,7 +40,7 @@ func (e *EventFilter) asked() string {
 	return e.Prefix
 }
 
-// partitions returns the partitions of the events: the first one, and how many there are.
+// partitions returns the partitions of the events: the first one, and the number of them.
 func (e *EventFilter) partitions(ts *topics, topic Topic) (first, n int32) {
 	if e.ID != "" {
 		return ts.partitionOf([]byte(e.ID), topic.Partitions), 1
@@ -92,10 +92,10 @@ func (ef eventFilter) match(r *Record) bool {
 		(len(ef.Type) == 0 || slices.Contains(ef.Type, e.Type)) && (ef.Target == "" || e.Target == ef.Target)
 }
 
-// over implements wanted: the times of a filter are bounds of what is read.
+// over implements wanted: the times of a filter bound the reading.
 func (eventFilter) over(*Record) bool { return false }
 
-// slim implements wanted. Of a key that is longer than any ID no more is kept than shows that; events have no headers.
+// slim implements wanted. A key that is longer than any ID is cut, but stays too long; events have no headers.
 func (eventFilter) slim(r *Record) *Record {
 	one := *r
 	one.Key, one.Headers = r.Key[:min(len(r.Key), waterclock.MaxIDBytes+1)], nil
@@ -152,8 +152,8 @@ func (e *events) registerActivity(h huma.API) {
 	})
 }
 
-// between returns the bounds of a span of time in n partitions of a topic. It notes in the page where the partitions
-// end, and whether events of the span may have been deleted.
+// between returns the bounds of a span of time in n partitions of a topic. It records in the page where the
+// partitions end, and whether events of the span may have been deleted.
 func (e *events) between(
 	ctx context.Context, topic string, page *Activity, first, n int32, after, before string,
 ) (map[int32][2]int64, error) {
@@ -191,8 +191,8 @@ func (e *events) between(
 	return bounds, nil
 }
 
-// sendPast sends the events that were in the log when the stream began, about in the order of time, and then the event
-// caught-up.
+// sendPast sends the events that were in the log when the stream began, approximately in the order of time, and then
+// the event caught-up.
 func (s *stream) sendPast(ctx context.Context) error {
 	bounds := make(map[int32][2]int64, len(s.at.Next))
 	for i := range s.at.Next {
@@ -227,7 +227,7 @@ func (s *stream) sendPast(ctx context.Context) error {
 	return s.write(fmt.Sprintf("event: caught-up\ndata: {\"olderDeleted\":%t}\n", s.deleted))
 }
 
-// look finds the events of spans that the caller wants. If they are too large together, it finds none, and the next
+// look finds the events of spans that match the filter. If they are too large together, it finds none, and the next
 // spans of order are smaller.
 func (s *stream) look(ctx context.Context, order *timeOrder, spans map[int32][2]int64) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)

@@ -37,12 +37,12 @@ type Options struct {
 	Asker   Asker
 	Topics  map[string]Topic // request topics, and fixed-delay topics, whose dead letters are shown
 	Logs    Logs
-	// Marks keeps what has been reviewed of dead letters. If it is nil, nothing can be.
+	// Marks stores which dead letters have been reviewed. If it is nil, none can be.
 	Marks Marks
 	// PartitionOf returns the partition of the requests for an ID, in a topic with n partitions.
 	PartitionOf func(id []byte, n int32) int32
-	// OfTarget says what is odd about a target topic, such as that it does not exist; "" means nothing.
-	// If OfTarget is nil, targets are not looked at.
+	// OfTarget describes a problem of a target topic, for example that it does not exist; "" if there is none. If
+	// OfTarget is nil, targets are not checked.
 	OfTarget func(ctx context.Context, topic string) string
 	Rights   Rights
 	Registry prometheus.Registerer // takes the metrics; nil: there are none
@@ -64,7 +64,7 @@ var (
 	_ http.Handler    = (*API)(nil)
 )
 
-// common is what operations of all kinds need.
+// common is shared by operations of all kinds.
 type common struct {
 	topics *topics
 	asker  Asker
@@ -117,8 +117,8 @@ func (a *API) JobsHere(ctx context.Context, id string, stop bool) ([]Job, error)
 	return a.jobs.here(ctx, id, stop)
 }
 
-// ServeHTTP implements http.Handler. It does not use a mux: a mux redirects paths that are not clean
-// before front sees them.
+// ServeHTTP implements http.Handler. It does not use a mux: a mux redirects paths that are not clean before front
+// sees them.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == route.Path {
 		a.internal.ServeHTTP(w, r)
@@ -127,7 +127,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.public.ServeHTTP(w, r)
 }
 
-// lifetime ends what outlives a call: jobs, streams of events, counting of dead letters.
+// lifetime ends everything that outlives a call: jobs, streams of events, counting of dead letters.
 type lifetime struct {
 	ctx  context.Context //nolint:containedctx // it is the lifetime itself
 	stop context.CancelFunc

@@ -78,36 +78,36 @@ func (b *batches) register(h huma.API) {
 	documentBody[NewTimers](h, h.OpenAPI().Paths[op.Path].Post, true)
 }
 
-// idempotency makes a repeated POST have the effect of one. Each timer's ID is derived from the
-// key, and the timer is scheduled only if that ID is free. The log decides that: an ID is taken by a
-// pending timer, and by a timer that has fired as long as it is remembered (timer.Remember). The
-// digest of the body is kept with the timer. So the API keeps nothing of its own, and a repeated call
-// gets the same answer from another instance, or after all of them were restarted.
+// idempotency makes a repeated POST have the effect of one. Each timer's ID is derived from the key, and the timer is
+// scheduled only if that ID is free. The log decides that: an ID is taken by a pending timer, and by a timer that has
+// fired as long as it is remembered (timer.Remember). The digest of the body is kept with the timer. So the API
+// stores nothing itself, and a repeated call gets the same response from another instance, or after all of them were
+// restarted.
 type idempotency struct {
 	key     string // empty: there is none
-	seconds int64  // for how long a timer is remembered once it has fired
+	seconds int64  // how long a timer is remembered once it has fired
 	body    string // digest of the timers
 }
 
-// The headers of a key, and of the time for which it counts.
+// The headers of a key, and of the time for which it is valid.
 const keyHeader, windowHeader = "Idempotency-Key", "Idempotency-Window"
 
 // defaultWindow is the default of windowHeader in the OpenAPI document.
 const defaultWindow = "3600"
 
-// onlyForPosts refuses a key, or its window, where it would be ignored. A caller who sends one relies on it,
-// so a call that would nevertheless count twice must not look protected. Only a POST of timers derives IDs
-// from its key. In a PUT the caller gives the ID: a repeated PUT replaces the timer by itself, and two headers
-// keep it from scheduling a timer again that has fired. A key could not do that without a condition that the
-// log does not have, "unless the same key has made what is there", because a PUT replaces whatever is pending.
-// Calls that only read ignore keys, because repeating them does no harm.
+// onlyForPosts rejects a key, or its window, on calls that would ignore it. A caller who sends one relies on it, so a
+// call that would nevertheless count twice must not look protected. Only a POST of timers derives IDs from its key.
+// In a PUT the caller gives the ID: a repeated PUT replaces the timer by itself, and two headers keep it from
+// scheduling a timer again that has fired. A key could not do that without a condition that the log does not have,
+// "unless the same key has made the pending timer", because a PUT replaces any pending timer. Calls that only read
+// ignore keys, because repeating them does no harm.
 func onlyForPosts(c huma.Context, next func(huma.Context)) {
 	op, headers := c.Operation(), headersOf(c.Context())
-	wrong, has := "", func(name string) bool { return len(headers.Values(name)) > 0 }
+	wrong, given := "", func(name string) bool { return len(headers.Values(name)) > 0 }
 	switch {
-	case !has(keyHeader) && !has(windowHeader) || op.Method == http.MethodGet:
-	case op.OperationID == postTimers && !has(keyHeader) && headers.Get(windowHeader) == defaultWindow:
-		// Generated clients send defaults by themselves.
+	case !given(keyHeader) && !given(windowHeader) || op.Method == http.MethodGet:
+	case op.OperationID == postTimers && !given(keyHeader) && headers.Get(windowHeader) == defaultWindow:
+		// Generated clients send defaults without being told to.
 	case op.OperationID == postTimers && headers.Get(keyHeader) == "":
 		wrong = "Idempotency-Key is missing or empty, and Idempotency-Window counts with a key alone: give a key, " +
 			"or leave both out"
@@ -146,9 +146,8 @@ func (i *idempotency) reused(was *timer.Remember) *Problem {
 			"repeat a call", i.key)
 }
 
-// used looks up the first timer whose ID is derived from the key, and returns the problem if the key was
-// used with a different body: then nothing is written. A call that comes in between is noticed timer by
-// timer, by writeBatch.
+// used looks up the first timer whose ID is derived from the key, and returns the problem if the key was used with a
+// different body: then nothing is written. A concurrent call is noticed timer by timer, by writeBatch.
 func (b *batches) used(ctx context.Context, y *idempotency, made []bool, requests []route.Request, name string,
 	topic Topic) *Problem {
 	i := slices.Index(made, true)
@@ -161,7 +160,7 @@ func (b *batches) used(ctx context.Context, y *idempotency, made []bool, request
 	answer, err := b.asker.Ask(ctx,
 		&route.Call{Kind: route.Get, Topic: at.Topic, Partition: at.Partition, ID: requests[i].ID})
 	if err != nil || answer.Timer == nil {
-		return nil // the write will say why
+		return nil // the write will return the reason
 	}
 	return y.reused(answer.Timer.Remember)
 }
@@ -169,7 +168,7 @@ func (b *batches) used(ctx context.Context, y *idempotency, made []bool, request
 // batch writes timers. The timers of each partition keep their order.
 func (b *batches) batch(ctx context.Context, name, wait string, y idempotency,
 	timers []NewTimer) ([]BatchResult, error) {
-	topic := b.topics.all[name] // it exists: some has found it
+	topic := b.topics.all[name] // it exists: some() has found it
 	// The caller may have a right to only some of the IDs. Then each timer is checked.
 	each := b.topics.may(ctx, access.Write, name, "") != nil
 	results := make([]BatchResult, len(timers))
@@ -200,23 +199,23 @@ func (b *batches) batch(ctx context.Context, name, wait string, y idempotency,
 	room := resultRoom{left: maxResultBytes}
 	var asks errgroup.Group
 	asks.SetLimit(asksAtOnce)
-	for at, is := range places {
-		asks.Go(func() error { b.writeBatch(ctx, at, wait, requests, is, &y, made, results, &room); return nil })
+	for at, indices := range places {
+		asks.Go(func() error { b.writeBatch(ctx, at, wait, requests, indices, &y, made, results, &room); return nil })
 	}
 	_ = asks.Wait() // each result has its own problem
 	return results, nil
 }
 
-// writeBatch writes the requests of one partition. is holds their indices in the lists, and made
-// says whose IDs were derived from the Idempotency-Key.
+// writeBatch writes the requests of one partition. indices are theirs in the lists, and made marks the IDs that were
+// derived from the Idempotency-Key.
 func (b *batches) writeBatch(ctx context.Context, at timer.TopicPartition, wait string, requests []route.Request,
-	is []int, y *idempotency, made []bool, results []BatchResult, room *resultRoom) {
-	mine := make([]route.Request, len(is))
-	for n, i := range is {
+	indices []int, y *idempotency, made []bool, results []BatchResult, room *resultRoom) {
+	mine := make([]route.Request, len(indices))
+	for n, i := range indices {
 		mine[n] = requests[i]
 	}
 	written, err := write(ctx, b.asker, at, wait, mine)
-	for n, i := range is {
+	for n, i := range indices {
 		r := &results[i]
 		if err != nil {
 			r.fail(routed(err))
@@ -247,11 +246,11 @@ func (b *batches) writeBatch(ctx context.Context, at timer.TopicPartition, wait 
 	}
 }
 
-// maxResultBytes limits the timers that the answer to a POST shows. Each may be as large as a record,
-// and if a condition does not hold, the timer shown may be another caller's.
+// maxResultBytes limits the timers in the response to a POST. Each may be as large as a record, and if a condition
+// does not hold, the timer shown may be another caller's.
 const maxResultBytes = 2 << 20
 
-// resultRoom is the rest of maxResultBytes that is still free.
+// resultRoom is the unused part of maxResultBytes.
 type resultRoom struct {
 	mu   sync.Mutex // guards left
 	left int

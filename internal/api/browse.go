@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// wanted chooses records of a log.
+// wanted selects records of a log.
 type wanted interface {
 	match(r *Record) bool
-	// over reports whether no record before this one, in the same partition, is chosen.
+	// over reports whether no earlier record in the same partition is selected.
 	over(r *Record) bool
-	// slim returns what a list keeps of a record.
+	// slim returns the part of a record that a list keeps.
 	slim(r *Record) *Record
 }
 
@@ -27,20 +27,20 @@ var (
 	_ wanted = (*letterFilter)(nil)
 )
 
-// browser makes pages of the newest records of a log that a filter chooses: it reads windows of each partition
-// backward, and takes the newest records of all partitions. The next page begins, in each partition, below the records
-// that were taken. A page ends when it is full (limit or pageBytes), after some maxHistoryOffsets or most bytes, or
-// after historyTime. Each gets further than its cursor, even if only a little.
+// browser makes pages of the newest records of a log that match a filter: it reads windows of each partition
+// backward, and takes the newest records of all partitions. The next page begins, in each partition, below the
+// records that were taken. A page ends when it is full (limit or pageBytes), after some maxHistoryOffsets or most
+// bytes, or after historyTime. Each gets further than its cursor, even if only a little.
 type browser struct {
 	logs   Logs
 	now    func() time.Time
 	topic  string
-	bounds map[int32][2]int64 // what may be read of each partition
+	bounds map[int32][2]int64 // readable offsets of each partition
 	filter wanted
 	limit  int // records of a page
-	most   int // bytes of keys and values that a page looks at, chosen or not; 0: no limit
+	most   int // bytes of keys and values that a page examines, selected or not; 0: no limit
 
-	bytes int // of keys and values that were looked at
+	bytes int // of keys and values that were examined
 }
 
 // page returns a page, the newest record first, and the cursor of the next one, "" at the end.
@@ -59,7 +59,7 @@ func (b *browser) page(ctx context.Context, cursor string) (records []*Record, n
 	return records, next, err
 }
 
-// newest returns the newest records below low, the newest first. Then low is where the next page begins. It looks at
+// newest returns the newest records below low, the newest first. Then low is the start of the next page. It examines
 // window offsets of each partition first.
 func (b *browser) newest(ctx context.Context, low map[int32]int64, window int64) (records []*Record, err error) {
 	back := backward{bounds: b.bounds, low: low, over: make(map[int32]bool), window: window, least: 1}
@@ -103,12 +103,12 @@ func (b *browser) newest(ctx context.Context, low map[int32]int64, window int64)
 	return records, nil
 }
 
-// errLargeSpan says that a span of the log has more bytes than one call reads.
+// errLargeSpan means that a span of the log has more bytes than one call reads.
 var errLargeSpan = errors.New("the span is too large")
 
-// read reads the next window, and returns the newest records of each partition: at most limit, and not more bytes than
-// its share of a page. The next window ends where they begin. If there is no further window, it returns nil. If the
-// error is errLargeSpan, the caller tries again with fewer offsets.
+// read reads the next window, and returns the newest records of each partition: at most limit, and not more bytes
+// than its share of a page. The next window ends where they begin. If there is no further window, it returns nil. If
+// the error is errLargeSpan, the caller retries with fewer offsets.
 func (b *browser) read(ctx context.Context, back *backward) (map[int32]*newest, error) {
 	spans := back.spans()
 	if len(spans) == 0 {
@@ -149,7 +149,7 @@ func (b *browser) read(ctx context.Context, back *backward) (map[int32]*newest, 
 type newest struct {
 	all   []*Record
 	size  int   // bytes
-	from  int64 // where they begin: the beginning of the span, or the end of what was left out
+	from  int64 // their first offset: the beginning of the span, or the end of the omitted records
 	limit int   // of all
 	room  int   // bytes of all; a single larger record is kept
 }
@@ -188,8 +188,8 @@ func newestOf(found map[int32][]*Record, limit int) (records []*Record, size int
 // cursorFormat is the first byte of a cursor. Those of earlier versions were JSON.
 const cursorFormat = 1
 
-// pageCursor writes where each partition ends for the next page: behind cursorFormat, for each partition its number,
-// less that of the one before, less 1, and the offset. It has to fit into an address, of many partitions too.
+// pageCursor encodes where each partition ends for the next page: after cursorFormat, for each partition its number,
+// less that of the one before, less 1, and the offset. It has to fit into a URL, even for many partitions.
 func pageCursor(ends map[int32]int64) string {
 	b, next := []byte{cursorFormat}, int32(0)
 	for _, p := range slices.Sorted(maps.Keys(ends)) {
@@ -199,7 +199,7 @@ func pageCursor(ends map[int32]int64) string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// parsePageCursor reads what pageCursor writes.
+// parsePageCursor reads the format of pageCursor.
 func parsePageCursor(cursor string) (ends map[int32]int64, ok bool) {
 	b, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil || len(b) == 0 || b[0] != cursorFormat {
@@ -237,13 +237,12 @@ func pageEnds(cursor string, bounds map[int32][2]int64) (map[int32]int64, error)
 	return ends, nil
 }
 
-// backward decides which part of a log is read next if each partition is read from its end to its
-// beginning, a window of offsets at a time. Dead letters, their counts and a timer's events are read
-// like this.
+// backward decides which part of a log is read next if each partition is read from its end to its beginning, a window
+// of offsets at a time. Dead letters, their counts and a timer's events are read like this.
 type backward struct {
 	bounds map[int32][2]int64 // where each partition begins and ends
 	low    map[int32]int64    // by partition: the first offset that has been read
-	over   map[int32]bool     // by partition: nothing below low is wanted
+	over   map[int32]bool     // by partition: nothing below low matches
 	window int64              // offsets of each partition
 	least  int64              // the minimum of window
 	looked int64              // offsets read so far, of all partitions
@@ -252,22 +251,22 @@ type backward struct {
 // spans returns the next window of each partition that has one.
 func (b *backward) spans() map[int32][2]int64 {
 	spans := make(map[int32][2]int64, len(b.bounds))
-	for p, of := range b.bounds {
-		if low := b.low[p]; low > of[0] && !b.over[p] {
-			spans[p] = [2]int64{max(of[0], low-b.window), low}
+	for p, bounds := range b.bounds {
+		if low := b.low[p]; low > bounds[0] && !b.over[p] {
+			spans[p] = [2]int64{max(bounds[0], low-b.window), low}
 		}
 	}
 	return spans
 }
 
-// passed notes that spans have been read, and which partitions need not be read further.
+// passed records that spans have been read, and which partitions need not be read further.
 func (b *backward) passed(spans map[int32][2]int64, over map[int32]bool) {
 	for p, span := range spans {
 		b.low[p], b.over[p], b.looked = span[0], over[p], b.looked+span[1]-span[0]
 	}
 }
 
-// grow makes the next window larger, because what is wanted is rare.
+// grow makes the next window larger, because matches are rare.
 func (b *backward) grow() {
 	b.window = max(b.least, min(b.window*historyGrowth, maxHistoryOffsets/int64(max(1, len(b.bounds)))))
 }

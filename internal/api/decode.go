@@ -23,7 +23,7 @@ import (
 // body's size does not bound the memory that decoding takes.
 const (
 	maxTimers   = 1000 // of a POST
-	maxFaults   = 20   // wrong timers of a POST, after which the rest is not looked at
+	maxFaults   = 20   // wrong timers of a POST, after which the rest is not checked
 	maxHeaders  = 1000 // of a timer; the tenant's limits decide how many a request may have
 	maxFaultLen = 200  // bytes of the message about one fault
 	// headerBytes is the memory of a decoded header. In a body it may have three bytes.
@@ -114,7 +114,7 @@ func decodeTimer(body []byte) (*NewTimer, error) {
 	return n, nil
 }
 
-// decodeCorrection reads the body of a POST that sends a dead letter again; nil: there is none.
+// decodeCorrection reads the body of a POST that sends a dead letter again; nil if there is none.
 func decodeCorrection(body []byte, contentType string) (*Correction, error) {
 	if len(body) == 0 {
 		return nil, nil
@@ -140,11 +140,11 @@ func decodeCorrection(body []byte, contentType string) (*Correction, error) {
 	return c, nil
 }
 
-// decodeTimers reads the body of a POST, one timer after the other. It stops at the first timer beyond the
-// limit, and after a number of wrong ones. So neither its memory nor its answer grows with the body. The
-// decoded headers count as the caller's memory.
+// decodeTimers reads the body of a POST, one timer after the other. It stops at the first timer beyond the limit, and
+// after a number of wrong ones. So neither its memory nor its response grows with the body. The decoded headers count
+// as the caller's memory.
 func decodeTimers(ctx context.Context, body []byte) ([]NewTimer, *Problem) {
-	var at int64 // where the part being decoded begins
+	var at int64 // start of the part being decoded
 	wrong := func(where string, err error) *Problem {
 		text := fault(err, body[at:])
 		p := problem(http.StatusBadRequest, ReasonBadRequest, "%s: %s", where, text)
@@ -220,8 +220,7 @@ func isSyntax(err error) bool {
 	return errors.As(err, &syntax) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// fault describes an error of package json in terms of JSON. body is what was decoded, possibly with what
-// follows.
+// fault describes an error of package json in terms of JSON. body is the decoded text, possibly with more after it.
 func fault(err error, body []byte) string {
 	var kind *json.UnmarshalTypeError
 	var corrupt base64.CorruptInputError
@@ -255,8 +254,8 @@ func fault(err error, body []byte) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxFaultLen)], "")
 }
 
-// notBase64 names the first field of JSON that must be base64 and is not, because the decoder's error has no
-// name. It keeps only the names of the enclosing fields.
+// notBase64 names the first field of JSON that must be base64 and is not, because the decoder's error has no name. It
+// keeps only the names of the enclosing fields.
 func notBase64(body []byte) string {
 	d := json.NewDecoder(bytes.NewReader(bytes.TrimLeft(body, ", \t\r\n"))) // an element of a list follows a comma
 	type level struct {
@@ -312,8 +311,8 @@ func isJSON(contentType string) error {
 		"the body is JSON: send it with Content-Type: application/json")
 }
 
-// request returns the request of a dead letter with the correction applied. For a fixed-delay
-// topic it keeps the count of attempts, unless that is what was wrong.
+// request returns the request of a dead letter with the correction applied. For a fixed-delay topic it keeps the
+// count of attempts, unless that was the problem.
 func (c *Correction) request(r *Record, delay bool) (route.Request, error) {
 	q := route.Request{ID: r.Key, Value: r.Value}
 	if c == nil {

@@ -19,18 +19,17 @@ import (
 	"github.com/waterclock/waterclock/internal/api/route"
 )
 
-// Parts of the OpenAPI document that do not follow from the Go types: the problems of each
-// operation by status, their reasons, examples, and that answers may get more fields.
+// Parts of the OpenAPI document that do not follow from the Go types: the problems of each operation by status, their
+// reasons, examples, and that responses may get more fields.
 //
-// docs/API.md says what may change within v1: answers may have new fields, and there may be new
-// reasons. So the schemas of answers are open, those of request bodies are closed, and a status
-// that an operation does not list is covered by its default.
+// docs/API.md defines the changes allowed within v1: responses may have new fields, and there may be new reasons. So
+// the schemas of responses are open, those of request bodies are closed, and a status that an operation does not list
+// is covered by its default.
 
-// taken are the schemas of request bodies: the service refuses fields that it does not know.
+// taken are the schemas of request bodies: the service rejects unknown fields.
 var taken = []string{"NewTimer", "NewTimers", "Correction"}
 
-// reasons returns all reasons of problems: those of dead letters, of the API and of the guard in
-// front of it.
+// reasons returns all reasons of problems: those of dead letters, of the API and of the guard in front of it.
 func reasons() []string {
 	all := []string{
 		ReasonNotFound, ReasonConditionNotMet, ReasonMoving, ReasonFailed, ReasonKafka, ReasonUnknownOutcome,
@@ -113,7 +112,7 @@ func problemsOf(op *huma.Operation) []int {
 	return slices.Compact(all)
 }
 
-// complete adds to a document what Register does not know.
+// complete adds the parts to a document that Register does not know.
 func complete(o *huma.OpenAPI) {
 	o.Servers = []*huma.Server{{URL: "/", Description: "The instance that serves this document; any other is as good."}}
 	schemas := o.Components.Schemas.Map()
@@ -152,11 +151,11 @@ func complete(o *huma.OpenAPI) {
 }
 
 // problemResponse is a problem of one status.
-func problemResponse(of *huma.Response, status int) *huma.Response {
+func problemResponse(like *huma.Response, status int) *huma.Response {
 	r := &huma.Response{Description: http.StatusText(status) + ". " + statuses[status],
 		Content: map[string]*huma.MediaType{}}
-	for kind, is := range of.Content {
-		r.Content[kind] = &huma.MediaType{Schema: is.Schema, Example: exampleProblem(status)}
+	for kind, media := range like.Content {
+		r.Content[kind] = &huma.MediaType{Schema: media.Schema, Example: exampleProblem(status)}
 	}
 	switch status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
@@ -173,16 +172,16 @@ func problemResponse(of *huma.Response, status int) *huma.Response {
 
 // exemplify adds the example of a schema to content that has this schema.
 func exemplify(content map[string]*huma.MediaType, shown map[string]any) {
-	for kind, is := range content {
-		if is.Example != nil || is.Schema == nil {
+	for kind, media := range content {
+		if media.Example != nil || media.Schema == nil {
 			continue
 		}
 		if kind != jsonType && kind != access.ProblemType {
-			is.Example = plainExamples[kind]
+			media.Example = plainExamples[kind]
 			continue
 		}
-		name := is.Schema.Ref[strings.LastIndexByte(is.Schema.Ref, '/')+1:]
-		is.Example = shown[name]
+		name := media.Schema.Ref[strings.LastIndexByte(media.Schema.Ref, '/')+1:]
+		media.Example = shown[name]
 	}
 }
 
@@ -289,8 +288,7 @@ table{border-collapse:collapse;width:100%}td,th{text-align:left;vertical-align:t
 {{end}}</main></body></html>
 `))
 
-// serveDocument serves the OpenAPI document, which is complete by now. Each form of it is made when it is first asked
-// for.
+// serveDocument serves the complete OpenAPI document. Each form of it is made at its first request.
 func serveDocument(mux *http.ServeMux, o *huma.OpenAPI) {
 	complete(o)
 	serve := func(path, contentType string, encode func() ([]byte, error)) {
@@ -353,8 +351,7 @@ func requestHeaders() []*huma.Param {
 		header(waterclock.HeaderTargetKey, "Key of the emission; without it the ID."),
 		header(waterclock.HeaderTargetKeyNull, "true: a null key."),
 		header(waterclock.HeaderTargetPartition, "Partition of the target; without it the key decides."),
-		// Not an array: in OpenAPI that would be one line with commas, which may also occur
-		// in a value.
+		// Not an array: in OpenAPI that would be one line with commas, which may also occur in a value.
 		header("waterclock-pass", "NAME=VALUE: a header that is passed on to the target. HTTP takes any number of "+
 			"these lines; a client that sends one has the others in a body of JSON."),
 	}

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// maxStreams is how many streams of events an instance has at a time: each has a consumer of
-	// its own. A caller may have all of them, until another one comes: see access.Pool.
+	// maxStreams limits the concurrent streams of events of an instance: each has its own consumer. A caller may have
+	// all of them, until another one comes: see access.Pool.
 	maxStreams = 32
 	// streamWait is how long a stream waits for another caller's stream to end.
 	streamWait = time.Second
@@ -100,7 +100,7 @@ func (e *events) watch(ctx context.Context, in *watch) (*huma.StreamResponse, er
 	if s.beginning, err = e.begin(ctx, topic.Events, first, n, cmp.Or(in.LastID, in.Position), from); err != nil {
 		return nil, err
 	}
-	begun = true // from here on the body of the answer releases the hold
+	begun = true // from here on the body of the response releases the hold
 	return &huma.StreamResponse{Body: func(c huma.Context) {
 		defer hold.Release()
 		r, w := humago.Unwrap(c)
@@ -117,31 +117,31 @@ func (e *events) watch(ctx context.Context, in *watch) (*huma.StreamResponse, er
 	}}, nil
 }
 
-// stream sends a caller events from a position on. It ends when the caller goes or loses its right to
-// them, when the log cannot be read any further, or when the API is closed.
+// stream sends a caller events from a position on. It ends when the caller disconnects or loses its right to them,
+// when the log cannot be read any further, or when the API is closed.
 //
-// Why no event is missed, and none is sent twice. For each partition of the stream, a position says up to which offset
-// the log has been read. The log below that offset no longer changes: the offset is either the end of what is decided
-// or follows a record that was sent, and no open transaction lies below either. A caller that has a position has all
-// matching events below it. It got them from a list, whose position is the partitions' end at that time, or from this
-// stream. Each event comes with the position after it, and so does each sign of life. So a caller that continues from
-// the last position that arrived whole gets the next event. A position names all partitions of the stream, so it is the
-// only thing that a caller has to keep. Past events, which are sent in the order of time, end where following the log
+// Why no event is missed, and none is sent twice. For each partition of the stream, a position holds the offset up to
+// which the log has been read. The log below that offset no longer changes: the offset is either the end of the
+// decided part or follows a record that was sent, and no open transaction is below either. A caller that has a
+// position has all matching events below it. It got them from a list, whose position is the partitions' end at that
+// time, or from this stream. Each event comes with the position after it, and so does each sign of life. So a caller
+// that continues from the last complete position gets the next event. A position names all partitions of the stream,
+// so a caller has to keep nothing else. Past events, which are sent in the order of time, end where following the log
 // begins: at ends.
 //
-// If by now the log begins after a position, the events in between are gone. A position that is too far
-// back is not read. In both cases the answer says so, and there is no stream: see begin. If retention
-// overtakes a stream it ends, and a caller that continues is told why. Only compaction is silent: on a
-// compacted events topic, a stream sends the events that are left.
+// If by now the log begins after a position, the events in between are gone. A position that is too far back is not
+// read. In both cases the response says so, and there is no stream: see begin. If retention overtakes a stream it
+// ends, and a caller that continues is told why. Only compaction is silent: on a compacted events topic, a stream
+// sends the remaining events.
 type stream struct {
 	*events
 	topic     string
-	beginning // at is the position behind what was sent
+	beginning // at is the position after the last event sent
 	filter    eventFilter
 	past      bool // first send the events between at and ends, in the order of time
 	follow    bool // then send events as they are written
 	w         http.ResponseWriter
-	may       func() error // returns why the caller may not see the events any more
+	may       func() error // returns the reason why the caller may no longer see the events
 }
 
 // run sends events until the stream ends.
@@ -187,8 +187,8 @@ func (s *stream) write(event string) error {
 	return access.StreamWrite(s.w, []byte("id: "+s.at.String()+"\n"+event+"\n"))
 }
 
-// maxEventBytes is more than any event of ours has: an ID and a detail of 1.5 KiB, each byte of which may be written
-// as six.
+// maxEventBytes is larger than any of our events: an ID and a detail of 1.5 KiB, each byte of which may be written as
+// six.
 const maxEventBytes = 16 << 10
 
 // withID returns an event as one line of JSON, with the ID of its timer, which is the record's key. A larger record, or
@@ -199,7 +199,7 @@ func withID(r *Record) []byte {
 		fields = map[string]json.RawMessage{}
 	}
 	switch {
-	case len(r.Key) > waterclock.MaxIDBytes: // it is none
+	case len(r.Key) > waterclock.MaxIDBytes: // it is not an ID
 	case utf8.Valid(r.Key):
 		fields["id"], _ = json.Marshal(string(r.Key)) // a string can be encoded
 	default:
@@ -209,16 +209,16 @@ func withID(r *Record) []byte {
 	return line
 }
 
-// maxBehind is how many offsets a stream of events reaches back, over all its partitions.
+// maxBehind limits how far a stream of events reaches back, in offsets over all its partitions.
 const maxBehind = 200_000
 
-// Position says how far a caller has the events of some partitions: for partition First, and for each
-// partition after it, Next has the offset of the first event that is still to come. As text it is the
-// number of the first partition, a colon, and the offsets with dots between them, as in "3:17" or
-// "0:17.5.99". A stream has one partition or all of them, so nothing shorter would name them.
+// Position is how far a caller has received the events of some partitions: for partition First, and for each
+// partition after it, Next has the offset of the first event that is still to come. As text it is the number of the
+// first partition, a colon, and the offsets with dots between them, as in "3:17" or "0:17.5.99". A stream has one
+// partition or all of them, so nothing shorter would name them.
 //
-// It does not identify the log. If the topic of events was recreated, that shows only as long as the new
-// log is shorter than the old one was.
+// It does not identify the log. If the topic of events was recreated, that shows only as long as the new log is
+// shorter than the old one was.
 type Position struct {
 	First int32
 	Next  []int64
@@ -241,7 +241,7 @@ func (p Position) Passed(partition int32, offset int64) {
 	}
 }
 
-// next returns where the events of a partition continue: at offset 0 if the position does not name it.
+// next returns the next offset of a partition: 0 if the position does not name it.
 func (p Position) next(partition int32) int64 {
 	if i := int(partition - p.First); i >= 0 && i < len(p.Next) {
 		return p.Next[i]
@@ -249,7 +249,7 @@ func (p Position) next(partition int32) int64 {
 	return 0
 }
 
-// parsePosition reads what String writes. The limit of a call's headers bounds its length.
+// parsePosition reads the format of String. The limit of a call's headers bounds its length.
 func parsePosition(text string) (Position, bool) {
 	first, offsets, _ := strings.Cut(text, ":")
 	partition, err := strconv.ParseUint(first, 10, 31)
@@ -267,14 +267,14 @@ func parsePosition(text string) (Position, bool) {
 	return p, true
 }
 
-// beginning is where a stream of events begins, and what was decided then.
+// beginning is the start of a stream of events, and the end of the decided part at that time.
 type beginning struct {
 	at, ends Position
-	deleted  bool // retention may have deleted events of the time from which the stream begins
+	deleted  bool // retention may have deleted events of the time at which the stream begins
 }
 
-// begin returns where a stream of n partitions of a topic of events begins: at a position if one is given, else at the
-// first events of a time if one is given, else at the end of what is decided. If the topic has more partitions than the
+// begin returns the start of a stream of n partitions of a topic of events: a position if one is given, else the
+// first events of a time if one is given, else the end of the decided part. If the topic has more partitions than the
 // position names, those begin at their first event. The error is a *Problem if the stream would have to leave out
 // events.
 func (e *events) begin(
@@ -292,7 +292,7 @@ func (e *events) begin(
 	if err != nil {
 		return b, err
 	}
-	var starts map[int32]int64 // by partition; nil: no time counts
+	var starts map[int32]int64 // by partition; nil: no time was given
 	if !since.IsZero() && text == "" {
 		if starts, err = e.logs.Since(ctx, topic, since); err != nil {
 			return b, err

@@ -28,9 +28,9 @@ import (
 
 type requestKey struct{}
 
-// bodyless keeps huma from setting a read deadline for a body that does not exist. net/http is already
-// reading, to notice when the caller goes. If a deadline passes meanwhile, it takes the caller for
-// gone, and cancels this call and all that follow on the connection.
+// bodyless keeps huma from setting a read deadline for a body that does not exist. net/http is already reading, to
+// notice when the caller disconnects. If a deadline passes during that, it assumes the caller has gone, and cancels
+// this call and all that follow on the connection.
 type bodyless struct{ http.ResponseWriter }
 
 func (b bodyless) Unwrap() http.ResponseWriter { return b.ResponseWriter }
@@ -38,7 +38,7 @@ func (b bodyless) Unwrap() http.ResponseWriter { return b.ResponseWriter }
 // SetReadDeadline does nothing.
 func (bodyless) SetReadDeadline(time.Time) error { return nil }
 
-// withRequest shows handlers the HTTP headers as they came, and hides the body from huma if there is none.
+// withRequest passes the original HTTP headers to handlers, and hides the body from huma if there is none.
 func withRequest(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body == nil || r.Body == http.NoBody {
@@ -53,9 +53,9 @@ func headersOf(ctx context.Context) http.Header {
 	return h
 }
 
-// front stands before the mux. It counts calls, and answers with problems for paths that do not exist
-// and for methods that a path does not have. A path that is not clean does not exist: the mux would
-// redirect it, and an ID must not be guessed.
+// front stands before the mux. It counts calls, and responds with problems for paths that do not exist and for
+// methods that a path does not have. A path that is not clean does not exist: the mux would redirect it, and an ID
+// must not be guessed.
 type front struct {
 	mux     *http.ServeMux
 	metrics *metrics
@@ -93,8 +93,8 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		"there is nothing at %.100q; a slash in an ID is %%2F; /openapi.json says what there is", escaped).Write(w)
 }
 
-// panicked answers for a handler that has panicked, and logs it; net/http logs only at Debug. If part of
-// the answer is written, huma panics because the caller is gone.
+// panicked responds for a handler that has panicked, and logs it; net/http logs only at Debug. If part of the
+// response is written, huma panics because the caller is gone.
 func (f *front) panicked(w *access.Recorder, r *http.Request) {
 	v := recover()
 	if v == nil {
@@ -107,7 +107,7 @@ func (f *front) panicked(w *access.Recorder, r *http.Request) {
 	f.log.ErrorContext(r.Context(), "a call of the API panicked; please report it", "method", r.Method, "pattern",
 		r.Pattern, "request", access.RequestOf(r.Context()), "err", v, "stack", string(debug.Stack()))
 	if w.Status() != 0 {
-		panic(http.ErrAbortHandler) // the answer is cut off, so that the caller notices
+		panic(http.ErrAbortHandler) // the response is cut off, so that the caller notices
 	}
 	problem(http.StatusInternalServerError, ReasonInternal,
 		"the call has met a bug: the instance's log has more; please report it").Write(w)
@@ -142,8 +142,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 }
 
-// count counts a call under the pattern of its handler. The time of streams is not measured: they last as
-// long as the caller likes.
+// count counts a call under the pattern of its handler. The time of streams is not measured: the caller decides how
+// long they last.
 func (m *metrics) count(pattern string, w http.ResponseWriter, serve func(*access.Recorder)) {
 	began := time.Now()
 	sw := &access.Recorder{ResponseWriter: w}
@@ -156,8 +156,8 @@ func (m *metrics) count(pattern string, w http.ResponseWriter, serve func(*acces
 	serve(sw)
 }
 
-// traced begins the span of a call, by the semantic conventions for HTTP servers. It continues the trace of the call's
-// traceparent. end takes the status of the answer.
+// traced begins the span of a call, by the semantic conventions for HTTP servers. It continues the trace of the
+// call's traceparent. end takes the status of the response.
 func traced(tracer trace.Tracer, pattern string, r *http.Request) (ctx context.Context, end func(status int)) {
 	ctx = propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	method, path, _ := strings.Cut(pattern, " ")

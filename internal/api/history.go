@@ -11,9 +11,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// Limits of one call for the history of a timer. A cursor leads to what lies beyond them.
+// Limits of one call for the history of a timer. A cursor leads beyond them.
 const (
-	// historySpan is how many offsets are looked at first; each time after that it is historyGrowth times as many.
+	// historySpan is the number of offsets examined first; each time after that it is historyGrowth times as many.
 	// Those of one timer may be far apart.
 	historySpan, historyGrowth = 2_000, 4
 	// leastHistorySpan offsets are always read, however large their records are.
@@ -37,7 +37,7 @@ type TimerEvent struct {
 	Event  json.RawMessage `json:"event" doc:"What has happened: the record's value, an object, as docs/EVENTS.md has it, with the timer's ID as id (or idBase64)."`
 }
 
-// EventLog is the part of the events topic in which a timer's events were looked for.
+// EventLog is the part of the events topic that was searched for a timer's events.
 type EventLog struct {
 	Topic     string     `json:"topic"`
 	Partition int32      `json:"partition" doc:"That of the timer's requests."`
@@ -102,7 +102,7 @@ func (e *events) history(ctx context.Context, topic string, partition int32, id 
 	return page, err
 }
 
-// eventsOfTimer chooses the events of one timer, and remembers the oldest record of all.
+// eventsOfTimer selects the events of one timer, and remembers the oldest record of all.
 type eventsOfTimer struct {
 	eventFilter
 	low    int64 // offset of the oldest record

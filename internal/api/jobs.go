@@ -23,15 +23,15 @@ import (
 )
 
 const (
-	// maxRunning is how many jobs run at a time, maxKept how many are remembered.
+	// maxRunning limits the running jobs, maxKept the remembered ones.
 	maxRunning, maxKept = 16, 100
-	// runningEach is how many of one caller run.
+	// runningEach limits the running jobs of one caller.
 	runningEach = 4
-	// jobPage is how many timers a job looks up at a time.
+	// jobPage is the number of timers that a job looks up at a time.
 	jobPage = 500
 	// rateSteps is the number of parts into which a job divides the requests of a second.
 	rateSteps = 10
-	// jobPause is the pause between two tries. jobPatience is for how long a job tries the same page.
+	// jobPause is the pause between two attempts. jobPatience limits the attempts at the same page.
 	jobPause, jobPatience = time.Second, 5 * time.Minute
 )
 
@@ -58,7 +58,7 @@ type jobs struct {
 	process string // is in the jobs' IDs
 	free    *access.Pool
 
-	mu  sync.Mutex // guards all, and what every job shows
+	mu  sync.Mutex // guards all, and the shown state of every job
 	all map[string]*job
 }
 
@@ -138,7 +138,7 @@ func startsJob[In any](h huma.API, op huma.Operation, start func(context.Context
 	handle(h, op, start)
 }
 
-// JobStarted is a job, or what it would do.
+// JobStarted is a job, or its expected effect.
 type JobStarted struct {
 	Matching *TimerCount    `json:"matching,omitempty" doc:"Of a dry run."`
 	Letters  *LetterMatches `json:"letters,omitempty" doc:"Of a dry run that is about dead letters."`
@@ -205,8 +205,7 @@ func (j *jobs) launch(ctx context.Context, one *job, perSecond int,
 		nil
 }
 
-// add keeps a job. If there are too many, it forgets the one that ended first. The number that can run is
-// smaller.
+// add keeps a job. If there are too many, it forgets the one that ended first. The number that can run is smaller.
 func (j *jobs) add(one *job) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -252,7 +251,7 @@ func (j *jobs) here(ctx context.Context, id string, stop bool) ([]Job, error) {
 	return shown, nil
 }
 
-// update changes what is shown of a job.
+// update changes the shown state of a job.
 func (j *jobs) update(one *job, change func(*Job)) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -275,9 +274,9 @@ func (j *jobs) ended(ctx context.Context, one *job, err error) {
 	})
 }
 
-// steerAll goes through the timers by ID. That order stays the same however timers fire, are scheduled
-// again or move meanwhile, so each timer that is there all the time is met once. Trying a page again does
-// no harm: each request applies only to the very timer that was seen.
+// steerAll goes through the timers by ID. That order stays the same even if timers fire, are scheduled again or move
+// during the job, so each timer that is there all the time is met once. Retrying a page does no harm: each request
+// applies only to the exact timer that was seen.
 func (j *jobs) steerAll(ctx context.Context, one *job, header string, f query.Filter) error {
 	p := query.Page{Filter: f, Order: query.ByID, Limit: jobPage}
 	for {
@@ -301,9 +300,8 @@ func (j *jobs) steerAll(ctx context.Context, one *job, header string, f query.Fi
 	}
 }
 
-// insist tries again while a partition moves, an answer is lost or late, or a log cannot be read, for
-// up to jobPatience. Each try needs the right that the job was started with: once that is taken away, the
-// job changes nothing more.
+// insist retries while a partition moves, a response is lost or late, or a log cannot be read, for up to jobPatience.
+// Each attempt needs the right that the job was started with: once that is taken away, the job changes nothing more.
 func (j *jobs) insist(ctx context.Context, one *job, try func() error) error {
 	for began := time.Now(); ; {
 		err := j.topics.may(ctx, access.Admin, one.show.Topic, one.show.Prefix)
@@ -323,8 +321,8 @@ func (j *jobs) insist(ctx context.Context, one *job, try func() error) error {
 	}
 }
 
-// steerPart writes the requests for as many timers as may be written at once. It writes to all their
-// partitions side by side.
+// steerPart writes the requests for as many timers as one step of the rate allows. It writes to all their partitions
+// concurrently.
 func (j *jobs) steerPart(ctx context.Context, one *job, header string, timers []*query.Timer) error {
 	requests := make(map[timer.TopicPartition][]route.Request)
 	for _, t := range timers {
@@ -381,8 +379,8 @@ func count(j *Job, all []route.Written) {
 	}
 }
 
-// fail counts a timer, or a letter, whose request was refused or may not be in the log. For a resend
-// job it keeps the first reason.
+// fail counts a timer, or a letter, whose request was rejected or may not be in the log. For a resend job it keeps
+// the first reason.
 func fail(j *Job, why string) {
 	if j.Seen, j.Failed = j.Seen+1, j.Failed+1; j.Action == "resend" {
 		j.Failure = cmp.Or(j.Failure, why)

@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// letterSlack is by how much a dead letter may be newer, by its time, than a later one of the same
-	// partition. Both times are estimates of the brokers' clock, by two owners.
+	// letterSlack limits by how much a dead letter may be newer, by its time, than a later one of the same partition.
+	// Both times are estimates of the brokers' clock, by two owners.
 	letterSlack = time.Hour
-	// maxReasons bounds how many reasons are counted separately: other programs may write to the topic.
+	// maxReasons bounds the reasons that are counted separately: other programs may write to the topic.
 	maxReasons = 100
 )
 
@@ -27,7 +27,7 @@ type LetterFilter struct {
 	Prefix string `query:"prefix" maxLength:"512" doc:"The timer's ID begins with it."`
 	After  string `query:"after" doc:"Written then or later: RFC 3339 with a zone, or Unix milliseconds."`
 	Before string `query:"before" doc:"Written before then."`
-	// An empty text is neither: a bool would have no third value.
+	// An empty text means both: a bool would have no third value.
 	Reviewed string `query:"reviewed" enum:"true,false" doc:"false: only those that have not been reviewed; true: only those that have. What a resend has sent has been reviewed."`
 }
 
@@ -45,8 +45,8 @@ func (l *letterFilter) selects() bool {
 	return l.reason != "" || len(l.prefix) > 0 || !l.after.IsZero() || !l.before.IsZero() || l.reviewed == "true"
 }
 
-// clip returns the part of a log that can have letters of the filter. It takes marks that are not of this log out of
-// the filter.
+// clip returns the part of a log that can have letters of the filter. It removes marks of another log from the
+// filter.
 func (l *letterFilter) clip(bounds map[int32][2]int64) map[int32][2]int64 {
 	if l.reviewed == "" {
 		return bounds
@@ -84,7 +84,7 @@ func (l *LetterFilter) filter(request string) (out letterFilter, err error) {
 	return out, nil
 }
 
-// match reports whether a record is a dead letter that the filter chooses.
+// match reports whether a record is a dead letter that matches the filter.
 func (l *letterFilter) match(r *Record) bool {
 	s, err := waterclock.ParseSource(r.header(waterclock.HeaderSource))
 	return err == nil && s.Topic == l.request && bytes.HasPrefix(r.Key, l.prefix) &&
@@ -93,7 +93,7 @@ func (l *letterFilter) match(r *Record) bool {
 		(l.reviewed == "" || l.marks.has(r) == (l.reviewed == "true"))
 }
 
-// over reports whether the filter chooses nothing before a record.
+// over reports whether nothing before a record matches the filter.
 func (l *letterFilter) over(r *Record) bool {
 	return !l.after.IsZero() && r.Time.Before(l.after.Add(-letterSlack))
 }
@@ -183,7 +183,7 @@ func (l *letters) register(h huma.API) {
 	documentBody[Correction](h, h.OpenAPI().Paths[resend.Path].Post, false)
 }
 
-// page returns the newest letters of a topic, below where a cursor says.
+// page returns the newest letters of a topic below a cursor.
 func (l *letters) page(ctx context.Context, topic string, f *letterFilter, limit int,
 	cursor string) (*DeadLetterList, error) {
 	bounds, err := l.logs.Bounds(ctx, topic)
@@ -225,8 +225,8 @@ func (l *letters) resend(ctx context.Context, in *OneLetter, wait string, c *Cor
 	return l.timers.change(ctx, &OneTimer{Topic: in.Topic, ID: string(request.ID)}, wait, request, false, err)
 }
 
-// delayAgain writes the record of a dead letter to its fixed-delay topic again. There is no decision about such
-// a record, so the call does not wait for one.
+// delayAgain writes the record of a dead letter to its fixed-delay topic again. There is no decision about such a
+// record, so the call does not wait for one.
 func (l *letters) delayAgain(ctx context.Context, name string, topic Topic, r *Record, request route.Request,
 	wrong error) (*changed, error) {
 	if err := l.topics.may(ctx, access.Write, name, string(request.ID)); err != nil {

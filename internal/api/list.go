@@ -24,20 +24,20 @@ import (
 )
 
 const (
-	// asksAtOnce is how many partitions one call asks at the same time.
+	// asksAtOnce is the number of partitions that one call asks concurrently.
 	asksAtOnce = 16
 	// leastShare is the minimum number of timers that a partition is asked for.
 	leastShare = 16
 	// shareSpread is how many standard deviations above the mean a partition is asked for.
 	shareSpread = 4
-	// fullPageTime is for how long a call goes on filling a page that is not full.
+	// fullPageTime limits how long a call goes on filling a page that is not full.
 	fullPageTime = time.Second
 	// pageBytes limits the timers of a page, without payloads and as they are in memory. A single larger timer is
 	// a page of its own.
 	pageBytes = 256 << 10
 	// leastPageBytes is the minimum number of bytes that a partition is asked for.
 	leastPageBytes = 16 << 10
-	// pageFactor is how many times a page is in memory: as timers, as texts, and as JSON, which may write one
+	// pageFactor is the number of copies of a page in memory: as timers, as texts, and as JSON, which may write one
 	// byte as several.
 	pageFactor = 4
 )
@@ -68,8 +68,8 @@ func (f *Filter) query() (q query.Filter, err error) {
 	return q, err
 }
 
-// instant parses a time to Unix milliseconds; 0 means none. As in timer-at, it refuses times that cannot be
-// meant: a bound that is 0, or in seconds, would choose timers that the caller did not mean.
+// instant parses a time to Unix milliseconds; 0 means none. As in timer-at, it rejects times that cannot be meant: a
+// bound that is 0, or in seconds, would select timers that the caller did not mean.
 func instant(name, text string) (int64, error) {
 	if text == "" {
 		return 0, nil
@@ -98,11 +98,11 @@ func instant(name, text string) (int64, error) {
 type TimerList struct {
 	Timers []*Timer `json:"timers" nullable:"false" doc:"In the order asked for, without payloads. They may be fewer than the limit, even none, though there is a next page."`
 	Cursor string   `json:"cursor,omitempty" doc:"Of the next page; without it there is none. It stays good however long, whoever owns the partitions."`
-	// Missing is a reason to ask again from the start.
+	// Missing is a reason to start the list again.
 	Missing []Missing `json:"missing,omitempty" doc:"Partitions whose timers are not on this page, because they could not be asked. Without it there are none. If all are missing, the call fails."`
 }
 
-// Missing is a partition that an answer lacks.
+// Missing is a partition that is missing from a response.
 type Missing struct {
 	Partition int32  `json:"partition"`
 	Reason    string `json:"reason" doc:"As of a problem: elsewhere, moving, partition-failed or kafka-unreachable."`
@@ -220,9 +220,9 @@ func (l *lists) count(ctx context.Context, name string, topic Topic, p *query.Pa
 	return all, nil
 }
 
-// askAll sends the same call to all partitions of a topic, except those of without. It returns the answers, and as
-// missing the partitions that could not be asked, those of without included. It fails if no partition answers, or if
-// the error of one says something else: see missingFor.
+// askAll sends the same call to all partitions of a topic, except those of without. It returns the responses, and as
+// missing the partitions that could not be asked, those of without included. It fails if no partition responds, or if
+// an error has another cause: see missingFor.
 func (l *lists) askAll(
 	ctx context.Context, topic Topic, c *route.Call, without []Missing,
 ) (answers []route.Answer, missing []Missing, err error) {
@@ -237,9 +237,9 @@ func (l *lists) askAll(
 			continue
 		}
 		asks.Go(func() error {
-			of := *c
-			of.Partition = p
-			all[p], errs[p] = l.asker.Ask(ctx, &of)
+			one := *c
+			one.Partition = p
+			all[p], errs[p] = l.asker.Ask(ctx, &one)
 			return nil
 		})
 	}
@@ -261,8 +261,8 @@ func (l *lists) askAll(
 	return answers, missing, nil
 }
 
-// missingFor describes a partition that could not be asked. It returns nil if the error says something else, such as
-// that the call is wrong.
+// missingFor describes a partition that could not be asked. It returns nil if the error has another cause, for
+// example a wrong call.
 func missingFor(p int32, err error) *Missing {
 	problem := routed(err)
 	switch problem.Reason {
@@ -287,7 +287,7 @@ func missingError(missing []Missing) error {
 	return missing[0].err
 }
 
-// cursor returns as text where a list continues. A query.Cursor means the same to all partitions. The filter
+// cursor encodes the position at which a list continues. A query.Cursor means the same to all partitions. The filter
 // is part of it, because with another filter timers would be skipped.
 func cursor(place query.Cursor, filter string) string {
 	if place.IsZero() {
@@ -305,8 +305,8 @@ func parseCursor(text string, order query.Order, filter string) (query.Cursor, e
 	if text == "" {
 		return query.Cursor{}, nil
 	}
-	of, sum, _ := strings.Cut(text, "~")
-	place, err := query.ParseCursor(of)
+	position, sum, _ := strings.Cut(text, "~")
+	place, err := query.ParseCursor(position)
 	if err != nil || place.Order != order || sum != sumOf(filter) {
 		return place, problem(http.StatusBadRequest, ReasonBadRequest,
 			"the cursor is not one of this list: give the cursor of the page before, with the same filter and "+
@@ -315,7 +315,7 @@ func parseCursor(text string, order query.Order, filter string) (query.Cursor, e
 	return place, nil
 }
 
-// list answers with one page.
+// list responds with one page.
 func (l *lists) list(ctx context.Context, name string, f *Filter, order query.Order, limit int,
 	at string) (list TimerList, err error) {
 	q, err := f.query()
@@ -347,10 +347,10 @@ func (l *lists) list(ctx context.Context, name string, f *Filter, order query.Or
 	return list, nil
 }
 
-// share returns how many of a page's timers each partition is asked for. A hash spreads IDs over
-// partitions, so a partition hardly ever has more of the next ones than shareSpread deviations above
-// the mean. In the order of IDs each timer is a random read of the store, so no more are asked for at first. A
-// partition that has more is asked again, for twice the mean.
+// share returns the number of timers of a page that each partition is asked for. A hash spreads IDs over partitions,
+// so a partition hardly ever has more of the next ones than shareSpread deviations above the mean. In the order of
+// IDs each timer is a random read of the store, so no more are requested at first. A partition that has more is asked
+// again, for twice the mean.
 func share(limit int, partitions int32, again bool) int {
 	mean := float64(limit) / float64(partitions)
 	n := 2 * mean
@@ -360,13 +360,13 @@ func share(limit int, partitions int32, again bool) int {
 	return max(leastShare, min(limit, int(n)))
 }
 
-// bytesShare is how many bytes of a page each partition is asked for.
+// bytesShare is the number of bytes of a page that each partition is asked for.
 func bytesShare(partitions int) int {
 	return min(pageBytes, max(leastPageBytes, 2*pageBytes/max(1, partitions)))
 }
 
-// reservePage takes room for the largest page that the partitions may make together. Once the page is made,
-// the caller calls keep with its bytes, which gives back the rest.
+// reservePage takes room for the largest page that the partitions may make together. Once the page is made, the
+// caller calls keep with its bytes, which releases the rest.
 func reservePage(ctx context.Context, partitions int) (keep func(bytes int), err error) {
 	room := int64(pageFactor*pageBytes + bytesShare(partitions)*partitions)
 	if p := access.Reserve(ctx, room); p != nil {
@@ -375,11 +375,11 @@ func reservePage(ctx context.Context, partitions int) (keep func(bytes int), err
 	return func(bytes int) { access.GiveBack(ctx, room-int64(pageFactor*bytes)) }, nil
 }
 
-// page merges pages of all partitions. Each partition is asked for its share, with some to spare, so memory
-// does not grow with the number of partitions. They are asked again from where the merge ended, until the page
-// is full, by number or by bytes. If the filter matches few timers, the page may end earlier: its cursor says
-// where to continue. A partition that could not be asked in one round is not asked in later ones: the page would have a
-// part of its timers and not name it as missing.
+// page merges pages of all partitions. Each partition is asked for its share, with some to spare, so memory does not
+// grow with the number of partitions. They are asked again from the end of the merge, until the page is full, by
+// number or by bytes. If the filter matches few timers, the page may end earlier: its cursor is where to continue. A
+// partition that could not be asked in one round is not asked in later ones: the page would have a part of its timers
+// and not name it as missing.
 func (l *lists) page(
 	ctx context.Context, name string, topic Topic, p query.Page,
 ) (all query.List, missing []Missing, err error) {

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// previewBytes is how much of a payload a list shows.
+	// previewBytes limits a payload in a list.
 	previewBytes = 1 << 10
 )
 
@@ -53,20 +53,20 @@ func (r *Record) size() int {
 
 // Logs reads topics of dead letters and events.
 type Logs interface {
-	// Bounds returns, for each partition of a topic, its first offset and the end of what is decided.
+	// Bounds returns, for each partition of a topic, its first offset and the end of its decided part.
 	Bounds(ctx context.Context, topic string) (map[int32][2]int64, error)
 	// Since returns, for each partition, the first offset whose record was written at a time or later, or its end.
 	Since(ctx context.Context, topic string, at time.Time) (map[int32]int64, error)
-	// Read calls fn with the committed records of each partition's span, in order. The second offset of a
-	// span is exclusive and not above the partition's end. However many partitions there are, it is one call.
+	// Read calls fn with the committed records of each partition's span, in order. The second offset of a span is
+	// exclusive and not above the partition's end. It is one call for any number of partitions.
 	Read(ctx context.Context, topic string, spans map[int32][2]int64, fn func(*Record) error) error
-	// Follow calls fn with nil, then with each record that is committed after a position, and from time to
-	// time with nil again. It ends if ctx does, if fn returns an error, or if the log cannot be read without
-	// a gap. Before each call it moves the position past the record, and past markers.
+	// Follow calls fn with nil, then with each record that is committed after a position, and from time to time with
+	// nil again. It ends if ctx does, if fn returns an error, or if the log cannot be read without a gap. Before each
+	// call it moves the position past the record, and past markers.
 	Follow(ctx context.Context, topic string, at Position, fn func(*Record) error) error
 }
 
-// DeadLetter is a request that was rejected, or an emission that its target has refused.
+// DeadLetter is a request that was rejected, or an emission that its target has rejected.
 type DeadLetter struct {
 	Partition int32     `json:"partition" doc:"Where it is on the topic of dead letters."`
 	Offset    int64     `json:"offset"`
@@ -90,7 +90,7 @@ type DeadLetterList struct {
 	Position    string       `json:"position" doc:"Behind all that there are now: what reviewDeadLetters takes."`
 }
 
-// Correction has the parts of a request that are to change.
+// Correction holds the changed parts of a request.
 type Correction struct {
 	ID       string   `json:"id,omitempty" doc:"ID, where there was none."`
 	IDBase64 []byte   `json:"idBase64,omitempty" doc:"The same in base64, instead of id."`
@@ -101,8 +101,8 @@ type Correction struct {
 	ValueNull   bool    `json:"valueNull,omitempty" doc:"The payload is Kafka's null, instead of value."`
 }
 
-// slim returns a copy of a record for a list, with at most payload bytes of its payload. It copies every
-// part: a record shares the memory of its whole batch, and one header would keep all of that alive.
+// slim returns a copy of a record for a list, with at most payload bytes of its payload. It copies every part: a
+// record shares the memory of its whole batch, and one header would keep all of that alive.
 func slim(r *Record, payload int) *Record {
 	s := *r
 	s.Key, s.Value = bytes.Clone(r.Key), bytes.Clone(r.Value[:min(len(r.Value), payload)])
@@ -151,15 +151,14 @@ func missing(r *Record) []string {
 }
 
 const (
-	// logReads is how many calls read logs at a time. Each has its own consumer, and keeps fetched records
+	// logReads limits the calls that read logs at the same time. Each has its own consumer, and keeps fetched records
 	// in memory. Further calls wait.
 	logReads = 8
-	// logReadsEach is how many of them one caller may have.
+	// logReadsEach limits those of one caller.
 	logReadsEach = 4
 )
 
-// boundedLogs are Logs that only a bounded number of calls read at a time. Errors of the logs are
-// *logError.
+// boundedLogs limits how many calls read Logs at the same time. Errors of the logs are *logError.
 type boundedLogs struct {
 	Logs
 	free *access.Pool
@@ -167,7 +166,7 @@ type boundedLogs struct {
 
 var _ Logs = boundedLogs{}
 
-// logError says that a log cannot be read now.
+// logError means that a log cannot be read now.
 type logError struct{ error }
 
 func (l *logError) Unwrap() error { return l.error }
@@ -190,7 +189,7 @@ func (b boundedLogs) Since(ctx context.Context, topic string, at time.Time) (map
 	return offsets, nil
 }
 
-// Read implements Logs. An error of fn is returned as it is.
+// Read implements Logs. An error of fn is returned unchanged.
 func (b boundedLogs) Read(ctx context.Context, topic string, spans map[int32][2]int64, fn func(*Record) error) error {
 	turn := b.free.Acquire(ctx, 1)
 	if turn == nil {
@@ -201,7 +200,7 @@ func (b boundedLogs) Read(ctx context.Context, topic string, spans map[int32][2]
 	defer turn.Release()
 	var stopped error
 	err := b.Logs.Read(ctx, topic, spans, func(r *Record) error {
-		r.Time = instantOf(r.Time.UnixMilli()) // it is the producer's, perhaps one that JSON does not have
+		r.Time = instantOf(r.Time.UnixMilli()) // the producer's time may be one that JSON cannot write
 		stopped = fn(r)
 		return stopped
 	})

@@ -17,10 +17,9 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 )
 
-// What a caller sends is taken as it is, or rejected. Packages json, url and http are lenient: they replace bytes
-// that are not UTF-8 and half surrogate pairs, take the last of two fields or the first of two parameters, leave out
-// parameters that they cannot read, and take null for nothing. Then two IDs become one, or a filter selects more
-// than it says.
+// A caller's input is taken unchanged, or rejected. Packages json, url and http are lenient: they replace bytes that
+// are not UTF-8 and half surrogate pairs, take the last of two fields or the first of two parameters, leave out
+// parameters that they cannot read, and take null for nothing. Then two IDs become one, or a filter selects too much.
 
 // lossless returns an error if decoding a JSON value, which was decoded without an error, has changed something.
 func lossless(b []byte) error {
@@ -28,14 +27,14 @@ func lossless(b []byte) error {
 	return l.value("")
 }
 
-// losslessScan goes through valid JSON. Its depth and the fields of its objects are bounded by the types that it was
-// decoded to.
+// losslessScan goes through valid JSON. Its depth and the fields of its objects are bounded by the Go types that it
+// was decoded to.
 type losslessScan struct {
 	b  []byte
 	at int
 }
 
-// space skips what may be between two tokens.
+// space skips the white space between two tokens.
 func (l *losslessScan) space() {
 	for l.at < len(l.b) && strings.IndexByte(" \t\r\n,:", l.b[l.at]) >= 0 {
 		l.at++
@@ -100,7 +99,7 @@ func (l *losslessScan) object(path string) error {
 		at := strings.TrimPrefix(path+"."+name, ".")
 		if slices.ContainsFunc(fields, func(f field) bool {
 			return strings.EqualFold(f.name, name)
-		}) { // as json compares
+		}) { // compared like json does
 			return fmt.Errorf("%s is given twice: leave one out", at)
 		}
 		l.space()
@@ -111,7 +110,8 @@ func (l *losslessScan) object(path string) error {
 	}
 }
 
-// kafkaNulls are the fields that may be null in Kafka, with the field that says so and others that give the same thing.
+// kafkaNulls are the fields that may be null in Kafka, each with the field that marks the null and the fields that
+// give the same value.
 var kafkaNulls = []struct {
 	names  []string
 	null   string
@@ -123,8 +123,9 @@ var kafkaNulls = []struct {
 	{[]string{"text", "base64"}, "null", nil, "Kafka's null"},
 }
 
-// ambiguousNull returns an error if an object has null where it is not clear whether Kafka's null is meant, or nothing.
-// "valueNull": false makes it clear, and clients of typed languages that send all fields send it beside "value": null.
+// ambiguousNull returns an error if an object has null and it is not clear whether Kafka's null is meant, or nothing.
+// "valueNull": false makes it clear; clients of typed languages that send all fields send it along with "value":
+// null.
 func ambiguousNull(path string, fields []field) error {
 	says := func(name string) bool {
 		return slices.ContainsFunc(fields, func(f field) bool {
@@ -166,7 +167,7 @@ func (l literal) unquoted() (s string) {
 	return s
 }
 
-// check returns an error if the text has no character for some of its bytes or escapes.
+// check returns an error if some bytes or escapes of the text are not a character.
 func (l literal) check(path string) error {
 	if !utf8.Valid(l) {
 		valid := 0
@@ -208,7 +209,7 @@ func codeUnit(b []byte) (r rune, n int) {
 	return rune(v), unit
 }
 
-// insteadOf says how to give what no text can have.
+// insteadOf explains how to give bytes that text cannot have.
 func insteadOf(path string) string {
 	switch name := path[strings.LastIndexByte(path, '.')+1:]; strings.ToLower(name) {
 	case "id", "value", "key":
@@ -219,7 +220,7 @@ func insteadOf(path string) string {
 	return "correct it"
 }
 
-// asSent rejects a call of which a part would be left out or changed: parameters that cannot be read or are given
+// asSent rejects a call if a part of it would be left out or changed: parameters that cannot be read or are given
 // twice, single headers that are given twice, and a body that is encoded. It is a middleware of all operations.
 func asSent(c huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(c)
@@ -230,7 +231,8 @@ func asSent(c huma.Context, next func(huma.Context)) {
 	next(c)
 }
 
-// notAsSent returns why a call cannot be taken as it is. hasBody says whether its operation takes a body.
+// notAsSent returns the reason why a call cannot be taken unchanged. hasBody tells whether its operation takes a
+// body.
 func notAsSent(r *http.Request, hasBody bool) *Problem {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {

@@ -17,7 +17,7 @@ const (
 	// markBytes limits the spans of a mark as text, and callerBytes the name of its caller: Kafka takes 4,096 bytes of
 	// metadata with an offset.
 	markBytes, callerBytes = 3 << 10, 200
-	// markAge is how old a mark in an answer may be: another instance may have set a newer one.
+	// markAge limits the age of a mark in a response: another instance may have set a newer one.
 	markAge = time.Second
 	// markSettle is the pause before a new mark is checked, and markTries how often it is: see reviews.
 	markSettle, markTries = 500 * time.Millisecond, 3
@@ -42,20 +42,20 @@ type Mark struct {
 
 // markNote is the metadata of a mark.
 type markNote struct {
-	By    string `json:"by,omitempty"`    // the caller that has set it
-	At    int64  `json:"at,omitempty"`    // when the caller did, Unix ms
-	Kept  int64  `json:"kept,omitempty"`  // when it was written last, Unix ms
+	By    string `json:"by,omitempty"`    // the caller that set it
+	At    int64  `json:"at,omitempty"`    // when the caller set it, Unix ms
+	Kept  int64  `json:"kept,omitempty"`  // when it was last written, Unix ms
 	Above string `json:"above,omitempty"` // letters that were reviewed from the offset on: see offsets.above
-	Set   int64  `json:"set,omitempty"`   // when marks were replaced last, and not only added to, Unix ms
+	Set   int64  `json:"set,omitempty"`   // when marks were last replaced, and not only added to, Unix ms
 }
 
-// review says which letters of a topic of dead letters have been reviewed.
+// review holds which letters of a topic of dead letters have been reviewed.
 type review struct {
 	parts map[int32]offsets
 	by    string
-	at    time.Time // zero: none ever has been
+	at    time.Time // zero: none has been reviewed
 	kept  time.Time // when the oldest of the marks was written
-	set   int64     // when marks were replaced last, Unix ms; 0: never
+	set   int64     // when marks were last replaced, Unix ms; 0: never
 }
 
 // has reports whether a letter has been reviewed.
@@ -91,9 +91,9 @@ func (r *review) upTo(n int) Position {
 // again, unless marks were replaced since. A mark is lost only if its instance dies in that moment. Then letters are
 // new again; none is hidden.
 //
-// A mark names no topic ID. The premise is that Kafka deletes the offsets of a topic that is deleted, so that a topic
-// that is recreated has no marks (TestMarksOnARealBroker in package apiserver). Marks that were left would hide letters
-// once the new log has grown beyond them; until then within ignores them.
+// A mark names no topic ID. The premise is that Kafka deletes the offsets of a topic that is deleted, so that a
+// recreated topic has no marks (TestMarksOnARealBroker in package apiserver). Leftover marks would hide letters once
+// the new log has grown beyond them; until then within ignores them.
 type reviews struct {
 	*common
 	marks   Marks
@@ -170,7 +170,7 @@ func (r *reviews) read(ctx context.Context, topic string) (*review, error) {
 	return out, nil
 }
 
-// errMarks says that not all letters could be marked.
+// errMarks means that not all letters could be marked.
 var errMarks = errors.New("too many single dead letters are reviewed beyond others that are not, and a mark has no " +
 	"room for more: review the older ones, up to a letter")
 
@@ -200,9 +200,9 @@ func (r *reviews) add(ctx context.Context, topic, by string, more map[int32]offs
 	return nil
 }
 
-// merge adds to the marks of a topic, and reports whether any of them was missing. set is when marks were replaced
-// last, as of the first call, which sets it because it is negative. If they were replaced since, merge does nothing: it
-// must not restore what was taken away.
+// merge adds to the marks of a topic, and reports whether any of them was missing. set is the time at which marks
+// were last replaced, as of the first call, which sets it because it is negative. If they were replaced since, merge
+// does nothing: it must not restore marks that were removed.
 func (r *reviews) merge(
 	ctx context.Context, topic, by string, more map[int32]offsets, set *int64,
 ) (missing bool, err error) {

@@ -7,24 +7,24 @@ import (
 	"strings"
 )
 
-// offsets is a set of offsets of a partition: spans from the first offset to behind the last one, in order, with gaps
+// offsets is a set of offsets of a partition: spans from the first offset to after the last one, in order, with gaps
 // between them.
 type offsets [][2]int64
 
 // has reports whether an offset is in the set.
-func (of offsets) has(offset int64) bool {
-	i, _ := slices.BinarySearchFunc(of, offset, func(span [2]int64, o int64) int {
-		if span[1] <= o {
+func (o offsets) has(offset int64) bool {
+	i, _ := slices.BinarySearchFunc(o, offset, func(span [2]int64, want int64) int {
+		if span[1] <= want {
 			return -1
 		}
 		return 1
 	})
-	return i < len(of) && of[i][0] <= offset
+	return i < len(o) && o[i][0] <= offset
 }
 
 // with returns the set with more spans, which may overlap.
-func (of offsets) with(more ...[2]int64) offsets {
-	all := slices.Concat(of, offsets(more))
+func (o offsets) with(more ...[2]int64) offsets {
+	all := slices.Concat(o, offsets(more))
 	slices.SortFunc(all, func(a, b [2]int64) int { return cmp.Compare(a[0], b[0]) })
 	var out offsets
 	for _, span := range all {
@@ -41,22 +41,22 @@ func (of offsets) with(more ...[2]int64) offsets {
 }
 
 // includes reports whether all of another set is in the set.
-func (of offsets) includes(other offsets) bool { return slices.Equal(of, of.with(other...)) }
+func (o offsets) includes(other offsets) bool { return slices.Equal(o, o.with(other...)) }
 
 // upTo returns the offset below which all offsets are in the set.
-func (of offsets) upTo() int64 {
-	if len(of) > 0 && of[0][0] == 0 {
-		return of[0][1]
+func (o offsets) upTo() int64 {
+	if len(o) > 0 && o[0][0] == 0 {
+		return o[0][1]
 	}
 	return 0
 }
 
-// above returns the spans beyond upTo as text of at most so many bytes (docs/internals/FORMAT.md): of each span the gap
-// before it and, unless it is one offset, a plus sign and its length, with commas between spans. kept is how many spans
-// of the set, the first ones, the text and upTo have together.
-func (of offsets) above(most int) (text string, kept int) {
-	at := of.upTo()
-	for i, span := range of {
+// above returns the spans beyond upTo as text of at most `most` bytes (docs/internals/FORMAT.md): for each span the
+// gap before it and, unless it is one offset, a plus sign and its length, with commas between spans. kept is the
+// number of spans of the set, from the first, that the text and upTo cover together.
+func (o offsets) above(most int) (text string, kept int) {
+	at := o.upTo()
+	for i, span := range o {
 		if i == 0 && at > 0 {
 			kept++
 			continue
@@ -76,8 +76,8 @@ func (of offsets) above(most int) (text string, kept int) {
 	return text, kept
 }
 
-// readOffsets returns the set of all offsets below upTo and of the spans that above has written. It ignores the rest of
-// a text from the first span that it cannot read.
+// readOffsets returns the set of all offsets below upTo and of the spans in a text of above. It ignores the rest of a
+// text from the first span that it cannot read.
 func readOffsets(upTo int64, text string) offsets {
 	s, at := offsets{}.with([2]int64{0, upTo}), upTo
 	for one := range strings.SplitSeq(text, ",") {
@@ -99,10 +99,10 @@ func readOffsets(upTo int64, text string) offsets {
 // maxHandled limits the spans of each partition that a job has handled. A mark has room for fewer.
 const maxHandled = 2_000
 
-// handled are the letters that a job has sent or spared. Letters of a partition are noted in the order of its log, or
-// in reverse.
+// handled holds the letters that a job has sent or spared. Letters of a partition are added in the order of its log,
+// or in reverse.
 type handled struct {
-	singly      bool // letters lie between them that the job leaves out
+	singly      bool // there are letters between them that the job leaves out
 	newestFirst bool
 	edge        map[int32]int64 // by partition: the log is handled up to there, or down to there if newestFirst
 	set         map[int32]offsets
@@ -119,7 +119,7 @@ func newHandled(bounds map[int32][2]int64, singly, newestFirst bool) handled {
 	return h
 }
 
-// note notes that the job has dealt with a letter. Unless the letter is done, it stays new.
+// note records that the job has dealt with a letter. Unless the letter is done, it stays new.
 func (h *handled) note(l *Record, done bool) {
 	p, from, to := l.Partition, l.Offset, l.Offset+1
 	switch { // between the edge and this letter there are only markers
@@ -141,7 +141,7 @@ func (h *handled) note(l *Record, done bool) {
 	h.add(p, [2]int64{from, to})
 }
 
-// rest notes that the job has come to the end of the log.
+// rest records that the job has come to the end of the log.
 func (h *handled) rest(bounds map[int32][2]int64) {
 	if h.singly {
 		return
@@ -156,7 +156,7 @@ func (h *handled) rest(bounds map[int32][2]int64) {
 }
 
 func (h *handled) add(p int32, span [2]int64) {
-	if h.singly && len(h.set[p]) == maxHandled { // cheaper than to see whether the span touches another one
+	if h.singly && len(h.set[p]) == maxHandled { // cheaper than to check whether the span touches another one
 		h.dropped = true
 		return
 	}

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// decideTimeout is how long a call waits for a decision. Usually a decision takes some milliseconds. With a
-	// backlog it may take longer; then the answer says where the request is in the log.
+	// decideTimeout limits the wait for a decision. Usually a decision takes some milliseconds. With a backlog it may
+	// take longer; then the response has the position of the request in the log.
 	decideTimeout = 10 * time.Second
 	// readTimeout bounds a call that only reads.
 	readTimeout = 10 * time.Second
-	// produceTimeout bounds a write whose decision is not waited for.
+	// produceTimeout bounds a write that does not wait for the decision.
 	produceTimeout = 15 * time.Second
 	// bodyTimeout bounds the reading of a body.
 	bodyTimeout = 10 * time.Second
@@ -32,7 +32,7 @@ const (
 	maxJSONFactor = 2
 )
 
-// config is huma's, without anything that it would load from elsewhere or add to bodies.
+// config is huma's, without anything that it would load from other hosts or add to bodies.
 func config(version string) huma.Config {
 	return huma.Config{
 		OpenAPI: &huma.OpenAPI{
@@ -61,9 +61,9 @@ func config(version string) huma.Config {
 	}
 }
 
-// reasoned turns huma's own errors into problems. They have a reason, and the fault in the detail, but nothing
-// that was sent, because that may be a payload. A wrong call is 400, unlike in huma, where it is 422. The
-// status that is set first counts, see access.Recorder.
+// reasoned turns huma's own errors into problems. They have a reason, and the fault in the detail, but no part of the
+// input, because that may be a payload. A wrong call is 400; huma has 422. The status that is set first counts, see
+// access.Recorder.
 func reasoned(c huma.Context, _ string, v any) (any, error) {
 	if p, ok := v.(*Problem); ok {
 		p.RequestID = access.RequestOf(c.Context())
@@ -96,7 +96,7 @@ func reasoned(c huma.Context, _ string, v any) (any, error) {
 	case status == http.StatusRequestEntityTooLarge, detail == bodyEnded:
 		status, reason, detail = http.StatusRequestEntityTooLarge, ReasonTooLarge,
 			"the body has more bytes than this call takes, or than api-body-limit allows"
-	case e.Detail == bodyUnread: // of a connection, or of a guard that does not say more
+	case e.Detail == bodyUnread: // of a connection, or of a guard without a better reason
 		status, detail = http.StatusBadRequest, "the body ends early, or its parts are not well-formed"
 	case status >= http.StatusInternalServerError:
 		reason = ReasonInternal
@@ -109,8 +109,8 @@ func reasoned(c huma.Context, _ string, v any) (any, error) {
 	return p, nil
 }
 
-// plainly says what is wrong with a part of a call, in the words of other errors. huma has no hook for that: its
-// messages are recognized by their format strings.
+// plainly describes the problem of a part of a call, in the words of other errors. huma has no hook for that: its
+// messages are recognized by their format strings. This is ugly, and breaks silently if huma rewords them.
 func plainly(op *huma.Operation, e *huma.ErrorDetail) string {
 	in, name, _ := strings.Cut(e.Location, ".")
 	message := e.Message
@@ -149,7 +149,7 @@ const bodyUnread = "cannot read request body"
 // bodyEnded is huma's detail for a body without a length that exceeds a limit in front of huma.
 var bodyEnded = (&http.MaxBytesError{}).Error()
 
-// operation returns what all operations have in common.
+// operation returns the parts that all operations share.
 func operation(tag, method, path, id, summary string, description ...string) huma.Operation {
 	return huma.Operation{
 		OperationID: id, Method: method, Path: path, Summary: summary, Description: strings.Join(description, " "),
@@ -157,11 +157,11 @@ func operation(tag, method, path, id, summary string, description ...string) hum
 	}
 }
 
-// body is an answer that is JSON and has no headers of its own.
+// body is a JSON response without further headers.
 type body[T any] struct{ Body T }
 
-// reads registers an operation that only reads: its documentation, and a handler that has readTimeout
-// to make the answer's body.
+// reads registers an operation that only reads: its documentation, and a handler that has readTimeout to make the
+// body of the response.
 func reads[In, Body any](h huma.API, op huma.Operation, answer func(context.Context, *In) (Body, error)) {
 	describe[Body](h, &op, nil)
 	handle(h, op, func(ctx context.Context, in *In) (*body[Body], error) {
@@ -183,8 +183,8 @@ func handle[In, Out any](h huma.API, op huma.Operation, do func(context.Context,
 	})
 }
 
-// describe documents the responses of an operation: other statuses that have the same body, and
-// problems. huma adds the usual one.
+// describe documents the responses of an operation: other statuses that have the same body, and problems. huma adds
+// the usual one.
 func describe[Body any](h huma.API, op *huma.Operation, others map[string]string) {
 	schemas := h.OpenAPI().Components.Schemas
 	op.Responses = map[string]*huma.Response{"default": {
@@ -201,17 +201,17 @@ func describe[Body any](h huma.API, op *huma.Operation, others map[string]string
 	}
 }
 
-// documentBody documents the body of a registered operation as JSON of a type. It must be called after
-// [handle]: otherwise huma would check each body against a schema that it finds at registration, and for that
-// build a tree of it in memory, of 50 times its size.
+// documentBody documents the body of a registered operation as JSON of a type. It must be called after [handle]:
+// otherwise huma would check each body against a schema that it finds at registration, and build a tree of it in
+// memory for that, of 50 times its size.
 func documentBody[Body any](h huma.API, op *huma.Operation, required bool) {
 	op.RequestBody = &huma.RequestBody{Required: required, Content: map[string]*huma.MediaType{
 		jsonType: {Schema: h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Body](), true, "")},
 	}}
 }
 
-// before adds a check to an operation that comes before the body is read. Only a caller with the right to send
-// a body may use memory for it.
+// before adds a check to an operation that comes before the body is read. Only a caller with the right to send a body
+// may use memory for it.
 func before(op *huma.Operation, check func(c huma.Context) error) {
 	op.Middlewares = append(op.Middlewares, func(c huma.Context, next func(huma.Context)) {
 		if err := check(c); err != nil {

@@ -20,15 +20,15 @@ const (
 	ReasonNotFound        = "not-found"            // nothing is pending under the ID
 	ReasonConditionNotMet = "condition-not-met"    // the request's condition did not hold
 	ReasonMoving          = "moving"               // the partition has no owner that can answer now
-	ReasonFailed          = route.PartitionFailed  // its owner refuses to go on: an operator must act
-	ReasonKafka           = route.KafkaUnreachable // no broker answers the instance
+	ReasonFailed          = route.PartitionFailed  // its owner gave up: an operator must act
+	ReasonKafka           = route.KafkaUnreachable // no broker responds to the instance
 	ReasonUnknownOutcome  = "unknown-outcome"      // the request may be in the log, or not
 	ReasonElsewhere       = "elsewhere"            // another instance owns it, and this one cannot ask that instance
 	ReasonNotWritten      = "not-written"          // Kafka has not accepted the request
-	ReasonNoTopic         = "no-such-topic"        // not one of the request topics that are served
+	ReasonNoTopic         = "no-such-topic"        // not a served request topic
 	ReasonNoPath          = "no-such-path"         // the API has no such path
 	ReasonNoEvents        = "no-events"            // the request topic has no events
-	ReasonEventsGone      = "events-gone"          // a stream of events cannot continue where it was
+	ReasonEventsGone      = "events-gone"          // a stream of events cannot continue at its position
 	ReasonBadRequest      = access.ReasonBadRequest
 	ReasonForbidden       = access.ReasonForbidden
 	ReasonTooLarge        = access.ReasonTooLarge
@@ -38,8 +38,7 @@ const (
 	ReasonInternal        = "internal"               // a bug: the detail is for a bug report
 )
 
-// retryAfter is how long a caller is told to wait while a partition moves, which takes a second
-// or two.
+// retryAfter is how long a caller is told to wait while a partition moves, which takes a second or two.
 const retryAfter = time.Second
 
 // stuckAfter is how long a caller is told to wait for something that takes longer.
@@ -68,15 +67,15 @@ func problem(status int, reason, format string, args ...any) *Problem {
 // refusedBy returns a problem of package access as one of the API.
 func refusedBy(p *access.Problem) *Problem { return &Problem{Problem: *p} }
 
-// Write answers with the problem if no handler of huma does.
+// Write responds with the problem if no handler of huma does.
 func (p *Problem) Write(w http.ResponseWriter) { p.WriteAs(w, p) }
 
-// Starting answers for an instance that does not run yet.
+// Starting responds for an instance that does not run yet.
 func Starting(w http.ResponseWriter) {
 	problem(http.StatusServiceUnavailable, ReasonMoving, "the instance is starting; ask again").Write(w)
 }
 
-// routed returns the problem that stands for an error of package route or of Logs.
+// routed converts an error of package route or of Logs to a problem.
 func routed(err error) *Problem {
 	if p, ok := err.(*Problem); ok { //nolint:errorlint // ours are not wrapped
 		return p
@@ -107,14 +106,14 @@ func routed(err error) *Problem {
 	return problem(http.StatusInternalServerError, ReasonInternal, "%v", err)
 }
 
-// stuckFor returns the problem for a state that will not be over in a moment.
+// stuckFor returns the problem for a state that will last.
 func stuckFor(reason, detail string) *Problem {
 	p := problem(http.StatusServiceUnavailable, reason, "%s", detail)
 	p.RetryAfter = stuckAfter
 	return p
 }
 
-// badRequest returns the problem for an error in what a caller has sent.
+// badRequest returns the problem for an error in a caller's input.
 func badRequest(err error) *Problem {
 	if p, ok := err.(*Problem); ok { //nolint:errorlint // ours are not wrapped
 		return p
@@ -122,8 +121,8 @@ func badRequest(err error) *Problem {
 	return problem(http.StatusBadRequest, ReasonBadRequest, "%v", err)
 }
 
-// statusOf returns the HTTP status for a request that became a dead letter: 400 if the caller
-// can fix it, unless HTTP has a more precise status.
+// statusOf returns the HTTP status for a request that became a dead letter: 400 if the caller can fix it, unless HTTP
+// has a more precise status.
 func statusOf(reason string) int {
 	switch waterclock.Reason(reason) {
 	case waterclock.ReasonValueTooLarge, waterclock.ReasonBatchTooLarge:

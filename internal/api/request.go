@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// jsonType, and timerType with the same meaning, are the media types of a timer as JSON, in the body
-	// of a PUT. Any other body is the payload.
+	// jsonType, and timerType with the same meaning, are the media types of a timer as JSON, in the body of a PUT.
+	// Any other body is the payload.
 	jsonType, timerType = "application/json", "application/vnd.waterclock.timer+json"
 	// passHeader names, in HTTP, a header that is to be passed on.
 	passHeader = "Waterclock-Pass"
 )
 
-// NewTimer is a timer to be scheduled, as JSON. Times and durations have the form of the request
-// headers, as text. They are not validated here.
+// NewTimer is a timer to be scheduled, as JSON. Times and durations have the form of the request headers, as text.
+// They are not validated here.
 type NewTimer struct {
 	ID       string `json:"id,omitempty" doc:"In a POST: ID of the timer; without it one is made."`
 	IDBase64 []byte `json:"idBase64,omitempty" doc:"In a POST: the ID in base64, instead of id."`
@@ -52,8 +52,8 @@ type NewTimer struct {
 	AsShown
 }
 
-// AsShown has the fields with which a pending timer is shown and which a new timer gives in another
-// way. With them the answer of GET can be sent as it is, and means the same timer.
+// AsShown has the fields of a shown pending timer that a new timer gives in another way. With them the response of
+// GET can be sent unchanged, and means the same timer.
 type AsShown struct {
 	Due        *time.Time  `json:"due,omitempty" doc:"As GET shows it, in place of at; of a timer with cron it says nothing."`
 	Scheduled  *time.Time  `json:"scheduled,omitempty" doc:"As GET shows it; counts before due."`
@@ -69,8 +69,8 @@ type AsShown struct {
 	DueMillis *int64 `json:"dueMillis,omitempty" doc:"As GET shows it; has no effect: due says the same."`
 }
 
-// flat copies the fields of a shown timer to those of a new one. It fails if both give the same thing,
-// or if a request cannot express a field.
+// flat copies the fields of a shown timer to those of a new one. It fails if both give the same thing, or if a
+// request cannot express a field.
 func (n *NewTimer) flat(topic string) error {
 	s := &n.AsShown
 	switch {
@@ -212,8 +212,7 @@ func oneOf(what string, text *string, base64 []byte, null bool) ([]byte, error) 
 	return b, nil
 }
 
-// mayPass returns an error for a header that cannot be passed on, because the service reads it or
-// writes it itself.
+// mayPass returns an error for a header that cannot be passed on, because the service reads it or writes it itself.
 func mayPass(name string) error {
 	if name == "" {
 		return fmt.Errorf("a header that is to be passed on has no name")
@@ -255,10 +254,10 @@ func fromHTTP(topic, id string, header http.Header, body []byte) (route.Request,
 	return r, schedules(&r)
 }
 
-// schedules returns why a request might not schedule: a PUT, or a timer of a POST, never cancels or
-// steers, whatever its headers and body are in combination. A null value without a header about time is
-// a cancel, with our own headers and in every dialect; with one of our headers about time it schedules.
-// A request that cancels or steers has a header for it.
+// schedules returns the reason why a request might not schedule: a PUT, or a timer of a POST, never cancels or
+// steers, whatever its headers and body are in combination. A null value without a header about time is a cancel,
+// with our own headers and in every dialect; with one of our headers about time it schedules. A request that cancels
+// or steers has a header for it.
 func schedules(r *route.Request) error {
 	timed := false
 	for _, h := range r.Headers {
@@ -283,8 +282,8 @@ func isTimerType(contentType string) bool {
 	return strings.EqualFold(media, jsonType) || strings.EqualFold(media, timerType)
 }
 
-// addHTTP adds what the HTTP headers say: headers for the service unchanged, even if misspelt or given
-// twice, which the service rejects as usual; the headers to be passed on; and the conditions of HTTP.
+// addHTTP adds the contents of the HTTP headers: headers for the service unchanged, even if misspelt or given twice,
+// which the service rejects as usual; the headers to be passed on; and the conditions of HTTP.
 func addHTTP(r *route.Request, header http.Header) error {
 	var names []string
 	for name := range header {

@@ -20,22 +20,22 @@ import (
 )
 
 const (
-	// resendWindow is how many offsets of a partition a job looks at together, at most; fewer if there
-	// are more than lookBytes in the windows.
+	// resendWindow limits the offsets of a partition that a job examines together; fewer if there are more than
+	// lookBytes in the windows.
 	resendWindow, lookBytes = 500, 32 << 20
-	// resendLetters is how many letters it holds at a time, and resendBytes how many bytes of them. A
-	// larger one is held alone.
+	// resendLetters limits the letters that it holds at a time, and resendBytes their bytes. A larger one is held
+	// alone.
 	resendLetters, resendBytes = 500, 4 << 20
-	// resendChunk is how many requests are written at a time; fewer if the job's rate is lower.
+	// resendChunk is the number of requests that are written at a time; fewer if the job's rate is lower.
 	resendChunk = 100
-	// noteEvery is how often a job notes what it has sent, at most: new letters are counted anew each time.
+	// noteEvery is the least time between two records of the sent letters: new letters are counted anew each time.
 	noteEvery = 5 * time.Second
 )
 
-// errLog says that a job could not read a log. That may be temporary.
+// errLog means that a job could not read a log. That may be temporary.
 var errLog = errors.New("the dead letters cannot be read")
 
-// LetterMatches describes what a resend would send.
+// LetterMatches describes the effect of a resend.
 type LetterMatches struct {
 	Count    int64            `json:"count"`
 	Exact    bool             `json:"exact" doc:"false: there are more; a preview looks at so much of the log."`
@@ -45,16 +45,16 @@ type LetterMatches struct {
 
 // resendJob is a job that sends dead letters again.
 //
-// A letter is sent at most once. If the answer is lost, so that its request may be in the log, the letter
-// counts as failed: unlike a cancel, a request that schedules could fire twice.
+// A letter is sent at most once. If the response is lost, so that its request may be in the log, the letter counts as
+// failed: unlike a cancel, a request that schedules could fire twice.
 //
 // The newest letters go first, each under the condition that nothing is pending under its ID (timer-if: absent). So
 // timers that were scheduled since the letter stay, and of several letters with the same ID the newest wins, on
-// whichever partitions they are. With replace the oldest go first, and each replaces what is pending. Letters with a
-// condition of their own keep it. Records of a fixed-delay topic have no ID: they go in the order of the log.
+// whichever partitions they are. With replace the oldest go first, and each replaces a pending timer. Letters with
+// their own condition keep it. Records of a fixed-delay topic have no ID: they go in the order of the log.
 //
-// Letters that it has sent, or spared because something newer is pending, are marked as reviewed. Those that have
-// failed stay new.
+// Letters that it has sent, or spared because something newer is pending, are marked as reviewed. Failed ones stay
+// new.
 type resendJob struct {
 	filter  letterFilter
 	replace bool
@@ -67,7 +67,7 @@ type resends struct {
 	*jobs
 	reviews *reviews
 
-	starting sync.Mutex // is held while a job that sends what is new is started
+	starting sync.Mutex // held while a job that sends new letters is started
 }
 
 func (re *resends) register(h huma.API) {
@@ -119,7 +119,8 @@ func (re *resends) register(h huma.API) {
 	})
 }
 
-// alone returns a problem if a job sends dead letters of a topic: what it has not noted yet would be sent twice.
+// alone returns a problem if a job sends dead letters of a topic: letters that it has not recorded yet would be sent
+// twice.
 func (re *resends) alone(ctx context.Context, name string) error {
 	all, _, err := re.asker.AllJobs(ctx)
 	if err != nil {
@@ -135,7 +136,7 @@ func (re *resends) alone(ctx context.Context, name string) error {
 	return nil
 }
 
-// preview counts what a resend would send.
+// preview counts the letters of a resend.
 func (re *resends) preview(ctx context.Context, topic string, f *letterFilter) (*startedJob, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -170,7 +171,7 @@ func (re *resends) preview(ctx context.Context, topic string, f *letterFilter) (
 	return &startedJob{Status: http.StatusOK, Body: JobStarted{Letters: m}}, nil
 }
 
-// resendAll goes through the log as it is when the job begins.
+// resendAll goes through the log as of the start of the job.
 func (re *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 	var bounds map[int32][2]int64
 	err := re.insist(ctx, j, func() (err error) {
@@ -239,7 +240,7 @@ func (re *resends) reviewHandled(ctx context.Context, j *job, r *resendJob) {
 	})
 }
 
-// look finds the letters of spans that a job wants, without keeping them. If it returns errLargeSpan, the order has
+// look finds the letters of spans that a job sends, without keeping them. If it returns errLargeSpan, the order has
 // smaller ones.
 func (re *resends) look(
 	ctx context.Context, topic string, order *timeOrder, spans map[int32][2]int64, f *letterFilter,
@@ -263,8 +264,8 @@ func (re *resends) look(
 	return err
 }
 
-// readLetters reads the given letters, and returns them in the same order. What retention has deleted meanwhile is
-// missing.
+// readLetters reads the given letters, and returns them in the same order. Letters that retention has deleted since
+// are missing.
 func (re *resends) readLetters(ctx context.Context, topic string, all []recordAt) (found []*Record, err error) {
 	type place struct {
 		partition int32
@@ -303,7 +304,7 @@ func (re *resends) read(ctx context.Context, topic string, spans map[int32][2]in
 // resendChunk writes the requests of some letters in order, those of each partition together.
 func (re *resends) resendChunk(ctx context.Context, j *job, r *resendJob, letters []*Record) error {
 	requests, from := make(map[timer.TopicPartition][]route.Request), make(map[timer.TopicPartition][]*Record)
-	done := make(map[*Record]bool, len(letters)) // those that have not failed
+	done := make(map[*Record]bool, len(letters)) // letters that have not failed
 	defer func() {
 		for _, l := range letters {
 			r.handled.note(l, done[l])
@@ -373,7 +374,8 @@ func (r *resendJob) request(topics *topics, j *job, l *Record) (q route.Request,
 	return q, topics.at(j.show.Topic, j.topic, q.ID), nil
 }
 
-// delayedAt returns where the record of a dead letter of a fixed-delay topic was: it goes there again.
+// delayedAt returns the original partition of the record of a dead letter of a fixed-delay topic: it goes there
+// again.
 func delayedAt(l *Record, topic Topic) timer.TopicPartition {
 	s, _ := waterclock.ParseSource(l.header(waterclock.HeaderSource)) // the filter has parsed it
 	return timer.TopicPartition{Topic: s.Topic, Partition: s.Partition % max(1, topic.Partitions)}

@@ -11,7 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api/access"
 )
 
-// DeadLetterReview is what has been reviewed of the dead letters of a topic.
+// DeadLetterReview describes the reviewed dead letters of a topic.
 type DeadLetterReview struct {
 	Topic    string     `json:"topic" doc:"Request topic, or fixed-delay topic."`
 	Position string     `json:"position" doc:"FIRST:OFFSET.OFFSET...: all dead letters of each partition below its offset have been reviewed. Single ones beyond it may have been, too."`

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// tallyAge is how old a count in an answer may be. tallyWait is how long a call waits for a newer count.
+	// tallyAge limits the age of a count in a response. tallyWait limits a call's wait for a newer count.
 	tallyAge, tallyWait = 2 * time.Second, 500 * time.Millisecond
-	// tallyTime bounds one look at a log. The next look continues where it stopped.
+	// tallyTime bounds one scan of a log. The next scan continues where it stopped.
 	tallyTime = 5 * time.Second
 	// tallySpan is how far back dead letters are counted.
 	tallySpan = 24 * time.Hour
-	// tallyWindow is how many offsets of each partition are read at a time, and leastTallyWindow how many
-	// if reading takes longer than a look may.
+	// tallyWindow is the number of offsets of each partition that are read at a time, and leastTallyWindow the number
+	// if reading takes longer than a scan may.
 	leastTallyWindow, tallyWindow = 16, 2_000
 )
 
@@ -48,7 +48,7 @@ type NewLetters struct {
 	At      time.Time        `json:"at" doc:"When that was."`
 }
 
-// ReasonCount is how many dead letters have the same reason.
+// ReasonCount is the number of dead letters with the same reason.
 type ReasonCount struct {
 	Reason   string    `json:"reason"`
 	Meaning  string    `json:"meaning,omitempty" doc:"What it says, in a sentence."`
@@ -119,34 +119,34 @@ func (c *counts) register(h huma.API) {
 	})
 }
 
-// tally counts the dead letters of a topic, by minute and reason, and reads each only once: first from
-// the end of the log back to a day ago, then new ones. At most one goroutine looks at the log. It
-// lasts for tallyTime at most and ends with the API. Callers may wait for it.
+// tally counts the dead letters of a topic, by minute and reason, and reads each only once: first from the end of the
+// log back to a day ago, then new ones. At most one goroutine scans the log. It runs for tallyTime at most and ends
+// with the API. Callers may wait for it.
 type tally struct {
 	name    string
 	topic   Topic
 	reviews *reviews
 
-	// Only the look under way uses these. Letters from back.low to next are counted, in each partition.
+	// Only the running scan uses these. Letters from back.low to next are counted, in each partition.
 	back backward
 	next map[int32]int64
 	// unseen counts, by reason, letters that have not been reviewed: in each partition those below seen that are not
 	// among marks.
 	unseen map[string]int64
 	seen   map[int32]int64
-	marks  *review // nil: nothing has been reviewed, or that is not known
+	marks  *review // nil: nothing has been reviewed, or that is unknown
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	running chan struct{}
-	at      time.Time // when the last look began
+	at      time.Time // when the last scan began
 	minutes map[tallied]int64
 	newest  map[string]time.Time
 	whole   bool
 	problem string
-	news    *NewLetters // the result of countNew in the last look
+	news    *NewLetters // the result of countNew in the last scan
 }
 
-// tallied is what letters are counted by.
+// tallied is the key of a count.
 type tallied struct {
 	minute int64 // of Unix time
 	reason string
@@ -163,7 +163,7 @@ func (t *tally) forget() {
 	t.minutes, t.newest, t.whole = make(map[tallied]int64), make(map[string]time.Time), false
 }
 
-// look begins to look at the log, unless a look is under way or the counts are new.
+// look starts a scan of the log, unless one is running or the counts are new.
 func (t *tally) look(life *lifetime, logs Logs, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -187,14 +187,14 @@ func (t *tally) look(life *lifetime, logs Logs, now time.Time) {
 	})
 }
 
-// expire makes the next call look at the log, however new the counts are.
+// expire makes the next call scan the log, however new the counts are.
 func (t *tally) expire() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.at = time.Time{}
 }
 
-// wait returns when no look is under way, or ctx has ended.
+// wait returns when no scan is running, or ctx has ended.
 func (t *tally) wait(ctx context.Context) {
 	t.mu.Lock()
 	running := t.running
@@ -208,7 +208,7 @@ func (t *tally) wait(ctx context.Context) {
 	}
 }
 
-// count counts new letters, and then goes back. whole says that it has reached letters that are a day old.
+// count counts new letters, and then goes back. whole means that it has reached letters that are a day old.
 func (t *tally) count(ctx context.Context, logs Logs, now time.Time) (whole bool, err error) {
 	bounds, err := logs.Bounds(ctx, t.topic.DeadLetters)
 	if err != nil {
@@ -298,8 +298,8 @@ func (t *tally) read(
 	return over, nil
 }
 
-// countNew counts letters that have not been reviewed. It returns nil if none ever has been, or if that is not known.
-// Like count it goes on where the last look stopped, unless the marks have changed.
+// countNew counts letters that have not been reviewed. It returns nil if none ever has been, or if that is unknown.
+// Like count it continues where the last scan stopped, unless the marks have changed.
 func (t *tally) countNew(ctx context.Context, logs Logs) *NewLetters {
 	marks, err := t.reviews.of(ctx, t.topic.DeadLetters)
 	if err != nil || marks.at.IsZero() {

@@ -8,8 +8,8 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// aheadRecords is about how many records a timeOrder knows of at a time, all partitions together, at some 100 bytes
-// each. It also has one window of each partition, however many those are.
+// aheadRecords limits, roughly, the records that a timeOrder knows of at a time, all partitions together, at some 100
+// bytes each. It also has one window of each partition, however many those are.
 const aheadRecords = 20_000
 
 // timeOrder merges the partitions of a topic of dead letters, or of events, in the order of time. The dead letters of
@@ -17,16 +17,16 @@ const aheadRecords = 20_000
 // partitioners, and after the request topic has grown. Each partition keeps the order of its log, because the clocks
 // of two owners may disagree a little.
 //
-// Of dead letters it keeps the places alone, so that large ones need little memory. Events are small and are kept.
+// It keeps only the places of dead letters, so that large ones need little memory. Events are small and are kept.
 type timeOrder struct {
 	newestFirst bool
 	bounds      map[int32][2]int64   // by partition: not read yet
 	ahead       map[int32][]recordAt // by partition: read, not taken yet, in order
-	window      int64                // offsets of a partition that are looked at together: see shrink
+	window      int64                // offsets of a partition that are examined together: see shrink
 	most        int64                // the maximum of window
 }
 
-// recordAt is the place of a dead letter or an event, and what orders it.
+// recordAt is the place of a dead letter or an event, and its place in the order.
 type recordAt struct {
 	partition int32
 	offset    int64
@@ -43,7 +43,7 @@ func newTimeOrder(bounds map[int32][2]int64, newestFirst bool) *timeOrder {
 	}
 }
 
-// spans returns the windows to read next, one for each partition of which no record is ahead; none at the end.
+// spans returns the windows to read next, one for each partition without a record ahead; none at the end.
 func (t *timeOrder) spans() map[int32][2]int64 {
 	spans := make(map[int32][2]int64)
 	for p, b := range t.bounds {
@@ -58,7 +58,7 @@ func (t *timeOrder) spans() map[int32][2]int64 {
 	return spans
 }
 
-// looked notes which records were found in the spans, by partition in the order of its log.
+// looked adds the records that were found in the spans, by partition in the order of its log.
 func (t *timeOrder) looked(spans map[int32][2]int64, found map[int32][]recordAt) {
 	for p, span := range spans {
 		b := t.bounds[p]
@@ -82,7 +82,7 @@ func (t *timeOrder) shrink() bool {
 }
 
 // take returns the next records, at most n and not more bytes together, but at least one. It returns fewer if a
-// partition has to be looked at first, and none at the end.
+// partition has to be read first, and none at the end.
 func (t *timeOrder) take(n, bytes int) (all []recordAt) {
 	for len(all) < n {
 		var next *recordAt

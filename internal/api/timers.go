@@ -24,7 +24,7 @@ type OneTimer struct {
 	ID    string `path:"id" doc:"ID of the timer, percent-encoded as a path has it, slashes too."`
 }
 
-// Wait says how long a call that changes something waits.
+// Wait is how long a call that changes something waits.
 type Wait struct {
 	Wait string `query:"wait" enum:"decided,written" default:"decided" doc:"decided: until the owner has committed what becomes of the request. written: until Kafka has the request."`
 }
@@ -39,7 +39,7 @@ type Result struct {
 	Note      string `json:"note,omitempty" doc:"Of written: why no more is known. Else what is odd: that the timer lies on another partition than its ID belongs on, that there is no such target."`
 }
 
-// changed is the answer to a call that changes one timer.
+// changed is the response to a call that changes one timer.
 type changed struct {
 	Status int
 	ETag   string `header:"ETag" doc:"Of the timer that is pending, in quotes: its source, and from its second occurrence on, or while it is not just pending, a semicolon and more."`
@@ -105,8 +105,7 @@ func (t *timers) registerPut(h huma.API) {
 		Wait
 		RawBody []byte `contentType:"application/octet-stream"`
 	}) (*changed, error) {
-		// The body is in a buffer that is reused when this call is over. A record may be on its way for
-		// longer.
+		// The body is in a buffer that is reused when this call is over. A record may be in flight for longer.
 		r, err := fromHTTP(in.Topic, in.ID, headersOf(ctx), bytes.Clone(in.RawBody))
 		done, err := t.change(ctx, &in.OneTimer, in.Wait.Wait, r, false, err)
 		return done, meantJSON(err, in.RawBody)
@@ -118,7 +117,7 @@ func (t *timers) registerPut(h huma.API) {
 	}
 }
 
-// meantJSON adds to a refusal because nothing says when a timer is due, that its payload looks like the timer as JSON.
+// meantJSON extends a rejection for a missing due time with a hint that the payload looks like the timer as JSON.
 func meantJSON(err error, body []byte) error {
 	var p *Problem
 	if !errors.As(err, &p) || p.Reason != string(waterclock.ReasonNoDueTime) || p.Request != "" {
@@ -132,7 +131,7 @@ func meantJSON(err error, body []byte) error {
 	return err
 }
 
-// shownTimer is the answer to getTimer.
+// shownTimer is the response to getTimer.
 type shownTimer struct {
 	Status int
 	ETag   string `header:"ETag" doc:"Its source in quotes; from its second occurrence on, or while it is not just pending, with a semicolon and more. If-None-Match takes it."`
@@ -174,7 +173,7 @@ func (t *timers) get(ctx context.Context, in *OneTimer) (*shownTimer, error) {
 	return &shownTimer{status, tag, *v}, nil
 }
 
-// stray says that a timer lies on another partition than its ID belongs on; "" if it does not.
+// stray explains that a timer is on another partition than its ID belongs on; "" if it is not.
 func stray(topic string, lies, belongs int32) string {
 	if lies == belongs {
 		return ""
@@ -184,7 +183,7 @@ func stray(topic string, lies, belongs int32) string {
 		lies, topic, belongs, lies)
 }
 
-// nothingPending reports whether a request has found nothing that is pending under its ID.
+// nothingPending reports whether a request failed because nothing is pending under its ID.
 func nothingPending(p *Problem) bool {
 	if p == nil || p.Pending != nil && p.Pending.State != string(query.Remembered) {
 		return false
@@ -192,8 +191,8 @@ func nothingPending(p *Problem) bool {
 	return p.Reason == ReasonNotFound || p.Reason == ReasonConditionNotMet
 }
 
-// change writes a request, or returns what is wrong with it. If a request steers a timer that lies on
-// another partition than its ID belongs on, it is written once more, to that partition.
+// change writes a request, or returns its problem. If a request steers a timer that is on another partition than its
+// ID belongs on, it is written once more, to that partition.
 func (t *timers) change(ctx context.Context, in *OneTimer, wait string, r route.Request, steers bool,
 	wrong error) (*changed, error) {
 	topic, err := t.topics.topic(ctx, access.Write, in.Topic, in.ID)
@@ -235,9 +234,9 @@ func (t *timers) change(ctx context.Context, in *OneTimer, wait string, r route.
 	return out, nil
 }
 
-// finish makes a request ready to be written to a partition. It returns a problem if Kafka would not take the
-// request as a record, or if its owner would reject it: then nothing is written, and there is no dead letter. The
-// request gets the trace context of its call, if there is room for that.
+// finish makes a request ready to be written to a partition. It returns a problem if Kafka would not take the request
+// as a record, or if its owner would reject it: then nothing is written, and there is no dead letter. The request
+// gets the trace context of its call, if there is room for that.
 func finish(ctx context.Context, r *route.Request, topic Topic, partition int32) error {
 	n := recordOverhead + bytesOf(r)
 	if n > topic.MaxBytes {
@@ -252,7 +251,7 @@ func finish(ctx context.Context, r *route.Request, topic Topic, partition int32)
 	return nil
 }
 
-// bytesOf returns how many bytes a request has in a batch at most.
+// bytesOf returns the largest size of a request in a batch, in bytes.
 func bytesOf(r *route.Request) int {
 	n := len(r.ID) + len(r.Value)
 	for _, h := range r.Headers {
@@ -266,13 +265,13 @@ const (
 	headerOverhead = 10      // two lengths
 )
 
-// callBytes limits the requests of one call to an owner, together; a single larger one goes alone. Instances
-// limit what they take (api-body-limit).
+// callBytes limits the requests of one call to an owner, together; a single larger one goes alone. Instances limit
+// incoming calls (api-body-limit).
 const callBytes = 512 << 10
 
-// write writes requests to one partition and waits for their outcomes, or only for Kafka if wait is "written". An error
-// means that none was written, or that this is not known of any. If a part was written and the next part fails, each
-// request of the rest has a Written of its own.
+// write writes requests to one partition and waits for their outcomes, or only for Kafka if wait is "written". An
+// error means that none was written, or that this is unknown for all of them. If a part was written and the next part
+// fails, each request of the rest has its own Written.
 func write(ctx context.Context, asker Asker, at timer.TopicPartition, wait string,
 	rs []route.Request) ([]route.Written, error) {
 	for i := range rs {
@@ -313,7 +312,7 @@ func write(ctx context.Context, asker Asker, at timer.TopicPartition, wait strin
 	return all, nil
 }
 
-// writeOne writes one request, and returns what a caller is told about it.
+// writeOne writes one request, and returns the result for the caller.
 func writeOne(ctx context.Context, asker Asker, at timer.TopicPartition, wait string,
 	r route.Request) (status int, result *Result, p *Problem) {
 	all, err := write(ctx, asker, at, wait, []route.Request{r})
@@ -323,7 +322,7 @@ func writeOne(ctx context.Context, asker Asker, at timer.TopicPartition, wait st
 	return decided(at, string(r.ID), &all[0])
 }
 
-// fit returns how many requests go with one call, at least one.
+// fit returns the number of requests that go with one call, at least one.
 func fit(rs []route.Request) int {
 	size := 0
 	for n := range rs {
@@ -334,7 +333,7 @@ func fit(rs []route.Request) int {
 	return len(rs)
 }
 
-// decided returns what a caller is told about a request.
+// decided returns the result of a request for the caller.
 func decided(at timer.TopicPartition, id string, w *route.Written) (status int, r *Result, p *Problem) {
 	if w.Offset < 0 && w.Unknown {
 		return 0, nil, routed(fmt.Errorf("%w: %s", route.ErrUnknown, w.Problem))

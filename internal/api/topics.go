@@ -15,24 +15,24 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Topic is a topic that is served.
+// Topic is a served topic.
 type Topic struct {
 	Partitions int32
 	MaxBytes   int  // of a record
 	Delay      bool // it is a fixed-delay topic, and not a request topic
 	// DeadLetters and Events are the names of those topics; Events is empty if there is none.
 	DeadLetters, Events string
-	// Rules judge requests before they are written; nil: only their owner judges them.
+	// Rules check requests before they are written; nil: only their owner checks them.
 	Rules Rules
 }
 
-// Rights says what a caller may do. The guard of package access, which stands in front of the API,
-// provides it. A nil function allows everything.
+// Rights are a caller's rights. The guard of package access, which stands in front of the API, provides them. A nil
+// function allows everything.
 type Rights struct {
-	// May returns why a caller may not do something with an ID of a request topic, or with all IDs that begin
-	// with it; nil: it may. An empty topic means the whole service.
+	// May returns the reason why a caller may not do something with an ID of a request topic, or with all IDs that
+	// begin with it; nil: it may. An empty topic means the whole service.
 	May func(ctx context.Context, role access.Role, topic, id string) error
-	// Some returns why a caller may not do something with any ID of a request topic.
+	// Some returns the reason why a caller may not do something with any ID of a request topic.
 	Some func(ctx context.Context, role access.Role, topic string) error
 	// Grants returns the caller's rights; nil: it may do everything.
 	Grants func(ctx context.Context) []access.Grant
@@ -40,7 +40,7 @@ type Rights struct {
 	Caller func(ctx context.Context) string
 }
 
-// topics has the topics that are served, and what a caller may do with them.
+// topics holds the served topics and the rights of callers to them.
 type topics struct {
 	all         map[string]Topic
 	rights      Rights
@@ -119,8 +119,8 @@ func (t *topics) largest() int64 {
 	return int64(n)*maxJSONFactor + 64<<10
 }
 
-// withLetters returns a topic with dead letters, which is a request topic or a fixed-delay topic, if the
-// caller may use it in this way.
+// withLetters returns a topic with dead letters, which is a request topic or a fixed-delay topic, if the caller may
+// use it in this way.
 func (t *topics) withLetters(ctx context.Context, role access.Role, name, id string) (Topic, error) {
 	if topic := t.all[name]; topic.Delay {
 		return topic, t.may(ctx, role, name, id)
@@ -128,8 +128,8 @@ func (t *topics) withLetters(ctx context.Context, role access.Role, name, id str
 	return t.topic(ctx, role, name, id)
 }
 
-// withEvents returns a request topic that has events, if the caller may see the events of an ID, or of all
-// IDs with a prefix.
+// withEvents returns a request topic that has events, if the caller may see the events of an ID, or of all IDs with a
+// prefix.
 func (t *topics) withEvents(ctx context.Context, name, id string) (Topic, error) {
 	topic, err := t.topic(ctx, access.Read, name, id)
 	if err == nil && topic.Events == "" {
@@ -139,14 +139,14 @@ func (t *topics) withEvents(ctx context.Context, name, id string) (Topic, error)
 	return topic, err
 }
 
-// Caller is who makes a call, and what it may do.
+// Caller is the maker of a call, with its rights.
 type Caller struct {
 	Name    string  `json:"name" doc:"In the file of callers."`
 	Service bool    `json:"service" doc:"It may see the service as a whole: getCluster."`
 	Rights  []Right `json:"rights" nullable:"false" doc:"By topic and prefix. A right to all IDs of a topic has no prefix, and comes first."`
 }
 
-// Right is what a caller may do with IDs of a request topic.
+// Right is a caller's role for IDs of a request topic.
 type Right struct {
 	Topic  string `json:"topic"`
 	Prefix string `json:"prefix,omitempty" doc:"Of IDs that begin with it; empty: of all."`
@@ -166,7 +166,7 @@ func (t *topics) registerCaller(h huma.API) {
 	})
 }
 
-// rightsOf returns the rights that grants give to the request topics that are served, without those that a wider right
+// rightsOf returns the rights that grants give to the served request topics, without those that a wider right
 // includes.
 func (t *topics) rightsOf(grants []access.Grant) []Right {
 	all := []Right{}
@@ -196,19 +196,20 @@ func (t *topics) rightsOf(grants []access.Grant) []Right {
 	return all
 }
 
-// Rules judge a request before it is written, so that a mistake costs an answer and not a dead letter. The
-// owner still decides: it may have other settings, and only the log knows what is pending, whether a condition
-// holds, and how much of a quota is left.
+// Rules check a request before it is written, so that a mistake costs an error response and not a dead letter. The
+// owner still decides: it may have other settings, and only the log shows which timers are pending, whether a
+// condition holds, and how much of a quota is left.
 type Rules interface {
-	// Reject returns why an owner with the settings of this instance would reject a request that is written to
-	// a partition now, whatever else is in the log; nil if it would not.
+	// Reject returns the reason why an owner with the settings of this instance would reject a request that is
+	// written to a partition now, independently of the rest of the log; nil if it would not.
 	Reject(partition int32, r *route.Request) *Rejection
 }
 
-// Rejection says why a request is rejected. Its parts are those of the dead letter that the request would become.
+// Rejection is the reason for rejecting a request. Its parts are those of the dead letter that the request would
+// become.
 type Rejection struct {
 	Reason string // a reason of dead letters
-	Detail string // one sentence that says what to do
+	Detail string // one sentence that includes a remedy
 }
 
 // judge returns the problem of a request that an owner would reject; nil if it would not.

@@ -11,8 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer/query"
 )
 
-// Timer is a pending timer as JSON. Bytes that are UTF-8 are text, others base64 in a field
-// of their own.
+// Timer is a pending timer as JSON. Bytes that are UTF-8 are text, others base64 in a separate field.
 type Timer struct {
 	ID         string      `json:"id,omitempty" doc:"ID of the timer, where it is UTF-8."`
 	IDBase64   []byte      `json:"idBase64,omitempty" doc:"ID of the timer in base64, where it is not UTF-8."`
@@ -33,7 +32,7 @@ type Timer struct {
 	MaxLate    string      `json:"maxLate,omitempty" doc:"What would be emitted later than that after it is due is not."`
 }
 
-// Target is where a timer fires to.
+// Target is the destination of a timer.
 type Target struct {
 	Topic     string  `json:"topic"`
 	Partition *int32  `json:"partition,omitempty" doc:"Explicit partition; without it the key decides."`
@@ -58,7 +57,7 @@ type Payload struct {
 	Null   bool    `json:"null,omitempty" doc:"The value is null."`
 }
 
-// Recurrence describes how a timer recurs.
+// Recurrence describes the recurrence of a timer.
 type Recurrence struct {
 	Every   string     `json:"every,omitempty"`
 	Cron    string     `json:"cron,omitempty"`
@@ -110,7 +109,7 @@ func view(q *query.Timer, payload bool) *Timer {
 	return v
 }
 
-// HeaderOf returns a header as JSON shows it.
+// HeaderOf converts a header to its JSON form.
 func HeaderOf(h timer.Header) Header {
 	shown := Header{Name: h.Key, ValueNull: h.Value == nil}
 	shown.Value, shown.ValueBase64 = Text(h.Value)
@@ -147,13 +146,13 @@ func recurrence(r *timer.Recurrence) *Recurrence {
 	return v
 }
 
-// instantOf returns an instant that RFC 3339 can write, which has the years 0 to 9999 only. An instant
-// beyond them becomes the nearest one within: a timer may be due before year 0 and end after year 9999.
+// instantOf returns an instant that RFC 3339 can write, which has the years 0 to 9999 only. An instant beyond them
+// becomes the nearest one within: a timer may be due before year 0 and end after year 9999.
 func instantOf(ms int64) time.Time {
 	return time.UnixMilli(max(firstInstant, min(ms, lastInstant))).UTC()
 }
 
-// The ends of what RFC 3339 can write, Unix ms.
+// The first and last instants that RFC 3339 can write, Unix ms.
 var (
 	firstInstant = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
 	lastInstant  = time.Date(9999, 12, 31, 23, 59, 59, 999e6, time.UTC).UnixMilli()
@@ -172,10 +171,10 @@ func millis(ms int64) string {
 	return strconv.FormatInt(ms, 10) + "ms"
 }
 
-// etag returns a timer's ETag. While it is the same, everything that is shown of the timer is the same, except for
-// what new rules of time zones change. So a firing that was triggered does not change the ETag of a recurring timer.
-// The part before the semicolon is the timer's version, which If-Match is about: a timer that has fired or was parked
-// meanwhile is still the same one.
+// etag returns a timer's ETag. While it is the same, everything shown of the timer is the same, except for changes by
+// new rules of time zones. So a firing that was triggered does not change the ETag of a recurring timer. The part
+// before the semicolon is the timer's version, which If-Match is about: it stays the same when the timer fires or is
+// parked.
 func etag(t *Timer) string {
 	if t.Occurrence == 1 && t.State == "pending" {
 		return strconv.Quote(t.Source)
@@ -183,10 +182,10 @@ func etag(t *Timer) string {
 	return strconv.Quote(fmt.Sprintf("%s;%d;%s", t.Source, t.Occurrence, t.State))
 }
 
-// isAmong reports whether the caller already has what a tag stands for. has are the values of
-// If-None-Match (RFC 9110, 13.1.2).
-func isAmong(tag string, has []string) bool {
-	for _, value := range has {
+// isAmong reports whether the caller already has the version of a tag. tags are the values of If-None-Match (RFC
+// 9110, 13.1.2).
+func isAmong(tag string, tags []string) bool {
+	for _, value := range tags {
 		for one := range strings.SplitSeq(value, ",") {
 			if one = strings.TrimPrefix(strings.TrimSpace(one), "W/"); one == tag || one == "*" {
 				return true

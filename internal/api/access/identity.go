@@ -133,8 +133,8 @@ func (c *callers) addPeople(a *account, e callerEntry) error {
 			if err := checkPerson(string(name)); err != nil {
 				return err
 			}
-			if of := list.by[string(name)]; !slices.Contains(of, a) {
-				list.by[string(name)] = append(of, a)
+			if accounts := list.by[string(name)]; !slices.Contains(accounts, a) {
+				list.by[string(name)] = append(accounts, a)
 			}
 		}
 	}

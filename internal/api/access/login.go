@@ -192,9 +192,9 @@ func (l *logins) keyOf(name, password string) (key verified) {
 func (l *logins) known(key verified, hash []byte) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	was, ok := l.verified[key]
-	is := sha256.Sum256(hash)
-	return ok && subtle.ConstantTimeCompare(was[:], is[:]) == 1
+	remembered, ok := l.verified[key]
+	now := sha256.Sum256(hash)
+	return ok && subtle.ConstantTimeCompare(remembered[:], now[:]) == 1
 }
 
 func (l *logins) remember(key verified, hash []byte) {

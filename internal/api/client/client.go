@@ -1,5 +1,10 @@
-// Package client calls the HTTP API for the command line: with a name or a token, and with
-// errors that say what to do. Programs use any HTTP client and /openapi.json.
+// Package client calls the HTTP API for the command line: with a name or a token, and with errors that suggest a
+// remedy.
+//
+//	c, err := client.New(client.Options{URL: "http://127.0.0.1:8681"})
+//	err = c.Call(ctx, http.MethodGet, client.Timers("timers", id), nil, &timer)
+//
+// Programs use any HTTP client and /openapi.json.
 package client
 
 import (
@@ -30,17 +35,16 @@ import (
 const (
 	// callTimeout limits one call. It is longer than the wait for a decision.
 	callTimeout = 30 * time.Second
-	// maxAnswer is how many bytes of an answer are read. maxProblem limits an error answer, and a line of a stream of
+	// maxAnswer limits the bytes of a response. maxProblem limits an error response, and a line of a stream of
 	// events.
 	maxAnswer, maxProblem = 256 << 20, 1 << 20
-	// resumePause is how long an ended stream of events waits before it continues; resumeTime is for how long it tries
-	// to.
+	// resumePause is the pause before an ended stream of events is resumed; resumeTime limits the attempts.
 	resumePause, resumeTime = time.Second, time.Minute
-	// streamQuiet is after how long a silent stream counts as broken: signs of life come every 15 s.
+	// streamQuiet is the silence after which a stream counts as broken: signs of life come every 15 s.
 	streamQuiet = time.Minute
 )
 
-// Options say which API is called, and with which credentials.
+// Options select an API and the credentials for it.
 type Options struct {
 	URL          string // http:// or https://, host and port
 	User         string // with PasswordFile
@@ -60,10 +64,10 @@ type Client struct {
 	pause, patience time.Duration // resumePause and resumeTime, except in tests
 }
 
-// Problem is a rejected call: an answer of the API in the form of RFC 9457.
+// Problem is a rejected call: a response of the API in the form of RFC 9457.
 type Problem struct{ api.Problem }
 
-// Error describes what is wrong, and with which part of the call.
+// Error describes the problem, and the part of the call that it is about.
 func (p *Problem) Error() string {
 	text := strings.TrimSuffix(p.Detail, ".")
 	for _, e := range p.Errors {
@@ -81,7 +85,7 @@ func (p *Problem) Error() string {
 	return Printable(text)
 }
 
-// Printable returns a text from an untrusted source without anything that a terminal could take for a command.
+// Printable returns a text from an untrusted source without terminal control sequences.
 func Printable(text string) string {
 	if utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return text
@@ -152,7 +156,7 @@ func Timers(topic string, below ...string) string {
 	return path
 }
 
-// Call makes a call and decodes the answer into out, unless it is nil. If the API rejects the call the error is a
+// Call makes a call and decodes the response into out, unless it is nil. If the API rejects the call the error is a
 // [*Problem].
 func (c *Client) Call(ctx context.Context, method, path string, query url.Values, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -177,9 +181,9 @@ func (c *Client) Call(ctx context.Context, method, path string, query url.Values
 }
 
 // Events calls began once there is a first connection, and then fn with the name and the data of each server-sent
-// event, until ctx ends, fn returns an error, or the API refuses. If a stream ends by itself, or breaks, it continues
-// after the last event that fn received. After resumeTime without an answer, the error says why. If the stream cannot
-// begin, Events fails at once.
+// event, until ctx ends, fn returns an error, or the API rejects the call. If a stream ends by itself, or breaks, it
+// continues after the last event that fn received. After resumeTime without a response, the error explains why. If
+// the stream cannot begin, Events fails immediately.
 func (c *Client) Events(
 	ctx context.Context, path string, query url.Values, began func(), fn func(name string, data []byte) error,
 ) error {
@@ -200,16 +204,16 @@ func (c *Client) Events(
 	}
 }
 
-// stream is a stream of server-sent events, over as many connections as it takes.
+// stream is a stream of server-sent events, over any number of connections.
 type stream struct {
 	c      *Client
 	began  func() // nil: it has been called
 	fn     func(name string, data []byte) error
 	failed error  // of fn: ends the stream
-	last   string // ID of the last event, or sign of life, that has arrived whole
+	last   string // ID of the last event, or sign of life, that has arrived completely
 }
 
-// read calls fn until a connection ends, or is silent for streamQuiet. began says that there was a connection.
+// read calls fn until a connection ends, or is silent for streamQuiet. began reports that there was a connection.
 func (s *stream) read(ctx context.Context, path string, query url.Values) (began bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -253,7 +257,7 @@ func (s *stream) read(ctx context.Context, path string, query url.Values) (began
 	}
 	if err := lines.Err(); err != nil {
 		err = fmt.Errorf("read the events of %s: %w", s.c.base, err)
-		if errors.Is(err, bufio.ErrTooLong) { // it would come again
+		if errors.Is(err, bufio.ErrTooLong) { // a retry would get it again
 			s.failed, err = err, nil
 		}
 		return true, err
@@ -261,7 +265,7 @@ func (s *stream) read(ctx context.Context, path string, query url.Values) (began
 	return true, fmt.Errorf("%s has ended the stream of events", s.c.base)
 }
 
-// do makes a call and returns a successful answer.
+// do makes a call and returns a successful response.
 func (c *Client) do(ctx context.Context, method, path string, query url.Values,
 	header http.Header) (*http.Response, error) {
 	target := c.base + path
@@ -300,7 +304,7 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values,
 	return nil, p
 }
 
-// unreachable describes why there is no answer.
+// unreachable explains why there is no response.
 func (c *Client) unreachable(err error) error {
 	if wrong, ok := errors.AsType[*url.Error](err); ok {
 		err = wrong.Err

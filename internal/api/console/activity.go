@@ -15,11 +15,11 @@ import (
 	"github.com/waterclock/waterclock/internal/api"
 )
 
-// activityRows is how many events a page has, and activityLetters how many dead letters it has if the topic writes no
-// events.
+// activityRows is the number of events on a page; activityLetters is the number of dead letters on it if the topic
+// writes no events.
 const activityRows, activityLetters = "100", "20"
 
-// activityPage shows the latest events of a request topic. Its script adds new ones as they happen.
+// activityPage shows the latest events of a request topic. Its script adds new ones live.
 type activityPage struct {
 	Topic, Prefix, From, To string
 	Topics                  []string
@@ -42,14 +42,14 @@ type activityPage struct {
 // eventKind is a type of events.
 type eventKind struct {
 	Name string
-	On   bool // only events of such types are shown
+	On   bool // only events of selected types are shown
 }
 
 // activityRow is an event and its timer.
 type activityRow struct {
 	eventRow
 	ID   string
-	Link template.URL // empty: it has none
+	Link template.URL // empty: there is no timer
 }
 
 func (c *Console) activity(v *visit) error {
@@ -126,7 +126,7 @@ func (a *activityPage) find(v *visit, kinds []string) error {
 	return nil
 }
 
-// activityOf returns an event in words, with its timer.
+// activityOf describes an event and its timer in words.
 func activityOf(topic string, one *api.TimerEvent) activityRow {
 	row := activityRow{eventRow: eventOf(one)}
 	var e struct {
@@ -160,16 +160,16 @@ func (a *activityPage) without(v *visit) {
 }
 
 const (
-	// eventsShown is how many events a timer's page has.
+	// eventsShown is the number of events on a timer's page.
 	eventsShown = "20"
-	// historyTime is how long the page waits for events.
+	// historyTime limits the page's wait for events.
 	historyTime = 4 * time.Second
 	// liveHeader marks calls by which the script of a page refreshes parts of it. None of these parts has events, so
-	// they are not read from Kafka, except once when the timer is no longer pending, to say how it ended.
+	// they are not read from Kafka, except once when the timer is no longer pending, to show how it ended.
 	liveHeader = "Waterclock-Live"
 )
 
-// events are those of a timer, the newest first.
+// events holds those of a timer, the newest first.
 type events struct {
 	Rows   []eventRow
 	Wrong  *api.Problem // instead of Rows
@@ -177,22 +177,22 @@ type events struct {
 	Log    api.EventLog
 	Older  template.URL // the page with older ones; empty: there are none
 	Newest template.URL // on a page of older events: back to the newest
-	Watch  template.URL // the page that adds events as they happen
+	Watch  template.URL // the page that adds events live
 	Go     template.URL // the API's address from which the script of that page continues
 }
 
-// Looked is how many offsets the page has looked at.
+// Looked is the number of offsets that the page has searched.
 func (e *events) Looked() int64 { return e.Log.Ends - e.Log.LookedTo }
 
 type eventRow struct {
 	At     time.Time
 	Type   string
 	Detail string
-	// Ends says in words how the timer ended; empty: it may still be pending. How says more.
+	// Ends describes how the timer ended; empty: it may still be pending. How has the details.
 	Ends, How string
 }
 
-// ends has, in words, the types of events by which a timer may end.
+// ends describes the types of events that may end a timer.
 var ends = map[string]string{
 	"fired": "Fired", "cancelled": "Cancelled", "expired": "Expired, for it was later than it may be,",
 	"undeliverable": "Became a dead letter", "completed": "Completed",
@@ -248,7 +248,7 @@ type event struct {
 	Pending    any    `json:"pending"` // nil: nothing is
 }
 
-// eventOf returns an event in words. The script has the same words. An event that cannot be read, because another
+// eventOf describes an event in words. The script has the same words. An event that cannot be read, because another
 // program wrote it for example, is shown as unreadable.
 func eventOf(one *api.TimerEvent) eventRow {
 	var e event

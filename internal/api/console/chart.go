@@ -10,15 +10,15 @@ import (
 	"github.com/waterclock/waterclock/internal/api/recent"
 )
 
-// Sizes of charts in units of their own: pages stretch them.
+// Sizes of charts in their own units: pages stretch them.
 const (
 	chartWidth, chartHeight = 600.0, 120.0
 	barGap                  = 2.0
-	// mostTicks is how many steps an axis has, at most.
+	// mostTicks limits the steps of an axis.
 	mostTicks = 4
 )
 
-// plot has the parts that all charts have. Ticks are evenly spaced, from edge to edge.
+// plot has the parts common to all charts. Ticks are evenly spaced, from edge to edge.
 type plot struct {
 	Up     []string  // ticks of the axis of values, from the top down to 0
 	Along  []string  // of the axis of time, from left to right
@@ -32,7 +32,7 @@ type point struct {
 	Says     string
 }
 
-// chart shows lines over the last hour, or over the time that is remembered.
+// chart shows lines over the remembered time, at most an hour.
 type chart struct {
 	plot
 	Title, Summary string
@@ -48,16 +48,15 @@ type line struct {
 // series is one line of a chart.
 type series struct {
 	name, now, class string
-	of               func(recent.Point) float64
+	value            func(recent.Point) float64
 }
 
-// lineChart draws values over the time that is remembered. The axis of values ends at least or above; say writes a
-// value.
+// lineChart draws values over the remembered time. The axis of values ends at least or above; say formats a value.
 func lineChart(points []recent.Point, least float64, say func(float64) string, all ...series) chart {
 	c, most := chart{}, least
 	for _, p := range points {
 		for _, s := range all {
-			most = max(most, s.of(p))
+			most = max(most, s.value(p))
 		}
 	}
 	top := c.axis(most, 0, say)
@@ -73,16 +72,16 @@ func lineChart(points []recent.Point, least float64, say func(float64) string, a
 		}
 		for i, p := range points {
 			if i == 0 {
-				add(p.From, s.of(p)) // a single point would not be a line
+				add(p.From, s.value(p)) // a single point would not be a line
 			}
-			add(p.To, s.of(p))
+			add(p.To, s.value(p))
 		}
 		c.Lines = append(c.Lines, line{s.name, s.now, s.class, strings.TrimSpace(b.String())})
 	}
 	for _, p := range points {
 		says := p.From.Format("15:04:05") + " to " + p.To.Format("15:04:05") + ":"
 		for _, s := range all {
-			says += " " + s.name + " " + say(s.of(p)) + ","
+			says += " " + s.name + " " + say(s.value(p)) + ","
 		}
 		c.Points = append(c.Points, point{x(p.From), x(p.To) - x(p.From), strings.TrimSuffix(says, ",")})
 	}

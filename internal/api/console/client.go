@@ -20,11 +20,11 @@ import (
 	"github.com/waterclock/waterclock/internal/api/access"
 )
 
-// maxAnswer limits an answer of the API, in bytes. A page of 50 timers, or one timer with its payload in base64, is far
-// smaller.
+// maxAnswer limits a response of the API, in bytes. A page of 50 timers, or one timer with its payload in base64, is
+// far smaller.
 const maxAnswer = 32 << 20
 
-// wrong returns a problem that the console has found itself.
+// wrong returns a problem found by the console itself.
 func wrong(status int, detail string) *api.Problem {
 	return &api.Problem{Problem: *access.NewProblem(status, "", detail)}
 }
@@ -38,12 +38,12 @@ func heading(p *api.Problem) string {
 func again(p *api.Problem) bool {
 	switch p.Reason {
 	case api.ReasonFailed, api.ReasonKafka, api.ReasonUnknownOutcome, api.ReasonNotWritten:
-		return false // the detail says what to do
+		return false // the detail explains what to do
 	}
 	return p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests
 }
 
-// asProblem returns an error of ask as a problem.
+// asProblem converts an error of ask to a problem.
 func asProblem(err error) *api.Problem {
 	if p, ok := errors.AsType[*api.Problem](err); ok {
 		return p
@@ -79,24 +79,24 @@ func (c *call) target() string {
 	return b.String()
 }
 
-// asker asks the API, within the process and in the name of the caller of a page.
+// asker calls the API, within the process and in the name of the caller of a page.
 type asker struct {
 	api http.Handler
 	r   *http.Request // for the page
 
-	counted bool // dead is what the API has said
+	counted bool // dead is the API's response
 	dead    *api.DeadLetterCountList
 
-	known  bool // caller is what the API has said
+	known  bool // caller is the API's response
 	caller *api.Caller
 }
 
-// ask reads the answer to a call into out. If the API answers with a problem, the error is a *api.Problem.
+// ask reads the response to a call into out. If the API responds with a problem, the error is a *api.Problem.
 func (a *asker) ask(c call, out any) error { return a.askWithin(a.r.Context(), c, out) }
 
 // askWithin is ask with a context, which is derived from that of the page's request.
 func (a *asker) askWithin(ctx context.Context, c call, out any) error {
-	var body io.Reader = http.NoBody // which a server has in place of nil
+	var body io.Reader = http.NoBody // a server's form of nil
 	if c.body != nil {
 		b, err := json.Marshal(c.body)
 		if err != nil {
@@ -126,7 +126,7 @@ func (a *asker) askWithin(ctx context.Context, c call, out any) error {
 	return nil
 }
 
-// answer is an http.ResponseWriter that keeps what is written. Handlers set deadlines, which have no effect on it.
+// answer is an http.ResponseWriter that stores the response. Handlers set deadlines, which have no effect on it.
 type answer struct {
 	header http.Header
 	status int
@@ -154,7 +154,7 @@ func (a *answer) Write(b []byte) (int, error) {
 	return a.body.Write(b)
 }
 
-// problem returns the problem that the API, or the guard before it, has answered with.
+// problem returns the problem in the response of the API, or of the guard before it.
 func (a *answer) problem() *api.Problem {
 	p := &api.Problem{}
 	if json.Unmarshal(a.body.Bytes(), p) != nil || p.Detail == "" {
@@ -188,8 +188,8 @@ func (a *asker) topics() ([]api.TopicInfo, error) {
 	return all.Topics, err
 }
 
-// chosen returns the topic that the page's address or form names, or else the first topic; and the names of all topics
-// of which the caller may see a part.
+// chosen returns the topic that the page's address or form names, or else the first topic; and the names of all
+// topics of which the caller may see a part.
 func (v *visit) chosen() (topic string, names []string, err error) {
 	all, err := v.topics()
 	for _, t := range all {

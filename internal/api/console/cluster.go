@@ -34,20 +34,20 @@ func (c *Console) cluster(v *visit) error {
 type topicsPage struct {
 	Rows  []topicRow
 	Wrong *api.Problem
-	Note  *api.Problem // why partitions are not shown: not every caller may see the cluster
+	Note  *api.Problem // the reason why partitions are not shown: not every caller may see the cluster
 }
 
 // topicRow is a request topic, or a fixed-delay topic.
 type topicRow struct {
 	Name        string
 	Delay       bool
-	Partitions  int // that are known
+	Partitions  int // known ones
 	Live        int
 	Pending     int64
 	Parked      int64
 	Lag         int64
 	OldestSecs  float64
-	Unknown     int // partitions whose overdue timers are not known
+	Unknown     int // partitions with an unknown number of overdue timers
 	Dead        *api.DeadLetterCounts
 	Timers      template.URL
 	DeadLetters template.URL

@@ -15,7 +15,7 @@ import (
 // maxCommand limits the payload of a command, in bytes: shells and terminals limit the length of a line.
 const maxCommand = maxText
 
-// command is a command for a POSIX shell that does the same as a page. Its text has only printable characters and line
+// command is a command for a POSIX shell with the effect of a page. Its text has only printable characters and line
 // feeds, so it cannot control a terminal.
 type command struct{ Name, Text string }
 
@@ -27,14 +27,14 @@ func quoted(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// isPlain reports whether a shell's word may have a text as it is.
+// isPlain reports whether a text needs no quotes in a shell.
 func isPlain(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool {
 		return r != '\n' && !unicode.IsPrint(r) || r == unicode.ReplacementChar
 	})
 }
 
-// words are a command line. Each flag begins a line.
+// words is a command line. Each flag begins a line.
 type words struct{ strings.Builder }
 
 func (w *words) flag(name, value string) {
@@ -43,7 +43,7 @@ func (w *words) flag(name, value string) {
 	}
 }
 
-// commands returns commands that schedule a timer again. why says why one is missing.
+// commands returns commands that schedule a timer again. why explains a missing one.
 func (v *visit) commands(t *api.Timer) (all []command, why string) {
 	if t.Payload != nil && t.Payload.Bytes > maxCommand {
 		return nil, fmt.Sprintf("The payload has more than %s bytes, which is long for a command line.",
@@ -109,7 +109,7 @@ func scheduleCommand(t *api.Timer) (text, why string) {
 	return text, ""
 }
 
-// recurrenceFlags says when the timer is due.
+// recurrenceFlags adds the flags for the due time.
 func recurrenceFlags(w *words, t *api.Timer) {
 	at := t.Due.UTC().Format(time.RFC3339Nano)
 	r := t.Recurrence
@@ -135,7 +135,8 @@ func recurrenceFlags(w *words, t *api.Timer) {
 	}
 }
 
-// withPayload ends a command with the payload: as a word or, if it is no text that can be typed, from standard input.
+// withPayload ends a command with the payload: as a word or, if it is not text that can be typed, from standard
+// input.
 func withPayload(w *words, p *api.Payload) string {
 	switch {
 	case p == nil || p.Bytes == 0 && !p.Null:
@@ -154,7 +155,8 @@ func withPayload(w *words, p *api.Payload) string {
 	return w.String()
 }
 
-// curl returns a call of the API with the timer as GET has it. JSON has a code for each character that does not print.
+// curl returns a call of the API with the timer in the form of GET. JSON has a code for each character that does not
+// print.
 func (v *visit) curl(t *api.Timer) (string, error) {
 	again := *t
 	again.Remember, _, _ = strings.Cut(t.Remember, " ")

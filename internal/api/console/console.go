@@ -38,7 +38,7 @@ var files embed.FS
 // Options of a Console.
 type Options struct {
 	API     http.Handler
-	History *recent.History // nil: nothing is remembered
+	History *recent.History // nil: there is no history
 	Logger  *slog.Logger
 	Now     func() time.Time // nil: time.Now
 }
@@ -108,7 +108,7 @@ func mustRead(name string) []byte {
 	return b
 }
 
-// ServeHTTP implements http.Handler. It compares paths as they came: a path that is not exactly one of the console's
+// ServeHTTP implements http.Handler. It compares paths unchanged: a path that is not exactly one of the console's
 // belongs to the API.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := r.URL.EscapedPath()
@@ -139,7 +139,7 @@ func seeksPage(r *http.Request, at string) bool {
 		!strings.HasPrefix(at, "/v1/") && !strings.HasPrefix(at, "/openapi.") && at != "/docs"
 }
 
-// serve answers with a page, or returns why not.
+// serve responds with a page, or returns the reason why not.
 func (p page) serve(v *visit) error {
 	if _, err := url.ParseQuery(v.r.URL.RawQuery); err != nil {
 		return wrong(http.StatusBadRequest,
@@ -175,7 +175,7 @@ func (p page) serve(v *visit) error {
 var manyFields = []string{"name", "value", "as", "pick"}
 
 // asTypedIn returns a problem if a form would not arrive as it was typed: if it is not in UTF-8, which JSON and the
-// pages would replace, if it is encoded, or if a field is given twice, of which one would be ignored.
+// pages would replace, if it is encoded, or if a field is given twice and one would be ignored.
 func asTypedIn(r *http.Request) error {
 	if coding := r.Header.Get("Content-Encoding"); coding != "" {
 		return wrong(http.StatusUnsupportedMediaType, "the form has a Content-Encoding, and none is decoded")
@@ -228,7 +228,7 @@ type visit struct {
 	now time.Time
 }
 
-// view is what the layout shows. Page is what the page within it shows.
+// view is the data of the layout. Page is the data of the page within it.
 type view struct {
 	clock
 	Here  string // the page's own address, to return to
@@ -237,14 +237,14 @@ type view struct {
 	Now   time.Time
 	Find  string // content of the search box in the header
 	Dead  *deadBadge
-	// Narrow: the caller has rights only to IDs with some prefixes. Parts: it may not see the service as a whole. Pages
-	// that it may not see are not in the navigation then.
+	// Narrow: the caller has rights only to IDs with some prefixes. Parts: it may not see the whole service. Then the
+	// navigation lacks the pages that it may not see.
 	Narrow, Parts bool
 	Page          any
 }
 
-// deadBadge is the number of dead letters beside the link to them, of all topics that the caller may read: those that
-// have not been reviewed or, if none of a topic ever has been, those of the last day.
+// deadBadge is the number of dead letters next to the link to them, of all topics that the caller may read: those
+// that have not been reviewed or, if none of a topic ever has been, those of the last day.
 type deadBadge struct {
 	N        int64
 	More     bool // there are more than N
@@ -273,7 +273,7 @@ func (v *visit) badge() *deadBadge {
 	return &b
 }
 
-// show answers with a page. The status is that of wrong, or 200 if wrong is nil.
+// show responds with a page. The status is that of wrong, or 200 if wrong is nil.
 func (v *visit) show(wrong *api.Problem, name, title string, content any) error {
 	var body bytes.Buffer
 	self := v.self()
@@ -301,11 +301,11 @@ func (v *visit) show(wrong *api.Problem, name, title string, content any) error 
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
 	v.w.WriteHeader(status)
-	_, _ = v.w.Write(body.Bytes()) // it fails only if the browser is gone
+	_, _ = v.w.Write(body.Bytes()) // fails only if the browser is gone
 	return nil
 }
 
-// lead sends the browser to another page.
+// lead redirects the browser to another page.
 func (v *visit) lead(to template.URL) error {
 	http.Redirect(v.w, v.r, string(to), http.StatusSeeOther)
 	return nil
@@ -314,5 +314,5 @@ func (v *visit) lead(to template.URL) error {
 // query returns a parameter of the page's address, without space around it.
 func (v *visit) query(name string) string { return strings.TrimSpace(v.r.URL.Query().Get(name)) }
 
-// raw returns a parameter as it is: an ID may begin and end with spaces.
+// raw returns a parameter unchanged: an ID may begin and end with spaces.
 func (v *visit) raw(name string) string { return v.r.URL.Query().Get(name) }

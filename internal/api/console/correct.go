@@ -14,10 +14,10 @@ import (
 	"github.com/waterclock/waterclock/internal/api"
 )
 
-// blankHeaders is how many headers can be added at a time.
+// blankHeaders is the number of headers that can be added at a time.
 const blankHeaders = 3
 
-// Ways in which a header's value stands in its field.
+// Encodings of a header's value in its field.
 const (
 	asText, asBase64, asNull = "text", "base64", "null"
 )
@@ -32,7 +32,7 @@ type correction struct {
 // field is a header in the form.
 type field struct{ Name, Value, As string }
 
-// deadLetterPage is a dead letter with its correction. With Sure the page shows what would be sent, and asks.
+// deadLetterPage is a dead letter with its correction. With Sure the page shows the request to be sent, and asks.
 type deadLetterPage struct {
 	Typed correction
 	Row   deadRow
@@ -66,7 +66,7 @@ func (c *Console) deadLetter(v *visit) error {
 	return v.showLetter(topic, &d, correctionOf(&d), false, nil)
 }
 
-// correctionOf returns the form as it is shown first. It has a field for the target even if the dead letter names none.
+// correctionOf returns the initial form. It has a field for the target even if the dead letter names none.
 func correctionOf(d *api.DeadLetter) correction {
 	c := correction{Payload: payloadOf(d)}
 	targeted := false
@@ -81,8 +81,8 @@ func correctionOf(d *api.DeadLetter) correction {
 	return c
 }
 
-// inField returns how a form shows a value so that it comes back unchanged: as text, or in base64 if it is no text, or
-// has control characters other than those that the field keeps.
+// inField returns the encoding in which a form returns a value unchanged: text, or base64 if it is no text, or has
+// control characters other than those that the field keeps.
 func inField(text *string, raw []byte, null bool, keeps string) (value, as string) {
 	switch {
 	case null:
@@ -118,7 +118,7 @@ func payloadOf(d *api.DeadLetter) string {
 // asTyped ends all lines with a line feed, whatever they ended with.
 func asTyped(text string) string { return strings.ReplaceAll(lines10(text), "\r", "\n") }
 
-// showLetter shows the form or, with sure, what it would send.
+// showLetter shows the form or, with sure, the request that it would send.
 func (v *visit) showLetter(topic string, d *api.DeadLetter, c correction, sure bool, wrong *api.Problem) error {
 	p := &deadLetterPage{Typed: c, Row: rowOfDead(topic, v.isDelay(topic), *d), Topic: topic, Sure: sure, Wrong: wrong}
 	p.Back, p.Delay = link("/dead-letters", "topic", topic), v.isDelay(topic)
@@ -132,7 +132,7 @@ func (v *visit) showLetter(topic string, d *api.DeadLetter, c correction, sure b
 	return v.show(wrong, "dead-letter", "Dead letter", p)
 }
 
-// correct shows what a correction would send, or sends it.
+// correct shows the request of a correction, or sends it.
 func (c *Console) correct(v *visit) error {
 	d, topic, path, err := v.letter()
 	if err != nil {
@@ -159,7 +159,7 @@ func (c *Console) correct(v *visit) error {
 	return v.redirect(topic, id, &result)
 }
 
-// correction returns what was typed, without headers that have neither a name nor a value.
+// correction returns the form's content, without headers that have neither a name nor a value.
 func (v *visit) correction() (c correction, err error) {
 	form := v.r.PostForm
 	c = correction{ID: form.Get("id"), Payload: asTyped(form.Get("payload"))}
@@ -189,8 +189,8 @@ func (v *visit) correction() (c correction, err error) {
 	return c, err
 }
 
-// of returns the correction as the API takes it. An unchanged payload is left out, because the form may have changed
-// its line ends.
+// of returns the correction in the form for the API. An unchanged payload is left out, because the form may have
+// changed its line ends.
 func (c *correction) of(d *api.DeadLetter) *api.Correction {
 	headers := make(api.Headers, 0, len(c.Headers))
 	for _, f := range c.Headers {

@@ -17,11 +17,11 @@ const deadLettersOnPage = "50"
 // deadSearch is the content of the search form, as it was typed.
 type deadSearch struct {
 	Topic, Reason, Prefix, From, To string
-	Seen                            string // empty: what is new; all; or reviewed
+	Seen                            string // empty: new ones; all; or reviewed
 	Topics                          []string
 }
 
-// Filtered reports whether the search leaves out some of what is new.
+// Filtered reports whether the search leaves out some of the new letters.
 func (d *deadSearch) Filtered() bool { return d.Reason+d.Prefix+d.From+d.To != "" }
 
 type deadLettersPage struct {
@@ -55,7 +55,7 @@ type deadRow struct {
 	Seen    bool         // it has been reviewed
 	Resend  template.URL // empty: it cannot be sent as it was
 	Correct template.URL
-	Timer   template.URL // what is pending under its ID; empty: it has none
+	Timer   template.URL // the timer pending under its ID; empty: there is no ID
 }
 
 // Lacks reports whether a part of the request did not fit into the dead letter: value, headers or key. If the key
@@ -72,7 +72,7 @@ func rowOfDead(topic string, delay bool, d api.DeadLetter) deadRow {
 	}
 	if p := d.Payload; p != nil {
 		s := show(p.Text, p.Base64, p.Null, false)
-		s.Cut += p.Bytes - s.Bytes // of a long one the list has the beginning
+		s.Cut += p.Bytes - s.Bytes // the list has the beginning of a long payload
 		r.Payload = &s
 	}
 	if r.Raw != "" && !delay {
@@ -134,7 +134,7 @@ func (a *asker) isDelay(topic string) bool {
 		slices.ContainsFunc(all.Topics, func(t api.DeadLetterCounts) bool { return t.Topic == topic && t.FixedDelay })
 }
 
-// deadSearch returns the search that the page's address has.
+// deadSearch returns the search in the page's address.
 func (v *visit) deadSearch() deadSearch {
 	return deadSearch{Topic: v.query("topic"), Reason: v.query("reason"), Prefix: v.raw("prefix"),
 		From: v.query("from"), To: v.query("to"), Seen: v.query("seen")}
@@ -180,7 +180,7 @@ func (dlp *deadLettersPage) find(v *visit) error {
 	var list api.DeadLetterList
 	ask := func() error { return v.ask(call{path: []string{"topics", dlp.Topic, "dead-letters"}, query: q}, &list) }
 	err = ask()
-	// Perhaps only the marks cannot be read.
+	// Maybe only the marks cannot be read.
 	if err != nil && dlp.Seen == "" && asProblem(err).Reason == api.ReasonKafka {
 		q.Del("reviewed")
 		if dlp.Review.Wrong = asProblem(err).Detail; ask() == nil {
@@ -220,8 +220,8 @@ func (c *Console) resend(v *visit) error {
 	return v.redirect(topic, id, &result)
 }
 
-// Letters that have been reviewed are not new: pages show, count and resend the new ones, unless they are asked for
-// others.
+// Letters that have been reviewed are not new: pages show, count and resend the new ones, unless others are
+// requested.
 
 // newLetters are the dead letters of a topic that are new: those that have not been reviewed or, if none of the topic
 // ever has been, those of the last hour.
@@ -303,15 +303,15 @@ func (c *Console) postLetters(v *visit) error {
 	return v.lead(link("/dead-letters", append(s.pairs(shown), "done", "reviewed", "undo", done.Before)...))
 }
 
-// reviewed is what the page of dead letters needs to set marks.
+// reviewed holds the data with which the page of dead letters sets marks.
 type reviewed struct {
-	All    string       // position behind all letters; empty: there is nothing to review
+	All    string       // position after all letters; empty: there is nothing to review
 	Undo   string       // position before the last call; empty: there was none
 	Action template.URL // the address to which forms are sent
-	Wrong  string       // why the marks are not known; empty: they are
+	Wrong  string       // the reason why the marks are unknown; empty: they are known
 }
 
-// deadPosition returns a position as the API takes it; empty if it is none.
+// deadPosition returns a position in the form for the API; empty if it is none.
 func deadPosition(text string) string {
 	for _, r := range text {
 		if (r < '0' || r > '9') && r != ':' && r != '.' {

@@ -10,7 +10,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api"
 )
 
-// self returns what the caller of the page may do; nil if that is not known.
+// self returns the rights of the page's caller; nil if they are not known.
 func (a *asker) self() *api.Caller {
 	if !a.known {
 		a.known = true
@@ -29,8 +29,8 @@ func (a *asker) narrow() bool {
 		func(r api.Right) bool { return r.Prefix == "" })
 }
 
-// within returns the prefix of IDs that a page shows: the one asked for, else, if the caller may see only a part of the
-// topic, the first prefix that it has a right to.
+// within returns the prefix of IDs that a page shows: the requested one, else, if the caller may see only a part of
+// the topic, the first prefix that it has a right to.
 func (a *asker) within(topic, prefix string) string {
 	c := a.self()
 	if prefix != "" || c == nil {
@@ -50,7 +50,7 @@ type homePage struct {
 	Due    duePanel
 }
 
-// homeRow is a right, and what is pending below it.
+// homeRow is a right, and the number of pending timers below it.
 type homeRow struct {
 	api.Right
 	Count                                *api.TimerCount
@@ -58,7 +58,7 @@ type homeRow struct {
 	Ahead, Timers, Activity, NewSchedule template.URL
 }
 
-// home shows the caller its rights, and what is pending below each. The caller has at least one.
+// home shows the caller its rights, and the number of pending timers below each. The caller has at least one.
 func (c *Console) home(v *visit) error {
 	p := &homePage{}
 	for _, r := range v.self().Rights {

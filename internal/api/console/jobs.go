@@ -28,22 +28,22 @@ type bulkPage struct {
 	Filter   []pair // in words
 	Count    int64
 	More     bool  // there are more than Count
-	NotWhole int64 // dead letters that lack a part
+	NotWhole int64 // dead letters with a missing part
 	Reasons  []pair
 	Examples []row // a few of the timers, as they fire
 	Letters  bool  // it is about dead letters
-	Fresh    bool  // of them, only about those that have not been reviewed
+	Fresh    bool  // of them, only those that have not been reviewed
 	Delay    bool
 	Question string
 	Danger   bool
-	Action   template.URL // what the form is sent to
+	Action   template.URL // the target of the form
 	Back     template.URL
 	Rate     string
 }
 
 type pair struct{ Name, Value string }
 
-// filterWords returns the parameters of a filter as people read them.
+// filterWords describes the parameters of a filter in words.
 func filterWords(q url.Values) (all []pair) {
 	for _, f := range []struct {
 		name, words string
@@ -71,7 +71,7 @@ func filterWords(q url.Values) (all []pair) {
 	return all
 }
 
-// asInstant returns Unix milliseconds as a form takes them; empty if the text is no number.
+// asInstant formats Unix milliseconds for a form; empty if the text is not a number.
 func asInstant(millis string) string {
 	ms, err := strconv.ParseInt(millis, 10, 64)
 	if err != nil {
@@ -123,7 +123,7 @@ func (c *Console) resendAsk(v *visit) error {
 	return v.show(nil, "bulk", p.Title, p)
 }
 
-// preview asks what a job would do.
+// preview returns the effect that a job would have.
 func (v *visit) preview(path []string, q url.Values) (*api.JobStarted, error) {
 	q.Set("dry-run", "true")
 	var preview api.JobStarted
@@ -161,7 +161,7 @@ func (v *visit) start(path []string, q url.Values, err error) error {
 	var started api.JobStarted
 	if err == nil {
 		if len(q) == 0 || len(q) == 1 && q.Get("replace") != "" {
-			q.Set("all", "true") // as the page has said
+			q.Set("all", "true") // as the page said
 		}
 		if rate := v.r.PostForm.Get("rate"); rate != "" {
 			q.Set("rate", rate)
@@ -205,10 +205,10 @@ func (c *Console) stopJob(v *visit) error {
 	return v.lead(link("/job", "id", id))
 }
 
-// Actions on several timers. For all that a filter chooses the API has a job. For those that were ticked in a list
-// there is one call of the API each.
+// Actions on several timers. For all timers of a filter the API has a job. For those that were ticked in a list there
+// is one call of the API each.
 
-// stepsAtOnce is how many timers of a selection are steered at a time.
+// stepsAtOnce is the number of timers of a selection that are steered concurrently.
 const stepsAtOnce = 8
 
 // bulkOf returns the search that a bulk action is for, and the parameters of its job.
@@ -283,10 +283,10 @@ type pickPage struct {
 	Done   bool
 	Failed int
 	Back   template.URL // the list
-	Self   template.URL // where the form is sent
+	Self   template.URL // the target of the form
 }
 
-// selected asks whether to change the timers that were ticked, and changes them once the answer is yes.
+// selected asks whether to change the ticked timers, and changes them once the answer is yes.
 func (c *Console) selected(v *visit) error {
 	topic, do := v.query("topic"), actionOf(v.r.PostForm.Get("do"))
 	if topic == "" || do == nil {

@@ -44,11 +44,11 @@ type overviewPage struct {
 	Wrong   *api.Problem // instead of Cluster
 	Health  health
 	Dead    deadNews
-	Refused *deadNews // those of the last hour whose target did not exist; nil: not known
+	Refused *deadNews // those of the last hour whose target did not exist; nil: unknown
 	Owners  []ownerRow
 	States  []string // columns of Owners
 
-	Recent   *recent.Point // nil: nothing is known yet
+	Recent   *recent.Point // nil: there is no data yet
 	Charts   []chart
 	Remember bool // there is a history
 
@@ -56,14 +56,14 @@ type overviewPage struct {
 	Topics   []string
 	Due      duePanel
 	NoTopics *api.Problem // instead of Due
-	Example  []command    // what to do first; nil: something is pending, or has fired lately
+	Example  []command    // first steps; nil: something is pending, or has fired lately
 }
 
 // health is shown first.
 type health struct {
 	Live, All int
 	NotLive   []api.OwnedPartition // the first few
-	NotKnown  []string             // instances that could not be asked
+	NotKnown  []string             // instances that did not respond
 	Well      bool
 }
 
@@ -84,7 +84,7 @@ type duePanel struct {
 
 // deadNews has the new dead letters of all topics: see newLetters.
 type deadNews struct {
-	Known    bool // there are new ones, or there certainly are none
+	Known    bool // there are new ones, or certainly none
 	N        int64
 	More     bool // there are more than N
 	Reviewed bool // N counts only letters that have not been reviewed
@@ -167,7 +167,8 @@ func (c *Console) overview(v *visit) error {
 	} else if p.Topic != "" {
 		p.Due = v.due(p.Topic, v.within(p.Topic, ""), cmp.Or(v.query("ahead"), "hour"))
 	}
-	// Callers who may see the cluster also see what this instance does, even while the cluster cannot be asked.
+	// Callers who may see the cluster also see the activity of this instance, even while the cluster does not
+	// respond.
 	if c.o.History != nil && (p.Wrong == nil || p.Wrong.Status != http.StatusForbidden) {
 		p.Remember = true
 		p.remember(c.o.History, v.zone)
@@ -259,7 +260,7 @@ func (v *visit) due(topic, prefix, chosen string) duePanel {
 	return d
 }
 
-// firesBefore returns how many timers with a prefix fire before each of some instants, which may be in any order.
+// firesBefore returns the numbers of timers with a prefix that fire before some instants, which may be in any order.
 // missing are the partitions that are not counted.
 func (a *asker) firesBefore(
 	topic, prefix string, until []time.Time,
@@ -315,11 +316,11 @@ func (o *overviewPage) remember(h *recent.History, zone *time.Location) {
 	o.Charts = append(o.Charts, rates, late)
 }
 
-// lateness returns a quantile in words. Only the bounds of its bucket are known.
+// lateness describes a quantile in words. Only the bounds of its bucket are known.
 func lateness(p recent.Point, q recent.Bounds) string {
 	switch {
 	case p.Count > 0:
-	case p.Fired > 0: // what was missed, steered or waited for its target
+	case p.Fired > 0: // missed or steered timers, or some that waited for their target
 		return "none counts"
 	default:
 		return "nothing fired"

@@ -14,7 +14,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api"
 )
 
-// timerType makes the API read a body as a timer, not as the payload.
+// timerType makes the API read a body as a timer, instead of as the payload.
 const timerType = "application/vnd.waterclock.timer+json"
 
 // form is the content of a timer's form, as it was typed.
@@ -131,7 +131,7 @@ func (c *Console) schedule(v *visit) error {
 	return v.redirect(f.Topic, f.ID, &result)
 }
 
-// timer returns the timer that the form describes. It refuses only what the API has no words for.
+// timer returns the timer that the form describes. It rejects only values that the API cannot express.
 func (f *form) timer() (*api.NewTimer, error) {
 	if f.ID == "" || f.Topic == "" {
 		return nil, fmt.Errorf("a timer needs an ID and a request topic: fill them in")
@@ -208,10 +208,10 @@ func (f *form) headers() (all []api.Header, err error) {
 	return all, nil
 }
 
-// kept has the parts of a timer for which the form has no field. They pass through the form in a hidden one. A browser
-// sends them, so they are limited like a body of the API.
+// kept holds the parts of a timer for which the form has no field. They pass through the form in a hidden one. A
+// browser sends them, so they are limited like a body of the API.
 type kept struct {
-	Headers   api.Headers `json:"headers,omitempty"` // that are no line of text
+	Headers   api.Headers `json:"headers,omitempty"` // those that are not a line of text
 	KeyNull   bool        `json:"keyNull,omitempty"`
 	KeyBase64 []byte      `json:"keyBase64,omitempty"`
 }
@@ -245,7 +245,7 @@ func parseKept(text string) (k kept, err error) {
 	return k, nil
 }
 
-// Keeps returns in words the parts of the timer that the form does not show.
+// Keeps lists, in words, the parts of the timer that the form does not show.
 func (f *form) Keeps() (all []string) {
 	k, err := parseKept(f.Kept)
 	if err != nil {
@@ -263,8 +263,8 @@ func (f *form) Keeps() (all []string) {
 	return all
 }
 
-// formOfTimer returns the form of a pending timer. If it is sent unchanged it schedules the same timer again: with the
-// same next occurrence, and as many further ones as are left.
+// formOfTimer returns the form of a pending timer. If it is sent unchanged it schedules the same timer again: with
+// the same next occurrence, and as many further ones as are left.
 func formOfTimer(t *api.Timer) (f form) {
 	f = form{Topic: t.Topic, ID: t.ID, Target: t.Target.Topic, MaxLate: t.MaxLate, As: asText, If: t.Source,
 		Source: t.Source}

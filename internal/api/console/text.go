@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// maxText is how many bytes of a payload are shown as text, maxHex how many in hexadecimal.
+	// maxText limits a payload that is shown as text, maxHex one in hexadecimal, in bytes.
 	maxText, maxHex = 16 << 10, 2 << 10
 	timeLayout      = "2006-01-02 15:04:05"
 )
@@ -27,7 +27,7 @@ const (
 var functions = template.FuncMap{
 	"bounds": bounds, "visible": visible, "link": link, "when": when, "iso": iso, "number": number, "seconds": seconds,
 	"plural": plural, "heading": heading, "again": again, "literal": literal, "brief": briefOf, "middle": middleOf,
-	"whole": whole, "told": func(list []string) bool { return list != nil }, // perhaps it is empty
+	"whole": whole, "told": func(list []string) bool { return list != nil }, // it may be empty
 }
 
 // piece is a part of a text: literal, or the code of a character.
@@ -68,7 +68,7 @@ func visible(s string) []piece {
 // A text of more than briefHead + briefTail characters is cut in lists. Its end stays: it often tells IDs apart.
 const briefHead, briefTail = 60, 24
 
-// brief is a text as a list shows it: the whole one, or its beginning and end.
+// brief is a text in a list: the whole one, or its beginning and end.
 type brief struct{ Head, Tail, Title string }
 
 func briefOf(s string) brief {
@@ -121,16 +121,16 @@ func codeOf(r rune, n int, first byte) string {
 	return fmt.Sprintf(`\U%08x`, r)
 }
 
-// shown is a value as a page shows it.
+// shown is a value on a page.
 type shown struct {
 	Bytes int
 	Null  bool
-	Text  string // if it is UTF-8, unless hexadecimal is asked for
+	Text  string // if it is UTF-8, unless hexadecimal is requested
 	Hex   string
 	Cut   int // bytes that are not shown
 }
 
-// show returns a value that the API gives as text or as bytes.
+// show returns a value that the API returned as text or as bytes.
 func show(text *string, raw []byte, null, asHex bool) shown {
 	b := raw
 	if text != nil {
@@ -183,7 +183,7 @@ func pretty(text string) (string, bool) {
 	return b.String(), true
 }
 
-// literal returns a text as JSON in which every character prints. An attribute of a page keeps that as it is.
+// literal returns a text as JSON in which every character prints. An attribute of a page does not change that.
 func literal(text string) (string, error) {
 	b, err := json.Marshal(text)
 	return printable(string(b)), err

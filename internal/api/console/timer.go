@@ -16,7 +16,7 @@ import (
 
 const nextShown = 10
 
-// action is what a button does to a timer.
+// action is the effect of a button on a timer.
 type action struct {
 	Do, Label string
 	Done      string // the outcome, in words
@@ -26,7 +26,7 @@ type action struct {
 	segment   string
 }
 
-// Verb is what the label says without its noun.
+// Verb is the label without its noun.
 func (a *action) Verb() string { return strings.TrimSuffix(a.Label, " timer") }
 
 func actions() []action {
@@ -57,23 +57,23 @@ type timerPage struct {
 	T         *api.Timer
 	Key       *shown
 	Payload   shown
-	As        string // how the payload is shown: empty, with JSON indented; raw, as it is; hex, as bytes
+	As        string // the form of the payload: empty, with JSON indented; raw, unchanged; hex, as bytes
 	IsJSON    bool
-	Raw       *string // what Copy copies; nil: the payload is no text, or is not whole
+	Raw       *string // the text for Copy; nil: the payload is not text, or not complete
 	Commands  []command
-	NoCommand string // why a command is missing
+	NoCommand string // the reason why a command is missing
 	Headers   []headerRow
 	Next      []time.Time
 	NextClock clock // of a timer with a zone of its own: that zone
 	NextNote  string
-	Words     string       // what its cron expression says
-	Edit      template.URL // the form, with what is pending filled in
+	Words     string       // its cron expression in words
+	Edit      template.URL // the form, filled in from the pending timer
 	NextWrong *api.Problem
 	Actions   []actionLink
 	Done      string // the outcome of the form that led here
 	Over      *over  // nothing is pending, which is not an error
 	Wrong     *api.Problem
-	Events    *events    // nil: they were not asked for
+	Events    *events    // nil: they were not requested
 	Views     []viewLink // other ways to show the payload
 }
 
@@ -128,7 +128,7 @@ func (c *Console) timer(v *visit) error {
 	return v.show(p.Wrong, "timer", "Timer", p)
 }
 
-// over says how a timer that is no longer pending ended.
+// over describes how a timer that is no longer pending ended.
 type over struct {
 	What string
 	At   time.Time // zero: not known
@@ -136,7 +136,7 @@ type over struct {
 	Note string
 }
 
-// overOf returns what the newest event says by which a timer ended.
+// overOf describes the newest event that ended a timer.
 func overOf(topic string, e *events) *over {
 	switch {
 	case e.Off:
@@ -188,7 +188,7 @@ func (tp *timerPage) fill(v *visit, t *api.Timer) {
 	}
 }
 
-// payload fills in the payload as p.As says, and links to the other ways to show it.
+// payload fills in the payload in the form p.As, and links to the other forms.
 func (tp *timerPage) payload(from *api.Payload) {
 	tp.Payload = show(from.Text, from.Base64, from.Null, tp.As == "hex")
 	if from.Text == nil || from.Bytes == 0 {
@@ -263,7 +263,7 @@ type confirmPage struct {
 	Now       time.Time
 }
 
-// steer does what the confirmation page has asked about.
+// steer does the action that was confirmed.
 func (c *Console) steer(v *visit) error {
 	topic, id := v.query("topic"), v.raw("id")
 	do := actionOf(v.r.PostForm.Get("do"))
@@ -293,7 +293,7 @@ func (a *asker) steer(do *action, topic, id, source string) (*api.Result, *api.P
 	return &result, asConflict(err)
 }
 
-// asConflict returns an error as a problem. It adds a hint if the timer has changed since the page was shown.
+// asConflict converts an error to a problem. It adds a hint if the timer has changed since the page was shown.
 func asConflict(err error) *api.Problem {
 	if err == nil {
 		return nil
@@ -314,7 +314,8 @@ func (v *visit) redirect(topic, id string, r *api.Result) error {
 	return v.lead(to)
 }
 
-// doneWords says what a request did. Anybody may have written the page's address, so nothing of it is shown literally.
+// doneWords describes the effect of a request. The page's address may come from anyone, so nothing of it is shown
+// literally.
 func doneWords(outcome, request string) string {
 	words := map[string]string{
 		"scheduled": "Scheduled.", "replaced": "Scheduled again: it took the place of what was pending.",

@@ -24,7 +24,7 @@ type search struct {
 	Topics                                   []string
 }
 
-// countedOfEach is how many timers of each partition the counts of a page look at.
+// countedOfEach is the number of timers of each partition that a count examines.
 const countedOfEach = 10_000
 
 type timersPage struct {
@@ -41,12 +41,12 @@ type timersPage struct {
 	Missing []api.Missing   // partitions whose timers are not on the page
 	Wrong   *api.Problem    // instead of timers
 	Bare    bool            // the search is for all pending timers
-	Example []command       // what to type to have a timer on this tab
+	Example []command       // commands that schedule a timer for this tab
 	// Elsewhere are other topics with such timers, if the search names no topic.
 	Elsewhere []topicFound
 }
 
-// topicFound is how many timers of a topic a search finds.
+// topicFound is the number of timers of a topic that match a search.
 type topicFound struct {
 	Topic string
 	*api.TimerCount
@@ -61,7 +61,7 @@ type tab struct {
 	On                 bool
 }
 
-// tabs are all states, as the API's filter has them.
+// tabs are all states, named as in the API's filter.
 func tabs() []tab {
 	return []tab{
 		{State: "", Label: "all", Says: "All pending timers"},
@@ -118,7 +118,7 @@ func (c *Console) timers(v *visit) error {
 	return v.show(p.Wrong, "timers", "Timers", p)
 }
 
-// search returns the search that the page's address has.
+// search returns the search in the page's address.
 func (v *visit) search() search {
 	return search{
 		Topic: v.query("topic"), Q: v.raw("q"), From: v.query("from"), To: v.query("to"),
@@ -161,7 +161,7 @@ func (tp *timersPage) lookAround(v *visit, names []string) {
 	for _, topic := range names {
 		var n api.TimerCount
 		if v.ask(call{path: []string{"topics", topic, "timers", "count"}, query: q}, &n) != nil || n.Count == 0 {
-			continue // if it cannot be counted, its own page says why
+			continue // if it cannot be counted, its own page explains why
 		}
 		tp.Topic = topic
 		tp.Elsewhere = append(tp.Elsewhere, topicFound{topic, &n, tp.page("", "")})
@@ -174,7 +174,7 @@ func (tp *timersPage) lookAround(v *visit, names []string) {
 
 // find fills the page.
 func (tp *timersPage) find(v *visit) *api.Problem {
-	// A cursor belongs to one filter. So times relative to now count from when the first page was shown.
+	// A cursor belongs to one filter. So times relative to now count from the display of the first page.
 	since := v.now
 	if at, err := strconv.ParseInt(v.query("since"), 10, 64); err == nil {
 		since = time.UnixMilli(at).UTC()
@@ -201,15 +201,15 @@ func (tp *timersPage) find(v *visit) *api.Problem {
 		return asProblem(err)
 	}
 	tp.Missing = list.Missing
-	said := make(map[[2]string]string)
+	cached := make(map[[2]string]string)
 	for _, t := range list.Timers {
 		r := rowOf(t)
-		r.Words = v.inWords(t.Recurrence, said)
+		r.Words = v.inWords(t.Recurrence, cached)
 		tp.Timers = append(tp.Timers, r)
 	}
 	tp.Select = link("/selected", tp.pairs(q)...)
 	paused := tp.State == "paused"
-	some := tp.State == "" || tp.State == "recurring" // of these some may be paused
+	some := tp.State == "" || tp.State == "recurring" // some of these may be paused
 	for _, a := range actions() {
 		if a.Do == "trigger" || a.Do == "pause" && paused || a.Do == "resume" && !paused && !some {
 			continue // there is no job for it, or it would change nothing
@@ -223,7 +223,7 @@ func (tp *timersPage) find(v *visit) *api.Problem {
 	return nil
 }
 
-// count counts the timers of each state that the rest of the search matches. Each count is bounded, and says so.
+// count counts the timers of each state that match the rest of the search. Each count is bounded, and shows that.
 func (tp *timersPage) count(v *visit, path []string, q url.Values) {
 	tp.Tabs = tabs()
 	var calls errgroup.Group
@@ -245,7 +245,7 @@ func (tp *timersPage) count(v *visit, path []string, q url.Values) {
 			return nil
 		})
 	}
-	_ = calls.Wait() // a count that is not known is not shown
+	_ = calls.Wait() // an unknown count is not shown
 	for _, t := range tp.Tabs {
 		if t.On {
 			tp.Count = t.Count
@@ -253,12 +253,12 @@ func (tp *timersPage) count(v *visit, path []string, q url.Values) {
 	}
 }
 
-// inWords returns the API's explanation of a cron expression. said caches those of the page.
-func (a *asker) inWords(r *api.Recurrence, said map[[2]string]string) string {
+// inWords returns the API's explanation of a cron expression. cached holds those of the page.
+func (a *asker) inWords(r *api.Recurrence, cached map[[2]string]string) string {
 	if r == nil || r.Cron == "" {
 		return ""
 	}
-	words, asked := said[[2]string{r.Cron, r.Zone}]
+	words, asked := cached[[2]string{r.Cron, r.Zone}]
 	if !asked {
 		var found api.Occurrences
 		if a.ask(call{path: []string{"next"}, query: url.Values{"cron": {r.Cron}, "zone": {r.Zone}, "n": {"0"}}},
@@ -268,7 +268,7 @@ func (a *asker) inWords(r *api.Recurrence, said map[[2]string]string) string {
 			words, _, _ = strings.Cut(words, ", by the clock of ")
 			words = strings.TrimSuffix(words, ".") + "."
 		}
-		said[[2]string{r.Cron, r.Zone}] = words
+		cached[[2]string{r.Cron, r.Zone}] = words
 	}
 	return words
 }

@@ -12,7 +12,7 @@ import (
 const (
 	// zoneCookie keeps, in each browser, the zone in which its pages show times.
 	zoneCookie = "waterclock-zone"
-	// browserZone stands before the name of a zone that is the browser's own. The script keeps that one up to date.
+	// browserZone precedes the name of a zone that is the browser's own. The script updates that one.
 	browserZone = "browser:"
 	zoneAge     = 400 * 24 * time.Hour // the longest that browsers keep a cookie
 )
@@ -78,7 +78,7 @@ func (v *visit) here() string {
 	return string(link(v.r.URL.Path, pairsOf(q)...))
 }
 
-// setZone keeps the zone that a form names, and goes back to the page of the form.
+// setZone stores the zone of a form, and goes back to the page of the form.
 func (c *Console) setZone(v *visit) error {
 	name := strings.TrimSpace(v.r.PostForm.Get("zone"))
 	if _, err := calendar.LoadZone(strings.TrimPrefix(name, browserZone)); err != nil {

@@ -1,5 +1,10 @@
-// Package recent remembers what a process has done in the last hour: how much it accepted and fired, and how late.
-// The console and /v1/cluster show that of an instance as it is now; Prometheus has the rest. The package reads the
+// Package recent remembers the activity of a process in the last hour: how much it accepted and fired, and how late.
+//
+//	h := recent.New(registry, log)
+//	go h.Run(ctx)
+//	point, known := h.Last(5 * time.Minute)
+//
+// The console and /v1/cluster show the recent activity of an instance; Prometheus has the rest. The package reads the
 // process's own metrics.
 package recent
 
@@ -16,7 +21,7 @@ import (
 )
 
 const (
-	// sampleEvery and samples make the hour that is remembered.
+	// sampleEvery and samples make up the remembered hour.
 	sampleEvery = 10 * time.Second
 	samples     = 361
 	// perPoint is how many samples one point of a chart spans.
@@ -27,7 +32,7 @@ const (
 const (
 	outcomesMetric = "waterclock_outcomes_total"
 	acceptedMetric = "waterclock_accepted_total"
-	latenessMetric = "waterclock_own_commit_lateness_seconds" // a request for the past is not late by our doing
+	latenessMetric = "waterclock_own_commit_lateness_seconds" // a request for the past is not our lateness
 )
 
 // History has the last samples of a process's own metrics, some 200 KB. It is empty when the process starts. It is
@@ -36,18 +41,18 @@ type History struct {
 	from prometheus.Gatherer
 	log  *slog.Logger
 
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards the fields below
 	all []sample   // the oldest first
 }
 
-// sample is the values of counters at one moment, over all topics.
+// sample holds the values of counters at one moment, over all topics.
 type sample struct {
 	at              time.Time
 	accepted, fired float64
 	late            []bucket
 }
 
-// bucket is how many firings were at most that late.
+// bucket counts the firings up to a lateness.
 type bucket struct {
 	upTo float64 // seconds
 	n    uint64
@@ -65,7 +70,7 @@ func (h *History) Run(ctx context.Context) {
 	for {
 		families, err := h.from.Gather()
 		if err != nil {
-			h.log.Debug("remember metrics", "err", err) // what could be gathered is there
+			h.log.Debug("remember metrics", "err", err) // the rest was gathered
 		}
 		h.add(read(time.Now(), families))
 		select {
@@ -125,7 +130,7 @@ func label(m *dto.Metric, name string) string {
 	return ""
 }
 
-// Point is what happened between two moments.
+// Point is the activity between two moments.
 type Point struct {
 	From, To        time.Time
 	Accepted, Fired float64 // a second
@@ -133,14 +138,15 @@ type Point struct {
 	P50, P99        Bounds  // of lateness; zero if nothing has fired
 }
 
-// Bounds are the bounds of the histogram bucket that a quantile is in, in seconds. Where in the bucket it lies is
-// not known, and interpolating would only pretend that it is.
+// Bounds are the bounds of the histogram bucket of a quantile, in seconds. The exact place in the bucket is unknown,
+// and interpolating would only pretend to know it.
 type Bounds struct {
 	Over float64 // exclusive; 0: none
 	UpTo float64 // inclusive; +Inf: none
 }
 
-// AtMost is the upper bound. In the last bucket, which has none, it is the lower bound: the quantile is that or more.
+// AtMost returns the upper bound. In the last bucket, which has none, it is the lower bound: the quantile is that or
+// more.
 func (b Bounds) AtMost() float64 {
 	if math.IsInf(b.UpTo, 1) {
 		return b.Over
@@ -161,8 +167,8 @@ func (h *History) Points() []Point {
 	return all
 }
 
-// Last is what happened in the time d before the newest sample: at most an hour, and no more than is remembered. It
-// reports false while nothing is.
+// Last returns the activity in the time d before the newest sample: at most an hour, and no more than is remembered.
+// It reports false if there is no sample.
 func (h *History) Last(d time.Duration) (Point, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -18,7 +18,7 @@ type Kind string
 // The kinds of calls.
 const (
 	Get    Kind = "get"    // one pending timer
-	Find   Kind = "find"   // a timer on another partition than its ID belongs on, on any partition of the topic
+	Find   Kind = "find"   // a timer that is not on its ID's partition, on any partition of the topic
 	List   Kind = "list"   // a page of timers
 	Count  Kind = "count"  // the number of timers
 	Write  Kind = "write"  // writes requests and returns their outcomes
@@ -33,20 +33,20 @@ func (k Kind) changes() bool { return k == Write || k == Stop }
 // Call is one call of the owner of a partition. Kind decides which fields count.
 type Call struct {
 	Kind Kind `json:"kind"`
-	// To is the ID of the process that is meant. Another process does not answer: neither one that
-	// has its address by now, nor one to which a recorded call is sent again.
+	// To is the ID of the intended process. Another process does not answer: neither one that has its address by now,
+	// nor one that receives a replayed call.
 	To        string `json:"to"`
 	Topic     string `json:"topic,omitempty"` // the request topic
 	Partition int32  `json:"partition"`
 	ID        []byte `json:"id,omitempty"` // Get, Find
 
 	Page *query.Page `json:"page,omitempty"` // List; Count uses only its Filter and Limit
-	// Until are the instants of a Count, Unix ms, ascending: the answer says how many timers fire
-	// before each of them.
+	// Until are the instants of a Count, Unix ms, ascending: the answer has the number of timers that fire before
+	// each of them.
 	Until []int64 `json:"until,omitempty"`
 
 	Requests []Request `json:"requests,omitempty"` // Write, in order
-	// WaitMillis is how long a Write waits for decisions.
+	// WaitMillis limits a Write's wait for decisions.
 	WaitMillis int64 `json:"wait,omitempty"`
 
 	Job string `json:"job,omitempty"` // ID, for Jobs and Stop; Jobs: empty means all
@@ -69,8 +69,8 @@ var (
 	_ json.Unmarshaler = (*Request)(nil)
 )
 
-// requestJSON tells a null value from an empty one, which JSON of []byte does not. It has the
-// names of headers as bytes, because text in JSON must be UTF-8.
+// requestJSON distinguishes a null value from an empty one, which JSON of []byte does not. It has the names of
+// headers as bytes, because text in JSON must be UTF-8.
 type requestJSON struct {
 	ID      []byte       `json:"id"`
 	Value   *[]byte      `json:"value"`
@@ -125,14 +125,14 @@ type Answer struct {
 	Jobs     []Job         `json:"jobs,omitempty"` // Jobs and Stop; none: there is no such job
 }
 
-// Written says where a request is in the log, and what its outcome is.
+// Written is the position of a request in the log, and its outcome.
 type Written struct {
 	Offset int64 `json:"offset"` // in its partition; -1: it is not known to be in the log
 	// Unknown is used with Offset -1: the request may be in the log nevertheless.
 	Unknown  bool            `json:"unknown,omitempty"`
-	Problem  string          `json:"problem,omitempty"`  // why it is not in the log, or why that is not known
+	Problem  string          `json:"problem,omitempty"`  // the reason why it is not in the log, or why that is unknown
 	Decision *query.Decision `json:"decision,omitempty"` // nil: not known here
-	Why      string          `json:"why,omitempty"`      // if there is no decision: why it is not known
+	Why      string          `json:"why,omitempty"`      // if there is no decision: the reason
 }
 
 // Instance is what an instance reports about itself.
@@ -145,12 +145,12 @@ type Instance struct {
 	Lateness   *Lateness         `json:"lateness,omitempty" doc:"How late its firings were in the last five minutes by its own doing: a request for the past counts from when it was read. Without it there were none, or none are known of."`
 	Partitions []PartitionStatus `json:"partitions,omitempty"`
 	Unhealthy  []UnhealthyTarget `json:"unhealthyTargets,omitempty"`
-	// SettingsDiffer comes from the instance that is asked, not from this one.
+	// SettingsDiffer comes from the instance that responds, not from this one.
 	SettingsDiffer []string `json:"settingsDiffer,omitzero" nullable:"false" doc:"Settings by which requests are judged that are not those of most instances of the group: what happens to a timer depends on the owner of its partition. Empty: none. Without it, that is not known."`
 	Problem        string   `json:"problem,omitempty" doc:"Why it could not be asked, or cannot work: that no broker answers it, for one."`
 }
 
-// Lateness is how late the firings of an instance were in the last five minutes, by its own doing.
+// Lateness is the lateness of an instance's firings in the last five minutes, without causes outside it.
 type Lateness struct {
 	OverSeconds float64 `json:"overSeconds" doc:"In how many seconds they were: 300, or fewer where it runs for less."`
 	Firings     uint64  `json:"firings" doc:"How many there were, without those that were missed while no instance ran, waited for their target, or were steered."`
@@ -175,7 +175,7 @@ type PartitionStatus struct {
 	OldestUnknown bool      `json:"oldestDueUnknown,omitempty" doc:"What is overdue is not known, because nobody serves the partition: it is being acquired, has failed, or has no owner."`
 }
 
-// UnhealthyTarget is a target partition that does not take writes now.
+// UnhealthyTarget is a target partition that takes no writes now.
 type UnhealthyTarget struct {
 	Topic     string    `json:"topic"`
 	Partition string    `json:"partition" doc:"A number, or any, or unknown."`
@@ -184,7 +184,7 @@ type UnhealthyTarget struct {
 	DeadLetterAfterSecs float64 `json:"deadLetterAfterSeconds,omitempty" doc:"The brokers do not know the topic, or it has no such partition: if that lasts so long, timers that are due become dead letters. Without it they wait."`
 }
 
-// Meaning says what is wrong with the target, and what becomes of its due timers. The target is the subject.
+// Meaning describes the problem of the target, and what happens to its due timers. The target is the subject.
 func (u *UnhealthyTarget) Meaning() string {
 	after := "after " + (time.Duration(u.DeadLetterAfterSecs*1000) * time.Millisecond).String() +
 		" its due timers become dead letters"
@@ -210,14 +210,13 @@ func (u *UnhealthyTarget) Name() string {
 
 // Local is this process.
 type Local interface {
-	// Owned returns a partition that this process owns, whatever its state; nil if it does not own
-	// it.
+	// Owned returns a partition that this process owns, whatever its state; nil if it does not own it.
 	Owned(at timer.TopicPartition) Partition
-	// Strays returns the partitions of a topic that this process owns and that have, or may have,
-	// timers whose IDs belong on other partitions.
+	// Strays returns the partitions of a topic that this process owns and that have, or may have, timers whose IDs
+	// belong on other partitions.
 	Strays(topic string) []Partition
-	// Produce writes requests to their partition in order, acks=all. It returns when the outcome
-	// of each is known, or ctx has ended.
+	// Produce writes requests to their partition in order, acks=all. It returns when the outcome of each is known, or
+	// ctx has ended.
 	Produce(ctx context.Context, at timer.TopicPartition, requests []Request) []Written
 	// Status describes this instance.
 	Status() Instance
@@ -225,12 +224,12 @@ type Local interface {
 
 // Partition answers for one owned partition.
 type Partition interface {
-	// Explain returns an error of the methods below in the words of this package: if the partition cannot answer
-	// now, because it is being acquired or was lost, the error wraps ErrMoving, or is a StuckError.
+	// Explain converts an error of the methods below: if the partition cannot answer now, because it is being
+	// acquired or was lost, the error wraps ErrMoving, or is a StuckError.
 	Explain(err error) error
 	Get(ctx context.Context, id []byte) (*query.Timer, error) // nil: nothing is pending
 	List(ctx context.Context, p query.Page) (query.List, error)
-	// Count looks at limit timers at most; if that is less than 1, at as many as one count may.
+	// Count examines at most limit timers; if limit is less than 1, as many as one count may.
 	Count(ctx context.Context, f query.Filter, limit int) (query.Count, error)
 	// CountUntil counts the timers that fire before each of some instants, Unix ms, which ascend.
 	CountUntil(ctx context.Context, f query.Filter, until []int64) ([]query.Count, error)
@@ -246,39 +245,38 @@ type Watch interface {
 	Close()
 }
 
-// ErrMoving says that a partition has no owner that can answer now.
+// ErrMoving means that a partition has no owner that can answer now.
 var ErrMoving = errors.New("nobody can answer for the partition now")
 
-// StuckError says why nobody answers for a partition although no other owner is to be expected:
-// this will not be over in a moment.
+// StuckError explains why no instance answers for a partition although no other owner is expected: this state will
+// last.
 type StuckError struct {
 	// Word names the state, for programs: [PartitionFailed] or [KafkaUnreachable].
 	Word   string
-	Detail string // what is known, since when, and what to do
+	Detail string // the known facts, since when, and a remedy
 }
 
 // Words of a StuckError.
 const (
-	PartitionFailed  = "partition-failed"  // its owner refuses to go on with it
-	KafkaUnreachable = "kafka-unreachable" // no broker answers the instance
+	PartitionFailed  = "partition-failed"  // its owner gave up
+	KafkaUnreachable = "kafka-unreachable" // no broker responds to the instance
 )
 
 func (s *StuckError) Error() string { return s.Detail }
 
-// ErrUnknown says that it is not known whether requests were written.
+// ErrUnknown means that it is not known whether requests were written.
 var ErrUnknown = errors.New("it is not known whether the request was written")
 
-// ErrTooLarge says that a request is larger than its owner accepts from another instance.
+// ErrTooLarge means that a request is larger than its owner accepts from another instance.
 var ErrTooLarge = errors.New("the request was not taken")
 
-// ElsewhereError says that another instance owns the partition, and that this one cannot ask
-// it.
+// ElsewhereError means that another instance owns the partition, and that this one cannot ask it.
 type ElsewhereError struct {
-	Topic     string // empty: it is not about a partition, but about something that a process has
+	Topic     string // empty: it is not about a partition, but about something else that a process has
 	Partition int32
 	Process   string // of the owner
 	API       string // of the owner; empty: it has none
-	Why       string // a sentence that also says what to do
+	Why       string // a sentence that includes a remedy
 }
 
 func (e *ElsewhereError) Error() string {
@@ -288,7 +286,7 @@ func (e *ElsewhereError) Error() string {
 	return fmt.Sprintf("partition %d of %s is owned by %s", e.Partition, e.Topic, e.Owner())
 }
 
-// Owner describes the other instance, and what to do.
+// Owner describes the other instance, and a remedy.
 func (e *ElsewhereError) Owner() string {
 	at := "which has no API"
 	if e.API != "" {

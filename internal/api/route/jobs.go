@@ -11,8 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api/access"
 )
 
-// Job steers all timers that a filter chooses, one page by ID after the other, or sends dead letters
-// again.
+// Job steers all timers that match a filter, one page by ID after the other, or sends dead letters again.
 type Job struct {
 	ID     string    `json:"id"`
 	Topic  string    `json:"topic"`
@@ -27,28 +26,28 @@ type Job struct {
 	Spared  int64  `json:"spared" doc:"Of them, those that had fired, or were scheduled again, or were so already, when their request was read; also those that this job has changed itself by a request whose answer was lost: such requests are written again."`
 	Failed  int64  `json:"failed" doc:"Of them, those whose request was refused or not written, or whose decision is not known."`
 	Failure string `json:"failure,omitempty" doc:"Of a resend: what the first that failed has met."`
-	// Unmarked is about what a resend has sent.
+	// Unmarked is about the letters sent by a resend.
 	Unmarked string `json:"unmarked,omitempty" doc:"Of a resend: why what it has sent is not marked as reviewed, or not all of it. Another resend may send it again."`
 	Problem  string `json:"problem,omitempty" doc:"Why it has failed or was stopped, or what it waits for."`
 }
 
-// JobID makes the ID of a job of a process. It names the process, so that any instance knows which
-// process has the job.
+// JobID makes the ID of a job of a process. It names the process, so that any instance knows which process has the
+// job.
 func JobID(process string) string { return access.RandomID()[:16] + "-" + process }
 
 // JobHolder has the jobs of this process.
 type JobHolder interface {
-	// JobsHere returns the jobs that the caller in the context may see: the one with the given ID, or all.
-	// If stop is set it first stops the job, which takes a right of its own. Without the right to the
-	// requested job the error is a ForbiddenError. None: there is no such job.
+	// JobsHere returns the jobs that the caller in the context may see: the one with the given ID, or all. If stop is
+	// set it first stops the job, which requires a further right. Without the right to the requested job the error is
+	// a ForbiddenError. None: there is no such job.
 	JobsHere(ctx context.Context, id string, stop bool) ([]Job, error)
 }
 
 // HaveJobs gives the router the holder of this process's jobs. It must be called before the first call.
 func (r *Router) HaveJobs(h JobHolder) { r.jobs = h }
 
-// Job returns a job from the process that has it, and stops it first if stop is set; nil if there is
-// no such job, because its process has ended or has forgotten it. Errors are those of Ask.
+// Job returns a job from the process that has it, and stops it first if stop is set; nil if there is no such job,
+// because its process has ended or has forgotten it. Errors are those of Ask.
 func (r *Router) Job(ctx context.Context, id string, stop bool) (*Job, error) {
 	_, process, _ := strings.Cut(id, "-")
 	var found []Job
@@ -64,7 +63,7 @@ func (r *Router) Job(ctx context.Context, id string, stop bool) (*Job, error) {
 	return &found[0], nil
 }
 
-// jobOf asks another process for a job. A process that owns nothing is not known to other processes.
+// jobOf asks another process for a job. Processes that own nothing are unknown to others.
 func (r *Router) jobOf(ctx context.Context, process, id string, stop bool) ([]Job, error) {
 	c := &Call{Kind: Jobs, Job: id}
 	if stop {
@@ -93,8 +92,8 @@ func (r *Router) jobOf(ctx context.Context, process, id string, stop bool) ([]Jo
 	return nil, nil
 }
 
-// AllJobs returns the jobs that the caller in the context may see, of all instances that can be asked,
-// and the other instances, with Problem set. An error says that the directory cannot be read.
+// AllJobs returns the jobs that the caller in the context may see, of all instances that can be asked, and the other
+// instances, with Problem set. An error means that the directory cannot be read.
 func (r *Router) AllJobs(ctx context.Context) (all []Job, unasked []Instance, err error) {
 	others, _, err := r.others(ctx, &Call{Kind: Jobs})
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Instances asks all instances that own something, and this one, which comes first; the others are sorted by
-// name. An instance that cannot be asked has Problem set. If the directory cannot be read that is this
-// instance, and the others are unknown. The second result is who owns what according to the directory.
+// Instances asks all instances that own something, and this one, which comes first; the others are sorted by name. An
+// instance that cannot be asked has Problem set. If the directory cannot be read that is this instance, and the
+// others are unknown. The second result is the owners according to the directory.
 func (r *Router) Instances(ctx context.Context) ([]Instance, map[timer.TopicPartition]Owner) {
 	list := []Instance{r.o.Local.Status()}
 	list[0].SettingsDiffer = r.o.SettingsOf(r.o.Process)
@@ -58,8 +58,8 @@ func (o *other) unknown() Instance {
 	return i
 }
 
-// others asks all instances that own something, except this process, at once. The second result is who owns
-// what according to the directory; an error says that it cannot be read.
+// others asks all instances that own something, except this process, concurrently. The second result is the owners
+// according to the directory; an error means that it cannot be read.
 func (r *Router) others(ctx context.Context, c *Call) ([]other, map[timer.TopicPartition]Owner, error) {
 	owners, err := r.owners.of(ctx, ownersAge)
 	if err != nil {

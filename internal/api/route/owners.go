@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// ownersAge is how old the known owners may be. If an instance turns out not to be the owner,
-	// they are read again, but not within ownersPause.
+	// ownersAge limits the age of the known owners. If an instance turns out not to be the owner, they are read
+	// again, but not within ownersPause.
 	ownersAge   = time.Second
 	ownersPause = 100 * time.Millisecond
 	// ownersTimeout bounds one read of the directory.
@@ -36,12 +36,12 @@ type owners struct {
 	from   Directory
 	flight singleflight.Group // callers that find the cache too old share one read
 
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards the fields below
 	at  time.Time  // when the last read began; zero: it has failed
 	all map[timer.TopicPartition]Owner
 }
 
-// of returns the owners as they were at most max ago.
+// of returns the owners of at most max ago.
 func (o *owners) of(ctx context.Context, max time.Duration) (map[timer.TopicPartition]Owner, error) {
 	o.mu.Lock()
 	at, all := o.at, o.all
@@ -60,7 +60,7 @@ func (o *owners) of(ctx context.Context, max time.Duration) (map[timer.TopicPart
 	}
 }
 
-// read reads the directory. No caller's end ends it, but ownersTimeout does.
+// read reads the directory. It does not end with its caller, but after ownersTimeout.
 func (o *owners) read() (any, error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), ownersTimeout)

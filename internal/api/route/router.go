@@ -20,13 +20,13 @@ import (
 const (
 	// Path is the path at which an instance answers others.
 	Path = "/internal/v1/ask"
-	// maxAnswer limits the answer of another instance, in bytes. A caller may have room for less.
+	// maxAnswer limits the response of another instance, in bytes. A caller may have room for less.
 	maxAnswer = 256 << 20
-	// answerFactor is how many times an answer is in memory of an instance: encoded, and decoded.
+	// answerFactor is the number of copies of a response in memory of an instance: encoded, and decoded.
 	answerFactor = 2
 	// answerStep is the minimum number of bytes for which room is taken at a time.
 	answerStep = 4 << 10
-	// maxText is how much of an answer's text an error repeats, in bytes.
+	// maxText limits the quoted text of a response in an error, in bytes.
 	maxText = 2000
 	// hopTimeout bounds a call that does not write.
 	hopTimeout = 5 * time.Second
@@ -39,26 +39,26 @@ type Options struct {
 	Process   string // ID of this process
 	// Transport makes calls to others, in the name of the caller in the context; nil: none are made.
 	Transport http.RoundTripper
-	// May returns why a call that another instance makes may not be answered, or nil if it may. It must refuse
+	// May returns the reason why a call of another instance may not be answered, or nil if it may. It must reject
 	// every call that no instance has signed, and must not be nil.
 	May func(ctx context.Context, c *Call) error
 	// Room counts the memory of answers that travel between instances; nil: it is not counted.
 	Room Room
 	// SettingsOf returns the settings in which a process differs from most instances; nil: that is not known.
 	SettingsOf func(process string) []string
-	// MaxBody limits a call between instances, in bytes: a larger one is not sent, and not read if another
-	// instance sends it.
+	// MaxBody limits a call between instances, in bytes: a larger one is not sent, and not read if another instance
+	// sends it.
 	MaxBody int64
 }
 
-// Room counts bytes that the call of a context holds. Reserve may wait a moment for room; its error says that
-// there is none.
+// Room counts bytes that the call of a context holds. Reserve may wait a moment for room; its error means that there
+// is none.
 type Room interface {
 	Reserve(ctx context.Context, n int64) error
 	GiveBack(ctx context.Context, n int64)
 }
 
-// unlimited is unlimited room.
+// unlimited is Room without a limit.
 type unlimited struct{}
 
 func (unlimited) Reserve(context.Context, int64) error { return nil }
@@ -92,14 +92,14 @@ func New(o Options) *Router {
 }
 
 var (
-	// errNotOwner says that the asked instance does not own the partition, or is not there: nothing was written.
+	// errNotOwner means that the asked instance does not own the partition, or is not there: nothing was written.
 	errNotOwner = errors.New("does not answer for the partition")
-	// errStranger says that the asked instance does not know this one.
+	// errStranger means that the asked instance does not know this one.
 	errStranger = errors.New("--api-key-file must hold the same key on all instances, --advertise of each be its " +
 		"own, and their clocks be set")
 )
 
-// ForbiddenError says that the owner does not allow the caller what this instance allows.
+// ForbiddenError means that the owner does not allow a call that this instance allows.
 type ForbiddenError struct {
 	Detail string
 	Reason string // of the owner's guard, which rejected the call; empty: the guard let it in
@@ -131,13 +131,13 @@ func (r *Router) askOwner(ctx context.Context, c *Call, known time.Duration) (An
 	}
 	owner, some := all[c.at()]
 	if !some || owner.Process == r.o.Process {
-		// Nobody has ever owned it, or this process was the last owner and no longer is.
+		// It never had an owner, or this process was the last owner and no longer is.
 		return Answer{}, fmt.Errorf("%w: nobody owns partition %d of %s", ErrMoving, c.Partition, c.Topic)
 	}
 	return r.hopTo(ctx, owner, c)
 }
 
-// hopTo asks another instance, or says why it cannot be asked.
+// hopTo asks another instance, or explains why it cannot be asked.
 func (r *Router) hopTo(ctx context.Context, owner Owner, c *Call) (Answer, error) {
 	elsewhere := &ElsewhereError{Topic: c.Topic, Partition: c.Partition, Process: owner.Process, API: owner.API}
 	switch {
@@ -198,9 +198,8 @@ func (r *Router) hop(ctx context.Context, owner Owner, c *Call) (a Answer, err e
 	return read(to, c.Kind, resp, data)
 }
 
-// take reads an answer, taking room for it as it arrives. release gives the room back. The room is for the
-// bytes and for decoding them; callers count the results themselves, as they do with an answer of this
-// process.
+// take reads a response, taking room for it as it arrives. release releases the room, which is for the bytes and for
+// decoding them; callers count the results themselves, as they do with an answer of this process.
 func (r *Router) take(ctx context.Context, to string, k Kind, body io.Reader) (data []byte, release func(), err error) {
 	var room int64
 	release = func() { r.o.Room.GiveBack(ctx, room) }
@@ -230,7 +229,7 @@ func (r *Router) take(ctx context.Context, to string, k Kind, body io.Reader) (d
 // broken distinguishes a call that was not sent from one that may have been.
 func broken(to string, k Kind, err error) error {
 	if parts, ok := errors.AsType[*url.Error](err); ok {
-		err = parts.Err // without the URL, which is shown already
+		err = parts.Err // without the URL, which is in the text already
 	}
 	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
 		return fmt.Errorf("%s %w: %w", to, errNotOwner, err)
@@ -246,11 +245,10 @@ func lost(k Kind) error {
 	return ErrMoving
 }
 
-// What a Router answers another one: said is the header that has one of the words. An answer without that
-// header comes from something else. It may be the guard before the router, whose problems are known by their
-// media type: then the call has not reached the router. It may be a proxy, which may have lost the call on
-// the way there or back. Or something that is not an instance has the address by now. That says nothing about
-// timers, whatever it answers.
+// Responses between Routers: said is a header with one of these words. A response without that header comes from
+// something else. It may be the guard before the router, whose problems are known by their media type: then the call
+// has not reached the router. It may be a proxy, which may have lost the call on the way there or back. Or something
+// that is not an instance has the address by now. Such a response proves nothing about timers.
 const (
 	said      = "Waterclock-Answer"
 	answered  = "answer"
@@ -260,7 +258,7 @@ const (
 	failed    = "failed"
 )
 
-// read interprets an answer.
+// read interprets a response.
 func read(to string, k Kind, resp *http.Response, data []byte) (a Answer, err error) {
 	text := strings.TrimSpace(string(data[:min(len(data), maxText)]))
 	guarded := resp.Header.Get("Content-Type") == "application/problem+json"
@@ -301,7 +299,7 @@ func read(to string, k Kind, resp *http.Response, data []byte) (a Answer, err er
 	return a, fmt.Errorf("%s answers %d: %s", to, resp.StatusCode, text)
 }
 
-// Produce writes requests to a partition from here, whoever owns it.
+// Produce writes requests to a partition from here, whichever instance owns it.
 func (r *Router) Produce(ctx context.Context, at timer.TopicPartition, requests []Request) []Written {
 	return r.o.Local.Produce(ctx, at, requests)
 }

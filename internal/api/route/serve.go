@@ -15,8 +15,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer/query"
 )
 
-// ServeHTTP answers other instances: GET for calls that only read, POST for writes. It asks nobody
-// itself.
+// ServeHTTP answers other instances: GET for calls that only read, POST for writes. It asks no other instance.
 func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	refuse := func(status int, word string, err error) {
@@ -56,8 +55,8 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// fits takes room for an answer, which is held until the call ends. Without room a read is refused. A
-// write has happened, so at most its outcome is left out.
+// fits takes room for an answer, which is held until the call ends. Without room a read is rejected. A write has
+// happened, so at most its outcome is left out.
 func (r *Router) fits(ctx context.Context, c *Call, a *Answer) error {
 	err := r.o.Room.Reserve(ctx, answerFactor*a.size())
 	switch {
@@ -77,18 +76,18 @@ func (r *Router) fits(ctx context.Context, c *Call, a *Answer) error {
 
 // size returns about how many bytes of memory the timers of an answer take.
 func (a *Answer) size() (n int64) {
-	of := func(t *query.Timer) {
+	add := func(t *query.Timer) {
 		if t != nil {
 			n += int64(t.Size())
 		}
 	}
-	of(a.Timer)
+	add(a.Timer)
 	for _, t := range a.Timers {
-		of(t)
+		add(t)
 	}
 	for i := range a.Written {
 		if d := a.Written[i].Decision; d != nil {
-			of(d.Pending)
+			add(d.Pending)
 		}
 	}
 	return n
@@ -119,7 +118,7 @@ func (r *Router) call(w http.ResponseWriter, req *http.Request) (*Call, error) {
 	return c, nil
 }
 
-// own answers for what this process owns.
+// own answers for the partitions of this process.
 func (r *Router) own(req *http.Request, c *Call) (Answer, error) {
 	if c.To != r.o.Process {
 		return Answer{}, fmt.Errorf("it is process %s now, and not %.40q: %w", r.o.Process, c.To, errNotOwner)
@@ -174,8 +173,8 @@ func compute(ctx context.Context, l Local, p Partition, c *Call) (Answer, error)
 	return Answer{}, fmt.Errorf("a call of kind %q that cannot be answered", c.Kind)
 }
 
-// listed answers with a page without payloads: with them, a list of large timers would have no bound. A
-// caller that wants a payload asks for the timer.
+// listed answers with a page without payloads: with them, a list of large timers would have no bound. A caller that
+// needs a payload asks for the timer.
 func listed(ctx context.Context, p Partition, c *Call) (Answer, error) {
 	if c.Page == nil {
 		return Answer{}, errors.New("a list without a page")
@@ -209,8 +208,8 @@ func slim(t *query.Timer) (*query.Timer, error) {
 	return &slim, nil
 }
 
-// sharedValue is the longest payload that a listed timer may keep in memory: all parts of a timer that was
-// read from the store share its bytes.
+// sharedValue is the longest payload that a listed timer may keep in memory: all parts of a timer that was read from
+// the store share its bytes.
 const sharedValue = 512
 
 // written watches, writes, and waits for the decisions. The watch begins first, so no decision is missed, however fast
@@ -233,7 +232,7 @@ func written(ctx context.Context, l Local, p Partition, c *Call) (Answer, error)
 			all[i].Why = undecided(err)
 			continue
 		}
-		if len(c.Requests) > 1 { // nobody is shown the payloads of a batch, and there may be a thousand large ones
+		if len(c.Requests) > 1 { // the payloads of a batch are not shown, and there may be a thousand large ones
 			if d.Pending, err = slim(d.Pending); err != nil {
 				all[i].Why = undecided(query.ErrForgotten)
 				continue
@@ -244,7 +243,7 @@ func written(ctx context.Context, l Local, p Partition, c *Call) (Answer, error)
 	return Answer{Written: all}, nil
 }
 
-// undecided describes why a decision is not known here.
+// undecided explains why a decision is not known here.
 func undecided(err error) string {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):

@@ -8,14 +8,13 @@ import (
 	"github.com/waterclock/waterclock/internal/timer/query"
 )
 
-// A timer is a stray if it lies on another partition than the one that its ID belongs on, because its
-// producer uses another partitioner. A caller that looks for it by its ID asks the wrong owner, for which
-// nothing is pending. So before the caller is told that, all instances are asked. Each of them looks in
-// those of its partitions that have strays, which it always counts. Usually there are none. That is
-// remembered for strayAge, during which a new stray is not found.
+// A timer is a stray if it is on another partition than the one that its ID belongs on, because its producer uses
+// another partitioner. A caller that looks for it by its ID asks the wrong owner, which has no such timer. So before
+// the caller is told that, all instances are asked. Each of them searches those of its partitions that have strays,
+// which it always counts. Usually there are none. That is remembered for strayAge, during which a new stray is not
+// found.
 
-// strayAge is for how long it is believed that a topic has no strays, and strayTimeout bounds the
-// look for one.
+// strayAge is how long the absence of strays is remembered, and strayTimeout bounds the search for one.
 const (
 	strayAge     = 5 * time.Second
 	strayTimeout = 2 * time.Second
@@ -44,9 +43,8 @@ func (c *clean) note(topic string) {
 	c.at[topic] = time.Now()
 }
 
-// Find returns the timer of an ID that lies on another partition of a topic than the one on which
-// it belongs, which has been asked; nil: no instance that answers has one. It is a help for people,
-// so what cannot be asked is no error.
+// Find returns the timer of an ID that is on another partition of a topic than the one on which it belongs, which has
+// been asked; nil: no instance that answers has one. It is a help for people, so a failed call is not an error.
 func (r *Router) Find(ctx context.Context, topic string, id []byte) *query.Timer {
 	if r.clean.is(topic) {
 		return nil
@@ -72,7 +70,7 @@ func (r *Router) Find(ctx context.Context, topic string, id []byte) *query.Timer
 	return nil
 }
 
-// find looks in the partitions of this process.
+// find searches the partitions of this process.
 func (r *Router) find(ctx context.Context, c *Call) Answer {
 	strays := r.o.Local.Strays(c.Topic)
 	for _, p := range strays {

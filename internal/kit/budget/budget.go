@@ -77,8 +77,8 @@ func New(total int64, partitions map[string]int32) *Budget {
 }
 
 // Open returns an empty account for a partition of one of the topics.
-func (b *Budget) Open(of string) *Account {
-	return &Account{budget: b, topic: b.topics[of]}
+func (b *Budget) Open(topic string) *Account {
+	return &Account{budget: b, topic: b.topics[topic]}
 }
 
 // Alone returns an account that shares its budget with no other.

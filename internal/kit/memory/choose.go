@@ -19,25 +19,25 @@ const (
 // Choose returns how much memory a process uses if no size is set, in bytes, and a phrase that explains the choice to
 // people. root is the root of the file system.
 func Choose(root fs.FS) (size int64, why string) {
-	has, of := Has(root)
-	switch size = has / part; {
-	case has == 0:
+	available, source := Has(root)
+	switch size = available / part; {
+	case available == 0:
 		return unknown, "the machine does not tell how much it has"
 	case size < Minimum:
-		return Minimum, "the least that a process needs; " + of + " is " + inMiB(has)
+		return Minimum, "the least that a process needs; " + source + " is " + inMiB(available)
 	case size > most:
-		return most, "the most that is used unless --memory says more; " + of + " is " + inMiB(has)
+		return most, "the most that is used unless --memory says more; " + source + " is " + inMiB(available)
 	}
-	return size / mib * mib, "a quarter of " + of + ", " + inMiB(has)
+	return size / mib * mib, "a quarter of " + source + ", " + inMiB(available)
 }
 
 // Has returns how much memory the process may use, in bytes, and the source of that number; 0 if there is none.
-func Has(root fs.FS) (bytes int64, of string) {
-	bytes, of = limitOf(root), "the cgroup's limit"
+func Has(root fs.FS) (bytes int64, source string) {
+	bytes, source = limitOf(root), "the cgroup's limit"
 	if machine := machineOf(root); bytes == 0 || machine > 0 && machine < bytes {
 		return machine, "the machine's memory"
 	}
-	return bytes, of
+	return bytes, source
 }
 
 func inMiB(n int64) string { return strconv.FormatInt(n/mib, 10) + "MiB" }
