@@ -33,7 +33,7 @@ func Workloads() []Description {
 		{&wait, "wait", "timers that wait 15 to 60 s: accepted as fast as possible, fired when due", "", true},
 		{&steady, "steady", "how late emissions are at given rates, compared with a bare loop of transactions", "",
 			true},
-		{&curve, "curve", "what lateness costs: processor time at given rates and firing intervals",
+		{&curve, "curve", "the cost of low lateness: processor time at given rates and firing intervals",
 			`curve starts an instance for each of --intervals, its --firing-interval, and
 measures it at each rate. All intervals are compared with the first one.`, false},
 		{&burst, "burst", "timers that are all due at one moment", "", true},
@@ -42,10 +42,10 @@ measures it at each rate. All intervals are compared with the first one.`, false
 compared with the first one.`, false},
 		{&fixed, "fixed", "records of a fixed-delay topic that are all due at one moment",
 			"fixed starts an instance, which serves a fixed-delay topic of the run.", false},
-		{&load, "load", "many timers that are not due for a day, and how late others are meanwhile",
+		{&load, "load", "many timers that are not due for a day, and the lateness of others",
 			"load starts an instance with topics of its own, so no topic of yours is left with that many timers.",
 			false},
-		{&restart, "restart", "time to ready with many pending timers, and what they cost on disk and in memory",
+		{&restart, "restart", "time to ready with many pending timers, and their cost on disk and in memory",
 			`restart starts instances, kills one, stops one cleanly, and deletes the directory of
 one. They are static members of a group of the run, so the time to ready does not
 include the group's session timeout.`, false},
@@ -60,7 +60,7 @@ own everything (pause); a rolling restart of the others (roll).`, false},
 nothing until all requests are accepted, and 0.8 again. The cases are: timers alone (plain); most of
 them cancelled (cancels); all of them on one partition, with a modest load on the others (hot);
 another instance that joins in the middle (rebalance).`, false},
-		{&api, "api", "calls of the HTTP API: their speed and cost, and the lateness of timers meanwhile",
+		{&api, "api", "calls of the HTTP API: their speed and cost, and their effect on lateness",
 			"api starts an instance, whose API gets no other calls.", false},
 		{&plan, "plan", "the constants that waterclock plan calculates with, on this machine, in some minutes",
 			`plan starts instances. It measures the cost of timers and transactions at several rates and

@@ -68,7 +68,7 @@ func entryCommand(use, short, long, example string, run func(name string, g acce
 }
 
 func apiUserCommand(p *process) *cobra.Command {
-	return entryCommand("user NAME", "print the entry of a caller who has a password",
+	return entryCommand("user NAME", "print the entry of a caller with a password",
 		`user reads a password, twice from a terminal without showing it, or a line of the
 standard input, and prints the entry of that caller. Passwords are never arguments:
 those show in the list of processes.`,
@@ -85,7 +85,7 @@ those show in the list of processes.`,
 }
 
 func apiTokenCommand(p *process) *cobra.Command {
-	return entryCommand("token NAME", "print a new bearer token, and the entry of the caller who has it",
+	return entryCommand("token NAME", "print a new bearer token, and the entry of its caller",
 		`token makes a token of 256 random bits. It is written to the standard error, and
 nowhere else: keep it now. The entry on the standard output has its hash only.`,
 		`  waterclock api token billing --role read --topic 'orders.*' >> users.yaml`,

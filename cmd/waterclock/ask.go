@@ -166,7 +166,7 @@ func getCommand(p *process) *cobra.Command {
 		Use:   "get [ID]",
 		Short: "show the pending timer of an ID, or its history",
 		Long: `get asks the HTTP API of an instance what is pending under an ID, and exits 1 if nothing is.
-With --history it prints what has happened to the timer so far, the newest event first,
+With --history it prints the events of the timer so far, the newest first,
 and exits 1 if nothing is known. The request topic must write events. With --json it
 prints one event a line.`,
 		Example: `  waterclock get a1
@@ -177,7 +177,7 @@ prints one event a line.`,
 	a.topicFlag(cmd)
 	cmd.Flags().StringVar(&id, "id", "", "timer `ID`, also as an argument")
 	a.completePending(cmd, &a.topic)
-	cmd.Flags().BoolVar(&history, "history", false, "print what has happened to it so far")
+	cmd.Flags().BoolVar(&history, "history", false, "print its events so far")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := checkID(cmd.CommandPath(), id); err != nil {
 			return err

@@ -340,7 +340,7 @@ func TestNothingToDoTellsTheState(t *testing.T) {
 	for name, c := range map[string]struct{ answer, want string }{
 		"paused": {`{"id":"a1","state":"paused","partition":3}`,
 			"waterclock: a timer of this ID is paused now\n"},
-		"off its partition": {`{"id":"a1","state":"pending","partition":1,"note":"it lies on partition 1 of timers, and its ID belongs on 3"}`, "waterclock: a timer of this ID is pending now: it lies on partition 1 of timers, and its ID belongs on 3; --partition 1 reaches it\n"},
+		"off its partition": {`{"id":"a1","state":"pending","partition":1,"note":"it is on partition 1 of timers, and its ID belongs on 3"}`, "waterclock: a timer of this ID is pending now: it is on partition 1 of timers, and its ID belongs on 3; --partition 1 reaches it\n"},
 		"where it belongs": {`{"id":"a1","state":"pending","partition":1}`, "waterclock: a timer of this ID " +
 			"is pending now, on partition 1, where it belongs; the request went to partition 3\n"},
 		"nothing, or no such API": {"", ""},
@@ -366,7 +366,7 @@ func TestNothingToDoTellsTheState(t *testing.T) {
 // A request for a timer that lies off its partition goes where the timer is, with --wait or without, and says so.
 // Without an API, or if the timer is where it belongs, it goes by the ID; --partition has the last word.
 func TestSteerGoesWhereTheTimerIs(t *testing.T) {
-	const lies = `{"id":"a1","state":"pending","partition":1,"note":"it lies on partition 1 of timers, and its ID belongs on 3"}`
+	const lies = `{"id":"a1","state":"pending","partition":1,"note":"it is on partition 1 of timers, and its ID belongs on 3"}`
 	one := int32(1)
 	for name, c := range map[string]struct {
 		answer string
@@ -375,9 +375,9 @@ func TestSteerGoesWhereTheTimerIs(t *testing.T) {
 		said   string
 	}{
 		"off its partition": {lies, nil, &one,
-			"a1: it lies on partition 1 of timers, and its ID belongs on 3\n"},
+			"a1: it is on partition 1 of timers, and its ID belongs on 3\n"},
 		"off its partition, waiting": {lies, []string{"--wait"}, &one,
-			"a1: it lies on partition 1 of timers, and its ID belongs on 3\n"},
+			"a1: it is on partition 1 of timers, and its ID belongs on 3\n"},
 		"off its partition, and named": {lies, []string{"--partition", "1"}, &one, ""},
 		"where it belongs":             {`{"id":"a1","state":"pending","partition":1}`, nil, nil, ""},
 		"nothing, or no such API":      {"", nil, nil, ""},

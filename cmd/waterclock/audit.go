@@ -40,7 +40,7 @@ interrupted continues.`,
 		"audit requests from then on: `TIME`, RFC 3339 with a zone, or how long ago, such as 24h (default: all)")
 	fs.StringVar(&until, "until", "", "audit requests before `TIME`")
 	fs.StringVar(&o.Dir, "dir", "",
-		"keep what was read in `DIRECTORY`, and continue an audit that is there (default: a temporary directory)")
+		"keep the records read in `DIRECTORY`, and continue an audit found there (default: a temporary directory)")
 	fs.BoolVar(&o.JSON, "json", false, "print JSON")
 	cmd.RunE = configured(load, func(ctx context.Context, cfg *config.Config) (err error) {
 		const ago = "how long ago, as in 24h"
@@ -51,7 +51,7 @@ interrupted continues.`,
 			return err
 		}
 		if !o.From.IsZero() && !o.Until.IsZero() && !o.From.Before(o.Until) {
-			return usagef("--from is %s and --until is %s: no request lies between them", o.From.Format(time.RFC3339),
+			return usagef("--from is %s and --until is %s: no time is between them", o.From.Format(time.RFC3339),
 				o.Until.Format(time.RFC3339))
 		}
 		if terminal(p.stderr) != nil {

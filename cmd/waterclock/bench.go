@@ -21,7 +21,7 @@ import (
 func benchCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "measure throughput, lateness, cost and size, compared with what the machine can do",
+		Short: "measure throughput, lateness, cost and size, compared with the machine's limit",
 		Long: `bench runs workloads against a cluster, and measures in the same run the best that the
 machine can do without timers. With --local it starts an instance of this program as a
 separate process and, unless --brokers names some, a real broker, which needs Java 17
@@ -65,7 +65,7 @@ func benchWorkload(p *process, w bench.Description) *cobra.Command {
 	f := &benchFlags{}
 	fs := cmd.Flags()
 	fs.BoolVar(&f.json, "json", false, "print reports as JSON, one object each")
-	fs.StringVar(&f.logs, "logs", "", "keep what the processes of the run write in `DIRECTORY`")
+	fs.StringVar(&f.logs, "logs", "", "keep the logs of the processes of the run in `DIRECTORY`")
 	c.SharedFlags(fs)
 	if w.Running {
 		fs.StringVar(&c.Requests, "requests", "",

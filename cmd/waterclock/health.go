@@ -146,7 +146,7 @@ func (p *process) askInstance(
 		return fmt.Errorf("read the response of %s: %w", url, err)
 	}
 	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s", url, answer.Status)
+		return fmt.Errorf("%s responded with %s", url, answer.Status)
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func commandGroups() []section {
 	return []section{
 		{"Run it", "dev serve health drain"},
 		{"Schedule and steer timers", "schedule cancel trigger pause resume next"},
-		{"See what is pending, and what happens", "get list count watch tail dead-letters status"},
+		{"See pending timers and events", "get list count watch tail dead-letters status"},
 		{"Look after a cluster", "topics audit store plan bench"},
 		{"Set up", "config profile api completion version help"},
 	}
@@ -62,7 +62,7 @@ func flagSections() []section {
 	return []section{
 		{"When it is due", "in at"},
 		{"Recurring", "every cron zone until count jitter catch-up"},
-		{"What appears, and where", "to value value-file null-value key null-key header schedule/partition"},
+		{"The emission", "to value value-file null-value key null-key header schedule/partition"},
 		{"The request", "schedule/id schedule/topic schedule/if max-late remember"},
 		{"The load", "plan/rate pending size"},
 		{"The machines",

@@ -29,7 +29,7 @@ func planCommand(p *process) *cobra.Command {
 	f.size = amount(f.load.Size)
 	cmd := &cobra.Command{
 		Use:   "plan",
-		Short: "work out what a load needs: instances, cores, memory, disk, brokers",
+		Short: "compute the needs of a load: instances, cores, memory, disk, brokers",
 		Long: `plan works out how many instances a load needs, with how many cores and how much
 memory and disk, what it costs the brokers, which limit is reached first, and what a
 longer firing interval would save and cost. It calculates with measured constants, which

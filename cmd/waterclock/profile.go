@@ -30,7 +30,7 @@ func addProfileFlag(p *process, fs *pflag.FlagSet) *profileFlag {
 		return f.Value.(*profileFlag)
 	}
 	f := &profileFlag{p: p, fs: fs}
-	fs.Var(f, "profile", "reach the service as profile `NAME` says: see waterclock profile (default: "+
+	fs.Var(f, "profile", "reach the service by profile `NAME`: see waterclock profile (default: "+
 		config.EnvProfile+", else the one in use); empty for none")
 	return f
 }

@@ -45,7 +45,7 @@ Without an argument and flags it says up to where the dead letters have been rev
 	fs.BoolVar(&r.only, "only", false, "only the one that is named, not those before it")
 	fs.StringVar(&r.before, "before", "",
 		"all written before `TIME`, RFC 3339 with a zone, or how long ago, such as 10m")
-	fs.StringVar(&r.back, "back", "", "go back: what is beyond `POSITION`, as review prints it, is new again")
+	fs.StringVar(&r.back, "back", "", "go back: letters beyond `POSITION`, as review prints it, are new again")
 	cmd.RunE = r.run
 	return cmd
 }

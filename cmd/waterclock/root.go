@@ -128,7 +128,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	case file:
 		meant = ": a file of settings goes into --config, --config " + args[0]
 	case waits(cmd, args[0]):
-		meant = ": the time to wait goes behind an equals sign, --wait=" + args[0]
+		meant = ": the time to wait goes after an equals sign, --wait=" + args[0]
 	case len(args) > 1:
 		meant = ": a value with spaces goes between quotes"
 	case id != nil && !id.Changed:

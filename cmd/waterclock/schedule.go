@@ -72,7 +72,7 @@ in waterclock dead-letters list.
 	f.recur.bind(fs)
 	fs.StringVar(&f.maxLate, "max-late", "", "do not emit later than `DURATION` after it is due")
 	fs.StringVar(&f.remember, "remember", "", "keep the ID taken for `DURATION` after the timer has fired, at most "+
-		"7d: --if absent does not hold meanwhile")
+		"7d: until then --if absent does not hold")
 	fs.StringVar(&f.condition, "if", "", conditionUsage)
 	fs.StringVar(&f.to, "to", "", "target `TOPIC` (default: the one the service is configured with; if it has none, "+
 		"the request becomes a dead letter)")
@@ -85,7 +85,7 @@ in waterclock dead-letters list.
 		"`NUMBER` of the target's partition (-1: by the key, as Java clients do)")
 	fs.StringArrayVar(
 		&f.headers, "header", nil, "pass on a header, as `NAME=VALUE`; may be repeated, the order is kept")
-	fs.BoolVar(&f.json, "json", false, "print where the request is, when it is due, and its outcome, as JSON")
+	fs.BoolVar(&f.json, "json", false, "print the request's position, due time and outcome, as JSON")
 	f.wait.flag(cmd)
 	(&asking{p: p, profile: addProfileFlag(p, fs)}).completePending(cmd, &f.topic)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -71,7 +71,7 @@ func resumeCommand(p *process) *cobra.Command {
 	return steerCommand(p, commands.Resume, &cobra.Command{
 		Short: "let a paused timer fire again",
 		Long: `resume writes one request that lets the paused timer of an ID fire again. If it is
-past due, it fires at once; --catch-up decides which missed occurrences fire. The service
+past due, it fires immediately; --catch-up decides which missed occurrences fire. The service
 decides when it reads the request: if no timer is paused, nothing happens.
 
 With --prefix, or another filter, it starts a job for many timers, and asks first: see cancel.
@@ -160,7 +160,7 @@ func steerCommand(p *process, action commands.Action, cmd *cobra.Command) *cobra
 	wait.flag(cmd)
 	many := job{asking: asking{p: p, profile: addProfileFlag(p, cmd.Flags())}}
 	if action == commands.Trigger {
-		cmd.Flags().BoolVar(&many.json, "json", false, "print where the request is, and its outcome, as JSON")
+		cmd.Flags().BoolVar(&many.json, "json", false, "print the request's position and outcome, as JSON")
 	} else {
 		many.flags(cmd)
 		cmd.Flags().Lookup("json").Usage = "print the request or, for many timers, the API's response, as JSON"

@@ -97,14 +97,14 @@ lists those of one topic only, so that each team can have principals of its own.
 	fs.StringSliceVar(&o.Producers, "producers", []string{"User:producer"},
 		"principals that schedule and cancel: `PRINCIPAL,...`")
 	fs.StringSliceVar(&o.Consumers, "consumers", []string{"User:consumer"},
-		"principals that receive what fires: `PRINCIPAL,...`")
+		"principals that read emissions: `PRINCIPAL,...`")
 	fs.StringSliceVar(&o.DeadLetterReaders, "dead-letter-consumers", []string{"User:operator"},
 		"principals that read dead letters: `PRINCIPAL,...`")
 	fs.StringSliceVar(&o.EventReaders, "event-consumers", []string{"User:operator"},
 		"principals that read events, if there are any: `PRINCIPAL,...`")
 	fs.StringVar(&o.ConsumerGroup, "consumer-group", "consumers", "consumer group `NAME` of the consumers; dead "+
 		"letters are read by NAME-dead-letters, events by NAME-events")
-	fs.StringVar(&o.Tenant, "tenant", "", "list only the users of the request `TOPIC`, and not what the service needs")
+	fs.StringVar(&o.Tenant, "tenant", "", "list only the users of the request `TOPIC`, without the service itself")
 	fs.BoolVar(&o.Repair, "repair", false, "also let the service write transaction markers that a broker has lost")
 	cmd.RunE = configured(load, func(_ context.Context, cfg *config.Config) error {
 		for flag, principals := range map[string][]string{

@@ -47,7 +47,7 @@ write events, as it does with serve --events.`,
 	fs.StringVar(&w.prefix, "prefix", "", "only IDs that begin with `TEXT`")
 	fs.StringVar(&w.target, "target", "", "only timers that fire to `TOPIC`; rejected requests have none")
 	fs.StringSliceVar(&w.types, "type", nil, "only events of these types: `TYPE,...`, such as fired,cancelled")
-	fs.StringVar(&w.since, "since", "", "first print what has happened since `DURATION` ago, such as 10m, "+
+	fs.StringVar(&w.since, "since", "", "first print the events since `DURATION` ago, such as 10m, "+
 		"or since a time, RFC 3339 with a zone")
 	fs.BoolVar(&w.noFollow, "no-follow", false, "with --since, end when that is printed")
 	w.completePending(cmd, &w.topic)
@@ -124,7 +124,7 @@ func (w *watching) show(name string, data []byte) error {
 		var past struct{ OlderDeleted bool }
 		if json.Unmarshal(data, &past) == nil && past.OlderDeleted {
 			fmt.Fprintln(w.p.stderr, "note: the events topic begins later than --since, or just there: "+
-				"its retention has deleted what was before")
+				"its retention has deleted earlier events")
 		}
 		if w.noFollow {
 			return errCaughtUp
@@ -173,8 +173,8 @@ payload.text if it is other text, payload.base64 if it is neither.`,
 	load := brokerSettings(p, cmd)
 	cmd.ValidArgsFunction = (&asking{p: p, profile: addProfileFlag(p, cmd.Flags())}).targets(new(string))
 	fs := cmd.Flags()
-	fs.BoolVar(&o.FromBeginning, "from-beginning", false, "print all that the topic still has, then what is new")
-	fs.StringVar(&since, "since", "", "also print what was written since `DURATION` ago, such as 10m, "+
+	fs.BoolVar(&o.FromBeginning, "from-beginning", false, "print all that the topic still has, then new records")
+	fs.StringVar(&since, "since", "", "also print the records since `DURATION` ago, such as 10m, "+
 		"or since a time, RFC 3339 with a zone")
 	fs.Int64VarP(&o.Count, "count", "n", 0, "end after `N` records; 0 for no limit")
 	fs.BoolVar(&o.JSON, "json", false, "print one JSON object a line")

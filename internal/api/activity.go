@@ -26,10 +26,10 @@ const (
 
 // EventFilter has the parameters that choose events.
 type EventFilter struct {
-	ID     string   `query:"id" doc:"Of that timer alone."`
-	Prefix string   `query:"prefix" doc:"Of timers whose IDs begin with it."`
-	Type   []string `query:"type" doc:"Of these types alone, as in fired,cancelled."`
-	Target string   `query:"target" doc:"Of timers that fire to that topic. A rejected request has no target here."`
+	ID     string   `query:"id" doc:"Only of this timer."`
+	Prefix string   `query:"prefix" doc:"Only of timers whose IDs begin with it."`
+	Type   []string `query:"type" doc:"Only of these types, as in fired,cancelled."`
+	Target string   `query:"target" doc:"Only of timers that fire to this topic. A rejected request has no target here."`
 }
 
 // asked returns the ID or the prefix to which the caller needs a right.
@@ -104,21 +104,21 @@ func (eventFilter) slim(r *Record) *Record {
 
 // Activity is a page of events of a request topic.
 type Activity struct {
-	Events   []ActivityEvent `json:"events" nullable:"false" doc:"About the newest first: by their time where they are on several partitions."`
-	Cursor   string          `json:"cursor,omitempty" doc:"Of the page with older ones; without it there are none. A page may have few, or none, and a cursor: a call looks at so much of the log."`
-	Deleted  bool            `json:"olderDeleted,omitempty" doc:"Retention has deleted events, or may have, that were older than those of the log."`
-	Position string          `json:"position" doc:"What watchEvents takes as position to go on behind all that was there when this was asked."`
+	Events   []ActivityEvent `json:"events" nullable:"false" doc:"The newest first; approximately, by their time, if they are on several partitions."`
+	Cursor   string          `json:"cursor,omitempty" doc:"Cursor of the page with older ones; absent if there are none. A page may have few, or none, and a cursor: a call searches a limited part of the log."`
+	Deleted  bool            `json:"olderDeleted,omitempty" doc:"Retention has deleted, or may have deleted, older events than those of the log."`
+	Position string          `json:"position" doc:"The position from which watchEvents continues after all events that were there at the time of this call."`
 }
 
 // ActivityEvent is an event of any timer.
 type ActivityEvent struct {
-	Partition int32 `json:"partition" doc:"Of the events topic, and of the timer's requests."`
+	Partition int32 `json:"partition" doc:"Partition of the events topic, and of the timer's requests."`
 	TimerEvent
 }
 
 func (e *events) registerActivity(h huma.API) {
 	op := operation("events", http.MethodGet, "/v1/topics/{topic}/activity", "listActivity",
-		"See what has happened to timers",
+		"List the events of timers",
 		"What the events topic has, the newest first. What happens from then on: watchEvents, with the position of "+
 			"the answer.",
 		"409: the request topic writes no events; it does with serve --events.")
@@ -127,8 +127,8 @@ func (e *events) registerActivity(h huma.API) {
 		EventFilter
 		After  string `query:"after" doc:"Written then or later: RFC 3339 with a zone, or Unix milliseconds."`
 		Before string `query:"before" doc:"Written before then."`
-		Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"How many at most."`
-		Cursor string `query:"cursor" maxLength:"8192" doc:"That of the page before, with the same filter."`
+		Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"The maximum number."`
+		Cursor string `query:"cursor" maxLength:"8192" doc:"cursor of the previous page, with the same filter."`
 	}) (*Activity, error) {
 		topic, err := e.topics.withEvents(ctx, in.Topic, in.asked())
 		if err != nil {

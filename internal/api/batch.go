@@ -23,16 +23,16 @@ import (
 
 // BatchResult is the outcome of one timer of a POST.
 type BatchResult struct {
-	ID       string   `json:"id,omitempty" doc:"Its ID, given or made, where it is UTF-8."`
-	IDBase64 []byte   `json:"idBase64,omitempty" doc:"Its ID in base64, where it is not UTF-8."`
-	Status   int      `json:"status" doc:"The HTTP status that a PUT of it would have."`
-	Result   *Result  `json:"result,omitempty" doc:"Its timer is without payload; where those of all results have more than 2 MiB, the last of them are left out."`
+	ID       string   `json:"id,omitempty" doc:"Its ID, given or made, if it is UTF-8."`
+	IDBase64 []byte   `json:"idBase64,omitempty" doc:"Its ID in base64, if it is not UTF-8."`
+	Status   int      `json:"status" doc:"The HTTP status that a PUT of it would get."`
+	Result   *Result  `json:"result,omitempty" doc:"Its timer has no payload; if the timers of all results have more than 2 MiB, the last ones are left out."`
 	Problem  *Problem `json:"problem,omitempty"`
 }
 
 // BatchResults are the results of a POST.
 type BatchResults struct {
-	Results []BatchResult `json:"results" nullable:"false" doc:"One for each timer, in their order."`
+	Results []BatchResult `json:"results" nullable:"false" doc:"One for each timer, in order."`
 }
 
 // postTimers is the ID of the operation.
@@ -60,8 +60,8 @@ func (b *batches) register(h huma.API) {
 	handle(h, op, func(ctx context.Context, in *struct {
 		Topic string `path:"topic" doc:"Request topic."`
 		Wait
-		Key     string `header:"Idempotency-Key" maxLength:"255" doc:"Any text: the same in a call that is made again."`
-		Window  int64  `header:"Idempotency-Window" minimum:"0" maximum:"604800" default:"3600" doc:"For how many seconds the key counts once a timer has fired."`
+		Key     string `header:"Idempotency-Key" maxLength:"255" doc:"Any text: the same in a repeated call."`
+		Window  int64  `header:"Idempotency-Window" minimum:"0" maximum:"604800" default:"3600" doc:"How many seconds the key is valid once a timer has fired."`
 		RawBody []byte `contentType:"application/octet-stream"`
 	}) (*body[BatchResults], error) {
 		timers, p := decodeTimers(ctx, in.RawBody)

@@ -100,10 +100,10 @@ func decodeTimer(body []byte) (*NewTimer, error) {
 	err := d.Decode(&n)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("the body is no timer as JSON (a payload that is JSON is sent as "+
+		return nil, fmt.Errorf("the body is not a timer as JSON (a payload that is JSON is sent as "+
 			"application/octet-stream, or as value): %s", fault(err, body))
 	case n == nil:
-		return nil, fmt.Errorf("the body is no timer as JSON: it is null")
+		return nil, fmt.Errorf("the body is not a timer as JSON: it is null")
 	}
 	if err := ended(d); err != nil {
 		return nil, fmt.Errorf("the body has more than the timer: %w", err)

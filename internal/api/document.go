@@ -48,17 +48,17 @@ func reasons() []string {
 
 // statuses describe the statuses of problems that more than one operation has.
 var statuses = map[int]string{
-	http.StatusBadRequest:   "The call is wrong, or its request is refused and a dead letter: reason says why.",
+	http.StatusBadRequest:   "The call is wrong, or its request was rejected and is a dead letter: see reason.",
 	http.StatusUnauthorized: "unauthenticated: no credentials, or wrong ones.",
 	http.StatusForbidden: "forbidden: the caller has no such right. Of a request that is refused: " +
 		"target-not-allowed.",
-	http.StatusNotFound:       "not-found, no-such-topic: what the path names is not there.",
+	http.StatusNotFound:       "not-found, no-such-topic: the path names nothing that exists.",
 	http.StatusRequestTimeout: "body-timeout: the body did not arrive in time.",
 	http.StatusConflict: "no-events: the request topic writes none. Of a request that is " +
 		"refused: moved-meanwhile, wrong-partition.",
 	http.StatusGone: "events-gone: the stream cannot begin there without leaving out events.",
 	http.StatusPreconditionFailed: "condition-not-met: the condition of the call does not hold, and " +
-		"nothing has changed; pending is what is pending.",
+		"nothing has changed; pending is the pending timer.",
 	http.StatusRequestEntityTooLarge: "too-large, value-too-large, batch-too-large: the body, or the request " +
 		"as a record.",
 	http.StatusRequestURITooLong:    "target-too-long: path and query.",
@@ -69,7 +69,7 @@ var statuses = map[int]string{
 	http.StatusTooManyRequests: "rate-limited, too-many-calls, too-many-logins, too-many-jobs, " +
 		"too-many-streams: ask again later. Of a request that is refused: over-quota.",
 	http.StatusRequestHeaderFieldsTooLarge: "too-many-headers, headers-too-large.",
-	http.StatusInternalServerError:         "internal: what should not be.",
+	http.StatusInternalServerError:         "internal: a bug.",
 	http.StatusServiceUnavailable: "moving, partition-failed, kafka-unreachable, not-written, unknown-outcome, " +
 		"overloaded, issuer-unavailable: ask again later; of unknown-outcome the request may be in the log.",
 }
@@ -138,7 +138,7 @@ func complete(o *huma.OpenAPI) {
 				r.Headers = map[string]*huma.Param{}
 			}
 			r.Headers[access.RequestHeader] = &huma.Param{
-				Description: "By what the call is known in the audit: what came as X-Request-Id, if it has 1 to 128 " +
+				Description: "The ID of the call in the audit: X-Request-Id of the request, if it has 1 to 128 " +
 					"letters, digits or ._~:/+=@-, or a new one.",
 				Schema: &huma.Schema{Type: "string"}, Example: "0f7c1b2a9d3e4f56",
 			}
@@ -160,11 +160,11 @@ func problemResponse(like *huma.Response, status int) *huma.Response {
 	switch status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		r.Headers = map[string]*huma.Param{"Retry-After": {
-			Description: "In how many seconds it is worth while to ask again; not there where that is not known.",
+			Description: "Seconds until a retry makes sense; absent if unknown.",
 			Schema:      &huma.Schema{Type: "integer"}, Example: 1,
 		}}
 	case http.StatusUnauthorized:
-		r.Headers = map[string]*huma.Param{"WWW-Authenticate": {Description: "How to say who calls.",
+		r.Headers = map[string]*huma.Param{"WWW-Authenticate": {Description: "How to authenticate.",
 			Schema: &huma.Schema{Type: "string"}, Example: `Bearer realm="waterclock"`}}
 	}
 	return r
@@ -343,7 +343,7 @@ func requestHeaders() []*huma.Param {
 		header(waterclock.HeaderUntil, "End of the recurrence, inclusive."),
 		header(waterclock.HeaderCount, "How many occurrences there are."),
 		header(waterclock.HeaderJitter, "Each occurrence is delayed by a part of it."),
-		header(waterclock.HeaderCatchUp, "What becomes of missed occurrences: all, latest or none."),
+		header(waterclock.HeaderCatchUp, "Missed occurrences that fire: all, latest or none."),
 		header(waterclock.HeaderMaxLate, "What would be emitted later than that is not."),
 		header(waterclock.HeaderRemember, "For how long its ID stays taken once it has fired, as in 1h: timer-if: "+
 			"absent does not hold as long."),
@@ -358,7 +358,7 @@ func requestHeaders() []*huma.Param {
 }
 
 // inTheLog describes the status 202.
-const inTheLog = "The request is in the log; what becomes of it is not known here."
+const inTheLog = "The request is in the log; its outcome is not known here."
 
 func scheduledOrInTheLog() map[string]string {
 	return map[string]string{"201": "Scheduled: nothing was pending under the ID.", "202": inTheLog}

@@ -38,15 +38,15 @@ type events struct {
 type watch struct {
 	Topic string `path:"topic" doc:"Request topic."`
 	EventFilter
-	Since    string `query:"since" doc:"Begin with the events written then or later, about in the order of time: RFC 3339 with a zone, or Unix milliseconds. When all that were there at the beginning are sent, a server-sent event caught-up says so."`
-	Follow   bool   `query:"follow" default:"true" doc:"false: with since, end the stream behind caught-up."`
-	Position string `query:"position" doc:"Go on there, and not from now on: position of listActivity, log.position of listTimerEvents, or the id of a server-sent event."`
-	LastID   string `header:"Last-Event-ID" doc:"The same, and counts before it."`
+	Since    string `query:"since" doc:"Begin with the events written then or later, approximately in the order of time: RFC 3339 with a zone, or Unix milliseconds. After all past events comes a server-sent event caught-up."`
+	Follow   bool   `query:"follow" default:"true" doc:"false: with since, end the stream after caught-up."`
+	Position string `query:"position" doc:"Continue there, instead of from now: position of listActivity, log.position of listTimerEvents, or the id of a server-sent event."`
+	LastID   string `header:"Last-Event-ID" doc:"The same, and takes precedence over it."`
 }
 
 func (e *events) register(h huma.API) {
 	op := operation("events", http.MethodGet, "/v1/topics/{topic}/events", "watchEvents",
-		"Watch what happens to timers, from now on, from a time or from a position on",
+		"Watch the events of timers, from now on, from a time or from a position on",
 		"Server-sent events, whose data are records of the events topic, as docs/EVENTS.md has them, with the "+
 			"timer's ID as id. The id of a server-sent event is the position behind it, which the header "+
 			"Last-Event-ID takes, as EventSource does by itself, or position.",
@@ -313,7 +313,8 @@ func (e *events) begin(
 		}
 		switch b.at.Next[i], b.ends.Next[i] = next, span[1]; {
 		case next < span[0]:
-			return b, gone("%s/%d begins at %d now, and the position is %d: retention has deleted what was between",
+			return b, gone("%s/%d begins at %d now, and the position is %d: retention has deleted the events "+
+				"between them",
 				topic, p, span[0], next)
 		case next > span[1]:
 			return b, gone("%s/%d ends at %d now, and the position is %d: the topic was recreated, or has lost records",
@@ -337,6 +338,6 @@ func (e *events) begin(
 // gone returns the problem of a stream that cannot continue at its position.
 func gone(format string, args ...any) *Problem {
 	p := problem(http.StatusGone, ReasonEventsGone, format, args...)
-	p.Detail += "; look at what has happened to a timer, and begin without a position"
+	p.Detail += "; list the events of a timer, and begin without a position"
 	return p
 }

@@ -137,7 +137,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		calls: in.Counters("waterclock_api_calls_total",
 			"Calls of the HTTP API that were answered, by operation and status.", "call", "status"),
 		seconds: in.Histograms("waterclock_api_call_seconds",
-			"Time from the headers of a call of the HTTP API to the end of its answer; but for streams.",
+			"Time from the headers of a call of the HTTP API to the end of its response, except streams.",
 			[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}, "call"),
 	}
 }

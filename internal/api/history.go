@@ -26,38 +26,38 @@ const (
 // TimerEvents is a page of the history of a timer, from the events topic.
 type TimerEvents struct {
 	Events []TimerEvent `json:"events" nullable:"false" doc:"The newest first."`
-	Cursor string       `json:"cursor,omitempty" doc:"Of the page with older ones; without it the log has none. A page may have few, or none, and a cursor: a call looks at so much of the log."`
+	Cursor string       `json:"cursor,omitempty" doc:"Cursor of the page with older ones; absent if the log has none. A page may have few, or none, and a cursor: a call searches a limited part of the log."`
 	Log    EventLog     `json:"log"`
 }
 
 // TimerEvent is one event of a timer.
 type TimerEvent struct {
-	Offset int64           `json:"offset" doc:"Where its record is on the events topic."`
+	Offset int64           `json:"offset" doc:"Position of its record on the events topic."`
 	At     time.Time       `json:"at" doc:"The record's timestamp."`
-	Event  json.RawMessage `json:"event" doc:"What has happened: the record's value, an object, as docs/EVENTS.md has it, with the timer's ID as id (or idBase64)."`
+	Event  json.RawMessage `json:"event" doc:"The event: the record's value, an object, as in docs/EVENTS.md, with the timer's ID as id (or idBase64)."`
 }
 
 // EventLog is the part of the events topic that was searched for a timer's events.
 type EventLog struct {
 	Topic     string     `json:"topic"`
-	Partition int32      `json:"partition" doc:"That of the timer's requests."`
-	Begins    int64      `json:"begins" doc:"The first offset that Kafka has. Where it is not 0, what was before is gone: retention."`
-	Ends      int64      `json:"ends" doc:"The offset behind the last record that was committed when this was asked."`
-	LookedTo  int64      `json:"lookedTo" doc:"How far back this page has looked: all events of the timer from there on to where it began are on it."`
-	Position  string     `json:"position" doc:"What watchEvents takes as position to go on behind what ends says."`
-	Oldest    *time.Time `json:"oldest,omitempty" doc:"Without a cursor: timestamp of the oldest record of any timer. Nothing is known of the time before it."`
+	Partition int32      `json:"partition" doc:"Partition of the timer's requests."`
+	Begins    int64      `json:"begins" doc:"The first offset that Kafka has. If it is not 0, retention has deleted older events."`
+	Ends      int64      `json:"ends" doc:"The offset after the last record that was committed at the time of this call."`
+	LookedTo  int64      `json:"lookedTo" doc:"How far back this page reaches: it has all events of the timer from there on to its start."`
+	Position  string     `json:"position" doc:"The position from which watchEvents continues after ends."`
+	Oldest    *time.Time `json:"oldest,omitempty" doc:"Without a cursor: timestamp of the oldest record of any timer. Earlier events are unknown."`
 }
 
 func (e *events) registerHistory(h huma.API) {
-	op := operation("events", http.MethodGet, onePath+"/events", "listTimerEvents", "See what has happened to a timer",
+	op := operation("events", http.MethodGet, onePath+"/events", "listTimerEvents", "List the events of a timer",
 		"What the events topic still has of its ID, the newest first; also of a timer that is not pending any more. "+
 			"What happens from now on: watchEvents.",
 		"409: the request topic writes no events; it does with serve --events. Of a compacted events topic the last "+
 			"event of each timer is there, and few more.")
 	reads(h, op, func(ctx context.Context, in *struct {
 		OneTimer
-		Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"How many at most."`
-		Cursor string `query:"cursor" maxLength:"20" doc:"That of the page before."`
+		Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"The maximum number."`
+		Cursor string `query:"cursor" maxLength:"20" doc:"cursor of the previous page."`
 	}) (*TimerEvents, error) {
 		topic, err := e.topics.withEvents(ctx, in.Topic, in.ID)
 		if err != nil {

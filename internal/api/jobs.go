@@ -40,8 +40,8 @@ type Job = route.Job
 
 // JobList is a list of jobs of all instances.
 type JobList struct {
-	Jobs    []Job             `json:"jobs" nullable:"false" doc:"Those that the caller may see, the newest first."`
-	Unasked []UnaskedInstance `json:"unasked,omitempty" nullable:"false" doc:"Instances that could not be asked: their jobs are not here."`
+	Jobs    []Job             `json:"jobs" nullable:"false" doc:"Jobs that the caller may see, the newest first."`
+	Unasked []UnaskedInstance `json:"unasked,omitempty" nullable:"false" doc:"Instances that could not be asked: their jobs are missing."`
 }
 
 // UnaskedInstance is an instance that could not be asked.
@@ -83,9 +83,9 @@ func (j *jobs) register(h huma.API) {
 		startsJob(h, op, func(ctx context.Context, in *struct {
 			Topic string `path:"topic" doc:"Request topic."`
 			Filter
-			All    bool `query:"all" doc:"All timers of the topic are meant: needed where nothing else is asked for."`
+			All    bool `query:"all" doc:"Confirms that all timers of the topic are meant: required without a filter."`
 			DryRun bool `query:"dry-run" doc:"Only count."`
-			Rate   int  `query:"rate" minimum:"1" maximum:"50000" default:"5000" doc:"How many requests a second it writes at most."`
+			Rate   int  `query:"rate" minimum:"1" maximum:"50000" default:"5000" doc:"The most requests that it writes per second."`
 		}) (*startedJob, error) {
 			if in.Filter == (Filter{}) && !in.All && !in.DryRun {
 				return nil, problem(http.StatusBadRequest, ReasonBadRequest, "nothing chooses timers: give "+

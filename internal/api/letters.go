@@ -23,12 +23,12 @@ const (
 
 // LetterFilter has the parameters that choose dead letters.
 type LetterFilter struct {
-	Reason string `query:"reason" maxLength:"100" doc:"Its reason is that."`
-	Prefix string `query:"prefix" maxLength:"512" doc:"The timer's ID begins with it."`
+	Reason string `query:"reason" maxLength:"100" doc:"Only those with this reason."`
+	Prefix string `query:"prefix" maxLength:"512" doc:"Only those whose timer ID begins with it."`
 	After  string `query:"after" doc:"Written then or later: RFC 3339 with a zone, or Unix milliseconds."`
 	Before string `query:"before" doc:"Written before then."`
 	// An empty text means both: a bool would have no third value.
-	Reviewed string `query:"reviewed" enum:"true,false" doc:"false: only those that have not been reviewed; true: only those that have. What a resend has sent has been reviewed."`
+	Reviewed string `query:"reviewed" enum:"true,false" doc:"false: only those that have not been reviewed; true: only those that have. Resent letters count as reviewed."`
 }
 
 // letterFilter is a parsed LetterFilter.
@@ -110,7 +110,7 @@ type letters struct {
 // OneLetter has the parameters of operations on one dead letter.
 type OneLetter struct {
 	Topic     string `path:"topic" doc:"Request topic."`
-	Partition int32  `path:"partition" minimum:"0" doc:"Of the topic of dead letters."`
+	Partition int32  `path:"partition" minimum:"0" doc:"Partition of the topic of dead letters."`
 	Offset    int64  `path:"offset" minimum:"0"`
 }
 
@@ -122,8 +122,8 @@ func (l *letters) register(h huma.API) {
 	reads(h, list, func(ctx context.Context, in *struct {
 		Topic string `path:"topic" doc:"Request topic, or fixed-delay topic."`
 		LetterFilter
-		Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"50" doc:"How many at most."`
-		Cursor string `query:"cursor" maxLength:"8192" doc:"That of the page before, with the same filter."`
+		Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"50" doc:"The maximum number."`
+		Cursor string `query:"cursor" maxLength:"8192" doc:"cursor of the previous page, with the same filter."`
 	}) (*DeadLetterList, error) {
 		topic, err := l.topics.withLetters(ctx, access.Read, in.Topic, "")
 		if err != nil {

@@ -46,9 +46,9 @@ const (
 type Filter struct {
 	DueAfter  string `query:"due-after" doc:"Due then or later: RFC 3339 with a zone, or Unix milliseconds."`
 	DueBefore string `query:"due-before" doc:"Due before then."`
-	Prefix    string `query:"prefix" maxLength:"512" doc:"The ID begins with it."`
-	Target    string `query:"target" maxLength:"249" doc:"Topic that it fires to."`
-	State     string `query:"state" enum:"pending,triggered,paused,parked,recurring,remembered" doc:"Its state; recurring: in whatever state, but it recurs. Without it all but remembered, which are pending no more."`
+	Prefix    string `query:"prefix" maxLength:"512" doc:"Only IDs that begin with it."`
+	Target    string `query:"target" maxLength:"249" doc:"Only timers that fire to this topic."`
+	State     string `query:"state" enum:"pending,triggered,paused,parked,recurring,remembered" doc:"Their state; recurring: in any state, but recurring. If absent, all except remembered ones, which are no longer pending."`
 }
 
 func (f *Filter) query() (q query.Filter, err error) {
@@ -96,18 +96,18 @@ func instant(name, text string) (int64, error) {
 
 // TimerList is a page of timers.
 type TimerList struct {
-	Timers []*Timer `json:"timers" nullable:"false" doc:"In the order asked for, without payloads. They may be fewer than the limit, even none, though there is a next page."`
-	Cursor string   `json:"cursor,omitempty" doc:"Of the next page; without it there is none. It stays good however long, whoever owns the partitions."`
+	Timers []*Timer `json:"timers" nullable:"false" doc:"In the requested order, without payloads. There may be fewer than the limit, even none, although there is a next page."`
+	Cursor string   `json:"cursor,omitempty" doc:"Cursor of the next page; absent if there is none. It stays valid indefinitely, even if partitions move."`
 	// Missing is a reason to start the list again.
-	Missing []Missing `json:"missing,omitempty" doc:"Partitions whose timers are not on this page, because they could not be asked. Without it there are none. If all are missing, the call fails."`
+	Missing []Missing `json:"missing,omitempty" doc:"Partitions whose timers are missing from this page, because they could not be asked. Absent if there are none. If all are missing, the call fails."`
 }
 
 // Missing is a partition that is missing from a response.
 type Missing struct {
 	Partition int32  `json:"partition"`
-	Reason    string `json:"reason" doc:"As of a problem: elsewhere, moving, partition-failed or kafka-unreachable."`
-	Detail    string `json:"detail" doc:"Who owns it, why it could not be asked, and what to do."`
-	Owner     string `json:"owner,omitempty" doc:"Of elsewhere: the address of the instance to ask, if it has an API."`
+	Reason    string `json:"reason" doc:"The reason, as in a problem: elsewhere, moving, partition-failed or kafka-unreachable."`
+	Detail    string `json:"detail" doc:"The owner, the reason why it could not be asked, and a remedy."`
+	Owner     string `json:"owner,omitempty" doc:"With elsewhere: the address of the instance to ask, if it has an API."`
 
 	err error
 }
@@ -115,16 +115,16 @@ type Missing struct {
 // TimerCount is a number of timers.
 type TimerCount struct {
 	Count int64 `json:"count"`
-	Exact bool  `json:"exact" doc:"false: there are more; the question was about more than one may look at, or partitions are missing."`
+	Exact bool  `json:"exact" doc:"false: there are more; the count would have examined too many, or partitions are missing."`
 	// Until answers the parameter until.
-	Until   []CountUntil `json:"until,omitempty" doc:"For each instant of until, in their order; the count is that of the last."`
-	Missing []Missing    `json:"missing,omitempty" doc:"Partitions that are not counted, because they could not be asked. Without it there are none. If all are missing, the call fails."`
+	Until   []CountUntil `json:"until,omitempty" doc:"For each instant of until, in order; each has the count of the last."`
+	Missing []Missing    `json:"missing,omitempty" doc:"Partitions that are not counted, because they could not be asked. Absent if there are none. If all are missing, the call fails."`
 }
 
 // CountUntil is the number of timers that fire before an instant.
 type CountUntil struct {
 	At    time.Time `json:"at"`
-	Count int64     `json:"count" doc:"What is due before it, or triggered, and not paused."`
+	Count int64     `json:"count" doc:"Timers that are due before it, or triggered, and not paused."`
 	Exact bool      `json:"exact"`
 }
 
@@ -141,9 +141,9 @@ func (l *lists) register(h huma.API) {
 	reads(h, list, func(ctx context.Context, in *struct {
 		Topic string `path:"topic" doc:"Request topic."`
 		Filter
-		Order  string `query:"order" enum:"due,id" default:"due" doc:"due: as they fire, paused ones last. id: by the bytes of the ID."`
-		Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"How many at most."`
-		Cursor string `query:"cursor" doc:"That of the page before, with the same filter and order."`
+		Order  string `query:"order" enum:"due,id" default:"due" doc:"due: in the order of firing, paused ones last. id: by the bytes of the ID."`
+		Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"The maximum number."`
+		Cursor string `query:"cursor" doc:"cursor of the previous page, with the same filter and order."`
 	}) (TimerList, error) {
 		return l.list(ctx, in.Topic, &in.Filter, query.Order(in.Order), in.Limit, in.Cursor)
 	})
@@ -154,7 +154,7 @@ func (l *lists) register(h huma.API) {
 	reads(h, count, func(ctx context.Context, in *struct {
 		Topic string `path:"topic" doc:"Request topic."`
 		Filter
-		Limit int      `query:"limit" minimum:"1" doc:"How many timers of each partition to look at, at most: a smaller number makes the call cheaper, and the count may not be exact. Without it, a million."`
+		Limit int      `query:"limit" minimum:"1" doc:"The most timers of each partition to examine: a smaller number makes the call cheaper, and the count may not be exact. If absent, a million."`
 		Until []string `query:"until" maxItems:"100" doc:"Instants, ascending, with commas between them: RFC 3339 with a zone, or Unix milliseconds. Paused timers do not count."`
 	}) (n TimerCount, err error) {
 		f, err := in.query()

@@ -68,35 +68,35 @@ type Logs interface {
 
 // DeadLetter is a request that was rejected, or an emission that its target has rejected.
 type DeadLetter struct {
-	Partition int32     `json:"partition" doc:"Where it is on the topic of dead letters."`
+	Partition int32     `json:"partition" doc:"Its partition on the topic of dead letters."`
 	Offset    int64     `json:"offset"`
 	At        time.Time `json:"at"`
-	ID        *string   `json:"id,omitempty" doc:"The timer's ID, where it is UTF-8."`
-	IDBase64  []byte    `json:"idBase64,omitempty" doc:"The timer's ID in base64, where it is not UTF-8."`
+	ID        *string   `json:"id,omitempty" doc:"The timer's ID, if it is UTF-8."`
+	IDBase64  []byte    `json:"idBase64,omitempty" doc:"The timer's ID in base64, if it is not UTF-8."`
 	Reason    string    `json:"reason"`
 	Detail    string    `json:"detail"`
-	Source    string    `json:"source" doc:"Where the request is in the log."`
-	Reviewed  *bool     `json:"reviewed,omitempty" doc:"In a list: it has been reviewed, or sent again. Without it that is not known."`
-	Headers   []Header  `json:"headers,omitempty" doc:"Those of the request."`
-	Payload   *Payload  `json:"payload" doc:"What it would have fired; in a list the first 1,024 bytes of a long one."`
+	Source    string    `json:"source" doc:"Position of the request in the log."`
+	Reviewed  *bool     `json:"reviewed,omitempty" doc:"In a list: it has been reviewed, or sent again. Absent if unknown."`
+	Headers   []Header  `json:"headers,omitempty" doc:"The headers of the request."`
+	Payload   *Payload  `json:"payload" doc:"The payload that it would have fired; in a list the first 1,024 bytes of a long one."`
 	Truncated bool      `json:"truncated,omitempty" doc:"The payload did not fit and is gone."`
-	Missing   []string  `json:"missing,omitempty" doc:"Of one that is truncated: what did not fit and is gone: value, headers, key. With headers those that are passed on, with key all, and what exceeds 1,024 bytes of the ID."`
+	Missing   []string  `json:"missing,omitempty" doc:"If it is truncated: the parts that did not fit and are gone: value, headers, key. headers: those that are passed on; key: all, and the ID beyond 1,024 bytes."`
 }
 
 // DeadLetterList is a page of dead letters.
 type DeadLetterList struct {
-	DeadLetters []DeadLetter `json:"deadLetters" nullable:"false" doc:"About the newest first: by their time where they are on several partitions."`
-	Cursor      string       `json:"cursor,omitempty" doc:"Of the page with older ones; without it there are none."`
-	Position    string       `json:"position" doc:"Behind all that there are now: what reviewDeadLetters takes."`
+	DeadLetters []DeadLetter `json:"deadLetters" nullable:"false" doc:"The newest first; approximately, by their time, if they are on several partitions."`
+	Cursor      string       `json:"cursor,omitempty" doc:"Cursor of the page with older ones; absent if there are none."`
+	Position    string       `json:"position" doc:"The position after all current ones, for reviewDeadLetters."`
 }
 
 // Correction holds the changed parts of a request.
 type Correction struct {
-	ID       string   `json:"id,omitempty" doc:"ID, where there was none."`
+	ID       string   `json:"id,omitempty" doc:"ID, if there was none."`
 	IDBase64 []byte   `json:"idBase64,omitempty" doc:"The same in base64, instead of id."`
-	Headers  *Headers `json:"headers,omitempty" doc:"All headers of the request, timer- ones and those that are passed on; without it those that it had."`
+	Headers  *Headers `json:"headers,omitempty" doc:"All headers of the request, timer- ones and those that are passed on; if absent, its own."`
 	// At most one of these three is set.
-	Value       *string `json:"value,omitempty" doc:"Payload as text; without it the one that it had."`
+	Value       *string `json:"value,omitempty" doc:"Payload as text; if absent, its own."`
 	ValueBase64 []byte  `json:"valueBase64,omitempty" doc:"Payload in base64, instead of value."`
 	ValueNull   bool    `json:"valueNull,omitempty" doc:"The payload is Kafka's null, instead of value."`
 }

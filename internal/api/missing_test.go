@@ -27,7 +27,7 @@ func TestListsAndCountsNameWhatIsMissing(t *testing.T) {
 	}
 	for _, c := range []struct{ name, owner, api, reason, says string }{
 		{"its owner has no API", "silent", "", "elsewhere", "start it with --api"},
-		{"nobody owns it", "", "", "moving", "nobody owns partition"},
+		{"no owner", "", "", "moving", "no instance owns partition"},
 		{"its owner is gone", "dead", "http://127.0.0.1:1", "moving", "127.0.0.1:1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

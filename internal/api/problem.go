@@ -48,12 +48,12 @@ const stuckAfter = 10 * time.Second
 type Problem struct {
 	access.Problem
 	// Set if the request is in the log.
-	Request string `json:"request,omitempty" doc:"Where the request is in the log: topic/partition/offset."`
-	Pending *Timer `json:"pending,omitempty" doc:"Of condition-not-met, and of a timer of idempotency-key-reused: what is pending."`
+	Request string `json:"request,omitempty" doc:"Position of the request in the log: topic/partition/offset."`
+	Pending *Timer `json:"pending,omitempty" doc:"With condition-not-met, and for a timer with idempotency-key-reused: the pending timer."`
 	// Set with elsewhere.
-	Owner string `json:"owner,omitempty" doc:"Of elsewhere: the address of the instance to ask."`
+	Owner string `json:"owner,omitempty" doc:"With elsewhere: the address of the instance to ask."`
 	// Errors are the errors of parameters and of the body.
-	Errors []*huma.ErrorDetail `json:"errors,omitempty" nullable:"false" doc:"Of a wrong call: what is wrong with which part."`
+	Errors []*huma.ErrorDetail `json:"errors,omitempty" nullable:"false" doc:"With a wrong call: the wrong parts."`
 }
 
 func problem(status int, reason, format string, args ...any) *Problem {

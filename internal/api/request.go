@@ -26,7 +26,7 @@ const (
 // NewTimer is a timer to be scheduled, as JSON. Times and durations have the form of the request headers, as text.
 // They are not validated here.
 type NewTimer struct {
-	ID       string `json:"id,omitempty" doc:"In a POST: ID of the timer; without it one is made."`
+	ID       string `json:"id,omitempty" doc:"In a POST: ID of the timer; if absent, one is made."`
 	IDBase64 []byte `json:"idBase64,omitempty" doc:"In a POST: the ID in base64, instead of id."`
 
 	Value       *string `json:"value,omitempty" doc:"Payload as text."`
@@ -34,19 +34,19 @@ type NewTimer struct {
 	ValueNull   bool    `json:"valueNull,omitempty" doc:"The payload is Kafka's null: the timer emits a tombstone."`
 
 	At       string `json:"at,omitempty" doc:"timer-at: due then, RFC 3339 with a zone or Unix milliseconds."`
-	After    string `json:"after,omitempty" doc:"timer-after: due that long from now, as in 90s or 1h30m."`
+	After    string `json:"after,omitempty" doc:"timer-after: due this long from now, as in 90s or 1h30m."`
 	Every    string `json:"every,omitempty" doc:"timer-every: recurs at that interval."`
-	Cron     string `json:"cron,omitempty" doc:"timer-cron: recurs when the clock shows that."`
+	Cron     string `json:"cron,omitempty" doc:"timer-cron: recurs when the clock matches."`
 	Zone     string `json:"zone,omitempty" doc:"timer-zone: IANA name of the time zone of cron."`
 	Until    string `json:"until,omitempty" doc:"timer-until: end of the recurrence."`
-	Count    int64  `json:"count,omitempty" doc:"timer-count: how many occurrences there are."`
+	Count    int64  `json:"count,omitempty" doc:"timer-count: number of occurrences."`
 	Jitter   string `json:"jitter,omitempty" doc:"timer-jitter: each occurrence is delayed by a part of it."`
 	CatchUp  string `json:"catchUp,omitempty" doc:"timer-catch-up: all, latest or none."`
-	MaxLate  string `json:"maxLate,omitempty" doc:"timer-max-late: what would be later is not emitted."`
-	Remember string `json:"remember,omitempty" doc:"timer-remember: for how long its ID stays taken once it has fired, as in 1h."`
+	MaxLate  string `json:"maxLate,omitempty" doc:"timer-max-late: later occurrences are not emitted."`
+	Remember string `json:"remember,omitempty" doc:"timer-remember: how long its ID stays taken once it has fired, as in 1h."`
 	If       string `json:"if,omitempty" doc:"timer-if: absent, present, or the source of the timer that must be pending."`
 
-	Target  *Target `json:"target,omitempty" doc:"Where it fires to; without it the default target of the request topic."`
+	Target  *Target `json:"target,omitempty" doc:"Its target; if absent, the default target of the request topic."`
 	Headers Headers `json:"headers,omitempty" doc:"Headers that are passed on, in order."`
 
 	AsShown
@@ -55,18 +55,18 @@ type NewTimer struct {
 // AsShown has the fields of a shown pending timer that a new timer gives in another way. With them the response of
 // GET can be sent unchanged, and means the same timer.
 type AsShown struct {
-	Due        *time.Time  `json:"due,omitempty" doc:"As GET shows it, in place of at; of a timer with cron it says nothing."`
-	Scheduled  *time.Time  `json:"scheduled,omitempty" doc:"As GET shows it; counts before due."`
-	Payload    *Payload    `json:"payload,omitempty" doc:"As GET shows it, in place of value."`
-	Recurrence *Recurrence `json:"recurrence,omitempty" doc:"As GET shows it, in place of every, cron, zone, until, count, jitter and catchUp."`
-	State      string      `json:"state,omitempty" enum:"pending,parked" doc:"As GET shows it. A timer that is paused or triggered cannot be made so: leave it out, and pause or trigger it."`
-	Topic      string      `json:"topic,omitempty" doc:"As GET shows it: that of the path."`
-	Occurrence int64       `json:"occurrence,omitempty" doc:"As GET shows it: what count counts has so many less one behind it. The new timer's first occurrence is its number 1."`
+	Due        *time.Time  `json:"due,omitempty" doc:"As GET shows it, instead of at; ignored for a timer with cron."`
+	Scheduled  *time.Time  `json:"scheduled,omitempty" doc:"As GET shows it; takes precedence over due."`
+	Payload    *Payload    `json:"payload,omitempty" doc:"As GET shows it, instead of value."`
+	Recurrence *Recurrence `json:"recurrence,omitempty" doc:"As GET shows it, instead of every, cron, zone, until, count, jitter and catchUp."`
+	State      string      `json:"state,omitempty" enum:"pending,parked" doc:"As GET shows it. A timer cannot be made paused or triggered: leave it out, and pause or trigger the timer."`
+	Topic      string      `json:"topic,omitempty" doc:"As GET shows it: the topic of the path."`
+	Occurrence int64       `json:"occurrence,omitempty" doc:"As GET shows it: this minus 1 is subtracted from count. The new timer's first occurrence is its number 1."`
 	// The fields below belong to the timer that was shown, not to the new one.
 	Partition *int32 `json:"partition,omitempty" doc:"As GET shows it; has no effect."`
 	Source    string `json:"source,omitempty" doc:"As GET shows it; has no effect: If-Match is a condition."`
 	Note      string `json:"note,omitempty" doc:"As GET shows it; has no effect."`
-	DueMillis *int64 `json:"dueMillis,omitempty" doc:"As GET shows it; has no effect: due says the same."`
+	DueMillis *int64 `json:"dueMillis,omitempty" doc:"As GET shows it; has no effect, because due has the same."`
 }
 
 // flat copies the fields of a shown timer to those of a new one. It fails if both give the same thing, or if a

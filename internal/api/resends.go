@@ -38,7 +38,7 @@ var errLog = errors.New("the dead letters cannot be read")
 // LetterMatches describes the effect of a resend.
 type LetterMatches struct {
 	Count    int64            `json:"count"`
-	Exact    bool             `json:"exact" doc:"false: there are more; a preview looks at so much of the log."`
+	Exact    bool             `json:"exact" doc:"false: there are more; a preview searches a limited part of the log."`
 	NotWhole int64            `json:"notWhole" doc:"Of them, those that are not sent, because a part of them did not fit into the dead letter and is gone."`
 	Reasons  map[string]int64 `json:"reasons" doc:"The count by reason."`
 }
@@ -81,10 +81,10 @@ func (re *resends) register(h huma.API) {
 	startsJob(h, op, func(ctx context.Context, in *struct {
 		Topic string `path:"topic" doc:"Request topic, or fixed-delay topic."`
 		LetterFilter
-		All     bool `query:"all" doc:"All dead letters of the topic are meant: needed where nothing else is asked for."`
-		Replace bool `query:"replace" doc:"Take the place of what is pending under the same ID."`
+		All     bool `query:"all" doc:"Confirms that all dead letters of the topic are meant: required without a filter."`
+		Replace bool `query:"replace" doc:"Replace a pending timer of the same ID."`
 		DryRun  bool `query:"dry-run" doc:"Only count."`
-		Rate    int  `query:"rate" minimum:"1" maximum:"50000" default:"1000" doc:"How many requests a second it writes at most."`
+		Rate    int  `query:"rate" minimum:"1" maximum:"50000" default:"1000" doc:"The most requests that it writes per second."`
 	}) (*startedJob, error) {
 		if in.LetterFilter == (LetterFilter{}) && !in.All && !in.DryRun {
 			return nil, problem(http.StatusBadRequest, ReasonBadRequest,

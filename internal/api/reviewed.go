@@ -16,8 +16,8 @@ type DeadLetterReview struct {
 	Topic    string     `json:"topic" doc:"Request topic, or fixed-delay topic."`
 	Position string     `json:"position" doc:"FIRST:OFFSET.OFFSET...: all dead letters of each partition below its offset have been reviewed. Single ones beyond it may have been, too."`
 	Before   string     `json:"before,omitempty" doc:"Position before this call: with back, it undoes the call."`
-	By       string     `json:"by,omitempty" doc:"Caller that has reviewed dead letters last."`
-	At       *time.Time `json:"at,omitempty" doc:"When that was; without it, nothing has been reviewed."`
+	By       string     `json:"by,omitempty" doc:"Caller that last reviewed dead letters."`
+	At       *time.Time `json:"at,omitempty" doc:"When that was; absent if nothing has been reviewed."`
 }
 
 // filter parses a filter of letters. If it asks which have been reviewed, it gets the review of the topic.
@@ -33,7 +33,7 @@ func (r *reviews) filter(ctx context.Context, in *LetterFilter, name string, top
 func (l *letters) registerReview(h huma.API) {
 	const path = "/v1/topics/{topic}/dead-letters/reviewed"
 	reads(h, operation("dead letters", http.MethodGet, path, "getReview",
-		"See up to where dead letters have been reviewed"),
+		"See which dead letters have been reviewed"),
 		func(ctx context.Context, in *struct {
 			Topic string `path:"topic" doc:"Request topic, or fixed-delay topic."`
 		}) (*DeadLetterReview, error) {
@@ -86,7 +86,7 @@ func (l *letters) registerReview(h huma.API) {
 	describe[DeadLetterReview](h, &one, nil)
 	reads(h, one, func(ctx context.Context, in *struct {
 		OneLetter
-		Older bool `query:"older" doc:"So have all that were written before it."`
+		Older bool `query:"older" doc:"Also all that were written before it."`
 	}) (*DeadLetterReview, error) {
 		topic, err := l.topics.withLetters(ctx, access.Write, in.Topic, "")
 		if err != nil {

@@ -18,18 +18,18 @@ import (
 
 // Cluster describes the service as a whole.
 type Cluster struct {
-	Asked      string                  `json:"asked" doc:"Name of the instance that answers."`
-	Instances  []route.Instance        `json:"instances" nullable:"false" doc:"This one first, then all that have owned a partition last. One that owns none is not known to others."`
-	Partitions []OwnedPartition        `json:"partitions" nullable:"false" doc:"All partitions of the request topics, and the fixed-delay topics' that somebody owns."`
-	Unhealthy  []route.UnhealthyTarget `json:"unhealthyTargets" nullable:"false" doc:"Target partitions that some instance cannot write to now."`
-	Pending    int64                   `json:"pending" doc:"Pending timers of all partitions that are known."`
-	OldestSecs float64                 `json:"oldestDueSeconds" doc:"For how long the oldest timer of all partitions that are known has been due."`
-	Unknown    int                     `json:"oldestDueUnknownPartitions" doc:"On how many partitions what is overdue is not known."`
+	Asked      string                  `json:"asked" doc:"Name of the instance that responds."`
+	Instances  []route.Instance        `json:"instances" nullable:"false" doc:"This one first, then all that were the last to own a partition. Instances that own none are unknown to others."`
+	Partitions []OwnedPartition        `json:"partitions" nullable:"false" doc:"All partitions of the request topics, and the owned ones of the fixed-delay topics."`
+	Unhealthy  []route.UnhealthyTarget `json:"unhealthyTargets" nullable:"false" doc:"Target partitions to which some instance cannot write now."`
+	Pending    int64                   `json:"pending" doc:"Pending timers of all known partitions."`
+	OldestSecs float64                 `json:"oldestDueSeconds" doc:"How long the oldest timer of all known partitions has been due."`
+	Unknown    int                     `json:"oldestDueUnknownPartitions" doc:"Number of partitions whose overdue timers are unknown."`
 }
 
 // OwnedPartition is a partition with its owner.
 type OwnedPartition struct {
-	Owner string `json:"owner,omitempty" doc:"Name of its owner; empty: it has none that is known."`
+	Owner string `json:"owner,omitempty" doc:"Name of its owner; empty if unknown."`
 	route.PartitionStatus
 }
 
@@ -37,19 +37,19 @@ type OwnedPartition struct {
 type TopicInfo struct {
 	Topic      string `json:"topic"`
 	Partitions int32  `json:"partitions"`
-	MaxBytes   int    `json:"maxMessageBytes" doc:"How large a request may be, as a record."`
+	MaxBytes   int    `json:"maxMessageBytes" doc:"The largest size of a request, as a record."`
 }
 
 // TopicList are request topics.
 type TopicList struct {
-	Topics []TopicInfo `json:"topics" nullable:"false" doc:"Those that the caller may read."`
+	Topics []TopicInfo `json:"topics" nullable:"false" doc:"Topics that the caller may read."`
 }
 
 // Occurrences explains a cron expression.
 type Occurrences struct {
-	Explanation string      `json:"explanation" doc:"What the expression means, in words."`
+	Explanation string      `json:"explanation" doc:"The expression in words."`
 	Zone        string      `json:"zone"`
-	Next        []time.Time `json:"next" nullable:"false" doc:"When it comes next."`
+	Next        []time.Time `json:"next" nullable:"false" doc:"Its next occurrences."`
 }
 
 const maxNext = 1000
@@ -82,10 +82,10 @@ func (s *service) registerNext(h huma.API) {
 	next := operation("service", http.MethodGet, "/v1/next", "nextOccurrences", "See when a cron expression comes next",
 		"By the rules of time zones of the instance that is asked.")
 	reads(h, next, func(_ context.Context, in *struct {
-		Cron string `query:"cron" required:"true" maxLength:"1024" doc:"5 or 6 fields, or a name as @daily."`
-		Zone string `query:"zone" doc:"IANA name of a time zone; without it UTC."`
-		N    int    `query:"n" minimum:"0" maximum:"1000" default:"10" doc:"How many."`
-		From string `query:"from" doc:"Behind then: RFC 3339 with a zone, or Unix milliseconds; without it now."`
+		Cron string `query:"cron" required:"true" maxLength:"1024" doc:"5 or 6 fields, or a name such as @daily."`
+		Zone string `query:"zone" doc:"IANA name of a time zone; if absent, UTC."`
+		N    int    `query:"n" minimum:"0" maximum:"1000" default:"10" doc:"The number of occurrences."`
+		From string `query:"from" doc:"After this time: RFC 3339 with a zone, or Unix milliseconds; if absent, now."`
 	}) (out Occurrences, err error) {
 		e, err := calendar.Parse(in.Cron)
 		if err != nil {

@@ -33,25 +33,25 @@ type DeadLetterCounts struct {
 	FixedDelay bool          `json:"fixedDelay,omitempty" doc:"It is a fixed-delay topic."`
 	LastHour   int64         `json:"lastHour" doc:"Of the last 60 minutes."`
 	LastDay    int64         `json:"lastDay" doc:"Of the last 24 hours."`
-	Exact      bool          `json:"exact" doc:"false: there are that many at least; the log of the last 24 hours is not counted to its beginning. Ask again: it goes on."`
+	Exact      bool          `json:"exact" doc:"false: there are at least that many; the log of the last 24 hours is not counted completely. A repeated call continues."`
 	Reasons    []ReasonCount `json:"reasons" nullable:"false" doc:"The same by reason, the most frequent first."`
-	New        *NewLetters   `json:"new,omitempty" doc:"Those that have not been reviewed, however old. Without it nothing has been reviewed, or that is not known."`
+	New        *NewLetters   `json:"new,omitempty" doc:"Dead letters that have not been reviewed, however old. Absent if none has been reviewed, or if that is unknown."`
 	Problem    string        `json:"problem,omitempty" doc:"Why the log could not be read."`
 }
 
 // NewLetters is the number of dead letters that have not been reviewed.
 type NewLetters struct {
 	Count   int64            `json:"count"`
-	Exact   bool             `json:"exact" doc:"false: there are that many at least."`
+	Exact   bool             `json:"exact" doc:"false: there are at least that many."`
 	Reasons map[string]int64 `json:"reasons" doc:"The count by reason."`
-	By      string           `json:"by,omitempty" doc:"Caller that has reviewed dead letters last."`
+	By      string           `json:"by,omitempty" doc:"Caller that last reviewed dead letters."`
 	At      time.Time        `json:"at" doc:"When that was."`
 }
 
 // ReasonCount is the number of dead letters with the same reason.
 type ReasonCount struct {
 	Reason   string    `json:"reason"`
-	Meaning  string    `json:"meaning,omitempty" doc:"What it says, in a sentence."`
+	Meaning  string    `json:"meaning,omitempty" doc:"The reason, in a sentence."`
 	LastHour int64     `json:"lastHour"`
 	LastDay  int64     `json:"lastDay"`
 	Newest   time.Time `json:"newest"`
@@ -92,7 +92,7 @@ func (c *counts) register(h huma.API) {
 		"Of the topics that the caller may read. The instance that is asked counts the records of their logs, from "+
 			"the newest back; what it has counted it remembers.")
 	reads(h, op, func(ctx context.Context, in *struct {
-		Topic string `query:"topic" doc:"Of that topic alone."`
+		Topic string `query:"topic" doc:"Only of this topic."`
 	}) (all DeadLetterCountList, err error) {
 		if in.Topic != "" {
 			if _, err := c.topics.withLetters(ctx, access.Read, in.Topic, ""); err != nil {

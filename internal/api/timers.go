@@ -21,28 +21,28 @@ import (
 // OneTimer has the parameters of operations on one timer.
 type OneTimer struct {
 	Topic string `path:"topic" doc:"Request topic."`
-	ID    string `path:"id" doc:"ID of the timer, percent-encoded as a path has it, slashes too."`
+	ID    string `path:"id" doc:"ID of the timer, percent-encoded for a path, including slashes."`
 }
 
 // Wait is how long a call that changes something waits.
 type Wait struct {
-	Wait string `query:"wait" enum:"decided,written" default:"decided" doc:"decided: until the owner has committed what becomes of the request. written: until Kafka has the request."`
+	Wait string `query:"wait" enum:"decided,written" default:"decided" doc:"decided: until the owner has committed the outcome of the request. written: until Kafka has the request."`
 }
 
 // Result is the outcome of a request.
 type Result struct {
-	Outcome   string `json:"outcome" enum:"scheduled,replaced,cancelled,triggered,paused,resumed,completed,unchanged,written" doc:"What became of the request. unchanged: the timer was so already. written: it is in the log, and what becomes of it is not known here."`
-	Topic     string `json:"topic" doc:"Where the request is in the log: request topic."`
+	Outcome   string `json:"outcome" enum:"scheduled,replaced,cancelled,triggered,paused,resumed,completed,unchanged,written" doc:"The outcome of the request. unchanged: the timer was in that state already. written: it is in the log, and its outcome is unknown here."`
+	Topic     string `json:"topic" doc:"Position of the request in the log: request topic."`
 	Partition int32  `json:"partition"`
 	Offset    int64  `json:"offset"`
-	Timer     *Timer `json:"timer,omitempty" doc:"What is pending under the ID right behind the request."`
-	Note      string `json:"note,omitempty" doc:"Of written: why no more is known. Else what is odd: that the timer lies on another partition than its ID belongs on, that there is no such target."`
+	Timer     *Timer `json:"timer,omitempty" doc:"The timer pending under the ID right after the request."`
+	Note      string `json:"note,omitempty" doc:"With written: why no more is known. Otherwise an anomaly: that the timer is on another partition than its ID belongs on, or that there is no such target."`
 }
 
 // changed is the response to a call that changes one timer.
 type changed struct {
 	Status int
-	ETag   string `header:"ETag" doc:"Of the timer that is pending, in quotes: its source, and from its second occurrence on, or while it is not just pending, a semicolon and more."`
+	ETag   string `header:"ETag" doc:"Of the pending timer, in quotes: its source, and from its second occurrence on, or in another state than pending, a semicolon and more."`
 	Body   Result
 }
 
@@ -69,7 +69,7 @@ func (t *timers) register(h huma.API) {
 		{"pauseTimer", http.MethodPost, onePath + "/pause", "Have a timer not fire until it is resumed",
 			waterclock.HeaderPause, ""},
 		{"resumeTimer", http.MethodPost, onePath + "/resume", "Have a paused timer fire again", waterclock.HeaderResume,
-			"What is past due fires at once."},
+			"If it is past due, it fires immediately."},
 	} {
 		op := operation("timers", s.method, s.path, s.id, s.summary, s.then,
 			"404: nothing is pending under the ID. 412: its condition does not hold.")
@@ -134,7 +134,7 @@ func meantJSON(err error, body []byte) error {
 // shownTimer is the response to getTimer.
 type shownTimer struct {
 	Status int
-	ETag   string `header:"ETag" doc:"Its source in quotes; from its second occurrence on, or while it is not just pending, with a semicolon and more. If-None-Match takes it."`
+	ETag   string `header:"ETag" doc:"Its source in quotes; from its second occurrence on, or in another state than pending, with a semicolon and more. If-None-Match takes it."`
 	Body   Timer
 }
 
@@ -178,8 +178,8 @@ func stray(topic string, lies, belongs int32) string {
 	if lies == belongs {
 		return ""
 	}
-	return fmt.Sprintf("it lies on partition %d of %s, and its ID belongs on %d: its producer uses another "+
-		"partitioner than murmur2, so what others send for this ID by Kafka misses it, unless they name partition %d",
+	return fmt.Sprintf("it is on partition %d of %s, and its ID belongs on %d: its producer uses another "+
+		"partitioner than murmur2, so requests of others for this ID by Kafka miss it, unless they name partition %d",
 		lies, topic, belongs, lies)
 }
 

@@ -141,21 +141,21 @@ func (t *topics) withEvents(ctx context.Context, name, id string) (Topic, error)
 
 // Caller is the maker of a call, with its rights.
 type Caller struct {
-	Name    string  `json:"name" doc:"In the file of callers."`
-	Service bool    `json:"service" doc:"It may see the service as a whole: getCluster."`
+	Name    string  `json:"name" doc:"Its name in the file of callers."`
+	Service bool    `json:"service" doc:"It may see the whole service: getCluster."`
 	Rights  []Right `json:"rights" nullable:"false" doc:"By topic and prefix. A right to all IDs of a topic has no prefix, and comes first."`
 }
 
 // Right is a caller's role for IDs of a request topic.
 type Right struct {
 	Topic  string `json:"topic"`
-	Prefix string `json:"prefix,omitempty" doc:"Of IDs that begin with it; empty: of all."`
+	Prefix string `json:"prefix,omitempty" doc:"Prefix of the IDs; empty: all IDs."`
 	Role   string `json:"role" enum:"read,write,admin" doc:"Each includes those before it."`
 }
 
 // registerCaller registers the operation by which callers see their own rights.
 func (t *topics) registerCaller(h huma.API) {
-	op := operation("service", http.MethodGet, "/v1/caller", "getCaller", "See what the caller may do",
+	op := operation("service", http.MethodGet, "/v1/caller", "getCaller", "See the caller's rights",
 		"Its rights to request topics that are served.")
 	reads(h, op, func(ctx context.Context, _ *struct{}) (*Caller, error) {
 		grants := []access.Grant{{Role: access.Admin, Topic: "*"}}

@@ -13,47 +13,47 @@ import (
 
 // Timer is a pending timer as JSON. Bytes that are UTF-8 are text, others base64 in a separate field.
 type Timer struct {
-	ID         string      `json:"id,omitempty" doc:"ID of the timer, where it is UTF-8."`
-	IDBase64   []byte      `json:"idBase64,omitempty" doc:"ID of the timer in base64, where it is not UTF-8."`
+	ID         string      `json:"id,omitempty" doc:"ID of the timer, if it is UTF-8."`
+	IDBase64   []byte      `json:"idBase64,omitempty" doc:"ID of the timer in base64, if it is not UTF-8."`
 	Topic      string      `json:"topic" doc:"Request topic."`
-	Partition  int32       `json:"partition" doc:"Of the request topic."`
-	Source     string      `json:"source" doc:"Where it comes from, as waterclock-source: its version. timer-if and If-Match take it."`
+	Partition  int32       `json:"partition" doc:"Partition of the request topic."`
+	Source     string      `json:"source" doc:"Its request, as in waterclock-source: the timer's version. timer-if and If-Match take it."`
 	State      string      `json:"state" enum:"pending,triggered,paused,parked,remembered" doc:"pending: fires when due; triggered: fires now; paused: does not fire until it is resumed; parked: is due and waits for its target; remembered: has fired, and its ID stays taken until due (timer-remember)."`
 	Due        time.Time   `json:"due" doc:"When the next occurrence is due by its schedule."`
 	DueMillis  int64       `json:"dueMillis" doc:"The same in Unix milliseconds."`
-	Scheduled  *time.Time  `json:"scheduled,omitempty" doc:"When that occurrence is scheduled: due without its jitter, where it has one."`
+	Scheduled  *time.Time  `json:"scheduled,omitempty" doc:"When that occurrence is scheduled: due without its jitter, if it has one."`
 	Occurrence int64       `json:"occurrence" doc:"Number of the next occurrence, from 1."`
 	Target     Target      `json:"target"`
-	Headers    []Header    `json:"headers,omitempty" nullable:"false" doc:"Those that are passed on to the target."`
-	Payload    *Payload    `json:"payload,omitempty" doc:"What fires. Lists leave it out."`
-	Recurrence *Recurrence `json:"recurrence,omitempty" doc:"How it recurs; without it, it does not."`
-	Remember   string      `json:"remember,omitempty" doc:"For how long its ID stays taken once it has fired, and what was to be kept with it: timer-remember."`
-	Note       string      `json:"note,omitempty" doc:"What is odd about it: that it lies on another partition than its ID belongs on."`
-	MaxLate    string      `json:"maxLate,omitempty" doc:"What would be emitted later than that after it is due is not."`
+	Headers    []Header    `json:"headers,omitempty" nullable:"false" doc:"Headers that are passed on to the target."`
+	Payload    *Payload    `json:"payload,omitempty" doc:"The payload that it fires. Lists leave it out."`
+	Recurrence *Recurrence `json:"recurrence,omitempty" doc:"Its recurrence; absent if it does not recur."`
+	Remember   string      `json:"remember,omitempty" doc:"How long its ID stays taken once it has fired, and the text to be kept with it: timer-remember."`
+	Note       string      `json:"note,omitempty" doc:"An anomaly: for example, that it is on another partition than its ID belongs on."`
+	MaxLate    string      `json:"maxLate,omitempty" doc:"An occurrence that would be emitted later than this after it is due is not emitted."`
 }
 
 // Target is the destination of a timer.
 type Target struct {
 	Topic     string  `json:"topic"`
-	Partition *int32  `json:"partition,omitempty" doc:"Explicit partition; without it the key decides."`
-	Key       *string `json:"key,omitempty" doc:"Key of the emission, where it is UTF-8."`
-	KeyBase64 []byte  `json:"keyBase64,omitempty" doc:"Key of the emission in base64, where it is not UTF-8."`
+	Partition *int32  `json:"partition,omitempty" doc:"Explicit partition; if absent, the key decides."`
+	Key       *string `json:"key,omitempty" doc:"Key of the emission, if it is UTF-8."`
+	KeyBase64 []byte  `json:"keyBase64,omitempty" doc:"Key of the emission in base64, if it is not UTF-8."`
 	KeyNull   bool    `json:"keyNull,omitempty" doc:"The emission has a null key."`
 }
 
 // Header is a record header.
 type Header struct {
 	Name        string  `json:"name"`
-	Value       *string `json:"value,omitempty" doc:"Its value, where it is UTF-8."`
-	ValueBase64 []byte  `json:"valueBase64,omitempty" doc:"Its value in base64, where it is not UTF-8."`
+	Value       *string `json:"value,omitempty" doc:"Its value, if it is UTF-8."`
+	ValueBase64 []byte  `json:"valueBase64,omitempty" doc:"Its value in base64, if it is not UTF-8."`
 	ValueNull   bool    `json:"valueNull,omitempty" doc:"Its value is null."`
 }
 
 // Payload is the value of an emission.
 type Payload struct {
 	Bytes  int     `json:"bytes" doc:"Its length."`
-	Text   *string `json:"text,omitempty" doc:"The value, where it is UTF-8."`
-	Base64 []byte  `json:"base64,omitempty" doc:"The value in base64, where it is not UTF-8."`
+	Text   *string `json:"text,omitempty" doc:"The value, if it is UTF-8."`
+	Base64 []byte  `json:"base64,omitempty" doc:"The value in base64, if it is not UTF-8."`
 	Null   bool    `json:"null,omitempty" doc:"The value is null."`
 }
 

@@ -32,7 +32,7 @@ func TestBrokenCallersFiles(t *testing.T) {
 	tok := "tokens: ['" + tokenLine("a") + "']"
 	bcrypted := passwordHash()
 	for _, c := range []struct{ name, text, want string }{
-		{"empty", "", "names nobody"},
+		{"empty", "", "names no caller"},
 		{"no YAML", "callers: [", "line 1: callers needs a ] at the end of its list"},
 		{"a list", "- a", "line 1: it needs keys with values, as in KEY: VALUE, not a list"},
 		{"a number for a caller", "callers:\n  a: 3",

@@ -111,7 +111,7 @@ func (o Options) check() error {
 		return errors.New("api-tls-cert and api-tls-key must be set together")
 	}
 	if o.ClientCA != "" && (o.TLSCert == "" || o.Users == "") {
-		return errors.New("api-client-ca needs api-tls-cert, and api-users to say whose certificates count")
+		return errors.New("api-client-ca needs api-tls-cert, and api-users to name the valid certificates")
 	}
 	return nil
 }
@@ -387,7 +387,7 @@ func (g *Guard) logRejected(r *http.Request, p *Problem) {
 	case ReasonUnauthenticated, ReasonForwardRefused, ReasonUnknownCaller, ReasonCrossOrigin, ReasonWrongHost,
 		ReasonTooManyFailures:
 		g.refused.Do(func() {
-			g.log.WarnContext(trace.ContextWithSpanContext(r.Context(), spanOf(r)), "a call of the API was refused",
+			g.log.WarnContext(trace.ContextWithSpanContext(r.Context(), spanOf(r)), "API call rejected",
 				"reason", p.Reason, "request", p.RequestID, "detail", p.Detail, "remote", r.RemoteAddr,
 				"method", loggable(r.Method), "path", loggable(r.URL.EscapedPath()), "host", loggable(r.Host), said(r))
 		})

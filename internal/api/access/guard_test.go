@@ -561,7 +561,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 		gets(h, "Authorization: Bearer secret-secret-secret-secret")
 		gets(h, basic("guessed", "secret-secret"))
 	}
-	if n := strings.Count(log.String(), "was refused"); n < refusalsAtOnce || n > refusalsAtOnce+5 {
+	if n := strings.Count(log.String(), "API call rejected"); n < refusalsAtOnce || n > refusalsAtOnce+5 {
 		t.Errorf("%d lines", n)
 	}
 	if strings.Contains(log.String(), "secret") || strings.Contains(log.String(), "guessed") {
@@ -588,7 +588,7 @@ func TestRefusalsNameTheirTrace(t *testing.T) {
 	}
 	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
 	asks(g.Wrap(http.HandlerFunc(echo)), http.MethodGet, "/", nil, "traceparent: 00-"+id+"-00f067aa0ba902b7-01")
-	if !strings.Contains(log.String(), "was refused") || !strings.Contains(log.String(), "trace_id="+id) {
+	if !strings.Contains(log.String(), "API call rejected") || !strings.Contains(log.String(), "trace_id="+id) {
 		t.Error(log)
 	}
 }
@@ -637,14 +637,14 @@ func TestUsersFileChanges(t *testing.T) {
 				t.Error("a broken file took what was")
 			}
 		}
-		if n := strings.Count(log.String(), "cannot be read again"); n != 1 {
+		if n := strings.Count(log.String(), "cannot reload file"); n != 1 {
 			t.Errorf("it is said %d times: %s", n, log)
 		}
 		if err := os.Remove(filepath.Join(dir, "..data")); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(lookEvery)
-		if token("new") != 200 || strings.Count(log.String(), "cannot be read again") != 2 {
+		if token("new") != 200 || strings.Count(log.String(), "cannot reload file") != 2 {
 			t.Errorf("without a file: %s", log)
 		}
 		swap(good)
@@ -731,7 +731,7 @@ func TestOpenFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, log := guard(t, o)
-	if !strings.Contains(log.String(), "every user of the machine may read") ||
+	if !strings.Contains(log.String(), "readable by every user of the machine") ||
 		!strings.Contains(log.String(), "travel in the clear") {
 		t.Errorf("log: %s", log)
 	}
@@ -739,7 +739,7 @@ func TestOpenFile(t *testing.T) {
 	if err := os.Chmod(o.Users, 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if _, log := guard(t, o); strings.Contains(log.String(), "every user of the machine may read") ||
+	if _, log := guard(t, o); strings.Contains(log.String(), "readable by every user of the machine") ||
 		strings.Contains(log.String(), "in the clear") {
 		t.Errorf("log: %s", log)
 	}

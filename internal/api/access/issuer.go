@@ -166,7 +166,7 @@ func (i *issuer) read(claims jwt.MapClaims) (id identity, err error) {
 	}
 	if verified := claims["email_verified"]; name == "email" && verified != true && verified != "true" {
 		return id, errors.New(
-			"its claim email_verified is not true: have the issuer say so, or choose another user-claim")
+			"its claim email_verified is not true: let the issuer set it, or choose another user-claim")
 	}
 	id.user = user
 	switch groups := claims[string(i.entry.GroupsClaim)].(type) {
@@ -267,7 +267,7 @@ func (i *issuer) fetch(ctx context.Context) (keyfunc.Keyfunc, error) {
 		return nil, fmt.Errorf("read its configuration: %w", err)
 	}
 	if found.Issuer != string(i.entry.Issuer) {
-		return nil, fmt.Errorf("it says that its name is %q: issuer must be exactly that", found.Issuer)
+		return nil, fmt.Errorf("its own name is %q: issuer must be exactly that", found.Issuer)
 	}
 	if err := checkURL(found.Keys); err != nil {
 		return nil, fmt.Errorf("its jwks_uri is %q, needs %w", found.Keys, err)

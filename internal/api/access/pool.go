@@ -337,5 +337,5 @@ func GiveBack(ctx context.Context, n int64) {
 
 func noRoom() *Problem {
 	return NewProblem(http.StatusServiceUnavailable, ReasonOverloaded,
-		"bodies and answers of calls in progress take all the memory that there is for them").after(bodyWait)
+		"bodies and responses of calls in progress take all the memory reserved for them").after(bodyWait)
 }

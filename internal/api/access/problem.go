@@ -32,12 +32,12 @@ const (
 // Problem is an error response in the form of RFC 9457. It implements error, and huma's StatusError. The API's own
 // problems embed it and add to it.
 type Problem struct {
-	Type      string `json:"type,omitempty" doc:"about:blank: status and reason say what it is." default:"about:blank"`
+	Type      string `json:"type,omitempty" doc:"about:blank: see status and reason." default:"about:blank"`
 	Title     string `json:"title,omitempty" doc:"The status in words."`
 	Status    int    `json:"status" doc:"The HTTP status."`
-	Detail    string `json:"detail,omitempty" doc:"What is wrong, for people: it names the thing, and what to do."`
-	Reason    string `json:"reason" doc:"What is wrong, for programs: the reason of the dead letter (docs/REFERENCE.md), or one of the call (docs/API.md, docs/ACCESS.md). There may be new ones: what is not known is to be taken by its status."`
-	RequestID string `json:"requestId,omitempty" doc:"By what the call is known in the audit: X-Request-Id of the answer."`
+	Detail    string `json:"detail,omitempty" doc:"The problem, for people, with a remedy."`
+	Reason    string `json:"reason" doc:"The problem, for programs: the reason of the dead letter (docs/REFERENCE.md), or one of the call (docs/API.md, docs/ACCESS.md). There may be new ones: treat unknown ones by their status."`
+	RequestID string `json:"requestId,omitempty" doc:"The ID of the call in the audit: X-Request-Id of the response."`
 	// RetryAfter is the time until a retry, 0 if that is not known. It becomes the header Retry-After, in whole
 	// seconds.
 	RetryAfter time.Duration `json:"-"`

@@ -240,7 +240,7 @@ func TestCertificatesChange(t *testing.T) {
 	if _, err := get(t, address, first, old); err != nil {
 		t.Error(err)
 	}
-	if !strings.Contains(log.String(), "cannot be read again") {
+	if !strings.Contains(log.String(), "cannot reload file") {
 		t.Errorf("log: %s", log)
 	}
 	writeFile(t, o.TLSKey, key)

@@ -174,7 +174,7 @@ func (c *Client) Call(ctx context.Context, method, path string, query url.Values
 		return nil
 	}
 	if err := json.Unmarshal(body, out); err != nil {
-		return fmt.Errorf("%s answers what is not of its API: %w; does --url name the API, and no proxy's page?",
+		return fmt.Errorf("the response of %s is not from its API: %w; does --url name the API, and no proxy?",
 			c.base, err)
 	}
 	return nil
@@ -298,7 +298,8 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values,
 	p := &Problem{}
 	p.Title = resp.Status
 	if json.Unmarshal(body, p) != nil || p.Detail == "" && p.Title == "" {
-		return nil, fmt.Errorf("%s answers %s, and nothing of its API; does --url name it?", c.base, resp.Status)
+		return nil, fmt.Errorf("%s responded with %s, which is not from its API; does --url name it?", c.base,
+			resp.Status)
 	}
 	p.Status = resp.StatusCode
 	return nil, p
@@ -316,7 +317,7 @@ func (c *Client) unreachable(err error) error {
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
-		return fmt.Errorf("%s does not answer; does --url name an instance's API, and not a broker?", c.base)
+		return fmt.Errorf("%s does not respond; does --url name an instance's API, and not a broker?", c.base)
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return fmt.Errorf("%s speaks HTTP without TLS: name it with http://", c.base)
 	case untrusted:

@@ -69,8 +69,8 @@ func TestRefusals(t *testing.T) {
 		`bad-request: no; query.limit: too much`: {422,
 			`{"reason":"bad-request","detail":"no","errors":[{"message":"too much","location":"query.limit"}]}`,
 			"application/problem+json"},
-		`answers 404 Not Found, and nothing of`: {404, `<html>`, "text/html"},
-		`answers what is not of its API`:        {200, `<html>`, "text/html"},
+		`responded with 404 Not Found, which is`: {404, `<html>`, "text/html"},
+		`is not from its API: invalid`:           {200, `<html>`, "text/html"},
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", answer.kind)
@@ -110,7 +110,7 @@ func TestWrongPorts(t *testing.T) {
 		"https" + strings.TrimPrefix(plain.URL, "http"):  "speaks HTTP without TLS: name it with http://",
 		"http" + strings.TrimPrefix(secure.URL, "https"): "speaks HTTPS: name it with https://",
 		secure.URL:  "--ca names a file of the authorities that this machine does not know",
-		hangsUp.URL: "does not answer; does --url name an instance's API, and not a broker?",
+		hangsUp.URL: "does not respond; does --url name an instance's API, and not a broker?",
 	} {
 		cl, err := New(Options{URL: base})
 		if err != nil {

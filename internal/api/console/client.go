@@ -114,14 +114,14 @@ func (a *asker) askWithin(ctx context.Context, c call, out any) error {
 	a.api.ServeHTTP(w, r)
 	switch {
 	case w.cut:
-		return fmt.Errorf("the API answers with more than %d MiB, which no page shows", maxAnswer>>20)
+		return fmt.Errorf("the response of the API has more than %d MiB, too much for a page", maxAnswer>>20)
 	case w.status >= http.StatusBadRequest:
 		return w.problem()
 	case out == nil || w.body.Len() == 0:
 		return nil
 	}
 	if err := json.Unmarshal(w.body.Bytes(), out); err != nil {
-		return fmt.Errorf("the answer of the API cannot be read: %w", err)
+		return fmt.Errorf("cannot read the response of the API: %w", err)
 	}
 	return nil
 }
@@ -149,7 +149,7 @@ func (a *answer) Write(b []byte) (int, error) {
 	a.WriteHeader(http.StatusOK)
 	if a.body.Len()+len(b) > maxAnswer {
 		a.cut = true
-		return 0, errors.New("the answer is too long for a page")
+		return 0, errors.New("the response is too long for a page")
 	}
 	return a.body.Write(b)
 }

@@ -203,7 +203,7 @@ func asTypedIn(r *http.Request) error {
 func unreadable(err error) *api.Problem {
 	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return wrong(http.StatusRequestEntityTooLarge, fmt.Sprintf(
-			"the form has more than %d bytes as it is sent, the limit (api-body-limit): PUT what is large over the API",
+			"the form has more than %d bytes as it is sent, the limit (api-body-limit): PUT large timers over the API",
 			large.Limit))
 	}
 	return wrong(http.StatusBadRequest, "the form cannot be read: "+err.Error())
@@ -283,8 +283,8 @@ func (v *visit) show(wrong *api.Problem, name, title string, content any) error 
 		Narrow: v.narrow(), Parts: self != nil && !self.Service, Page: content,
 	})
 	if err != nil {
-		v.c.o.Logger.Error("make a page of the console", "page", name, "err", err)
-		http.Error(v.w, "the page cannot be made; the log of the instance says why", http.StatusInternalServerError)
+		v.c.o.Logger.Error("cannot make a page of the console", "page", name, "err", err)
+		http.Error(v.w, "cannot make the page; see the log of the instance", http.StatusInternalServerError)
 		return nil
 	}
 	h, status := v.w.Header(), http.StatusOK

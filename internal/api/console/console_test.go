@@ -394,10 +394,10 @@ func TestSchedule(t *testing.T) {
 		want   string
 	}{
 		{"no ID", url.Values{"id": {""}}, "needs an ID"},
-		{"count", url.Values{"count": {"many"}}, "no whole number"},
-		{"partition", url.Values{"target-partition": {"p1"}}, "is no number"},
+		{"count", url.Values{"count": {"many"}}, "not a whole number"},
+		{"partition", url.Values{"target-partition": {"p1"}}, "is not a number"},
 		{"header", url.Values{"headers": {"nonsense"}}, "write NAME: VALUE"},
-		{"base64", url.Values{"as": {"base64"}, "payload": {"%%"}}, "is no base64"},
+		{"base64", url.Values{"as": {"base64"}, "payload": {"%%"}}, "is not base64"},
 		{"null", url.Values{"as": {"null"}}, "is to be null and has text"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -515,7 +515,7 @@ func TestCorrect(t *testing.T) {
 	// An error is shown, and the typed text is still there.
 	bad := typed("send", "d")
 	bad["value"][2] = "!"
-	says(t, f.post(at, bad), http.StatusBadRequest, "is no base64", `value="0 9 * * *"`)
+	says(t, f.post(at, bad), http.StatusBadRequest, "is not base64", `value="0 9 * * *"`)
 	if _, sent := f.did(http.MethodPost); sent {
 		t.Error("it was sent though the form is wrong")
 	}

@@ -179,7 +179,7 @@ func (v *visit) correction() (c correction, err error) {
 			continue
 		}
 		if _, bad := base64.StdEncoding.DecodeString(f.Value); f.As == asBase64 && bad != nil && err == nil {
-			err = fmt.Errorf("header %q is no base64: choose text if it is text", name)
+			err = fmt.Errorf("header %q is not base64: choose text if it is text", name)
 		}
 		if f.As == asNull && f.Value != "" && err == nil {
 			err = fmt.Errorf("header %q is to be null and has a value: empty that, or choose text", name)

@@ -169,7 +169,7 @@ func (v *visit) start(path []string, q url.Values, err error) error {
 		err = v.ask(call{method: http.MethodPost, path: path, query: q}, &started)
 	}
 	if err == nil && started.Job == nil {
-		err = errors.New("the API does not say which job it has started")
+		err = errors.New("the API did not return the job that it started")
 	}
 	if err != nil {
 		return err
@@ -236,7 +236,7 @@ func (c *Console) bulkAsk(v *visit) error {
 		Question: map[string]string{
 			"cancel": "They will not fire. This cannot be taken back.",
 			"pause":  "They stay pending and do not fire until they are resumed.",
-			"resume": "They fire when they are due; what is past due fires at once.",
+			"resume": "They fire when they are due, or immediately if that is past.",
 		}[do.Do],
 		Back: link("/timers", s.pairs(q)...), Action: link("/bulk", s.pairs(q, "do", do.Do)...),
 	}
@@ -309,7 +309,7 @@ func (c *Console) selected(v *visit) error {
 	}
 	if len(p.Picked) == 0 {
 		return wrong(http.StatusBadRequest,
-			"no timer is ticked; go back and tick some, or choose what is for all that match")
+			"no timer is ticked; go back and tick some, or choose an action for all that match")
 	}
 	if v.r.PostForm.Get("sure") != "" {
 		p.steer(v)

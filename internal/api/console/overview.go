@@ -277,7 +277,7 @@ func (a *asker) firesBefore(
 	}
 	err := a.ask(call{path: []string{"topics", topic, "timers", "count"}, query: q}, &n)
 	if err == nil && len(n.Until) != len(sorted) {
-		err = errors.New("the API counts for other instants than it was asked for")
+		err = errors.New("the API returned counts for other instants")
 	}
 	if err != nil {
 		return nil, nil, asProblem(err)

@@ -143,13 +143,13 @@ func (f *form) timer() (*api.NewTimer, error) {
 	var err error
 	if f.Count != "" {
 		if n.Count, err = strconv.ParseInt(f.Count, 10, 64); err != nil || n.Count < 1 {
-			return nil, fmt.Errorf("how many occurrences: %q is no whole number from 1", f.Count)
+			return nil, fmt.Errorf("number of occurrences: %q is not a whole number from 1", f.Count)
 		}
 	}
 	if f.TargetPartition != "" {
 		p, err := strconv.ParseInt(f.TargetPartition, 10, 32)
 		if err != nil {
-			return nil, fmt.Errorf("partition of the target: %q is no number", f.TargetPartition)
+			return nil, fmt.Errorf("partition of the target: %q is not a number", f.TargetPartition)
 		}
 		n.Target.Partition = new(int32(p))
 	}
@@ -180,7 +180,7 @@ func (f *form) payload(n *api.NewTimer) error {
 	case "base64":
 		b, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(f.Payload), ""))
 		if err != nil {
-			return fmt.Errorf("the payload is no base64 (%w): choose text if it is text", err)
+			return fmt.Errorf("the payload is not base64 (%w): choose text if it is text", err)
 		}
 		n.ValueBase64 = b
 	default:

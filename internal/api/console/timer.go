@@ -33,7 +33,7 @@ func actions() []action {
 	return []action{
 		{"pause", "Pause", "paused", "It stays pending and does not fire until it is resumed.", false,
 			http.MethodPost, "pause"},
-		{"resume", "Resume", "resumed", "It fires when it is due; what is past due fires at once.", false,
+		{"resume", "Resume", "resumed", "It fires when it is due, or immediately if that is past.", false,
 			http.MethodPost, "resume"},
 		{"trigger", "Fire now", "triggered", "It fires now. One that recurs goes on as if nothing had been.", false,
 			http.MethodPost, "trigger"},
@@ -318,13 +318,13 @@ func (v *visit) redirect(topic, id string, r *api.Result) error {
 // literally.
 func doneWords(outcome, request string) string {
 	words := map[string]string{
-		"scheduled": "Scheduled.", "replaced": "Scheduled again: it took the place of what was pending.",
+		"scheduled": "Scheduled.", "replaced": "Scheduled again: it replaced the pending timer.",
 		"cancelled": "Cancelled.", "triggered": "It fires now.", "paused": "Paused.", "resumed": "Resumed.",
 		"completed": "Resumed, and nothing of it was left to fire.",
 		"unchanged": "It was so already: nothing has changed.",
 		"reviewed":  "Marked as reviewed.",
 		"delayed":   "Sent again: it is passed on after the delay of its topic, counted from now.",
-		"written":   "The request is in the log; what becomes of it is not known here yet. Look again in a moment.",
+		"written":   "The request is in the log; its outcome is not known here yet. Look again in a moment.",
 	}[outcome]
 	if source, err := waterclock.ParseSource(request); words != "" && err == nil {
 		words += " Request " + source.String() + "."

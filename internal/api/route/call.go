@@ -138,41 +138,41 @@ type Written struct {
 // Instance is what an instance reports about itself.
 type Instance struct {
 	Name       string            `json:"name" doc:"Its instance-id or host, and the ID of its process."`
-	API        string            `json:"api" doc:"Address that others reach its API at; empty if it has none."`
-	Version    string            `json:"version,omitempty" doc:"What it was built from."`
+	API        string            `json:"api" doc:"Address of its API for other instances; empty if it has none."`
+	Version    string            `json:"version,omitempty" doc:"Its version."`
 	Started    time.Time         `json:"started,omitzero"`
 	Member     bool              `json:"member" doc:"Whether it is a member of the group."`
-	Lateness   *Lateness         `json:"lateness,omitempty" doc:"How late its firings were in the last five minutes by its own doing: a request for the past counts from when it was read. Without it there were none, or none are known of."`
+	Lateness   *Lateness         `json:"lateness,omitempty" doc:"Lateness of its firings in the last five minutes, without causes outside the instance: a request for the past counts from when it was read. Absent if there were none, or none are known."`
 	Partitions []PartitionStatus `json:"partitions,omitempty"`
 	Unhealthy  []UnhealthyTarget `json:"unhealthyTargets,omitempty"`
 	// SettingsDiffer comes from the instance that responds, not from this one.
-	SettingsDiffer []string `json:"settingsDiffer,omitzero" nullable:"false" doc:"Settings by which requests are judged that are not those of most instances of the group: what happens to a timer depends on the owner of its partition. Empty: none. Without it, that is not known."`
-	Problem        string   `json:"problem,omitempty" doc:"Why it could not be asked, or cannot work: that no broker answers it, for one."`
+	SettingsDiffer []string `json:"settingsDiffer,omitzero" nullable:"false" doc:"Settings for judging requests that differ from those of most instances of the group: the fate of a timer then depends on the owner of its partition. Empty: none. Absent: unknown."`
+	Problem        string   `json:"problem,omitempty" doc:"Why it could not be asked, or cannot work: for example, that no broker responds to it."`
 }
 
 // Lateness is the lateness of an instance's firings in the last five minutes, without causes outside it.
 type Lateness struct {
-	OverSeconds float64 `json:"overSeconds" doc:"In how many seconds they were: 300, or fewer where it runs for less."`
-	Firings     uint64  `json:"firings" doc:"How many there were, without those that were missed while no instance ran, waited for their target, or were steered."`
-	P50Seconds  float64 `json:"p50Seconds" doc:"Half of them were not later than that: the upper bound of the bucket of waterclock_own_commit_lateness_seconds that they are in; 3600: that or more."`
-	P99Seconds  float64 `json:"p99Seconds" doc:"99 of 100 were not later than that, in the same way."`
+	OverSeconds float64 `json:"overSeconds" doc:"The period in seconds: 300, or less if it started later."`
+	Firings     uint64  `json:"firings" doc:"Number of firings, without those that were missed while no instance ran, waited for their target, or were steered."`
+	P50Seconds  float64 `json:"p50Seconds" doc:"Half of them were not later than this: the upper bound of their bucket of waterclock_own_commit_lateness_seconds; 3600: that or more."`
+	P99Seconds  float64 `json:"p99Seconds" doc:"99 of 100 were not later than this, in the same way."`
 }
 
 // PartitionStatus is what an owner reports about a partition.
 type PartitionStatus struct {
 	Topic         string    `json:"topic"`
 	Partition     int32     `json:"partition"`
-	FixedDelay    bool      `json:"fixedDelay,omitempty" doc:"It is one of a fixed-delay topic."`
+	FixedDelay    bool      `json:"fixedDelay,omitempty" doc:"It belongs to a fixed-delay topic."`
 	State         string    `json:"state" enum:"acquiring,replaying,gated,live,stalled,failed,gone,unowned,unknown"`
-	Since         time.Time `json:"since,omitzero" doc:"When it came into its state; of a stalled one known to about a second."`
-	Reason        string    `json:"reason,omitempty" doc:"Why it is not live, or, while it is, what keeps it from reading requests."`
+	Since         time.Time `json:"since,omitzero" doc:"When it entered its state; if stalled, known to about a second."`
+	Reason        string    `json:"reason,omitempty" doc:"Why it is not live, or, while it is, why it does not read requests."`
 	Pending       int64     `json:"pending" doc:"Pending timers."`
 	Parked        int64     `json:"parked" doc:"About how many of them wait for an unhealthy target."`
-	Queued        int       `json:"queued" doc:"Requests and firings on their way."`
+	Queued        int       `json:"queued" doc:"Requests and firings in flight."`
 	LagRecords    int64     `json:"lagRecords" doc:"Requests that are known to wait in the log."`
 	LagSeconds    float64   `json:"lagSeconds" doc:"Age of the newest request that was read."`
-	OldestDueSecs float64   `json:"oldestDueSeconds" doc:"For how long the oldest timer has been due that has not fired, parked ones included and paused ones not."`
-	OldestUnknown bool      `json:"oldestDueUnknown,omitempty" doc:"What is overdue is not known, because nobody serves the partition: it is being acquired, has failed, or has no owner."`
+	OldestDueSecs float64   `json:"oldestDueSeconds" doc:"How long the oldest timer has been due that has not fired, including parked ones, excluding paused ones."`
+	OldestUnknown bool      `json:"oldestDueUnknown,omitempty" doc:"Overdue timers are unknown, because no instance serves the partition: it is being acquired, has failed, or has no owner."`
 }
 
 // UnhealthyTarget is a target partition that takes no writes now.
@@ -181,7 +181,7 @@ type UnhealthyTarget struct {
 	Partition string    `json:"partition" doc:"A number, or any, or unknown."`
 	Since     time.Time `json:"since"`
 	// It is set if the target does not exist, and not if it only takes no writes.
-	DeadLetterAfterSecs float64 `json:"deadLetterAfterSeconds,omitempty" doc:"The brokers do not know the topic, or it has no such partition: if that lasts so long, timers that are due become dead letters. Without it they wait."`
+	DeadLetterAfterSecs float64 `json:"deadLetterAfterSeconds,omitempty" doc:"The brokers do not know the topic, or it has no such partition: if that lasts this long, due timers become dead letters. If absent they wait."`
 }
 
 // Meaning describes the problem of the target, and what happens to its due timers. The target is the subject.
@@ -246,7 +246,7 @@ type Watch interface {
 }
 
 // ErrMoving means that a partition has no owner that can answer now.
-var ErrMoving = errors.New("nobody can answer for the partition now")
+var ErrMoving = errors.New("no instance can answer for the partition now")
 
 // StuckError explains why no instance answers for a partition although no other owner is expected: this state will
 // last.

@@ -16,19 +16,19 @@ type Job struct {
 	ID     string    `json:"id"`
 	Topic  string    `json:"topic"`
 	Action string    `json:"action" enum:"cancel,pause,resume,resend"`
-	Prefix string    `json:"prefix,omitempty" doc:"Of the IDs that it was started for."`
+	Prefix string    `json:"prefix,omitempty" doc:"Prefix of the IDs that it was started for."`
 	State  string    `json:"state" enum:"running,done,stopped,failed"`
 	Begun  time.Time `json:"begun"`
 	Ended  time.Time `json:"ended,omitzero"`
 	// Each timer or dead letter that was seen is counted in one of the other fields.
-	Seen    int64  `json:"seen" doc:"Timers, or dead letters, that it has come to."`
+	Seen    int64  `json:"seen" doc:"Timers, or dead letters, seen so far."`
 	Changed int64  `json:"changed" doc:"Of them, those that were cancelled, paused, resumed or sent again."`
-	Spared  int64  `json:"spared" doc:"Of them, those that had fired, or were scheduled again, or were so already, when their request was read; also those that this job has changed itself by a request whose answer was lost: such requests are written again."`
-	Failed  int64  `json:"failed" doc:"Of them, those whose request was refused or not written, or whose decision is not known."`
-	Failure string `json:"failure,omitempty" doc:"Of a resend: what the first that failed has met."`
+	Spared  int64  `json:"spared" doc:"Of them, those that had fired, or were scheduled again, or were in the desired state already, when their request was read; also those that this job itself has changed by a request whose response was lost: such requests are written again."`
+	Failed  int64  `json:"failed" doc:"Of them, those whose request was rejected or not written, or whose decision is unknown."`
+	Failure string `json:"failure,omitempty" doc:"Of a resend: the reason of the first failure."`
 	// Unmarked is about the letters sent by a resend.
-	Unmarked string `json:"unmarked,omitempty" doc:"Of a resend: why what it has sent is not marked as reviewed, or not all of it. Another resend may send it again."`
-	Problem  string `json:"problem,omitempty" doc:"Why it has failed or was stopped, or what it waits for."`
+	Unmarked string `json:"unmarked,omitempty" doc:"Of a resend: why the sent letters are not, or not all, marked as reviewed. Another resend may send them again."`
+	Problem  string `json:"problem,omitempty" doc:"Why it has failed, was stopped, or waits."`
 }
 
 // JobID makes the ID of a job of a process. It names the process, so that any instance knows which process has the

@@ -132,7 +132,7 @@ func (r *Router) askOwner(ctx context.Context, c *Call, known time.Duration) (An
 	owner, some := all[c.at()]
 	if !some || owner.Process == r.o.Process {
 		// It never had an owner, or this process was the last owner and no longer is.
-		return Answer{}, fmt.Errorf("%w: nobody owns partition %d of %s", ErrMoving, c.Partition, c.Topic)
+		return Answer{}, fmt.Errorf("%w: no instance owns partition %d of %s", ErrMoving, c.Partition, c.Topic)
 	}
 	return r.hopTo(ctx, owner, c)
 }
@@ -207,10 +207,11 @@ func (r *Router) take(ctx context.Context, to string, k Kind, body io.Reader) (d
 		if len(data) == cap(data) {
 			more := max(int64(cap(data)), answerStep)
 			if int64(cap(data))+more > maxAnswer {
-				return nil, release, fmt.Errorf("%w: %s answers with more than %d MiB", lost(k), to, maxAnswer>>20)
+				return nil, release, fmt.Errorf("%w: the response of %s has more than %d MiB", lost(k), to,
+					maxAnswer>>20)
 			}
 			if err := r.o.Room.Reserve(ctx, answerFactor*more); err != nil {
-				return nil, release, fmt.Errorf("%w: there is no room for the answer of %s: %w", lost(k), to, err)
+				return nil, release, fmt.Errorf("%w: there is no room for the response of %s: %w", lost(k), to, err)
 			}
 			room += answerFactor * more
 			data = append(make([]byte, 0, int64(cap(data))+more), data...)
@@ -269,11 +270,11 @@ func read(to string, k Kind, resp *http.Response, data []byte) (a Answer, err er
 	switch word := resp.Header.Get(said); {
 	case word == answered && resp.StatusCode == http.StatusOK:
 		if err := json.Unmarshal(data, &a); err != nil {
-			return Answer{}, fmt.Errorf("%w: the answer of %s cannot be read: %w", lost(k), to, err)
+			return Answer{}, fmt.Errorf("%w: cannot read the response of %s: %w", lost(k), to, err)
 		}
 		return a, nil
 	case resp.StatusCode < 300, word == "" && !guarded && resp.StatusCode >= 500:
-		return a, fmt.Errorf("%w: at %s not an instance answers, but something else, with %d: %s", lost(k), to,
+		return a, fmt.Errorf("%w: the response of %s is not that of an instance, status %d: %s", lost(k), to,
 			resp.StatusCode, text)
 	case word == notOwner:
 		return a, fmt.Errorf("%s %w", to, errNotOwner)
@@ -294,9 +295,9 @@ func read(to string, k Kind, resp *http.Response, data []byte) (a Answer, err er
 		resp.StatusCode == http.StatusTooManyRequests):
 		return a, fmt.Errorf("%w: %s has no room for calls: %s", ErrMoving, to, text)
 	case word == "" && resp.StatusCode > http.StatusInternalServerError: // a proxy that has lost it
-		return a, fmt.Errorf("%w: %s answers %d: %s", lost(k), to, resp.StatusCode, text)
+		return a, fmt.Errorf("%w: %s responded with %d: %s", lost(k), to, resp.StatusCode, text)
 	}
-	return a, fmt.Errorf("%s answers %d: %s", to, resp.StatusCode, text)
+	return a, fmt.Errorf("%s responded with %d: %s", to, resp.StatusCode, text)
 }
 
 // Produce writes requests to a partition from here, whichever instance owns it.

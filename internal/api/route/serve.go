@@ -68,7 +68,7 @@ func (r *Router) fits(ctx context.Context, c *Call, a *Answer) error {
 	for i := range a.Written {
 		if w := &a.Written[i]; w.Decision != nil {
 			w.Decision, w.Why = nil,
-				"the request is in the log and is decided, but there was no room to tell how: look at the timer"
+				"the request is in the log and is decided, but there was no room for the outcome: look at the timer"
 		}
 	}
 	return nil
