@@ -1,7 +1,6 @@
 package delaytopics
 
 import (
-	"fmt"
 	"math"
 	"time"
 
@@ -77,13 +76,12 @@ func (r *relay) queueRecord(rec *kgo.Record) {
 // validateTime rejects a negative timestamp. A timestamp far ahead is valid, although it holds up every record behind
 // it: the brokers, whose clocks count, reject it when it is written, or the topic is configured to take it. This
 // machine's clocks are no better judge (see package clocks).
-func validateTime(at int64) *intake.Refusal {
+func validateTime(at int64) *timer.Refusal {
 	if at >= 0 {
 		return nil
 	}
-	return &intake.Refusal{Reason: waterclock.ReasonNoTimestamp, Detail: fmt.Sprintf(
-		"the delay counts from the record's timestamp, which is %d: let the producer set one, or the topic "+
-			"(message.timestamp.type=LogAppendTime).", at)}
+	return intake.Refuse(waterclock.ReasonNoTimestamp, "the delay counts from the record's timestamp, which is %d: "+
+		"let the producer set one, or the topic (message.timestamp.type=LogAppendTime).", at)
 }
 
 // full reports whether the queue has enough: from when it reaches the limit until half of the limit is free. The lock
@@ -116,14 +114,13 @@ func (r *relay) watchAhead(now time.Time, due int64, ok bool) {
 
 // Skip turns a batch of records that cannot be read into one dead letter. It implements partlog.Sink.
 func (r *relay) Skip(u *partlog.Unreadable) {
-	reason, detail := u.Reason("records")
 	r.life.Log.Warn("unreadable batch becomes a dead letter", "from", u.First, "to", u.Next, "err", u.Err)
 	r.life.Input.Read(nil, u.Next, u.Epoch)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.queue.add(item{
 		rec: &kgo.Record{Topic: r.o.Topics.Request.Name, Partition: r.o.Partition, Offset: u.First}, next: u.Next,
-		refusal: &intake.Refusal{Reason: reason, Detail: detail},
+		refusal: u.Refusal("records"),
 	}, none)
 	r.pauseIfFull(false)
 	r.life.Wake.Send()
@@ -142,7 +139,7 @@ type item struct {
 	next int64 // the position after it
 	says intake.Delayed
 	// An item with a refusal becomes a dead letter. undelivered: the target rejected it.
-	refusal     *intake.Refusal
+	refusal     *timer.Refusal
 	undelivered bool
 	// suspect: its target rejected a batch, maybe because of this record.
 	suspect bool

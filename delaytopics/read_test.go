@@ -19,7 +19,7 @@ func TestValidateTime(t *testing.T) {
 			t.Errorf("%d: %+v", at, refusal)
 		}
 	}
-	if refusal := validateTime(-1); refusal == nil || refusal.Reason != waterclock.ReasonNoTimestamp {
+	if refusal := validateTime(-1); refusal == nil || refusal.Reason != string(waterclock.ReasonNoTimestamp) {
 		t.Errorf("none: %+v", refusal)
 	}
 }

@@ -123,7 +123,7 @@ type blocked struct {
 
 // route chooses the partition of an item as a Java client would. Without a key that is the partition of the same
 // number, so the order is kept. It asks no broker.
-func (r *relay) route(it *item) (to timer.TopicPartition, refusal *intake.Refusal) {
+func (r *relay) route(it *item) (to timer.TopicPartition, refusal *timer.Refusal) {
 	to = timer.TopicPartition{Topic: it.says.Target, Partition: timer.Unplaced}
 	target, known := r.o.Targets.Cached(it.says.Target)
 	if !known {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/emitter"
-	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/kafka/partlog"
 	"github.com/waterclock/waterclock/internal/kafka/tracing"
 	"github.com/waterclock/waterclock/internal/kafka/wire"
@@ -43,7 +42,7 @@ type sealed struct {
 // dead is an item that becomes a dead letter.
 type dead struct {
 	rec         *kgo.Record // the queue may grow while the step ends
-	refusal     *intake.Refusal
+	refusal     *timer.Refusal
 	undelivered bool
 }
 
@@ -143,7 +142,7 @@ func (s *sealed) letters() (all []*kgo.Record) {
 	r, at := s.r, s.r.life.Records.DeadLetterPartition()
 	now, to := r.o.Clocks.Brokers(s.mark), r.life.Records.DeadLetterTopic()
 	for _, d := range s.dead {
-		l := wire.DeadRequest(to, d.rec, string(d.refusal.Reason), d.refusal.Detail)
+		l := wire.DeadRequest(to, d.rec, d.refusal)
 		l.Partition, l.Timestamp = at, now
 		all = append(all, l)
 	}
@@ -196,7 +195,7 @@ func (s *sealed) count() {
 	}
 	r.o.Metrics.Passed(r.o.Topics.Request.Name, s.at, max(s.at, r.o.Now().UnixMilli()), due)
 	for _, d := range s.dead {
-		r.o.Metrics.Refused(r.life.Log, r.o.Topics.Request.Name, string(d.refusal.Reason), d.undelivered,
+		r.o.Metrics.Refused(r.life.Log, r.o.Topics.Request.Name, d.refusal.Reason, d.undelivered,
 			"detail", d.refusal.Detail, "offset", d.rec.Offset)
 	}
 }

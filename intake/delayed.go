@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Delayed is a valid record of a fixed-delay topic.
@@ -19,7 +20,7 @@ type Delayed struct {
 // ValidateDelayed reads a record of a fixed-delay topic, or explains why it cannot be passed on. It takes the headers
 // timer-target-topic and waterclock-attempt. It rejects any other timer- header, which would have no effect, and
 // drops the other waterclock- headers. The result depends only on the record and on the current rules.
-func (r *Rules) ValidateDelayed(rec *kgo.Record) (d Delayed, refusal *Refusal) {
+func (r *Rules) ValidateDelayed(rec *kgo.Record) (d Delayed, refusal *timer.Refusal) {
 	if refusal = countHeaders(rec); refusal != nil {
 		return d, refusal
 	}
@@ -33,7 +34,7 @@ func (r *Rules) ValidateDelayed(rec *kgo.Record) (d Delayed, refusal *Refusal) {
 			h.others++
 		case n == ownHeader && given.Key != waterclock.HeaderAttempt:
 		case n == ownHeader && attempt != nil:
-			return d, refuse(waterclock.ReasonDuplicateHeader, "the header %s is given twice: send it once.", given.Key)
+			return d, Refuse(waterclock.ReasonDuplicateHeader, "the header %s is given twice: send it once.", given.Key)
 		case n == ownHeader:
 			attempt = given
 		case n == targetTopicHeader, n == wrongCase, n == unknownTimer:
@@ -41,7 +42,7 @@ func (r *Rules) ValidateDelayed(rec *kgo.Record) (d Delayed, refusal *Refusal) {
 				return d, refusal
 			}
 		default:
-			return d, refuse(waterclock.ReasonNoEffect,
+			return d, Refuse(waterclock.ReasonNoEffect,
 				"the header %s has no effect on a fixed-delay topic, where timer-target-topic alone is read: leave "+
 					"it out, or send the record to a request topic.", given.Key)
 		}
@@ -64,13 +65,13 @@ func (r *Rules) ValidateDelayed(rec *kgo.Record) (d Delayed, refusal *Refusal) {
 }
 
 // nextAttempt returns the number of the next attempt. given is the waterclock-attempt header, nil if there is none.
-func nextAttempt(given *kgo.RecordHeader) (int64, *Refusal) {
+func nextAttempt(given *kgo.RecordHeader) (int64, *timer.Refusal) {
 	if given == nil {
 		return 1, nil
 	}
 	n, err := strconv.ParseUint(string(given.Value), 10, 31)
 	if err != nil || n == math.MaxInt32 {
-		return 0, refuse(waterclock.ReasonBadAttempt,
+		return 0, Refuse(waterclock.ReasonBadAttempt,
 			"%s is %s: send on what the record came with, or leave the header out.", given.Key, quote(given.Value))
 	}
 	return int64(n) + 1, nil

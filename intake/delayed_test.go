@@ -112,7 +112,7 @@ func TestValidateDelayedRefuses(t *testing.T) {
 			r := delayedRules()
 			for range 2 { // the second time, the target's verdict is remembered
 				_, refusal := r.ValidateDelayed(delayed(tc.headers...))
-				if refusal == nil || refusal.Reason != tc.want || !strings.Contains(refusal.Detail, tc.says) {
+				if refusal == nil || refusal.Reason != string(tc.want) || !strings.Contains(refusal.Detail, tc.says) {
 					t.Errorf("got %+v, want %s with %q", refusal, tc.want, tc.says)
 				}
 			}
@@ -121,7 +121,7 @@ func TestValidateDelayedRefuses(t *testing.T) {
 	r := delayedRules()
 	r.DefaultTarget = ""
 	if _, refusal := r.ValidateDelayed(delayed("a", "b")); refusal == nil ||
-		refusal.Reason != waterclock.ReasonNoTarget {
+		refusal.Reason != string(waterclock.ReasonNoTarget) {
 		t.Errorf("without a target: %+v", refusal)
 	}
 }
@@ -136,7 +136,7 @@ func TestRulesOfFixedDelayTopicsAreReplaced(t *testing.T) {
 	strict.Allow = func(string) bool { return false }
 	rules.Replace(strict)
 	if _, refusal := rules.ValidateDelayed(delayed()); refusal == nil ||
-		refusal.Reason != waterclock.ReasonTargetNotAllowed {
+		refusal.Reason != string(waterclock.ReasonTargetNotAllowed) {
 		t.Errorf("by other rules: %+v", refusal)
 	}
 }

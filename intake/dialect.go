@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Dialect is the language of another scheduler in which requests of a topic may be written. A record in a dialect is
@@ -36,7 +37,7 @@ func Dialects() []Dialect { return []Dialect{ETF1, Sky, SkyJSON, RabbitMQ, NATS,
 // translate returns rec with the dialect's headers translated into our own, or rec itself if it has none of them. It
 // does not change rec; the result shares its memory. The size of the result is bounded by the limits, not by rec: see
 // allowance.
-func (d Dialect) translate(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
+func (d Dialect) translate(rec *kgo.Record, limits *Limits) (*kgo.Record, *timer.Refusal) {
 	switch d {
 	case ETF1:
 		return fromETF1(rec, limits)
@@ -90,7 +91,7 @@ const (
 )
 
 // take counts a header, and rejects the record if that is one more than the limits can allow.
-func (a *allowance) take(h *kgo.RecordHeader) *Refusal {
+func (a *allowance) take(h *kgo.RecordHeader) *timer.Refusal {
 	count, bytes := a.limits.headers()
 	a.count++
 	a.bytes += len(h.Key) + len(h.Value)
@@ -104,7 +105,7 @@ func (a *allowance) take(h *kgo.RecordHeader) *Refusal {
 }
 
 // parse separates a dialect's headers from the others.
-func (v *vocabulary) parse(list []kgo.RecordHeader, limits *Limits) (f foreign, refusal *Refusal) {
+func (v *vocabulary) parse(list []kgo.RecordHeader, limits *Limits) (f foreign, refusal *timer.Refusal) {
 	count, _ := limits.headers()
 	f.said = make(map[string][]byte)
 	f.others = make([]kgo.RecordHeader, 0, min(len(list), count+extraHeaders)+maxAdded)
@@ -119,19 +120,19 @@ func (v *vocabulary) parse(list []kgo.RecordHeader, limits *Limits) (f foreign, 
 		name := named(h.Key, v.known)
 		switch {
 		case name == "" && v.prefix != "" && begins(h.Key, v.prefix):
-			return f, refuse(waterclock.ReasonUnknownHeader,
+			return f, Refuse(waterclock.ReasonUnknownHeader,
 				"the header %s is none of this dialect: correct its spelling, or rename it if it is your own.",
 				quote(h.Key))
 		case name == "":
 			f.others = append(f.others, h)
 			continue
 		case name != h.Key:
-			return f, refuse(waterclock.ReasonHeaderCase, "the header %s has the wrong case: write %s.",
+			return f, Refuse(waterclock.ReasonHeaderCase, "the header %s has the wrong case: write %s.",
 				quote(h.Key), name)
 		case f.has(name):
-			return f, refuse(waterclock.ReasonDuplicateHeader, "the header %s is given twice: send it once.", name)
+			return f, Refuse(waterclock.ReasonDuplicateHeader, "the header %s is given twice: send it once.", name)
 		case name != v.binary && !utf8.Valid(h.Value):
-			return f, refuse(waterclock.ReasonNotUTF8, "the value of %s is not UTF-8: send it as text.", name)
+			return f, Refuse(waterclock.ReasonNotUTF8, "the value of %s is not UTF-8: send it as text.", name)
 		}
 		f.said[name] = h.Value
 	}
@@ -182,9 +183,9 @@ func (f *foreign) gives(ours ...string) bool {
 }
 
 // say adds one of our headers. It rejects the record if the header is given already.
-func (f *foreign) say(theirs, ours string, value []byte) *Refusal {
+func (f *foreign) say(theirs, ours string, value []byte) *timer.Refusal {
 	if f.gives(ours) {
-		return refuse(waterclock.ReasonConflictingHeaders,
+		return Refuse(waterclock.ReasonConflictingHeaders,
 			"%s comes together with %s, which says the same: send one of them.", theirs, ours)
 	}
 	f.others = append(f.others, kgo.RecordHeader{Key: ours, Value: value})

@@ -4,6 +4,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // The dialects of this file have no target: it is timer-target-topic or the default target of the request
@@ -20,7 +21,7 @@ const (
 // fromRabbitMQ makes a message due immediately if its delay is missing, zero or negative, as the exchange does. The
 // exchange negates the delay of a message that it delivers, so a message that is sent on with all its headers is not
 // delayed again.
-func fromRabbitMQ(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
+func fromRabbitMQ(rec *kgo.Record, limits *Limits) (*kgo.Record, *timer.Refusal) {
 	f, refusal := (&vocabulary{known: []string{rabbitDelay}}).parse(rec.Headers, limits)
 	if refusal != nil {
 		return nil, refusal
@@ -34,7 +35,7 @@ func fromRabbitMQ(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
 		digits = text[1:]
 	}
 	if len(digits) == 0 || !allDigits(digits) {
-		return nil, refuse(waterclock.ReasonBadDuration,
+		return nil, Refuse(waterclock.ReasonBadDuration,
 			"%s is %s: send a whole number of milliseconds, as text.", rabbitDelay, quote(text))
 	}
 	delay := number(digits)
@@ -42,7 +43,7 @@ func fromRabbitMQ(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
 		delay = 0
 	}
 	if delay > maxRabbitDelay {
-		return nil, refuse(waterclock.ReasonBadDuration,
+		return nil, Refuse(waterclock.ReasonBadDuration,
 			"%s is %s, and RabbitMQ delays by at most %d ms: send timer-after, which takes more.", rabbitDelay,
 			quote(text), int64(maxRabbitDelay))
 	}
@@ -58,7 +59,7 @@ const (
 )
 
 // fromPulsar makes a message without these headers due immediately.
-func fromPulsar(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
+func fromPulsar(rec *kgo.Record, limits *Limits) (*kgo.Record, *timer.Refusal) {
 	v := vocabulary{known: []string{pulsarAt, pulsarAfterMillis, pulsarAfterSeconds}}
 	f, refusal := v.parse(rec.Headers, limits)
 	if refusal != nil {
@@ -68,7 +69,7 @@ func fromPulsar(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
 		return f.atOnce(rec), nil
 	}
 	if len(f.said) > 1 {
-		return nil, refuse(waterclock.ReasonConflictingHeaders,
+		return nil, Refuse(waterclock.ReasonConflictingHeaders,
 			"more than one of %s, %s and %s is given: send one of them.", pulsarAt, pulsarAfterMillis,
 			pulsarAfterSeconds)
 	}
@@ -78,7 +79,7 @@ func fromPulsar(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
 			if name == pulsarAt {
 				reason = waterclock.ReasonBadTime
 			}
-			return nil, refuse(reason, "%s is %s: send a whole number, digits alone.", name, quote(text))
+			return nil, Refuse(reason, "%s is %s: send a whole number, digits alone.", name, quote(text))
 		}
 	}
 	switch {
@@ -89,7 +90,7 @@ func fromPulsar(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
 	}
 	at := number(f.said[pulsarAt])
 	if at < waterclock.MinUnixMilli {
-		return nil, refuse(waterclock.ReasonSecondsNotMillis,
+		return nil, Refuse(waterclock.ReasonSecondsNotMillis,
 			"%s is %s: if these are seconds, send milliseconds.", pulsarAt, quote(f.said[pulsarAt]))
 	}
 	if refusal := f.say(pulsarAt, waterclock.HeaderAt, appendInt(nil, at)); refusal != nil {
@@ -99,11 +100,11 @@ func fromPulsar(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
 }
 
 // after returns the record, due n units after its timestamp.
-func (f *foreign) after(rec *kgo.Record, theirs string, n int64, unit string) (*kgo.Record, *Refusal) {
+func (f *foreign) after(rec *kgo.Record, theirs string, n int64, unit string) (*kgo.Record, *timer.Refusal) {
 	for _, ours := range []string{waterclock.HeaderAt, waterclock.HeaderCancel, waterclock.HeaderEvery,
 		waterclock.HeaderCron} {
 		if f.gives(ours) {
-			return nil, refuse(waterclock.ReasonConflictingHeaders, "%s comes together with %s: send one of them.",
+			return nil, Refuse(waterclock.ReasonConflictingHeaders, "%s comes together with %s: send one of them.",
 				theirs, ours)
 		}
 	}

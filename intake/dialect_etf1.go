@@ -6,6 +6,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Headers of kafka-message-scheduler by etf1, by its readme (github.com/etf1/kafka-message-scheduler) and, if that is
@@ -27,7 +28,7 @@ const maxUnixSeconds = waterclock.MinUnixMilli
 
 // fromETF1 takes the record's key for the ID, as that scheduler does. A null value deletes, whatever the headers: the
 // scheduler copies them all to the tombstones that it writes. Without a target key the key of the emission is null.
-func fromETF1(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
+func fromETF1(rec *kgo.Record, limits *Limits) (*kgo.Record, *timer.Refusal) {
 	if rec.Value == nil && !decides(rec.Headers) {
 		return (&foreign{}).record(rec), nil
 	}
@@ -42,7 +43,7 @@ func fromETF1(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
 	case len(f.said) == 0 && speaksOurs(f.others):
 		return rec, nil
 	case !f.has(etf1Epoch) && !decides(f.others):
-		return nil, refuse(waterclock.ReasonNoDueTime,
+		return nil, Refuse(waterclock.ReasonNoDueTime,
 			"nothing says when the timer is due: add %s in Unix seconds, or cancel with a null value.", etf1Epoch)
 	}
 	if text, ok := f.said[etf1Epoch]; ok {
@@ -73,13 +74,13 @@ func fromETF1(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
 }
 
 // unixSeconds reads scheduler-epoch and returns Unix milliseconds.
-func unixSeconds(text []byte) (int64, *Refusal) {
+func unixSeconds(text []byte) (int64, *timer.Refusal) {
 	if len(text) == 0 || !allDigits(text) {
-		return 0, refuse(waterclock.ReasonBadTime, "%s is %s: send Unix seconds, digits alone.", etf1Epoch, quote(text))
+		return 0, Refuse(waterclock.ReasonBadTime, "%s is %s: send Unix seconds, digits alone.", etf1Epoch, quote(text))
 	}
 	seconds := number(text)
 	if seconds >= maxUnixSeconds {
-		return 0, refuse(waterclock.ReasonBeyondHorizon,
+		return 0, Refuse(waterclock.ReasonBeyondHorizon,
 			"%s is %s, which as seconds lies behind the year 5138: if these are milliseconds, send seconds.", etf1Epoch,
 			quote(text))
 	}

@@ -78,7 +78,7 @@ func TestMemoryOfDialects(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			_, _, refusal := r.Validate(rec, 0)
 			runtime.ReadMemStats(&after)
-			if refusal == nil && tt.reason != "" || refusal != nil && refusal.Reason != tt.reason {
+			if refusal == nil && tt.reason != "" || refusal != nil && refusal.Reason != string(tt.reason) {
 				t.Errorf("%+v, want %s", refusal, tt.reason)
 			}
 			if refusal != nil && len(refusal.Detail) > timer.MaxDetailBytes {
@@ -128,7 +128,7 @@ func TestLimitsOfDialects(t *testing.T) {
 			}
 			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: "x"})
 			_, _, refusal := r.Validate(rec, 1_900_000_000_000)
-			if refusal == nil || refusal.Reason != waterclock.ReasonTooManyHeaders {
+			if refusal == nil || refusal.Reason != string(waterclock.ReasonTooManyHeaders) {
 				t.Errorf("%s, one header more than %d: %+v", d, limit, refusal)
 			}
 		}

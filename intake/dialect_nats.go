@@ -40,7 +40,7 @@ var natsUnsayable = [...]struct{ name, why string }{
 
 // fromNATS uses the record's key as the ID, like JetStream the schedule's subject, and the target subject as the
 // topic.
-func fromNATS(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
+func fromNATS(rec *kgo.Record, limits *Limits) (*kgo.Record, *timer.Refusal) {
 	v := vocabulary{known: []string{natsSchedule, natsTarget, natsTTL, natsZone}, prefix: natsSchedule}
 	for i := range natsUnsayable {
 		v.known = append(v.known, natsUnsayable[i].name)
@@ -54,11 +54,11 @@ func fromNATS(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
 	}
 	for _, h := range natsUnsayable {
 		if f.has(h.name) {
-			return nil, refuse(waterclock.ReasonUnsupported, "the header %s is rejected: %s.", h.name, h.why)
+			return nil, Refuse(waterclock.ReasonUnsupported, "the header %s is rejected: %s.", h.name, h.why)
 		}
 	}
 	if ttl := f.said[natsTTL]; len(ttl) > 0 && string(ttl) != natsNever {
-		return nil, refuse(waterclock.ReasonUnsupported,
+		return nil, Refuse(waterclock.ReasonUnsupported,
 			"%s is %s, and records of Kafka have no lifetime of their own: leave it out, or set the retention of "+
 				"the target topic.", natsTTL, quote(ttl))
 	}
@@ -68,17 +68,17 @@ func fromNATS(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
 	return f.record(rec), nil
 }
 
-func (f *foreign) sayNATS() *Refusal {
+func (f *foreign) sayNATS() *timer.Refusal {
 	schedule, given := f.said[natsSchedule]
 	if !given {
-		return refuse(waterclock.ReasonNoDueTime, "there is no %s: add it, as @at with an instant.", natsSchedule)
+		return Refuse(waterclock.ReasonNoDueTime, "there is no %s: add it, as @at with an instant.", natsSchedule)
 	}
 	at, isAt := bytes.CutPrefix(schedule, []byte(natsAt))
 	every, isEvery := bytes.CutPrefix(schedule, []byte(natsEvery))
-	var refusal *Refusal
+	var refusal *timer.Refusal
 	switch {
 	case (isAt || isEvery) && f.has(natsZone):
-		refusal = refuse(waterclock.ReasonConflictingHeaders,
+		refusal = Refuse(waterclock.ReasonConflictingHeaders,
 			"%s comes together with %s, and belongs to cron schedules alone: leave it out.", natsZone, quote(schedule))
 	case isAt:
 		refusal = f.sayAt(schedule, at)
@@ -95,29 +95,29 @@ func (f *foreign) sayNATS() *Refusal {
 		return nil // the default target, or timer-target-topic
 	}
 	if !timer.ValidTopicName(target) {
-		return refuse(waterclock.ReasonBadTarget,
+		return Refuse(waterclock.ReasonBadTarget,
 			"%s is %s, which cannot be the name of a topic: give 1 to %d of a-z, A-Z, 0-9, dot, underscore and dash.",
 			natsTarget, quote(target), timer.MaxTopicNameBytes)
 	}
 	return f.say(natsTarget, waterclock.HeaderTargetTopic, target)
 }
 
-func (f *foreign) sayAt(schedule, at []byte) *Refusal {
+func (f *foreign) sayAt(schedule, at []byte) *timer.Refusal {
 	if _, fault := parseRFC3339(at); fault != "" {
-		return refuse(waterclock.ReasonBadTime,
+		return Refuse(waterclock.ReasonBadTime,
 			"%s is %s, whose instant %s: send RFC 3339 with a zone behind @at.", natsSchedule, quote(schedule), fault)
 	}
 	return f.say(natsSchedule, waterclock.HeaderAt, at)
 }
 
 // sayCron takes expressions of six fields and named ones.
-func (f *foreign) sayCron(expression []byte) *Refusal {
+func (f *foreign) sayCron(expression []byte) *timer.Refusal {
 	if n := len(bytes.Fields(expression)); n != natsFields && !bytes.HasPrefix(expression, []byte("@")) {
-		return refuse(waterclock.ReasonBadCron,
+		return Refuse(waterclock.ReasonBadCron,
 			"%s is %s, which has %d fields: send %d, the second first.", natsSchedule, quote(expression), n, natsFields)
 	}
 	if otherDays(expression) {
-		return refuse(waterclock.ReasonUnsupported,
+		return Refuse(waterclock.ReasonUnsupported,
 			"%s is %s, whose days are others here than in JetStream, where a star with a step is no star, and no "+
 				"step goes beyond Saturday: list the days one by one.", natsSchedule, quote(expression))
 	}
@@ -129,7 +129,7 @@ func (f *foreign) sayCron(expression []byte) *Refusal {
 	case !given:
 		return nil
 	case string(zone) == natsLocal:
-		return refuse(waterclock.ReasonUnknownZone,
+		return Refuse(waterclock.ReasonUnknownZone,
 			"%s is %s, which is another zone on each server: send an IANA name such as Africa/Lagos.",
 			natsZone, natsLocal)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // skySchedule is a value of kafka-message-scheduler by sky-uk (github.com/sky-uk/kafka-message-scheduler): Avro without
@@ -22,7 +23,7 @@ type skySchedule struct {
 	key     []byte // never nil
 	value   []byte // nil: a tombstone
 	headers []kgo.RecordHeader
-	refusal *Refusal // there are more headers than limits allow: the rest was not read
+	refusal *timer.Refusal // there are more headers than limits allow: the rest was not read
 }
 
 // skyDecoder decodes a value. A fault completes the sentence "it …".
@@ -31,7 +32,7 @@ type skyDecoder func(value []byte, limits *Limits) (s skySchedule, fault string)
 // fromSky uses the record's key as the ID, as that scheduler does, and its value as the schedule. Headers of the
 // record itself are not passed on. A null value cancels. So does the tombstone that the scheduler writes after a
 // schedule has fired, although that has a header.
-func fromSky(rec *kgo.Record, limits *Limits, decode skyDecoder) (*kgo.Record, *Refusal) {
+func fromSky(rec *kgo.Record, limits *Limits, decode skyDecoder) (*kgo.Record, *timer.Refusal) {
 	switch {
 	case speaksOurs(rec.Headers):
 		return rec, nil
@@ -46,14 +47,14 @@ func fromSky(rec *kgo.Record, limits *Limits, decode skyDecoder) (*kgo.Record, *
 		fault = "names no topic"
 	}
 	if fault != "" {
-		return nil, refuse(waterclock.ReasonBadValue,
+		return nil, Refuse(waterclock.ReasonBadValue,
 			"the value is no schedule of kafka-message-scheduler: it %s. Send its schema's fields, without a schema "+
 				"ID in front, or correct the dialect of the request topic.", fault)
 	}
 	f := foreign{others: make([]kgo.RecordHeader, 0, len(s.headers)+maxAdded)}
 	for _, h := range s.headers {
 		if isOurs(h.Key) {
-			return nil, refuse(waterclock.ReasonUnknownHeader,
+			return nil, Refuse(waterclock.ReasonUnknownHeader,
 				"the schedule has a header %s to pass on, and those that begin with %s are not: rename it.",
 				quote(h.Key), waterclock.RequestPrefix)
 		}
@@ -132,7 +133,7 @@ func (a *avro) bytes() []byte {
 
 // headers reads a map: blocks of entries, the last one empty. A negative count is followed by the block's size in
 // bytes. An entry may have two bytes, so headers stops at the first one too many.
-func (a *avro) headers(limits *Limits) (list []kgo.RecordHeader, refusal *Refusal) {
+func (a *avro) headers(limits *Limits) (list []kgo.RecordHeader, refusal *timer.Refusal) {
 	room := allowance{limits: limits}
 	for {
 		n := a.long()

@@ -38,7 +38,7 @@ func hear(t *testing.T, d Dialect, all []said) {
 			}
 			switch {
 			case c.reason != "":
-				if refusal == nil || refusal.Reason != c.reason || !strings.Contains(refusal.Detail, c.detail) {
+				if refusal == nil || refusal.Reason != string(c.reason) || !strings.Contains(refusal.Detail, c.detail) {
 					t.Fatalf("got %+v, %+v; want %s with %q", req.Schedule, refusal, c.reason, c.detail)
 				}
 			case refusal != nil:
@@ -423,7 +423,7 @@ func TestNATSRecurs(t *testing.T) {
 		rules.Dialect = NATS
 		req, _, refusal := rules.Validate(request(body, headers...), now)
 		switch {
-		case c.reason != "" && (refusal == nil || refusal.Reason != c.reason):
+		case c.reason != "" && (refusal == nil || refusal.Reason != string(c.reason)):
 			t.Errorf("%s, %s: %+v, %+v, want %s", c.schedule, c.zone, req.Schedule, refusal, c.reason)
 		case c.reason == "" && (refusal != nil || req.Schedule.Recurrence == nil):
 			t.Errorf("%s, %s: %+v, %+v", c.schedule, c.zone, req.Schedule, refusal)

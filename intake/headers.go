@@ -86,16 +86,16 @@ func (t *traceContext) takes(h *kgo.RecordHeader) bool {
 }
 
 // countHeaders rejects a record if the reader has not built all its headers. Waterclock's own headers count here too.
-func countHeaders(rec *kgo.Record) *Refusal {
+func countHeaders(rec *kgo.Record) *timer.Refusal {
 	if n := partlog.HeaderCount(rec); n > partlog.MaxHeaders {
-		return refuse(waterclock.ReasonTooManyHeaders,
+		return Refuse(waterclock.ReasonTooManyHeaders,
 			"the record has %d headers, at most %d are allowed: leave some out.", n, partlog.MaxHeaders)
 	}
 	return nil
 }
 
 // read sorts the headers of a record. It allocates nothing.
-func (h *headers) read(list []kgo.RecordHeader, limits *Limits) *Refusal {
+func (h *headers) read(list []kgo.RecordHeader, limits *Limits) *timer.Refusal {
 	counted, size := 0, 0
 	var trace traceContext
 	maxCount, maxSize := limits.headers()
@@ -130,12 +130,12 @@ func (l *Limits) headers() (count, bytes int) {
 	return cmp.Or(l.Headers, DefaultHeaders), cmp.Or(l.HeaderBytes, DefaultHeaderBytes)
 }
 
-func tooManyHeaders(limit int) *Refusal {
-	return refuse(waterclock.ReasonTooManyHeaders, "the request has more than %d headers: leave some out.", limit)
+func tooManyHeaders(limit int) *timer.Refusal {
+	return Refuse(waterclock.ReasonTooManyHeaders, "the request has more than %d headers: leave some out.", limit)
 }
 
-func headersTooLarge(limit int) *Refusal {
-	return refuse(waterclock.ReasonHeadersTooLarge,
+func headersTooLarge(limit int) *timer.Refusal {
+	return Refuse(waterclock.ReasonHeadersTooLarge,
 		"the headers have more than %d bytes, names included: leave some out, or put them into the value.", limit)
 }
 
@@ -154,19 +154,19 @@ func meant(key string) string {
 const maxMeant = 64
 
 // take records one timer- header.
-func (h *headers) take(n name, header *kgo.RecordHeader) *Refusal {
+func (h *headers) take(n name, header *kgo.RecordHeader) *timer.Refusal {
 	switch {
 	case n == wrongCase:
-		return refuse(waterclock.ReasonHeaderCase,
+		return Refuse(waterclock.ReasonHeaderCase,
 			"the header %s has the wrong case: write %s.", quote(header.Key), strings.ToLower(header.Key))
 	case n == unknownTimer:
-		return refuse(waterclock.ReasonUnknownHeader,
+		return Refuse(waterclock.ReasonUnknownHeader,
 			"the header %s is none that waterclock knows: correct its spelling, or rename it if it is your own%s.",
 			quote(header.Key), meant(header.Key))
 	case h.has(n):
-		return refuse(waterclock.ReasonDuplicateHeader, "the header %s is given twice: send it once.", header.Key)
+		return Refuse(waterclock.ReasonDuplicateHeader, "the header %s is given twice: send it once.", header.Key)
 	case n != targetKeyHeader && !utf8.Valid(header.Value):
-		return refuse(waterclock.ReasonNotUTF8, "the value of %s is not UTF-8: send it as text.", header.Key)
+		return Refuse(waterclock.ReasonNotUTF8, "the value of %s is not UTF-8: send it as text.", header.Key)
 	}
 	h.seen |= 1 << n
 	h.values[n] = header.Value

@@ -30,10 +30,11 @@ func TestARecordOfVeryManyHeadersIsRejected(t *testing.T) {
 		t.Errorf("%d headers: %+v", partlog.MaxHeaders, refusal)
 	}
 	many := s.records[1]
-	if _, _, refusal := rules.Validate(many, 0); refusal == nil || refusal.Reason != waterclock.ReasonTooManyHeaders {
+	tooMany := string(waterclock.ReasonTooManyHeaders)
+	if _, _, refusal := rules.Validate(many, 0); refusal == nil || refusal.Reason != tooMany {
 		t.Errorf("%d headers: %+v", partlog.MaxHeaders+1, refusal)
 	}
-	if _, refusal := rules.ValidateDelayed(many); refusal == nil || refusal.Reason != waterclock.ReasonTooManyHeaders {
+	if _, refusal := rules.ValidateDelayed(many); refusal == nil || refusal.Reason != tooMany {
 		t.Errorf("%d headers in a fixed-delay topic: %+v", partlog.MaxHeaders+1, refusal)
 	}
 }

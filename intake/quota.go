@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Quota limits one partition of a request topic: it is the topic's limit divided by its partitions.
@@ -98,11 +99,11 @@ func (m *meter) caughtUp(now time.Time) {
 
 // Full returns the reason for rejecting a request that adds a pending timer to a partition with this many, committed
 // or not; nil if it is admitted. A request that replaces a timer is always admitted.
-func (r *Rules) Full(pending int64) *Refusal {
+func (r *Rules) Full(pending int64) *timer.Refusal {
 	if r.Quota.Pending == 0 || pending < r.Quota.Pending {
 		return nil
 	}
-	return refuse(waterclock.ReasonOverQuota,
+	return Refuse(waterclock.ReasonOverQuota,
 		"%d timers of %s are pending on the partition, its share of limit-pending is %d: cancel some, let some "+
 			"fire, or raise it.", pending, r.Topic, r.Quota.Pending)
 }

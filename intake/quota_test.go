@@ -137,14 +137,14 @@ func TestValidateOverQuota(t *testing.T) {
 		{"a cancel", over(request(nil)), ""},
 	} {
 		_, _, refusal := rules.Validate(c.rec, now)
-		if got := refusal; got == nil && c.want != "" || got != nil && got.Reason != c.want {
+		if got := refusal; got == nil && c.want != "" || got != nil && got.Reason != string(c.want) {
 			t.Errorf("%s: %+v, want %q", c.name, got, c.want)
 		}
 	}
 	rules = testRules()
 	rules.Dialect, rules.DefaultTarget = RabbitMQ, "ok"
 	if _, _, refusal := rules.Validate(over(request(body, "x-delay", "1")), now); refusal == nil ||
-		refusal.Reason != waterclock.ReasonOverQuota {
+		refusal.Reason != string(waterclock.ReasonOverQuota) {
 		t.Errorf("in a dialect: %+v", refusal)
 	}
 }
@@ -159,7 +159,7 @@ func TestRulesFull(t *testing.T) {
 	if refusal := r.Full(9); refusal != nil {
 		t.Errorf("below it: %+v", refusal)
 	}
-	if refusal := r.Full(10); refusal == nil || refusal.Reason != waterclock.ReasonOverQuota {
+	if refusal := r.Full(10); refusal == nil || refusal.Reason != string(waterclock.ReasonOverQuota) {
 		t.Errorf("at it: %+v", refusal)
 	}
 }
@@ -170,7 +170,7 @@ func TestRulesAreReplaced(t *testing.T) {
 	validate := func(want waterclock.Reason) {
 		t.Helper()
 		_, _, refusal := rules.Validate(request(body, "timer-at", "1700000000000", "timer-target-topic", "ok"), now)
-		if refusal == nil && want != "" || refusal != nil && refusal.Reason != want {
+		if refusal == nil && want != "" || refusal != nil && refusal.Reason != string(want) {
 			t.Errorf("got %+v, want %q", refusal, want)
 		}
 	}

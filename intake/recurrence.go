@@ -16,7 +16,7 @@ import (
 func (h *headers) recurs() bool { return h.has(everyHeader) || h.has(cronHeader) }
 
 // recurrence returns the timer's recurrence, the zero value if there is none.
-func (r *Rules) recurrence(h *headers) (recurrence calendar.Recurrence, refusal *Refusal) {
+func (r *Rules) recurrence(h *headers) (recurrence calendar.Recurrence, refusal *timer.Refusal) {
 	if refusal = h.fit(); refusal != nil || !h.recurs() {
 		return recurrence, refusal
 	}
@@ -26,7 +26,7 @@ func (r *Rules) recurrence(h *headers) (recurrence calendar.Recurrence, refusal 
 	} else {
 		refusal = r.cron(h, of)
 	}
-	for _, read := range []func(*timer.Recurrence) *Refusal{h.until, h.count, h.jitter, h.catchUp} {
+	for _, read := range []func(*timer.Recurrence) *timer.Refusal{h.until, h.count, h.jitter, h.catchUp} {
 		if refusal == nil {
 			refusal = read(of)
 		}
@@ -42,21 +42,21 @@ func (r *Rules) recurrence(h *headers) (recurrence calendar.Recurrence, refusal 
 }
 
 // fit checks whether the headers of a recurrence are compatible with each other and with the rest.
-func (h *headers) fit() *Refusal {
+func (h *headers) fit() *timer.Refusal {
 	switch {
 	case h.has(everyHeader) && h.has(cronHeader):
-		return refuse(waterclock.ReasonConflictingHeaders,
+		return Refuse(waterclock.ReasonConflictingHeaders,
 			"timer-every comes together with timer-cron: send one of them.")
 	case h.recurs() && h.has(afterHeader):
-		return refuse(waterclock.ReasonConflictingHeaders,
+		return Refuse(waterclock.ReasonConflictingHeaders,
 			"timer-after comes together with a recurrence: leave it out; timer-at says when a timer with "+
 				"timer-every is first due.")
 	case h.has(cronHeader) && h.has(atHeader):
-		return refuse(waterclock.ReasonConflictingHeaders,
+		return Refuse(waterclock.ReasonConflictingHeaders,
 			"timer-at comes together with timer-cron, whose first occurrence is the first behind the record's "+
 				"timestamp: leave it out.")
 	case h.has(everyHeader) && h.has(zoneHeader):
-		return refuse(waterclock.ReasonConflictingHeaders,
+		return Refuse(waterclock.ReasonConflictingHeaders,
 			"timer-zone comes together with timer-every, which no clock on a wall says: leave it out, or send "+
 				"timer-cron.")
 	case h.recurs():
@@ -64,26 +64,26 @@ func (h *headers) fit() *Refusal {
 	}
 	for n := zoneHeader; n <= catchUpHeader; n++ { // they need a recurrence
 		if h.has(n) {
-			return refuse(waterclock.ReasonNoRecurrence,
+			return Refuse(waterclock.ReasonNoRecurrence,
 				"%s is given and the timer does not recur: add timer-every or timer-cron, or leave it out.", n)
 		}
 	}
 	return nil
 }
 
-func (r *Rules) every(h *headers, of *timer.Recurrence) (refusal *Refusal) {
+func (r *Rules) every(h *headers, of *timer.Recurrence) (refusal *timer.Refusal) {
 	text := h.values[everyHeader]
 	if of.Every, refusal = parseDuration(waterclock.HeaderEvery, waterclock.ReasonBadInterval, text); refusal != nil {
 		return refusal
 	}
 	if horizon := cmp.Or(r.Limits.Horizon, DefaultHorizon); of.Every > horizon.Milliseconds() {
-		return refuse(waterclock.ReasonBeyondHorizon,
+		return Refuse(waterclock.ReasonBeyondHorizon,
 			"timer-every is %s, more than %s: send a shorter interval.", quote(text), span.String(horizon))
 	}
 	return r.notShorter(waterclock.HeaderEvery, text, of.Every)
 }
 
-func (r *Rules) cron(h *headers, of *timer.Recurrence) *Refusal {
+func (r *Rules) cron(h *headers, of *timer.Recurrence) *timer.Refusal {
 	of.Cron, of.Zone = string(h.values[cronHeader]), string(h.values[zoneHeader])
 	if h.has(zoneHeader) && of.Zone == "" {
 		return badCron(h, calendar.ErrUnknownZone)
@@ -99,41 +99,41 @@ func (r *Rules) cron(h *headers, of *timer.Recurrence) *Refusal {
 }
 
 // notShorter rejects an interval, in milliseconds, that is shorter than the limit.
-func (r *Rules) notShorter(header string, text []byte, interval int64) *Refusal {
+func (r *Rules) notShorter(header string, text []byte, interval int64) *timer.Refusal {
 	limit := cmp.Or(r.Limits.Interval, DefaultInterval)
 	if interval >= limit.Milliseconds() && interval > 0 {
 		return nil
 	}
-	return refuse(waterclock.ReasonIntervalTooShort,
+	return Refuse(waterclock.ReasonIntervalTooShort,
 		"%s is %s, which has less than %s between two occurrences: leave at least that.", header, quote(text),
 		span.String(limit))
 }
 
 // badCron explains what is wrong with an expression or its zone.
-func badCron(h *headers, err error) *Refusal {
+func badCron(h *headers, err error) *timer.Refusal {
 	expression := quote(h.values[cronHeader])
 	switch {
 	case errors.Is(err, calendar.ErrUnknownZone):
-		return refuse(waterclock.ReasonUnknownZone,
+		return Refuse(waterclock.ReasonUnknownZone,
 			"timer-zone is %s, which is no time zone that is known here: send an IANA name such as Africa/Lagos%s.",
 			quote(h.values[zoneHeader]), calendar.DidYouMean(string(h.values[zoneHeader])))
 	case errors.Is(err, calendar.ErrNeverDue):
-		return refuse(waterclock.ReasonCronNeverDue,
+		return Refuse(waterclock.ReasonCronNeverDue,
 			"timer-cron is %s, which matches no date of the calendar: correct the days or the months.", expression)
 	}
-	return refuse(waterclock.ReasonBadCron,
+	return Refuse(waterclock.ReasonBadCron,
 		"timer-cron is %s: %s; send minute, hour, day of the month, month and day of the week, with the second in "+
 			"front if need be, and a time zone in timer-zone.", expression, err)
 }
 
-func (h *headers) until(of *timer.Recurrence) (refusal *Refusal) {
+func (h *headers) until(of *timer.Recurrence) (refusal *timer.Refusal) {
 	if h.has(untilHeader) {
 		of.Until, refusal = parseInstant(waterclock.HeaderUntil, waterclock.ReasonBadUntil, h.values[untilHeader])
 	}
 	return refusal
 }
 
-func (h *headers) count(of *timer.Recurrence) *Refusal {
+func (h *headers) count(of *timer.Recurrence) *timer.Refusal {
 	if !h.has(countHeader) {
 		return nil
 	}
@@ -142,20 +142,20 @@ func (h *headers) count(of *timer.Recurrence) *Refusal {
 		of.Count = number(text)
 	}
 	if of.Count == 0 {
-		return refuse(waterclock.ReasonBadCount,
+		return Refuse(waterclock.ReasonBadCount,
 			"timer-count is %s: send a number from 1 on, or leave the header out to have no end.", quote(text))
 	}
 	return nil
 }
 
-func (h *headers) jitter(of *timer.Recurrence) (refusal *Refusal) {
+func (h *headers) jitter(of *timer.Recurrence) (refusal *timer.Refusal) {
 	if h.has(jitterHeader) {
 		of.Jitter, refusal = parseDuration(waterclock.HeaderJitter, waterclock.ReasonBadJitter, h.values[jitterHeader])
 	}
 	return refusal
 }
 
-func (h *headers) catchUp(of *timer.Recurrence) *Refusal {
+func (h *headers) catchUp(of *timer.Recurrence) *timer.Refusal {
 	if !h.has(catchUpHeader) {
 		return nil
 	}
@@ -165,12 +165,12 @@ func (h *headers) catchUp(of *timer.Recurrence) *Refusal {
 			return nil
 		}
 	}
-	return refuse(waterclock.ReasonBadCatchUp,
+	return Refuse(waterclock.ReasonBadCatchUp,
 		"timer-catch-up is %s: send all, latest or none.", quote(h.values[catchUpHeader]))
 }
 
 // maxLate sets the lateness limit of t.
-func (r *Rules) maxLate(h *headers, t *timer.Timer) *Refusal {
+func (r *Rules) maxLate(h *headers, t *timer.Timer) *timer.Refusal {
 	if !h.has(maxLateHeader) {
 		if r.DefaultMaxLate > 0 {
 			t.TooLate = r.DefaultMaxLate.Milliseconds() + 1
@@ -183,7 +183,7 @@ func (r *Rules) maxLate(h *headers, t *timer.Timer) *Refusal {
 }
 
 // remember returns how long the ID is remembered after its timer; nil: it is not remembered.
-func (h *headers) remember() (*timer.Remember, *Refusal) {
+func (h *headers) remember() (*timer.Remember, *timer.Refusal) {
 	if !h.has(rememberHeader) {
 		return nil, nil
 	}
@@ -194,11 +194,11 @@ func (h *headers) remember() (*timer.Remember, *Refusal) {
 	case refusal != nil:
 		return nil, refusal
 	case ms > waterclock.MaxRemember.Milliseconds():
-		return nil, refuse(waterclock.ReasonBadRemember, "timer-remember is %s, more than %s: send a shorter time.",
+		return nil, Refuse(waterclock.ReasonBadRemember, "timer-remember is %s, more than %s: send a shorter time.",
 			quote(text), span.String(waterclock.MaxRemember))
 	case some && (len(token) == 0 || len(token) > waterclock.MaxTokenBytes ||
 		bytes.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' })):
-		return nil, refuse(waterclock.ReasonBadRemember,
+		return nil, Refuse(waterclock.ReasonBadRemember,
 			"timer-remember is %s, whose token is not of 1 to %d printable ASCII characters: correct it, or leave "+
 				"it out.", quote(text), waterclock.MaxTokenBytes)
 	}
@@ -207,10 +207,10 @@ func (h *headers) remember() (*timer.Remember, *Refusal) {
 
 // start makes t pending for its first occurrence that was not missed: at the given time or, with a cron
 // expression, at the first time after it. written is the record's timestamp, negative if it has none.
-func (r *Rules) start(t *timer.Timer, recurrence calendar.Recurrence, at, written, now int64) *Refusal {
+func (r *Rules) start(t *timer.Timer, recurrence calendar.Recurrence, at, written, now int64) *timer.Refusal {
 	recurrence.Start(t, at)
 	if first := t.Scheduled(); first > recurrence.Until {
-		return refuse(waterclock.ReasonUntilBeforeFirst,
+		return Refuse(waterclock.ReasonUntilBeforeFirst,
 			"timer-until is %s and the first occurrence is at %s: let it end later.", instant(recurrence.Until),
 			instant(first))
 	}

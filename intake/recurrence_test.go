@@ -278,7 +278,7 @@ func TestValidateRefusesRecurrences(t *testing.T) {
 			if refusal == nil {
 				t.Fatalf("accepted: %+v, %+v", req.Schedule, req.Schedule.Recurrence)
 			}
-			if refusal.Reason != tt.want || !strings.Contains(refusal.Detail, tt.says) {
+			if refusal.Reason != string(tt.want) || !strings.Contains(refusal.Detail, tt.says) {
 				t.Errorf("got %s: %s\nwant %s with %q", refusal.Reason, refusal.Detail, tt.want, tt.says)
 			}
 			checkValidated(t, rec)
@@ -288,12 +288,12 @@ func TestValidateRefusesRecurrences(t *testing.T) {
 		rec := with(request(nil, append(headers, "timer-target-topic", "ok")...),
 			func(r *kgo.Record) { r.Timestamp = time.UnixMilli(-1) })
 		if _, _, refusal := testRules().Validate(rec, now); refusal == nil ||
-			refusal.Reason != waterclock.ReasonNoTimestamp {
+			refusal.Reason != string(waterclock.ReasonNoTimestamp) {
 			t.Errorf("%q without a timestamp: %+v", headers, refusal)
 		}
 		rec = with(rec, func(r *kgo.Record) { r.Timestamp = time.UnixMilli(1<<63 - 1) })
 		if _, _, refusal := testRules().Validate(rec, now); refusal == nil ||
-			refusal.Reason != waterclock.ReasonBeyondHorizon {
+			refusal.Reason != string(waterclock.ReasonBeyondHorizon) {
 			t.Errorf("%q behind a forged timestamp: %+v", headers, refusal)
 		}
 		rec = with(rec, func(r *kgo.Record) { r.Timestamp = time.UnixMilli(0) })
@@ -315,7 +315,7 @@ func TestValidateShortestInterval(t *testing.T) {
 	} {
 		name, value, _ := strings.Cut(text, "=")
 		_, _, refusal := r.Validate(request(nil, name, value, "timer-target-topic", "ok"), now)
-		if fits != (refusal == nil) || !fits && refusal.Reason != waterclock.ReasonIntervalTooShort {
+		if fits != (refusal == nil) || !fits && refusal.Reason != string(waterclock.ReasonIntervalTooShort) {
 			t.Errorf("%s: %+v, fits %v", text, refusal, fits)
 		}
 	}

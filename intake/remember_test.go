@@ -30,7 +30,7 @@ func TestValidateRemembers(t *testing.T) {
 		req, _, refused := r.Validate(
 			request([]byte("v"), "timer-after", "1s", "timer-target-topic", "ok", "timer-remember", c.text), now)
 		switch {
-		case !c.ok && (refused == nil || refused.Reason != waterclock.ReasonBadRemember):
+		case !c.ok && (refused == nil || refused.Reason != string(waterclock.ReasonBadRemember)):
 			t.Errorf("%q is taken: %+v", c.text, refused)
 		case c.ok && (refused != nil || req.Schedule.Remember.For != c.ms || req.Schedule.Remember.Token != c.token):
 			t.Errorf("%q: %+v, %+v", c.text, req.Schedule, refused)

@@ -103,14 +103,9 @@ func (r *Rules) Current() *Rules {
 	return r
 }
 
-// Refusal is the reason for rejecting a request.
-type Refusal struct {
-	Reason waterclock.Reason
-	Detail string // one sentence that names the problem and the remedy; at most timer.MaxDetailBytes
-}
-
-func refuse(reason waterclock.Reason, format string, args ...any) *Refusal {
-	return &Refusal{Reason: reason, Detail: timer.CutDetail(fmt.Sprintf(format, args...))}
+// Refuse returns a refusal with a formatted detail.
+func Refuse(reason waterclock.Reason, format string, args ...any) *timer.Refusal {
+	return &timer.Refusal{Reason: string(reason), Detail: timer.CutDetail(fmt.Sprintf(format, args...))}
 }
 
 // quotedBytes is the number of bytes of a value that a detail shows.
@@ -129,15 +124,15 @@ func quote[B []byte | string](text B) string {
 //
 // req shares the record's memory. With a refusal it has only ID and Offset. misplaced reports that the record is not
 // on the partition that murmur2 of its key names; it is always false if PartitionerCheck is Off.
-func (r *Rules) Validate(rec *kgo.Record, now int64) (req timer.Request, misplaced bool, refusal *Refusal) {
+func (r *Rules) Validate(rec *kgo.Record, now int64) (req timer.Request, misplaced bool, refusal *timer.Refusal) {
 	r = r.Current()
 	req = timer.Request{ID: rec.Key, Offset: rec.Offset}
 	switch {
 	case len(rec.Key) == 0:
-		return req, false, refuse(waterclock.ReasonBadKey,
+		return req, false, Refuse(waterclock.ReasonBadKey,
 			"the record has no key: its key is the timer's ID, 1 to %d bytes.", waterclock.MaxIDBytes)
 	case len(rec.Key) > waterclock.MaxIDBytes:
-		return req, false, refuse(waterclock.ReasonBadKey,
+		return req, false, Refuse(waterclock.ReasonBadKey,
 			"the record's key is the timer's ID and has %d bytes: give it 1 to %d.", len(rec.Key),
 			waterclock.MaxIDBytes)
 	}
@@ -145,7 +140,7 @@ func (r *Rules) Validate(rec *kgo.Record, now int64) (req timer.Request, misplac
 		want := Murmur2Partition(rec.Key, r.Partitions)
 		misplaced = want != rec.Partition
 		if misplaced && r.PartitionerCheck == DeadLetter {
-			return req, true, refuse(waterclock.ReasonWrongPartition,
+			return req, true, Refuse(waterclock.ReasonWrongPartition,
 				"the record lies on partition %d and murmur2 of its key names %d: set the producer's partitioner to "+
 					"murmur2 (librdkafka: partitioner=murmur2_random).", rec.Partition, want)
 		}
@@ -176,7 +171,7 @@ func (r *Rules) Validate(rec *kgo.Record, now int64) (req timer.Request, misplac
 	}
 	t, refusal := r.schedule(rec, &h, now)
 	if refusal == nil && isOver(said) {
-		refusal = refuse(waterclock.ReasonOverQuota,
+		refusal = Refuse(waterclock.ReasonOverQuota,
 			"requests on %s come faster than the limit of each of its %d partitions: send fewer, spread their keys, "+
 				"or raise limit-rate.", r.Topic, r.Partitions)
 	}
@@ -188,7 +183,7 @@ func (r *Rules) Validate(rec *kgo.Record, now int64) (req timer.Request, misplac
 }
 
 // schedule builds the timer of a request that schedules.
-func (r *Rules) schedule(rec *kgo.Record, h *headers, now int64) (*timer.Timer, *Refusal) {
+func (r *Rules) schedule(rec *kgo.Record, h *headers, now int64) (*timer.Timer, *timer.Refusal) {
 	recurrence, refusal := r.recurrence(h)
 	if refusal != nil {
 		return nil, refusal
@@ -206,12 +201,12 @@ func (r *Rules) schedule(rec *kgo.Record, h *headers, now int64) (*timer.Timer, 
 		return nil, refusal
 	}
 	if limit := r.Limits.RecordBytes; limit > 0 && recordBytes(rec) > limit {
-		return nil, refuse(waterclock.ReasonValueTooLarge,
+		return nil, Refuse(waterclock.ReasonValueTooLarge,
 			"the request has %d bytes without compression and the topic's max.message.bytes is %d: send a smaller "+
 				"value, or raise the setting of the request topic and its own topics.", recordBytes(rec), limit)
 	}
 	if limit := r.Limits.ValueBytes; limit > 0 && len(rec.Value) > limit {
-		return nil, refuse(waterclock.ReasonValueTooLarge,
+		return nil, Refuse(waterclock.ReasonValueTooLarge,
 			"the value has %d bytes, the limit is %d: send a reference to the payload instead, or raise the limit.",
 			len(rec.Value), limit)
 	}
@@ -250,9 +245,9 @@ func horizonFrom(rec *kgo.Record, now int64) int64 {
 }
 
 // beyond rejects a due time further ahead than the horizon.
-func (r *Rules) beyond(due, now int64) *Refusal {
+func (r *Rules) beyond(due, now int64) *timer.Refusal {
 	if horizon := cmp.Or(r.Limits.Horizon, DefaultHorizon); due > now && due-now > horizon.Milliseconds() {
-		return refuse(waterclock.ReasonBeyondHorizon,
+		return Refuse(waterclock.ReasonBeyondHorizon,
 			"the timer is due at %s, further ahead than %s: choose an earlier time, or send the request when it is "+
 				"nearer.", instant(due), span.String(horizon))
 	}
@@ -261,16 +256,16 @@ func (r *Rules) beyond(due, now int64) *Refusal {
 
 // due returns the due time in Unix milliseconds, at most 2·maxMillis. For a recurring timer that is its first due
 // time or, with a cron expression, a time before it.
-func (h *headers) due(rec *kgo.Record, recurrence *timer.Recurrence) (int64, *Refusal) {
+func (h *headers) due(rec *kgo.Record, recurrence *timer.Recurrence) (int64, *timer.Refusal) {
 	switch {
 	case h.has(atHeader) && h.has(afterHeader):
-		return 0, refuse(waterclock.ReasonConflictingHeaders,
+		return 0, Refuse(waterclock.ReasonConflictingHeaders,
 			"timer-at comes together with timer-after: send one of them.")
 	case h.has(atHeader):
 		return parseInstant(waterclock.HeaderAt, waterclock.ReasonBadTime, h.values[atHeader])
 	}
 	var after int64
-	var refusal *Refusal
+	var refusal *timer.Refusal
 	by := waterclock.HeaderAfter
 	switch {
 	case h.has(everyHeader):
@@ -280,7 +275,7 @@ func (h *headers) due(rec *kgo.Record, recurrence *timer.Recurrence) (int64, *Re
 	case h.has(afterHeader):
 		after, refusal = parseDuration(waterclock.HeaderAfter, waterclock.ReasonBadDuration, h.values[afterHeader])
 	default:
-		refusal = refuse(waterclock.ReasonNoDueTime,
+		refusal = Refuse(waterclock.ReasonNoDueTime,
 			"nothing says when the timer is due: add timer-at, timer-after, timer-every or timer-cron, or cancel "+
 				"with timer-cancel: true (over HTTP by DELETE).")
 	}
@@ -289,7 +284,7 @@ func (h *headers) due(rec *kgo.Record, recurrence *timer.Recurrence) (int64, *Re
 	}
 	from := rec.Timestamp.UnixMilli()
 	if from < 0 {
-		return 0, refuse(waterclock.ReasonNoTimestamp,
+		return 0, Refuse(waterclock.ReasonNoTimestamp,
 			"%s counts from the record's timestamp, which is %d: let the producer set one, or send timer-at.", by, from)
 	}
 	return min(from, maxMillis) + after, nil

@@ -361,7 +361,7 @@ func TestValidateRefuses(t *testing.T) {
 				if refusal == nil {
 					t.Fatalf("accepted: %+v", req.Schedule)
 				}
-				if refusal.Reason != tt.want || !strings.Contains(refusal.Detail, tt.says) {
+				if refusal.Reason != string(tt.want) || !strings.Contains(refusal.Detail, tt.says) {
 					t.Errorf("got %s: %s\nwant %s with %q", refusal.Reason, refusal.Detail, tt.want, tt.says)
 				}
 				if req.Schedule != nil || req.Offset != 42 {
@@ -395,7 +395,7 @@ func TestValidateInternalTargetAllowedByMistake(t *testing.T) {
 	r := testRules()
 	r.Allow = func(string) bool { return true }
 	_, _, refusal := r.Validate(request(nil, "timer-at", "1700000000000", "timer-target-topic", "__x"), now)
-	if refusal == nil || refusal.Reason != waterclock.ReasonTargetNotAllowed {
+	if refusal == nil || refusal.Reason != string(waterclock.ReasonTargetNotAllowed) {
 		t.Errorf("got %+v", refusal)
 	}
 	if strings.Contains(refusal.Detail, "add it") {
@@ -404,7 +404,7 @@ func TestValidateInternalTargetAllowedByMistake(t *testing.T) {
 	r = testRules()
 	r.Allow = nil
 	_, _, refusal = r.Validate(request(nil, "timer-at", "1700000000000", "timer-target-topic", "ok"), now)
-	if refusal == nil || refusal.Reason != waterclock.ReasonTargetNotAllowed {
+	if refusal == nil || refusal.Reason != string(waterclock.ReasonTargetNotAllowed) {
 		t.Errorf("without a list: %+v", refusal)
 	}
 }
@@ -419,11 +419,11 @@ func TestValidateTargetThatNeverCanBe(t *testing.T) {
 		}
 		return ""
 	}
-	to := func(topic string) *Refusal {
+	to := func(topic string) *timer.Refusal {
 		_, _, refusal := r.Validate(request(nil, "timer-at", "1700000000000", "timer-target-topic", topic), now)
 		return refusal
 	}
-	if got := to("okbutown"); got == nil || got.Reason != waterclock.ReasonTargetNotAllowed ||
+	if got := to("okbutown"); got == nil || got.Reason != string(waterclock.ReasonTargetNotAllowed) ||
 		got.Detail != "no timer may write to okbutown: it is ours; choose another target." {
 		t.Errorf("got %+v", got)
 	}
@@ -449,7 +449,7 @@ func TestValidateDefaultTarget(t *testing.T) {
 	r = testRules()
 	r.DefaultTarget = "forbidden"
 	if _, _, refusal = r.Validate(request(nil, "timer-at", "1700000000000"), now); refusal == nil ||
-		refusal.Reason != waterclock.ReasonTargetNotAllowed {
+		refusal.Reason != string(waterclock.ReasonTargetNotAllowed) {
 		t.Errorf("a default that is not allowed: %+v", refusal)
 	}
 }
@@ -490,7 +490,7 @@ func TestValidateLimitsLowered(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var got waterclock.Reason
 			if _, _, refusal := r.Validate(tt.rec, now); refusal != nil {
-				got = refusal.Reason
+				got = waterclock.Reason(refusal.Reason)
 			}
 			if got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
@@ -522,7 +522,7 @@ func TestValidatePartitionerCheck(t *testing.T) {
 		_, misplaced, refusal := r.Validate(rec, now)
 		var got waterclock.Reason
 		if refusal != nil {
-			got = refusal.Reason
+			got = waterclock.Reason(refusal.Reason)
 		}
 		if misplaced != tt.misplaced || got != tt.want {
 			t.Errorf("%+v: got %v, %q", tt, misplaced, got)
@@ -540,7 +540,7 @@ func TestValidateRecordBytes(t *testing.T) {
 		r.Limits.RecordBytes = limit
 		var got waterclock.Reason
 		if _, _, refusal := r.Validate(rec, now); refusal != nil {
-			got = refusal.Reason
+			got = waterclock.Reason(refusal.Reason)
 		}
 		if got != want {
 			t.Errorf("%d bytes under a limit of %d: got %q, want %q", size, limit, got, want)
@@ -615,7 +615,7 @@ func checkValidated(t interface{ Fatalf(string, ...any) }, rec *kgo.Record) {
 		t.Fatalf("validated twice, two ways: %+v %+v, %+v %+v", req, refusal, again, refusalAgain)
 	}
 	if refusal != nil {
-		if req.Schedule != nil || refusal.Reason.Meaning() == "" {
+		if req.Schedule != nil || waterclock.Reason(refusal.Reason).Meaning() == "" {
 			t.Fatalf("refusal %+v with %+v", refusal, req.Schedule)
 		}
 		if d := refusal.Detail; !utf8.ValidString(d) || !strings.HasSuffix(d, ".") ||
@@ -724,7 +724,7 @@ func TestTheHorizonCountsFromTheLaterClock(t *testing.T) {
 		rec := request(nil, "timer-after", tt.after, "timer-target-topic", "ok")
 		rec.Timestamp = time.UnixMilli(now).Add(tt.ahead)
 		_, _, refusal := r.Validate(rec, now)
-		if tt.want == "" && refusal != nil || tt.want != "" && (refusal == nil || refusal.Reason != tt.want) {
+		if tt.want == "" && refusal != nil || tt.want != "" && (refusal == nil || refusal.Reason != string(tt.want)) {
 			t.Errorf("%s: %+v", tt.name, refusal)
 		}
 	}

@@ -24,7 +24,7 @@ var steering = [...]struct {
 
 // steers reports whether the record cancels or steers, rather than schedules. Such a request must have no
 // due time; its other headers have no effect.
-func (h *headers) steers(rec *kgo.Record) (steer timer.Steer, does bool, refusal *Refusal) {
+func (h *headers) steers(rec *kgo.Record) (steer timer.Steer, does bool, refusal *timer.Refusal) {
 	first := -1
 	for i := range steering {
 		s := &steering[i]
@@ -32,10 +32,10 @@ func (h *headers) steers(rec *kgo.Record) (steer timer.Steer, does bool, refusal
 		case !h.has(s.name):
 			continue
 		case string(h.values[s.name]) != waterclock.True:
-			return 0, false, refuse(s.bad,
+			return 0, false, Refuse(s.bad,
 				"%s is %s: the only value is true; leave the header out to schedule.", s.name, quote(h.values[s.name]))
 		case first >= 0:
-			return 0, false, refuse(waterclock.ReasonTwoActions,
+			return 0, false, Refuse(waterclock.ReasonTwoActions,
 				"%s comes together with %s: send two requests, in the order that is meant.",
 				steering[first].name, s.name)
 		}
@@ -50,7 +50,7 @@ func (h *headers) steers(rec *kgo.Record) (steer timer.Steer, does bool, refusal
 		if s.steer != 0 {
 			reason = waterclock.ReasonSteeringDueTime
 		}
-		return 0, false, refuse(reason,
+		return 0, false, Refuse(reason,
 			"%s comes together with a due time: send it without timer-at, timer-after, timer-every and timer-cron, "+
 				"or a request without %s.", s.name, s.name)
 	}
@@ -67,7 +67,7 @@ func asked(steer timer.Steer, rec *kgo.Record, now int64) int64 {
 }
 
 // condition returns the condition under which the request counts.
-func (r *Rules) condition(h *headers, partition int32) (c timer.Condition, refusal *Refusal) {
+func (r *Rules) condition(h *headers, partition int32) (c timer.Condition, refusal *timer.Refusal) {
 	if !h.has(ifHeader) {
 		return c, nil
 	}
@@ -80,7 +80,7 @@ func (r *Rules) condition(h *headers, partition int32) (c timer.Condition, refus
 	}
 	s, err := waterclock.ParseSource(text)
 	if err != nil || s.String() != text {
-		return c, refuse(waterclock.ReasonBadIf,
+		return c, Refuse(waterclock.ReasonBadIf,
 			"%s is %s: it is absent, present or the waterclock-source of the timer that is to be pending, as %s.",
 			waterclock.HeaderIf, quote(text), fmt.Sprintf("%s/%d/%d", r.Topic, partition, 42))
 	}

@@ -17,7 +17,7 @@ import (
 const internalPrefix = "__"
 
 // target returns the target of the emission.
-func (r *Rules) target(rec *kgo.Record, h *headers) (t timer.Target, refusal *Refusal) {
+func (r *Rules) target(rec *kgo.Record, h *headers) (t timer.Target, refusal *timer.Refusal) {
 	if t.Topic, refusal = r.targetTopic(h); refusal != nil {
 		return t, refusal
 	}
@@ -28,12 +28,12 @@ func (r *Rules) target(rec *kgo.Record, h *headers) (t timer.Target, refusal *Re
 	return t, refusal
 }
 
-func (r *Rules) targetTopic(h *headers) (string, *Refusal) {
+func (r *Rules) targetTopic(h *headers) (string, *timer.Refusal) {
 	if h.has(targetTopicHeader) {
 		return allowed(r, h.values[targetTopicHeader])
 	}
 	if r.DefaultTarget == "" {
-		return "", refuse(waterclock.ReasonNoTarget,
+		return "", Refuse(waterclock.ReasonNoTarget,
 			"there is no timer-target-topic, and the topic %s has no default target: add the header, or configure a "+
 				"default.", r.Topic)
 	}
@@ -41,24 +41,24 @@ func (r *Rules) targetTopic(h *headers) (string, *Refusal) {
 }
 
 // allowed checks the name of a target. It returns a new string, which does not keep the record's memory alive.
-func allowed[S string | []byte](r *Rules, topic S) (string, *Refusal) {
+func allowed[S string | []byte](r *Rules, topic S) (string, *timer.Refusal) {
 	if known := r.targets.known.Load(); known != nil {
 		if v, ok := (*known)[string(topic)]; ok {
 			return v.topic, v.refusal
 		}
 	}
 	if !timer.ValidTopicName(topic) {
-		return "", refuse(waterclock.ReasonBadTarget,
+		return "", Refuse(waterclock.ReasonBadTarget,
 			"the target topic is %s, which cannot be the name of a topic: give 1 to %d of a-z, A-Z, 0-9, dot, "+
 				"underscore and dash.", quote(topic), timer.MaxTopicNameBytes)
 	}
 	name := string(topic)
 	v := verdict{topic: name}
 	if why := r.never(name); why != "" {
-		v = verdict{refusal: refuse(waterclock.ReasonTargetNotAllowed,
+		v = verdict{refusal: Refuse(waterclock.ReasonTargetNotAllowed,
 			"no timer may write to %s: %s; choose another target.", name, why)}
 	} else if r.Allow == nil || !r.Allow(name) {
-		v = verdict{refusal: refuse(waterclock.ReasonTargetNotAllowed,
+		v = verdict{refusal: Refuse(waterclock.ReasonTargetNotAllowed,
 			"requests on %s may not write to %s: add it to the targets of the service, or choose another.",
 			r.Topic, name)}
 	}
@@ -78,7 +78,7 @@ func (r *Rules) never(topic string) string {
 }
 
 // targetKey returns the key of the emission, nil for a null key.
-func (h *headers) targetKey(id []byte) ([]byte, *Refusal) {
+func (h *headers) targetKey(id []byte) ([]byte, *timer.Refusal) {
 	key := id
 	if h.has(targetKeyHeader) {
 		key = h.values[targetKeyHeader]
@@ -87,17 +87,17 @@ func (h *headers) targetKey(id []byte) ([]byte, *Refusal) {
 		return key, nil
 	}
 	if v := h.values[targetKeyNullHeader]; string(v) != waterclock.True {
-		return nil, refuse(waterclock.ReasonBadTargetKeyNull,
+		return nil, Refuse(waterclock.ReasonBadTargetKeyNull,
 			"timer-target-key-null is %s: the only value is true; leave the header out to have a key.", quote(v))
 	}
 	if h.has(targetKeyHeader) && key != nil {
-		return nil, refuse(waterclock.ReasonConflictingHeaders,
+		return nil, Refuse(waterclock.ReasonConflictingHeaders,
 			"timer-target-key comes together with timer-target-key-null: send one of them.")
 	}
 	return nil, nil
 }
 
-func (h *headers) targetPartition() (int32, *Refusal) {
+func (h *headers) targetPartition() (int32, *timer.Refusal) {
 	if !h.has(targetPartitionHeader) {
 		return timer.AnyPartition, nil
 	}
@@ -107,7 +107,7 @@ func (h *headers) targetPartition() (int32, *Refusal) {
 			return int32(n), nil
 		}
 	}
-	return 0, refuse(waterclock.ReasonBadPartition,
+	return 0, Refuse(waterclock.ReasonBadPartition,
 		"timer-target-partition is %s: send the number of a partition, or leave the header out.", quote(text))
 }
 
@@ -117,7 +117,7 @@ const maxTargets = 1024
 // verdict is the result for one target topic: its name, or the reason for rejecting it.
 type verdict struct {
 	topic   string
-	refusal *Refusal
+	refusal *timer.Refusal
 }
 
 // targets caches verdicts, so that a request costs neither a string nor a walk along the list of patterns. Readers

@@ -9,6 +9,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/kit/near"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // maxMillis is the value at which instants and durations saturate, in milliseconds: some 285,000 years, far beyond
@@ -18,23 +19,23 @@ const maxMillis int64 = 1 << 53
 // parseInstant reads the value of a header, RFC 3339 with a zone or Unix milliseconds, and returns Unix milliseconds,
 // with fractions rounded up. It saturates at maxMillis, which is beyond every horizon. bad is the reason for rejecting
 // a value that is neither, such as one in microseconds.
-func parseInstant(header string, bad waterclock.Reason, text []byte) (int64, *Refusal) {
+func parseInstant(header string, bad waterclock.Reason, text []byte) (int64, *timer.Refusal) {
 	if len(text) > 0 && allDigits(text) {
 		n := number(text)
 		switch ms, unit := near.Millis(n); {
 		case n < waterclock.MinUnixMilli:
-			return 0, refuse(waterclock.ReasonSecondsNotMillis,
+			return 0, Refuse(waterclock.ReasonSecondsNotMillis,
 				"%s is %s: if these are seconds, send milliseconds; an instant before March 1973 is written as RFC "+
 					"3339.", header, quote(text))
 		case unit != "":
-			return 0, refuse(bad, "%s is %s, which is a time of today in %s: send milliseconds, %d.", header,
+			return 0, Refuse(bad, "%s is %s, which is a time of today in %s: send milliseconds, %d.", header,
 				quote(text), unit, ms)
 		}
 		return min(n, maxMillis), nil
 	}
 	ms, fault := parseRFC3339(text)
 	if fault != "" {
-		return 0, refuse(bad,
+		return 0, Refuse(bad,
 			"%s is %s, which %s: send RFC 3339 with a zone (2026-03-01T09:00:00Z) or Unix milliseconds.", header,
 			quote(text), fault)
 	}
@@ -190,7 +191,7 @@ const maxFraction = 18
 //	P1W or P1DT2H3M4S     ISO 8601, without years and months
 //
 // The last number may have decimals: 1.5h, PT0.25S. There is no sign.
-func parseDuration(header string, bad waterclock.Reason, text []byte) (int64, *Refusal) {
+func parseDuration(header string, bad waterclock.Reason, text []byte) (int64, *timer.Refusal) {
 	var s sum
 	var fault string
 	switch {
@@ -204,7 +205,7 @@ func parseDuration(header string, bad waterclock.Reason, text []byte) (int64, *R
 		fault = s.plain(text)
 	}
 	if fault != "" {
-		return 0, refuse(bad,
+		return 0, Refuse(bad,
 			"%s is %s, which %s: send numbers with units, as in 250ms, 90s, 1h30m, 3d or P1DT2H.", header,
 			quote(text), fault)
 	}

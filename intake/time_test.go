@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 func TestParseInstant(t *testing.T) {
@@ -181,11 +182,11 @@ func TestParseDuration(t *testing.T) {
 	}
 }
 
-func checkParsed(t *testing.T, text string, got int64, refusal *Refusal, want int64, reason waterclock.Reason) {
+func checkParsed(t *testing.T, text string, got int64, refusal *timer.Refusal, want int64, reason waterclock.Reason) {
 	t.Helper()
 	var gotReason waterclock.Reason
 	if refusal != nil {
-		gotReason = refusal.Reason
+		gotReason = waterclock.Reason(refusal.Reason)
 		if text != "" && !strings.Contains(refusal.Detail, strconv.Quote(text)) {
 			t.Errorf("%q: the detail does not show it: %s", text, refusal.Detail)
 		}

@@ -2,7 +2,6 @@ package partition
 
 import (
 	"encoding/base64"
-	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -105,31 +104,30 @@ func (e *emissions) own(key, prefix string, numbers ...int64) {
 }
 
 // RefusalOf describes a target's error as a refusal.
-func RefusalOf(err error, r *kgo.Record) *intake.Refusal {
+func RefusalOf(err error, r *kgo.Record) *timer.Refusal {
 	switch {
 	case targets.TooLarge(err):
-		return &intake.Refusal{Reason: waterclock.ReasonTargetTooLarge, Detail: fmt.Sprintf(
-			"topic %s refuses a record of this size: raise its max.message.bytes or send less", r.Topic)}
+		return intake.Refuse(waterclock.ReasonTargetTooLarge,
+			"topic %s refuses a record of this size: raise its max.message.bytes or send less", r.Topic)
 	case targets.NotAuthorized(err):
-		return &intake.Refusal{Reason: waterclock.ReasonTargetNotAuthorized, Detail: topics.MayNotWrite(r.Topic)}
+		return intake.Refuse(waterclock.ReasonTargetNotAuthorized, "%s", topics.MayNotWrite(r.Topic))
 	case targets.UnknownTopic(err):
-		return &intake.Refusal{Reason: waterclock.ReasonTargetUnknown,
-			Detail: fmt.Sprintf("topic %s did not exist when the timer fired: create it", r.Topic)}
+		return intake.Refuse(waterclock.ReasonTargetUnknown,
+			"topic %s did not exist when the timer fired: create it", r.Topic)
 	}
-	return &intake.Refusal{Reason: waterclock.ReasonTargetRefused, Detail: fmt.Sprintf("topic %s refuses the "+
-		"record: %v; change the topic's settings or what is sent, and schedule the timer again", r.Topic, err)}
+	return intake.Refuse(waterclock.ReasonTargetRefused, "topic %s refuses the record: %v; change the topic's "+
+		"settings or what is sent, and schedule the timer again", r.Topic, err)
 }
 
 // NoKey describes why a compacted target refuses something without a key.
-func NoKey(topic, what string) *intake.Refusal {
-	return &intake.Refusal{Reason: waterclock.ReasonTargetRefused, Detail: "topic " + topic +
-		" is compacted and takes no record without a key: give the " + what + " a key"}
+func NoKey(topic, what string) *timer.Refusal {
+	return intake.Refuse(waterclock.ReasonTargetRefused,
+		"topic %s is compacted and takes no record without a key: give the %s a key", topic, what)
 }
 
-func noPartition(topic string, partition, n int32) *intake.Refusal {
-	return &intake.Refusal{Reason: waterclock.ReasonTargetPartitionUnknown, Detail: fmt.Sprintf("topic %s had %d "+
-		"partitions when the timer fired, and no partition %d: give it more, or name one that it has", topic,
-		n, partition)}
+func noPartition(topic string, partition, n int32) *timer.Refusal {
+	return intake.Refuse(waterclock.ReasonTargetPartitionUnknown, "topic %s had %d partitions when the timer fired, "+
+		"and no partition %d: give it more, or name one that it has", topic, n, partition)
 }
 
 // buffers hold the records of one sub-partition's part of a share: some 900 bytes for each entry, once a fifth of all
@@ -187,7 +185,7 @@ func room[T any](old []T, n int) []T {
 // not allow it: metadata of the topic, a turn to ask for it, or partitions that the topic does not have yet.
 //
 // refused says why the target refuses the timer; nil if it does not.
-func (o *owned) route(t *timer.Target, permit *targets.Permit) (to timer.TopicPartition, refused *intake.Refusal) {
+func (o *owned) route(t *timer.Target, permit *targets.Permit) (to timer.TopicPartition, refused *timer.Refusal) {
 	to = timer.TopicPartition{Topic: t.Topic, Partition: timer.Unplaced}
 	target, known := o.o.Targets.Cached(t.Topic)
 	if !known {

@@ -57,7 +57,7 @@ func TestEachOutcomeIsCounted(t *testing.T) {
 		for range want[name] {
 			e := &planner.Entry{}
 			if e.Outcome = o; o == timer.Refused || o == timer.Undeliverable {
-				e.Outcome, e.Refusal, e.Tag = timer.None, &planner.Refusal{}, &kgo.Record{}
+				e.Outcome, e.Refusal, e.Tag = timer.None, &timer.Refusal{}, &kgo.Record{}
 			}
 			if o == timer.Undeliverable {
 				e.Emit = &timer.Timer{}

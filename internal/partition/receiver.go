@@ -11,7 +11,6 @@ import (
 
 	"github.com/waterclock/waterclock/internal/kafka/partlog"
 	"github.com/waterclock/waterclock/internal/ownership"
-	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/internal/partition/tracker"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -102,15 +101,14 @@ func (r *receiver) noteHeld(got *partlog.Read) {
 
 // Skip makes one dead letter of a batch of requests that cannot be read. It implements partlog.Sink.
 func (r *receiver) Skip(u *partlog.Unreadable) {
-	reason, detail := u.Reason("requests")
 	r.life.Log.Warn("unreadable batch becomes a dead letter", "from", u.First, "to", u.Next, "err", u.Err)
 	r.life.Input.Read(nil, u.Next, u.Epoch)
 	rec := &kgo.Record{Topic: r.o.Topics.Request.Name, Partition: r.o.Partition, Offset: u.First}
 	s, runs := r.subs.of(rec.Key), make([]tracker.Run, len(r.subs.all))
 	runs[s.number] = tracker.Run{First: u.First, Behind: u.Next}
 	r.subs.progress.Hand(runs, u.Next)
-	refusal := &planner.Refusal{Reason: string(reason), Detail: detail}
-	r.put(s, delivery{recs: []*kgo.Record{rec}, position: u.Next, bytes: recordSize(rec), refusal: refusal})
+	r.put(s, delivery{recs: []*kgo.Record{rec}, position: u.Next, bytes: recordSize(rec),
+		refusal: u.Refusal("requests")})
 	r.delivered.Store(u.Next)
 	r.pauseIfFull()
 }

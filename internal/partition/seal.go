@@ -111,7 +111,7 @@ func (s *sealedStep) route(k *sealedPart) {
 		case e.Emit.IsTooLate(s.at):
 			late = append(late, e)
 		case refused != nil:
-			e.Refusal, k.dead = plannersRefusal(refused), true
+			e.Refusal, k.dead = refused, true
 			k.refused = append(k.refused, e)
 		case !s.l.o.Health.Allow(to, permit):
 			if to.Partition < 0 {
@@ -181,9 +181,9 @@ func (s *sealedStep) deadLetters() {
 
 func (o *owned) deadLetter(to *topics.Topic, e *planner.Entry) *kgo.Record {
 	if rec, ok := e.Tag.(*kgo.Record); ok && e.Refused() {
-		return wire.DeadRequest(to, rec, e.Refusal.Reason, e.Refusal.Detail)
+		return wire.DeadRequest(to, rec, e.Refusal)
 	}
-	return wire.DeadEmission(to, o.source(e.Emit.Offset), e.Emit, e.Refusal.Reason, e.Refusal.Detail)
+	return wire.DeadEmission(to, o.source(e.Emit.Offset), e.Emit, e.Refusal)
 }
 
 // changes makes the changelog records of the segment.
@@ -321,7 +321,7 @@ func (s *sealedStep) verdicts(k *sealedPart) {
 		case errors.Is(em.Err, emitter.ErrUnhealthy):
 			unhealthy = append(unhealthy, e)
 		case em.Err != nil:
-			e.Refusal = plannersRefusal(RefusalOf(em.Err, em.Record))
+			e.Refusal = RefusalOf(em.Err, em.Record)
 		}
 		switch {
 		case em.Suspect && !e.Suspect:

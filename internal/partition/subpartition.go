@@ -28,9 +28,9 @@ type inbox struct {
 // decompressed, or the message that opens the catch-up barrier.
 type delivery struct {
 	recs     []*kgo.Record
-	position int64            // just behind the last one
-	bytes    int64            // of memory that the records hold
-	refusal  *planner.Refusal // set if the one record stands for a batch that is too large
+	position int64          // just behind the last one
+	bytes    int64          // of memory that the records hold
+	refusal  *timer.Refusal // set if the one record stands for a batch that is too large
 	open     bool
 	at       time.Time // when it was put here
 }
@@ -164,7 +164,7 @@ func (s *subPartition) validateSome(d *delivery) (*planner.Batch, error) {
 	now, rules := s.clock.millis(), s.o.Rules.Current()
 	b := planner.NewBatch(len(d.recs))
 	if rules.Quota.Pending > 0 {
-		b.Full = func(pending int64) *planner.Refusal { return plannersRefusal(rules.Full(pending)) }
+		b.Full = rules.Full
 	}
 	n, bytes, depending := 0, int64(0), 0
 	for limit := maxDepending(rules); n < len(d.recs) && depending < limit; n++ {
@@ -204,13 +204,13 @@ func maxDepending(rules *intake.Rules) int {
 func (s *subPartition) validate(b *planner.Batch, rec *kgo.Record, now int64) (depends bool, err error) {
 	r, misplaced, refused := s.o.Rules.Validate(rec, now)
 	switch {
-	case misplaced && refused != nil && refused.Reason == waterclock.ReasonWrongPartition:
+	case misplaced && refused != nil && refused.Reason == string(waterclock.ReasonWrongPartition):
 		s.o.Metrics.misplaced(rec.Topic) // the refusal reports it
 	case misplaced:
 		s.misplaced(rec)
 	}
 	if refused != nil {
-		b.Refuse(rec, rec.Offset, plannersRefusal(refused))
+		b.Refuse(rec, rec.Offset, refused)
 		return false, nil
 	}
 	var value []byte
@@ -237,14 +237,6 @@ func (o *owned) misplaced(rec *kgo.Record) {
 			"timer", shortID(rec.Key), "offset", rec.Offset, "key_belongs_on",
 			intake.Murmur2Partition(rec.Key, o.o.Topics.Request.Partitions))
 	}
-}
-
-// plannersRefusal converts a refusal to the planner's type.
-func plannersRefusal(r *intake.Refusal) *planner.Refusal {
-	if r == nil {
-		return nil
-	}
-	return &planner.Refusal{Reason: string(r.Reason), Detail: r.Detail}
 }
 
 // recordSize is about how many bytes a record holds in memory once it is planned, which is more than before.

@@ -197,6 +197,12 @@ func (s Size) Over(n int) Size { return Size{s.Entries / n, s.Bytes / int64(n)} 
 // IsUsedUp reports whether s leaves no room for anything.
 func (s Size) IsUsedUp() bool { return s.Entries <= 0 || s.Bytes <= 0 }
 
+// Refusal is why a request or an emission becomes a dead letter.
+type Refusal struct {
+	Reason string // a waterclock.Reason
+	Detail string // one sentence that names the problem and the remedy; at most MaxDetailBytes
+}
+
 // MaxDetailBytes bounds the detail of a rejection, of an event and of a dead letter. Errors that a detail quotes may be
 // as long as the request.
 const MaxDetailBytes = 1024

@@ -52,8 +52,8 @@ func (h *heard) between(from, to int64) string {
 	}
 	for _, u := range h.skips {
 		if u.First >= from && u.First < to {
-			reason, _ := u.Reason("records")
-			said = append(said, fmt.Sprintf("dead letter %s for %d offsets: %v", reason, u.Next-u.First, u.Err))
+			said = append(said, fmt.Sprintf("dead letter %s for %d offsets: %v", u.Refusal("records").Reason,
+				u.Next-u.First, u.Err))
 		}
 	}
 	if len(recs) > 0 || len(said) == 0 {

@@ -48,17 +48,16 @@ func (u *Unreadable) Error() string {
 
 func (u *Unreadable) Unwrap() error { return u.Err }
 
-// Reason returns the reason and the detail of the dead letter that stands for the batch. noun names its records, such
-// as "requests".
-func (u *Unreadable) Reason(noun string) (waterclock.Reason, string) {
+// Refusal is why a dead letter stands for the batch. noun names its records, such as "requests".
+func (u *Unreadable) Refusal(noun string) *timer.Refusal {
 	offsets := fmt.Sprintf("the batch of %s at the offsets %d to %d", noun, u.First, u.Next-1)
 	if u.TooLarge {
-		return waterclock.ReasonBatchTooLarge, offsets +
+		return &timer.Refusal{Reason: string(waterclock.ReasonBatchTooLarge), Detail: offsets +
 			" is larger when decompressed than the service takes, and none of them was read: send them again in " +
-			"smaller batches."
+			"smaller batches."}
 	}
-	return waterclock.ReasonBatchUnreadable, fmt.Sprintf(
-		"%s cannot be decoded (%v), and none of them was read: fix the producer, and send them again.", offsets, u.Err)
+	return &timer.Refusal{Reason: string(waterclock.ReasonBatchUnreadable), Detail: fmt.Sprintf(
+		"%s cannot be decoded (%v), and none of them was read: fix the producer, and send them again.", offsets, u.Err)}
 }
 
 // Bytes at the begin of a record batch of version 2 (KIP-98).

@@ -32,13 +32,12 @@ const (
 // It allocates at most four times max.message.bytes, however many headers the request has: a header counts as at least
 // 10 bytes (see StoredBytes) and takes 40 in memory. If the limit is unknown, it allocates as much as the list of
 // headers.
-func DeadRequest(to *topics.Topic, rec *kgo.Record, reason, detail string) *kgo.Record {
+func DeadRequest(to *topics.Topic, rec *kgo.Record, why *timer.Refusal) *kgo.Record {
 	l := letter{
 		key:    rec.Key,
 		value:  rec.Value,
 		given:  rec.Headers,
-		reason: reason,
-		detail: detail,
+		why:    why,
 		source: SourceOf(rec),
 	}
 	return l.record(to)
@@ -48,8 +47,8 @@ func DeadRequest(to *topics.Topic, rec *kgo.Record, reason, detail string) *kgo.
 // stored timer, so it could be sent again. The key is the timer's ID. The headers are those passed through, timer-at
 // with the due time, timer-target-*, waterclock-occurrence, then reason, detail and source. Limits are as in
 // DeadRequest; timer-* headers are the last to be omitted.
-func DeadEmission(to *topics.Topic, src waterclock.Source, t *timer.Timer, reason, detail string) *kgo.Record {
-	l := letter{key: t.ID, value: t.Value, rebuilt: timerHeaders(t), reason: reason, detail: detail, source: src}
+func DeadEmission(to *topics.Topic, src waterclock.Source, t *timer.Timer, why *timer.Refusal) *kgo.Record {
+	l := letter{key: t.ID, value: t.Value, rebuilt: timerHeaders(t), why: why, source: src}
 	l.given = make([]kgo.RecordHeader, 0, len(t.Headers)) // limit-headers at most
 	for _, h := range t.Headers {
 		l.given = append(l.given, kgo.RecordHeader(h))
@@ -95,11 +94,11 @@ func isVerdict(key string) bool {
 
 // letter is a dead letter before it is cut to fit.
 type letter struct {
-	key, value     []byte
-	given          []kgo.RecordHeader // of the request, in order: see keeps
-	rebuilt        []kgo.RecordHeader // of a timer's original request; they follow the given ones
-	reason, detail string
-	source         waterclock.Source
+	key, value []byte
+	given      []kgo.RecordHeader // of the request, in order: see keeps
+	rebuilt    []kgo.RecordHeader // of a timer's original request; they follow the given ones
+	why        *timer.Refusal
+	source     waterclock.Source
 }
 
 // form says which parts of a letter are kept.
@@ -177,8 +176,8 @@ func (l *letter) build(to *topics.Topic, f *form, limit int) *kgo.Record {
 
 func (l *letter) verdict(truncated string) []kgo.RecordHeader {
 	hs := []kgo.RecordHeader{
-		header(waterclock.HeaderReason, l.reason),
-		header(waterclock.HeaderDetail, timer.CutDetail(l.detail)),
+		header(waterclock.HeaderReason, l.why.Reason),
+		header(waterclock.HeaderDetail, timer.CutDetail(l.why.Detail)),
 		header(waterclock.HeaderSource, l.source.String()),
 	}
 	if truncated != "" {

@@ -46,7 +46,7 @@ func TestMemoryOfDeadLetters(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got *kgo.Record
-			n := allocated(func() { got = DeadRequest(to, tt.rec, string(waterclock.ReasonTooManyHeaders), "detail") })
+			n := allocated(func() { got = DeadRequest(to, tt.rec, &timer.Refusal{Reason: "r", Detail: "d"}) })
 			if n > tt.bound {
 				t.Errorf("the letter of a request with %d headers allocates %d KiB, more than %d", len(tt.rec.Headers),
 					n>>10, tt.bound>>10)
@@ -69,7 +69,8 @@ func TestMemoryOfDeadEmissions(t *testing.T) {
 	to := &topics.Topic{Name: "dead", MaxMessageBytes: 1 << 20}
 	tm := timer.Timer{ID: []byte("a"), Value: make([]byte, 2<<20), Target: timer.Target{Topic: "o"},
 		Headers: make([]timer.Header, 128)}
-	if n := allocated(func() { DeadEmission(to, waterclock.Source{}, &tm, "r", "d") }); n > 32<<10 {
+	why := &timer.Refusal{Reason: "r", Detail: "d"}
+	if n := allocated(func() { DeadEmission(to, waterclock.Source{}, &tm, why) }); n > 32<<10 {
 		t.Errorf("the letter of an emission allocates %d KiB", n>>10)
 	}
 }

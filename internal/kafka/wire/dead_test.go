@@ -95,7 +95,7 @@ func TestDeadRequest(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			before := len(tt.rec.Headers)
-			got := DeadRequest(deadTopic(tt.max), tt.rec, "bad-time", "No such day.")
+			got := DeadRequest(deadTopic(tt.max), tt.rec, &timer.Refusal{Reason: "bad-time", Detail: "No such day."})
 			if text := strings.Join(lines(got), ","); text != tt.headers+verdict+tt.after {
 				t.Errorf("headers\n got %s\nwant %s", text, tt.headers+verdict+tt.after)
 			}
@@ -111,7 +111,8 @@ func TestDeadRequest(t *testing.T) {
 func TestDeadRequestIsParsed(t *testing.T) {
 	rec := &kgo.Record{Topic: "t", Partition: 5, Offset: 77, Key: []byte("k"), Value: make([]byte, 5000),
 		Headers: []kgo.RecordHeader{header("waterclock-reason", "old")}}
-	got, err := waterclock.ParseDeadLetter(DeadRequest(deadTopic(2000), rec, string(waterclock.ReasonBadTime), "d"))
+	why := &timer.Refusal{Reason: "bad-time", Detail: "d"}
+	got, err := waterclock.ParseDeadLetter(DeadRequest(deadTopic(2000), rec, why))
 	if err != nil || got.ID != "k" || got.Reason != waterclock.ReasonBadTime || got.Detail != "d" ||
 		got.Source != (waterclock.Source{Topic: "t", Partition: 5, Offset: 77}) || !got.Truncated {
 		t.Fatalf("got %+v, %v", got, err)
@@ -180,7 +181,8 @@ func TestDeadEmission(t *testing.T) {
 				tt.change(&tm)
 			}
 			src := waterclock.Source{Topic: "t", Partition: 5, Offset: tm.Offset}
-			got := DeadEmission(deadTopic(tt.max), src, &tm, string(waterclock.ReasonTargetUnknown), "Create it.")
+			why := &timer.Refusal{Reason: "target-unknown", Detail: "Create it."}
+			got := DeadEmission(deadTopic(tt.max), src, &tm, why)
 			if text := strings.Join(lines(got), ","); text != tt.want {
 				t.Errorf("headers\n got %s\nwant %s", text, tt.want)
 			}
@@ -196,7 +198,8 @@ func TestDeadEmission(t *testing.T) {
 func TestDeadDetailIsBounded(t *testing.T) {
 	const most = timer.MaxDetailBytes
 	for n, want := range map[int]int{most: most, most + 1: most} {
-		got := DeadRequest(deadTopic(0), &kgo.Record{Topic: "t", Key: []byte("k")}, "bad-time", strings.Repeat("d", n))
+		got := DeadRequest(deadTopic(0), &kgo.Record{Topic: "t", Key: []byte("k")},
+			&timer.Refusal{Reason: "bad-time", Detail: strings.Repeat("d", n)})
 		if text := strings.Join(lines(got), ","); !strings.Contains(
 			text, "waterclock-detail="+strings.Repeat("d", want)+",") {
 			t.Errorf("of a detail of %d bytes not %d are there: %s", n, want, text)
@@ -215,11 +218,12 @@ func TestDeadRequestFits(t *testing.T) {
 			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: fmt.Sprint(prefix, i), Value: size("header")})
 		}
 		limit := rapid.IntRange(maxDeadKeyBytes+timer.MaxDetailBytes+500, 20_000).Draw(t, "limit")
-		got := DeadRequest(deadTopic(limit), rec, "bad-time", strings.Repeat("d", 2*timer.MaxDetailBytes))
+		why := &timer.Refusal{Reason: "bad-time", Detail: strings.Repeat("d", 2*timer.MaxDetailBytes)}
+		got := DeadRequest(deadTopic(limit), rec, why)
 		if n := StoredBytes(got); n > limit {
 			t.Fatalf("%d bytes, limit %d", n, limit)
 		}
-		whole := DeadRequest(deadTopic(0), rec, "bad-time", strings.Repeat("d", 2*timer.MaxDetailBytes))
+		whole := DeadRequest(deadTopic(0), rec, why)
 		if StoredBytes(whole) <= limit && len(got.Value) != len(rec.Value) {
 			t.Fatal("truncated without need")
 		}

@@ -302,7 +302,7 @@ func (rr *requestRules) Reject(partition int32, r *route.Request) *api.Rejection
 	for _, h := range r.Headers {
 		rec.Headers = append(rec.Headers, kgo.RecordHeader(h))
 	}
-	var refusal *intake.Refusal
+	var refusal *timer.Refusal
 	if rr.delay {
 		_, refusal = rr.rules.ValidateDelayed(rec)
 	} else {
@@ -311,5 +311,5 @@ func (rr *requestRules) Reject(partition int32, r *route.Request) *api.Rejection
 	if refusal == nil {
 		return nil
 	}
-	return &api.Rejection{Reason: string(refusal.Reason), Detail: refusal.Detail}
+	return &api.Rejection{Reason: refusal.Reason, Detail: refusal.Detail}
 }

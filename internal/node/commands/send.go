@@ -87,7 +87,7 @@ func Send(ctx context.Context, cfg *config.Config, r Request) (Sent, error) {
 	}
 	// An unknown time zone may be known to the service, which may have newer rules.
 	if _, refusal := validate(rec, time.Now()); r.Action == "" && refusal != nil &&
-		refusal.Reason != waterclock.ReasonUnknownZone {
+		refusal.Reason != string(waterclock.ReasonUnknownZone) {
 		return Sent{}, config.Invalid(fmt.Errorf("not sent, because the service would reject it: %s: %s",
 			refusal.Reason, refusal.Detail))
 	}
@@ -131,7 +131,7 @@ func Send(ctx context.Context, cfg *config.Config, r Request) (Sent, error) {
 // validate validates a request as the service does, with the widest rules that settings allow. No instance accepts a
 // request that these rules refuse. An instance may refuse more, because only the service knows its targets and its
 // lower limits.
-func validate(rec *kgo.Record, stamp time.Time) (timer.Request, *intake.Refusal) {
+func validate(rec *kgo.Record, stamp time.Time) (timer.Request, *timer.Refusal) {
 	rules := &intake.Rules{
 		Topic: rec.Topic, Changelog: topics.Changelog(rec.Topic), DefaultTarget: "any", Limits: intake.DefaultLimits(),
 		Allow: func(string) bool { return true }, Never: policy.Never(&config.Config{Requests: []string{rec.Topic}}),

@@ -73,7 +73,7 @@ func TestRulesOfTenants(t *testing.T) {
 		}
 		req, _, refusal := Rules(cfg, setOf(c.topic)).Validate(rec, 1_700_000_000_000)
 		switch {
-		case c.reason != "" && (refusal == nil || refusal.Reason != c.reason):
+		case c.reason != "" && (refusal == nil || refusal.Reason != string(c.reason)):
 			t.Errorf("%s: %+v, %+v, want %s", c.name, req.Schedule, refusal, c.reason)
 		case c.reason == "" && (refusal != nil || req.Schedule.Target.Topic != c.target):
 			t.Errorf("%s: %+v, %+v, want a timer for %s", c.name, req.Schedule, refusal, c.target)

@@ -143,11 +143,10 @@ func (j *job) take(ctx context.Context, i int, leaving bool, plan func(timer.Req
 		if leaving { // it is met again
 			return
 		}
-		reason, detail := bad.Reason("requests")
 		j.report.Taken++
 		j.report.Refused++
 		at := &kgo.Record{Topic: j.o.Set.Request.Name, Partition: int32(i), Offset: bad.First}
-		j.out.dead(wire.DeadRequest(&j.o.Set.DeadLetters, at, string(reason), detail))
+		j.out.dead(wire.DeadRequest(&j.o.Set.DeadLetters, at, bad.Refusal("requests")))
 	}
 	return j.read(ctx, j.requestLog(i), j.parts[i].requests, skip, func(rec *kgo.Record) error {
 		if (j.homeOf(rec.Key, i) != i) != leaving {
@@ -157,7 +156,7 @@ func (j *job) take(ctx context.Context, i int, leaving bool, plan func(timer.Req
 		req, refusal := j.validate(rec, leaving)
 		if refusal != nil {
 			j.report.Refused++
-			j.out.dead(wire.DeadRequest(&j.o.Set.DeadLetters, rec, string(refusal.Reason), refusal.Detail))
+			j.out.dead(wire.DeadRequest(&j.o.Set.DeadLetters, rec, refusal))
 			return nil
 		}
 		plan(req)
@@ -169,7 +168,7 @@ func (j *job) take(ctx context.Context, i int, leaving bool, plan func(timer.Req
 // written where its ID belonged then, so it does not lie on a wrong partition. A request that depends
 // on what is pending is rejected: the timer may have come from another partition, whose requests
 // stand in no order with those of this one.
-func (j *job) validate(rec *kgo.Record, leaving bool) (timer.Request, *intake.Refusal) {
+func (j *job) validate(rec *kgo.Record, leaving bool) (timer.Request, *timer.Refusal) {
 	here := rec
 	if leaving {
 		moved := *rec
@@ -178,8 +177,8 @@ func (j *job) validate(rec *kgo.Record, leaving bool) (timer.Request, *intake.Re
 	}
 	req, _, refusal := j.o.Rules.Validate(here, j.o.Now().UnixMilli())
 	if refusal == nil && req.Depends() {
-		refusal = &intake.Refusal{Reason: waterclock.ReasonMovedMeanwhile, Detail: "the request depends on what is " +
-			"pending where it stands, and the timers were moved before it was taken in: send it again."}
+		refusal = intake.Refuse(waterclock.ReasonMovedMeanwhile, "the request depends on what is pending where it "+
+			"stands, and the timers were moved before it was taken in: send it again.")
 	}
 	return req, refusal
 }

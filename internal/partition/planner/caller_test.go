@@ -195,17 +195,17 @@ func (c *caller) meet(of, n int) (places, timers [][]byte) {
 	}
 	b := &batch{requests: planner.NewBatch(n), first: c.inboxes[of][0].Offset}
 	if c.quota > 0 {
-		b.requests.Full = func(pending int64) *planner.Refusal {
+		b.requests.Full = func(pending int64) *timer.Refusal {
 			if pending < c.quota {
 				return nil
 			}
-			return &planner.Refusal{Reason: "over quota"}
+			return &timer.Refusal{Reason: "over quota"}
 		}
 	}
 	for _, r := range c.inboxes[of][:n] {
 		switch {
 		case r.refused:
-			b.requests.Refuse(r.Offset, r.Offset, &planner.Refusal{Reason: "unreadable"})
+			b.requests.Refuse(r.Offset, r.Offset, &timer.Refusal{Reason: "unreadable"})
 		case r.Schedule == nil:
 			b.requests.Add(r.Offset, r.Request, nil)
 		default:
@@ -324,7 +324,7 @@ func (c *caller) entries() (all []entry) {
 func (c *caller) refuse(id string) {
 	for e := range c.out.Entries() {
 		if e.Emit != nil && string(e.ID) == id {
-			e.Refusal = &planner.Refusal{Reason: "too large for its target"}
+			e.Refusal = &timer.Refusal{Reason: "too large for its target"}
 		}
 	}
 }

@@ -61,7 +61,7 @@ func TestEveryEndIsRemembered(t *testing.T) {
 		tm.Steering = s
 		return tm
 	}
-	refuse := func(e *Entry) { e.Refusal = &Refusal{Reason: "target-refused"} }
+	refuse := func(e *Entry) { e.Refusal = &timer.Refusal{Reason: "target-refused"} }
 	for _, c := range []struct {
 		name    string
 		timer   *timer.Timer

@@ -244,16 +244,16 @@ func (m *model) meet(n int) {
 		return
 	}
 	b := NewBatch(n)
-	b.Full = func(pending int64) *Refusal {
+	b.Full = func(pending int64) *timer.Refusal {
 		if pending < m.full {
 			return nil
 		}
-		return &Refusal{Reason: "full"}
+		return &timer.Refusal{Reason: "full"}
 	}
 	for _, r := range m.requests[m.met : m.met+n] {
 		switch {
 		case r.refused:
-			b.Refuse(r.Offset, r.Offset, &Refusal{Reason: "bad"})
+			b.Refuse(r.Offset, r.Offset, &timer.Refusal{Reason: "bad"})
 		case r.Schedule == nil:
 			b.Add(r.Offset, r.Request, nil)
 		default:

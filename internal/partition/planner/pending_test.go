@@ -20,9 +20,9 @@ func TestARolledBackFiringKeepsItsPlaceInTheCount(t *testing.T) {
 		schedule := func(id string) (refused bool) {
 			tm := &timer.Timer{ID: []byte(id), Offset: offset, Due: 1 + offset, Occurrence: 1}
 			defer func() { offset++ }()
-			return plan(p, timer.Request{ID: tm.ID, Offset: offset, Schedule: tm}, func(n int64) *Refusal {
+			return plan(p, timer.Request{ID: tm.ID, Offset: offset, Schedule: tm}, func(n int64) *timer.Refusal {
 				if n >= most {
-					return &Refusal{"over-quota", "too many"}
+					return &timer.Refusal{Reason: "over-quota", Detail: "too many"}
 				}
 				return nil
 			})
@@ -61,7 +61,7 @@ func TestARolledBackFiringKeepsItsPlaceInTheCount(t *testing.T) {
 }
 
 // plan plans one request and reports whether it was refused.
-func plan(p *Planner, r timer.Request, full func(int64) *Refusal) (refused bool) {
+func plan(p *Planner, r timer.Request, full func(int64) *timer.Refusal) (refused bool) {
 	b := NewBatch(1)
 	b.Position, b.Full = r.Offset+1, full
 	b.Add(fmt.Sprint("record ", r.Offset), r, nil)

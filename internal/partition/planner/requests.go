@@ -9,7 +9,7 @@ type Batch struct {
 	Bytes    int64
 	// Full returns why no timer may be added if the given number are pending, or nil. A nil Full means no limit. A
 	// timer that replaces another one adds none.
-	Full func(pending int64) *Refusal
+	Full func(pending int64) *timer.Refusal
 
 	requests []request
 	items    []*Item // that Meet has found, by request
@@ -20,7 +20,7 @@ type request struct {
 	timer.Request
 	value   []byte
 	record  any // set if the request is rejected, or may be
-	refusal *Refusal
+	refusal *timer.Refusal
 }
 
 // NewBatch returns a batch with room for n requests.
@@ -32,7 +32,7 @@ func (b *Batch) Add(record any, r timer.Request, value []byte) {
 }
 
 // Refuse adds a request that becomes a dead letter.
-func (b *Batch) Refuse(record any, offset int64, why *Refusal) {
+func (b *Batch) Refuse(record any, offset int64, why *timer.Refusal) {
 	b.requests = append(b.requests, request{Request: timer.Request{Offset: offset}, record: record, refusal: why})
 }
 
@@ -173,7 +173,7 @@ func (re recurrences) decide(e *Entry, r *request, before timer.Ref, pending *ti
 }
 
 // tooMany returns why a request may not add a timer to the pending ones; nil if it may.
-func (b *Batch) tooMany(r *request, it *Item, pending int64) *Refusal {
+func (b *Batch) tooMany(r *request, it *Item, pending int64) *timer.Refusal {
 	if b.Full == nil || r.Schedule == nil || !it.ref.IsAbsent() || !r.If.Holds(it.ref) {
 		return nil
 	}

@@ -154,7 +154,7 @@ type Entry struct {
 	timer.Entry
 	Value []byte // the bytes of After; nil if the request depends on what it found and does not schedule
 	// Refusal is why the request, or the emission, becomes a dead letter.
-	Refusal *Refusal
+	Refusal *timer.Refusal
 	// Tag belongs to the caller: the record of a rejected request, or the permit of a firing.
 	Tag any
 	// Partition and Suspect belong to the caller, which records in them where an emission goes, and whether its target
@@ -171,9 +171,6 @@ type Entry struct {
 	request *request // of the entry, if its result depends on what the request finds
 	next    *Entry   // the entry of the same ID that was planned on this one
 }
-
-// Refusal is why a request or an emission becomes a dead letter: a code from the documented list, and a sentence.
-type Refusal struct{ Reason, Detail string }
 
 // Refused reports whether this is a rejected request, which changes nothing and becomes a dead letter.
 func (e *Entry) Refused() bool { return e.Refusal != nil && e.Emit == nil }

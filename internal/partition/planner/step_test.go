@@ -63,7 +63,7 @@ func TestTakeSettlesAPrefixOfTheLog(t *testing.T) {
 				for _, r := range handed[i][:k] {
 					tm := &timer.Timer{ID: []byte(r.id), Offset: r.offset, Due: now + 3, Occurrence: 1}
 					if r.offset%4 == 0 {
-						b.Refuse(r.offset, r.offset, &Refusal{Reason: "bad"})
+						b.Refuse(r.offset, r.offset, &timer.Refusal{Reason: "bad"})
 					} else {
 						b.Add(nil, timer.Request{ID: tm.ID, Offset: r.offset, Schedule: tm}, tm.AppendTo(nil))
 					}

@@ -49,7 +49,7 @@ type decisions struct {
 type decided struct {
 	offset  int64
 	outcome timer.Outcome
-	why     *planner.Refusal
+	why     *timer.Refusal
 	left    *timer.Timer
 }
 

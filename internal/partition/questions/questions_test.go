@@ -16,6 +16,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/kit/budget"
 	"github.com/waterclock/waterclock/internal/partition/planner"
+	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/timer/query"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -484,7 +485,7 @@ func TestDecisionsHoldNoMoreThanTheyMay(t *testing.T) {
 	c.ok(err)
 	d := c.q.current.Load().decided
 	for i := range int64(4000) {
-		x := decided{offset: i, why: &planner.Refusal{Detail: strings.Repeat("x", 1000)}}
+		x := decided{offset: i, why: &timer.Refusal{Detail: strings.Repeat("x", 1000)}}
 		d.mu.Lock()
 		d.list = append(d.list, x)
 		d.bytes += x.bytes()
