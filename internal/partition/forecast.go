@@ -45,7 +45,7 @@ func (f *forecast) apply(step *planner.Step) {
 	for _, g := range step.Segments {
 		for _, c := range g.Changes() {
 			f.addLocked(c.Before, -1)
-			f.addLocked(c.After.Ref(), 1)
+			f.addLocked(c.After, 1)
 		}
 	}
 }

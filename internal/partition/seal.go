@@ -197,7 +197,7 @@ func (s *sealedStep) changes(k *sealedPart) {
 	for i := range changes {
 		first := len(keys)
 		keys = wire.TimerKey(keys, changes[i].ID)
-		records = append(records, *s.l.life.Records.Changelog(keys[first:len(keys):len(keys)], changes[i].Value))
+		records = append(records, *s.l.life.Records.Changelog(keys[first:len(keys):len(keys)], changes[i].Bytes))
 		s.share.Records[k.records+i] = &records[i]
 	}
 	k.buffers.changes, k.buffers.keys = records, keys
@@ -282,7 +282,7 @@ func (s *sealedStep) commit() {
 	}
 	var pending atomic.Int64
 	l.subs.lock()
-	l.subs.each(s.step.Len(), func(x *subPartition) { pending.Add(int64(x.planner.Commit())) })
+	l.subs.each(s.step.Len(), func(x *subPartition) { pending.Add(x.planner.Commit()) })
 	l.checkpoints.note(position, s.checkpoint)
 	l.forecast.apply(s.step)
 	l.subs.unlock()

@@ -107,12 +107,12 @@ type Entry struct {
 func (e *Entry) Expire() { e.Emit, e.Late, e.Outcome = nil, e.Emit, Expired }
 
 // Change is a change of one timer ID. The timer that is now pending is given decoded or as
-// its bytes.
+// its bytes, or both.
 type Change struct {
 	ID            []byte
 	Before, After Ref    // pending before and now; Absent for nothing
 	Timer         *Timer // the pending timer
-	Bytes         []byte // of the pending timer, if Timer is nil
+	Bytes         []byte // of the pending timer
 }
 
 // ChangeOf returns the change from before to t; t is nil for nothing.

@@ -99,7 +99,7 @@ func breaks() []bug {
 		{"the ledger does not count cancels", "ledger", "",
 			[]change{{"internal/partition", "ledger.add", "Cancelled", drop}}},
 		{"what is pending is not counted less by what ends", "ledger", "",
-			[]change{{"internal/partition/planner", "known.apply", "if IsAbsent, --", drop}}},
+			[]change{{"internal/partition/planner", "Planner.Commit", "adds", "max(0, $)"}}},
 		{"an answer is given without asking the group", "stale", "",
 			[]change{{"internal/partition/questions", "answers.confirm", "call Certain", "$x.Err()"}}},
 		{"an answer says what is planned, and not what is committed", "stale", "",

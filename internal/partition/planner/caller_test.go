@@ -389,19 +389,19 @@ func (c *caller) commit() (changes []change) {
 			if was := c.state[id].Ref(); was != x.Before {
 				c.t.Errorf("the step changes %s from %v, and %v was committed", id, x.Before, was)
 			}
-			if !bytes.Equal(x.Value, bytesOf(x.After)) {
+			if !bytes.Equal(x.Bytes, bytesOf(x.Timer)) {
 				c.t.Errorf("the step writes other bytes of %s than those of its timer", id)
 			}
-			next.put(id, x.After)
-			changes = append(changes, change{id, x.After.Ref()})
+			next.put(id, x.Timer)
+			changes = append(changes, change{id, x.After})
 		}
 	}
 	slices.SortFunc(changes, func(a, b change) int { return cmp.Compare(a.id, b.id) })
-	more := 0
+	more := int64(0)
 	for _, p := range c.planners {
 		more += p.Commit()
 	}
-	if want := len(next) - len(c.state); more != want {
+	if want := int64(len(next) - len(c.state)); more != want {
 		c.t.Errorf("the step has changed the number of pending timers by %d, want %d", more, want)
 	}
 	c.state, c.out = next, nil

@@ -97,17 +97,11 @@ func (d *dirty) drop(it *Item) {
 	d.items, it.change.at = d.items[:last], 0
 }
 
-// apply applies a committed segment. It returns by how much the number of pending timers has grown.
-func (k *known) apply(s *Segment) (pending int) {
+// apply applies a committed segment.
+func (k *known) apply(s *Segment) {
 	for i := range s.Changes() {
 		c := &s.changes[i]
-		if !c.Before.IsAbsent() {
-			pending--
-		}
-		if c.After != nil {
-			pending++
-		}
-		k.dirty.apply(c.item, c.Before, c.After)
+		k.dirty.apply(s.begins[i].item, c.Before, c.Timer)
 	}
 	for e := range s.Entries() {
 		it := e.item
@@ -120,7 +114,6 @@ func (k *known) apply(s *Segment) (pending int) {
 		}
 	}
 	k.evict() // items that were waiting may take much memory
-	return pending
 }
 
 // BeginFlush begins a flush: it returns the changes that bring the store to the last committed step. EndFlush ends it.

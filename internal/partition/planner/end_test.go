@@ -131,7 +131,7 @@ func TestEveryEndIsRemembered(t *testing.T) {
 			if len(changes) != 1 {
 				t.Fatalf("%d changes", len(changes))
 			}
-			after := changes[0].After
+			after := changes[0].Timer
 			if c.free {
 				if after != nil {
 					t.Errorf("%+v is left", after)
@@ -142,7 +142,7 @@ func TestEveryEndIsRemembered(t *testing.T) {
 			if !after.IsRemembered() || after.Due != end+keep || after.Value != nil || !same {
 				t.Errorf("%+v is left, want it remembered until %d", after, end+keep)
 			}
-			if got, err := timer.Decode(changes[0].Value); err != nil || got.Ref() != after.Ref() {
+			if got, err := timer.Decode(changes[0].Bytes); err != nil || got.Ref() != after.Ref() {
 				t.Errorf("the changelog gets %+v, %v", got, err)
 			}
 		})

@@ -547,11 +547,11 @@ func (m *model) commit() {
 	changed, had := maps.Clone(m.state), len(m.state)
 	for _, c := range s.Changes() {
 		id := string(c.ID)
-		if changed[id].Ref() != c.Before || equal(c.After, changed[id]) || c.After != nil &&
-			!bytes.Equal(c.Value, c.After.AppendTo(nil)) {
-			m.t.Fatalf("change of %q from %v to %v, pending is %v", id, c.Before, c.After.Ref(), changed[id].Ref())
+		if changed[id].Ref() != c.Before || equal(c.Timer, changed[id]) || c.Timer.Ref() != c.After ||
+			c.Timer != nil && !bytes.Equal(c.Bytes, c.Timer.AppendTo(nil)) {
+			m.t.Fatalf("change of %q from %v to %v, pending is %v", id, c.Before, c.After, changed[id].Ref())
 		}
-		put(changed, id, c.After)
+		put(changed, id, c.Timer)
 	}
 	for e := range s.Entries() {
 		m.settle(e)
@@ -560,7 +560,7 @@ func (m *model) commit() {
 	if s.Position != m.position() {
 		m.t.Fatalf("position %d, want %d", s.Position, m.position())
 	}
-	if more, want := m.p.Commit(), len(m.state)-had; more != want {
+	if more, want := m.p.Commit(), int64(len(m.state)-had); more != want {
 		m.t.Fatalf("a step has changed the number of pending timers by %d, want %d", more, want)
 	}
 	m.out = nil

@@ -209,7 +209,7 @@ func TestRulesThatMoveATimerToThePlaceOfAnotherOccurrence(t *testing.T) {
 	p := loaded()
 	p.Fire(8*hour, timer.Size{Entries: 10, Bytes: 1 << 40}, timer.Unlimited, free)
 	changes := p.Take(10, 1<<40).Changes()
-	if len(changes) != 1 || changes[0].After == nil || changes[0].After.Occurrence != 2 {
+	if len(changes) != 1 || changes[0].Timer == nil || changes[0].Timer.Occurrence != 2 {
 		t.Errorf("the first occurrence is fired, and the changes are %+v", changes)
 	}
 	p = loaded()

@@ -48,9 +48,10 @@ type Segment struct {
 	Requests, Firings timer.Size
 
 	first, rest []*chunk
-	changes     []Change
-	adds        int64 // by how much it changes the number of pending timers
-	listed      bool  // changes are those of the entries
+	changes     []timer.Change
+	begins      []*Entry // the first entry of each change
+	adds        int64    // by how much it changes the number of pending timers
+	listed      bool     // changes are those of the entries
 }
 
 // Entries returns all entries, in order.
@@ -99,27 +100,15 @@ func (p *Planner) Ready() (firings timer.Size, requests bool) {
 	return firings, len(p.sequence.rest) > 0
 }
 
-// Change is what a segment does to one ID: from the state before its first entry to the state after its last. It needs
-// no look-up, because entries carry the state that they were planned on. A look-up could be wrong, because the store
-// may not have the last step yet.
-type Change struct {
-	ID     []byte
-	Before timer.Ref    // what was pending, Absent for nothing
-	After  *timer.Timer // what is pending now, nil for nothing
-	Value  []byte       // the bytes of After
-
-	item  *Item
-	found int64 // Entry.found of the first entry
-}
-
-// Changes lists what the segment changes. It leaves out an ID that is afterwards as it was before: absent both times,
-// or paused and resumed, or its firing was rolled back. The holder of the segment calls it when nothing will be rolled
-// back any more.
-func (s *Segment) Changes() []Change {
+// Changes lists what the segment does to each ID: from the state before its first entry to the state after its last,
+// with the bytes of that. It needs no look-up, because entries carry the state that they were planned on. It leaves out
+// an ID that is afterwards as it was before: absent both times, or paused and resumed, or its firing was rolled back.
+// The holder of the segment calls it when nothing will be rolled back any more.
+func (s *Segment) Changes() []timer.Change {
 	if s.listed {
 		return s.changes
 	}
-	s.changes = make([]Change, 0, s.Len())
+	s.changes, s.begins = make([]timer.Change, 0, s.Len()), make([]*Entry, 0, s.Len())
 	for e := range s.Entries() {
 		it := e.item
 		if it == nil {
@@ -127,25 +116,28 @@ func (s *Segment) Changes() []Change {
 		}
 		if it.segment != s {
 			it.segment, it.at = s, int32(len(s.changes))
-			s.changes = append(s.changes, Change{ID: e.ID, Before: e.Before, item: it, found: e.found})
+			s.changes, s.begins = append(s.changes, timer.Change{ID: e.ID, Before: e.Before}), append(s.begins, e)
 		}
-		s.changes[it.at].After, s.changes[it.at].Value = e.After, e.Value
+		s.changes[it.at].Timer, s.changes[it.at].Bytes = e.After, e.Value
 	}
 	n := 0
-	for _, c := range s.changes {
-		c.item.segment = nil
+	for i, c := range s.changes {
+		first := s.begins[i]
+		first.item.segment = nil
+		c.After = c.Timer.Ref()
 		// New rules of a time zone may have moved the timer to the place that its next occurrence has.
-		if c.After.Ref() != c.Before || c.After != nil && c.After.Occurrence != c.found {
-			if c.Value == nil && c.After != nil { // after a request whose result depends on what it found
-				c.Value = c.After.AppendTo(nil)
+		if c.After != c.Before || c.Timer != nil && c.Timer.Occurrence != first.found {
+			if c.Bytes == nil && c.Timer != nil { // after a request whose result depends on what it found
+				c.Bytes = c.Timer.AppendTo(nil)
 			}
-			s.changes[n] = c
+			s.changes[n], s.begins[n] = c, first
 			n++
-			s.adds += adds(c.Before, c.After)
+			s.adds += adds(c.Before, c.Timer)
 		}
 	}
 	clear(s.changes[n:])
-	s.changes, s.listed = s.changes[:n], true
+	clear(s.begins[n:])
+	s.changes, s.begins, s.listed = s.changes[:n], s.begins[:n], true
 	return s.changes
 }
 

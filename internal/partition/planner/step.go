@@ -284,12 +284,13 @@ func Return(planners []*Planner) {
 // Commit takes the segment that is out off the sequence, and applies it: from then on the store lacks what it changes.
 // It returns by how much the number of pending timers has grown. The caller holds the locks of all planners, and
 // commits all of them before it releases one.
-func (p *Planner) Commit() (pending int) {
+func (p *Planner) Commit() (pending int64) {
 	q := &p.sequence
 	s := q.out
 	q.first, q.rest = behind(q.first, s.first), behind(q.rest, s.rest)
 	q.position, q.out = s.Position, nil
 	s.Changes()
 	p.tally.commit(s)
-	return p.known.apply(s)
+	p.known.apply(s)
+	return s.adds
 }
