@@ -49,7 +49,7 @@ func TestDeliveredIsInTheInbox(t *testing.T) {
 	}
 	in.mu.Unlock()
 	handed.Wait()
-	if list, _ := in.takeAll(); len(list) != 1 || s.requests.delivered.Load() != 7 {
+	if list, _, _ := in.takeAll(); len(list) != 1 || s.requests.delivered.Load() != 7 {
 		t.Errorf("%d deliveries, up to %d", len(list), s.requests.delivered.Load())
 	}
 }

@@ -22,6 +22,6 @@
 // # The catch-up barrier
 //
 // No timer fires until every request that was in the log at the acquisition has been planned. So a cancel in the log
-// beats a firing that fell due while no instance ran. The message that opens the barrier goes through the inbox of each
+// beats a firing that fell due while no instance ran. The barrier opens by way of the inbox of each
 // sub-partition, behind the last of those requests.
 package partition

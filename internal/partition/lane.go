@@ -192,7 +192,7 @@ func (l *lane) fireAhead(step, out timer.Size) {
 		return
 	}
 	for _, s := range l.subs.all {
-		s.inbox.putAhead(room.Over(len(l.subs.all)))
+		s.inbox.update(func() { s.inbox.ahead = room.Over(len(l.subs.all)) })
 	}
 }
 

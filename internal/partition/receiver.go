@@ -11,7 +11,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/kafka/partlog"
 	"github.com/waterclock/waterclock/internal/ownership"
-	"github.com/waterclock/waterclock/internal/partition/tracker"
+	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -104,11 +104,14 @@ func (r *receiver) Skip(u *partlog.Unreadable) {
 	r.life.Log.Warn("unreadable batch becomes a dead letter", "from", u.First, "to", u.Next, "err", u.Err)
 	r.life.Input.Read(nil, u.Next, u.Epoch)
 	rec := &kgo.Record{Topic: r.o.Topics.Request.Name, Partition: r.o.Partition, Offset: u.First}
-	s, runs := r.subs.of(rec.Key), make([]tracker.Run, len(r.subs.all))
-	runs[s.number] = tracker.Run{First: u.First, Behind: u.Next}
-	r.subs.progress.Hand(runs, u.Next)
-	r.put(s, delivery{recs: []*kgo.Record{rec}, position: u.Next, bytes: recordSize(rec),
-		refusal: u.Refusal("requests")})
+	s := r.subs.of(rec.Key)
+	r.subs.progress.Hand(s.number, u.First, u.Next)
+	r.subs.progress.Reach(u.Next)
+	b, _ := nextBatch([]*kgo.Record{rec})
+	b.Position = u.Next
+	b.Refuse(0, u.Refusal("requests"))
+	r.backlog.delivered(b.Size())
+	s.inbox.put(b)
 	r.delivered.Store(u.Next)
 	r.pauseIfFull()
 }
@@ -172,38 +175,34 @@ func (r *receiver) hand(recs []*kgo.Record, next int64) {
 			parts[n] = append(parts[n], rec)
 		}
 	}
-	runs := make([]tracker.Run, len(parts))
 	for i, part := range parts {
 		if n := len(part); n > 0 {
-			runs[i] = tracker.Run{First: part[0].Offset, Behind: part[n-1].Offset + 1}
+			r.subs.progress.Hand(i, part[0].Offset, part[n-1].Offset+1)
 		}
 	}
-	r.subs.progress.Hand(runs, next)
+	r.subs.progress.Reach(next)
 	for i, part := range parts {
 		for len(part) > 0 {
-			n, bytes := batchOf(part)
-			r.put(all[i], delivery{recs: part[:n], position: part[n-1].Offset + 1, bytes: bytes})
-			part = part[n:]
+			var b *planner.Batch
+			b, part = nextBatch(part)
+			r.backlog.delivered(b.Size())
+			all[i].inbox.put(b)
 		}
 	}
-}
-
-func (r *receiver) put(s *subPartition, d delivery) {
-	r.backlog.delivered(timer.Size{Entries: len(d.recs), Bytes: d.bytes})
-	s.inbox.put(d)
 }
 
 // open lets timers fire: those of each sub-partition as soon as it has planned what it was handed so far. That includes
 // every cancel that could still win.
 func (r *receiver) open() {
 	for _, s := range r.subs.all {
-		s.inbox.put(delivery{open: true})
+		s.inbox.update(func() { s.inbox.opens = true })
 	}
 }
 
-// batchOf returns how many of the records are planned as one batch, and about how many bytes they hold. A step takes a
-// batch whole, so it is bounded in count and bytes.
-func batchOf(recs []*kgo.Record) (n int, bytes int64) {
+// nextBatch makes a batch of the first records, and returns the rest. A step takes a batch whole, so it is bounded in
+// count and bytes.
+func nextBatch(recs []*kgo.Record) (b *planner.Batch, rest []*kgo.Record) {
+	n, bytes := 0, int64(0)
 	for n < min(maxBatch, len(recs)) {
 		size := recordSize(recs[n])
 		if n > 0 && bytes+size > maxBatchBytes {
@@ -211,7 +210,12 @@ func batchOf(recs []*kgo.Record) (n int, bytes int64) {
 		}
 		n, bytes = n+1, bytes+size
 	}
-	return n, bytes
+	b = planner.NewBatch(n)
+	b.Bytes = bytes
+	for _, rec := range recs[:n] {
+		b.Append(rec, rec.Offset)
+	}
+	return b, recs[n:]
 }
 
 const (

@@ -15,50 +15,35 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// inbox holds, in order, the deliveries that the goroutine of a sub-partition has yet to take.
+// inbox is what the goroutine of a sub-partition has yet to do, in this order.
 type inbox struct {
 	wake beats.Signal
 
-	mu    sync.Mutex // guards the following fields
-	list  []delivery
-	ahead timer.Size // room for firings of the next step; zero: plan none
+	mu      sync.Mutex // guards the following fields
+	batches []*planner.Batch
+	opens   bool       // the catch-up barrier opens
+	ahead   timer.Size // room for firings of the next step; zero: plan none
 }
 
-// delivery is a run of requests that are planned as one batch, or one batch of the log that is too large to be
-// decompressed, or the message that opens the catch-up barrier.
-type delivery struct {
-	recs     []*kgo.Record
-	position int64          // just behind the last one
-	bytes    int64          // of memory that the records hold
-	refusal  *timer.Refusal // set if the one record stands for a batch that is too large
-	open     bool
-	at       time.Time // when it was put here
-}
-
-func newInbox() *inbox { return &inbox{wake: beats.NewSignal()} }
-
-func (in *inbox) put(d delivery) {
-	d.at = time.Now()
+// update changes the guarded fields, and wakes the goroutine.
+func (in *inbox) update(change func()) {
 	in.mu.Lock()
-	in.list = append(in.list, d)
+	change()
 	in.mu.Unlock()
 	in.wake.Send()
 }
 
-// putAhead makes the goroutine plan firings: see lane.fireAhead.
-func (in *inbox) putAhead(room timer.Size) {
-	in.mu.Lock()
-	in.ahead = room
-	in.mu.Unlock()
-	in.wake.Send()
+func (in *inbox) put(b *planner.Batch) {
+	b.Handed = time.Now()
+	in.update(func() { in.batches = append(in.batches, b) })
 }
 
-func (in *inbox) takeAll() (list []delivery, ahead timer.Size) {
+func (in *inbox) takeAll() (batches []*planner.Batch, opens bool, ahead timer.Size) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	list, ahead = in.list, in.ahead
-	in.list, in.ahead = nil, timer.Size{}
-	return list, ahead
+	batches, opens, ahead = in.batches, in.opens, in.ahead
+	in.batches, in.opens, in.ahead = nil, false, timer.Size{}
+	return batches, opens, ahead
 }
 
 // planAll plans what the sub-partition is handed, on a goroutine of its own, until ctx ends. It waits for the store if
@@ -78,14 +63,20 @@ func (s *subPartition) planAll(ctx context.Context) {
 }
 
 func (s *subPartition) planHanded() error {
-	list, ahead := s.inbox.takeAll()
-	for _, d := range list {
-		if !d.open {
-			s.o.Metrics.waited.Observe(time.Since(d.at).Seconds())
-		}
-		if err := s.plan(&d); err != nil {
+	batches, opens, ahead := s.inbox.takeAll()
+	for _, b := range batches {
+		s.o.Metrics.waited.Observe(time.Since(b.Handed).Seconds())
+		if err := s.plan(b); err != nil {
 			return err
 		}
+		s.o.Lanes.Wake()
+	}
+	if opens {
+		now := s.clock.millis()
+		s.arrivals.opened.Store(now)
+		s.mu.Lock()
+		s.planner.Open(now)
+		s.mu.Unlock()
 		s.o.Lanes.Wake()
 	}
 	if ahead != (timer.Size{}) { // after the requests, since there may be cancels among them
@@ -95,27 +86,19 @@ func (s *subPartition) planHanded() error {
 	return nil
 }
 
-// plan plans a delivery, or opens the catch-up barrier: see delivery.
-func (s *subPartition) plan(d *delivery) error {
-	if d.open {
-		now := s.clock.millis()
-		s.arrivals.opened.Store(now)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.planner.Open(now)
-		return nil
-	}
+// plan validates a batch and plans it.
+func (s *subPartition) plan(b *planner.Batch) error {
 	s.work.begin()
 	defer s.work.end()
-	for len(d.recs) > 0 {
-		b, err := s.validateSome(d)
+	for b != nil {
+		rest, err := s.validate(b)
 		if err == nil {
 			err = s.planBatch(b)
 		}
 		if err != nil {
 			return err
 		}
-		s.subs.progress.Planned(s.number, b.Position)
+		b = rest
 	}
 	return nil
 }
@@ -133,60 +116,56 @@ func (s *subPartition) fire(now int64, room, behind timer.Size) timer.Size {
 	return fired
 }
 
-// planBatch plans a batch. It looks up in the store, without the lock, the IDs that the planner does not know.
+// planBatch plans a validated batch. Without the lock it looks up the IDs that the planner does not know in the store.
 func (s *subPartition) planBatch(b *planner.Batch) (err error) {
 	s.mu.Lock()
-	unknown := s.planner.Meet(b)
+	s.planner.Prepare(b)
 	s.mu.Unlock()
-	refs, timers, parked := make([]timer.Ref, len(unknown.IDs)), []*timer.Timer(nil), []bool(nil)
-	if !unknown.Empty() {
+	refs, timers, parked := make([]timer.Ref, len(b.IDs)), []*timer.Timer(nil), []bool(nil)
+	if len(b.IDs)+len(b.Whole) > 0 {
 		if s.o.BeforeLookup != nil {
-			s.o.BeforeLookup(unknown.IDs)
+			s.o.BeforeLookup(b.IDs)
 		}
-		err = s.store.LookupAll(unknown.IDs, refs)
+		err = s.store.LookupAll(b.IDs, refs)
 	}
-	if err == nil && len(unknown.Whole) > 0 {
-		timers, parked, err = s.store.GetAll(unknown.Whole)
+	if err == nil && len(b.Whole) > 0 {
+		timers, parked, err = s.store.GetAll(b.Whole)
 	}
 	if err != nil {
 		return err
 	}
+	position := b.Position
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	unknown.Found(refs, timers, parked, s.clock.millis())
+	s.planner.Resolve(b, refs, timers, parked, s.clock.millis())
 	s.backlog.delivered(timer.Size{Bytes: s.planner.Plan(b)})
+	s.mu.Unlock()
+	s.subs.progress.Planned(s.number, position)
 	return nil
 }
 
-// validateSome takes records off the delivery and makes a batch of requests of them. It takes all of them, or as many
-// as have maxDepending requests among them that depend on what is pending.
-func (s *subPartition) validateSome(d *delivery) (*planner.Batch, error) {
+// validate makes requests or refusals of the records of a batch. If maxDepending of the requests depend on what is
+// pending, it returns the records behind them as a batch of its own.
+func (s *subPartition) validate(b *planner.Batch) (rest *planner.Batch, err error) {
 	now, rules := s.clock.millis(), s.o.Rules.Current()
-	b := planner.NewBatch(len(d.recs))
 	if rules.Quota.Pending > 0 {
 		b.Full = rules.Full
 	}
-	n, bytes, depending := 0, int64(0), 0
-	for limit := maxDepending(rules); n < len(d.recs) && depending < limit; n++ {
-		rec := d.recs[n]
-		if bytes += recordSize(rec); d.refusal != nil {
-			b.Refuse(rec, rec.Offset, d.refusal)
-			continue
-		}
-		depends, err := s.validate(b, rec, now)
-		if err != nil {
+	bytes, depending, limit := int64(0), 0, maxDepending(rules)
+	for i, record := range b.Records() {
+		rec := record.(*kgo.Record)
+		bytes += recordSize(rec)
+		depends, err := s.validateRecord(b, i, rec, now)
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		if depends {
+		case depends:
 			depending++
 		}
+		if depending == limit {
+			return b.Split(i+1, bytes), nil
+		}
 	}
-	b.Position, b.Bytes = d.position, d.bytes
-	if n < len(d.recs) {
-		b.Position, b.Bytes = d.recs[n-1].Offset+1, bytes
-	}
-	d.recs, d.bytes = d.recs[n:], d.bytes-b.Bytes
-	return b, nil
+	return nil, nil
 }
 
 // maxDepending is how many requests of a batch may depend on what is pending. Such a request is small, but from the
@@ -199,9 +178,8 @@ func maxDepending(rules *intake.Rules) int {
 	return max(1, maxBatchBytes/rules.Limits.RecordBytes)
 }
 
-// validate adds a record to a batch, as a request or as a refusal. It reports whether the outcome depends on what is
-// pending.
-func (s *subPartition) validate(b *planner.Batch, rec *kgo.Record, now int64) (depends bool, err error) {
+// validateRecord makes a request or a refusal of a record. It reports whether the outcome depends on what is pending.
+func (s *subPartition) validateRecord(b *planner.Batch, i int, rec *kgo.Record, now int64) (depends bool, err error) {
 	r, misplaced, refused := s.o.Rules.Validate(rec, now)
 	switch {
 	case misplaced && refused != nil && refused.Reason == string(waterclock.ReasonWrongPartition):
@@ -210,20 +188,16 @@ func (s *subPartition) validate(b *planner.Batch, rec *kgo.Record, now int64) (d
 		s.misplaced(rec)
 	}
 	if refused != nil {
-		b.Refuse(rec, rec.Offset, refused)
+		b.Refuse(i, refused)
 		return false, nil
 	}
-	var value []byte
 	if r.Schedule != nil {
-		// A timer that waits in memory must not keep a whole fetched batch alive. The copy is the timer's bytes,
-		// which the changelog and the store need anyway.
-		if value, err = r.Schedule.Own(); err != nil {
+		if err := r.Own(); err != nil {
 			return false, err
 		}
-		r.ID = r.Schedule.ID
 		s.o.Targets.Prefetch(r.Schedule.Target.Topic)
 	}
-	b.Add(rec, r, value)
+	b.Set(i, r)
 	return r.Depends(), nil
 }
 

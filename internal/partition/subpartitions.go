@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/kit/beats"
 	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/internal/partition/questions"
 	"github.com/waterclock/waterclock/internal/partition/tracker"
@@ -68,9 +69,8 @@ func newSubPartitions(sh *shared, from, pending int64) *subPartitions {
 	for i := range n {
 		x := planner.New(from, sh.clock.millis(), sh.o.Memory.Wheel.Limit()/int64(n))
 		x.Share(subs.count, sh.o.Rules.Schedules())
-		subs.all = append(
-			subs.all, &subPartition{shared: sh, number: i, inbox: newInbox(),
-				work: work{busy: busy, share: 1 / float64(n)}, planner: x})
+		subs.all = append(subs.all, &subPartition{shared: sh, number: i, inbox: &inbox{wake: beats.NewSignal()},
+			work: work{busy: busy, share: 1 / float64(n)}, planner: x})
 		subs.planners = append(subs.planners, x)
 	}
 	return subs

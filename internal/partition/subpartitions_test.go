@@ -195,9 +195,10 @@ func TestRequestsOfAnIDGoToOneSub(t *testing.T) {
 	of, n := map[string]*subPartition{}, 0
 	for _, s := range c.s.subs.all {
 		last := int64(-1)
-		list, _ := s.inbox.takeAll()
-		for _, d := range list {
-			for _, r := range d.recs {
+		list, _, _ := s.inbox.takeAll()
+		for _, b := range list {
+			for _, record := range b.Records() {
+				r := record.(*kgo.Record)
 				if was := of[string(r.Key)]; was != nil && was != s || r.Offset <= last {
 					t.Fatalf("request %d of %q goes to another sub, or out of order", r.Offset, r.Key)
 				}

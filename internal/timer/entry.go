@@ -6,6 +6,8 @@ type Request struct {
 	Offset int64
 	// Schedule is the new timer; nil if the request cancels or steers.
 	Schedule *Timer
+	// Bytes are those of Schedule, once Own was called.
+	Bytes []byte
 	// Steer is the action on the pending timer; 0 if the request schedules or cancels.
 	Steer Steer
 	// At is when a trigger was requested. For a resume it is the present time. Unix milliseconds.
@@ -59,6 +61,14 @@ func (c Condition) Holds(before Ref) bool {
 	case IfElsewhere:
 	}
 	return false
+}
+
+// Own moves the timer that r schedules into Bytes, memory of its own. A timer that waits must not keep a whole fetched
+// batch alive, and the changelog and the store need the bytes anyway.
+func (r *Request) Own() (err error) {
+	r.Bytes, err = r.Schedule.Own()
+	r.ID = r.Schedule.ID
+	return err
 }
 
 // Depends reports whether the effect of r depends on what is pending.

@@ -76,7 +76,7 @@ func breaks() []bug {
 		{"a rejected request has two dead letters", "poison", "",
 			[]change{{"internal/partition", "sealedStep.build", "call deadLetters", "$; $"}}},
 		{"the bound passes what one sub-partition has not planned", "position", "",
-			[]change{{"internal/partition/tracker", "Tracker.Bound", "First", "$x.Behind"}}},
+			[]change{{"internal/partition/tracker", "Tracker.Bound", "first", "$x.behind"}}},
 		{"a step's position is one too high", "position", "",
 			[]change{{"internal/partition", "sealedStep.build", "call Checkpoint, arg 1", "$ + 1"}}},
 		{"the fence between groups lets every step pass", "writer", "",

@@ -240,7 +240,7 @@ func mends() []bug {
 			[]change{{"internal/partition", "dueAt", "if FiresAt", "$ || len($r2) > 0"}}},
 		{"a timer that a request has met comes by old rules of its zone", "23",
 			"./internal/partition/planner TestFoundTimersFollowThePresentZoneRules",
-			[]change{{"internal/partition/planner", "Lookup.Found", "call again", drop}}},
+			[]change{{"internal/partition/planner", "Planner.Resolve", "call again", drop}}},
 		{"a timer that was parked comes by old rules of its zone", "23",
 			"./internal/partition/planner TestFoundTimersFollowThePresentZoneRules",
 			[]change{{"internal/partition/planner", "Planner.Admit", "call again", drop}}},

@@ -34,6 +34,19 @@ func (p *Planner) Wanted() bool      { return p.Stats().Wanted }
 func (p *Planner) Crowded() bool     { return p.Stats().Crowded }
 func (p *Planner) Pending() int64    { return p.tally.count.Committed() }
 
+// Add adds a request; value is the bytes of the timer that it schedules.
+func (b *Batch) Add(record any, r timer.Request, value []byte) {
+	b.Append(record, r.Offset)
+	r.Bytes = value
+	b.Set(len(b.entries)-1, r)
+}
+
+// Reject adds a request that becomes a dead letter.
+func (b *Batch) Reject(record any, offset int64, why *timer.Refusal) {
+	b.Append(record, offset)
+	b.Refuse(len(b.entries)-1, why)
+}
+
 // request plans one request. found is what the store has of its ID, if it is asked, and parked whether that waits for
 // its target.
 func (p *Planner) request(r timer.Request, found *timer.Timer, parked bool, now int64) {
@@ -42,10 +55,9 @@ func (p *Planner) request(r timer.Request, found *timer.Timer, parked bool, now 
 		value = r.Schedule.AppendTo(nil)
 	}
 	b.Add(nil, r, value)
-	if l := p.Meet(b); !l.Empty() {
-		l.Found(slices.Repeat([]timer.Ref{found.Ref()}, len(l.IDs)), slices.Repeat([]*timer.Timer{found}, len(l.Whole)),
-			slices.Repeat([]bool{parked}, len(l.Whole)), now)
-	}
+	p.Prepare(b)
+	p.Resolve(b, slices.Repeat([]timer.Ref{found.Ref()}, len(b.IDs)),
+		slices.Repeat([]*timer.Timer{found}, len(b.Whole)), slices.Repeat([]bool{parked}, len(b.Whole)), now)
 	p.Plan(b)
 }
 

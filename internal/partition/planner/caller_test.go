@@ -61,7 +61,6 @@ type request struct {
 // batch is a run of requests that a planner has met.
 type batch struct {
 	requests *planner.Batch
-	lookup   planner.Lookup
 	first    int64  // offset of the first request
 	tell     func() // tells the planner what the store said; nil: the store was not asked
 }
@@ -205,7 +204,7 @@ func (c *caller) meet(of, n int) (places, timers [][]byte) {
 	for _, r := range c.inboxes[of][:n] {
 		switch {
 		case r.refused:
-			b.requests.Refuse(r.Offset, r.Offset, &timer.Refusal{Reason: "unreadable"})
+			b.requests.Reject(r.Offset, r.Offset, &timer.Refusal{Reason: "unreadable"})
 		case r.Schedule == nil:
 			b.requests.Add(r.Offset, r.Request, nil)
 		default:
@@ -214,27 +213,27 @@ func (c *caller) meet(of, n int) (places, timers [][]byte) {
 		b.requests.Position, b.requests.Bytes = r.Offset+1, b.requests.Bytes+100
 	}
 	c.inboxes[of], c.batches[of] = c.inboxes[of][n:], b
-	b.lookup = c.planners[of].Meet(b.requests)
-	return b.lookup.IDs, b.lookup.Whole
+	c.planners[of].Prepare(b.requests)
+	return b.requests.IDs, b.requests.Whole
 }
 
 // ask asks the store for what the planner does not know of a batch that was met. plan tells the planner.
 func (c *caller) ask(of int) {
 	b := c.batches[of]
-	if b == nil || b.tell != nil || b.lookup.Empty() {
+	if b == nil || b.tell != nil || len(b.requests.IDs)+len(b.requests.Whole) == 0 {
 		return
 	}
 	var refs []timer.Ref
-	for _, id := range b.lookup.IDs {
+	for _, id := range b.requests.IDs {
 		refs = append(refs, c.store[string(id)].Ref())
 	}
 	var whole []*timer.Timer
 	var deferred []bool
-	for _, id := range b.lookup.Whole {
+	for _, id := range b.requests.Whole {
 		r := c.store[string(id)]
 		whole, deferred = append(whole, r.Timer), append(deferred, r.deferred != "")
 	}
-	b.tell = func() { b.lookup.Found(refs, whole, deferred, c.now) }
+	b.tell = func() { c.planners[of].Resolve(b.requests, refs, whole, deferred, c.now) }
 }
 
 func (c *caller) plan(of int) {

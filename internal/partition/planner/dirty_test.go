@@ -21,12 +21,12 @@ func committed(p *Planner, dues ...int64) (timers []*timer.Timer) {
 
 // planNew plans a batch for IDs that are not in the store.
 func (p *Planner) planNew(b *Batch) {
-	unknown := p.Meet(b)
-	refs := make([]timer.Ref, len(unknown.IDs))
+	p.Prepare(b)
+	refs := make([]timer.Ref, len(b.IDs))
 	for i := range refs {
 		refs[i] = timer.Absent
 	}
-	unknown.Found(refs, nil, nil, 0)
+	p.Resolve(b, refs, nil, nil, 0)
 	p.Plan(b)
 }
 

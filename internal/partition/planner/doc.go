@@ -43,8 +43,8 @@
 // All calls of one planner are made one at a time, under the caller's lock. None of them blocks. Take and Return
 // are calls of all planners of a partition, and all of them commit a step together.
 //
-//  1. [Planner.Meet] a batch of requests, look up what it says is unknown, tell with [Lookup.Found], then
-//     [Planner.Plan] the batch. Batches are met and planned one after the other, in the order of the log.
+//  1. [Planner.Prepare] a [Batch] of requests, look up what is unknown, [Planner.Resolve] it, then [Planner.Plan] it.
+//     All that is done for one batch after the other, in the order of the log.
 //  2. [Planner.Fire] due timers, [Take] a prefix of all planners, [Planner.RollBack] the firings in it that must not
 //     be emitted now, and make records of the rest.
 //  3. When the step has ended, [Planner.Commit] it, or [Return] it.

@@ -170,8 +170,8 @@ func TestRoomForWhatWasEvictedAsksForALoad(t *testing.T) {
 				b.Add(nil, timer.Request{ID: fmt.Append(nil, "id", i), Offset: int64(n + i)}, nil)
 			}
 			b.Position = 2 * n
-			l := p.Meet(b)
-			l.Found(make([]timer.Ref, len(l.IDs)), nil, nil, 0)
+			p.Prepare(b)
+			p.Resolve(b, make([]timer.Ref, len(b.IDs)), nil, nil, 0)
 			p.Plan(b)
 		},
 	} {

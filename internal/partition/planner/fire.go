@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// maxFirings is how many firings a chunk holds at most. It is also full at maxFiringBytes.
+	// maxFirings is how many firings a batch holds at most. It is also full at maxFiringBytes.
 	maxFirings     = 512
 	maxFiringBytes = 1 << 20
 	// maxOverdue is how many occurrences may follow others of the same timer at once. So timers that catch up do not
@@ -94,9 +94,9 @@ func (p *Planner) Fire(now int64, room, behind timer.Size, hold Hold) (fired tim
 
 // roomBehind returns how much of a bound for firings behind requests is unused.
 func (s *sequence) roomBehind(left timer.Size) timer.Size {
-	for _, c := range s.rest {
-		if c.fires() {
-			left = left.Minus(c.size())
+	for _, b := range s.rest {
+		if b.fires() {
+			left = left.Minus(b.Size())
 		}
 	}
 	return left
@@ -143,24 +143,24 @@ func (d *dueItems) clear() {
 	}
 }
 
-// appendFirings adds chunks of firings to a list. A chunk has no spare entries, because it stays in memory until all of
-// its entries are committed.
-func appendFirings(list []*chunk, items []*Item, one func(*Item, *Entry), fired *timer.Size) []*chunk {
+// appendFirings adds batches of firings to a list. They have no spare entries, because they stay in memory until all
+// their entries are committed.
+func appendFirings(list []*Batch, items []*Item, one func(*Item, *Entry), fired *timer.Size) []*Batch {
 	for len(items) > 0 {
 		n, bytes := 0, int64(0)
 		for n < min(len(items), maxFirings) && (n == 0 || bytes < maxFiringBytes) {
 			bytes += Held(items[n].timer) + EntryMemory
 			n++
 		}
-		c := &chunk{entries: make([]Entry, n), bytes: bytes, position: -1, due: Never}
+		b := &Batch{entries: make([]Entry, n), Bytes: bytes, Position: -1, due: Never}
 		for i, it := range items[:n] {
-			one(it, &c.entries[i])
-			if t := c.entries[i].Emit; t != nil {
-				c.due = min(c.due, t.FiresAt())
+			one(it, &b.entries[i])
+			if t := b.entries[i].Emit; t != nil {
+				b.due = min(b.due, t.FiresAt())
 			}
 		}
-		list, items = append(list, c), items[n:]
-		*fired = fired.Plus(c.size())
+		list, items = append(list, b), items[n:]
+		*fired = fired.Plus(b.Size())
 	}
 	return list
 }

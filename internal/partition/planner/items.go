@@ -225,7 +225,7 @@ type Item struct {
 	permit  any          // lets it fire although its target is unhealthy
 	missed  int64        // Unix ms: the occurrence was due by then and was missed; see miss
 	entries int32        // planned and not committed
-	pins    int32        // batches that have met it and are not planned
+	pins    int32        // batches with it that are prepared and not planned
 	number  int32        // of its object
 	unknown bool         // the store is being asked for ref
 	near    bool         // soon
@@ -240,8 +240,8 @@ type Item struct {
 }
 
 // kept reports whether the item knows more than the store does, or is about to. It does if an entry of it is not
-// committed (Commit ends that), if a batch has met it and is not planned (Plan ends that), or if the store does not
-// have what was committed (EndFlush ends that, or a record or tombstone that takes over the change).
+// committed (Commit ends that), if a batch with it is prepared and not planned (Plan ends that), or if the store does
+// not have what was committed (EndFlush ends that, or a record or tombstone that takes over the change).
 //
 // The item is forgotten when this is no longer true and none of the following holds: it is about to fire (until it
 // fires, is evicted, replaced, cancelled or encoded); it waits for its entries or to be parked (until Commit, EndFlush

@@ -69,7 +69,6 @@ type model struct {
 	// The state of the planner's life.
 	met         int // requests that were met
 	batch       *Batch
-	lookup      Lookup
 	asked       bool // the store was asked, and said:
 	refs        []timer.Ref
 	whole       []*timer.Timer
@@ -253,7 +252,7 @@ func (m *model) meet(n int) {
 	for _, r := range m.requests[m.met : m.met+n] {
 		switch {
 		case r.refused:
-			b.Refuse(r.Offset, r.Offset, &timer.Refusal{Reason: "bad"})
+			b.Reject(r.Offset, r.Offset, &timer.Refusal{Reason: "bad"})
 		case r.Schedule == nil:
 			b.Add(r.Offset, r.Request, nil)
 		default:
@@ -263,8 +262,9 @@ func (m *model) meet(n int) {
 		b.Bytes += 100
 	}
 	m.met += n
-	m.batch, m.lookup = b, m.p.Meet(b)
-	m.refs, m.whole, m.wholeParked, m.asked, m.found = nil, nil, nil, false, m.lookup.Empty()
+	m.p.Prepare(b)
+	m.batch = b
+	m.refs, m.whole, m.wholeParked, m.asked, m.found = nil, nil, nil, false, len(b.IDs)+len(b.Whole) == 0
 }
 
 // ask asks the store, without the lock.
@@ -273,10 +273,10 @@ func (m *model) ask() {
 		return
 	}
 	m.asked = true
-	for _, id := range m.lookup.IDs {
+	for _, id := range m.batch.IDs {
 		m.refs = append(m.refs, m.stored(string(id)))
 	}
-	for _, id := range m.lookup.Whole {
+	for _, id := range m.batch.Whole {
 		r := m.rows[string(id)]
 		m.whole, m.wholeParked = append(m.whole, r.Timer), append(m.wholeParked, r.parked != "")
 	}
@@ -298,7 +298,7 @@ func (m *model) tell() {
 			delete(m.missed, occurrence{t.Offset, t.Occurrence})
 		}
 	}
-	m.lookup.Found(m.refs, m.whole, m.wholeParked, m.now)
+	m.p.Resolve(m.batch, m.refs, m.whole, m.wholeParked, m.now)
 	m.found = true
 }
 
@@ -464,11 +464,11 @@ func (m *model) seal(entries int, size int64) {
 	}
 	m.out = s
 	requests, firings, held := 0, 0, int64(0)
-	chunks := slices.Concat(s.first, s.rest)
-	for _, c := range chunks {
-		held += c.bytes
-		for i := range c.entries {
-			if c.entries[i].firing {
+	batches := slices.Concat(s.first, s.rest)
+	for _, b := range batches {
+		held += b.Bytes
+		for i := range b.entries {
+			if b.entries[i].firing {
 				firings++
 			} else {
 				requests++
@@ -479,7 +479,7 @@ func (m *model) seal(entries int, size int64) {
 		m.t.Fatalf("a segment of %d and %d entries, %d bytes; want %d, %d, %d", s.Requests.Entries, s.Firings.Entries,
 			s.Requests.Bytes+s.Firings.Bytes, requests, firings, held)
 	}
-	if len(chunks) > 1 && (s.Len() > entries || held > size) {
+	if len(batches) > 1 && (s.Len() > entries || held > size) {
 		m.t.Fatalf("%d entries of %d bytes are taken, want %d and %d at most", s.Len(), held, entries, size)
 	}
 	var late []*Entry

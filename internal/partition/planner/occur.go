@@ -69,8 +69,8 @@ func Expires(t *timer.Timer, now int64) bool {
 // reschedule makes an item pending for another time, or ends it if t is nil. It then counts as ended when it was due,
 // or at the acquisition if that was later.
 func (p *Planner) reschedule(it *Item, t *timer.Timer) {
-	c := &chunk{entries: make([]Entry, 1), bytes: Held(it.timer) + EntryMemory, position: -1, due: Never}
-	e := &c.entries[0]
+	b := &Batch{entries: make([]Entry, 1), Bytes: Held(it.timer) + EntryMemory, Position: -1, due: Never}
+	e := &b.entries[0]
 	e.Entry = timer.Entry{ID: it.timer.ID, Before: it.ref, After: t}
 	e.item, e.firing = it, true
 	if t == nil {
@@ -82,8 +82,8 @@ func (p *Planner) reschedule(it *Item, t *timer.Timer) {
 	}
 	p.tally.note(e)
 	p.known.set(it, t)
-	p.sequence.rest = append(p.sequence.rest, c)
-	p.moved = p.moved.Plus(c.size())
+	p.sequence.rest = append(p.sequence.rest, b)
+	p.moved = p.moved.Plus(b.Size())
 }
 
 // again schedules an item from the store by the rules of its time zone as they are now. A paused timer keeps its time

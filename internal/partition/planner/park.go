@@ -38,7 +38,7 @@ func (k *known) hold(it *Item, by timer.TopicPartition, now int64, out *Parkings
 }
 
 // Parked forgets the timers that the store has parked. It does nothing to items that have changed meanwhile, which may
-// be about to be parked again as another timer. An item that a request has met waits for the request, and is released
+// be about to be parked again as another timer. An item of a prepared batch waits for its request, and is released
 // after that.
 func (p *Planner) Parked(l *Parking) {
 	for i, it := range l.items {

@@ -1,110 +1,136 @@
 package planner
 
-import "github.com/waterclock/waterclock/internal/timer"
+import (
+	"iter"
+	"time"
 
-// Batch is some consecutive requests of a log, which enter the sequence together.
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// Batch is consecutive requests of a log, or some firings, that enter the sequence together. A step takes it as a
+// whole, unless [Take] cuts it.
+//
+// A batch of requests begins as their records ([Batch.Append]). [Batch.Set] or [Batch.Refuse] says what each of them
+// is. After [Planner.Prepare] the caller looks up IDs and Whole, and [Planner.Resolve] takes the answers.
+// [Planner.Plan] leaves the entries alone.
 type Batch struct {
-	// Position is just behind the last request, and Bytes is about how much memory all of them hold.
+	// Position is just behind the last request; for firings it is -1. Bytes is about how much memory the entries hold.
 	Position int64
 	Bytes    int64
+	// Handed belongs to the caller: when the batch was handed to whoever plans it.
+	Handed time.Time
 	// Full returns why no timer may be added if the given number are pending, or nil. A nil Full means no limit. A
 	// timer that replaces another one adds none.
 	Full func(pending int64) *timer.Refusal
+	// IDs and Whole are unknown. For IDs the planner needs the place of the pending timer. For Whole it needs the timer
+	// itself, because the requests may change it.
+	IDs, Whole [][]byte
 
-	requests []request
-	items    []*Item // that Meet has found, by request
-}
+	entries []Entry
+	due     int64 // the earliest due time of its firings that are to be emitted; Never: there is none
 
-// request is a request to be planned, or rejected.
-type request struct {
-	timer.Request
-	value   []byte
-	record  any // set if the request is rejected, or may be
-	refusal *timer.Refusal
+	requests []timer.Request
+	items    []*Item // by request, from Prepare on; nil: it is refused
 }
 
 // NewBatch returns a batch with room for n requests.
-func NewBatch(n int) *Batch { return &Batch{requests: make([]request, 0, n)} }
-
-// Add adds the request of a record; value is the bytes of the timer that it schedules.
-func (b *Batch) Add(record any, r timer.Request, value []byte) {
-	b.requests = append(b.requests, request{Request: r, value: value, record: record})
+func NewBatch(n int) *Batch {
+	return &Batch{entries: make([]Entry, 0, n), requests: make([]timer.Request, n), due: Never}
 }
 
-// Refuse adds a request that becomes a dead letter.
-func (b *Batch) Refuse(record any, offset int64, why *timer.Refusal) {
-	b.requests = append(b.requests, request{Request: timer.Request{Offset: offset}, record: record, refusal: why})
+// Append adds the record of a request.
+func (b *Batch) Append(record any, offset int64) {
+	b.entries = append(b.entries, Entry{Entry: timer.Entry{Request: offset}, Tag: record})
+	b.Position = offset + 1
 }
 
-// Lookup is what the caller has to look up in the store. For IDs it needs the place of the pending timer. For Whole it
-// needs the timer itself, because the requests may change it.
-type Lookup struct {
-	IDs, Whole   [][]byte
-	items, whole []*Item
-	p            *Planner
+// Records returns the records that are not refused.
+func (b *Batch) Records() iter.Seq2[int, any] {
+	return func(yield func(int, any) bool) {
+		for i := range b.entries {
+			if e := &b.entries[i]; e.Refusal == nil && !yield(i, e.Tag) {
+				return
+			}
+		}
+	}
 }
 
-// Empty reports whether everything is known.
-func (l *Lookup) Empty() bool { return len(l.items)+len(l.whole) == 0 }
+// Set says which request a record is.
+func (b *Batch) Set(i int, r timer.Request) { b.requests[i] = r }
 
-// Meet finds out what is known of the IDs of a batch, and keeps that in memory until the batch is planned. It returns
-// the IDs that the caller has to look up.
-func (p *Planner) Meet(b *Batch) (unknown Lookup) {
-	n := len(b.requests)
-	b.items, unknown.p = make([]*Item, n), p
-	for i := range b.requests {
-		r := &b.requests[i]
-		if r.refusal != nil {
+// Refuse makes a record a dead letter.
+func (b *Batch) Refuse(i int, why *timer.Refusal) {
+	b.entries[i].Outcome, b.entries[i].Refusal = timer.Refused, why
+}
+
+// Split leaves the first n requests, which hold that many bytes, in the batch. It returns the rest, nil for none.
+func (b *Batch) Split(n int, bytes int64) (rest *Batch) {
+	if n == len(b.entries) {
+		return nil
+	}
+	rest = &Batch{Position: b.Position, Bytes: b.Bytes - bytes, Handed: b.Handed, entries: b.entries[n:], due: Never}
+	if b.requests != nil {
+		rest.requests = b.requests[n:]
+	}
+	b.Position, b.Bytes, b.entries = b.entries[n-1].Request+1, bytes, b.entries[:n:n]
+	return rest
+}
+
+// Prepare finds out what is known of the IDs of a batch, and keeps that in memory until the batch is planned.
+func (p *Planner) Prepare(b *Batch) {
+	b.items = make([]*Item, len(b.entries))
+	for i := range b.entries {
+		if b.entries[i].Refusal != nil {
 			continue
 		}
+		r := &b.requests[i]
 		it := p.known.find(r.ID)
 		if it == nil {
 			it = p.known.newItem(string(r.ID), timer.Absent, nil)
 			it.unknown = true
 			if r.Depends() { // later requests of the batch find the timer that this one leaves
-				unknown.Whole, unknown.whole = append(unknown.Whole, r.ID), append(unknown.whole, it)
+				b.Whole = append(b.Whole, r.ID)
 			} else {
-				if unknown.IDs == nil { // if one ID is unknown, most are
-					unknown.IDs, unknown.items = make([][]byte, 0, n-i), make([]*Item, 0, n-i)
+				if b.IDs == nil { // if one ID is unknown, most are
+					b.IDs = make([][]byte, 0, len(b.entries)-i)
 				}
-				unknown.IDs, unknown.items = append(unknown.IDs, r.ID), append(unknown.items, it)
+				b.IDs = append(b.IDs, r.ID)
 			}
 		}
 		it.pins++
 		b.items[i] = it
 	}
-	return unknown
 }
 
-// Found takes the answers of the store: what is pending under each of the IDs, the timers under each of Whole (nil for
+// Resolve takes the answers of the store: what is pending under each of IDs, the timers under each of Whole (nil for
 // none), and whether the store has them parked. Nothing can have happened in between, because an unknown ID neither
 // fires nor is loaded. So a timer that is found here is treated as a load would treat it. Occurrences of a parked timer
 // that are due by now count as missed, even if its target is healthy again before it comes back. That holds wherever
 // the horizon is, because full memory may lower it below timers that were parked. A timer below the horizon that has no
 // item is parked, or on its way back.
-func (l *Lookup) Found(refs []timer.Ref, timers []*timer.Timer, parked []bool, now int64) {
-	for i, it := range l.items {
-		it.ref, it.unknown = refs[i], false
-	}
-	for i, it := range l.whole {
-		t := timers[i]
-		it.unknown = false
-		l.p.known.set(it, t)
-		if it.near || parked[i] {
-			l.p.known.miss(it, now)
+func (p *Planner) Resolve(b *Batch, refs []timer.Ref, timers []*timer.Timer, parked []bool, now int64) {
+	for i, it := range b.items {
+		if it == nil || !it.unknown {
+			continue
 		}
-		l.p.again(it)
+		if it.unknown = false; !b.requests[i].Depends() {
+			it.ref, refs = refs[0], refs[1:]
+			continue
+		}
+		p.known.set(it, timers[0])
+		if it.near || parked[0] {
+			p.known.miss(it, now)
+		}
+		p.again(it)
+		timers, parked = timers[1:], parked[1:]
 	}
 }
 
 // Plan decides the requests of a batch, in order, and adds them to the sequence. It returns by how many bytes their
 // memory exceeds that of the batch, because a request that steers holds the timer.
 func (p *Planner) Plan(b *Batch) (more int64) {
-	c := &chunk{entries: make([]Entry, len(b.requests)), bytes: b.Bytes, position: b.Position, due: Never}
-	for i := range b.requests {
-		r, it, e := &b.requests[i], b.items[i], &c.entries[i]
-		if r.refusal != nil {
-			e.Request, e.Outcome, e.Refusal, e.Tag = r.Offset, timer.Refused, r.refusal, r.record
+	for i, it := range b.items {
+		if it == nil {
 			continue
 		}
 		if it.unknown {
@@ -113,6 +139,7 @@ func (p *Planner) Plan(b *Batch) (more int64) {
 		if b.Full != nil {
 			p.tally.count.mu.Lock()
 		}
+		r, e := &b.requests[i], &b.entries[i]
 		why := b.tooMany(r, it, p.tally.others(it))
 		if why == nil {
 			more += p.decide(e, r, it)
@@ -121,13 +148,14 @@ func (p *Planner) Plan(b *Batch) (more int64) {
 			p.tally.count.mu.Unlock()
 		}
 		if why != nil {
-			e.Request, e.Outcome, e.Refusal, e.Tag = r.Offset, timer.Refused, why, r.record
+			b.Refuse(i, why)
 			it.pins--
 			p.known.release(it)
 		}
 	}
-	c.bytes += more
-	p.sequence.rest = append(p.sequence.rest, c)
+	b.Bytes += more
+	b.Full, b.IDs, b.Whole, b.requests, b.items = nil, nil, nil, nil, nil
+	p.sequence.rest = append(p.sequence.rest, b)
 	p.known.evict() // not earlier, because it forgets items
 	return more
 }
@@ -140,8 +168,8 @@ func (p *Planner) Plan(b *Batch) (more int64) {
 // A trigger makes the timer fire at once, by an entry of its own. That firing may wait for its target and be rolled
 // back, and until then the committed state is that the timer is triggered. So a trigger fires once, whatever happens to
 // the steps in between.
-func (p *Planner) decide(e *Entry, r *request, it *Item) (more int64) {
-	e.item = it
+func (p *Planner) decide(e *Entry, r *timer.Request, it *Item) (more int64) {
+	e.item, e.Tag = it, nil
 	if r.Depends() {
 		own := *r
 		e.request = &own
@@ -162,18 +190,18 @@ func (p *Planner) decide(e *Entry, r *request, it *Item) (more int64) {
 }
 
 // decide fills in the entry of a request. pending is the timer that the request finds, and before its place.
-func (re recurrences) decide(e *Entry, r *request, before timer.Ref, pending *timer.Timer) {
+func (re recurrences) decide(e *Entry, r *timer.Request, before timer.Ref, pending *timer.Timer) {
 	e.Entry, e.Value = r.Apply(before, pending), nil
 	switch e.Outcome {
 	case timer.Scheduled, timer.Replaced:
-		e.Value = r.value
+		e.Value = r.Bytes
 	case timer.Resumed:
 		re.resume(&e.Entry, r.At)
 	}
 }
 
 // tooMany returns why a request may not add a timer to the pending ones; nil if it may.
-func (b *Batch) tooMany(r *request, it *Item, pending int64) *timer.Refusal {
+func (b *Batch) tooMany(r *timer.Request, it *Item, pending int64) *timer.Refusal {
 	if b.Full == nil || r.Schedule == nil || !it.ref.IsAbsent() || !r.If.Holds(it.ref) {
 		return nil
 	}

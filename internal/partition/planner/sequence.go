@@ -7,24 +7,17 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// chunk is a batch of requests, or some firings.
-type chunk struct {
-	entries  []Entry
-	bytes    int64
-	position int64 // for a batch: just behind its last request; for firings: -1
-	due      int64 // the earliest due time of its firings that are to be emitted; Never: there is none
-}
-
 // fires reports whether these are firings.
-func (c *chunk) fires() bool { return c.position < 0 }
+func (b *Batch) fires() bool { return b.Position < 0 }
 
-func (c *chunk) size() timer.Size { return timer.Size{Entries: len(c.entries), Bytes: c.bytes} }
+// Size returns the size of the entries in memory.
+func (b *Batch) Size() timer.Size { return timer.Size{Entries: len(b.entries), Bytes: b.Bytes} }
 
 // Never is later than every due time.
 const Never = math.MaxInt64
 
 // sequence has everything that is planned and not committed: first, then rest. Every step takes a prefix of it. An
-// abort changes nothing in it, but RollBack may. A chunk is first ready, then sealed (in the segment that is out), then
+// abort changes nothing in it, but RollBack may. A batch is first ready, then sealed (in the segment that is out), then
 // committed.
 //
 // Requests are in rest, in the order of their log. So a position never passes a request that is not settled. A firing
@@ -35,7 +28,7 @@ const Never = math.MaxInt64
 // in rest. And a request whose ID has an entry in first is not taken before that, because a segment holds all of first
 // before anything of rest.
 type sequence struct {
-	first, rest []*chunk
+	first, rest []*Batch
 	out         *Segment
 	position    int64 // every request below is settled
 }
@@ -47,7 +40,7 @@ type Segment struct {
 	// Requests and Firings are the sizes of the entries in memory.
 	Requests, Firings timer.Size
 
-	first, rest []*chunk
+	first, rest []*Batch
 	changes     []timer.Change
 	begins      []*Entry // the first entry of each change
 	adds        int64    // by how much it changes the number of pending timers
@@ -57,10 +50,10 @@ type Segment struct {
 // Entries returns all entries, in order.
 func (s *Segment) Entries() iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
-		for _, list := range [2][]*chunk{s.first, s.rest} {
-			for _, c := range list {
-				for i := range c.entries {
-					if !yield(&c.entries[i]) {
+		for _, list := range [2][]*Batch{s.first, s.rest} {
+			for _, b := range list {
+				for i := range b.entries {
+					if !yield(&b.entries[i]) {
 						return
 					}
 				}
@@ -75,16 +68,16 @@ func (s *Segment) Len() int { return s.Requests.Entries + s.Firings.Entries }
 // oldest returns the earliest due time of a firing, Never if there is none.
 func (s *sequence) oldest() (due int64) {
 	due = Never
-	for _, list := range [2][]*chunk{s.first, s.rest} {
-		for _, c := range list {
-			due = min(due, c.due)
+	for _, list := range [2][]*Batch{s.first, s.rest} {
+		for _, b := range list {
+			due = min(due, b.due)
 		}
 	}
 	return due
 }
 
-// behind returns the rest of a list whose first chunks are committed.
-func behind(list, committed []*chunk) []*chunk {
+// behind returns the rest of a list whose first batches are committed.
+func behind(list, committed []*Batch) []*Batch {
 	clear(list[:len(committed)])
 	if len(committed) == len(list) {
 		return nil // frees a list that was long
@@ -94,8 +87,8 @@ func behind(list, committed []*chunk) []*chunk {
 
 // Ready returns the size of the firings that wait to be taken ahead of all requests, and whether requests wait.
 func (p *Planner) Ready() (firings timer.Size, requests bool) {
-	for _, c := range p.sequence.first {
-		firings = firings.Plus(c.size())
+	for _, b := range p.sequence.first {
+		firings = firings.Plus(b.Size())
 	}
 	return firings, len(p.sequence.rest) > 0
 }
@@ -158,10 +151,10 @@ type Entry struct {
 	firing bool  // it was planned because a timer was due, not for a request
 	// the occurrence that was pending at Before; 0 if it is not known, and then After comes from another request
 	found   int64
-	missed  int64    // for a firing: Item.missed of its item
-	leaves  bool     // its timer counts as pending until it is committed: see note
-	request *request // of the entry, if its result depends on what the request finds
-	next    *Entry   // the entry of the same ID that was planned on this one
+	missed  int64          // for a firing: Item.missed of its item
+	leaves  bool           // its timer counts as pending until it is committed: see note
+	request *timer.Request // of the entry, if its result depends on what the request finds
+	next    *Entry         // the entry of the same ID that was planned on this one
 }
 
 // Refused reports whether this is a rejected request, which changes nothing and becomes a dead letter.

@@ -28,18 +28,18 @@ import (
 // room is how much a step still has room for.
 type room struct {
 	timer.Size
-	taken bool // something was taken: only the first chunk may be larger than the room
+	taken bool // something was taken: only the first batch may be larger than the room
 }
 
 // NoBound is the bound of a step that takes all requests there are.
 const NoBound = math.MaxInt64
 
-// take reports whether a chunk fits, and then makes the room smaller by it. The first chunk always fits.
-func (r *room) take(c *chunk) bool {
-	if r.taken && (len(c.entries) > r.Entries || c.bytes > r.Bytes) {
+// take reports whether a batch fits, and then makes the room smaller by it. The first batch always fits.
+func (r *room) take(b *Batch) bool {
+	if r.taken && (len(b.entries) > r.Entries || b.Bytes > r.Bytes) {
 		return false
 	}
-	r.taken, r.Size = true, r.Minus(c.size())
+	r.taken, r.Size = true, r.Minus(b.Size())
 	return true
 }
 
@@ -87,7 +87,7 @@ func (s *Step) Entries() iter.Seq[*Entry] {
 
 // Take seals a prefix of each planner's sequence: first the firings that wait for nothing, by due time; then, if there
 // is room for all those, requests below bound in the order of their log, with the firings that stand behind them. It
-// takes whole chunks, at least one. If there are several planners it cuts batches of requests at the step's position.
+// takes whole batches, at least one. If there are several planners it cuts batches of requests at the step's position.
 // It returns nil if there is nothing to take. With pass set, the step may be empty if that raises the position. There
 // is one step at a time: Commit or Return ends it.
 func Take(planners []*Planner, limit timer.Size, pass bool, bound int64) *Step {
@@ -123,12 +123,12 @@ func Take(planners []*Planner, limit timer.Size, pass bool, bound int64) *Step {
 	return step
 }
 
-// takeFirst returns how many chunks of firings that wait for nothing are taken from each planner, and whether those are
-// all.
+// takeFirst returns how many batches of firings that wait for nothing are taken from each planner, and whether those
+// are all.
 func takeFirst(planners []*Planner, left *room) (taken []int, all bool) {
 	taken = make([]int, len(planners))
 	for {
-		var next *chunk
+		var next *Batch
 		of := 0
 		for i, p := range planners {
 			if list := p.sequence.first; taken[i] < len(list) && (next == nil || list[taken[i]].due < next.due) {
@@ -151,7 +151,7 @@ func takeRest(planners []*Planner, left *room, bound int64) (taken []int, lowere
 	taken = make([]int, len(planners))
 	had := *left
 	for {
-		var next *chunk
+		var next *Batch
 		of, at := 0, bound
 		for i, p := range planners {
 			list := p.sequence.rest[taken[i]:]
@@ -176,9 +176,9 @@ func takeRest(planners []*Planner, left *room, bound int64) (taken []int, lowere
 	}
 	lowered = bound
 	for i, p := range planners {
-		for _, c := range p.sequence.rest[taken[i]:] {
-			if !c.fires() {
-				lowered = min(lowered, c.entries[0].Request)
+		for _, b := range p.sequence.rest[taken[i]:] {
+			if !b.fires() {
+				lowered = min(lowered, b.entries[0].Request)
 				break
 			}
 		}
@@ -197,10 +197,10 @@ func takeRest(planners []*Planner, left *room, bound int64) (taken []int, lowere
 	return taken, lowered
 }
 
-// fits returns the highest position up to bound below which everything has room, or from if there is none. Chunks that
+// fits returns the highest position up to bound below which everything has room, or from if there is none. Batches that
 // are whole below from are counted once.
 func fits(planners []*Planner, all room, from, bound int64) int64 {
-	rests := make([][]*chunk, len(planners))
+	rests := make([][]*Batch, len(planners))
 	for i, p := range planners {
 		rests[i] = p.sequence.rest
 		for len(rests[i]) > 0 && rests[i][0].below(from) == len(rests[i][0].entries) {
@@ -219,55 +219,53 @@ func fits(planners []*Planner, all room, from, bound int64) int64 {
 	}))
 }
 
-// leave reduces the room by the part of a chunk that is below a bound, and reports whether that is the whole chunk and
+// leave reduces the room by the part of a batch that is below a bound, and reports whether that is the whole batch and
 // there was room.
-func (r *room) leave(c *chunk, bound int64) bool {
-	n := c.below(bound)
-	r.Entries, r.Bytes = r.Entries-n, r.Bytes-c.bytes*int64(n)/int64(len(c.entries))
-	return n == len(c.entries) && r.Entries >= 0 && r.Bytes >= 0
+func (r *room) leave(b *Batch, bound int64) bool {
+	n := b.below(bound)
+	r.Entries, r.Bytes = r.Entries-n, r.Bytes-b.Bytes*int64(n)/int64(len(b.entries))
+	return n == len(b.entries) && r.Entries >= 0 && r.Bytes >= 0
 }
 
-// cut returns the first n chunks of rest, or those up to the first request that is not below bound. It
-// splits a chunk that has requests on both sides.
-func (s *sequence) cut(n int, bound int64) []*chunk {
+// cut returns the first n batches of rest, or those up to the first request that is not below bound. It
+// splits a batch that has requests on both sides.
+func (s *sequence) cut(n int, bound int64) []*Batch {
 	list := s.rest
-	for i, c := range list[:n] {
-		if c.fires() || c.entries[len(c.entries)-1].Request < bound {
+	for i, b := range list[:n] {
+		if b.fires() || b.entries[len(b.entries)-1].Request < bound {
 			continue
 		}
-		k := c.below(bound)
+		k := b.below(bound)
 		if k == 0 {
 			return list[:i]
 		}
-		head := &chunk{entries: c.entries[:k:k], bytes: c.bytes * int64(k) / int64(len(c.entries)),
-			position: c.entries[k-1].Request + 1, due: Never}
-		c.entries, c.bytes = c.entries[k:], c.bytes-head.bytes
-		s.rest = slices.Insert(list, i, head)
+		rest := b.Split(k, b.Bytes*int64(k)/int64(len(b.entries)))
+		s.rest = slices.Insert(list, i+1, rest)
 		return s.rest[:i+1]
 	}
 	return list[:n]
 }
 
-// below returns how many of a chunk's entries are requests below a bound, or firings.
-func (c *chunk) below(bound int64) int {
-	if c.fires() {
-		return len(c.entries)
+// below returns how many entries of a batch are requests below a bound, or firings.
+func (b *Batch) below(bound int64) int {
+	if b.fires() {
+		return len(b.entries)
 	}
-	k, _ := slices.BinarySearchFunc(c.entries, bound,
+	k, _ := slices.BinarySearchFunc(b.entries, bound,
 		func(e Entry, at int64) int { return int(min(1, max(-1, e.Request-at))) })
 	return k
 }
 
 // sum counts the contents of a segment, and returns the position of its requests, 0 if there are none.
 func (s *Segment) sum() (position int64) {
-	for _, list := range [2][]*chunk{s.first, s.rest} {
-		for _, c := range list {
-			if c.fires() {
-				s.Firings = s.Firings.Plus(c.size())
+	for _, list := range [2][]*Batch{s.first, s.rest} {
+		for _, b := range list {
+			if b.fires() {
+				s.Firings = s.Firings.Plus(b.Size())
 				continue
 			}
-			s.Requests = s.Requests.Plus(c.size())
-			position = c.position
+			s.Requests = s.Requests.Plus(b.Size())
+			position = b.Position
 		}
 	}
 	return position

@@ -63,21 +63,14 @@ func TestTakeSettlesAPrefixOfTheLog(t *testing.T) {
 				for _, r := range handed[i][:k] {
 					tm := &timer.Timer{ID: []byte(r.id), Offset: r.offset, Due: now + 3, Occurrence: 1}
 					if r.offset%4 == 0 {
-						b.Refuse(r.offset, r.offset, &timer.Refusal{Reason: "bad"})
+						b.Reject(r.offset, r.offset, &timer.Refusal{Reason: "bad"})
 					} else {
 						b.Add(nil, timer.Request{ID: tm.ID, Offset: r.offset, Schedule: tm}, tm.AppendTo(nil))
 					}
-					b.Position, b.Bytes = r.offset+1, b.Bytes+100
+					b.Bytes += 100
 				}
 				handed[i] = handed[i][k:]
-				if l := ps[i].Meet(b); !l.Empty() {
-					refs := make([]timer.Ref, len(l.IDs))
-					for i := range refs {
-						refs[i] = timer.Absent
-					}
-					l.Found(refs, nil, nil, now)
-				}
-				ps[i].Plan(b)
+				ps[i].planNew(b)
 			},
 			"fire": func(t *rapid.T) {
 				now += rapid.Int64Range(0, 3).Draw(t, "time")
@@ -189,9 +182,7 @@ func TestABatchIsCutAtTheBound(t *testing.T) {
 		b.Add(nil, timer.Request{ID: tm.ID, Offset: tm.Offset, Schedule: tm}, tm.AppendTo(nil))
 	}
 	b.Position, b.Bytes = 7, 400
-	l := p.Meet(b)
-	l.Found([]timer.Ref{timer.Absent, timer.Absent, timer.Absent, timer.Absent}, nil, nil, 0)
-	p.Plan(b)
+	p.planNew(b)
 	p.Fire(10, timer.Size{Entries: 100, Bytes: 1 << 40}, timer.Unlimited, free) // all of them behind their requests
 	for _, want := range []struct {
 		bound             int64
@@ -231,15 +222,9 @@ func TestAStepIsFilledHoweverManyPlannersThereAre(t *testing.T) {
 						at := int64((k*each+j)*n + i)
 						tm := &timer.Timer{ID: fmt.Append(nil, at), Offset: at, Due: 1 << 30, Occurrence: 1}
 						b.Add(nil, timer.Request{ID: tm.ID, Offset: at, Schedule: tm}, tm.AppendTo(nil))
-						b.Position, b.Bytes = at+1, b.Bytes+100
+						b.Bytes += 100
 					}
-					l := p.Meet(b)
-					refs := make([]timer.Ref, len(l.IDs))
-					for i := range refs {
-						refs[i] = timer.Absent
-					}
-					l.Found(refs, nil, nil, 0)
-					p.Plan(b)
+					p.planNew(b)
 				}
 				ps = append(ps, p)
 			}

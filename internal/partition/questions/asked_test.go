@@ -31,7 +31,7 @@ type asked struct {
 	store   *statestore.Handle
 	now     int64 // Unix ms
 	next    int64 // offset of the next request
-	batch   []request
+	batch   []timer.Request
 	frozen  *statestore.Batch // to be stored
 	flushed func()            // called when a question wants what is committed to be stored; nil: nothing happens
 
@@ -43,11 +43,6 @@ type asked struct {
 	mu      sync.Mutex // guards planner and count
 	planner *planner.Planner
 	count   *planner.Count
-}
-
-type request struct {
-	timer.Request
-	value []byte
 }
 
 // memoryForAll is room for all that a test's questions hold.
@@ -151,16 +146,16 @@ func (a *asked) schedule(id string, in int64) {
 		ID: []byte(id), Offset: a.next, Due: a.now + in, Occurrence: 1,
 		Target: timer.Target{Topic: targetTopic, Partition: timer.AnyPartition}, Value: make([]byte, 100),
 	}
-	value, err := t.Own()
-	a.ok(err)
-	a.request(request{timer.Request{ID: t.ID, Offset: t.Offset, Schedule: t}, value})
+	r := timer.Request{Offset: t.Offset, Schedule: t}
+	a.ok(r.Own())
+	a.request(r)
 }
 
 func (a *asked) cancel(id string) {
-	a.request(request{timer.Request{ID: []byte(id), Offset: a.next}, nil})
+	a.request(timer.Request{ID: []byte(id), Offset: a.next})
 }
 
-func (a *asked) request(r request) {
+func (a *asked) request(r timer.Request) {
 	a.batch = append(a.batch, r)
 	a.next++
 }
@@ -169,18 +164,17 @@ func (a *asked) request(r request) {
 func (a *asked) step() *planner.Step {
 	a.t.Helper()
 	b := planner.NewBatch(len(a.batch))
-	for _, r := range a.batch {
-		b.Add(nil, r.Request, r.value)
+	for i, r := range a.batch {
+		b.Append(nil, r.Offset)
+		b.Set(i, r)
 	}
-	b.Position = a.next
 	a.batch = nil
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if unknown := a.planner.Meet(b); !unknown.Empty() {
-		refs := make([]timer.Ref, len(unknown.IDs))
-		a.ok(a.store.LookupAll(unknown.IDs, refs))
-		unknown.Found(refs, nil, nil, a.now)
-	}
+	a.planner.Prepare(b)
+	refs := make([]timer.Ref, len(b.IDs))
+	a.ok(a.store.LookupAll(b.IDs, refs))
+	a.planner.Resolve(b, refs, nil, nil, a.now)
 	a.planner.Plan(b)
 	all := []*planner.Planner{a.planner}
 	step := planner.Take(all, timer.Size{Entries: 1 << 30, Bytes: 1 << 40}, false, planner.NoBound)

@@ -8,7 +8,7 @@
 //
 // A step takes no request at or above the bound (package planner). So a stored position never has a gap below
 // it, in whatever order the workers finish. The bound only rises: by Planned and, while no worker has unplanned
-// requests, by Hand.
+// requests, by Reach.
 package tracker
 
 import "sync"
@@ -17,30 +17,30 @@ import "sync"
 type Tracker struct {
 	mu      sync.Mutex // guards the following fields
 	end     int64      // every request below it was handed out
-	waiting [][]Run    // by worker, in the order of the log: handed out and not planned
+	waiting [][]run    // by worker, in the order of the log: handed out and not planned
 }
 
-// Run is a part of the log that was handed to one worker: its requests in [First, Behind). Requests of other
-// workers may lie between them. Invariant: First < Behind. The zero value is no run.
-type Run struct{ First, Behind int64 }
+// run is a part of the log that was handed to one worker: its requests in [first, behind). Requests of other
+// workers may lie between them. Invariant: first < behind.
+type run struct{ first, behind int64 }
 
 // New returns a tracker for a number of workers. Everything below position is planned.
 func New(workers int, position int64) *Tracker {
-	return &Tracker{end: position, waiting: make([][]Run, workers)}
+	return &Tracker{end: position, waiting: make([][]run, workers)}
 }
 
-// Hand notes that the log below next is handed out, and which run each worker gets. What is in no run is a marker or
-// an aborted record. It must be called before any worker gets its requests. Otherwise a request could count as planned
-// before its worker has seen it.
-func (t *Tracker) Hand(byWorker []Run, next int64) {
+// Hand notes that a worker gets its requests from first on, up to behind. Reach follows, when that is noted of every
+// worker, and then the workers get them. Otherwise a request could count as planned before its worker has seen it.
+func (t *Tracker) Hand(worker int, first, behind int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for w, r := range byWorker {
-		if r != (Run{}) {
-			t.waiting[w] = append(t.waiting[w], r)
-			t.end = max(t.end, r.Behind)
-		}
-	}
+	t.waiting[worker] = append(t.waiting[worker], run{first, behind})
+}
+
+// Reach notes that the log below next is handed out. What is in no run is a marker or an aborted record.
+func (t *Tracker) Reach(next int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.end = max(t.end, next)
 }
 
@@ -49,11 +49,11 @@ func (t *Tracker) Planned(worker int, position int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	w := t.waiting[worker]
-	for len(w) > 0 && w[0].Behind <= position {
+	for len(w) > 0 && w[0].behind <= position {
 		w = w[1:]
 	}
 	if len(w) > 0 {
-		w[0].First = max(w[0].First, position)
+		w[0].first = max(w[0].first, position)
 	} else {
 		w = nil // frees a list that may have been long
 	}
@@ -67,7 +67,7 @@ func (t *Tracker) Bound() int64 {
 	bound := t.end
 	for _, w := range t.waiting {
 		if len(w) > 0 {
-			bound = min(bound, w[0].First)
+			bound = min(bound, w[0].first)
 		}
 	}
 	return bound

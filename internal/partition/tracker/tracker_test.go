@@ -25,16 +25,17 @@ func TestTranscripts(t *testing.T) {
 				d.ScanArgs(t, "position", &position)
 				tr = New(workers, int64(position))
 			case "hand":
-				runs := make([]Run, workers)
+				end := int64(0)
 				for _, line := range strings.Split(d.Input, "\n") {
 					var w int
-					var r Run
-					if _, err := fmt.Sscanf(line, "%d: %d to %d", &w, &r.First, &r.Behind); err != nil {
+					var r run
+					if _, err := fmt.Sscanf(line, "%d: %d to %d", &w, &r.first, &r.behind); err != nil {
 						t.Fatal(err)
 					}
-					runs[w] = r
+					tr.Hand(w, r.first, r.behind)
+					end = max(end, r.behind)
 				}
-				tr.Hand(runs, 0)
+				tr.Reach(end)
 			case "planned":
 				d.ScanArgs(t, "worker", &worker)
 				d.ScanArgs(t, "position", &position)
@@ -104,7 +105,7 @@ func TestBoundAgainstModel(t *testing.T) {
 			"": func(*rapid.T) { check() },
 			// handed out as one run for each worker that has requests; or there are only markers
 			"fetch": func(t *rapid.T) {
-				mine, runs := make([][]int64, workers), make([]Run, workers)
+				mine := make([][]int64, workers)
 				for range rapid.IntRange(0, 10).Draw(t, "requests") {
 					end += rapid.SampledFrom([]int64{0, 0, 1, 2, 1000}).Draw(t, "gap")
 					w := rapid.IntRange(0, workers-1).Draw(t, "worker")
@@ -113,14 +114,14 @@ func TestBoundAgainstModel(t *testing.T) {
 				}
 				for w, r := range mine {
 					if len(r) > 0 {
-						runs[w] = Run{r[0], r[len(r)-1] + 1}
+						tr.Hand(w, r[0], r[len(r)-1]+1)
 						queues[w] = append(queues[w], handed{offsets: r})
 					}
 				}
-				tr.Hand(runs, 0)
+				tr.Reach(end)
 				check()
 				end += rapid.SampledFrom([]int64{0, 0, 1, 5}).Draw(t, "markers")
-				tr.Hand(nil, end)
+				tr.Reach(end)
 			},
 			"plan": func(t *rapid.T) {
 				plan(rapid.IntRange(0, workers-1).Draw(t, "worker"), rapid.IntRange(1, 12).Draw(t, "requests"))
