@@ -21,7 +21,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-type fakeToken struct{}
+type fakeToken struct{ Token }
 
 func (fakeToken) Err() error              { return nil }
 func (fakeToken) Member() (Member, error) { return Member{ID: "m", Generation: 1}, nil }

@@ -183,6 +183,7 @@ func (s *setup) stable(partition int32) *StableOffset {
 
 // token is a token controlled by a test. mu guards the fields below it.
 type token struct {
+	Token
 	mu     sync.Mutex
 	err    error
 	member func() Member

@@ -1,6 +1,7 @@
 package emitter
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -28,6 +29,12 @@ type Token interface {
 	Err() error
 	// Member returns the present identity of the group's member.
 	Member() (Member, error)
+	// Refused says that the group has refused a step.
+	Refused(err error)
+	// Certain returns nil if the lease held at some moment of the call. It asks the group.
+	Certain(ctx context.Context) error
+	// Confirmed returns how long ago the group last confirmed the lease.
+	Confirmed() (ago time.Duration, err error)
 }
 
 // Member is the identity that an offset commit carries.

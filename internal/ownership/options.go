@@ -1,7 +1,6 @@
 package ownership
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"time"
@@ -35,15 +34,6 @@ const (
 	DrainTimeout = time.Second
 )
 
-// Token is what membership gives for a partition: a lease on it.
-type Token interface {
-	emitter.Token
-	Refused(err error)
-	// Certain and Confirmed are those of membership.Token.
-	Certain(ctx context.Context) error
-	Confirmed() (ago time.Duration, err error)
-}
-
 // Metrics count what happens to the partitions of a process.
 type Metrics interface {
 	FollowMetrics
@@ -60,7 +50,7 @@ type Options struct {
 	Partition    int32
 	Group, Owner string
 	API          string // address at which others reach this process's API; empty: it has none
-	Token        Token
+	Token        emitter.Token
 	Lanes        *emitter.Lanes
 	Targets      *targets.Metadata
 	Health       *targets.Health

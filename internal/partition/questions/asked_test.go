@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/kafka/partlog"
 	"github.com/waterclock/waterclock/internal/kit/budget"
 	"github.com/waterclock/waterclock/internal/ownership"
@@ -26,6 +27,7 @@ const targetTopic = "target"
 // asked is a partition with one planner and a store in memory, about which questions are asked. A test plans, commits
 // and stores its steps by hand. Nothing fires. It implements Life, Token and Planners.
 type asked struct {
+	emitter.Token
 	t       testing.TB
 	q       *Questions
 	store   *statestore.Handle

@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/kafka/partlog"
 	"github.com/waterclock/waterclock/internal/kit/budget"
 	"github.com/waterclock/waterclock/internal/ownership"
@@ -40,7 +41,7 @@ const doubtLimit = 3 * time.Second
 // Options are what questions about a partition need from the first to the last acquisition.
 type Options struct {
 	Life   Life
-	Token  Token
+	Token  emitter.Token
 	Source func(generation int64) waterclock.Source // names the record that a generation comes from
 	Scans  *semaphore.Weighted                      // limits questions about many timers; nil: no limit
 	Memory *budget.Account                          // for what the store lacks, read by questions about many timers
@@ -54,16 +55,7 @@ type Life interface {
 	GiveUp(err error)
 }
 
-// Token is the part of [membership.Token] that questions need.
-type Token interface {
-	Err() error
-	Certain(ctx context.Context) error
-}
-
-var (
-	_ Life  = (*ownership.Life)(nil)
-	_ Token = ownership.Token(nil)
-)
+var _ Life = (*ownership.Life)(nil)
 
 // Acquisition is what questions need of one acquisition.
 type Acquisition struct {
