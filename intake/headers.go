@@ -10,7 +10,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/kafka/partlog"
-	"github.com/waterclock/waterclock/internal/kit/near"
+	"github.com/waterclock/waterclock/internal/kit/suggest"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -144,7 +144,7 @@ func meant(key string) string {
 	if len(key) > maxMeant {
 		return ""
 	}
-	if best := near.Header(key, headerNames[:]); best != "" {
+	if best := suggest.Header(key, headerNames[:]); best != "" {
 		return " (did you mean " + best + "?)"
 	}
 	return ""

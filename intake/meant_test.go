@@ -3,7 +3,7 @@ package intake
 import (
 	"testing"
 
-	"github.com/waterclock/waterclock/internal/kit/near"
+	"github.com/waterclock/waterclock/internal/kit/suggest"
 )
 
 // The suggestion for a misspelt header is a header that requests have.
@@ -16,7 +16,7 @@ func TestMisspeltHeaderProposesOne(t *testing.T) {
 	for _, found := range []string{"timer-date", "timer-timestamp", "timer-in", "timer-interval", "timer-period",
 		"timer-schedule", "timer-tz", "timer-timezone", "timer-destination", "timer-ttl", "timer-expiry",
 		"timer-delete"} {
-		if best := near.Header(found, nil); known(best) == otherHeader || known(best) == unknownTimer {
+		if best := suggest.Header(found, nil); known(best) == otherHeader || known(best) == unknownTimer {
 			t.Errorf("%s is taken for %s, which is no header", found, best)
 		}
 	}

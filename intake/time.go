@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/kit/near"
+	"github.com/waterclock/waterclock/internal/kit/suggest"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -22,7 +22,7 @@ const maxMillis int64 = 1 << 53
 func parseInstant(header string, bad waterclock.Reason, text []byte) (int64, *timer.Refusal) {
 	if len(text) > 0 && allDigits(text) {
 		n := number(text)
-		switch ms, unit := near.Millis(n); {
+		switch ms, unit := suggest.Millis(n); {
 		case n < waterclock.MinUnixMilli:
 			return 0, Refuse(waterclock.ReasonSecondsNotMillis,
 				"%s is %s: if these are seconds, send milliseconds; an instant before March 1973 is written as RFC "+

@@ -17,8 +17,8 @@ import (
 
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/client"
-	"github.com/waterclock/waterclock/internal/kit/near"
 	"github.com/waterclock/waterclock/internal/kit/span"
+	"github.com/waterclock/waterclock/internal/kit/suggest"
 	"github.com/waterclock/waterclock/internal/node/config"
 	"github.com/waterclock/waterclock/internal/timer/query"
 )
@@ -108,7 +108,7 @@ func (f *filter) flags(fs *pflag.FlagSet) {
 func (f *filter) query() (url.Values, error) {
 	if f.state != "" && !slices.Contains(states, f.state) {
 		return nil, usagef("--state is %q, needs one of %s%s", f.state, strings.Join(states, ", "),
-			near.Hint(f.state, "", states))
+			suggest.Hint(f.state, "", states))
 	}
 	q := texts("prefix", f.prefix, "target", f.target, "state", f.state)
 	for name, value := range map[string]string{"due-after": f.dueAfter, "due-before": f.dueBefore} {

@@ -18,7 +18,7 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/client"
-	"github.com/waterclock/waterclock/internal/kit/near"
+	"github.com/waterclock/waterclock/internal/kit/suggest"
 )
 
 // lettersPage is the number of dead letters per call.
@@ -62,7 +62,7 @@ func (l *letterFlags) note(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "note: this version of waterclock does not know the --reason %q%s\n", l.reason,
-		near.Hint(l.reason, "", known))
+		suggest.Hint(l.reason, "", known))
 }
 
 // query returns the filter as parameters of the API.

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/waterclock/waterclock/internal/kit/near"
 	"github.com/waterclock/waterclock/internal/kit/span"
+	"github.com/waterclock/waterclock/internal/kit/suggest"
 	"github.com/waterclock/waterclock/internal/node/apiserver"
 	"github.com/waterclock/waterclock/internal/node/config"
 	"github.com/waterclock/waterclock/internal/node/ops"
@@ -151,7 +151,7 @@ func unknownFlag(cmd *cobra.Command, err *pflag.NotExistError) error {
 	if why := config.Replaced(err.GetSpecifiedName()); why != "" {
 		return usagef("%v; %s. See %s --help", err, why, cmd.CommandPath())
 	}
-	if near := near.Name(err.GetSpecifiedName(), "", known); near != "" {
+	if near := suggest.Name(err.GetSpecifiedName(), "", known); near != "" {
 		return usagef("%v; did you mean --%s? See %s --help", err, near, cmd.CommandPath())
 	}
 	return usagef("%v; see %s --help", err, cmd.CommandPath())

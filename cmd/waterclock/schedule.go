@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/kit/near"
 	"github.com/waterclock/waterclock/internal/kit/span"
+	"github.com/waterclock/waterclock/internal/kit/suggest"
 	"github.com/waterclock/waterclock/internal/node/commands"
 )
 
@@ -247,7 +247,7 @@ func notOwn(name string) error {
 		return nil
 	case by == "":
 		known := slices.Sorted(maps.Keys(setBy))
-		if best := near.Header(name, known); best != "" {
+		if best := suggest.Header(name, known); best != "" {
 			return usagef("--header names %q: there is no such header; did you mean %s, which %s sets?", name, best,
 				setBy[best])
 		}

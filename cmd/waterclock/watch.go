@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/api"
-	"github.com/waterclock/waterclock/internal/kit/near"
+	"github.com/waterclock/waterclock/internal/kit/suggest"
 	"github.com/waterclock/waterclock/internal/node/commands"
 )
 
@@ -66,7 +66,7 @@ func (w *watching) query() (url.Values, error) {
 	for _, name := range w.types {
 		if known := api.EventTypes(); !slices.Contains(known, name) {
 			return nil, usagef("--type is %q, needs some of %s%s", name, strings.Join(known, ", "),
-				near.Hint(name, "", known))
+				suggest.Hint(name, "", known))
 		}
 	}
 	q := texts("id", w.id, "prefix", w.prefix, "target", w.target, "type", strings.Join(w.types, ","))

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/kit/near"
 	"github.com/waterclock/waterclock/internal/kit/span"
+	"github.com/waterclock/waterclock/internal/kit/suggest"
 	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
@@ -126,7 +126,7 @@ func readInstant(text string) (at time.Time, why string) {
 		return at, ""
 	}
 	if number, bad := strconv.ParseInt(text, 10, 64); bad == nil && number > 0 {
-		millis, unit := near.Millis(number)
+		millis, unit := suggest.Millis(number)
 		if at = time.UnixMilli(number).UTC(); unit == "" && at.Year() > lastYear {
 			why = fmt.Sprintf("which as Unix milliseconds is after the year %d", lastYear)
 		}

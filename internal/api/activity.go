@@ -13,7 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/kit/near"
+	"github.com/waterclock/waterclock/internal/kit/suggest"
 )
 
 const (
@@ -56,7 +56,7 @@ func (e *EventFilter) filter() (eventFilter, error) {
 	for _, name := range e.Type {
 		if types := EventTypes(); !slices.Contains(types, name) {
 			return eventFilter{}, problem(http.StatusBadRequest, ReasonBadRequest, "type is %.60q, needs some of %s%s",
-				name, strings.Join(types, ", "), near.Hint(name, "", types))
+				name, strings.Join(types, ", "), suggest.Hint(name, "", types))
 		}
 	}
 	return eventFilter{*e}, nil

@@ -19,7 +19,7 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
-	"github.com/waterclock/waterclock/internal/kit/near"
+	"github.com/waterclock/waterclock/internal/kit/suggest"
 	"github.com/waterclock/waterclock/internal/timer/query"
 )
 
@@ -83,7 +83,7 @@ func instant(name, text string) (int64, error) {
 		}
 		ms = t.UnixMilli()
 	}
-	switch meant, unit := near.Millis(ms); {
+	switch meant, unit := suggest.Millis(ms); {
 	case ms < waterclock.MinUnixMilli:
 		return 0, problem(http.StatusBadRequest, ReasonBadRequest,
 			"%s is %.60q, needs at least %d: send milliseconds, not seconds", name, text, waterclock.MinUnixMilli)

@@ -13,7 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/validation"
 
 	"github.com/waterclock/waterclock/internal/api/access"
-	"github.com/waterclock/waterclock/internal/kit/near"
+	"github.com/waterclock/waterclock/internal/kit/suggest"
 )
 
 const (
@@ -133,7 +133,7 @@ func plainly(op *huma.Operation, e *huma.ErrorDetail) string {
 				known = append(known, p.Name)
 			}
 		}
-		return fmt.Sprintf("there is no parameter %.60q here%s", name, near.Hint(name, "", known))
+		return fmt.Sprintf("there is no parameter %.60q here%s", name, suggest.Hint(name, "", known))
 	case in == "query":
 		return "the parameter " + name + " " + message
 	}

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/waterclock/waterclock/internal/kit/near"
+	"github.com/waterclock/waterclock/internal/kit/suggest"
 )
 
 // ErrInvalid is what every error about the configuration wraps.
@@ -73,7 +73,7 @@ func hint(found, prefix string, known []string) string {
 	if why := Replaced(setting); why != "" {
 		return "; " + why
 	}
-	return near.Hint(found, prefix, known)
+	return suggest.Hint(found, prefix, known)
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -15,7 +15,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/spf13/pflag"
 
-	"github.com/waterclock/waterclock/internal/kit/near"
+	"github.com/waterclock/waterclock/internal/kit/suggest"
 )
 
 // EnvProfile is the variable that names the profile of commands that call a service.
@@ -203,7 +203,7 @@ func (p *Profiles) Choose(name, by string) (*Profile, error) {
 	if p.all[name] == nil {
 		need := "the name of a profile, and there is none: waterclock profile set " + name + " makes it"
 		if known := p.Names(); len(known) > 0 {
-			need = "one of " + strings.Join(known, ", ") + near.Hint(name, "", known)
+			need = "one of " + strings.Join(known, ", ") + suggest.Hint(name, "", known)
 		}
 		return nil, &Problem{Setting: by, Found: name, Need: need, Source: p.Path}
 	}
@@ -220,7 +220,7 @@ func (p *Profiles) check(name string) error {
 		switch path := v.items; {
 		case !slices.Contains(known, setting):
 			errs = append(errs, &Problem{Setting: full, Source: v.source, Need: "to be a known key of a profile" +
-				near.Hint(setting, "", known)})
+				suggest.Hint(setting, "", known)})
 		case file && !filepath.IsAbs(path[0]):
 			errs = append(errs, &Problem{Setting: full, Found: path[0], Source: v.source, Need: "a path from the root"})
 		case secret:

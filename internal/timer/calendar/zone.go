@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/kit/near"
+	"github.com/waterclock/waterclock/internal/kit/suggest"
 )
 
 const (
@@ -211,7 +211,7 @@ func nearestZones(found string) []string {
 		case len(wanted) < short, lower[0] != wanted[0], len(lower)-len(wanted) > 2, len(wanted)-len(lower) > 2:
 			// No name is near. Few names are compared.
 		default:
-			if d := near.Distance(wanted, lower); d < least {
+			if d := suggest.Distance(wanted, lower); d < least {
 				misspelt, least = name, d
 			}
 		}

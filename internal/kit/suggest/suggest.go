@@ -1,5 +1,5 @@
-// Package near suggests the name that a misspelt one may stand for. It is pure.
-package near
+// Package suggest finds the name that a misspelt one may stand for. It is pure.
+package suggest
 
 import "strings"
 
