@@ -42,9 +42,9 @@ type expression struct {
 	fields []string
 }
 
-// draw returns an expression that some date matches. One of six has seconds.
+// draw returns an expression that some date matches. At least every second has L, W or #, and one of six seconds.
 func draw(rng *rand.Rand) expression {
-	for {
+	for relative := rng.IntN(2) == 0; ; {
 		f := []string{"0", field(rng, 0, 59, nil), field(rng, 0, 23, nil), field(rng, 1, 31, nil),
 			field(rng, 1, 12, months), field(rng, 0, 7, weekdays)}
 		for i := 3; i < len(f); i++ { // most expressions have stars on the right
@@ -57,7 +57,7 @@ func draw(rng *rand.Rand) expression {
 			f[0] = field(rng, 0, 59, nil)
 			text = strings.Join(f, " ")
 		}
-		if e, err := calendar.Parse(text); err == nil {
+		if e, err := calendar.Parse(text); err == nil && (!relative || (expression{e, text, f}).has(placed)) {
 			return expression{e, text, f}
 		}
 	}
@@ -98,7 +98,8 @@ func item(rng *rand.Rand, low, high int, names []string) string {
 	case 7, 8, 9:
 		switch high {
 		case 31:
-			return []string{"L", "LW", fmt.Sprint("L-", 1+rng.IntN(30)), value() + "W"}[rng.IntN(4)]
+			edge := fmt.Sprintf("%dW", (27+rng.IntN(5))%31+1) // 28W to 31W and 1W, which weekends may move far
+			return []string{"L", "LW", fmt.Sprint("L-", 1+rng.IntN(30)), value() + "W", edge}[rng.IntN(5)]
 		case 7:
 			return value() + []string{"L", fmt.Sprint("#", 1+rng.IntN(5))}[rng.IntN(2)]
 		}
