@@ -21,6 +21,7 @@ type balancer struct {
 	standbys          Standbys
 	settings          func() []byte // digest; nil: there is none
 	leaving           func() bool   // reports whether the member hands its partitions over; nil: it does not
+	leaves            atomic.Bool   // what leaving reported at the last join
 	// is told the IDs of members without our user data; a member that does not lead knows of none
 	strangers func(ids []string)
 	// round is that of the join under way; nil: this member does not lead. Only the goroutine of kgo that
@@ -57,6 +58,7 @@ func (b *balancer) JoinGroupMetadata(topics []string, current map[string][]int32
 	}
 	d := b.userData(views, copies)
 	d.leaving = b.leaving != nil && b.leaving()
+	b.leaves.Store(d.leaving)
 	if b.settings != nil {
 		d.settings = b.settings()
 	}

@@ -30,6 +30,9 @@ const (
 	watchInterval = 100 * time.Millisecond
 	// rejoinPause is the pause between two group clients.
 	rejoinPause = 200 * time.Millisecond
+	// handOverTimeout limits how long a stop waits for the group to choose new owners. All members must hear of the
+	// round (heartbeatInterval), join and get their assignments, and what this one gives up must drain.
+	handOverTimeout = 2 * time.Second
 	// leaveTimeout limits the time to leave the group.
 	leaveTimeout = 3 * time.Second
 )

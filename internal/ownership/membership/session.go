@@ -30,6 +30,10 @@ type session struct {
 	// would break the lease and abort steps that are about to finish. It is a channel of capacity one and not a mutex,
 	// because in a synctest bubble time does not pass while a goroutine waits for a mutex.
 	revoking chan struct{}
+	stopping atomic.Bool // the process gives its partitions up to stop: see handOver
+	// abandoned means that a stop has not waited for the end of the client: see close.
+	abandoned atomic.Bool
+	given     beats.Signal // the group has assigned partitions after this member said that it leaves
 }
 
 func (g *Group) newSession() (*session, error) {
@@ -37,7 +41,9 @@ func (g *Group) newSession() (*session, error) {
 	l := &lease{heartbeats: p}
 	l.proof = newProof(func(ctx context.Context) error { return l.ask(ctx, g.coordinator.heartbeat) })
 	g.heartbeats.Store(p)
-	s := &session{g: g, lease: l, refused: make(chan error, 1), revoking: make(chan struct{}, 1)}
+	s := &session{
+		g: g, lease: l, refused: make(chan error, 1), revoking: make(chan struct{}, 1), given: beats.NewSignal(),
+	}
 	s.again = newAgain(func(ctx context.Context) error { return g.coordinator.heartbeat(ctx, l.sends()) }, g.Rejoin)
 	b := &balancer{
 		GroupBalancer: kgo.CooperativeStickyBalancer(), lease: l, process: g.o.Process, views: g.o.Views,
@@ -59,11 +65,19 @@ func (g *Group) newSession() (*session, error) {
 		kgo.OnPartitionsAssigned(func(_ context.Context, cl *kgo.Client, m map[string][]int32) {
 			l.bind(cl)
 			s.assigned(m)
+			if b.leaves.Load() {
+				s.given.Send()
+			}
 			if b.stale.Load() {
 				cl.ForceRebalance()
 			}
 		}),
-		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { s.revoked(m) }),
+		kgo.OnPartitionsRevoked(func(_ context.Context, cl *kgo.Client, m map[string][]int32) {
+			s.revoked(m)
+			if len(m) > 0 && b.leaves.Load() && s.stopping.Load() {
+				cl.LeaveGroupContext(nil) //nolint:staticcheck,errcheck // nil: without waiting for this callback
+			}
+		}),
 		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { s.lost(m) }),
 	)
 	if g.o.InstanceID != "" {
@@ -99,6 +113,7 @@ func (s *session) run(ctx context.Context) (was emitter.Member, err error) {
 	for {
 		select {
 		case <-ctx.Done():
+			s.handOver()
 			return was, nil
 		case err := <-s.refused:
 			return was, err
@@ -112,6 +127,41 @@ func (s *session) run(ctx context.Context) (was emitter.Member, err error) {
 		}
 	}
 }
+
+// handOver lets the group choose new owners before this member stops, while it still serves its partitions. It returns
+// when the group has answered and the partitions that go to others are drained, or after handOverTimeout. Then the
+// member drains what it still has, and leaves.
+//
+// If it just left, its partitions would be silent until the slowest of the others has heard of that, which takes a
+// heartbeatInterval, and all of them have joined. This way the others have joined before anything is given up. They
+// expect the next round, and ask for it every againEvery. That round begins when this member leaves or, if its client
+// is faster, joins once more. Either says that its partitions are drained, because the client does both after revoked
+// has returned.
+//
+// Nothing rests on the answer. A member that gets none, because another one does not join, or because the brokers are
+// down, has served its partitions for longer, and stops as it would have without it. The same holds for partitions that
+// nobody else may have yet (see handout), and if all members leave.
+//
+// A static member takes no part: its client does not leave, and leaveStatic closes it first.
+func (s *session) handOver() {
+	if !s.leaves() || s.g.o.InstanceID != "" || !s.g.tokens.any() {
+		return
+	}
+	s.stopping.Store(true)
+	s.g.leaving.Store(true)
+	s.client.ForceRebalance()
+	timeout := time.NewTimer(handOverTimeout)
+	defer timeout.Stop()
+	select {
+	case <-s.given:
+	case err := <-s.refused: // the membership has ended
+		s.g.o.Logger.Warn("group membership ended", "group", s.g.o.Group, "err", err)
+	case <-timeout.C:
+	}
+}
+
+// leaves reports whether the process leaves the group when it stops.
+func (s *session) leaves() bool { return s.g.o.Leave || s.g.resigned.Load() }
 
 // poll drains the errors that the client injects and passes on those that end the membership. There are no records,
 // because the topics are paused.
@@ -141,6 +191,9 @@ func (s *session) poll(ctx context.Context) {
 }
 
 func (s *session) assigned(m map[string][]int32) {
+	if s.abandoned.Load() {
+		return
+	}
 	s.lease.heartbeats.joined()
 	s.lease.renew(s.g.tokens.any())
 	s.g.joined.Store(true)
@@ -175,13 +228,35 @@ func (s *session) lost(m map[string][]int32) {
 // group, even if it should stay at a stop.
 func (s *session) end(stopping, keptOut bool) {
 	s.giveUp(stopping)
-	if keptOut || stopping && (s.g.o.Leave || s.g.resigned.Load()) {
+	if keptOut || stopping && s.leaves() {
 		s.leave()
 	}
-	s.client.Close()
+	s.close(stopping)
 	// A join that was under way may have completed in the meantime. Its tokens are dead.
 	s.g.tokens.removeAll()
 	s.g.joined.Store(false)
+}
+
+// close closes the client. If a join is under way, the client waits for its answer, which comes when all other members
+// have joined or were dropped. A process that stops waits for it no longer than leaveTimeout, and takes no assignment
+// any more: the lease is broken, and the group drops the member when its session expires.
+func (s *session) close(stopping bool) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		s.client.Close()
+	}()
+	if !stopping {
+		<-closed
+		return
+	}
+	timeout := time.NewTimer(leaveTimeout)
+	defer timeout.Stop()
+	select {
+	case <-closed:
+	case <-timeout.C:
+		s.abandoned.Store(true)
+	}
 }
 
 // giveUp ends all tokens, and the lease.
