@@ -351,7 +351,8 @@ func TestNothingToDoTellsTheState(t *testing.T) {
 			}
 			fmt.Fprint(w, c.answer)
 		}))
-		code, _, stderr := runWith(&calls{outcome: &commands.Outcome{Type: commands.NothingDone, Told: true}}, nil, "",
+		outcome := &commands.Outcome{Type: commands.NothingDone, EventsRead: true}
+		code, _, stderr := runWith(&calls{outcome: outcome}, nil, "",
 			"pause", "--id", "a1", "--wait", "--partition", "3", "--url", s.URL)
 		s.Close()
 		const first = "waterclock: a1: nothing has changed: nothing was pending under this ID, or it was paused " +

@@ -456,8 +456,8 @@ func TestWritesAsJSON(t *testing.T) {
 			`{"id":"a1","action":"trigger","topic":"timers","partition":3,"offset":18,"outcome":{"type":"decided"}}`},
 		{[]string{"pause", "a\xff"}, nil, exitOK,
 			`{"idBase64":"Yf8=","action":"pause","topic":"timers","partition":3,"offset":18}`},
-		{[]string{"resume", "a1", "--wait"}, &commands.Outcome{Type: commands.NothingDone, Told: true}, exitError,
-			`{"id":"a1","action":"resume","topic":"timers","partition":3,"offset":18,"outcome":{"type":"nothing-done"}}`},
+		{[]string{"resume", "a1", "--wait"}, &commands.Outcome{Type: commands.NothingDone, EventsRead: true},
+			exitError, `{"id":"a1","action":"resume","topic":"timers","partition":3,"offset":18,"outcome":{"type":"nothing-done"}}`},
 	} {
 		got := calls{outcome: c.outcome}
 		code, stdout, stderr := runWith(&got, []string{config.EnvURL + "=http://127.0.0.1:1"}, "",

@@ -103,7 +103,7 @@ func (a *asked) outcome(f *commands.Outcome) (string, error) {
 	case waterclock.EventRejected, waterclock.EventUndeliverable:
 		return "", refused(id, f)
 	case commands.NothingDone:
-		return "", fmt.Errorf("%s: nothing has changed: %s", id, a.nothing(f.Told))
+		return "", fmt.Errorf("%s: nothing has changed: %s", id, a.nothing(f.EventsRead))
 	case "":
 		return a.traceless()
 	}

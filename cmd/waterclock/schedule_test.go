@@ -198,7 +198,7 @@ func TestSaysWhatBecameOfARequest(t *testing.T) {
 	is, other := waterclock.Source{Topic: "timers", Partition: 3, Offset: 17},
 		waterclock.Source{Topic: "timers", Partition: 3, Offset: 9}
 	event := func(e waterclock.Event) *commands.Outcome {
-		return &commands.Outcome{Type: e.Type, Told: true, Source: is, Event: &e}
+		return &commands.Outcome{Type: e.Type, EventsRead: true, Source: is, Event: &e}
 	}
 	due := time.Date(2030, 1, 1, 9, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
@@ -247,9 +247,10 @@ func TestSaysWhatBecameOfARequest(t *testing.T) {
 			"is anybody there? (the request stays in the log and counts once it is processed)"},
 		{"paused", pause, event(waterclock.Event{Type: waterclock.EventPaused, Request: is}), nil, exitOK,
 			paused + "a1 is paused\n", ""},
-		{"nothing to pause", pause, &commands.Outcome{Type: commands.NothingDone, Told: true}, nil, exitError, paused,
+		{"nothing to pause", pause, &commands.Outcome{Type: commands.NothingDone, EventsRead: true}, nil, exitError,
+			paused,
 			"a1: nothing has changed: nothing was pending under this ID, or it was paused already"},
-		{"nothing to cancel", cancel, &commands.Outcome{Type: commands.NothingDone, Told: true}, nil, exitError,
+		{"nothing to cancel", cancel, &commands.Outcome{Type: commands.NothingDone, EventsRead: true}, nil, exitError,
 			"cancel of a1 written to timers/3/18\n", "a1: nothing has changed: nothing was pending under this ID"},
 		{"cancelled", cancel, event(waterclock.Event{Type: waterclock.EventCancelled, Cancel: is}), nil, exitOK,
 			"cancel of a1 written to timers/3/18\na1 is cancelled\n", ""},

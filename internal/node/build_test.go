@@ -11,8 +11,8 @@ import (
 	"github.com/waterclock/waterclock/internal/node/config"
 )
 
-// All partitions together may hold what is set, however many there are, a fixed-delay topic's too; and a topic as much
-// as another one with many more partitions.
+// The partitions of all topics together may use the configured memory, however many there are, fixed-delay topics
+// included; and a topic as much as another one with many more partitions.
 func TestMemoryIsSharedByTopics(t *testing.T) {
 	const partitions = 200
 	topic := func(partitions int32) *served {
@@ -70,8 +70,8 @@ func TestMemoryIsSharedByTopics(t *testing.T) {
 	}
 }
 
-// Planners are as many as cores where partitions are few. What is set counts instead, but for what a
-// thousand partitions would make of it: their planners keep within a sixteenth of the memory.
+// With few partitions there are as many planners as cores. A configured number takes precedence, limited by a sixteenth
+// of the memory for a thousand partitions.
 func TestSubPartitionsByCoresAndMemory(t *testing.T) {
 	cores := runtime.GOMAXPROCS(0)
 	for _, c := range []struct{ set, owned, want int }{

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// clockEvery is how often clockWatch looks.
+	// clockEvery is how often clockWatch checks.
 	clockEvery = 250 * time.Millisecond
 	// clockJump is how far the wall clock must diverge from the monotonic one between two looks to count as set.
 	// Slewing moves it less.
@@ -30,13 +30,13 @@ const (
 // clockWatch notices that the clock was set, and that the process was paused.
 //
 // Goroutines sleep by the monotonic clock, and timers are due by the wall clock. So after a jump every partition has to
-// look again. After a jump ahead, timers that have become due fire at once. After a jump back, timers wait until their
-// time has come again. A suspended machine looks like a jump ahead, because the monotonic clock stood still. The next
-// step shows whether this instance still owns its partitions.
+// check again. After a jump ahead, timers that have become due fire immediately. After a jump back, timers wait until
+// their time has come again. A suspended machine looks like a jump ahead, because the monotonic clock stood still. The
+// next step shows whether this instance still owns its partitions.
 //
-// clockWatch also logs when targets refuse emissions because of their timestamps (INVALID_TIMESTAMP). The usual cause
+// clockWatch also logs when targets reject emissions because of their timestamps (INVALID_TIMESTAMP). The usual cause
 // is that this machine's clock is wrong. Timers for such targets are parked, as for any unhealthy target, until a probe
-// finds the clock right. Setting the clock starts a probe at once.
+// finds the clock right. Setting the clock starts a probe immediately.
 type clockWatch struct {
 	now    func() time.Time // wall
 	clocks *clocks.Clocks
@@ -58,7 +58,7 @@ func newClockWatch(now func() time.Time, known *clocks.Clocks, health *targets.H
 		now: now, clocks: known, health: health, wake: wake, want: want, log: log,
 		jumps: in.Counters("waterclock_clock_jumps_total",
 			"Times that the wall clock was set, by direction: ahead, back.", "direction"),
-		pauses: in.Counter("waterclock_pauses_total", "Times that the process did not run for seconds."),
+		pauses: in.Counter("waterclock_pauses_total", "Times that the process was paused for seconds."),
 	}
 	in.GaugeFunc("waterclock_clock_offset_seconds", "The owner's clock minus the broker's, by the LogAppendTime of "+
 		"a record read back: a claim's, and one each minute.", func() float64 {
@@ -68,7 +68,7 @@ func newClockWatch(now func() time.Time, known *clocks.Clocks, health *targets.H
 	c.jumps.WithLabelValues("ahead")
 	c.jumps.WithLabelValues("back")
 	in.GaugeFunc("waterclock_clock_refused_targets",
-		"Target partitions that refuse the timestamps of this machine's clock; their timers wait.",
+		"Target partitions that reject the timestamps of this machine's clock; their timers wait.",
 		func() float64 { n, _ := c.health.RefuseClock(); return float64(n) })
 	return c
 }
@@ -78,7 +78,7 @@ func (c *clockWatch) Run(ctx context.Context) error {
 	c.wall, c.mono = c.now().Round(0), time.Now()
 	beats.Every(ctx, clockEvery, func() {
 		c.look(c.now().Round(0), time.Now())
-		c.lookAtTargets()
+		c.checkTargets()
 	})
 	return nil
 }
@@ -93,7 +93,7 @@ func (c *clockWatch) problem() (sentence string, wrong bool) {
 	now := clocks.At(c.now())
 	ahead, known := c.clocks.Ahead(now)
 	sentence = fmt.Sprintf(
-		"%d target partitions, %s/%d among them, refuse the time of this machine, %s, and their timers wait: ",
+		"%d target partitions, such as %s/%d, reject the time of this machine, %s, and their timers wait: ",
 		n, one.Topic, one.Partition, time.UnixMilli(now.Wall).UTC().Format(time.RFC3339))
 	if !known {
 		return sentence + "it is being compared with the brokers'", false
@@ -102,20 +102,20 @@ func (c *clockWatch) problem() (sentence string, wrong bool) {
 	if ahead.Abs() < clockWrong {
 		return sentence + "see message.timestamp.after.max.ms and message.timestamp.before.max.ms of the topic", false
 	}
-	return sentence + "set this machine's clock right, and they go on", true
+	return sentence + "set this machine's clock right, and their timers fire", true
 }
 
-// lookAtTargets logs when targets begin to refuse the clock, and when none does any more.
-func (c *clockWatch) lookAtTargets() {
+// checkTargets logs when targets begin to reject the clock, and when they all accept it again.
+func (c *clockWatch) checkTargets() {
 	was := c.refused
 	c.refused, _ = c.health.RefuseClock()
 	switch {
 	case was == 0 && c.refused > 0:
 		c.want()
 		why, _ := c.problem()
-		c.log.Error("targets reject this machine's timestamps", "why", why)
+		c.log.Error("targets reject this machine's timestamps", "reason", why)
 	case was > 0 && c.refused == 0:
-		c.log.Info("no target refuses the clock any more")
+		c.log.Info("targets accept timestamps again")
 	}
 }
 
@@ -127,15 +127,15 @@ func (c *clockWatch) look(wall, mono time.Time) {
 	c.wall, c.mono = wall, mono
 	if ran > clockPause {
 		c.pauses.Inc()
-		c.log.Warn("the process was paused", "for", ran)
+		c.log.Warn("process was paused", "duration", ran)
 	}
 	switch {
 	case jump > clockJump:
 		c.jumps.WithLabelValues("ahead").Inc()
-		c.log.Warn("the clock was set ahead, or the machine was suspended: what has become due fires now", "by", jump)
+		c.log.Warn("clock set ahead, or machine suspended: timers that have become due fire now", "jump", jump)
 	case jump < -clockJump:
 		c.jumps.WithLabelValues("back").Inc()
-		c.log.Warn("the clock was set back: timers wait until the time has come again", "by", -jump)
+		c.log.Warn("clock set back: timers wait until their time has come again", "jump", -jump)
 	default:
 		return
 	}

@@ -25,7 +25,7 @@ import (
 	"github.com/waterclock/waterclock/internal/node/policy"
 )
 
-// cluster is what an instance knows about its brokers and how to reach them.
+// cluster has the instance's clients and the state of its brokers.
 type cluster struct {
 	log     *slog.Logger
 	options []kgo.Opt   // for further clients
@@ -69,7 +69,7 @@ func openCluster(cfg *config.Config, process string, o *Options, log *slog.Logge
 
 // recognize asks whether the cluster is that of dev, which creates targets on first use.
 func (c *cluster) recognize(ctx context.Context) error {
-	return c.insist(ctx, "the cluster cannot be asked for its ID", func() (err error) {
+	return c.insist(ctx, "cannot read the cluster's ID", func() (err error) {
 		c.targets.AutoCreate, err = connect.IsDev(ctx, c.client)
 		return err
 	})
@@ -96,7 +96,7 @@ func (c *cluster) insist(ctx context.Context, what string, try func() error) err
 		if err == nil || !connectionBroke(err) || ctx.Err() != nil {
 			return err
 		}
-		c.log.Warn(what+", trying again every second", "err", err)
+		c.log.Warn(what+", retrying every second", "err", err)
 		if !beats.Sleep(ctx, connectPause) {
 			return err
 		}
@@ -117,15 +117,15 @@ const (
 	accessTimeout = 15 * time.Second
 	// accessInterval is how often a running instance checks its rights.
 	accessInterval = 30 * time.Second
-	// awayReminder is how often the log says that no broker can be reached.
-	awayReminder = 15 * time.Second
-	// accessReminder is how often the log repeats what is still missing.
+	// unreachableReminder is how often the log says that no broker can be reached.
+	unreachableReminder = 15 * time.Second
+	// accessReminder is how often the log repeats missing permissions.
 	accessReminder = time.Minute
 )
 
-// access checks what the brokers let an instance do. It does so before anything else, so that each missing right is
-// reported as one sentence, and not as an error of the part that needed it first. It checks again from time to time
-// while the instance runs.
+// access checks the permissions of an instance. It does so before anything else, so that each missing one is reported
+// as one sentence, and not as an error of the part that needed it first. It checks again from time to time while the
+// instance runs.
 type access struct {
 	cfg    *config.Config
 	client *kgo.Client
@@ -134,9 +134,9 @@ type access struct {
 	probe string
 	away  beats.Reminder // only await uses it
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	problems []string   // sentences; the instance is not ready while there is one
-	advice   []string   // sentences about rights without which other targets' timers fire, or all timers
+	advice   []string   // sentences about permissions that only some targets, or no timers, need
 	again    beats.Reminder
 	targets  *config.Config // the settings whose targets count
 }
@@ -148,22 +148,22 @@ func (a *access) use(cfg *config.Config) {
 	a.targets = cfg
 }
 
-// wanted returns what the rights depend on now.
+// wanted returns everything that the permissions depend on now.
 func (a *access) wanted() topics.Access {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return policy.Access(a.targets)
 }
 
-// Problems returns what keeps the instance from working, as sentences.
+// Problems returns the problems that keep the instance from working, as sentences.
 func (a *access) Problems() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Clone(a.problems)
 }
 
-// await tries until the brokers answer, accept the login, and grant every right that the instance cannot do without. It
-// returns an error if the cluster is too old.
+// await tries until the brokers answer, accept the login, and grant every required permission. It returns an error if
+// the cluster is too old.
 func (a *access) await(ctx context.Context) error {
 	for {
 		pause, err := a.attempt(ctx)
@@ -189,11 +189,11 @@ func (a *access) attempt(ctx context.Context) (pause time.Duration, err error) {
 	case ctx.Err() != nil:
 		return 0, ctx.Err()
 	case sentence != "":
-		a.say([]string{sentence}, nil)
+		a.report([]string{sentence}, nil)
 		return refusedPause, nil
 	case err != nil:
-		if a.away.Due(awayReminder) {
-			a.log.Warn("no broker can be reached, trying again every second", "brokers", a.cfg.Brokers, "err", err)
+		if a.away.Due(unreachableReminder) {
+			a.log.Warn("no broker can be reached, retrying every second", "brokers", a.cfg.Brokers, "err", err)
 		}
 		return connectPause, nil
 	case len(a.Problems()) > 0:
@@ -210,16 +210,15 @@ func (a *access) watch(ctx context.Context, every time.Duration) {
 	beats.Every(ctx, every, func() {
 		err := a.look(ctx)
 		if sentence := connect.Refusal(a.cfg, err); sentence != "" {
-			a.say([]string{sentence}, nil)
+			a.report([]string{sentence}, nil)
 		} else if err != nil {
-			a.log.Debug("cannot look at the rights", "err", err)
+			a.log.Debug("cannot check Kafka permissions", "err", err)
 		}
 	})
 }
 
-// say sets the problems and the advice. It logs them if they are new, and repeats them at most once every
-// accessReminder.
-func (a *access) say(problems, advice []string) {
+// report sets the problems and the advice. It logs new ones, and repeats them at most once every accessReminder.
+func (a *access) report(problems, advice []string) {
 	a.mu.Lock()
 	before := a.problems
 	news := !slices.Equal(problems, before) || !slices.Equal(advice, a.advice)
@@ -234,14 +233,14 @@ func (a *access) say(problems, advice []string) {
 		a.log.Error("missing Kafka permissions", "problem", p)
 	}
 	for _, p := range advice {
-		a.log.Warn("missing Kafka permissions that not all timers need", "problem", p)
+		a.log.Warn("missing Kafka permissions that only some timers need", "problem", p)
 	}
 	if news && len(before) > 0 && len(a.Problems()) == 0 {
 		a.log.Info("Kafka permissions complete")
 	}
 }
 
-// look checks every right that the brokers can be asked about. It returns an error if it could not ask.
+// look checks every permission that brokers can be asked about. It returns an error if it could not ask.
 func (a *access) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, accessTimeout)
 	defer cancel()
@@ -270,7 +269,7 @@ func (a *access) look(ctx context.Context) error {
 			problems = append(problems, sentence)
 		}
 	}
-	a.say(problems, advice)
+	a.report(problems, advice)
 	return nil
 }
 

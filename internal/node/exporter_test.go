@@ -102,7 +102,7 @@ func TestFailuresAreLoggedRarely(t *testing.T) {
 	if err := e.Stop(); err != nil {
 		t.Log(err)
 	}
-	if n := log.count("traces are not exported"); n < 1 || n > 3 {
+	if n := log.count("cannot export traces"); n < 1 || n > 3 {
 		t.Errorf("%d lines", n)
 	}
 }
@@ -152,7 +152,7 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// The environment names the exporter and its protocol. A name that is unknown is an error that says which are known.
+// The environment names the exporter and its protocol. An unknown name is an error that lists the known ones.
 func TestExporterIsNamedByTheEnvironment(t *testing.T) {
 	for _, c := range []struct{ exporter, protocol, signal, want string }{
 		{"", "", "", "*otlptrace.Exporter"},

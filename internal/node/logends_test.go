@@ -23,7 +23,7 @@ type lookedAt struct {
 	servedPartition
 	life *ownership.Life
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	at   time.Time
 	most time.Duration // the longest time between two looks
 	n    int
@@ -47,8 +47,8 @@ func (l *lookedAt) looks() (int, time.Duration) {
 	return l.n, l.most
 }
 
-// A leader that is silent holds up what is shown of its own logs, and nothing else: the lag of all others is
-// as of a second ago. When it answers again so is its own.
+// A silent leader delays the figures of its own logs only: the lag of all others is a second old. When it answers
+// again, so is its own.
 func TestASilentLeaderHoldsUpNoOthersLag(t *testing.T) {
 	t.Parallel()
 	const partitions = 6
@@ -78,7 +78,7 @@ func TestASilentLeaderHoldsUpNoOthersLag(t *testing.T) {
 		}
 		return nil, nil, false
 	})
-	e := newEdges(ps, nil, cl, nil, slog.New(slog.DiscardHandler))
+	e := newLogEnds(ps, nil, cl, nil, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = e.Run(ctx) }()
@@ -110,7 +110,7 @@ func TestASilentLeaderHoldsUpNoOthersLag(t *testing.T) {
 			if node == silentNode && n > 1 {
 				t.Errorf("%d looks at a log whose leader is silent", n)
 			}
-			if node != silentNode && most > 5*edgeEvery { // the silent one would hold them up for as long as it is
+			if node != silentNode && most > 5*endsEvery { // the silent one would hold them up for as long as it is
 				t.Errorf("%v between two looks at a log of broker %d, while broker %d is silent", most,
 					node, silentNode)
 			}
@@ -122,13 +122,13 @@ func TestASilentLeaderHoldsUpNoOthersLag(t *testing.T) {
 	<-done
 }
 
-// The brokers are asked for the producer again until everything is known: a broker that was silent may
-// answer the next time. Earlier answers are not forgotten.
+// The brokers are asked for the producer until everything is known: a silent broker may answer the next time. Earlier
+// answers are kept.
 func TestAHoldersNameIsAskedForUntilItIsKnown(t *testing.T) {
 	now := time.Now()
 	k := timer.TopicPartition{Topic: "r"}
 	h := &openTransaction{at: 7, seen: now, by: ownership.Held{From: 7, Since: now}}
-	e := &edges{held: map[timer.TopicPartition]*openTransaction{k: h}}
+	e := &logEnds{held: map[timer.TopicPartition]*openTransaction{k: h}}
 	began := now.Add(-time.Minute)
 	e.take(map[timer.TopicPartition]producer{k: {7, repair.Holder{ProducerID: 4}, time.Time{}}})
 	if h.known || h.by.ProducerID != "4" {

@@ -33,28 +33,30 @@ var (
 		[]string{"topic"}, nil)
 	descMisplaced = prometheus.NewDesc("waterclock_misplaced_timers",
 		"Pending timers of owned partitions whose IDs murmur2 puts on another partition.", []string{"topic"}, nil)
-	descParked = prometheus.NewDesc("waterclock_parked_timers", "Timers that wait for an unhealthy target, about.",
-		[]string{"topic"}, nil)
+	descParked = prometheus.NewDesc("waterclock_parked_timers",
+		"Approximate number of timers that wait for an unhealthy target.", []string{"topic"}, nil)
 	descReplay = prometheus.NewDesc("waterclock_replay_remaining_offsets",
-		"Changelog offsets that running replays have yet to go through.", []string{"topic"}, nil)
+		"Changelog offsets that running replays still have to read.", []string{"topic"}, nil)
 	descLedger = prometheus.NewDesc("waterclock_ledger", "Pending at the acquisition, plus accepted, minus "+
-		"outcomes, minus pending: 0 whenever nothing is on its way.", []string{"topic"}, nil)
+		"outcomes, minus pending: 0 whenever nothing is in flight.", []string{"topic"}, nil)
 	descQueued = prometheus.NewDesc("waterclock_queue_entries",
-		"Requests and firings that are read or planned and not committed.", []string{"topic"}, nil)
-	descQueuedBytes = prometheus.NewDesc("waterclock_queue_bytes", "Bytes that they hold.", []string{"topic"}, nil)
-	descOverdue     = prometheus.NewDesc("waterclock_oldest_due_seconds",
-		"For how long the oldest timer that is not planned yet has been due.", []string{"topic"}, nil)
+		"Requests and firings in flight: read or planned, not committed.", []string{"topic"}, nil)
+	descQueuedBytes = prometheus.NewDesc("waterclock_queue_bytes", "Bytes of those requests and firings.",
+		[]string{"topic"}, nil)
+	descOverdue = prometheus.NewDesc("waterclock_oldest_due_seconds",
+		"How long the oldest due timer has waited to be planned.", []string{"topic"}, nil)
 	descUncommitted = prometheus.NewDesc("waterclock_oldest_uncommitted_seconds",
-		"For how long the oldest timer has been due whose firing is not committed; parked timers do not count.",
+		"How long the oldest due timer has waited for the commit of its firing; parked timers do not count.",
 		[]string{"topic"}, nil)
 	descHeld = prometheus.NewDesc("waterclock_intake_held_seconds", "For how long an open transaction of a "+
 		"producer has kept requests behind it from being read, from 2 s on.",
 		[]string{"topic", "partition", "producer_id", "transactional_id"}, nil)
-	descForeign = prometheus.NewDesc("waterclock_group_foreign", "1 while programs that are no instances of "+
+	descForeign = prometheus.NewDesc("waterclock_group_foreign", "1 while programs that are not instances of "+
 		"this version use the group: they keep this instance out, or it leads the group and gives them nothing; "+
 		"else 0.", nil, nil)
 	descParkedBy = prometheus.NewDesc("waterclock_parked_timers_by_target",
-		"Timers that wait for an unhealthy target partition, about.", []string{"topic", "target", "partition"}, nil)
+		"Approximate number of timers that wait for an unhealthy target partition.",
+		[]string{"topic", "target", "partition"}, nil)
 )
 
 // Describe implements prometheus.Collector.

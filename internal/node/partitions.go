@@ -49,7 +49,7 @@ type partitions struct {
 	take   func(timer.TopicPartition) *ownership.Follower // ends a standby and returns its follower; nil: there is none
 	wg     sync.WaitGroup                                 // the goroutines of the partitions
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	owned map[timer.TopicPartition]*owned
 }
 

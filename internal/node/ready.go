@@ -37,12 +37,12 @@ type partitionOf struct {
 	ReplayEnd int64  `json:"replay_end,omitempty"`
 }
 
-// readiness says whether the instance is ready, and what it waits for. It implements ops.Readiness.
+// readiness says whether the instance is ready, or the phase it is in. It implements ops.Readiness.
 type readiness struct {
 	partitions *partitions
 
-	mu     sync.Mutex // guards what follows
-	phase  string     // what the instance does or waits for; "" while it runs
+	mu     sync.Mutex // guards the fields below
+	phase  string     // the phase of the start or stop; "" while it runs
 	access *access    // nil until there is a client
 	member *member    // nil until the instance runs; so are clock and topics
 	clock  *clockWatch
@@ -98,29 +98,29 @@ func (r *readiness) handOver(ctx context.Context) error {
 func (r *readiness) Ready() (bool, any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	is, ok := report{Phase: r.phase, Topics: make(map[string]map[string]partitionOf)}, false
+	state, ok := report{Phase: r.phase, Topics: make(map[string]map[string]partitionOf)}, false
 	if r.phase == "" {
 		var wrong bool
-		is.Member, is.Group, is.Stopped = r.member.group.Joined(), r.member.problem(), r.topics.stops()
-		is.Clock, wrong = r.clock.problem()
-		ok = is.Member && is.Group == "" && len(is.Stopped) == 0 && !wrong
+		state.Member, state.Group, state.Stopped = r.member.group.Joined(), r.member.problem(), r.topics.stops()
+		state.Clock, wrong = r.clock.problem()
+		ok = state.Member && state.Group == "" && len(state.Stopped) == 0 && !wrong
 	}
 	if r.access != nil {
-		is.Access = r.access.Problems()
+		state.Access = r.access.Problems()
 	}
-	ok = ok && len(is.Access) == 0
+	ok = ok && len(state.Access) == 0
 	for at, s := range r.partitions.Status() {
-		if is.Topics[at.Topic] == nil {
-			is.Topics[at.Topic] = make(map[string]partitionOf)
+		if state.Topics[at.Topic] == nil {
+			state.Topics[at.Topic] = make(map[string]partitionOf)
 		}
 		po := partitionOf{State: s.State.String(), Reason: s.Reason, Warning: s.Warning, Pending: s.Pending}
 		if s.State == ownership.Replaying {
 			po.Replayed, po.ReplayEnd = s.Replayed, s.ReplayEnd
 		}
-		is.Topics[at.Topic][strconv.Itoa(int(at.Partition))] = po
+		state.Topics[at.Topic][strconv.Itoa(int(at.Partition))] = po
 		ok = ok && s.State == ownership.Live
 	}
-	return ok, is
+	return ok, state
 }
 
 // member is the instance as a member of its group.
@@ -159,8 +159,8 @@ func (m *member) problem() string {
 	return why
 }
 
-// resign leaves the group for good. The reason is a changelog that a later version has written: only instances of that
-// version can serve it. The process stays up and is not ready, so that somebody notices.
+// resign leaves the group until a restart. The reason is a changelog that a later version has written: only instances
+// of that version can serve it. The process stays up and is not ready, so that an operator notices.
 func (m *member) resign(why error) {
 	m.group.Resign()
 	m.leave(resigned{why})
@@ -168,14 +168,14 @@ func (m *member) resign(why error) {
 
 // handOver lets other instances take over all partitions, until ctx ends at the latest. Then it leaves the group,
 // whatever on-stop says. It returns when this instance is no longer a member; the instance ends after that. It may be
-// called again meanwhile; the context that ends first counts.
+// called again while it runs; the context that ends first counts.
 func (m *member) handOver(ctx context.Context) {
 	begun := time.Now()
 	m.group.Resign() // first, so that an instance that is stopped during the handover leaves the group, too
 	m.group.HandOver(ctx)
 	m.leave(errHandedOver)
 	<-m.gone
-	m.log.Info("left the group", "group", m.name, "after", time.Since(begun).Round(time.Millisecond))
+	m.log.Info("left the group", "group", m.name, "duration", time.Since(begun).Round(time.Millisecond))
 }
 
 // run keeps the membership until ctx ends or a hand-over is complete. Then it drains the partitions, and leaves

@@ -73,7 +73,7 @@ func newRecheck(cfg *config.Config, t *servedTopics, ps *partitions, cl *kgo.Cli
 			"Problems of the topics of a request topic at the last check; a stop problem stays until a restart.",
 			"topic", "severity"),
 		counts: in.Gauges("waterclock_topic_partitions",
-			"Partitions that a topic that is served has, whoever owns them, by its metadata of the last seconds.",
+			"Partitions of a served topic, whoever owns them, by recent metadata.",
 			"topic"),
 	}
 	for _, name := range t.names() {
@@ -154,8 +154,8 @@ func (r *recheck) glance(ctx context.Context) (names []string) {
 		return nil
 	}
 	for _, name := range served {
-		if is, there := found[name]; there && is.Err == nil {
-			r.counts.WithLabelValues(name).Set(float64(len(is.Partitions)))
+		if topic, there := found[name]; there && topic.Err == nil {
+			r.counts.WithLabelValues(name).Set(float64(len(topic.Partitions)))
 		}
 		set := &r.topics.of(name).set
 		_, suspect := r.suspect[name]
@@ -191,20 +191,20 @@ func (r *recheck) logAltered(name string, now topics.Settings, views bool) {
 	switch {
 	case views && now.Keeps() < before.Keeps():
 		// Older: out of use, or in its first replay, for longer than limit.
-		r.log.Warn("changelog deletions are kept for less time, older local views will be replayed",
+		r.log.Warn("changelog keeps deletions for less time, older local views will be replayed",
 			"topic", name, "limit", span.String(now.MaxAbsence()), "before", before, "now", now)
 	case now != before:
-		r.log.Info("settings of topics were altered", "topic", name, "before", before, "now", now)
+		r.log.Info("topic settings changed", "topic", name, "before", before, "now", now)
 	}
 }
 
 // changed reports whether a topic is gone, was recreated, or has another number of partitions.
 func changed(found kadm.TopicDetails, was *topics.Topic) bool {
-	is, there := found[was.Name]
-	if !there || errors.Is(is.Err, kerr.UnknownTopicOrPartition) {
+	current, there := found[was.Name]
+	if !there || errors.Is(current.Err, kerr.UnknownTopicOrPartition) {
 		return true
 	}
-	return is.Err == nil && ([16]byte(is.ID) != was.ID || len(is.Partitions) != int(was.Partitions))
+	return current.Err == nil && ([16]byte(current.ID) != was.ID || len(current.Partitions) != int(was.Partitions))
 }
 
 func (r *recheck) look(ctx context.Context, set topics.Set) (stop, alert []topics.Problem, err error) {
@@ -269,6 +269,6 @@ func (r *recheck) confirmed(name string, stop []topics.Problem) bool {
 
 func (r *recheck) complain() {
 	for name, why := range r.topics.stops() {
-		r.log.Error("a topic is stopped until a restart", "topic", name, "err", why)
+		r.log.Error("topic stopped until a restart", "topic", name, "err", why)
 	}
 }

@@ -33,8 +33,8 @@ func setOf(name string) topics.Set {
 	return topics.Set{Request: topics.Topic{Name: name, Partitions: 4, MaxMessageBytes: 1 << 20}}
 }
 
-// TestTakeOver: what can change holds from the next request on, for requests and for the look at rights; what cannot is
-// named and stays; and what is read again without a change changes nothing.
+// TestTakeOver: settings that can change hold from the next request on, for requests and for permissions; others are
+// named and stay; and a reload without a change changes nothing.
 func TestTakeOver(t *testing.T) {
 	cfg := tenants()
 	reader, err := intake.NewReader(1<<20, 1<<20, kgo.SeedBrokers("127.0.0.1:1"))
@@ -78,7 +78,7 @@ func TestTakeOver(t *testing.T) {
 		got.DeadLetters["timers"] != "failed" {
 		t.Errorf("rights are looked at for %+v", got)
 	}
-	for _, want := range []string{"take effect at the next start", "group", "tenants.timers.dead-letters",
+	for _, want := range []string{"need a restart", "group", "tenants.timers.dead-letters",
 		"tenants.timers.targets"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log lacks %s:\n%s", want, log.String())
@@ -86,10 +86,10 @@ func TestTakeOver(t *testing.T) {
 	}
 	log.Reset()
 	running := r.running
-	if r.takeOver(&next); r.running != running || !strings.Contains(log.String(), "nothing changes now") {
+	if r.takeOver(&next); r.running != running || !strings.Contains(log.String(), "nothing changed") {
 		t.Errorf("read again: %s", log.String())
 	}
-	// The group is told of what holds now, and not of what waits for a restart.
+	// The group learns the settings in effect, not those that wait for a restart.
 	if got := r.running.Digest(); rejoined != 1 || len(got.Differs(settings.digest())) > 0 {
 		t.Errorf("joined again %d times, with other settings than those that hold: %v", rejoined,
 			got.Differs(settings.digest()))

@@ -49,7 +49,7 @@ type servedTopics struct {
 	byName map[string]*served
 	check  beats.Signal // asks recheck for a check ahead of time
 
-	mu      sync.Mutex       // guards what follows
+	mu      sync.Mutex       // guards the fields below
 	stopped map[string]error // why topics are stopped until a restart
 }
 
@@ -62,7 +62,7 @@ func openTopics(ctx context.Context, cfg *config.Config, c *cluster) (*servedTop
 	adm := kadm.NewClient(c.client)
 	ensure := func(name string, o topics.Options) (set topics.Set, err error) {
 		var problems []topics.Problem
-		err = c.insist(ctx, "topics cannot be checked", func() (err error) {
+		err = c.insist(ctx, "cannot check topics", func() (err error) {
 			set, problems, err = topics.Ensure(ctx, adm, name, o)
 			return err
 		})
@@ -103,7 +103,7 @@ func warnChained(ctx context.Context, cfg *config.Config, c *cluster) {
 	}
 	details, err := connect.AskTopics(ctx, c.client, logs)
 	if err != nil {
-		c.log.Debug("cannot look whether targets are request topics", "err", err)
+		c.log.Debug("cannot check whether targets are request topics", "err", err)
 	}
 	for log, d := range details {
 		if !d.Absent && !d.Refused {

@@ -101,7 +101,7 @@ func RunWith(ctx context.Context, cfg *config.Config, log *slog.Logger, o Option
 	defer in.traces.stop()
 	err := refusedSetting(cfg, in.run(ctx))
 	if err == nil {
-		in.log.Info("stopped", "process", in.process, "after", time.Since(in.begun).Round(time.Millisecond))
+		in.log.Info("stopped", "process", in.process, "duration", time.Since(in.begun).Round(time.Millisecond))
 	}
 	return err
 }
@@ -128,7 +128,7 @@ type instance struct {
 	storeDead atomic.Bool
 }
 
-// logStart logs what readers of the log want to know first.
+// logStart logs the first facts that readers of the log need.
 func (in *instance) logStart() {
 	b := ops.ReadBuild()
 	dir, err := filepath.Abs(in.cfg.DataDir)
@@ -139,12 +139,12 @@ func (in *instance) logStart() {
 		"process", in.process,
 		"data_dir", dir, "settings", in.cfg)
 	if in.cfg.AcceptLostChangelog {
-		in.log.Warn("accept-lost-changelog is set: the next changelog that is lost is accepted, too, and timers that " +
-			"have fired fire again; take it out again when every partition is live")
+		in.log.Warn("accept-lost-changelog is set: the next lost changelog is accepted too, and timers that " +
+			"have fired fire again; remove it once every partition is live")
 	}
 }
 
-// divideMemory divides the memory that the instance may use, and logs how much that is and why.
+// divideMemory divides the instance's memory, and logs its size and source.
 func (in *instance) divideMemory() {
 	if in.o.Memory != nil {
 		in.shares = *in.o.Memory
@@ -161,7 +161,7 @@ func (in *instance) divideMemory() {
 	}
 	in.log.Info("memory limit", "source", why, "size", in.shares)
 	if has, of := memory.Has(machine); has > 0 && has < size+size/10 {
-		in.log.Warn("there is hardly more memory than may be used: the process may be killed; lower --memory, or "+
+		in.log.Warn("memory limit close to the machine's memory, the process may be killed: lower --memory, or "+
 			"raise the limit",
 			"limit", of, "bytes", has)
 	}
@@ -189,7 +189,7 @@ func (in *instance) run(ctx context.Context) error {
 
 	// Everything that must outlive the membership runs under life. If one of these parts fails, everything ends.
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	// What shows how the instance does answers until all else has ended, because a stop may hang, too.
+	// The servers that show the instance's state answer until all else has ended, because a stop may hang too.
 	seen, unseen := context.WithCancel(context.WithoutCancel(ctx))
 	var servers sync.WaitGroup
 	defer func() { end(nil); unseen(); servers.Wait() }()
@@ -308,13 +308,13 @@ func (in *instance) openAPI(p *pipeline) (stop func(), err error) {
 	})
 }
 
-// awaitAccess waits until the brokers let this process do what it needs.
+// awaitAccess waits until the brokers grant this process all required permissions.
 func (in *instance) awaitAccess(ctx context.Context) error {
 	in.access = &access{cfg: in.cfg, targets: in.cfg, client: in.cluster.client, log: in.log,
 		probe: repair.TransactionalIDPrefix(in.cfg.Group) + in.process + "/rights"}
 	in.ready.setAccess(in.access)
 	metric.In(in.o.Registry).GaugeFunc("waterclock_access_problems",
-		"Rights that the brokers do not grant this instance, and logins that they refuse.", in.access.count)
+		"Missing Kafka permissions and rejected logins of this instance.", in.access.count)
 	return in.access.await(ctx)
 }
 

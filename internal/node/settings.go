@@ -57,7 +57,7 @@ func newSettingsWatch(
 	w := &settingsWatch{
 		client: client, group: cfg.Group, log: log,
 		gauge: metric.In(registry).Gauges("waterclock_settings_differing",
-			"Instances of the group whose setting, by which requests are judged, is not that of most.", "setting"),
+			"Instances of the group whose setting differs from that of most.", "setting"),
 	}
 	w.set(cfg)
 	return w
@@ -144,18 +144,18 @@ func (s *settingsWatch) logChange(settings, instances []string) {
 	switch now {
 	case s.logged:
 	case "":
-		s.log.Info("all instances of the group judge requests by the same settings again", "group", s.group)
+		s.log.Info("settings are the same in all instances of the group again", "group", s.group)
 	default:
-		s.log.Warn("settings differ between instances of the group: what happens to a timer depends on which of them "+
+		s.log.Warn("settings differ between instances of the group: the outcome of a request depends on which of them "+
 			"owns its partition; give all the same settings",
 			"group", s.group, "settings", settings, "instances", instances)
 	}
 	s.logged = now
 }
 
-// reloader takes over the settings that can change while the instance runs.
+// reloader applies the settings that can change while the instance runs.
 type reloader struct {
-	running  *config.Config // the settings that hold now
+	running  *config.Config // the settings in effect
 	next     <-chan *config.Config
 	topics   *servedTopics
 	reader   *intake.Reader
@@ -177,16 +177,16 @@ func (r *reloader) Run(ctx context.Context) error {
 	}
 }
 
-// takeOver applies the settings of next that can change without a restart. They hold from the next request on. It logs
-// those that wait for a restart.
+// takeOver applies the settings of next that can change without a restart, from the next request on. It logs those that
+// wait for a restart.
 func (r *reloader) takeOver(next *config.Config) {
 	now, later := r.running.Changes(next)
 	if len(later) > 0 {
-		r.log.Warn("settings have changed that take effect at the next start; the old ones stay until then",
+		r.log.Warn("settings changed that need a restart, the old ones stay until then",
 			"settings", later)
 	}
 	if len(now) == 0 {
-		r.log.Info("configuration reloaded, nothing changes now")
+		r.log.Info("configuration reloaded, nothing changed")
 		return
 	}
 	cfg := r.running.Live(next)

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// standbyEvery is how often standbys are compared with what the group wants.
+	// standbyEvery is how often standbys are compared with the group's wishes.
 	standbyEvery = 200 * time.Millisecond
 	// A copy has caught up if it has folded the changelog up to an end that was looked up at most caughtUp ago. The
 	// group allows a session timeout more: see copies.
@@ -51,7 +51,7 @@ type standbys struct {
 	metrics *standbyMetrics
 	wg      sync.WaitGroup // the goroutines of the followers
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	want     []membership.Follow
 	assigned map[timer.TopicPartition]bool // partitions assigned to this instance; set together with want
 	since    time.Time                     // when follow was last called, or the group was asked for more
@@ -83,7 +83,7 @@ func newStandbys(o standbyOptions, registry *prometheus.Registry) *standbys {
 	s := &standbys{o: o, runs: make(map[timer.TopicPartition]*standby)}
 	s.metrics = &standbyMetrics{standbys: s, damaged: o.damaged, followed: metric.In(registry).Counter(
 		"waterclock_standby_offsets_total",
-		"Changelog offsets that were read for copies of partitions that other instances own.")}
+		"Changelog offsets read for standby copies.")}
 	registry.MustRegister(s.metrics)
 	return s
 }
@@ -179,7 +179,7 @@ func (s *standbys) begin(ctx context.Context, at timer.TopicPartition, topic *se
 			if errors.As(err, &fatal) {
 				pause = standbyFailed
 			}
-			log.Warn("cannot follow the partition, trying again", "after", pause, "err", err)
+			log.Warn("cannot follow the partition, will retry", "pause", pause, "err", err)
 			beats.Sleep(ctx, pause)
 		}
 	})
@@ -229,10 +229,10 @@ func (s *standby) reachedWithin(d time.Duration) bool {
 	return !at.IsZero() && time.Since(at) < d
 }
 
-// mayOwnMore reports whether it is time to ask the group for the partitions that this process is to own next. That is
-// as soon as the copies of all of them have caught up, and every rejoinAgain while at least one has. So a partition
-// that cannot be followed, or takes hours, does not hold up the others. The asking ends, because a partition that the
-// group has given is no longer one to own next.
+// mayOwnMore reports whether it is time to ask the group for the partitions that this process is to own next: as soon
+// as the copies of all of them have caught up, and every rejoinAgain while at least one has. So a partition that cannot
+// be followed, or takes hours, does not hold up the others. The asking ends, because a partition that the group has
+// given is no longer one to own next.
 func (s *standbys) mayOwnMore() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,7 +254,7 @@ func (s *standbys) mayOwnMore() bool {
 	return true
 }
 
-// standbyMetrics show and count what standbys do. It implements ownership.FollowMetrics.
+// standbyMetrics show and count the work of standbys. It implements ownership.FollowMetrics.
 type standbyMetrics struct {
 	standbys *standbys
 	followed prometheus.Counter
@@ -267,7 +267,7 @@ var (
 )
 
 var descStandbys = prometheus.NewDesc("waterclock_standby_partitions",
-	"Partitions of which this instance keeps a copy for another owner, by state: caught_up, behind.",
+	"Standby copies of partitions on this instance, by state: caught_up, behind.",
 	[]string{"topic", "state"}, nil)
 
 // Replayed implements ownership.FollowMetrics.
@@ -293,7 +293,7 @@ func (s *standbyMetrics) Collect(ch chan<- prometheus.Metric) {
 		}
 		counts[[2]string{c.Topic, state}]++
 	}
-	for of, n := range counts {
-		ch <- prometheus.MustNewConstMetric(descStandbys, prometheus.GaugeValue, float64(n), of[:]...)
+	for key, n := range counts {
+		ch <- prometheus.MustNewConstMetric(descStandbys, prometheus.GaugeValue, float64(n), key[:]...)
 	}
 }

@@ -25,8 +25,8 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// A copy that has not reached the end of its changelog is shown as behind, the group is told so, and is not asked for
-// the partition. A partition that this process owns from now on is followed no more.
+// A copy that has not reached the end of its changelog is shown and reported to the group as behind, and the group is
+// not asked for the partition. A partition that this process owns from now on is followed no more.
 func TestCopiesThatAreBehind(t *testing.T) {
 	set := topics.Set{Request: topics.Topic{Name: "r", Partitions: 2}}
 	registry := prometheus.NewRegistry()
@@ -54,7 +54,7 @@ func TestCopiesThatAreBehind(t *testing.T) {
 	}
 }
 
-// standbysShown returns what the metrics show: copies by state, and the changelog offsets that were read for them.
+// standbysShown returns the values of the metrics: copies by state, and the changelog offsets that were read for them.
 func standbysShown(t *testing.T, registry *prometheus.Registry) (caughtUp, behind, offsets float64) {
 	t.Helper()
 	families, err := registry.Gather()
@@ -78,8 +78,8 @@ func standbysShown(t *testing.T, registry *prometheus.Registry) (caughtUp, behin
 }
 
 // A partition is assigned to the instance that follows it, and another one moves elsewhere, which takes up to a second.
-// Only then does the group client tell of the assignment, but what to follow it tells at once. The acquisition gets the
-// follower all the same: the store alone would not do for a copy that was begun long ago.
+// Only then does the group client report the assignment, but the followed partitions it reports immediately. The
+// acquisition still gets the follower: the store alone would not be enough for a copy that was begun long ago.
 func TestACopyIsKeptUntilItsAssignment(t *testing.T) {
 	set := topics.Set{Request: topics.Topic{Name: "r", Partitions: 2}}
 	s := newStandbys(standbyOptions{
@@ -150,9 +150,9 @@ func TestOneCopyThatIsBehindHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// The owner of a partition dies in the middle of a step. Until the group has noticed, nobody reads past that step, so
-// its copies stand still. They are the ones to take over, and the group is told so: else the partition could go to a
-// member that has to replay all of it.
+// The owner of a partition dies in the middle of a step. Until the group has noticed, no follower reads past that step,
+// so its copies stand still. They are the ones to take over, and are reported as such: otherwise the partition could go
+// to a member that has to replay all of it.
 func TestACopyThatWaitsForADeadOwnerHasCaughtUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const session = 10 * time.Second

@@ -26,7 +26,7 @@ import (
 // openStore opens the local store. If the store dies later, end is called with the reason.
 func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) error {
 	var cluster kadm.Metadata
-	err := in.cluster.insist(ctx, "the cluster's ID cannot be read", func() (err error) {
+	err := in.cluster.insist(ctx, "cannot read the cluster's ID", func() (err error) {
 		cluster, err = kadm.NewClient(in.cluster.client).BrokerMetadata(ctx)
 		return err
 	})
@@ -34,7 +34,7 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 		return fmt.Errorf("read the cluster's ID: %w", err)
 	}
 	if err := os.MkdirAll(in.cfg.DataDir, 0o700); err != nil {
-		return fmt.Errorf("data directory %s cannot be made: %w; choose another one with --data-dir",
+		return fmt.Errorf("make data directory %s: %w; choose another one with --data-dir",
 			in.cfg.DataDir, err)
 	}
 	home := intake.Murmur2Partition
@@ -47,7 +47,7 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 		FlushInterval: in.o.FlushInterval, Memory: uint64(in.shares.Store), BeforeFlush: in.partitions.checkpoint,
 		OnFatal: func(err error) {
 			err = storeEnded(in.cfg.DataDir, err)
-			in.log.Error("ending the process", "err", err)
+			in.log.Error("local store failed, ending the process", "err", err)
 			in.storeDead.Store(true)
 			end(err)
 		},
@@ -59,10 +59,10 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 		return errors.Join(err, in.store.Close())
 	}
 	if err := ops.NoteNames(in.cfg.DataDir, in.topics.sets()); err != nil {
-		in.log.Warn("the names of topics cannot be noted in the data directory", "err", err)
+		in.log.Warn("cannot write topic names to the data directory", "err", err)
 	}
 	if err := ops.WriteToken(in.cfg.DataDir, in.token); err != nil {
-		in.log.Warn("cannot write the token for waterclock drain into the data directory", "err", err)
+		in.log.Warn("cannot write the token for waterclock drain to the data directory", "err", err)
 	}
 	in.o.Registry.MustRegister(in.store.Collector())
 	return nil
@@ -84,7 +84,7 @@ func storeAdvice(err error) string {
 	case errors.Is(err, statestore.ErrForeignDirectory):
 		return "choose another directory with --data-dir"
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.ENOSPC):
-		return "see to it that this process may write there, or choose another directory with --data-dir"
+		return "give this process write permission there, or choose another directory with --data-dir"
 	}
 	return "if the directory is damaged, delete it, which costs a replay"
 }
@@ -95,7 +95,7 @@ func storeEnded(dataDir string, err error) error {
 		return fmt.Errorf("the disk of the data directory %s is full (%w): make room, or give it a larger one, and "+
 			"start the instance again; nothing is lost, because pending timers are in Kafka", dataDir, err)
 	}
-	return fmt.Errorf("the local store in %s cannot go on: %w", dataDir, err)
+	return fmt.Errorf("the local store in %s has failed: %w", dataDir, err)
 }
 
 // localViews returns the views in the local store that are still usable, for the balancer of the group. The one that
@@ -137,17 +137,17 @@ func localViews(store *statestore.Store, topics *servedTopics, now time.Time) (v
 const (
 	// leftoversFirst is when drop first goes through the local store. By then this instance owns the partitions that it
 	// acquires at its start. leftoversEvery is how often drop does so afterwards.
-	leftoversFirst, leftoversEvery = time.Minute, time.Hour
+	staleViewsFirst, staleViewsEvery = time.Minute, time.Hour
 )
 
-// leftovers drops old views from the local store: those of partitions that have moved elsewhere, and those of topics
+// staleViews drops old views from the local store: those of partitions that have moved elsewhere, and those of topics
 // that were recreated. It keeps a view until an acquisition would wipe it, because until then a partition that comes
-// back needs only a short replay. It does not touch partitions in use. If an acquisition comes meanwhile, it finds the
-// whole view or nothing (statestore.Store.Drop). The age of a view is measured by this machine's clock. If the clock is
+// back needs only a short replay. It does not touch partitions in use. An acquisition at the same time finds the whole
+// view or nothing (statestore.Store.Drop). The age of a view is measured by this machine's clock. If the clock is
 // wrong, a partition is replayed unnecessarily, or disk space is freed later.
 //
 // A view that may be the last copy of pending timers is kept, however old it is: see lastCopy.
-type leftovers struct {
+type staleViews struct {
 	store *statestore.Store
 	now   func() time.Time
 	// keep returns how long the views of each served request topic stay usable, by the current settings. Views of other
@@ -157,9 +157,9 @@ type leftovers struct {
 	log  *slog.Logger
 }
 
-func newLeftovers(store *statestore.Store, t *servedTopics, ps *partitions, now func() time.Time,
-	log *slog.Logger) *leftovers {
-	return &leftovers{
+func newStaleViews(store *statestore.Store, t *servedTopics, ps *partitions, now func() time.Time,
+	log *slog.Logger) *staleViews {
+	return &staleViews{
 		store: store, now: now, log: log,
 		keep: func(ctx context.Context) map[[16]byte]time.Duration { return absences(ctx, t, log) },
 		last: func(id statestore.PartitionID, changelog [16]byte) bool { return lastCopy(t, ps, id, changelog) },
@@ -182,9 +182,9 @@ func absences(ctx context.Context, t *servedTopics, log *slog.Logger) map[[16]by
 	return all
 }
 
-// lastCopy reports whether a view of a changelog may be all that is left of a partition's pending timers. That is
-// possible if its topic is served here, and one of these holds: the topic has another changelog now, the topic is
-// stopped, or this instance owns the partition. If the changelog was lost, "topics follow --restore" needs the view.
+// lastCopy reports whether a view of a changelog may be the last copy of a partition's pending timers. That is possible
+// if its topic is served here, and one of these holds: the topic has another changelog now, the topic is stopped, or
+// this instance owns the partition. If the changelog was lost, "topics follow --restore" needs the view.
 func lastCopy(t *servedTopics, ps *partitions, id statestore.PartitionID, changelog [16]byte) bool {
 	for name, s := range t.requests() {
 		if s.set.Request.ID == id.Topic {
@@ -196,15 +196,15 @@ func lastCopy(t *servedTopics, ps *partitions, id statestore.PartitionID, change
 }
 
 // Run looks until ctx ends.
-func (l *leftovers) Run(ctx context.Context) error {
-	for wait := leftoversFirst; beats.Sleep(ctx, wait); wait = leftoversEvery {
+func (l *staleViews) Run(ctx context.Context) error {
+	for wait := staleViewsFirst; beats.Sleep(ctx, wait); wait = staleViewsEvery {
 		l.drop(ctx)
 	}
 	return nil
 }
 
 // drop goes through the store once. A view that it cannot drop is tried again the next time.
-func (l *leftovers) drop(ctx context.Context) {
+func (l *staleViews) drop(ctx context.Context) {
 	keeps := l.keep(ctx)
 	ids, err := l.store.Partitions()
 	if err != nil {
@@ -225,9 +225,9 @@ func (l *leftovers) drop(ctx context.Context) {
 			func(m statestore.Meta) bool { return m.InSync.Before(then) && !l.last(id, m.Changelog) })
 		switch {
 		case err != nil:
-			l.log.Warn("cannot drop what the local store holds of a partition", "partition", id.String(), "err", err)
+			l.log.Warn("cannot drop a stale view", "partition", id.String(), "err", err)
 		case dropped:
-			l.log.Info("dropped what the local store held of a partition that is elsewhere: it is too old to be of use",
+			l.log.Info("dropped a stale view of a partition that is elsewhere",
 				"partition", id.String())
 		}
 	}

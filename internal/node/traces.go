@@ -25,7 +25,7 @@ import (
 	"github.com/waterclock/waterclock/internal/node/ops"
 )
 
-// traces is what an instance does with trace contexts; see the setting tracing.
+// traces is an instance's handling of trace contexts; see the setting tracing.
 type traces struct {
 	firings *tracing.Firings // nil: emissions carry the trace context of their requests
 	calls   trace.Tracer     // of the API; nil: calls have no spans
@@ -46,7 +46,7 @@ func (in *instance) openTraces(ctx context.Context) error {
 		in.log = slog.New(tracing.LogHandler(in.log.Handler()))
 		in.traces = traces{firings: tracing.Linked(to.Firings()), calls: to.Calls(), stop: func() {
 			if err := to.Stop(); err != nil {
-				in.log.Warn("the last traces were not exported", "err", err)
+				in.log.Warn("cannot export the last traces", "err", err)
 			}
 		}}
 	}
@@ -58,7 +58,7 @@ const stopWait = 5 * time.Second
 
 // exporter exports spans as OpenTelemetry's standard environment variables say: OTEL_TRACES_EXPORTER,
 // OTEL_EXPORTER_OTLP_ENDPOINT and their like. By default they go to a collector at localhost:4318. When the collector
-// is slow or away, spans are dropped beyond OTEL_BSP_MAX_QUEUE_SIZE; nothing waits for them.
+// is slow or unreachable, spans are dropped beyond OTEL_BSP_MAX_QUEUE_SIZE; nothing waits for them.
 type exporter struct{ calls, firings *sdktrace.TracerProvider }
 
 // maxQueue bounds OTEL_BSP_MAX_QUEUE_SIZE. The SDK allocates 16 bytes for each place in the queue at the start.
@@ -96,7 +96,7 @@ func newExporter(ctx context.Context, version, instance string, log *slog.Logger
 	}
 	failures := &rate.Sometimes{Interval: failuresEvery}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		failures.Do(func() { log.Warn("traces are not exported", "err", err) })
+		failures.Do(func() { log.Warn("cannot export traces", "err", err) })
 	}))
 	spans := sdktrace.NewBatchSpanProcessor(to, usable)
 	return &exporter{
@@ -139,7 +139,7 @@ func (e *exporter) Firings() trace.Tracer {
 	return e.firings.Tracer(tracing.ScopeName, trace.WithSchemaURL(semconv.SchemaURL))
 }
 
-// Stop exports what has ended, and stops.
+// Stop exports the ended spans, and stops.
 func (e *exporter) Stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopWait)
 	defer cancel()

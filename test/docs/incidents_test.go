@@ -177,7 +177,7 @@ func clockJump(t *testing.T) {
 	s.schedule("id-", n, s.Target, soon())
 	in.Balanced(n)
 	ahead.Store(int64(hours))
-	s.notReady("refuse the time of this machine, " + time.Now().UTC().Add(hours).Format("2006-01-02T"))
+	s.notReady("reject the time of this machine, " + time.Now().UTC().Add(hours).Format("2006-01-02T"))
 	s.notReady("by the brokers it is " + time.Now().UTC().Format("2006-01-02T"))
 	s.record("clock-jump")
 	s.o.byHand[`set the clock right, for example with "chronyc makestep", and see that NTP runs`] = func() { ahead.Store(0) }
@@ -345,7 +345,7 @@ func brokerLost(t *testing.T) {
 	s.schedule("id-", n, s.Target, soon())
 	s.m.web().Balanced(n)
 	c.Kill(lost)
-	s.o.do(step{text: "journalctl -u waterclock -o cat", shows: []string{"turning to the others"}})
+	s.o.do(step{text: "journalctl -u waterclock -o cat", shows: []string{"using the others"}})
 	s.record("broker-lost")
 	s.o.byHand["start the broker again, with an empty disk if its own is lost"] = func() {
 		empty(t, c.Brokers[lost])

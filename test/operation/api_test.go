@@ -159,7 +159,7 @@ func (s *scene) outcomes(id string, events bool) {
 		{"cancelled", steer(commands.Cancel, ""), waterclock.EventCancelled},
 	} {
 		sent, err := c.send()
-		if err != nil || sent.Outcome == nil || sent.Outcome.Type != c.want || sent.Outcome.Told != events {
+		if err != nil || sent.Outcome == nil || sent.Outcome.Type != c.want || sent.Outcome.EventsRead != events {
 			s.Fatalf("%s, %s: %+v, %+v, %v; want %q", id, c.name, sent, sent.Outcome, err, c.want)
 		}
 		if refused := c.want == waterclock.EventRejected; refused != (sent.Outcome.Refused != nil) ||

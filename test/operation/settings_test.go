@@ -190,7 +190,7 @@ func TestAcceptLostChangelogWarns(t *testing.T) {
 	for _, set := range []bool{false, true} {
 		s.cfg.AcceptLostChangelog = set
 		s.serve()
-		if warns := len(s.log.Lines("take it out again")) > 0; warns != set {
+		if warns := len(s.log.Lines("remove it once")) > 0; warns != set {
 			t.Errorf("set: %v, and it warns: %v", set, warns)
 		}
 		s.Stop()

@@ -181,7 +181,7 @@ func TestTopicChecksThatStopNothing(t *testing.T) {
 	set("min.compaction.lag.ms", "900000")
 	s.until("the end of the problem", func() bool { return problems() == 0 })
 
-	const lowered = "changelog deletions are kept for less time"
+	const lowered = "changelog keeps deletions for less time"
 	for _, kept := range []string{"172800000", "14400000"} {
 		if lines := s.log.Lines(lowered); len(lines) > 0 {
 			t.Errorf("not lowered: %v", lines)

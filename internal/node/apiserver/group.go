@@ -127,7 +127,7 @@ func (m *marks) SetMarks(ctx context.Context, topic string, all map[int32]api.Ma
 	return nil
 }
 
-// failed says what could not be done, and where the right for it is described.
+// failed adds to an error the command that shows the needed permission.
 func (m *marks) failed(do string, err error) error {
 	return fmt.Errorf("%s offsets of group %s (waterclock topics acls has the right that this needs): %w", do, m.group,
 		err)

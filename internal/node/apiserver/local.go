@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	// apiBuffered and apiBufferedBytes bound the API's requests that are on their way to Kafka. Further requests wait.
+	// apiBuffered and apiBufferedBytes bound the API's requests in flight to Kafka. Further requests wait.
 	apiBuffered, apiBufferedBytes = 8 * apiRoom / requestMemory, 32 << 20
 	// apiRoom is how many of these bytes one partition may take. requestMemory is what one request takes in addition to
 	// its own bytes.
@@ -41,7 +41,7 @@ const (
 	latenessOf = 5 * time.Minute
 )
 
-// local is this instance as the API sees it. It implements route.Local.
+// local is this instance for the API. It implements route.Local.
 type local struct {
 	in       *Instance
 	url      string // of the API
@@ -54,8 +54,8 @@ type local struct {
 
 var _ route.Local = (*local)(nil)
 
-// room returns the semaphore that bounds the bytes of a partition's requests on their way to Kafka. If a request is
-// never answered, the requests behind it wait with it. They must not take the room of other partitions' requests.
+// room returns the semaphore that bounds the bytes of a partition's requests in flight to Kafka. If a request is never
+// answered, the requests behind it wait with it. They must not take the room of other partitions' requests.
 func (l *local) room(at timer.TopicPartition) *semaphore.Weighted {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,19 +117,19 @@ func (l *local) Produce(ctx context.Context, at timer.TopicPartition, requests [
 		i int
 		w route.Written
 	}
-	told := make(chan one, len(requests)) // room for all, so that senders never wait
+	results := make(chan one, len(requests)) // room for all, so that senders never wait
 	room := l.room(at)
 	for i := range requests {
 		rec := recordOf(at, &requests[i])
 		size := min(apiRoom, sizeOf(rec))
 		if err := room.Acquire(ctx, size); err != nil {
-			told <- one{i, route.Written{Offset: -1,
-				Problem: fmt.Sprintf("Kafka does not take what waits for partition %d of %s", at.Partition, at.Topic)}}
+			results <- one{i, route.Written{Offset: -1,
+				Problem: fmt.Sprintf("requests for partition %d of %s wait for Kafka", at.Partition, at.Topic)}}
 			continue
 		}
 		l.producer.Produce(ctx, rec, func(r *kgo.Record, err error) {
 			room.Release(size)
-			told <- one{i, writtenAt(r, err)}
+			results <- one{i, writtenAt(r, err)}
 		})
 	}
 	written := make([]route.Written, len(requests))
@@ -138,13 +138,13 @@ func (l *local) Produce(ctx context.Context, at timer.TopicPartition, requests [
 	}
 	for n := 0; n < len(requests); n++ {
 		select {
-		case x := <-told:
+		case x := <-results:
 			written[x.i] = x.w
 			continue
 		default: // answers that have arrived count even if ctx has ended
 		}
 		select {
-		case x := <-told:
+		case x := <-results:
 			written[x.i] = x.w
 		case <-ctx.Done():
 			return written
@@ -169,12 +169,12 @@ func recordOf(at timer.TopicPartition, r *route.Request) *kgo.Record {
 	return rec
 }
 
-// writtenAt says what is known of a record. A record is certainly not in the log if a broker refused it for good, or if
-// the producer had no room for it. After any other error this is unknown, because an answer may have been lost.
+// writtenAt returns the fate of a record. A record is certainly not in the log if a broker rejected it permanently, or
+// if the producer had no room for it. After any other error its fate is unknown, because an answer may have been lost.
 func writtenAt(r *kgo.Record, err error) route.Written {
 	switch {
 	case err == nil && r.Offset < 0: // sent twice, and the broker no longer knows its offset
-		return route.Written{Offset: -1, Unknown: true, Problem: "Kafka has it, and does not tell where"}
+		return route.Written{Offset: -1, Unknown: true, Problem: "written, at an unknown offset"}
 	case err == nil:
 		return route.Written{Offset: r.Offset}
 	}
@@ -215,7 +215,7 @@ func (l *local) Status() route.Instance {
 	return s
 }
 
-// answering is an owned partition as the API sees it. It implements route.Partition.
+// answering is an owned partition for the API. It implements route.Partition.
 type answering struct {
 	*questions.Questions
 	p  *partition.Partition
@@ -244,9 +244,9 @@ var _ route.Watch = watching{}
 func (w watching) Decision(ctx context.Context, offset int64) (query.Decision, error) {
 	d, err := w.Watcher.Decision(ctx, offset)
 	if errors.Is(err, context.DeadlineExceeded) {
-		if is := w.p.Status(); is.State != ownership.Live {
+		if status := w.p.Status(); status.State != ownership.Live {
 			err = errors.Join(err,
-				&route.StuckError{Detail: fmt.Sprintf("the partition is %s: %s", is.State, is.Reason)})
+				&route.StuckError{Detail: fmt.Sprintf("the partition is %s: %s", status.State, status.Reason)})
 		}
 	}
 	return d, err
@@ -291,8 +291,8 @@ type requestRules struct {
 
 var _ api.Rules = (*requestRules)(nil)
 
-// Reject implements api.Rules. The record that it judges has no mark of a meter, and the rules do not know what is
-// pending, so limits of rate and number are left to the owner.
+// Reject implements api.Rules. The record that it judges has no mark of a meter, and the rules do not know the pending
+// timers, so limits of rate and number are left to the owner.
 func (rr *requestRules) Reject(partition int32, r *route.Request) *api.Rejection {
 	now := rr.now()
 	rec := &kgo.Record{

@@ -16,8 +16,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Who has called waits no longer than its context for a broker that has taken a request and
-// never answers: not even the end of the context has the producer let go of it.
+// A caller waits no longer than its context for a broker that has accepted a request and never answers: even the end of
+// the context does not make the producer give up the request.
 func TestProduceEndsWithItsContext(t *testing.T) {
 	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "r"))
 	sent := make(chan struct{}, 100)
@@ -47,7 +47,7 @@ func TestProduceEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A record that a broker has is never told as not written.
+// A record that reached a broker is never reported as not written.
 func TestWritten(t *testing.T) {
 	for name, c := range map[string]struct {
 		offset  int64
@@ -67,8 +67,7 @@ func TestWritten(t *testing.T) {
 	}
 }
 
-// A partition whose requests go nowhere does not keep others' from being written, however
-// many there are.
+// A partition whose requests get no answer does not keep others' from being written, however many there are.
 func TestPartitionsDoNotHoldUpEachOther(t *testing.T) {
 	c, _ := kafkatest.Fake(t, kfake.NumBrokers(2), kfake.SeedTopics(2, "r"))
 	for p := range int32(2) {

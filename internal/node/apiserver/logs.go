@@ -21,14 +21,14 @@ import (
 )
 
 const (
-	// readRoom is how much memory the records take that a read of a log has built and not passed on, in bytes, and
-	// readFetch is what its fetches bring. A stream has less: there are more of them, and events are small.
+	// readRoom is the memory, in bytes, of the records that a read of a log has built and not passed on, and readFetch
+	// is the size of its fetches. A stream has less: there are more of them, and events are small.
 	readRoom, readFetch     = 512 << 10, 256 << 10
 	streamRoom, streamFetch = 128 << 10, 256 << 10
-	// logsUnpacked is what a batch may decompress to, unless its topic takes larger records. Nobody but the service
-	// should write to these topics, and it writes no batch as large.
+	// logsUnpacked is the limit to which a batch may decompress, unless its topic takes larger records. Only the
+	// service should write to these topics, and it writes no batch as large.
 	logsUnpacked = 4 << 20
-	// followPause is how often Follow calls fn with nil, whether or not something was written.
+	// followPause is how often Follow calls fn with nil, even if no record was written.
 	followPause = 15 * time.Second
 	// unreadableReminder is how often unreadable batches of a topic are logged. Each call and each stream meets them
 	// again.
@@ -131,7 +131,7 @@ func (l *logs) Follow(ctx context.Context, topic string, at api.Position, fn fun
 	if err := fn(nil); err != nil {
 		return err
 	}
-	said := time.Now()
+	called := time.Now()
 	return l.consume(ctx, topic, from, streamRoom, streamFetch, func(d *delivered) (bool, error) {
 		if d != nil {
 			for _, r := range d.Records {
@@ -142,16 +142,16 @@ func (l *logs) Follow(ctx context.Context, topic string, at api.Position, fn fun
 			}
 			at.Passed(d.partition, d.Next-1)
 		}
-		if time.Since(said) < followPause {
+		if time.Since(called) < followPause {
 			return false, nil
 		}
-		said = time.Now()
+		called = time.Now()
 		return false, fn(nil)
 	})
 }
 
-// consume reads partitions of a topic, each from an offset on, until take says that it has enough, or fails. At least
-// every followPause it calls take, with nil if nothing came.
+// consume reads partitions of a topic, each from an offset on, until take reports that it has enough, or fails. It
+// calls take at least every followPause, with nil if there is no record.
 func (l *logs) consume(
 	ctx context.Context, topic string, from map[int32]int64, room, fetch int, take func(*delivered) (bool, error),
 ) error {
@@ -193,7 +193,7 @@ func (l *logs) consume(
 	}
 }
 
-// largest is what a batch of a topic may decompress to.
+// largest is the limit to which a batch of a topic may decompress.
 func (l *logs) largest(topic string) int {
 	for i := range l.in.Topics {
 		for _, t := range []*topics.Topic{&l.in.Topics[i].DeadLetters, &l.in.Topics[i].Events} {
@@ -219,16 +219,16 @@ func (l *logs) logUnreadable(topic string, partition int32, u *partlog.Unreadabl
 	}
 }
 
-// delivered is what was read of a partition.
+// delivered is a piece of a partition.
 type delivered struct {
 	partlog.Read
 	partition int32
 	memory    int64
 }
 
-// queue holds what was read of some partitions, until the caller takes it. Records are bounded by its room: one that is
-// larger comes alone. A read without records joins the last one of its partition, because an open transaction delivers
-// them all the time. So at most one of each partition waits by itself.
+// queue holds the records of some partitions until the caller takes them. Records are bounded by its room: a larger one
+// comes alone. A piece without records joins the last one of its partition, because an open transaction delivers them
+// all the time. So at most one of each partition waits by itself.
 type queue struct {
 	room   int64
 	wake   beats.Signal
@@ -237,7 +237,7 @@ type queue struct {
 
 	mu     sync.Mutex // guards the following fields; held over Pause and Resume of the reader
 	list   []*delivered
-	held   int64   // memory of what is in the list or taken and not released
+	held   int64   // memory of the records in the list or not released yet
 	paused []int32 // partitions for which there was no room
 	err    error
 }
@@ -279,7 +279,7 @@ func (q *queue) put(d *delivered) {
 	q.wake.Send()
 }
 
-// last returns what waits of a partition and was read last; nil if nothing waits. q.mu is held.
+// last returns the last queued piece of a partition, or nil. q.mu is held.
 func (q *queue) last(partition int32) *delivered {
 	for _, d := range slices.Backward(q.list) {
 		if d.partition == partition {
@@ -305,8 +305,7 @@ type tail struct {
 
 var _ partlog.Sink = (*tail)(nil)
 
-// Room implements partlog.Sink. Brokers answer at the same time, so each may find the room that another is about to
-// use.
+// Room implements partlog.Sink. Brokers answer at the same time, so two answers may count on the same room.
 func (t *tail) Room(next int64) timer.Size {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kit/beats"
 )
 
-// Whoever follows a log that retention has cut meanwhile is told so, and not of what is left.
+// A reader that follows a log gets an error once retention has cut the log, and none of the remaining records.
 func TestFollowEndsAtAGap(t *testing.T) {
 	c := kfake.MustCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "events"))
 	defer c.Close()
@@ -41,11 +41,11 @@ func TestFollowEndsAtAGap(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	l := newLogs(&Instance{Options: opts}, slog.New(slog.DiscardHandler))
-	told := errors.New("told")
+	errStop := errors.New("told")
 	follow := func(from int64) error {
 		return l.Follow(ctx, "events", api.Position{Next: []int64{from}}, func(r *api.Record) error {
 			if r != nil {
-				return told
+				return errStop
 			}
 			return nil
 		})
@@ -53,12 +53,12 @@ func TestFollowEndsAtAGap(t *testing.T) {
 	if err := follow(1); !errors.Is(err, kerr.OffsetOutOfRange) {
 		t.Errorf("behind what is gone: %v", err)
 	}
-	if err := follow(2); !errors.Is(err, told) {
+	if err := follow(2); !errors.Is(err, errStop) {
 		t.Errorf("what is there: %v", err)
 	}
 }
 
-// What one read of a log holds has a bound in memory, also if the records are compressed.
+// The memory of one read of a log is bounded, even if the records are compressed.
 func TestReadOfCompressedLettersHasABound(t *testing.T) {
 	const letters, size = 60, 900 << 10
 	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "letters"))
@@ -93,7 +93,7 @@ func TestReadOfCompressedLettersHasABound(t *testing.T) {
 		}
 		return held
 	}
-	read() // what is there once is made
+	read() // one-time allocations
 	most := read()
 	t.Logf("%d KiB", most>>10)
 	if bound := int64(16 << 20); most > bound { // of 53 MiB; the broker that answers is in this process too
@@ -101,8 +101,8 @@ func TestReadOfCompressedLettersHasABound(t *testing.T) {
 	}
 }
 
-// An open transaction delivers reads without records all the time. While the caller is slow they do not add up, and the
-// caller learns the last position.
+// An open transaction delivers pieces without records all the time. While the caller is slow they do not add up, and
+// the caller gets the last position.
 func TestReadsWithoutRecordsJoin(t *testing.T) {
 	q := &queue{room: 1 << 20, wake: beats.NewSignal()}
 	var tails []*tail

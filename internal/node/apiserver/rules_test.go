@@ -10,8 +10,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// A request is judged before it is written by the rules that its topic has now, apart from what an estimate of the time
-// or the log decides.
+// A request is judged before it is written by the current rules of its topic, except rules that depend on an estimate
+// of the time or on the log.
 func TestRequestsAreJudgedByTheRulesOfTheirTopic(t *testing.T) {
 	now := time.UnixMilli(1_800_000_000_000)
 	rules := func(target string) *intake.Rules {

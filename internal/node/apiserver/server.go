@@ -1,5 +1,10 @@
-// Package apiserver serves the HTTP API of an instance: it binds internal/api and internal/api/route to
-// the instance's partitions, its group and its brokers.
+// Package apiserver serves the HTTP API of an instance:
+//
+//	server, err := apiserver.Listen(cfg, memory, log, registry)
+//	go server.Run(ctx)
+//	stop, err := server.Open(instance) // until then it answers that the instance is starting
+//
+// It binds internal/api and internal/api/route to the instance's partitions, its group and its brokers.
 package apiserver
 
 import (
@@ -42,7 +47,7 @@ import (
 const apiShutdown = 2 * time.Second
 
 // Server is the HTTP API of an instance. It listens before the instance connects to brokers, so that an address in use
-// is reported at once, and so that the instance can advertise its address. Until the instance runs, it answers only
+// is reported immediately, and so that the instance can advertise its address. Until the instance runs, it answers only
 // that the instance is starting.
 type Server struct {
 	cfg      *config.Config
@@ -55,7 +60,7 @@ type Server struct {
 	unaudit  func() // ends the audit
 }
 
-// Instance is what the API needs of the instance that it belongs to, once the instance runs.
+// Instance has everything that the API needs of its instance, once the instance runs.
 type Instance struct {
 	Name, Process string // for people; its ID
 	Begun         time.Time
@@ -112,7 +117,7 @@ func Listen(cfg *config.Config, memory int64, log *slog.Logger, registry *promet
 		return nil, fmt.Errorf("open the API: %w", err)
 	}
 	for _, grant := range UnservedGrants(cfg) {
-		log.Warn("a grant in api-users is for topics that this instance does not serve", "grant", grant)
+		log.Warn("unused grant in api-users: this instance does not serve its topics", "grant", grant)
 	}
 	l, err := net.Listen("tcp", cfg.API)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -198,7 +203,7 @@ func (s *Server) Open(in *Instance) (stop func(), err error) {
 	if err != nil {
 		return func() {}, err
 	}
-	// What the instance does is remembered for the API and the console.
+	// The instance's activity is recorded for the API and the console.
 	local.history = recent.New(s.registry, s.log)
 	remembering, forget := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -295,8 +300,8 @@ func mayForwarded(ctx context.Context, c *route.Call) error {
 	return fmt.Errorf("unknown kind of call %q", c.Kind)
 }
 
-// Validate returns what is wrong with the files of callers and of keys that settings name, each a [config.Problem]. It
-// goes with [config.Config.Validate], which knows neither format.
+// Validate returns the problems of the files of callers and of keys in the settings, each a [config.Problem]. It
+// complements [config.Config.Validate], which knows neither format.
 func Validate(cfg *config.Config) error {
 	wrong := func(setting, path, need string, check func(path string) error) error {
 		if path == "" {

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// Others are told an address that they can reach: the host's name where the API listens on all
-// addresses of the machine.
+// Instances advertise a reachable address: the host's name if the API listens on all addresses of the machine.
 func TestAdvertise(t *testing.T) {
 	host, err := os.Hostname()
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/waterclock/waterclock/internal/kit/beats"
 )
 
-// A caller that does not read for up to two minutes (access.StreamWrite) must not make the queue grow by what has no
-// records: an open transaction is told of with every fetch, and so is each new end while there is no room.
+// A caller that does not read for up to two minutes (access.StreamWrite) must not make the queue grow by pieces without
+// records: an open transaction is reported with every fetch, and so is each new end while there is no room.
 func TestAQueueIsBoundedInDeliveriesWithoutRecords(t *testing.T) {
 	q := &queue{room: streamRoom, wake: beats.NewSignal()}
 	tails := make([]*tail, 64)

@@ -30,7 +30,7 @@ import (
 // AuditOptions are the options of Audit.
 type AuditOptions struct {
 	From, Until time.Time // bounds of the requests that are audited; zero: no bound
-	Dir         string    // keeps what was read; "": a temporary directory is used
+	Dir         string    // keeps the facts; "": a temporary directory is used
 	JSON        bool
 	Progress    io.Writer // a terminal for a progress bar; nil: there is none
 }
@@ -38,7 +38,7 @@ type AuditOptions struct {
 // shownViolations is how many violations are printed as text. The JSON has all violations that the report lists.
 const shownViolations = 50
 
-// Audit reports what became of each request in a time span, from the logs alone. It returns an error if the logs do not
+// Audit reports the fate of each request in a time span, from the logs alone. It returns an error if the logs do not
 // add up, or if it could not find out.
 func Audit(ctx context.Context, cfg *config.Config, o AuditOptions, out io.Writer) error {
 	job := audit.Options{From: o.From, Until: o.Until, Dir: o.Dir}
@@ -46,7 +46,7 @@ func Audit(ctx context.Context, cfg *config.Config, o AuditOptions, out io.Write
 	if job.Client, err = connect.CommandOptions(cfg); err != nil {
 		return err
 	}
-	group := lookAtGroup(ctx, cfg)
+	group := compareGroup(ctx, cfg)
 	if job.Topics, err = auditedTopics(ctx, cfg, group.events); err != nil {
 		return err
 	}
@@ -59,9 +59,9 @@ func Audit(ctx context.Context, cfg *config.Config, o AuditOptions, out io.Write
 	settings := append(otherSettings(report), group.notes...)
 	switch {
 	case ctx.Err() != nil && o.Dir != "":
-		return errors.New("interrupted: the same command goes on with what it has read")
+		return errors.New("interrupted: run the same command to continue")
 	case ctx.Err() != nil:
-		return errors.New("interrupted: what was read is gone; with --dir the same command goes on")
+		return errors.New("interrupted: the facts are gone; with --dir the same command could continue")
 	case err != nil:
 		return err
 	}
@@ -73,7 +73,7 @@ func Audit(ctx context.Context, cfg *config.Config, o AuditOptions, out io.Write
 	return errors.Join(err, verdict(report, settings))
 }
 
-// otherSettings says which requests were judged by other settings than those of the audit.
+// otherSettings reports the requests that were judged by other settings than those of the audit.
 func otherSettings(r *audit.Report) (notes []string) {
 	if r == nil {
 		return nil
@@ -89,15 +89,15 @@ func otherSettings(r *audit.Report) (notes []string) {
 	return notes
 }
 
-// groupLook says how the settings of the group's members differ now.
-type groupLook struct {
+// groupSettings says how the settings of the group's members differ now.
+type groupSettings struct {
 	notes  []string // settings that differ between members, or from those of the audit
 	events bool     // no member is known to have other events than the audit's settings
 }
 
-// lookAtGroup compares the settings of the group's members with each other and with those of the audit.
-func lookAtGroup(ctx context.Context, cfg *config.Config) groupLook {
-	look := groupLook{events: true}
+// compareGroup compares the settings of the group's members with each other and with those of the audit.
+func compareGroup(ctx context.Context, cfg *config.Config) groupSettings {
+	look := groupSettings{events: true}
 	ctx, cancel := context.WithTimeout(ctx, connect.CommandTimeout)
 	defer cancel()
 	cl, err := connect.Open(ctx, cfg)
@@ -108,7 +108,7 @@ func lookAtGroup(ctx context.Context, cfg *config.Config) groupLook {
 	groups, err := kadm.NewClient(cl).DescribeGroups(ctx, cfg.Group)
 	g := groups[cfg.Group]
 	if err = cmp.Or(err, g.Err); err != nil {
-		look.notes = []string{fmt.Sprintf("those of the instances of group %s could not be looked at: %v",
+		look.notes = []string{fmt.Sprintf("cannot read those of the instances of group %s: %v",
 			cfg.Group, err)}
 		return look
 	}
@@ -116,12 +116,12 @@ func lookAtGroup(ctx context.Context, cfg *config.Config) groupLook {
 	return look
 }
 
-func (g *groupLook) compare(cfg *config.Config, members []membership.Member) {
+func (g *groupSettings) compare(cfg *config.Config, members []membership.Member) {
 	digests, names := make(map[string]config.Digest), make(map[string]string)
 	var here []string // settings in which a member differs from the audit
 	for _, m := range members {
 		digests[m.Process], names[m.Process] = m.Settings, strings.Map(func(r rune) rune {
-			if !unicode.IsPrint(r) { // a stranger may have said it
+			if !unicode.IsPrint(r) { // it may come from a stranger
 				return '?'
 			}
 			return r
@@ -173,7 +173,7 @@ func auditedTopics(ctx context.Context, cfg *config.Config, events bool) ([]audi
 		}
 		set := in.Set
 		if set.Request.Partitions == 0 {
-			return nil, fmt.Errorf("there is no topic %s: name those that serve has as --requests", name)
+			return nil, fmt.Errorf("topic %s does not exist: give the same --requests as to serve", name)
 		}
 		if set.Changelog.Partitions != set.Request.Partitions {
 			return nil, fmt.Errorf("%s has %d partitions and %s has %d: see waterclock topics", name,
@@ -220,7 +220,7 @@ func progressTo(w io.Writer) (show func(stage string, done, total int64), finish
 	}, finish
 }
 
-// verdict is nil if everything adds up. settings may explain what does not.
+// verdict is nil if everything adds up. settings may explain why it does not.
 func verdict(r *audit.Report, settings []string) error {
 	var errs []error
 	if len(r.Broken) > 0 {
@@ -233,7 +233,7 @@ func verdict(r *audit.Report, settings []string) error {
 		errs = append(errs, fmt.Errorf("%d violations: %s", total, strings.Join(rules, ", ")))
 	}
 	if n := r.Unproved(); n > 0 {
-		errs = append(errs, fmt.Errorf("what became of %d requests is unknown: see the notes, and docs/AUDIT.md", n))
+		errs = append(errs, fmt.Errorf("outcome of %d requests unknown: see the notes, and docs/AUDIT.md", n))
 	}
 	if len(errs) > 0 && len(settings) > 0 {
 		errs = append(errs, errors.New("settings differ, which may explain it: see the lines about settings, "+

@@ -54,7 +54,7 @@ func TestLookAtGroup(t *testing.T) {
 			"instances of group waterclock have others than were given here: limit-headers; give the audit their file",
 		}},
 	} {
-		look := groupLook{events: true}
+		look := groupSettings{events: true}
 		look.compare(&cfg, c.members)
 		if look.events != c.events || !slices.Equal(look.notes, c.notes) {
 			t.Errorf("%s: events %v, %q", c.name, look.events, look.notes)
@@ -83,7 +83,7 @@ func TestPrintAudit(t *testing.T) {
 			"| pending |        1 |", "all add up\n"}, []string{"lost", "not seen"}, ""},
 		{"broken", broken, []string{"not seen: mail does not exist\n", "loss: \"a\\xff\": it is gone [orders/1/7]\n"},
 			[]string{"all add up"},
-			"3 violations: early 2, loss 1\nwhat became of 1 requests is unknown"},
+			"3 violations: early 2, loss 1\noutcome of 1 requests unknown"},
 	} {
 		var out strings.Builder
 		if err := printAudit(&out, c.report, nil); err != nil {

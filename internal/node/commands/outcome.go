@@ -21,17 +21,17 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Outcome says what became of a request, as a plain consumer of the service's own topics sees it.
+// Outcome is the outcome of a request, as a plain consumer of the service's own topics sees it.
 type Outcome struct {
-	// Type is what became of the request, in the words of events. For a request that schedules, it is the last thing
-	// that happened to the timer in the same step: for example fired, if the timer was due at once. NothingDone says
-	// that the request changed nothing. "" says that the request was decided, but nothing shows how: the timer has
-	// fired or expired, the condition did not hold, or another request replaced the timer in the same step. Events, if
-	// they are written, say which.
+	// Type is the outcome in the words of events. For a request that schedules, it is the last change of the timer in
+	// the same step: for example fired, if the timer was due immediately. NothingDone says that the request changed
+	// nothing. "" says that the request was decided, but it is not known how: the timer has fired or expired, the
+	// condition did not hold, or another request replaced the timer in the same step. Events, if they are written, tell
+	// which.
 	Type waterclock.EventType
-	// Told says that events were read. If so, NothingDone is certain. Without events, the timer may have come and gone
-	// in the same step.
-	Told bool
+	// EventsRead says that events were read. If so, NothingDone is certain. Without events, the timer may have come and
+	// gone in the same step.
+	EventsRead bool
 	// Source is the request's topic, partition and offset.
 	Source waterclock.Source
 	// Event is the event that shows the outcome; nil if none does.
@@ -40,8 +40,8 @@ type Outcome struct {
 	Refused *waterclock.DeadLetter
 }
 
-// NothingDone is the outcome of a request that had nothing to do: nothing was pending, or the timer was already in the
-// state that was asked for. There is no event for it.
+// NothingDone is the outcome of a request without an effect: no timer was pending, or it was already in the requested
+// state. There is no event for it.
 const NothingDone waterclock.EventType = "nothing-done"
 
 // ErrUndecided says that no instance has decided the request yet.
@@ -94,7 +94,7 @@ func watch(ctx context.Context, cfg *config.Config, cl *kgo.Client, r *Request) 
 			w.events = ""
 			continue
 		case errors.Is(err, kerr.UnknownTopicOrPartition):
-			return nil, fmt.Errorf("there is no topic %s: nobody has ever served %s as a request topic (a "+
+			return nil, fmt.Errorf("topic %s does not exist: %s has never been served as a request topic (a "+
 				"fixed-delay topic takes no timers); start waterclock serve", own, r.Topic)
 		case err != nil:
 			return nil, err
@@ -235,14 +235,14 @@ func (w *watcher) record(r *kgo.Record) {
 	}
 }
 
-// mine reports whether an event shows what became of the request. If the request schedules, every event of its timer
+// mine reports whether an event shows the outcome of the request. If the request schedules, every event of its timer
 // does.
 func (w *watcher) mine(e *waterclock.Event) bool {
 	is := w.outcome.Source
 	return e.Request == is || e.Cancel == is || w.req.Action == "" && (e.Source == is || e.Previous == is)
 }
 
-// change takes in a record of the changelog. It ignores unknown records, which a later version may have written.
+// change applies a record of the changelog. It ignores unknown records, which a later version may have written.
 func (w *watcher) change(r *kgo.Record) {
 	kind, id, err := wire.ParseKey(r.Key)
 	switch {
@@ -263,10 +263,10 @@ func (w *watcher) change(r *kgo.Record) {
 	}
 }
 
-// conclude works out what became of the request if no event says so.
+// conclude works out the outcome of the request if no event tells it.
 func (w *watcher) conclude() {
 	f := &w.outcome
-	f.Told = w.events != ""
+	f.EventsRead = w.events != ""
 	switch {
 	case f.Type != "":
 	case f.Refused != nil:

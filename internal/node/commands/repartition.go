@@ -23,11 +23,11 @@ import (
 // RepartitionOptions are the options of Repartition.
 type RepartitionOptions struct {
 	Restore []string // data directories of stopped instances, from which lost changelogs are restored
-	DryRun  bool     // only counts the timers; instances may run meanwhile
+	DryRun  bool     // only counts the timers; instances may be running
 }
 
 // Repartition moves the pending timers of every request topic to the partitions where their IDs belong, after the topic
-// was recreated or given more partitions. It prints what it did.
+// was recreated or given more partitions. It prints a report.
 func Repartition(ctx context.Context, cfg *config.Config, o RepartitionOptions, out io.Writer) (err error) {
 	var views views
 	defer func() { err = errors.Join(err, views.close()) }()
@@ -48,7 +48,7 @@ func Repartition(ctx context.Context, cfg *config.Config, o RepartitionOptions, 
 	}
 	defer cl.Close()
 	if !o.DryRun {
-		if err := repartition.Nobody(ctx, cl, cfg.Group); err != nil {
+		if err := repartition.CheckNoMembers(ctx, cl, cfg.Group); err != nil {
 			return err
 		}
 	}
@@ -65,7 +65,7 @@ func Repartition(ctx context.Context, cfg *config.Config, o RepartitionOptions, 
 				AcceptGroup: cfg.AcceptGroup, AcceptLost: cfg.AcceptLostChangelog, Now: time.Now, DryRun: dryRun,
 			}
 			if len(views) > 0 {
-				job.View = func(p int32) (*repartition.View, error) {
+				job.View = func(p int32) (*repartition.StoredView, error) {
 					return views.newest(statestore.PartitionID{Topic: set.Request.ID, Partition: p})
 				}
 			}
@@ -77,7 +77,7 @@ func Repartition(ctx context.Context, cfg *config.Config, o RepartitionOptions, 
 		}
 		set := found.Set
 		if !o.DryRun {
-			// A dry run finds what forbids moving timers before the changelog grows.
+			// A dry run finds obstacles before the changelog grows.
 			if set.Changelog.Partitions < set.Request.Partitions {
 				if _, err := run(set, true); err != nil {
 					return err
@@ -107,9 +107,9 @@ func (v views) close() (err error) {
 	return err
 }
 
-// newest returns the view of a partition that has taken in the most requests. If there are several such views, it
-// returns the latest; if there is none, it returns nil.
-func (v views) newest(id statestore.PartitionID) (newest *repartition.View, err error) {
+// newest returns the view of a partition that has applied the most requests, and the latest of several such views. If
+// there is none, it returns nil.
+func (v views) newest(id statestore.PartitionID) (newest *repartition.StoredView, err error) {
 	for _, s := range v {
 		m, err := s.Timers(id, nil)
 		if err != nil {
@@ -124,7 +124,7 @@ func (v views) newest(id statestore.PartitionID) (newest *repartition.View, err 
 		}
 		if newest == nil ||
 			cmp.Or(cmp.Compare(cp.Position, newest.Last.Position), cmp.Compare(cp.Time, newest.Last.Time)) > 0 {
-			newest = &repartition.View{Last: cp, Each: func(fn func(*timer.Timer) error) error {
+			newest = &repartition.StoredView{Last: cp, Each: func(fn func(*timer.Timer) error) error {
 				_, err := s.Timers(id, fn)
 				return err
 			}}

@@ -1,5 +1,7 @@
 // Package commands has the commands that talk to a cluster without running an instance (such as schedule, cancel and
-// topics), and those that look into the data directory of a stopped instance.
+// topics), and those that read the data directory of a stopped instance:
+//
+//	sent, err := commands.Send(ctx, cfg, commands.Request{Topic: "timers", ID: "a", …})
 package commands
 
 import (
@@ -170,5 +172,5 @@ func write(ctx context.Context, cfg *config.Config, cl *kgo.Client, rec *kgo.Rec
 }
 
 func noRequestTopic(topic string) error {
-	return fmt.Errorf("there is no topic %s; create it, or choose another request topic with --topic", topic)
+	return fmt.Errorf("topic %s does not exist; create it, or choose another request topic with --topic", topic)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/node/config"
 )
 
-// What is said of when a timer is first due is what the service would say.
+// The first due time that is printed is the one that the service would compute.
 func TestDue(t *testing.T) {
 	stamp := time.Date(2026, 3, 1, 9, 0, 0, 500_000_000, time.UTC)
 	at := stamp.Add(-time.Hour)
@@ -43,7 +43,7 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// What no setting of a service allows is refused before it is sent: there is no broker here.
+// A request that every setting of a service rejects is rejected before it is sent: there is no broker here.
 func TestSendRefusesBeforeSending(t *testing.T) {
 	nobody := &config.Config{Brokers: []string{"127.0.0.1:1"}}
 	hour := waterclock.After(time.Hour)

@@ -38,15 +38,15 @@ type TailOptions struct {
 	Since         time.Time // records from then on; zero: only new ones, unless FromBeginning is set
 	Count         int64     // end after that many records; 0: no limit
 	JSON          bool
-	Notes         io.Writer // where remarks go that are no records
+	Notes         io.Writer // remarks, which are not records
 }
 
 // Tail prints the records of a topic, as a read_committed consumer sees them, until ctx ends or Count records are
-// printed. It waits for a topic that does not exist yet, and then prints all of it. It prints nothing of an aborted
+// printed. It waits for a topic that does not exist yet, and then prints all of it. It skips records of an aborted
 // transaction. It prints the records of an open one when that is committed.
 func Tail(ctx context.Context, cfg *config.Config, o TailOptions, out io.Writer) error {
 	if !timer.ValidTopicName(o.Topic) {
-		return config.Invalid(fmt.Errorf("%.300q is not the name of a topic: "+
+		return config.Invalid(fmt.Errorf("%.300q is not a valid topic name: "+
 			"those have 1 to %d letters, digits, '.', '_' and '-'", o.Topic, timer.MaxTopicNameBytes))
 	}
 	from, err := tailFrom(ctx, cfg, &o)
@@ -136,7 +136,7 @@ func tailFrom(ctx context.Context, cfg *config.Config, o *TailOptions) (map[int3
 	case !o.Since.IsZero():
 		span = "since " + o.Since.UTC().Format(time.RFC3339)
 	}
-	// The end is the last stable offset: what is in an open transaction now is seen when that ends.
+	// The end is the last stable offset: records of an open transaction come when it ends.
 	listed, err := admin.ListCommittedOffsets(ctx, o.Topic)
 	if absent(listed, err) {
 		fmt.Fprintf(o.Notes, "There is no topic %s yet: waiting for it; an interrupt ends that.\n", o.Topic)
@@ -205,7 +205,7 @@ func tailGrant(topic string) topics.Grant {
 	}
 }
 
-// tailErrors returns what ends reading. The client repeats what may pass. A part of the log that is gone is a note.
+// tailErrors returns the errors that end reading. The client retries temporary ones. Retention is only noted.
 func tailErrors(cfg *config.Config, o *TailOptions, fetches kgo.Fetches) error {
 	for _, f := range fetches.Errors() {
 		var gone *kgo.ErrDataLoss

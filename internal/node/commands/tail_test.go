@@ -20,7 +20,7 @@ import (
 	"github.com/waterclock/waterclock/internal/node/config"
 )
 
-// tailPatience is how long a test waits for what must happen.
+// tailPatience bounds every wait of a test.
 const tailPatience = 30 * time.Second
 
 // tailed is a Tail that runs.
@@ -126,7 +126,7 @@ func produce(t *testing.T, cl *kgo.Client, records ...*kgo.Record) {
 	}
 }
 
-// Emissions are printed with what their headers say, and other records as they are.
+// Emissions are printed with decoded headers, and other records as they are.
 func TestTailPrintsEmissionsAndOthers(t *testing.T) {
 	c, cl := tailCluster(t, true)
 	foreign := &kgo.Record{Topic: "orders", Timestamp: time.UnixMilli(1_790_000_001_000), Value: []byte("plain\ntext"),
@@ -179,7 +179,7 @@ func TestTailFromNowOn(t *testing.T) {
 	s.prints(t, s.wait(t), "old", "timer new,")
 }
 
-// With a time, records begin there on each partition, also where nothing is as new.
+// With a time, records begin there on each partition, even if none is as new.
 func TestTailSince(t *testing.T) {
 	c, cl := tailCluster(t, true)
 	recent := emission(0, "recent", nil)
@@ -203,8 +203,8 @@ func TestTailWaitsForItsTopic(t *testing.T) {
 	}
 }
 
-// What a transaction wrote is printed when it is committed, also if it was open at the start. Nothing of an aborted
-// one is.
+// The records of a transaction are printed when it is committed, even if it was open at the start. Those of an aborted
+// one are not.
 func TestTailReadsCommitted(t *testing.T) {
 	c, _ := tailCluster(t, true)
 	cl := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
@@ -277,7 +277,7 @@ func TestTailRefusesNames(t *testing.T) {
 	}
 }
 
-// Payloads are shown as what they are, on one line, and none speaks to the terminal.
+// Payloads are shown readably, on one line, and none controls the terminal.
 func TestPayloadLine(t *testing.T) {
 	for _, c := range []struct {
 		name string

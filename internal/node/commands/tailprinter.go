@@ -23,11 +23,11 @@ import (
 const (
 	// tailTime is the format of times: RFC 3339 with milliseconds.
 	tailTime = "2006-01-02T15:04:05.000Z07:00"
-	// tailShown is how many bytes of a value are printed as text. With JSON all of it is.
+	// tailShown is how many bytes of a value are printed as text. With JSON the whole value is.
 	tailShown = 2000
 )
 
-// decoded are the headers that a printed emission shows as what they say.
+// decoded are the headers that a printed emission shows decoded.
 var decoded = []string{
 	waterclock.HeaderID, waterclock.HeaderDue, waterclock.HeaderOccurrence, waterclock.HeaderSource,
 	waterclock.HeaderEvent,
@@ -43,7 +43,7 @@ func (t *tailPrinter) print(r *kgo.Record) error {
 	e, err := waterclock.ParseEmission(r)
 	emission := &e
 	if err != nil {
-		emission = nil // somebody else's record, which is shown as it is
+		emission = nil // another program's record, shown as it is
 	}
 	if t.json {
 		return t.object(r, emission)
@@ -51,7 +51,7 @@ func (t *tailPrinter) print(r *kgo.Record) error {
 	return t.text(r, emission)
 }
 
-// text prints a record: a line that says what it is, then its parts.
+// text prints a record: a headline, then its parts.
 func (t *tailPrinter) text(r *kgo.Record, e *waterclock.Emission) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s/%d/%d ", r.Timestamp.UTC().Format(tailTime), r.Topic, r.Partition, r.Offset)
@@ -142,7 +142,7 @@ type tailObject struct {
 	Payload   tailPayload  `json:"payload"`
 }
 
-// tailTimer is what an emission says of its timer.
+// tailTimer is the timer of an emission.
 type tailTimer struct {
 	ID         *string `json:"id,omitempty"`
 	IDBase64   []byte  `json:"idBase64,omitempty"`

@@ -22,7 +22,7 @@ import (
 	"github.com/waterclock/waterclock/internal/node/policy"
 )
 
-// checkTopicRights returns an error that names the missing rights to look at topics and, with create, to create them.
+// checkTopicRights returns an error that names the missing permissions to read topics and, with create, to create them.
 func checkTopicRights(ctx context.Context, cfg *config.Config, cl *kgo.Client, create bool) error {
 	var grants []topics.Grant
 	for _, g := range (topics.Access{Requests: cfg.Requests, Delayed: cfg.DelayTopics(), Create: create}).Service() {
@@ -59,7 +59,7 @@ func Topics(ctx context.Context, cfg *config.Config, create bool, out io.Writer)
 		return err
 	}
 	adm := kadm.NewClient(cl)
-	var wrong error // the first thing that is wrong
+	var wrong error // the first problem
 	inspect := func(name string, delay time.Duration) error {
 		o := policy.TopicOptions(cfg, name, delay, create)
 		if create {
@@ -145,12 +145,12 @@ type ACLOptions struct {
 	// Tenant limits the commands to the users of one request topic or fixed-delay topic, without the service. Empty:
 	// the service, and the users of all topics.
 	Tenant string
-	// Repair adds what the service needs to write lost transaction markers.
+	// Repair adds the permissions that the service needs to write lost transaction markers.
 	Repair bool
 }
 
-// ACLs prints the commands that give a service with these settings, and its users, the rights that they need. It asks
-// no broker.
+// ACLs prints the commands that grant a service with these settings, and its users, the permissions that they need. It
+// contacts no broker.
 func ACLs(cfg *config.Config, o ACLOptions, out io.Writer) error {
 	if len(o.Service) == 0 {
 		o.Service = []string{connect.Principal(cfg)}
@@ -189,11 +189,11 @@ func ACLs(cfg *config.Config, o ACLOptions, out io.Writer) error {
 		if several {
 			of = tenant + ": "
 		}
-		section(of+"Producers, who schedule and cancel", a.Producers(), o.Producers)
-		section(of+"Consumers, who receive what fires", a.Consumers(o.ConsumerGroup), o.Consumers)
-		section(of+"Whoever looks after dead letters, which hold payloads of all producers",
+		section(of+"Producers of requests", a.Producers(), o.Producers)
+		section(of+"Consumers of emissions", a.Consumers(o.ConsumerGroup), o.Consumers)
+		section(of+"Readers of dead letters, which hold payloads of all producers",
 			a.DeadLetterReaders(o.ConsumerGroup+"-dead-letters"), o.DeadLetterReaders)
-		section(of+"Whoever reads events, which name all timers and their targets",
+		section(of+"Readers of events, which name all timers and their targets",
 			a.EventReaders(o.ConsumerGroup+"-events"), o.EventReaders)
 	}
 	_, err := io.WriteString(out, strings.TrimSuffix(b.String(), "\n"))

@@ -8,7 +8,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 )
 
-// What topics prints fits a terminal, sentences about what is needed too, and names each topic once.
+// The output of topics fits a terminal, advice included, and names each topic once.
 func TestTopicsAreNarrow(t *testing.T) {
 	name := "billing.reminders.timers.v2"
 	var in topics.Inspection

@@ -1,13 +1,18 @@
 // Package config has the settings of a waterclock process: one struct, its defaults, its layers and its rules.
 //
-// Every setting has one name. By a mechanical rule --data-dir is the flag, data-dir: the YAML key and
-// WATERCLOCK_DATA_DIR the environment variable; a flag wins over the environment, the environment over the file. A name
-// that is not known is an error in each layer, with the nearest known one. Secrets are never settings: a setting names
-// the file that holds one.
+//	loader := config.NewLoader(config.Default())
+//	loader.AddFlags(fs, config.Client, config.Topics) // then parse the flags
+//	cfg, err := loader.Load(os.Environ())             // every problem at once
+//	err = cfg.Validate()
 //
-// pflag parses every value in every layer, so each setting has one syntax. No library merges
-// the layers. With koanf or viper a value carries no file and no line, and a problem could not
-// name them; and "instance-id: 007" would become the number 7.
+// Every setting has one name. By a mechanical rule --data-dir is the flag, data-dir: the YAML key and
+// WATERCLOCK_DATA_DIR the environment variable; a flag wins over the environment, the environment over the file. An
+// unknown name is an error in each layer, with the nearest known one. Secrets are never settings: a setting names the
+// file that holds one.
+//
+// pflag parses every value in every layer, so each setting has one syntax. No library merges the layers. With koanf or
+// viper a value carries no file and no line, and a problem could not name them; and "instance-id: 007" would become the
+// number 7.
 //
 // The package does not know Kafka: the readers of a setting decide what it means there.
 package config
@@ -33,13 +38,13 @@ type Config struct {
 	SASLPasswordFile string   // sasl-password-file: password, or the AWS secret access key
 	SASLTokenFile    string   // sasl-token-file: OAuth bearer token, or the AWS session token
 
-	// What is served. An entry of Targets and DefaultTarget may be prefixed with a request topic and a colon, and then
-	// counts for that topic alone; read them through PolicyOf.
+	// Topics. An entry of Targets and DefaultTarget may be prefixed with a request topic and a colon, and then counts
+	// for that topic alone; read them through PolicyOf.
 	Requests            []string // request topics
 	Delay               []DelayTopic
 	Targets             []string // [topic:]glob as in path.Match; a target is denied unless one matches
 	DefaultTarget       []string // [topic:]name for requests that name no target
-	PartitionerCheck    Check    // what to do with keys that are not on their murmur2 partition
+	PartitionerCheck    Check    // action for keys that are not on their murmur2 partition
 	CreateTopics        bool     // create missing topics of the service
 	ReplicationFactor   int      // of created topics: -1 (as the request topic) or 1 to 32767
 	TopicCheckInterval  time.Duration
@@ -48,7 +53,7 @@ type Config struct {
 	LimitHorizon        time.Duration // how far ahead a timer may be due, 1s to MaxHorizon
 	LimitHeaders        int           // headers of a request, 1 to MaxHeaders
 	LimitHeaderBytes    Size          // bytes of all headers of a request, 1 to MaxHeaderBytes
-	Events              bool          // write what happens to timers of request topics to topics of their own
+	Events              bool          // write the outcomes of timers to topics of their own
 	// Tenants has the policies of request topics that have their own, by topic. Each is complete: the settings above
 	// fill in what the file leaves out. Only the file can set them. Read them through PolicyOf.
 	Tenants map[string]Policy
@@ -94,7 +99,7 @@ type Config struct {
 	FiringInterval     time.Duration
 	TransactionTimeout time.Duration // at least 30s
 	Tracing            Tracing
-	// bytes that the process may use, within a tenth, at least MinMemory; 0: chosen by what there is
+	// bytes that the process may use, within a tenth, at least MinMemory; 0: chosen by the available memory
 	Memory Size
 
 	// Logs.
@@ -233,7 +238,7 @@ func DefaultDev() Config {
 	c.API = "127.0.0.1:8681"
 	c.HTTP = "127.0.0.1:8682" // serve, which may be tried beside dev, has 8680
 	c.APIAudit = AuditOff
-	c.LogLevel = slog.LevelWarn // so that logs do not hide what dev prints
-	c.Events = true             // people who try things out want to see what happens
+	c.LogLevel = slog.LevelWarn // so that logs do not hide dev's output
+	c.Events = true             // people who try things out want to see the outcomes
 	return c
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Digest identifies the settings by which an instance judges requests and decides what happens to timers: settingDigest
-// bytes for each of judgedSettings, in their order. If these settings differ between instances of a group, the outcome
-// of a request depends on which of them owns its partition.
+// Digest identifies the settings by which an instance judges requests and decides about timers: settingDigest bytes for
+// each of judgedSettings, in their order. If these settings differ between instances of a group, the outcome of a
+// request depends on which of them owns its partition.
 //
 // Each setting has a hash of its own, so two digests show which settings differ. With one hash of all, an instance
 // would have to be asked for its settings, and one without an API cannot be. A hash of 24 bits misses one difference in

@@ -58,7 +58,7 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// Every setting of a tenant is in the digest, or known not to decide anything.
+// Every setting of a tenant is in the digest, or known to decide nothing.
 func TestDigestHasWhatDecides(t *testing.T) {
 	var p Policy
 	p.flags().VisitAll(func(f *pflag.Flag) {
@@ -74,7 +74,7 @@ func TestDigestHasWhatDecides(t *testing.T) {
 	}
 }
 
-// The order of a digest is part of what instances of several versions tell each other.
+// The order of a digest is part of the protocol between instances of several versions.
 func TestDigestStaysAsItIs(t *testing.T) {
 	c := Default()
 	c.Requests, c.Targets = []string{"timers"}, []string{"orders"}

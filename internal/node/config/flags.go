@@ -2,7 +2,7 @@ package config
 
 import "github.com/spf13/pflag"
 
-// Group is a part of the settings: what a sub-command offers as flags.
+// Group is a part of the settings: the flags that a sub-command offers.
 type Group int
 
 // The groups of settings.
@@ -93,7 +93,7 @@ func bindTopics(c *Config, fs *pflag.FlagSet) {
 	fs.IntVar(&c.LimitHeaders, "limit-headers", c.LimitHeaders, "refuse requests with more than `N` headers")
 	fs.Var(&c.LimitHeaderBytes, "limit-header-bytes", "refuse requests whose headers take more than `SIZE`")
 	fs.BoolVar(&c.Events, "events", c.Events,
-		"write what happens to timers to REQUEST-TOPIC.waterclock.events, for waterclock watch, histories and audits")
+		"write the outcomes of timers to REQUEST-TOPIC.waterclock.events, for waterclock watch, histories and audits")
 }
 
 func bindInstance(c *Config, fs *pflag.FlagSet) {

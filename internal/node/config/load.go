@@ -60,16 +60,16 @@ func (l *Loader) UseProfile(p *Profile) { l.profile = p }
 func (l *Loader) Load(environ []string) (*Config, error) {
 	flags := l.given()
 	env, errs := l.environment(environ)
-	var said file
+	var content file
 	if path := cmp.Or(flags[fileSetting], env[fileSetting]); path != nil && path.items[0] != "" {
 		var err error
-		said, err = readFile(path.items[0])
+		content, err = readFile(path.items[0])
 		errs = append(errs, err)
 	}
-	errs = append(errs, l.unknownKeys(said.settings)...)
+	errs = append(errs, l.unknownKeys(content.settings)...)
 	next, profile := NewLoader(l.defaults), l.profile.layer()
 	next.all.VisitAll(func(f *pflag.Flag) {
-		v := cmp.Or(flags[f.Name], env[f.Name], profile[f.Name], said.settings[f.Name])
+		v := cmp.Or(flags[f.Name], env[f.Name], profile[f.Name], content.settings[f.Name])
 		if v == nil || f.Name == fileSetting {
 			return
 		}
@@ -79,14 +79,14 @@ func (l *Loader) Load(environ []string) (*Config, error) {
 				Need: "to be left out: only waterclock dev has it"})
 		}
 	})
-	errs = append(errs, next.tenants(said.tenants)...)
+	errs = append(errs, next.tenants(content.tenants)...)
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
 	return &next.cfg, nil
 }
 
-// given returns what the flags of the command say.
+// given returns the values of the command's flags.
 func (l *Loader) given() map[string]*value {
 	flags := make(map[string]*value)
 	l.all.VisitAll(func(f *pflag.Flag) {
@@ -108,12 +108,12 @@ func (l *Loader) devAlone(setting string) bool {
 }
 
 // tenants sets the policy of each tenant: the settings for all, replaced by the tenant's own.
-func (l *Loader) tenants(said map[string]map[string]*value) (errs []error) {
-	for _, topic := range sortedKeys(said) {
+func (l *Loader) tenants(policies map[string]map[string]*value) (errs []error) {
+	for _, topic := range sortedKeys(policies) {
 		policy := l.cfg.commonPolicy(topic)
 		fs := policy.flags()
-		for _, name := range sortedKeys(said[topic]) {
-			v := said[topic][name]
+		for _, name := range sortedKeys(policies[topic]) {
+			v := policies[topic][name]
 			f := fs.Lookup(name)
 			if f == nil {
 				errs = append(errs, &Problem{
@@ -207,7 +207,7 @@ func (v *value) apply(f *pflag.Flag, name string) error {
 	return &Problem{Setting: name, Source: v.source, Found: strings.Join(v.items, ","), Need: Need(f, err)}
 }
 
-// Need returns what a flag needs whose value was rejected with err. The text follows the word "needs".
+// Need returns the requirement of a flag whose value was rejected with err. The text follows the word "needs".
 func Need(f *pflag.Flag, err error) string {
 	switch f.Value.Type() {
 	case "bool":

@@ -11,8 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Policy is what the requests of one request topic are allowed to do: the settings of a tenant. Read it through
-// [Config.PolicyOf].
+// Policy limits the requests of one request topic: the settings of a tenant. Read it through [Config.PolicyOf].
 type Policy struct {
 	Targets          []string      // globs as in path.Match; a target is denied unless one matches
 	DefaultTarget    string        // of requests that name none; if it is empty, they must
@@ -25,7 +24,7 @@ type Policy struct {
 	LimitInterval    time.Duration // the shortest of a recurring timer; 0: what the service allows
 	LimitPending     int           // pending timers of the topic; 0: no limit
 	LimitRate        int           // requests a second of the topic; 0: no limit
-	// what happens to requests beyond LimitRate; those beyond LimitPending are dead letters
+	// the action for requests beyond LimitRate; those beyond LimitPending are dead letters
 	OverLimit     OverLimit
 	Events        bool    // write the outcomes of timers to a topic of their own
 	EventsCleanup Cleanup // the cleanup policy with which that topic is created
@@ -33,7 +32,7 @@ type Policy struct {
 	Dialect       Dialect // the scheduler whose requests are understood in addition to our own
 }
 
-// OverLimit says what happens to requests beyond a limit.
+// OverLimit is the action for requests beyond a limit.
 type OverLimit string
 
 // The choices of over-limit.
@@ -189,8 +188,8 @@ func (c *Config) Changes(next *Config) (now, later []string) {
 func (c *Config) tenantsWith(next *Config) []string {
 	return slices.DeleteFunc(slices.Clone(c.Requests), func(topic string) bool {
 		_, was := c.Tenants[topic]
-		_, is := next.Tenants[topic]
-		return !was && !is
+		_, ok := next.Tenants[topic]
+		return !was && !ok
 	})
 }
 

@@ -67,8 +67,8 @@ tenants:
 	}
 }
 
-// TestTenantsNeedNothingForAll: where each request topic has targets of its own there need be none for all, and what a
-// tenant leaves out is as for all, however that is said.
+// TestTenantsNeedNothingForAll: if each request topic has targets of its own, there need be none for all. A setting
+// that a tenant leaves out is the one for all, in whatever layer that is.
 func TestTenantsNeedNothingForAll(t *testing.T) {
 	cfg, err := load(t, []string{"--limit-headers=7"}, []string{"WATERCLOCK_LIMIT_HORIZON=5d"}, `
 brokers: a:1
@@ -165,7 +165,7 @@ func TestTenantProblems(t *testing.T) {
 	}
 }
 
-// TestLoadAgain: a loader reads the file again each time, and what it has said before is not remembered.
+// TestLoadAgain: a loader reads the file again each time, and remembers no earlier content.
 func TestLoadAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "wc.yaml")
 	write := func(text string) {
@@ -207,7 +207,7 @@ func TestLoadAgain(t *testing.T) {
 	}
 }
 
-// TestYAML: what is printed is what is loaded.
+// TestYAML: the printed file loads to the same settings.
 func TestYAML(t *testing.T) {
 	for _, yaml := range []string{
 		served, served + "instance-id: 007\nhttp: ''\non-stop: stay\ntenants:\n  slow: {targets: '*', " +
@@ -248,8 +248,7 @@ func TestTenantsAreLogged(t *testing.T) {
 	}
 }
 
-// TestExample: the example is valid as it is, says nothing but what is needed, and holds every setting, whose # can be
-// taken away.
+// TestExample: the example is valid as it is, sets only required settings, and has every other setting behind a #.
 func TestExample(t *testing.T) {
 	text := string(Example())
 	cfg, err := load(t, nil, nil, text)

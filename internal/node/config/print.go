@@ -72,7 +72,7 @@ func typed(f *pflag.Flag) any {
 func Example() []byte {
 	var b bytes.Buffer
 	b.WriteString("# waterclock serve --config THIS-FILE\n#\n# A flag wins over the environment, the environment " +
-		"over this file: --data-dir,\n# WATERCLOCK_DATA_DIR, data-dir. What stands behind a # is the default.\n")
+		"over this file: --data-dir,\n# WATERCLOCK_DATA_DIR, data-dir. Defaults are behind a #.\n")
 	needed := map[string]string{"brokers": "[127.0.0.1:9092]", "requests": "[timers]", "targets": "[orders, mail.*]"}
 	c := Default()
 	c.flags().VisitAll(func(f *pflag.Flag) {

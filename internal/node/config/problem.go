@@ -11,7 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kit/suggest"
 )
 
-// ErrInvalid is what every error about the configuration wraps.
+// ErrInvalid is wrapped by every error about the configuration.
 var ErrInvalid = errors.New("invalid configuration")
 
 // Problem is one rejected setting. It wraps ErrInvalid.
@@ -19,7 +19,7 @@ type Problem struct {
 	Setting string // its name
 	Source  string // variable or file:line that it comes from, if known
 	Found   string // its value; empty if it is not set
-	Need    string // what it should be, to follow the word "needs"
+	Need    string // the requirement, to follow the word "needs"
 }
 
 // Error returns the problem in one line.
@@ -55,7 +55,7 @@ func Pathless(err error) error {
 	return err
 }
 
-// Replaced says what has replaced a setting of earlier versions; "" if it is no such setting.
+// Replaced names the successor of a setting of earlier versions; "" if it is no such setting.
 func Replaced(setting string) string {
 	switch setting {
 	case "wheel-memory", "queue-memory", "store-memory":
@@ -64,7 +64,7 @@ func Replaced(setting string) string {
 	return ""
 }
 
-// hint says what has replaced the setting that was found, or proposes the nearest known name, if there is one.
+// hint names the successor of a setting, or proposes the nearest known name, if there is one.
 func hint(found, prefix string, known []string) string {
 	setting := found
 	if prefix != "" {

@@ -210,7 +210,7 @@ func (p *Profiles) Choose(name, by string) (*Profile, error) {
 	return &Profile{Name: name, values: p.all[name]}, p.check(name)
 }
 
-// check returns what is wrong with a profile: unknown settings, relative paths, and secrets that others can read.
+// check returns the problems of a profile: unknown settings, relative paths, and secrets that others can read.
 func (p *Profiles) check(name string) error {
 	var errs []error
 	known := profileSettings()
@@ -231,7 +231,7 @@ func (p *Profiles) check(name string) error {
 }
 
 // notOthers returns an error if a file has any permission of mode, which are those of other users than its owner. what
-// says what they may do, and chmod how to take the permission away.
+// names the permission, and chmod the fix.
 func notOthers(path string, mode fs.FileMode, what, chmod string) error {
 	info, err := os.Stat(path) // a missing file is reported when it is needed
 	if err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&mode != 0 {

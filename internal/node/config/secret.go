@@ -11,7 +11,7 @@ import (
 	"os"
 )
 
-// maxSecretBytes bounds what is read from a secret's file.
+// maxSecretBytes bounds the size of a secret's file.
 const maxSecretBytes = 64 * 1024
 
 const redacted = "****"

@@ -54,7 +54,7 @@ func (c *Config) check(parts ...func(*problems, *Config)) error {
 	return errors.Join(p...)
 }
 
-// problems collects what is wrong with a configuration. Each method except want checks a part of it.
+// problems collects the problems of a configuration. Each method except want checks a part of it.
 type problems []error
 
 // want adds a problem unless ok.
@@ -180,8 +180,8 @@ func isGlob(glob string) bool {
 	return err == nil && glob != ""
 }
 
-// neverTargets says what every target needs to be. An emission has no timer- headers, so on a request topic it would be
-// a dead letter or a cancel.
+// neverTargets is the requirement for every target. An emission has no timer- headers, so on a request topic it would
+// be a dead letter or a cancel.
 const neverTargets = "topics that neither begin with __ nor belong to the service nor are request topics nor hold " +
 	"dead letters: no timer may fire there"
 
@@ -289,7 +289,7 @@ func setOrNot(needed bool) string {
 }
 
 const (
-	// maxRequestTopic leaves room for the longest name that is made of it.
+	// maxRequestTopic leaves room for the longest derived name.
 	maxRequestTopic = timer.MaxTopicNameBytes - len(ownInfix+"dead-letters")
 	// ownInfix is part of the name of every topic of the service.
 	ownInfix = ".waterclock."

@@ -84,7 +84,7 @@ func tenantsOf(path string, n ast.Node) (map[string]map[string]*value, error) {
 }
 
 // mappingOf reads a mapping whose keys are scalars.
-func mappingOf(path, setting string, n ast.Node, of string) (map[string]ast.Node, error) {
+func mappingOf(path, setting string, n ast.Node, content string) (map[string]ast.Node, error) {
 	var m ast.MapNode
 	switch n := n.(type) {
 	case *ast.MappingNode:
@@ -92,7 +92,7 @@ func mappingOf(path, setting string, n ast.Node, of string) (map[string]ast.Node
 	case *ast.MappingValueNode:
 		m = n
 	default:
-		return nil, &Problem{Setting: setting, Source: position(path, n), Need: "to be a mapping of " + of}
+		return nil, &Problem{Setting: setting, Source: position(path, n), Need: "to be a mapping of " + content}
 	}
 	nodes := make(map[string]ast.Node)
 	for each := m.MapRange(); each.Next(); {

@@ -20,7 +20,8 @@ const (
 	awsRoleID = "arn:aws:iam::123456789012:role/waterclock"
 )
 
-// awsEnvironment gives this process what a pod has if its service account has a role, and an STS on this machine.
+// awsEnvironment gives this process the environment of a pod whose service account has a role, and an STS on this
+// machine.
 func awsEnvironment(t *testing.T, token, sts string) {
 	t.Helper()
 	for _, v := range os.Environ() {
@@ -94,7 +95,7 @@ func TestAWSRole(t *testing.T) {
 	}
 }
 
-// TestNoAWSRole looks at what is said if there is no role, or none for this process.
+// TestNoAWSRole checks the messages if there is no role, or none for this process.
 func TestNoAWSRole(t *testing.T) {
 	denies := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusForbidden)

@@ -1,5 +1,9 @@
-// Package connect makes clients of a cluster from the settings: addresses, TLS and logins. It also says in one sentence
-// why brokers refuse a client, and which right a client lacks.
+// Package connect makes clients of a cluster from the settings: addresses, TLS and logins.
+//
+//	cl, err := connect.Open(ctx, cfg)
+//	text := connect.Refusal(cfg, err) // why brokers reject this client, in one sentence
+//
+// It also knows which permission a client lacks.
 package connect
 
 import (
@@ -243,8 +247,8 @@ func fitTransactions(resp *kmsg.ApiVersionsResponse) error {
 		transactionVersion, advice)}
 }
 
-// quiet returns a log for the Kafka client that keeps only errors, unless log has level debug. While a broker is away,
-// the client would warn four times a second about what our own log says once.
+// quiet returns a log for the Kafka client that keeps only errors, unless log has level debug. While a broker is
+// unreachable, the client would warn four times a second, and our own log says so once.
 func quiet(log *slog.Logger) *slog.Logger {
 	return slog.New(leveled{log.Handler()}).With("component", "kafka")
 }
@@ -259,11 +263,11 @@ func (l leveled) Enabled(ctx context.Context, level slog.Level) bool {
 }
 
 // saidByMembership is a log message of the Kafka client about an error that package membership logs too.
-const saidByMembership = "group manage loop errored"
+const loggedByMembership = "group manage loop errored"
 
 // Handle implements slog.Handler.
 func (l leveled) Handle(ctx context.Context, r slog.Record) error {
-	if r.Message == saidByMembership && !l.Handler.Enabled(ctx, slog.LevelDebug) {
+	if r.Message == loggedByMembership && !l.Handler.Enabled(ctx, slog.LevelDebug) {
 		return nil
 	}
 	return l.Handler.Handle(ctx, r)
@@ -323,7 +327,7 @@ func awsRole() (sasl.Mechanism, error) {
 	}), nil
 }
 
-// noRole says why there are no credentials of a role, and what to do.
+// noRole explains why there are no credentials of a role, and the fix.
 func noRole(err error) error {
 	role, agent := os.Getenv("AWS_ROLE_ARN"), os.Getenv("AWS_CONTAINER_CREDENTIALS_FULL_URI")
 	source := "the role " + role

@@ -82,7 +82,7 @@ func TestConfigurationTellsNoSecret(t *testing.T) {
 	}
 }
 
-// TestPrincipal: who ACLs are for, where the configuration tells.
+// TestPrincipal: the principal of the ACLs, if the configuration shows it.
 func TestPrincipal(t *testing.T) {
 	jwt := func(claims string) string {
 		return secretFile(t, "e30."+base64.RawURLEncoding.EncodeToString([]byte(claims))+".x")
@@ -111,8 +111,7 @@ func TestPrincipal(t *testing.T) {
 	}
 }
 
-// TestRefusal: what is known to be a refusal has a sentence with what to do, and what may be a broker that is just away
-// has none.
+// TestRefusal: a known refusal has a sentence with the fix; an error that may come from an unreachable broker has none.
 func TestRefusal(t *testing.T) {
 	password := config.Config{Brokers: []string{"k:1"}, SASLMechanism: config.SASLPlain, SASLUsername: "wc",
 		SASLPasswordFile: "/run/pw"}
@@ -182,8 +181,8 @@ func TestSecretsAreReadAgain(t *testing.T) {
 	}
 }
 
-// login returns what the client sends first, where that depends on the secret alone: SCRAM and AWS begin with a nonce
-// and a time.
+// login returns the client's first message, if it depends on the secret alone: SCRAM and AWS begin with a nonce and a
+// time.
 func login(t *testing.T, mech sasl.Mechanism, secret string) string {
 	t.Helper()
 	_, message, err := mech.Authenticate(t.Context(), "b-1.cluster.kafka.eu-west-1.amazonaws.com:9098")

@@ -23,9 +23,9 @@ type plainPortError struct{ addr string }
 
 func (p *plainPortError) Error() string { return p.addr + " does not speak TLS" }
 
-// dialTLS opens a TLS connection. A port without TLS may wait for the rest of what it takes for a long request, and
-// answer nothing. So if a handshake takes long, dialTLS asks on another connection whether the port speaks Kafka
-// without TLS. That tells the port no more than that a Kafka client is there.
+// dialTLS opens a TLS connection. A port without TLS may wait for the rest of an apparently long request, and never
+// answer. So if a handshake takes long, dialTLS asks on another connection whether the port speaks Kafka without TLS.
+// That tells the port only that a Kafka client is there.
 func dialTLS(ctx context.Context, network, addr string, tc *tls.Config) (net.Conn, error) {
 	raw, err := new(net.Dialer).DialContext(ctx, network, addr)
 	if err != nil {

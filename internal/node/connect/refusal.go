@@ -32,8 +32,8 @@ const dialFailed = "unable to dial"
 // oauthRefused is kgo's error for the broker's answer to a bad token.
 const oauthRefused = "unexpected data in oauth response"
 
-// Refusal returns a sentence that says why brokers refuse this client; "" if err is nil or has another cause, such as
-// brokers that are away.
+// Refusal returns a sentence that says why brokers reject this client; "" if err is nil or has another cause, such as
+// unreachable brokers.
 func Refusal(cfg *config.Config, err error) string {
 	var (
 		invalid   x509.CertificateInvalidError
@@ -176,8 +176,8 @@ func certificatePrincipal(cfg *config.Config) string {
 // looksHTTP is part of kgo's error for an answer that is one of HTTP.
 const looksHTTP = "beginning of an HTTP response"
 
-// Words returns the text of an error for people: what a broker's code means in place of the code, and the cause of a
-// network error in place of the calls that it went through.
+// Words returns the text of an error for people: the meaning of a broker's code in place of the code, and the cause of
+// a network error in place of the calls that it went through.
 func Words(err error) string {
 	if err == nil {
 		return ""

@@ -26,14 +26,14 @@ func ACLServer(cfg *config.Config) string {
 	return server
 }
 
-// Missing returns the sentence for a right that the brokers do not grant, with the command that grants it.
+// Missing returns the sentence for a missing permission, with the command that grants it.
 func Missing(cfg *config.Config, g topics.Grant) string {
 	return g.Missing(ACLServer(cfg), Principal(cfg))
 }
 
-// MissingTopics returns the grants that the client lacks, with the missing operations only. It looks only at grants for
+// MissingTopics returns the grants that the client lacks, with the missing operations only. It checks only grants for
 // single topics, because brokers cannot be asked about prefixes. If the client is not allowed to describe a topic, all
-// operations on it are missing, because nearly every right to a topic includes Describe.
+// operations on it are missing, because nearly every permission on a topic includes Describe.
 func MissingTopics(ctx context.Context, cl *kgo.Client, grants []topics.Grant) ([]topics.Grant, error) {
 	var names []string
 	grants = slices.DeleteFunc(slices.Clone(grants), func(g topics.Grant) bool {
@@ -68,9 +68,9 @@ func MissingTopics(ctx context.Context, cl *kgo.Client, grants []topics.Grant) (
 	return missing, nil
 }
 
-// TopicRights is what a broker tells a client about a topic.
+// TopicRights are a client's permissions on a topic, by a broker.
 type TopicRights struct {
-	Absent  bool // there is no such topic
+	Absent  bool // the topic does not exist
 	Refused bool // the client is not allowed to know whether the topic exists
 	May     []kmsg.ACLOperation
 }
@@ -104,10 +104,10 @@ func AskTopics(ctx context.Context, cl *kgo.Client, names []string) (map[string]
 	return rights, nil
 }
 
-// Lacks reports whether the client lacks the right to a group, or to the transactional IDs with a prefix. id is one of
-// these IDs. To find out, Lacks sends a request that changes nothing: the heartbeat of a member that does not exist, or
-// the end of a transaction that does not exist. Any answer of a broker except a refusal means that the client has the
-// right. For other resources, Lacks returns false.
+// Lacks reports whether the client is missing permission on a group, or on the transactional IDs with a prefix. id is
+// one of these IDs. To find out, Lacks sends a request that changes nothing: the heartbeat of a member that does not
+// exist, or the end of a transaction that does not exist. Any answer of a broker except a refusal means that the client
+// has the permission. For other resources, Lacks returns false.
 func Lacks(ctx context.Context, cl *kgo.Client, g topics.Grant, id string) (bool, error) {
 	var code int16
 	var err error

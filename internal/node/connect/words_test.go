@@ -21,7 +21,7 @@ import (
 	"github.com/waterclock/waterclock/internal/node/config"
 )
 
-// People read what a code means, and what failed, not codes and calls.
+// People read the meaning of a code, and the failure, not codes and calls.
 func TestWords(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	for _, c := range []struct {

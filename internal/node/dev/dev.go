@@ -1,4 +1,6 @@
-// Package dev runs a broker and an instance in one process, so that people can try things out. It prints what happens.
+// Package dev runs a broker and an instance in one process, so that people can try things out, and prints the outcomes:
+//
+//	err := dev.Run(ctx, dev.Options{Config: cfg, Program: "waterclock", Out: os.Stdout}, log)
 package dev
 
 import (
@@ -87,7 +89,7 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	defer cancel()
 	showing.Go(func() {
 		if err := s.run(ctx); err != nil && ctx.Err() == nil {
-			fmt.Fprintf(o.Out, "what becomes of timers can no longer be shown: %v\n", err)
+			fmt.Fprintf(o.Out, "cannot show the outcomes of timers any more: %v\n", err)
 		}
 	})
 	err = node.RunWith(ctx, &cfg, log, node.Options{

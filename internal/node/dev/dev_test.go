@@ -49,7 +49,7 @@ func TestEmbeddedBrokerAdvertisesWhatWorks(t *testing.T) {
 	}
 }
 
-// dev makes topics as its own checks want them: whoever tries it out is warned of nothing.
+// dev creates topics that pass its own checks without a warning.
 func TestTopicsThatDevMakesAreAsTheyShouldBe(t *testing.T) {
 	cluster, addr, err := embeddedBroker("127.0.0.1:0", t.TempDir())
 	if err != nil {
@@ -68,8 +68,8 @@ func TestTopicsThatDevMakesAreAsTheyShouldBe(t *testing.T) {
 	}
 }
 
-// A timestamp more than an hour in the future is rejected as Kafka rejects it, and nothing else of the request is,
-// unless the broker sets timestamps itself.
+// A timestamp more than an hour in the future is rejected as Kafka rejects it, without the rest of the request, unless
+// the broker sets timestamps itself.
 func TestTimestampsOfTheFuture(t *testing.T) {
 	cluster, addr, err := embeddedBroker("127.0.0.1:0", t.TempDir())
 	if err != nil {
@@ -100,7 +100,7 @@ func TestTimestampsOfTheFuture(t *testing.T) {
 			t.Errorf("%s/%d: %v", r.Topic, r.Partition, res.Err)
 		}
 	}
-	if res := cl.ProduceSync(t.Context(), at("plain", 0, 0)); res.FirstErr() != nil { // what was rejected does no harm
+	if res := cl.ProduceSync(t.Context(), at("plain", 0, 0)); res.FirstErr() != nil { // rejected records do no harm
 		t.Error(res.FirstErr())
 	}
 }

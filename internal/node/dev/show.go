@@ -44,7 +44,7 @@ const (
 	showFetchWait = 250 * time.Millisecond
 )
 
-// show prints the addresses to use, and what happens to timers, as a plain read_committed consumer sees it.
+// show prints the addresses to use, and the outcomes of timers, as a plain read_committed consumer sees them.
 type show struct {
 	cfg      *config.Config
 	program  string

@@ -33,8 +33,7 @@ func TestReadable(t *testing.T) {
 	}
 }
 
-// A flood does not bury what was printed before, and what is expected is taken off the list though its line is not
-// shown.
+// A flood does not bury earlier output, and an expected emission is taken off the list even if its line is not shown.
 func TestShowBoundsAFlood(t *testing.T) {
 	var out strings.Builder
 	s := &show{cfg: &config.Config{}, out: &out}
@@ -60,7 +59,7 @@ func TestShowBoundsAFlood(t *testing.T) {
 	}
 }
 
-// What others ask for is shown as what it is.
+// Other programs' requests are shown too.
 func TestShowTellsWhatIsRequested(t *testing.T) {
 	for header, want := range map[string]string{
 		waterclock.HeaderCancel: "cancel    a on topic timers", waterclock.HeaderTrigger: "trigger   a on topic timers",

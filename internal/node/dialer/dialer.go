@@ -1,21 +1,24 @@
-// Package dialer opens connections to brokers for all clients of a process, and knows which brokers cannot be reached
-// now.
+// Package dialer opens connections to brokers for all clients of a process, and knows which brokers are unreachable.
 //
-// A broker that is killed refuses connections, and clients turn to the others at once. A broker that is paused,
+//	d := dialer.New(dial, log, registry)
+//	d.OnChange(lanes.Reached)          // called when a broker comes or goes
+//	go d.Run(ctx)                      // probes brokers
+//	kgo.NewClient(kgo.Dialer(d.Dial))
+//
+// A broker that is killed refuses connections, and clients turn to the others immediately. A broker that is paused,
 // swapped out or cut off accepts connections and requests, and never answers. A client finds that out by timeouts,
-// several seconds for each request, one after the other. Then it asks who leads now, and may ask the unresponsive
+// several seconds for each request, one after the other. Then it looks up the new leader, and may ask the unresponsive
 // broker again, behind all the requests that wait there already. So it may still not know the new leaders dozens of
-// seconds after they were elected. This package makes an unresponsive broker look like a dead one: it closes
-// the broker's connections and refuses new ones.
+// seconds after they were elected. This package makes an unresponsive broker look like a dead one: it closes the
+// broker's connections and refuses new ones.
 //
-// A broker is down from the moment when it refuses a connection. It is unresponsive if a client has waited for
-// it for quietAfter, no connection of the process has had a byte from it meanwhile, and a request that any
-// broker answers at once (ApiVersions, on a connection of its own) is not answered within probeTimeout, or within
-// freshTimeout if that connection has to be opened first. A broker that is slow with one request and answers another
-// is not unresponsive. Both states end when a probe is answered; there is one each probeAgain to maxProbeAgain. Clients
-// may still dial a broker that is down, so that state also ends when a client's connection opens. A broker
-// that cannot be reached and that no client has dialed for forgetAfter is not part of the cluster any more, and is
-// forgotten.
+// A broker is down from the moment when it refuses a connection. It is unresponsive if a client has waited for it for
+// quietAfter, no connection of the process has received a byte from it in that time, and a request that any broker
+// answers immediately (ApiVersions, on a connection of its own) is not answered within probeTimeout, or within
+// freshTimeout if that connection has to be opened first. A broker that is slow with one request and answers another is
+// not unresponsive. Both states end when a probe is answered; there is one each probeAgain to maxProbeAgain. Clients
+// may still dial a broker that is down, so that state also ends when a client's connection opens. An unreachable broker
+// that no client has dialed for forgetAfter is not part of the cluster any more, and is forgotten.
 package dialer
 
 import (
@@ -41,13 +44,13 @@ type Func func(ctx context.Context, network, addr string) (net.Conn, error)
 // Dialer is shared by all clients of a process. Its one goroutine is Run, whose children are the probes. Without it
 // unresponsive brokers are not noticed, and no state ends.
 type Dialer struct {
-	dial    Func
-	log     *slog.Logger
-	gauge   prometheus.Gauge
-	changed func()
-	away    atomic.Int32 // brokers that cannot be reached: the healthy way takes no lock
-	lost    atomic.Int64 // see LastLost, Unix nanoseconds
-	look    beats.Signal // a broker is to be probed now
+	dial        Func
+	log         *slog.Logger
+	gauge       prometheus.Gauge
+	changed     func()
+	unreachable atomic.Int32 // brokers that cannot be reached: the healthy way takes no lock
+	lost        atomic.Int64 // see LastLost, Unix nanoseconds
+	look        beats.Signal // a broker is to be probed now
 
 	mu      sync.Mutex // guards brokers and their fields
 	brokers map[string]*broker
@@ -64,16 +67,16 @@ const (
 
 // broker is one address. Dialer.mu guards all but heard.
 type broker struct {
-	addr    string
-	heard   atomic.Int64 // when the last bytes came, Unix nanoseconds
-	state   state
-	since   time.Time // of the state
-	conns   map[*conn]struct{}
-	doubted bool // to be probed at once: a connection broke, or the first one opened
-	probing bool
-	probed  time.Time // when the last probe began
-	wanted  time.Time // when a client dialed it last
-	prober  net.Conn  // the probes' own connection; the probe under way owns it
+	addr      string
+	heard     atomic.Int64 // when the last bytes came, Unix nanoseconds
+	state     state
+	since     time.Time // of the state
+	conns     map[*conn]struct{}
+	suspected bool // to be probed at once: a connection broke, or the first one opened
+	probing   bool
+	probed    time.Time // when the last probe began
+	wanted    time.Time // when a client dialed it last
+	prober    net.Conn  // the probes' own connection; the probe under way owns it
 }
 
 // New returns a Dialer that opens connections with dial.
@@ -81,20 +84,19 @@ func New(dial Func, log *slog.Logger, reg prometheus.Registerer) *Dialer {
 	return &Dialer{
 		dial: dial, log: log, changed: func() {}, look: beats.NewSignal(), brokers: make(map[string]*broker),
 		gauge: metric.In(reg).Gauge("waterclock_unresponsive_brokers",
-			"Brokers that accept connections, or used to, but do not answer."),
+			"Unresponsive brokers: they accept connections, or used to, but do not answer."),
 	}
 }
 
-// OnChange registers f, which is called without a lock whenever a broker cannot be reached any more, or can again.
-// Call it before anything is dialed.
+// OnChange registers f, which is called without a lock whenever a broker becomes unreachable, or reachable again. Call
+// it before anything is dialed.
 func (d *Dialer) OnChange(f func()) { d.changed = f }
 
 // AllReachable reports whether no broker is known to be down or unresponsive. It takes no lock.
-func (d *Dialer) AllReachable() bool { return d.away.Load() == 0 }
+func (d *Dialer) AllReachable() bool { return d.unreachable.Load() == 0 }
 
-// LastLost returns when a broker that this process has heard from was last found to be down or
-// unresponsive. Brokers that were away before this process started do not count: the other instances have
-// given them up already.
+// LastLost returns when a broker that this process has heard from was last found to be down or unresponsive. Brokers
+// that were unreachable before this process started do not count: the other instances have given them up already.
 func (d *Dialer) LastLost() time.Time { return time.Unix(0, d.lost.Load()) }
 
 // Reachable reports whether the broker at addr, host:port as it was dialed, is neither down nor unresponsive. A
@@ -137,7 +139,7 @@ func (d *Dialer) Dial(ctx context.Context, network, addr string) (net.Conn, erro
 	return c, nil
 }
 
-// DialPatiently is Dial for clients that must not give up while brokers cannot be reached. A kgo client gives up a
+// DialPatiently is Dial for clients that must not give up while brokers are unreachable. A kgo client gives up a
 // request if it could not dial two brokers in a row, but not if dialing timed out. So every failure looks like a
 // timeout.
 func (d *Dialer) DialPatiently(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -182,7 +184,7 @@ func (d *Dialer) admit(addr string) (*conn, bool) {
 	return c, true
 }
 
-// opened gives c its connection. It returns false if the broker has become unresponsive meanwhile.
+// opened gives c its connection. It returns false if the broker has just become unresponsive.
 func (d *Dialer) opened(c *conn, nc net.Conn) bool {
 	c.waiting.Store(0)
 	d.mu.Lock()
@@ -194,7 +196,7 @@ func (d *Dialer) opened(c *conn, nc net.Conn) bool {
 	cold := ok && c.b.prober == nil && !c.b.probing
 	d.mu.Unlock()
 	if cold {
-		d.doubt(c.b) // so that probes have a connection before they need it
+		d.suspect(c.b) // so that probes have a connection before they need it
 	}
 	if back {
 		d.become(c.b, responsive)
@@ -208,18 +210,18 @@ func (d *Dialer) forget(c *conn) {
 	delete(c.b.conns, c)
 }
 
-// become changes a broker's state. If the broker cannot be reached, its connections are closed.
+// become changes a broker's state. If the broker is unreachable, its connections are closed.
 func (d *Dialer) become(b *broker, s state) {
 	if !d.set(b, s) {
 		return
 	}
 	switch s {
 	case responsive:
-		d.log.Info("a broker can be reached again", "broker", b.addr)
+		d.log.Info("broker reachable again", "broker", b.addr)
 	case down:
-		d.log.Warn("a broker is down, turning to the others", "broker", b.addr)
+		d.log.Warn("broker down, using the others", "broker", b.addr)
 	case unresponsive:
-		d.log.Warn("a broker is unresponsive, turning to the others", "broker", b.addr)
+		d.log.Warn("broker unresponsive, using the others", "broker", b.addr)
 	}
 	d.changed()
 }
@@ -246,7 +248,7 @@ func (d *Dialer) set(b *broker, s state) bool {
 	return true
 }
 
-// hangUp closes a connection at once. With TLS, Close sends an alert first, and waits 5 s if the broker does not
+// hangUp closes a connection immediately. With TLS, Close sends an alert first, and waits 5 s if the broker does not
 // read. The lock is held.
 func hangUp(c net.Conn) {
 	if secured, ok := c.(interface{ NetConn() net.Conn }); ok {
@@ -255,7 +257,7 @@ func hangUp(c net.Conn) {
 	_ = c.Close()
 }
 
-// count updates the number of brokers that cannot be reached. The lock is held.
+// count updates the number of unreachable brokers. The lock is held.
 func (d *Dialer) count() {
 	var away, mute int
 	for _, b := range d.brokers {
@@ -266,7 +268,7 @@ func (d *Dialer) count() {
 			mute++
 		}
 	}
-	d.away.Store(int32(away))
+	d.unreachable.Store(int32(away))
 	d.gauge.Set(float64(mute))
 }
 
@@ -288,7 +290,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	case n > 0:
 		c.b.heard.Store(time.Now().UnixNano())
 	case err != nil && !timedOut(err) && !c.closed.Load():
-		c.d.doubt(c.b) // the broker closed it, not this process
+		c.d.suspect(c.b) // the broker closed it, not this process
 	}
 	return n, err
 }

@@ -23,14 +23,13 @@ import (
 
 const addr = "broker:9092"
 
-// kafka is a broker that answers with what was sent, which makes an answer of a question; or it is unresponsive, or
-// down.
+// kafka is a broker that echoes the request; or it is unresponsive, or down.
 type kafka struct {
 	unresponsive, down atomic.Bool
 
 	mu    sync.Mutex
 	conns []net.Conn // guarded by mu: the broker's ends
-	heard time.Time  // guarded by mu: when something last came
+	heard time.Time  // guarded by mu: when the last byte came
 }
 
 func (k *kafka) dial(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -115,7 +114,7 @@ func ask(c net.Conn) error {
 	return err
 }
 
-// until waits for what ok reports, and returns how long it took.
+// until waits until ok returns true, and returns how long it took.
 func until(t *testing.T, limit time.Duration, ok func() bool) time.Duration {
 	t.Helper()
 	start := time.Now()
@@ -128,7 +127,7 @@ func until(t *testing.T, limit time.Duration, ok func() bool) time.Duration {
 	return time.Since(start)
 }
 
-// shown is what the metric shows.
+// shown is the value of the metric.
 func (d *Dialer) shown() float64 {
 	var m dto.Metric
 	if err := d.gauge.Write(&m); err != nil {
@@ -140,8 +139,8 @@ func (d *Dialer) shown() float64 {
 func (d *Dialer) gone() bool { return !d.Reachable(addr) && !d.AllReachable() }
 func (d *Dialer) back() bool { return d.Reachable(addr) && d.AllReachable() }
 
-// A broker that says nothing to somebody who waits is unresponsive within a second: its connections are closed and new
-// ones refused, as one that is down refuses them, until it answers again.
+// A silent broker that a client waits for is unresponsive within a second: its connections are closed and new ones
+// refused, as one that is down refuses them, until it answers again.
 func TestUnresponsiveBroker(t *testing.T) {
 	scene(t, func(t *testing.T, k *kafka, d *Dialer) {
 		var changes atomic.Int32
@@ -187,21 +186,21 @@ func TestUnresponsiveBroker(t *testing.T) {
 		if err := ask(dial(t, d)); err != nil {
 			t.Error(err)
 		}
-		synctest.Wait() // the change is told behind it
+		synctest.Wait() // the change is reported after that
 		if n := d.shown(); n != 0 || changes.Load() != 2 {
 			t.Errorf("%v unresponsive brokers, %d changes", n, changes.Load())
 		}
 	})
 }
 
-// Each wake-up of an idle process costs more than what it does then. So connections are looked at, and brokers probed,
-// when other tickers of the process tick.
+// Each wake-up of an idle process costs more than its work. So connections are checked, and brokers probed, when other
+// tickers of the process tick.
 func TestBrokersAreProbedWithOtherTicks(t *testing.T) {
 	scene(t, func(t *testing.T, k *kafka, d *Dialer) {
 		other := beats.NewTicker(tick)
 		defer other.Stop()
 		a := dial(t, d)
-		synctest.Wait() // the first probe follows at once
+		synctest.Wait() // the first probe follows immediately
 		k.unresponsive.Store(true)
 		time.Sleep(tick / 7)
 		if _, err := a.Write([]byte{1}); err != nil {
@@ -227,7 +226,7 @@ func TestBrokersAreProbedWithOtherTicks(t *testing.T) {
 	})
 }
 
-// One thing is slow, another is answered meanwhile: the probe.
+// One request is slow, and the probe is answered.
 func TestSlowIsNotUnresponsive(t *testing.T) {
 	scene(t, func(t *testing.T, k *kafka, d *Dialer) {
 		a := dial(t, d)
@@ -254,8 +253,8 @@ func TestSlowIsNotUnresponsive(t *testing.T) {
 	})
 }
 
-// A broker that dies is known to be down at once: from its connections, which break, before anybody dials. It is back
-// when it takes connections again, also for a client that comes before the probe.
+// A broker that dies is known to be down immediately: from its broken connections, before any client dials. It is back
+// when it accepts connections again, even for a client that comes before the probe.
 func TestBrokerThatDies(t *testing.T) {
 	for _, by := range []string{"probe", "client"} {
 		t.Run(by, func(t *testing.T) {
@@ -300,7 +299,7 @@ func TestBrokerThatDies(t *testing.T) {
 	}
 }
 
-// lines counts what is logged, by message.
+// lines counts log lines by message.
 type lines struct {
 	slog.Handler
 	mu sync.Mutex
@@ -316,17 +315,17 @@ func (l *lines) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// The loss of a broker is one line, and its return another one, however many clients dial it meanwhile, whatever they
-// and the probes meet, and however long it takes.
+// The loss of a broker is one line, and its return another one, however many clients dial it, whatever errors they and
+// the probes get, and however long it takes.
 func TestALossIsSaidOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		lose, restore func(*kafka)
 		said          string
 	}{
 		"down": {func(k *kafka) { k.kill() }, func(k *kafka) { k.down.Store(false) },
-			"a broker is down, turning to the others"},
+			"broker down, using the others"},
 		"unresponsive": {func(k *kafka) { k.unresponsive.Store(true) }, func(k *kafka) { k.unresponsive.Store(false) },
-			"a broker is unresponsive, turning to the others"},
+			"broker unresponsive, using the others"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log := &lines{of: make(map[string]int)}
@@ -354,7 +353,7 @@ func TestALossIsSaidOnce(t *testing.T) {
 					t.Error(err)
 				}
 				synctest.Wait()
-				want := map[string]int{c.said: 1, "a broker can be reached again": 1}
+				want := map[string]int{c.said: 1, "broker reachable again": 1}
 				if !maps.Equal(log.of, want) {
 					t.Errorf("said %v, want %v", log.of, want)
 				}
@@ -363,7 +362,7 @@ func TestALossIsSaidOnce(t *testing.T) {
 	}
 }
 
-// A broker that is not there when it is dialed first, and an unresponsive one that goes down.
+// A broker that is down when it is dialed first, and an unresponsive one that goes down.
 func TestDownAndUnresponsive(t *testing.T) {
 	scene(t, func(t *testing.T, k *kafka, d *Dialer) {
 		k.down.Store(true)
@@ -383,7 +382,7 @@ func TestDownAndUnresponsive(t *testing.T) {
 	})
 }
 
-// A broker that was taken out of the cluster is not away forever: nobody asks for it. One that somebody asks for stays.
+// A broker that was taken out of the cluster is forgotten, because no client dials it. One that a client dials stays.
 func TestBrokerThatIsGone(t *testing.T) {
 	scene(t, func(t *testing.T, k *kafka, d *Dialer) {
 		dial(t, d)
@@ -407,7 +406,7 @@ func TestBrokerThatIsGone(t *testing.T) {
 	})
 }
 
-// One that is being connected to and says nothing is noticed as well: packets to a machine that is cut off are lost.
+// A silent broker that is being connected to is noticed as well: packets to a machine that is cut off are lost.
 func TestCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost := func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -425,8 +424,8 @@ func TestCutOff(t *testing.T) {
 	})
 }
 
-// Far away each round trip takes long, and a handshake several: that does not make it unresponsive,
-// as long as what is asked over a connection that is there is answered.
+// Far away each round trip takes long, and a handshake several: that does not make a broker unresponsive, as long as
+// requests over an open connection are answered.
 func TestFarAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &kafka{}
@@ -451,8 +450,8 @@ func TestFarAway(t *testing.T) {
 	})
 }
 
-// A broker that was away before this process came is not one that it has just lost:
-// the others have given it up, and nothing waits for them to do so.
+// A broker that was unreachable before this process started has not just been lost: the others have given it up, and
+// nothing waits for them to do so.
 func TestBrokerThatWasNeverThere(t *testing.T) {
 	scene(t, func(t *testing.T, k *kafka, d *Dialer) {
 		k.down.Store(true)
@@ -477,7 +476,7 @@ func TestBrokerThatWasNeverThere(t *testing.T) {
 	})
 }
 
-// goodbye is a connection that says goodbye as TLS does, which takes 5 s where nobody reads.
+// goodbye is a connection that says goodbye as TLS does, which takes 5 s if the peer does not read.
 type goodbye struct {
 	net.Conn
 	say func()
@@ -490,8 +489,8 @@ func (g goodbye) Close() error {
 	return g.Conn.Close()
 }
 
-// The connections of a broker that becomes unresponsive are closed without a goodbye: all who
-// ask for any broker would wait for it.
+// The connections of a broker that becomes unresponsive are closed without a goodbye: all clients that use any broker
+// would wait for it.
 func TestAUnresponsiveBrokerIsLeftWithoutAGoodbye(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()

@@ -18,24 +18,24 @@ const (
 	// probeTimeout is how long the answer to a probe may take over an open connection, and freshTimeout over one that
 	// has to be opened first, with its handshakes.
 	probeTimeout, freshTimeout = 600 * time.Millisecond, 2 * time.Second
-	// probeAgain is the pause between two probes of a broker that cannot be reached. It grows with the time for
-	// which that lasts, up to maxProbeAgain: the broker may have been removed for good.
+	// probeAgain is the pause between two probes of an unreachable broker. It grows with the outage, up to
+	// maxProbeAgain: the broker may have been removed for good.
 	probeAgain, maxProbeAgain = 200 * time.Millisecond, 2 * time.Second
 	// An unreachable broker is forgotten once no client has dialed it for forgetAfter.
 	// Clients dial each broker that they know of every few minutes.
 	forgetAfter = 30 * time.Minute
-	// tick is how often connections are looked at, together with the other tickers of 100 ms: see package beats.
+	// tick is how often connections are checked, together with the other tickers of 100 ms: see package beats.
 	tick = 100 * time.Millisecond
-	// overslept: if a probe takes that much longer than its timeout, this process itself must have been stopped. That
-	// says nothing about the broker.
+	// overslept: if a probe exceeds its timeout by this much, this process itself must have been stopped. Then the
+	// probe proves nothing.
 	overslept = 400 * time.Millisecond
 	// maxAnswer bounds the answer to a probe.
 	maxAnswer = 1 << 20
 )
 
-// question is an ApiVersions request, version 0, with its length before it: no client ID, correlation 0. It needs no
-// authentication (KIP-152).
-var question = []byte{0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 0, 0xff, 0xff}
+// versionsRequest is an ApiVersions request, version 0, with its length before it: no client ID, correlation 0. It
+// needs no authentication (KIP-152).
+var versionsRequest = []byte{0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 0, 0xff, 0xff}
 
 // Run probes brokers until ctx ends.
 func (d *Dialer) Run(ctx context.Context) error {
@@ -53,10 +53,10 @@ func (d *Dialer) Run(ctx context.Context) error {
 	return nil
 }
 
-// doubt makes Run probe a broker at once.
-func (d *Dialer) doubt(b *broker) {
+// suspect makes Run probe a broker immediately.
+func (d *Dialer) suspect(b *broker) {
 	d.mu.Lock()
-	b.doubted = true
+	b.suspected = true
 	d.mu.Unlock()
 	d.look.Send()
 }
@@ -69,14 +69,14 @@ func (d *Dialer) due(now time.Time) (all []*broker) {
 		if b.probing || !b.due(now) {
 			continue
 		}
-		b.probing, b.doubted, b.probed = true, false, now
+		b.probing, b.suspected, b.probed = true, false, now
 		all = append(all, b)
 	}
 	return all
 }
 
-// forgetGone forgets brokers that were removed from the cluster: they cannot be reached, and no client dials them.
-// It reports whether there was one.
+// forgetGone forgets brokers that were removed from the cluster: they are unreachable, and no client dials them. It
+// reports whether there was one.
 func (d *Dialer) forgetGone(now time.Time) (gone bool) {
 	if d.AllReachable() {
 		return false
@@ -99,7 +99,7 @@ func (d *Dialer) forgetGone(now time.Time) (gone bool) {
 
 // due reports whether a broker is to be probed. Dialer.mu is held.
 func (b *broker) due(now time.Time) bool {
-	if b.doubted {
+	if b.suspected {
 		return true
 	}
 	if b.state != responsive {
@@ -153,7 +153,7 @@ func (d *Dialer) hangUp() {
 	}
 }
 
-// ask sends the question over nc, or over a new connection if nc is nil or broken. It returns the connection for
+// ask sends versionsRequest over nc, or over a new connection if nc is nil or broken. It returns the connection for
 // the next probe.
 func (d *Dialer) ask(ctx context.Context, nc net.Conn, addr string) (net.Conn, error) {
 	if nc != nil {
@@ -180,12 +180,12 @@ func (d *Dialer) ask(ctx context.Context, nc net.Conn, addr string) (net.Conn, e
 	return nc, nil
 }
 
-// Ask asks a broker for its versions and reads the answer, whatever it says.
+// Ask asks a broker for its versions and reads the answer, whatever it is.
 func Ask(ctx context.Context, nc net.Conn, within time.Duration) error {
 	_ = nc.SetDeadline(time.Now().Add(within))
 	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	if _, err := nc.Write(question); err != nil {
+	if _, err := nc.Write(versionsRequest); err != nil {
 		return err
 	}
 	var size [4]byte

@@ -38,7 +38,7 @@ func TestAuditHasNoLevel(t *testing.T) {
 	}
 }
 
-// A file has all lines, also when it is renamed; what cannot be written there is in the log.
+// A file has all lines, even after it is renamed; lines that cannot be written there are in the log.
 func TestAuditFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Build is what a program was built from.
+// Build says from which sources a program was built.
 type Build struct {
 	Version  string // of the module
 	Revision string // of the sources; empty where the builder did not tell
@@ -53,8 +53,7 @@ func (b Build) String() string {
 	return fmt.Sprintf("%s, %s, %s/%s", text, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// Collector shows the build as the labels of a metric that is always 1, so that what goes wrong can be laid beside what
-// was rolled out.
+// Collector shows the build as the labels of a metric that is always 1, so that problems can be compared with rollouts.
 func (b Build) Collector() prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "waterclock_build_info", Help: "Always 1; the labels say what the program was built from.",

@@ -90,9 +90,9 @@ func NoteNames(dataDir string, sets []topics.Set) error {
 
 // Partition names a partition of the store.
 func (n Names) Partition(id statestore.PartitionID) string {
-	of, known := n[id.Topic]
+	topic, known := n[id.Topic]
 	if !known {
-		of.name = topics.TopicID(id.Topic)
+		topic.name = topics.TopicID(id.Topic)
 	}
-	return fmt.Sprintf("%s/%d", of.name, id.Partition)
+	return fmt.Sprintf("%s/%d", topic.name, id.Partition)
 }

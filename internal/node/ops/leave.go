@@ -42,7 +42,7 @@ func (s *Server) OnLeave(token string, leave func(ctx context.Context) error) {
 			}
 			within = d
 		}
-		s.log.Info("told to hand over and leave", "within", within)
+		s.log.Info("asked to hand over and leave", "limit", within)
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // a server without deadlines needs none
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), within)
 		defer cancel()

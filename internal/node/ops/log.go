@@ -21,10 +21,10 @@ func NewLogger(w io.Writer, cfg *config.Config) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, opts))
 }
 
-// sentence has an error logged as what it says. The text handler would print all that it holds,
-// which of Pebble's is a stack for each of its causes.
+// sentence makes an error be logged as its text. The text handler would print all its fields, and errors of Pebble have
+// a stack for each cause.
 func sentence(_ []string, a slog.Attr) slog.Attr {
-	if err, is := a.Value.Any().(error); is {
+	if err, ok := a.Value.Any().(error); ok {
 		a.Value = slog.StringValue(err.Error())
 	}
 	return a
@@ -73,7 +73,7 @@ func (a *auditHandler) Handle(ctx context.Context, r slog.Record) error {
 	if err == nil {
 		return nil
 	}
-	a.log.Error("the audit cannot be written to its file; its line is here", "file", a.path, "err", err)
+	a.log.Error("cannot write the audit line to its file", "file", a.path, "err", err)
 	return a.instead.Handle(ctx, r)
 }
 
@@ -82,7 +82,7 @@ func (a *auditHandler) Handle(ctx context.Context, r slog.Record) error {
 type auditFile struct {
 	path string
 
-	mu     sync.Mutex // guards what follows, over a write: lines are whole
+	mu     sync.Mutex // guards the fields below, during a write too: lines are whole
 	f      *os.File   // nil: it is to be opened
 	looked time.Time
 }
@@ -100,7 +100,7 @@ func (a *auditFile) Write(line []byte) (int, error) {
 	if a.f != nil && time.Since(a.looked) >= auditLook {
 		a.looked = time.Now()
 		if named, err := os.Stat(a.path); err != nil || !a.is(named) {
-			_ = a.f.Close() // what was written is written
+			_ = a.f.Close() // all lines were written
 			a.f = nil
 		}
 	}
@@ -122,7 +122,7 @@ func (a *auditFile) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.f != nil {
-		_ = a.f.Close() // what was written is written
+		_ = a.f.Close() // all lines were written
 		a.f = nil
 	}
 }

@@ -128,7 +128,7 @@ func (s *Server) Run(ctx context.Context) error {
 		MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
-	s.log.Info("serving HTTP", "for", s.setting, "address", s.Addr())
+	s.log.Info("serving HTTP", "setting", s.setting, "address", s.Addr())
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
@@ -204,8 +204,8 @@ const (
 const profileTimeout = 10 * time.Minute
 
 // NewProfiler returns a server for addr that has /debug/pprof/ and nothing else. A profile shows memory, payloads
-// included, and costs time, so it has a listener of its own; that it is on the loopback interface is for whoever
-// chooses addr to see to. From then on the runtime samples waits, for the profiles block and mutex.
+// included, and costs time, so it has a listener of its own; the caller makes sure that it is on the loopback
+// interface. From then on the runtime samples waits, for the profiles block and mutex.
 func NewProfiler(addr string, log *slog.Logger) *Server {
 	runtime.SetBlockProfileRate(int(blockRate))
 	runtime.SetMutexProfileFraction(mutexFraction)

@@ -24,8 +24,8 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// webConfig writes a web configuration with a certificate of its own and one user, and returns its path and what a
-// client must trust.
+// webConfig writes a web configuration with a certificate of its own and one user, and returns its path and the
+// certificates that a client must trust.
 func webConfig(t *testing.T, user, password string) (path string, trusted *x509.CertPool) {
 	t.Helper()
 	dir := t.TempDir()
@@ -74,8 +74,8 @@ func write(t *testing.T, path string, data []byte) {
 	}
 }
 
-// TestWebConfiguration: with TLS and users nothing is served to who has not the password, or no TLS, and a password
-// that is changed counts from the next request on.
+// TestWebConfiguration: with TLS and users, a client without the password, or without TLS, gets nothing, and a changed
+// password counts from the next request on.
 func TestWebConfiguration(t *testing.T) {
 	path, trusted := webConfig(t, "scraper", "first")
 	s := NewServer("127.0.0.1:0", prometheus.NewRegistry(), fakeReady{true, nil}, slog.New(slog.DiscardHandler))
@@ -152,8 +152,8 @@ func TestWrongWebConfiguration(t *testing.T) {
 	}
 }
 
-// TestProfiler: profiles are where they were asked for and nowhere else, also not on the server of the metrics, and the
-// profiler serves nothing besides.
+// TestProfiler: profiles are only at their own address, not on the server of the metrics, and the profiler serves
+// nothing else.
 func TestProfiler(t *testing.T) {
 	s := NewProfiler("127.0.0.1:0", slog.New(slog.DiscardHandler))
 	if err := s.Listen(); err != nil {

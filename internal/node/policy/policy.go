@@ -1,5 +1,7 @@
-// Package policy derives from the settings what applies to one request topic or fixed-delay topic: the rules for its
-// requests, its quota, its own topics, and the rights that they need.
+// Package policy derives from the settings everything that applies to one request topic or fixed-delay topic: the rules
+// for its requests, its quota, its own topics, and their permissions.
+//
+//	rules := policy.Rules(cfg, set)
 package policy
 
 import (
@@ -117,7 +119,7 @@ func TopicOptions(cfg *config.Config, topic string, delay time.Duration, create 
 	}
 }
 
-// Access returns what the rights of a service with these settings depend on.
+// Access returns everything that the permissions of a service with these settings depend on.
 func Access(cfg *config.Config) topics.Access {
 	a := topics.Access{
 		Requests: cfg.Requests, Delayed: cfg.DelayTopics(), Create: cfg.CreateTopics, API: cfg.API != "",

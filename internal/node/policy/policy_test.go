@@ -99,7 +99,7 @@ func TestRulesOfTenants(t *testing.T) {
 	}
 }
 
-// TestDialectsAreThoseOfTheConfiguration: whatever can be configured is understood, and the other way round.
+// TestDialectsAreThoseOfTheConfiguration: every dialect that can be configured is understood, and the other way round.
 func TestDialectsAreThoseOfTheConfiguration(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "wc.yaml")
 	if err := os.WriteFile(file, []byte("tenants: {timers: {dialect: nonsense}}"), 0o600); err != nil {
@@ -117,7 +117,7 @@ func TestDialectsAreThoseOfTheConfiguration(t *testing.T) {
 	}
 }
 
-// TestTopicsOfTenants: dead letters go where a tenant says, for everybody who asks.
+// TestTopicsOfTenants: dead letters go to the tenant's topic, for every caller.
 func TestTopicsOfTenants(t *testing.T) {
 	cfg := tenants()
 	a := Access(cfg)

@@ -19,7 +19,7 @@ import (
 )
 
 // write writes everything. The package comment gives the reasons for the order.
-func (j *job) write(ctx context.Context) error {
+func (j *mover) write(ctx context.Context) error {
 	for _, phase := range []func(ctx context.Context, i int) error{j.takeLeaving, j.move, j.takeStaying} {
 		for i := range j.before() {
 			if err := phase(ctx, i); err != nil {
@@ -34,11 +34,11 @@ func (j *job) write(ctx context.Context) error {
 }
 
 // moves reports whether a timer of partition i is written again.
-func (j *job) moves(id []byte, i int) bool { return j.report.Recreated || j.homeOf(id, i) != i }
+func (j *mover) moves(id []byte, i int) bool { return j.report.Recreated || j.homeOf(id, i) != i }
 
-// move moves the timers of one changelog partition. The log is read twice, so that no more is kept in memory than the
-// IDs that move.
-func (j *job) move(ctx context.Context, i int) error {
+// move moves the timers of one changelog partition. The log is read twice, so that only the IDs that move are kept in
+// memory.
+func (j *mover) move(ctx context.Context, i int) error {
 	p := &j.parts[i]
 	last, err := j.lastRecords(ctx, i)
 	if err != nil {
@@ -81,7 +81,7 @@ func (j *job) move(ctx context.Context, i int) error {
 
 // lastRecords finds the offset of the last record of each ID that is pending in partition i by its changelog, and
 // moves.
-func (j *job) lastRecords(ctx context.Context, i int) (map[string]int64, error) {
+func (j *mover) lastRecords(ctx context.Context, i int) (map[string]int64, error) {
 	last := make(map[string]int64)
 	err := j.read(ctx, j.changelog(i), j.parts[i].changelog, nil, func(rec *kgo.Record) error {
 		kind, id, err := wire.ParseKey(rec.Key)
@@ -99,7 +99,7 @@ func (j *job) lastRecords(ctx context.Context, i int) (map[string]int64, error) 
 }
 
 // hand moves one timer of partition i to the partition where it belongs.
-func (j *job) hand(t *timer.Timer, i int) {
+func (j *mover) hand(t *timer.Timer, i int) {
 	to := j.homeOf(t.ID, i)
 	_, replaced := j.early[string(t.ID)]
 	if replaced = replaced && to != i; replaced {
@@ -118,15 +118,15 @@ func (j *job) hand(t *timer.Timer, i int) {
 	}
 }
 
-// takeLeaving takes in the requests of partition i whose IDs leave the partition.
-func (j *job) takeLeaving(ctx context.Context, i int) error {
+// takeLeaving processes the requests of partition i whose IDs leave the partition.
+func (j *mover) takeLeaving(ctx context.Context, i int) error {
 	p := &j.parts[i]
 	p.leaving = make(map[string]*timer.Timer)
 	return j.take(ctx, i, true, func(req timer.Request) { p.leaving[string(req.ID)] = req.Schedule })
 }
 
-// takeStaying takes in the requests of partition i whose IDs stay.
-func (j *job) takeStaying(ctx context.Context, i int) error {
+// takeStaying processes the requests of partition i whose IDs stay.
+func (j *mover) takeStaying(ctx context.Context, i int) error {
 	return j.take(ctx, i, false, func(req timer.Request) {
 		if req.Schedule == nil {
 			j.out.remove(int32(i), req.ID)
@@ -136,9 +136,9 @@ func (j *job) takeStaying(ctx context.Context, i int) error {
 	})
 }
 
-// take validates the requests of partition i that were not taken in: those whose IDs leave the partition, or the
-// others. It calls plan with each that is not rejected.
-func (j *job) take(ctx context.Context, i int, leaving bool, plan func(timer.Request)) error {
+// take validates the unprocessed requests of partition i: those whose IDs leave the partition, or the others. It calls
+// plan with each that is not rejected.
+func (j *mover) take(ctx context.Context, i int, leaving bool, plan func(timer.Request)) error {
 	skip := func(bad *partlog.Unreadable) {
 		if leaving { // it is met again
 			return
@@ -164,15 +164,14 @@ func (j *job) take(ctx context.Context, i int, leaving bool, plan func(timer.Req
 	})
 }
 
-// validate validates a request as the service would. A request that leaves its partition was
-// written where its ID belonged then, so it does not lie on a wrong partition. A request that depends
-// on what is pending is rejected: the timer may have come from another partition, whose requests
-// stand in no order with those of this one.
-func (j *job) validate(rec *kgo.Record, leaving bool) (timer.Request, *timer.Refusal) {
+// validate validates a request as the service would. A request that leaves its partition was written where its ID
+// belonged then, so it does not lie on a wrong partition. A request that depends on the pending timer is rejected: the
+// timer may have come from another partition, whose requests have no order relative to those of this one.
+func (j *mover) validate(rec *kgo.Record, leaving bool) (timer.Request, *timer.Refusal) {
 	here := rec
 	if leaving {
 		moved := *rec
-		moved.Partition = j.is(rec.Key)
+		moved.Partition = j.currentPartition(rec.Key)
 		here = &moved
 	}
 	req, _, refusal := j.o.Rules.Validate(here, j.o.Now().UnixMilli())
@@ -185,14 +184,14 @@ func (j *job) validate(rec *kgo.Record, leaving bool) (timer.Request, *timer.Ref
 
 // restore replaces a changelog that was lost by a local view. The view is complete if it has seen the step that the
 // group's committed offset names.
-func (j *job) restore(i int) error {
+func (j *mover) restore(i int) error {
 	p := &j.parts[i]
 	if p.last != nil || p.note.Step == "" {
 		return nil
 	}
 	if j.o.View == nil {
 		return fmt.Errorf(
-			"changelog %v holds no checkpoint, and requests of that partition were taken in: it was lost; %s",
+			"changelog %v has no checkpoint, but requests of that partition were processed: it was lost; %s",
 			j.changelog(i), topics.LostAdvice)
 	}
 	v, err := j.o.View(int32(i))
@@ -200,7 +199,7 @@ func (j *job) restore(i int) error {
 		return err
 	}
 	if v == nil {
-		return fmt.Errorf("none of the directories holds anything of %v: name those of all instances", j.requestLog(i))
+		return fmt.Errorf("none of the directories has a view of %v: name those of all instances", j.requestLog(i))
 	}
 	if step := cmp.Or(p.note.Last, p.note.Step); v.Last.Step != step && !j.o.AcceptLost {
 		return fmt.Errorf("the directory's view of %v, of %s, lacks the last steps before the changelog was lost: "+

@@ -38,38 +38,38 @@ type Options struct {
 	Admin  *kgo.Client // reads and asks
 	// Set is the topics as they are. The service's own topics already have the request topic's partition count.
 	Set   *topics.Set
-	Rules *intake.Rules // by which requests are taken in, with the new partition count
+	Rules *intake.Rules // by which requests are judged, with the new partition count
 	Group string
 	// AcceptGroup lets the changelog be that of another group.
 	AcceptGroup bool
 	Now         func() time.Time
 	// View returns the newest local view of a partition whose changelog was lost; nil if there is none. Without a View
 	// function a lost changelog is an error.
-	View func(partition int32) (*View, error)
+	View func(partition int32) (*StoredView, error)
 	// AcceptLost accepts a view that lacks the last steps.
 	AcceptLost bool
-	// DryRun counts the timers and changes nothing. Instances may run meanwhile, and the service's
-	// own topics may lack partitions, or may not exist.
+	// DryRun counts the timers and changes nothing. Instances may run, and the service's own topics may lack
+	// partitions, or may not exist.
 	DryRun bool
 }
 
-// View is what a stopped instance's directory holds of a partition.
-type View struct {
+// StoredView is the view of a partition in a stopped instance's directory.
+type StoredView struct {
 	Last wire.Checkpoint // that it has seen
 	// Each calls a function with every pending timer.
 	Each func(func(*timer.Timer) error) error
 }
 
-// Report says what Run did.
+// Report is the result of Run.
 type Report struct {
 	Before, Now int32 // partitions
 	Recreated   bool  // the request topic was recreated, or the changelog is a copy
 	Restored    int   // partitions whose changelog was lost
 	Moved       int   // timers that are pending at a new place or under a new generation
 	Replaced    int   // timers whose ID was pending at its new place already
-	Taken       int   // requests that were taken in
+	Taken       int   // requests that were processed
 	Refused     int   // of them, those that became dead letters
-	Lost        int64 // requests that retention has deleted before they were taken in
+	Lost        int64 // requests that retention has deleted before they were processed
 	Misplaced   int   // timers on a wrong partition, which were there before
 }
 
@@ -77,7 +77,7 @@ type Report struct {
 func (r *Report) Done() bool { return r.Before == r.Now && !r.Recreated && r.Restored == 0 }
 
 // job is the state of one Run.
-type job struct {
+type mover struct {
 	o      Options
 	parts  []part              // by partition, as many as there are now
 	early  map[string]struct{} // IDs that are pending on their new partition already
@@ -88,11 +88,11 @@ type job struct {
 // part is one partition.
 type part struct {
 	changelog bounds
-	requests  bounds // of the request log that is taken in here
+	requests  bounds // the part of the request log that is processed here
 	last      *wire.Checkpoint
 	note      wire.CommitNote // of the committed offset
-	view      *View           // in place of the changelog, if that was lost
-	// leaving has, for each ID that leaves the partition, the last request that was taken in; nil for a cancel.
+	view      *StoredView     // in place of the changelog, if that was lost
+	// leaving has, for each ID that leaves the partition, the last request that was processed; nil for a cancel.
 	leaving map[string]*timer.Timer
 }
 
@@ -100,16 +100,16 @@ type bounds struct{ from, end int64 }
 
 // Run moves the pending timers of one request topic to where the topic's IDs belong now.
 func Run(ctx context.Context, o Options) (Report, error) {
-	j := &job{o: o, parts: make([]part, o.Set.Request.Partitions), early: make(map[string]struct{})}
+	j := &mover{o: o, parts: make([]part, o.Set.Request.Partitions), early: make(map[string]struct{})}
 	err := j.run(ctx)
 	return j.report, err
 }
 
-func (j *job) run(ctx context.Context) error {
+func (j *mover) run(ctx context.Context) error {
 	if j.o.DryRun {
 		return j.count(ctx)
 	}
-	if err := Nobody(ctx, j.o.Admin, j.o.Group); err != nil {
+	if err := CheckNoMembers(ctx, j.o.Admin, j.o.Group); err != nil {
 		return err
 	}
 	if err := repair.EndAll(ctx, j.o.Admin, j.o.Group); err != nil {
@@ -131,14 +131,14 @@ func (j *job) run(ctx context.Context) error {
 	if err := errors.Join(j.write(ctx), j.out.flush(ctx)); err != nil {
 		return fmt.Errorf("%w; nothing was changed", err)
 	}
-	if err := Nobody(ctx, j.o.Admin, j.o.Group); err != nil {
+	if err := CheckNoMembers(ctx, j.o.Admin, j.o.Group); err != nil {
 		return fmt.Errorf("%w; nothing was changed", err)
 	}
 	return j.out.commit(ctx)
 }
 
 // count is run without its effects.
-func (j *job) count(ctx context.Context) error {
+func (j *mover) count(ctx context.Context) error {
 	if err := j.look(ctx); err != nil || j.report.Done() {
 		return err
 	}
@@ -150,8 +150,8 @@ func (j *job) count(ctx context.Context) error {
 	return nil
 }
 
-// Nobody returns an error if the group has members. The error names their hosts.
-func Nobody(ctx context.Context, cl *kgo.Client, group string) error {
+// CheckNoMembers returns an error if the group has members. The error names their hosts.
+func CheckNoMembers(ctx context.Context, cl *kgo.Client, group string) error {
 	groups, err := kadm.NewClient(cl).DescribeGroups(ctx, group)
 	if err != nil {
 		return fmt.Errorf("describe group %s: %w", group, err)
@@ -172,8 +172,8 @@ func Nobody(ctx context.Context, cl *kgo.Client, group string) error {
 		group, len(g.Members), strings.Join(slices.Compact(slices.Sorted(slices.Values(hosts))), ", "))
 }
 
-// look determines what has to be done.
-func (j *job) look(ctx context.Context) error {
+// look determines the work to do.
+func (j *mover) look(ctx context.Context) error {
 	j.report.Now = int32(len(j.parts))
 	there := len(j.parts)
 	if j.o.DryRun {
@@ -206,12 +206,11 @@ func (j *job) look(ctx context.Context) error {
 }
 
 // before returns the partitions that existed before.
-func (j *job) before() []part { return j.parts[:j.report.Before] }
+func (j *mover) before() []part { return j.parts[:j.report.Before] }
 
-// written takes the former partition count from the changelog, if no committed offset has it: the last partition
-// with a checkpoint was the last one. The log's end says nothing, because an attempt that was given up leaves
-// records there.
-func (j *job) written(ctx context.Context) error {
+// written takes the former partition count from the changelog, if no committed offset has it: the last partition with a
+// checkpoint was the last one. The log's end proves nothing, because an abandoned attempt leaves records there.
+func (j *mover) written(ctx context.Context) error {
 	for i := len(j.parts) - 1; i >= 0 && j.report.Before == 0; i-- {
 		err := j.read(ctx, j.changelog(i), j.parts[i].changelog, nil, func(rec *kgo.Record) error {
 			kind, _, err := wire.ParseKey(rec.Key)
@@ -228,10 +227,10 @@ func (j *job) written(ctx context.Context) error {
 }
 
 // noted takes the former partition count from the notes that the group's steps have committed with their offsets.
-func (j *job) noted(ctx context.Context) error {
+func (j *mover) noted(ctx context.Context) error {
 	committed, err := kadm.NewClient(j.o.Admin).FetchOffsets(ctx, j.o.Group)
 	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
-		return fmt.Errorf("look at the group's offsets: %w", err)
+		return fmt.Errorf("read the group's offsets: %w", err)
 	}
 	for _, o := range committed[j.o.Set.Request.Name] {
 		note, err := wire.ParseCommitNote(o.Metadata)
@@ -251,16 +250,15 @@ func (j *job) noted(ctx context.Context) error {
 	return nil
 }
 
-// settled waits until no transaction is open on a log. A dry run does not wait: it reads what is
-// committed.
-func (j *job) settled(ctx context.Context, t partlog.Log) (bounds, error) {
+// settled waits until no transaction is open on a log. A dry run does not wait: it reads the committed records.
+func (j *mover) settled(ctx context.Context, t partlog.Log) (bounds, error) {
 	for patience := time.Now().Add(settleLimit); ; {
 		start, stable, end, err := partlog.Bounds(ctx, j.o.Admin, t)
 		if err != nil || stable == end || j.o.DryRun {
 			return bounds{start, stable}, err
 		}
 		if time.Now().After(patience) {
-			return bounds{}, fmt.Errorf("a transaction is open on %v at offset %d: see whose it is with "+
+			return bounds{}, fmt.Errorf("a transaction is open on %v at offset %d: find its producer with "+
 				"kafka-transactions.sh, and end it", t, stable)
 		}
 		if !beats.Sleep(ctx, settlePause) {
@@ -271,7 +269,7 @@ func (j *job) settled(ctx context.Context, t partlog.Log) (bounds, error) {
 
 // scan reads a changelog partition for its last checkpoint, and for the IDs that are pending there and did not belong
 // there before.
-func (j *job) scan(ctx context.Context, i int) error {
+func (j *mover) scan(ctx context.Context, i int) error {
 	p := &j.parts[i]
 	misplaced := make(map[string]struct{})
 	err := j.read(ctx, j.changelog(i), p.changelog, nil, func(rec *kgo.Record) error {
@@ -287,11 +285,11 @@ func (j *job) scan(ctx context.Context, i int) error {
 			c, err := wire.DecodeClaim(rec.Value)
 			p.last.Group = c.Group // of the last writer
 			return err
-		case kind != wire.KindTimer || j.was(id) == int32(i):
+		case kind != wire.KindTimer || j.formerPartition(id) == int32(i):
 			return nil
 		}
 		off := misplaced
-		if j.is(id) == int32(i) {
+		if j.currentPartition(id) == int32(i) {
 			off = j.early
 		}
 		if rec.Value == nil {
@@ -316,20 +314,20 @@ func (j *job) scan(ctx context.Context, i int) error {
 	return nil
 }
 
-// was and is are the partitions of an ID's requests before and now.
-func (j *job) was(id []byte) int32 { return intake.Murmur2Partition(id, j.report.Before) }
-func (j *job) is(id []byte) int32  { return intake.Murmur2Partition(id, j.report.Now) }
+// The partitions of an ID's requests before and now.
+func (j *mover) formerPartition(id []byte) int32  { return intake.Murmur2Partition(id, j.report.Before) }
+func (j *mover) currentPartition(id []byte) int32 { return intake.Murmur2Partition(id, j.report.Now) }
 
 // homeOf is where a timer of partition i belongs.
-func (j *job) homeOf(id []byte, i int) int {
-	if j.was(id) != int32(i) {
+func (j *mover) homeOf(id []byte, i int) int {
+	if j.formerPartition(id) != int32(i) {
 		return i
 	}
-	return int(j.is(id))
+	return int(j.currentPartition(id))
 }
 
-// requests finds out which part of the request log is to be taken in.
-func (j *job) requests(ctx context.Context, i int) error {
+// requests finds the part of the request log to be processed.
+func (j *mover) requests(ctx context.Context, i int) error {
 	p := &j.parts[i]
 	if p.last == nil || j.report.Recreated {
 		start, _, _, err := partlog.Bounds(ctx, j.o.Admin, j.requestLog(i))
@@ -349,17 +347,17 @@ func (j *job) requests(ctx context.Context, i int) error {
 	return nil
 }
 
-func (j *job) changelog(i int) partlog.Log {
+func (j *mover) changelog(i int) partlog.Log {
 	return partlog.Log{Topic: j.o.Set.Changelog.Name, ID: j.o.Set.Changelog.ID, Partition: int32(i)}
 }
 
-func (j *job) requestLog(i int) partlog.Log {
+func (j *mover) requestLog(i int) partlog.Log {
 	return partlog.Log{Topic: j.o.Set.Request.Name, ID: j.o.Set.Request.ID, Partition: int32(i)}
 }
 
 // read calls take with each committed record of a log within bounds. It calls skip, unless that is nil, with batches
 // that cannot be read, and passes them.
-func (j *job) read(
+func (j *mover) read(
 	ctx context.Context, t partlog.Log, within bounds, skip func(*partlog.Unreadable), take func(*kgo.Record) error,
 ) error {
 	r := partlog.NewReader(j.o.Admin, t, within.from)

@@ -46,8 +46,8 @@ func story(t *testing.T, seed uint64) *setup {
 	return w
 }
 
-// Whatever was pending, unread or written since: every timer ends up where requests for its ID go, and later requests
-// win. A second run changes nothing.
+// All timers, pending, unread or written since, end up in the partition of their requests, and later requests win. A
+// second run changes nothing.
 func TestTimersFollow(t *testing.T) {
 	for seed := range uint64(25) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestFollowIsAlone(t *testing.T) {
 		w.send(&kgo.Record{Topic: w.set.Changelog.Name, Key: wire.TimerKey(nil, []byte("x"))})
 		return time.Now()
 	}
-	if _, err := w.run(t.Context(), foreign); err == nil || !strings.Contains(err.Error(), "somebody else writes") ||
+	if _, err := w.run(t.Context(), foreign); err == nil || !strings.Contains(err.Error(), "another process writes") ||
 		!strings.Contains(err.Error(), "nothing was changed") {
 		t.Fatalf("a foreign writer: %v", err)
 	}
@@ -148,7 +148,7 @@ func TestFollowIsAlone(t *testing.T) {
 		}
 	}()
 	for deadline := time.Now().Add(30 * time.Second); err == nil && time.Now().Before(deadline); {
-		err = Nobody(t.Context(), w.cl, group)
+		err = CheckNoMembers(t.Context(), w.cl, group)
 	}
 	if err == nil {
 		t.Fatal("the member did not join")
@@ -211,9 +211,9 @@ func TestFollowRestores(t *testing.T) {
 	o := Options{
 		Client: w.options(), Admin: w.cl, Set: &w.set, Group: group, Now: time.Now,
 		Rules: &intake.Rules{Topic: topic, Partitions: 2, Allow: func(string) bool { return true }},
-		View: func(p int32) (*View, error) {
-			return &View{Last: wire.Checkpoint{Request: w.set.Request.ID, Position: int64(len(all[p])), Step: step,
-				Group: group}, Each: func(fn func(*timer.Timer) error) error {
+		View: func(p int32) (*StoredView, error) {
+			return &StoredView{Last: wire.Checkpoint{Request: w.set.Request.ID, Position: int64(len(all[p])),
+				Step: step, Group: group}, Each: func(fn func(*timer.Timer) error) error {
 				for _, tm := range all[p] {
 					if err := fn(tm); err != nil {
 						return err
@@ -236,7 +236,7 @@ func TestFollowRestores(t *testing.T) {
 	}
 }
 
-// A paused timer moves as a paused timer. An unread request that depends on what is pending is rejected and changes
+// A paused timer moves as a paused timer. An unread request that depends on the pending timer is rejected and changes
 // nothing.
 func TestWhatDependsIsRejected(t *testing.T) {
 	w := newSetup(t, 1)
@@ -267,8 +267,8 @@ func TestWhatDependsIsRejected(t *testing.T) {
 	}
 	w.check()
 	pending, _ := w.found()
-	is := pending[w.homeOf("paused")]["paused"]
-	if is == nil || !is.IsPaused() || w.homeOf("paused") != 0 && is.Steering.By != is.Offset {
-		t.Errorf("what was paused is %+v", is)
+	moved := pending[w.homeOf("paused")]["paused"]
+	if moved == nil || !moved.IsPaused() || w.homeOf("paused") != 0 && moved.Steering.By != moved.Offset {
+		t.Errorf("the paused timer is %+v", moved)
 	}
 }

@@ -27,7 +27,7 @@ const (
 // due is when all timers of these tests are due; their values tell them apart.
 var due = time.Now().Add(time.Hour).Truncate(time.Second)
 
-// setup is a request topic on a fake broker, and what should be pending.
+// setup is a request topic on a fake broker, and the timers that should be pending.
 type setup struct {
 	t     *testing.T
 	seeds []string
@@ -78,7 +78,7 @@ func (s *setup) homeOf(id string) int32 {
 	return intake.Murmur2Partition([]byte(id), s.set.Request.Partitions)
 }
 
-// pending makes an ID pending as an owner would: its request is taken in.
+// pending makes an ID pending as an owner would: its request is processed.
 func (s *setup) pending(id, value string) {
 	r := s.request(id, value)
 	t := timer.Timer{
@@ -104,7 +104,7 @@ func (s *setup) request(id, value string) *kgo.Record {
 	return r
 }
 
-// taken writes checkpoints: everything requested so far is taken in.
+// taken writes checkpoints: all requests so far are processed.
 func (s *setup) taken() {
 	for i := range s.set.Request.Partitions {
 		_, _, end, err := partlog.Bounds(s.t.Context(), s.cl, partlog.Log{Topic: topic, Partition: i})
@@ -133,7 +133,7 @@ func (s *setup) run(ctx context.Context, now func() time.Time) (Report, error) {
 	})
 }
 
-// found returns what is pending by partition, and where requests are read from.
+// found returns the pending timers by partition, and the positions of the requests.
 func (s *setup) found() (pending []map[string]*timer.Timer, positions []int64) {
 	s.t.Helper()
 	for i := range s.set.Changelog.Partitions {
@@ -143,7 +143,7 @@ func (s *setup) found() (pending []map[string]*timer.Timer, positions []int64) {
 			s.t.Fatal(err)
 		}
 		here, position := make(map[string]*timer.Timer), int64(0)
-		j := job{o: Options{Admin: s.cl, Set: &s.set}}
+		j := mover{o: Options{Admin: s.cl, Set: &s.set}}
 		err = j.read(s.t.Context(), at, bounds{0, end}, nil, func(rec *kgo.Record) error {
 			kind, id, err := wire.ParseKey(rec.Key)
 			switch {
@@ -167,8 +167,8 @@ func (s *setup) found() (pending []map[string]*timer.Timer, positions []int64) {
 	return pending, positions
 }
 
-// check takes in the rest of the request log, as instances would now, and compares what is then pending, and where,
-// with what should be.
+// check processes the rest of the request log, as instances would now, and compares the pending timers, and their
+// partitions, with the expected ones.
 func (s *setup) check() {
 	s.t.Helper()
 	pending, positions := s.found()
@@ -186,7 +186,7 @@ func (s *setup) check() {
 			}
 			generations[[2]int64{int64(i), t.Offset}] = id
 		}
-		j := job{o: Options{Admin: s.cl, Set: &s.set}}
+		j := mover{o: Options{Admin: s.cl, Set: &s.set}}
 		err = j.read(s.t.Context(), at, bounds{positions[i], end}, func(*partlog.Unreadable) {},
 			func(rec *kgo.Record) error {
 				if rec.Value == nil {

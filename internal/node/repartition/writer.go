@@ -21,13 +21,13 @@ import (
 const (
 	// timeout is that of the one transaction: the default of the brokers' transaction.max.timeout.ms.
 	timeout = 15 * time.Minute
-	// abortLimit bounds the abort of a transaction that is given up. If this run cannot end it, the next one does.
+	// abortLimit bounds the abort of an abandoned transaction. If this run cannot end it, the next one does.
 	abortLimit = 10 * time.Second
 	// commitLimit bounds the attempts to commit again: longer than a broker's session.
 	commitLimit = time.Minute
 )
 
-// writer writes the transaction. Only mu and what it guards are shared with the client's goroutines.
+// writer writes the transaction. Only mu and the fields that it guards are shared with the client's goroutines.
 type writer struct {
 	ctx    context.Context // of all records
 	client *kgo.Client
@@ -38,12 +38,12 @@ type writer struct {
 	now    int64
 	next   []int64 // offset of the next record of each changelog partition
 
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards the fields below
 	err error      // the first one
 }
 
 // begin begins the transaction, with the fence of every partition.
-func begin(ctx context.Context, j *job) (*writer, error) {
+func begin(ctx context.Context, j *mover) (*writer, error) {
 	w := &writer{ctx: ctx, set: j.o.Set, group: j.o.Group, step: "follow/" + rand.Text(), now: j.o.Now().UnixMilli()}
 	// One ID for each request topic: a second run ends what the first left open.
 	w.id = repair.TransactionalIDPrefix(w.group) + "follow/" + w.set.Request.Name
@@ -95,8 +95,7 @@ func (w *writer) remove(from int32, id []byte) {
 	w.changelog(from, wire.TimerKey(nil, id), nil)
 }
 
-// finish writes the last records of a partition: a checkpoint, which says how far its requests are taken in, and a
-// claim.
+// finish writes the last records of a partition: a checkpoint with the position of its requests, and a claim.
 func (w *writer) finish(partition int32, position int64) {
 	cp := wire.Checkpoint{
 		Request: w.set.Request.ID, Changelog: w.set.Changelog.ID, Position: position, Step: w.step, Group: w.group,
@@ -115,7 +114,7 @@ func (w *writer) changelog(partition int32, key, value []byte) {
 	w.client.Produce(w.ctx, &kgo.Record{Topic: w.set.Changelog.Name, Partition: partition, Key: key, Value: value},
 		func(r *kgo.Record, err error) {
 			if err == nil && r.Offset != at {
-				err = fmt.Errorf("somebody else writes to %s/%d: stop every instance", r.Topic, r.Partition)
+				err = fmt.Errorf("another process writes to %s/%d: stop every instance", r.Topic, r.Partition)
 			}
 			w.fail(err)
 		})
@@ -128,7 +127,7 @@ func (w *writer) dead(rec *kgo.Record) {
 func (w *writer) fail(err error) {
 	if errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.ProducerFenced) ||
 		errors.Is(err, kerr.InvalidTxnState) {
-		err = fmt.Errorf("an instance that was started meanwhile has ended the transaction: stop every instance (%w)",
+		err = fmt.Errorf("an instance has been started and has ended the transaction: stop every instance (%w)",
 			err)
 	}
 	w.mu.Lock()
@@ -155,12 +154,11 @@ func (w *writer) failed() error {
 	return w.err
 }
 
-// commit commits. If EndTxn is not answered it is sent again, and never given up for an abort: see
-// emitter.CommitAgain.
+// commit commits. If EndTxn is not answered it is sent again, never replaced by an abort: see emitter.CommitAgain.
 func (w *writer) commit(ctx context.Context) error {
 	id, epoch, err := w.client.ProducerID(ctx)
 	if err != nil {
-		return fmt.Errorf("commit: %w; nothing was", err)
+		return fmt.Errorf("commit: %w; nothing was committed", err)
 	}
 	ended := w.client.EndTransaction(ctx, kgo.TryCommit)
 	if ended == nil {
@@ -170,7 +168,7 @@ func (w *writer) commit(ctx context.Context) error {
 	defer cancel()
 	if err := emitter.CommitAgain(ctx, w.client, w.id, id, epoch); err != nil {
 		return fmt.Errorf(
-			"commit: %w (%w); it is not known whether that succeeded: run it again, nothing is done twice", ended, err)
+			"commit: %w (%w); the outcome is unknown: run it again, nothing is done twice", ended, err)
 	}
 	return nil
 }

@@ -18,9 +18,8 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// Of the partitions in a directory those go that nobody has and that are too old:
-// of a topic that is served, and of one that is not any more.
-func TestLeftoversAreDropped(t *testing.T) {
+// Old views of partitions that are not owned here are dropped, whether their topic is still served or not.
+func TestStaleViewsAreDropped(t *testing.T) {
 	served, recreated := [16]byte{1}, [16]byte{2}
 	changelog := [16]byte{3}
 	s, err := statestore.Open(statestore.Options{Dir: "store", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
@@ -49,7 +48,7 @@ func TestLeftoversAreDropped(t *testing.T) {
 		return id
 	}
 	want := []statestore.PartitionID{
-		partition(served, 0, 13*hour, true), // ours, and perhaps being replayed
+		partition(served, 0, 13*hour, true), // owned, and perhaps being replayed
 		partition(served, 1, 11*hour, false),
 	}
 	partition(served, 2, 13*hour, false)
@@ -58,7 +57,7 @@ func TestLeftoversAreDropped(t *testing.T) {
 
 	nobodys := func(statestore.PartitionID, [16]byte) bool { return false }
 	kept := time.Duration(math.MaxInt64)
-	l := &leftovers{last: nobodys, store: s, now: func() time.Time { return now }, log: slog.New(slog.DiscardHandler)}
+	l := &staleViews{last: nobodys, store: s, now: func() time.Time { return now }, log: slog.New(slog.DiscardHandler)}
 	l.keep = func(context.Context) map[[16]byte]time.Duration {
 		return map[[16]byte]time.Duration{served: kept, {9}: hour}
 	}
@@ -82,9 +81,8 @@ func TestLeftoversAreDropped(t *testing.T) {
 	}
 }
 
-// What may be all that is left of pending timers is kept, however old it is: that of a changelog which is another one
-// now, of a topic that is stopped, of a partition of ours that refuses to go on. It is what topics follow --restore
-// needs.
+// A view that may be the last copy of pending timers is kept, however old it is: of a changelog that was replaced, of a
+// topic that is stopped, of an owned partition that refuses to go on. topics follow --restore needs it.
 func TestTheLastCopyIsKept(t *testing.T) {
 	s, err := statestore.Open(statestore.Options{Dir: "store", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -115,7 +113,7 @@ func TestTheLastCopyIsKept(t *testing.T) {
 		view(set.Request.ID, [16]byte{9}, 2),
 		view(halted.Request.ID, halted.Changelog.ID, 0),
 	}
-	newLeftovers(s, served, ps, time.Now, slog.New(slog.DiscardHandler)).drop(t.Context())
+	newStaleViews(s, served, ps, time.Now, slog.New(slog.DiscardHandler)).drop(t.Context())
 	if got, err := s.Partitions(); err != nil || !slices.Equal(got, want) {
 		t.Errorf("left are %v, %v, want %v", got, err, want)
 	}

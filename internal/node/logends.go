@@ -21,33 +21,33 @@ import (
 )
 
 const (
-	// edgeEvery is how often edges asks where the request logs end. edgeTimeout bounds each of the two requests for
-	// that.
-	edgeEvery, edgeTimeout = time.Second, 2 * time.Second
+	// endsEvery is how often logEnds asks for the ends of the request logs. endsTimeout bounds each of the two requests
+	// for that.
+	endsEvery, endsTimeout = time.Second, 2 * time.Second
 	// leadersEvery is how often the leaders of the request logs are looked up. Logs with the same leader are asked
 	// about together.
 	leadersEvery = 5 * time.Second
 	// heldNamed is how old a transaction that holds up a log must be to be shown with its producer. Younger ones are
 	// normal for transactional producers.
 	heldNamed = 2 * time.Second
-	// heldAgain is the pause before edges asks the brokers again about a producer if their answer was incomplete.
+	// heldAgain is the pause before logEnds asks the brokers again about a producer if their answer was incomplete.
 	// nameTimeout bounds one such question.
 	heldAgain, nameTimeout = 10 * time.Second, 5 * time.Second
-	// heldSaid is how old a transaction must be before a warning names its producer. The warning is repeated every
-	// heldSaidEvery.
-	heldSaid, heldSaidEvery = 10 * time.Second, time.Minute
+	// heldLogged is the age of a transaction from which on a warning names its producer. The warning is repeated every
+	// heldLoggedEvery.
+	heldLogged, heldLoggedEvery = 10 * time.Second, time.Minute
 )
 
-// edges finds open transactions on the request topics that hold up requests, including cancels. Any producer may have
+// logEnds finds open transactions on the request topics that hold up requests, including cancels. Any producer may have
 // begun them. Brokers show a read_committed consumer nothing behind the first record of an open transaction, not even
-// that something is there. So edges asks where the logs end, finds out which producer holds them up, and tells each
-// partition (servedPartition.SetLogEnd). It only reports. The catch-up barrier of package partition decides how long an
-// acquisition waits. A cancel that is held up counts as if it were written when the transaction ends.
+// that there are records. So logEnds asks for the ends of the logs, finds out which producer holds them up, and reports
+// to each partition (servedPartition.SetLogEnd). It only reports. The catch-up barrier of package partition decides how
+// long an acquisition waits. A cancel that is held up counts as if it were written when the transaction ends.
 //
 // The goroutine of Run never waits for a broker, except at its end for the goroutines that ask: one about producers,
 // one about leaders, and one for each leader of logs. Each asks one question without the lock, and then stores the
 // answer with it. So a broker that does not answer delays only the figures of its own logs.
-type edges struct {
+type logEnds struct {
 	partitions *partitions
 	topics     *servedTopics
 	client     *kgo.Client
@@ -55,43 +55,43 @@ type edges struct {
 	log        *slog.Logger
 	asking     sync.WaitGroup // the goroutines that ask
 
-	mu    sync.Mutex                                // guards what follows
+	mu    sync.Mutex                                // guards the fields below
 	held  map[timer.TopicPartition]*openTransaction // by partition, for those whose logs are held up now
 	asked bool                                      // a question about producers is in progress
 	// leaders has the leader of each log, as last looked up. Missing logs are looked up together.
 	leaders map[timer.TopicPartition]int32
 	leading bool // leaders are being looked up
-	// when the last lookup of leaders began; zero if the next one is due at once
-	ledAt time.Time
-	looks map[int32]bool // leaders that have yet to answer
+	// when the last lookup of leaders began; zero: the next one is due now
+	leadersAt time.Time
+	looks     map[int32]bool // leaders that have yet to answer
 }
 
 // openTransaction is the transaction at the last stable offset of a partition. It is forgotten when that offset moves,
-// when nothing is held up any more, or when this instance no longer reads requests of the partition.
+// when no request is held up any more, or when this instance no longer reads requests of the partition.
 type openTransaction struct {
-	at    int64     // its first offset
-	seen  time.Time // when it was first seen
-	by    ownership.Held
-	known bool      // by is as complete as brokers can make it
-	asked time.Time // when the brokers were last asked about its producer
-	said  time.Time // when it was last logged
+	at     int64     // its first offset
+	seen   time.Time // when it was first seen
+	by     ownership.Held
+	known  bool      // by is as complete as brokers can make it
+	asked  time.Time // when the brokers were last asked about its producer
+	logged time.Time // when it was last logged
 }
 
-// producer is what the brokers have said about the transaction that begins at an offset, and about its producer.
+// producer is the brokers' answer about the transaction that begins at an offset, and about its producer.
 type producer struct {
 	at     int64
 	holder repair.Holder
 	oldest time.Time // timestamp of the record at that offset
 }
 
-func newEdges(ps *partitions, t *servedTopics, cl *kgo.Client, r *intake.Reader, log *slog.Logger) *edges {
-	return &edges{partitions: ps, topics: t, client: cl, reader: r, log: log,
+func newLogEnds(ps *partitions, t *servedTopics, cl *kgo.Client, r *intake.Reader, log *slog.Logger) *logEnds {
+	return &logEnds{partitions: ps, topics: t, client: cl, reader: r, log: log,
 		held: make(map[timer.TopicPartition]*openTransaction), looks: make(map[int32]bool)}
 }
 
 // Run looks until ctx ends.
-func (e *edges) Run(ctx context.Context) error {
-	beats.Every(ctx, edgeEvery, func() {
+func (e *logEnds) Run(ctx context.Context) error {
+	beats.Every(ctx, endsEvery, func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.look(ctx)
@@ -103,7 +103,7 @@ func (e *edges) Run(ctx context.Context) error {
 
 // look asks the leaders for the ends of the logs of all partitions that read requests. It leaves out leaders that have
 // not answered the last question yet. The lock is held.
-func (e *edges) look(ctx context.Context) {
+func (e *logEnds) look(ctx context.Context) {
 	parts := e.reading()
 	maps.DeleteFunc(e.held, func(k timer.TopicPartition, _ *openTransaction) bool { return parts[k] == nil })
 	topics := make(map[string]bool)
@@ -119,18 +119,18 @@ func (e *edges) look(ctx context.Context) {
 		}
 		e.looks[leader] = true
 		e.asking.Go(func() {
-			found := partlog.EndsOf(ctx, e.client, leader, logs, edgeTimeout)
+			found := partlog.EndsOf(ctx, e.client, leader, logs, endsTimeout)
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			delete(e.looks, leader)
 			if len(found) < len(logs) {
-				e.ledAt = time.Time{} // some may have another leader by now
+				e.leadersAt = time.Time{} // some may have another leader by now
 			}
-			e.tell(leader, found)
+			e.update(leader, found)
 		})
 	}
-	if len(topics) > 0 && !e.leading && time.Since(e.ledAt) >= leadersEvery {
-		e.leading, e.ledAt = true, time.Now()
+	if len(topics) > 0 && !e.leading && time.Since(e.leadersAt) >= leadersEvery {
+		e.leading, e.leadersAt = true, time.Now()
 		e.asking.Go(func() {
 			led, err := partlog.Leaders(ctx, e.client, slices.Collect(maps.Keys(topics)), leadersEvery)
 			e.mu.Lock()
@@ -142,16 +142,16 @@ func (e *edges) look(ctx context.Context) {
 	}
 }
 
-func (e *edges) leaderOf(l timer.TopicPartition) int32 {
+func (e *logEnds) leaderOf(l timer.TopicPartition) int32 {
 	if leader, known := e.leaders[l]; known {
 		return leader
 	}
 	return partlog.NoLeader
 }
 
-// tell tells partitions where their logs end by the answer of a leader. It ignores the answer of a broker that no
-// longer leads the log. The lock is held.
-func (e *edges) tell(leader int32, found map[timer.TopicPartition]partlog.Ends) {
+// update reports the ends of logs to their partitions, from the answer of a leader. It ignores the answer of a broker
+// that no longer leads the log. The lock is held.
+func (e *logEnds) update(leader int32, found map[timer.TopicPartition]partlog.Ends) {
 	for k, p := range e.reading() {
 		if edge, ok := found[k]; ok && e.leaderOf(k) == leader {
 			p.SetLogEnd(e.judge(k, edge, time.Now()))
@@ -160,12 +160,12 @@ func (e *edges) tell(leader int32, found map[timer.TopicPartition]partlog.Ends) 
 }
 
 // judge keeps track of the open transaction of one partition, and returns the end of the log for the partition.
-func (e *edges) judge(k timer.TopicPartition, edge partlog.Ends, now time.Time) ownership.LogEnd {
+func (e *logEnds) judge(k timer.TopicPartition, edge partlog.Ends, now time.Time) ownership.LogEnd {
 	h := e.held[k]
 	if h != nil && (!edge.Held() || edge.Stable != h.at) {
-		if !h.said.IsZero() {
-			e.log.Info("requests behind a transaction can be read: it has ended", "topic", k.Topic, "partition",
-				k.Partition,
+		if !h.logged.IsZero() {
+			e.log.Info("open transaction on the request topic ended, requests behind it can be read", "topic",
+				k.Topic, "partition", k.Partition,
 				"offset", h.at, "producer", h.by.Producer)
 		}
 		delete(e.held, k)
@@ -185,9 +185,9 @@ func (e *edges) judge(k timer.TopicPartition, edge partlog.Ends, now time.Time) 
 	}
 	by := h.by
 	by.Count = edge.End - edge.Stable
-	if end.By = &by; now.Sub(h.seen) >= heldSaid && now.Sub(h.said) >= heldSaidEvery {
-		h.said = now
-		e.log.Warn("requests cannot be read: a transaction of another producer is open on the request topic; see "+
+	if end.By = &by; now.Sub(h.seen) >= heldLogged && now.Sub(h.logged) >= heldLoggedEvery {
+		h.logged = now
+		e.log.Warn("open transaction of another producer on the request topic, requests behind it cannot be read; see "+
 			"docs/OPERATIONS.md, An open transaction on the request topic",
 			"topic", k.Topic, "partition", k.Partition, "offset", by.From, "count", by.Count, "producer", by.Producer,
 			"since", by.Since)
@@ -197,10 +197,10 @@ func (e *edges) judge(k timer.TopicPartition, edge partlog.Ends, now time.Time) 
 
 // ask asks the brokers about producers whose transactions are old enough, unless a question is in progress. The lock is
 // held.
-func (e *edges) ask(ctx context.Context) {
+func (e *logEnds) ask(ctx context.Context) {
 	now, at := time.Now(), make(map[timer.TopicPartition]int64)
 	for k, h := range e.held {
-		if !h.known && now.Sub(h.seen) >= heldNamed-edgeEvery && now.Sub(h.asked) >= heldAgain && !e.asked {
+		if !h.known && now.Sub(h.seen) >= heldNamed-endsEvery && now.Sub(h.asked) >= heldAgain && !e.asked {
 			h.asked = now
 			at[k] = h.at
 		}
@@ -229,7 +229,7 @@ func (e *edges) ask(ctx context.Context) {
 }
 
 // reading returns the partitions of this instance that read requests.
-func (e *edges) reading() map[timer.TopicPartition]servedPartition {
+func (e *logEnds) reading() map[timer.TopicPartition]servedPartition {
 	parts := e.partitions.all()
 	maps.DeleteFunc(parts, func(_ timer.TopicPartition, p servedPartition) bool {
 		s, _ := p.Life().Serving()
@@ -239,7 +239,7 @@ func (e *edges) reading() map[timer.TopicPartition]servedPartition {
 }
 
 // stamp returns the timestamp of a record, even if its transaction is open; zero if the record cannot be read.
-func (e *edges) stamp(ctx context.Context, tp timer.TopicPartition, offset int64) time.Time {
+func (e *logEnds) stamp(ctx context.Context, tp timer.TopicPartition, offset int64) time.Time {
 	r := partlog.NewReader(e.client, partlog.Log{Topic: tp.Topic, ID: e.topics.of(tp.Topic).set.Request.ID,
 		Partition: tp.Partition}, offset)
 	r.SetUncommitted()
@@ -255,7 +255,7 @@ func (e *edges) stamp(ctx context.Context, tp timer.TopicPartition, offset int64
 }
 
 // take notes the answers about producers. The lock is held.
-func (e *edges) take(found map[timer.TopicPartition]producer) {
+func (e *logEnds) take(found map[timer.TopicPartition]producer) {
 	for k, n := range found {
 		h := e.held[k]
 		if h == nil || h.at != n.at {
@@ -275,7 +275,7 @@ func (e *edges) take(found map[timer.TopicPartition]producer) {
 	}
 }
 
-// name notes what the brokers have said about the producer, unless more was known before.
+// name notes the brokers' answer about the producer, unless more was known before.
 func (o *openTransaction) name(h repair.Holder) {
 	if h.ProducerID < 0 && o.by.ProducerID != "" || h.TransactionalID == "" && o.by.TransactionalID != "" {
 		return
