@@ -81,12 +81,13 @@ type core struct {
 	now    int64 // Unix ms, may go back
 	p      *Partition
 	r      *relay
-	share  *emitter.Share // sealed, outcome open
-	log    []*kgo.Record  // of the topic
-	given  int            // how many of them this instance was given
-	end    int64          // of the checkpoints
-	at     int64          // the last committed position
-	came   []int64        // offsets with an outcome, in order
+	share  *emitter.Share    // sealed, outcome open
+	source *ownership.Source // of r
+	log    []*kgo.Record     // of the topic
+	given  int               // how many of them this instance was given
+	end    int64             // of the checkpoints
+	at     int64             // the last committed position
+	came   []int64           // offsets with an outcome, in order
 	dead   map[int64]bool
 	health *targets.Health
 }
@@ -120,7 +121,7 @@ func (c *core) take() {
 	c.r = newRelay(&c.p.o, c.p.life)
 	c.r.begin(c.at, 0)
 	c.p.relay.Store(c.r)
-	c.p.life.Steps.Join(c.r)
+	c.source = c.p.life.Steps.Join(c.r)
 	c.p.life.Own(ownership.Claimed{Behind: c.end, Leader: 1})
 	c.given, c.share = int(c.at), nil
 }
@@ -148,7 +149,7 @@ func (c *core) deliver(n int) {
 func (c *core) seal(entries int) *emitter.Share {
 	c.t.Helper()
 	room := &emitter.Room{Entries: entries, Bytes: 1 << 20}
-	share := c.r.Seal("step", room)
+	share := c.source.Seal("step", room)
 	if c.share != nil && share != nil {
 		c.t.Fatalf("a second share is out")
 	}
@@ -423,7 +424,7 @@ func TestAStepEndsWhileRecordsAreDelivered(t *testing.T) {
 	c := newCore(t, newSetup(t))
 	c.write(-c.now - 1) // no timestamp
 	c.deliver(1)
-	share := c.r.Seal("step", &emitter.Room{Entries: 10, Bytes: 1 << 20})
+	share := c.source.Seal("step", &emitter.Room{Entries: 10, Bytes: 1 << 20})
 	if share == nil || len(share.Records) != 2 {
 		t.Fatalf("sealed: %+v, want a checkpoint and a dead letter", share)
 	}
@@ -452,7 +453,7 @@ func TestPositionPassesMarkers(t *testing.T) {
 	c.write(-delay)
 	commits := func(position int64, emissions int) {
 		t.Helper()
-		share := c.r.Seal("step", &emitter.Room{Entries: 9, Bytes: 1 << 20})
+		share := c.source.Seal("step", &emitter.Room{Entries: 9, Bytes: 1 << 20})
 		if share == nil || share.Offset.At != position || len(share.Emissions) != emissions {
 			t.Fatalf("sealed %+v, want position %d with %d emissions", share, position, emissions)
 		}
@@ -469,7 +470,7 @@ func TestPositionPassesMarkers(t *testing.T) {
 	}
 	idle := func() {
 		t.Helper()
-		if share := c.r.Seal("step", &emitter.Room{Entries: 9, Bytes: 1 << 20}); share != nil {
+		if share := c.source.Seal("step", &emitter.Room{Entries: 9, Bytes: 1 << 20}); share != nil {
 			t.Fatalf("sealed %+v", share)
 		}
 	}
@@ -501,11 +502,11 @@ func TestARelayOfAFormerAcquisitionSealsNothing(t *testing.T) {
 	c := newCore(t, newSetup(t))
 	c.write(-delay)
 	c.deliver(1)
-	former := c.r
-	c.p.life.Steps.Leave(former)
+	former := c.source
+	former.Leave()
 	c.r = newRelay(&c.p.o, c.p.life)
 	c.r.begin(c.at, 0)
-	c.p.life.Steps.Join(c.r)
+	c.source = c.p.life.Steps.Join(c.r)
 	c.given = 0
 	c.deliver(1)
 	if late := former.Seal("late", &emitter.Room{Entries: 10, Bytes: 1 << 20}); late != nil {

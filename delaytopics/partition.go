@@ -48,8 +48,7 @@ func (p *Partition) serve(ctx context.Context) error {
 	p.life.SetState(ownership.Acquiring)
 	r := newRelay(&p.o, p.life)
 	defer r.close()
-	p.life.Steps.Join(r)
-	defer p.life.Steps.Leave(r)
+	defer p.life.Steps.Join(r).Leave()
 	from, end, claimed, err := p.acquire(ctx)
 	if err != nil {
 		return err

@@ -3,7 +3,6 @@ package delaytopics
 import (
 	"encoding/base64"
 	"errors"
-	"math"
 	"strconv"
 	"time"
 
@@ -11,19 +10,16 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/emitter"
-	"github.com/waterclock/waterclock/internal/kafka/partlog"
 	"github.com/waterclock/waterclock/internal/kafka/tracing"
 	"github.com/waterclock/waterclock/internal/kafka/wire"
 	"github.com/waterclock/waterclock/internal/kit/clocks"
+	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // ownHeaders is the number of headers that the service adds to a record; ownText bounds the digits of their values.
 const ownHeaders, ownText = 4, 128
-
-// forever is longer than any lane sleeps.
-const forever = math.MaxInt64 * time.Nanosecond
 
 // sealed is the front of the queue as a share of a step.
 type sealed struct {
@@ -46,16 +42,12 @@ type dead struct {
 	undelivered bool
 }
 
-// Seal implements emitter.Source. It asks no broker, and waits for none.
-func (r *relay) Seal(step string, room *emitter.Room) *emitter.Share {
-	return r.life.Steps.Seal(r, step, room, r.seal)
-}
-
 // Wait implements emitter.Source: Run wakes the lanes when a record is due.
-func (r *relay) Wait() time.Duration { return forever }
+func (r *relay) Wait() time.Duration { return ownership.Forever }
 
-// seal takes the due items, up to the first that may not go now.
-func (r *relay) seal(step string, room *emitter.Room) *emitter.Share {
+// Seal implements emitter.Source, behind an ownership.Source. It takes the items that are due, up to the first that may
+// not go now. It asks no broker, and waits for none.
+func (r *relay) Seal(step string, room *emitter.Room) *emitter.Share {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.o.Now()
@@ -65,7 +57,7 @@ func (r *relay) seal(step string, room *emitter.Room) *emitter.Share {
 	if n == 0 && !passes {
 		return nil
 	}
-	s.share = &emitter.Share{Token: r.o.Token, Done: s.done}
+	s.share = &emitter.Share{Done: s.done}
 	for s.n < n && s.take(s.n, n) {
 		it := &r.queue.items[s.n]
 		*room = room.Minus(timer.Size{Entries: 1, Bytes: it.bytes})
@@ -82,7 +74,6 @@ func (r *relay) seal(step string, room *emitter.Room) *emitter.Share {
 	s.share.Offset = r.life.Records.Offset(s.next, wire.CommitNote{Step: step})
 	s.share.Records = append(s.share.Records, r.life.Records.Checkpoint(s.next, step, s.at))
 	s.share.Records = append(s.share.Records, s.letters()...)
-	s.share.Fence = func(leader partlog.Epoch) error { return r.life.Steps.Fence(s.share.Records[:1], leader) }
 	return s.share
 }
 
@@ -166,7 +157,6 @@ func (s *sealed) done(o emitter.Outcome) {
 	case emitter.Aborted:
 		s.verdicts()
 	}
-	r.life.Steps.Ended(s.share, o)
 	r.life.Wake.Send()
 }
 

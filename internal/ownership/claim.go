@@ -117,7 +117,7 @@ func (c *claim) fence(partlog.Epoch) error {
 
 // finish takes the outcome.
 func (c *claim) finish(o emitter.Outcome) {
-	c.steps.Ended(c.share, o)
+	c.steps.ended(c.share, o)
 	c.ended = clocks.At(c.o.Now())
 	c.done <- o
 }

@@ -32,9 +32,8 @@
 //
 // A kind of partition holds a Life, and
 //
-//  1. has [Life.Run] serve it: [Steps.Join], [Life.Acquire], [Life.Own], its own loop, [Steps.Leave];
+//  1. has [Life.Run] serve it: [Steps.Join], [Life.Acquire], [Life.Own], its own loop, [Source.Leave];
 //  2. calls [Life.Look] often while it is the owner, and ends when [Life.Failed] says so;
-//  3. seals by [Steps.Seal], which knows when nothing may be sealed, with [Steps.Fence] for the records in the log, and
-//     calls [Steps.Ended] at the end of each share, last of all;
+//  3. seals when its [Source] asks it, and no sooner; the records for the changelog come first in a share;
 //  4. tells its [Input] what it reads, and has its [Records] make what its steps write.
 package ownership

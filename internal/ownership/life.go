@@ -168,7 +168,7 @@ func (l *Life) Acquire(ctx context.Context, f *Follower,
 	return l.acquirer.acquire(ctx, f, begin)
 }
 
-// Own says that the partition is acquired: from here on Steps.Seal asks the kind. c is Acquired.Claimed.
+// Own says that the partition is acquired: from here on Source.Seal asks the kind. c is Acquired.Claimed.
 func (l *Life) Own(c Claimed) {
 	l.trouble.Store(nil)
 	l.Steps.own(c)

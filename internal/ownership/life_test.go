@@ -118,25 +118,25 @@ func online(t *testing.T) (*Life, *kfake.Cluster) {
 	return l, c
 }
 
-type source struct{ *Life }
+// ready is a kind that has something for each step.
+type ready struct{}
 
-func (s source) Seal(step string, room *emitter.Room) *emitter.Share {
-	return s.Steps.Seal(s, step, room, func(string, *emitter.Room) *emitter.Share { return &emitter.Share{} })
-}
-func (source) Wait() time.Duration { return time.Hour }
+func (ready) Seal(string, *emitter.Room) *emitter.Share { return &emitter.Share{} }
+func (ready) Wait() time.Duration                       { return time.Hour }
 
 // A step that does not end delays a revocation by DrainTimeout and no more.
 func TestDrainGivesUpOnAStuckStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := offline(&leader{})
-		l.Steps.out, l.Steps.source, l.Steps.owner = true, source{l}, true
+		p := l.Steps.Join(ready{})
+		l.Steps.out, l.Steps.owner = true, true
 		start := time.Now()
 		l.Drain()
 		if took := time.Since(start); took != DrainTimeout {
 			t.Errorf("drained after %s, want %s", took, DrainTimeout)
 		}
 		l.Steps.out = false
-		if (source{l}).Seal("late", &emitter.Room{Entries: 1, Bytes: 1}) != nil {
+		if p.Seal("late", &emitter.Room{Entries: 1, Bytes: 1}) != nil {
 			t.Error("a revoked partition seals")
 		}
 	})
@@ -147,8 +147,7 @@ func TestDrainGivesUpOnAStuckStep(t *testing.T) {
 func TestAClaimWaitsForItsChangelog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := offline(&leader{})
-		set, p := l.o.Topics, source{l}
-		l.Steps.Join(p)
+		set, p := l.o.Topics, l.Steps.Join(ready{})
 		made := make(chan error, 1)
 		go func() { // like claimBehind, which reads the changelog in between
 			for {
@@ -168,15 +167,15 @@ func TestAClaimWaitsForItsChangelog(t *testing.T) {
 			}
 			share.Held = map[timer.TopicPartition]error{{Topic: set.Changelog.Name}: kerr.NotEnoughReplicas}
 			share.Done(emitter.Aborted)
-			if s := p.Status(); s.State != Acquiring || !strings.Contains(s.Reason, "r.changelog/0 takes no writes") {
+			if s := l.Status(); s.State != Acquiring || !strings.Contains(s.Reason, "r.changelog/0 takes no writes") {
 				t.Errorf("state %s, %q", s.State, s.Reason)
 			}
 			time.Sleep(time.Minute)
 			synctest.Wait()
 		}
 		p.Seal("step", &emitter.Room{Entries: 1, Bytes: 1}).Done(emitter.Committed)
-		if err := <-made; err != nil || p.Status().Reason != "" {
-			t.Errorf("%v, %q", err, p.Status().Reason)
+		if err := <-made; err != nil || l.Status().Reason != "" {
+			t.Errorf("%v, %q", err, l.Status().Reason)
 		}
 		if p.Seal("step", &emitter.Room{Entries: 1, Bytes: 1}) != nil {
 			t.Error("a share is sealed before the partition is owned")

@@ -75,8 +75,8 @@ func TestAnAcquisitionFoldsAStepThatItsStandbyHasNotSeen(t *testing.T) {
 		return resp, nil, true
 	})
 
-	l.Steps.Join(source{l})
-	defer l.Steps.Leave(source{l})
+	p := l.Steps.Join(ready{})
+	defer p.Leave()
 	type result struct {
 		got Acquired
 		err error
@@ -89,7 +89,7 @@ func TestAnAcquisitionFoldsAStepThatItsStandbyHasNotSeen(t *testing.T) {
 	sealed := func() *emitter.Share {
 		t.Helper()
 		for until := time.Now().Add(20 * time.Second); time.Now().Before(until); time.Sleep(time.Millisecond) {
-			if s := (source{l}).Seal("claim", &emitter.Room{Entries: 1, Bytes: 1}); s != nil {
+			if s := p.Seal("claim", &emitter.Room{Entries: 1, Bytes: 1}); s != nil {
 				return s
 			}
 		}
@@ -98,7 +98,7 @@ func TestAnAcquisitionFoldsAStepThatItsStandbyHasNotSeen(t *testing.T) {
 	}
 	<-looked
 	time.Sleep(50 * time.Millisecond)
-	if s := (source{l}).Seal("early", &emitter.Room{Entries: 1, Bytes: 1}); s != nil {
+	if s := p.Seal("early", &emitter.Room{Entries: 1, Bytes: 1}); s != nil {
 		t.Fatal("a claim is sealed before the committed offset is known")
 	}
 	step("former/2", 1)

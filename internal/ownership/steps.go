@@ -3,6 +3,8 @@ package ownership
 import (
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,26 +16,29 @@ import (
 	"github.com/waterclock/waterclock/internal/kafka/partlog"
 )
 
+// Forever is how long a source sleeps until it is woken.
+const Forever = time.Duration(math.MaxInt64)
+
 // doubtShown is how long a doubt about the end of the changelog must last to be shown. Most are over at once.
 const doubtShown = time.Second
 
 // Steps is a partition's part in the steps of the lanes: whether it may seal a share, and how the last one ended.
 //
-// A share is out from when Seal asks for it until Ended, and one is out at a time. So the calls of seal and the ends
-// of shares follow each other, and what a kind keeps for them needs no lock.
+// A share is out from when Source.Seal asks for it until its Done has returned, and one is out at a time. So the calls
+// of the kind's Seal and of Done follow each other, and what the kind keeps for them needs no lock.
 type Steps struct {
 	o        *Options
 	failure  *failure
 	wake     func()
 	draining atomic.Bool // revoked: nothing is sealed any more
 
-	mu         sync.Mutex     // guards the following fields; not held over I/O or calls of seal
-	idle       *sync.Cond     // signals that no share is out any more
-	source     emitter.Source // between Join and Leave; a late Seal of a former acquisition finds another one, or nil
-	owner      bool           // the kind seals, no claim is made any more
-	out        bool           // a share is being sealed, or is out
-	unfenced   error          // why the share that is out has not passed the fence; nil: it has
-	claim      *claim         // to be sealed, or out
+	mu         sync.Mutex // guards the following fields; not held over I/O or calls of the kind
+	idle       *sync.Cond // signals that no share is out any more
+	source     *Source    // between Join and Leave; a late Seal of a former acquisition finds another one, or nil
+	owner      bool       // the kind seals, no claim is made any more
+	out        bool       // a share is being sealed, or is out
+	unfenced   error      // why the share that is out has not passed the fence; nil: it has
+	claim      *claim     // to be sealed, or out
 	tail       tail
 	leaderless bool  // nothing is sealed, because the log has no leader or one out of reach; each Seal looks again
 	blocked    error // why the last share held up its step; ended by the next commit
@@ -53,26 +58,6 @@ func (s *Steps) reset() {
 	s.leaderless, s.blocked = false, nil
 }
 
-// Join makes the lanes ask source, which is this partition, for its shares.
-func (s *Steps) Join(source emitter.Source) {
-	s.mu.Lock()
-	s.source = source
-	s.mu.Unlock()
-	s.o.Lanes.Add(source)
-}
-
-// Leave takes the partition off the lanes and waits until no share is out. A lane may still call Seal of that source,
-// even after the next Join. It returns nil.
-func (s *Steps) Leave(source emitter.Source) {
-	s.o.Lanes.Remove(source)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.source = nil
-	for s.out {
-		s.idle.Wait()
-	}
-}
-
 // own makes Seal ask the kind from here on.
 func (s *Steps) own(c Claimed) {
 	s.mu.Lock()
@@ -89,18 +74,51 @@ func (s *Steps) offer(c *claim) {
 	s.o.Lanes.Wake()
 }
 
-// Seal is the emitter.Source.Seal of the source that has joined. It calls seal for the share if one can be
-// committed. Before Own it returns the claim instead.
+// Source is one acquisition of a partition, as the lanes see it. It asks the kind for a share if one can be committed.
+// Before Own it seals the claim instead.
 //
 // A lane claims a source, and asks it when it has asked those before it. In between the partition may fail and be
-// acquired again. The former source still has the entries planned or queued then, and the present one has them too. So
-// it seals nothing.
-func (s *Steps) Seal(source emitter.Source, step string, room *emitter.Room,
-	seal func(string, *emitter.Room) *emitter.Share) (share *emitter.Share) {
-	owner, c := s.begin(source)
+// acquired again. The former kind still has the entries planned or queued then, and the present one has them too. So a
+// Source that has left seals nothing.
+type Source struct {
+	steps *Steps
+	kind  emitter.Source
+	asked atomic.Bool // the last Seal has asked the kind
+}
+
+var _ emitter.Source = (*Source)(nil)
+
+// Join makes the lanes ask a kind for its shares. The kind sets neither Token nor Fence.
+func (s *Steps) Join(kind emitter.Source) *Source {
+	source := &Source{steps: s, kind: kind}
+	s.mu.Lock()
+	s.source = source
+	s.mu.Unlock()
+	s.o.Lanes.Add(source)
+	return source
+}
+
+// Leave takes the partition off the lanes and waits until no share is out. A lane may still call Seal, even after the
+// next Join.
+func (so *Source) Leave() {
+	s := so.steps
+	s.o.Lanes.Remove(so)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.source = nil
+	for s.out {
+		s.idle.Wait()
+	}
+}
+
+// Seal implements emitter.Source.
+func (so *Source) Seal(step string, room *emitter.Room) (share *emitter.Share) {
+	s := so.steps
+	owner, c := s.begin(so)
+	so.asked.Store(owner)
 	switch {
 	case owner:
-		share = seal(step, room)
+		share = so.kind.Seal(step, room)
 	case c != nil:
 		share = c.seal(step)
 	default:
@@ -108,12 +126,39 @@ func (s *Steps) Seal(source emitter.Source, step string, room *emitter.Room,
 	}
 	if share == nil {
 		s.end()
+	} else if owner {
+		s.guard(share)
 	}
 	return share
 }
 
+// Wait implements emitter.Source. Unless the kind was asked, whatever lets it seal again wakes the lanes.
+func (so *Source) Wait() time.Duration {
+	if !so.asked.Load() {
+		return Forever
+	}
+	return so.kind.Wait()
+}
+
+// guard puts a share of the kind behind the fence, and waits for its outcome.
+func (s *Steps) guard(share *emitter.Share) {
+	share.Token = s.o.Token
+	share.Fence = func(leader partlog.Epoch) error {
+		n := slices.IndexFunc(share.Records, func(r *kgo.Record) bool { return r.Topic != s.o.Topics.Changelog.Name })
+		if n < 0 {
+			n = len(share.Records)
+		}
+		return s.fence(share.Records[:n], leader)
+	}
+	done := share.Done
+	share.Done = func(o emitter.Outcome) {
+		done(o)
+		s.ended(share, o)
+	}
+}
+
 // begin decides whether a share may be sealed: one of the kind, or that of a claim. If so it is out from here on.
-func (s *Steps) begin(source emitter.Source) (owner bool, c *claim) {
+func (s *Steps) begin(source *Source) (owner bool, c *claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.source != source || s.draining.Load() || s.out || s.failure.Failure() != nil || s.tail.doubt != nil ||
@@ -166,9 +211,9 @@ func (s *Steps) AwaitLeader() {
 	}
 }
 
-// Fence returns nil if a step that wrote these records to the log may be committed: no foreign claim stands before
+// fence returns nil if a step that wrote these records to the log may be committed: no foreign claim stands before
 // them, in the log that was read last, and that log was not cut. leader is that of emitter.Share.Fence.
-func (s *Steps) Fence(records []*kgo.Record, leader partlog.Epoch) error {
+func (s *Steps) fence(records []*kgo.Record, leader partlog.Epoch) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.tail.check(records, leader)
@@ -184,9 +229,8 @@ func (s *Steps) Fence(records []*kgo.Record, leader partlog.Epoch) error {
 	return err
 }
 
-// Ended takes the outcome of a share. The kind calls it after it has taken the outcome itself: from here on another
-// share may be sealed.
-func (s *Steps) Ended(share *emitter.Share, o emitter.Outcome) {
+// ended takes the outcome of a share, after the kind: from here on another share may be sealed.
+func (s *Steps) ended(share *emitter.Share, o emitter.Outcome) {
 	if o == emitter.Lost && s.o.Token.Err() == nil {
 		s.o.Token.Refused(fmt.Errorf("the group refused a step of %v", s.o.requests()))
 	}

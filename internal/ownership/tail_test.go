@@ -239,9 +239,9 @@ func TestAnOwnerNoticesThatItsChangelogWasCut(t *testing.T) {
 			l, _ := online(t)
 			s := l.Steps
 			s.own(Claimed{Behind: 10, Leader: 1})
-			must(t, s.Fence(stepAt(11, 12), 1))
+			must(t, s.fence(stepAt(11, 12), 1))
 			s.known(12, 1) // a look forgets nothing of that
-			if err := s.Fence(c.records, 1); errors.Is(err, errCut) != c.cut {
+			if err := s.fence(c.records, 1); errors.Is(err, errCut) != c.cut {
 				t.Errorf("may be committed: %v", err)
 			}
 			if err := l.Failure(); errors.Is(err, errCut) != c.cut {
@@ -260,8 +260,7 @@ func TestALogIsCutAndFilledUpAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			filled := name != "it only has another leader"
 			l, c := online(t)
-			p := source{l}
-			l.Steps.Join(p)
+			p := l.Steps.Join(ready{})
 			ours, theirs := wire.Claim{Group: "g", Step: "ours"}, wire.Claim{Group: "other", Step: "theirs"}
 			for i := range wire.ClaimRecords {
 				switch name {
@@ -283,14 +282,14 @@ func TestALogIsCutAndFilledUpAgain(t *testing.T) {
 					t.Fatal("nothing is sealed")
 				}
 				write(t, l, wire.CheckpointKey(), nil)
-				if err := l.Steps.Fence(stepAt(to), leader+1); !errors.Is(err, want) {
+				if err := l.Steps.fence(stepAt(to), leader+1); !errors.Is(err, want) {
 					t.Fatalf("a step that another leader has taken: %v, want %v", err, want)
 				}
 				outcome := emitter.Committed
 				if want != nil {
 					outcome = emitter.Aborted
 				}
-				l.Steps.Ended(share, outcome)
+				l.Steps.ended(share, outcome)
 			}
 			step(wire.ClaimRecords, errNewLeader)
 			if !l.Steps.Doubt() || p.Seal("step", &emitter.Room{Entries: 1, Bytes: 1}) != nil {
@@ -318,24 +317,23 @@ func TestANewLeaderIsLookedAtBeforeAStep(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := &leader{epoch: 7}
 			l := offline(b)
-			p := source{l}
-			l.Steps.Join(p)
+			p := l.Steps.Join(ready{})
 			l.Own(Claimed{Behind: 1, Leader: partlog.EpochOf(7)})
 			b.led(t, &l.o, 0)
 			seal := func() *emitter.Share { return p.Seal("step", &emitter.Room{Entries: 1, Bytes: 1}) }
 			const at = 1
 			share := seal()
-			if share == nil || l.Steps.Fence(stepAt(at), partlog.EpochOf(7)) != nil {
+			if share == nil || l.Steps.fence(stepAt(at), partlog.EpochOf(7)) != nil {
 				t.Fatal("nothing is sealed for the leader that is known, or it may not be committed")
 			}
-			l.Steps.Ended(share, emitter.Committed)
+			l.Steps.ended(share, emitter.Committed)
 			share = seal()
 			b.epoch = epoch
 			b.led(t, &l.o, 0)
-			if err := l.Steps.Fence(stepAt(at+2), partlog.EpochOf(7)); !errors.Is(err, errNewLeader) {
+			if err := l.Steps.fence(stepAt(at+2), partlog.EpochOf(7)); !errors.Is(err, errNewLeader) {
 				t.Errorf("%v, of a step during which metadata has named another leader", err)
 			}
-			l.Steps.Ended(share, emitter.Aborted)
+			l.Steps.ended(share, emitter.Aborted)
 			look := func() {
 				t.Helper()
 				if seal() != nil || !l.Steps.Doubt() {
@@ -347,10 +345,10 @@ func TestANewLeaderIsLookedAtBeforeAStep(t *testing.T) {
 				l.Steps.known(at+4, partlog.EpochOf(7))
 			}
 			look()
-			if share = seal(); share == nil || l.Steps.Fence(stepAt(at+4), partlog.EpochOf(7)) != nil {
+			if share = seal(); share == nil || l.Steps.fence(stepAt(at+4), partlog.EpochOf(7)) != nil {
 				t.Fatal("nothing is sealed after the look")
 			}
-			l.Steps.Ended(share, emitter.Committed)
+			l.Steps.ended(share, emitter.Committed)
 			b.epoch = 7
 			b.led(t, &l.o, 0)
 			look()
@@ -377,7 +375,7 @@ func acquired(t *testing.T) (l *Life, c *kfake.Cluster, leader partlog.Epoch) {
 		write(t, l, wire.ClaimKey(), value)
 	}
 	leader = leads(t, l)
-	l.Steps.Join(source{l})
+	l.Steps.Join(ready{})
 	l.Own(Claimed{Behind: wire.ClaimRecords, Value: ours.Values()[wire.ClaimRecords-1], Leader: leader})
 	return l, c, leader
 }
@@ -419,7 +417,7 @@ func TestALookTrustsNoLeaderThatItHasNotRead(t *testing.T) {
 	if l.Failure() != nil || l.Steps.Doubt() {
 		t.Fatal(l.Failure())
 	}
-	if err := l.Steps.Fence(stepAt(wire.ClaimRecords), was+1); !errors.Is(err, errNewLeader) {
+	if err := l.Steps.fence(stepAt(wire.ClaimRecords), was+1); !errors.Is(err, errNewLeader) {
 		t.Errorf("all was read from the leader of epoch %d, and of a step under %d: %v", was, was+1, err)
 	}
 }
@@ -436,12 +434,12 @@ func TestALookReadsWhatIsNew(t *testing.T) {
 	})
 	const each = 20
 	for i := range 4 {
-		share := (source{l}).Seal("step", &emitter.Room{Entries: 1, Bytes: 1})
+		share := l.Steps.source.Seal("step", &emitter.Room{Entries: 1, Bytes: 1})
 		if share == nil {
 			t.Fatal("nothing is sealed")
 		}
 		writeCheckpoints(t, l, each)
-		l.Steps.Ended(share, emitter.Aborted)
+		l.Steps.ended(share, emitter.Aborted)
 		if l.tail.look(t.Context()); l.Failure() != nil || l.Steps.Doubt() {
 			t.Fatal(l.Failure())
 		}
@@ -515,7 +513,7 @@ func TestAStepDuringAPeekIsNoCut(t *testing.T) {
 		if asked++; asked != 3 { // the high watermark is what Bounds asks for last
 			return nil, nil, false
 		}
-		if err := s.Fence(stepAt(10, 11), 1); err != nil {
+		if err := s.fence(stepAt(10, 11), 1); err != nil {
 			t.Error(err)
 		}
 		return endsAt(r, 10), nil, true // as of before the step

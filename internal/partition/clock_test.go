@@ -93,7 +93,7 @@ func TestSetAheadWakesTheLane(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer ends.Wait()
 	defer cancel()
-	c.o.Lanes.Remove(c.s.lane) // it is only woken, and seals nothing
+	c.o.Lanes.Remove(c.asked) // it is only woken, and seals nothing
 	c.o.Lanes.Add(&s)
 	ends.Go(func() { _ = c.o.Lanes.Run(ctx) })
 	s.until(t, 2) // when it begins, and because a source was added

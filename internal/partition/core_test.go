@@ -120,13 +120,14 @@ type core struct {
 	brokers *brokers
 
 	p       *Partition
-	s       *served        // its rooms
-	write   func()         // of the checkpoint that is under way
-	room    int            // entries of a step in a turn
-	lazy    bool           // the test controls checkpoints; otherwise one follows each step
-	share   *emitter.Share // sealed, outcome open
-	fenced  int            // the number of the last step that has passed the fence
-	begun   int            // and of the last one whose commit was begun
+	s       *served           // its rooms
+	write   func()            // of the checkpoint that is under way
+	room    int               // entries of a step in a turn
+	lazy    bool              // the test controls checkpoints; otherwise one follows each step
+	share   *emitter.Share    // sealed, outcome open
+	asked   *ownership.Source // asks s.lane
+	fenced  int               // the number of the last step that has passed the fence
+	begun   int               // and of the last one whose commit was begun
 	steps   int
 	given   int // requests delivered to this instance
 	barrier int // requests in the log when this instance acquired the partition
@@ -275,7 +276,7 @@ func (c *core) acquire() {
 	p.ledger.pending.Store(0)
 	p.Questions.Open(questions.Acquisition{Planners: s.subs, Store: store, Flush: p.Checkpoint})
 	p.life.SetState(ownership.Live)
-	p.life.Steps.Join(s.lane)
+	c.asked = p.life.Steps.Join(s.lane)
 	p.life.Own(ownership.Claimed{Behind: c.end, Leader: 1})
 	c.ok(s.keeper.parking.open())
 	c.p, c.s, c.share, c.opened = p, s, nil, false
@@ -458,7 +459,7 @@ func (c *core) seal(entries int) {
 		return
 	}
 	c.steps++
-	c.share = c.s.lane.Seal(fmt.Sprint("step", c.steps), &emitter.Room{Entries: entries, Bytes: 1 << 20})
+	c.share = c.asked.Seal(fmt.Sprint("step", c.steps), &emitter.Room{Entries: entries, Bytes: 1 << 20})
 	if c.share == nil {
 		return
 	}

@@ -13,10 +13,10 @@ import (
 // leave ends the acquisition as serve does.
 func (c *core) leave() {
 	c.p.Questions.Close()
-	c.p.life.Steps.Leave(c.s.lane)
+	c.asked.Leave()
 	c.s.keeper.stop()
 	c.p.served.Store(nil)
-	c.s = nil
+	c.s, c.asked = nil, nil
 }
 
 // The budgets of an acquisition that has ended are zero. So nothing of it may be held until the next one, which may
@@ -37,6 +37,14 @@ func TestAnEndedAcquisitionHoldsNothing(t *testing.T) {
 	runtime.KeepAlive(c)
 }
 
+// sealer is a lane that seals in another way.
+type sealer struct {
+	*lane
+	seal func(string, *emitter.Room) *emitter.Share
+}
+
+func (s sealer) Seal(step string, room *emitter.Room) *emitter.Share { return s.seal(step, room) }
+
 // A committed step is in no budget, so nothing may hold it until the next step: an idle partition has none, and the
 // lane keeps the share of the last one.
 func TestACommittedStepHoldsNothing(t *testing.T) {
@@ -49,14 +57,15 @@ func TestACommittedStepHoldsNothing(t *testing.T) {
 	var step weak.Pointer[planner.Step]
 	var segment weak.Pointer[planner.Segment]
 	c.steps++
-	c.share = c.p.life.Steps.Seal(c.s.lane, "step", &emitter.Room{Entries: 100, Bytes: 1 << 20},
-		func(name string, room *emitter.Room) *emitter.Share {
-			taken, _ := c.s.lane.step(*room)
-			step, segment = weak.Make(taken), weak.Make(taken.Segments[0])
-			s := &sealedStep{l: c.s.lane, step: taken}
-			s.build(name)
-			return s.share
-		})
+	c.asked.Leave()
+	c.asked = c.p.life.Steps.Join(sealer{c.s.lane, func(name string, room *emitter.Room) *emitter.Share {
+		taken, _ := c.s.lane.step(*room)
+		step, segment = weak.Make(taken), weak.Make(taken.Segments[0])
+		s := &sealedStep{l: c.s.lane, step: taken}
+		s.build(name)
+		return s.share
+	}})
+	c.share = c.asked.Seal("step", &emitter.Room{Entries: 100, Bytes: 1 << 20})
 	share := c.share
 	c.commit()
 	c.checkpoint()

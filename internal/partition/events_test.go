@@ -131,7 +131,7 @@ func TestEventsCountInAStep(t *testing.T) {
 		c.work()
 	}
 	room := &emitter.Room{Entries: limit, Bytes: 8 << 20}
-	c.share = c.s.lane.Seal("one", room)
+	c.share = c.asked.Seal("one", room)
 	timers, events := 0, 0
 	for _, r := range c.share.Records {
 		switch r.Topic {

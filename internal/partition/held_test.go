@@ -69,7 +69,7 @@ func TestADeadPartitionSealsNothing(t *testing.T) {
 	c.deliver(1)
 	c.work()
 	c.o.Token.Refused(errors.New("lost"))
-	if share := c.s.lane.Seal("late", &emitter.Room{Entries: 10, Bytes: 1 << 20}); share != nil {
+	if share := c.asked.Seal("late", &emitter.Room{Entries: 10, Bytes: 1 << 20}); share != nil {
 		t.Errorf("sealed %d records", len(share.Records))
 	}
 }

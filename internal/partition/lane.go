@@ -1,7 +1,6 @@
 package partition
 
 import (
-	"math"
 	"sync/atomic"
 	"time"
 
@@ -15,8 +14,8 @@ import (
 
 // lane is the partition as the lanes of package emitter see it. It plans the content of the next step, takes it
 // from the planners, seals it into a share of a transaction, and applies it when it is committed. It implements
-// emitter.Source. Its calls follow each other (see ownership.Steps), except Wait and wakeForDue, which are safe for
-// concurrent use.
+// emitter.Source, behind an ownership.Source. Its calls follow each other (see ownership.Steps), except Wait and
+// wakeForDue, which are safe for concurrent use.
 type lane struct {
 	*shared
 	questions *questions.Questions
@@ -37,19 +36,10 @@ func (p *Partition) newLane(store *statestore.Handle) *lane {
 	return l
 }
 
-// forever is how long a source sleeps until it is woken.
-const forever = time.Duration(math.MaxInt64)
-
-// Seal implements emitter.Source. It asks no broker and waits for none, because the lane stands still meanwhile. If
-// what is known does not say which partition a firing goes to, the firing is rolled back, as if its target were
-// unhealthy.
-func (l *lane) Seal(step string, room *emitter.Room) *emitter.Share {
+// Seal implements emitter.Source. It asks no broker and waits for none, because a lane stands still during the call. If
+// it is not known which partition a firing goes to, the firing is rolled back, as if its target were unhealthy.
+func (l *lane) Seal(name string, room *emitter.Room) *emitter.Share {
 	l.nextDue.Store(never)
-	return l.life.Steps.Seal(l, step, room, l.seal)
-}
-
-// seal makes a share of what can go into a step now.
-func (l *lane) seal(name string, room *emitter.Room) *emitter.Share {
 	if l.checkpoints.mustWait() {
 		return nil
 	}
@@ -72,7 +62,7 @@ func (l *lane) seal(name string, room *emitter.Room) *emitter.Share {
 func (l *lane) Wait() time.Duration {
 	due := l.nextDue.Load()
 	if due == never {
-		return forever
+		return ownership.Forever
 	}
 	return max(0, l.clock.until(due))
 }

@@ -16,9 +16,9 @@ func TestALaneOfAFormerAcquisitionSealsNothing(t *testing.T) {
 	c.schedule(1, -10)
 	c.deliver(1)
 	c.work()
-	c.p.life.Steps.Leave(c.s.lane)
+	c.asked.Leave()
 	c.p.life.Steps.Join(c.p.newLane(c.s.store))
-	if late := c.s.lane.Seal("late", &emitter.Room{Entries: 10, Bytes: 1 << 20}); late != nil {
+	if late := c.asked.Seal("late", &emitter.Room{Entries: 10, Bytes: 1 << 20}); late != nil {
 		t.Errorf("%d emissions and %d records are sealed that the present acquisition seals too", len(late.Emissions),
 			len(late.Records))
 	}

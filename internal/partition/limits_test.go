@@ -198,7 +198,7 @@ func TestASuspectMayBeRolledBack(t *testing.T) {
 		c.deliver(1)
 		c.work()
 	}
-	if room := (emitter.Room{Entries: roomy, Bytes: 1 << 20}); c.s.lane.Seal("all", &room) == nil ||
+	if room := (emitter.Room{Entries: roomy, Bytes: 1 << 20}); c.asked.Seal("all", &room) == nil ||
 		room.Entries != roomy-n {
 		t.Errorf("a step takes %d of %d requests", roomy-room.Entries, n)
 	}
@@ -429,7 +429,7 @@ func TestASealKeepsToTheRoom(t *testing.T) {
 			c.work()
 		}
 		room := emitter.Room{Entries: entries, Bytes: 1 << 20}
-		c.s.lane.Seal("by entries", &room)
+		c.asked.Seal("by entries", &room)
 		if entries-room.Entries != want {
 			t.Errorf("room for %d entries: took %d, want %d", entries, entries-room.Entries, want)
 		}
@@ -447,7 +447,7 @@ func TestASealKeepsToTheRoom(t *testing.T) {
 			c.work()
 		}
 		room := emitter.Room{Entries: roomy, Bytes: bytes - less}
-		c.s.lane.Seal("by bytes", &room)
+		c.asked.Seal("by bytes", &room)
 		if took := roomy - room.Entries; took != want {
 			t.Errorf("room for %d bytes: took %d entries, want %d", bytes-less, took, want)
 		}

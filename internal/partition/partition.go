@@ -155,20 +155,20 @@ func (p *Partition) serve(ctx context.Context) error {
 	store := p.o.Store.Acquire()
 	defer store.Release()
 	l := p.newLane(store)
-	p.life.Steps.Join(l)
-	a, err := p.acquire(ctx, l)
+	source := p.life.Steps.Join(l)
+	a, claimed, end, err := p.acquire(ctx, l)
 	if err != nil {
-		p.life.Steps.Leave(l)
+		source.Leave()
 		return err
 	}
 	defer p.served.Store(nil) // frees its memory, since the next acquisition may never come
 	defer a.keeper.stop()
-	defer p.life.Steps.Leave(l)
+	defer source.Leave()
 	p.Questions.Open(questions.Acquisition{Planners: a.subs, Store: store, Flush: a.keeper.flush})
 	defer p.Questions.Close()
 	p.life.SetState(ownership.Gated)
-	p.life.Own(a.claimed)
-	a.requests.start(ctx, a.end)
+	p.life.Own(claimed)
+	a.requests.start(ctx, end)
 	defer a.requests.stop()
 	return a.keeper.loop(ctx)
 }
@@ -205,41 +205,34 @@ func (p *Partition) Status() ownership.Status {
 // not count them, or a request for one has come since the process owns the partition.
 func (p *Partition) HasStrays() bool { return p.strayed.Load() || p.Status().Misplaced != 0 }
 
-// acquired is the result of an acquisition.
-type acquired struct {
-	*served
-	claimed ownership.Claimed
-	end     int64 // of the request log at the acquisition
-}
-
 // acquire makes this process the partition's owner (DESIGN.md, "Acquiring a partition"), and makes what serves it.
-func (p *Partition) acquire(ctx context.Context, l *lane) (*acquired, error) {
+func (p *Partition) acquire(ctx context.Context, l *lane) (s *served, claimed ownership.Claimed, end int64, err error) {
 	// When ctx ends, losing the handle ends a replay's wait for the disk, which may take half a minute.
 	stop := context.AfterFunc(ctx, l.store.Release)
 	defer stop()
 	p.local.Handle = l.store
 	got, err := p.life.Acquire(ctx, p.follower(), p.begin)
 	if err != nil {
-		return nil, err
+		return nil, claimed, 0, err
 	}
 	p.standby = nil
 	from, end, err := p.requestPosition(ctx, &got.Last, got.Committed)
 	if err != nil {
-		return nil, err
+		return nil, claimed, 0, err
 	}
 	meta, err := l.store.Meta()
 	if err != nil {
-		return nil, err
+		return nil, claimed, 0, err
 	}
 	if err := l.store.Live(got.Now, p.o.Token.Confirmed); err != nil {
-		return nil, err
+		return nil, claimed, 0, err
 	}
-	s := p.newServed(l, from, meta.Pending)
-	if err := s.keeper.open(); err != nil {
-		return nil, err
+	s = p.newServed(l, from, meta.Pending)
+	if err = s.keeper.open(); err != nil {
+		return nil, claimed, 0, err
 	}
 	p.served.Store(s)
-	return &acquired{served: s, claimed: got.Claimed, end: end}, nil
+	return s, got.Claimed, end, nil
 }
 
 // follower returns the follower that an acquisition begins with.

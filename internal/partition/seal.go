@@ -8,7 +8,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/emitter"
-	"github.com/waterclock/waterclock/internal/kafka/partlog"
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/kafka/tracing"
 	"github.com/waterclock/waterclock/internal/kafka/wire"
@@ -52,7 +51,7 @@ func (s *sealedStep) build(step string) {
 	l := s.l
 	s.mark, s.began = l.clock.mark(), time.Now()
 	s.at = s.mark.Wall
-	s.share = &emitter.Share{Token: l.o.Token, Done: s.done}
+	s.share = &emitter.Share{Done: s.done}
 	s.parts = make([]sealedPart, len(l.subs.all))
 	entries := s.step.Len()
 	l.subs.each(entries, func(x *subPartition) {
@@ -87,9 +86,6 @@ func (s *sealedStep) build(step string) {
 	for i := range s.parts {
 		s.share.Records = append(s.share.Records, s.parts[i].events...)
 		s.eventCount += len(s.parts[i].events)
-	}
-	s.share.Fence = func(leader partlog.Epoch) error {
-		return l.life.Steps.Fence(s.share.Records[:s.changelog], leader)
 	}
 	s.share.Committing = l.questions.Ending
 	s.share.Offset = l.life.Records.Offset(s.step.Position, wire.CommitNote{Step: step})
@@ -266,7 +262,6 @@ func (s *sealedStep) done(o emitter.Outcome) {
 	if o != emitter.Aborted || s.share.Err == nil { // otherwise it may be committed, and the acquisition ends
 		l.questions.Ended()
 	}
-	l.life.Steps.Ended(s.share, o)
 	if o == emitter.Committed {
 		s.free()
 	}

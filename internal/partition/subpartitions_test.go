@@ -170,7 +170,7 @@ func TestALimitOfPendingTimersIsOneForAllSubs(t *testing.T) {
 		})
 	}
 	planning.Wait()
-	share := c.s.lane.Seal("step", &emitter.Room{Entries: n, Bytes: 1 << 20})
+	share := c.asked.Seal("step", &emitter.Room{Entries: n, Bytes: 1 << 20})
 	letters := 0
 	for _, r := range share.Records {
 		if r.Topic == c.set.DeadLetters.Name {

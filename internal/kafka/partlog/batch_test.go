@@ -243,7 +243,8 @@ func TestBatchesOfTheCorpus(t *testing.T) {
 			result += ", " + corpus.Digest(got.recs...)
 		}
 		for _, u := range got.skips {
-			result = fmt.Sprintf("dead letter %s for %d offsets: %v", u.Refusal("records").Reason, u.Next-u.First, u.Err)
+			result = fmt.Sprintf("dead letter %s for %d offsets: %v", u.Refusal("records").Reason, u.Next-u.First,
+				u.Err)
 		}
 		if result != v.Service {
 			t.Errorf("%s: %s, want %s", c.Name, result, v.Service)
