@@ -48,6 +48,8 @@ const (
 	EventResumed EventType = "resumed"
 	// EventConditionNotMet: the condition of a request ([HeaderIf]) did not hold. The request changed nothing.
 	EventConditionNotMet EventType = "condition-not-met"
+	// EventUnchanged: a request with [IfChanged] found that what it asks for is pending. It changed nothing.
+	EventUnchanged EventType = "unchanged"
 	// EventRejected: a request was rejected. It changed nothing and became a dead letter.
 	EventRejected EventType = "rejected"
 )
@@ -70,8 +72,8 @@ type Event struct {
 	// Previous belongs to EventReplaced: the source of the timer that was replaced.
 	// Cancel belongs to EventCancelled: the request that cancelled.
 	Previous, Cancel Source
-	// Request belongs to EventTriggered, EventPaused, EventResumed and EventConditionNotMet: the request that caused
-	// the event.
+	// Request belongs to EventTriggered, EventPaused, EventResumed, EventConditionNotMet and EventUnchanged: the
+	// request that caused the event.
 	Request Source
 
 	// Due, Occurrence and Lateness describe an occurrence. They are set in EventFired, EventExpired and

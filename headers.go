@@ -33,7 +33,8 @@ const (
 	HeaderResume = "timer-resume"
 
 	// HeaderIf is a condition on any request: [IfAbsent], [IfPresent], or the [HeaderSource] of the timer that must be
-	// pending. The service checks it at the request's position in the log. If it does not hold, nothing changes.
+	// pending. The service checks it at the request's position in the log. If it does not hold, nothing changes. A
+	// request that schedules may also have [IfChanged].
 	HeaderIf = "timer-if"
 
 	// HeaderTargetTopic names the topic of the emission. It is required unless the service has a default target for the
@@ -55,16 +56,17 @@ const (
 // Headers for recurring timers and for lateness. A timer recurs if it has [HeaderEvery] or [HeaderCron].
 const (
 	// HeaderEvery is a duration with units, as in [HeaderAfter]. The timer recurs at that interval. It first fires at
-	// [HeaderAt] if that is given, otherwise one interval after the request record's timestamp.
+	// [HeaderAt] if that is given, otherwise one interval after the request record's timestamp. With [HeaderZone] it is
+	// a period of whole years, months, weeks or days (P1M, P2W), counted by the calendar from the first occurrence.
 	HeaderEvery = "timer-every"
 
 	// HeaderCron is a cron expression of five fields, or of six with seconds in front.
-	// The timer recurs whenever the clock matches it, starting after the request record's
-	// timestamp.
+	// The timer recurs whenever the clock matches it, starting at [HeaderAt] or, without that, after the request
+	// record's timestamp.
 	HeaderCron = "timer-cron"
 
-	// HeaderZone is the IANA name of the time zone in which the cron expression is read.
-	// The default is UTC.
+	// HeaderZone is the IANA name of the time zone of a cron expression or a period. The default for an expression is
+	// UTC.
 	HeaderZone = "timer-zone"
 
 	// HeaderUntil is an instant as in [HeaderAt]. No occurrence is scheduled after it.
@@ -73,8 +75,8 @@ const (
 	// HeaderCount is the number of occurrences. Occurrences that did not fire count too.
 	HeaderCount = "timer-count"
 
-	// HeaderJitter is a duration. Each occurrence is delayed by a random part of it, which is always the same for the
-	// same occurrence of the same request.
+	// HeaderJitter is a duration. Each firing is delayed by a random part of it, which is always the same for the same
+	// occurrence of the same request. Any timer may have this header, recurring or not.
 	HeaderJitter = "timer-jitter"
 
 	// HeaderCatchUp is a [CatchUpPolicy]: it decides what happens to missed occurrences.
@@ -102,10 +104,15 @@ const (
 	CatchUpNone   CatchUpPolicy = "none"   // none of them fires
 )
 
-// Values of [HeaderIf]. A [Source] in text form is the third possibility.
+// Values of [HeaderIf]. A [Source] in text form is another possibility.
 const (
 	IfAbsent  = "absent"  // nothing is pending under the ID
 	IfPresent = "present" // a timer is pending under the ID
+	// IfChanged is for a timer that is declared again and again, such as at each start of a service. If the pending
+	// timer has the schedule that the request asks for, it goes on: its next due time, its number and a pause stay, and
+	// only what else is different is replaced. If nothing is different, nothing changes. Otherwise the request
+	// schedules as without a condition. A request with [HeaderAfter] always does.
+	IfChanged = "changed"
 )
 
 // True is the only valid value of [HeaderCancel], [HeaderTrigger], [HeaderPause], [HeaderResume] and

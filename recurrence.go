@@ -1,17 +1,20 @@
 package waterclock
 
 import (
+	"cmp"
 	"strconv"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/kit/span"
+	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
 // recurs records what the options of a draft say about its recurrence.
 type recurs struct {
 	at          bool // At
-	every, cron int  // how often Every and Cron were given
+	every, cron int  // how often Every or EveryPeriod, and Cron, were given
+	period      bool // EveryPeriod
 	// zone says whether Zone was given. more is the name of an option that makes sense only for recurring timers, or
 	// "".
 	zone bool
@@ -25,14 +28,16 @@ func (d *draft) checkWhen() {
 		d.fail("give one of Every and Cron at most once")
 	case r.every == 1 && (d.dues > 1 || d.dues == 1 && !r.at):
 		d.fail("give At and no other with Every, to say when the timer is first due")
-	case r.cron == 1 && d.dues > 0:
-		d.fail("give neither At nor After with Cron")
+	case r.cron == 1 && (d.dues > 1 || d.dues == 1 && !r.at):
+		d.fail("give At and no other with Cron, to say when the recurrence begins")
 	case r.every+r.cron == 0 && d.dues != 1:
 		d.fail("give exactly one of At and After, not %d, or Every or Cron", d.dues)
 	case r.every+r.cron == 0 && r.more != "":
 		d.fail("give Every or Cron with %s", r.more)
-	case r.cron == 0 && r.zone:
-		d.fail("give Cron with Zone")
+	case r.cron == 0 && !r.period && r.zone:
+		d.fail("give Cron or EveryPeriod with Zone")
+	case r.period && !r.zone:
+		d.fail("give Zone with EveryPeriod")
 	}
 }
 
@@ -50,10 +55,26 @@ func Every(interval time.Duration) Option {
 	}
 }
 
+// EveryPeriod makes the timer recur after a period of whole years, months, weeks or days, such as P1M or P2W (ISO 8601),
+// by the calendar of [Zone], which must be given. The first occurrence is at the instant of [At] if that is given,
+// otherwise one period after the record's timestamp. Every later one is counted from the first: from 31 January on,
+// P1M comes at the end of each month, at the same time of day.
+func EveryPeriod(period string) Option {
+	return func(d *draft) {
+		d.recurs.every++
+		d.recurs.period = true
+		if p, fault := timer.ParsePeriod(period); fault != "" || p == (timer.Period{}) {
+			d.fail("EveryPeriod: %.60q %s", period, cmp.Or(fault, "is no time at all"))
+			return
+		}
+		d.once(HeaderEvery, period)
+	}
+}
+
 // Cron makes the timer recur whenever the clock of [Zone] matches a cron expression: minute, hour, day of the month,
 // month and day of the week, with the second in front if there are six fields; or a name such as @daily. The first
-// occurrence is the first match after the record's timestamp. docs/REFERENCE.md describes the syntax, and what happens
-// to times that a clock skips or shows twice.
+// occurrence is the first match after the record's timestamp or, with [At], the first that is not before that.
+// docs/REFERENCE.md describes the syntax, and what happens to times that a clock skips or shows twice.
 func Cron(expression string) Option {
 	return func(d *draft) {
 		d.recurs.cron++
@@ -65,7 +86,7 @@ func Cron(expression string) Option {
 	}
 }
 
-// Zone names the time zone of [Cron] by its IANA name, such as Africa/Lagos. The default is UTC. Only the service can
+// Zone names the time zone of [Cron] or [EveryPeriod] by its IANA name, such as Africa/Lagos. The default is UTC. Only the service can
 // tell whether it knows the name.
 func Zone(name string) Option {
 	return func(d *draft) {
@@ -103,12 +124,11 @@ func Count(n int64) Option {
 	}
 }
 
-// Jitter delays each occurrence of a recurring timer by a random time shorter than most and shorter than the gap to the
+// Jitter delays each firing by a random time shorter than most and, of a recurring timer, shorter than the gap to the
 // next occurrence. The delay is always the same for the same occurrence. most must not be negative; fractions of a
 // millisecond round up.
 func Jitter(most time.Duration) Option {
 	return func(d *draft) {
-		d.recurs.more = "Jitter"
 		d.notNegative(HeaderJitter, "Jitter", most)
 	}
 }

@@ -186,13 +186,14 @@ func formatDuration(d time.Duration) string {
 }
 
 // If makes the request conditional: on [IfAbsent], [IfPresent], or a [Source] in text form, which is that of the timer
-// that must be pending. The service checks the condition at the request's position in the log, not when the request is
+// that must be pending; or [IfChanged], if it schedules. The service checks the condition at the request's position in the log, not when the request is
 // written. If it does not hold, the request changes nothing.
 func If(condition string) Option {
 	return func(d *draft) {
-		if condition != IfAbsent && condition != IfPresent {
+		if condition != IfAbsent && condition != IfPresent && condition != IfChanged {
 			if _, err := ParseSource(condition); err != nil {
-				d.fail("If: %q is neither %s nor %s nor a source such as timers/3/17", condition, IfAbsent, IfPresent)
+				d.fail("If: %q is none of %s, %s and %s, and no source such as timers/3/17", condition, IfAbsent,
+					IfPresent, IfChanged)
 			}
 		}
 		d.once(HeaderIf, condition)

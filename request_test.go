@@ -145,7 +145,7 @@ func TestSteerFaults(t *testing.T) {
 		"a resume has no value": func() (*kgo.Record, error) {
 			return Resume("timers", "a", Value([]byte("v")))
 		},
-		`"Absent" is neither absent nor present`: func() (*kgo.Record, error) {
+		`"Absent" is none of absent, present and changed`: func() (*kgo.Record, error) {
 			return Cancel("timers", "a", If("Absent"))
 		},
 		"timer-if is set twice": func() (*kgo.Record, error) {

@@ -15,15 +15,18 @@ import (
 // recurs reports whether the request has a recurrence.
 func (h *headers) recurs() bool { return h.has(everyHeader) || h.has(cronHeader) }
 
-// recurrence returns the timer's recurrence, the zero value if there is none.
+// recurrence returns the timer's recurrence or its jitter, the zero value if it has neither.
 func (r *Rules) recurrence(h *headers) (recurrence calendar.Recurrence, refusal *timer.Refusal) {
-	if refusal = h.fit(); refusal != nil || !h.recurs() {
+	if refusal = h.fit(); refusal != nil || !h.recurs() && !h.has(jitterHeader) {
 		return recurrence, refusal
 	}
 	of := &timer.Recurrence{Until: timer.NoUntil}
-	if h.has(everyHeader) {
+	switch {
+	case h.has(everyHeader) && h.has(zoneHeader):
+		refusal = r.period(h, of)
+	case h.has(everyHeader):
 		refusal = r.every(h, of)
-	} else {
+	case h.has(cronHeader):
 		refusal = r.cron(h, of)
 	}
 	for _, read := range []func(*timer.Recurrence) *timer.Refusal{h.until, h.count, h.jitter, h.catchUp} {
@@ -33,6 +36,9 @@ func (r *Rules) recurrence(h *headers) (recurrence calendar.Recurrence, refusal 
 	}
 	if refusal != nil {
 		return recurrence, refusal
+	}
+	if !h.recurs() && of.Jitter == 0 {
+		return recurrence, nil
 	}
 	recurrence, err := r.schedules.Recurrence(of)
 	if err != nil {
@@ -49,21 +55,12 @@ func (h *headers) fit() *timer.Refusal {
 			"timer-every comes together with timer-cron: send one of them.")
 	case h.recurs() && h.has(afterHeader):
 		return Refuse(waterclock.ReasonConflictingHeaders,
-			"timer-after comes together with a recurrence: leave it out; timer-at says when a timer with "+
-				"timer-every is first due.")
-	case h.has(cronHeader) && h.has(atHeader):
-		return Refuse(waterclock.ReasonConflictingHeaders,
-			"timer-at comes together with timer-cron, whose first occurrence is the first behind the record's "+
-				"timestamp: leave it out.")
-	case h.has(everyHeader) && h.has(zoneHeader):
-		return Refuse(waterclock.ReasonConflictingHeaders,
-			"timer-zone comes together with timer-every, which no clock on a wall says: leave it out, or send "+
-				"timer-cron.")
+			"timer-after comes together with a recurrence: leave it out; timer-at says when the recurrence begins.")
 	case h.recurs():
 		return nil
 	}
 	for n := zoneHeader; n <= catchUpHeader; n++ { // they need a recurrence
-		if h.has(n) {
+		if h.has(n) && n != jitterHeader {
 			return Refuse(waterclock.ReasonNoRecurrence,
 				"%s is given and the timer does not recur: add timer-every or timer-cron, or leave it out.", n)
 		}
@@ -74,6 +71,10 @@ func (h *headers) fit() *timer.Refusal {
 func (r *Rules) every(h *headers, of *timer.Recurrence) (refusal *timer.Refusal) {
 	text := h.values[everyHeader]
 	if of.Every, refusal = parseDuration(waterclock.HeaderEvery, waterclock.ReasonBadInterval, text); refusal != nil {
+		if p, fault := timer.ParsePeriod(text); fault == "" && p.Months > 0 {
+			return Refuse(waterclock.ReasonBadInterval,
+				"timer-every is %s, which is counted by a calendar: add timer-zone, such as Africa/Lagos.", quote(text))
+		}
 		return refusal
 	}
 	if horizon := cmp.Or(r.Limits.Horizon, DefaultHorizon); of.Every > horizon.Milliseconds() {
@@ -83,10 +84,43 @@ func (r *Rules) every(h *headers, of *timer.Recurrence) (refusal *timer.Refusal)
 	return r.notShorter(waterclock.HeaderEvery, text, of.Every)
 }
 
+// period reads an interval that is counted by the clock of a time zone.
+func (r *Rules) period(h *headers, of *timer.Recurrence) *timer.Refusal {
+	text := h.values[everyHeader]
+	period, fault := timer.ParsePeriod(text)
+	if fault != "" {
+		return Refuse(waterclock.ReasonBadInterval,
+			"timer-every is %s, which %s: with timer-zone it is whole days, weeks, months or years, as in P1D, P2W, "+
+				"P1M or P1Y; without timer-zone a day is 24 hours.", quote(text), fault)
+	}
+	of.Period, of.Zone = period, string(h.values[zoneHeader])
+	if _, err := calendar.LoadZone(of.Zone); err != nil || of.Zone == "" {
+		return unknownZone(h)
+	}
+	const dayMillis, hourMillis = 86_400_000, 3_600_000
+	longest := (period.Months*31 + period.Days) * dayMillis
+	if horizon := cmp.Or(r.Limits.Horizon, DefaultHorizon); longest > horizon.Milliseconds() {
+		return Refuse(waterclock.ReasonBeyondHorizon,
+			"timer-every is %s, more than %s: send a shorter interval.", quote(text), span.String(horizon))
+	}
+	least := (period.Months*28 + period.Days) * dayMillis
+	if least > 0 {
+		least -= hourMillis // the clock is set forward
+	}
+	return r.notShorter(waterclock.HeaderEvery, text, least)
+}
+
 func (r *Rules) cron(h *headers, of *timer.Recurrence) *timer.Refusal {
 	of.Cron, of.Zone = string(h.values[cronHeader]), string(h.values[zoneHeader])
 	if h.has(zoneHeader) && of.Zone == "" {
-		return badCron(h, calendar.ErrUnknownZone)
+		return unknownZone(h)
+	}
+	if h.has(atHeader) {
+		var refusal *timer.Refusal
+		of.Start.At, refusal = parseInstant(waterclock.HeaderAt, waterclock.ReasonBadTime, h.values[atHeader])
+		if of.Start.Set = true; refusal != nil {
+			return refusal
+		}
 	}
 	s, err := r.schedules.Schedule(of.Cron, of.Zone)
 	if err != nil {
@@ -109,14 +143,18 @@ func (r *Rules) notShorter(header string, text []byte, interval int64) *timer.Re
 		span.String(limit))
 }
 
+func unknownZone(h *headers) *timer.Refusal {
+	return Refuse(waterclock.ReasonUnknownZone,
+		"timer-zone is %s, which is no time zone that is known here: send an IANA name such as Africa/Lagos%s.",
+		quote(h.values[zoneHeader]), calendar.DidYouMean(string(h.values[zoneHeader])))
+}
+
 // badCron explains what is wrong with an expression or its zone.
 func badCron(h *headers, err error) *timer.Refusal {
 	expression := quote(h.values[cronHeader])
 	switch {
 	case errors.Is(err, calendar.ErrUnknownZone):
-		return Refuse(waterclock.ReasonUnknownZone,
-			"timer-zone is %s, which is no time zone that is known here: send an IANA name such as Africa/Lagos%s.",
-			quote(h.values[zoneHeader]), calendar.DidYouMean(string(h.values[zoneHeader])))
+		return unknownZone(h)
 	case errors.Is(err, calendar.ErrNeverDue):
 		return Refuse(waterclock.ReasonCronNeverDue,
 			"timer-cron is %s, which matches no date of the calendar: correct the days or the months.", expression)

@@ -91,6 +91,24 @@ func TestValidateAcceptsRecurrences(t *testing.T) {
 			"timer-catch-up", "all", "timer-max-late", "2s",
 		}, stamped + 60_000, 2001,
 			&timer.Recurrence{Every: 60_000, Until: stamped + 60_000, Count: 3, CatchUp: timer.CatchUpAll}},
+		{"every month", []string{"timer-every", "P1M", "timer-zone", "Africa/Lagos", "timer-at",
+			"2024-01-31T09:00:00+01:00"}, time.Date(2024, 1, 31, 8, 0, 0, 0, time.UTC).UnixMilli(), 0,
+			&timer.Recurrence{Period: timer.Period{Months: 1}, Zone: "Africa/Lagos", Ahead: 3600,
+				Start: timer.Start{At: time.Date(2024, 1, 31, 8, 0, 0, 0, time.UTC).UnixMilli(), Set: true, Ahead: 3600},
+				Until: timer.NoUntil}},
+		{"every two weeks and a day, from now", []string{"timer-every", "P2W1D", "timer-zone", "UTC"},
+			stamped + 15*86_400_000, 0,
+			&timer.Recurrence{Period: timer.Period{Days: 15}, Zone: "UTC",
+				Start: timer.Start{At: stamped + 15*86_400_000, Set: true}, Until: timer.NoUntil}},
+		{"every year and 2 months", []string{"timer-every", "P1Y2M", "timer-zone", "UTC", "timer-at",
+			"1800000000000"}, 1_800_000_000_000, 0,
+			&timer.Recurrence{Period: timer.Period{Months: 14}, Zone: "UTC",
+				Start: timer.Start{At: 1_800_000_000_000, Set: true}, Until: timer.NoUntil}},
+		{"cron with a start", []string{"timer-cron", "0 9 * * *", "timer-at", "2024-01-31T09:00:00Z"},
+			time.Date(2024, 1, 31, 9, 0, 0, 0, time.UTC).UnixMilli(), 0,
+			&timer.Recurrence{Cron: "0 9 * * *", Until: timer.NoUntil, Start: timer.Start{Set: true,
+				At: time.Date(2024, 1, 31, 9, 0, 0, 0, time.UTC).UnixMilli()}}},
+		{"once, without jitter", []string{"timer-at", "1800000000000", "timer-jitter", "0s"}, 1_800_000_000_000, 0, nil},
 		{"catch up with none", []string{"timer-every", "1m", "timer-catch-up", "none"}, stamped + 60_000, 0,
 			&timer.Recurrence{Every: 60_000, Until: timer.NoUntil, CatchUp: timer.CatchUpNone}},
 		{"catch up with the latest", []string{"timer-every", "1m", "timer-catch-up", "latest"}, stamped + 60_000, 0,
@@ -173,6 +191,62 @@ func TestValidateJitter(t *testing.T) {
 	}
 }
 
+// TestJitterOfOneFiring: a timer that fires once may be delayed too, by a part that only its ID and its request decide.
+func TestJitterOfOneFiring(t *testing.T) {
+	for _, headers := range [][]string{{"timer-at", "1700000060000"}, {"timer-after", "1m"}} {
+		rec := request(nil, append(headers, "timer-jitter", "30s", "timer-target-topic", "ok")...)
+		req, _, refusal := testRules().Validate(rec, now)
+		if refusal != nil {
+			t.Fatal(refusal)
+		}
+		got := req.Schedule
+		delay := got.Due - got.Scheduled()
+		if delay <= 0 || delay >= 30_000 || got.Recurs() || got.Occurrence != 1 {
+			t.Errorf("got %+v, %+v", got, got.Recurrence)
+		}
+		again, _, _ := testRules().Validate(rec, now+1)
+		if !reflect.DeepEqual(again.Schedule, got) {
+			t.Errorf("got %+v, then %+v", got, again.Schedule)
+		}
+	}
+}
+
+// TestStartOfCronInThePast: occurrences between the start and the request are numbered and were missed.
+func TestStartOfCronInThePast(t *testing.T) {
+	for policy, want := range map[string]struct {
+		occurrence int64
+		due        string
+	}{
+		"all": {1, "2023-11-12T09:00:00Z"}, "latest": {3, "2023-11-14T09:00:00Z"}, "none": {4, "2023-11-15T09:00:00Z"},
+	} {
+		req, _, refusal := testRules().Validate(request(nil, "timer-cron", "0 9 * * *", "timer-at",
+			"2023-11-11T09:00:01Z", "timer-catch-up", policy, "timer-target-topic", "ok"), now)
+		if refusal != nil {
+			t.Fatal(refusal)
+		}
+		due, _ := time.Parse(time.RFC3339, want.due)
+		if got := req.Schedule; got.Occurrence != want.occurrence || got.Due != due.UnixMilli() {
+			t.Errorf("%s: got %+v, want %+v", policy, got, want)
+		}
+	}
+}
+
+// TestChanged: the condition says whether the request names a due time, and is none with timer-after.
+func TestChanged(t *testing.T) {
+	for text, want := range map[string]timer.Condition{
+		"timer-at=1800000000000": {Kind: timer.IfChanged, Anchored: true},
+		"timer-every=1m":         {Kind: timer.IfChanged},
+		"timer-after=1m":         {},
+	} {
+		name, value, _ := strings.Cut(text, "=")
+		req, _, refusal := testRules().Validate(request(nil, name, value, "timer-if", "changed",
+			"timer-target-topic", "ok"), now)
+		if refusal != nil || req.If != want {
+			t.Errorf("%s: %+v, %+v, want %+v", text, req.If, refusal, want)
+		}
+	}
+}
+
 // badRecurrence is a request that is refused.
 type badRecurrence struct {
 	name    string
@@ -186,12 +260,31 @@ func badRecurrences() []badRecurrence {
 	and := func(headers []string, more ...string) []string {
 		return append(headers[:len(headers):len(headers)], more...)
 	}
+	period := func(text string) []string { return []string{"timer-every", text, "timer-zone", "Europe/Berlin"} }
 	return []badRecurrence{
 		{"every and cron", and(every, cron...), waterclock.ReasonConflictingHeaders, "timer-cron"},
 		{"after and every", and(every, "timer-after", "1m"), waterclock.ReasonConflictingHeaders, "timer-after"},
 		{"after and cron", and(cron, "timer-after", "1m"), waterclock.ReasonConflictingHeaders, "timer-after"},
-		{"at and cron", and(cron, "timer-at", "1700000000000"), waterclock.ReasonConflictingHeaders, "timer-at"},
-		{"every and a zone", and(every, "timer-zone", "UTC"), waterclock.ReasonConflictingHeaders, "timer-zone"},
+		{"every and a zone", and(every, "timer-zone", "UTC"), waterclock.ReasonBadInterval, "timer-zone"},
+		{"a time part and a zone", period("P1DT2H"), waterclock.ReasonBadInterval, "timer-zone"},
+		{"hours and a zone", period("PT24H"), waterclock.ReasonBadInterval, "timer-zone"},
+		{"half a month", period("P0.5M"), waterclock.ReasonBadInterval, "decimals"},
+		{"days before months", period("P1D1M"), waterclock.ReasonBadInterval, "once each"},
+		{"months twice", period("P1M1M"), waterclock.ReasonBadInterval, "once each"},
+		{"a period of nothing", period("P"), waterclock.ReasonBadInterval, "no number"},
+		{"a period without a unit", period("P1"), waterclock.ReasonBadInterval, "unit each"},
+		{"a period with a sign", period("P-1D"), waterclock.ReasonBadInterval, "unit each"},
+		{"a negative period", period("-P1D"), waterclock.ReasonBadInterval, "ISO 8601"},
+		{"no period", period(""), waterclock.ReasonBadInterval, "empty"},
+		{"no days", period("P0D"), waterclock.ReasonIntervalTooShort, "100ms"},
+		{"a long period", period("P101Y"), waterclock.ReasonBeyondHorizon, "36525d"},
+		{"a longer period", period("P9999999999999999999Y"), waterclock.ReasonBadInterval, "too long"},
+		{"a period in no zone", []string{"timer-every", "P1D", "timer-zone", ""}, waterclock.ReasonUnknownZone, `""`},
+		{"a period on Mars", []string{"timer-every", "P1D", "timer-zone", "Mars/Olympus"},
+			waterclock.ReasonUnknownZone, "Mars"},
+		{"until before the second start", and(cron, "timer-at", "2023-11-16T00:00:00Z", "timer-until",
+			"2023-11-16T08:00:00Z"), waterclock.ReasonUntilBeforeFirst, "2023-11-16T09:00:00.000Z"},
+		{"a start that is no time", and(cron, "timer-at", "soon"), waterclock.ReasonBadTime, "timer-at"},
 		{"every and cancel", and(every, "timer-cancel", "true"), waterclock.ReasonConflictingHeaders, "timer-cancel"},
 		{"cron and cancel", and(cron, "timer-cancel", "true"), waterclock.ReasonConflictingHeaders, "timer-cancel"},
 
@@ -199,14 +292,18 @@ func badRecurrences() []badRecurrence {
 		{"until alone", []string{"timer-after", "1s", "timer-until", "1700000000000"}, waterclock.ReasonNoRecurrence,
 			"timer-until"},
 		{"count alone", []string{"timer-count", "3"}, waterclock.ReasonNoRecurrence, "timer-count"},
-		{"jitter alone", []string{"timer-at", "1700000000000", "timer-jitter", "3s"}, waterclock.ReasonNoRecurrence,
+		{"bad jitter alone", []string{"timer-at", "1700000000000", "timer-jitter", "3"}, waterclock.ReasonBadJitter,
 			"timer-jitter"},
+		{"changed, and cancels", []string{"timer-cancel", "true", "timer-if", "changed"}, waterclock.ReasonBadIf,
+			"present"},
+		{"changed, and pauses", []string{"timer-pause", "true", "timer-if", "changed"}, waterclock.ReasonBadIf,
+			"present"},
 		{"catch-up alone", []string{"timer-after", "1s", "timer-catch-up", "x"}, waterclock.ReasonNoRecurrence,
 			"timer-catch-up"},
 
 		{"every: bare", []string{"timer-every", "60"}, waterclock.ReasonBadInterval, "bare number"},
 		{"every: negative", []string{"timer-every", "-5s"}, waterclock.ReasonBadInterval, "sign"},
-		{"every: a month", []string{"timer-every", "P1M"}, waterclock.ReasonBadInterval, "months"},
+		{"every: a month", []string{"timer-every", "P1M"}, waterclock.ReasonBadInterval, "add timer-zone"},
 		{"every: empty", []string{"timer-every", ""}, waterclock.ReasonBadInterval, "empty"},
 		{"every: nothing", []string{"timer-every", "0s"}, waterclock.ReasonIntervalTooShort, "100ms"},
 		{"every: too short", []string{"timer-every", "99ms"}, waterclock.ReasonIntervalTooShort, "100ms"},

@@ -164,6 +164,10 @@ func (r *Rules) Validate(rec *kgo.Record, now int64) (req timer.Request, misplac
 		return timer.Request{ID: rec.Key, Offset: rec.Offset}, misplaced, refusal
 	}
 	if steers {
+		if req.If.Kind == timer.IfChanged {
+			return timer.Request{ID: rec.Key, Offset: rec.Offset}, misplaced, Refuse(waterclock.ReasonBadIf,
+				"timer-if is changed and the request does not schedule: leave it out, or send present.")
+		}
 		if req.Steer = steer; steer != 0 {
 			req.At = asked(steer, rec, now)
 		}
@@ -188,7 +192,7 @@ func (r *Rules) schedule(rec *kgo.Record, h *headers, now int64) (*timer.Timer, 
 	if refusal != nil {
 		return nil, refusal
 	}
-	due, refusal := h.due(rec, recurrence.Recurrence)
+	due, refusal := h.due(rec, &recurrence)
 	now = horizonFrom(rec, now)
 	if refusal == nil {
 		refusal = r.beyond(due, now)
@@ -224,8 +228,15 @@ func (r *Rules) schedule(rec *kgo.Record, h *headers, now int64) (*timer.Timer, 
 	}
 	switch {
 	case refusal != nil:
-	case recurrence.Recurrence != nil:
+	case h.recurs():
 		refusal = r.start(t, recurrence, due, rec.Timestamp.UnixMilli(), now)
+	case recurrence.Recurrence != nil:
+		recurrence.Start(t, due)
+		refusal = r.beyond(t.Due, now)
+		due = t.Due
+	}
+	switch {
+	case refusal != nil, h.recurs():
 	case r.LimitPast > 0 && !h.has(maxLateHeader) && rec.Timestamp.UnixMilli()-due > r.LimitPast.Milliseconds():
 		t.TooLate = 1 // already later than that, so it expires
 	}
@@ -256,7 +267,7 @@ func (r *Rules) beyond(due, now int64) *timer.Refusal {
 
 // due returns the due time in Unix milliseconds, at most 2·maxMillis. For a recurring timer that is its first due
 // time or, with a cron expression, a time before it.
-func (h *headers) due(rec *kgo.Record, recurrence *timer.Recurrence) (int64, *timer.Refusal) {
+func (h *headers) due(rec *kgo.Record, recurrence *calendar.Recurrence) (int64, *timer.Refusal) {
 	switch {
 	case h.has(atHeader) && h.has(afterHeader):
 		return 0, Refuse(waterclock.ReasonConflictingHeaders,
@@ -269,7 +280,7 @@ func (h *headers) due(rec *kgo.Record, recurrence *timer.Recurrence) (int64, *ti
 	by := waterclock.HeaderAfter
 	switch {
 	case h.has(everyHeader):
-		by, after = waterclock.HeaderEvery, recurrence.Every
+		by = waterclock.HeaderEvery
 	case h.has(cronHeader):
 		by = waterclock.HeaderCron
 	case h.has(afterHeader):
@@ -287,7 +298,10 @@ func (h *headers) due(rec *kgo.Record, recurrence *timer.Recurrence) (int64, *ti
 		return 0, Refuse(waterclock.ReasonNoTimestamp,
 			"%s counts from the record's timestamp, which is %d: let the producer set one, or send timer-at.", by, from)
 	}
-	return min(from, maxMillis) + after, nil
+	if from = min(from, maxMillis); h.recurs() {
+		return recurrence.Anchor(from), nil
+	}
+	return from + after, nil
 }
 
 // instant formats Unix milliseconds for a reader.

@@ -77,11 +77,16 @@ func (r *Rules) condition(h *headers, partition int32) (c timer.Condition, refus
 		return timer.Condition{Kind: timer.IfAbsent}, nil
 	case waterclock.IfPresent:
 		return timer.Condition{Kind: timer.IfPresent}, nil
+	case waterclock.IfChanged:
+		if h.has(afterHeader) {
+			return c, nil // it is due at another time than any request before it
+		}
+		return timer.Condition{Kind: timer.IfChanged, Anchored: h.has(atHeader)}, nil
 	}
 	s, err := waterclock.ParseSource(text)
 	if err != nil || s.String() != text {
 		return c, Refuse(waterclock.ReasonBadIf,
-			"%s is %s: it is absent, present or the waterclock-source of the timer that is to be pending, as %s.",
+			"%s is %s: it is absent, present, changed or the waterclock-source of the timer that is to be pending, as %s.",
 			waterclock.HeaderIf, quote(text), fmt.Sprintf("%s/%d/%d", r.Topic, partition, 42))
 	}
 	switch {

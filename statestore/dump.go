@@ -119,7 +119,9 @@ type dumpRecurs struct {
 	Scheduled int64  `json:"scheduled"` // the occurrence, without jitter
 	Every     int64  `json:"every_ms,omitempty"`
 	Cron      string `json:"cron,omitempty"`
+	Period    string `json:"period,omitempty"`
 	Zone      string `json:"zone,omitempty"`
+	Start     *int64 `json:"start,omitempty"`
 	Until     *int64 `json:"until,omitempty"`
 	Count     int64  `json:"count,omitempty"`
 	Jitter    int64  `json:"jitter_ms,omitempty"`
@@ -136,7 +138,10 @@ func (d *dumpRow) recurs(t *timer.Timer) {
 		return
 	}
 	d.Recurrence = &dumpRecurs{Scheduled: t.Scheduled(), Every: c.Every, Cron: c.Cron, Zone: c.Zone, Count: c.Count,
-		Jitter: c.Jitter, CatchUp: c.CatchUp.String()}
+		Period: c.Period.String(), Jitter: c.Jitter, CatchUp: c.CatchUp.String()}
+	if c.Start.Set {
+		d.Recurrence.Start = &c.Start.At
+	}
 	if c.Until != timer.NoUntil {
 		d.Recurrence.Until = &c.Until
 	}

@@ -39,7 +39,7 @@ func flagValues(name string) []string {
 	case "order":
 		return orders
 	case "if":
-		return []string{waterclock.IfAbsent, waterclock.IfPresent}
+		return []string{waterclock.IfAbsent, waterclock.IfPresent, waterclock.IfChanged}
 	case "type":
 		return api.EventTypes()
 	case "role":

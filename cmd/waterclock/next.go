@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/kit/span"
+	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
@@ -20,53 +21,46 @@ const (
 
 // nextFlags are the flags of next.
 type nextFlags struct {
-	zone, from string
-	n          int
-	explain    bool
+	every, zone, at, from string
+	n                     int
+	explain               bool
 }
 
 func nextCommand(p *process) *cobra.Command {
 	var f nextFlags
 	cmd := &cobra.Command{
-		Use:   "next EXPRESSION",
-		Short: "print when a cron expression comes next",
-		Long: `next prints the next instants at which a recurring timer with that expression and
-zone is due, exactly as the service computes them, and the changes of the zone's clock
-between them. If the clock skips the time that the expression names, the instant is
-marked. next asks no service: it uses the time zone rules of this machine.
+		Use:   "next [EXPRESSION]",
+		Short: "print when a recurrence comes next",
+		Long: `next prints the next instants at which a recurring timer with that cron expression,
+or that interval, and that zone is due, exactly as the service computes them, and the
+changes of the zone's clock between them. If the clock skips the time that is meant, the
+instant is marked. next asks no service: it uses the time zone rules of this machine.
 
 The expression is one argument, of 5 fields (minute, hour, day of the month,
 month, day of the week) or 6 with the second in front, or a name: @yearly,
 @annually, @monthly, @weekly, @daily, @midnight, @hourly.`,
 		Example: `  waterclock next '0 9 * * mon-fri' --zone Africa/Lagos
   waterclock next '30 2 * * *' --zone Europe/Berlin --from 2027-03-27T00:00:00Z -n 3
+  waterclock next --every P1M --zone Europe/Berlin --at 2027-01-31T09:00:00+01:00
   waterclock next --explain '*/5 9-17 1,15 * *'`,
 		Args:        cobra.ArbitraryArgs,
 		Annotations: map[string]string{takesArgs: ""},
 	}
 	fs := cmd.Flags()
+	fs.StringVar(&f.every, "every", "", "a `DURATION` or, with --zone, a period such as P1M, instead of an expression")
 	fs.StringVar(&f.zone, "zone", "", "time `ZONE`, by its IANA name (default: UTC)")
+	fs.StringVar(&f.at, "at", "", "begin at `TIME`, RFC 3339 with a zone (default: --from, or one interval after it)")
 	fs.StringVar(&f.from, "from", "", "instants after `TIME`, RFC 3339 with a zone (default: now)")
 	fs.IntVarP(&f.n, "number", "n", defaultNext, fmt.Sprintf("print `N` instants, 0 to %d", maxNext))
-	fs.BoolVar(&f.explain, "explain", false, "first explain the expression in words")
+	fs.BoolVar(&f.explain, "explain", false, "first explain the recurrence in words")
 	cmd.RunE = func(_ *cobra.Command, args []string) error { return f.run(p.stdout, args) }
 	return cmd
 }
 
 func (n *nextFlags) run(out io.Writer, args []string) error {
-	if len(args) != 1 {
-		return usagef(
-			"waterclock next takes one expression, not %d arguments: put it in quotes, as in '0 9 * * mon-fri'",
-			len(args))
-	}
-	e, err := calendar.Parse(args[0])
+	r, err := n.recurrence(args)
 	if err != nil {
-		return usagef("expression %.60q: %v", args[0], err)
-	}
-	loc, err := calendar.LoadZone(n.zone)
-	if err != nil {
-		return usagef("--zone is %q, needs the IANA name of a time zone, spelt as in Africa/Lagos%s", n.zone,
-			calendar.DidYouMean(n.zone))
+		return err
 	}
 	if n.n < 0 || n.n > maxNext {
 		return usagef("--number is %d, needs 0 to %d", n.n, maxNext)
@@ -77,35 +71,78 @@ func (n *nextFlags) run(out io.Writer, args []string) error {
 			return err
 		}
 	}
-	if n.explain {
-		fmt.Fprintln(out, e.ExplainIn(loc))
+	at := r.Anchor(from.UnixMilli())
+	if n.at != "" {
+		begin, err := instant("at", n.at)
+		if err != nil {
+			return err
+		}
+		at, r.Recurrence.Start = begin.UnixMilli(), timer.Start{At: begin.UnixMilli(), Set: true}
 	}
-	return printNext(out, e.In(loc), from.Unix(), n.n)
+	if n.explain {
+		fmt.Fprintln(out, r.Explain())
+	}
+	return printNext(out, r, at, from.UnixMilli(), n.n)
 }
 
-// printNext prints the n instants after a given one, and the changes of the clock before each of them.
-func printNext(out io.Writer, s *calendar.Schedule, after int64, n int) error {
+// recurrence returns the recurrence that the arguments and flags describe.
+func (n *nextFlags) recurrence(args []string) (r calendar.Recurrence, err error) {
+	of := &timer.Recurrence{Zone: n.zone, Until: timer.NoUntil}
+	switch {
+	case len(args) > 1 || len(args) == 0 && n.every == "":
+		return r, usagef(
+			"waterclock next takes one expression, not %d arguments: put it in quotes, as in '0 9 * * mon-fri'",
+			len(args))
+	case len(args) == 1 && n.every != "":
+		return r, usagef("an expression and --every exclude each other")
+	case len(args) == 1:
+		of.Cron = args[0]
+		if _, err := calendar.Parse(of.Cron); err != nil {
+			return r, usagef("expression %.60q: %v", of.Cron, err)
+		}
+	default:
+		interval, period, err := calendar.ParseEvery(n.every, n.zone != "")
+		if err != nil {
+			return r, usagef("--every is %q, %v", n.every, err)
+		}
+		if of.Period = period; interval > 0 {
+			of.Every = max(1, interval.Milliseconds())
+		}
+	}
+	if r, err = new(calendar.Cache).Recurrence(of); err != nil {
+		return r, usagef("--zone is %q, needs the IANA name of a time zone, spelt as in Africa/Lagos%s", n.zone,
+			calendar.DidYouMean(n.zone))
+	}
+	return r, nil
+}
+
+// printNext prints the n occurrences after a given time, and the changes of the clock before each of them. Times are in
+// Unix milliseconds.
+func printNext(out io.Writer, r calendar.Recurrence, start, after int64, n int) error {
 	var err error
 	say := func(format string, args ...any) {
 		_, failed := fmt.Fprintf(out, format, args...)
 		err = errors.Join(err, failed)
 	}
+	loc := r.Location()
 	for ; n > 0 && err == nil; n-- {
-		instant, reading := s.Next(after)
-		changes := calendar.Changes(s.Location(), after, instant, math.MaxInt)
-		for _, c := range changes {
-			say("%s\n", change(c, s.Location()))
+		o := r.Following(start, after)
+		at := time.UnixMilli(o.Scheduled).In(loc)
+		for _, c := range calendar.Changes(loc, time.UnixMilli(after).Unix(), at.Unix(), math.MaxInt) {
+			say("%s\n", change(c, loc))
 		}
-		at := time.Unix(instant, 0).In(s.Location())
 		mark := ""
-		if _, offset := at.Zone(); instant+int64(offset) != reading {
-			mark = "  for " + time.Unix(reading, 0).UTC().Format(time.DateTime) + ", which the clock skips"
+		if reading, skipped := r.Skipped(o); skipped {
+			mark = "  for " + reading.Format(time.DateTime) + ", which the clock skips"
 		}
-		say("%s  %s%s\n", at.Format(time.RFC3339), at.Format("Mon MST"), mark)
-		after = instant
+		say("%s  %s%s\n", at.Format(rfc3339Millis), at.Format("Mon MST"), mark)
+		after = o.Scheduled
 	}
 	return err
 }
+
+// rfc3339Millis is RFC 3339 with milliseconds if there are any.
+const rfc3339Millis = "2006-01-02T15:04:05.999Z07:00"
 
 // change describes a change of a clock.
 func change(c calendar.Change, loc *time.Location) string {

@@ -78,6 +78,8 @@ func (a *asked) outcome(f *commands.Outcome) (string, error) {
 		return id + " is pending", nil
 	case waterclock.EventReplaced:
 		return a.replaced(f), nil
+	case waterclock.EventUnchanged:
+		return id + " is pending already, as this request asks for: nothing has changed", nil
 	case waterclock.EventFired:
 		return id + " was due and has fired", nil
 	case waterclock.EventCancelled:

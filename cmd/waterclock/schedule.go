@@ -61,7 +61,9 @@ in waterclock dead-letters list.
   waterclock schedule --id a1 --in 1d --to users --key u7 --null-value    # a tombstone, tomorrow
   waterclock schedule --id a2 --every 15m --count 4 --to mail.out --value 'still there?'
   waterclock schedule --id a3 --cron '0 9 * * mon-fri' --zone Africa/Lagos \
-      --until 2030-12-31T23:59:59Z --to reports`,
+      --until 2030-12-31T23:59:59Z --to reports
+  waterclock schedule --id a4 --every P1M --zone Europe/Berlin --at 2030-01-31T09:00:00+01:00 \
+      --if changed --to bills`,
 	}
 	load := clientSettings(p, cmd, &f.topic)
 	fs := cmd.Flags()
@@ -168,6 +170,13 @@ func (s *scheduleFlags) request(stdin io.Reader) (commands.Request, error) {
 		}
 		add(true, waterclock.MaxLate(late))
 	}
+	if s.given("jitter") {
+		most, err := duration("jitter", s.recur.jitter)
+		if err != nil {
+			return req, err
+		}
+		add(true, waterclock.Jitter(most))
+	}
 	if s.given("remember") {
 		window, err := duration("remember", s.remember)
 		if err != nil {
@@ -266,10 +275,7 @@ func (s *scheduleFlags) due() ([]waterclock.Option, error) {
 	in, at := s.given("in"), s.given("at")
 	switch {
 	case recurs != nil && in:
-		return nil, usagef("--in and %s exclude each other: --at says when a timer with --every is first due",
-			s.recur.by())
-	case s.recur.cron != "" && at:
-		return nil, usagef("--at and --cron exclude each other: the first time is the first that the expression says")
+		return nil, usagef("--in and %s exclude each other: --at says when the recurrence begins", s.recur.by())
 	case in && at:
 		return nil, usagef("--in and --at exclude each other: give one of them, to say when the timer is due")
 	case recurs != nil && !at:

@@ -82,8 +82,11 @@ func TestScheduleRecurring(t *testing.T) {
 			"timer-cron=0 9 * * mon-fri timer-zone=Africa/Lagos"},
 		{[]string{"--cron", "@daily", "--until", "2030-12-31T23:59:59Z", "--jitter", "5m", "--catch-up", "none",
 			"--max-late", "1h"},
-			"timer-cron=@daily timer-until=1924991999000 timer-jitter=300000ms timer-catch-up=none " +
-				"timer-max-late=3600000ms"},
+			"timer-cron=@daily timer-until=1924991999000 timer-catch-up=none timer-max-late=3600000ms " +
+				"timer-jitter=300000ms"},
+		{[]string{"--cron", "@daily", "--at", "2030-12-31T23:59:59Z"}, "timer-at=1924991999000 timer-cron=@daily"},
+		{[]string{"--every", "P1M2W", "--zone", "Africa/Lagos", "--if", "changed"},
+			"timer-every=P1M2W timer-zone=Africa/Lagos timer-if=changed"},
 	} {
 		var got calls
 		code, stdout, stderr := runWith(&got, nil, "", append([]string{"schedule", "--id", "a1"}, c.args...)...)
@@ -139,9 +142,10 @@ func TestScheduleRefuses(t *testing.T) {
 		{`--wait is "0s", needs a duration`, []string{"--in", "1s", "--wait=0s"}},
 		{"--in and --every exclude each other", []string{"--in", "1s", "--every", "1s"}},
 		{"--in and --cron exclude each other", []string{"--in", "1s", "--cron", "@daily"}},
-		{"--at and --cron exclude each other", []string{"--at", "2030-01-01T00:00:00Z", "--cron", "@daily"}},
 		{"--every and --cron exclude each other", []string{"--every", "1s", "--cron", "@daily"}},
-		{"--zone and --every exclude each other", []string{"--every", "1s", "--zone", "UTC"}},
+		{"comes together with a time zone", []string{"--every", "1s", "--zone", "UTC"}},
+		{"needs a time zone", []string{"--every", "P1M"}},
+		{"has a part of a day", []string{"--every", "P1DT1H", "--zone", "UTC"}},
 		{"--count needs --every or --cron", []string{"--in", "1s", "--count", "3"}},
 		{"--catch-up needs --every or --cron", []string{"--in", "1s", "--catch-up", "all"}},
 		{`--every is "0s", needs a duration`, []string{"--every", "0s"}},

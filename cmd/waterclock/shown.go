@@ -35,8 +35,14 @@ func describe(w io.Writer, t *api.Timer) error {
 	row("due", fmt.Sprintf("%s (%s)", t.Due.Format(time.RFC3339Nano), relative(time.Until(t.Due))))
 	row("occurrence", strconv.FormatInt(t.Occurrence, 10))
 	if r := t.Recurrence; r != nil {
-		row("every", r.Every)
-		row("cron", strings.TrimSpace(r.Cron+" "+r.Zone))
+		if r.Cron == "" {
+			row("every", strings.TrimSpace(r.Every+" "+r.Zone))
+		} else {
+			row("cron", strings.TrimSpace(r.Cron+" "+r.Zone))
+		}
+		if r.Start != nil {
+			row("start", r.Start.Format(time.RFC3339Nano))
+		}
 		if r.Until != nil {
 			row("until", r.Until.Format(time.RFC3339Nano))
 		}
@@ -46,6 +52,7 @@ func describe(w io.Writer, t *api.Timer) error {
 		row("jitter", r.Jitter)
 		row("catch-up", r.CatchUp)
 	}
+	row("jitter", t.Jitter)
 	row("max-late", t.MaxLate)
 	row("target", targetOf(&t.Target))
 	row("source", t.Source)

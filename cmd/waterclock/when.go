@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/kit/span"
 	"github.com/waterclock/waterclock/internal/kit/suggest"
 	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
@@ -24,12 +23,13 @@ type recurrenceFlags struct {
 }
 
 func (r *recurrenceFlags) bind(fs *pflag.FlagSet) {
-	fs.StringVar(&r.every, "every", "", "recurring, every `DURATION`: first at --at, otherwise after one DURATION")
-	fs.StringVar(&r.cron, "cron", "", "recurring, by the cron `EXPRESSION`; see waterclock next")
-	fs.StringVar(&r.zone, "zone", "", "time `ZONE` of --cron, by its IANA name such as Africa/Lagos (default: UTC)")
+	fs.StringVar(&r.every, "every", "", "recurring, every `DURATION`: first at --at, otherwise after one DURATION; with "+
+		"--zone a period, as in P1M or P2W, by the calendar")
+	fs.StringVar(&r.cron, "cron", "", "recurring, by the cron `EXPRESSION`, from --at on; see waterclock next")
+	fs.StringVar(&r.zone, "zone", "", "time `ZONE` of --cron or --every, by its IANA name such as Africa/Lagos (default of --cron: UTC)")
 	fs.StringVar(&r.until, "until", "", "recurring until `TIME`, inclusive: RFC 3339 with a zone")
 	fs.Int64Var(&r.count, "count", 0, "`NUMBER` of occurrences (default: no end)")
-	fs.StringVar(&r.jitter, "jitter", "", "delay each occurrence by a random part of `DURATION`")
+	fs.StringVar(&r.jitter, "jitter", "", "delay each firing by a random part of `DURATION`")
 	fs.StringVar(&r.catchUp, "catch-up", "", "`WHICH` missed occurrences fire: all, latest or none (default: latest)")
 }
 
@@ -47,18 +47,19 @@ func (r *recurrenceFlags) options(given func(flag string) bool) ([]waterclock.Op
 	case every && cron:
 		return nil, usagef("--every and --cron exclude each other")
 	case !every && !cron:
-		for _, flag := range []string{"zone", "until", "count", "jitter", "catch-up"} {
+		for _, flag := range []string{"zone", "until", "count", "catch-up"} {
 			if given(flag) {
 				return nil, usagef("--%s needs --every or --cron: it is about a recurring timer", flag)
 			}
 		}
 		return nil, nil
-	case every && given("zone"):
-		return nil, usagef("--zone and --every exclude each other: a zone is that of --cron")
 	case every:
-		interval, err := span.Parse(r.every)
-		if err != nil || interval == 0 {
-			return nil, usagef("--every is %q, needs a duration above zero, such as 250ms, 10s, 1h30m or 7d", r.every)
+		interval, _, err := calendar.ParseEvery(r.every, given("zone"))
+		if err != nil {
+			return nil, usagef("--every is %q, %v", r.every, err)
+		}
+		if given("zone") {
+			return r.rest(given, waterclock.EveryPeriod(r.every))
 		}
 		return r.rest(given, waterclock.Every(interval))
 	}
@@ -88,13 +89,6 @@ func (r *recurrenceFlags) rest(given func(flag string) bool, opts ...waterclock.
 			return nil, usagef("--count is %d, needs 1 or more", r.count)
 		}
 		opts = append(opts, waterclock.Count(r.count))
-	}
-	if given("jitter") {
-		most, err := duration("jitter", r.jitter)
-		if err != nil {
-			return nil, err
-		}
-		opts = append(opts, waterclock.Jitter(most))
 	}
 	if given("catch-up") {
 		policy := waterclock.CatchUpPolicy(strings.ToLower(r.catchUp))

@@ -33,18 +33,18 @@ type NewTimer struct {
 	ValueBase64 []byte  `json:"valueBase64,omitempty" doc:"Payload in base64, instead of value."`
 	ValueNull   bool    `json:"valueNull,omitempty" doc:"The payload is Kafka's null: the timer emits a tombstone."`
 
-	At       string `json:"at,omitempty" doc:"timer-at: due then, RFC 3339 with a zone or Unix milliseconds."`
+	At       string `json:"at,omitempty" doc:"timer-at: due then, or recurs from then on; RFC 3339 with a zone or Unix milliseconds."`
 	After    string `json:"after,omitempty" doc:"timer-after: due this long from now, as in 90s or 1h30m."`
-	Every    string `json:"every,omitempty" doc:"timer-every: recurs at that interval."`
+	Every    string `json:"every,omitempty" doc:"timer-every: recurs at that interval, or with zone after that period, as in P1M."`
 	Cron     string `json:"cron,omitempty" doc:"timer-cron: recurs when the clock matches."`
-	Zone     string `json:"zone,omitempty" doc:"timer-zone: IANA name of the time zone of cron."`
+	Zone     string `json:"zone,omitempty" doc:"timer-zone: IANA name of the time zone of cron, or of a period."`
 	Until    string `json:"until,omitempty" doc:"timer-until: end of the recurrence."`
 	Count    int64  `json:"count,omitempty" doc:"timer-count: number of occurrences."`
-	Jitter   string `json:"jitter,omitempty" doc:"timer-jitter: each occurrence is delayed by a part of it."`
+	Jitter   string `json:"jitter,omitempty" doc:"timer-jitter: each firing is delayed by a part of it."`
 	CatchUp  string `json:"catchUp,omitempty" doc:"timer-catch-up: all, latest or none."`
 	MaxLate  string `json:"maxLate,omitempty" doc:"timer-max-late: later occurrences are not emitted."`
 	Remember string `json:"remember,omitempty" doc:"timer-remember: how long its ID stays taken once it has fired, as in 1h."`
-	If       string `json:"if,omitempty" doc:"timer-if: absent, present, or the source of the timer that must be pending."`
+	If       string `json:"if,omitempty" doc:"timer-if: absent, present, changed, or the source of the timer that must be pending."`
 
 	Target  *Target `json:"target,omitempty" doc:"Its target; if absent, the default target of the request topic."`
 	Headers Headers `json:"headers,omitempty" doc:"Headers that are passed on, in order."`
@@ -55,7 +55,7 @@ type NewTimer struct {
 // AsShown has the fields of a shown pending timer that a new timer gives in another way. With them the response of
 // GET can be sent unchanged, and means the same timer.
 type AsShown struct {
-	Due        *time.Time  `json:"due,omitempty" doc:"As GET shows it, instead of at; ignored for a timer with cron."`
+	Due        *time.Time  `json:"due,omitempty" doc:"As GET shows it, instead of at; ignored for a timer with cron and no recurrence.start."`
 	Scheduled  *time.Time  `json:"scheduled,omitempty" doc:"As GET shows it; takes precedence over due."`
 	Payload    *Payload    `json:"payload,omitempty" doc:"As GET shows it, instead of value."`
 	Recurrence *Recurrence `json:"recurrence,omitempty" doc:"As GET shows it, instead of every, cron, zone, until, count, jitter and catchUp."`
@@ -99,7 +99,8 @@ func (n *NewTimer) flat(topic string) error {
 			n.Until = r.Until.Format(time.RFC3339Nano)
 		}
 	}
-	if at := cmp.Or(s.Scheduled, s.Due); at != nil && n.Cron == "" {
+	// A recurrence begins again with the next occurrence. So a period is counted from that, and not from where it began.
+	if at := cmp.Or(s.Scheduled, s.Due); at != nil && (n.Cron == "" || s.Recurrence != nil && s.Recurrence.Start != nil) {
 		n.At = at.Format(time.RFC3339Nano)
 	}
 	n.AsShown = AsShown{}

@@ -45,11 +45,19 @@ type TopicList struct {
 	Topics []TopicInfo `json:"topics" nullable:"false" doc:"Topics that the caller may read."`
 }
 
-// Occurrences explains a cron expression.
+// Occurrences explains a recurrence.
 type Occurrences struct {
-	Explanation string      `json:"explanation" doc:"The expression in words."`
+	Explanation string      `json:"explanation" doc:"The recurrence in words."`
 	Zone        string      `json:"zone"`
-	Next        []time.Time `json:"next" nullable:"false" doc:"Its next occurrences."`
+	Next        []time.Time `json:"next" nullable:"false" doc:"The next occurrences."`
+	Changed     []Changed   `json:"changed,omitempty" nullable:"false" doc:"Those that are not when the recurrence alone would have them."`
+}
+
+// Changed is an occurrence that does not come at the time that its recurrence names.
+type Changed struct {
+	For  string     `json:"for" doc:"Date and time of day that the recurrence names, in its zone."`
+	Next *time.Time `json:"next,omitempty" doc:"When it comes instead; one of next."`
+	Why  string     `json:"why" doc:"As in: the clock skips it."`
 }
 
 const maxNext = 1000
@@ -79,23 +87,23 @@ func (s *service) register(h huma.API) {
 }
 
 func (s *service) registerNext(h huma.API) {
-	next := operation("service", http.MethodGet, "/v1/next", "nextOccurrences", "See when a cron expression comes next",
-		"By the rules of time zones of the instance that is asked.")
+	next := operation("service", http.MethodGet, "/v1/next", "nextOccurrences", "See when a recurrence comes next",
+		"By the rules of time zones of the instance that is asked. Give one of cron and every.")
 	reads(h, next, func(_ context.Context, in *struct {
-		Cron string `query:"cron" required:"true" maxLength:"1024" doc:"5 or 6 fields, or a name such as @daily."`
-		Zone string `query:"zone" doc:"IANA name of a time zone; if absent, UTC."`
-		N    int    `query:"n" minimum:"0" maximum:"1000" default:"10" doc:"The number of occurrences."`
-		From string `query:"from" doc:"After this time: RFC 3339 with a zone, or Unix milliseconds; if absent, now."`
+		Cron  string `query:"cron" maxLength:"1024" doc:"5 or 6 fields, or a name such as @daily."`
+		Every string `query:"every" maxLength:"64" doc:"A duration or, with zone, a period such as P1M."`
+		Zone  string `query:"zone" doc:"IANA name of a time zone; if absent, UTC."`
+		At    string `query:"at" doc:"When it begins, as timer-at; if absent, at from, and for every one interval later."`
+		N     int    `query:"n" minimum:"0" maximum:"1000" default:"10" doc:"The number of occurrences."`
+		From  string `query:"from" doc:"After this time: RFC 3339 with a zone, or Unix milliseconds; if absent, now."`
 	}) (out Occurrences, err error) {
-		e, err := calendar.Parse(in.Cron)
+		r, err := recurrenceOf(in.Cron, in.Every, in.Zone)
 		if err != nil {
-			return out, problem(http.StatusBadRequest, "bad-cron", "cron is %.60q: %v", in.Cron, err)
+			return out, err
 		}
-		loc, err := calendar.LoadZone(in.Zone)
+		at, err := instant("at", in.At)
 		if err != nil {
-			return out, problem(http.StatusBadRequest, "unknown-zone",
-				"zone is %.60q, needs the IANA name of a time zone, such as Africa/Lagos%s", in.Zone,
-				calendar.DidYouMean(in.Zone))
+			return out, err
 		}
 		from, err := instant("from", in.From)
 		if err != nil {
@@ -108,18 +116,51 @@ func (s *service) registerNext(h huma.API) {
 			return out, problem(http.StatusBadRequest, ReasonBadRequest, "from is %.60q, needs the years 0 to 9999",
 				in.From)
 		}
-		out = Occurrences{Explanation: e.ExplainIn(loc), Zone: loc.String(), Next: []time.Time{}}
-		schedule, after := e.In(loc), time.UnixMilli(from).Unix()
+		if in.At == "" {
+			at = r.Anchor(from)
+		} else if r.Recurrence.Start.Set = in.Cron != ""; r.Recurrence.Start.Set {
+			r.Recurrence.Start.At = at
+		}
+		out = Occurrences{Explanation: r.Explain(), Zone: r.Location().String(), Next: []time.Time{}}
 		for range min(in.N, maxNext) {
-			after, _ = schedule.Next(after)
-			next := time.Unix(after, 0).In(loc)
+			o := r.Following(at, from)
+			next := time.UnixMilli(o.Scheduled).In(r.Location())
 			if y := next.Year(); y < 0 || y > 9999 {
 				break // RFC 3339 cannot write it
 			}
 			out.Next = append(out.Next, next)
+			if reading, skipped := r.Skipped(o); skipped {
+				out.Changed = append(out.Changed, Changed{For: reading.Format("2006-01-02T15:04:05"), Next: &next,
+					Why: "the clock skips it"})
+			}
+			from = o.Scheduled
 		}
 		return out, nil
 	})
+}
+
+// recurrenceOf returns the recurrence of a preview. Exactly one of cron and every must be given.
+func recurrenceOf(cron, every, zone string) (r calendar.Recurrence, err error) {
+	if (cron == "") == (every == "") {
+		return r, problem(http.StatusBadRequest, ReasonBadRequest, "give one of cron and every")
+	}
+	of := &timer.Recurrence{Cron: cron, Zone: zone, Until: timer.NoUntil}
+	if every != "" {
+		interval, period, err := calendar.ParseEvery(every, zone != "")
+		if err != nil {
+			return r, problem(http.StatusBadRequest, "bad-interval", "every is %.60q, %v", every, err)
+		}
+		if of.Every, of.Period = interval.Milliseconds(), period; of.Every == 0 && zone == "" {
+			of.Every = 1 // a part of a millisecond
+		}
+	} else if _, err := calendar.Parse(cron); err != nil {
+		return r, problem(http.StatusBadRequest, "bad-cron", "cron is %.60q: %v", cron, err)
+	}
+	if r, err = new(calendar.Cache).Recurrence(of); err != nil {
+		err = problem(http.StatusBadRequest, "unknown-zone",
+			"zone is %.60q, needs the IANA name of a time zone, such as Africa/Lagos%s", zone, calendar.DidYouMean(zone))
+	}
+	return r, err
 }
 
 // cluster merges the answers of all instances.

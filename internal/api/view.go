@@ -27,6 +27,7 @@ type Timer struct {
 	Headers    []Header    `json:"headers,omitempty" nullable:"false" doc:"Headers that are passed on to the target."`
 	Payload    *Payload    `json:"payload,omitempty" doc:"The payload that it fires. Lists leave it out."`
 	Recurrence *Recurrence `json:"recurrence,omitempty" doc:"Its recurrence; absent if it does not recur."`
+	Jitter     string      `json:"jitter,omitempty" doc:"If it does not recur: it is delayed by a part of it."`
 	Remember   string      `json:"remember,omitempty" doc:"How long its ID stays taken once it has fired, and the text to be kept with it: timer-remember."`
 	Note       string      `json:"note,omitempty" doc:"An anomaly: for example, that it is on another partition than its ID belongs on."`
 	MaxLate    string      `json:"maxLate,omitempty" doc:"An occurrence that would be emitted later than this after it is due is not emitted."`
@@ -59,9 +60,10 @@ type Payload struct {
 
 // Recurrence describes the recurrence of a timer.
 type Recurrence struct {
-	Every   string     `json:"every,omitempty"`
+	Every   string     `json:"every,omitempty" doc:"A duration or, with zone, a period such as P1M."`
 	Cron    string     `json:"cron,omitempty"`
 	Zone    string     `json:"zone,omitempty"`
+	Start   *time.Time `json:"start,omitempty" doc:"Its beginning: the first occurrence of a period, the timer-at of a cron expression."`
 	Until   *time.Time `json:"until,omitempty"`
 	Count   int64      `json:"count,omitempty"`
 	Jitter  string     `json:"jitter,omitempty"`
@@ -102,7 +104,12 @@ func view(q *query.Timer, payload bool) *Timer {
 	if m := t.Remember; m != nil {
 		v.Remember = strings.TrimSuffix(millis(m.For)+" "+m.Token, " ")
 	}
-	if v.Recurrence = recurrence(t.Recurrence); t.Scheduled() != t.Due {
+	if t.Recurs() {
+		v.Recurrence = recurrence(t.Recurrence)
+	} else if t.Recurrence != nil {
+		v.Jitter = millis(t.Recurrence.Jitter)
+	}
+	if t.Scheduled() != t.Due {
 		at := instantOf(t.Scheduled())
 		v.Scheduled = &at
 	}
@@ -129,12 +136,15 @@ func Text(b []byte) (*string, []byte) {
 }
 
 func recurrence(r *timer.Recurrence) *Recurrence {
-	if r == nil {
-		return nil
-	}
 	v := &Recurrence{Cron: r.Cron, Zone: r.Zone, Count: r.Count, CatchUp: r.CatchUp.String()}
 	if r.Every > 0 {
 		v.Every = millis(r.Every)
+	} else {
+		v.Every = r.Period.String()
+	}
+	if r.Start.Set {
+		start := instantOf(r.Start.At)
+		v.Start = &start
 	}
 	if r.Jitter > 0 {
 		v.Jitter = millis(r.Jitter)

@@ -135,6 +135,7 @@ func (c *codec) request(q *history.Request) {
 	number(c, &q.Due)
 	number(c, &q.MaxLate)
 	number(c, &q.Remember)
+	number(c, &q.Jitter)
 	c.payload(&q.Emits)
 	recurs := q.Recurs != nil
 	if c.flag(&recurs); !recurs {

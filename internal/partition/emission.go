@@ -292,7 +292,7 @@ func (o *owned) event(e *planner.Entry, at int64, emission *kgo.Record) (ev wire
 		ev.Reason, ev.Detail = e.Refusal.Reason, e.Refusal.Detail
 	case timer.None:
 		return ev, e.After != nil && e.After.Ref() != e.Before // otherwise a remembered timer is forgotten
-	case timer.Triggered, timer.Paused, timer.Resumed:
+	case timer.Triggered, timer.Paused, timer.Resumed, timer.Unchanged:
 		ev.Request = o.source(e.Request)
 	case timer.Unmet:
 		ev.Request = o.source(e.Request)

@@ -46,7 +46,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		warnings: warnings{kinds: make(map[warning]*warned)},
 		outcomes: in.Counters("waterclock_outcomes_total", "Committed decisions by outcome: scheduled, replaced, "+
 			"cancelled, not_found, fired, expired, refused, undeliverable, completed, triggered, paused, resumed, "+
-			"condition_not_met.", "topic", "outcome"),
+			"condition_not_met, unchanged.", "topic", "outcome"),
 		reasons: in.Counters("waterclock_dead_letters_total", "Dead letters committed, by reason.", "topic", "reason"),
 		sealed:  newLateness("waterclock_lateness_seconds", "Timestamp of an emission minus its due time."),
 		delivered: newLateness("waterclock_commit_lateness_seconds",
@@ -152,6 +152,7 @@ var outcomeNames = map[timer.Outcome]string{
 	timer.Fired: "fired", timer.Expired: "expired", timer.Refused: "refused",
 	timer.Undeliverable: "undeliverable", timer.Completed: "completed",
 	timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed", timer.Unmet: "condition_not_met",
+	timer.Unchanged: "unchanged",
 }
 
 // Mute stops the log lines about rejected requests. It must be called before the metrics are used.

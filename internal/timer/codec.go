@@ -35,8 +35,8 @@ import (
 //
 // If a reader does not know a tag and the tag is odd ("must understand"), it refuses the timer with ErrNewerFormat. If
 // the tag is even ("may skip"), it skips the field. Losing such a field must be harmless, because encoding the timer
-// again drops it. The fields are tagRecurrence (recurrence.go), tagRemember (remember.go), tagTooLate, which is a
-// uvarint, and tagSteering:
+// again drops it. The fields are tagRecurrence and tagSchedule (recurrence.go), tagRemember (remember.go), tagTooLate,
+// which is a uvarint, and tagSteering:
 //
 //	byte     flags, below; one at least
 //	varint   offset of the last request that steered the timer
@@ -59,6 +59,7 @@ const (
 	tagTooLate     = 3
 	tagSteering    = 5
 	tagRemember    = 7
+	tagSchedule    = 9
 
 	steeredPaused    = 1 << 0
 	steeredTriggered = 1 << 1
@@ -111,7 +112,8 @@ func (t *Timer) AppendTo(dst []byte) []byte {
 func (t *Timer) appendExtensions(dst []byte) []byte {
 	var room, content [256]byte
 	list := room[:0]
-	if t.Recurrence != nil {
+	schedule := t.Recurrence != nil && t.Recurrence.tag() == tagSchedule
+	if t.Recurrence != nil && !schedule {
 		list = append(list, tagRecurrence)
 		list = appendBytes(list, t.Recurrence.appendTo(content[:0]))
 	}
@@ -126,6 +128,10 @@ func (t *Timer) appendExtensions(dst []byte) []byte {
 	if t.Remember != nil {
 		list = append(list, tagRemember)
 		list = appendBytes(list, t.Remember.appendTo(content[:0]))
+	}
+	if schedule {
+		list = append(list, tagSchedule)
+		list = appendBytes(list, t.Recurrence.appendTo(content[:0]))
 	}
 	return appendBytes(dst, list)
 }

@@ -85,6 +85,38 @@ var golden = []struct {
 		hex: "01 21 02 04 01 78 01 74 00 0a 01 08 41 06 406461696c79",
 	},
 	{
+		name: "every month, from an anchor",
+		timer: Timer{
+			ID: []byte("x"), Offset: 1, Due: 2, Occurrence: 1,
+			Target: Target{Topic: "t", Partition: AnyPartition, Key: []byte("x")},
+			Recurrence: &Recurrence{
+				Period: Period{Months: 1, Days: 2}, Zone: "Africa/Lagos", Ahead: 3600, Until: NoUntil,
+				Start: Start{At: 2, Set: true, Ahead: 3600},
+			},
+		},
+		hex: "01 21 02 04 01 78 01 74 00 18 " +
+			"09 16 860a 01 02 0c 4166726963612f4c61676f73 a038 04 a038",
+	},
+	{
+		name: "cron with a start",
+		timer: Timer{
+			ID: []byte("x"), Offset: 1, Due: 2, Occurrence: 1,
+			Target:     Target{Topic: "t", Partition: AnyPartition, Key: []byte("x")},
+			Recurrence: &Recurrence{Cron: "@daily", Until: NoUntil, Start: Start{At: 2, Set: true}},
+			TooLate:    1,
+		},
+		hex: "01 21 02 04 01 78 01 74 00 0f 03 01 01 09 0a 8108 06 406461696c79 04",
+	},
+	{
+		name: "once, with jitter",
+		timer: Timer{
+			ID: []byte("x"), Offset: 1, Due: 2, Occurrence: 1,
+			Target:     Target{Topic: "t", Partition: AnyPartition, Key: []byte("x")},
+			Recurrence: &Recurrence{Until: NoUntil, Jitter: 300, Delay: 7},
+		},
+		hex: "01 21 02 04 01 78 01 74 00 07 09 05 a004 ac02 07",
+	},
+	{
 		name: "too late, a value behind it",
 		timer: Timer{
 			ID: []byte("x"), Offset: 1, Due: 2, Occurrence: 1,
@@ -167,7 +199,17 @@ func TestDecodeErrors(t *testing.T) {
 		{"partition spelt out", "01 06 01 00 01 78 01 74 01 00", ErrCorrupt, "partition"},
 		{"partition of 33 bits", "01 06 01 00 01 78 01 74 8080808020 00", ErrCorrupt, "partition"},
 		{"extensions promised, none", "01 22 01 00 01 78 01 74 00 00", ErrCorrupt, "empty list"},
-		{"extension to understand", "01 22 01 00 01 78 01 74 00 03 09 01 ff", ErrNewerFormat, "extension 9"},
+		{"extension to understand", "01 22 01 00 01 78 01 74 00 03 0b 01 ff", ErrNewerFormat, "extension 11"},
+		{"schedule with new flags", "01 21 00 00 01 78 01 74 00 04 09 02 8010", ErrNewerFormat, "flags 0x800"},
+		{"schedule in vain", "01 21 00 00 01 78 01 74 00 05 09 03 00 e807", ErrCorrupt, "form of a schedule"},
+		{"schedule cut short", "01 21 00 00 01 78 01 74 00 02 09 00", ErrCorrupt, "cut short"},
+		{"schedule beside a recurrence", "01 21 00 00 01 78 01 74 00 0d 01 03 00 e807 09 06 8004 e807 0000",
+			ErrCorrupt, "beside a schedule"},
+		{"once in a zone", "01 21 00 00 01 78 01 74 00 06 09 04 8204 01 5a", ErrCorrupt, "with a zone"},
+		{"period of nothing", "01 21 00 00 01 78 01 74 00 08 09 06 800a 00000000", ErrCorrupt, "nothing"},
+		{"period without a start", "01 21 00 00 01 78 01 74 00 07 09 05 8002 010000", ErrCorrupt, "without a start"},
+		{"period too long", "01 21 00 00 01 78 01 74 00 0a 09 08 800a 81804000 0000", ErrCorrupt, "too long"},
+		{"two rules", "01 21 00 00 01 78 01 74 00 05 09 03 8106 00", ErrCorrupt, "two rules"},
 		{"extensions out of order", "01 22 01 00 01 78 01 74 00 04 04 00 04 00", ErrCorrupt, "out of order"},
 		{"recurrence without bytes", "01 21 00 00 01 78 01 74 00 02 01 00", ErrCorrupt, "without bytes"},
 		{"interval of zero", "01 21 00 00 01 78 01 74 00 04 01 02 00 00", ErrCorrupt, "not positive"},
@@ -272,9 +314,19 @@ func drawTimer(t *rapid.T) *Timer {
 
 func drawRecurrence(t *rapid.T) *Recurrence {
 	r := &Recurrence{Until: NoUntil, CatchUp: CatchUp(rapid.Uint8Range(0, uint8(catchUps)-1).Draw(t, "catch-up"))}
-	if rapid.Bool().Draw(t, "every") {
+	switch kind := rapid.IntRange(0, 3).Draw(t, "kind"); kind {
+	case 0:
 		r.Every = rapid.Int64Min(1).Draw(t, "interval")
-	} else {
+	case 1: // once
+	case 2:
+		r.Period.Months = rapid.Int64Range(0, MaxPeriod).Draw(t, "months")
+		r.Period.Days = rapid.Int64Range(1, MaxPeriod).Draw(t, "days")
+		r.Start = Start{At: rapid.Int64().Draw(t, "anchor"), Set: true, Ahead: rapid.Int64().Draw(t, "ahead")}
+	default:
+		r.Start.Set = rapid.Bool().Draw(t, "starts")
+		if r.Start.Set {
+			r.Start.At = rapid.Int64().Draw(t, "start")
+		}
 		r.Cron = rapid.StringN(1, 300, -1).Draw(t, "expression")
 		r.Zone = rapid.String().Draw(t, "zone")
 		r.Ahead = rapid.Int64().Draw(t, "ahead")

@@ -152,8 +152,10 @@ func (r *reader) extensions(t *Timer) {
 		case list.err != nil:
 		case !first && tag <= last:
 			list.corrupt("extensions out of order")
-		case tag == tagRecurrence:
-			t.Recurrence = content.recurrence()
+		case tag == tagSchedule && t.Recurrence != nil:
+			list.corrupt("a recurrence beside a schedule")
+		case tag == tagRecurrence, tag == tagSchedule:
+			t.Recurrence = content.recurrence(tag)
 		case tag == tagTooLate:
 			if t.TooLate = content.positive(); len(content.rest) != 0 {
 				content.corrupt("bytes behind a lateness")

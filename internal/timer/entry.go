@@ -32,6 +32,8 @@ type Condition struct {
 	Kind ConditionKind
 	// Generation is the generation that must be pending, for IfGeneration.
 	Generation int64
+	// Anchored says, for IfChanged, that the request names the instant at which its interval begins.
+	Anchored bool
 }
 
 // ConditionKind is the kind of a Condition.
@@ -43,6 +45,8 @@ const (
 	IfAbsent               // nothing is pending or remembered
 	IfPresent
 	IfGeneration
+	// IfChanged is for requests that schedule: they say how things are to be, and may be sent again. See Apply.
+	IfChanged
 	// IfElsewhere names a timer whose source is another partition, so it never holds.
 	IfElsewhere
 )
@@ -50,7 +54,7 @@ const (
 // Holds reports whether the condition holds if before is pending.
 func (c Condition) Holds(before Ref) bool {
 	switch c.Kind {
-	case IfAlways:
+	case IfAlways, IfChanged:
 		return true
 	case IfAbsent:
 		return before.IsAbsent()
@@ -94,6 +98,7 @@ const (
 	Paused                // a request paused it
 	Resumed               // a request resumed it
 	Unmet                 // the condition of a request did not hold: it changes nothing
+	Unchanged             // a request with IfChanged found that what it asks for is pending already
 	Outcomes              // the number of outcomes
 )
 
@@ -132,6 +137,9 @@ func ChangeOf(id []byte, before Ref, t *Timer) Change {
 
 // Apply plans request r. before is the Ref of the pending timer, and pending is the timer itself, which may be nil if
 // the request does not depend on it. If the request does not change the timer, Apply returns the same pointer.
+//
+// A request with IfChanged does not restart a schedule that is what it asks for. The pending timer then keeps its next
+// occurrence, and gets the rest of what the request says if that is different.
 func (r *Request) Apply(before Ref, pending *Timer) Entry {
 	e := Entry{ID: r.ID, Before: before, After: r.Schedule, Request: r.Offset}
 	switch {
@@ -141,6 +149,8 @@ func (r *Request) Apply(before Ref, pending *Timer) Entry {
 		e.After, e.Outcome = r.steer(pending)
 	case r.Schedule != nil && !before.IsPending():
 		e.Outcome = Scheduled
+	case r.Schedule != nil && r.If.Kind == IfChanged && r.asks(pending):
+		e.After, e.Outcome = r.Schedule.declared(pending)
 	case r.Schedule != nil:
 		e.Outcome = Replaced
 	case !before.IsPending(): // a remembered timer is forgotten

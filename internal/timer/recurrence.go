@@ -2,6 +2,7 @@ package timer
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 )
 
@@ -29,24 +30,45 @@ func (c CatchUp) String() string {
 const NoUntil = math.MaxInt64
 
 // Recurrence describes how a timer recurs, in the words of its request, and how its pending occurrence was scheduled.
-// Package calendar interprets it. It is immutable, and the occurrences of a timer may share one.
+// Exactly one of Every, Cron and Period is set. If none is, the timer fires once, and only its jitter counts: see
+// [Timer.Recurs]. Package calendar interprets a Recurrence. It is immutable, and the occurrences of a timer may share
+// one.
 type Recurrence struct {
-	// Every is the interval in milliseconds. If it is 0, Cron applies.
-	Every int64
-	// Cron is the expression. Zone is the IANA name of the time zone in which it is read;
-	// empty is UTC. Both are empty if Every is set.
-	Cron, Zone string
-	Until      int64 // Unix milliseconds: nothing is scheduled after it; NoUntil: no such end
-	Count      int64 // the number of occurrences; 0: no such end
-	Jitter     int64 // milliseconds; each occurrence is delayed by less than this; 0: no delay
-	CatchUp    CatchUp
+	Every  int64  // the interval in milliseconds
+	Cron   string // the expression
+	Period Period // the interval by the calendar of Zone
+	// Zone is the IANA name of the time zone of Cron or Period; empty is UTC.
+	Zone string
+	// Start is the timer-at of a timer with Cron, and with Period the anchor, which is its first occurrence. Unix
+	// milliseconds.
+	Start   Start
+	Until   int64 // Unix milliseconds: nothing is scheduled after it; NoUntil: no such end
+	Count   int64 // the number of occurrences; 0: no such end
+	Jitter  int64 // milliseconds; each occurrence is delayed by less than this; 0: no delay
+	CatchUp CatchUp
 
 	// Delay is the jitter of the pending occurrence, in milliseconds: its scheduled time is the timer's Due − Delay.
 	// Invariant: Delay is less than Jitter, and 0 if Jitter is 0.
 	Delay int64
 	// Ahead is how far the zone's clock is ahead of UTC at the pending occurrence, in seconds. From it package calendar
-	// learns whether the rules of the zone have changed. Invariant: 0 with Every.
+	// learns whether the rules of the zone have changed. Invariant: 0 without a zone.
 	Ahead int64
+}
+
+// Start is an instant before which nothing is scheduled. The zero value is none.
+type Start struct {
+	At  int64 // Unix milliseconds
+	Set bool
+	// Ahead is how far the zone's clock was ahead of UTC at that instant, in seconds, by the rules when the request was
+	// read. The occurrences of a Period are counted from the reading of that clock, even if the rules change.
+	// Invariant: 0 without a Period.
+	Ahead int64
+}
+
+// Recurs reports whether t may have more than one occurrence.
+func (t *Timer) Recurs() bool {
+	r := t.Recurrence
+	return r != nil && (r.Every > 0 || r.Cron != "" || r.Period != Period{})
 }
 
 // Scheduled returns when the pending occurrence is scheduled, in Unix milliseconds: its due time without jitter.
@@ -62,30 +84,46 @@ func (t *Timer) IsTooLate(now int64) bool {
 	return t.TooLate > 0 && now-t.FiresAt() >= t.TooLate
 }
 
-// The content of extension tagRecurrence:
+// The content of extension tagRecurrence, and of tagSchedule if one of the flags does not fit a byte:
 //
-//	byte     flags, below
-//	uvarint  interval in milliseconds      unless recursByCron
-//	bytes    expression                    if recursByCron
-//	bytes    zone                          if recursInZone, else UTC
-//	varint   how far ahead, seconds        if recursAhead, else 0
-//	varint   until                         if recursUntil
-//	uvarint  count                         if recursCount
-//	uvarint  jitter, then uvarint delay    if recursJitter
+//	byte     flags, below; in tagSchedule uvarint
+//	uvarint  interval in milliseconds          unless one of the next three
+//	bytes    expression                        if recursByCron
+//	uvarint  months, then uvarint days         if recursByPeriod
+//	-                                          if recursOnce
+//	bytes    zone                              if recursInZone, else UTC
+//	varint   how far ahead, seconds            if recursAhead, else 0
+//	varint   until                             if recursUntil
+//	uvarint  count                             if recursCount
+//	uvarint  jitter, then uvarint delay        if recursJitter
+//	varint   start                             if recursStart
+//	varint   how far ahead at the start        if recursByPeriod
 const (
-	recursByCron  = 1 << 0
-	recursInZone  = 1 << 1
-	recursAhead   = 1 << 2
-	recursUntil   = 1 << 3
-	recursCount   = 1 << 4
-	recursJitter  = 1 << 5
-	recursCatchUp = 6 // two bits from here: the CatchUp
+	recursByCron   = 1 << 0
+	recursInZone   = 1 << 1
+	recursAhead    = 1 << 2
+	recursUntil    = 1 << 3
+	recursCount    = 1 << 4
+	recursJitter   = 1 << 5
+	recursCatchUp  = 6 // two bits from here: the CatchUp
+	recursByPeriod = 1 << 8
+	recursOnce     = 1 << 9
+	recursStart    = 1 << 10
+	recursKnown    = 1<<11 - 1
+
+	recursBy     = recursByCron | recursByPeriod | recursOnce
+	recursByByte = 1<<8 - 1 // flags that fit tagRecurrence
 )
 
-func (r *Recurrence) flags() (f byte) {
-	f = byte(r.CatchUp) << recursCatchUp
-	if r.Every == 0 {
+func (r *Recurrence) flags() (f uint64) {
+	f = uint64(r.CatchUp) << recursCatchUp
+	switch {
+	case r.Cron != "":
 		f |= recursByCron
+	case r.Period != Period{}:
+		f |= recursByPeriod
+	case r.Every == 0:
+		f |= recursOnce
 	}
 	if r.Zone != "" {
 		f |= recursInZone
@@ -102,15 +140,34 @@ func (r *Recurrence) flags() (f byte) {
 	if r.Jitter != 0 {
 		f |= recursJitter
 	}
+	if r.Start.Set {
+		f |= recursStart
+	}
 	return f
+}
+
+// tag returns the extension that has room for the flags of r.
+func (r *Recurrence) tag() uint64 {
+	if r.flags() > recursByByte {
+		return tagSchedule
+	}
+	return tagRecurrence
 }
 
 func (r *Recurrence) appendTo(dst []byte) []byte {
 	f := r.flags()
-	dst = append(dst, f)
-	if f&recursByCron != 0 {
-		dst = appendBytes(dst, r.Cron)
+	if f > recursByByte {
+		dst = binary.AppendUvarint(dst, f)
 	} else {
+		dst = append(dst, byte(f))
+	}
+	switch f & recursBy {
+	case recursByCron:
+		dst = appendBytes(dst, r.Cron)
+	case recursByPeriod:
+		dst = binary.AppendUvarint(dst, uint64(r.Period.Months))
+		dst = binary.AppendUvarint(dst, uint64(r.Period.Days))
+	case 0:
 		dst = binary.AppendUvarint(dst, uint64(r.Every))
 	}
 	if f&recursInZone != 0 {
@@ -129,27 +186,56 @@ func (r *Recurrence) appendTo(dst []byte) []byte {
 		dst = binary.AppendUvarint(dst, uint64(r.Jitter))
 		dst = binary.AppendUvarint(dst, uint64(r.Delay))
 	}
+	if f&recursStart != 0 {
+		dst = binary.AppendVarint(dst, r.Start.At)
+	}
+	if f&recursByPeriod != 0 {
+		dst = binary.AppendVarint(dst, r.Start.Ahead)
+	}
 	return dst
 }
 
-// recurrence reads the content of extension tagRecurrence, which is all of rest.
-func (r *reader) recurrence() *Recurrence {
-	if len(r.rest) == 0 {
+// recurrence reads the content of extension tagRecurrence or tagSchedule, which is all of rest.
+func (r *reader) recurrence(tag uint64) *Recurrence {
+	f := uint64(0)
+	switch {
+	case tag == tagSchedule:
+		if f = r.uvarint(); f > recursKnown {
+			r.newer(fmt.Sprintf("flags %#x of a schedule", f))
+		} else if f <= recursByByte {
+			r.corrupt("a recurrence in the form of a schedule")
+		}
+	case len(r.rest) == 0:
 		r.corrupt("a recurrence without bytes")
+	default:
+		f, r.rest = uint64(r.rest[0]), r.rest[1:]
+	}
+	if r.err != nil {
 		return nil
 	}
-	f := r.rest[0]
-	r.rest = r.rest[1:]
-	c := &Recurrence{Until: NoUntil, CatchUp: CatchUp(f >> recursCatchUp)}
+	c := &Recurrence{Until: NoUntil, CatchUp: CatchUp(f >> recursCatchUp & 3)}
 	if c.CatchUp >= catchUps {
 		r.newer("catch-up policy 3")
 	}
-	if f&recursByCron != 0 {
+	switch f & recursBy {
+	case recursByCron:
 		if c.Cron = r.text(); c.Cron == "" {
 			r.corrupt("an empty expression")
 		}
-	} else if c.Every = r.positive(); f&(recursInZone|recursAhead) != 0 {
-		r.corrupt("an interval with a zone")
+	case recursByPeriod:
+		c.Period = Period{Months: r.small(), Days: r.small()}
+		if c.Period == (Period{}) || f&recursStart == 0 {
+			r.corrupt("a period of nothing, or without a start")
+		}
+	case recursOnce, 0:
+		if f&(recursInZone|recursAhead) != 0 {
+			r.corrupt("an interval with a zone")
+		}
+		if f&recursOnce == 0 {
+			c.Every = r.positive()
+		}
+	default:
+		r.corrupt("a recurrence by two rules")
 	}
 	if f&recursInZone != 0 {
 		if c.Zone = r.text(); c.Zone == "" {
@@ -175,10 +261,25 @@ func (r *reader) recurrence() *Recurrence {
 			r.corrupt("a delay that exceeds the jitter")
 		}
 	}
+	if f&recursStart != 0 {
+		c.Start = Start{At: r.varint(), Set: true}
+	}
+	if f&recursByPeriod != 0 {
+		c.Start.Ahead = r.varint()
+	}
 	if len(r.rest) != 0 {
 		r.corrupt("bytes behind the recurrence")
 	}
 	return c
+}
+
+// small reads a number up to MaxPeriod.
+func (r *reader) small() int64 {
+	n := r.uvarint()
+	if n > MaxPeriod {
+		r.corrupt("a period that is too long")
+	}
+	return int64(n)
 }
 
 // positive reads a number of 1 to math.MaxInt64.

@@ -54,7 +54,7 @@ func (t *Timer) FiresAt() int64 {
 // FiresAs returns the number of the next firing. That is the number of its occurrence, or 0 for a recurring timer that
 // was triggered, because that firing is not part of its schedule.
 func (t *Timer) FiresAs() int64 {
-	if t.Recurrence != nil && t.IsTriggered() {
+	if t.Recurs() && t.IsTriggered() {
 		return 0
 	}
 	return t.Occurrence
@@ -63,7 +63,7 @@ func (t *Timer) FiresAs() int64 {
 // Untriggered returns the timer that is pending after a triggered one has fired. A recurring timer continues by its
 // schedule, and stays paused if it was. For a timer that does not recur it returns nil.
 func (t *Timer) Untriggered() *Timer {
-	if t.Recurrence == nil {
+	if !t.Recurs() {
 		return nil
 	}
 	s := *t.Steering

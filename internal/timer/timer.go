@@ -89,7 +89,7 @@ type Timer struct {
 	Target     Target
 	Headers    []Header // passed through, in order, duplicates included
 	Value      []byte   // nil is Kafka's null
-	// Recurrence is nil if the timer does not recur.
+	// Recurrence says how the timer recurs, and its jitter; nil: it fires once, without jitter. See Recurs.
 	Recurrence *Recurrence
 	// TooLate is the lateness, in milliseconds, from which an occurrence is no longer emitted; 0: no limit.
 	TooLate int64
@@ -112,7 +112,7 @@ func (t *Timer) Ref() Ref {
 
 // Size returns about how many bytes of memory t holds, for limits in bytes.
 func (t *Timer) Size() int {
-	const fixed, recurrence, steering, remember = 192, 112, 24, 24 // the structs themselves and the pointers to them
+	const fixed, recurrence, steering, remember = 192, 152, 24, 24 // the structs themselves and what refers to them
 	n := fixed + len(t.ID) + len(t.Target.Topic) + len(t.Target.Key) + len(t.Value)
 	for i := range t.Headers {
 		n += 40 + len(t.Headers[i].Key) + len(t.Headers[i].Value)

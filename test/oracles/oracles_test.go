@@ -143,8 +143,8 @@ func compare(t *testing.T, oracle string, cases []one, answers []string) {
 	}
 }
 
-func (c one) occurrences() (list []int64) {
-	s, at := c.In(c.loc), c.start
+func (o one) occurrences() (list []int64) {
+	s, at := o.In(o.loc), o.start
 	for range occurrences {
 		at, _ = s.Next(at)
 		list = append(list, at)

@@ -12,8 +12,8 @@ import (
 var placed = regexp.MustCompile(`^(?:L|LW|L-\d+|\d+W|(\w+)(L|#\d))$`)
 
 // has reports whether an item of a field for days matches.
-func (x expression) has(item *regexp.Regexp) bool {
-	return slices.ContainsFunc(strings.Split(x.fields[3]+","+x.fields[5], ","), item.MatchString)
+func (e expression) has(item *regexp.Regexp) bool {
+	return slices.ContainsFunc(strings.Split(e.fields[3]+","+e.fields[5], ","), item.MatchString)
 }
 
 // starred reports whether a field for days begins with a star, and open whether it is nothing else.
@@ -22,12 +22,12 @@ func open(field string) bool    { return field == "*" || field == "?" }
 
 // cronsim translates for cronsim, which has neither 15W nor L-3: "" then. It takes digits before L, and no sat-sun;
 // thu-thu/3 means thu/3 to it.
-func (x expression) cronsim() string {
-	if x.has(regexp.MustCompile(`^(L-\d+|\d+W)$`)) {
+func (e expression) cronsim() string {
+	if e.has(regexp.MustCompile(`^(L-\d+|\d+W)$`)) {
 		return ""
 	}
-	x = x.singles()
-	week := each(x.fields[5], func(item string) string {
+	e = e.singles()
+	week := each(e.fields[5], func(item string) string {
 		if m := placed.FindStringSubmatch(item); m != nil {
 			return fmt.Sprint(number(m[1], weekdays), m[2])
 		}
@@ -40,18 +40,18 @@ func (x expression) cronsim() string {
 		}
 		return span
 	})
-	f := append(x.fields[:5:5], week)
-	if strings.Count(x.text, " ") == 4 {
+	f := append(e.fields[:5:5], week)
+	if strings.Count(e.text, " ") == 4 {
 		f = f[1:]
 	}
 	return "or\t" + strings.Join(f, " ") + "\t"
 }
 
 // singles writes ranges of one value as that value, and ? as a star.
-func (x expression) singles() expression {
-	x.fields = slices.Clone(x.fields)
+func (e expression) singles() expression {
+	e.fields = slices.Clone(e.fields)
 	for i, names := range [][]string{5: weekdays, 4: months, 0: nil} {
-		x.fields[i] = each(x.fields[i], func(item string) string {
+		e.fields[i] = each(e.fields[i], func(item string) string {
 			span, _, _ := strings.Cut(item, "/")
 			from, to, isRange := strings.Cut(span, "-")
 			if low, high := number(from, names), number(to, names); isRange && (low == high || low == 7 && high == 0) {
@@ -60,20 +60,20 @@ func (x expression) singles() expression {
 			return strings.ReplaceAll(item, "?", "*")
 		})
 	}
-	return x
+	return e
 }
 
 // croniter translates for croniter, which has neither LW nor L-3: "" then. It writes L5, takes what a month places
 // neither in a list nor beside another field for days, and reads 5-5 as all values.
-func (x expression) croniter() string {
-	if x.has(regexp.MustCompile(`^(L-\d+|LW)$`)) {
+func (e expression) croniter() string {
+	if e.has(regexp.MustCompile(`^(L-\d+|LW)$`)) {
 		return ""
 	}
-	x = x.singles()
-	if !x.has(placed) {
-		return "or\t" + strings.Join(x.fields, " ") + "\t"
+	e = e.singles()
+	if !e.has(placed) {
+		return "or\t" + strings.Join(e.fields, " ") + "\t"
 	}
-	return x.split("*", func(item string) string {
+	return e.split("*", func(item string) string {
 		if m := placed.FindStringSubmatch(item); m != nil && m[2] == "L" {
 			return fmt.Sprint("L", number(m[1], weekdays))
 		}
@@ -83,16 +83,16 @@ func (x expression) croniter() string {
 
 // quartz translates for Quartz, which numbers days of the week from Sunday, 1, takes only one of the fields for days,
 // and ignores steps behind names.
-func (x expression) quartz() string {
-	x.fields = slices.Clone(x.fields)
-	x.fields[4] = each(x.fields[4], func(item string) string {
+func (e expression) quartz() string {
+	e.fields = slices.Clone(e.fields)
+	e.fields[4] = each(e.fields[4], func(item string) string {
 		for i, name := range months[1:] {
 			item = strings.ReplaceAll(item, name, strconv.Itoa(1+i))
 		}
 		return item
 	})
-	x.fields[3] = strings.ReplaceAll(x.fields[3], "?", "*")
-	return x.split("?", quartzWeekdays)
+	e.fields[3] = strings.ReplaceAll(e.fields[3], "?", "*")
+	return e.split("?", quartzWeekdays)
 }
 
 // quartzWeekdays lists the days of an item, except those that a month places.
@@ -125,14 +125,14 @@ func quartzWeekdays(item string) string {
 
 // split makes an expression of each item for days that a month places and one of all others, for each of the two
 // fields, and says how the fields combine.
-func (x expression) split(none string, weekday func(string) string) string {
+func (e expression) split(none string, weekday func(string) string) string {
 	var lists [2]string
 	for i, at := range []int{3, 5} {
-		if open(x.fields[at]) && (at == 5 || !open(x.fields[5])) {
+		if open(e.fields[at]) && (at == 5 || !open(e.fields[5])) {
 			continue
 		}
 		var plain, all []string
-		for item := range strings.SplitSeq(x.fields[at], ",") {
+		for item := range strings.SplitSeq(e.fields[at], ",") {
 			to := &plain
 			if placed.MatchString(item) {
 				to = &all
@@ -146,7 +146,7 @@ func (x expression) split(none string, weekday func(string) string) string {
 			all = append(all, strings.Join(plain, ","))
 		}
 		for n, days := range all {
-			f := slices.Clone(x.fields)
+			f := slices.Clone(e.fields)
 			f[3], f[5] = none, none
 			f[at] = days
 			all[n] = strings.Join(f, " ")
@@ -154,7 +154,7 @@ func (x expression) split(none string, weekday func(string) string) string {
 		lists[i] = strings.Join(all, "|")
 	}
 	how := "or"
-	if lists[0] != "" && lists[1] != "" && (starred(x.fields[3]) || starred(x.fields[5])) {
+	if lists[0] != "" && lists[1] != "" && (starred(e.fields[3]) || starred(e.fields[5])) {
 		how = "and"
 	}
 	return how + "\t" + lists[0] + "\t" + lists[1]

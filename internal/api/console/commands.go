@@ -111,16 +111,21 @@ func scheduleCommand(t *api.Timer) (text, why string) {
 
 // recurrenceFlags adds the flags for the due time.
 func recurrenceFlags(w *words, t *api.Timer) {
-	at := t.Due.UTC().Format(time.RFC3339Nano)
+	due := t.Due
+	if t.Scheduled != nil {
+		due = *t.Scheduled
+	}
+	at := due.UTC().Format(time.RFC3339Nano)
 	r := t.Recurrence
 	if r == nil {
 		w.flag("at", at)
+		w.flag("jitter", t.Jitter)
 		return
 	}
-	if r.Every != "" {
+	if r.Every != "" || r.Start != nil {
 		w.flag("at", at)
-		w.flag("every", r.Every)
 	}
+	w.flag("every", r.Every)
 	w.flag("cron", r.Cron)
 	w.flag("zone", r.Zone)
 	if r.Until != nil {

@@ -82,7 +82,7 @@ func (v *visit) form(f form, wrong *api.Problem) error {
 		p.Wrong = asProblem(err)
 	}
 	p.Topic, p.Topics = topic, names
-	p.Explained = v.explain(f.Cron, f.Zone)
+	p.Explained = v.explain(&f)
 	title := "Schedule"
 	if f.Source != "" {
 		title = "Edit timer"
@@ -90,18 +90,28 @@ func (v *visit) form(f form, wrong *api.Problem) error {
 	return v.show(p.Wrong, "schedule", title, p)
 }
 
-// explain returns nil if there is no expression.
-func (a *asker) explain(cron, zone string) *explained {
-	if cron == "" {
+// explain returns nil if there is no recurrence.
+func (a *asker) explain(f *form) *explained {
+	if f.Cron == "" && f.Every == "" {
 		return nil
 	}
 	e := &explained{}
-	err := a.ask(call{path: []string{"next"}, query: url.Values{"cron": {cron}, "zone": {zone}, "n": {"5"}}},
-		&e.Occurrences)
+	err := a.ask(call{path: []string{"next"}, query: upcoming(f.Cron, f.Every, f.Zone, f.At, 5)}, &e.Occurrences)
 	if err != nil {
 		e.Wrong = asProblem(err)
 	}
 	return e
+}
+
+// upcoming returns the query for the next n occurrences of a recurrence.
+func upcoming(cron, every, zone, at string, n int) url.Values {
+	q := url.Values{"n": {strconv.Itoa(n)}}
+	for name, value := range map[string]string{"cron": cron, "every": every, "zone": zone, "at": at} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	return q
 }
 
 // schedule writes the timer, or shows the form again.
@@ -268,7 +278,11 @@ func (f *form) Keeps() (all []string) {
 func formOfTimer(t *api.Timer) (f form) {
 	f = form{Topic: t.Topic, ID: t.ID, Target: t.Target.Topic, MaxLate: t.MaxLate, As: asText, If: t.Source,
 		Source: t.Source}
-	at := t.Due.UTC().Format("2006-01-02T15:04:05.999Z07:00")
+	due := t.Due
+	if t.Scheduled != nil {
+		due = *t.Scheduled // the new timer has jitter of its own
+	}
+	at := due.UTC().Format("2006-01-02T15:04:05.999Z07:00")
 	if r := t.Recurrence; r != nil {
 		f.Every, f.Cron, f.Zone, f.Jitter, f.CatchUp = r.Every, r.Cron, r.Zone, r.Jitter, r.CatchUp
 		if r.Until != nil {
@@ -277,11 +291,11 @@ func formOfTimer(t *api.Timer) (f form) {
 		if r.Count > 0 {
 			f.Count = strconv.FormatInt(max(1, r.Count-t.Occurrence+1), 10)
 		}
-		if r.Every != "" {
+		if r.Every != "" || r.Start != nil {
 			f.At = at
 		}
 	} else {
-		f.At = at
+		f.At, f.Jitter = at, t.Jitter
 	}
 	if t.Target.Partition != nil {
 		f.TargetPartition = strconv.Itoa(int(*t.Target.Partition))

@@ -3,7 +3,6 @@ package console
 import (
 	"html/template"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -171,7 +170,7 @@ func (tp *timerPage) fill(v *visit, t *api.Timer) {
 	}
 	tp.Next, tp.Words, tp.NextNote, tp.NextWrong = v.next(t)
 	tp.NextClock = v.clock
-	if t.Recurrence != nil && t.Recurrence.Cron != "" {
+	if t.Recurrence != nil && (t.Recurrence.Cron != "" || t.Recurrence.Zone != "") {
 		if zone, err := calendar.LoadZone(t.Recurrence.Zone); err == nil {
 			tp.NextClock = clock{zone: zone}
 		}
@@ -225,12 +224,14 @@ func (a *asker) next(t *api.Timer) (next []time.Time, words, note string, wrong 
 	if r.Jitter != "" {
 		note = "Each but the first is delayed by a part of the jitter."
 	}
-	if r.Cron != "" {
+	if r.Cron != "" || r.Zone != "" {
 		var found api.Occurrences
-		err := a.ask(call{path: []string{"next"}, query: url.Values{
-			"cron": {r.Cron}, "zone": {r.Zone}, "n": {strconv.Itoa(nextShown - 1)},
-			"from": {strconv.FormatInt(t.DueMillis, 10)},
-		}}, &found)
+		q := upcoming(r.Cron, r.Every, r.Zone, "", nextShown-1)
+		q.Set("from", strconv.FormatInt(t.DueMillis, 10))
+		if r.Start != nil {
+			q.Set("at", r.Start.Format(time.RFC3339Nano))
+		}
+		err := a.ask(call{path: []string{"next"}, query: q}, &found)
 		if err != nil {
 			return next, "", note, asProblem(err)
 		}

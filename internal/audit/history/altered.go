@@ -1,5 +1,7 @@
 package history
 
+import "github.com/waterclock/waterclock"
+
 // altered: an emission is byte for byte as requested, and there is such a request.
 func altered(x *index, f *facts) {
 	for _, m := range f.emissions {
@@ -44,10 +46,17 @@ func (e *Emission) differs(r *Request, f *facts) string {
 	return ""
 }
 
+// continues reports whether the timer of r may have taken over the pending occurrence of the one before it, so that its
+// number and due time do not say anything about r.
+func (r *Request) continues() bool { return r.If == waterclock.IfChanged && r.Recurs != nil }
+
 // mayBeDue reports whether the occurrence is due when the emission says.
 func (e *Emission) mayBeDue(r *Request, f *facts) bool {
+	if r.continues() {
+		return true
+	}
 	if r.Recurs == nil || e.Occurrence == 0 {
-		if r.Recurs == nil && e.Due == r.Due {
+		if r.Recurs == nil && e.Due >= r.Due && e.Due <= r.Due+max(0, r.Jitter-1) {
 			return true
 		}
 		n, latest := f.triggers.after(r.Offset) // when the trigger was asked for, or read

@@ -110,6 +110,8 @@ func (e *explainer) readEvents(at map[Place]int) {
 			set(v.Request, Done)
 		case waterclock.EventConditionNotMet:
 			set(v.Request, Unmet)
+		case waterclock.EventUnchanged:
+			set(v.Request, NothingToDo)
 		case waterclock.EventRejected:
 			set(v.Source, Rejected)
 		case waterclock.EventCompleted:

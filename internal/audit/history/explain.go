@@ -248,6 +248,9 @@ func (e *explainer) decide(states []state, i int) (edges []edge) {
 				edges = append(edges, e.apply(s, i))
 			}
 		}
+		if r.If == waterclock.IfChanged && r.Action == Schedules && s.timer != none && !e.known[i].made {
+			edges = append(edges, edge{from: s, to: s, request: requestFate{i, NothingToDo}}) // it found itself pending
+		}
 	}
 	return slices.DeleteFunc(edges, func(g edge) bool { return !e.agrees(g) })
 }
@@ -298,11 +301,11 @@ func (e *explainer) rejected(i int) bool {
 // holds returns whether the condition of a request holds, or both answers if that is not known.
 func (e *explainer) holds(r *Request, s state) []bool {
 	switch r.If {
-	case "":
+	case "", waterclock.IfChanged:
 		return []bool{true}
-	case "absent":
+	case waterclock.IfAbsent:
 		return []bool{s.timer == none && s.remembered == none}
-	case "present":
+	case waterclock.IfPresent:
 		return []bool{s.timer != none}
 	}
 	switch s.timer {

@@ -81,6 +81,7 @@ type Request struct {
 
 	// Only if it schedules:
 	Due      int64 // Unix ms, of the first occurrence, jitter not included
+	Jitter   int64 // ms, of a timer that does not recur
 	Recurs   *Recurrence
 	MaxLate  int64 // ms; an occurrence that is at least so late is not emitted; 0: no limit
 	Remember int64 // ms; 0: not at all
@@ -89,7 +90,7 @@ type Request struct {
 
 // Recurrence is how a timer recurs.
 type Recurrence struct {
-	Every   int64 // ms; 0: by a cron expression
+	Every   int64 // ms; 0: by a cron expression or the calendar
 	Until   int64 // Unix ms; 0: no such end
 	Count   int64 // 0: no such end
 	Jitter  int64 // ms

@@ -134,19 +134,19 @@ type pathFates struct {
 	several, unknown bool
 }
 
-func (h *pathFates) add(f Fate) {
-	h.several = h.several || h.one != "" && h.one != f
-	h.unknown = h.unknown || f == Unknown
-	h.one = cmp.Or(h.one, f)
+func (p *pathFates) add(f Fate) {
+	p.several = p.several || p.one != "" && p.one != f
+	p.unknown = p.unknown || f == Unknown
+	p.one = cmp.Or(p.one, f)
 }
 
 // fate returns the fate that the paths agree on.
-func (h *pathFates) fate() Fate {
+func (p *pathFates) fate() Fate {
 	switch {
-	case h.unknown:
+	case p.unknown:
 		return Unknown
-	case h.several:
+	case p.several:
 		return Unclear
 	}
-	return cmp.Or(h.one, Unclear)
+	return cmp.Or(p.one, Unclear)
 }

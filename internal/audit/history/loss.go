@@ -77,12 +77,18 @@ func gaps(x *index, f *facts, r *Request) {
 	}
 	slices.SortFunc(seen, func(a, b occurrence) int { return cmp.Compare(a.n, b.n) })
 	last := int64(0)
+	if r.continues() && len(seen) > 0 {
+		last = seen[0].n - 1
+	}
 	for _, o := range seen {
 		if o.n > last+1 && (r.Recurs.CatchUp == waterclock.CatchUpAll || skipped(x, f, r, last+1, o.due, o.at)) {
 			x.broken("loss", f.id, []Place{o.place}, "of %s, occurrences %d to %d are missing before this one", r.Place,
 				last+1, o.n-1)
 		}
 		last = max(last, o.n)
+	}
+	if r.continues() && len(seen) == 0 {
+		return
 	}
 	if t := f.pending; t != nil && t.Source == r.Place && !f.moves && r.Recurs.CatchUp == waterclock.CatchUpAll &&
 		t.Occurrence > last+1 {

@@ -26,7 +26,8 @@ func (e *Event) decidedBy() (Place, bool) {
 		return e.Source, true
 	case waterclock.EventCancelled:
 		return e.Cancel, true
-	case waterclock.EventTriggered, waterclock.EventPaused, waterclock.EventResumed, waterclock.EventConditionNotMet:
+	case waterclock.EventTriggered, waterclock.EventPaused, waterclock.EventResumed, waterclock.EventConditionNotMet,
+		waterclock.EventUnchanged:
 		return e.Request, true
 	}
 	return Place{}, false

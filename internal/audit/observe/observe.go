@@ -53,10 +53,15 @@ func Request(rules *intake.Rules, rec *kgo.Record, now int64, seen time.Time) hi
 
 func schedules(r *history.Request, t *timer.Timer) {
 	r.Due, r.MaxLate, r.Emits = t.Scheduled(), t.TooLate, payload(t)
+	if t.Recurs() {
+		r.Due -= (t.Occurrence - 1) * t.Recurrence.Every // some were due before the request
+	}
 	if t.Remember != nil {
 		r.Remember = t.Remember.For
 	}
-	if c := t.Recurrence; c != nil {
+	if t.Recurrence != nil && !t.Recurs() {
+		r.Jitter = t.Recurrence.Jitter
+	} else if c := t.Recurrence; c != nil {
 		r.Recurs = &history.Recurrence{Every: c.Every, Count: c.Count, Jitter: c.Jitter,
 			CatchUp: waterclock.CatchUpPolicy(c.CatchUp.String())}
 		if c.Until != timer.NoUntil {

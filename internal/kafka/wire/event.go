@@ -42,6 +42,7 @@ var eventTypes = [timer.Outcomes]waterclock.EventType{
 	timer.Completed:     waterclock.EventCompleted, timer.Triggered: waterclock.EventTriggered,
 	timer.Paused:  waterclock.EventPaused,
 	timer.Resumed: waterclock.EventResumed, timer.Unmet: waterclock.EventConditionNotMet,
+	timer.Unchanged: waterclock.EventUnchanged,
 }
 
 // EventTypeOf returns the word for an outcome.

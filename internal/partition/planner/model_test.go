@@ -65,6 +65,8 @@ type model struct {
 	next  int // requests that are settled
 	ended map[occurrence]timer.Outcome
 	unmet map[int64]bool // requests whose condition did not hold
+	// delayed has the requests whose first occurrence keeps the jitter of the one that it replaced.
+	delayed map[int64]bool
 
 	// The state of the planner's life.
 	met         int // requests that were met
@@ -129,7 +131,7 @@ func newModel(t *rapid.T, seen map[string]int, behind int) *model {
 		ahead:  rapid.SampledFrom([]int64{0, ahead}).Draw(t, "ahead"),
 		behind: behind, tick: 1, courses: map[int64][]*timer.Timer{},
 		unhealthy: map[string]bool{}, rows: map[string]row{}, state: map[string]*timer.Timer{},
-		ended: map[occurrence]timer.Outcome{}, unmet: map[int64]bool{},
+		ended: map[occurrence]timer.Outcome{}, unmet: map[int64]bool{}, delayed: map[int64]bool{},
 	}
 	m.restart()
 	return m
@@ -612,7 +614,14 @@ func (m *model) settle(e *Entry) {
 		want = r.Apply(was.Ref(), was)
 		m.saw(steered[want.Outcome], true)
 		switch want.Outcome {
-		case timer.Cancelled, timer.Replaced:
+		case timer.Unchanged:
+			m.unmet[r.Offset] = true
+			m.saw("unchanged while it recurs", was.Recurrence != nil)
+		case timer.Replaced:
+			if m.end(was, want.Outcome); want.After != r.Schedule {
+				m.goesOn(r.Schedule, was)
+			}
+		case timer.Cancelled:
 			m.end(was, want.Outcome)
 		case timer.Unmet:
 			m.unmet[r.Offset] = true
@@ -635,7 +644,65 @@ func (m *model) settle(e *Entry) {
 // steered maps outcomes of requests that steer to their names.
 var steered = map[timer.Outcome]string{
 	timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed", timer.Unmet: "unmet",
-	timer.NotFound: "not found", timer.Scheduled: "scheduled", timer.Replaced: "replaced", timer.Cancelled: "cancelled",
+	timer.Unchanged: "unchanged", timer.NotFound: "not found", timer.Scheduled: "scheduled", timer.Replaced: "replaced", timer.Cancelled: "cancelled",
+}
+
+// goesOn notes that a request has replaced a timer and left its schedule as it was.
+func (m *model) goesOn(declared, was *timer.Timer) {
+	if m.saw("goes on with other contents", true); m.courses[was.Offset] == nil {
+		return
+	}
+	first, r := m.courses[was.Offset][0], *was.Recurrence
+	s := *declared
+	if s.Recurrence, s.Due = &r, first.Scheduled(); r.Every == 0 {
+		s.Due--
+	}
+	r.CatchUp = declared.Recurrence.CatchUp
+	course := m.setting.course(&s)
+	// The pending occurrence keeps its delay, unless the rules of its zone move it.
+	if k := was.Occurrence - 1; k < int64(len(course)) && course[k].Scheduled() == was.Scheduled() {
+		course[k].Due = was.Due
+		course[k].Recurrence.Delay = r.Delay
+		m.delayed[s.Offset] = r.Jitter > 0
+	}
+	m.courses[s.Offset] = course
+	if by, missed := m.missed[occurrence{was.Offset, was.Occurrence}]; missed && r.CatchUp == timer.CatchUpNone {
+		m.missed[occurrence{s.Offset, was.Occurrence}] = by
+	}
+}
+
+// declares requests a timer that an earlier request asked for, or one that differs from it.
+func (m *model) declares(t *rapid.T) {
+	before := m.requests[rapid.IntRange(max(0, len(m.requests)-6), len(m.requests)-1).Draw(t, "before")]
+	if before.Schedule == nil {
+		return
+	}
+	s := *before.Schedule
+	c := timer.Condition{Kind: timer.IfChanged, Anchored: rapid.Bool().Draw(t, "anchored")}
+	if s.Recurrence != nil {
+		r := *s.Recurrence
+		if course := m.courses[s.Offset]; course != nil {
+			s.Due = course[0].Scheduled() - int64(btoi(r.Every == 0))
+		}
+		if r.Delay, r.Ahead = 0, 0; r.Every > 0 && !c.Anchored {
+			s.Due = m.now
+		}
+		if rapid.IntRange(0, 3).Draw(t, "other catch-up") == 0 {
+			r.CatchUp = timer.CatchUpNone
+		}
+		if rapid.IntRange(0, 3).Draw(t, "another end") == 0 {
+			r.Count = 1 + r.Count%5
+		}
+		if s.Recurrence = &r; r.Zone != nowhere && len(m.setting.course(&s)) == 0 {
+			return // it ends before its first occurrence
+		}
+	}
+	if rapid.Bool().Draw(t, "other contents") {
+		s.Target.Topic = rapid.SampledFrom(targets).Draw(t, "target")
+		s.TooLate = rapid.SampledFrom([]int64{0, 5, 30}).Draw(t, "late") * m.tick
+	}
+	m.request(string(s.ID), &s, false)
+	m.under(c)
 }
 
 // resumed checks what is left of a timer that was resumed: missed occurrences may be skipped if its policy says so.
@@ -1403,6 +1470,7 @@ func TestPlannerAgainstModel(t *testing.T) {
 		"unparked", "lowered", "relieved", "restarted", "recurred", "let go",
 		"missed before its request", "over before its request", "remembered after a resume",
 		"triggered", "triggered while paused", "remembered", "forgotten", "paused", "resumed", "unmet", "not found",
+		"unchanged", "unchanged while it recurs", "goes on with other contents",
 		"decided again",
 		"held for a zone that is not known", "moved by other rules", "let go by what was missed",
 		"recurred by an expression", "delayed",
@@ -1467,7 +1535,8 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		m.request(id.Draw(t, "id"), s, false)
 	}
 	condition := func(t *rapid.T) {
-		c := timer.Condition{Kind: timer.ConditionKind(rapid.IntRange(0, int(timer.IfElsewhere)).Draw(t, "if"))}
+		c := timer.Condition{Kind: rapid.SampledFrom([]timer.ConditionKind{timer.IfAlways, timer.IfAbsent,
+			timer.IfPresent, timer.IfGeneration, timer.IfElsewhere}).Draw(t, "if")}
 		if n := len(m.requests); c.Kind == timer.IfGeneration {
 			c.Generation = m.requests[max(0, n-rapid.IntRange(1, 6).Draw(t, "back"))].Offset
 			if was := m.state[string(m.requests[n-1].ID)]; was != nil && rapid.Bool().Draw(t, "that") {
@@ -1544,6 +1613,11 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		"schedule if": func(t *rapid.T) {
 			schedule(t)
 			condition(t)
+		},
+		"declare": func(t *rapid.T) {
+			if len(m.requests) > 0 {
+				m.declares(t)
+			}
 		},
 		"cancel if": func(t *rapid.T) {
 			m.request(id.Draw(t, "id"), nil, false)
@@ -1693,7 +1767,7 @@ func (m *model) changeRules(t *rapid.T) {
 	for _, id := range slices.Sorted(maps.Keys(m.state)) {
 		is := m.state[id]
 		if r := is.Recurrence; r == nil || r.Every > 0 || r.Zone == nowhere || everyHour[r.Cron] ||
-			is.Steering != nil || rapid.Bool().Draw(t, "as it was") {
+			is.Steering != nil || m.delayed[is.Offset] || rapid.Bool().Draw(t, "as it was") {
 			continue
 		}
 		if m.again(is).Due == is.Due {

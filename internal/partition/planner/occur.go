@@ -15,7 +15,7 @@ type recurrences struct{ schedules *calendar.Cache }
 
 // Reckons reports whether this instance can compute what follows the pending occurrence of t.
 func Reckons(schedules *calendar.Cache, t *timer.Timer) bool {
-	if t.Recurrence == nil || t.IsTriggered() {
+	if !t.Recurs() || t.IsTriggered() {
 		return true
 	}
 	_, err := schedules.Recurrence(t.Recurrence)
@@ -32,7 +32,7 @@ func (re recurrences) occur(t *timer.Timer, now, missed int64) timer.Entry {
 	}
 	if t.IsTriggered() {
 		e.After = re.again(t.Untriggered())
-	} else if t.Recurrence != nil {
+	} else if t.Recurs() {
 		r, err := re.schedules.Recurrence(t.Recurrence)
 		if err != nil { // the rules of the zone are gone: the timer is held the next time
 			e.Emit, e.After, e.Outcome = nil, t, timer.None
@@ -62,7 +62,7 @@ func (re recurrences) occur(t *timer.Timer, now, missed int64) timer.Entry {
 // catch-up may skip the occurrence anyway, because the last missed occurrence is known only when the target is healthy
 // again. A remembered ID does not wait for a target either: it is forgotten.
 func Expires(t *timer.Timer, now int64) bool {
-	return t.IsRemembered() || t.IsTooLate(now) && (t.Recurrence == nil || t.Recurrence.CatchUp == timer.CatchUpAll ||
+	return t.IsRemembered() || t.IsTooLate(now) && (!t.Recurs() || t.Recurrence.CatchUp == timer.CatchUpAll ||
 		t.IsTriggered())
 }
 
@@ -100,7 +100,7 @@ func (p *Planner) again(it *Item) {
 func (re recurrences) resume(e *timer.Entry, now int64) {
 	resumed := e.After
 	t := re.again(resumed)
-	if t != nil && t.Recurrence != nil && !t.IsTriggered() {
+	if t != nil && t.Recurs() && !t.IsTriggered() {
 		if r, err := re.schedules.Recurrence(t.Recurrence); err == nil { // else it is Unreckoned when it is due
 			t = r.CatchUp(t, now, now)
 		}
@@ -110,9 +110,9 @@ func (re recurrences) resume(e *timer.Entry, now int64) {
 	}
 }
 
-// movable reports whether new rules of a time zone may move t, because it recurs by an expression. So the store may
-// have another occurrence at the same place.
-func movable(t *timer.Timer) bool { return t != nil && t.Recurrence != nil && t.Recurrence.Every == 0 }
+// movable reports whether new rules of a time zone may move t, because it recurs by an expression or by the calendar.
+// So the store may have another occurrence at the same place.
+func movable(t *timer.Timer) bool { return t != nil && t.Recurs() && t.Recurrence.Every == 0 }
 
 // again returns a timer of the store as it is pending by the current rules of its time zone: mostly t itself. A
 // triggered timer fires first: the rules may have ended its recurrence, but not the firing that was requested.

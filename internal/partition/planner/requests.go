@@ -181,7 +181,11 @@ func (p *Planner) decide(e *Entry, r *timer.Request, it *Item) (more int64) {
 	p.tally.note(e)
 	it.pins--
 	if e.After != it.timer || e.After == nil { // otherwise it stays in its place
+		missed := it.missed
 		p.known.set(it, e.After)
+		if e.continues(r) {
+			p.known.miss(it, missed)
+		}
 	}
 	if e.Outcome == timer.Resumed { // if it is also triggered, it fires first, and missed occurrences are decided then
 		p.known.miss(it, r.At)
@@ -189,12 +193,20 @@ func (p *Planner) decide(e *Entry, r *timer.Request, it *Item) (more int64) {
 	return more
 }
 
+// continues reports whether the request has left the schedule of the timer that it found as it was, and has replaced the
+// rest of the timer.
+func (e *Entry) continues(r *timer.Request) bool {
+	return e.Outcome == timer.Replaced && e.After != r.Schedule
+}
+
 // decide fills in the entry of a request. pending is the timer that the request finds, and before its place.
 func (re recurrences) decide(e *Entry, r *timer.Request, before timer.Ref, pending *timer.Timer) {
 	e.Entry, e.Value = r.Apply(before, pending), nil
 	switch e.Outcome {
 	case timer.Scheduled, timer.Replaced:
-		e.Value = r.Bytes
+		if e.After == r.Schedule {
+			e.Value = r.Bytes
+		}
 	case timer.Resumed:
 		re.resume(&e.Entry, r.At)
 	}

@@ -39,8 +39,12 @@ func (p *Planner) rollBack(e *Entry) {
 			e.Emit, e.Late, e.Before, e.After, e.Value = nil, nil, before, is, value
 			e.Outcome, e.Tag, e.Refusal = timer.None, nil, nil
 		case e.request != nil:
-			if p.recurrences.decide(e, e.request, before, is); e.Outcome == timer.Resumed {
+			p.recurrences.decide(e, e.request, before, is)
+			switch {
+			case e.Outcome == timer.Resumed:
 				missed = e.request.At
+			case e.After == e.request.Schedule: // a new schedule, none of which was missed
+				missed = 0
 			}
 		default:
 			e.Before, e.Outcome = before, overtakes(before, e.After)
@@ -63,7 +67,7 @@ func (p *Planner) rollBack(e *Entry) {
 	} else {
 		p.known.set(it, is)
 	}
-	if is != nil && is.Offset == t.Offset { // become, or set, has already cleared that the item was missed
+	if is != nil { // become, or set, has already cleared that the item was missed
 		p.known.miss(it, missed)
 	}
 }

@@ -41,12 +41,18 @@ type key struct{ expression, zone string }
 // Recurrence returns a timer's recurrence, ready for computation. The error wraps ErrUnknownZone if this machine does
 // not know the zone, although the machine that accepted the timer did. It describes the problem but does not name the
 // timer.
-func (c *Cache) Recurrence(of *timer.Recurrence) (Recurrence, error) {
-	if of.Every > 0 {
-		return Recurrence{Recurrence: of}, nil
+func (c *Cache) Recurrence(timers *timer.Recurrence) (Recurrence, error) {
+	r := Recurrence{Recurrence: timers}
+	var err error
+	switch {
+	case timers.Cron != "":
+		r.schedule, err = c.Schedule(timers.Cron, timers.Zone)
+	case timers.Period != timer.Period{}:
+		var loc *time.Location
+		loc, err = c.load(timers.Zone)
+		r.period = &periodic{timers.Period, timers.Start, zone{loc}}
 	}
-	s, err := c.Schedule(of.Cron, of.Zone)
-	return Recurrence{of, s}, err
+	return r, err
 }
 
 // Schedule returns the schedule of an expression in a zone, which is given by its IANA name; ""

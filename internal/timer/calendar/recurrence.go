@@ -23,16 +23,34 @@ type Occurrence struct {
 // depend only on time.
 type Recurrence struct {
 	*timer.Recurrence
-	schedule *Schedule // nil if there is an interval
+	schedule *Schedule // for Cron, otherwise nil
+	period   *periodic // for Period, otherwise nil
 }
 
-// First returns the first occurrence. For an interval that is the given time, in Unix milliseconds; for an expression
-// it is the first match after that. First ignores the end of the recurrence.
-func (r Recurrence) First(at int64) Occurrence {
-	if r.schedule == nil {
-		return Occurrence{Number: 1, Scheduled: at}
+// Anchor returns the time to start at, in Unix milliseconds, for a request that was written at the given time and names
+// none: one interval later or, for an expression, the time itself.
+func (r Recurrence) Anchor(written int64) int64 {
+	if r.period == nil {
+		return add(written, r.Every)
 	}
-	return r.behind(at, 1)
+	p := *r.period
+	p.start = p.anchored(written)
+	return p.occurrence(2).Scheduled
+}
+
+// First returns the first occurrence. For an expression it is the first match after the given time, in Unix
+// milliseconds, or at it if that is the timer's Start. Otherwise it is the given time. First ignores the end of the
+// recurrence.
+func (r Recurrence) First(at int64) Occurrence {
+	switch {
+	case r.schedule != nil && r.Recurrence.Start.Set:
+		return r.behind(at-1, 1)
+	case r.schedule != nil:
+		return r.behind(at, 1)
+	case r.period != nil:
+		return Occurrence{Number: 1, Scheduled: at, Ahead: r.period.anchored(at).Ahead}
+	}
+	return Occurrence{Number: 1, Scheduled: at}
 }
 
 // behind returns the first instant of a schedule after a time, as an occurrence.
@@ -49,14 +67,22 @@ func (r Recurrence) Next(o Occurrence) (Occurrence, bool) {
 
 // successor returns the occurrence after o, ignoring the end of the recurrence.
 func (r Recurrence) successor(o Occurrence) Occurrence {
-	if r.schedule == nil {
-		return Occurrence{Number: o.Number + 1, Scheduled: add(o.Scheduled, r.Every)}
+	switch {
+	case r.schedule != nil:
+		return r.behind(o.Scheduled, o.Number+1)
+	case r.period != nil:
+		return r.period.next(o)
+	case r.Every == 0:
+		return Occurrence{Number: o.Number + 1, Scheduled: math.MaxInt64}
 	}
-	return r.behind(o.Scheduled, o.Number+1)
+	return Occurrence{Number: o.Number + 1, Scheduled: add(o.Scheduled, r.Every)}
 }
 
-// has reports whether o is not after the end of the recurrence.
+// has reports whether o is not after the end of the recurrence. A timer that does not recur has its first occurrence.
 func (r Recurrence) has(o Occurrence) bool {
+	if r.schedule == nil && r.period == nil && r.Every == 0 {
+		return o.Number == 1
+	}
 	return o.Scheduled <= r.Until && (r.Count == 0 || o.Number <= r.Count)
 }
 
@@ -66,7 +92,12 @@ func (r Recurrence) latest(o Occurrence, time int64) Occurrence {
 	if time <= o.Scheduled {
 		return o
 	}
-	if r.schedule == nil {
+	switch {
+	case r.period != nil:
+		return r.period.latest(o, time, r.Count)
+	case r.schedule == nil && r.Every == 0:
+		return o
+	case r.schedule == nil:
 		// Neither difference overflows: instants are far from the limits of int64.
 		n := (time - o.Scheduled) / r.Every
 		if r.Count > 0 {
@@ -109,6 +140,11 @@ func add(a, b int64) int64 {
 // Start makes t, which is under construction, pending for its first occurrence. For at, see [Recurrence.First].
 func (r Recurrence) Start(t *timer.Timer, at int64) {
 	t.Recurrence, t.Occurrence = r.Recurrence, 0 // no occurrence is pending yet
+	if r.period != nil {
+		start := *r.Recurrence
+		start.Start = r.period.anchored(at)
+		t.Recurrence = &start
+	}
 	r.put(t, r.First(at))
 }
 
@@ -172,16 +208,22 @@ func (r Recurrence) CatchUp(t *timer.Timer, now, missed int64) *timer.Timer {
 // time zone have changed and its pending occurrence comes at another time. The occurrence keeps its number. The result
 // is nil if by the new rules the occurrence is after the end of the recurrence.
 func (r Recurrence) Again(t *timer.Timer) *timer.Timer {
-	if r.schedule == nil {
+	var o Occurrence
+	switch {
+	case r.period != nil:
+		if o = r.period.occurrence(t.Occurrence); o.Scheduled == t.Scheduled() {
+			return t
+		}
+	case r.schedule != nil:
+		old := floorSeconds(t.Scheduled())
+		instant := r.schedule.Again(old, old+t.Recurrence.Ahead)
+		if instant == old {
+			return t
+		}
+		o = r.behind(instant*1000-1, t.Occurrence)
+	default:
 		return t
 	}
-	is := floorSeconds(t.Scheduled())
-	reading := is + t.Recurrence.Ahead
-	instant := r.schedule.Again(is, reading)
-	if instant == is {
-		return t
-	}
-	o := r.behind(instant*1000-1, t.Occurrence)
 	if !r.has(o) {
 		return nil
 	}

@@ -36,6 +36,15 @@ func start(t testing.TB, of timer.Recurrence, at int64) (*timer.Timer, Recurrenc
 	return tm, r
 }
 
+// with returns r for a timer that it has made.
+func with(r Recurrence, tm *timer.Timer) Recurrence {
+	r.Recurrence = tm.Recurrence
+	if r.period != nil {
+		r.period = &periodic{r.period.Period, tm.Recurrence.Start, r.period.zone}
+	}
+	return r
+}
+
 // TestEveryDoesNotDrift: after a million occurrences the interval still counts from the first one, with jitter too.
 func TestEveryDoesNotDrift(t *testing.T) {
 	const n = 1_000_000
@@ -167,13 +176,18 @@ func TestJitter(t *testing.T) {
 func drawRecurrence(t *rapid.T, at int64) timer.Recurrence {
 	of := timer.Recurrence{Until: timer.NoUntil, CatchUp: rapid.SampledFrom(
 		[]timer.CatchUp{timer.CatchUpAll, timer.CatchUpLatest, timer.CatchUpNone}).Draw(t, "catch-up")}
-	if rapid.Bool().Draw(t, "every") {
+	zone := rapid.SampledFrom([]string{"", "Europe/Berlin", "Australia/Lord_Howe", "America/Havana"})
+	switch rapid.IntRange(0, 2).Draw(t, "kind") {
+	case 0:
 		of.Every = rapid.Int64Range(1, 100_000).Draw(t, "interval")
-	} else {
+	case 1:
+		of.Period.Months = rapid.Int64Range(0, 5).Draw(t, "months")
+		of.Period.Days = rapid.Int64Range(1, 40).Draw(t, "days")
+		of.Zone = zone.Draw(t, "zone")
+	default:
 		of.Cron = rapid.SampledFrom(
 			[]string{"* * * * *", "*/10 1-3 * * *", "0 2 * * *", "*/20 * * * * *", "30 0-2 * * *"}).Draw(t, "cron")
-		of.Zone = rapid.SampledFrom([]string{"", "Europe/Berlin", "Australia/Lord_Howe", "America/Havana"}).Draw(
-			t, "zone")
+		of.Zone = zone.Draw(t, "zone")
 	}
 	if rapid.Bool().Draw(t, "has until") {
 		of.Until = at + rapid.Int64Range(0, 5_000_000).Draw(t, "until")
@@ -204,7 +218,11 @@ func TestCatchUp(t *testing.T) {
 		if first.Scheduled() > of.Until {
 			t.Skip("ends before the first")
 		}
-		now := at + rapid.Int64Range(-1000, 10_000_000).Draw(t, "now")
+		now := rapid.Int64Range(-1000, 10_000_000).Draw(t, "now")
+		if r.period != nil {
+			now *= 1000 // some 100 days
+		}
+		now += at
 		missed := int64(math.MinInt64)
 		if rapid.Bool().Draw(t, "was away") {
 			missed = now - rapid.Int64Range(0, 1_000_000).Draw(t, "until how long ago")
@@ -217,7 +235,7 @@ func TestCatchUp(t *testing.T) {
 		// One by one: the due occurrences, and which of them the policy skips.
 		want := first
 		for {
-			next := Recurrence{want.Recurrence, r.schedule}.After(want)
+			next := with(r, want).After(want)
 			overtaken := next != nil && next.Due <= now
 			if of.CatchUp == timer.CatchUpNone && want.Due <= missed || of.CatchUp != timer.CatchUpAll && overtaken {
 				if want = next; next == nil {
@@ -227,14 +245,14 @@ func TestCatchUp(t *testing.T) {
 			}
 			break
 		}
-		got := Recurrence{first.Recurrence, r.schedule}.CatchUp(first, now, missed)
+		got := with(r, first).CatchUp(first, now, missed)
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("%+v from %+v at %d, missed up to %d:\n got %+v\nwant %+v", of, first, now, missed, got, want)
 		}
 		if got == nil {
 			return
 		}
-		if again := (Recurrence{got.Recurrence, r.schedule}).Again(got); again != got {
+		if again := with(r, got).Again(got); again != got {
 			t.Fatalf("%+v comes again as %+v", got, again)
 		}
 	})
@@ -301,11 +319,11 @@ func TestRulesOfAZoneThatChange(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		before := Recurrence{&timer.Recurrence{Cron: tt.expression, Zone: "Z", Until: tt.until}, e.In(east)}
+		before := Recurrence{&timer.Recurrence{Cron: tt.expression, Zone: "Z", Until: tt.until}, e.In(east), nil}
 		tm := &timer.Timer{ID: []byte("id")}
 		before.Start(tm, at)
 		tm.Occurrence = 7
-		got := Recurrence{tm.Recurrence, e.In(tt.now)}.Again(tm)
+		got := Recurrence{tm.Recurrence, e.In(tt.now), nil}.Again(tm)
 		if got == nil || tt.want == "" {
 			if got != nil || tt.want != "" {
 				t.Errorf("%q in %v: got %+v, want %q", tt.expression, tt.now, got, tt.want)

@@ -121,7 +121,7 @@ func (f *Filter) matchState(t *Timer) bool {
 	case "":
 		return t.State != Remembered
 	case Recurring:
-		return t.State != Remembered && t.Recurrence != nil
+		return t.State != Remembered && t.Recurs()
 	}
 	return t.State == f.State
 }

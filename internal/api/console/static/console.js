@@ -220,18 +220,18 @@
   // On a narrow screen what is long and comes before the matter is folded.
   if (matchMedia('(max-width: 46rem)').matches) for (const e of document.querySelectorAll('details[data-wide]')) e.open = false;
 
-  const cron = document.getElementById('cron');
-  if (cron) {
-    const zone = document.getElementById('zone');
+  if (document.getElementById('cron')) {
+    const fields = ['cron', 'every', 'zone', 'at'].map((id) => document.getElementById(id));
+    const when = () => new URLSearchParams(fields.map((field) => [field.name, field.value])).toString();
     let wait;
     const explain = async () => {
-      const asked = cron.value + '\n' + zone.value;
+      const asked = when();
       try {
-        const fresh = await get('/schedule?' + new URLSearchParams({cron: cron.value, zone: zone.value}));
-        if (asked === cron.value + '\n' + zone.value) change(byID('explained'), fresh.getElementById('explained'));
+        const fresh = await get('/schedule?' + asked);
+        if (asked === when()) change(byID('explained'), fresh.getElementById('explained'));
       } catch { /* the button asks in the other way */ }
     };
-    for (const field of [cron, zone]) {
+    for (const field of fields) {
       field.addEventListener('input', () => { clearTimeout(wait); wait = setTimeout(explain, 250); });
     }
   }

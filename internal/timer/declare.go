@@ -1,0 +1,98 @@
+package timer
+
+import "bytes"
+
+// asks reports whether r, which schedules, asks for the schedule that the pending timer has. If r does not say when an
+// interval begins, it makes no difference when that of the pending timer began.
+func (r *Request) asks(pending *Timer) bool {
+	t := r.Schedule
+	if t.Recurs() != pending.Recurs() {
+		return false
+	}
+	a, b := t.plan(), pending.plan()
+	if t.Recurs() && a.Cron == "" && !r.If.Anchored {
+		a.Start, b.Start = Start{}, Start{}
+	}
+	return a == b
+}
+
+// plan returns the parts of a recurrence that are the same for all occurrences and say when they are scheduled. Its
+// Start is the first occurrence, except for Cron.
+func (t *Timer) plan() Recurrence {
+	r := Recurrence{Until: NoUntil}
+	if t.Recurrence != nil {
+		r = *t.Recurrence
+	}
+	if r.Cron == "" && r.Period == (Period{}) {
+		r.Start = Start{At: t.Scheduled() - (t.Occurrence-1)*r.Every}
+	}
+	r.Delay, r.Ahead, r.CatchUp, r.Start.Ahead = 0, 0, 0, 0
+	return r
+}
+
+// declared returns the timer that is pending after a request for t has found the schedule that it asks for: the pending
+// timer itself, or t in its place if they differ in anything else.
+func (t *Timer) declared(pending *Timer) (*Timer, Outcome) {
+	if t.hasContents(pending) {
+		return pending, Unchanged
+	}
+	other := *t
+	other.Due, other.Occurrence, other.Steering = pending.Due, pending.Occurrence, pending.Steering
+	if other.Recurrence = pending.Recurrence; t.Recurrence != nil {
+		r := *pending.Recurrence
+		r.CatchUp = t.Recurrence.CatchUp
+		other.Recurrence = &r
+	}
+	return &other, Replaced
+}
+
+// hasContents reports whether t and o are the same apart from their schedules and where they come from. Trace contexts
+// do not count: each request has another one.
+func (t *Timer) hasContents(o *Timer) bool {
+	a, b := t.Remember, o.Remember
+	if a == nil || b == nil {
+		if a != b {
+			return false
+		}
+	} else if *a != *b {
+		return false
+	}
+	return t.TooLate == o.TooLate && t.catchUp() == o.catchUp() && t.Target.equal(&o.Target) &&
+		sameBytes(t.Value, o.Value) && sameHeaders(t.Headers, o.Headers)
+}
+
+func (t *Timer) catchUp() CatchUp {
+	if t.Recurrence == nil {
+		return 0
+	}
+	return t.Recurrence.CatchUp
+}
+
+func (t *Target) equal(o *Target) bool {
+	return t.Topic == o.Topic && t.Partition == o.Partition && sameBytes(t.Key, o.Key)
+}
+
+// sameBytes is bytes.Equal, except that null and no bytes differ.
+func sameBytes(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (b == nil) }
+
+// sameHeaders compares headers in their order, without the trace context.
+func sameHeaders(a, b []Header) bool {
+	for {
+		for len(a) > 0 && a[0].traces() {
+			a = a[1:]
+		}
+		for len(b) > 0 && b[0].traces() {
+			b = b[1:]
+		}
+		if len(a) == 0 || len(b) == 0 {
+			return len(a) == len(b)
+		}
+		if a[0].Key != b[0].Key || !sameBytes(a[0].Value, b[0].Value) {
+			return false
+		}
+		a, b = a[1:], b[1:]
+	}
+}
+
+// traces reports whether a header is part of W3C's trace context.
+func (h *Header) traces() bool { return h.Key == "traceparent" || h.Key == "tracestate" }
