@@ -8,13 +8,13 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Change is what committed steps did to one timer ID. Its Before is trusted, not looked up.
+// Change is the effect of committed steps on one timer ID. Its Before is trusted, not looked up.
 type Change = timer.Change
 
-// Batch is what a sequence of committed steps has changed in one partition.
+// Batch is the effect of a sequence of committed steps on one partition.
 type Batch struct {
 	Changes []Change // at most one per ID
-	// Position is the changelog offset behind the last step's last record. Apply refuses one before the stored
+	// Position is the changelog offset behind the last step's last record. Apply rejects one before the stored
 	// position, with ErrPosition.
 	Position int64
 	// Changelog is the UUID of the changelog topic.
@@ -24,11 +24,11 @@ type Batch struct {
 	Checkpoint []byte
 }
 
-// Apply stores what committed steps have changed: rows, position, checkpoint and the number of pending
-// timers, all or nothing. Few changes go to the memtable as a batch, many into a synced table: see
-// WaitForRoom. Only a few tables are made at a time, because making one takes some 150 bytes for each
-// change, in addition to the rows. Apply keeps nothing of b, and clears b.Changes if it makes a table.
-// Errors wrap ErrNotOwner, ErrPosition, ErrForeignChangelog or ErrID; then nothing has changed.
+// Apply stores the effect of committed steps: rows, position, checkpoint and the number of pending timers, all or
+// nothing. Few changes go to the memtable as a batch, many into a synced table: see WaitForRoom. Only a few tables are
+// made at a time, because making one takes some 150 bytes for each change, in addition to the rows. Apply keeps nothing
+// of b, and clears b.Changes if it makes a table. Errors wrap ErrNotOwner, ErrPosition, ErrForeignChangelog or ErrID;
+// then nothing has changed.
 func (h *Handle) Apply(b *Batch) error {
 	p, s := h.p, h.p.s
 	large := s.large(b)

@@ -25,9 +25,8 @@ const (
 // be merged with those below again and again. The pause ends replayRest after the last table, whether the
 // replay has ended or stands still.
 //
-// A replay that looks up what it has stored, because many of its timers have fired, does not pause compactions.
-// Each look-up probes all layers, whose filters may not fit into the cache, and compactions remove deleted
-// rows.
+// A replay that looks up its own stored rows, because many of its timers have fired, does not pause compactions. Each
+// look-up probes all layers, whose filters may not fit into the cache, and compactions remove deleted rows.
 //
 // It implements pebble.CompactionScheduler and pebble.CompactionGrantHandle. Pebble calls TrySchedule with its
 // own locks held. So mu is never held during a call to Pebble, except for GetAllowedWithoutPermission, which
@@ -42,7 +41,7 @@ type compactions struct {
 	wake       beats.Signal           // something has ended, or may begin
 	stop, done chan struct{}          // of run
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	running int        // how many compactions run
 	over    bool       // the database is closed: no compaction begins any more
 }
@@ -109,7 +108,7 @@ func (c *compactions) UpdateGetAllowedWithoutPermission() {
 	c.wake.Send()
 }
 
-// run starts compactions that TrySchedule has refused.
+// run starts compactions that TrySchedule has rejected.
 func (c *compactions) run() {
 	defer close(c.done)
 	ticker := beats.NewTicker(compactionsCheck)
@@ -158,23 +157,23 @@ func (c *compactions) CumulativeStats(pebble.CompactionGrantHandleStats) {}
 // inputsPart bounds what compactions take from the cache: half of it. The rest is for indexes and filters.
 const inputsPart = 2
 
-// inputs takes from the cache what a compaction holds of its inputs.
+// inputs takes the memory for a compaction's inputs from the cache.
 //
 // A compaction reads the blocks of its inputs into buffers of its own, outside of the cache: one for each layer of
-// level 0 and for each level below. A block is as large as its row. With rows of a KiB these are some hundred KiB, and
-// with rows of a MiB and eleven layers at least 12 MiB beside a cache that is full, where the store's share is 32 MiB.
-// So while such a compaction runs, the cache is smaller by as much. With small rows nothing changes.
+// level 0 and for each level below. A block is as large as its row. With rows of a KiB these are some hundred KiB. With
+// rows of a MiB and eleven layers they are at least 12 MiB in addition to a full cache, while the store's share is 32
+// MiB. So while such a compaction runs, the cache is smaller by as much. With small rows nothing changes.
 type inputs struct {
 	cache   *pebble.Cache
 	size    int          // of the cache, in bytes
 	largest atomic.Int64 // bytes of the largest row that was written since Open
 
-	mu       sync.Mutex // guards what follows; held over calls of the cache, which takes only its own locks
+	mu       sync.Mutex // guards the fields below; held over calls of the cache, which takes only its own locks
 	taken    map[int]reservation
 	reserved int // bytes, of all that are taken
 }
 
-// reservation is what one compaction has taken.
+// reservation is the memory that one compaction has taken.
 type reservation struct {
 	bytes    int
 	giveBack func()

@@ -77,8 +77,7 @@ func TestWhenCompactionsWait(t *testing.T) {
 	}
 }
 
-// The first table overlaps with a row that is written before it. A crash between the two leaves a
-// partition of which nothing is folded.
+// The first table overlaps with a row that is written before it. A crash between the two leaves an empty partition.
 func TestReplayBeginsWithNothingFolded(t *testing.T) {
 	s := memStore(t)
 	defer s.Close()
@@ -94,8 +93,8 @@ func TestReplayBeginsWithNothingFolded(t *testing.T) {
 	wantIDs(t, k, "")
 }
 
-// A replay of many timers that have fired looks up what it has stored. It does not hold compactions
-// up, because each look-up asks all layers.
+// A replay of many timers that have fired looks up its own stored rows. It does not hold compactions up, because each
+// look-up asks all layers.
 func TestCompactionsDoNotWaitForReplaysThatLookUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memStore(t)
@@ -140,8 +139,8 @@ func (r *restful) GetWaitingCompaction() (bool, pebble.WaitingCompaction) {
 	return false, pebble.WaitingCompaction{}
 }
 
-// Each wake-up of an idle process costs more than what it does then. So compactions are tried when other tickers of the
-// process tick.
+// Each wake-up of an idle process costs more than its work. So compactions are tried when other tickers of the process
+// tick.
 func TestCompactionsAreTriedWithOtherTicks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		other := beats.NewTicker(compactionsCheck)

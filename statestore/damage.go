@@ -24,8 +24,8 @@ type damage struct {
 type tablePart struct{ path, start, end string }
 
 // met is called by the goroutine that reads a damaged table, which may hold our locks or Pebble's. The table's
-// partitions are rejected at once: if an excise cuts a table and cannot read the rows next to the cut,
-// Pebble treats them as missing.
+// partitions are rejected immediately: if an excise cuts a table and cannot read the rows next to the cut, Pebble
+// treats them as missing.
 func (d *damage) met(info pebble.DataCorruptionInfo) {
 	part := tablePart{info.Path, string(info.Bounds.Start), string(info.Bounds.End.Key)}
 	if _, twice := d.discarded.LoadOrStore(part, true); twice {
@@ -58,9 +58,8 @@ func (d *damage) refuse(first, last prefix) (hit string) {
 	return hit
 }
 
-// discard removes everything that the store holds of the partitions that the table spans. No other call is in the store
-// meanwhile. Later calls for these partitions are rejected, so no caller takes missing rows for timers that are not
-// pending.
+// discard removes all rows of the partitions that the table spans. No other call is in the store at the time. Later
+// calls for these partitions are rejected, so no caller takes missing rows for timers that are not pending.
 func (d *damage) discard(info pebble.DataCorruptionInfo, first, last prefix) error {
 	s := d.s
 	s.life.Lock()

@@ -88,7 +88,7 @@ func TestDamageNamesTheTable(t *testing.T) {
 	}
 }
 
-// A read of one partition meets a damaged table. This partition and the other one in the table are refused until they
+// A read of one partition meets a damaged table. This partition and the other one in the table are rejected until they
 // are wiped, and then they can be filled again. The third has a table of its own and notices nothing. No lost timer
 // looks as if it had never been there, not even after a restart.
 func TestDamagedTableIsThrownAway(t *testing.T) {
@@ -123,7 +123,7 @@ func TestDamagedTableIsThrownAway(t *testing.T) {
 	if n := gathered(t, s)["waterclock_store_damaged_tables_total"]; n != 1 {
 		t.Fatalf("%v damaged tables are shown, want 1", n)
 	}
-	// The first is wiped and filled again at once, the second only after a restart.
+	// The first is wiped and filled again immediately, the second only after a restart.
 	must(t, handles[0].Wipe())
 	must(t, handles[0].Apply(batchAt(5, put(newTimer("new", 1, 1), timer.Absent))))
 	wantIDs(t, handles[0], "new")

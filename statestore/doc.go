@@ -1,7 +1,15 @@
 // Package statestore keeps the pending timers of the partitions that a process owns on local disk, in one Pebble
-// database. It is a view of committed changelogs and can be deleted at any time: it holds the fold of a
-// partition's changelog up to a position that is stored in the same batch. It knows nothing of Kafka; the caller
-// reads the changelog and says how far.
+// database.
+//
+//	store, err := statestore.Open(options)
+//	handle := store.Partition(id).Acquire()      // all earlier handles get ErrNotOwner
+//	replay, err := handle.Replay(changelog, now) // Put, Delete, Flush, Close
+//	err = handle.Live(now, confirmed)
+//	err = handle.Apply(&batch)                   // committed steps, in order
+//
+// It is a view of committed changelogs and can be deleted at any time: it holds the fold of a partition's changelog up
+// to a position that is stored in the same batch. It knows nothing of Kafka; the caller reads the changelog and passes
+// the position.
 //
 // # What it promises
 //
@@ -13,8 +21,8 @@
 //   - A scan never steps over the tombstones of fired timers, wherever the caller starts it, and opening a store
 //     does not read all timers.
 //
-// It does not promise that an Apply survives a crash after it has returned: there is no write-ahead log, and what
-// was lost is read again from the changelog. Memory does not grow with the number of timers.
+// It does not promise that an Apply survives a crash after it has returned: there is no write-ahead log, and lost
+// changes are read again from the changelog. Memory does not grow with the number of timers.
 //
 // # Duties of the caller
 //
@@ -78,13 +86,12 @@
 // of the manifest. So a crash cuts the sequence of commits between two batches.
 //
 // Tables (a large replay or checkpoint) and excises (a wipe) bypass the memtables. Pebble orders one with a memtable
-// only if they overlap, and then makes every writer of the process wait for the flush. So if a partition may have
-// rows in memory, it is flushed first, outside Pebble's commit pipeline. Then the table or the excise becomes valid
-// with its own edit of the manifest, behind everything that the partition has written. Nothing is written to the
-// partition meanwhile, because its lock is held. Rows of other partitions that were written before may be in
-// memory then, and be lost: each partition is a prefix of its own, and there is no promise across partitions. Even
-// without that flush the order would hold: every batch and every table of a partition contains its meta row, so
-// they overlap.
+// only if they overlap, and then makes every writer of the process wait for the flush. So if a partition may have rows
+// in memory, it is flushed first, outside Pebble's commit pipeline. Then the table or the excise becomes valid with its
+// own edit of the manifest, behind all writes of the partition. Its lock is held until then, so there are no later
+// ones. Rows of other partitions that were written before may be in memory then, and be lost: each partition is a
+// prefix of its own, and there is no promise across partitions. Even without that flush the order would hold: every
+// batch and every table of a partition contains its meta row, so they overlap.
 //
 // Before its first table a replay of an empty partition writes a meta row with position 0 and no timers, which is the
 // fold of no records: see anchorLocked.
@@ -94,7 +101,7 @@
 //   - Formats: keys.go, meta.go, target.go, and identity.go for the directory.
 //   - The store: store.go, options.go (and Pebble's settings), events.go (what Pebble reports), compactions.go
 //     (when it may merge). damage.go throws damaged tables away, upkeep.go flushes and sweeps.
-//   - A partition and its owner: partition.go. An owner that was replaced is refused by Handle.check.
+//   - A partition and its owner: partition.go. Handle.check rejects an owner that was replaced.
 //   - Changes: apply.go, which also counts their effect on the partition's state, and replay.go decide whether they
 //     become a batch (batch.go) or a table (tablerows.go). park.go moves timers to their targets and back.
 //   - Reads: read.go (rows), view.go; filter.go spares look-ups, sweep.go keeps scans short.

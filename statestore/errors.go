@@ -25,32 +25,32 @@ var (
 	ErrCorrupt = errors.New("store is corrupt")
 
 	// ErrNotOwner says that a Handle was released, or a later one has acquired the partition.
-	ErrNotOwner = errors.New("partition was acquired by somebody else")
+	ErrNotOwner = errors.New("partition was acquired by another owner")
 
-	// ErrPosition refuses a position before the one that is stored: the same records would be folded twice.
+	// ErrPosition rejects a position before the stored one: the same records would be folded twice.
 	ErrPosition = errors.New("position lies before the stored one")
 
 	// ErrForeignChangelog says that the partition was folded from another changelog topic. Wiping it cures that.
 	ErrForeignChangelog = errors.New("store was folded from another changelog topic")
 
 	// ErrReplayFull says that too much was put into a replay without a Flush.
-	ErrReplayFull = errors.New("replay holds too much, flush it")
+	ErrReplayFull = errors.New("replay is full, flush it")
 
 	// ErrReplayOver says that a later replay, or a wipe, has ended this one.
 	ErrReplayOver = errors.New("replay was ended by a later one or a wipe")
 
-	// ErrID refuses an ID that is empty or longer than 512 bytes.
+	// ErrID rejects an ID that is empty or longer than 512 bytes.
 	ErrID = errors.New("timer ID must have 1 to 512 bytes")
 
-	// ErrTarget refuses the name of a target that is empty or longer than 1,024 bytes.
+	// ErrTarget rejects the name of a target that is empty or longer than 1,024 bytes.
 	ErrTarget = errors.New("name of a target must have 1 to 1024 bytes")
 
-	// ErrReadOnly refuses to change a store that was opened for reading.
-	ErrReadOnly = errors.New("store is open for reading only")
+	// ErrReadOnly rejects a change of a store that was opened for reading.
+	ErrReadOnly = errors.New("store is read-only")
 
 	// ErrEnded is returned by every call once the store cannot go on. OnFatal was called with the cause,
 	// so callers need not log it again.
-	ErrEnded = errors.New("store cannot go on")
+	ErrEnded = errors.New("store has failed")
 	// ErrClosed is returned by everything after Close.
 	ErrClosed = errors.New("store is closed")
 )

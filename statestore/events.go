@@ -12,15 +12,15 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// maxBackgroundErrors in a row, without a successful flush in between, end the store. Pebble would try again
-// forever and block all writers meanwhile.
+// maxBackgroundErrors in a row, without a successful flush in between, end the store. Pebble would retry forever and
+// block all writers.
 const maxBackgroundErrors = 10
 
 // longStall is how long a stall must last to be logged. Pebble slows writers down with shorter ones while it
 // flushes. There are many in each burst, so they are only counted.
 const longStall = time.Second
 
-// events is told what Pebble does in the background. It counts, logs, and decides when the database cannot go on.
+// events gets Pebble's background events. It counts, logs, and decides when the database has failed.
 type events struct {
 	log      *slog.Logger
 	onFatal  func(error)
@@ -48,7 +48,7 @@ type events struct {
 
 var _ pebble.Logger = (*events)(nil)
 
-// fatalError is what Pebble told Fatalf. Inside Open, Fatalf panics with it.
+// fatalError is Pebble's call of Fatalf. Inside Open, Fatalf panics with it.
 type fatalError struct {
 	text  string
 	cause error // nil if Pebble gave none
@@ -83,8 +83,8 @@ func (e *events) Errorf(format string, args ...any) {
 	e.log.Error("pebble", "err", fmt.Sprintf(format, args...))
 }
 
-// Fatalf never returns; Pebble relies on that. After a failed write of the manifest its memory and its disk
-// differ. What is on disk is a prefix, and a later write could leave a hole in it.
+// Fatalf never returns; Pebble relies on that. After a failed write of the manifest its memory and its disk differ. The
+// disk has a prefix, and a later write could leave a hole in it.
 func (e *events) Fatalf(format string, args ...any) {
 	err := &fatalError{text: fmt.Sprintf(format, args...)}
 	for _, arg := range args {
@@ -117,7 +117,7 @@ func (e *events) listener(in *inputs) *pebble.EventListener {
 		WriteStallEnd:   e.stallEnd,
 		DiskSlow: func(info pebble.DiskSlowInfo) {
 			e.slowDisk.Add(1)
-			e.log.Warn("disk is slow", "path", info.Path, "op", info.OpType.String(), "took", info.Duration)
+			e.log.Warn("disk is slow", "path", info.Path, "op", info.OpType.String(), "duration", info.Duration)
 		},
 	}
 }
@@ -126,7 +126,7 @@ func (e *events) stallBegin(info pebble.WriteStallBeginInfo) {
 	e.stalls.Add(1)
 	e.stallSince.Store(time.Now().UnixNano())
 	e.stallLong.Store(time.AfterFunc(longStall, func() {
-		e.log.Warn("store stalls writes", "for", longStall, "reason", info.Reason)
+		e.log.Warn("store stalls writes", "duration", longStall, "reason", info.Reason)
 	}))
 }
 
@@ -138,7 +138,7 @@ func (e *events) stallEnd() {
 	took := time.Duration(time.Now().UnixNano() - since)
 	e.stallNanos.Add(took.Nanoseconds())
 	if long := e.stallLong.Swap(nil); long != nil && !long.Stop() {
-		e.log.Info("store takes writes again", "after", took)
+		e.log.Info("store accepts writes again", "duration", took)
 	}
 }
 

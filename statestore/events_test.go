@@ -191,7 +191,7 @@ func TestOnlyLongStallsAreLogged(t *testing.T) {
 		}
 		stall(3 * time.Second)
 		if n := strings.Count(out.String(), "\n"); n != 2 || !strings.Contains(out.String(), "store stalls writes") ||
-			!strings.Contains(out.String(), "after=3s") {
+			!strings.Contains(out.String(), "duration=3s") {
 			t.Errorf("logged:\n%s", &out)
 		}
 	})

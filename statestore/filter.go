@@ -111,7 +111,7 @@ func (i *idFilter) fitLocked() {
 	}
 }
 
-// forgetLearningLocked drops what is being learned.
+// forgetLearningLocked drops the filter that is being learned.
 func (i *idFilter) forgetLearningLocked() {
 	if i.learning != nil {
 		i.pool.bytes.Add(-i.learning.filter.bytes())
@@ -150,7 +150,7 @@ func (i *idFilter) learned(l *learning, hashes []uint64, next []byte, err error)
 	i.p.write.Lock()
 	defer i.p.write.Unlock()
 	if i.learning != l {
-		return false, nil // wiped meanwhile
+		return false, nil // wiped in between
 	}
 	if err != nil {
 		i.forgetLearningLocked()
@@ -225,11 +225,11 @@ const (
 	replayFilter = 8 << 20
 )
 
-// filter says that the store has no row for an ID, or that it may have one. Most requests are for new IDs, and
-// without a filter the look-up of a new ID asks every layer and level of the store.
+// filter says that the store has no row for an ID, or that it may have one. Most requests are for new IDs, and without
+// a filter the look-up of a new ID asks every layer and level of the store.
 //
-// It is a Bloom filter in several parts, of which only the last takes more IDs. Bits are set in place. The
-// list of parts never changes: to grow, a partition gets another filter with the same parts and one more.
+// It is a Bloom filter in several parts; only the last takes more IDs. Bits are set in place. The list of parts never
+// changes: to grow, a partition gets another filter with the same parts and one more.
 //
 // # Why it never denies an ID that is there
 //
@@ -242,11 +242,11 @@ const (
 //   - Rows that are deleted, damaged or excised leave their IDs in the filter. Each such ID may cost a look-up.
 //   - It is in memory only. After a crash the partition has none, and every ID is looked up.
 //
-// A partition without a filter learns one while it is in use. Learning begins under Partition.write. From then
-// on noteLocked adds new IDs to it, too. Then the rows are read, some at a time. Each row that was there at
-// the beginning is read, unless it was deleted first; if its ID came back, noteLocked has added it. So when the
-// last row is read the filter has all IDs. It takes effect if no read failed, nothing is damaged, and the
-// partition was not wiped meanwhile.
+// A partition without a filter learns one while it is in use. Learning begins under Partition.write. From then on
+// noteLocked adds new IDs to it too. Then the rows are read, some at a time. Each row that was there at the beginning
+// is read, unless it was deleted first; if its ID came back, noteLocked has added it. So when the last row is read the
+// filter has all IDs. It takes effect if no read failed, nothing is damaged, and the partition was not wiped in
+// between.
 type filter struct {
 	parts []*bloomPart
 	ids   int64 // how many were added
@@ -286,7 +286,7 @@ func (f *filter) bytes() (n int64) {
 	return n
 }
 
-// filterPool is what the filters of all partitions share.
+// filterPool is the memory that the filters of all partitions share.
 type filterPool struct {
 	seed      maphash.Seed
 	bytes     atomic.Int64 // taken by all filters

@@ -57,15 +57,15 @@ func TestEarlierHandlesAreRefused(t *testing.T) {
 	wantErr(t, second.Wipe(), ErrNotOwner)
 }
 
-// The apply of a committed step is delayed until the partition was revoked and acquired again. The batch
-// is either stored completely before the new handle, or refused.
+// The apply of a committed step is delayed until the partition was revoked and acquired again. The batch is either
+// stored completely before the new handle, or rejected.
 func TestAcquireWaitsForTheBatchUnderWay(t *testing.T) {
 	s := memStore(t)
 	p := s.Partition(partition0)
 	var wg sync.WaitGroup
 	for owner := range 100 {
 		k := p.Acquire()
-		at, err := readMeta(s.db, p.prefix) // waits for nobody
+		at, err := readMeta(s.db, p.prefix) // does not wait
 		must(t, err)
 		wg.Wait() // for the former owner
 		later, err := readMeta(s.db, p.prefix)

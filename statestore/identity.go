@@ -18,7 +18,7 @@ const (
 	identityTitle  = "waterclock store"
 	identityFormat = 1
 
-	// maxIdentity bounds what is read of an identity file, in bytes.
+	// maxIdentity bounds the size of an identity file, in bytes.
 	maxIdentity = 4096
 
 	noCluster = "-"

@@ -114,7 +114,7 @@ func TestTablesOfACrashAreCleared(t *testing.T) {
 	}
 }
 
-// A partition whose meta row comes from the future is refused, may be wiped, and does not keep the others from being
+// A partition with a meta row of a later version is rejected, may be wiped, and does not keep the others from being
 // flushed.
 func TestNewerMetaRow(t *testing.T) {
 	s := memStore(t)
@@ -132,7 +132,7 @@ func TestNewerMetaRow(t *testing.T) {
 	}
 }
 
-// A timer's row that comes from the future, or makes no sense, says so to whoever reads it: the partition may be wiped.
+// A reader of a timer's row that is of a later version, or makes no sense, gets an error: the partition may be wiped.
 func TestUnreadableTimerRow(t *testing.T) {
 	for row, want := range map[string]error{"\x02\x00": ErrNewerFormat, "\x01": ErrCorrupt} {
 		s := memStore(t)

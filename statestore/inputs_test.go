@@ -6,8 +6,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// TestCompactionsOfLargeRowsTakeFromTheCache: what a compaction holds of large rows comes from the cache, half of it at
-// most, and is given back. Small rows take nothing.
+// TestCompactionsOfLargeRowsTakeFromTheCache: the memory for large rows comes from the cache, half of it at most, and
+// is given back. Small rows take nothing.
 func TestCompactionsOfLargeRowsTakeFromTheCache(t *testing.T) {
 	const size = 28 << 20
 	cache := pebble.NewCache(size)

@@ -14,10 +14,9 @@ import (
 //
 // The in-sync time must not be later than the last moment at which the process knew that it owned the partition.
 // Suppose that a process stands still for a day and wakes without a network. It flushes for half a minute, and only
-// then gives up partitions that others took over long ago. If it recorded "now", nobody would notice that the
-// tombstones of that day are missing, and cancelled timers would fire. So the owner's lease is asked: confirmed returns
-// how long ago ownership was last confirmed, or an error if it is lost. It is called under the partition's lock and
-// must not block.
+// then gives up partitions that others took over long ago. If it recorded "now", the missing tombstones of that day
+// would go unnoticed, and cancelled timers would fire. So the owner's lease is asked: confirmed returns how long ago
+// ownership was last confirmed, or an error if it is lost. It is called under the partition's lock and must not block.
 func (h *Handle) Live(now time.Time, confirmed func() (ago time.Duration, err error)) error {
 	if err := h.enter(); err != nil {
 		return err
@@ -49,8 +48,8 @@ func (h *Handle) Keeps(d time.Duration) error {
 	return nil
 }
 
-// Behind tells the store that the owner has written that many more changes to the changelog. If too many
-// changes are not on disk yet, the store flushes early.
+// Behind tells the store that the owner has written that many more changes to the changelog. If too many changes are
+// not on disk yet, the store flushes early.
 func (h *Handle) Behind(changes int) { h.p.s.upkeep.changed(changes) }
 
 // refresh writes the meta row of a live partition, with a later in-sync time if the partition is still the owner's. It
@@ -72,8 +71,8 @@ func (p *Partition) refresh() error {
 	return b.commit(p.state)
 }
 
-// lease has what the in-sync time of a live handle is computed from: see Live. The lease itself is the caller's, which
-// confirmed asks.
+// lease has the inputs of the in-sync time of a live handle: see Live. The lease itself is the caller's; confirmed asks
+// it.
 type lease struct {
 	brokers, local time.Time // one moment, by the brokers' clock and by ours
 	confirmed      func() (ago time.Duration, err error)

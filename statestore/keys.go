@@ -40,7 +40,7 @@ const (
 
 var (
 	errBadRef      = errors.New("row holds no due time and offset")
-	errBadLocation = errors.New("row says no place of a timer")
+	errBadLocation = errors.New("row has no location of a timer")
 )
 
 // PartitionID names a request partition. A topic that is deleted and created again has another UUID.
@@ -75,7 +75,7 @@ func (l Location) rowKeySize() int {
 	return dueKeySize
 }
 
-// prefix is what every key of a partition begins with.
+// prefix is the beginning of every key of a partition.
 type prefix [prefixSize]byte
 
 func (pid PartitionID) prefix() (p prefix) {
@@ -132,7 +132,7 @@ func appendParkedKey(dst []byte, p prefix, number uint32, r timer.Ref) []byte {
 	return appendRef(appendNumberKey(dst, p, kindParked, number), r)
 }
 
-// appendNumberKey appends the key of a target, or what the keys of its parked rows begin with, by kind.
+// appendNumberKey appends the key of a target, or the prefix of its parked rows' keys, by kind.
 func appendNumberKey(dst []byte, p prefix, kind byte, number uint32) []byte {
 	dst = append(dst, p[:]...)
 	dst = append(dst, kind)
@@ -236,7 +236,7 @@ type ranked struct {
 	at   int32  // index of the record, which is in log order
 }
 
-// sortRecords sorts by ID, then by log order. Most IDs begin alike, so it compares what comes behind that.
+// sortRecords sorts by ID, then by log order. Most IDs have the same beginning, so it compares the rest.
 func sortRecords(records []record) {
 	common := commonPrefix(records)
 	order := make([]ranked, len(records))

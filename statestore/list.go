@@ -11,7 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Partitions returns every partition of which the store holds rows, ordered by topic UUID and number.
+// Partitions returns every partition with rows in the store, ordered by topic UUID and number.
 func (s *Store) Partitions() (ids []PartitionID, err error) {
 	err = eachPartition(context.Background(), s, func(id PartitionID, met error) error {
 		ids = append(ids, id)
@@ -36,8 +36,8 @@ func eachPartition(ctx context.Context, s *Store, fn func(id PartitionID, met er
 	}
 }
 
-// partitionFrom returns the first partition that is not before from. If it cannot read which one that is, it returns
-// the error and its best guess: a partition that it could read, else the next one with which a table begins or ends.
+// partitionFrom returns the first partition that is not before from. If it cannot read that partition, it returns the
+// error and its best guess: a partition that it could read, else the next one with which a table begins or ends.
 func partitionFrom(s *Store, from prefix) (p prefix, ok bool, err error) {
 	if err := s.enter(); err != nil {
 		return p, false, err
@@ -99,8 +99,8 @@ func tableBounds(db *pebble.DB) (all []bounds, err error) {
 	return all, err
 }
 
-// Drop wipes a partition that nobody has acquired if old says that it is too old, or if its meta row is corrupt. It
-// reports whether it did. A caller that acquires the partition meanwhile finds all of it or nothing.
+// Drop wipes a partition without an owner if old reports that it is too old, or if its meta row is corrupt. It reports
+// whether it did. A caller that acquires the partition at the same time finds all of it or nothing.
 func (s *Store) Drop(id PartitionID, old func(Meta) bool) (bool, error) {
 	if s.readOnly {
 		return false, fmt.Errorf("%s: %w", s.o.Dir, ErrReadOnly)

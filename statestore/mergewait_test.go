@@ -27,10 +27,10 @@ func full(t *testing.T) (*Store, *Replay) {
 func TestReplayWaitsForRoom(t *testing.T) {
 	for why, end := range map[string]func(*Store, *Replay){
 		"until the partition is acquired by another": func(s *Store, _ *Replay) {
-			s.Partition(partition0).Acquire() // waits for nobody
+			s.Partition(partition0).Acquire() // does not wait
 		},
 		"until it is given back": func(_ *Store, r *Replay) {
-			r.k.Release() // as partitions do when they are told to end
+			r.k.Release() // as partitions do when they end
 		},
 	} {
 		t.Run(why, func(t *testing.T) {
@@ -104,8 +104,8 @@ func TestReplayWaitsForRoom(t *testing.T) {
 	})
 }
 
-// A replay that nobody waits for, such as that of a copy, leaves some layers to others. Otherwise the first flush of an
-// acquisition would wait until its tables are merged.
+// A replay without a waiting owner, such as that of a copy, leaves some layers to others. Otherwise the first flush of
+// an acquisition would wait until its tables are merged.
 func TestAReplayThatNobodyWaitsForLeavesRoom(t *testing.T) {
 	for _, leaves := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// noPosition is the position of a partition of which the store holds nothing.
+// noPosition is the position of an empty partition.
 const noPosition int64 = -1
 
 // Meta is how far the store has folded a partition's changelog.
@@ -38,13 +38,13 @@ type Meta struct {
 	Keeps time.Duration
 }
 
-// Mark tells a changelog from one that was cut and has grown again. The store only keeps it; package ownership
-// decides what follows from it.
+// Mark distinguishes a changelog from one that was cut and has grown again. The store only keeps it; package ownership
+// decides about it.
 type Mark struct {
 	// Named says that Checkpoint is the changelog record directly before the position.
 	Named bool
-	// Epoch is one more than the leader epoch of the last record that was read from the changelog, not counting
-	// what the owner wrote; 0: not known. Read is the offset behind that record.
+	// Epoch is one more than the leader epoch of the last record that was read from the changelog, not counting the
+	// owner's own writes; 0: not known. Read is the offset behind that record.
 	Epoch int32
 	Read  int64
 }
@@ -172,7 +172,7 @@ type tally struct {
 	change     int64
 }
 
-// add notes what became of an ID. A timer that stays pending does not change the count.
+// add notes the change of an ID. A timer that stays pending does not change the count.
 func (t *tally) add(id []byte, before, after timer.Ref) {
 	if t.partitions == 0 || before.IsAbsent() == after.IsAbsent() || t.home(id, t.partitions) == t.here {
 		return

@@ -88,8 +88,7 @@ func (s *Store) metrics() (all []metric) {
 	return all
 }
 
-// bytesWritten is what flushes, compactions and ingests have written. Ingested tables are among those
-// that Pebble's total counts as flushed.
+// bytesWritten is the size of all flushes, compactions and ingests. Pebble's total counts ingested tables as flushed.
 func bytesWritten(m *pebble.Metrics) uint64 {
 	total := m.Total()
 	return total.TableBytesFlushed + total.TableBytesCompacted

@@ -61,7 +61,7 @@ func TestCollectorShowsTroubles(t *testing.T) {
 	})
 }
 
-// Each metric shows what its name says, even if it is other than 0 only for moments.
+// Each metric shows the value in its name, even if it is other than 0 only for moments.
 func TestCollectorShowsEachMetric(t *testing.T) {
 	s := memStore(t)
 	defer s.Close()

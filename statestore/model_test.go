@@ -60,7 +60,7 @@ func (l log) at(i int64) rec {
 	return r
 }
 
-// state is the fold of a log, and the parked timers, of which the log knows nothing.
+// state is the fold of a log, with the parked timers, which the log does not have.
 type state struct {
 	l          log
 	position   int64
@@ -443,7 +443,7 @@ func (m *machine) crash(t *rapid.T, percent int, seed uint64) {
 	m.flushed()
 }
 
-// filters checks that the memory of filters counts as what they have.
+// filters checks that the memory of filters is counted correctly.
 func (m *machine) filters() error {
 	want := int64(0)
 	for _, id := range m.ids {

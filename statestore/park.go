@@ -104,9 +104,9 @@ func (h *Handle) Unpark(target string, max int, maxBytes int64) ([]*timer.Timer,
 	return timers, err
 }
 
-// UnparkIf is Unpark for the timers that match. It looks at parked timers of the target, beginning at from,
-// until it has seen max of them or maxBytes, whichever comes first. It returns the timers that it has moved
-// and where to look next: the lowest Ref of all if it has reached the end. match must not keep the timer.
+// UnparkIf is Unpark for the timers that match. It checks parked timers of the target, beginning at from, until it has
+// seen max of them or maxBytes, whichever comes first. It returns the timers that it has moved and where to continue:
+// the lowest Ref of all if it has reached the end. match must not keep the timer.
 func (h *Handle) UnparkIf(target string, from timer.Ref, max int, maxBytes int64,
 	match func(*timer.Timer) bool) (timers []*timer.Timer, next timer.Ref, err error) {
 	if err := h.enter(); err != nil {

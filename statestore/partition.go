@@ -12,7 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Partition is what the store holds of one request partition.
+// Partition is one request partition in the store.
 type Partition struct {
 	s      *Store
 	id     PartitionID
@@ -64,8 +64,8 @@ type Handle struct {
 	unsaved atomic.Pointer[time.Time] // see Unsaved
 }
 
-// Acquire makes the caller the only one that may change the partition. It waits for a batch under way.
-// From then on all earlier handles get ErrNotOwner.
+// Acquire makes the caller the only one that may change the partition. It waits for a running batch. From then on all
+// earlier handles get ErrNotOwner.
 func (p *Partition) Acquire() *Handle {
 	k := &Handle{p: p}
 	p.write.Lock()
@@ -85,9 +85,8 @@ func (p *Partition) acquireIdle() *Handle {
 	return k
 }
 
-// Release gives the partition back. It takes effect at once, and returns when no batch of the handle is
-// under way. It does nothing if the handle was released before, or another caller has acquired the
-// partition.
+// Release gives the partition back. It takes effect immediately, and returns when no batch of the handle is running. It
+// does nothing if the handle was released before, or another caller has acquired the partition.
 func (h *Handle) Release() {
 	h.p.owner.CompareAndSwap(h, nil)
 	h.p.write.Lock()
@@ -157,8 +156,8 @@ func (h *Handle) Meta() (Meta, error) {
 	return m, nil
 }
 
-// Look is Meta without a handle. It keeps nothing of what it reads, and does not wait for a change under way: ok is
-// false while there is one, if the store holds nothing, or if it cannot be read.
+// Look is Meta without a handle. It caches nothing, and does not wait for a running change: ok is false during one, if
+// the store has nothing, or if it cannot be read.
 func (p *Partition) Look() (m Meta, ok bool) {
 	if p.s.enter() != nil {
 		return Meta{}, false
@@ -172,7 +171,7 @@ func (p *Partition) Look() (m Meta, ok bool) {
 	return m, err == nil && m.Position != noPosition
 }
 
-// metaLocked returns the state of p, and keeps nothing of what it reads for that; p.write is held.
+// metaLocked returns the state of p, and caches nothing; p.write is held.
 func metaLocked(p *Partition) (Meta, error) {
 	read, err := p.state, p.intact()
 	if err == nil && !p.loaded.Load() {
@@ -246,7 +245,7 @@ func (p *Partition) intact() error {
 	return nil
 }
 
-// during adds to an error what was done to the partition; nil stays nil.
+// during adds the action on the partition to an error; nil stays nil.
 func (p *Partition) during(action string, err error) error {
 	if err == nil {
 		return nil

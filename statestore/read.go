@@ -29,10 +29,10 @@ func (h *Handle) enterRead() error {
 	return err
 }
 
-// LookupAll looks up many IDs. It sets refs[i] to what is pending under ids[i], timer.Absent for nothing,
-// each as of some moment during the call. An absent ID costs a tenth of a microsecond if the partition has
-// a filter of all its IDs. Otherwise it costs one or two, for the filters of the tables, and no I/O.
-// Several goroutines may call it at the same time.
+// LookupAll looks up many IDs. It sets refs[i] to the pending timer of ids[i], timer.Absent if there is none, each as
+// of some moment during the call. An absent ID costs a tenth of a microsecond if the partition has a filter of all its
+// IDs. Otherwise it costs one or two, for the filters of the tables, and no I/O. Several goroutines may call it at the
+// same time.
 func (h *Handle) LookupAll(ids [][]byte, refs []timer.Ref) error {
 	if err := h.enterRead(); err != nil {
 		return err
@@ -136,16 +136,16 @@ func (h *Handle) Scan(
 	return timers, next, done, errors.Join(it.Close(), h.p.intact())
 }
 
-// scansPart: scans of large rows may hold one in so many bytes of the cache at a time.
+// scansPart: scans of large rows may hold one part in scansPart of the cache at a time.
 const scansPart = 2
 
-// scanInTurn waits until a scan may begin, and returns what ends it.
+// scanInTurn waits until a scan may begin, and returns the function that ends it.
 //
 // An iterator holds a block of each layer from its first seek on, even if it finds nothing there, and a block is as
 // large as its row. Blocks that it holds count in memory when the cache has dropped them. All partitions of an instance
-// look for what falls due at about the same time: with rows of a MiB, ten layers and 128 partitions, twenty scans at
-// once were seen to hold 100 MiB. So scans of large rows take turns. A scan waits for nothing but the disk, so each of
-// them ends.
+// scan for due timers at about the same time: with rows of a MiB, ten layers and 128 partitions, twenty scans were seen
+// to hold 100 MiB together. So scans of large rows take turns. A scan waits for nothing but the disk, so each of them
+// ends.
 func (s *Store) scanInTurn() (end func()) {
 	largest := s.inputs.largest.Load()
 	if largest <= blockSize {

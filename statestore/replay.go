@@ -25,9 +25,9 @@ const (
 	replayBlock = 1 << 20 // bytes of IDs and rows that are allocated at a time
 )
 
-// Replay folds changelog records into a partition, in log order. It collects them in memory, up to some 50 MB,
-// until Flush. Meanwhile the partition's filter of IDs may take 8 MB more than its share. Only one goroutine
-// uses it. Close ends it, as does a later Replay, or a Wipe.
+// Replay folds changelog records into a partition, in log order. It collects them in memory, up to some 50 MB, until
+// Flush. During a replay the partition's filter of IDs may take 8 MB more than its share. Only one goroutine uses it.
+// Close ends it, as does a later Replay, or a Wipe.
 type Replay struct {
 	k          *Handle
 	number     int // see Handle.replays
@@ -80,7 +80,7 @@ func (r *Replay) Put(id, value []byte, t *timer.Timer) (err error) {
 // Delete records that nothing is pending under id.
 func (r *Replay) Delete(id []byte) error { return r.add(id, nil, timer.Absent) }
 
-// Checkpoint records a checkpoint, of which it keeps a copy.
+// Checkpoint records a copy of a checkpoint.
 func (r *Replay) Checkpoint(raw []byte) error {
 	r.checkpoint = append([]byte{}, raw...)
 	return nil
@@ -143,8 +143,8 @@ func (r *Replay) Flush(position int64) error {
 // is held.
 func (r *Replay) underWay() bool { return r.k.replaying && r.number == r.k.replays }
 
-// Close ends the replay, and drops the partition's filter if it took more than its share meanwhile. Records since the
-// last Flush are lost. It may be called twice.
+// Close ends the replay, and drops the partition's filter if it has grown beyond its share. Records since the last
+// Flush are lost. It may be called twice.
 func (r *Replay) Close() {
 	r.k.p.write.Lock()
 	defer r.k.p.write.Unlock()
@@ -162,7 +162,7 @@ func (r *Replay) flushLocked(position int64) error {
 	}
 	lookUps, err := r.resolve()
 	if err != nil {
-		return fmt.Errorf("look up what is pending: %w", err)
+		return fmt.Errorf("look up pending timers: %w", err)
 	}
 	if r.checkpoint != nil {
 		next.Checkpoint = r.checkpoint
@@ -210,8 +210,8 @@ func (r *Replay) dedupe() {
 	r.records = kept
 }
 
-// resolve looks up what the store has of every ID that the filter does not exclude. It goes in the order of the
-// IDs, so the iterator seldom has to seek far. It returns how many it has looked up.
+// resolve looks up every ID that the filter does not exclude. It goes in the order of the IDs, so the iterator seldom
+// has to seek far. It returns how many it has looked up.
 func (r *Replay) resolve() (lookUps int, err error) {
 	p := r.k.p
 	f := p.ids.current.Load()

@@ -124,7 +124,7 @@ func (s *Store) openIdentity() error {
 	return s.identity.write(s.o.fs(), s.o.Dir)
 }
 
-// openTables creates the directory for tables and removes what a crash left there.
+// openTables creates the directory for tables and empties it after a crash.
 func (s *Store) openTables() error {
 	fsys := s.o.fs()
 	dir := fsys.PathJoin(s.o.Dir, tablesDir)
@@ -187,11 +187,10 @@ func (s *Store) syncDirectory() error {
 	return syncDir(fsys, s.o.Dir)
 }
 
-// Close flushes, waits for calls in progress and for open views, and closes the store. Changes that are applied
-// while it runs may not reach the disk. Once it has returned, every call returns ErrClosed. Further calls of Close
-// return the same error and do nothing. After a fatal error, even one that comes meanwhile, Close returns that
-// error and leaves the database alone, because its locks may be held forever. The directory then stays locked
-// until the process ends.
+// Close flushes, waits for calls in progress and for open views, and closes the store. Changes that are applied while
+// it runs may not reach the disk. Once it has returned, every call returns ErrClosed. Further calls of Close return the
+// same error and do nothing. After a fatal error, even one during the call, Close returns that error and leaves the
+// database alone, because its locks may be held forever. The directory then stays locked until the process ends.
 func (s *Store) Close() error { return s.close() }
 
 func (s *Store) closeOnce() error {
@@ -283,7 +282,7 @@ type Store struct {
 	life   sync.RWMutex
 	closed bool
 	// views counts the open views. A view may sit idle while it is open, so it does not hold life: a waiting writer
-	// would hold up every later call. What a view reads is frozen, and Close waits for it.
+	// would hold up every later call. A view is frozen, and Close waits for it.
 	views sync.WaitGroup
 
 	// mu guards the fields below. No I/O happens under it, except that identity is written.

@@ -60,9 +60,9 @@ func (p *Partition) deleted(n int) {
 // lowBound is where scans of a partition start: at or before its first row by due time. A scan from the
 // partition's first key would step over the tombstones of all timers that ever fired, which takes seconds.
 //
-// A put lowers the bound *before* its batch is committed, so the bound is never too high. A sweep raises it to
-// the first row of a snapshot. The snapshot does not have puts that are committed later. Their lowest is kept
-// in since, beginning at a moment when no batch is under way, and bounds what the sweep has found. mu guards both.
+// A put lowers the bound *before* its batch is committed, so the bound is never too high. A sweep raises it to the
+// first row of a snapshot. The snapshot does not have puts that are committed later. Their lowest is kept in since,
+// beginning at a moment when no batch is running, and bounds the result of the sweep. mu guards both.
 type lowBound struct {
 	mu    sync.Mutex
 	low   timer.Ref

@@ -15,7 +15,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// tableRows is what goes into one table, each list in order.
+// tableRows are the rows of one table, each list in order.
 type tableRows struct {
 	p       *Partition
 	meta    *meta
@@ -118,7 +118,7 @@ type dueRow struct {
 
 const deletion = -1
 
-// add fills the lists from the records, and notes in e what the rows change.
+// add fills the lists from the records, and notes the effect of the rows in e.
 func (tr *tableRows) add(e *effect) {
 	tr.dues = make([]dueRow, 0, len(tr.records))
 	for i := range tr.records {
@@ -158,7 +158,7 @@ const (
 	tableBytes = 4 << 20
 )
 
-// tableMaker is what all tables of a store share.
+// tableMaker is shared by all tables of a store.
 type tableMaker struct {
 	options sstable.WriterOptions
 	made    atomic.Uint64

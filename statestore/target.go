@@ -104,7 +104,7 @@ func (ts *targets) check(at Location) error {
 	return nil
 }
 
-// targetChanges is what one batch, or one table, changes in a partition's targets.
+// targetChanges are the changes of one batch, or one table, to a partition's targets.
 type targetChanges struct {
 	of     *targets
 	next   map[uint32]*target // new state of the targets that change

@@ -116,8 +116,7 @@ func (u *upkeep) sweep(p *Partition) error {
 	return p.sweep()
 }
 
-// Flush makes durable what was applied before. It also records the in-sync time of every live partition,
-// idle ones included.
+// Flush makes earlier changes durable. It also records the in-sync time of every live partition, idle ones included.
 func (s *Store) Flush() error {
 	if err := s.enterChange(); err != nil {
 		return err
@@ -153,7 +152,7 @@ const (
 	saySpace = 10 * time.Minute
 )
 
-// freeBytes is what the store's disk has free for this process, or -1 if that is not known.
+// freeBytes is the free space for this process on the store's disk, or -1 if that is not known.
 func (o *Options) freeBytes() int64 {
 	usage, err := o.fs().GetDiskUsage(o.Dir)
 	if err != nil {
@@ -194,7 +193,7 @@ const (
 )
 
 // WaitForRoom waits while too many tables are to be merged, for at most 30 s or until ctx ends, if Apply would make a
-// table of the batch. It holds no lock meanwhile, so the partition can be acquired and the store closed.
+// table of the batch. It holds no lock, so the partition can be acquired and the store closed.
 func (h *Handle) WaitForRoom(ctx context.Context, b *Batch) error {
 	if !h.p.s.large(b) {
 		return nil

@@ -74,7 +74,7 @@ func (h *Handle) View() (*View, error) {
 	return &View{k: h, rows: frozen{rows}, low: low}, nil
 }
 
-// Close ends the view. If it returns an error, what the view has shown may be wrong.
+// Close ends the view. If it returns an error, the view's results may be wrong.
 func (v *View) Close() error {
 	err := v.rows.Close()
 	if v.one != nil {

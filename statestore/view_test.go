@@ -152,7 +152,7 @@ func TestAViewMissesNothingThatIsParkedMeanwhile(t *testing.T) {
 	viewers.Wait()
 }
 
-// Close waits for open views. Other calls do not wait: they are refused at once.
+// Close waits for open views. Other calls do not wait: they are rejected immediately.
 func TestViewHoldsUpOnlyClose(t *testing.T) {
 	s := memStore(t)
 	k := s.Partition(partition0).Acquire()

@@ -21,9 +21,9 @@ type Cluster struct {
 	tb testing.TB // the test that may disturb the cluster; nil for the shared one
 }
 
-// Start brings up n (1 or 3) combined brokers and controllers on free loopback ports and ends them when the test
-// does. Their log is shown if the test fails. With three, topics have three replicas, of which two must be in
-// sync. Start skips the test if real Kafka cannot run here, see the package comment.
+// Start brings up n (1 or 3) combined brokers and controllers on free loopback ports and ends them when the test does.
+// Their log is shown if the test fails. With three, topics have three replicas, and two must be in sync. Start skips
+// the test if real Kafka cannot run here, see the package comment.
 func Start(t testing.TB, n int, opts ...Option) *Cluster {
 	t.Helper()
 	if n != 1 && n != 3 {
@@ -51,8 +51,8 @@ func Turn(t testing.TB) {
 	process.count(t)
 }
 
-// Kill ends broker i at once (SIGKILL) and waits until it is gone. Like the other methods that disturb a broker
-// it must not be called on the shared cluster, and fails the test if it does not succeed.
+// Kill ends broker i immediately (SIGKILL) and waits until it is gone. Like the other methods that disturb a broker it
+// must not be called on the shared cluster, and fails the test if it does not succeed.
 func (c *Cluster) Kill(i int) {
 	c.disturb(i, func(b *localkafka.Broker) error { return b.End(child.Kill) })
 }
@@ -106,8 +106,8 @@ func (c *Cluster) logSizes() []int64 {
 	return sizes
 }
 
-// showLogs shows in t what the brokers log from those sizes on, if the test fails: warnings and errors, or all of
-// it under -v.
+// showLogs shows the brokers' log lines behind those sizes in t, if the test fails: warnings and errors, or all of them
+// under -v.
 func (c *Cluster) showLogs(t testing.TB, from []int64) {
 	t.Cleanup(func() {
 		if !t.Failed() {
@@ -144,7 +144,7 @@ func WithProperty(key, value string) Option { return localkafka.WithProperty(key
 // ApacheDefaults leaves the group settings as Apache Kafka ships them.
 func ApacheDefaults() Option { return localkafka.ApacheDefaults() }
 
-// FreeAddr returns a loopback address that nobody listens on now.
+// FreeAddr returns an unused loopback address.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
 	addrs, err := localkafka.FreeAddrs(1)

@@ -177,7 +177,7 @@ func TestThreeBrokersSurviveOne(t *testing.T) {
 	}
 }
 
-// whatFollowersLack writes a record to each partition whose leader waits for a dead broker: no reader is shown it, but
+// whatFollowersLack writes a record to each partition whose leader waits for a dead broker: no reader gets it, but
 // partlog.Reader.End counts it. It returns those partitions.
 func whatFollowersLack(t *testing.T, c *Cluster, topic string) (ps []int32) {
 	t.Helper()

@@ -68,7 +68,7 @@ func reading(topics []string) []kgo.Opt {
 		kgo.ConsumeTopics(topics...),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.KeepControlRecords(), // they mark the end of what is there
+		kgo.KeepControlRecords(), // they mark the log's end
 	}
 }
 
@@ -79,7 +79,7 @@ func collect(t testing.TB, cl *kgo.Client, topics []string) *Collector {
 	return c
 }
 
-// Poll calls do with what a client of the test fetches, until the test ends.
+// Poll calls do with the fetches of a client of the test, until the test ends.
 func Poll(t testing.TB, cl *kgo.Client, do func(fetches kgo.Fetches, at time.Time)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -115,7 +115,7 @@ func (c *Collector) add(fetches kgo.Fetches, at time.Time) {
 	c.changed = make(chan struct{})
 }
 
-// Records returns what has come so far, in order of receipt.
+// Records returns the records so far, in order of receipt.
 func (c *Collector) Records() []Received {
 	records, _ := c.state()
 	return records
@@ -127,7 +127,7 @@ func (c *Collector) state() ([]Received, <-chan struct{}) {
 	return slices.Clip(c.records), c.changed
 }
 
-// Take returns what has come since its last call, and forgets it. It is for tests that watch for hours.
+// Take returns the records since its last call, and forgets them. It is for tests that watch for hours.
 func (c *Collector) Take() []Received {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,8 +155,8 @@ func (c *Collector) WaitFor(n int, timeout time.Duration) []Received {
 	}
 }
 
-// Quiet watches for d and reports whether no record came. If one comes the test fails, but goes on. First it
-// waits for what is committed when it is called: a consumer on a loaded machine may be behind.
+// Quiet watches for d and reports whether no record came. If one comes the test fails, but goes on. First it reads
+// everything that is committed when it is called: a consumer on a loaded machine may be behind.
 func (c *Collector) Quiet(d time.Duration) bool {
 	c.t.Helper()
 	c.CatchUp()
@@ -185,7 +185,7 @@ func (c *Collector) CatchUp() bool {
 	defer cancel()
 	ends, err := c.committed(ctx)
 	if err != nil {
-		return false // a broker is away, as intended by the test
+		return false // a broker is unreachable, as intended by the test
 	}
 	for {
 		_, changed := c.state()
@@ -200,7 +200,7 @@ func (c *Collector) CatchUp() bool {
 	}
 }
 
-// committed returns the ends of what is committed. EndTxn is answered before the markers are written that show
+// committed returns the ends of the committed records. EndTxn is answered before the markers are written that show
 // this, so it waits a while for open transactions.
 func (c *Collector) committed(ctx context.Context) (ends kadm.ListedOffsets, err error) {
 	all, err := c.adm.ListEndOffsets(ctx, c.topics...)

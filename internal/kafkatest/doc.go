@@ -1,7 +1,10 @@
-// Package kafkatest gives tests a real Apache Kafka (see localkafka), which ends with its test, even if the
-// test process is killed (Linux). It also injects faults between a client and a broker (Wire) and collects
-// what a read_committed consumer sees (Collector). Tests use fake brokers, within the process, for
-// everything that these can show.
+// Package kafkatest gives tests a real Apache Kafka (see localkafka), which ends with its test, even if the test
+// process is killed (Linux):
+//
+//	cluster := kafkatest.Shared(t)
+//
+// It also injects faults between a client and a broker (Wire) and collects records like any read_committed consumer
+// (Collector). Tests use fake brokers, within the process, for everything that these can show.
 //
 // A package that uses Shared or Three must have
 //

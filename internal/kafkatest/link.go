@@ -20,7 +20,7 @@ import (
 // when a socket's buffer is full.
 const maxInFlight = 1024
 
-// link is one connection through a wire. What the client writes is taken at once and queued as frames, so a client sees
+// link is one connection through a wire. The client's bytes are read immediately and queued as frames, so a client sees
 // a held request as written.
 type link struct {
 	wire   *Wire
@@ -46,14 +46,14 @@ func newLink(w *Wire, client, broker net.Conn) *link {
 
 // run carries frames until the connection has ended.
 //
-// When the client closes, what it wrote still goes to the broker, whose side is closed after the last request and read
-// to its end. When the broker closes, or a fault cuts, both ends close at once.
+// When the client closes, its last bytes still go to the broker, whose side is closed after the last request and read
+// to its end. When the broker closes, or a fault cuts, both ends close immediately.
 func (l *link) run() {
 	var wg sync.WaitGroup
 	wg.Go(l.takeRequests)
 	wg.Go(func() { l.carryResponses(); l.close() })
 	half, ok := l.broker.(interface{ CloseWrite() error })
-	if !l.carryRequests() || !ok { // a pipe cannot be half closed, and what was written to it was read
+	if !l.carryRequests() || !ok { // a pipe cannot be half closed, and everything written to it was read
 		l.close()
 	} else {
 		_ = half.CloseWrite()
@@ -141,7 +141,7 @@ func (l *link) close() {
 //	request:  size int32 | API key int16 | API version int16 | correlation ID int32 | …
 //	response: size int32 | correlation ID int32 | …
 //
-// size counts what follows it. (Kafka protocol guide, "Protocol Primitives".)
+// size does not count itself. (Kafka protocol guide, "Protocol Primitives".)
 const (
 	maxFrame       = 128 << 20 // bytes after the size
 	minRequest     = 8

@@ -123,8 +123,8 @@ func (m *machineLock) lockFiles(ctx context.Context, locked chan<- fileLock) {
 	}
 }
 
-// lockSome waits its turn in the queue, and locks the given number of files, first those that
-// are free. Further files that are locked later are unlocked at once.
+// lockSome waits its turn in the queue, and locks the given number of files, first those that are free. Further files
+// that are locked later are unlocked immediately.
 func lockSome(queue string, paths []string, count int) fileLock {
 	pass, err := lockedfile.MutexAt(queue).Lock()
 	if err != nil {

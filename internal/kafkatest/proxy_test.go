@@ -10,7 +10,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
 )
 
-// What clients send to a proxied listener goes through the wire, and they are refused when the broker is dead.
+// Requests to a proxied listener go through the wire, and are refused when the broker is dead.
 func TestProxy(t *testing.T) {
 	c := Start(t, 1, WithProxy(0))
 	topic := c.CreateTopic(t, 1, nil)

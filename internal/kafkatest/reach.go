@@ -7,8 +7,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Reach stands for what a dialer and metadata know of brokers and leaders: a test tells it which of them cannot be
-// reached. The zero value reaches all. It is safe for concurrent use.
+// Reach stands in for the dialer and for metadata: a test tells it which brokers are unreachable. The zero value
+// reaches all. It is safe for concurrent use.
 type Reach struct {
 	// NoLeader partitions have no leader. Burdened ones wait for a broker that is gone, until they are
 	// excluded. Set them before use.

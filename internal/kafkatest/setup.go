@@ -23,7 +23,7 @@ import (
 // setupLimit bounds every wait of a test with a Setup.
 const setupLimit = time.Minute
 
-// Setup is a cluster, fake or real, and what tests of packages below the service need from it.
+// Setup is a cluster, fake or real, with helpers for tests of packages below the service.
 type Setup struct {
 	T     testing.TB
 	Ctx   context.Context // ends after setupLimit, or with the test
@@ -40,8 +40,8 @@ func OnFake(t testing.TB, brokers int) *Setup {
 	return newSetup(t, c, c.ListenAddrs())
 }
 
-// OnBoth runs f against a fake broker and against a real one: what f shows holds for Kafka, and the fake
-// shows it on machines without Kafka.
+// OnBoth runs f against a fake broker and against a real one: the result holds for Kafka, and the fake gives it on
+// machines without Kafka.
 func OnBoth(t *testing.T, f func(t *testing.T, s *Setup)) {
 	t.Run("kfake", func(t *testing.T) { f(t, OnFake(t, 1)) })
 	t.Run("kafka", func(t *testing.T) { f(t, OnShared(t)) })

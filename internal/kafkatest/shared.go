@@ -30,12 +30,12 @@ const (
 	// it can say why.
 	lockReserve = 10 * time.Second
 
-	// parallel is how many parallel tests run at once, whatever the number of cores: tests
-	// mostly wait, for due timers or for sessions to end.
+	// parallel is how many parallel tests run together, whatever the number of cores: tests mostly wait, for due timers
+	// or for sessions to end.
 	parallel = 10
 )
 
-// processState is what the tests of one process share.
+// processState is the state shared by the tests of one process.
 type processState struct {
 	lock   *machineLock
 	tools  func() (localkafka.Tools, error)
@@ -112,8 +112,8 @@ var process = &processState{
 	counted: map[string]bool{},
 }
 
-// Main is the body of TestMain for packages that use Shared. It runs the tests, at most ten parallel ones at once, ends
-// the shared clusters, prints how many tests got a real broker, and exits. m is the *testing.M, or one that checks
+// Main is the body of TestMain for packages that use Shared. It runs the tests, at most ten parallel ones together,
+// ends the shared clusters, prints how many tests got a real broker, and exits. m is the *testing.M, or one that checks
 // more, such as LeakFree.
 func Main(m interface{ Run() int }) {
 	if err := flag.Set("test.parallel", strconv.Itoa(parallel)); err != nil {
@@ -149,7 +149,7 @@ func Shared(t testing.TB) *Cluster {
 	return c
 }
 
-// MainAlone is Main for a package whose tests use the whole machine: no other test process has brokers meanwhile.
+// MainAlone is Main for a package whose tests use the whole machine: no other test process has brokers at the time.
 func MainAlone(m interface{ Run() int }) {
 	process.lock.setAlone(true)
 	Main(m)
@@ -184,7 +184,7 @@ func (l LeakFree) Run() int {
 }
 
 // IgnoreBrokers makes goleak ignore the goroutines that watch over running brokers, and over the machine's lock, for
-// tests that look for leaks while the shared cluster is up. It also ignores what fake brokers leave behind.
+// tests that look for leaks while the shared cluster is up. It also ignores goroutines that fake brokers leave behind.
 func IgnoreBrokers() []goleak.Option {
 	const module = "github.com/waterclock/waterclock/internal/"
 	return []goleak.Option{
@@ -195,7 +195,7 @@ func IgnoreBrokers() []goleak.Option {
 	}
 }
 
-// require returns what is needed to run Kafka, or ends the test.
+// require returns the tools to run Kafka, or ends the test.
 func (p *processState) require(t testing.TB) localkafka.Tools {
 	t.Helper()
 	if testing.Short() {
@@ -276,7 +276,7 @@ func appendLine(path, line string) error {
 const inSyncTimeout = time.Minute
 
 // Three lends the three-broker cluster that the tests of a package share, to one test at a time: others wait. Unlike
-// Shared it may be disturbed. At first all brokers are running and all replicas in sync; what earlier tests wrote is
+// Shared it may be disturbed. At first all brokers are running and all replicas in sync; records of earlier tests are
 // still there. It is started at its first use and ended by Main.
 func Three(t testing.TB) *Cluster {
 	t.Helper()

@@ -65,7 +65,7 @@ func (w *Wire) Dial(ctx context.Context, network, host string) (net.Conn, error)
 	return client, nil
 }
 
-// Close cuts every connection, drops what is held, and waits for the wire's goroutines. Closing twice is legal.
+// Close cuts every connection, drops held frames, and waits for the wire's goroutines. Closing twice is legal.
 func (w *Wire) Close() {
 	w.mu.Lock()
 	if !w.closed {
@@ -97,8 +97,8 @@ func (w *Wire) Hold(apiKey int16) *Fault {
 	return w.inject(newFault(hold, toBroker, apiKey, Every))
 }
 
-// HoldRequest keeps the n-th request of this kind from now, and what follows it on its connection, from its
-// broker until Release.
+// HoldRequest keeps the n-th request of this kind from now, and all later frames of its connection, from its broker
+// until Release.
 func (w *Wire) HoldRequest(apiKey int16, n int) *Fault {
 	return w.inject(newFault(hold, toBroker, apiKey, n))
 }
@@ -108,8 +108,8 @@ func (w *Wire) HoldResponse(apiKey int16) *Fault {
 	return w.inject(newFault(hold, toClient, apiKey, Every))
 }
 
-// Blackhole holds everything, in both directions, and new connections too, until it is called with false. What
-// is held then continues, as packets are sent again when a network heals.
+// Blackhole holds everything, in both directions, and new connections too, until it is called with false. Held frames
+// then continue, as packets are sent again when a network heals.
 func (w *Wire) Blackhole(on bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -238,7 +238,7 @@ const (
 	toClient
 )
 
-// action is what a fault does to a frame.
+// action is the effect of a fault on a frame.
 type action uint8
 
 const (
@@ -287,7 +287,7 @@ func (f *Fault) Hits() int {
 	return f.hits
 }
 
-// Release ends the fault: what it holds continues, in order. Releasing twice is legal.
+// Release ends the fault: held frames continue, in order. Releasing twice is legal.
 func (f *Fault) Release() { f.once.Do(func() { close(f.released) }) }
 
 func (f *Fault) over() bool {
@@ -299,7 +299,7 @@ func (f *Fault) over() bool {
 	}
 }
 
-// judge counts a frame and returns what this fault does to it.
+// judge counts a frame and returns the effect of this fault on it.
 func (f *Fault) judge(w way, key int16) action {
 	if f.way != w || f.key != key || f.over() {
 		return pass

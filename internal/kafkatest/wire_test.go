@@ -101,7 +101,7 @@ func TestWireHoldsACommit(t *testing.T) {
 	wantOnce(t, col)
 }
 
-// A request on its way arrives even if its sender has closed meanwhile.
+// A request in flight arrives even if its sender has closed the connection.
 func TestWireDeliversAfterTheClientHasGone(t *testing.T) {
 	w, cl, topic, col := wired(t)
 	h := w.Hold(kmsg.Produce.Int16())

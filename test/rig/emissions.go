@@ -28,8 +28,8 @@ func Violations(t testing.TB, wrong []history.Violation) {
 	}
 }
 
-// Emissions checks what a read_committed consumer received: nothing came early, and no event came twice. It
-// returns the emissions by timer ID, in order of receipt.
+// Emissions checks that the emissions a read_committed consumer received are neither early nor duplicate. It returns
+// them by timer ID, in order of receipt.
 func Emissions(t testing.TB, received []history.Received) map[string][]history.Received {
 	t.Helper()
 	byID, wrong := judged(received)
@@ -61,8 +61,7 @@ func ExactlyIDs(t testing.TB, received []history.Received, ids []string) {
 	Violations(t, unlike(Once(t, received), ids))
 }
 
-// judged returns emissions by timer ID, in order of receipt, and what is wrong with them, without knowing what
-// was scheduled.
+// judged returns emissions by timer ID, in order of receipt, and the violations that show without knowing the requests.
 func judged(received []history.Received) (byID map[string][]history.Received, wrong []history.Violation) {
 	byID = make(map[string][]history.Received)
 	var h history.History
@@ -136,7 +135,7 @@ func Count(t testing.TB, c *kafkatest.Cluster, n int, topics ...string) *history
 	return book
 }
 
-// Receive counts what comes on the topics until the test ends, as Count does, in a book of the caller's.
+// Receive counts the emissions on the topics until the test ends, as Count does, in a book of the caller's.
 func Receive(t testing.TB, c *kafkatest.Cluster, book *history.Book, topics ...string) {
 	t.Helper()
 	cl := c.Client(t, kgo.ConsumeTopics(topics...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),

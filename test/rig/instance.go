@@ -35,7 +35,7 @@ func Config(t testing.TB, seeds []string, requests ...string) *config.Config {
 	c.Brokers, c.Requests, c.Targets = seeds, requests, []string{"*"}
 	c.Group = "group-of-" + requests[0]
 	c.DataDir, c.HTTP = t.TempDir(), "127.0.0.1:0"
-	c.Memory = config.MinMemory // not what this machine has
+	c.Memory = config.MinMemory // not the share of this machine
 	return &c
 }
 
@@ -159,10 +159,10 @@ func (t *testLog) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// At returns what an instance shows over HTTP at addr. It is for instances that were not started by this package.
+// At returns the HTTP pages of the instance at addr. It is for instances that were not started by this package.
 func At(t testing.TB, addr string) *Web { return &Web{t: t, url: "http://" + addr} }
 
-// ServeLogged is Serve for an instance whose log the test reads, and whose settings Validate may refuse: a test must
+// ServeLogged is Serve for an instance whose log the test reads, and whose settings Validate may reject: a test must
 // not wait for timeouts that are long for good reasons.
 func ServeLogged(t testing.TB, cfg *config.Config, o node.Options) (*Instance, *Log) {
 	t.Helper()
@@ -170,7 +170,7 @@ func ServeLogged(t testing.TB, cfg *config.Config, o node.Options) (*Instance, *
 	return start(t, cfg, lines, o), lines
 }
 
-// Log is what an instance has logged.
+// Log is an instance's log.
 type Log struct {
 	test testLog
 	all  Output

@@ -11,7 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
 )
 
-// rest limits how long an instance may take to settle what is on its way.
+// rest limits how long an instance may take to settle everything in flight.
 const rest = 30 * time.Second
 
 // Balanced waits until nothing is on its way in the instance and n timers are pending, and then checks its ledgers.
@@ -55,7 +55,7 @@ func (w *Web) settles(pending float64, limit time.Duration) bool {
 	return ok
 }
 
-// account looks once. It returns the ledgers that are off at rest, or what is missing for rest.
+// account checks once. It returns the ledgers that are off at rest, or the reason why the instance is not at rest.
 func (w *Web) account(pending float64) (wrong []history.Violation, missing string) {
 	families, err := w.families()
 	if err != nil {
@@ -68,7 +68,7 @@ func (w *Web) account(pending float64) (wrong []history.Violation, missing strin
 	case len(h.Ledgers) == 0:
 		missing = "there is no " + ledgerMetric
 	case queued != 0:
-		missing = fmt.Sprintf("%v entries are on their way", queued)
+		missing = fmt.Sprintf("%v entries are in flight", queued)
 	case pending >= 0 && n != pending:
 		missing = fmt.Sprintf("%v timers are pending, want %v", n, pending)
 	}

@@ -6,17 +6,16 @@ import (
 	"time"
 )
 
-// A test that waits for long looks less often: a look may cost a millisecond of processor time, and
-// many tests wait at once. So a look is late by a tenth of the time that a test has waited, at least
-// soonest and at most latest.
+// A test that waits for long polls less often: a poll may cost a millisecond of processor time, and many tests wait
+// together. So a poll is late by a tenth of the time that a test has waited, at least soonest and at most latest.
 const (
 	soonest = time.Millisecond
 	latest  = 100 * time.Millisecond
 	lateBy  = 10
 )
 
-// Until polls ok until it is true and returns how long that took. If it takes longer than limit, it
-// ends the test with a message that contains what.
+// Until polls ok until it is true and returns how long that took. If it takes longer than limit, it fails the test with
+// a message that contains what.
 func Until(t testing.TB, limit time.Duration, what string, ok func() bool) time.Duration {
 	t.Helper()
 	took, came := Within(limit, ok)

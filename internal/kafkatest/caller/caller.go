@@ -1,4 +1,6 @@
-// Package caller calls HTTP APIs in tests, over net/http and nothing of our own, and looks at what they answer.
+// Package caller calls HTTP APIs in tests, over plain net/http, and checks the answers:
+//
+//	page := caller.Get("/v1/timers?topic=t").Is(http.StatusOK, "")
 package caller
 
 import (
@@ -70,7 +72,7 @@ func (c *Caller) Call(method, path, body string, headers ...string) Answer {
 	return got
 }
 
-// Get is Call for what changes nothing.
+// Get is Call for a read.
 func (c *Caller) Get(path string, headers ...string) Answer {
 	c.t.Helper()
 	return c.Call(http.MethodGet, path, "", headers...)
@@ -93,7 +95,7 @@ func (c *Caller) Pages(path string, look func(page Answer)) (n int) {
 	return n
 }
 
-// Answer is what an instance has answered.
+// Answer is an instance's answer.
 type Answer struct {
 	t      testing.TB
 	Status int // 0: nothing

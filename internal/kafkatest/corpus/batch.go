@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Writer is what a batch says of its producer and its time.
+// Writer has the fields of a batch about its producer and its time.
 type Writer struct {
 	ID            int64 // -1: a producer that is not idempotent
 	Epoch         int16
@@ -96,5 +96,5 @@ func (b *batch) bytes() []byte {
 	return p
 }
 
-// Span is how many offsets a batch takes in a log, by what its last offset delta says.
+// Span is how many offsets a batch takes in a log, by its last offset delta.
 func Span(raw []byte) int64 { return int64(int32(binary.BigEndian.Uint32(raw[23:]))) + 1 }

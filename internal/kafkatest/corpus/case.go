@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Case is one batch, of which a producer may make any number.
+// Case is one kind of batch that a producer may write.
 type Case struct {
 	Name string
-	// Batch makes the batch for a producer. It is sound but for what the name says.
+	// Batch makes the batch for a producer. It is sound except for the fault in the name.
 	Batch func(Writer) []byte
 	// Config are settings that its topic needs for a broker to take it, or for the case to mean something.
 	Config map[string]string

@@ -13,7 +13,7 @@ import (
 
 var garbage = []byte("trailing garbage")
 
-// soundCases are what producers write.
+// soundCases are batches of ordinary producers.
 func soundCases() (cases []Case) {
 	for _, c := range codecs() {
 		cases = append(cases,
@@ -187,7 +187,7 @@ func gzipWithNames(p []byte) []byte {
 	return b.Bytes()
 }
 
-// gzipFlag is a member with a flag set and what stands behind the header for it.
+// gzipFlag is a member with a flag set and its field behind the header.
 func gzipFlag(p []byte, flag byte, behind []byte) []byte {
 	z := compress(gzipped, p)
 	z[3] |= flag

@@ -45,12 +45,12 @@ func largeCases() (cases []Case) {
 	)
 }
 
-// recompressed has brokers compress what they take, with a codec at a level.
+// recompressed makes brokers compress batches, with a codec at a level.
 func recompressed(codec, level string) map[string]string {
 	return map[string]string{"compression.type": codec, "compression." + codec + ".level": level}
 }
 
-// topicCases are what brokers compress. A fake broker does not.
+// topicCases are batches that brokers compress. A fake broker does not.
 func topicCases() (cases []Case) {
 	for _, to := range [][2]string{
 		{"zstd", "19"}, {"zstd", "20"}, {"zstd", "21"}, {"zstd", "22"}, {"gzip", "9"}, {"lz4", "17"},

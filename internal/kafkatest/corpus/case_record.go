@@ -20,7 +20,7 @@ func recordCases() (cases []Case) {
 	odd("bytes behind its headers", func(r *record) { r.behind = garbage })
 	cases = append(cases, sizeCases()...)
 
-	// The size is right, and something within is not: brokers skip keys, values and headers of what is compressed.
+	// The size is right, but a field inside is wrong: brokers skip keys, values and headers of compressed records.
 	within := func(name string, body ...byte) {
 		cases = append(cases, both("body: "+name, 3, func() []byte { return bodyAmong(sized(body, 0)) })...)
 	}
@@ -68,7 +68,7 @@ func recordCases() (cases []Case) {
 	return cases
 }
 
-// sizeCases are records whose size is wrong. Brokers take what is compressed: they do not look at sizes in it.
+// sizeCases are records with a wrong size. Brokers accept compressed ones: they do not check sizes there.
 func sizeCases() (cases []Case) {
 	for _, size := range []struct {
 		name  string
@@ -107,7 +107,7 @@ func sizeCases() (cases []Case) {
 	return cases
 }
 
-// varintCases are integers of lengths that nobody writes.
+// varintCases are integers of unusual lengths.
 func varintCases() (cases []Case) {
 	// field is a record with one of its integers in exactly n bytes.
 	fields := []struct {

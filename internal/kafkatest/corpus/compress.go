@@ -62,8 +62,7 @@ func lz4Frame(p []byte, opts ...lz4.Option) []byte {
 	return b.Bytes()
 }
 
-// lz4Raw is a frame of one block that is not compressed, with these flags; between is what stands behind the two bytes
-// of flags.
+// lz4Raw is a frame of one uncompressed block, with these flags; between are the bytes behind the two bytes of flags.
 func lz4Raw(flags, blocks byte, between, p []byte) []byte {
 	descriptor := append([]byte{flags, blocks}, between...)
 	b := append([]byte{0x04, 0x22, 0x4d, 0x18}, descriptor...)
@@ -115,7 +114,7 @@ func zstdRaw(log, eighths int, p []byte) []byte {
 	return zstdBlocks([]byte{0x28, 0xb5, 0x2f, 0xfd, 0, byte(log-10)<<3 | byte(eighths)}, p)
 }
 
-// zstdSingle is a single-segment frame of raw blocks; it claims that its content has so many bytes.
+// zstdSingle is a single-segment frame of raw blocks that claims this size of its content.
 func zstdSingle(claimed int, p []byte) []byte {
 	return zstdBlocks(binary.LittleEndian.AppendUint32([]byte{0x28, 0xb5, 0x2f, 0xfd, 0xa0}, uint32(claimed)), p)
 }
@@ -145,7 +144,7 @@ func skippable(p []byte) []byte {
 	return append(binary.LittleEndian.AppendUint32([]byte{0x53, 0x2a, 0x4d, 0x18}, uint32(len(p))), p...)
 }
 
-// must ends the program. What is written here is written to memory.
+// must ends the program. All writes here go to memory.
 func must(err error) {
 	if err != nil {
 		panic(err)

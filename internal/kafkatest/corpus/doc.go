@@ -1,5 +1,5 @@
-// Package corpus holds batches of records as a producer may write them, sound ones and broken ones, with what a
-// real broker and Kafka's own consumer do with each:
+// Package corpus holds batches of records as a producer may write them, sound ones and broken ones, with the reactions
+// of a real broker and of Kafka's own consumer:
 //
 //	for _, c := range corpus.Cases() {
 //		verdict := corpus.Verdicts()[c.Name]

@@ -11,14 +11,14 @@ import (
 
 const timeoutMillis = 10_000
 
-// Produce writes raw to a partition, whatever it is. Its error is what the leader says, see package kerr, or why it
-// could not be asked. id is the topic's; the leader is asked once.
+// Produce writes raw to a partition, whatever it is. Its error is the leader's answer, see package kerr, or says why
+// the leader could not be asked. id is the topic's; the leader is asked once.
 func Produce(ctx context.Context, cl *kgo.Client, topic string, id [16]byte, partition int32, raw []byte) error {
 	return produce(ctx, cl, nil, topic, id, partition, raw)
 }
 
-// Transact writes a case within a transaction of the given ID, which it ends. What the leader says of the batch is its
-// error, and the transaction is aborted then; else commit says how it ends.
+// Transact writes a case within a transaction of the given ID, which it ends. Its error is the leader's answer to the
+// batch, and then the transaction is aborted; otherwise commit decides how it ends.
 func Transact(
 	ctx context.Context, cl *kgo.Client, txnID, topic string, id [16]byte, partition int32,
 	c Case, w Writer, commit bool,

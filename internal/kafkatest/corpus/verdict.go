@@ -13,22 +13,22 @@ import (
 //go:embed testdata/corpus.txt
 var table string
 
-// Verdict is what Kafka 4.3.1 does with a case.
+// Verdict is the reaction of Kafka 4.3.1 to a case.
 type Verdict struct {
-	// Broker is "taken", or Kafka's name of the error with which a broker refuses the batch.
+	// Broker is "taken", or Kafka's name of the error with which a broker rejects the batch.
 	Broker string
-	// Consumer is what Kafka's own consumer (Java, read_committed) does when it comes to the batch, or empty if no
-	// broker takes it:
+	// Consumer is the reaction of Kafka's own consumer (Java, read_committed) to the batch, or empty if no broker
+	// accepts it:
 	//
 	//	3 records, 1a2b3c4d                          with their digest, see Digest
 	//	2 records, 1a2b3c4d, at 0 5                  with their offsets, if those are not 0, 1, 2 from the batch's first
 	//	1 records, 1a2b3c4d, then until it seeks: …  with the exception that it throws each time from there on
 	//	2 records, 1a2b3c4d, then loses …            it goes on behind the record that follows the batch
 	Consumer string
-	// Aborted is the same for the batch within a transaction that is aborted. "refused: …" says that a broker does
-	// not take it in a transaction. It is empty where transactions make no difference to how a batch is decoded.
+	// Aborted is the same for the batch within an aborted transaction. "refused: …" says that a broker rejects it in a
+	// transaction. It is empty if transactions make no difference to decoding a batch.
 	Aborted string
-	// Service is what partlog.Consumer makes of the batch: the same as Kafka's consumer, or one dead letter and why.
+	// Service is the result of partlog.Consumer: the same as Kafka's consumer, or one dead letter and its reason.
 	Service string
 }
 
@@ -53,8 +53,8 @@ func Verdicts() map[string]Verdict {
 	return verdicts
 }
 
-// Digest tells apart what records carry: keys, values and headers, in their order. Corpus.java computes the same.
-// Header keys count as Java reads them, with U+FFFD for what is not UTF-8.
+// Digest identifies the contents of records: keys, values and headers, in their order. Corpus.java computes the same.
+// Header keys count as Java reads them, with U+FFFD for invalid UTF-8.
 func Digest(records ...*kgo.Record) string {
 	var p []byte
 	field := func(b []byte) {

@@ -1,7 +1,7 @@
-// Package runs says how much a test may do. Only tests may import it.
+// Package runs says how much a test may do: runs.NeedSlow(t) skips a slow one. Only tests may import it.
 //
-// WATERCLOCK_SLOW_TESTS chooses the size of the tests. Unset: what CI runs. 1, or any other value: also tests that take
-// minutes; CI sets it for simulation and chaos. all: each test at its full size, an hour (make slow).
+// WATERCLOCK_SLOW_TESTS chooses the size of the tests. Unset: the size for CI. 1, or any other value: also tests that
+// take minutes; CI sets it for simulation and chaos. all: each test at its full size, an hour (make slow).
 package runs
 
 import (
