@@ -81,7 +81,9 @@ func (a *acquirer) acquire(ctx context.Context, f *Follower,
 	// follower of a standby goes on meanwhile, as it would have done by itself.
 	standby := f.replay != nil
 	asking, all := errgroup.WithContext(ctx)
-	asking.Go(func() error { return sameTopics(all, a.o) })
+	asking.Go(func() error {
+		return a.o.Settings.together(all, func(ctx context.Context) error { return sameTopics(ctx, a.o) })
+	})
 	asking.Go(func() (err error) {
 		if committed, note, err = a.stableOffset(all); err == nil {
 			err = samePartitions(a.o, note)

@@ -156,7 +156,7 @@ func (f *Follower) look(ctx context.Context) (end int64, why string, err error) 
 	if f.o.Local == nil {
 		epoch = 0
 	}
-	now, err := partlog.SpanOf(ctx, f.o.Client, f.log, epoch)
+	now, err := partlog.EndOf(ctx, f.o.Client, f.log, epoch)
 	if err != nil || epoch == 0 {
 		return now.End, "", err
 	}

@@ -24,7 +24,8 @@ const settingsTimeout = 30 * time.Second
 type Settings struct {
 	read func(context.Context) (topics.Settings, error) // nil: they never change
 
-	asking singleflight.Group // callers who come while the brokers are asked share the answer
+	sharing singleflight.Group // see together
+	asking  singleflight.Group // callers who come while the brokers are asked share the answer
 
 	mu   sync.Mutex // guards what follows; not held while the brokers are asked
 	last topics.Settings
@@ -78,6 +79,29 @@ func (s *Settings) ask() (any, error) {
 	defer s.mu.Unlock()
 	s.last, s.at = now, asked
 	return nil, nil
+}
+
+// together asks the brokers something else about the topics. Callers of the moment share one question, unless it was
+// asked settingsAge before the call: all partitions of a topic that move are acquired at the same time, and their
+// questions would wait for each other on one connection.
+func (s *Settings) together(ctx context.Context, ask func(context.Context) error) error {
+	from := time.Now().Add(-settingsAge)
+	for {
+		answer := s.sharing.DoChan("", func() (any, error) {
+			ctx, cancel := context.WithTimeout(context.Background(), settingsTimeout)
+			defer cancel()
+			asked := time.Now()
+			return asked, ask(ctx)
+		})
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case r := <-answer:
+			if asked, ok := r.Val.(time.Time); ok && asked.After(from) {
+				return r.Err
+			}
+		}
+	}
 }
 
 // Last returns the settings as last read, for callers that cannot wait.

@@ -79,3 +79,42 @@ func TestSettingsAreAskedForOnce(t *testing.T) {
 		}
 	})
 }
+
+// The same holds for other questions about the topics: they are asked once, and an answer to a question that is too old
+// for a caller is not used for it.
+func TestOtherQuestionsAreAskedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int32
+		s, first := new(Settings), errors.New("the first answer")
+		ask := func(context.Context) error {
+			time.Sleep(3 * settingsAge) // a slow broker
+			if asked.Add(1) == 1 {
+				return first
+			}
+			return nil
+		}
+		var callers sync.WaitGroup
+		for range 50 {
+			callers.Go(func() {
+				if err := s.together(t.Context(), ask); !errors.Is(err, first) {
+					t.Errorf("%v, want the first answer", err)
+				}
+			})
+		}
+		time.Sleep(2 * settingsAge)
+		callers.Go(func() {
+			if err := s.together(t.Context(), ask); err != nil {
+				t.Errorf("%v, want the second answer", err)
+			}
+		})
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := s.together(gone, ask); !errors.Is(err, context.Canceled) {
+			t.Errorf("a caller that has gone is told %v", err)
+		}
+		callers.Wait()
+		if n := asked.Load(); n != 2 {
+			t.Errorf("the brokers were asked %d times, want twice", n)
+		}
+	})
+}

@@ -100,13 +100,27 @@ type Span struct {
 }
 
 // SpanOf asks the leader of t, at the same time, for the log's bounds and, unless e is 0, for the end of its records of
-// epoch e. Owners wait for the answer, and followers ask every second, so it takes two round trips and four requests,
-// one of them for the leader. Unreachable leaders and deleted topics are handled as by Bounds.
+// epoch e. Owners wait for the answer, so it takes two round trips and four requests, one of them for the leader.
+// Unreachable leaders and deleted topics are handled as by Bounds.
 func SpanOf(ctx context.Context, cl *kgo.Client, t Log, e Epoch) (s Span, err error) {
+	return spanOf(ctx, cl, t, e, true)
+}
+
+// EndOf is SpanOf without the start, for followers, which ask every second.
+func EndOf(ctx context.Context, cl *kgo.Client, t Log, e Epoch) (s Span, err error) {
+	return spanOf(ctx, cl, t, e, false)
+}
+
+func spanOf(ctx context.Context, cl *kgo.Client, t Log, e Epoch, start bool) (s Span, err error) {
 	l := newLeader(cl, t)
 	err = l.do(ctx, func(ctx context.Context, br *kgo.Broker) error {
 		asking, ctx := errgroup.WithContext(ctx)
-		asking.Go(func() (err error) { s.Start, err = l.listOffset(ctx, br, earliest, readUncommitted); return err })
+		if start {
+			asking.Go(func() (err error) {
+				s.Start, err = l.listOffset(ctx, br, earliest, readUncommitted)
+				return err
+			})
+		}
 		asking.Go(func() (err error) { s.End, err = l.listOffset(ctx, br, latest, readUncommitted); return err })
 		if e != 0 {
 			asking.Go(func() (err error) { s.Same, err = l.epochEnd(ctx, br, e); return err })
