@@ -71,7 +71,8 @@ const (
 	// ReasonSteeringDueTime: the request has one of timer-trigger, -pause and -resume together with a due time.
 	ReasonSteeringDueTime Reason = "steering-with-due-time"
 
-	// ReasonBadIf: the value of timer-if is not absent, present or the waterclock-source of a timer.
+	// ReasonBadIf: the value of timer-if is not absent, present, changed or the waterclock-source of a timer, or
+	// it is changed and the request does not schedule.
 	ReasonBadIf Reason = "bad-if"
 
 	// ReasonNoDueTime: the request has no due time (timer-at, timer-after, timer-every or
@@ -94,11 +95,12 @@ const (
 	// ReasonBeyondHorizon: the due time lies further ahead than the limit (100 years).
 	ReasonBeyondHorizon Reason = "beyond-horizon"
 
-	// ReasonNoRecurrence: the request has timer-zone, -until, -count, -jitter or -catch-up, but neither timer-every nor
+	// ReasonNoRecurrence: the request has timer-zone, -until, -count or -catch-up, but neither timer-every nor
 	// timer-cron.
 	ReasonNoRecurrence Reason = "no-recurrence"
 
-	// ReasonBadInterval: the value of timer-every is not a duration with units that have a fixed length.
+	// ReasonBadInterval: the value of timer-every is neither a duration with units that have a fixed length nor, with
+	// timer-zone, a period of whole years, months, weeks or days.
 	ReasonBadInterval Reason = "bad-interval"
 
 	// ReasonIntervalTooShort: the interval between occurrences is below the minimum (100 ms).
@@ -240,7 +242,8 @@ func meanings() []meaning {
 		{ReasonBadResume, "The value of timer-resume is not true."},
 		{ReasonTwoActions, "The request has two of timer-cancel, -trigger, -pause and -resume."},
 		{ReasonSteeringDueTime, "The request has one of timer-trigger, -pause and -resume together with a due time."},
-		{ReasonBadIf, "The value of timer-if is not absent, present or the waterclock-source of a timer."},
+		{ReasonBadIf, "The value of timer-if is not absent, present, changed or the waterclock-source of a timer, or it is " +
+			"changed and the request does not schedule."},
 		{ReasonNoDueTime, "The request has no due time: neither timer-at, timer-after, timer-every nor timer-cron " +
 			"is there, and it is not a cancel."},
 		{ReasonBadTime, "The value of timer-at is neither RFC 3339 with a zone nor Unix milliseconds."},
@@ -249,9 +252,10 @@ func meanings() []meaning {
 		{ReasonBadDuration, "The value of timer-after is not a duration with units that have a fixed length."},
 		{ReasonNoTimestamp, "The due time counts from the record's timestamp, and the record has none."},
 		{ReasonBeyondHorizon, "The due time lies further ahead than the limit (100 years)."},
-		{ReasonNoRecurrence, "The request has timer-zone, -until, -count, -jitter or -catch-up, but neither " +
+		{ReasonNoRecurrence, "The request has timer-zone, -until, -count or -catch-up, but neither " +
 			"timer-every nor timer-cron."},
-		{ReasonBadInterval, "The value of timer-every is not a duration with units that have a fixed length."},
+		{ReasonBadInterval, "The value of timer-every is neither a duration with units that have a fixed length nor, with " +
+			"timer-zone, a period of whole years, months, weeks or days."},
 		{ReasonIntervalTooShort, "Occurrences of the timer are closer to each other than the limit (100 ms)."},
 		{ReasonBadCron, "The value of timer-cron is not a cron expression of 5 or 6 fields."},
 		{ReasonCronNeverDue, "No date matches timer-cron, for example the 30th of February."},

@@ -90,60 +90,60 @@ func newLogEnds(ps *partitions, t *servedTopics, cl *kgo.Client, r *intake.Reade
 }
 
 // Run looks until ctx ends.
-func (e *logEnds) Run(ctx context.Context) error {
+func (l *logEnds) Run(ctx context.Context) error {
 	beats.Every(ctx, endsEvery, func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.look(ctx)
-		e.ask(ctx)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.look(ctx)
+		l.ask(ctx)
 	})
-	e.asking.Wait()
+	l.asking.Wait()
 	return nil
 }
 
 // look asks the leaders for the ends of the logs of all partitions that read requests. It leaves out leaders that have
 // not answered the last question yet. The lock is held.
-func (e *logEnds) look(ctx context.Context) {
-	parts := e.reading()
-	maps.DeleteFunc(e.held, func(k timer.TopicPartition, _ *openTransaction) bool { return parts[k] == nil })
+func (l *logEnds) look(ctx context.Context) {
+	parts := l.reading()
+	maps.DeleteFunc(l.held, func(k timer.TopicPartition, _ *openTransaction) bool { return parts[k] == nil })
 	topics := make(map[string]bool)
 	by := make(map[int32][]timer.TopicPartition)
 	for k := range parts {
 		topics[k.Topic] = true
-		leader := e.leaderOf(k)
+		leader := l.leaderOf(k)
 		by[leader] = append(by[leader], k)
 	}
 	for leader, logs := range by {
-		if e.looks[leader] {
+		if l.looks[leader] {
 			continue
 		}
-		e.looks[leader] = true
-		e.asking.Go(func() {
-			found := partlog.EndsOf(ctx, e.client, leader, logs, endsTimeout)
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			delete(e.looks, leader)
+		l.looks[leader] = true
+		l.asking.Go(func() {
+			found := partlog.EndsOf(ctx, l.client, leader, logs, endsTimeout)
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			delete(l.looks, leader)
 			if len(found) < len(logs) {
-				e.leadersAt = time.Time{} // some may have another leader by now
+				l.leadersAt = time.Time{} // some may have another leader by now
 			}
-			e.update(leader, found)
+			l.update(leader, found)
 		})
 	}
-	if len(topics) > 0 && !e.leading && time.Since(e.leadersAt) >= leadersEvery {
-		e.leading, e.leadersAt = true, time.Now()
-		e.asking.Go(func() {
-			led, err := partlog.Leaders(ctx, e.client, slices.Collect(maps.Keys(topics)), leadersEvery)
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			if e.leading = false; err == nil { // otherwise the old leaders are a better guess than none
-				e.leaders = led
+	if len(topics) > 0 && !l.leading && time.Since(l.leadersAt) >= leadersEvery {
+		l.leading, l.leadersAt = true, time.Now()
+		l.asking.Go(func() {
+			led, err := partlog.Leaders(ctx, l.client, slices.Collect(maps.Keys(topics)), leadersEvery)
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if l.leading = false; err == nil { // otherwise the old leaders are a better guess than none
+				l.leaders = led
 			}
 		})
 	}
 }
 
-func (e *logEnds) leaderOf(l timer.TopicPartition) int32 {
-	if leader, known := e.leaders[l]; known {
+func (l *logEnds) leaderOf(log timer.TopicPartition) int32 {
+	if leader, known := l.leaders[log]; known {
 		return leader
 	}
 	return partlog.NoLeader
@@ -151,24 +151,24 @@ func (e *logEnds) leaderOf(l timer.TopicPartition) int32 {
 
 // update reports the ends of logs to their partitions, from the answer of a leader. It ignores the answer of a broker
 // that no longer leads the log. The lock is held.
-func (e *logEnds) update(leader int32, found map[timer.TopicPartition]partlog.Ends) {
-	for k, p := range e.reading() {
-		if edge, ok := found[k]; ok && e.leaderOf(k) == leader {
-			p.SetLogEnd(e.judge(k, edge, time.Now()))
+func (l *logEnds) update(leader int32, found map[timer.TopicPartition]partlog.Ends) {
+	for k, p := range l.reading() {
+		if edge, ok := found[k]; ok && l.leaderOf(k) == leader {
+			p.SetLogEnd(l.judge(k, edge, time.Now()))
 		}
 	}
 }
 
 // judge keeps track of the open transaction of one partition, and returns the end of the log for the partition.
-func (e *logEnds) judge(k timer.TopicPartition, edge partlog.Ends, now time.Time) ownership.LogEnd {
-	h := e.held[k]
+func (l *logEnds) judge(k timer.TopicPartition, edge partlog.Ends, now time.Time) ownership.LogEnd {
+	h := l.held[k]
 	if h != nil && (!edge.Held() || edge.Stable != h.at) {
 		if !h.logged.IsZero() {
-			e.log.Info("open transaction on the request topic ended, requests behind it can be read", "topic",
+			l.log.Info("open transaction on the request topic ended, requests behind it can be read", "topic",
 				k.Topic, "partition", k.Partition,
 				"offset", h.at, "producer", h.by.Producer)
 		}
-		delete(e.held, k)
+		delete(l.held, k)
 		h = nil
 	}
 	if !edge.Held() {
@@ -177,7 +177,7 @@ func (e *logEnds) judge(k timer.TopicPartition, edge partlog.Ends, now time.Time
 	if h == nil {
 		h = &openTransaction{at: edge.Stable, seen: now,
 			by: ownership.Held{From: edge.Stable, Since: now, Producer: "a producer that is not known yet"}}
-		e.held[k] = h
+		l.held[k] = h
 	}
 	end := ownership.LogEnd{Ends: edge, Since: h.by.Since}
 	if now.Sub(h.seen) < heldNamed {
@@ -187,7 +187,7 @@ func (e *logEnds) judge(k timer.TopicPartition, edge partlog.Ends, now time.Time
 	by.Count = edge.End - edge.Stable
 	if end.By = &by; now.Sub(h.seen) >= heldLogged && now.Sub(h.logged) >= heldLoggedEvery {
 		h.logged = now
-		e.log.Warn("open transaction of another producer on the request topic, requests behind it cannot be read; see "+
+		l.log.Warn("open transaction of another producer on the request topic, requests behind it cannot be read; see "+
 			"docs/OPERATIONS.md, An open transaction on the request topic",
 			"topic", k.Topic, "partition", k.Partition, "offset", by.From, "count", by.Count, "producer", by.Producer,
 			"since", by.Since)
@@ -197,10 +197,10 @@ func (e *logEnds) judge(k timer.TopicPartition, edge partlog.Ends, now time.Time
 
 // ask asks the brokers about producers whose transactions are old enough, unless a question is in progress. The lock is
 // held.
-func (e *logEnds) ask(ctx context.Context) {
+func (l *logEnds) ask(ctx context.Context) {
 	now, at := time.Now(), make(map[timer.TopicPartition]int64)
-	for k, h := range e.held {
-		if !h.known && now.Sub(h.seen) >= heldNamed-endsEvery && now.Sub(h.asked) >= heldAgain && !e.asked {
+	for k, h := range l.held {
+		if !h.known && now.Sub(h.seen) >= heldNamed-endsEvery && now.Sub(h.asked) >= heldAgain && !l.asked {
 			h.asked = now
 			at[k] = h.at
 		}
@@ -208,29 +208,29 @@ func (e *logEnds) ask(ctx context.Context) {
 	if len(at) == 0 {
 		return
 	}
-	e.asked = true
-	e.asking.Go(func() {
+	l.asked = true
+	l.asking.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, nameTimeout)
 		defer cancel()
 		found := make(map[timer.TopicPartition]producer, len(at))
-		holders := repair.FindHolders(ctx, e.client, at)
+		holders := repair.FindHolders(ctx, l.client, at)
 		for tp, offset := range at {
 			holder, ok := holders[tp]
 			if !ok {
 				holder = repair.Holder{ProducerID: -1, Err: context.DeadlineExceeded}
 			}
-			found[tp] = producer{offset, holder, e.stamp(ctx, tp, offset)}
+			found[tp] = producer{offset, holder, l.stamp(ctx, tp, offset)}
 		}
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.asked = false
-		e.take(found)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.asked = false
+		l.take(found)
 	})
 }
 
 // reading returns the partitions of this instance that read requests.
-func (e *logEnds) reading() map[timer.TopicPartition]servedPartition {
-	parts := e.partitions.all()
+func (l *logEnds) reading() map[timer.TopicPartition]servedPartition {
+	parts := l.partitions.all()
 	maps.DeleteFunc(parts, func(_ timer.TopicPartition, p servedPartition) bool {
 		s, _ := p.Life().Serving()
 		return s != ownership.Gated && s != ownership.Live
@@ -239,8 +239,8 @@ func (e *logEnds) reading() map[timer.TopicPartition]servedPartition {
 }
 
 // stamp returns the timestamp of a record, even if its transaction is open; zero if the record cannot be read.
-func (e *logEnds) stamp(ctx context.Context, tp timer.TopicPartition, offset int64) time.Time {
-	r := partlog.NewReader(e.client, partlog.Log{Topic: tp.Topic, ID: e.topics.of(tp.Topic).set.Request.ID,
+func (l *logEnds) stamp(ctx context.Context, tp timer.TopicPartition, offset int64) time.Time {
+	r := partlog.NewReader(l.client, partlog.Log{Topic: tp.Topic, ID: l.topics.of(tp.Topic).set.Request.ID,
 		Partition: tp.Partition}, offset)
 	r.SetUncommitted()
 	r.SetMaxBytes(1)
@@ -255,9 +255,9 @@ func (e *logEnds) stamp(ctx context.Context, tp timer.TopicPartition, offset int
 }
 
 // take notes the answers about producers. The lock is held.
-func (e *logEnds) take(found map[timer.TopicPartition]producer) {
+func (l *logEnds) take(found map[timer.TopicPartition]producer) {
 	for k, n := range found {
-		h := e.held[k]
+		h := l.held[k]
 		if h == nil || h.at != n.at {
 			continue
 		}

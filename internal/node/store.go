@@ -196,19 +196,19 @@ func lastCopy(t *servedTopics, ps *partitions, id statestore.PartitionID, change
 }
 
 // Run looks until ctx ends.
-func (l *staleViews) Run(ctx context.Context) error {
+func (s *staleViews) Run(ctx context.Context) error {
 	for wait := staleViewsFirst; beats.Sleep(ctx, wait); wait = staleViewsEvery {
-		l.drop(ctx)
+		s.drop(ctx)
 	}
 	return nil
 }
 
 // drop goes through the store once. A view that it cannot drop is tried again the next time.
-func (l *staleViews) drop(ctx context.Context) {
-	keeps := l.keep(ctx)
-	ids, err := l.store.Partitions()
+func (s *staleViews) drop(ctx context.Context) {
+	keeps := s.keep(ctx)
+	ids, err := s.store.Partitions()
 	if err != nil {
-		l.log.Warn("cannot find stale views", "err", err)
+		s.log.Warn("cannot find stale views", "err", err)
 		return
 	}
 	var longest time.Duration
@@ -220,14 +220,14 @@ func (l *staleViews) drop(ctx context.Context) {
 		if !served {
 			keep = longest
 		}
-		then := l.now().Add(-keep)
-		dropped, err := l.store.Drop(id,
-			func(m statestore.Meta) bool { return m.InSync.Before(then) && !l.last(id, m.Changelog) })
+		then := s.now().Add(-keep)
+		dropped, err := s.store.Drop(id,
+			func(m statestore.Meta) bool { return m.InSync.Before(then) && !s.last(id, m.Changelog) })
 		switch {
 		case err != nil:
-			l.log.Warn("cannot drop a stale view", "partition", id.String(), "err", err)
+			s.log.Warn("cannot drop a stale view", "partition", id.String(), "err", err)
 		case dropped:
-			l.log.Info("dropped a stale view of a partition that is elsewhere",
+			s.log.Info("dropped a stale view of a partition that is elsewhere",
 				"partition", id.String())
 		}
 	}

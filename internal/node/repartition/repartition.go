@@ -105,45 +105,45 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	return j.report, err
 }
 
-func (j *mover) run(ctx context.Context) error {
-	if j.o.DryRun {
-		return j.count(ctx)
+func (m *mover) run(ctx context.Context) error {
+	if m.o.DryRun {
+		return m.count(ctx)
 	}
-	if err := CheckNoMembers(ctx, j.o.Admin, j.o.Group); err != nil {
+	if err := CheckNoMembers(ctx, m.o.Admin, m.o.Group); err != nil {
 		return err
 	}
-	if err := repair.EndAll(ctx, j.o.Admin, j.o.Group); err != nil {
+	if err := repair.EndAll(ctx, m.o.Admin, m.o.Group); err != nil {
 		return err
 	}
-	if err := j.look(ctx); err != nil || j.report.Done() {
+	if err := m.look(ctx); err != nil || m.report.Done() {
 		return err
 	}
-	for i := range j.parts {
-		if err := j.requests(ctx, i); err != nil {
+	for i := range m.parts {
+		if err := m.requests(ctx, i); err != nil {
 			return err
 		}
 	}
 	var err error
-	if j.out, err = begin(ctx, j); err != nil {
+	if m.out, err = begin(ctx, m); err != nil {
 		return err
 	}
-	defer j.out.close()
-	if err := errors.Join(j.write(ctx), j.out.flush(ctx)); err != nil {
+	defer m.out.close()
+	if err := errors.Join(m.write(ctx), m.out.flush(ctx)); err != nil {
 		return fmt.Errorf("%w; nothing was changed", err)
 	}
-	if err := CheckNoMembers(ctx, j.o.Admin, j.o.Group); err != nil {
+	if err := CheckNoMembers(ctx, m.o.Admin, m.o.Group); err != nil {
 		return fmt.Errorf("%w; nothing was changed", err)
 	}
-	return j.out.commit(ctx)
+	return m.out.commit(ctx)
 }
 
 // count is run without its effects.
-func (j *mover) count(ctx context.Context) error {
-	if err := j.look(ctx); err != nil || j.report.Done() {
+func (m *mover) count(ctx context.Context) error {
+	if err := m.look(ctx); err != nil || m.report.Done() {
 		return err
 	}
-	for i := range j.before() {
-		if err := j.move(ctx, i); err != nil {
+	for i := range m.before() {
+		if err := m.move(ctx, i); err != nil {
 			return err
 		}
 	}
@@ -173,32 +173,32 @@ func CheckNoMembers(ctx context.Context, cl *kgo.Client, group string) error {
 }
 
 // look determines the work to do.
-func (j *mover) look(ctx context.Context) error {
-	j.report.Now = int32(len(j.parts))
-	there := len(j.parts)
-	if j.o.DryRun {
-		there = min(there, int(j.o.Set.Changelog.Partitions))
+func (m *mover) look(ctx context.Context) error {
+	m.report.Now = int32(len(m.parts))
+	there := len(m.parts)
+	if m.o.DryRun {
+		there = min(there, int(m.o.Set.Changelog.Partitions))
 	}
 	for i := range there {
-		b, err := j.settled(ctx, j.changelog(i))
+		b, err := m.settled(ctx, m.changelog(i))
 		if err != nil {
 			return err
 		}
-		j.parts[i].changelog = b
+		m.parts[i].changelog = b
 	}
-	if err := errors.Join(j.noted(ctx), j.written(ctx)); err != nil {
+	if err := errors.Join(m.noted(ctx), m.written(ctx)); err != nil {
 		return err
 	}
-	if j.report.Before > j.report.Now {
+	if m.report.Before > m.report.Now {
 		return fmt.Errorf("request topic %s has %d partitions and its timers lie as for %d: give it as many",
-			j.o.Set.Request.Name, j.report.Now, j.report.Before)
+			m.o.Set.Request.Name, m.report.Now, m.report.Before)
 	}
-	if j.report.Before == 0 {
-		j.report.Before = j.report.Now // nothing was ever taken
+	if m.report.Before == 0 {
+		m.report.Before = m.report.Now // nothing was ever taken
 		return nil
 	}
-	for i := range j.before() {
-		if err := errors.Join(j.scan(ctx, i), j.restore(i)); err != nil {
+	for i := range m.before() {
+		if err := errors.Join(m.scan(ctx, i), m.restore(i)); err != nil {
 			return err
 		}
 	}
@@ -206,16 +206,16 @@ func (j *mover) look(ctx context.Context) error {
 }
 
 // before returns the partitions that existed before.
-func (j *mover) before() []part { return j.parts[:j.report.Before] }
+func (m *mover) before() []part { return m.parts[:m.report.Before] }
 
 // written takes the former partition count from the changelog, if no committed offset has it: the last partition with a
 // checkpoint was the last one. The log's end proves nothing, because an abandoned attempt leaves records there.
-func (j *mover) written(ctx context.Context) error {
-	for i := len(j.parts) - 1; i >= 0 && j.report.Before == 0; i-- {
-		err := j.read(ctx, j.changelog(i), j.parts[i].changelog, nil, func(rec *kgo.Record) error {
+func (m *mover) written(ctx context.Context) error {
+	for i := len(m.parts) - 1; i >= 0 && m.report.Before == 0; i-- {
+		err := m.read(ctx, m.changelog(i), m.parts[i].changelog, nil, func(rec *kgo.Record) error {
 			kind, _, err := wire.ParseKey(rec.Key)
 			if kind == wire.KindCheckpoint {
-				j.report.Before = int32(i + 1)
+				m.report.Before = int32(i + 1)
 			}
 			return err
 		})
@@ -227,34 +227,34 @@ func (j *mover) written(ctx context.Context) error {
 }
 
 // noted takes the former partition count from the notes that the group's steps have committed with their offsets.
-func (j *mover) noted(ctx context.Context) error {
-	committed, err := kadm.NewClient(j.o.Admin).FetchOffsets(ctx, j.o.Group)
+func (m *mover) noted(ctx context.Context) error {
+	committed, err := kadm.NewClient(m.o.Admin).FetchOffsets(ctx, m.o.Group)
 	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
 		return fmt.Errorf("read the group's offsets: %w", err)
 	}
-	for _, o := range committed[j.o.Set.Request.Name] {
+	for _, o := range committed[m.o.Set.Request.Name] {
 		note, err := wire.ParseCommitNote(o.Metadata)
 		if err != nil {
 			continue
 		}
-		if int(o.Partition) < len(j.parts) {
-			j.parts[o.Partition].note = note
+		if int(o.Partition) < len(m.parts) {
+			m.parts[o.Partition].note = note
 		}
 		switch {
 		case note.Partitions > 0:
-			j.report.Before = note.Partitions
-		case j.report.Before == 0:
-			j.report.Before = j.report.Now // an earlier version's note
+			m.report.Before = note.Partitions
+		case m.report.Before == 0:
+			m.report.Before = m.report.Now // an earlier version's note
 		}
 	}
 	return nil
 }
 
 // settled waits until no transaction is open on a log. A dry run does not wait: it reads the committed records.
-func (j *mover) settled(ctx context.Context, t partlog.Log) (bounds, error) {
+func (m *mover) settled(ctx context.Context, t partlog.Log) (bounds, error) {
 	for patience := time.Now().Add(settleLimit); ; {
-		start, stable, end, err := partlog.Bounds(ctx, j.o.Admin, t)
-		if err != nil || stable == end || j.o.DryRun {
+		start, stable, end, err := partlog.Bounds(ctx, m.o.Admin, t)
+		if err != nil || stable == end || m.o.DryRun {
 			return bounds{start, stable}, err
 		}
 		if time.Now().After(patience) {
@@ -269,10 +269,10 @@ func (j *mover) settled(ctx context.Context, t partlog.Log) (bounds, error) {
 
 // scan reads a changelog partition for its last checkpoint, and for the IDs that are pending there and did not belong
 // there before.
-func (j *mover) scan(ctx context.Context, i int) error {
-	p := &j.parts[i]
+func (m *mover) scan(ctx context.Context, i int) error {
+	p := &m.parts[i]
 	misplaced := make(map[string]struct{})
-	err := j.read(ctx, j.changelog(i), p.changelog, nil, func(rec *kgo.Record) error {
+	err := m.read(ctx, m.changelog(i), p.changelog, nil, func(rec *kgo.Record) error {
 		kind, id, err := wire.ParseKey(rec.Key)
 		switch {
 		case err != nil:
@@ -285,12 +285,12 @@ func (j *mover) scan(ctx context.Context, i int) error {
 			c, err := wire.DecodeClaim(rec.Value)
 			p.last.Group = c.Group // of the last writer
 			return err
-		case kind != wire.KindTimer || j.formerPartition(id) == int32(i):
+		case kind != wire.KindTimer || m.formerPartition(id) == int32(i):
 			return nil
 		}
 		off := misplaced
-		if j.currentPartition(id) == int32(i) {
-			off = j.early
+		if m.currentPartition(id) == int32(i) {
+			off = m.early
 		}
 		if rec.Value == nil {
 			delete(off, string(id))
@@ -299,72 +299,72 @@ func (j *mover) scan(ctx context.Context, i int) error {
 		}
 		return nil
 	})
-	j.report.Misplaced += len(misplaced)
+	m.report.Misplaced += len(misplaced)
 	if err != nil || p.last == nil {
 		return err
 	}
-	if p.last.Group != j.o.Group && !j.o.AcceptGroup {
+	if p.last.Group != m.o.Group && !m.o.AcceptGroup {
 		return fmt.Errorf("changelog %s was written by group %q and this is group %q: give it with --group, or "+
 			"--accept-group if that one is gone",
-			j.o.Set.Changelog.Name, p.last.Group, j.o.Group)
+			m.o.Set.Changelog.Name, p.last.Group, m.o.Group)
 	}
-	if p.last.Request != j.o.Set.Request.ID || p.last.Changelog != j.o.Set.Changelog.ID {
-		j.report.Recreated = true
+	if p.last.Request != m.o.Set.Request.ID || p.last.Changelog != m.o.Set.Changelog.ID {
+		m.report.Recreated = true
 	}
 	return nil
 }
 
 // The partitions of an ID's requests before and now.
-func (j *mover) formerPartition(id []byte) int32  { return intake.Murmur2Partition(id, j.report.Before) }
-func (j *mover) currentPartition(id []byte) int32 { return intake.Murmur2Partition(id, j.report.Now) }
+func (m *mover) formerPartition(id []byte) int32  { return intake.Murmur2Partition(id, m.report.Before) }
+func (m *mover) currentPartition(id []byte) int32 { return intake.Murmur2Partition(id, m.report.Now) }
 
 // homeOf is where a timer of partition i belongs.
-func (j *mover) homeOf(id []byte, i int) int {
-	if j.formerPartition(id) != int32(i) {
+func (m *mover) homeOf(id []byte, i int) int {
+	if m.formerPartition(id) != int32(i) {
 		return i
 	}
-	return int(j.currentPartition(id))
+	return int(m.currentPartition(id))
 }
 
 // requests finds the part of the request log to be processed.
-func (j *mover) requests(ctx context.Context, i int) error {
-	p := &j.parts[i]
-	if p.last == nil || j.report.Recreated {
-		start, _, _, err := partlog.Bounds(ctx, j.o.Admin, j.requestLog(i))
+func (m *mover) requests(ctx context.Context, i int) error {
+	p := &m.parts[i]
+	if p.last == nil || m.report.Recreated {
+		start, _, _, err := partlog.Bounds(ctx, m.o.Admin, m.requestLog(i))
 		p.requests = bounds{start, start} // the service reads them
 		return err
 	}
-	log, err := j.settled(ctx, j.requestLog(i))
+	log, err := m.settled(ctx, m.requestLog(i))
 	if err != nil {
 		return err
 	}
 	from := p.last.Position
 	if from > log.end {
-		return topics.LostTail(from, j.requestLog(i), log.end)
+		return topics.LostTail(from, m.requestLog(i), log.end)
 	}
-	j.report.Lost += max(0, log.from-from)
+	m.report.Lost += max(0, log.from-from)
 	p.requests = bounds{max(from, log.from), log.end}
 	return nil
 }
 
-func (j *mover) changelog(i int) partlog.Log {
-	return partlog.Log{Topic: j.o.Set.Changelog.Name, ID: j.o.Set.Changelog.ID, Partition: int32(i)}
+func (m *mover) changelog(i int) partlog.Log {
+	return partlog.Log{Topic: m.o.Set.Changelog.Name, ID: m.o.Set.Changelog.ID, Partition: int32(i)}
 }
 
-func (j *mover) requestLog(i int) partlog.Log {
-	return partlog.Log{Topic: j.o.Set.Request.Name, ID: j.o.Set.Request.ID, Partition: int32(i)}
+func (m *mover) requestLog(i int) partlog.Log {
+	return partlog.Log{Topic: m.o.Set.Request.Name, ID: m.o.Set.Request.ID, Partition: int32(i)}
 }
 
 // read calls take with each committed record of a log within bounds. It calls skip, unless that is nil, with batches
 // that cannot be read, and passes them.
-func (j *mover) read(
+func (m *mover) read(
 	ctx context.Context, t partlog.Log, within bounds, skip func(*partlog.Unreadable), take func(*kgo.Record) error,
 ) error {
-	r := partlog.NewReader(j.o.Admin, t, within.from)
+	r := partlog.NewReader(m.o.Admin, t, within.from)
 	if r.SetCompacted(skip == nil); skip != nil {
-		r.SetMaxUnpacked(max(partlog.MaxUnpacked, j.o.Set.Request.MaxMessageBytes))
+		r.SetMaxUnpacked(max(partlog.MaxUnpacked, m.o.Set.Request.MaxMessageBytes))
 	}
-	for r.Position() < within.end && j.out.failed() == nil {
+	for r.Position() < within.end && m.out.failed() == nil {
 		page, err := r.Next(ctx, readWait)
 		if bad := (*partlog.Unreadable)(nil); skip != nil && errors.As(err, &bad) {
 			skip(bad)
