@@ -255,6 +255,9 @@ func (r *Rules) start(t *timer.Timer, recurrence calendar.Recurrence, at, writte
 	if refusal := r.beyond(t.Due, now); refusal != nil || written < 0 {
 		return refusal
 	}
+	// A producer may name any time as that of the record, and the occurrences up to it are counted. Beyond the horizon
+	// none may be pending anyway.
+	written = min(written, now+cmp.Or(r.Limits.Horizon, DefaultHorizon).Milliseconds()+1)
 	*t = *recurrence.SkipMissed(t, written)
-	return r.beyond(t.Due, now) // a producer may name any time as that of the record
+	return r.beyond(t.Due, now)
 }
