@@ -105,9 +105,7 @@ func (n *nextFlags) recurrence(args []string) (r calendar.Recurrence, err error)
 		if err != nil {
 			return r, usagef("--every is %q, %v", n.every, err)
 		}
-		if of.Period = period; interval > 0 {
-			of.Every = max(1, interval.Milliseconds())
-		}
+		of.Every, of.Period = calendar.Millis(interval), period
 	}
 	if r, err = new(calendar.Cache).Recurrence(of); err != nil {
 		return r, usagef("--zone is %q, needs the IANA name of a time zone, spelt as in Africa/Lagos%s", n.zone,

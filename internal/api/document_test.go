@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api"
@@ -223,6 +224,35 @@ func TestNext(t *testing.T) {
 	longest := "/v1/next?cron=0+9+*+*+*" + strings.Repeat("+", calendar.MaxExpressionBytes-len("0 9 * * *"))
 	in.Get(longest).Is(200, "")
 	in.Get(longest+"+").Is(400, "bad-request")
+}
+
+// A preview takes what a request takes, and its costs do not depend on how far it is from the beginning.
+func TestNextOfAnyBeginning(t *testing.T) {
+	in := alone(t)
+	const november, bonn = "2026-11-01T00:00:00Z", "&zone=Europe%2FBerlin"
+	for _, c := range []struct{ what, at, from, next string }{
+		{"every=P1D", november, "2026-11-20T12:00:00Z", "2026-11-21T00:00:00Z"},
+		{"every=P2W", november, "2026-11-20T12:00:00Z", "2026-11-29T00:00:00Z"},
+		{"every=1500us", november, november, "2026-11-01T00:00:00.002Z"},
+		{"every=P1D", november, "1969-07-20T00:00:00Z", november},
+		{"every=P1Y" + bonn, "1964-02-29T07:00:00Z", "2027-01-01T00:00:00Z", "2027-02-28T08:00:00+01:00"},
+		{"cron=0+9+29+2+*", "1964-02-29T07:00:00Z", "2027-01-01T00:00:00Z", "2028-02-29T09:00:00Z"},
+	} {
+		a := in.Get("/v1/next?n=1&"+c.what+"&at="+c.at+"&from="+c.from).Is(200, "")
+		if got := fmt.Sprint(a.Body["next"]); got != "["+c.next+"]" {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+	for _, wrong := range []string{"every=P1M", "every=P200000D", "every=P1DT1H&zone=UTC", "every=0s", "every=P0D",
+		"every=PT1H&zone=UTC", "every=1h&cron=@daily", "zone=UTC", "every=P1D&at=9223372036854775807",
+		"every=P1D&zone=UTC&at=253402300800000"} {
+		in.Get("/v1/next?"+wrong).Is(400, "")
+	}
+	begin := time.Now()
+	in.Get("/v1/next?cron=*+*+*+*+*"+bonn+"&at=1973-04-01T00:00:00Z&n=1000&from=9990-01-01T00:00:00Z").Is(200, "")
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("a preview of 1000 occurrences takes %s", took)
+	}
 }
 
 // The document names every operation, and the page for people loads nothing.

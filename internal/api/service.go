@@ -101,20 +101,16 @@ func (s *service) registerNext(h huma.API) {
 		if err != nil {
 			return out, err
 		}
-		at, err := instant("at", in.At)
+		at, err := anyInstant("at", in.At)
 		if err != nil {
 			return out, err
 		}
-		from, err := instant("from", in.From)
+		from, err := anyInstant("from", in.From)
 		if err != nil {
 			return out, err
 		}
 		if in.From == "" {
 			from = s.now().UnixMilli()
-		}
-		if from < firstInstant || from > lastInstant {
-			return out, problem(http.StatusBadRequest, ReasonBadRequest, "from is %.60q, needs the years 0 to 9999",
-				in.From)
 		}
 		if in.At == "" {
 			at = r.Anchor(from)
@@ -139,6 +135,19 @@ func (s *service) registerNext(h huma.API) {
 	})
 }
 
+// anyInstant is instant for what may also be long ago, such as the first of the birthdays. It takes the years 0 to 9999.
+func anyInstant(name, text string) (ms int64, err error) {
+	if t, failed := time.Parse(time.RFC3339Nano, text); failed == nil {
+		ms = t.UnixMilli()
+	} else if ms, err = instant(name, text); err != nil {
+		return 0, err
+	}
+	if ms < firstInstant || ms > lastInstant {
+		return 0, problem(http.StatusBadRequest, ReasonBadRequest, "%s is %.60q, needs the years 0 to 9999", name, text)
+	}
+	return ms, nil
+}
+
 // recurrenceOf returns the recurrence of a preview. Exactly one of cron and every must be given.
 func recurrenceOf(cron, every, zone string) (r calendar.Recurrence, err error) {
 	if (cron == "") == (every == "") {
@@ -150,9 +159,7 @@ func recurrenceOf(cron, every, zone string) (r calendar.Recurrence, err error) {
 		if err != nil {
 			return r, problem(http.StatusBadRequest, "bad-interval", "every is %.60q, %v", every, err)
 		}
-		if of.Every, of.Period = interval.Milliseconds(), period; of.Every == 0 && zone == "" {
-			of.Every = 1 // a part of a millisecond
-		}
+		of.Every, of.Period = calendar.Millis(interval), period
 	} else if _, err := calendar.Parse(cron); err != nil {
 		return r, problem(http.StatusBadRequest, "bad-cron", "cron is %.60q: %v", cron, err)
 	}

@@ -2,6 +2,7 @@ package calendar
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -9,17 +10,19 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// ParseEvery reads an interval as a user gives it: a duration such as 90s or 7d or, for a timer with a time zone, a
-// period such as P1M. The error completes the sentence "it …".
+// ParseEvery reads an interval as a user gives it: a duration such as 90s or 7d, or a period such as P1M. A period needs
+// a time zone; without one, days and weeks are durations of 24 and 168 hours. The error completes the sentence "it …".
 func ParseEvery(text string, zoned bool) (interval time.Duration, p timer.Period, err error) {
-	if !zoned && !strings.HasPrefix(text, "P") {
+	p, fault := timer.ParsePeriod(text)
+	const day, most = 24 * time.Hour, int64(math.MaxInt64 / (24 * time.Hour))
+	switch {
+	case !zoned && fault == "" && p.Months == 0 && p.Days > 0 && p.Days <= most:
+		return time.Duration(p.Days) * day, timer.Period{}, nil
+	case !zoned && (fault != "" || p.Months == 0):
 		if interval, err = span.Parse(text); err != nil || interval == 0 {
 			err = fmt.Errorf("needs a duration above zero, such as 250ms, 10s, 1h30m or 7d")
 		}
-		return interval, p, err
-	}
-	p, fault := timer.ParsePeriod(text)
-	switch {
+		return interval, timer.Period{}, err
 	case fault != "":
 		err = fmt.Errorf("%s: with a time zone it is whole days, weeks, months or years, as in P1D, P2W, P1M or P1Y",
 			strings.Replace(fault, "timer-zone", "a time zone", 1))
@@ -31,10 +34,22 @@ func ParseEvery(text string, zoned bool) (interval time.Duration, p timer.Period
 	return 0, p, err
 }
 
+// Millis returns a duration in milliseconds, with fractions rounded up as in requests.
+func Millis(d time.Duration) int64 {
+	ms := d.Milliseconds()
+	if d%time.Millisecond > 0 {
+		ms++
+	}
+	return ms
+}
+
 // Following returns the first occurrence after a time of a recurrence that begins at start, both in Unix milliseconds.
-// An expression without a start has no beginning: its occurrences are numbered from the time.
+// Occurrences of an expression are not counted, which may take long: each has the number 1.
 func (r Recurrence) Following(start, after int64) Occurrence {
-	if r.schedule != nil && !r.Recurrence.Start.Set {
+	if r.schedule != nil {
+		if r.Recurrence.Start.Set {
+			after = max(after, start-1)
+		}
 		return r.behind(after, 1)
 	}
 	if r.period != nil {
