@@ -50,21 +50,24 @@ func (e *Emission) differs(r *Request, f *facts) string {
 // number and due time do not say anything about r.
 func (r *Request) continues() bool { return r.If == waterclock.IfChanged && r.Recurs != nil }
 
+// delays reports whether a timer that does not recur may be due at an instant, by its due time and jitter.
+func (r *Request) delays(due int64) bool { return due >= r.Due && due <= r.Due+max(0, r.Jitter-1) }
+
 // mayBeDue reports whether the occurrence is due when the emission says.
 func (e *Emission) mayBeDue(r *Request, f *facts) bool {
 	if r.continues() {
 		return true
 	}
 	if r.Recurs == nil || e.Occurrence == 0 {
-		if r.Recurs == nil && e.Due >= r.Due && e.Due <= r.Due+max(0, r.Jitter-1) {
+		if r.Recurs == nil && r.delays(e.Due) {
 			return true
 		}
 		n, latest := f.triggers.after(r.Offset) // when the trigger was asked for, or read
 		return n > 0 && e.Due <= latest
 	}
 	at := r.Due
-	if r.Recurs.Every == 0 {
-		return e.Occurrence == 1 && e.Due >= at && e.Due <= at+r.Recurs.Jitter || e.Occurrence > 1 && e.Due > at
+	if r.Recurs.Every == 0 { // the first may have any number, if others were due before the request
+		return e.Due >= at && (e.Occurrence > 1 || e.Due <= at+r.Recurs.Jitter)
 	}
 	at += (e.Occurrence - 1) * r.Recurs.Every
 	if r.Recurs.Until > 0 && at > r.Recurs.Until {

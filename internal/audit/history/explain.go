@@ -214,7 +214,7 @@ func (e *explainer) emitted(r *Request, n int64) bool {
 // last is the number of the last occurrence; 0 if there is none, or it is not known.
 func (r *Request) last() (n int64) {
 	c := r.Recurs
-	if c.Until > 0 && c.Every == 0 {
+	if c.Until > 0 && (c.Every == 0 || r.continues()) {
 		return 0
 	}
 	n = c.Count

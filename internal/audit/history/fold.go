@@ -89,7 +89,7 @@ func storedAsAsked(x *index, f *facts, t *Timer, at Place) {
 		x.broken("fold", f.id, where, "a timer of %s is stored, but no request there schedules it", t.Source)
 	case t.Emits != (Payload{}) && t.Emits != r.Emits:
 		x.broken("altered", f.id, where, "the stored timer of %s does not emit what its request says", t.Source)
-	case r.Recurs == nil && (t.Due != r.Due || t.Occurrence != 1):
+	case r.Recurs == nil && (!r.delays(t.Due) || t.Occurrence != 1):
 		x.broken("altered", f.id, where, "the timer of %s is stored for %d, but its request says %d", t.Source,
 			t.Due, r.Due)
 	}

@@ -40,7 +40,7 @@ func overdue(x *index, f *facts, i int) {
 		return
 	}
 	paused := slices.ContainsFunc(f.requests[i:], func(r *Request) bool { return r.Action == Pauses })
-	due := time.UnixMilli(r.Due)
+	due := time.UnixMilli(r.Due + r.Jitter)
 	if r.Acked.After(due) {
 		due = r.Acked
 	}

@@ -111,6 +111,20 @@ func TestRightHistories(t *testing.T) {
 				h.Scope.From, h.Scope.Events = map[Log]int64{{"timers", partition}: 2}, map[string]bool{"timers": true}
 				return h
 			}, nil},
+		{"of the occurrences that were due before the request, the last one fires", func(s *script) History {
+			r := s.ask("a", Schedules, dueAt(0), recurs(Recurrence{CatchUp: waterclock.CatchUpLatest}))
+			s.emit(r, 57, r.Due)
+			return s.audited(1, stored(r, 58, due+60_000))
+		}, []Fate{StillPending}},
+		{"a timer that fires once is stored with its jitter", func(s *script) History {
+			r := s.ask("a", Schedules, dueAt(0), func(r *Request) { r.Jitter = 1000 })
+			return s.audited(1, stored(r, 1, r.Due+999))
+		}, []Fate{StillPending}},
+		{"a timer that fires once is not overdue within its jitter", func(s *script) History {
+			s.ask("a", Schedules, dueAt(0), func(r *Request) { r.Jitter = 60_000 })
+			s.h.Scope = Scope{Settle: time.Second, Ended: time.UnixMilli(due + 30_000)}
+			return s.h
+		}, []Fate{StillPending}},
 		{"waterclock topics follow has written, and an instance has claimed the partition after it",
 			func(s *script) History {
 				s.claim("p")
