@@ -74,8 +74,10 @@ type ask struct {
 	Due    time.Duration // since the begin
 	After  bool          // due so long after the record's time stamp
 	Every  time.Duration // 0: once, or Cron
-	Cron   int           // each so many seconds; 0: none
-	Zone   string        // of Cron
+	Cron   int           // each so many seconds, from Due on if that is set; 0: none
+	Zone   string        // of Cron and Days
+	Days   int           // by the calendar: each so many days, and the fourth at Due; 0: none
+	Value  string        // "": one that no other request has
 	Count  int           // 0: up to Until
 	Until  time.Duration // since the begin; 0: up to Count
 	Jitter time.Duration
@@ -236,6 +238,7 @@ func drawAsks(r *rand.Rand) (asks []ask) {
 	}
 	asks = append(asks, drawRecurring(r)...)
 	asks = append(asks, drawConditions(r)...)
+	asks = append(asks, drawDeclared(r)...)
 	for i := range 2 * poisons {
 		add(ask{At: between(r, span), ID: fmt.Sprint("poison-", i%4), Action: history.Poison, Bad: i % poisons})
 	}
@@ -296,6 +299,46 @@ func drawRecurring(r *rand.Rand) (asks []ask) {
 			if b.Action == history.Pauses {
 				asks = append(asks, ask{At: b.At + between(r, 4*time.Second), ID: a.ID, Action: history.Resumes})
 			}
+		}
+	}
+	return asks
+}
+
+// drawDeclared draws timers that are declared again and again: mostly as they are, sometimes with other contents or by
+// another schedule.
+func drawDeclared(r *rand.Rand) (asks []ask) {
+	policies := []waterclock.CatchUpPolicy{waterclock.CatchUpAll, waterclock.CatchUpLatest, waterclock.CatchUpNone}
+	for i := range 20 {
+		a := ask{At: between(r, span/3), ID: fmt.Sprint("declared-", i), Action: history.Schedules,
+			If: waterclock.IfChanged, Value: "0", CatchUp: policies[r.IntN(len(policies))]}
+		a.Due = a.At + between(r, 3*time.Second)
+		period := time.Duration(1+r.IntN(3)) * time.Second
+		switch i % 4 {
+		case 0:
+			a.CatchUp = ""
+		case 1:
+			a.Every = period
+		case 2:
+			a.Cron = int(period / time.Second)
+		case 3:
+			a.Days, a.Zone, a.Count = 1+r.IntN(3), zones()[1+r.IntN(len(zones())-1)], 4
+		}
+		if i%4 == 1 || i%4 == 2 {
+			a.Until = a.Due + 6*time.Second + between(r, 6*time.Second)
+		}
+		if r.IntN(3) == 0 {
+			a.Jitter = between(r, period)
+		}
+		asks = append(asks, a)
+		for range 2 + r.IntN(5) {
+			a.At += between(r, 3*time.Second)
+			switch r.IntN(6) {
+			case 0, 1:
+				a.Value += "'"
+			case 2:
+				a.Due += between(r, time.Second)
+			}
+			asks = append(asks, a)
 		}
 	}
 	return asks
@@ -368,11 +411,17 @@ func (a *ask) record(begun time.Time, last string) *kgo.Record {
 	millis := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) + "ms" }
 	switch a.Action {
 	case history.Schedules:
-		r.Value = []byte("of " + a.ID + " at " + a.At.String())
+		r.Value = []byte("of " + a.ID + " at " + cmp.Or(a.Value, a.At.String()))
 		r.Value = append(r.Value, bytes.Repeat([]byte{'.'}, max(0, a.Size-len(r.Value)))...)
 		switch {
 		case a.Cron > 0:
 			set("timer-cron", fmt.Sprintf("*/%d * * * * *", a.Cron))
+			if a.Due > 0 {
+				set("timer-at", strconv.FormatInt(begun.Add(a.Due).UnixMilli(), 10))
+			}
+		case a.Days > 0:
+			set("timer-every", fmt.Sprintf("P%dD", a.Days))
+			set("timer-at", strconv.FormatInt(begun.Add(a.Due).AddDate(0, 0, -3*a.Days).UnixMilli(), 10))
 		case a.After:
 			set("timer-after", millis(max(0, a.Due-a.At)))
 		default:
