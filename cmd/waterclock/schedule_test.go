@@ -231,8 +231,8 @@ func TestSaysWhatBecameOfARequest(t *testing.T) {
 		{"condition", append(schedule, "--if", "absent"),
 			event(waterclock.Event{Type: waterclock.EventConditionNotMet, Request: is, Source: other,
 				Pending: &waterclock.Pending{Due: due}}), nil,
-			exitError, scheduled, "a1: condition-not-met: --if absent does not hold, for the pending timer comes from " +
-				"timers/3/9, due 2030-01-01T09:00:00Z; nothing has changed"},
+			exitError, scheduled, "a1: condition-not-met: --if absent does not hold, for the pending timer comes " +
+				"from timers/3/9, due 2030-01-01T09:00:00Z; nothing has changed"},
 		{"condition of nothing", append(schedule, "--if", "present"),
 			event(waterclock.Event{Type: waterclock.EventConditionNotMet, Request: is}), nil,
 			exitError, scheduled,
