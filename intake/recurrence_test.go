@@ -94,7 +94,9 @@ func TestValidateAcceptsRecurrences(t *testing.T) {
 		{"every month", []string{"timer-every", "P1M", "timer-zone", "Africa/Lagos", "timer-at",
 			"2024-01-31T09:00:00+01:00"}, time.Date(2024, 1, 31, 8, 0, 0, 0, time.UTC).UnixMilli(), 0,
 			&timer.Recurrence{Period: timer.Period{Months: 1}, Zone: "Africa/Lagos", Ahead: 3600,
-				Start: timer.Start{At: time.Date(2024, 1, 31, 8, 0, 0, 0, time.UTC).UnixMilli(), Set: true, Ahead: 3600},
+				Start: timer.Start{
+					At: time.Date(2024, 1, 31, 8, 0, 0, 0, time.UTC).UnixMilli(), Set: true, Ahead: 3600,
+				},
 				Until: timer.NoUntil}},
 		{"every two weeks and a day, from now", []string{"timer-every", "P2W1D", "timer-zone", "UTC"},
 			stamped + 15*86_400_000, 0,

@@ -86,7 +86,8 @@ func (r *Rules) condition(h *headers, partition int32) (c timer.Condition, refus
 	s, err := waterclock.ParseSource(text)
 	if err != nil || s.String() != text {
 		return c, Refuse(waterclock.ReasonBadIf,
-			"%s is %s: it is absent, present, changed or the waterclock-source of the timer that is to be pending, as %s.",
+			"%s is %s: it is absent, present, changed or the waterclock-source of the timer that is to be pending, "+
+				"as %s.",
 			waterclock.HeaderIf, quote(text), fmt.Sprintf("%s/%d/%d", r.Topic, partition, 42))
 	}
 	switch {

@@ -18,8 +18,8 @@ import (
 
 // conditionUsage is the help of --if.
 const conditionUsage = "only if `CONDITION` holds for the pending timer when the service reads the request: " +
-	"absent, present or a waterclock-source (TOPIC/PARTITION/OFFSET); of schedule also changed, which leaves the schedule " +
-	"of a timer alone that is scheduled again"
+	"absent, present or a waterclock-source (TOPIC/PARTITION/OFFSET); of schedule also changed, which leaves the " +
+	"schedule of a timer alone that is scheduled again"
 
 func cancelCommand(p *process) *cobra.Command {
 	return steerCommand(p, commands.Cancel, &cobra.Command{

@@ -73,7 +73,7 @@ func (j judge) Reject(partition int32, r *route.Request) *api.Rejection {
 	if refused == nil {
 		return nil
 	}
-	return &api.Rejection{Reason: string(refused.Reason), Detail: refused.Detail}
+	return &api.Rejection{Reason: refused.Reason, Detail: refused.Detail}
 }
 
 // rules returns the rules by which calls are judged before they are written; nil if the fake has none.
@@ -185,7 +185,7 @@ func (f *fakePartition) take(r *route.Request) int64 {
 	rec.Offset = offset
 	req, _, refused := f.rules.Validate(rec, time.Now().UnixMilli())
 	if refused != nil {
-		f.decided[offset] = query.Decision{Outcome: "rejected", Reason: string(refused.Reason), Detail: refused.Detail}
+		f.decided[offset] = query.Decision{Outcome: "rejected", Reason: refused.Reason, Detail: refused.Detail}
 		return offset
 	}
 	is := f.pending[string(r.ID)]

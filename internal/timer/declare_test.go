@@ -27,8 +27,9 @@ func kinds() map[string]func() *Timer {
 		"once":             make(nil),
 		"once with jitter": make(&Recurrence{Until: NoUntil, Jitter: 10}),
 		"every":            make(&Recurrence{Every: 1000, Until: NoUntil}),
-		"cron":             make(&Recurrence{Cron: "@daily", Zone: "Africa/Lagos", Until: 1 << 40, Count: 5, Jitter: 10}),
-		"cron with start":  make(&Recurrence{Cron: "@daily", Until: NoUntil, Start: start}),
+		"cron": make(&Recurrence{
+			Cron: "@daily", Zone: "Africa/Lagos", Until: 1 << 40, Count: 5, Jitter: 10}),
+		"cron with start": make(&Recurrence{Cron: "@daily", Until: NoUntil, Start: start}),
 		"every month": make(&Recurrence{Period: Period{Months: 1}, Zone: "Africa/Lagos", Until: NoUntil,
 			Start: start}),
 	}

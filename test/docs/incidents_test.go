@@ -180,7 +180,9 @@ func clockJump(t *testing.T) {
 	s.notReady("reject the time of this machine, " + time.Now().UTC().Add(hours).Format("2006-01-02T"))
 	s.notReady("by the brokers it is " + time.Now().UTC().Format("2006-01-02T"))
 	s.record("clock-jump")
-	s.o.byHand[`set the clock right, for example with "chronyc makestep", and see that NTP runs`] = func() { ahead.Store(0) }
+	s.o.byHand[`set the clock right, for example with "chronyc makestep", and see that NTP runs`] = func() {
+		ahead.Store(0)
+	}
 	s.o.follow("Clock jump")
 	s.exactly(n)
 }

@@ -135,9 +135,10 @@ func TestMissing(t *testing.T) {
 	if got := g.Missing("--bootstrap-server h:1", "User:CN=a b"); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	if got := MayNotWrite("orders"); !strings.HasPrefix(got, "the service is missing permission Write on topic orders; "+
-		"grant it with: kafka-acls.sh --bootstrap-server HOST:PORT --add --allow-principal User:NAME --operation "+
-		"Write --topic orders") {
+	if got := MayNotWrite("orders"); !strings.HasPrefix(got,
+		"the service is missing permission Write on topic orders; "+
+			"grant it with: kafka-acls.sh --bootstrap-server HOST:PORT --add --allow-principal User:NAME --operation "+
+			"Write --topic orders") {
 		t.Errorf("got %s", got)
 	}
 }

@@ -142,7 +142,8 @@ func bindAPI(c *Config, fs *pflag.FlagSet) {
 	fs.BoolVar(&c.APIOpen, "api-open", c.APIOpen,
 		"every caller that reaches --api may do everything, because a proxy in front of it authenticates")
 	fs.StringSliceVar(&c.APIHost, "api-host", c.APIHost,
-		"host names under which --api-open answers: `GLOB,...`, besides localhost, IP addresses and the advertised name")
+		"host names under which --api-open answers: `GLOB,...`, "+
+			"besides localhost, IP addresses and the advertised name")
 	fs.StringVar(&c.APIUsers, "api-users", c.APIUsers,
 		"YAML `FILE` with the callers of --api and their rights (default: only this machine may call it, and may do "+
 			"everything)")

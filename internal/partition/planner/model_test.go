@@ -644,7 +644,8 @@ func (m *model) settle(e *Entry) {
 // steered maps outcomes of requests that steer to their names.
 var steered = map[timer.Outcome]string{
 	timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed", timer.Unmet: "unmet",
-	timer.Unchanged: "unchanged", timer.NotFound: "not found", timer.Scheduled: "scheduled", timer.Replaced: "replaced", timer.Cancelled: "cancelled",
+	timer.Unchanged: "unchanged", timer.NotFound: "not found", timer.Scheduled: "scheduled",
+	timer.Replaced: "replaced", timer.Cancelled: "cancelled",
 }
 
 // goesOn notes that a request has replaced a timer and left its schedule as it was.
