@@ -267,8 +267,8 @@ type warned struct {
 
 // Reasons of warnings that are not about dead letters.
 const (
-	misplacedWarning  = "misplaced"
-	unreckonedWarning = "unreckoned" // no rules for the timer's time zone, so its next time cannot be worked out
+	misplacedWarning   = "misplaced"
+	unknownZoneWarning = "unreckoned" // no rules for the timer's time zone, so its next time cannot be worked out
 )
 
 // allow reports whether a line may be written now, and how many were left out since the last one.

@@ -85,8 +85,8 @@ func (p *parking) parkAll() error {
 			if err := p.store.Park(targetName(to), l.Timers); err != nil {
 				return fmt.Errorf("park timers of %s: %w", targetName(to), err)
 			}
-			if to == planner.Unreckoned {
-				p.o.Metrics.warnUnreckoned(p.owned, l.Timers[0])
+			if to == planner.UnknownZone {
+				p.o.Metrics.warnUnknownZone(p.owned, l.Timers[0])
 			}
 			p.count(to, int64(len(l.Timers)))
 			p.waiter.Wait(to)
@@ -98,9 +98,9 @@ func (p *parking) parkAll() error {
 	return nil
 }
 
-// warnUnreckoned logs that timers wait for the rules of their time zone.
-func (m *Metrics) warnUnreckoned(p *owned, t *timer.Timer) {
-	if log := m.warnings.logger(p.life.Log, p.o.Topics.Request.Name, unreckonedWarning); log != nil {
+// warnUnknownZone logs that timers wait for the rules of their time zone.
+func (m *Metrics) warnUnknownZone(p *owned, t *timer.Timer) {
+	if log := m.warnings.logger(p.life.Log, p.o.Topics.Request.Name, unknownZoneWarning); log != nil {
 		log.Error("timers wait: this instance has no rules for their time zone; upgrade it, or install zone data on "+
 			"its machine",
 			"zone", t.Recurrence.Zone, "timer", shortID(t.ID))
@@ -201,12 +201,12 @@ func (p *parking) expire() error {
 	}
 	now := p.clock.millis()
 	late := func(t *timer.Timer) bool { return planner.Expires(t, now) }
-	reckons := func(t *timer.Timer) bool { return planner.Reckons(p.o.Rules.Schedules(), t) }
+	knowsZone := func(t *timer.Timer) bool { return planner.KnowsZone(p.o.Rules.Schedules(), t) }
 	turn := func(t *timer.Timer) bool {
 		return t.FiresAt() <= now && (late(t) || p.o.Targets.Turn(t.Target.Topic))
 	}
 	for to, chosen := range map[timer.TopicPartition]func(*timer.Timer) bool{targets.Unexamined(): turn,
-		planner.Unreckoned: reckons} {
+		planner.UnknownZone: knowsZone} {
 		if p.counts[to] > 0 {
 			if err := p.unparkIf(to, loadRows, chosen, now); err != nil {
 				return err
@@ -218,7 +218,7 @@ func (p *parking) expire() error {
 		if left < rows {
 			break
 		}
-		if to == planner.Unreckoned {
+		if to == planner.UnknownZone {
 			continue // the occurrence after the late one is unknown
 		}
 		left -= rows

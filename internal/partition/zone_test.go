@@ -68,7 +68,7 @@ func TestATimerWaitsForTheRulesOfItsZone(t *testing.T) {
 	c.load()
 	c.open()
 	c.now += 5000
-	if n := c.fired(); n != 0 || c.s.keeper.parking.counts[planner.Unreckoned] != 2 {
+	if n := c.fired(); n != 0 || c.s.keeper.parking.counts[planner.UnknownZone] != 2 {
 		t.Fatalf("%d fire, parked are %v", n, c.s.keeper.parking.counts)
 	}
 	c.cancel(1)

@@ -49,7 +49,7 @@ func mends() []bug {
 		{"an instance that lacks a time zone ends its timers", "19 A11",
 			"./internal/partition TestATimerWaitsForTheRulesOfItsZone",
 			[]change{
-				{"internal/partition/planner", "Planner.Fire", "if Reckons", never},
+				{"internal/partition/planner", "Planner.Fire", "if KnowsZone", never},
 				{"internal/partition/planner", "recurrences.occur", "if Recurrence, if nil, assign After", `$
 					$xx.After, $xx.Outcome = nil, timer.Completed`},
 			}},

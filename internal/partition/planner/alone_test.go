@@ -47,8 +47,8 @@ func (b *Batch) Reject(record any, offset int64, why *timer.Refusal) {
 	b.Refuse(len(b.entries)-1, why)
 }
 
-// request plans one request. found is what the store has of its ID, if it is asked, and parked whether that waits for
-// its target.
+// request plans one request. found is the timer that the store has under its ID, if it is asked, and parked whether
+// that waits for its target.
 func (p *Planner) request(r timer.Request, found *timer.Timer, parked bool, now int64) {
 	b, value := NewBatch(1), []byte(nil)
 	if r.Schedule != nil {

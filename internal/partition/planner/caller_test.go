@@ -62,7 +62,7 @@ type request struct {
 type batch struct {
 	requests *planner.Batch
 	first    int64  // offset of the first request
-	tell     func() // tells the planner what the store said; nil: the store was not asked
+	tell     func() // gives the planner the store's answers; nil: the store was not asked
 }
 
 // row is a timer in the store.
@@ -84,9 +84,9 @@ type flush struct {
 	leads   timers // the state that it brings the store to
 }
 
-// deferral is what a planner asked to defer for one target.
+// deferral has the timers that a planner asked to defer for one target.
 type deferral struct {
-	of      *planner.Planner
+	which   *planner.Planner
 	target  string
 	parking *planner.Parking
 }
@@ -118,8 +118,8 @@ func newCaller(t *testing.T, planners int) *caller {
 	}
 }
 
-// start begins a life: the store replays what was committed, and requests are read from the position. Timers do
-// not fire until the planners are open.
+// start begins a life: the store replays all committed steps, and requests are read from the position. Timers do not
+// fire until the planners are open.
 func (c *caller) start(position int64, open bool) {
 	n := len(c.planners)
 	for i := range c.planners {
@@ -158,7 +158,7 @@ func (c *caller) openUp() {
 	}
 }
 
-func (c *caller) of(id string) int { return int(id[0]-'a') % len(c.planners) }
+func (c *caller) which(id string) int { return int(id[0]-'a') % len(c.planners) }
 
 // Requests.
 
@@ -181,18 +181,18 @@ func (c *caller) logged(r request) request {
 }
 
 func (c *caller) hand(r request) {
-	i := c.of(string(r.ID))
+	i := c.which(string(r.ID))
 	c.inboxes[i] = append(c.inboxes[i], r)
 }
 
 // meet shows a planner a batch of n requests. It returns the IDs whose places the planner needs from the store,
 // and those whose timers it needs.
-func (c *caller) meet(of, n int) (places, timers [][]byte) {
-	n = min(n, len(c.inboxes[of]))
-	if c.batches[of] != nil || n == 0 {
+func (c *caller) meet(which, n int) (places, timers [][]byte) {
+	n = min(n, len(c.inboxes[which]))
+	if c.batches[which] != nil || n == 0 {
 		return nil, nil
 	}
-	b := &batch{requests: planner.NewBatch(n), first: c.inboxes[of][0].Offset}
+	b := &batch{requests: planner.NewBatch(n), first: c.inboxes[which][0].Offset}
 	if c.quota > 0 {
 		b.requests.Full = func(pending int64) *timer.Refusal {
 			if pending < c.quota {
@@ -201,7 +201,7 @@ func (c *caller) meet(of, n int) (places, timers [][]byte) {
 			return &timer.Refusal{Reason: "over quota"}
 		}
 	}
-	for _, r := range c.inboxes[of][:n] {
+	for _, r := range c.inboxes[which][:n] {
 		switch {
 		case r.refused:
 			b.requests.Reject(r.Offset, r.Offset, &timer.Refusal{Reason: "unreadable"})
@@ -212,14 +212,14 @@ func (c *caller) meet(of, n int) (places, timers [][]byte) {
 		}
 		b.requests.Position, b.requests.Bytes = r.Offset+1, b.requests.Bytes+100
 	}
-	c.inboxes[of], c.batches[of] = c.inboxes[of][n:], b
-	c.planners[of].Prepare(b.requests)
+	c.inboxes[which], c.batches[which] = c.inboxes[which][n:], b
+	c.planners[which].Prepare(b.requests)
 	return b.requests.IDs, b.requests.Whole
 }
 
-// ask asks the store for what the planner does not know of a batch that was met. plan tells the planner.
-func (c *caller) ask(of int) {
-	b := c.batches[of]
+// ask asks the store for the unknown IDs of a batch that was met. plan tells the planner.
+func (c *caller) ask(which int) {
+	b := c.batches[which]
 	if b == nil || b.tell != nil || len(b.requests.IDs)+len(b.requests.Whole) == 0 {
 		return
 	}
@@ -233,20 +233,20 @@ func (c *caller) ask(of int) {
 		r := c.store[string(id)]
 		whole, deferred = append(whole, r.Timer), append(deferred, r.deferred != "")
 	}
-	b.tell = func() { c.planners[of].Resolve(b.requests, refs, whole, deferred, c.now) }
+	b.tell = func() { c.planners[which].Resolve(b.requests, refs, whole, deferred, c.now) }
 }
 
-func (c *caller) plan(of int) {
-	b := c.batches[of]
+func (c *caller) plan(which int) {
+	b := c.batches[which]
 	if b == nil {
 		return
 	}
-	c.ask(of)
+	c.ask(which)
 	if b.tell != nil {
 		b.tell()
 	}
-	c.planners[of].Plan(b.requests)
-	c.batches[of] = nil
+	c.planners[which].Plan(b.requests)
+	c.batches[which] = nil
 }
 
 // bound returns the position up to which all planners have planned the log.
@@ -265,7 +265,7 @@ func (c *caller) bound() int64 {
 
 // Steps.
 
-// fire plans firings. It returns how many entries were added, and what is to be deferred.
+// fire plans firings. It returns how many entries were added, and the timers to be deferred.
 func (c *caller) fire(limit int) (entries int, toDefer []deferral) {
 	for _, p := range c.planners {
 		fired, held := p.Fire(c.now, timer.Size{Entries: limit, Bytes: unlimited}, timer.Unlimited,
@@ -288,7 +288,7 @@ func (c *caller) unwell(t *timer.Timer, permit any) bool {
 	return c.unhealthy[t.Target.Topic] && !valid
 }
 
-// take takes a step, and rolls back or expires what must not be emitted now. It reports whether there was
+// take takes a step, and rolls back or expires firings that must not be emitted now. It reports whether there was
 // anything to take.
 func (c *caller) take(entries int) bool {
 	if c.out != nil {
@@ -410,7 +410,7 @@ func (c *caller) commit() (changes []change) {
 
 // The store.
 
-// beginFlush begins to write to the store what committed steps have changed.
+// beginFlush begins to write committed changes to the store.
 func (c *caller) beginFlush() []timer.Change {
 	c.flush = &flush{leads: c.state}
 	for _, p := range c.planners {
@@ -511,7 +511,7 @@ func (c *caller) rows(chosen func(row) bool) (all []*timer.Timer) {
 func (c *caller) split(timers []*timer.Timer) [][]*timer.Timer {
 	parts := make([][]*timer.Timer, len(c.planners))
 	for _, t := range timers {
-		i := c.of(string(t.ID))
+		i := c.which(string(t.ID))
 		parts[i] = append(parts[i], t)
 	}
 	return parts
@@ -562,7 +562,7 @@ func (c *caller) deferRows() map[string][]string {
 func (c *caller) deferred() {
 	c.mustNotScan()
 	for _, l := range c.deferring {
-		l.of.Parked(l.parking)
+		l.which.Parked(l.parking)
 	}
 	c.deferring = nil
 }
@@ -605,7 +605,7 @@ func (c *caller) readmit() {
 
 // get returns the committed state of an ID.
 func (c *caller) get(id string) timer.Ref {
-	t, known := c.planners[c.of(id)].Committed([]byte(id))
+	t, known := c.planners[c.which(id)].Committed([]byte(id))
 	if !known {
 		t = c.store[id].Timer
 	}
@@ -626,8 +626,8 @@ func (c *caller) ended() (flushes []int64) {
 	return flushes
 }
 
-// answer overlays the view with what the store may lack. The result must equal a state that was committed at some
-// moment since the view was made.
+// answer overlays the view with the changes that the store may lack. The result must equal a state that was committed
+// at some moment since the view was made.
 func (c *caller) answer() (all timers, moments int) {
 	if !slices.Equal(c.flushes, c.ended()) { // the view is too old
 		c.view = c.stored()
@@ -657,11 +657,11 @@ func (c *caller) pending() int64 { return c.count.Committed() }
 // first returns the place of the timer in memory that fires next, if one is due.
 func (c *caller) first() (first timer.Ref, ok bool) {
 	for _, p := range c.planners {
-		at, has := p.First(c.now)
-		if next, wakes := p.Next(); has && (!wakes || next > at.Due) {
+		at, due := p.First(c.now)
+		if next, wakes := p.Next(); due && (!wakes || next > at.Due) {
 			c.t.Errorf("a timer is due at %d, and the planner is to be called at %d, %v", at.Due, next, wakes)
 		}
-		if has && (!ok || at.Compare(first) < 0) {
+		if due && (!ok || at.Compare(first) < 0) {
 			first, ok = at, true
 		}
 	}
@@ -672,7 +672,7 @@ func (c *caller) first() (first timer.Ref, ok bool) {
 // memory.
 func (c *caller) next() (due int64, ok bool) {
 	for _, p := range c.planners {
-		if at, has := p.Next(); has && (!ok || at < due) {
+		if at, found := p.Next(); found && (!ok || at < due) {
 			due, ok = at, true
 		}
 	}
@@ -682,7 +682,7 @@ func (c *caller) next() (due int64, ok bool) {
 // uncommitted returns the earliest due time of a firing that is planned and not committed.
 func (c *caller) uncommitted() (due int64, ok bool) {
 	for _, p := range c.planners {
-		if at, has := p.Uncommitted(); has && (!ok || at < due) {
+		if at, found := p.Uncommitted(); found && (!ok || at < due) {
 			due, ok = at, true
 		}
 	}
@@ -719,7 +719,7 @@ func bytesOf(t *timer.Timer) []byte {
 	return t.AppendTo(nil)
 }
 
-// changed returns the bytes of what a change leaves pending; none for nothing.
+// changed returns the bytes of the timer that a change leaves pending; none if there is no timer.
 func changed(c *timer.Change) []byte {
 	if c.Timer != nil {
 		return c.Timer.AppendTo(nil)

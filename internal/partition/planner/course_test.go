@@ -13,7 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// This file is what the model knows of recurrences: every occurrence, one by one, computed literally as REFERENCE and
+// This file is the model's knowledge of recurrences: every occurrence, one by one, computed literally as REFERENCE and
 // FORMAT say. It does not use package calendar.
 
 // nowhere is a time zone that no instance knows.
@@ -118,15 +118,15 @@ func (se *setting) course(s *timer.Timer) (all []*timer.Timer) {
 	}
 	for n := int64(1); n <= r.Count && at <= r.Until; n++ {
 		behind, aheadThen := next(at)
-		o, is := *s, *r
-		is.Ahead, is.Delay = ahead, 0
+		o, current := *s, *r
+		current.Ahead, current.Delay = ahead, 0
 		if r.Jitter > 0 {
 			b := binary.BigEndian.AppendUint64(slices.Clone(s.ID), uint64(s.Offset))
 			part, _ := bits.Mul64(xxhash.Sum64(binary.BigEndian.AppendUint64(b, uint64(n))),
 				uint64(min(r.Jitter, behind-at)))
-			is.Delay = int64(part)
+			current.Delay = int64(part)
 		}
-		o.Recurrence, o.Occurrence, o.Due = &is, n, at+is.Delay
+		o.Recurrence, o.Occurrence, o.Due = &current, n, at+current.Delay
 		all = append(all, &o)
 		at, ahead = behind, aheadThen
 	}

@@ -6,16 +6,16 @@ import (
 )
 
 // dirty lists the items that committed steps have changed since the last flush began. Changes of records and tombstones
-// are in the table. Together they are what the memtable has and the store lacks.
+// are in the table. Together they are the difference between the memtable and the store.
 //
 // A committed step is durable in the changelog, so writing each one to disk would gain nothing: after a crash the store
 // replays from its position in any case. Changes wait in memory instead, and the store never sees a timer that comes
 // and goes between two flushes. A flush writes everything that has changed, together with the position behind the last
 // committed step. So after each flush the store holds the result of a prefix of the changelog.
 //
-// A large flush takes a second or more, and steps go on meanwhile. So BeginFlush sets aside what has changed so far.
-// From then on nothing is dirty until the next step is committed. That is compared with what is being flushed as if the
-// store had it. There is one flush at a time.
+// A large flush takes a second or more, and steps continue during it. So BeginFlush sets aside all changes so far. From
+// then on nothing is dirty until the next step is committed. Its changes are compared with the flush as if the store
+// had that already. There is one flush at a time.
 //
 // An item, record or tombstone stays until the store has the result of the last committed step for its ID.
 //
@@ -33,25 +33,25 @@ type dirty struct {
 
 // change is how an item differs from the store; its zero value: not at all.
 type change struct {
-	stored   timer.Ref    // what the store holds, or will when the flush under way has ended
-	after    *timer.Timer // what is pending, nil for nothing; set if the change is stale
+	stored   timer.Ref    // the place in the store, or the one it will have after the flush under way
+	after    *timer.Timer // the pending timer, nil if there is none; set if the change is stale
 	at       int32        // place in dirty.items, counted from 1; 0: it does not differ
 	flushing int32        // place in dirty.flushing, counted from 1; 0: it is not being flushed
 }
 
-// stale reports whether the store may lack what committed steps changed in the item.
+// stale reports whether the store may lack a committed change of the item.
 func (c *change) stale() bool { return c.at != 0 || c.flushing != 0 }
 
-// dirtyBytes returns about how much memory a dirty item takes. It leaves out what is counted for soon items.
+// dirtyBytes returns about how much memory a dirty item takes. It leaves out the memory that is counted for soon items.
 func (it *Item) dirtyBytes() (n int64) {
 	c := &it.change
 	if c.at == 0 {
 		return 0
 	}
-	if !it.near {
+	if !it.soon {
 		n = itemMemory
 	}
-	if c.after != nil && !(it.near && it.timer == c.after) {
+	if c.after != nil && !(it.soon && it.timer == c.after) {
 		n += int64(c.after.Size())
 	}
 	return n
@@ -122,8 +122,8 @@ func (p *Planner) BeginFlush() []timer.Change {
 	if d.out {
 		panic("planner: a flush is in progress already")
 	}
-	has := p.known.table.Stats()
-	all := make([]timer.Change, 0, len(d.items)+has.Changed+has.Tombstones)
+	stats := p.known.table.Stats()
+	all := make([]timer.Change, 0, len(d.items)+stats.Changed+stats.Tombstones)
 	for _, it := range d.items {
 		c := &it.change
 		all = append(all, timer.ChangeOf([]byte(it.id), c.stored, c.after))

@@ -1,30 +1,30 @@
 // Package planner decides what happens to the timers of one request partition, or of one of its sub-partitions (see
 // [Take]). It is pure: it has no clock, starts no goroutine, reads no store and knows nothing of Kafka. Plain values go
 // in: requests, rows of the store, "now", the outcome of a transaction. Plain values come out: entries to be committed,
-// IDs to be looked up, what to load, what to park, and when something falls due.
+// IDs to be looked up, rows to be loaded or parked, and the time of the next firing.
 //
-// The transcripts in testdata tell what it does, and TestTranscripts says in which order to read them.
+// The transcripts in testdata show how it behaves. TestTranscripts says in which order to read them.
 //
 // # The idea
 //
-// The planner plans on the planned state: what the store will hold when everything planned is committed and stored. If
-// it knows nothing of an ID, the store is the truth. It knows
+// The planner plans on the planned state: the contents of the store once everything planned is committed and stored. If
+// it knows nothing of an ID, the store is right. It knows
 //
 //   - every ID to which something happens: there is an [Item] of it;
 //   - every pending timer below the horizon, a place in the order of firing up to which the store is loaded: a firing
 //     needs no look-up;
-//   - every entry that is planned and not committed: it is in the sequence, of which each step takes a prefix;
+//   - every entry that is planned and not committed: these are in the sequence, and each step takes a prefix of it;
 //   - every change of committed steps that the store does not have: it is dirty or being flushed.
 //
 // A timer that only waits to be due is a record, which means encoded bytes, and not an item: see package memtable.
-// Questions are answered with what is committed, not with what is planned: see [Unflushed] and [Planner.Committed].
-// What always holds stands at the types and fields that it binds.
+// Questions are answered from the committed state, not from the planned one: see [Unflushed] and [Planner.Committed].
+// Invariants stand at the types and fields that they bind.
 //
 // # Cancel against firing
 //
 // Whichever is planned first wins. [Planner.Fire] takes a timer off the wheel and plans its firing; a cancel that is
-// planned later finds only what the firing left. [Planner.Plan] takes a cancelled timer off the wheel. Both run under
-// the planner's lock. The rest follows:
+// planned later finds only the state that the firing left. [Planner.Plan] takes a cancelled timer off the wheel. Both
+// run under the planner's lock. The rest follows:
 //
 //   - After an acquisition nothing fires before [Planner.Open]. The caller opens once every request that was in the log
 //     has been planned (package partition, catch-up barrier). So a cancel in the log wins.
@@ -43,18 +43,17 @@
 // All calls of one planner are made one at a time, under the caller's lock. None of them blocks. Take and Return
 // are calls of all planners of a partition, and all of them commit a step together.
 //
-//  1. [Planner.Prepare] a [Batch] of requests, look up what is unknown, [Planner.Resolve] it, then [Planner.Plan] it.
+//  1. [Planner.Prepare] a [Batch] of requests, look up the unknown IDs, [Planner.Resolve] it, then [Planner.Plan] it.
 //     All that is done for one batch after the other, in the order of the log.
 //  2. [Planner.Fire] due timers, [Take] a prefix of all planners, [Planner.RollBack] the firings in it that must not
 //     be emitted now, and make records of the rest.
 //  3. When the step has ended, [Planner.Commit] it, or [Return] it.
-//  4. From time to time [Planner.BeginFlush] what committed steps have changed, write it to the store, and
-//     [Planner.EndFlush].
+//  4. From time to time [Planner.BeginFlush], write the changes that it returns to the store, and [Planner.EndFlush].
 //  5. Scan the store from [Stats.Horizon] on, and [Planner.Load] the rows. Between a scan and its Load
 //     there is no EndFlush and no Parked, and no row is parked or comes back.
 //  6. Park the rows that Fire returns, unless they are gone, and call [Planner.Parked] before any of them comes back.
 //     When rows have come back, [Planner.Admit] their timers, unless the planner is [Stats.Crowded]. Do none of that
 //     during a flush.
-//  7. To answer a question about many IDs, read [Stats.Flushes], make a view of the store, and [Unflushed.Collect]
-//     what the view lacks, unless Flushes has changed.
+//  7. To answer a question about many IDs, read [Stats.Flushes], make a view of the store, and [Unflushed.Collect] the
+//     changes that the view lacks, unless Flushes has changed.
 package planner

@@ -7,8 +7,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
-// TestEveryEndIsRemembered goes through the ways in which a timer ends. Each of them leaves the ID remembered, but for
-// the two that take the ID back: a cancel, and a schedule that takes the timer's place.
+// TestEveryEndIsRemembered goes through the ways in which a timer ends. Each of them leaves the ID remembered, except
+// for the two that take the ID back: a cancel, and a schedule that takes the timer's place.
 func TestEveryEndIsRemembered(t *testing.T) {
 	const (
 		hour = 3_600_000
@@ -66,7 +66,7 @@ func TestEveryEndIsRemembered(t *testing.T) {
 		name    string
 		timer   *timer.Timer
 		request *timer.Request
-		sealed  func(*Entry) // what happens to the firing while its step is out
+		sealed  func(*Entry) // called with the firing while its step is out
 		want    timer.Outcome
 		free    bool // the ID is not remembered
 		opened  int64

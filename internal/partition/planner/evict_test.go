@@ -77,7 +77,7 @@ func TestMemoryThatIsFullAsksForNoLoad(t *testing.T) {
 }
 
 // A timer larger than the limit is evicted. It is loaded again after half of those that are due before it have fired,
-// not at once and not after each of them.
+// not immediately and not after each of them.
 func TestATimerBeyondTheLimitIsNotLoadedAtOnceAgain(t *testing.T) {
 	const small = 40
 	p := New(0, 0, 10<<10)
@@ -121,8 +121,8 @@ func TestATimerBeyondTheLimitIsNotLoadedAtOnceAgain(t *testing.T) {
 	}
 }
 
-// Most of what an eviction left is gone, and what it evicted is due right behind many small timers: it is loaded before
-// they fire, although most of them are left.
+// Most of the timers that an eviction left are gone, and the one that it evicted is due right behind many small timers:
+// it is loaded before they fire, although most of them are left.
 func TestWhatWasEvictedIsLoadedBeforeItIsDue(t *testing.T) {
 	p := New(0, 0, 100<<10)
 	p.Open(0)
@@ -157,7 +157,7 @@ func TestWhatWasEvictedIsLoadedBeforeItIsDue(t *testing.T) {
 	}
 }
 
-// Memory that was full after an eviction asks for a load as soon as there is room for what was evicted, and not only
+// Memory that was full after an eviction asks for a load as soon as there is room for the evicted timers, and not only
 // when the next timer falls due: the limit has grown, because other partitions hold less, or most timers were
 // cancelled. Otherwise the timers that are due soon after the next one are late by a load.
 func TestRoomForWhatWasEvictedAsksForALoad(t *testing.T) {
@@ -184,13 +184,13 @@ func TestRoomForWhatWasEvictedAsksForALoad(t *testing.T) {
 					Occurrence: 1, Value: make([]byte, 1000)})
 		}
 		p.Load(Lowest, timer.Ref{Due: 1_000_000}, timers)
-		if has := p.Stats(); !has.Full || p.Relieved() {
-			t.Fatalf("%s: before that: %+v", name, has)
+		if stats := p.Stats(); !stats.Full || p.Relieved() {
+			t.Fatalf("%s: before that: %+v", name, stats)
 		}
 		makeRoom(p)
 		p.Relieved()
-		if has := p.Stats(); has.Full {
-			t.Errorf("%s, and memory is full with %d of %d bytes", name, has.Bytes, p.known.limit)
+		if stats := p.Stats(); stats.Full {
+			t.Errorf("%s, and memory is full with %d of %d bytes", name, stats.Bytes, p.known.limit)
 		}
 	}
 }

@@ -9,8 +9,8 @@ const (
 	// maxFirings is how many firings a batch holds at most. It is also full at maxFiringBytes.
 	maxFirings     = 512
 	maxFiringBytes = 1 << 20
-	// maxOverdue is how many occurrences may follow others of the same timer at once. So timers that catch up do not
-	// take all of a step.
+	// maxOverdue is how many occurrences may follow others of the same timer in one call of Fire. So timers that catch
+	// up do not take all of a step.
 	maxOverdue = 500
 	// setBack is by how much the clock must have gone back before slots are closed again, so that timers of that time
 	// can be encoded.
@@ -20,8 +20,8 @@ const (
 	ahead = 1000 // ms
 )
 
-// Hold reports whether a due timer must not be emitted now, and what it waits for. permit is the permit that Admit was
-// called with, nil for most timers. A Hold must not call the planner.
+// Hold reports whether a due timer must not be emitted now, and for which target it waits. permit is the permit that
+// Admit was called with, nil for most timers. A Hold must not call the planner.
 type Hold func(t *timer.Timer, permit any) (by timer.TopicPartition, held bool)
 
 // dueItems are items that are due. The lists are reused unless they are long.
@@ -29,15 +29,15 @@ type dueItems struct{ free, behind []*Item }
 
 // Fire plans the firings of timers that are due now, in Unix ms: as many as there is room for, except that the last one
 // may exceed the bytes. A timer does not fire if hold holds it. It is among parkings, or waits until it can be parked.
-// But hold does not delay a timer that is too late. fired includes what was planned since the last call for timers that
-// the rules of their zones have moved to another time.
+// But hold does not delay a timer that is too late. fired includes the entries of timers that new rules of their zones
+// have moved to another time since the last call.
 //
 // behind bounds the firings that stand behind uncommitted requests of their own IDs. Further ones wait until those
 // requests are committed. While one planner of a partition waits for a look-up, requests of the other planners cannot
 // be committed, and firings behind them must leave room for firings that could be committed. A timer with a permit is
 // exempt, and a sole planner needs no bound.
 func (p *Planner) Fire(now int64, room, behind timer.Size, hold Hold) (fired timer.Size, parkings Parkings) {
-	fired, p.moved = p.moved, timer.Size{}
+	fired, p.rescheduled = p.rescheduled, timer.Size{}
 	p.opened = min(p.opened, now)
 	p.known.notAhead(now, p.ahead)
 	p.known.table.SetBack(now + setBack) // otherwise no timer is encoded until the clock has caught up
@@ -64,8 +64,8 @@ func (p *Planner) Fire(now int64, room, behind timer.Size, hold Hold) (fired tim
 			limit--
 			by, held := hold(it.timer, it.permit)
 			held = held && !Expires(it.timer, now)
-			if !held && !Reckons(p.recurrences.schedules, it.timer) {
-				by, held = Unreckoned, true
+			if !held && !KnowsZone(p.recurrences.schedules, it.timer) {
+				by, held = UnknownZone, true
 			}
 			if held {
 				if decoded {
@@ -184,7 +184,7 @@ func (p *Planner) fireOne(it *Item, e *Entry, now int64) {
 	if e.Emit == nil && e.After != nil {
 		it.permit = permit // it was not used for an emission, so the next occurrence gets it
 	}
-	if it.near && it.ref.Due < now {
+	if it.soon && it.ref.Due < now {
 		p.known.table.Remove(it.number)
 		p.known.table.Put(it.number, memtable.Soon, timer.Ref{Due: now, Offset: it.ref.Offset})
 	}

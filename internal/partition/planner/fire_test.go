@@ -49,9 +49,8 @@ func TestFiringsAreTakenInChunks(t *testing.T) {
 	}
 }
 
-// Uncommitted counts the earliest due time of what is planned and not committed, also while a
-// step with it is out, and after it has come back. An occurrence that is only rescheduled is
-// not a firing.
+// Uncommitted is the earliest due time of the firings that are planned and not committed, also while a step with it is
+// out, and after it has come back. An occurrence that is only rescheduled is not a firing.
 func TestUncommitted(t *testing.T) {
 	p := New(0, 0, 1<<40)
 	p.Open(0)
@@ -61,23 +60,23 @@ func TestUncommitted(t *testing.T) {
 	}
 	slices.SortFunc(timers, func(a, b *timer.Timer) int { return a.Ref().Compare(b.Ref()) })
 	p.Load(Lowest, timer.Ref{Due: 600}, timers)
-	is := func(when string, want int64) {
+	check := func(when string, want int64) {
 		t.Helper()
 		if due, ok := p.Uncommitted(); ok != (want != Never) || due != want {
 			t.Errorf("%s: %d, %v, want %d", when, due, ok, want)
 		}
 	}
-	is("nothing is planned", Never)
+	check("nothing is planned", Never)
 	later := p.known.find([]byte("id3"))
 	p.reschedule(later, later.timer)
-	is("a timer is put off", Never)
+	check("a timer is put off", Never)
 	p.Fire(30, timer.Size{Entries: 10, Bytes: 1 << 40}, timer.Unlimited, free)
-	is("three are planned", 10)
+	check("three are planned", 10)
 	p.Take(10, 1<<40)
-	is("they are sealed", 10)
+	check("they are sealed", 10)
 	p.Return()
-	is("they are back", 10)
+	check("they are back", 10)
 	p.Take(10, 1<<40)
 	p.Commit()
-	is("they are committed", Never)
+	check("they are committed", Never)
 }

@@ -107,7 +107,7 @@ func (k *known) encode(it *Item) {
 	if r.Bytes = k.scratch; !k.table.Encode(it.number, r) {
 		return
 	}
-	if it.near {
+	if it.soon {
 		k.left(it)
 	}
 	if it.change.at != 0 {
@@ -116,7 +116,7 @@ func (k *known) encode(it *Item) {
 	k.retire(it)
 }
 
-// encodable reports whether a timer may be a record by what it is.
+// encodable reports whether a timer of this kind and size may be a record.
 func encodable(t *timer.Timer) bool { return t.Steering == nil && t.Size() <= memtable.MaxBytes }
 
 // bury turns an item under whose ID nothing is pending into a tombstone, if the store still has something, or will when
@@ -148,14 +148,14 @@ func (k *known) forget(it *Item) {
 // retire forgets an item that has no object any more, and keeps it for another ID. Nothing refers to it then: no entry
 // that is not committed, no batch and no flush. A Parking may, but Parked also compares the timer.
 func (k *known) retire(it *Item) {
-	has := k.table.Stats()
-	if has.Objects == 0 { // frees lists that were long
+	stats := k.table.Stats()
+	if stats.Objects == 0 { // frees lists that were long
 		k.items, k.spare = nil, nil
 		return
 	}
 	k.items[it.number] = nil
-	if len(k.items) > 2*has.Numbers+maxSpare {
-		k.items = slices.Clone(k.items[:has.Numbers])
+	if len(k.items) > 2*stats.Numbers+maxSpare {
+		k.items = slices.Clone(k.items[:stats.Numbers])
 	}
 	if len(k.spare) < maxSpare {
 		*it = Item{}
@@ -206,7 +206,7 @@ const (
 // Held returns about how many bytes of memory a timer takes while it has an item.
 func Held(t *timer.Timer) int64 { return int64(t.Size()) + TimerMemory }
 
-// Item is what is known of a timer ID to which something happens, or will happen soon. A timer that only waits is a
+// Item has the state of a timer ID to which something happens, or will happen soon. A timer that only waits is a
 // record.
 type Item struct {
 	id string
@@ -228,7 +228,7 @@ type Item struct {
 	pins    int32        // batches with it that are prepared and not planned
 	number  int32        // of its object
 	unknown bool         // the store is being asked for ref
-	near    bool         // soon
+	soon    bool         // in the wheel of package memtable, below the horizon
 	// waiting: its firing was rolled back, or found no room behind requests (Behind), and it waits until its
 	// entries are committed; or its target is unhealthy, and it waits until the store has it.
 	waiting bool
@@ -240,8 +240,8 @@ type Item struct {
 }
 
 // kept reports whether the item knows more than the store does, or is about to. It does if an entry of it is not
-// committed (Commit ends that), if a batch with it is prepared and not planned (Plan ends that), or if the store does
-// not have what was committed (EndFlush ends that, or a record or tombstone that takes over the change).
+// committed (Commit ends that), if a batch with it is prepared and not planned (Plan ends that), or if the store lacks
+// a committed change (EndFlush ends that, or a record or tombstone that takes over the change).
 //
 // The item is forgotten when this is no longer true and none of the following holds: it is about to fire (until it
 // fires, is evicted, replaced, cancelled or encoded); it waits for its entries or to be parked (until Commit, EndFlush

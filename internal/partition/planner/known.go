@@ -20,9 +20,9 @@ type known struct {
 	// record. Loads raise the horizon. Evictions lower it, and then loads begin there again.
 	// Timers that were admitted, or have waited, may be soon above it. A load passes over them.
 	//
-	// No stale row is loaded, and no row is missed, for two reasons. Load does not take an ID of
-	// which something is known. And between a scan and its Load the planner forgets nothing that
-	// the store has got meanwhile: see the caller's duties.
+	// No stale row is loaded, and no row is missed, for two reasons. Load does not take an ID that is in memory. And
+	// between a scan and its Load the planner does not forget IDs, because nothing is flushed or parked then: see the
+	// caller's duties.
 	horizon  timer.Ref
 	limit    int64 // of bytes, see New
 	bytes    int64 // of soon items
@@ -81,7 +81,7 @@ func (k *known) miss(it *Item, by int64) {
 // drop takes an item's pending timer out of memory.
 func (k *known) drop(it *Item) {
 	k.table.Remove(it.number)
-	if it.near {
+	if it.soon {
 		k.left(it)
 	}
 	k.miss(it, 0)
@@ -92,7 +92,7 @@ func (k *known) drop(it *Item) {
 func (k *known) insert(it *Item) {
 	k.table.Put(it.number, memtable.Soon, timer.Ref{Due: it.timer.FiresAt(), Offset: it.ref.Offset})
 	k.dirty.bytes -= it.dirtyBytes()
-	it.near = true
+	it.soon = true
 	k.dirty.bytes += it.dirtyBytes()
 	k.bytes += Held(it.timer)
 }
@@ -100,7 +100,7 @@ func (k *known) insert(it *Item) {
 // left notes that an item is no longer soon.
 func (k *known) left(it *Item) {
 	k.dirty.bytes -= it.dirtyBytes()
-	it.near = false
+	it.soon = false
 	k.dirty.bytes += it.dirtyBytes()
 	k.bytes -= Held(it.timer)
 }
@@ -116,7 +116,7 @@ func (k *known) release(it *Item) {
 		it.waiting = false
 		k.insert(it)
 	}
-	if !it.kept() && !it.near && !it.parking && it.missed == 0 {
+	if !it.kept() && !it.soon && !it.parking && it.missed == 0 {
 		k.drop(it)
 		k.forget(it)
 		return
@@ -150,7 +150,7 @@ func (k *known) notAhead(now, ahead int64) {
 // the horizon.
 func (p *Planner) Load(from, to timer.Ref, timers []*timer.Timer) {
 	if from.Compare(p.known.horizon) > 0 {
-		return // the horizon was lowered meanwhile; the next load begins there
+		return // the horizon was lowered during the scan; the next load begins there
 	}
 	for _, t := range timers {
 		if t.Ref().Compare(p.known.horizon) < 0 || p.known.table.Find(t.ID) != 0 {
@@ -227,10 +227,10 @@ func (k *known) evictFrom(from timer.Ref) {
 }
 
 // Relieved reports, once each time, that full memory has room again: half of the limit is free. Then the caller loads.
-// After an eviction half of what it left must be gone, too. Otherwise a large timer that was evicted, and leaves much
-// room, would be loaded and evicted in turns. What is left is due before it, and once that is gone it is loaded. If all
-// that was evicted fits again, Relieved does not wait for that, but only once until a timer falls due, because the
-// limits of several partitions may grow and shrink in turns.
+// After an eviction, half of the timers that it left must be gone, too. Otherwise a large timer that was evicted, and
+// leaves much room, would be loaded and evicted in turns. The remaining timers are due before it, and once they are
+// gone it is loaded. If everything that was evicted fits again, Relieved does not wait for that, but only once until a
+// timer falls due, because the limits of several partitions may grow and shrink in turns.
 func (p *Planner) Relieved() bool {
 	k := &p.known
 	if !k.full || k.held() > k.limit/2 {

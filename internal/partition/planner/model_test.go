@@ -41,7 +41,7 @@ type occurrence struct{ generation, number int64 }
 type model struct {
 	t    *rapid.T
 	p    *Planner
-	seen map[string]int // what happened, by kind
+	seen map[string]int // events, by kind
 
 	limit     int64    // of the wheel, bytes
 	grain     uint     // of the table
@@ -93,7 +93,7 @@ type model struct {
 	asks question
 }
 
-// firing is what was true when a firing was planned.
+// firing is the state when a firing was planned.
 type firing struct {
 	now, opened int64
 	missed      map[occurrence]int64
@@ -104,7 +104,7 @@ type firing struct {
 // question is a question about all IDs, and its progress.
 type question struct {
 	*Unflushed
-	is      string // "", "looked", "viewed", or "collected"
+	stage   string // "", "looked", "viewed", or "collected"
 	flushes int64
 	changed int
 	view    map[string]*timer.Timer // of the store
@@ -201,8 +201,8 @@ func (m *model) request(id string, schedule *timer.Timer, refused bool) {
 	m.requests = append(m.requests, r)
 }
 
-// written returns the timer of a request that is written now: what was due before that was missed. It is behind its
-// last occurrence if none is left.
+// written returns the timer of a request that is written now: occurrences that were due before that were missed. It is
+// behind its last occurrence if none is left.
 func (m *model) written(course []*timer.Timer, id []byte, generation int64) *timer.Timer {
 	first := *course[0]
 	first.ID, first.Offset = id, generation
@@ -365,7 +365,7 @@ func (m *model) fire(limit int, bytes int64) {
 		m.missed[at] = min(by, m.now)
 	}
 	m.opened = min(m.opened, m.now)
-	waits, room, permits, moved := waiting(m.p), m.p.sequence.roomBehind(m.room()), 0, m.p.moved
+	waits, room, permits, moved := waiting(m.p), m.p.sequence.roomBehind(m.room()), 0, m.p.rescheduled
 	fired, parkings := m.p.Fire(m.now, timer.Size{Entries: limit, Bytes: bytes}, m.room(),
 		func(t *timer.Timer, permit any) (timer.TopicPartition, bool) {
 			if t.FiresAt() > m.now {
@@ -373,7 +373,7 @@ func (m *model) fire(limit int, bytes int64) {
 			}
 			held := m.held(t, permit)
 			permits += btoi(permit != nil)
-			if m.saw("held", held); held || isUnreckoned(t) {
+			if m.saw("held", held); held || hasUnknownZone(t) {
 				m.saw("held for a zone that is not known", !held)
 				m.comes(t)
 			}
@@ -384,7 +384,7 @@ func (m *model) fire(limit int, bytes int64) {
 		m.t.Fatalf("%d fire while requests of before the acquisition are not planned", fired.Entries)
 	}
 	m.note()
-	for _, to := range []timer.TopicPartition{{Topic: targets[0]}, {Topic: targets[1]}, Unreckoned} {
+	for _, to := range []timer.TopicPartition{{Topic: targets[0]}, {Topic: targets[1]}, UnknownZone} {
 		if l := parkings[to]; l != nil {
 			m.parkings = append(m.parkings, parking{target: to.Topic, Parking: l})
 		}
@@ -402,7 +402,7 @@ func (m *model) fire(limit int, bytes int64) {
 	m.saw("relieved", m.p.Relieved())
 }
 
-// note remembers what is true when firings are planned.
+// note remembers the state when firings are planned.
 func (m *model) note() {
 	var missed map[occurrence]int64
 	for _, c := range slices.Concat(m.p.sequence.first, m.p.sequence.rest) {
@@ -420,8 +420,8 @@ func (m *model) note() {
 	}
 }
 
-// isUnreckoned reports whether the next occurrence of a timer cannot be computed.
-func isUnreckoned(t *timer.Timer) bool {
+// hasUnknownZone reports whether the next occurrence of a timer cannot be computed.
+func hasUnknownZone(t *timer.Timer) bool {
 	return t.Recurrence != nil && t.Recurrence.Zone == nowhere && !t.IsTriggered()
 }
 
@@ -452,7 +452,7 @@ func (m *model) saw(kind string, it bool) {
 	}
 }
 
-// seal takes a segment, and rolls back what must not be emitted.
+// seal takes a segment, and rolls back firings that must not be emitted.
 func (m *model) seal(entries int, size int64) {
 	if m.out != nil {
 		return
@@ -706,12 +706,12 @@ func (m *model) declares(t *rapid.T) {
 	m.under(c)
 }
 
-// resumed checks what is left of a timer that was resumed: missed occurrences may be skipped if its policy says so.
+// resumed checks the rest of a timer that was resumed: missed occurrences may be skipped if its policy says so.
 func (m *model) resumed(e *Entry, want *timer.Timer, now int64) {
 	delete(m.missed, occurrence{want.Offset, want.Occurrence})
 	was := want
 	want = m.again(want)
-	recurs := want.Recurrence != nil && !want.IsTriggered() && !isUnreckoned(want)
+	recurs := want.Recurrence != nil && !want.IsTriggered() && !hasUnknownZone(want)
 	if recurs && (want.Due <= now || isOver(want)) {
 		want = m.at(want, m.chosen(want, now, now))
 	}
@@ -731,7 +731,7 @@ func (m *model) resumed(e *Entry, want *timer.Timer, now int64) {
 	}
 }
 
-// occurred checks what happened to the pending occurrence: nothing, it fired, or some were missed and skipped, as the
+// occurred checks the end of the pending occurrence: there was none, it fired, or some were missed and skipped, as the
 // timer's policy says.
 func (m *model) occurred(e *Entry, was *timer.Timer) {
 	r := was.Recurrence
@@ -776,10 +776,10 @@ func (m *model) occurred(e *Entry, was *timer.Timer) {
 		m.t.Fatalf("%q fires what is due at %d, and was missed by %d; %+v, as it was planned by %d", e.ID, e.Emit.Due,
 			by, f, e.missed)
 	}
-	// The next occurrence depends on what was missed. That is known, unless something was said about the timer that the
-	// model does not follow closely; then it is at least the first and at most the second.
+	// The next occurrence depends on the missed ones. They are known, unless something was said about the timer that
+	// the model does not follow closely; then it is at least the first and at most the second.
 	least, most := n, n
-	if f != nil && r != nil && !isUnreckoned(was) && m.again(was).Due <= f.now {
+	if f != nil && r != nil && !hasUnknownZone(was) && m.again(was).Due <= f.now {
 		at := occurrence{was.Offset, n}
 		// a resume that was planned earlier and is settled now decides for itself
 		missed := max(f.opened, min(f.missed[at], m.missed[at]))
@@ -802,7 +802,7 @@ func (m *model) occurred(e *Entry, was *timer.Timer) {
 		if !equal(after, m.at(was, n)) || n != was.Occurrence && !back && (f == nil || after.Due <= f.now) {
 			m.t.Fatalf("%q: %+v is left of %+v", e.ID, after, was)
 		}
-		if isUnreckoned(was) && !back {
+		if hasUnknownZone(was) && !back {
 			m.t.Fatalf("%q is planned, and it is not known when it recurs", e.ID)
 		}
 		// The one before it is rolled back too, or other rules have moved it.
@@ -840,9 +840,9 @@ func (m *model) at(t *timer.Timer, n int64) *timer.Timer {
 	case n < 1 || n > int64(len(course)):
 		return nil
 	}
-	is := *course[n-1]
-	is.Steering = t.Steering
-	return &is
+	current := *course[n-1]
+	current.Steering = t.Steering
+	return &current
 }
 
 // again returns a timer as it is pending by the present rules; nil for nil.
@@ -860,9 +860,9 @@ func (m *model) chosen(t *timer.Timer, now, missed int64) (n int64) {
 		return n + 1
 	}
 	for policy := t.Recurrence.CatchUp; policy != timer.CatchUpAll; n++ {
-		is, next := m.at(t, n), m.at(t, n+1)
+		current, next := m.at(t, n), m.at(t, n+1)
 		overtaken := next != nil && next.Due <= now
-		if is == nil || !overtaken && (policy == timer.CatchUpLatest || is.Due > missed) {
+		if current == nil || !overtaken && (policy == timer.CatchUpLatest || current.Due > missed) {
 			return n
 		}
 	}
@@ -1000,7 +1000,7 @@ func (m *model) admit() {
 	for _, t := range m.admitting {
 		it, _, at := m.p.lookup(t.ID)
 		// Otherwise it has come before, or has changed.
-		if it == nil && at.Kind() != memtable.Soon || it != nil && !it.near && !it.unknown && it.ref == t.Ref() {
+		if it == nil && at.Kind() != memtable.Soon || it != nil && !it.soon && !it.unknown && it.ref == t.Ref() {
 			m.comes(t)
 		}
 	}
@@ -1011,23 +1011,23 @@ func (m *model) admit() {
 // question advances a question about all IDs. Other calls may come after each part of it.
 func (m *model) question() {
 	q := &m.asks
-	switch q.is {
+	switch q.stage {
 	case "":
-		q.is, q.flushes = "looked", m.p.Flushes()
+		q.stage, q.flushes = "looked", m.p.Flushes()
 	case "looked":
 		q.view = map[string]*timer.Timer{}
 		for id, r := range m.rows {
 			q.view[id] = r.Timer
 		}
-		q.is = "viewed"
+		q.stage = "viewed"
 	case "viewed":
-		q.is = ""
+		q.stage = ""
 		if m.saw("a flush ended behind the view", m.p.Flushes() != q.flushes); m.p.Flushes() != q.flushes {
 			return
 		}
 		q.Unflushed, q.changed = NewUnflushed(0), m.p.Changed()
 		q.Collect([]*Planner{m.p})
-		q.state, q.is = maps.Clone(m.state), "collected"
+		q.state, q.stage = maps.Clone(m.state), "collected"
 	case "collected":
 		_ = q.Index(func() error { return nil })
 		if n := len(q.All()); n > q.changed {
@@ -1035,12 +1035,12 @@ func (m *model) question() {
 		}
 		for i := range q.All() {
 			x := &q.All()[i]
-			id, is := string(x.ID), TimerOf(x)
-			m.saw("overlaid", !equal(is, q.view[id]))
-			m.saw("overlaid as gone", is == nil && q.view[id] != nil)
-			put(q.view, id, is)
-			if !q.Has(x.ID) || is.Ref() != x.After {
-				m.t.Fatalf("%q is not found, or is at %v, not %v", x.ID, is.Ref(), x.After)
+			id, current := string(x.ID), TimerOf(x)
+			m.saw("overlaid", !equal(current, q.view[id]))
+			m.saw("overlaid as gone", current == nil && q.view[id] != nil)
+			put(q.view, id, current)
+			if !q.Has(x.ID) || current.Ref() != x.After {
+				m.t.Fatalf("%q is not found, or is at %v, not %v", x.ID, current.Ref(), x.After)
 			}
 		}
 		for id := range q.view {
@@ -1055,7 +1055,7 @@ func (m *model) question() {
 
 func (m *model) askNoMore() { m.asks = question{} }
 
-// What always holds.
+// The invariants.
 
 func (m *model) check() {
 	p := m.p
@@ -1094,7 +1094,7 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 			pins[it]++
 		}
 	}
-	near, beyond, waiting, held, missed, earliest := 0, 0, 0, int64(0), int64(0), int64(math.MaxInt64)
+	soon, beyond, waiting, held, missed, earliest := 0, 0, 0, int64(0), int64(0), int64(math.MaxInt64)
 	all := p.all()
 	if len(all) != p.known.table.Stats().Objects {
 		m.t.Fatalf("%d items, %d objects", len(all), p.known.table.Stats().Objects)
@@ -1116,11 +1116,11 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 		}
 		kind, key := p.known.table.Place(it.number)
 		waits, later := it.waiting, kind == memtable.Later
-		if it.near != (kind == memtable.Soon) {
-			m.t.Fatalf("%q is near: %v, and in %d", id, it.near, kind)
+		if it.soon != (kind == memtable.Soon) {
+			m.t.Fatalf("%q is near: %v, and in %d", id, it.soon, kind)
 		}
-		if n := btoi(it.near) + btoi(later) + btoi(waits) + btoi(it.parking); n != btoi(it.timer != nil) {
-			m.t.Fatalf("%q is in %d places: near %v, beyond %v, waiting %v, parking %v; pending %v", id, n, it.near,
+		if n := btoi(it.soon) + btoi(later) + btoi(waits) + btoi(it.parking); n != btoi(it.timer != nil) {
+			m.t.Fatalf("%q is in %d places: near %v, beyond %v, waiting %v, parking %v; pending %v", id, n, it.soon,
 				later, waits, it.parking, it.timer != nil)
 		}
 		if it.parking &&
@@ -1130,7 +1130,7 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 		if (waits || it.parking) && it.permit != nil {
 			m.t.Fatalf("%q is held and keeps its permit", id)
 		}
-		if !it.kept() && !it.near && !it.parking && it.missed == 0 {
+		if !it.kept() && !it.soon && !it.parking && it.missed == 0 {
 			m.t.Fatalf("%q is kept for nothing", id)
 		}
 		if it.missed != 0 {
@@ -1143,8 +1143,8 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 		if later && it.ref.Compare(p.known.horizon) < 0 {
 			m.t.Fatalf("%q is beyond the horizon at %v: %v", id, p.known.horizon, it.ref)
 		}
-		near, beyond, waiting = near+btoi(it.near), beyond+btoi(later), waiting+btoi(waits)
-		if it.near {
+		soon, beyond, waiting = soon+btoi(it.soon), beyond+btoi(later), waiting+btoi(waits)
+		if it.soon {
 			if it.timer.IsPaused() && !it.timer.IsTriggered() {
 				m.t.Fatalf("%q is paused, and in the wheel", id)
 			}
@@ -1155,33 +1155,33 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 	if missed != p.known.missed {
 		m.t.Fatalf("%d bytes are kept of what was missed, %d are counted", missed, p.known.missed)
 	}
-	known := len(all) + p.known.table.Stats().Tombstones - near - beyond
-	m.checkRecords(planned, &near, &beyond, &held)
-	if known += near + beyond; p.known.table.Stats().IDs != known {
+	known := len(all) + p.known.table.Stats().Tombstones - soon - beyond
+	m.checkRecords(planned, &soon, &beyond, &held)
+	if known += soon + beyond; p.known.table.Stats().IDs != known {
 		m.t.Fatalf("%d IDs are known, want %d", p.known.table.Stats().IDs, known)
 	}
-	if near != p.known.table.Stats().Soon || beyond != p.known.table.Stats().Later || held != p.known.held() {
+	if soon != p.known.table.Stats().Soon || beyond != p.known.table.Stats().Later || held != p.known.held() {
 		m.t.Fatalf("%d of %d bytes are soon, %d later; want %d of %d, %d",
-			p.known.table.Stats().Soon, p.known.held(), p.known.table.Stats().Later, near, held, beyond)
+			p.known.table.Stats().Soon, p.known.held(), p.known.table.Stats().Later, soon, held, beyond)
 	}
 	// During a batch Plan forgets.
-	if met := m.batch != nil; p.known.held() > p.known.limit+p.known.limit/4 && near >= 4 && !met {
+	if met := m.batch != nil; p.known.held() > p.known.limit+p.known.limit/4 && soon >= 4 && !met {
 		m.t.Fatalf("%d bytes in the wheel, the limit is %d", p.known.held(), p.known.limit)
 	}
-	if due, ok := p.Next(); p.open && ok != (near > 0) || ok && due > earliest {
+	if due, ok := p.Next(); p.open && ok != (soon > 0) || ok && due > earliest {
 		m.t.Fatalf("next is %d, %v; want at most %d", due, ok, earliest)
 	}
 }
 
-// checkRecords checks the records: there is no item of the same ID, the record is what is planned, and dirty knows
-// what it needs to know.
-func (m *model) checkRecords(planned map[string]*timer.Timer, near, beyond *int, held *int64) {
+// checkRecords checks the records: there is no item of the same ID, the record is the planned state, and dirty knows
+// enough of it.
+func (m *model) checkRecords(planned map[string]*timer.Timer, soon, beyond *int, held *int64) {
 	p := m.p
 	for id, t := range planned {
 		it, r, at := p.lookup([]byte(id))
 		switch at.Kind() {
 		case memtable.Soon:
-			*near++
+			*soon++
 			*held += r.Size()
 		case memtable.Later:
 			*beyond++
@@ -1200,7 +1200,7 @@ func (m *model) checkRecords(planned map[string]*timer.Timer, near, beyond *int,
 	}
 }
 
-// lookup returns what is known of an ID.
+// lookup returns the item, record or tombstone of an ID.
 func (p *Planner) lookup(id []byte) (it *Item, r memtable.Record, at memtable.Ref) {
 	switch at = p.known.table.Find(id); at.Kind() {
 	case memtable.None:
@@ -1237,7 +1237,7 @@ func bytesOf(t *timer.Timer) []byte {
 	return t.AppendTo(nil)
 }
 
-// checkMissing finds timers that nobody would fire: they are below the horizon, and no load is on its way.
+// checkMissing finds timers that would never fire: they are below the horizon, and no load is on its way.
 func (m *model) checkMissing(planned map[string]*timer.Timer) {
 	below := m.p.known.horizon
 	for _, id := range slices.Sorted(maps.Keys(planned)) {
@@ -1257,12 +1257,12 @@ func (m *model) checkMissing(planned map[string]*timer.Timer) {
 func (m *model) checkCommitted() {
 	for i := range 8 {
 		id := fmt.Sprint("id", i)
-		is, known := m.p.Committed([]byte(id))
+		current, known := m.p.Committed([]byte(id))
 		if !known {
-			is = m.rows[id].Timer
+			current = m.rows[id].Timer
 		}
-		if !equal(is, m.state[id]) {
-			m.t.Fatalf("%q is %v, known %v; committed is %v", id, is.Ref(), known, m.state[id].Ref())
+		if !equal(current, m.state[id]) {
+			m.t.Fatalf("%q is %v, known %v; committed is %v", id, current.Ref(), known, m.state[id].Ref())
 		}
 	}
 }
@@ -1299,11 +1299,11 @@ func (m *model) checkDirty() {
 			m.t.Fatalf("%q is gone, and not found", id)
 		}
 		stored, state := r.Stored, r.State
-		is := m.state[string(id)]
+		current := m.state[string(id)]
 		was, ok := base[string(id)]
 		if state == memtable.Flushing && (ok || m.frozen == nil) || state == memtable.Dirty && (!ok || was != stored) ||
-			is != nil {
-			m.t.Fatalf("%q is gone, state %d, from %v; it was %v, is %v", id, state, stored, was, is.Ref())
+			current != nil {
+			m.t.Fatalf("%q is gone, state %d, from %v; it was %v, is %v", id, state, stored, was, current.Ref())
 		}
 	}
 	m.p.eachUnflushed(func(k memtable.Kind, r memtable.Record) {
@@ -1320,16 +1320,16 @@ func (m *model) checkDirty() {
 			was = timer.Absent
 		}
 		becomes := m.state[string(id)]
-		switch is := becomes.Ref(); {
+		switch current := becomes.Ref(); {
 		case r.State == memtable.Dirty|memtable.Flushing, r.State&memtable.Flushing != 0 && m.frozen == nil:
 			m.t.Fatalf("%q is packed, state %d", id, r.State)
-		case r.State == memtable.Dirty && (r.Stored != was || at != is || was == is && !movable(becomes)),
-			r.State == memtable.Flushing && (at != was || at != is):
-			m.t.Fatalf("%q is packed, state %d, from %v to %v; want %v to %v", id, r.State, r.Stored, at, was, is)
+		case r.State == memtable.Dirty && (r.Stored != was || at != current || was == current && !movable(becomes)),
+			r.State == memtable.Flushing && (at != was || at != current):
+			m.t.Fatalf("%q is packed, state %d, from %v to %v; want %v to %v", id, r.State, r.Stored, at, was, current)
 		}
 	})
-	if is := m.p.DirtyBytes(); held != is {
-		m.t.Fatalf("%d bytes are dirty, want %d", is, held)
+	if current := m.p.DirtyBytes(); held != current {
+		m.t.Fatalf("%d bytes are dirty, want %d", current, held)
 	}
 	for _, id := range slices.Sorted(maps.Keys(m.state)) {
 		if _, r, at := m.p.lookup([]byte(id)); at != 0 && r.State&memtable.Dirty == 0 && base[id] != m.state[id].Ref() {
@@ -1342,11 +1342,11 @@ func (m *model) checkDirty() {
 		if !ok {
 			was = timer.Absent
 		}
-		is := m.state[id].Ref()
-		if (it.change.at != 0) != in[id] || in[id] && (was == is && !movable(m.state[id]) ||
-			it.change.stored != was || it.change.after.Ref() != is) || !in[id] && was != is {
+		current := m.state[id].Ref()
+		if (it.change.at != 0) != in[id] || in[id] && (was == current && !movable(m.state[id]) ||
+			it.change.stored != was || it.change.after.Ref() != current) || !in[id] && was != current {
 			m.t.Fatalf("%q: dirty %v, from %v to %v; want %v to %v", id, in[id], it.change.stored,
-				it.change.after.Ref(), was, is)
+				it.change.after.Ref(), was, current)
 		}
 	}
 }
@@ -1450,8 +1450,8 @@ func (m *model) step(n int) {
 }
 
 // In whatever order things happen: requests are settled in order, each generation has one outcome, and a pending timer
-// fires when due or waits where somebody looks. The changes of segments are what their entries do, the store is a fold
-// of them, and nothing is kept that is not needed.
+// fires when due or waits in a place that is looked at. The changes of segments are those of their entries, the store
+// is a fold of them, and nothing is kept that is not needed.
 //
 // It runs 1000 times 120 steps, some 2 s, and ten times as often in CI, unless flags of rapid say otherwise.
 func TestPlannerAgainstModel(t *testing.T) {
@@ -1551,7 +1551,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"":         func(*rapid.T) { m.seen["step"]++; m.check() },
 		"schedule": schedule, "schedule too": schedule,
-		// Many timers are due at once, and some are cancelled while they fire.
+		// Many timers are due together, and some are cancelled while they fire.
 		"burst": func(t *rapid.T) {
 			for i := range small.Draw(t, "n") {
 				m.request(fmt.Sprint("id", i), &timer.Timer{Due: m.now, Target: timer.Target{Topic: targets[i%2]}},
@@ -1656,7 +1656,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			}
 		}),
 		"answer": func(*rapid.T) {
-			for m.question(); m.asks.is != ""; m.question() {
+			for m.question(); m.asks.stage != ""; m.question() {
 			}
 		},
 		// A timer that a batch has met becomes a record, and its item is reused, before it is copied.
@@ -1766,15 +1766,15 @@ func (m *model) drawRecurrence(t *rapid.T, at int64) *timer.Recurrence {
 // leaves. Expressions that come whenever their reading is shown may keep their instants, so they are left alone.
 func (m *model) changeRules(t *rapid.T) {
 	for _, id := range slices.Sorted(maps.Keys(m.state)) {
-		is := m.state[id]
-		if r := is.Recurrence; r == nil || r.Every > 0 || r.Zone == nowhere || everyHour[r.Cron] ||
-			is.Steering != nil || m.delayed[is.Offset] || rapid.Bool().Draw(t, "as it was") {
+		current := m.state[id]
+		if r := current.Recurrence; r == nil || r.Every > 0 || r.Zone == nowhere || everyHour[r.Cron] ||
+			current.Steering != nil || m.delayed[current.Offset] || rapid.Bool().Draw(t, "as it was") {
 			continue
 		}
-		if m.again(is).Due == is.Due {
+		if m.again(current).Due == current.Due {
 			// A multiple of an interval gives the timer the place that another occurrence has by the rules of now.
-			other := underOtherRules(is, rapid.SampledFrom([]int64{-3600, -7, -10, 10, 7, 3600}).Draw(t, "s ahead"))
-			if r, stored := m.rows[id]; stored && equal(r.Timer, is) {
+			other := underOtherRules(current, rapid.SampledFrom([]int64{-3600, -7, -10, 10, 7, 3600}).Draw(t, "s ahead"))
+			if r, stored := m.rows[id]; stored && equal(r.Timer, current) {
 				m.rows[id] = row{other, r.parked}
 			}
 			m.state[id] = other
@@ -1787,7 +1787,7 @@ func (p *Planner) isLater(it *Item) bool {
 	return k == memtable.Later
 }
 
-// changed returns the bytes of what a change leaves pending; none for nothing.
+// changed returns the bytes of the timer that a change leaves pending; none if there is no timer.
 func changed(c *timer.Change) []byte {
 	if c.Timer != nil {
 		return c.Timer.AppendTo(nil)

@@ -5,16 +5,16 @@ import (
 	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
-// Unreckoned stands in for a target if this instance cannot compute the recurrence of a timer, because it has no rules
+// UnknownZone stands in for a target if this instance cannot compute the recurrence of a timer, because it has no rules
 // for the time zone. Another instance may have them, or this one may get them. So the timer is neither fired nor ended;
-// it waits until [Reckons] is true. No topic has this name.
-var Unreckoned = timer.TopicPartition{Topic: "?", Partition: timer.Unplaced}
+// it waits until [KnowsZone] is true. No topic has this name.
+var UnknownZone = timer.TopicPartition{Topic: "?", Partition: timer.Unplaced}
 
 // recurrences compute when recurring timers are due.
 type recurrences struct{ schedules *calendar.Cache }
 
-// Reckons reports whether this instance can compute what follows the pending occurrence of t.
-func Reckons(schedules *calendar.Cache, t *timer.Timer) bool {
+// KnowsZone reports whether this instance can compute the occurrence after the pending one of t.
+func KnowsZone(schedules *calendar.Cache, t *timer.Timer) bool {
 	if !t.Recurs() || t.IsTriggered() {
 		return true
 	}
@@ -83,7 +83,7 @@ func (p *Planner) reschedule(it *Item, t *timer.Timer) {
 	p.tally.note(e)
 	p.known.set(it, t)
 	p.sequence.rest = append(p.sequence.rest, b)
-	p.moved = p.moved.Plus(b.Size())
+	p.rescheduled = p.rescheduled.Plus(b.Size())
 }
 
 // again schedules an item from the store by the rules of its time zone as they are now. A paused timer keeps its time
@@ -101,7 +101,7 @@ func (re recurrences) resume(e *timer.Entry, now int64) {
 	resumed := e.After
 	t := re.again(resumed)
 	if t != nil && t.Recurs() && !t.IsTriggered() {
-		if r, err := re.schedules.Recurrence(t.Recurrence); err == nil { // else it is Unreckoned when it is due
+		if r, err := re.schedules.Recurrence(t.Recurrence); err == nil { // else it waits as UnknownZone when it is due
 			t = r.CatchUp(t, now, now)
 		}
 	}
@@ -122,7 +122,7 @@ func (re recurrences) again(t *timer.Timer) *timer.Timer {
 	}
 	r, err := re.schedules.Recurrence(t.Recurrence)
 	if err != nil {
-		return t // it is Unreckoned when it is due
+		return t // it waits as UnknownZone when it is due
 	}
 	return r.Again(t)
 }

@@ -22,7 +22,7 @@ func ready(timers ...*timer.Timer) *Planner {
 	return p
 }
 
-// fired returns what a planner fires at an instant, up to limit, as id/occurrence, and commits it.
+// fired returns the firings of a planner at an instant, up to limit, as id/occurrence, and commits them.
 func fired(p *Planner, now int64, limit int) (all []string) {
 	p.Fire(now, timer.Size{Entries: limit, Bytes: 1 << 40}, timer.Unlimited, free)
 	s := p.Take(1<<30, 1<<40)
@@ -38,7 +38,7 @@ func fired(p *Planner, now int64, limit int) (all []string) {
 	return all
 }
 
-// wants compares, in any order, what fires at one instant.
+// wants compares, in any order, the firings of one instant.
 func wants(t *testing.T, what string, got []string, want ...string) {
 	t.Helper()
 	slices.Sort(got)
@@ -83,7 +83,7 @@ func TestCatchingUpWaitsItsTurn(t *testing.T) {
 	wants(t, "then the others", fired(p, 1000, 2), "a/2", "a/3")
 }
 
-// Nor is it encoded meanwhile, as a timer would be that has its turn when it is due.
+// Nor is it encoded in between, unlike a timer that has its turn when it is due.
 func TestCatchingUpWaitsItsTurnAsAnItem(t *testing.T) {
 	p := ready(recurring("a", 1, 500, timer.CatchUpAll),
 		&timer.Timer{ID: []byte("b"), Offset: 8, Due: 1, Occurrence: 1},

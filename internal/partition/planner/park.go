@@ -5,7 +5,7 @@ import "github.com/waterclock/waterclock/internal/timer"
 // While a target is unhealthy, its due timers stay pending and are parked: they are moved, in the store only, from the
 // rows by due time to rows by target, so that no scan steps over them.
 
-// Parkings has the timers to be parked, by what they wait for.
+// Parkings has the timers to be parked, by the target that they wait for.
 type Parkings map[timer.TopicPartition]*Parking
 
 // Parking is the timers to be parked for one target.
@@ -37,9 +37,9 @@ func (k *known) hold(it *Item, by timer.TopicPartition, now int64, out *Parkings
 	l.items, l.Timers, l.Bytes = append(l.items, it), append(l.Timers, it.timer), l.Bytes+Held(it.timer)
 }
 
-// Parked forgets the timers that the store has parked. It does nothing to items that have changed meanwhile, which may
-// be about to be parked again as another timer. An item of a prepared batch waits for its request, and is released
-// after that.
+// Parked forgets the timers that the store has parked. It leaves items alone that have changed since Fire, which may be
+// about to be parked again as another timer. An item of a prepared batch waits for its request, and is released after
+// that.
 func (p *Planner) Parked(l *Parking) {
 	for i, it := range l.items {
 		switch {
@@ -55,7 +55,7 @@ func (p *Planner) Parked(l *Parking) {
 }
 
 // Admit adds timers that are no longer parked: they fire soon. With a permit, which is passed to Hold, they may fire
-// although their target is unhealthy. If an item says otherwise, the timer has been replaced or cancelled meanwhile.
+// although their target is unhealthy. If an item disagrees, the timer has been replaced or cancelled since it was read.
 // Occurrences that were due by now were missed.
 func (p *Planner) Admit(timers []*timer.Timer, permit any, now int64) {
 	for _, t := range timers {
@@ -63,7 +63,7 @@ func (p *Planner) Admit(timers []*timer.Timer, permit any, now int64) {
 		switch {
 		case it == nil:
 			it = p.known.newItem(string(t.ID), t.Ref(), t)
-		case it.unknown || it.ref != t.Ref() || it.near || it.timer != nil && it.timer.Occurrence != t.Occurrence:
+		case it.unknown || it.ref != t.Ref() || it.soon || it.timer != nil && it.timer.Occurrence != t.Occurrence:
 			p.known.encode(it)
 			continue
 		}
@@ -72,7 +72,7 @@ func (p *Planner) Admit(timers []*timer.Timer, permit any, now int64) {
 		it.timer, it.permit, it.waiting, it.parking = t, permit, false, false
 		p.known.miss(it, now)
 		p.known.insert(it)
-		if p.again(it); it.near {
+		if p.again(it); it.soon {
 			it.permit = permit
 		}
 	}

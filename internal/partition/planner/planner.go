@@ -17,7 +17,7 @@ var (
 // Memory is about how many bytes an idle planner takes, with its goroutine. No account includes that.
 const Memory = 24 << 10
 
-// Planner has what is known and planned of one partition, or of a part of it. Make one with [New].
+// Planner has the known and planned state of one partition, or of a part of it. Make one with [New].
 type Planner struct {
 	known  known
 	ahead  int64 // see the constant
@@ -28,11 +28,11 @@ type Planner struct {
 
 	sequence    sequence
 	due         dueItems
-	moved       timer.Size // what reschedule has planned since the last Fire
+	rescheduled timer.Size // planned by reschedule since the last Fire
 	recurrences recurrences
 }
 
-// Stats says how much a planner has, and in what state it is.
+// Stats are the sizes and the state of a planner.
 type Stats struct {
 	Position int64     // of the last committed step: every request below it is settled
 	Horizon  timer.Ref // where the next scan of the store begins, unless memory is full
@@ -48,8 +48,8 @@ type Stats struct {
 	Changed    int   // about how many IDs the store may lack
 	Flushes    int64 // flushes that have ended
 	Wanted     bool  // a timer waits for a flush so that it can be parked
-	// Crowded: missed timers take so much memory that no more are to be admitted. It ends when they have fired or were
-	// let go.
+	// Crowded: missed timers take so much memory that no more are to be admitted. It ends when they have fired, or were
+	// skipped or parked.
 	Crowded bool
 }
 
@@ -90,10 +90,10 @@ func (p *Planner) First(now int64) (at timer.Ref, ok bool) {
 	return at, ok && p.open
 }
 
-// Stats returns what the planner has.
+// Stats returns the present figures.
 func (p *Planner) Stats() Stats {
-	d, has := &p.known.dirty, p.known.table.Stats()
-	changed := len(d.items) + len(d.flushing) + has.Changed + has.Tombstones
+	d, stats := &p.known.dirty, p.known.table.Stats()
+	changed := len(d.items) + len(d.flushing) + stats.Changed + stats.Tombstones
 	oldest, ok := p.known.table.Next()
 	if !ok {
 		oldest = Never
@@ -101,7 +101,7 @@ func (p *Planner) Stats() Stats {
 	return Stats{
 		Position: p.sequence.position, Horizon: p.known.horizon, Full: p.known.full, Oldest: oldest,
 		Uncommitted: p.sequence.oldest(),
-		IDs:         has.IDs, Bytes: p.known.held(), DirtyBytes: d.bytes + has.DirtyBytes, Changed: changed,
+		IDs:         stats.IDs, Bytes: p.known.held(), DirtyBytes: d.bytes + stats.DirtyBytes, Changed: changed,
 		Flushes: d.flushes, Wanted: d.wanted, Crowded: p.known.missed > p.known.limit/2,
 	}
 }

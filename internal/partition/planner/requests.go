@@ -10,14 +10,14 @@ import (
 // Batch is consecutive requests of a log, or some firings, that enter the sequence together. A step takes it as a
 // whole, unless [Take] cuts it.
 //
-// A batch of requests begins as their records ([Batch.Append]). [Batch.Set] or [Batch.Refuse] says what each of them
-// is. After [Planner.Prepare] the caller looks up IDs and Whole, and [Planner.Resolve] takes the answers.
-// [Planner.Plan] leaves the entries alone.
+// A batch of requests begins as their records ([Batch.Append]). [Batch.Set] or [Batch.Refuse] turns each of them into a
+// request or a refusal. After [Planner.Prepare] the caller looks up IDs and Whole, and [Planner.Resolve] takes the
+// answers. [Planner.Plan] leaves the entries alone.
 type Batch struct {
 	// Position is just behind the last request; for firings it is -1. Bytes is about how much memory the entries hold.
 	Position int64
 	Bytes    int64
-	// Handed belongs to the caller: when the batch was handed to whoever plans it.
+	// Handed belongs to the caller: the time at which the batch was handed to its sub-partition.
 	Handed time.Time
 	// Full returns why no timer may be added if the given number are pending, or nil. A nil Full means no limit. A
 	// timer that replaces another one adds none.
@@ -76,7 +76,7 @@ func (b *Batch) Split(n int, bytes int64) (rest *Batch) {
 	return rest
 }
 
-// Prepare finds out what is known of the IDs of a batch, and keeps that in memory until the batch is planned.
+// Prepare finds the IDs of a batch in memory, and keeps them there until the batch is planned.
 func (p *Planner) Prepare(b *Batch) {
 	b.items = make([]*Item, len(b.entries))
 	for i := range b.entries {
@@ -102,12 +102,12 @@ func (p *Planner) Prepare(b *Batch) {
 	}
 }
 
-// Resolve takes the answers of the store: what is pending under each of IDs, the timers under each of Whole (nil for
-// none), and whether the store has them parked. Nothing can have happened in between, because an unknown ID neither
-// fires nor is loaded. So a timer that is found here is treated as a load would treat it. Occurrences of a parked timer
-// that are due by now count as missed, even if its target is healthy again before it comes back. That holds wherever
-// the horizon is, because full memory may lower it below timers that were parked. A timer below the horizon that has no
-// item is parked, or on its way back.
+// Resolve takes the answers of the store: the places of the timers that are pending under IDs, the timers that are
+// pending under Whole (nil for none), and whether the store has them parked. Nothing can have happened in between,
+// because an unknown ID neither fires nor is loaded. So a timer that is found here is treated as a load would treat it.
+// Occurrences of a parked timer that are due by now count as missed, even if its target is healthy again before it
+// comes back. That holds wherever the horizon is, because full memory may lower it below timers that were parked. A
+// timer below the horizon that has no item is parked, or on its way back.
 func (p *Planner) Resolve(b *Batch, refs []timer.Ref, timers []*timer.Timer, parked []bool, now int64) {
 	for i, it := range b.items {
 		if it == nil || !it.unknown {
@@ -118,7 +118,7 @@ func (p *Planner) Resolve(b *Batch, refs []timer.Ref, timers []*timer.Timer, par
 			continue
 		}
 		p.known.set(it, timers[0])
-		if it.near || parked[0] {
+		if it.soon || parked[0] {
 			p.known.miss(it, now)
 		}
 		p.again(it)
@@ -162,12 +162,12 @@ func (p *Planner) Plan(b *Batch) (more int64) {
 
 // decide plans one request.
 //
-// If a request steers or has a condition, its result depends on what it finds. So the whole timer is looked up for it
-// and not only its place, and it is decided again if a firing before it is rolled back.
+// If a request steers or has a condition, its result depends on the pending timer. So the whole timer is looked up and
+// not only its place, and it is decided again if a firing before it is rolled back.
 //
-// A trigger makes the timer fire at once, by an entry of its own. That firing may wait for its target and be rolled
-// back, and until then the committed state is that the timer is triggered. So a trigger fires once, whatever happens to
-// the steps in between.
+// A trigger makes the timer fire immediately, by an entry of its own. That firing may wait for its target and be rolled
+// back, and until then the committed state is that the timer is triggered. So a trigger fires once, however the steps
+// in between end.
 func (p *Planner) decide(e *Entry, r *timer.Request, it *Item) (more int64) {
 	e.item, e.Tag = it, nil
 	if r.Depends() {

@@ -7,13 +7,13 @@ import "github.com/waterclock/waterclock/internal/timer"
 // entries that were planned on it are planned again on the timer that is pending instead.
 //
 // Later firings among these entries belong to timers that are not pending now, so they are rolled back too. A request
-// that depends on what it finds is decided again, because later entries may build on its result. Planning again stops
-// at the first request whose result is unchanged; an unconditional request always stops it. So a cancel that had lost
-// to the firing now wins.
+// that depends on the pending timer is decided again, because later entries may build on its result. Planning again
+// stops at the first request whose result is unchanged; an unconditional request always stops it. So a cancel that had
+// lost to the firing now wins.
 //
 // Nothing that is planned again has been committed: it stands behind the firing in the sequence, and a step takes a
-// prefix. Nor does a request emit: what it triggers becomes due, and has an entry of its own. So planning again never
-// produces an emission.
+// prefix. Nor does a request emit: a timer that it triggers becomes due, and has an entry of its own. So planning again
+// never produces an emission.
 
 // RollBack rolls back firings of the segment that is out, or of one that was just returned. Their timers wait until the
 // entries are committed.
@@ -28,7 +28,7 @@ func (p *Planner) RollBack(entries ...*Entry) {
 
 func (p *Planner) rollBack(e *Entry) {
 	t := e.Emit // occurrences that were skipped before it stay skipped
-	it, before, found, is, value, missed := e.item, e.Before, e.found, t, t.AppendTo(nil), e.missed
+	it, before, found, pending, value, missed := e.item, e.Before, e.found, t, t.AppendTo(nil), e.missed
 	more := int64(0)
 	for ; e != nil; e = e.next {
 		was := e.After
@@ -36,14 +36,14 @@ func (p *Planner) rollBack(e *Entry) {
 		e.found = found
 		switch {
 		case e.firing:
-			e.Emit, e.Late, e.Before, e.After, e.Value = nil, nil, before, is, value
+			e.Emit, e.Late, e.Before, e.After, e.Value = nil, nil, before, pending, value
 			e.Outcome, e.Tag, e.Refusal = timer.None, nil, nil
 		case e.request != nil:
-			p.recurrences.decide(e, e.request, before, is)
+			p.recurrences.decide(e, e.request, before, pending)
 			switch {
 			case e.Outcome == timer.Resumed:
 				missed = e.request.At
-			case e.After == e.request.Schedule: // a new schedule, none of which was missed
+			case e.After == e.request.Schedule: // a new schedule, so nothing was missed
 				missed = 0
 			}
 		default:
@@ -53,21 +53,21 @@ func (p *Planner) rollBack(e *Entry) {
 		if !e.firing && e.After == was {
 			break
 		}
-		if before, found, is, value = e.After.Ref(), 0, e.After, e.Value; is != nil {
-			found = is.Occurrence
+		if before, found, pending, value = e.After.Ref(), 0, e.After, e.Value; pending != nil {
+			found = pending.Occurrence
 		}
 	}
 	p.tally.count.n.Add(more)
 	if e != nil {
 		return
 	}
-	if is == t {
+	if pending == t {
 		p.known.become(it, t)
 		it.waiting = true
 	} else {
-		p.known.set(it, is)
+		p.known.set(it, pending)
 	}
-	if is != nil { // become, or set, has already cleared that the item was missed
+	if pending != nil { // become, or set, has already cleared that the item was missed
 		p.known.miss(it, missed)
 	}
 }

@@ -93,10 +93,10 @@ func (p *Planner) Ready() (firings timer.Size, requests bool) {
 	return firings, len(p.sequence.rest) > 0
 }
 
-// Changes lists what the segment does to each ID: from the state before its first entry to the state after its last,
-// with the bytes of that. It needs no look-up, because entries carry the state that they were planned on. It leaves out
-// an ID that is afterwards as it was before: absent both times, or paused and resumed, or its firing was rolled back.
-// The holder of the segment calls it when nothing will be rolled back any more.
+// Changes lists the change of each ID in the segment: from the state before its first entry to the state after its
+// last, with the bytes of that. It needs no look-up, because entries carry the state that they were planned on. It
+// leaves out an ID that is afterwards as it was before: absent both times, or paused and resumed, or its firing was
+// rolled back. The holder of the segment calls it when nothing will be rolled back any more.
 func (s *Segment) Changes() []timer.Change {
 	if s.listed {
 		return s.changes
@@ -120,7 +120,7 @@ func (s *Segment) Changes() []timer.Change {
 		c.After = c.Timer.Ref()
 		// New rules of a time zone may have moved the timer to the place that its next occurrence has.
 		if c.After != c.Before || c.Timer != nil && c.Timer.Occurrence != first.found {
-			if c.Bytes == nil && c.Timer != nil { // after a request whose result depends on what it found
+			if c.Bytes == nil && c.Timer != nil { // after a request whose result depends on the pending timer
 				c.Bytes = c.Timer.AppendTo(nil)
 			}
 			s.changes[n], s.begins[n] = c, first
@@ -134,16 +134,16 @@ func (s *Segment) Changes() []timer.Change {
 	return s.changes
 }
 
-// Entry is a planned decision and what the caller needs to carry it out.
+// Entry is a planned decision, with everything that the caller needs to carry it out.
 type Entry struct {
 	timer.Entry
-	Value []byte // the bytes of After; nil if the request depends on what it found and does not schedule
+	Value []byte // the bytes of After; nil if the request depends on the pending timer and does not schedule
 	// Refusal is why the request, or the emission, becomes a dead letter.
 	Refusal *timer.Refusal
 	// Tag belongs to the caller: the record of a rejected request, or the permit of a firing.
 	Tag any
-	// Partition and Suspect belong to the caller, which records in them where an emission goes, and whether its target
-	// has rejected a batch that contained it.
+	// Partition and Suspect belong to the caller: the partition that an emission goes to, and whether its target has
+	// rejected a batch that contained it.
 	Partition int32
 	Suspect   bool
 
@@ -153,7 +153,7 @@ type Entry struct {
 	found   int64
 	missed  int64          // for a firing: Item.missed of its item
 	leaves  bool           // its timer counts as pending until it is committed: see note
-	request *timer.Request // of the entry, if its result depends on what the request finds
+	request *timer.Request // of the entry, if its result depends on the pending timer
 	next    *Entry         // the entry of the same ID that was planned on this one
 }
 

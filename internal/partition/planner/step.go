@@ -17,8 +17,8 @@ import (
 //     than the bound, below which all planners have planned (package tracker). So once the step is committed, no
 //     request below its position is left, and none beyond it is settled. The next owner, with any number of planners,
 //     reads from there, misses nothing, repeats nothing, and needs to know only the position. If a step takes all
-//     requests below the bound, its position is the bound itself. At the end of a log that may be after markers, which
-//     nobody has to read again.
+//     requests below the bound, its position is the bound itself. At the end of a log that may be behind markers, which
+//     then need not be read again.
 //   - A firing has no position. It stands before the requests that wait, unless it was planned on a request of its own
 //     ID; then it stands behind that in the sequence of its planner, and is taken with it or later. So a firing never
 //     waits for a request of another ID.
@@ -43,7 +43,7 @@ func (r *room) take(b *Batch) bool {
 	return true
 }
 
-// Step is what one step takes from the planners of a partition.
+// Step has the entries that one step takes from the planners of a partition.
 type Step struct {
 	// Position: every request below is settled once the step is committed.
 	Position int64
@@ -129,10 +129,10 @@ func takeFirst(planners []*Planner, left *room) (taken []int, all bool) {
 	taken = make([]int, len(planners))
 	for {
 		var next *Batch
-		of := 0
+		which := 0
 		for i, p := range planners {
 			if list := p.sequence.first; taken[i] < len(list) && (next == nil || list[taken[i]].due < next.due) {
-				next, of = list[taken[i]], i
+				next, which = list[taken[i]], i
 			}
 		}
 		if next == nil {
@@ -141,7 +141,7 @@ func takeFirst(planners []*Planner, left *room) (taken []int, all bool) {
 		if !left.take(next) {
 			return taken, false
 		}
-		taken[of]++
+		taken[which]++
 	}
 }
 
@@ -152,7 +152,7 @@ func takeRest(planners []*Planner, left *room, bound int64) (taken []int, lowere
 	had := *left
 	for {
 		var next *Batch
-		of, at := 0, bound
+		which, at := 0, bound
 		for i, p := range planners {
 			list := p.sequence.rest[taken[i]:]
 			if len(list) == 0 {
@@ -163,7 +163,7 @@ func takeRest(planners []*Planner, left *room, bound int64) (taken []int, lowere
 				begins = list[0].entries[0].Request
 			}
 			if begins < at {
-				next, of, at = list[0], i, begins
+				next, which, at = list[0], i, begins
 			}
 		}
 		if next == nil {
@@ -172,7 +172,7 @@ func takeRest(planners []*Planner, left *room, bound int64) (taken []int, lowere
 		if !left.take(next) {
 			break
 		}
-		taken[of]++
+		taken[which]++
 	}
 	lowered = bound
 	for i, p := range planners {
@@ -187,7 +187,7 @@ func takeRest(planners []*Planner, left *room, bound int64) (taken []int, lowere
 		return taken, lowered
 	}
 	// Batches of several planners overlap in the log, so those that fit may have almost nothing below the first one
-	// that does not. They are cut where the room ends.
+	// that does not. They are cut at the end of the room.
 	if highest := fits(planners, had, lowered, bound); highest > lowered {
 		for i, p := range planners {
 			taken[i] = len(p.sequence.rest)
@@ -279,9 +279,9 @@ func Return(planners []*Planner) {
 	}
 }
 
-// Commit takes the segment that is out off the sequence, and applies it: from then on the store lacks what it changes.
-// It returns by how much the number of pending timers has grown. The caller holds the locks of all planners, and
-// commits all of them before it releases one.
+// Commit takes the segment that is out off the sequence, and applies it: from then on its changes are dirty. It returns
+// by how much the number of pending timers has grown. The caller holds the locks of all planners, and commits all of
+// them before it releases one.
 func (p *Planner) Commit() (pending int64) {
 	q := &p.sequence
 	s := q.out

@@ -30,7 +30,7 @@ func TestTakeSettlesAPrefixOfTheLog(t *testing.T) {
 			id     string
 		}
 		handed := make([][]request, n) // handed out and not planned
-		settled, of := map[int64]bool{}, map[string]int64{}
+		settled, owner := map[int64]bool{}, map[string]int64{}
 		var all []int64 // offsets
 		now, next, position := int64(0), int64(0), int64(0)
 		bound := func() int64 {
@@ -134,18 +134,18 @@ func TestTakeSettlesAPrefixOfTheLog(t *testing.T) {
 				for e := range out.Entries() {
 					switch {
 					case e.Firing():
-						if e.Emit != nil && of[string(e.Emit.ID)] != e.Emit.Offset {
-							t.Fatalf("%q fires as %d, pending is %d", e.Emit.ID, e.Emit.Offset, of[string(e.Emit.ID)])
+						if e.Emit != nil && owner[string(e.Emit.ID)] != e.Emit.Offset {
+							t.Fatalf("%q fires as %d, pending is %d", e.Emit.ID, e.Emit.Offset, owner[string(e.Emit.ID)])
 						}
 					case settled[e.Request] || e.Request < position:
 						t.Fatalf("request %d is settled twice", e.Request)
 					default:
 						settled[e.Request] = true
 						if e.Refusal == nil {
-							if of[string(e.ID)] > e.Request {
-								t.Fatalf("request %d of %q behind %d", e.Request, e.ID, of[string(e.ID)])
+							if owner[string(e.ID)] > e.Request {
+								t.Fatalf("request %d of %q behind %d", e.Request, e.ID, owner[string(e.ID)])
 							}
-							of[string(e.ID)] = e.Request
+							owner[string(e.ID)] = e.Request
 						}
 					}
 				}
@@ -205,8 +205,8 @@ func TestABatchIsCutAtTheBound(t *testing.T) {
 	}
 }
 
-// A step that does not have room for a batch of each planner is filled nevertheless: overlapping batches are cut where
-// the room ends. If some were left out, the step would end where the first of those begins.
+// A step that does not have room for a batch of each planner is filled nevertheless: overlapping batches are cut at the
+// end of the room. If some were left out, the step would end at the beginning of the first of them.
 func TestAStepIsFilledHoweverManyPlannersThereAre(t *testing.T) {
 	const each = 500
 	for _, n := range []int{1, 2, 8} {

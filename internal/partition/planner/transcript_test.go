@@ -15,9 +15,9 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// TestTranscripts runs the transcripts in testdata, which tell what the planner does: commands go in, and what can be
+// TestTranscripts runs the transcripts in testdata, which show how the planner behaves: commands go in, and what can be
 // seen from outside comes out. Read them in this order: schedule, fire, rollback, steps, flush, load, memory, defer,
-// steer, recur, remember, quota, list, restart, clock. go test -rewrite writes down what the planner answers.
+// steer, recur, remember, quota, list, restart, clock. go test -rewrite writes down the planner's answers.
 //
 // Times are in milliseconds. The generation of a timer is the offset of the request that scheduled it, and 1000@0 is
 // the place of a timer of generation 0 that is due at 1000. Every command takes now=T, which sets the clock first. A
@@ -27,7 +27,7 @@ import (
 //	      acquires a partition. Input: requests that were committed before; the store has their timers.
 //	      closed: no timer fires yet
 //	restart [closed]
-//	      acquires it again. What is not committed is forgotten
+//	      acquires it again. Anything uncommitted is forgotten
 //	open  lets timers fire
 //
 //	log   appends requests to the log. Input, a line each ("_" stands for a space, "a..e" for five IDs):
@@ -37,11 +37,11 @@ import (
 //	        unreadable ID
 //	      each with [if=absent|present|GENERATION]
 //	meet [of=PLANNER] [n=N]
-//	      shows a planner its next requests, and prints what the store is asked for them
+//	      shows a planner its next requests, and prints the look-ups in the store for them
 //	ask [of=PLANNER]
 //	      asks the store
 //	plan [of=PLANNER]
-//	      tells the planner what the store said, and plans the requests
+//	      gives the planner the store's answers, and plans the requests
 //	request
 //	      all of these, for all planners
 //
@@ -61,9 +61,9 @@ import (
 //	load before=T [rows=N] (begin, end)
 //	      scans the store, and hands the rows over
 //	flush (begin, write, end)
-//	      writes to the store what has changed
+//	      writes the changes to the store
 //	evict from=T
-//	      lowers what is loaded to an instant
+//	      lowers the horizon to an instant
 //	memory BYTES
 //	      sets how many bytes timers may take
 //	unhealthy TOPIC, healthy TOPIC
@@ -73,12 +73,12 @@ import (
 //	      moves them back; late: only those that are too late by now
 //
 //	get ID...
-//	      prints what is committed of IDs
+//	      prints the committed state of IDs
 //	list (begin, view, answer, end)
-//	      prints what is committed of all IDs
+//	      prints the committed state of all IDs
 //	status
 func TestTranscripts(t *testing.T) {
-	// What happens to a timer does not depend on its size. Its size only decides how many fit into memory.
+	// The size of a timer only decides how many fit into memory.
 	for _, x := range []struct {
 		name  string
 		value int
@@ -115,7 +115,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	}
 	c := s.c
 	c.t, c.now = t, s.number("now", c.now)
-	of, all := int(s.number("of", 0)), math.MaxInt32
+	which, all := int(s.number("of", 0)), math.MaxInt32
 	switch d.Cmd {
 	case "restart":
 		c.start(c.position(), !d.HasArg("closed"))
@@ -130,11 +130,11 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "log":
 		s.enter()
 	case "meet":
-		s.meet(of, int(s.number("n", int64(all))))
+		s.meet(which, int(s.number("n", int64(all))))
 	case "ask":
-		c.ask(of)
+		c.ask(which)
 	case "plan":
-		c.plan(of)
+		c.plan(which)
 	case "fire":
 		s.fire()
 	case "take":
@@ -197,8 +197,8 @@ func (s *script) enter() {
 	}
 }
 
-func (s *script) meet(of, n int) {
-	places, timers := s.c.meet(of, n)
+func (s *script) meet(which, n int) {
+	places, timers := s.c.meet(which, n)
 	if len(places) > 0 {
 		s.print("the store is asked for the places of %s", names(places))
 	}

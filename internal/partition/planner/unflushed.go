@@ -8,12 +8,11 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// unflushedMemory is about how many bytes an ID takes in an Unflushed, besides what the ID and its timer take.
+// unflushedMemory is about how many bytes an ID takes in an Unflushed, besides the bytes of the ID and its timer.
 const unflushedMemory = 120
 
-// Unflushed has what committed steps have changed and the store may lack, as of one moment. Together with a view of the
-// store it answers questions about many IDs: if it has an ID, it says what is pending under the ID; otherwise the view
-// does.
+// Unflushed has the committed changes that the store may lack, as of one moment. Together with a view of the store it
+// answers questions about many IDs: if it has an ID, its timer is the answer, otherwise the one in the view.
 //
 // The answer is the state after all steps that were committed when [Unflushed.Collect] was called, and after no later
 // step. It needs two things of the caller: Collect is called under the locks of all planners, so it sees each step
@@ -22,14 +21,14 @@ const unflushedMemory = 120
 // Look at the last committed change of any ID. There are two cases:
 //
 //   - The planner has not heard that the store has it. Then it is in an item that is stale, a record that is dirty or
-//     being flushed, or a tombstone. That is so whatever a flush under way has written by then.
+//     being flushed, or a tombstone. That is so however far a flush under way has got.
 //   - The planner has heard that the store has it, or it comes from the store. The planner hears that when a flush
 //     ends, and the last flush ended before the view was made. So the view has the change. The view has no later one,
 //     because the change is the last.
 //
 // Everything else leaves the state of an ID as it is. A step that is rolled back or aborted was not committed.
-// Evictions forget only what the store has. Loads and admissions bring only what the store has. Parking moves rows
-// within the store.
+// Evictions forget only timers that the store has. Loads and admissions bring only timers that the store has. Parking
+// moves rows within the store.
 //
 // Nothing that Collect takes changes later: neither the bytes of records nor timers. So everything else is done without
 // locks, and the garbage collector counts the references to it. A chunk of records is kept, and counted, as a whole, or
@@ -48,7 +47,7 @@ type Unflushed struct {
 // itemState is the committed state of an item.
 type itemState struct {
 	id    string
-	after *timer.Timer // what is pending, nil for nothing
+	after *timer.Timer // the pending timer, nil if there is none
 }
 
 // pauseEvery is after how many IDs Index lets its caller pause: every 300 µs or so.
@@ -59,9 +58,9 @@ func NewUnflushed(n int) *Unflushed {
 	return &Unflushed{room: n, bytes: int64(n) * unflushedMemory}
 }
 
-// Collect notes what the store may lack of all planners of a partition. It takes whole chunks of records: 50,000
-// records take 50 µs. An item takes longer, and there are few, unless many timers are paused. Index follows, without
-// the locks.
+// Collect notes the changes of all planners of a partition that the store may lack. It takes whole chunks of records:
+// 50,000 records take 50 µs. An item takes longer, and there are few, unless many timers are paused. Index follows,
+// without the locks.
 func (u *Unflushed) Collect(planners []*Planner) {
 	for _, p := range planners {
 		d := &p.known.dirty
@@ -128,17 +127,17 @@ func (u *Unflushed) add(c timer.Change) {
 	}
 }
 
-// Has reports whether u says what is pending under an ID.
+// Has reports whether u has an ID.
 func (u *Unflushed) Has(id []byte) bool {
-	_, has := u.ids[string(id)]
-	return has
+	_, found := u.ids[string(id)]
+	return found
 }
 
-// All returns what is pending under each ID: see [TimerOf].
+// All returns the pending timer of each ID: see [TimerOf].
 func (u *Unflushed) All() []timer.Change { return u.all }
 
-// Bytes returns about how many bytes of memory it takes, including what it refers to. The number grows before each
-// pause of Index, and is complete after Index.
+// Bytes returns about how many bytes of memory it takes, including the memory that it refers to. The number grows
+// before each pause of Index, and is complete after Index.
 func (u *Unflushed) Bytes() int64 { return u.bytes }
 
 // TimerOf returns the timer that is pending after a change, nil for nothing.
@@ -149,9 +148,10 @@ func TimerOf(c *timer.Change) *timer.Timer {
 	return c.Timer
 }
 
-// Committed returns what is pending under an ID in the committed state, nil for nothing. If known is false the caller
-// asks the store, without the lock. By then the store may have later steps, too, but it lacks none, because the planner
-// forgets only what the store has. So the answer is a state that was committed at some moment of the call.
+// Committed returns the timer that is pending under an ID in the committed state, nil if there is none. If known is
+// false the caller asks the store, without the lock. By then the store may have later steps, too, but it lacks none,
+// because the planner forgets only changes that the store has. So the answer is a state that was committed at some
+// moment during the call.
 func (p *Planner) Committed(id []byte) (t *timer.Timer, known bool) {
 	at := p.known.table.Find(id)
 	switch at.Kind() {
