@@ -94,11 +94,12 @@ func (r *Rules) period(h *headers, of *timer.Recurrence) *timer.Refusal {
 				"P1M or P1Y; without timer-zone a day is 24 hours.", quote(text), fault)
 	}
 	of.Period, of.Zone = period, string(h.values[zoneHeader])
-	if _, err := calendar.LoadZone(of.Zone); err != nil || of.Zone == "" {
+	if _, err := r.schedules.Recurrence(of); err != nil || of.Zone == "" {
 		return unknownZone(h)
 	}
 	const dayMillis, hourMillis = 86_400_000, 3_600_000
-	longest := (period.Months*31 + period.Days) * dayMillis
+	years, months := period.Months/12, period.Months%12
+	longest := (years*365 + (years+3)/4 + months*31 + period.Days) * dayMillis
 	if horizon := cmp.Or(r.Limits.Horizon, DefaultHorizon); longest > horizon.Milliseconds() {
 		return Refuse(waterclock.ReasonBeyondHorizon,
 			"timer-every is %s, more than %s: send a shorter interval.", quote(text), span.String(horizon))

@@ -249,6 +249,52 @@ func TestChanged(t *testing.T) {
 	}
 }
 
+// TestChangedAfterTheEnd: what a request asks for does not depend on whether all of it was due before the request. The
+// first timer is paused, so it is still pending then.
+func TestChangedAfterTheEnd(t *testing.T) {
+	for _, c := range []struct {
+		end  []string
+		more []string
+		want timer.Outcome
+	}{
+		{[]string{"timer-until", "2023-11-01T00:02:30Z"}, nil, timer.Unchanged},
+		{[]string{"timer-until", "2023-11-01T00:02:30Z", "timer-count", "9"}, nil, timer.Unchanged},
+		{[]string{"timer-count", "2"}, nil, timer.Unchanged},
+		{[]string{"timer-until", "2023-11-01T00:02:30Z"}, []string{"timer-count", "3"}, timer.Replaced},
+	} {
+		headers := append([]string{"timer-every", "1m", "timer-at", "2023-11-01T00:00:00Z", "timer-catch-up", "none",
+			"timer-target-topic", "ok", "timer-if", "changed"}, c.end...)
+		first := request(nil, headers...)
+		first.Timestamp = time.Date(2023, 10, 31, 0, 0, 0, 0, time.UTC)
+		pending, _, refusal := testRules().Validate(first, now)
+		if refusal != nil {
+			t.Fatal(refusal)
+		}
+		req, _, refusal := testRules().Validate(request(nil, append(headers, c.more...)...), now)
+		if refusal != nil {
+			t.Fatal(refusal)
+		}
+		if e := req.Apply(pending.Schedule.Ref(), pending.Schedule); e.Outcome != c.want {
+			t.Errorf("%q, then with %q: outcome %d, want %d", c.end, c.more, e.Outcome, c.want)
+		}
+	}
+}
+
+// TestPeriodAtTheHorizon: a period is too long if it can be longer than the horizon.
+func TestPeriodAtTheHorizon(t *testing.T) {
+	for period, days := range map[string]int{"P1Y": 366, "P100Y": 36525, "P4Y": 1461, "P1M": 31, "P2W1D": 15} {
+		for _, less := range []int{0, 1} {
+			r := testRules()
+			r.Limits.Horizon = time.Duration(days-less) * 24 * time.Hour
+			_, _, refusal := r.Validate(request(nil, "timer-every", period, "timer-zone", "Africa/Lagos", "timer-at",
+				strconv.FormatInt(now, 10), "timer-target-topic", "ok"), now)
+			if (refusal != nil) != (less > 0) {
+				t.Errorf("%s with a horizon of %d days: %+v", period, days-less, refusal)
+			}
+		}
+	}
+}
+
 // badRecurrence is a request that is refused.
 type badRecurrence struct {
 	name    string

@@ -81,7 +81,11 @@ func (r *Rules) condition(h *headers, partition int32) (c timer.Condition, refus
 		if h.has(afterHeader) {
 			return c, nil // it is due at another time than any request before it
 		}
-		return timer.Condition{Kind: timer.IfChanged, Anchored: h.has(atHeader)}, nil
+		c = timer.Condition{Kind: timer.IfChanged, Anchored: h.has(atHeader)}
+		if count := h.values[countHeader]; len(count) > 0 && allDigits(count) {
+			c.Count = number(count)
+		}
+		return c, nil
 	}
 	s, err := waterclock.ParseSource(text)
 	if err != nil || s.String() != text {

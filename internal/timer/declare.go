@@ -13,6 +13,9 @@ func (r *Request) asks(pending *Timer) bool {
 	if t.Recurs() && a.Cron == "" && !r.If.Anchored {
 		a.Start, b.Start = Start{}, Start{}
 	}
+	if a.Count > 0 && t.Occurrence > a.Count { // all were due before the request: this count is only that of t
+		a.Count = r.If.Count
+	}
 	return a == b
 }
 
@@ -24,7 +27,11 @@ func (t *Timer) plan() Recurrence {
 		r = *t.Recurrence
 	}
 	if r.Cron == "" && r.Period == (Period{}) {
-		r.Start = Start{At: t.Scheduled() - (t.Occurrence-1)*r.Every}
+		number := t.Occurrence
+		if r.Count > 0 {
+			number = min(number, r.Count) // one past the last occurrence has the time of that
+		}
+		r.Start = Start{At: t.Scheduled() - (number-1)*r.Every}
 	}
 	r.Delay, r.Ahead, r.CatchUp, r.Start.Ahead = 0, 0, 0, 0
 	return r
@@ -41,6 +48,7 @@ func (t *Timer) declared(pending *Timer) (*Timer, Outcome) {
 	if other.Recurrence = pending.Recurrence; t.Recurrence != nil {
 		r := *pending.Recurrence
 		r.CatchUp = t.Recurrence.CatchUp
+		r.Cron, r.Zone = t.Recurrence.Cron, t.Recurrence.Zone // equal, and they do not keep the memory of pending
 		other.Recurrence = &r
 	}
 	return &other, Replaced

@@ -3,6 +3,7 @@ package timer
 import (
 	"reflect"
 	"testing"
+	"unsafe"
 )
 
 // kinds has a timer of each kind, as a request makes it.
@@ -188,5 +189,30 @@ func TestDeclaredWithNothingPending(t *testing.T) {
 	}
 	if !r.Depends() {
 		t.Error("needs no look at what is pending")
+	}
+}
+
+// TestDeclaredOwnsItsMemory: a timer that takes over a schedule does not keep the memory of the timer before it, which
+// may have had a large payload.
+func TestDeclaredOwnsItsMemory(t *testing.T) {
+	decoded := func(value int) *Timer {
+		first := kinds()["cron"]()
+		first.Value = make([]byte, value)
+		got, err := Decode(first.AppendTo(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	pending, asked := decoded(1<<20), decoded(1)
+	asked.Offset++
+	r := Request{Offset: asked.Offset, Schedule: asked, If: Condition{Kind: IfChanged}}
+	got := r.Apply(pending.Ref(), pending).After
+	for _, s := range []struct{ got, want string }{
+		{got.Recurrence.Cron, asked.Recurrence.Cron}, {got.Recurrence.Zone, asked.Recurrence.Zone},
+	} {
+		if unsafe.StringData(s.got) != unsafe.StringData(s.want) {
+			t.Errorf("%q is in the memory of the timer before", s.got)
+		}
 	}
 }

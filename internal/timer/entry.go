@@ -34,6 +34,8 @@ type Condition struct {
 	Generation int64
 	// Anchored says, for IfChanged, that the request names the instant at which its interval begins.
 	Anchored bool
+	// Count is, for IfChanged, the number of occurrences that the request names; 0: none.
+	Count int64
 }
 
 // ConditionKind is the kind of a Condition.
