@@ -46,9 +46,13 @@ func (e *Emission) differs(r *Request, f *facts) string {
 	return ""
 }
 
+// mayTakeOver reports whether the timer of r may have taken over the schedule of the one before it, and its pause and
+// trigger with that.
+func (r *Request) mayTakeOver() bool { return r.If == waterclock.IfChanged }
+
 // continues reports whether the timer of r may have taken over the pending occurrence of the one before it, so that its
 // number and due time do not say anything about r.
-func (r *Request) continues() bool { return r.If == waterclock.IfChanged && r.Recurs != nil }
+func (r *Request) continues() bool { return r.mayTakeOver() && r.Recurs != nil }
 
 // delays reports whether a timer that does not recur may be due at an instant, by its due time and jitter.
 func (r *Request) delays(due int64) bool { return due >= r.Due && due <= r.Due+max(0, r.Jitter-1) }
@@ -62,7 +66,7 @@ func (e *Emission) mayBeDue(r *Request, f *facts) bool {
 		if r.Recurs == nil && r.delays(e.Due) {
 			return true
 		}
-		n, latest := f.triggers.after(r.Offset) // when the trigger was asked for, or read
+		n, latest := f.triggersOf(r) // when the trigger was asked for, or read
 		return n > 0 && e.Due <= latest
 	}
 	at := r.Due

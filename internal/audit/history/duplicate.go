@@ -58,7 +58,11 @@ func beyondTriggers(x *index, f *facts) {
 		}
 	}
 	for source, n := range extra {
-		if triggers, _ := f.triggers.after(source.Offset); n > triggers {
+		triggers, _ := f.triggers.after(source.Offset)
+		if r := x.sent[source]; r != nil {
+			triggers, _ = f.triggersOf(r)
+		}
+		if n > triggers {
 			x.broken("duplicate", f.id, []Place{source}, "%s was triggered %d times but fired %d times for that",
 				source, triggers, n)
 		}

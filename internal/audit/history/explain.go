@@ -245,10 +245,15 @@ func (e *explainer) decide(states []state, i int) (edges []edge) {
 			case s.timer >= 0 && e.known[s.timer].gone && (r.Action == Schedules || r.Action == Cancels):
 				// It has fired, so this request did not find it.
 			default:
-				edges = append(edges, e.apply(s, i))
+				g := e.apply(s, i)
+				edges = append(edges, g)
+				if r.mayTakeOver() && s.timer != none && (s.paused || s.triggered) {
+					g.to.paused, g.to.triggered = s.paused, s.triggered
+					edges = append(edges, g)
+				}
 			}
 		}
-		if r.If == waterclock.IfChanged && r.Action == Schedules && s.timer != none && !e.known[i].made {
+		if r.mayTakeOver() && r.Action == Schedules && s.timer != none && !e.known[i].made {
 			edges = append(edges, edge{from: s, to: s, request: requestFate{i, NothingToDo}}) // it found itself pending
 		}
 	}

@@ -87,3 +87,11 @@ func (t *triggers) after(offset int64) (n int, latest int64) {
 	}
 	return len(t.offsets) - i, t.latest[i]
 }
+
+// triggersOf returns how many triggers the timer of r may have had, and the latest timestamp of them.
+func (f *facts) triggersOf(r *Request) (n int, latest int64) {
+	if r.mayTakeOver() {
+		return f.triggers.after(-1)
+	}
+	return f.triggers.after(r.Offset)
+}

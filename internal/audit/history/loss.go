@@ -39,7 +39,11 @@ func overdue(x *index, f *facts, i int) {
 	if f.fates.byRequest[i] != StillPending || x.endKnown(f.Log) || x.Scope.Settle == 0 {
 		return
 	}
-	paused := slices.ContainsFunc(f.requests[i:], func(r *Request) bool { return r.Action == Pauses })
+	from := i
+	if r.mayTakeOver() {
+		from = 0
+	}
+	paused := slices.ContainsFunc(f.requests[from:], func(r *Request) bool { return r.Action == Pauses })
 	due := time.UnixMilli(r.Due + r.Jitter)
 	if r.Acked.After(due) {
 		due = r.Acked

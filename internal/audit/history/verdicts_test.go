@@ -125,6 +125,38 @@ func TestRightHistories(t *testing.T) {
 			s.h.Scope = Scope{Settle: time.Second, Ended: time.UnixMilli(due + 30_000)}
 			return s.h
 		}, []Fate{StillPending}},
+		{"a paused timer is declared again with other contents", func(s *script) History {
+			s.ask("a", Schedules, dueAt(60_000))
+			s.ask("a", Pauses)
+			r := s.ask("a", Schedules, dueAt(60_000), under("changed"))
+			pending := stored(r, 1, r.Due)
+			pending.Paused = true
+			return s.audited(3, pending)
+		}, []Fate{Replaced, Done, StillPending}},
+		{"a paused timer is declared again with other contents, and the changelog is not seen", func(s *script) History {
+			s.ask("a", Schedules, dueAt(0))
+			s.ask("a", Pauses)
+			s.ask("a", Schedules, dueAt(0), under("changed"))
+			s.h.Scope = Scope{Settle: time.Second, Ended: time.UnixMilli(due + 30_000)}
+			return s.h
+		}, nil},
+		{"a triggered timer is declared again with other contents", func(s *script) History {
+			s.ask("a", Schedules, dueAt(60_000))
+			s.at(1000)
+			s.ask("a", Triggers)
+			r := s.ask("a", Schedules, dueAt(60_000), under("changed"))
+			s.emit(r, 1, due+1000)
+			return s.audited(3)
+		}, []Fate{Replaced, Done, Fired}},
+		{"a triggered recurring timer is declared again with other contents", func(s *script) History {
+			every := recurs(Recurrence{Every: 60_000, CatchUp: waterclock.CatchUpAll})
+			s.ask("a", Schedules, dueAt(60_000), every)
+			s.at(1000)
+			s.ask("a", Triggers)
+			r := s.ask("a", Schedules, dueAt(60_000), every, under("changed"))
+			s.emit(r, 0, due+1000)
+			return s.audited(3, stored(r, 1, r.Due))
+		}, []Fate{Replaced, Done, StillPending}},
 		{"waterclock topics follow has written, and an instance has claimed the partition after it",
 			func(s *script) History {
 				s.claim("p")

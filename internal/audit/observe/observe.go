@@ -53,8 +53,12 @@ func Request(rules *intake.Rules, rec *kgo.Record, now int64, seen time.Time) hi
 
 func schedules(r *history.Request, t *timer.Timer) {
 	r.Due, r.MaxLate, r.Emits = t.Scheduled(), t.TooLate, payload(t)
-	if t.Recurs() {
-		r.Due -= (t.Occurrence - 1) * t.Recurrence.Every // some were due before the request
+	if t.Recurs() { // some may have been due before the request
+		number := t.Occurrence
+		if count := t.Recurrence.Count; count > 0 {
+			number = min(number, count)
+		}
+		r.Due -= (number - 1) * t.Recurrence.Every
 	}
 	if t.Remember != nil {
 		r.Remember = t.Remember.For
