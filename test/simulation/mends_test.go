@@ -50,7 +50,7 @@ func mends() []bug {
 			"./internal/partition TestATimerWaitsForTheRulesOfItsZone",
 			[]change{
 				{"internal/partition/planner", "Planner.Fire", "if KnowsZone", never},
-				{"internal/partition/planner", "recurrences.occur", "if Recurrence, if nil, assign After", `$
+				{"internal/partition/planner", "recurrences.occur", "if Recurs, if nil, assign After", `$
 					$xx.After, $xx.Outcome = nil, timer.Completed`},
 			}},
 		{"a view reads which rows scans leave out after it has begun", "19 A11",
@@ -284,5 +284,16 @@ func mends() []bug {
 			}},
 		{"a replay waits for an end that was cut off", "23", "./internal/kafka/replay TestReplayOfALogThatWasCut",
 			[]change{{"internal/kafka/replay", "Replay.reaches", ">= !CutAfter", always}}},
+		{"a period is counted from the day that the month before had", "37.3",
+			"./internal/timer/calendar TestCalendarPeriods",
+			[]change{{"internal/timer/calendar", "periodic.after", "call min, arg 1", "min($, 28)"}}},
+		{"a timer that is declared again with other headers is unchanged", "37.4", "./internal/timer TestDeclaredAgain",
+			[]change{{"internal/timer", "Timer.hasContents", "call sameHeaders", "(true || $)"}}},
+		{"an interval that is declared again from another instant goes on", "37.4",
+			"./internal/timer TestDeclaredFromAnInstant",
+			[]change{{"internal/timer", "Request.asks", "if Anchored", always}}},
+		{"what was missed is forgotten when a timer is declared again", "37.4",
+			"./internal/partition/planner TestPlannerAgainstModel",
+			[]change{{"internal/partition/planner", "Planner.decide", "if continues", never}}},
 	}
 }
