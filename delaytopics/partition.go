@@ -137,7 +137,7 @@ func (p *Partition) begin(ctx context.Context, committed int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	p.life.Log.Info("first acquisition of this partition: starting at the start of the topic", "position", start)
+	p.life.Log.Info("first acquisition: reading from the start of the topic", "position", start)
 	return start, nil
 }
 

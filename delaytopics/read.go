@@ -114,7 +114,7 @@ func (r *relay) watchAhead(now time.Time, due int64, ok bool) {
 
 // Skip turns a batch of records that cannot be read into one dead letter. It implements partlog.Sink.
 func (r *relay) Skip(u *partlog.Unreadable) {
-	r.life.Log.Warn("unreadable batch becomes a dead letter", "from", u.First, "to", u.Next, "err", u.Err)
+	r.life.Log.Warn("unreadable batch, becomes a dead letter", "offset", u.First, "next", u.Next, "err", u.Err)
 	r.life.Input.Read(nil, u.Next, u.Epoch)
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -52,7 +52,7 @@ func (c *core) walk(page query.Page) (all []*query.Timer) {
 	return nil
 }
 
-// answersAre compares all answers with the fold of what is committed. It returns the states of the timers.
+// answersAre compares all answers with the fold of the committed records. It returns the states of the timers.
 func (c *core) answersAre(page query.Page) (shown map[query.State]bool) {
 	c.t.Helper()
 	ctx, fold := context.Background(), c.fold(math.MaxInt64)
@@ -154,7 +154,7 @@ func TestAnswersAtEachStage(t *testing.T) {
 			c.pass(10)
 			c.work()
 		}
-		// The other topic answers to nobody: its timers are parked.
+		// The other topic does not answer: its timers are parked.
 		c.brokers.unresponsive[timer.TopicPartition{Topic: otherTopic}] = true
 		for i, stage := range []func(){
 			requests, work, step, c.abort, step, commit, c.apply, c.freeze,
@@ -182,7 +182,7 @@ func TestAnswersAtEachStage(t *testing.T) {
 	}
 }
 
-// takes delivers what is requested, and has it planned and sealed.
+// takes delivers the requests, and has them planned and sealed.
 func (c *core) takes() {
 	c.t.Helper()
 	c.deliver(1000)
@@ -190,8 +190,8 @@ func (c *core) takes() {
 	c.seal(1000)
 }
 
-// Each request has its decision: its outcome, the reason, and what it left pending, even if another request for the
-// same ID is in the same step.
+// Each request has its decision: its outcome, the reason, and the timer that it left pending, even if another request
+// for the same ID is in the same step.
 func TestEachRequestHasItsDecision(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	w, err := c.p.Questions.Watch()

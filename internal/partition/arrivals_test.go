@@ -35,8 +35,9 @@ func TestArrivalsTellWhenAnOffsetWasRead(t *testing.T) {
 	}
 }
 
-// Timers that are late when they are read, or that were missed while nobody ran, are not late by our own doing. Those
-// that we seal late are, and only then do firings get more of a step, even while missed timers are in front of them.
+// Timers that are late when they are read, or that were missed while no instance ran, are not late by our own doing.
+// Those that we seal late are, and only then do firings get more of a step, even while missed timers are in front of
+// them.
 func TestOwnLateness(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, roomy)
 	reg := prometheus.NewRegistry()

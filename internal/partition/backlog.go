@@ -36,7 +36,7 @@ type backlog struct {
 	intake  *budget.Account // requests
 	emitted *budget.Account // firings
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the following fields
 	requests timer.Size // delivered, not committed
 	firings  timer.Size // planned, not committed
 	out      int        // how many requests are in the step that is out
@@ -109,7 +109,7 @@ func (b *backlog) commit(requests, firings timer.Size, took time.Duration) (star
 	return starved
 }
 
-// roomToFire is the size of the firings that may be planned now: what the account of firings has left.
+// roomToFire is the size of the firings that may be planned now: the rest of the account of firings.
 func (b *backlog) roomToFire() timer.Size {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -164,33 +164,33 @@ func (b *backlog) onTheirWay() timer.Size {
 //     or four fifths of it if due timers are late by our own doing. The rest is the floor for requests: cancels are
 //     read, however late timers are.
 //  2. Intake reads for the next step and no further. limit is how many requests may wait to be sealed. Each seal
-//     changes it. It falls if the partition filled at least 75 % of its part of the step and left a fifth of what
-//     waited, if timers are late, or if the last step took longer than longStep. Otherwise it grows if it held intake
-//     back. If intake was not held back for firingsFor, the limit falls slowly to four times what steps use of it. So a
-//     request waits for about one step, and a firing that it makes due is in the same step or the next.
+//     changes it. It falls if the partition filled at least 75 % of its part of the step and left a fifth of the
+//     requests that waited, if timers are late, or if the last step took longer than longStep. Otherwise it grows if it
+//     held intake back. If intake was not held back for firingsFor, the limit falls slowly to four times what steps use
+//     of it. So a request waits for about one step, and a firing that it makes due is in the same step or the next.
 //  3. If no timer fires, reading makes none late. Then intake reads two steps ahead.
 //
 // # Why this is stable
 //
 // limit falls by a quarter or grows by an eighth, at most once in a step. TCP's congestion control works the same way
 // (it adds a constant, where we add an eighth, because steps differ in size by a hundred times). So limit hovers around
-// what fits. The partitions of a lane see the same long steps and end up with even parts. A partition that reads little
-// never reaches its limit. limit is never below a fifth of the partition's part of the step, nor below leastReadAhead.
-// So a hot partition stops nobody else's intake, and the limit grows again in steps with room. Whatever made it small
-// is forgotten within some twenty steps.
+// the capacity. The partitions of a lane see the same long steps and end up with even parts. A partition that reads
+// little never reaches its limit. limit is never below a fifth of the partition's part of the step, nor below
+// leastReadAhead. So a hot partition does not stop the intake of others, and the limit grows again in steps with room.
+// The cause of a small limit is forgotten within some twenty steps.
 //
 // Intake that was held back is slow to come back: the fetch under way leaves the partition out, and waits for data of
-// the others, up to partlog.fetchWait (100 ms) if they have none. Steps meanwhile have no requests, which says nothing
-// about the right limit. That is what firingsFor is for. Without it, a partition that caught up alone hovered around a
-// fifth of a step, at half its pace, although processors were idle.
+// the others, up to partlog.fetchWait (100 ms) if they have none. Steps in the meantime have no requests, which says
+// nothing about the right limit. That is the purpose of firingsFor. Without it, a partition that caught up alone
+// hovered around a fifth of a step, at half its pace, although processors were idle.
 //
 // # Its premises
 //
 // Late means late by our own doing, counted from the latest of three moments: the timer was due, its request was read,
 // the catch-up barrier opened. So timers that were missed while no instance ran get their four fifths too: timers that
-// fall due meanwhile wait behind them. Parked and paused timers are in no wheel, so they push nobody aside. Firings
-// come first because the planner puts them before all requests but those of their own IDs. Intake that was held back
-// goes on because each seal and each commit looks whether it may.
+// fall due later wait behind them. Parked and paused timers are in no wheel, so they do not push others aside. Firings
+// come first because the planner puts them before all requests except those of their own IDs. Intake that was held back
+// resumes because each seal and each commit checks whether it may.
 type flow struct {
 	limit   int           // how many requests may wait to be sealed; 0: there was no step yet
 	held    bool          // intake was held back for the limit since the last seal
@@ -208,7 +208,7 @@ const (
 	// longStep is how long a step may take before less is taken in, while timers fire. The lanes' limit (type size in
 	// emitter/size.go, with a longStep of its own that need not equal this one) makes steps smaller for another reason:
 	// it leaves out round trips, which fewer entries would not shorten, and stops at half a step. If brokers are slow
-	// all steps are long, however small, and what was read waits for them.
+	// all steps are long, however small, and requests that were read wait for them.
 	longStep = 100 * time.Millisecond
 	// firingsFor is how long after a firing more of them are expected, and how long after a seal found intake held back
 	// the limit does not fall for want of use, in ms.

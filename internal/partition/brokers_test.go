@@ -14,10 +14,10 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// brokers simulates the brokers of target topics for a partition: who leads, and who answers. A topic without an entry
-// does not exist.
+// brokers simulates the brokers of target topics for a partition: the leaders, and the brokers that answer. A topic
+// without an entry does not exist.
 type brokers struct {
-	leaders      map[string][]int32            // of each partition; -1 is nobody
+	leaders      map[string][]int32            // of each partition; -1: none
 	unresponsive map[timer.TopicPartition]bool // these have a leader that does not answer
 }
 
@@ -77,8 +77,8 @@ func (c *core) probe(_ context.Context, p timer.TopicPartition) error {
 	return err
 }
 
-// look simulates what goes on in the background: metadata is looked up, unhealthy targets are probed, and time passes
-// for both, whatever the wall clock says.
+// look simulates the background work: metadata is looked up, unhealthy targets are probed, and time passes for both,
+// whatever the wall clock says.
 func (c *core) look(after time.Duration) {
 	c.mono = c.mono.Add(after)
 	c.ok(c.o.Targets.Refresh(context.Background(), targetTopics...))
@@ -109,7 +109,7 @@ func (c *core) heal() {
 	}
 }
 
-// refused does what the lane does when a target does not accept an emission of a step: breakers trip, or metadata is
+// refused simulates the lane when a target does not accept an emission of a step: breakers trip, or metadata is
 // refuted, and the step is aborted. It reports whether there was such an emission.
 func (c *core) refused() bool {
 	tripped := map[timer.TopicPartition]error{}
@@ -146,7 +146,7 @@ func target(e *emitter.Emission) timer.TopicPartition {
 	return timer.TopicPartition{Topic: e.Record.Topic, Partition: e.Record.Partition}
 }
 
-// passing checks that a step has nothing for an unhealthy target except what was admitted.
+// passing checks that a step has nothing for an unhealthy target except admitted timers.
 func (c *core) passing() {
 	c.t.Helper()
 	for i := range c.share.Emissions {
@@ -157,7 +157,7 @@ func (c *core) passing() {
 	}
 }
 
-// passed tells Health what was committed.
+// passed tells Health the committed emissions.
 func (c *core) passed() {
 	pass := map[timer.TopicPartition]int{}
 	for i := range c.share.Emissions {

@@ -20,13 +20,13 @@ const checkpointPause = 500 * time.Millisecond
 // round.
 const maxAsked = 16
 
-// checkpoints bring the planners' dirty timers into the store. The keeper's goroutine owns them, except what mu guards.
-// The lane calls note and mustWait. Any goroutine may send to asked.
+// checkpoints bring the planners' dirty timers into the store. The keeper's goroutine owns them, except the fields that
+// mu guards. The lane calls note and mustWait. Any goroutine may send to asked.
 //
-// A checkpoint is written before the store is flushed, which bounds what a restart after a kill has to replay. It is
-// also written when dirty timers have used their memory, and when timers are to be parked whose rows the store does not
-// have yet. If much has changed it takes a second or more, so a goroutine of its own writes it. There is one at a time.
-// If dirty timers use up their memory while one is written, the lane seals nothing until the next one has begun.
+// A checkpoint is written before the store is flushed, which bounds the replay after a kill. It is also written when
+// dirty timers have used their memory, and when timers are to be parked whose rows the store does not have yet. If much
+// has changed it takes a second or more, so a goroutine of its own writes it. There is one at a time. If dirty timers
+// use up their memory while one is written, the lane seals nothing until the next one has begun.
 //
 // One goroutine, the keeper's, both ends checkpoints and scans the store. So no planner forgets a change between a scan
 // and the load of its result.
@@ -148,7 +148,7 @@ func (c *checkpoints) beginIfDue(ctx context.Context) {
 	}
 }
 
-// begin starts writing what is dirty. Once ctx has ended, the write does not wait for the disk to keep up.
+// begin starts writing the dirty timers. Once ctx has ended, the write does not wait for the disk to keep up.
 func (c *checkpoints) begin(ctx context.Context) {
 	b := c.freeze()
 	c.aside(func() {
@@ -157,13 +157,13 @@ func (c *checkpoints) begin(ctx context.Context) {
 		if err == nil || ctx.Err() != nil {
 			err = c.write(b)
 		}
-		c.life.Log.Debug("checkpoint of the store written", "changes", n, "took", time.Since(start))
+		c.life.Log.Debug("checkpoint of the store written", "changes", n, "duration", time.Since(start))
 		c.done <- err
 		c.life.Wake.Send()
 	})
 }
 
-// freeze begins a flush of every planner between two steps, and returns what is dirty as a batch for the store.
+// freeze begins a flush of every planner between two steps, and returns the dirty timers as a batch for the store.
 func (c *checkpoints) freeze() *statestore.Batch {
 	parts, n := make([][]timer.Change, len(c.subs.all)), 0
 	c.subs.lock()
@@ -187,7 +187,7 @@ func (c *checkpoints) freeze() *statestore.Batch {
 	return b
 }
 
-// written takes the outcome of a checkpoint, and makes the planners forget what the store has.
+// written takes the outcome of a checkpoint, and makes the planners forget the changes that the store has.
 func (c *checkpoints) written(err error) error {
 	if err != nil {
 		c.lost = true

@@ -87,8 +87,8 @@ func TestNothingIsSealedWhileMemoryForDirtyTimersIsFull(t *testing.T) {
 	c.finish()
 }
 
-// A caller that asks for a checkpoint is told when it ends: the next one if one is under way, at once if nothing has
-// changed, and at the end of the partition.
+// A caller that asks for a checkpoint is told when it ends: the next one if one is under way, immediately if nothing
+// has changed, and at the end of the partition.
 func TestCallersOfCheckpointAreAnswered(t *testing.T) {
 	c := newLazyCore(t)
 	ask := func() chan struct{} {
@@ -137,7 +137,7 @@ func TestCallersOfCheckpointAreAnswered(t *testing.T) {
 	c.finish()
 }
 
-// If a checkpoint fails the partition is acquired again. What is committed by then is counted all the same.
+// If a checkpoint fails the partition is acquired again. Everything that is committed by then is counted all the same.
 func TestWhatIsCommittedIsCountedThoughACheckpointFails(t *testing.T) {
 	c := newLazyCore(t)
 	reg := prometheus.NewRegistry()
@@ -229,7 +229,7 @@ func TestLoadsWaitForParking(t *testing.T) {
 	rounds()
 	waiting := 0
 	for _, x := range c.s.keeper.parking.toPark.list {
-		for _, l := range x.what {
+		for _, l := range x.timers {
 			waiting += len(l.Timers)
 		}
 	}

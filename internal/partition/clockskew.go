@@ -41,7 +41,7 @@ func NewClockSkew(cl *kgo.Client, known *clocks.Clocks) *ClockSkew {
 	return s
 }
 
-// Run reads back what is offered until ctx ends.
+// Run reads back the records that are offered, until ctx ends.
 func (c *ClockSkew) Run(ctx context.Context) error {
 	t := time.NewTicker(skewEvery)
 	defer t.Stop()
@@ -90,7 +90,7 @@ func (c *ClockSkew) Offer(target partlog.Log, offset int64, before, after clocks
 }
 
 // clock is the owner's clock. (Package clocks says what other clocks are for.) It may be set back, and nothing here
-// remembers how far ahead it was. If it remembered the highest time, timers due before that would fire at once, and
+// remembers how far ahead it was. If it remembered the highest time, timers due before that would fire immediately, and
 // emissions would carry a timestamp that no broker accepts.
 //
 // Never early means: by this clock, when the step is sealed. A firing is planned when the clock has reached its due

@@ -46,7 +46,7 @@ const (
 
 var targetTopics = []string{targetTopic, otherTopic, missingTopic}
 
-// setup is what all cores share: one broker for readers of requests, and one store.
+// setup has the parts that all cores share: one broker for readers of requests, and one store.
 type setup struct {
 	seeds   []string
 	client  *kgo.Client
@@ -107,9 +107,9 @@ type change struct {
 	key, value []byte
 }
 
-// core drives a partition step by step, on one goroutine. It simulates reader, lane, broker and clock, keeps
-// the committed logs, and checks after every step what always holds. An instance of the partition ends where the next
-// one acquires it.
+// core drives a partition step by step, on one goroutine. It simulates reader, lane, broker and clock, keeps the
+// committed logs, and checks the invariants after every step. An instance of the partition ends where the next one
+// acquires it.
 type core struct {
 	t       testing.TB
 	g       *setup
@@ -234,7 +234,7 @@ func (c *core) process() {
 	c.look(0)
 }
 
-// acquire begins a new instance from what is committed; the old one is gone.
+// acquire begins a new instance from the committed logs; the old one is gone.
 func (c *core) acquire() {
 	c.t.Helper()
 	if c.p != nil {
@@ -271,7 +271,7 @@ func (c *core) acquire() {
 	c.ok(err)
 	s := p.newServed(p.newLane(store), c.position, meta.Pending)
 	s.keeper.checkpoints.aside = func(write func()) { c.write = write }
-	s.keeper.checkpoints.stop() // nobody answers Partition.Checkpoint unless a test does
+	s.keeper.checkpoints.stop() // Partition.Checkpoint is not answered unless a test does
 	p.served.Store(s)
 	p.ledger.pending.Store(0)
 	p.Questions.Open(questions.Acquisition{Planners: s.subs, Store: store, Flush: p.Checkpoint})
@@ -394,7 +394,7 @@ func (c *core) open() {
 	c.s.requests.open()
 }
 
-// work plans what is delivered.
+// work plans the requests that are delivered.
 func (c *core) work() {
 	c.t.Helper()
 	for _, s := range c.s.subs.all {
@@ -636,7 +636,7 @@ func (c *core) abort() {
 	}
 }
 
-// apply does what the keeper does behind a commit.
+// apply does the keeper's work behind a commit.
 func (c *core) apply() {
 	c.s.requests.resumeIfFree()
 	if !c.lazy {

@@ -31,7 +31,7 @@ type emissions struct {
 	*buffers
 }
 
-// origin is what the headers say about where a timer comes from.
+// origin has the parts of the headers that name the record that a timer comes from.
 type origin struct {
 	source string // waterclock-source up to the offset
 	event  string // waterclock-event up to the offset; unique forever, since a recreated topic has another UUID
@@ -181,10 +181,10 @@ func room[T any](old []T, n int) []T {
 
 // route chooses the partition of an emission, as a Java client would. It asks no broker.
 //
-// to is that partition. If none can be chosen yet, its number stands for what the timer must wait for, and Health does
-// not allow it: metadata of the topic, a turn to ask for it, or partitions that the topic does not have yet.
+// to is that partition. If none can be chosen yet, its number stands for the missing information, and Health does not
+// allow it: metadata of the topic, a turn to ask for it, or partitions that the topic does not have yet.
 //
-// refused says why the target refuses the timer; nil if it does not.
+// refused is the reason if the target refuses the timer; nil if it does not.
 func (o *owned) route(t *timer.Target, permit *targets.Permit) (to timer.TopicPartition, refused *timer.Refusal) {
 	to = timer.TopicPartition{Topic: t.Topic, Partition: timer.Unplaced}
 	target, known := o.o.Targets.Cached(t.Topic)

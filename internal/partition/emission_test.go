@@ -109,8 +109,8 @@ func TestEmissionOfAMovedTimer(t *testing.T) {
 	}
 }
 
-// The memory for the headers of a step's emissions matches what they need: one emission with many headers does not
-// reserve room for a hundred others, and large buffers are reused.
+// The memory for the headers of a step's emissions matches their need: one emission with many headers does not reserve
+// room for a hundred others, and large buffers are reused.
 func TestEmissionsHaveRoomForTheirHeaders(t *testing.T) {
 	const headers = 100
 	for _, n := range []int{1, 40} {

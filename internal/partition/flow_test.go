@@ -9,8 +9,8 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 )
 
-// lanes simulates a lane, and what producers send to its partitions, on a clock of its own. A step takes the time
-// fixed, and more for each request and each firing in it. Intake is as fast as possible.
+// lanes simulates a lane, and the producers of its partitions, on a clock of its own. A step takes the time fixed, and
+// more for each request and each firing in it. Intake is as fast as possible.
 type lanes struct {
 	now                          time.Duration
 	room                         int // entries of a step
@@ -18,7 +18,7 @@ type lanes struct {
 	partitions                   []*flowed
 }
 
-// flowed is a partition: its log, the requests that wait to be sealed, and what is pending.
+// flowed is a partition: its log, the requests that wait to be sealed, and the pending timers.
 type flowed struct {
 	flow
 	rate     float64                           // requests a second
@@ -224,8 +224,8 @@ func TestFlowUnderOverload(t *testing.T) {
 	}
 }
 
-// One partition is offered more than the capacity, the others a little. Those read it at once, and their timers fire in
-// time.
+// One partition is offered more than the capacity, the others a little. Those read it immediately, and their timers
+// fire in time.
 func TestFlowNextToAHotPartition(t *testing.T) {
 	runs.NotRaced(t)
 	l := overloaded(8, between(2*time.Second, 4*time.Second))
@@ -249,7 +249,7 @@ func TestFlowNextToAHotPartition(t *testing.T) {
 	}
 }
 
-// Far more timers fall due at once than fit into a step. While they are late requests get a fifth of each step, and no
+// Far more timers fall due together than fit into a step. While they are late requests get a fifth of each step, and no
 // less.
 func TestFlowKeepsAFloorForRequests(t *testing.T) {
 	runs.NotRaced(t)
@@ -280,12 +280,12 @@ func TestFlowIsBounded(t *testing.T) {
 	var f flow
 	bounds := func(what string, limit int) {
 		t.Helper()
-		for _, is := range []struct {
+		for _, c := range []struct {
 			waiting      int
 			paused, want bool
 		}{{limit - 1, false, false}, {limit, false, true}, {limit/2 + 1, true, true}, {limit / 2, true, false}} {
-			if got := f.full(is.waiting, is.paused); got != is.want {
-				t.Errorf("%s: %d requests wait, paused %v: full %v", what, is.waiting, is.paused, got)
+			if got := f.full(c.waiting, c.paused); got != c.want {
+				t.Errorf("%s: %d requests wait, paused %v: full %v", what, c.waiting, c.paused, got)
 			}
 		}
 	}
@@ -308,8 +308,8 @@ func TestFlowIsBounded(t *testing.T) {
 	bounds("nothing fires", maxReadAhead)
 }
 
-// Brokers are slow for a while, so everything is late: intake reads a fifth meanwhile, and soon after that as much as
-// before.
+// Brokers are slow for a while, so everything is late: intake reads a fifth during that time, and soon after that as
+// much as before.
 func TestFlowRecovers(t *testing.T) {
 	runs.NotRaced(t)
 	l := overloaded(1, between(500*time.Millisecond, time.Second))

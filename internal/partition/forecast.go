@@ -29,7 +29,7 @@ const turnRows = 1024
 type forecast struct {
 	*shared
 
-	mu      sync.Mutex // guards what follows; held over opening a view, which reads no disk
+	mu      sync.Mutex // guards the following fields; held over opening a view, which reads no disk
 	counts  *upcoming.Counts
 	writing bool // a checkpoint is being written
 }
@@ -89,7 +89,7 @@ func (f *forecast) run(ctx context.Context) {
 	beats.Every(ctx, forecastPause, read)
 }
 
-// scan reads some seconds. It reports whether more are to be read at once.
+// scan reads some seconds. It reports whether more are to be read immediately.
 func (f *forecast) scan(ctx context.Context) (more bool) {
 	view, from, to := f.begin()
 	if view == nil {

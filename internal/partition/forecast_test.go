@@ -8,7 +8,7 @@ import (
 	"github.com/waterclock/waterclock/internal/partition/upcoming"
 )
 
-// forecast reads what the forecast wants to read, and returns how many timers fall due.
+// forecast does the scans that the forecast asks for, and returns how many timers fall due.
 func (c *core) forecast() upcoming.Due {
 	c.t.Helper()
 	f := c.s.forecast

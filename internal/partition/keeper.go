@@ -31,7 +31,7 @@ func newKeeper(l *lane, r *receiver) *keeper {
 	return &keeper{shared: l.shared, lane: l, requests: r, parking: newParking(l)}
 }
 
-// open reads what the store holds of the partition. If it returns an error, there is nothing to stop.
+// open reads the partition's state in the store. If it returns an error, there is nothing to stop.
 func (k *keeper) open() error {
 	err := errors.Join(k.noteKeeps(), k.parking.open())
 	if err != nil {
@@ -40,7 +40,7 @@ func (k *keeper) open() error {
 	return err
 }
 
-// flush brings what is committed into the store. It returns when that is done, ctx has ended, or loop has ended.
+// flush brings all committed changes into the store. It returns when that is done, ctx has ended, or loop has ended.
 func (k *keeper) flush(ctx context.Context) {
 	c, done := k.checkpoints, make(chan struct{})
 	for ask := c.asked; c.running.Err() == nil; { // asks once: nothing is ever sent to nil
@@ -57,12 +57,12 @@ func (k *keeper) flush(ctx context.Context) {
 	}
 }
 
-// stop brings what is committed into the store at the end of an acquisition, when nothing is sealed any more. The next
-// owner replays what cannot be stored.
+// stop brings all committed changes into the store at the end of an acquisition, when nothing is sealed any more. The
+// next owner replays changes that cannot be stored.
 func (k *keeper) stop() {
 	k.parking.close()
 	if err := k.checkpoints.last(); err != nil && !errors.Is(err, statestore.ErrEnded) {
-		k.life.Log.Warn("the last changes are not in the local store and will be replayed", "err", err)
+		k.life.Log.Warn("cannot write the last changes to the local store, they will be replayed", "err", err)
 	}
 	for _, a := range []*budget.Account{k.o.Memory.Requests, k.o.Memory.Firings, k.o.Memory.Wheel, k.o.Memory.Dirty} {
 		a.Set(0)
@@ -108,7 +108,7 @@ func (k *keeper) loop(ctx context.Context) error {
 }
 
 // round does once whatever is waiting, and reports whether there is more to load. While a checkpoint is written, no
-// timer is parked or unparked. So they come before the next checkpoint, which may begin at once.
+// timer is parked or unparked. So they come before the next checkpoint, which may begin immediately.
 func (k *keeper) round(ctx context.Context) (more bool, err error) {
 	ended, err := k.checkpoints.end()
 	if err != nil {
@@ -128,8 +128,8 @@ func (k *keeper) round(ctx context.Context) (more bool, err error) {
 	return k.load()
 }
 
-// load scans a chunk of the store and gives the planners what it finds. It reports whether another scan should follow
-// at once.
+// load scans a chunk of the store and gives the timers to the planners. It reports whether another scan should follow
+// immediately.
 func (k *keeper) load() (more bool, err error) {
 	from, wheels, ok := k.roomToLoad()
 	to := timer.Ref{Due: k.clock.millis() + loadWindow.Milliseconds(), Offset: math.MinInt64}
@@ -156,16 +156,16 @@ func (k *keeper) load() (more bool, err error) {
 	return !done, nil
 }
 
-// roomToLoad returns where a scan is to begin, and how many bytes the memtables may hold, which depends on what other
-// partitions hold. It returns false if they are full.
+// roomToLoad returns the place from which to scan, and how many bytes the memtables may hold, which depends on the use
+// by other partitions. It returns false if they are full.
 func (k *keeper) roomToLoad() (from timer.Ref, wheels int64, ok bool) {
 	_, held := k.subs.size()
 	k.o.Memory.Wheel.Set(held)
 	wheels = k.o.Memory.Wheel.Limit()
 	k.subs.ask(func(s *subPartition) {
 		s.planner.Resize(wheels / int64(len(k.subs.all)))
-		if has := s.planner.Stats(); !has.Full && (!ok || has.Horizon.Compare(from) < 0) {
-			from, ok = has.Horizon, true
+		if stats := s.planner.Stats(); !stats.Full && (!ok || stats.Horizon.Compare(from) < 0) {
+			from, ok = stats.Horizon, true
 		}
 	})
 	return from, wheels, ok

@@ -49,7 +49,7 @@ func (l *lane) Seal(name string, room *emitter.Room) *emitter.Share {
 	}
 	step, next := l.step(within)
 	if step == nil {
-		l.nextDue.Store(next) // until here it was never, so a timer that was loaded meanwhile wakes the lanes
+		l.nextDue.Store(next) // until here it was never, so a timer that was loaded in between wakes the lanes
 		return nil
 	}
 	s := &sealedStep{l: l, step: step}
@@ -142,7 +142,7 @@ func (l *lane) roomToFire(step, out timer.Size) timer.Size {
 	return room.Min(step.Minus(ready.Minus(out).Max(timer.Size{})))
 }
 
-// ready returns what waits to be taken: see planner.Ready.
+// ready returns the firings and requests that wait to be taken: see planner.Ready.
 func (l *lane) ready() (firings timer.Size, requests bool) {
 	l.subs.ask(func(s *subPartition) {
 		n, waits := s.planner.Ready()
@@ -173,9 +173,9 @@ func (l *lane) fire(now int64, room timer.Size) {
 
 // fireAhead makes the sub-partitions plan firings for the next step while this one is out, so that the lane need not
 // wait for planning, which takes about as long as a transaction. Each gets an even part of the room. step is the room
-// that this step had, and out the size of its firings. The planned firings are due, and stand where they would if the
-// next step were taken now. That step takes those that are planned by then, plans the rest itself, and checks the clock
-// and the targets again. No more is planned than a step has room for.
+// that this step had, and out the size of its firings. The planned firings are due, and stand in the order that they
+// would have if the next step were taken now. That step takes those that are planned by then, plans the rest itself,
+// and checks the clock and the targets again. No more is planned than a step has room for.
 func (l *lane) fireAhead(step, out timer.Size) {
 	room := l.roomToFire(step, out)
 	if room.IsUsedUp() {

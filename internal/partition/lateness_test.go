@@ -26,8 +26,8 @@ func histogram(t *testing.T, reg prometheus.Gatherer, name, topic string) *dto.H
 	return nil
 }
 
-// A step is sealed in time and its commit takes 7 s, so consumers wait for 7 s. The gauge shows
-// that meanwhile, even between two tries, and the histogram of commits shows it afterwards.
+// A step is sealed in time and its commit takes 7 s, so consumers wait for 7 s. The gauge shows that in between, even
+// between two tries, and the histogram of commits shows it afterwards.
 func TestConsumersWaitForTheCommit(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	reg := prometheus.NewRegistry()

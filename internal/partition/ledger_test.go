@@ -71,7 +71,7 @@ func TestEachOutcomeIsCounted(t *testing.T) {
 	}
 }
 
-// outcomesIn returns what waterclock_outcomes_total counts.
+// outcomesIn returns the counts of waterclock_outcomes_total.
 func outcomesIn(t *testing.T, reg prometheus.Gatherer) map[string]int {
 	t.Helper()
 	families, err := reg.Gather()

@@ -10,7 +10,7 @@ import (
 )
 
 // A lane claims a source and asks it a moment later. If the partition fails and is acquired again in between, the lane
-// asks a lane of the former acquisition, whose planners still have what the present ones have loaded again.
+// asks a lane of the former acquisition, whose planners still have the timers that the present ones have loaded again.
 func TestALaneOfAFormerAcquisitionSealsNothing(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.schedule(1, -10)
@@ -24,7 +24,7 @@ func TestALaneOfAFormerAcquisitionSealsNothing(t *testing.T) {
 	}
 }
 
-// Once the step has ended, Drain returns at once.
+// Once the step has ended, Drain returns immediately.
 func TestDrainWaitsForTheStep(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.schedule(1, -10)

@@ -14,7 +14,7 @@ import (
 // The limits in docs/LIMITS.md that a partition enforces: at the limit and one beyond.
 
 const (
-	far = 1_000_000 // ms ahead: beyond what is loaded
+	far = 1_000_000 // ms ahead: beyond the loaded timers
 	// roomy is a queue limit that is never reached.
 	roomy = 100_000
 )
@@ -273,7 +273,7 @@ func TestRequestsJoinUpToMaxBatch(t *testing.T) {
 	}
 }
 
-// chunks counts what is planned, and the number of steps it needs at least.
+// chunks counts the planned entries, and the number of steps that they need at least.
 func (c *core) chunks() (entries, chunks int) {
 	for s := c.s.lane.take(timer.Size{Entries: 1, Bytes: 1}, false); s != nil; s = c.s.lane.take(
 		timer.Size{Entries: 1, Bytes: 1}, false) {
@@ -310,7 +310,7 @@ func TestABatchThatIsTooLargeIsOneDeadLetter(t *testing.T) {
 	}
 }
 
-// One firing beside many timers that are not due, and its emission, take only the memory of one: each stays in memory
+// One firing among many timers that are not due, and its emission, take only the memory of one: each stays in memory
 // until it is committed.
 func TestAFiringTakesOnlyTheMemoryItNeeds(t *testing.T) {
 	const most = 6 << 10 // bytes; the growth of the buffers is a small part of that

@@ -50,10 +50,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		reasons: in.Counters("waterclock_dead_letters_total", "Dead letters committed, by reason.", "topic", "reason"),
 		sealed:  newLateness("waterclock_lateness_seconds", "Timestamp of an emission minus its due time."),
 		delivered: newLateness("waterclock_commit_lateness_seconds",
-			"When the commit of an emission was answered minus its due time.", "topic"),
+			"Time of the answer to an emission's commit minus its due time.", "topic"),
 		own: newLateness("waterclock_own_lateness_seconds", "Timestamp of an emission minus its due time or, "+
-			"if its request was read later than that, minus when it was read. Timers that were missed while nobody "+
-			"ran, that waited for their targets, or that were steered do not count."),
+			"if its request was read later than that, minus the time of reading. Timers that were missed while no "+
+			"instance ran, that waited for their targets, or that were steered do not count."),
 		ownToEnd: newLateness("waterclock_own_commit_lateness_seconds",
 			"The same as waterclock_own_lateness_seconds, until the commit of the emission was answered.", "topic"),
 		misplacedN: in.Counters("waterclock_misplaced_requests_total",
@@ -61,16 +61,16 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		lagRecords: in.Gauges("waterclock_intake_lag_records", "Request records behind the high watermark at the "+
 			"last fetch, or at the last look while intake is paused.", "topic", "partition"),
 		lagSeconds: in.Gauges("waterclock_intake_lag_seconds", "Age of the newest request record when it was read; "+
-			"now, while more is known to wait or intake is paused; 0 when there is nothing more.", "topic",
+			"now, while more records wait or intake is paused; 0 when there are none.", "topic",
 			"partition"),
 		replayedN: in.Counter("waterclock_replayed_offsets_total",
-			"Changelog offsets gone through by replays since the process started."),
+			"Changelog offsets read by replays since the process started."),
 		endedN: in.Counter("waterclock_hanging_transactions_ended_total",
 			"Hanging transactions of former owners that were ended."),
 		lostN: in.Counters("waterclock_requests_lost_total", "Requests that retention deleted before they were "+
 			"read, at most: markers of transactions and aborted records count too.", "topic"),
 		cutN: in.Counters("waterclock_requests_cut_total", "Offsets of a request log that was cut and has "+
-			"grown again: requests there were settled before the cut, and what stands there now is not read.", "topic"),
+			"grown again: requests there were settled before the cut, and new records there are not read.", "topic"),
 		accepted: in.Counters("waterclock_accepted_total",
 			"Requests that made a pending timer: scheduled and replaced together.", "topic"),
 		damagedN: in.Counter("waterclock_partitions_damaged_total",
@@ -240,8 +240,8 @@ func (l *lateness) Collect(ch chan<- prometheus.Metric) {
 }
 
 const (
-	// warnBurst is how many lines one kind of warning gets in warnEvery: enough to see what a producer does wrong, too
-	// few to flood a log.
+	// warnBurst is how many lines one kind of warning gets in warnEvery: enough to see a producer's mistake, too few to
+	// flood a log.
 	warnBurst = 5
 	warnEvery = time.Minute
 	// warnedID is how much of a timer's ID a line shows, in bytes.
@@ -268,17 +268,17 @@ type warned struct {
 // Reasons of warnings that are not about dead letters.
 const (
 	misplacedWarning   = "misplaced"
-	unknownZoneWarning = "unreckoned" // no rules for the timer's time zone, so its next time cannot be worked out
+	unknownZoneWarning = "unknown-zone" // no rules for the timer's time zone, so its next time cannot be worked out
 )
 
 // allow reports whether a line may be written now, and how many were left out since the last one.
-func (w *warnings) allow(of warning, now time.Time) (ok bool, suppressed int) {
+func (w *warnings) allow(kind warning, now time.Time) (ok bool, suppressed int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	k := w.kinds[of]
+	k := w.kinds[kind]
 	if k == nil {
 		k = &warned{}
-		w.kinds[of] = k
+		w.kinds[kind] = k
 	}
 	if now.Sub(k.since) >= warnEvery {
 		k.since, k.lines = now, 0

@@ -29,7 +29,7 @@ const (
 // never is later than every due time.
 const never = math.MaxInt64
 
-// Options of a partition: what it is made of.
+// Options are the parts and settings of a partition.
 type Options struct {
 	ownership.Options
 	Rules   *intake.Rules
@@ -42,7 +42,7 @@ type Options struct {
 	HeldPatience time.Duration
 	Metrics      *Metrics
 	Traces       *tracing.Firings // nil: emissions carry the trace context of their requests
-	ClockSkew    *ClockSkew       // nil: the clock is compared at acquisitions alone
+	ClockSkew    *ClockSkew       // nil: the clock is compared at acquisitions only
 	// SubPartitions is called at each acquisition. It returns the number of planners, at least 1.
 	SubPartitions func() int
 	// BeforeCheckpoint is for tests, nil otherwise. It is called before a checkpoint of the store is written.
@@ -54,13 +54,13 @@ type Options struct {
 // Memory is a partition's accounts with the budgets that all partitions share. Run closes them.
 type Memory struct {
 	Wheel *budget.Account // timers that are kept because they fall due soon
-	// what committed steps have changed, except soon timers and what is being written; at its limit a checkpoint of the
+	// changes of committed steps, except soon timers and those that are being written; at its limit a checkpoint of the
 	// store begins
 	Dirty *budget.Account
 	// requests that are not committed; at its limit intake pauses
 	Requests  *budget.Account
 	Firings   *budget.Account // firings on their way
-	Questions *budget.Account // what the store lacks, read by questions about many timers
+	Questions *budget.Account // changes that the store lacks, read by questions about many timers
 	Replay    int             // bytes that a replay may take; 0: see replay.Replay
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// committed counts what a committed step did. sealed and committed are when that happened to the step, in Unix ms.
+// committed counts the outcomes of a committed step, which was sealed and committed at these times, in Unix ms.
 func (m *Metrics) committed(p *owned, a *arrivals, sealed, committed int64, entries iter.Seq[*planner.Entry]) {
 	topic := p.o.Topics.Request.Name
 	toSeal, toCommit, own, ownToEnd := m.sealed.tally(), m.delivered.tally(), m.own.tally(), m.ownToEnd.tally()
@@ -68,9 +68,9 @@ func (m *Metrics) warnRefused(p *owned, e *planner.Entry) {
 	if log == nil {
 		return
 	}
-	msg, id, source, trace := "a timer could not be delivered and is a dead letter now", e.ID, "", ""
+	msg, id, source, trace := "timer undeliverable, written to the dead-letter topic", e.ID, "", ""
 	if rec, request := e.Tag.(*kgo.Record); request && e.Refused() {
-		msg, id, source, trace = "a request was refused and is a dead letter now", rec.Key,
+		msg, id, source, trace = "request rejected, written to the dead-letter topic", rec.Key,
 			p.source(rec.Offset).String(), tracing.ID(rec.Headers)
 	} else if e.Emit != nil {
 		source, trace = p.source(e.Emit.Offset).String(), tracing.ID(recordHeaders(e.Emit.Headers))
@@ -105,7 +105,7 @@ func (m *Metrics) Refused(log *slog.Logger, topic, reason string, undelivered bo
 	m.outcomes.WithLabelValues(topic, outcome).Inc()
 	m.reasons.WithLabelValues(topic, reason).Inc()
 	if log = m.warnings.logger(log, topic, reason); log != nil {
-		log.Warn("a record could not be passed on and is a dead letter now",
+		log.Warn("record undeliverable, written to the dead-letter topic",
 			append([]any{"reason", reason}, attrs...)...)
 	}
 }
@@ -114,8 +114,8 @@ func (m *Metrics) Refused(log *slog.Logger, topic, reason string, undelivered bo
 // that were pending at the acquisition, plus those accepted since, minus those with an outcome since. A request that
 // replaces a timer counts as both, for two generations.
 //
-// pending follows from what the planners say that the steps have changed. Between two steps the two must be equal. If
-// not, a timer's outcome was counted and its state did not change, or the other way round.
+// pending follows from the changes of the steps, as counted by the planners. Between two steps the two must be equal.
+// If not, a timer's outcome was counted and its state did not change, or the other way round.
 type ledger struct {
 	expected atomic.Int64
 	pending  atomic.Int64 // timers that are pending after all committed steps

@@ -31,8 +31,8 @@ func TestOverdue(t *testing.T) {
 			Metrics: g.metrics,
 		})
 		overdue := func() (time.Duration, time.Duration) {
-			is := p.Status()
-			return is.Overdue, is.Uncommitted
+			status := p.Status()
+			return status.Overdue, status.Uncommitted
 		}
 		if got, waits := overdue(); got != 0 || waits != 0 {
 			t.Errorf("not taken: %s", got)

@@ -33,17 +33,17 @@ type parking struct {
 	*shared
 	lane *lane
 
-	waiter *targets.Waiter                // waits for the targets of parked timers
-	counts map[timer.TopicPartition]int64 // about how many timers are parked, by target
-	moved  bool                           // counts have changed since they were last shown
-	// looked is when expire last looked for parked timers that are too late. reached is where it goes on, for targets
+	waiter  *targets.Waiter                // waits for the targets of parked timers
+	counts  map[timer.TopicPartition]int64 // about how many timers are parked, by target
+	changed bool                           // counts differ from those last shown
+	// looked is when expire last looked for parked timers that are too late. reached is where it continues, for targets
 	// that it has not finished.
 	looked  time.Time
 	reached map[timer.TopicPartition]timer.Ref
 }
 
-// parkedCounts are what Status shows of parked timers. They are safe for concurrent use. They outlive the acquisition,
-// because nothing better is known until the next one.
+// parkedCounts are the figures of parked timers in Status. They are safe for concurrent use. They outlive the
+// acquisition, because nothing better is known until the next one.
 type parkedCounts struct {
 	n      atomic.Int64 // about how many are parked
 	oldest atomic.Int64 // due time of the oldest one, Unix ms, as of the last look; 0: none is
@@ -70,8 +70,8 @@ func (p *parkedCounts) show(s *ownership.Status, now int64) {
 	}
 }
 
-// muchToPark reports whether so many timers wait to be parked that no more are to be loaded. No memtable counts them,
-// and while a checkpoint is written none is parked.
+// muchToPark reports whether too many timers wait to be parked, so that no more are to be loaded. No memtable counts
+// them, and while a checkpoint is written none is parked.
 func (p *parking) muchToPark() bool { return p.toPark.held() >= p.o.Memory.Dirty.Limit() }
 
 // round parks and unparks timers.
@@ -81,7 +81,7 @@ func (p *parking) round() error { return errors.Join(p.parkAll(), p.unpark(), p.
 // timers in memory, and a later one finds no rows.
 func (p *parking) parkAll() error {
 	for _, x := range p.toPark.takeAll() {
-		for to, l := range x.what {
+		for to, l := range x.timers {
 			if err := p.store.Park(targetName(to), l.Timers); err != nil {
 				return fmt.Errorf("park timers of %s: %w", targetName(to), err)
 			}
@@ -101,13 +101,13 @@ func (p *parking) parkAll() error {
 // warnUnknownZone logs that timers wait for the rules of their time zone.
 func (m *Metrics) warnUnknownZone(p *owned, t *timer.Timer) {
 	if log := m.warnings.logger(p.life.Log, p.o.Topics.Request.Name, unknownZoneWarning); log != nil {
-		log.Error("timers wait: this instance has no rules for their time zone; upgrade it, or install zone data on "+
+		log.Error("timers held, no rules for their time zone; upgrade this instance, or install zone data on "+
 			"its machine",
 			"zone", t.Recurrence.Zone, "timer", shortID(t.ID))
 	}
 }
 
-// crowded reports whether a planner has so many missed timers that no more are to be admitted.
+// crowded reports whether a planner has too many missed timers to admit more.
 func (p *parking) crowded() bool {
 	return p.subs.any(func(x *planner.Planner) bool { return x.Stats().Crowded })
 }
@@ -267,13 +267,14 @@ func (p *parking) unparkIf(to timer.TopicPartition, rows int, chosen func(*timer
 	return nil
 }
 
-// open reads which timers were parked before the acquisition. Their targets are suspected, and so are probed at once.
+// open reads which timers were parked before the acquisition. Their targets are suspected, and so are probed
+// immediately.
 func (p *parking) open() error {
 	parked, err := p.store.Parked()
 	if err != nil {
 		return fmt.Errorf("read parked timers: %w", err)
 	}
-	p.moved = true
+	p.changed = true
 	p.parked.n.Store(0)
 	for _, t := range parked {
 		to, err := parseTarget(t.Target)
@@ -293,15 +294,15 @@ func (p *parking) count(to timer.TopicPartition, more int64) {
 		delete(p.counts, to)
 	}
 	p.parked.n.Add(more)
-	p.moved = true
+	p.changed = true
 }
 
 // publish shows the counts in the status if they have changed.
 func (p *parking) publish() {
-	if !p.moved {
+	if !p.changed {
 		return
 	}
-	p.moved = false
+	p.changed = false
 	if len(p.counts) == 0 {
 		p.parked.by.Store(nil)
 		return
@@ -325,8 +326,8 @@ func parseTarget(name string) (timer.TopicPartition, error) {
 
 // parkings are timers of one sub-partition that are to be parked.
 type parkings struct {
-	sub  *subPartition
-	what planner.Parkings
+	sub    *subPartition
+	timers planner.Parkings
 }
 
 // parkInbox takes timers that are to be parked from the goroutines that plan firings to the keeper.
@@ -338,14 +339,14 @@ type parkInbox struct {
 	bytes int64 // of memory that their timers hold
 }
 
-func (p *parkInbox) put(s *subPartition, what planner.Parkings) {
-	if what == nil {
+func (p *parkInbox) put(s *subPartition, timers planner.Parkings) {
+	if timers == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.list = append(p.list, parkings{s, what})
-	for _, l := range what {
+	p.list = append(p.list, parkings{s, timers})
+	for _, l := range timers {
 		p.bytes += l.Bytes
 	}
 	p.wake()

@@ -27,7 +27,7 @@ type Partition struct {
 	served  atomic.Pointer[served] // of the present acquisition; nil if there is none
 }
 
-// served is what one acquisition makes, with a struct for each goroutine that owns state:
+// served has the structs of one acquisition, one for each goroutine that owns state:
 //
 //	requests  hands delivered requests to the goroutines that plan
 //	lane      seals requests and due timers into steps
@@ -39,7 +39,7 @@ type served struct {
 	keeper   *keeper
 }
 
-// shared is what these structs share. Its members are safe for concurrent use.
+// shared has the members that these structs share. Its members are safe for concurrent use.
 type shared struct {
 	*owned
 	store *statestore.Handle
@@ -52,7 +52,7 @@ type shared struct {
 	checkpoints *checkpoints
 }
 
-// owned is what outlives acquisitions. Every struct that works for the partition has it, through shared.
+// owned has the state that outlives acquisitions. Every struct that works for the partition has it, through shared.
 type owned struct {
 	o       Options
 	life    *ownership.Life
@@ -112,7 +112,7 @@ func (p *Partition) Upcoming() (due upcoming.Due) {
 	return due
 }
 
-// Life returns what partitions of all kinds have in common.
+// Life returns the part that partitions of all kinds have in common.
 func (p *Partition) Life() *ownership.Life { return p.life }
 
 // SetLogEnd records a look at the end of the request log.
@@ -127,8 +127,8 @@ func (p *Partition) Wake() {
 	p.life.Wake.Send()
 }
 
-// Checkpoint writes what is committed to the store. It returns when that is done, ctx has ended, or the partition is
-// not live.
+// Checkpoint writes all committed changes to the store. It returns when that is done, ctx has ended, or the partition
+// is not live.
 func (p *Partition) Checkpoint(ctx context.Context) {
 	if s := p.served.Load(); s != nil {
 		s.keeper.flush(ctx)
@@ -149,7 +149,7 @@ func (p *Partition) newServed(l *lane, from, pending int64) *served {
 }
 
 // serve acquires the partition and serves it until ctx ends or something fails. At the end it stops planning, then
-// answering, then sealing, and then stores what is committed.
+// answering, then sealing, and then stores all committed changes.
 func (p *Partition) serve(ctx context.Context) error {
 	p.life.SetState(ownership.Acquiring)
 	store := p.o.Store.Acquire()
@@ -205,7 +205,8 @@ func (p *Partition) Status() ownership.Status {
 // not count them, or a request for one has come since the process owns the partition.
 func (p *Partition) HasStrays() bool { return p.strayed.Load() || p.Status().Misplaced != 0 }
 
-// acquire makes this process the partition's owner (DESIGN.md, "Acquiring a partition"), and makes what serves it.
+// acquire makes this process the partition's owner (DESIGN.md, "Acquiring a partition"), and makes the structs that
+// serve it.
 func (p *Partition) acquire(ctx context.Context, l *lane) (s *served, claimed ownership.Claimed, end int64, err error) {
 	// When ctx ends, losing the handle ends a replay's wait for the disk, which may take half a minute.
 	stop := context.AfterFunc(ctx, l.store.Release)
@@ -244,7 +245,7 @@ func (p *Partition) follower() *ownership.Follower {
 	return p.standby
 }
 
-// begin returns where requests are read from if the changelog holds no checkpoint.
+// begin returns the first request to read if the changelog holds no checkpoint.
 func (p *Partition) begin(ctx context.Context, committed int64) (int64, error) {
 	if committed >= 0 && !p.o.AcceptLost {
 		return 0, ownership.LostChangelog(p.life.Requests(), p.life.Changelog(), "an offset is committed")
@@ -257,21 +258,21 @@ func (p *Partition) begin(ctx context.Context, committed int64) (int64, error) {
 		return 0, err
 	}
 	if committed >= 0 {
-		p.life.Log.Warn("the changelog is lost and that is accepted: reading requests from the log's start, so "+
+		p.life.Log.Warn("changelog lost, which is accepted: reading requests from the log's start, so "+
 			"timers that have fired and whose requests are still there fire again", "position", start,
 			"committed", committed)
 	} else {
-		p.life.Log.Info("first acquisition of this partition: reading requests from the log's start", "position", start)
+		p.life.Log.Info("first acquisition: reading requests from the log's start", "position", start)
 	}
 	return start, nil
 }
 
-// requestPosition returns where requests are read from, by the last checkpoint before the claim.
+// requestPosition returns the first request to read, according to the last checkpoint before the claim.
 func (p *Partition) requestPosition(ctx context.Context, last *wire.Checkpoint,
 	committed int64) (from, end int64, err error) {
 	if last.Request != p.o.Topics.Request.ID {
 		return 0, 0, &ownership.Fatal{Err: fmt.Errorf("request topic %s was recreated since changelog %s was "+
-			"written (its ID is %s, it was %s), where its pending timers are kept: %s",
+			"written, which keeps its pending timers (its ID is %s, it was %s): %s",
 			p.o.Topics.Request.Name, p.o.Topics.Changelog.Name, topics.TopicID(p.o.Topics.Request.ID),
 			topics.TopicID(last.Request), topics.FollowAdvice)}
 	}
@@ -282,7 +283,7 @@ func (p *Partition) requestPosition(ctx context.Context, last *wire.Checkpoint,
 			topics.FollowAdvice)}
 	}
 	if committed >= 0 && committed != last.Position {
-		p.life.Log.Warn("the group's offset differs from the changelog's checkpoint and is ignored", "committed",
+		p.life.Log.Warn("group offset ignored, it differs from the changelog's checkpoint", "committed",
 			committed, "checkpoint", last.Position)
 	}
 	return p.life.Input.ReadFrom(ctx, last)

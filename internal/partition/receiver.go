@@ -101,7 +101,7 @@ func (r *receiver) noteHeld(got *partlog.Read) {
 
 // Skip makes one dead letter of a batch of requests that cannot be read. It implements partlog.Sink.
 func (r *receiver) Skip(u *partlog.Unreadable) {
-	r.life.Log.Warn("unreadable batch becomes a dead letter", "from", u.First, "to", u.Next, "err", u.Err)
+	r.life.Log.Warn("unreadable batch, becomes a dead letter", "offset", u.First, "next", u.Next, "err", u.Err)
 	r.life.Input.Read(nil, u.Next, u.Epoch)
 	rec := &kgo.Record{Topic: r.o.Topics.Request.Name, Partition: r.o.Partition, Offset: u.First}
 	s := r.subs.of(rec.Key)
@@ -128,7 +128,7 @@ func (r *receiver) pauseIfFull() {
 	}
 }
 
-// resumeIfFree lets intake go on once half of its limits is free.
+// resumeIfFree resumes intake once half of its limits is free.
 func (r *receiver) resumeIfFree() {
 	r.pauseMu.Lock()
 	defer r.pauseMu.Unlock()
@@ -144,7 +144,7 @@ func (r *receiver) isPaused() bool {
 	return r.paused
 }
 
-// lagNow returns what the partition shows as its lag.
+// lagNow returns the lag that the partition shows.
 func (r *receiver) lagNow() (behind int64, age time.Duration) {
 	paused := r.isPaused()
 	var u unread
@@ -191,8 +191,8 @@ func (r *receiver) hand(recs []*kgo.Record, next int64) {
 	}
 }
 
-// open lets timers fire: those of each sub-partition as soon as it has planned what it was handed so far. That includes
-// every cancel that could still win.
+// open lets timers fire: those of each sub-partition as soon as it has planned the requests that it was handed so far.
+// That includes every cancel that could still win.
 func (r *receiver) open() {
 	for _, s := range r.subs.all {
 		s.inbox.update(func() { s.inbox.opens = true })
@@ -229,16 +229,16 @@ const (
 )
 
 // catchUp is the catch-up barrier. It waits until every request up to end, the log's end at the acquisition, is
-// delivered. Then timers may fire. So a cancel in the log beats a timer that fell due while no instance ran, unless the
-// cancel stands behind an open transaction, see below.
+// delivered. Then timers may fire. So a cancel in the log wins against a timer that fell due while no instance ran,
+// unless the cancel stands behind an open transaction, see below.
 //
-// While a producer has a transaction open, no record from its first one on can be read. Ordinary transactions
-// last for milliseconds, so the barrier waits for them, and a cancel behind one wins. But it waits no longer than
-// heldPatience, about as long as a failover takes anyway, because all timers of the partition are late meanwhile.
-// The coordinator aborts the transaction of a dead producer after its transaction.timeout.ms (60 s by default,
-// 15 minutes at most), and a hanging transaction never ends. If the barrier waited for those, one producer could stop a
-// tenant's timers at each acquisition. A live owner does not wait either: it reads such requests when the transaction
-// ends. So a request behind an open transaction counts as if it were written when the transaction ends.
+// While a producer has a transaction open, no record from its first one on can be read. Ordinary transactions last for
+// milliseconds, so the barrier waits for them, and a cancel behind one wins. But it waits no longer than heldPatience,
+// about as long as a failover takes anyway, because all timers of the partition are late until then. The coordinator
+// aborts the transaction of a dead producer after its transaction.timeout.ms (60 s by default, 15 minutes at most), and
+// a hanging transaction never ends. If the barrier waited for those, one producer could stop a tenant's timers at each
+// acquisition. A live owner does not wait either: it reads such requests when the transaction ends. So a request behind
+// an open transaction counts as if it were written when the transaction ends.
 func (r *receiver) catchUp(ctx context.Context, end int64) {
 	poll := time.NewTicker(catchUpPoll)
 	defer poll.Stop()
@@ -251,7 +251,7 @@ func (r *receiver) catchUp(ctx context.Context, end int64) {
 		}
 		if time.Duration(r.held.Load()) >= patience {
 			r.life.Log.Warn("catch-up barrier opened despite an open transaction, cancels behind it may be late",
-				"from", r.delivered.Load(), "to", end)
+				"offset", r.delivered.Load(), "end", end)
 			break
 		}
 	}

@@ -10,10 +10,9 @@ import (
 	"github.com/waterclock/waterclock/internal/timer/query"
 )
 
-// A timer that has fired keeps its ID taken for as long as it asked, whatever dies meanwhile, and no
-// longer: a request that is sent again with the condition "absent" makes no other timer. The timer is
-// no longer pending: no list contains it, a cancel finds nothing, and nothing fires when its memory
-// ends.
+// A timer that has fired keeps its ID taken for as long as it asked, whatever dies in between, and no longer: a request
+// that is sent again with the condition "absent" makes no other timer. The timer is no longer pending: no list contains
+// it, a cancel finds nothing, and nothing fires when its memory ends.
 func TestRememberedThroughRestarts(t *testing.T) {
 	for name, restart := range map[string]func(*core){
 		"no restart":    func(*core) {},

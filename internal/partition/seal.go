@@ -35,7 +35,7 @@ type sealedStep struct {
 type sealedPart struct {
 	sub       *subPartition
 	segment   *planner.Segment
-	refused   []*planner.Entry // refused at this seal, by what is known of their targets
+	refused   []*planner.Entry // refused at this seal, because of their targets
 	buffers   *buffers         // of its records
 	emissions int              // how many it has
 	headers   int              // how many headers those have in total
@@ -91,7 +91,7 @@ func (s *sealedStep) build(step string) {
 	s.share.Offset = l.life.Records.Offset(s.step.Position, wire.CommitNote{Step: step})
 }
 
-// route chooses where each firing goes, and rolls back firings that must not be emitted now.
+// route chooses the partition of each firing, and rolls back firings that must not be emitted now.
 func (s *sealedStep) route(k *sealedPart) {
 	var back, late []*planner.Entry
 	for e := range k.segment.Entries() {
@@ -267,8 +267,8 @@ func (s *sealedStep) done(o emitter.Outcome) {
 	}
 }
 
-// commit applies the step to the planners, all at once for everybody who takes their locks. Then it tells watchers and
-// counts what the step did, and wakes the keeper, because a checkpoint may be due.
+// commit applies the step to all planners under all their locks, so that every reader sees the whole step or none of
+// it. Then it notifies watchers, counts outcomes, and wakes the keeper, because a checkpoint may be due.
 func (s *sealedStep) commit() {
 	l := s.l
 	position := int64(0) // in the changelog, behind the step

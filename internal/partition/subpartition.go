@@ -15,7 +15,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// inbox is what the goroutine of a sub-partition has yet to do, in this order.
+// inbox has the work that waits for the goroutine of a sub-partition, in this order.
 type inbox struct {
 	wake beats.Signal
 
@@ -46,9 +46,9 @@ func (in *inbox) takeAll() (batches []*planner.Batch, opens bool, ahead timer.Si
 	return batches, opens, ahead
 }
 
-// planAll plans what the sub-partition is handed, on a goroutine of its own, until ctx ends. It waits for the store if
-// it has to look up IDs. Firings do not wait for it, nor do other sub-partitions. If a look-up fails, the partition is
-// acquired again.
+// planAll plans the batches that the sub-partition is handed, on a goroutine of its own, until ctx ends. It waits for
+// the store if it has to look up IDs. Firings do not wait for it, nor do other sub-partitions. If a look-up fails, the
+// partition is acquired again.
 func (s *subPartition) planAll(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := s.planHanded(); err != nil {
@@ -143,8 +143,8 @@ func (s *subPartition) planBatch(b *planner.Batch) (err error) {
 	return nil
 }
 
-// validate makes requests or refusals of the records of a batch. If maxDepending of the requests depend on what is
-// pending, it returns the records behind them as a batch of its own.
+// validate makes requests or refusals of the records of a batch. If maxDepending of the requests depend on the pending
+// timer, it returns the records behind them as a batch of its own.
 func (s *subPartition) validate(b *planner.Batch) (rest *planner.Batch, err error) {
 	now, rules := s.clock.millis(), s.o.Rules.Current()
 	if rules.Quota.Pending > 0 {
@@ -168,9 +168,9 @@ func (s *subPartition) validate(b *planner.Batch) (rest *planner.Batch, err erro
 	return nil, nil
 }
 
-// maxDepending is how many requests of a batch may depend on what is pending. Such a request is small, but from the
-// look-up to the commit it holds its timer in memory, which may be as large as the topic allows. A step takes a
-// batch whole.
+// maxDepending is how many requests of a batch may depend on the pending timer. Such a request is small, but from the
+// look-up to the commit it holds its timer in memory, which may be as large as the topic allows. A step takes a batch
+// whole.
 func maxDepending(rules *intake.Rules) int {
 	if rules.Limits.RecordBytes <= 0 {
 		return 1
@@ -178,7 +178,7 @@ func maxDepending(rules *intake.Rules) int {
 	return max(1, maxBatchBytes/rules.Limits.RecordBytes)
 }
 
-// validateRecord makes a request or a refusal of a record. It reports whether the outcome depends on what is pending.
+// validateRecord makes a request or a refusal of a record. It reports whether the outcome depends on the pending timer.
 func (s *subPartition) validateRecord(b *planner.Batch, i int, rec *kgo.Record, now int64) (depends bool, err error) {
 	r, misplaced, refused := s.o.Rules.Validate(rec, now)
 	switch {
@@ -206,7 +206,7 @@ func (o *owned) misplaced(rec *kgo.Record) {
 	o.o.Metrics.misplaced(rec.Topic)
 	o.strayed.Store(true)
 	if log := o.o.Metrics.warnings.logger(o.life.Log, rec.Topic, misplacedWarning); log != nil {
-		log.Warn("a producer uses another partitioner: cancels and replacements by others will miss its timers; set "+
+		log.Warn("request on the wrong partition, cancels and replacements by others will miss its timers; set "+
 			"its partitioner to murmur2 (librdkafka: partitioner=murmur2_random)",
 			"timer", shortID(rec.Key), "offset", rec.Offset, "key_belongs_on",
 			intake.Murmur2Partition(rec.Key, o.o.Topics.Request.Partitions))
@@ -223,12 +223,12 @@ func recordSize(r *kgo.Record) int64 {
 }
 
 // work measures how long the planner of a sub-partition is at work. Its own goroutine plans requests while a lane plans
-// firings, and one of them may wait for the other. What overlaps counts once.
+// firings, and one of them may wait for the other. Time in which both are at work counts once.
 type work struct {
 	busy  prometheus.Counter
 	share float64 // of this planner in busy
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	running int
 	since   time.Time // when running rose from 0
 }

@@ -22,12 +22,12 @@ import (
 // requests of all of them are settled later. The firings of the others do not wait. The backlog bounds how far
 // the others plan ahead.
 //
-// All share one store. A scan of it is split by ID, and each planner takes what lies above its own horizon. A
-// checkpoint freezes all planners between two steps.
+// All share one store. A scan of it is split by ID, and each planner takes the rows above its own horizon. A checkpoint
+// freezes all planners between two steps.
 //
-// This type chooses planners and takes their locks. Everything else is done where it belongs: receiver hands out
-// requests, lane plans and takes steps, and keeper, checkpoints and parking apply, flush, load and park. The last
-// five methods are for package questions.
+// This type chooses planners and takes their locks. It does nothing else: receiver hands out requests, lane plans and
+// takes steps, and keeper, checkpoints and parking apply, flush, load and park. The last five methods are for package
+// questions.
 //
 // Each planner has a lock, subPartition.mu. These goroutines take it: planAll of the sub-partition, the lane's, the
 // keeper's, and callers of questions.Planners and Status. Several locks are taken in the order of the numbers. A
@@ -40,12 +40,12 @@ type subPartitions struct {
 	planners []*planner.Planner // of all, each guarded by its lock
 	count    *planner.Count
 	seed     maphash.Seed
-	progress *tracker.Tracker // how far they have planned what they were handed
+	progress *tracker.Tracker // how far they have planned the requests that they were handed
 }
 
 var _ questions.Planners = (*subPartitions)(nil)
 
-// subPartition is one sub-partition: a planner and what feeds it.
+// subPartition is one sub-partition: a planner and its inbox.
 type subPartition struct {
 	*shared
 	number int
@@ -153,7 +153,7 @@ func (sp *subPartitions) any(f func(*planner.Planner) bool) (found bool) {
 // next is when a firing may next be planned: see planner.Next.
 func (sp *subPartitions) next() (due int64, ok bool) {
 	sp.ask(func(s *subPartition) {
-		if d, has := s.planner.Next(); has && (!ok || d < due) {
+		if d, found := s.planner.Next(); found && (!ok || d < due) {
 			due, ok = d, true
 		}
 	})
@@ -163,8 +163,8 @@ func (sp *subPartitions) next() (due int64, ok bool) {
 // size returns the number of IDs in memory, and about how many bytes the memtables hold.
 func (sp *subPartitions) size() (items int, bytes int64) {
 	sp.ask(func(s *subPartition) {
-		has := s.planner.Stats()
-		items, bytes = items+has.IDs, bytes+has.Bytes
+		stats := s.planner.Stats()
+		items, bytes = items+stats.IDs, bytes+stats.Bytes
 	})
 	return items, bytes
 }
@@ -183,7 +183,7 @@ func (sp *subPartitions) overdue(now int64) (unplanned, uncommitted time.Duratio
 
 // The following methods implement questions.Planners.
 
-// Committed returns what is pending under an ID, if the planner knows: see planner.Committed.
+// Committed returns the timer that is pending under an ID, if the planner knows: see planner.Committed.
 func (sp *subPartitions) Committed(id []byte) (t *timer.Timer, known bool) {
 	s := sp.of(id)
 	s.mu.Lock()
@@ -215,7 +215,7 @@ func (sp *subPartitions) Lacks() (flushes int64, ids int) {
 	return flushes, ids
 }
 
-// Collect collects what the store may lack. It returns false if more flushes have ended by now.
+// Collect collects the changes that the store may lack. It returns false if more flushes have ended by now.
 func (sp *subPartitions) Collect(u *planner.Unflushed, flushes int64) (current bool) {
 	sp.lock()
 	defer sp.unlock()

@@ -212,7 +212,7 @@ func TestRequestsOfAnIDGoToOneSub(t *testing.T) {
 	}
 }
 
-// While a step is out that could not take all due timers, sub-partitions plan what the next one takes. They plan no
+// While a step is out that could not take all due timers, sub-partitions plan firings for the next one. They plan no
 // more than that, even if steps are aborted, and nothing if the step has all due timers.
 func TestFiringsArePlannedDuringAStep(t *testing.T) {
 	const n, later, room = 30, 50, 8

@@ -104,7 +104,7 @@ func TestHeldBackMetadataDelaysNobody(t *testing.T) {
 // missingAfter is how long a topic must be missing until emissions for it become dead letters.
 const missingAfter = 10 * time.Second
 
-// However many missing topics requests name, only so many are looked up at a time. The others wait their turn, and a
+// However many missing topics requests name, only a few are looked up at a time. The others wait their turn, and a
 // target that is just not known yet does not wait behind them. Each has its outcome.
 func TestUnknownTargetsWaitInTurn(t *testing.T) {
 	runs.NotRaced(t)
@@ -150,7 +150,7 @@ func TestUnknownTargetsWaitInTurn(t *testing.T) {
 				len(c.s.keeper.parking.counts), c.emitted[other.Offset] != nil)
 		}
 	}
-	for c.emitted[other.Offset] == nil { // no place becomes free meanwhile
+	for c.emitted[other.Offset] == nil { // no place becomes free in between
 		round()
 	}
 	if len(c.dead) > 0 {
@@ -168,7 +168,7 @@ func TestUnknownTargetsWaitInTurn(t *testing.T) {
 }
 
 // A topic that brokers do not know yet, or a partition that a topic does not have yet, is waited for: its timers fire
-// when it exists, and become dead letters only if it was missing for long. Nobody else waits.
+// when it exists, and become dead letters only if it was missing for long. Other timers do not wait.
 func TestATargetThatIsMissingIsWaitedFor(t *testing.T) {
 	for _, tc := range []struct {
 		partition string // that a topic lacks; "": the topic is missing
@@ -267,7 +267,7 @@ func TestNullKeysGoOnWithAnyPartition(t *testing.T) {
 			for range 10 {
 				c.fired()
 				c.now += 7
-				c.look(3 * time.Second) // several at once count as a broker's death for a while
+				c.look(3 * time.Second) // several together count as a broker's death for a while
 			}
 			anyOf := timer.TopicPartition{Topic: targetTopic, Partition: timer.AnyPartition}
 			if c.s.keeper.parking.counts[anyOf] != 8 {
@@ -298,8 +298,7 @@ func TestNullKeysGoOnWithAnyPartition(t *testing.T) {
 	}
 }
 
-// A dead letter that was planned on what was known of a target at one seal is checked again
-// at the next.
+// A dead letter that was planned on the metadata of a target at one seal is checked again at the next.
 func TestADeadLetterIsJudgedAtEachSeal(t *testing.T) {
 	c := looking(t)
 	c.vanish(targetTopic)

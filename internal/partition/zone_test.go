@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// A zone was known to the instance that accepted a timer, but is unknown to this one: the
-// timer waits, and fires once the rules are there. Meanwhile a cancel finds it.
+// A zone was known to the instance that accepted a timer, but is unknown to this one: the timer waits, and fires once
+// the rules are there. Until then a cancel finds it.
 func TestATimerWaitsForTheRulesOfItsZone(t *testing.T) {
 	const zone = "Mars/Olympus"
 	rules := append([]byte("TZif"), make([]byte, 16+6*4)...)

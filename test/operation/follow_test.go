@@ -230,7 +230,7 @@ func TestTimerOffItsPartition(t *testing.T) {
 	rec := s.Timer("a1", time.Now().Add(time.Hour))
 	rec.Partition = 1 - intake.Murmur2Partition(rec.Key, 2)
 	rig.Send(t, s.Manual(), rec)
-	s.says("a producer uses another partitioner")
+	s.says("request on the wrong partition")
 	var is api.Timer
 	s.until("the API finds it", func() bool { return get("/v1/topics/"+s.Requests+"/timers/a1", &is) == http.StatusOK })
 	if is.Partition != rec.Partition || is.Note == "" {

@@ -208,7 +208,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 		}
 	}
 	if got := s.log.Lines("reason=target-unknown"); len(got) != 1 || !regexp.MustCompile(
-		`level=WARN msg="a timer could not be delivered.* timer=nowhere source=requests/`).MatchString(got[0]) {
+		`level=WARN msg="timer undeliverable.* timer=nowhere source=requests/`).MatchString(got[0]) {
 		t.Errorf("of what could not be delivered: %q", got)
 	}
 	s.counts(1, "waterclock_misplaced_requests_total")

@@ -140,8 +140,8 @@ func TestAReplacedRecordTakesSmallChunks(t *testing.T) {
 	}
 }
 
-// A record that comes and goes alone beside many that stay gets small chunks too: as when a request meets one of
-// many timers and cancels it.
+// A record that comes and goes alone among many that stay gets small chunks too: as when a request meets one of many
+// timers and cancels it.
 func TestOneRecordAmongManyTakesSmallChunks(t *testing.T) {
 	const stay, turns = 2000, 1000
 	table := New(0, 6)
@@ -165,8 +165,8 @@ func TestOneRecordAmongManyTakesSmallChunks(t *testing.T) {
 	}
 }
 
-// If most of many records are cancelled, the remaining ones take no more memory than they are counted with, plus
-// what slots may keep for dead records.
+// If most of many records are cancelled, the remaining ones take no more memory than they are counted with, plus the
+// room that slots may keep for dead records.
 func TestMemoryShrinksWhenMostTimersAreCancelled(t *testing.T) {
 	const n = 196_000 // the index has as many cells as it may
 	table := New(0, 6)

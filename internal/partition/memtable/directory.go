@@ -2,7 +2,7 @@ package memtable
 
 import "hash/maphash"
 
-// Ref says where the table keeps something. The zero value means nowhere. A Ref is valid until the table changes.
+// Ref is the place of something in the table. The zero value means nowhere. A Ref is valid until the table changes.
 type Ref uint64
 
 // Kind is the kind of thing that a Ref refers to.
@@ -43,7 +43,7 @@ func (r Ref) layer() int { return int(r >> placeBits & 1) }
 
 func (r Ref) place() place { return place(r & (1<<placeBits - 1)) }
 
-// directory maps the hash sum of an ID to where the table keeps it. Each layer has an index of its own, which is
+// directory maps the hash sum of an ID to its place in the table. Each layer has an index of its own, which is
 // forgotten with the layer.
 type directory struct {
 	rest   index // of objects and of soon records
@@ -200,7 +200,7 @@ type objects struct {
 	released int // since shrink
 }
 
-// object is what the table knows of an object. If it has no ID, its number is free.
+// object is the table's entry for an object. If it has no ID, its number is free.
 type object struct {
 	id  string
 	sum uint64
@@ -230,7 +230,7 @@ func (o *objects) release(number int32) {
 }
 
 // shrink gives back the memory of the numbers above the highest one in use. The lowest free numbers are used next, so
-// what is in use above them becomes free in time.
+// higher numbers in use become free in time.
 func (o *objects) shrink() {
 	n := len(o.all)
 	for n > 0 && o.all[n-1].id == "" {

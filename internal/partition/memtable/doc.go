@@ -12,19 +12,19 @@
 // has to be compacted, because neighbours end at different times. If the records themselves lie in the slots, the order
 // of firing costs nothing, neighbours end together, and whole chunks become free without any compaction. A record is
 // copied when a slot of a higher level is opened, a few times in its life. So a record takes its bytes, a header of 3
-// bytes, what the store has of it if that differs, and a cell of the index. It has no pointer, so the garbage collector
+// bytes, its place in the store if that differs, and a cell of the index. It has no pointer, so the garbage collector
 // does not follow it. Objects lie in the same slots, as references of 20 bytes.
 //
 // Second, the horizon is a second wheel and not a bound. While memory is full the horizon does not rise, although
 // timers above it fall due. In one wheel they would stand before timers that were admitted above the horizon and have
-// to fire. And each load would have to count again, slot by slot, what its step of the horizon passed. A second wheel
-// of the same type, whose clock is the horizon, opens each slot once.
+// to fire. And each load would have to count again, slot by slot, the records that its step of the horizon passed. A
+// second wheel of the same type, whose clock is the horizon, opens each slot once.
 //
 // Records above the horizon differ from the store and have to be written, and a checkpoint forgets all of them. So
 // these later records are in two layers, as tombstones are: one takes new records; a checkpoint writes the other one
 // and forgets it as a whole. The type layer has the argument.
 //
-// # What it does not do
+// # Limits
 //
 // It has no clock, starts no goroutine, takes no lock and bounds no memory (see [Table.Farthest] for how the caller
 // does). A Table belongs to one goroutine at a time.

@@ -38,7 +38,7 @@ const (
 type Record struct {
 	Bytes  []byte // see timer.Decode
 	State  State
-	Stored timer.Ref // what the store has of a dirty record
+	Stored timer.Ref // the place of a dirty record in the store
 }
 
 // Size is about how many bytes of memory the record takes. A reference takes none: the caller counts the object.
@@ -112,7 +112,7 @@ type bucket struct {
 
 // chunk is some records, one behind the other:
 //
-//	state, 1 byte | length of bytes, varint | bytes | if placed: due and offset of what is stored, 8 bytes each
+//	state, 1 byte | length of bytes, varint | bytes | if placed: due and offset of the stored version, 8 bytes each
 //
 // Its memory does not move.
 type chunk struct {
@@ -165,7 +165,7 @@ func (b *bucket) append(r *Record) (at, offset int) {
 	return at, offset
 }
 
-// read returns the record at an offset, and where the next one begins. The record may be dead.
+// read returns the record at an offset, and the offset of the next one. The record may be dead.
 func (c *chunk) read(offset int) (r Record, next int) {
 	r.State, r.Stored = State(c.b[offset]), timer.Absent
 	n, size := binary.Uvarint(c.b[offset+1:])
@@ -202,7 +202,7 @@ func (b *bucket) remove(r *Record, i, offset int) {
 		c.b = nil
 		return
 	}
-	c.set(offset, State(c.b[offset])&placed) // it tells where the next one begins
+	c.set(offset, State(c.b[offset])&placed) // needed to find the next one
 }
 
 // set changes the state of a record, which is its first byte.

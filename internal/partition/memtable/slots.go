@@ -12,7 +12,7 @@ const (
 	levels   = (64 + slotBits - 1) / slotBits
 )
 
-// place is where a record begins: level, slot, chunk and offset.
+// place is the position of a record: level, slot, chunk and offset.
 type place uint64
 
 const (
@@ -139,20 +139,20 @@ func (s *slotted) share(list []Chunk, as Chunk) []Chunk {
 	return list
 }
 
-// layer has later records and tombstones: what committed steps have changed above the horizon. There are two layers.
-// The active one takes the changes of committed steps. A checkpoint writes the other one. When a checkpoint begins, the
-// two change places. When it has ended, the layer that it has written is forgotten as a whole, without a look at any
-// record, because each layer has memory and an index of its own.
+// layer has later records and tombstones: the committed changes above the horizon. There are two layers. The active one
+// takes the changes of committed steps. A checkpoint writes the other one. When a checkpoint begins, the two change
+// places. When it has ended, the layer that it has written is forgotten as a whole, without a look at any record,
+// because each layer has memory and an index of its own.
 //
 // These things can happen between the two moments:
 //
 //   - A request or a firing meets a record that is being flushed, and Decode takes it out of its layer. Then the end of
 //     the checkpoint does not forget it. It is an object, and when it is a record or a tombstone again, that is dirty
-//     and goes to the active layer. The caller knows what the store will have of it.
+//     and goes to the active layer. The caller knows the place that the store will have for it.
 //   - The horizon rises or falls, and a record becomes soon or later. It keeps its state, and a later record is in the
 //     layer of its state. So each layer has records of one state.
 //   - A step is rolled back or aborted. Its entries refer to objects, which are in no layer.
-//   - The checkpoint fails, or the process dies. Then the table is not used any more: what the store has is replayed
+//   - The checkpoint fails, or the process dies. Then the table is not used any more: the store's state is replayed
 //     from its position. So nothing that is being flushed becomes dirty again.
 //
 // Invariant: the layer that is not active is empty unless a checkpoint is under way.

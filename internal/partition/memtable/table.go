@@ -6,7 +6,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Table has what is known of timers, by ID. Make one with [New].
+// Table has records, tombstones and objects, by timer ID. Make one with [New].
 //
 // It has nothing of an ID (then the store is the truth), or one of these:
 //
@@ -14,8 +14,8 @@ import (
 //     It is clean (the store has it), dirty (the store does not have it), or flushing (a checkpoint is writing it).
 //     A clean record is never later.
 //   - A tombstone: nothing is pending, and the store still has something. It is dirty or flushing.
-//   - An object: something happens to the timer, and the caller knows what. The table knows its number and, unless it
-//     must not fire, its place in the order of firing.
+//   - An object: something happens to the timer, and the caller keeps its state. The table knows its number and, unless
+//     it must not fire, its place in the order of firing.
 //
 // These are all moves between them:
 //
@@ -93,7 +93,7 @@ func (t *Table) order(k Kind) *wheel {
 	return t.later
 }
 
-// Find returns what is known of an ID.
+// Find returns the place of an ID.
 func (t *Table) Find(id []byte) Ref {
 	return t.directory.find(t.Hash.sum(id), func(at Ref) bool {
 		switch at.Kind() {
@@ -136,7 +136,7 @@ func (t *Table) take(at Ref) Record {
 	}
 }
 
-// AddObject makes an object for an ID of which nothing is known. It returns the number of the object.
+// AddObject makes an object for an ID that is not in the table. It returns the number of the object.
 func (t *Table) AddObject(id string) int32 {
 	sum := t.Hash.sum([]byte(id))
 	number := t.objects.add(id, sum)

@@ -11,7 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// TestTranscript runs the transcripts in testdata; go test -rewrite writes what the table answers.
+// TestTranscript runs the transcripts in testdata; go test -rewrite writes the table's answers.
 //
 //	new now=N                 a new table, with slots of a millisecond
 //	insert due=(D,…) [seq=S]  objects that are soon; Seq counts up from 1 unless given

@@ -11,8 +11,8 @@ import (
 // So a record takes no memory for the order, and when records fire, or move to a lower level, whole chunks become free.
 // A slot of the finest level is sorted when its time has come.
 //
-// A record that is past due when it is added is ready at once. If the clock goes back, records wait until the clock has
-// reached their due times again.
+// A record that is past due when it is added is ready immediately. If the clock goes back, records wait until the clock
+// has reached their due times again.
 //
 // Invariant: the queue has an entry for each record of the open slot.
 type wheel struct {
@@ -95,7 +95,7 @@ func (w *wheel) tidy(level, slot int) {
 	}
 }
 
-// spread takes all records of a slot and puts each where it belongs now.
+// spread takes all records of a slot and puts each into the slot that is right for it now.
 func (w *wheel) spread(level, slot int) {
 	b := &w.buckets[level][slot]
 	old := *b
@@ -220,11 +220,11 @@ func (w *wheel) evict(k timer.Ref, fn func(r *Record, at place)) {
 // sorts one slot, which is acceptable because it is called only when memory has run short.
 func (w *wheel) farthest(n int) timer.Ref {
 	for level, slot := range w.backward {
-		has := w.buckets[level][slot].n
-		if has >= n {
+		size := w.buckets[level][slot].n
+		if size >= n {
 			return w.nthLast(level, slot, n)
 		}
-		n -= has
+		n -= size
 	}
 	return w.nthLast(0, w.open(), n)
 }

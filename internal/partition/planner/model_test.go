@@ -1773,7 +1773,7 @@ func (m *model) changeRules(t *rapid.T) {
 		}
 		if m.again(current).Due == current.Due {
 			// A multiple of an interval gives the timer the place that another occurrence has by the rules of now.
-			other := underOtherRules(current, rapid.SampledFrom([]int64{-3600, -7, -10, 10, 7, 3600}).Draw(t, "s ahead"))
+			other := underOtherRules(current, rapid.SampledFrom([]int64{-3600, -7, -10, 10, 7, 3600}).Draw(t, "ahead"))
 			if r, stored := m.rows[id]; stored && equal(r.Timer, current) {
 				m.rows[id] = row{other, r.parked}
 			}

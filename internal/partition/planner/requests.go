@@ -193,8 +193,7 @@ func (p *Planner) decide(e *Entry, r *timer.Request, it *Item) (more int64) {
 	return more
 }
 
-// continues reports whether the request has left the schedule of the timer that it found as it was, and has replaced the
-// rest of the timer.
+// continues reports whether the request has replaced the timer that it found except its schedule.
 func (e *Entry) continues(r *timer.Request) bool {
 	return e.Outcome == timer.Replaced && e.After != r.Schedule
 }

@@ -135,7 +135,7 @@ func TestTakeSettlesAPrefixOfTheLog(t *testing.T) {
 					switch {
 					case e.Firing():
 						if e.Emit != nil && owner[string(e.Emit.ID)] != e.Emit.Offset {
-							t.Fatalf("%q fires as %d, pending is %d", e.Emit.ID, e.Emit.Offset, owner[string(e.Emit.ID)])
+							t.Fatalf("%q fires as %d, pending %d", e.Emit.ID, e.Emit.Offset, owner[string(e.Emit.ID)])
 						}
 					case settled[e.Request] || e.Request < position:
 						t.Fatalf("request %d is settled twice", e.Request)

@@ -35,7 +35,7 @@ type asked struct {
 	next    int64 // offset of the next request
 	batch   []timer.Request
 	frozen  *statestore.Batch // to be stored
-	flushed func()            // called when a question wants what is committed to be stored; nil: nothing happens
+	flushed func()            // called when a question asks for a flush; nil: nothing happens
 
 	failure error  // why the partition was given up
 	unsure  bool   // whether it is still ours
@@ -141,7 +141,7 @@ func (a *asked) Collect(u *planner.Unflushed, flushes int64) bool {
 	return true
 }
 
-// schedule requests a timer that is due in so many ms, cancel cancels it.
+// schedule requests a timer that is due in this many ms, cancel cancels it.
 func (a *asked) schedule(id string, in int64) {
 	a.t.Helper()
 	t := &timer.Timer{
@@ -162,7 +162,7 @@ func (a *asked) request(r timer.Request) {
 	a.next++
 }
 
-// step plans what is requested, and commits it in one step.
+// step plans the requests, and commits them in one step.
 func (a *asked) step() *planner.Step {
 	a.t.Helper()
 	b := planner.NewBatch(len(a.batch))

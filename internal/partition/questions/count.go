@@ -69,7 +69,7 @@ func (q *Questions) CountUntil(ctx context.Context, f query.Filter, bounds []int
 		return nil, err
 	}
 	if !slices.IsSorted(bounds) {
-		return nil, fmt.Errorf("count until %d: the instants must ascend", bounds)
+		return nil, fmt.Errorf("count until %d: instants not ascending", bounds)
 	}
 	counts := make([]query.Count, len(bounds))
 	// By refs: those of triggered timers are below every instant, those of paused timers above.

@@ -15,13 +15,12 @@ import (
 )
 
 const (
-	// maxDecisions is how many decisions are remembered. maxDecisionBytes bounds the timers that they left pending
-	// and the details of those that were rejected. All of it counts in the partition's account of memory for
-	// questions, and takes half of what that may hold at most: there may be many partitions. The oldest are forgotten
-	// first.
+	// maxDecisions is how many decisions are remembered. maxDecisionBytes bounds the timers that they left pending and
+	// the details of those that were rejected. All of it counts in the partition's account of memory for questions, and
+	// takes half of that at most: there may be many partitions. The oldest are forgotten first.
 	maxDecisions     = 8192
 	maxDecisionBytes = 8 << 20
-	// decidedMemory is what a decision takes besides that.
+	// decidedMemory is the memory that a decision takes besides that.
 	decidedMemory = 64
 )
 
@@ -35,7 +34,7 @@ type decisions struct {
 	watched atomic.Int32 // watchers
 	gone    chan struct{}
 
-	mu       sync.Mutex // guards what follows; its holder may take locks of planners
+	mu       sync.Mutex // guards the following fields; its holder may take locks of planners
 	ended    bool       // gone is closed
 	position int64      // just behind the last decided request
 	list     []decided  // by offset
@@ -109,7 +108,7 @@ func (d *decisions) forget(offset int64, wait chan decided) {
 func (d *decisions) add(step *planner.Step) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.watched.Load() == 0 { // the last watcher has left meanwhile, and the next one begins with an empty list
+	if d.watched.Load() == 0 { // the last watcher has left since, and the next one begins with an empty list
 		return
 	}
 	if step.Requests().Entries > 0 {
@@ -154,7 +153,7 @@ func (d *decisions) trim() {
 // limit is how many bytes the decisions may hold now.
 func (d *decisions) limit() int64 { return min(maxDecisionBytes, d.held.limit()/2) }
 
-// account counts what the decisions hold.
+// account counts the memory that the decisions hold.
 func (d *decisions) account() {
 	d.held.give(d.counted - d.bytes)
 	d.counted = d.bytes

@@ -22,7 +22,7 @@ const (
 )
 
 // List returns pending timers as of one committed state, in order. If that would be too much for one answer, it returns
-// fewer than the caller asked for, maybe none, and Next says where to go on. Errors are those of Get, and one for a
+// fewer than the caller asked for, maybe none, and Next says where to continue. Errors are those of Get, and one for a
 // cursor of another order.
 func (q *Questions) List(ctx context.Context, page query.Page) (query.List, error) {
 	a, err := q.begin(ctx)

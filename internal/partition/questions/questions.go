@@ -1,12 +1,12 @@
-// Package questions answers questions about one owned partition's pending timers and about what became of requests.
+// Package questions answers questions about one owned partition's pending timers and about the outcome of requests.
 // Package partition opens [Questions] at each acquisition, reports steps to it, and closes it. Any goroutine may ask.
 //
 // Everything is answered from committed state: planner.Unflushed and planner.Committed have the argument. A question
-// holds up planning only while it looks up an ID, or notes what the store lacks, which takes microseconds. It does
-// everything else without locks. Questions about many timers take turns, and rest as long as they run.
+// holds up planning only while it looks up an ID, or notes the changes that the store lacks, which takes microseconds.
+// It does everything else without locks. Questions about many timers take turns, and rest as long as they run.
 //
 // A consumer may see a step before this process hears that it is committed. So a question that meets a step between its
-// fence and its outcome waits for the outcome. Nobody can have seen a step whose EndTxn is sent later. If the
+// fence and its outcome waits for the outcome. No consumer can have seen a step whose EndTxn is sent later. If the
 // outcome cannot be found out, nothing is answered until the partition is acquired again.
 //
 // An answer is given only if the partition was live when the answer was ready, and the group, asked after
@@ -38,13 +38,13 @@ import (
 // doubtLimit is how long a question waits for the outcome of a step. Package membership waits as long for the group.
 const doubtLimit = 3 * time.Second
 
-// Options are what questions about a partition need from the first to the last acquisition.
+// Options are needed from the first to the last acquisition of a partition.
 type Options struct {
 	Life   Life
 	Token  emitter.Token
 	Source func(generation int64) waterclock.Source // names the record that a generation comes from
 	Scans  *semaphore.Weighted                      // limits questions about many timers; nil: no limit
-	Memory *budget.Account                          // for what the store lacks, read by questions about many timers
+	Memory *budget.Account                          // for unflushed changes, read by questions about many timers
 }
 
 // Life is the part of [ownership.Life] that questions need.
@@ -57,7 +57,7 @@ type Life interface {
 
 var _ Life = (*ownership.Life)(nil)
 
-// Acquisition is what questions need of one acquisition.
+// Acquisition has the parts of one acquisition that questions need.
 type Acquisition struct {
 	Planners Planners
 	Store    *statestore.Handle
@@ -66,8 +66,8 @@ type Acquisition struct {
 
 // Planners are the planners of the acquisition. Each method takes their locks for as long as it runs. None does I/O.
 type Planners interface {
-	// Committed returns what is pending under an ID in the committed state, nil for nothing. If known is false the store
-	// says so.
+	// Committed returns the timer that is pending under an ID in the committed state, nil if there is none. If known is
+	// false the store says so.
 	Committed(id []byte) (t *timer.Timer, known bool)
 	// Pending is the number of pending timers in the committed state.
 	Pending() int64
@@ -75,7 +75,7 @@ type Planners interface {
 	Position() int64
 	// Lacks is how many flushes have ended, and about how many IDs the store may lack, of all planners together.
 	Lacks() (flushes int64, ids int)
-	// Collect collects what the store may lack. It returns false if more flushes have ended by now.
+	// Collect collects the changes that the store may lack. It returns false if more flushes have ended by now.
 	Collect(u *planner.Unflushed, flushes int64) (current bool)
 }
 
@@ -88,7 +88,7 @@ type Questions struct {
 	ending atomic.Pointer[chan struct{}]
 }
 
-// answers is what one acquisition needs to answer questions.
+// answers has everything that answers questions in one acquisition.
 type answers struct {
 	Acquisition
 	q       *Questions
@@ -114,7 +114,7 @@ func (q *Questions) Open(a Acquisition) {
 	q.current.Store(now)
 }
 
-// Close ends what Open began.
+// Close ends answering, see Open.
 func (q *Questions) Close() {
 	if a := q.current.Swap(nil); a != nil {
 		a.decided.end()
@@ -125,7 +125,7 @@ func (q *Questions) Close() {
 // IsOpen reports whether an acquisition answers.
 func (q *Questions) IsOpen() bool { return q.current.Load() != nil }
 
-// answering returns what answers now, or why nothing does.
+// answering returns the present answers, or an error that says why there are none.
 func (q *Questions) answering() (*answers, error) {
 	a := q.current.Load()
 	switch s, leaving := q.o.Life.Serving(); {
@@ -148,14 +148,14 @@ func (q *Questions) Ending() {
 	q.ending.Store(&outcome)
 }
 
-// Ended ends what Ending began.
+// Ended ends the wait that Ending began.
 func (q *Questions) Ended() {
 	if outcome := q.ending.Swap(nil); outcome != nil {
 		close(*outcome)
 	}
 }
 
-// begin returns what answers a question, once every step that a consumer may have seen is part of the answer.
+// begin returns the present answers, once they include every step that a consumer may have seen.
 func (q *Questions) begin(ctx context.Context) (*answers, error) {
 	a, err := q.answering()
 	if err = errors.Join(err, ctx.Err()); err != nil {
@@ -200,8 +200,8 @@ func (a *answers) confirm(ctx context.Context, err error) error {
 	return err
 }
 
-// Get returns what is pending under an ID, nil for nothing. Errors wrap query.ErrMoved, query.ErrInDoubt or
-// a query.NotLiveError if the partition cannot answer.
+// Get returns the timer that is pending under an ID, nil if there is none. Errors wrap query.ErrMoved, query.ErrInDoubt
+// or a query.NotLiveError if the partition cannot answer.
 func (q *Questions) Get(ctx context.Context, id []byte) (*query.Timer, error) {
 	a, err := q.begin(ctx)
 	if err != nil {

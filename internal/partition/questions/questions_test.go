@@ -21,8 +21,8 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// The view of the store lacks what was flushed after it was made. As long as the planner does not know of that flush,
-// it still has the changes itself. After that the view is too old.
+// The view of the store lacks changes that were flushed after it was made. As long as the planner does not know of that
+// flush, it still has the changes itself. After that the view is too old.
 func TestCheckpointAfterTheView(t *testing.T) {
 	c := newAsked(t, budget.Alone(memoryForAll), nil)
 	listed := func() int {
@@ -281,8 +281,8 @@ func (h *held) taken() int64 {
 	return h.bytes
 }
 
-// What is not known is said: what was decided before anybody watched, what stands where no
-// request does, what has been pushed out, and what the end of an acquisition leaves open.
+// Answers say when a decision is not known: it was made before the first watcher, the offset is not a request's, it has
+// been pushed out, or the end of an acquisition leaves it open.
 func TestDecisionsThatAreNotKnown(t *testing.T) {
 	c := newAsked(t, budget.Alone(memoryForAll), nil)
 	c.schedule("id1", 50_000) // at 0
@@ -339,8 +339,8 @@ func TestDecisionsThatAreNotKnown(t *testing.T) {
 	}
 }
 
-// What a question holds is given back when it ends. If the acquisition ends first, it is given back then, and what the
-// question does later changes nothing.
+// The memory of a question is given back when it ends. If the acquisition ends first, it is given back then, and what
+// the question does later changes nothing.
 func TestMemoryOfQuestionsIsGivenBack(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		shared := budget.New(1<<20, map[string]int32{"r": 1, "other": 1})
@@ -389,7 +389,7 @@ func TestALateQuestionEndsNoLaterAcquisition(t *testing.T) {
 }
 
 // The group's word takes a round trip, or seconds if its coordinator is slow, and calls of one moment share it. So no
-// question keeps a slot meanwhile: the questions of other partitions need it to get as far.
+// question keeps a slot while it waits: the questions of other partitions need it to get as far.
 func TestAQuestionHasNoSlotWhileTheGroupIsAsked(t *testing.T) {
 	scans := semaphore.NewWeighted(1)
 	ask := map[string]func(*Questions) error{
@@ -433,7 +433,8 @@ func TestAQuestionHasNoSlotWhileTheGroupIsAsked(t *testing.T) {
 	}
 }
 
-// A page gives back what it has read. It keeps no chunk of records alive for the sake of one timer in it.
+// A page gives back the memory that it has read into. It keeps no chunk of records alive for the sake of one timer in
+// it.
 func TestAPageKeepsNoMoreThanItsTimers(t *testing.T) {
 	const n, every = 20_000, 100
 	c := newAsked(t, budget.Alone(memoryForAll), nil)
@@ -456,7 +457,7 @@ func TestAPageKeepsNoMoreThanItsTimers(t *testing.T) {
 	c.frozen = nil
 	most := uint64(0)
 	for _, x := range l.Timers {
-		most += 4 * uint64(x.Size()) // and what the allocator adds
+		most += 4 * uint64(x.Size()) // and the allocator's own memory
 	}
 	with := heap()
 	runtime.KeepAlive(l)
@@ -475,8 +476,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// Decisions that are remembered count as memory of questions, with the details of what was rejected, and take half of
-// it at most, however many partitions there are. They are given back.
+// Decisions that are remembered count as memory of questions, with the details of rejections, and take half of it at
+// most, however many partitions there are. They are given back.
 func TestDecisionsHoldNoMoreThanTheyMay(t *testing.T) {
 	const all = 1 << 20
 	account := budget.Alone(all)
@@ -505,7 +506,7 @@ func TestDecisionsHoldNoMoreThanTheyMay(t *testing.T) {
 }
 
 // A step looks whether anybody watches, and then reports. If the last watcher leaves in between, nothing is remembered:
-// nobody would forget it.
+// it would never be forgotten.
 func TestNothingIsRememberedBehindTheLastWatcher(t *testing.T) {
 	c := newAsked(t, budget.Alone(memoryForAll), nil)
 	w, err := c.q.Watch()
@@ -528,7 +529,7 @@ func TestNothingIsRememberedBehindTheLastWatcher(t *testing.T) {
 	}
 }
 
-// A caller that writes a request may wait for Kafka long after the acquisition has ended. Meanwhile it keeps the
+// A caller that writes a request may wait for Kafka long after the acquisition has ended. Until then it keeps the
 // decisions alive, but no planners: their memory is the next acquisition's.
 func TestAWatcherKeepsNoPlanners(t *testing.T) {
 	c := newAsked(t, budget.Alone(memoryForAll), nil)

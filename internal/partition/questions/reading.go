@@ -24,9 +24,9 @@ const (
 	restIDs = 1000
 )
 
-// reading is what a question about many timers reads: a view of the store, and what the store may lack. The two
-// together are what was committed at one moment: see planner.Unflushed. Nothing in it changes, and nobody waits for it
-// to end.
+// reading is the input of a question about many timers: a view of the store, and the changes that the store may lack.
+// The two together are the committed state of one moment: see planner.Unflushed. Nothing in it changes, and no
+// goroutine waits for it to end.
 type reading struct {
 	view      *statestore.View
 	unflushed *planner.Unflushed
@@ -35,12 +35,13 @@ type reading struct {
 }
 
 // errTooMuch says that the store lacks more than a question may read.
-var errTooMuch = errors.New("too much is not flushed")
+var errTooMuch = errors.New("too many unflushed changes")
 
 // read calls fn with a reading, in its turn: one question at a time has a slot of turn.
 //
-// What the store lacks is bounded, in memory (Options.Memory) and in number. If there is more, the store is flushed
-// first. Little is left then: neither the timers that came and went, nor what the flush has stored.
+// The changes that the store lacks are bounded, in memory (Options.Memory) and in number. If there are more, the store
+// is flushed first. Few are left then: neither the timers that came and went, nor the changes that the flush has
+// stored.
 func (a *answers) read(ctx context.Context, turn chan struct{}, s *Slot, fn func(*reading) error) error {
 	select {
 	case turn <- struct{}{}:
@@ -74,8 +75,8 @@ func (a *answers) begin(ctx context.Context, s *Slot) (*reading, error) {
 	return nil, fmt.Errorf("%v: %w", a.q.o.Life.Requests(), query.ErrBusy)
 }
 
-// tryToBegin opens a view, and then collects what was committed at one later moment. If a flush has ended in between,
-// the view is too old, and it begins again.
+// tryToBegin opens a view, and then collects the changes as of one later moment. If a flush has ended in between, the
+// view is too old, and it begins again.
 func (a *answers) tryToBegin(ctx context.Context, s *Slot) (*reading, error) {
 	for {
 		flushes, n := a.Planners.Lacks()
@@ -99,7 +100,7 @@ func (a *answers) tryToBegin(ctx context.Context, s *Slot) (*reading, error) {
 	}
 }
 
-// hold takes memory for what the reading has grown by.
+// hold takes memory for the growth of the reading.
 func (r *reading) hold() error {
 	more := r.unflushed.Bytes() - r.bytes
 	if !r.held.take(more) {
@@ -117,7 +118,7 @@ func (r *reading) close() error {
 	return r.view.Close()
 }
 
-// each calls fn with what the store may lack, and rests now and then.
+// each calls fn with the changes that the store may lack, and rests now and then.
 func (r *reading) each(ctx context.Context, s *Slot, fn func(timer.Change)) error {
 	for i, x := range r.unflushed.All() {
 		if i%restIDs == restIDs-1 {
@@ -136,7 +137,7 @@ func (r *reading) each(ctx context.Context, s *Slot, fn func(timer.Change)) erro
 type held struct {
 	memory *budget.Account
 
-	mu     sync.Mutex // guards what follows; held over calls of memory
+	mu     sync.Mutex // guards the following fields; held over calls of memory
 	bytes  int64
 	closed bool
 }

@@ -31,7 +31,7 @@ type scan struct {
 	rows      int // how many more it may look at
 	yields    int
 
-	reached query.Cursor // what was looked at last
+	reached query.Cursor // the last row that was looked at
 }
 
 // fits reports whether a row may be looked at, and lets others run now and then.
@@ -126,7 +126,7 @@ func (s *scan) byDue(
 	return done, nil
 }
 
-// known reports whether something newer than the row says what is pending under its ID.
+// known reports whether something newer than the row decides about its ID.
 func (s *scan) known(row *statestore.Row) (bool, error) {
 	if len(s.unflushed.All()) == 0 {
 		return false, nil

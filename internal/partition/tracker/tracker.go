@@ -13,7 +13,7 @@ package tracker
 
 import "sync"
 
-// Tracker knows what each worker still has to plan. It is safe for concurrent use. Make one with [New].
+// Tracker knows the unplanned requests of each worker. It is safe for concurrent use. Make one with [New].
 type Tracker struct {
 	mu      sync.Mutex // guards the following fields
 	end     int64      // every request below it was handed out
@@ -37,7 +37,7 @@ func (t *Tracker) Hand(worker int, first, behind int64) {
 	t.waiting[worker] = append(t.waiting[worker], run{first, behind})
 }
 
-// Reach notes that the log below next is handed out. What is in no run is a marker or an aborted record.
+// Reach notes that the log below next is handed out. An offset in no run is a marker or an aborted record.
 func (t *Tracker) Reach(next int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

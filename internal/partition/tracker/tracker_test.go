@@ -57,7 +57,7 @@ type handed struct {
 
 // In whatever order the workers finish, the bound passes no unplanned request. It is also not too low: it reaches the
 // last position that each worker with requests left has reported, or the first of its requests if it has reported
-// nothing yet. If no requests are left, it is the end of what was handed out.
+// nothing yet. If no requests are left, it is the end of the requests that were handed out.
 func TestBoundAgainstModel(t *testing.T) {
 	runs.Checks(t, 2000)
 	rapid.Check(t, func(t *rapid.T) {

@@ -135,8 +135,8 @@ func (c *Counts) Scanned(from int64, found []int32) {
 }
 
 // Failed ends a scan without a result. The cells of the scan have the changes since the checkpoint that it read. If
-// there were none since the last checkpoint, the cells can be read again at once, and they have to be: there may be no
-// further checkpoint. Otherwise they wait for the next one, which is certain to come, because there is something to
+// there were none since the last checkpoint, the cells can be read again immediately, and they have to be: there may be
+// no further checkpoint. Otherwise they wait for the next one, which is certain to come, because there is something to
 // write.
 func (c *Counts) Failed() {
 	for s := c.edge; c.clean && s < c.scan; s++ {

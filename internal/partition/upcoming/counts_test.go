@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// world is a partition as the caller of Counts sees it: what is pending, what the store has, and a checkpoint or scan
+// world is a partition as the caller of Counts sees it: pending timers, the store's contents, and a checkpoint or scan
 // that may be under way.
 type world struct {
 	now     int64            // Unix ms
@@ -90,7 +90,7 @@ func (w *world) settle() {
 	}
 }
 
-// naive counts in the obvious way what Within counts.
+// naive counts the same as Within, in the obvious way.
 func (w *world) naive(d time.Duration) (n int64) {
 	from, until := Second(w.now), w.now+d.Milliseconds()
 	last := int64(0)
