@@ -233,6 +233,37 @@ func TestStartOfCronInThePast(t *testing.T) {
 	}
 }
 
+// TestPeriodInThePast: occurrences of a period before the request are counted from its timer-at, and so is the room that
+// jitter has.
+func TestPeriodInThePast(t *testing.T) {
+	for policy, want := range map[string]struct {
+		occurrence int64
+		due        string
+	}{
+		"all": {1, "2023-01-31T09:00:00Z"}, "latest": {10, "2023-10-31T09:00:00Z"}, "none": {11, "2023-11-30T09:00:00Z"},
+	} {
+		for _, jitter := range []string{"0s", "400d"} {
+			req, _, refusal := testRules().Validate(request(nil, "timer-every", "P1M", "timer-zone", "Africa/Abidjan",
+				"timer-at", "2023-01-31T09:00:00Z", "timer-catch-up", policy, "timer-jitter", jitter,
+				"timer-target-topic", "ok"), now)
+			if refusal != nil {
+				t.Fatal(refusal)
+			}
+			due, _ := time.Parse(time.RFC3339, want.due)
+			got := req.Schedule
+			if jitter != "0s" {
+				if got.Due-got.Scheduled() >= 31*24*3600_000 {
+					t.Errorf("%s: delayed by %d ms, beyond the next occurrence", policy, got.Due-got.Scheduled())
+				}
+				continue
+			}
+			if got.Occurrence != want.occurrence || got.Due != due.UnixMilli() {
+				t.Errorf("%s: occurrence %d at %s, want %+v", policy, got.Occurrence, time.UnixMilli(got.Due).UTC(), want)
+			}
+		}
+	}
+}
+
 // TestChanged: the condition says whether the request names a due time, and is none with timer-after.
 func TestChanged(t *testing.T) {
 	for text, want := range map[string]timer.Condition{

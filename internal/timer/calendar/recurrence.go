@@ -144,8 +144,19 @@ func (r Recurrence) Start(t *timer.Timer, at int64) {
 		start := *r.Recurrence
 		start.Start = r.period.anchored(at)
 		t.Recurrence = &start
+		r = r.begun(t)
 	}
 	r.put(t, r.First(at))
+}
+
+// begun returns r as the recurrence of t, which has been started: the occurrences of a period are counted from its start.
+func (r Recurrence) begun(t *timer.Timer) Recurrence {
+	if r.period != nil {
+		p := *r.period
+		p.start = t.Recurrence.Start
+		r.period = &p
+	}
+	return r
 }
 
 // SkipMissed applies the catch-up policy to the occurrences of t, which is under construction, that were due before its
@@ -154,6 +165,7 @@ func (r Recurrence) Start(t *timer.Timer, at int64) {
 // If nothing is left, t is pending one past its last occurrence, with that as its count, and CatchUp ends it. So it has
 // the outcomes of every other timer.
 func (r Recurrence) SkipMissed(t *timer.Timer, written int64) *timer.Timer {
+	r = r.begun(t)
 	if left := r.CatchUp(t, written-1, written-1); left != nil {
 		return left
 	}
