@@ -198,7 +198,7 @@ func (f *fakePartition) take(r *route.Request) int64 {
 	names := map[timer.Outcome]string{
 		timer.Scheduled: "scheduled", timer.Replaced: "replaced", timer.Cancelled: "cancelled",
 		timer.NotFound: "not-found", timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed",
-		timer.Unmet: "condition-not-met",
+		timer.Unmet: "condition-not-met", timer.Unchanged: "unchanged",
 	}
 	f.decided[offset] = query.Decision{Outcome: names[e.Outcome], Pending: f.show(e.After)}
 	return offset

@@ -55,7 +55,7 @@ type NewTimer struct {
 // AsShown has the fields of a shown pending timer that a new timer gives in another way. With them the response of
 // GET can be sent unchanged, and means the same timer.
 type AsShown struct {
-	Due        *time.Time  `json:"due,omitempty" doc:"As GET shows it, instead of at; ignored for a timer with cron and no recurrence.start."`
+	Due        *time.Time  `json:"due,omitempty" doc:"As GET shows it, instead of at; ignored for a timer with cron and no recurrence.start, and if recurrence goes on by if changed."`
 	Scheduled  *time.Time  `json:"scheduled,omitempty" doc:"As GET shows it; takes precedence over due."`
 	Payload    *Payload    `json:"payload,omitempty" doc:"As GET shows it, instead of value."`
 	Recurrence *Recurrence `json:"recurrence,omitempty" doc:"As GET shows it, instead of every, cron, zone, until, count, jitter and catchUp."`
@@ -90,9 +90,10 @@ func (n *NewTimer) flat(topic string) error {
 	if p := s.Payload; p != nil {
 		n.Value, n.ValueBase64, n.ValueNull = p.Text, p.Base64, p.Null
 	}
+	goesOn := n.If == waterclock.IfChanged && s.Recurrence != nil // what is shown is a schedule that is to go on
 	if r := s.Recurrence; r != nil {
 		n.Every, n.Cron, n.Zone, n.Jitter, n.CatchUp = r.Every, r.Cron, r.Zone, r.Jitter, r.CatchUp
-		if n.Count = r.Count; n.Count > 0 && s.Occurrence > 1 {
+		if n.Count = r.Count; n.Count > 0 && s.Occurrence > 1 && !goesOn {
 			n.Count -= s.Occurrence - 1
 		}
 		if r.Until != nil {
@@ -100,7 +101,14 @@ func (n *NewTimer) flat(topic string) error {
 		}
 	}
 	// A recurrence begins again with the next occurrence. So a period is counted from that, and not from where it began.
-	if at := cmp.Or(s.Scheduled, s.Due); at != nil && (n.Cron == "" || s.Recurrence != nil && s.Recurrence.Start != nil) {
+	at := cmp.Or(s.Scheduled, s.Due)
+	switch {
+	case goesOn:
+		at = s.Recurrence.Start
+	case n.Cron != "" && (s.Recurrence == nil || s.Recurrence.Start == nil):
+		at = nil
+	}
+	if at != nil {
 		n.At = at.Format(time.RFC3339Nano)
 	}
 	n.AsShown = AsShown{}

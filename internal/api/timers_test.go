@@ -2,6 +2,8 @@ package api_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -165,6 +167,42 @@ func TestInstantsBeyondTheCalendar(t *testing.T) {
 	a := in.Get("/v1/next?cron=@daily&n=1000&zone=Africa%2FLagos&from=9999-12-30T12:00:00Z").Is(200, "")
 	if len(a.Items("next")) != 1 {
 		t.Error(a.Text)
+	}
+}
+
+// What GET shows, sent again with if: changed, changes nothing; with another payload the schedule goes on.
+func TestShownTimerDeclaredAgain(t *testing.T) {
+	in := alone(t)
+	for i, when := range [][]string{
+		{"timer-at", "2040-01-31T09:00:00Z"},
+		{"timer-at", "2040-01-31T09:00:00Z", "timer-jitter", "10m"},
+		{"timer-every", "1h", "timer-at", "2020-01-31T09:30:00.250Z", "timer-count", "900000", "timer-jitter", "10m"},
+		{"timer-every", "90m"},
+		{"timer-every", "P1M", "timer-zone", "Europe/Berlin", "timer-at", "2020-01-31T09:00:00Z", "timer-count", "900"},
+		{"timer-every", "P1W", "timer-zone", "Europe/Berlin", "timer-until", "2099-01-01T00:00:00Z"},
+		{"timer-cron", "0 9 L * *", "timer-at", "2020-01-31T10:00:00Z", "timer-catch-up", "none", "timer-count", "900"},
+		{"timer-cron", "@daily", "timer-zone", "Africa/Lagos"},
+	} {
+		id := path(fmt.Sprint("t", i))
+		in.Call("PUT", id, "x", append(when, toOrders, "orders")...).Is(201, "")
+		shown := in.Get(id).Is(200, "")
+		again := func(change func(map[string]any)) answer {
+			body := maps.Clone(shown.Body)
+			delete(body, "id")
+			body["if"] = "changed"
+			change(body)
+			text, _ := json.Marshal(body)
+			return in.Call("PUT", id, string(text), "Content-Type", "application/json")
+		}
+		if a := again(func(map[string]any) {}).Is(200, ""); a.Body["outcome"] != "unchanged" {
+			t.Errorf("%q: %s", when, a.Text)
+		}
+		a := again(func(b map[string]any) { b["payload"] = map[string]any{"text": "y", "bytes": 1} }).Is(200, "")
+		is := a.Object("timer")
+		if a.Body["outcome"] != "replaced" || fmt.Sprint(is["due"], is["occurrence"], is["recurrence"]) !=
+			fmt.Sprint(shown.Body["due"], shown.Body["occurrence"], shown.Body["recurrence"]) {
+			t.Errorf("%q: %s\nafter %s", when, a.Text, shown.Text)
+		}
 	}
 }
 
