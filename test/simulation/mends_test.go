@@ -293,7 +293,7 @@ func mends() []bug {
 			"./internal/timer TestDeclaredFromAnInstant",
 			[]change{{"internal/timer", "Request.asks", "if Anchored", always}}},
 		{"what was missed is forgotten when a timer is declared again", "37.4",
-			"./internal/partition/planner TestPlannerAgainstModel",
+			"./internal/partition/planner TestTranscripts",
 			[]change{{"internal/partition/planner", "Planner.decide", "if continues", never}}},
 	}
 }

@@ -463,6 +463,7 @@ var outcomes = map[timer.Outcome]string{
 	timer.Fired:    "fires", timer.Expired: "expires", timer.Refused: "refused", timer.Undeliverable: "undeliverable",
 	timer.Completed: "over",
 	timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed", timer.Unmet: "unmet",
+	timer.Unchanged: "unchanged",
 }
 
 // String returns a request as entries name it.
@@ -564,6 +565,8 @@ func (s *script) read(verb string, id []byte, n int64, args map[string]string) r
 		r.If.Kind = timer.IfAbsent
 	case "present":
 		r.If.Kind = timer.IfPresent
+	case "changed":
+		r.If.Kind = timer.IfChanged
 	default:
 		r.If = timer.Condition{Kind: timer.IfGeneration, Generation: s.integer(c)}
 	}
