@@ -240,7 +240,8 @@ func TestPeriodInThePast(t *testing.T) {
 		occurrence int64
 		due        string
 	}{
-		"all": {1, "2023-01-31T09:00:00Z"}, "latest": {10, "2023-10-31T09:00:00Z"}, "none": {11, "2023-11-30T09:00:00Z"},
+		"all": {1, "2023-01-31T09:00:00Z"}, "latest": {10, "2023-10-31T09:00:00Z"},
+		"none": {11, "2023-11-30T09:00:00Z"},
 	} {
 		for _, jitter := range []string{"0s", "400d"} {
 			req, _, refusal := testRules().Validate(request(nil, "timer-every", "P1M", "timer-zone", "Africa/Abidjan",
@@ -258,7 +259,8 @@ func TestPeriodInThePast(t *testing.T) {
 				continue
 			}
 			if got.Occurrence != want.occurrence || got.Due != due.UnixMilli() {
-				t.Errorf("%s: occurrence %d at %s, want %+v", policy, got.Occurrence, time.UnixMilli(got.Due).UTC(), want)
+				t.Errorf("%s: occurrence %d at %s, want %+v", policy, got.Occurrence, time.UnixMilli(got.Due).UTC(),
+					want)
 			}
 		}
 	}

@@ -165,7 +165,8 @@ func recurrenceOf(cron, every, zone string) (r calendar.Recurrence, err error) {
 	}
 	if r, err = new(calendar.Cache).Recurrence(of); err != nil {
 		err = problem(http.StatusBadRequest, "unknown-zone",
-			"zone is %.60q, needs the IANA name of a time zone, such as Africa/Lagos%s", zone, calendar.DidYouMean(zone))
+			"zone is %.60q, needs the IANA name of a time zone, such as Africa/Lagos%s", zone,
+			calendar.DidYouMean(zone))
 	}
 	return r, err
 }

@@ -33,6 +33,9 @@ func (t *Timer) plan() Recurrence {
 		}
 		r.Start = Start{At: t.Scheduled() - (number-1)*r.Every}
 	}
+	if r.Zone == "UTC" {
+		r.Zone = "" // that is the default
+	}
 	r.Delay, r.Ahead, r.CatchUp, r.Start.Ahead = 0, 0, 0, 0
 	return r
 }

@@ -71,6 +71,11 @@ func TestDeclaredAgain(t *testing.T) {
 	changes := []change{
 		{"nothing", func(*Timer) {}, Unchanged},
 		{"trace", func(t *Timer) { t.Headers = t.Headers[1:] }, Unchanged},
+		{"default zone", recurs(func(r *Recurrence) {
+			if r.Cron != "" && r.Zone == "" {
+				r.Zone = "UTC"
+			}
+		}), Unchanged},
 		{"topic", func(t *Timer) { t.Target.Topic = "u" }, Replaced},
 		{"partition", func(t *Timer) { t.Target.Partition = 0 }, Replaced},
 		{"key", func(t *Timer) { t.Target.Key = []byte("k") }, Replaced},
