@@ -1,12 +1,14 @@
 package oracles
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
@@ -14,7 +16,7 @@ import (
 // time that the clock skips comes at the end of the gap, one that it shows twice the first time, except for the anchor.
 func TestPeriods(t *testing.T) {
 	rng := drawn(t)
-	var queries []string
+	var queries, own []string
 	for range *expressions {
 		period := drawPeriod(rng)
 		for _, name := range zones {
@@ -24,15 +26,46 @@ func TestPeriods(t *testing.T) {
 			}
 			anchor, n := drawAnchor(rng, loc, period)
 			queries = append(queries, fmt.Sprintf("%s\t%d\t%s\t%d", name, anchor.UnixMilli(), period, n))
+			own = append(own, ours(t, name, anchor.UnixMilli(), period.String(), n))
 		}
 	}
 	javas, dateutils := ask(t, java(t, "periods"), queries), ask(t, python(t, "dateutil"), queries)
 	for i, q := range queries {
-		if javas[i] != dateutils[i] {
-			t.Errorf("%s: java.time %s, dateutil %s", q, javas[i], dateutils[i])
+		if javas[i] != dateutils[i] || own[i] != javas[i] {
+			t.Errorf("%s: ours %s, java.time %s, dateutil %s", q, own[i], javas[i], dateutils[i])
 		}
 	}
 	t.Logf("%d instants agree", len(queries))
+}
+
+// ours returns when the n-th period after an anchor ends, as a timer with that period has it.
+func ours(t *testing.T, zone string, anchor int64, period string, n int) string {
+	p, fault := timer.ParsePeriod(period)
+	if fault != "" {
+		t.Fatal(fault)
+	}
+	tm := &timer.Timer{}
+	for range 2 { // the first time it gets its start
+		r, err := new(calendar.Cache).Recurrence(cmp.Or(tm.Recurrence,
+			&timer.Recurrence{Period: p, Zone: zone, Until: timer.NoUntil}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tm.Recurrence == nil {
+			r.Start(tm, anchor)
+			continue
+		}
+		o := r.First(anchor)
+		for o.Number <= int64(n) {
+			next, _ := r.Next(o)
+			if next.Number > int64(n)+1 {
+				break // the n-th one comes at the same instant as o
+			}
+			o = next
+		}
+		anchor = o.Scheduled
+	}
+	return strconv.FormatInt(anchor, 10)
 }
 
 // period is a date period of ISO 8601: years, months, weeks, days.
