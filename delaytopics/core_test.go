@@ -176,12 +176,12 @@ func (c *core) ends(o emitter.Outcome) {
 	c.t.Helper()
 	s := c.share
 	s.Records[0].Offset = c.end + wire.ClaimRecords
-	if s.Fence(1) == nil {
+	if s.Check(1) == nil {
 		c.t.Fatalf("a step behind the claim of somebody else may be committed")
 	}
 	s.Records[0].Offset = c.end
 	c.end += 2 // and a marker
-	if err := s.Fence(1); err != nil {
+	if err := s.Check(1); err != nil {
 		c.t.Fatalf("fenced: %v", err)
 	}
 	if o == emitter.Committed {
@@ -463,7 +463,7 @@ func TestPositionPassesMarkers(t *testing.T) {
 		}
 		share.Records[0].Offset = c.end
 		c.end += 2
-		if err := share.Fence(1); err != nil {
+		if err := share.Check(1); err != nil {
 			t.Fatal(err)
 		}
 		share.Done(emitter.Committed)

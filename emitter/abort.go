@@ -11,7 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kit/beats"
 )
 
-// aborts ends transactions that a lane has given up. The lane need not wait: nobody could still commit them.
+// aborts ends transactions that a lane has given up. The lane need not wait: they can no longer be committed.
 // Read_committed consumers of the targets do wait. So they are ended in the background.
 type aborts struct {
 	background *background

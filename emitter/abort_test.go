@@ -36,7 +36,7 @@ func TestTheOnlyRecordFailsLocallyAfterTheAnnounce(t *testing.T) {
 	failing.mu.Lock()
 	failing.queue = append(failing.queue, &Share{Token: failing.token, Emissions: []Emission{e}})
 	failing.mu.Unlock()
-	l.of.Wake()
+	l.roster.Wake()
 	failing.wants(Aborted)
 	listed, err := s.adm.ListTransactions(s.ctx, nil, []string{"Ongoing"})
 	must(t, err)
@@ -103,8 +103,8 @@ func TestAbortBufferedRecordsGivesUp(t *testing.T) {
 	t.Logf("%d produce requests were held", held.Hits())
 }
 
-// The coordinator does not answer the abort of a step, whoever asks for it, and performs it much later. The lane goes
-// on with another ID, and nothing of the aborted step ever becomes visible.
+// The coordinator does not answer the abort of a step, from any client, and performs it much later. The lane goes on
+// with another ID, and nothing of the aborted step ever becomes visible.
 func TestAbortThatIsNotAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
@@ -115,18 +115,18 @@ func TestAbortThatIsNotAnswered(t *testing.T) {
 		for _, key := range []kmsg.Key{kmsg.EndTxn, kmsg.InitProducerID} {
 			c.ControlKey(key.Int16(), func(r kmsg.Request) (kmsg.Response, error, bool) {
 				c.KeepControl()
-				of := id.Load()
+				first := id.Load()
 				switch r := r.(type) {
 				case *kmsg.EndTxnRequest:
-					if of == nil {
-						of = &r.TransactionalID
-						id.Store(of)
+					if first == nil {
+						first = &r.TransactionalID
+						id.Store(first)
 					}
-					if r.TransactionalID == *of {
+					if r.TransactionalID == *first {
 						c.SleepControl(func() { <-let })
 					}
 				case *kmsg.InitProducerIDRequest:
-					if of != nil && *r.TransactionalID == *of {
+					if first != nil && *r.TransactionalID == *first {
 						c.SleepControl(func() { <-let })
 					}
 				}
@@ -137,13 +137,13 @@ func TestAbortThatIsNotAnswered(t *testing.T) {
 		s := &fakeSource{ems: func() []Emission {
 			n++
 			return []Emission{{Record: &kgo.Record{Topic: "good", Value: fmt.Append(nil, "of share ", n)}}}
-		}, fence: func() error {
+		}, check: func() error {
 			if n == 1 {
 				return errors.New("a claim stands before it")
 			}
 			return nil
 		}}
-		l.of.Add(s)
+		l.roster.Add(s)
 		start := time.Now()
 		for range 3 {
 			if _, err := l.step(t.Context()); err != nil {

@@ -24,10 +24,10 @@ const (
 	// RequestTimeout bounds requests that are made outside the steps.
 	RequestTimeout = 2 * time.Second
 	// connectionPatience is how long a broker may leave a request of a transactional client unanswered, beyond the time
-	// that the request allows, until kgo closes the connection. It is not what bounds a step: each wait has its own
-	// limit (see targets.Within), and the dialer closes connections to unresponsive brokers at once. But if an EndTxn
+	// that the request allows, until kgo closes the connection. It does not bound a step: each wait has its own limit
+	// (see targets.Within), and the dialer closes connections to unresponsive brokers immediately. But if an EndTxn
 	// waits for a dead broker, its answer must still be received, over the connection on which it was sent: see
-	// inDoubt.said.
+	// inDoubt.coordinatorAnswer.
 	connectionPatience = targets.BrokerDeath
 	// replicaTimeout is how long a broker may wait for replicas. It is less than ownDeadline, because until then
 	// the broker does not answer for the other partitions of the request either.
@@ -62,7 +62,7 @@ type txnClient struct {
 	leaders []leaderEpoch
 	// answer delivers the answer to the EndTxn of last, once; it is nil if none is expected. The lane's loop waits for
 	// it (Lane.end). If the outcome is unknown, the goroutine that resolves the step gets it with the client
-	// (inDoubt.said).
+	// (inDoubt.coordinatorAnswer).
 	answer <-chan error
 	// hurried means that the previous transaction most likely lacks a marker, because it wrote to a partition whose
 	// leader cannot be reached. See announce.
@@ -73,7 +73,7 @@ type txnClient struct {
 	swept    time.Time
 }
 
-// topicUse is what a client remembers of a topic.
+// topicUse has a client's memory of a topic.
 type topicUse struct {
 	version int64
 	at      time.Time
@@ -124,9 +124,10 @@ func (tc *txnClient) renew() {
 	tc.failed.Clear()
 }
 
-// leaderOf returns the epoch of the leader of a record's partition, 0 if it is not known, or if a connection to
-// that broker has failed: then kgo sends the record again without refreshing its metadata. It refreshes that only when
-// a broker answers that it is not the leader. Type tail of internal/ownership says what else a client may miss.
+// leaderOf returns the epoch of the leader of a record's partition, 0 if it is not known, or if a connection to that
+// broker has failed: then kgo sends the record again without refreshing its metadata. It refreshes that only when a
+// broker answers that it is not the leader. Type tail of internal/ownership names the other records that a client may
+// miss.
 func (tc *txnClient) leaderOf(r *kgo.Record) partlog.Epoch {
 	leader, epoch, err := tc.PartitionLeader(r.Topic, r.Partition)
 	if leader < 0 || err != nil {
@@ -155,7 +156,7 @@ func (tc *txnClient) abort(ctx context.Context) error {
 	return err
 }
 
-// outdated is not the version of any topic: the client must forget what it knows of the topic.
+// outdated is not the version of any topic: the client must forget its metadata of the topic.
 const outdated = -1
 
 // refresh makes the client forget topics that have changed since it used them. It is called between two transactions.
@@ -312,14 +313,14 @@ func (tc *txnClient) noteEnd(m *repair.Markers, how repair.Ending) {
 	}
 }
 
-// leaderEpoch is what a client knew of a partition's leader; ok says that there was one.
+// leaderEpoch is the leader of a partition in a client's metadata; ok says that there was one.
 type leaderEpoch struct {
 	timer.TopicPartition
 	epoch int32
 	ok    bool
 }
 
-// leadersOf returns what a client knows of the leaders of partitions. It leaves out topics that it does not know,
+// leadersOf returns the leaders of partitions in a client's metadata. It leaves out topics that it does not know,
 // because it has written nothing to them.
 func leadersOf(cl *kgo.Client, parts map[string][]int32) (all []leaderEpoch) {
 	for topic, ps := range parts {

@@ -33,11 +33,11 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 			l.timings.end(l.o.Logger, l.name, err)
 		}
 	}()
-	c, err := l.join(ctx, shares, parts)
+	c, err := l.open(ctx, shares, parts)
 	if err != nil {
 		return err
 	}
-	l.joined()
+	l.startsWriting()
 	out := outgoing{lane: l, c: c, shares: shares, to: to}
 	err = out.produce(ctx)
 	if err == nil {
@@ -48,10 +48,10 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 		_, err = memberOf(shares)
 	}
 	if err == nil {
-		err = fenced(shares, c)
+		err = checked(shares, c)
 	} else {
-		// Shares whose records were acknowledged learn where these stand, and need not look.
-		_ = fenced(out.acknowledged(), c)
+		// Shares whose records were acknowledged learn the offsets of these, and need not look for them.
+		_ = checked(out.acknowledged(), c)
 	}
 	if err != nil {
 		l.abandon(ctx, &out, shares)
@@ -66,9 +66,9 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 	return l.end(ctx, c)
 }
 
-// join begins a transaction and sends the fence. If it returns an error, nothing was produced and the transaction is
-// given up.
-func (l *Lane) join(ctx context.Context, shares []*Share, parts map[string][]int32) (*txnClient, error) {
+// open begins a transaction and commits the offsets in it. If it returns an error, nothing was produced and the
+// transaction is given up.
+func (l *Lane) open(ctx context.Context, shares []*Share, parts map[string][]int32) (*txnClient, error) {
 	c, culprits, err := l.begin(ctx, parts)
 	l.timings.through("announce")
 	switch {
@@ -78,7 +78,7 @@ func (l *Lane) join(ctx context.Context, shares []*Share, parts map[string][]int
 		// The whole announce was refused: the broker began nothing.
 		if !l.blame(shares, culprits) {
 			// not errEmissions: the step is tried again later
-			err = fmt.Errorf("a target topic is not where it was: %v", culprits)
+			err = fmt.Errorf("target topics changed: %v", culprits)
 		}
 		c.parts = nil
 		if c.abort(ctx) != nil {
@@ -91,7 +91,7 @@ func (l *Lane) join(ctx context.Context, shares []*Share, parts map[string][]int
 	}
 	if err != nil {
 		// Nothing is produced yet, so kgo's own abort would send nothing and leave the broker's transaction open for
-		// the next one to join.
+		// the next one to continue.
 		l.drop(c)
 		return nil, err
 	}
@@ -167,7 +167,8 @@ func (l *Lane) end(ctx context.Context, c *txnClient) error {
 		l.drop(c)
 		return fmt.Errorf("end transaction: %w", err)
 	default:
-		l.o.Logger.Warn("outcome of a step is unknown", "lane", l.name, "transactional_id", c.id, "err", err)
+		l.o.Logger.Warn("commit not answered, resolving the outcome of the step", "lane", l.name,
+			"transactional_id", c.id, "err", err)
 		return errUnknown
 	}
 }
@@ -233,9 +234,9 @@ func (l *Lane) blame(shares []*Share, culprits map[string]error) (blamed bool) {
 
 // drop discards a client that must not end its own transaction, and makes the broker abort that transaction: a new
 // client with the same ID calls InitProducerID. The ID is not used again. drop waits for the end no longer than
-// dropWait. The lane does not depend on it, because nobody would commit the transaction. But readers of every target in
-// it do, so the attempts go on in the background, even while the coordinator cannot be reached, until the broker's
-// transaction timeout has passed.
+// dropWait. The lane does not depend on it, because the transaction can no longer be committed. But readers of every
+// target in it do, so the attempts continue in the background, even while the coordinator cannot be reached, until the
+// broker's transaction timeout has passed.
 func (l *Lane) drop(c *txnClient) {
 	l.pool.forget(c)
 	c.Close()

@@ -54,7 +54,7 @@ func eachCommits(t *testing.T, l *testLane) {
 }
 
 // For the broker the last transaction of an ID is not over, because a leader died before it got the marker. The step
-// takes a fresh ID, at once.
+// takes a fresh ID, immediately.
 func TestABusyIDIsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
@@ -127,7 +127,7 @@ func TestAStepsWaitsAreBounded(t *testing.T) {
 				if tc.key == kmsg.TxnOffsetCommit {
 					s.metadata = offsetUnresponsive
 				}
-				l.of.Add(s)
+				l.roster.Add(s)
 				begun := time.Now()
 				_, err := l.step(t.Context())
 				if took := time.Since(begun); took > patience {
@@ -166,7 +166,7 @@ func TestNoStepWaitsForAConnectionToOpen(t *testing.T) {
 					}
 					return es
 				}}
-				l.of.Add(s)
+				l.roster.Add(s)
 				if aborts {
 					var once sync.Once
 					c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
@@ -216,8 +216,8 @@ func TestTheFormerTransactionIsNotFiledAsAborted(t *testing.T) {
 	})
 }
 
-// The leader of a partition changes during a step: what its transactional ID wrote there before may lack its marker, so
-// the ID is not used again.
+// The leader of a partition changes during a step: earlier records of its transactional ID there may lack their marker,
+// so the ID is not used again.
 func TestALeaderThatMovesWithinAStepRetiresTheID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLaneOf(t, 2)
@@ -331,9 +331,9 @@ func TestADeadPartitionLeavesTheQuarantine(t *testing.T) {
 		await.Until(t, testLimit, "the unhealthy one is held up", unhealthy.isHeld)
 		tok.die()
 		await.Until(t, testLimit, "the quarantine is empty", func() bool {
-			l.of.mu.Lock()
-			defer l.of.mu.Unlock()
-			return !l.of.trying && len(l.of.members) == 1
+			l.roster.mu.Lock()
+			defer l.roster.mu.Unlock()
+			return !l.roster.trying && len(l.roster.members) == 1
 		})
 		n := healthy.committed()
 		await.Until(t, testLimit, "the healthy one goes on", func() bool { return healthy.committed() > n+3 })

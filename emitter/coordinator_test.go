@@ -41,11 +41,11 @@ func plainSource(l *testLane) *fakeSource {
 	}}
 }
 
-// givesUp runs a step, and loses brokers or leaders once a request is held. The step is given up at once, and the next
-// one commits.
+// givesUp runs a step, and loses brokers or leaders once a request is held. The step is given up immediately, and the
+// next one commits.
 func givesUp(t *testing.T, l *testLane, s *fakeSource, held <-chan struct{}, lose func()) {
 	t.Helper()
-	l.of.Add(s)
+	l.roster.Add(s)
 	done := make(chan error, 1)
 	go func() { _, err := l.step(t.Context()); done <- err }()
 	<-held
@@ -87,7 +87,7 @@ func TestIDsAreChosenByTheirCoordinators(t *testing.T) {
 		reach.Lose(gone)
 		l.lanes.ReachabilityChanged()
 		s := plainSource(l)
-		l.of.Add(s)
+		l.roster.Add(s)
 		for range 6 {
 			if _, err := l.step(t.Context()); err != nil || s.outcomes[len(s.outcomes)-1] != Committed {
 				t.Fatalf("%v, %v", err, s.outcomes)
@@ -113,7 +113,7 @@ func TestStepLeavesACoordinatorThatIsAway(t *testing.T) {
 	})
 }
 
-// A step that waits for leaders is also given up if its coordinator becomes unresponsive. What it wrote is aborted in
+// A step that waits for leaders is also given up if its coordinator becomes unresponsive. Its records are aborted in
 // the background.
 func TestAbortLeavesACoordinatorThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -133,8 +133,8 @@ func TestAbortLeavesACoordinatorThatIsAway(t *testing.T) {
 		hold(t, c, kmsg.EndTxn,
 			func(r kmsg.Request) bool { return r.(*kmsg.EndTxnRequest).TransactionalID == *id.Load() })
 		givesUp(t, l, plainSource(l), held, func() {
-			of, gone := l.coordinatorOf()
-			id.Store(&of)
+			coordinator, gone := l.coordinatorOf()
+			id.Store(&coordinator)
 			reach.Lose(gone)
 			time.AfterFunc(abortTimeout/2, answer)
 		})
@@ -184,7 +184,7 @@ func TestStepsDoNotWaitForOpenings(t *testing.T) {
 			return nil, nil, false
 		})
 		s := plainSource(l)
-		l.of.Add(s)
+		l.roster.Add(s)
 		step := func() {
 			t.Helper()
 			if _, err := l.step(t.Context()); err != nil || s.outcomes[len(s.outcomes)-1] != Committed {
@@ -210,9 +210,9 @@ func TestStepsDoNotWaitForOpenings(t *testing.T) {
 	})
 }
 
-// A step that has written to a leader which becomes unresponsive is given up at once, and the next one leaves out that
-// leader. So is a step that has written nothing yet: its coordinators may wait for that broker, and everything else in
-// the step would wait with them, in vain.
+// A step that has written to a leader which becomes unresponsive is given up immediately, and the next one leaves out
+// that leader. So is a step that has written nothing yet: its coordinators may wait for that broker, and everything
+// else in the step would wait with them, in vain.
 func TestStepLeavesLeadersThatAreAway(t *testing.T) {
 	for name, key := range map[string]kmsg.Key{"nothing is written": kmsg.AddPartitionsToTxn,
 		"it is written to": kmsg.Produce} {
@@ -242,7 +242,7 @@ func TestStepLeavesALeaderlessTargetWhileABrokerDies(t *testing.T) {
 		reach.Lose("127.0.0.1:1")
 		reach.NoLeader = map[timer.TopicPartition]bool{to: true}
 		s := plainSource(l)
-		l.of.Add(s)
+		l.roster.Add(s)
 		start := time.Now()
 		_, err := l.step(t.Context())
 		if err != nil || len(s.outcomes) != 1 || s.outcomes[0] != Aborted {
@@ -283,7 +283,7 @@ func TestStepLeavesATargetThatWaitsForADeadBroker(t *testing.T) {
 		reach.Lose("127.0.0.1:1")
 		reach.Burdened = map[timer.TopicPartition]bool{to: true}
 		s := plainSource(l)
-		l.of.Add(s)
+		l.roster.Add(s)
 		start := time.Now()
 		if _, err := l.step(t.Context()); !errors.Is(err, errAway) {
 			t.Error(err)

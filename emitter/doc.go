@@ -1,30 +1,34 @@
-// Package emitter writes what partitions have planned, in Kafka transactions.
+// Package emitter commits the steps of partitions in Kafka transactions:
+//
+//	lanes := emitter.NewLanes(emitter.Options{...})
+//	lanes.Add(source)     // it seals its share of each step
+//	err := lanes.Run(ctx) // until ctx ends; lanes.Wake says that a source has something ready
 //
 // A [Lane] is a loop of steps. A few of them ([Lanes]) serve all partitions that a process owns. A step is one
-// transaction: changelog records, emissions, dead letters, events and the fence, all or nothing. The lane does not know
-// what the records mean.
+// transaction: changelog records, emissions, dead letters, events and offset commits, all or nothing. The lane does not
+// interpret the records.
 //
 // # The step
 //
-//  1. Seal: every source adds what it has ready (a [Share]).
+//  1. Seal: every source adds its ready records (a [Share]).
 //  2. Begin, on one of a few transactional clients. The next transaction of a transactional ID waits inside the broker,
 //     in steps of 20 ms, until the markers of the last one are written. So the lane picks a client that has rested, and
 //     among those the one that was used last (pool.order).
-//  3. Announce all partitions of the step in one AddPartitionsToTxn. Otherwise brokers add them one by one and refuse
+//  3. Announce all partitions of the step in one AddPartitionsToTxn. Otherwise brokers add them one by one and reject
 //     each other with CONCURRENT_TRANSACTIONS. An announce that names an unknown or forbidden topic is refused as a
 //     whole and names the culprits, before anything is written.
-//  4. TxnOffsetCommit for every contributing partition, moved or not, with the step's name in the metadata. This is the
-//     fence. Its answer is checked.
+//  4. TxnOffsetCommit for every contributing partition, moved or not, with the step's name in the metadata. Its answer
+//     is checked. It fences former owners.
 //  5. Produce and flush. Every promise must succeed.
-//  6. EndTxn(commit), if all tokens are alive and no share's Fence objects.
+//  6. EndTxn(commit), if all tokens are alive and every share's Check passes.
 //
 // # Why nothing is committed twice, or by a former owner
 //
 // The broker checks membership at the offset commit, never ownership: it accepts an offset commit for any partition
 // from any current member. So when a step begins, and again directly before TxnOffsetCommit and EndTxn, every share's
 // token is asked whether its lease holds (see package membership). An EndTxn(commit) after a refused offset commit
-// would succeed, so it is never sent. Any failure before step 6 leads to an abort. An abort is certain, because nobody
-// else would ever commit that transaction.
+// would succeed, so it is never sent. Any failure before step 6 leads to an abort. An abort is certain, because no
+// other client would ever commit that transaction.
 //
 // A successor fetches the partition's offset "stable", which waits for the end of a transaction with an accepted offset
 // commit. That is why the offset commit comes before the first produce. So a former owner is either stopped before it
@@ -51,7 +55,7 @@
 // is waited for.
 //
 // A transactional ID is retired (never used again) after a resolve, an abort, a fencing or a long wait: a marker of its
-// next transaction must not be able to close what an earlier one left open.
+// next transaction must not be able to close an earlier one that is still open.
 //
 // # Delays
 //

@@ -3,7 +3,7 @@ package emitter
 import "time"
 
 const (
-	// sharedStepEntries and sharedStepBytes are what backlogged sources together get of a step while a request topic
+	// sharedStepEntries and sharedStepBytes are the part of a step for all backlogged sources while a request topic
 	// without a backlog is also being served. That topic waits for the step under way, so the step should be short. If
 	// a step spends most of its time on entries, half of them take half as long, and little is lost. If it spends most
 	// on round trips, half as much goes through, but never less, however far away the brokers are.
@@ -14,20 +14,20 @@ const (
 	sharedFor = time.Second
 )
 
-// fairShares divides the room of a step between sources, by what they took of the last one. A source that took less
-// than it was offered is idle: it is likely to need as much again, and keeps that. The rest is divided evenly between
-// the backlogged sources, first between request topics, then between the partitions of one topic. So a topic with a
-// backlog, or with many partitions, does not slow down the others, and has everything that the others do not need.
-// All lanes count: a source whose topic has only a few of the sources in a lane gets more of that lane's steps,
-// because the other topics have theirs in other lanes too.
+// fairShares divides the room of a step between sources, by their parts of the last one. A source that took less than
+// it was offered is idle: it is likely to need as much again, and keeps that. The rest is divided evenly between the
+// backlogged sources, first between request topics, then between the partitions of one topic. So a topic with a
+// backlog, or with many partitions, does not slow down the others, and has everything that the others do not need. All
+// lanes count: a source whose topic has only a few of the sources in a lane gets more of that lane's steps, because the
+// other topics have theirs in other lanes too.
 type fairShares struct {
 	room       Room           // of the step
-	left       Room           // what idle sources leave over
+	left       Room           // the room that idle sources leave over
 	backlogged map[string]int // backlogged sources by request topic, of all lanes
 	among      float64        // the sum of the parts of the backlogged sources in this step
 }
 
-// fairSharesLocked computes what is divided among the members.
+// fairSharesLocked computes the room that is divided among the members.
 func (r *roster) fairSharesLocked(members []*member, room Room, now time.Time) fairShares {
 	o := fairShares{room: room, backlogged: make(map[string]int)}
 	for _, m := range r.members {
@@ -70,7 +70,8 @@ func (r *roster) sharedLocked(backlogged map[string]int, members []*member, now 
 	return yes && len(backlogged) > 0
 }
 
-// part returns a source's part of what the backlogged sources share. For an idle source it is what the part would be.
+// part returns a source's part of the room that the backlogged sources share. For an idle source it is the part that it
+// would have.
 func (f *fairShares) part(last *usage) float64 {
 	topics, own := len(f.backlogged), f.backlogged[last.topic]
 	if own == 0 {
@@ -82,14 +83,14 @@ func (f *fairShares) part(last *usage) float64 {
 	return 1 / float64(max(1, topics*own))
 }
 
-// of returns how much of the remaining room a source is offered.
-func (f *fairShares) of(m *member, room Room) Room {
+// offer returns how much of the remaining room a source is offered.
+func (f *fairShares) offer(m *member, room Room) Room {
 	part := 1.0
 	if f.among > 0 {
 		part = min(1, f.part(&m.last)/f.among)
 	}
 	entries, bytes := int(float64(f.left.Entries)*part), int64(float64(f.left.Bytes)*part)
-	if !m.last.all { // an idle source also keeps what it had
+	if !m.last.all { // an idle source also keeps its last room
 		entries, bytes = entries+m.last.room.Entries, bytes+m.last.room.Bytes
 	}
 	return room.Min(Room{Entries: max(minStepEntries, entries), Bytes: max(minOfferBytes, bytes)})
@@ -118,7 +119,7 @@ func (r *roster) claim(room Room, now time.Time) (taken []*member, fair fairShar
 	return taken, r.fairSharesLocked(taken, room, now), len(left) > 0
 }
 
-// partLocked returns how much of what all sources had in their last steps is for one lane. whole: all of it.
+// partLocked returns one lane's part of everything that all sources had in their last steps. whole: all of it.
 func (r *roster) partLocked() (part float64, whole bool) {
 	lanes := r.laneSet.active - r.laneSet.stuck
 	if lanes <= 1 {
@@ -127,10 +128,10 @@ func (r *roster) partLocked() (part float64, whole bool) {
 	for _, m := range r.members {
 		part += m.last.size()
 	}
-	return part / float64(lanes) * 9 / 8, false // an eighth more: what they have varies
+	return part / float64(lanes) * 9 / 8, false // an eighth more, because it varies
 }
 
-// taken returns what a source took of what it was offered. share is nil if it took nothing.
+// taken returns the part that a source took of the offered room. share is nil if it took nothing.
 func taken(share *Share, offered, left Room) usage {
 	if share == nil {
 		return usage{}

@@ -34,16 +34,16 @@ func TestStepsAreSharedBetweenTopics(t *testing.T) {
 	noisy := make([]*waiting, many)
 	for i := range noisy {
 		noisy[i] = &waiting{topic: "noisy", ready: endless}
-		l.of.Add(noisy[i])
+		l.roster.Add(noisy[i])
 	}
 	quiet := &waiting{topic: "quiet"}
-	l.of.Add(quiet)
+	l.roster.Add(quiet)
 	step := func() (others int) {
 		for _, n := range noisy {
 			n.got = 0
 		}
 		quiet.got = 0
-		l.of.settled(t.Context(), l.seal("step"))
+		l.roster.settled(t.Context(), l.seal("step"))
 		for _, n := range noisy {
 			others += n.got
 		}
@@ -144,13 +144,13 @@ func TestStepsAreShortWhileOthersAreServed(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	noisy, quiet := &waiting{topic: "noisy"}, &waiting{topic: "quiet"}
 	members := []*member{{Source: noisy}, {Source: quiet}}
-	l.of.members = members
+	l.roster.members = members
 	step := func(ready int) (others Room) {
 		all := Room{Entries: MaxStepEntries, Bytes: MaxStepBytes}
-		p := l.of.fairSharesLocked(members, all, now)
+		p := l.roster.fairSharesLocked(members, all, now)
 		for _, m := range members {
 			noisy.ready, quiet.ready = 1<<30, ready
-			offered := p.of(m, all)
+			offered := p.offer(m, all)
 			left := offered
 			m.last = taken(m.Seal("", &left), offered, left)
 		}

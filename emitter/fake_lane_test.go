@@ -82,7 +82,7 @@ func fakeLanes(t *testing.T, brokers, lanes int) (*kfake.Cluster, *testLane) {
 // fakeSource offers shares until they are committed; ErrUnhealthy emissions are dropped.
 type fakeSource struct {
 	ems      func() []Emission // nil: there are none
-	fence    func() error      // nil: every step may be committed
+	check    func() error      // nil: every step may be committed
 	told     chan Outcome      // gets the outcomes, if not nil
 	metadata string
 	outcomes []Outcome
@@ -96,8 +96,8 @@ func (f *fakeSource) Seal(step string, room *Room) *Share {
 	if f.ems != nil {
 		sh.Emissions = f.ems()
 	}
-	if f.fence != nil {
-		sh.Fence = func(partlog.Epoch) error { return f.fence() }
+	if f.check != nil {
+		sh.Check = func(partlog.Epoch) error { return f.check() }
 	}
 	f.last = sh
 	sh.Done = func(o Outcome) {
@@ -156,7 +156,7 @@ func TestManySuspectsTripNoTarget(t *testing.T) {
 					return nil, nil, false
 				})
 				s := suspects(tc.n)
-				l.of.Add(s)
+				l.roster.Add(s)
 				alone, outcome := tc.n, Outcome(0)
 				for tries := 0; outcome != Committed && tries < tc.n; tries++ {
 					_, err := l.step(t.Context())
@@ -193,14 +193,14 @@ func TestSuspectsOfOneSourceAreEnoughForAStep(t *testing.T) {
 	l := oneLane(Options{})
 	s := []*fakeSource{suspects(1), suspects(1)}
 	for _, s := range s {
-		l.of.Add(s)
+		l.roster.Add(s)
 	}
-	<-l.of.wake // from Add
+	<-l.roster.wake // from Add
 	first := l.seal("first")
 	if n := len(first); n != 1 || s[0].last == nil || s[1].last != nil {
 		t.Errorf("%d sources with suspects in one step", n)
 	}
-	if len(l.of.wake) == 0 {
+	if len(l.roster.wake) == 0 {
 		t.Error("nobody wakes the lane for the other one")
 	}
 	if n := len(l.seal("second")); n != 1 || s[1].last == nil {
@@ -231,7 +231,7 @@ func TestATargetIsNotBlamedForOurOwnTime(t *testing.T) {
 			return []Emission{{Record: &kgo.Record{Topic: "t",
 				Value: []byte("x")}}}
 		}}
-		l.of.Add(s)
+		l.roster.Add(s)
 		if _, err := l.step(t.Context()); err != nil || s.outcomes[0] != Committed || !l.o.Health.AllHealthy() {
 			t.Errorf("%v, %v, unhealthy %v", err, s.outcomes, l.o.Health.Unhealthy())
 		}
@@ -267,7 +267,7 @@ func TestUnknownErrorOfATarget(t *testing.T) {
 					}
 					return es
 				}}
-				l.of.Add(s)
+				l.roster.Add(s)
 				for range 4 {
 					_, err := l.step(context.Background())
 					if s.outcomes[len(s.outcomes)-1] == Committed {
@@ -285,8 +285,8 @@ func TestUnknownErrorOfATarget(t *testing.T) {
 	}
 }
 
-// A suspect whose target does not answer holds up what is sent after it. The targets of that are not to blame, and it
-// is not a broker's death.
+// A suspect whose target does not answer holds up the emissions after it. Their targets are not to blame, and it is not
+// a broker's death.
 func TestUnresponsiveSuspectTripsItsTargetAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
@@ -306,7 +306,7 @@ func TestUnresponsiveSuspectTripsItsTargetAlone(t *testing.T) {
 				{Record: &kgo.Record{Topic: "good", Value: []byte("y")}, Seq: 1},
 			}
 		}}
-		l.of.Add(s)
+		l.roster.Add(s)
 		_, err := l.step(t.Context())
 		if l.o.Health.Allow(timer.TopicPartition{Topic: "t", Partition: 0}, nil) ||
 			!l.o.Health.Allow(timer.TopicPartition{Topic: "good", Partition: 0}, nil) {
@@ -333,7 +333,7 @@ func TestSeveralTargetsWithoutReplicasDelayNobody(t *testing.T) {
 			}
 			return es
 		}}
-		l.of.Add(s)
+		l.roster.Add(s)
 		for range 3 { // kgo gives up one of them first, if the machine is busy
 			_, err := l.step(t.Context())
 			if s.outcomes[len(s.outcomes)-1] == Committed {

@@ -17,7 +17,7 @@ import (
 
 // Lane is one loop of steps. It is one of the Lanes, or belongs to their quarantine.
 type Lane struct {
-	of         *roster
+	roster     *roster
 	background *background
 	o          *Options // a quarantine's has its own
 	name       string   // of its steps and transactional IDs within the process
@@ -37,16 +37,17 @@ type Lane struct {
 	under underWay
 }
 
-// underWay is what the step under way needs and what gives it up; the zero value if there is none.
+// underWay has the brokers that the step under way needs, and the function that gives it up; the zero value if there is
+// none.
 type underWay struct {
 	current *txnClient         // the coordinator of this client is needed now
-	joining map[string][]int32 // the partitions the step will write to, until joined
+	parts   map[string][]int32 // the partitions that it will write to; nil once it writes
 	cancel  context.CancelCauseFunc
 }
 
-func newLane(of *roster, b *background, o *Options, name string) *Lane {
+func newLane(r *roster, b *background, o *Options, name string) *Lane {
 	return &Lane{
-		of: of, background: b, o: o, name: name, pool: newPool(b, o, name), aborts: aborts{background: b, o: o},
+		roster: r, background: b, o: o, name: name, pool: newPool(b, o, name), aborts: aborts{background: b, o: o},
 		called: make(chan struct{}, 1), reached: beats.NewSignal(),
 		pace: pace{interval: o.Interval}, size: size{limit: MaxStepEntries},
 	}
@@ -70,15 +71,15 @@ func (l *Lane) anyAway(parts map[string][]int32) bool {
 // during returns a context for a step that is to write to parts. It ends, with errAway, when one of these cannot be
 // reached any more:
 //   - the coordinator that the step needs, see needs;
-//   - until joined, the leader of one of parts. Since nothing has been written, it is cheaper to abandon this step and
-//     leave the partition out of the next. Waiting could take long: the coordinators may be waiting for the same
-//     broker.
+//   - until the step writes, the leader of one of parts. Since nothing has been written, it is cheaper to abandon this
+//     step and leave the partition out of the next. Waiting could take long: the coordinators may be waiting for the
+//     same broker.
 //
 // The caller must call end.
 func (l *Lane) during(ctx context.Context, parts map[string][]int32) (during context.Context, end func()) {
 	during, cancel := context.WithCancelCause(ctx)
 	l.mu.Lock()
-	l.under = underWay{joining: parts, cancel: cancel}
+	l.under = underWay{parts: parts, cancel: cancel}
 	l.mu.Unlock()
 	return during, func() {
 		l.mu.Lock()
@@ -93,28 +94,28 @@ func (l *Lane) needs(c *txnClient) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.under.current = c
-	l.leave()
+	l.giveUpIfAway()
 }
 
-// joined notes that the step under way begins to write. From here on produce decides about leaders that cannot be
-// reached.
-func (l *Lane) joined() {
+// startsWriting notes that the step under way begins to write. From here on produce decides about leaders that cannot
+// be reached.
+func (l *Lane) startsWriting() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.under.joining = nil
+	l.under.parts = nil
 }
 
-// leave gives up the step under way if a broker that it needs cannot be reached. The lock is held.
-func (l *Lane) leave() {
-	if l.under.cancel != nil && (l.under.current != nil && l.pool.away(l.under.current) || l.anyAway(l.under.joining)) {
+// giveUpIfAway gives up the step under way if a broker that it needs cannot be reached. The lock is held.
+func (l *Lane) giveUpIfAway() {
+	if l.under.cancel != nil && (l.under.current != nil && l.pool.away(l.under.current) || l.anyAway(l.under.parts)) {
 		l.under.cancel(errAway)
 	}
 }
 
-// reachabilityChanged makes the lane give up what can no longer be reached.
+// reachabilityChanged makes the lane give up work for which a broker can no longer be reached.
 func (l *Lane) reachabilityChanged() {
 	l.mu.Lock()
-	l.leave()
+	l.giveUpIfAway()
 	l.mu.Unlock()
 	l.pool.leave()
 	l.reached.Send()
@@ -133,7 +134,7 @@ func (l *Lane) run(ctx context.Context) error {
 			case <-l.called:
 			}
 			l.pool.prepare(ctx)
-			l.of.joined()
+			l.roster.joined()
 			active = true
 		}
 		if wait := l.pace.wait(time.Now()); wait > 0 && !beats.Sleep(ctx, wait) {
@@ -147,24 +148,24 @@ func (l *Lane) run(ctx context.Context) error {
 			return err
 		case err != nil:
 			l.o.Logger.Warn("step aborted", "lane", l.name, "err", err)
-			l.of.Wake() // another lane may fare better
+			l.roster.Wake() // another lane may fare better
 			beats.Sleep(ctx, backoff)
 			backoff = min(2*backoff, pauseLimit(l.o.Leaders))
 			continue
 		}
 		backoff = minBackoff
-		if active = !l.of.leaves(l.called); !active {
-			l.of.Wake() // another lane now listens for wake-ups
+		if active = !l.roster.leaves(l.called); !active {
+			l.roster.Wake() // another lane now listens for wake-ups
 			continue
 		}
 		if worked {
 			continue
 		}
-		due.Reset(l.of.untilDue())
+		due.Reset(l.roster.untilDue())
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-l.of.wake:
+		case <-l.roster.wake:
 		case <-due.C:
 		}
 	}
@@ -177,21 +178,21 @@ func (l *Lane) step(ctx context.Context) (bool, error) {
 	if len(shares) == 0 {
 		return false, nil
 	}
-	over := l.of.watch()
+	over := l.roster.watch()
 	err := l.runStep(ctx, shares)
 	over()
 	l.pace.sealed(at, l.more || err != nil)
 	switch {
 	case err == nil:
-		took, trips := time.Since(at), l.timings.of("announce", "offsets", "end")
+		took, trips := time.Since(at), l.timings.sum("announce", "offsets", "end")
 		l.o.Metrics.carried(l.filled, took, trips)
 		l.size.committed(took - trips)
 	case errors.Is(err, errLate), errors.Is(err, errHeld):
 		l.size.unacknowledged()
 	}
-	for _, again := range []error{errEmissions, errTokens, errHeld, errUnknown, errFence, errAlone} {
+	for _, again := range []error{errEmissions, errTokens, errHeld, errUnknown, errCheck, errAlone} {
 		if errors.Is(err, again) {
-			return true, nil // sealed again at once, without the culprits
+			return true, nil // sealed again immediately, without the culprits
 		}
 	}
 	return true, err
@@ -215,7 +216,7 @@ func (l *Lane) runStep(ctx context.Context, shares []*Share) error {
 		l.pool.forget(c)
 		l.background.Go(func() {
 			l.finish(ctx, shares, start, (&inDoubt{l, c, shares}).resolve())
-			l.of.Wake()
+			l.roster.Wake()
 		})
 		return err
 	}
@@ -243,7 +244,7 @@ func (l *Lane) finish(ctx context.Context, shares []*Share, start time.Time, err
 		told.Go(func() { s.Done(o) })
 	}
 	told.Wait()
-	l.of.settled(ctx, shares)
+	l.roster.settled(ctx, shares)
 	l.o.Metrics.step(err, time.Since(start))
 }
 
@@ -251,17 +252,17 @@ func (l *Lane) finish(ctx context.Context, shares []*Share, start time.Time, err
 // each suspect takes a round trip.
 func (l *Lane) seal(name string) (shares []*Share) {
 	for {
-		wakes := l.of.wakes.Load()
+		wakes := l.roster.wakes.Load()
 		limit := Room{Entries: l.size.limit, Bytes: MaxStepBytes}
 		room := limit
-		members, fair, others := l.of.claim(room, time.Now())
+		members, fair, others := l.roster.claim(room, time.Now())
 		full := false
 		l.more = false
 		var all []asked
 		for _, m := range members {
-			offered := fair.of(m, room)
+			offered := fair.offer(m, room)
 			left := offered
-			share := l.of.sealOf(m, name, &left)
+			share := l.roster.sealOf(m, name, &left)
 			took := taken(share, offered, left)
 			l.more = l.more || took.all
 			all = append(all, asked{m, share, took})
@@ -269,37 +270,37 @@ func (l *Lane) seal(name string) (shares []*Share) {
 			if share != nil {
 				shares = append(shares, share)
 			}
-			if full = room.IsUsedUp() || len(shares) >= MaxStepPartitions; full || share.suspects() {
+			if full = room.IsUsedUp() || len(shares) >= MaxStepPartitions; full || share.hasSuspects() {
 				break
 			}
 		}
-		several := l.of.sealed(all, members[len(all):], fair.room, limit.Minus(room), full)
+		several := l.roster.sealed(all, members[len(all):], fair.room, limit.Minus(room), full)
 		l.filled = filled(limit, limit.Minus(room), full)
 		if len(all) < len(members) {
 			l.more, others = true, true
 		}
 		if len(shares) > 0 && (others || several) {
-			l.of.Wake()
+			l.roster.Wake()
 		}
-		if len(shares) > 0 || !others && (!several || l.of.wakes.Load() == wakes) {
+		if len(shares) > 0 || !others && (!several || l.roster.wakes.Load() == wakes) {
 			return shares
 		}
 	}
 }
 
 // pace says when a lane's next step may begin. A transaction costs the brokers and this process some milliseconds of
-// processor time whatever it carries. So a lane waits for an interval from one seal to the next, and what becomes ready
-// meanwhile shares a transaction. Each lane has its own pace, but more than one lane is active only when steps are
-// full.
+// processor time, however little it carries. So a lane waits for an interval from one seal to the next, and everything
+// that becomes ready in that time shares a transaction. Each lane has its own pace, but more than one lane is active
+// only when steps are full.
 //
-// Three things bound what the pause costs. It counts from the seal, so a lane that has rested for an interval seals at
-// once: an occasional timer is not late because of it. Nothing waits longer than an interval, because the lane seals
-// when the pause is over, whether it was woken or not. And if a step could not take everything that was ready, or was
-// not committed, the next one follows at once: neither a backlog nor a step that is sealed again without its culprit
-// has to wait.
+// Three things bound the cost of the pause. It counts from the seal, so a lane that has rested for an interval seals
+// immediately: an occasional timer is not late because of it. Nothing waits longer than an interval, because the lane
+// seals when the pause is over, whether it was woken or not. And if a step could not take everything that was ready, or
+// was not committed, the next one follows immediately: neither a backlog nor a step that is sealed again without its
+// culprit has to wait.
 //
 // There are no exceptions. A caller of the API that waits for a decision waits for the step too. If such a request
-// hurried the step, callers would set the pace, and everybody would pay for it.
+// hurried the step, callers would set the pace, and all partitions would pay for it.
 //
 // It belongs to the lane's goroutine.
 type pace struct {
@@ -307,7 +308,7 @@ type pace struct {
 	next     time.Time     // when the next step may begin
 }
 
-// sealed records that a step was sealed. With hurry the next one may begin at once.
+// sealed records that a step was sealed. With hurry the next one may begin immediately.
 func (p *pace) sealed(at time.Time, hurry bool) {
 	if p.next = at; !hurry {
 		p.next = at.Add(p.interval)
@@ -343,8 +344,8 @@ func (t *timings) through(part string) {
 	t.last = now
 }
 
-// of returns how long some of the parts took together.
-func (t *timings) of(parts ...string) (took time.Duration) {
+// sum returns how long some of the parts took together.
+func (t *timings) sum(parts ...string) (took time.Duration) {
 	for _, l := range t.ended {
 		if slices.Contains(parts, l.part) {
 			took += l.took
@@ -359,12 +360,12 @@ func (t *timings) end(log *slog.Logger, lane string, err error) {
 	if took <= slowStep {
 		return
 	}
-	attrs := []any{"lane", lane, "took", took}
+	attrs := []any{"lane", lane, "duration", took}
 	for _, l := range t.ended {
 		attrs = append(attrs, l.part, l.took)
 	}
 	if err != nil {
 		attrs = append(attrs, "err", err)
 	}
-	log.Warn("a step took long", attrs...)
+	log.Warn("slow step", attrs...)
 }

@@ -305,7 +305,7 @@ func TestNoIdentityIsNeverSent(t *testing.T) {
 	}
 }
 
-// EndTxn does not do what the lane expects of it. The step is resolved as committed, once, and not sealed again.
+// EndTxn does something else than the lane expects. The step is resolved as committed, once, and not sealed again.
 func TestEndTxnIsResolvedAsCommitted(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]func(w *kafkatest.Wire, key int16) *kafkatest.Fault{

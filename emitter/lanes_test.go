@@ -232,8 +232,8 @@ func activeOf(t *testing.T, p *Lanes, want int) time.Duration {
 	})
 }
 
-// Lanes join while steps are full, at most one for each source, and leave again when steps are far from full.
-// Each has as many transactional IDs as it is told. All sources go on, and what each writes is in order.
+// Lanes join while steps are full, at most one for each source, and leave again when steps are far from full. Each has
+// as many transactional IDs as it is told. All sources continue, and the records of each are in order.
 func TestLanesJoinAndLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLanes(t, 1, 4)
@@ -265,11 +265,11 @@ func TestLanesJoinAndLeave(t *testing.T) {
 			return len(used) == 3 && !slices.ContainsFunc(slices.Collect(maps.Values(used)),
 				func(ids map[string]bool) bool { return len(ids) != 2 })
 		})
-		l.of.mu.Lock()
-		if spare := len(l.of.laneSet.spare); spare != 1 || l.of.laneSet.joining {
-			t.Errorf("%d lanes are spare, one is joining: %v; three have a source each", spare, l.of.laneSet.joining)
+		l.roster.mu.Lock()
+		if spare := len(l.roster.laneSet.spare); spare != 1 || l.roster.laneSet.joining {
+			t.Errorf("%d lanes are spare, joining %v; three have a source each", spare, l.roster.laneSet.joining)
 		}
-		l.of.mu.Unlock()
+		l.roster.mu.Unlock()
 		for _, s := range sources {
 			s.mu.Lock()
 			s.records = 10
@@ -301,8 +301,8 @@ func hangOnce(t *testing.T, c *kfake.Cluster) (begun *atomic.Bool, hangs chan st
 	return begun, hangs, over
 }
 
-// A lane waits for a silent coordinator. Another lane soon commits what is not in its step, and leaves when it
-// is no longer needed.
+// A lane waits for a silent coordinator. Another lane soon commits everything that is not in its step, and leaves when
+// it is no longer needed.
 func TestAHangingLaneDoesNotDelayOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLanes(t, 1, 2)

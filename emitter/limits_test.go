@@ -36,13 +36,13 @@ func TestAStepsLimits(t *testing.T) {
 	} {
 		l := oneLane(Options{})
 		for range tc.sources {
-			l.of.Add(&tc.takes)
+			l.roster.Add(&tc.takes)
 		}
-		<-l.of.wake // from Add
+		<-l.roster.wake // from Add
 		if got := len(l.seal("step")); got != tc.want {
 			t.Errorf("%s: %d of %d sources in the step, want %d", tc.name, got, tc.sources, tc.want)
 		}
-		if left := tc.sources - tc.want; left > 0 && len(l.of.wake) == 0 {
+		if left := tc.sources - tc.want; left > 0 && len(l.roster.wake) == 0 {
 			t.Errorf("%s: nobody wakes the lane for the %d sources that were not asked", tc.name, left)
 		}
 	}

@@ -163,7 +163,7 @@ func (s *setup) laneOf(o Options) *testLane {
 	return l
 }
 
-// offset returns what is committed for a request partition, once it is stable.
+// offset returns the committed offset of a request partition, once it is stable.
 func (s *setup) offset(partition int32) (at int64, metadata string) {
 	s.t.Helper()
 	await.Until(s.t, testLimit/2, "the committed offset is stable", func() bool {
@@ -229,7 +229,7 @@ type source struct {
 	token     *token
 	outcomes  chan Outcome
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the following fields
 	lane  *testLane
 	at    int64 // offset to commit next
 	out   *Share
@@ -241,8 +241,8 @@ type source struct {
 func (s *setup) source(partition int32, l *testLane) *source {
 	src := &source{s: s, partition: partition, token: s.alive(), outcomes: make(chan Outcome, 1000), lane: l,
 		again: true}
-	l.of.Add(src)
-	s.t.Cleanup(func() { l.of.Remove(src) })
+	l.roster.Add(src)
+	s.t.Cleanup(func() { l.roster.Remove(src) })
 	return src
 }
 
@@ -262,7 +262,7 @@ func (s *source) record(r *kgo.Record, emissions ...Emission) *Share {
 	s.mu.Lock()
 	s.queue = append(s.queue, sh)
 	s.mu.Unlock()
-	s.lane.of.Wake()
+	s.lane.roster.Wake()
 	return sh
 }
 
@@ -321,7 +321,7 @@ func (s *source) done(step string, o Outcome) {
 	s.out = nil
 	s.mu.Unlock()
 	s.outcomes <- o
-	s.lane.of.Wake()
+	s.lane.roster.Wake()
 }
 
 // outcome waits for the end of the next step.
@@ -366,8 +366,8 @@ func (s *source) committed(steps int) {
 	}
 }
 
-// values returns what a read_committed consumer has seen of a partition, once it has seen
-// n records in total.
+// values returns the values that a read_committed consumer has seen of a partition, once it has seen n records in
+// total.
 func (s *setup) values(c *kafkatest.Collector, n int, partition int32) (vs []string) {
 	s.t.Helper()
 	for _, r := range c.WaitFor(n, testLimit/2) {
@@ -430,14 +430,14 @@ func inQuarantine(r *roster) (all []*member) {
 
 // holdUp makes a waiting source hold up a step.
 func (t *testLane) holdUp(ctx context.Context, s Source, share *Share) {
-	t.of.mu.Lock()
-	i := slices.IndexFunc(t.of.members, func(m *member) bool { return m.Source == s })
-	share.of = t.of.members[i]
-	share.of.out = true
-	t.of.waiting = slices.DeleteFunc(t.of.waiting, func(m *member) bool { return m == share.of })
-	t.of.mu.Unlock()
+	t.roster.mu.Lock()
+	i := slices.IndexFunc(t.roster.members, func(m *member) bool { return m.Source == s })
+	share.member = t.roster.members[i]
+	share.member.out = true
+	t.roster.waiting = slices.DeleteFunc(t.roster.waiting, func(m *member) bool { return m == share.member })
+	t.roster.mu.Unlock()
 	share.hold(timer.TopicPartition{Topic: "log"}, kerr.NotEnoughReplicas)
-	t.of.settled(ctx, []*Share{share})
+	t.roster.settled(ctx, []*Share{share})
 	share.Held = nil
 }
 

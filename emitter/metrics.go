@@ -29,8 +29,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		active: in.Gauge("waterclock_lanes",
 			"Loops of transactions that run side by side: one joins when the steps of those there are full."),
 		allowed: in.Gauge("waterclock_lanes_allowed", "How many lanes there may be."),
-		busy: in.Counter("waterclock_lanes_busy_seconds_total", "Time that lanes spent on what "+
-			"transactions carried. Of a transaction that was three quarters full all of it counts, of another one "+
+		busy: in.Counter("waterclock_lanes_busy_seconds_total", "Time that lanes spent on the contents "+
+			"of transactions. Of a transaction that was three quarters full all of it counts, of another one "+
 			"not its round trips. The rate, divided by waterclock_lanes_allowed, is the busy share, 0 to 1."),
 		filled: in.Counter("waterclock_transactions_filled_total", "Transactions, each counted as the part "+
 			"of its room that it used, 0 to 1. Divided by the number of transactions: how full they are."),
@@ -39,7 +39,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		duration: in.Histogram("waterclock_transaction_duration_seconds",
 			"Time from sealing a transaction to its known outcome.", prometheus.ExponentialBuckets(0.001, 2, 16)),
 		resolved: in.Counter("waterclock_transactions_resolved_total",
-			"Transactions whose commit was not answered and whose outcome was found out."),
+			"Transactions whose commit was not answered and whose outcome was resolved."),
 		retired: in.Counter("waterclock_transactional_ids_retired_total",
 			"Transactional IDs that will not be used again."),
 		clientsOpened: in.Counter("waterclock_transactional_clients_total", "Transactional clients opened."),
@@ -53,7 +53,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 func (m *Metrics) step(err error, took time.Duration) {
 	outcome := "committed"
 	switch {
-	case errors.Is(err, errRefused), errors.Is(err, errTokens), errors.Is(err, errFence):
+	case errors.Is(err, errRefused), errors.Is(err, errTokens), errors.Is(err, errCheck):
 		outcome = "fenced"
 	case err != nil:
 		outcome = "aborted"
@@ -76,7 +76,7 @@ func filled(room, used Room, cut bool) float64 {
 }
 
 // carried records a committed step that took the given time, of which trips was spent on round trips. These take as
-// long whatever the step carries.
+// long however little the step carries.
 //
 // The time in transactions says little about load: a lane that makes 50 small ones a second is in one nearly all the
 // time. Their round trips would not take longer with ten times as many timers. So round trips count only if the step

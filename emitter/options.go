@@ -10,13 +10,13 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// A lane's loop serves many partitions, so nothing may block it for long. What takes longer happens on goroutines
-// beside it: ends of transactions that were given up (drop), commits that are not answered (resolve), and tries of
-// partitions that hold up a step (quarantine).
+// A lane's loop serves many partitions, so nothing may block it for long. Longer work happens on other goroutines: ends
+// of transactions that were given up (drop), commits that are not answered (resolve), and tries of partitions that hold
+// up a step (quarantine).
 const (
 	minBackoff = 20 * time.Millisecond
 	maxBackoff = 2 * time.Second
-	// maxSleep is how long a lane sleeps at most if nothing falls due and nobody wakes it.
+	// maxSleep is how long a lane sleeps at most if nothing falls due and nothing wakes it.
 	maxSleep = time.Hour
 	// answerTimeout bounds each request of a step to a coordinator: for a producer ID, an announce, an offset commit,
 	// an end.
@@ -47,7 +47,7 @@ type Options struct {
 	// Leaders tells which brokers cannot be reached, and which partitions cannot be written to; nil:
 	// everything is reachable and writable. The caller calls Lanes.ReachabilityChanged when that changes.
 	Leaders Leaders
-	// CommitTimeout is how long an EndTxn may go unanswered until the step's outcome is found out by other means; 0:
+	// CommitTimeout is how long an EndTxn may go unanswered until the step's outcome is resolved by other means; 0:
 	// answerTimeout.
 	CommitTimeout time.Duration
 	Targets       Targets
@@ -55,7 +55,7 @@ type Options struct {
 	Metrics       *Metrics // nil: no metrics
 }
 
-// Targets has what is known of the topics of a step, including the service's own.
+// Targets has the metadata of the topics of a step, including the service's own.
 type Targets interface {
 	BatchMaxBytes(topic string) int32
 	Version(topic string) int64

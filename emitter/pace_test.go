@@ -20,10 +20,10 @@ type paced struct {
 	mu     sync.Mutex
 	ready  []time.Time // in order
 	sealed []paceStep
-	refuse int // this many steps are aborted by their fence
+	refuse int // this many steps are aborted by their Check
 }
 
-// paceStep is what one step took: when, and since when each entry was ready.
+// paceStep has the entries of one step: when it was sealed, and since when each entry was ready.
 type paceStep struct {
 	at    time.Time
 	since []time.Time
@@ -57,7 +57,7 @@ func (p *paced) Seal(step string, room *Room) *Share {
 	return &Share{
 		Token: fakeToken{}, Offset: Offset{Topic: "r"},
 		Records: []*kgo.Record{{Topic: "log", Key: []byte("k"), Value: []byte(step)}},
-		Fence: func(partlog.Epoch) error {
+		Check: func(partlog.Epoch) error {
 			if refuse {
 				return errors.New("refused")
 			}
@@ -100,7 +100,7 @@ func pacedLane(t *testing.T, interval time.Duration) (l *testLane, s *paced, sto
 	go func() { ended <- l.lanes.Run(ctx) }()
 	time.Sleep(10 * paceInterval) // until its clients are open
 	s = &paced{}
-	l.of.Add(s)
+	l.roster.Add(s)
 	synctest.Wait()
 	var once sync.Once
 	stop = func() {
@@ -136,7 +136,7 @@ func TestNothingWaitsLongerThanTheInterval(t *testing.T) {
 				at = at.Add(time.Duration(random.Int64N(int64(2 * paceInterval))))
 			}
 			s.add(at)
-			l.of.Wake()
+			l.roster.Wake()
 		}
 		time.Sleep(10 * paceInterval)
 		stop()
@@ -174,7 +174,7 @@ func TestALaneThatHasRestedSealsAtOnce(t *testing.T) {
 		for range 5 {
 			due := time.Now().Add(3 * paceInterval)
 			s.add(due)
-			l.of.Wake()
+			l.roster.Wake()
 			time.Sleep(5 * paceInterval)
 			if steps := s.steps(); len(steps) == 0 || !steps[len(steps)-1].at.Equal(due) {
 				t.Errorf("due at %v, steps %v", due, steps)
@@ -192,7 +192,7 @@ func TestFullStepsDoNotPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, s, _ := pacedLane(t, paceInterval)
 		s.add(slices.Repeat([]time.Time{time.Now()}, 5*MaxStepEntries)...)
-		l.of.Wake()
+		l.roster.Wake()
 		time.Sleep(10 * paceInterval)
 		steps := s.steps()
 		if len(steps) != 5 {
@@ -206,13 +206,13 @@ func TestFullStepsDoNotPause(t *testing.T) {
 	})
 }
 
-// An aborted step is sealed again at once.
+// An aborted step is sealed again immediately.
 func TestAnAbortedStepDoesNotPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, s, _ := pacedLane(t, paceInterval)
 		s.refuse = 2
 		s.add(time.Now())
-		l.of.Wake()
+		l.roster.Wake()
 		time.Sleep(10 * paceInterval)
 		steps := s.steps()
 		if len(steps) != 3 {
@@ -224,15 +224,15 @@ func TestAnAbortedStepDoesNotPause(t *testing.T) {
 	})
 }
 
-// A lane that is stopped during a pause ends at once.
+// A lane that is stopped during a pause ends immediately.
 func TestAStopDoesNotWaitForThePause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, s, stop := pacedLane(t, time.Hour)
 		s.add(time.Now())
-		l.of.Wake()
+		l.roster.Wake()
 		time.Sleep(paceInterval)
 		s.add(time.Now())
-		l.of.Wake()
+		l.roster.Wake()
 		time.Sleep(paceInterval)
 		if steps := s.steps(); len(steps) != 1 {
 			t.Fatalf("%d steps", len(steps))
@@ -251,7 +251,7 @@ func TestWithoutAnIntervalThereIsNoPause(t *testing.T) {
 		l, s, _ := pacedLane(t, 0)
 		for range 10 {
 			s.add(time.Now())
-			l.of.Wake()
+			l.roster.Wake()
 			time.Sleep(stepLimit)
 		}
 		if steps := s.steps(); len(steps) != 10 {

@@ -85,7 +85,7 @@ func (p *partitionSet) ownWaiting(do func(share int, to timer.TopicPartition)) (
 	return records
 }
 
-// partitions lists what is written to, in order.
+// partitions lists all partitions that are written to, in order.
 func (p *partitionSet) partitions() map[string][]int32 {
 	all := make(map[string][]int32, len(p.topics))
 	for topic, slots := range p.topics {

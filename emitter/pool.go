@@ -23,7 +23,7 @@ import (
 // takes 50 ms if all is well, and seconds while a broker cannot be reached, which is when most have to be replaced. So
 // clients are opened on goroutines of their own, as soon as the need is known, and steps go on with the others. A step
 // waits only if no client is left. An opening ends by itself, with a client or with an error: after answerTimeout at
-// the latest, and at once when its coordinator can no longer be reached. Then the next step begins another.
+// the latest, and immediately when its coordinator can no longer be reached. Then the next step begins another.
 //
 // The coordinator of a transactional ID is the leader of a partition of __transaction_state, by hash of the ID. So
 // another ID may have another coordinator. The IDs of a pool have coordinators on different brokers if there are
@@ -107,7 +107,7 @@ func (p *pool) next(ctx context.Context, fresh bool) (*txnClient, error) {
 				p.retire(p.slot)
 				p.open(p.slot)
 			case !fresh, c.last == repair.NoProducer():
-				c.used = now // so that the next call picks another one if the step abandons this one at once
+				c.used = now // so that the next call picks another one if the step abandons this one immediately
 				return c, nil
 			}
 		}
@@ -154,9 +154,9 @@ func (p *pool) tend() {
 // that if the last epochs meet a fencing abort (KAFKA-19367 in 4.0.0, KAFKA-20090).
 const maxEpoch = 32_000
 
-// retired reports whether a client must not begin again: a marker of its next transaction could close what its last one
-// may have left open on a partition whose leader went away. leadersMoved looks at each partition of the client, so only
-// the next client to begin is checked for it.
+// retired reports whether a client must not begin again: a marker of its next transaction could close the records that
+// its last one may have left open on a partition whose leader went away. leadersMoved looks at each partition of the
+// client, so only the next client to begin is checked for it.
 func (p *pool) retired(c *txnClient) bool {
 	return c.retire || c.BufferedProduceRecords() > 0 || p.away(c) || c.last.Epoch >= maxEpoch ||
 		p.o.Markers.Retired(c.last.ID)

@@ -25,9 +25,9 @@ const (
 	unresponsiveAfter = 3500 * time.Millisecond
 	// watchTick is how often a flush looks at its deadlines.
 	watchTick = 100 * time.Millisecond
-	// aloneDeadline is how long a step goes on writing emissions that are Alone, each of which takes a round trip. The
-	// next step writes the rest: readers of the targets wait for the transaction, and if it outlived its timeout, the
-	// next one would begin with the same emissions again, forever.
+	// aloneDeadline is how long a step continues to write emissions that are Alone. Each takes a round trip. The next
+	// step writes the rest: readers of the targets wait for the transaction, and if it outlived its timeout, the next
+	// one would begin with the same emissions again, forever.
 	aloneDeadline = 5 * time.Second
 )
 
@@ -375,7 +375,7 @@ func (o *outgoing) waitInVain(waited time.Duration) bool {
 }
 
 // verdict marks the emissions whose targets are to blame for broken promises, and reports whether there are any. If
-// there are, the shares may be sealed again at once. The lock is held.
+// there are, the shares may be sealed again immediately. The lock is held.
 func (o *outgoing) verdict(emissions []*Emission) (blamed bool) {
 	if len(o.tripped) > 0 {
 		o.lane.o.Health.Trip(o.tripped)
@@ -388,13 +388,13 @@ func (o *outgoing) verdict(emissions []*Emission) (blamed bool) {
 	if len(o.broken) == 0 {
 		return blamed
 	}
-	sent, of := make(map[timer.TopicPartition]int), make(map[*kgo.Record]*Emission, len(emissions))
+	sent, byRecord := make(map[timer.TopicPartition]int), make(map[*kgo.Record]*Emission, len(emissions))
 	for _, e := range emissions {
 		sent[e.to()]++
-		of[e.Record] = e
+		byRecord[e.Record] = e
 	}
 	for _, r := range o.broken {
-		e, topic := of[r.Record], r.Topic
+		e, topic := byRecord[r.Record], r.Topic
 		o.c.versions[topic] = topicUse{outdated, time.Now()}
 		switch {
 		case targets.Gone(r.err):

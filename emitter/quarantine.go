@@ -13,8 +13,7 @@ import (
 
 // A quarantine tries the sources that held up a step, because one of the service's own partitions did not take their
 // records (Share.Held). A source is either with the lanes or in the quarantine. The quarantine tries its sources from
-// time to time, in steps of their own with a transactional client of its own. Meanwhile the lanes go on with the
-// others.
+// time to time, in steps of their own with a transactional client of its own. The lanes continue with the others.
 //
 //	lanes ── holds up a step ──► quarantine ── its own records are taken ──► lanes
 //	                             │  ▲
@@ -27,17 +26,18 @@ import (
 // or it is acquired again. A source that has nothing to seal is asked again each quarantineTick.
 //
 // Several sources are tried together, because usually they have the same problem. Those that did not cause a failure
-// are tried again at once, without those that did.
+// are tried again immediately, without those that did.
 //
 // If a partition takes no writes, a transaction on it cannot be ended either: its coordinator sends the marker again
 // and again, as fast as it can. So the next try waits until the last one's transaction is ended. Then the partition
-// takes writes, and is tried at once. If others are to blame for the wait, the next try comes after a long pause
+// takes writes, and is tried immediately. If others are to blame for the wait, the next try comes after a long pause
 // anyway.
 //
 // The source keeps its order: it seals aborted entries again from the same sequence, and has one share out at a time. A
 // source whose step is in doubt is not asked, and is released only when the outcome is known.
 //
-// The goroutine, which owns serial and counter, runs while a source is in the quarantine.
+// The goroutine, which owns serial and counter, runs while a source is in the quarantine. Its lane is called "ward".
+// That is ugly, and stays because the name is part of transactional IDs, which permissions may list.
 type quarantine struct {
 	roster     *roster
 	background *background
@@ -149,15 +149,15 @@ func (q *quarantine) sealed(m *member, something, drained bool) {
 	}
 }
 
-// judge decides what comes next for the sources of a try.
+// judge decides the next state of the sources of a try.
 func (q *quarantine) judge(shares []*Share, err error, end <-chan struct{}) {
 	for _, s := range shares {
 		dead := s.Token.Err() != nil
 		q.roster.mu.Lock()
 		if dead {
-			q.roster.dropLocked(s.of)
-		} else if s.of.in != nil {
-			q.judgeLocked(s, s.of.in, err, end)
+			q.roster.dropLocked(s.member)
+		} else if s.member.in != nil {
+			q.judgeLocked(s, s.member.in, err, end)
 		}
 		q.roster.mu.Unlock()
 	}
@@ -177,7 +177,7 @@ func (q *quarantine) judgeLocked(s *Share, st *quarantined, err error, end <-cha
 			st.healthySince = st.next
 		}
 		if st.over() {
-			q.roster.releaseLocked(s.of)
+			q.roster.releaseLocked(s.member)
 		}
 	}
 }

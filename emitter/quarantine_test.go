@@ -45,7 +45,7 @@ type steady struct {
 // steadily adds such a source to a lane.
 func steadily(l *testLane, own string) *steady {
 	s := &steady{lane: l, own: own, records: 1, token: fakeToken{}}
-	l.of.Add(s)
+	l.roster.Add(s)
 	return s
 }
 
@@ -82,7 +82,7 @@ func (s *steady) done(sh *Share, o Outcome) {
 		s.sizes = append(s.sizes, len(sh.Records))
 		s.commits = append(s.commits, time.Now())
 	}
-	time.AfterFunc(5*time.Millisecond, s.lane.of.Wake)
+	time.AfterFunc(5*time.Millisecond, s.lane.roster.Wake)
 }
 
 func (s *steady) committed() int {
@@ -213,9 +213,9 @@ func TestAPartitionThatHoldsUpStepsLeavesThem(t *testing.T) {
 					t.Errorf("the unhealthy one commits again after %s", took)
 				}
 				await.Until(t, testLimit, "the quarantine is empty", func() bool {
-					l.of.mu.Lock()
-					defer l.of.mu.Unlock()
-					return !l.of.trying && len(inQuarantine(l.of)) == 0 && len(l.of.members) == 2
+					l.roster.mu.Lock()
+					defer l.roster.mu.Unlock()
+					return !l.roster.trying && len(inQuarantine(l.roster)) == 0 && len(l.roster.members) == 2
 				})
 				t.Logf("the healthy one was silent for %s, the unhealthy one committed %s after the end",
 					healthy.gap(begun), took)
@@ -303,17 +303,17 @@ func TestASlowPartitionStaysApart(t *testing.T) {
 func TestQuarantineLastsLongerEachTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := oneLane(Options{Logger: slog.New(slog.DiscardHandler)})
-		l.of.trying = true // the test itself makes the tries
+		l.roster.trying = true // the test itself makes the tries
 		s := &steady{lane: l}
-		l.of.Add(s)
+		l.roster.Add(s)
 		share := &Share{Token: fakeToken{}, proven: true}
 		for i, want := range []time.Duration{0, probationMin, 2 * probationMin, 4 * probationMin} {
 			l.holdUp(t.Context(), s, share)
-			l.lanes.quarantine.sealed(share.of, true, true)
-			share.of.out = false
+			l.lanes.quarantine.sealed(share.member, true, true)
+			share.member.out = false
 			begun := time.Now()
 			for l.lanes.quarantine.judge([]*Share{share}, nil, nil); len(
-				inQuarantine(l.of)) > 0; l.lanes.quarantine.judge([]*Share{share}, nil, nil) {
+				inQuarantine(l.roster)) > 0; l.lanes.quarantine.judge([]*Share{share}, nil, nil) {
 				time.Sleep(10 * time.Millisecond)
 			}
 			if got := time.Since(begun); got != want {
@@ -322,10 +322,10 @@ func TestQuarantineLastsLongerEachTime(t *testing.T) {
 		}
 		time.Sleep(quarantineMemory)
 		l.holdUp(t.Context(), s, share)
-		if got := share.of.in.probation; got != 0 {
+		if got := share.member.in.probation; got != 0 {
 			t.Errorf("long after the last one the probation is %s", got)
 		}
-		if l.of.Remove(s); len(inQuarantine(l.of))+len(l.of.members) != 0 {
+		if l.roster.Remove(s); len(inQuarantine(l.roster))+len(l.roster.members) != 0 {
 			t.Error("not forgotten when it is removed")
 		}
 	})
@@ -360,12 +360,12 @@ func TestATryWaitsForTheEndOfTheLast(t *testing.T) {
 func TestPauseAfterALongTimeInTheQuarantine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := oneLane(Options{Logger: slog.New(slog.DiscardHandler)})
-		l.of.trying = true // the test itself makes the tries
+		l.roster.trying = true // the test itself makes the tries
 		s := &steady{lane: l}
-		l.of.Add(s)
+		l.roster.Add(s)
 		share := &Share{Token: fakeToken{}}
 		l.holdUp(t.Context(), s, share)
-		st := share.of.in
+		st := share.member.in
 		st.probation = 24 * time.Hour
 		try := func(held bool) (pause time.Duration) {
 			share.Held, share.proven = nil, !held

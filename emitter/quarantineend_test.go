@@ -16,7 +16,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
 )
 
-// quarantineEnds is the lane of a quarantine whose transactions are decided at once, and end when the test says so.
+// quarantineEnds is the lane of a quarantine whose transactions are decided immediately, and end when the test says so.
 // Until then a new transaction under their ID is refused.
 type quarantineEnds struct {
 	l *testLane
@@ -26,11 +26,11 @@ type quarantineEnds struct {
 }
 
 func newQuarantineEnds(t *testing.T) *quarantineEnds {
-	c, of := fakeLane(t)
-	e := &quarantineEnds{l: &testLane{newLane(of.of, of.background, of.o, "ward"), of.lanes},
+	c, lane := fakeLane(t)
+	e := &quarantineEnds{l: &testLane{newLane(lane.roster, lane.background, lane.o, "ward"), lane.lanes},
 		over: make(map[string]bool)}
 	e.l.aborts.apart = true
-	t.Cleanup(of.background.stop)
+	t.Cleanup(lane.background.stop)
 	c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		return r.ResponseKind(), nil, true
@@ -86,14 +86,14 @@ func TestATryIsEndedWhenItsMarkersAreWritten(t *testing.T) {
 }
 
 // A source that waits for the end of its try is told of it, even if other sources have held up a try since. Ends that
-// nobody waits for are no longer asked for.
+// no source waits for are no longer asked for.
 func TestATryIsEndedAfterOtherTries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newQuarantineEnds(t)
 		w := e.l.lanes.quarantine
 		ended := e.begin("a")
 		first := &member{in: &quarantined{unended: ended}}
-		e.l.of.members = []*member{first, {in: &quarantined{unended: e.begin("b")}}}
+		e.l.roster.members = []*member{first, {in: &quarantined{unended: e.begin("b")}}}
 		w.leaveEnds(e.l.Lane)
 		if len(e.l.aborts.ends) != 2 {
 			t.Errorf("%d ends are waited for, want 2", len(e.l.aborts.ends))
@@ -110,7 +110,7 @@ func TestATryIsEndedAfterOtherTries(t *testing.T) {
 }
 
 // A source goes back to the lanes when its own records are taken, even if another source's broker did not answer and
-// the try was aborted. Nobody waits for the end of that try any more, except the readers of its targets.
+// the try was aborted. Only the readers of its targets still wait for the end of that try.
 func TestATryIsEndedAlsoWhenNobodyWaitsForIt(t *testing.T) {
 	for name, leave := range map[string]func(e *quarantineEnds){
 		"others are tried":        func(e *quarantineEnds) { e.begin("b"); e.l.lanes.quarantine.leaveEnds(e.l.Lane) },
@@ -135,7 +135,7 @@ func TestATryIsEndedAlsoWhenNobodyWaitsForIt(t *testing.T) {
 	}
 }
 
-// quiet is a source with one step, which wakes nobody when that is aborted.
+// quiet is a source with one step, which wakes no lane when that is aborted.
 type quiet struct {
 	mu        sync.Mutex // guards the fields below
 	out, over bool
@@ -190,7 +190,7 @@ func TestTheLaneHearsOutcomesResolvedByItsQuarantine(t *testing.T) {
 			return nil, nil, false
 		})
 		q := &quiet{}
-		l.of.Add(q)
+		l.roster.Add(q)
 		ctx, cancel := context.WithCancel(t.Context())
 		l.holdUp(ctx, q, &Share{})
 		runLane(t, l)

@@ -74,7 +74,7 @@ func TestStepWhoseCoordinatorIsLostBeforeItIsNoted(t *testing.T) {
 		l.pool.prepare(t.Context())
 		hold(t, c, kmsg.AddPartitionsToTxn, func(kmsg.Request) bool { return true })
 		s := new(fakeSource)
-		l.of.Add(s)
+		l.roster.Add(s)
 		late.asked.Store(int32(len(l.pool.clients))) // once for each of them, in tend
 		start := time.Now()
 		if _, err := l.step(t.Context()); !errors.Is(err, errAway) || s.outcomes[0] != Aborted {

@@ -19,18 +19,18 @@ import (
 // tokenTick is how often the token of a share that waits for the outcome of its step is checked.
 const tokenTick = 100 * time.Millisecond
 
-// inDoubt is a step whose EndTxn was not answered. A goroutine of its own finds out how it ended.
+// inDoubt is a step whose EndTxn was not answered. A goroutine of its own resolves its outcome.
 type inDoubt struct {
 	lane   *Lane
 	client *txnClient
 	shares []*Share
 }
 
-// resolve finds out the outcome of a step whose EndTxn was not answered. It tries until it knows the outcome, or until
+// resolve determines the outcome of a step whose EndTxn was not answered. It tries until it knows the outcome, or until
 // no owner needs it. It returns nil if the step is committed, and an error if it is aborted or no longer of interest.
-// It runs on a goroutine of its own: the step's sources have a share out and seal nothing meanwhile, the others go on.
-// It ends when the coordinator, or its successor, answers; when all tokens are dead; after the transaction timeout, by
-// failing the partitions; or with the lane.
+// It runs on a goroutine of its own: the step's sources have a share out and seal nothing until then, the others
+// continue. It ends when the coordinator, or its successor, answers; when all tokens are dead; after the transaction
+// timeout, by failing the partitions; or with the lane.
 //
 // It does not read the group's committed offset. A group coordinator that was unresponsive while another one took over
 // may not know that when it wakes. Until then it answers with the state from before the step, even if the step is
@@ -38,7 +38,7 @@ type inDoubt struct {
 func (i *inDoubt) resolve() error {
 	l, c, shares := i.lane, i.client, i.shares
 	ctx := l.background.ctx
-	defer c.Close() // only now: see said
+	defer c.Close() // only now: see coordinatorAnswer
 	l.o.Metrics.resolved.Inc()
 	l.o.Metrics.retired.Inc()
 	give := time.Now().Add(l.o.TransactionTimeout)
@@ -54,28 +54,28 @@ func (i *inDoubt) resolve() error {
 			continue // whatever the outcome is: the new owner reads it in the log
 		}
 		if err == nil {
-			l.o.Logger.Info("outcome of a step resolved", "transactional_id", c.id, "outcome", how.String())
+			l.o.Logger.Info("step resolved", "transactional_id", c.id, "outcome", how.String())
 			c.noteEnd(l.o.Markers, how)
 			if how == repair.EndingCommit {
 				return nil
 			}
 			return errors.New("resolved: aborted")
 		}
-		l.o.Logger.Warn("cannot resolve a step yet", "transactional_id", c.id, "err", err)
+		l.o.Logger.Warn("cannot resolve step, retrying", "transactional_id", c.id, "err", err)
 		switch {
 		case time.Now().After(give), ctx.Err() != nil: // all wait for the same coordinator
-			cannotTell(open, err)
+			failUnresolved(open, err)
 		case errors.Is(err, partlog.ErrTopicGone):
-			cannotTell([]*Share{s}, err)
+			failUnresolved([]*Share{s}, err)
 		}
 		beats.Sleep(ctx, backoff)
 	}
 }
 
-// cannotTell fails shares because the outcome of their step cannot be found out.
-func cannotTell(shares []*Share, err error) {
+// failUnresolved fails shares because the outcome of their step cannot be determined.
+func failUnresolved(shares []*Share, err error) {
 	for _, s := range shares {
-		s.Err = fmt.Errorf("the outcome of a step cannot be determined: %w", err)
+		s.Err = fmt.Errorf("determine the outcome of a step: %w", err)
 	}
 }
 
@@ -91,8 +91,8 @@ func unresolved(shares []*Share) (open []*Share) {
 }
 
 // decide ends the client's last transaction, with a commit if that is still possible. It returns how the transaction
-// ended: by the word of its coordinator, or else by the log that a share wrote to. It gives up when the share's token
-// is dead.
+// ended: according to its coordinator, or else to the log that a share wrote to. It gives up when the share's token is
+// dead.
 func (i *inDoubt) decide(ctx context.Context, s *Share) (repair.Ending, error) {
 	ctx, cancel := context.WithTimeout(ctx, i.lane.o.TransactionTimeout/2)
 	defer cancel()
@@ -104,7 +104,7 @@ func (i *inDoubt) decide(ctx context.Context, s *Share) (repair.Ending, error) {
 	if how, err := i.commitAgain(ctx); err != nil || how != repair.EndingUnknown {
 		return how, err
 	}
-	if how, err := i.said(ctx); err != nil || how != repair.EndingUnknown {
+	if how, err := i.coordinatorAnswer(ctx); err != nil || how != repair.EndingUnknown {
 		return how, err
 	}
 	if err := initProducerID(ctx, i.lane.o, i.client.id); err != nil {
@@ -118,7 +118,7 @@ func (i *inDoubt) decide(ctx context.Context, s *Share) (repair.Ending, error) {
 func (i *inDoubt) commitAgain(ctx context.Context) (how repair.Ending, err error) {
 	err = commitAgain(ctx, i.lane.o.Admin, i.client.id, i.client.last, func() bool {
 		var err error
-		how, err = i.said(ctx)
+		how, err = i.coordinatorAnswer(ctx)
 		return err == nil && how != repair.EndingUnknown
 	})
 	switch {
@@ -130,17 +130,17 @@ func (i *inDoubt) commitAgain(ctx context.Context) (how repair.Ending, err error
 	return how, err
 }
 
-// said returns how a client's last transaction ended according to its coordinator: by the answer to its EndTxn, which
-// may still come, or by the answer to DescribeTransactions. If markers are being written, all followers of the
-// coordinator have the decision, unless the coordinator was restarted since the EndTxn: see commitAgain. So the answer
-// counts only if it comes over the client's own connection, and that connection never broke. The request itself reveals
-// a restart that was not noticed yet.
+// coordinatorAnswer returns how a client's last transaction ended according to its coordinator: by the answer to its
+// EndTxn, which may still come, or by the answer to DescribeTransactions. If markers are being written, all followers
+// of the coordinator have the decision, unless the coordinator was restarted since the EndTxn: see commitAgain. So the
+// answer counts only if it comes over the client's own connection, and that connection never broke. The request itself
+// reveals a restart that was not noticed yet.
 //
 // Brokers answer the requests of a connection in order. So nothing is asked on a connection with an EndTxn that was
 // never answered: its answer comes as soon as there is a decision. That no longer holds once EndTxn was answered
 // (heard) with an error for which kgo repeats it: then the answer is CONCURRENT_TRANSACTIONS until all markers are
 // written, whatever the decision is. Then the coordinator is asked.
-func (i *inDoubt) said(ctx context.Context) (repair.Ending, error) {
+func (i *inDoubt) coordinatorAnswer(ctx context.Context) (repair.Ending, error) {
 	c := i.client
 	if c.answered() {
 		return repair.EndingCommit, nil
@@ -193,7 +193,7 @@ func readBack(ctx context.Context, cl *kgo.Client, r *kgo.Record, by repair.Prod
 		}
 		if got := page.Records[0]; got.ProducerID != by.ID || got.ProducerEpoch != by.Epoch {
 			return repair.EndingUnknown, fmt.Errorf(
-				"read the step back: offset %d of %v holds another record than was written there: %w", r.Offset, where,
+				"read the step back: another record at offset %d of %v than was written: %w", r.Offset, where,
 				partlog.ErrOutOfRange)
 		}
 		return repair.EndingCommit, nil
@@ -208,8 +208,8 @@ const commitAgainPause = 200 * time.Millisecond
 var errOver = errors.New("the transaction is over")
 
 // commitAgain sends EndTxn until it is answered. It returns nil if the transaction is committed, errOver if it is over,
-// or another error when ctx ends. While the coordinator writes markers, it calls told, if not nil. If told returns true
-// the decision is known from elsewhere, and commitAgain returns nil.
+// or another error when ctx ends. While the coordinator writes markers, it calls known, if not nil. If known returns
+// true the decision is known from elsewhere, and commitAgain returns nil.
 //
 // A commit is as right now as it was before: all records are acknowledged, the group has accepted the offsets, and a
 // new owner of a partition waits for this transaction, or has ended it, which fences it. And nothing but a commit is
@@ -218,7 +218,7 @@ var errOver = errors.New("the transaction is over")
 // commit markers to partitions that other brokers lead, while its successor never hears of the decision (seen on Kafka
 // 4.3.1, see docs/internals/FAILURES.md). If the successor aborts, the transaction is aborted on some partitions only,
 // and sealing the step again duplicates it on the others.
-func commitAgain(ctx context.Context, cl *kgo.Client, id string, p repair.Producer, told func() bool) error {
+func commitAgain(ctx context.Context, cl *kgo.Client, id string, p repair.Producer, known func() bool) error {
 	req := kmsg.NewPtrEndTxnRequest()
 	req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Commit = id, p.ID, p.Epoch, true
 	for {
@@ -235,7 +235,7 @@ func commitAgain(ctx context.Context, cl *kgo.Client, id string, p repair.Produc
 		case !errors.As(err, &refusal), errors.Is(err, kerr.UnknownServerError):
 			return fmt.Errorf("commit %s again: %w", id, err)
 		case errors.Is(err, kerr.ConcurrentTransactions): // kerr does not call this retriable
-			if told != nil && told() {
+			if known != nil && known() {
 				return nil
 			}
 		case !refusal.Retriable:

@@ -16,7 +16,7 @@ import (
 
 // A coordinator is killed when the decision to commit is in its log but not in its followers', and is restarted at
 // once. It finds the decision there and writes commit markers to partitions that others lead, while its successor does
-// not know it. What the step wrote is visible once, on every partition.
+// not know it. Its records are visible once, on every partition.
 func TestCommitThatDiesWithItsCoordinator(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()

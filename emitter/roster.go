@@ -28,11 +28,11 @@ import (
 //	  └──────────────── quarantine ◄─────────────┘
 //
 // The arguments:
-//   - A source never has two shares out, and one goroutine at a time asks it. It is claimed under mu, only if it
-//     is not out, and stays out until it has heard the outcome of its step: from the lane, or from the goroutine
-//     that resolves an unknown outcome (settled). The quarantine does not ask a source that is out either. What
-//     changes hands is the member, not the source: a source that is removed and added again is another member. If
-//     the first has yet to hear an outcome, that does not touch the second.
+//   - A source never has two shares out, and one goroutine at a time asks it. It is claimed under mu, only if it is not
+//     out, and stays out until it has heard the outcome of its step: from the lane, or from the goroutine that resolves
+//     an unknown outcome (settled). The quarantine does not ask a source that is out either. A lane holds the member,
+//     not the source: a source that is removed and added again is another member. If the first has yet to hear an
+//     outcome, that does not touch the second.
 //   - No source is forgotten. A lane that claims a source gives it back, even if there was no room for it
 //     (sealed). If a source becomes ready while no lane sleeps, the next lane that ends its step finds it, because
 //     a lane seals before it sleeps. If a source becomes ready behind a lane that is asking, a signal in wake says so,
@@ -107,7 +107,7 @@ func (r *roster) sealOf(m *member, name string, room *Room) *Share {
 	if share == nil {
 		return nil
 	}
-	share.of, share.Held, share.proven = m, nil, false
+	share.member, share.Held, share.proven = m, nil, false
 	if share.Token.Err() != nil {
 		r.mu.Lock()
 		r.dropLocked(m)
@@ -125,9 +125,9 @@ type asked struct {
 	took  usage
 }
 
-// sealed takes back members that add nothing to a step, behind those that wait, and members that were not asked,
-// before them. room is what the step could have, used is what it has; cut says that there was no room for more. It
-// reports whether other lanes are active.
+// sealed takes back members that add nothing to a step, behind those that wait, and members that were not asked, before
+// them. room is the room of the step, used the part that it uses; cut says that there was no room for more. It reports
+// whether other lanes are active.
 func (r *roster) sealed(all []asked, unasked []*member, room, used Room, cut bool) (several bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,7 +159,7 @@ func (r *roster) settled(ctx context.Context, shares []*Share) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range shares {
-		m := s.of
+		m := s.member
 		m.out = false
 		if s.Held != nil && m.in == nil && !m.gone {
 			r.quarantineLocked(ctx, s)
@@ -170,10 +170,10 @@ func (r *roster) settled(ctx context.Context, shares []*Share) {
 
 // quarantineLocked puts the source of a share into the quarantine.
 func (r *roster) quarantineLocked(ctx context.Context, s *Share) {
-	m := s.of
+	m := s.member
 	m.in = newQuarantined(timer.TopicPartition{Topic: s.Offset.Topic, Partition: s.Offset.Partition}, m.past)
 	m.last = usage{}
-	r.log.Warn("a partition holds up the steps of others and is tried apart from them",
+	r.log.Warn("partition quarantined, it holds up the steps of others",
 		"topic", m.in.request.Topic, "partition", m.in.request.Partition, "err", s.heldBy())
 	if !r.trying {
 		r.trying = true
@@ -186,13 +186,13 @@ func (r *roster) releaseLocked(m *member) {
 	st := m.in
 	m.in, m.past, st.released = nil, st, time.Now()
 	r.waitLocked(m)
-	r.log.Info("a partition that held up steps is part of them again",
-		"topic", st.request.Topic, "partition", st.request.Partition, "after", time.Since(st.since))
+	r.log.Info("partition released from quarantine",
+		"topic", st.request.Topic, "partition", st.request.Partition, "duration", time.Since(st.since))
 	r.Wake()
 }
 
-// untilDue is how long a lane may sleep if nobody wakes it: until a source has something to seal. If several lanes
-// are active it wakes sooner, to see whether it may leave.
+// untilDue is how long a lane may sleep if nothing wakes it: until a source has something to seal. If several lanes are
+// active it wakes sooner, to see whether it may leave.
 func (r *roster) untilDue() time.Duration {
 	r.mu.Lock()
 	waiting, wait := slices.Clone(r.waiting), maxSleep
@@ -257,11 +257,11 @@ const (
 // laneSet counts which lanes of a process are active. roster.mu guards it.
 //
 //   - A load that one lane can carry is not spread over the transactions of two. One lane is active until joinAfter
-//     consecutive steps were full; then another joins. If several are active, each takes an equal part of what the
-//     sources had in their last steps, so that all have steps of the same size, and each step may use the room of a
-//     whole one. When no step was a quarter full for leaveAfter, a lane leaves.
+//     consecutive steps were full; then another joins. If several are active, each takes an equal part of everything
+//     that the sources had in their last steps, so that all have steps of the same size, and each step may use the room
+//     of a whole one. When no step was a quarter full for leaveAfter, a lane leaves.
 //   - A lane leaves between two steps, so it holds no source. Its unanswered commits are resolved on goroutines of
-//     their own, which go on.
+//     their own, which continue.
 //   - A lane that hangs because a broker is silent holds the sources of its step and nothing else. After stuckAfter it
 //     does not count, until the step ends. If no other lane is left, one joins.
 //

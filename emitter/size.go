@@ -22,7 +22,7 @@ const (
 // Room is the unused part of a step's limits.
 type Room = timer.Size
 
-// usage is what a source used of a step; the zero value is nothing.
+// usage is the part of a step that a source used; the zero value is nothing.
 type usage struct {
 	topic string // its request topic
 	room  Room
@@ -44,10 +44,9 @@ const longStep = 100 * time.Millisecond
 // same. So after a step whose entries took longer than that, the next one gets a quarter fewer, down to half of
 // MaxStepEntries. Round trips do not count: they take as long with fewer entries.
 //
-// The limit stops at half because a step may be long for another reason than its size, such as one
-// slow disk. Then half a step carries half as much, and with smaller steps there would be no bound on
-// what is lost (see sharedStepEntries). If entries are what takes long, half of them take half as
-// long, and as much goes through.
+// The limit stops at half because a step may be long for another reason than its size, such as one slow disk. Then half
+// a step carries half as much, and with smaller steps there would be no bound on what is lost (see sharedStepEntries).
+// If the entries take most of the time, half of them take half as long, and as much goes through.
 //
 // Targets that do not acknowledge in time take the limit below half. Each step that is committed then
 // doubles it, up to half. Above that it doubles if the entries took less than half of longStep: twice

@@ -55,7 +55,7 @@ func TestStaleCoordinator(t *testing.T) {
 	a.step("unresponsive", a.emit("unresponsive"))
 	for o := a.outcome(); o != Committed; o = a.outcome() {
 	}
-	// The generation advances, and so does what an acquisition must be shown.
+	// The generation advances, and with it the one that an acquisition must be shown.
 	_, generation := s.member.GroupMetadata()
 	s.enter(swift, others)
 	await.Until(s.t, testLimit/2, "another generation",

@@ -15,7 +15,7 @@ import (
 
 // Source is a partition that contributes to steps. One goroutine at a time calls Seal.
 type Source interface {
-	// Seal fixes what the partition adds to the step with this name, and subtracts it from room. It returns nil if
+	// Seal fixes the partition's share of the step with this name, and subtracts it from room. It returns nil if
 	// nothing is ready, or while a share is out, which is from Seal to Share.Done.
 	Seal(step string, room *Room) *Share
 	// Wait returns how long it is until something may fall due in the source, as of the last Seal that returned nil.
@@ -44,7 +44,7 @@ type Member struct {
 	InstanceID *string
 }
 
-// Offset is the fence of one partition: the offset commit of a step.
+// Offset is the offset commit of one partition in a step. It fences former owners.
 type Offset struct {
 	Topic     string
 	TopicID   [16]byte
@@ -80,7 +80,7 @@ func (e *Emission) to() timer.TopicPartition {
 	return timer.TopicPartition{Topic: e.Record.Topic, Partition: e.Record.Partition}
 }
 
-// Share is what one partition adds to a step.
+// Share has the records that one partition adds to a step.
 type Share struct {
 	Offset Offset
 	Token  Token
@@ -88,14 +88,14 @@ type Share struct {
 	// as the token is alive: it is read back to tell whether the step was committed.
 	Records   []*kgo.Record
 	Emissions []Emission
-	// Fence, if not nil, is called before the commit, when every record is acknowledged and the offsets
-	// in Records are known. If it returns an error the step is aborted, and sealed again at once. It is called also
-	// when the step is aborted for another reason, if all of Records were acknowledged. leader is the epoch of the
-	// leader of Records[0], as the producer knows it then; 0 if another leader than it knows may have taken the record.
-	Fence func(leader partlog.Epoch) error
-	// Committing, if not nil, is called directly before the commit, once every share has passed its fence.
+	// Check, if not nil, is called before the commit, when every record is acknowledged and the offsets in Records are
+	// known. If it returns an error the step is aborted, and sealed again immediately. It is called also when the step
+	// is aborted for another reason, if all of Records were acknowledged. leader is the epoch of the leader of
+	// Records[0], as the producer knows it then; 0 if another leader than it knows may have taken the record.
+	Check func(leader partlog.Epoch) error
+	// Committing, if not nil, is called directly before the commit, once every share's Check has passed.
 	Committing func()
-	// Done is called with the outcome, beside Done of the other shares of the step.
+	// Done is called with the outcome, concurrently with Done of the other shares of the step.
 	Done func(Outcome)
 	// Err is set, with Aborted, if the source must not seal again: a topic of Records is gone, or it can no longer be
 	// determined whether the step was committed.
@@ -105,7 +105,7 @@ type Share struct {
 	// separately from the others until it commits (see quarantine).
 	Held map[timer.TopicPartition]error
 
-	of     *member
+	member *member
 	proven bool // no record of Records has failed
 }
 
@@ -141,8 +141,8 @@ func (s *Share) heldBy() error {
 	return errors.Join(all...)
 }
 
-// suspects reports whether an emission of the share goes alone.
-func (s *Share) suspects() bool {
+// hasSuspects reports whether an emission of the share is sent alone.
+func (s *Share) hasSuspects() bool {
 	if s == nil {
 		return false
 	}
@@ -160,7 +160,7 @@ type member struct {
 	Source
 	out  bool         // claimed: it is being asked, or does not know the outcome of its share yet
 	gone bool         // removed
-	last usage        // what it took of the last step for which it was asked
+	last usage        // its part of the last step for which it was asked
 	in   *quarantined // while it is in the quarantine
 	past *quarantined // its last stay there
 }
@@ -179,22 +179,22 @@ const (
 
 var (
 	// errRefused: the group refuses the member; every partition is lost.
-	errRefused = errors.New("group refuses the member")
+	errRefused = errors.New("group rejects the member")
 	// errEmissions: at least one Emission.Err is set.
-	errEmissions = errors.New("a target refuses an emission")
+	errEmissions = errors.New("emission rejected by its target")
 	// errUnknown: the outcome of EndTxn is not known.
-	errUnknown = errors.New("outcome of the commit is unknown")
+	errUnknown = errors.New("commit not answered, outcome unknown")
 	// errLate: targets did not acknowledge emissions in time.
-	errLate = errors.New("targets do not acknowledge in time")
+	errLate = errors.New("targets did not acknowledge in time")
 	// errAlone: more emissions must be written one by one than a step has time for. At least one Emission.Cleared is
 	// set.
-	errAlone = errors.New("emissions that are written one by one take long")
+	errAlone = errors.New("no time left for emissions that are written one by one")
 	// errAway: a broker that the step needs cannot be reached.
-	errAway = errors.New("a broker that the step needs cannot be reached")
+	errAway = errors.New("broker unreachable")
 	// errHeld: at least one Share.Held is set.
-	errHeld = errors.New("a partition of our own holds up the step")
-	// errFence: a share's Fence refused.
-	errFence = errors.New("a share must not be committed")
+	errHeld = errors.New("own partition holds up the step")
+	// errCheck: a share's Check failed.
+	errCheck = errors.New("check before the commit failed")
 	// errTokens: a token died while the step was under way.
-	errTokens = errors.New("a token died")
+	errTokens = errors.New("partition token invalid")
 )

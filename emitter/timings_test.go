@@ -29,14 +29,14 @@ func TestTheLogSaysWhichPartOfAStepWasSlow(t *testing.T) {
 			return []Emission{{Record: &kgo.Record{Topic: "t",
 				Value: []byte("v")}}}
 		}}
-		l.of.Add(s)
+		l.roster.Add(s)
 		for range 2 {
 			if _, err := l.step(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
 		said := log.String()
-		if n := strings.Count(said, "a step took long"); n != 1 || strings.Contains(said, "err=") {
+		if n := strings.Count(said, "slow step"); n != 1 || strings.Contains(said, "err=") {
 			t.Errorf("the log has %d slow steps, want one, and no error:\n%s", n, said)
 		}
 		for _, part := range []string{" announce=", " offsets=", " produce=", " end=1."} {
@@ -55,16 +55,16 @@ func TestSlowTriesAreNotLogged(t *testing.T) {
 		silence(t, c, &steady{own: "log"})
 		var log bytes.Buffer
 		l.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		w := newLane(l.of, l.background, l.o, "ward")
+		w := newLane(l.roster, l.background, l.o, "ward")
 		w.aborts.apart = true
 		t.Cleanup(w.pool.close)
 		s := new(fakeSource)
 		share := s.Seal("s", &Room{Entries: 1})
-		share.of = new(member)
+		share.member = new(member)
 		if err := w.runStep(t.Context(), []*Share{share}); !errors.Is(err, errHeld) {
 			t.Fatal(err)
 		}
-		if said := log.String(); strings.Contains(said, "a step took long") {
+		if said := log.String(); strings.Contains(said, "slow step") {
 			t.Error(said)
 		}
 	})

@@ -63,8 +63,8 @@ func (m *mortal) Err() error {
 	return nil
 }
 
-// The outcome of a step is asked of a coordinator that does not answer, and the partitions move elsewhere. Nobody needs
-// the outcome any more, and the lane has its share back at once, not when the question has timed out.
+// The outcome of a step is asked of a coordinator that does not answer, and the partitions move elsewhere. The outcome
+// is no longer needed, and the lane has its share back immediately, not when the question has timed out.
 func TestOutcomesAreNotAwaitedWithoutALivingToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
@@ -95,8 +95,8 @@ func TestOutcomesAreNotAwaitedWithoutALivingToken(t *testing.T) {
 
 // A commit waits for a dead broker in the coordinator's log, and then its marker waits for the leader of one partition.
 // The coordinator accepts no other end until that marker is written, but says before that how the step ended. The other
-// partitions in the step do not wait. If the coordinator was restarted meanwhile its answer is worth nothing: it may
-// have found in its log what its followers never had. And while this goes on nothing is begun under that ID, because
+// partitions in the step do not wait. If the coordinator was restarted in between its answer is worth nothing: it may
+// have found records in its log that its followers never had. And until then nothing is begun under that ID, because
 // that would abort a transaction that is not decided.
 func TestAStepIsResolvedBeforeItsMarkersAreWritten(t *testing.T) {
 	for name, restarted := range map[string]bool{"the same coordinator": false, "one that was restarted": true} {
@@ -134,7 +134,7 @@ func TestAStepIsResolvedBeforeItsMarkersAreWritten(t *testing.T) {
 	}
 }
 
-// resolves resolves a step of the client as committed: at once if doubted is 0, else only by a successor of the
+// resolves resolves a step of the client as committed: immediately if doubted is 0, else only by a successor of the
 // coordinator, which comes when that many questions were asked.
 func resolves(t *testing.T, l *testLane, client *txnClient, asked *atomic.Int32, doubted int32,
 	successor *atomic.Bool) {
@@ -165,8 +165,8 @@ func resolves(t *testing.T, l *testLane, client *txnClient, asked *atomic.Int32,
 }
 
 // The coordinator is there when a commit turns out to be unanswered, and is restarted while it is asked for the
-// outcome. What it then says about markers that it is writing may concern a commit that its followers never had, and is
-// not believed.
+// outcome. Its answer about markers that it is writing may concern a commit that its followers never had, and is not
+// believed.
 func TestACoordinatorThatIsRestartedWhileItIsAskedIsNotBelieved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
@@ -203,7 +203,7 @@ func TestACoordinatorThatIsRestartedWhileItIsAskedIsNotBelieved(t *testing.T) {
 func wantResolved(t *testing.T, l *testLane, within time.Duration) {
 	t.Helper()
 	s := &fakeSource{told: make(chan Outcome, 1)}
-	l.of.Add(s)
+	l.roster.Add(s)
 	if _, err := l.step(t.Context()); err != nil {
 		t.Fatal(err)
 	}

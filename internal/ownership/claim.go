@@ -76,7 +76,7 @@ func (c *claim) seal(step string) *emitter.Share {
 	c.sealed = clocks.At(c.o.Now())
 	now := c.sealed.Wall
 	c.note.Step = step
-	c.share = &emitter.Share{Token: c.o.Token, Offset: c.recs.Offset(c.at, c.note), Fence: c.fence, Done: c.finish}
+	c.share = &emitter.Share{Token: c.o.Token, Offset: c.recs.Offset(c.at, c.note), Check: c.check, Done: c.finish}
 	if c.first {
 		c.share.Records = append(c.share.Records, c.recs.Checkpoint(c.at, step, now))
 	}
@@ -95,10 +95,10 @@ func (c *claim) records() []*kgo.Record {
 // last is the last record of the claim, the one that names its step.
 func (c *claim) last() *kgo.Record { return c.records()[wire.ClaimRecords-1] }
 
-// fence returns nil if the claim may be committed. It must be in one piece and, unless it may take over from others,
+// check returns nil if the claim may be committed. It must be in one piece and, unless it may take over from others,
 // nothing may stand between what was read and the share's records. The leader does not matter here: a claim counts when
 // it has been read back, and that tells the leader.
-func (c *claim) fence(partlog.Epoch) error {
+func (c *claim) check(partlog.Epoch) error {
 	all := c.share.Records
 	last, err := lastOffset(all)
 	if err != nil {

@@ -109,14 +109,14 @@ func TestAnAcquisitionFoldsAStepThatItsStandbyHasNotSeen(t *testing.T) {
 	for i, r := range first.Records {
 		r.Offset = last + 1 + int64(i) // behind the step that was not seen
 	}
-	if err := first.Fence(0); !errors.Is(err, errForeignRecords) {
+	if err := first.Check(0); !errors.Is(err, errForeignRecords) {
 		t.Fatalf("a claim behind a step that is not folded: %v", err)
 	}
 	first.Done(emitter.Aborted)
 
 	second := sealed()
 	must(t, writer.ProduceSync(t.Context(), second.Records...).FirstErr())
-	must(t, second.Fence(0))
+	must(t, second.Check(0))
 	write("r", nil, nil) // in the log before the claim is committed
 	before := asked.Load()
 	second.Done(emitter.Committed)

@@ -37,7 +37,7 @@ type Steps struct {
 	source     *Source    // between Join and Leave; a late Seal of a former acquisition finds another one, or nil
 	owner      bool       // the kind seals, no claim is made any more
 	out        bool       // a share is being sealed, or is out
-	unfenced   error      // why the share that is out has not passed the fence; nil: it has
+	unchecked   error      // why the share that is out has not passed the fence; nil: it has
 	claim      *claim     // to be sealed, or out
 	tail       tail
 	leaderless bool  // nothing is sealed, because the log has no leader or one out of reach; each Seal looks again
@@ -140,15 +140,15 @@ func (so *Source) Wait() time.Duration {
 	return so.kind.Wait()
 }
 
-// guard puts a share of the kind behind the fence, and waits for its outcome.
+// guard adds the check of the changelog to a share of the kind, and waits for its outcome.
 func (s *Steps) guard(share *emitter.Share) {
 	share.Token = s.o.Token
-	share.Fence = func(leader partlog.Epoch) error {
+	share.Check = func(leader partlog.Epoch) error {
 		n := slices.IndexFunc(share.Records, func(r *kgo.Record) bool { return r.Topic != s.o.Topics.Changelog.Name })
 		if n < 0 {
 			n = len(share.Records)
 		}
-		return s.fence(share.Records[:n], leader)
+		return s.check(share.Records[:n], leader)
 	}
 	done := share.Done
 	share.Done = func(o emitter.Outcome) {
@@ -173,7 +173,7 @@ func (s *Steps) begin(source *Source) (owner bool, c *claim) {
 		s.distrust(errNewLeader)
 		return false, nil
 	}
-	s.out, s.unfenced = s.owner || s.claim != nil, errUnfenced
+	s.out, s.unchecked = s.owner || s.claim != nil, errUnchecked
 	return s.owner, s.claim
 }
 
@@ -211,16 +211,16 @@ func (s *Steps) AwaitLeader() {
 	}
 }
 
-// fence returns nil if a step that wrote these records to the log may be committed: no foreign claim stands before
-// them, in the log that was read last, and that log was not cut. leader is that of emitter.Share.Fence.
-func (s *Steps) fence(records []*kgo.Record, leader partlog.Epoch) error {
+// check returns nil if a step that wrote these records to the log may be committed: no foreign claim stands before
+// them, in the log that was read last, and that log was not cut. leader is that of emitter.Share.Check.
+func (s *Steps) check(records []*kgo.Record, leader partlog.Epoch) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.tail.check(records, leader)
 	if now, _ := s.leader(); err == nil && s.newLeader(now) { // metadata may have come since the share was sealed
 		err = errNewLeader
 	}
-	switch s.unfenced = err; {
+	switch s.unchecked = err; {
 	case err == nil:
 		s.tail.passed(records)
 	case errors.Is(err, errCut):
@@ -239,8 +239,8 @@ func (s *Steps) ended(share *emitter.Share, o emitter.Outcome) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o != emitter.Lost && s.owner && s.unfenced != nil {
-		s.distrust(s.unfenced) // where its records stand is not known
+	if o != emitter.Lost && s.owner && s.unchecked != nil {
+		s.distrust(s.unchecked) // where its records stand is not known
 	}
 	s.noteBlocked(share, o)
 	s.out = false

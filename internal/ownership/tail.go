@@ -28,7 +28,7 @@ var (
 	errUnacknowledged = errors.New("the changelog did not take every record")
 	errForeignRecords = errors.New("another program may have written to the changelog")
 	errCut            = errors.New("the changelog lost records that were acknowledged")
-	errUnfenced       = errors.New("a step of ours has ended without passing its fence")
+	errUnchecked       = errors.New("a step of ours has ended without passing its fence")
 	errNewLeader      = errors.New("a leader other than the one whose log was read last may have taken the step")
 	errEnd            = errors.New("the changelog does not end where our last step does")
 )

@@ -239,9 +239,9 @@ func TestAnOwnerNoticesThatItsChangelogWasCut(t *testing.T) {
 			l, _ := online(t)
 			s := l.Steps
 			s.own(Claimed{Behind: 10, Leader: 1})
-			must(t, s.fence(stepAt(11, 12), 1))
+			must(t, s.check(stepAt(11, 12), 1))
 			s.known(12, 1) // a look forgets nothing of that
-			if err := s.fence(c.records, 1); errors.Is(err, errCut) != c.cut {
+			if err := s.check(c.records, 1); errors.Is(err, errCut) != c.cut {
 				t.Errorf("may be committed: %v", err)
 			}
 			if err := l.Failure(); errors.Is(err, errCut) != c.cut {
@@ -282,7 +282,7 @@ func TestALogIsCutAndFilledUpAgain(t *testing.T) {
 					t.Fatal("nothing is sealed")
 				}
 				write(t, l, wire.CheckpointKey(), nil)
-				if err := l.Steps.fence(stepAt(to), leader+1); !errors.Is(err, want) {
+				if err := l.Steps.check(stepAt(to), leader+1); !errors.Is(err, want) {
 					t.Fatalf("a step that another leader has taken: %v, want %v", err, want)
 				}
 				outcome := emitter.Committed
@@ -323,14 +323,14 @@ func TestANewLeaderIsLookedAtBeforeAStep(t *testing.T) {
 			seal := func() *emitter.Share { return p.Seal("step", &emitter.Room{Entries: 1, Bytes: 1}) }
 			const at = 1
 			share := seal()
-			if share == nil || l.Steps.fence(stepAt(at), partlog.EpochOf(7)) != nil {
+			if share == nil || l.Steps.check(stepAt(at), partlog.EpochOf(7)) != nil {
 				t.Fatal("nothing is sealed for the leader that is known, or it may not be committed")
 			}
 			l.Steps.ended(share, emitter.Committed)
 			share = seal()
 			b.epoch = epoch
 			b.led(t, &l.o, 0)
-			if err := l.Steps.fence(stepAt(at+2), partlog.EpochOf(7)); !errors.Is(err, errNewLeader) {
+			if err := l.Steps.check(stepAt(at+2), partlog.EpochOf(7)); !errors.Is(err, errNewLeader) {
 				t.Errorf("%v, of a step during which metadata has named another leader", err)
 			}
 			l.Steps.ended(share, emitter.Aborted)
@@ -345,7 +345,7 @@ func TestANewLeaderIsLookedAtBeforeAStep(t *testing.T) {
 				l.Steps.known(at+4, partlog.EpochOf(7))
 			}
 			look()
-			if share = seal(); share == nil || l.Steps.fence(stepAt(at+4), partlog.EpochOf(7)) != nil {
+			if share = seal(); share == nil || l.Steps.check(stepAt(at+4), partlog.EpochOf(7)) != nil {
 				t.Fatal("nothing is sealed after the look")
 			}
 			l.Steps.ended(share, emitter.Committed)
@@ -417,7 +417,7 @@ func TestALookTrustsNoLeaderThatItHasNotRead(t *testing.T) {
 	if l.Failure() != nil || l.Steps.Doubt() {
 		t.Fatal(l.Failure())
 	}
-	if err := l.Steps.fence(stepAt(wire.ClaimRecords), was+1); !errors.Is(err, errNewLeader) {
+	if err := l.Steps.check(stepAt(wire.ClaimRecords), was+1); !errors.Is(err, errNewLeader) {
 		t.Errorf("all was read from the leader of epoch %d, and of a step under %d: %v", was, was+1, err)
 	}
 }
@@ -513,7 +513,7 @@ func TestAStepDuringAPeekIsNoCut(t *testing.T) {
 		if asked++; asked != 3 { // the high watermark is what Bounds asks for last
 			return nil, nil, false
 		}
-		if err := s.fence(stepAt(10, 11), 1); err != nil {
+		if err := s.check(stepAt(10, 11), 1); err != nil {
 			t.Error(err)
 		}
 		return endsAt(r, 10), nil, true // as of before the step
@@ -730,7 +730,7 @@ func TestClaimAfterAnotherGroup(t *testing.T) {
 			for i, r := range cl.share.Records {
 				r.Offset = x.at + int64(i)
 			}
-			if err := cl.fence(0); !errors.Is(err, x.want) {
+			if err := cl.check(0); !errors.Is(err, x.want) {
 				t.Errorf("%v, want %v", err, x.want)
 			}
 		})

@@ -588,13 +588,13 @@ func (c *core) fence(share *emitter.Share) {
 	for _, r := range share.Records { // as if someone else's claim stood before them
 		r.Offset += wire.ClaimRecords
 	}
-	if share.Fence(1) == nil {
+	if share.Check(1) == nil {
 		c.t.Fatalf("a step behind the claim of somebody else may be committed")
 	}
 	for _, r := range share.Records {
 		r.Offset -= wire.ClaimRecords
 	}
-	c.ok(share.Fence(1))
+	c.ok(share.Check(1))
 }
 
 // committing tells a share that its commit begins, once.

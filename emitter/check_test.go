@@ -39,7 +39,7 @@ func (g *guarded) Seal(step string, _ *Room) *Share {
 		sh.Records = append(sh.Records,
 			&kgo.Record{Topic: "log", Key: fmt.Append(nil, g.name, i), Value: []byte(step), Offset: -1})
 	}
-	sh.Fence = func(leader partlog.Epoch) error {
+	sh.Check = func(leader partlog.Epoch) error {
 		g.leaders = append(g.leaders, leader)
 		for _, r := range sh.Records {
 			g.offsets = append(g.offsets, r.Offset)
@@ -65,8 +65,8 @@ func TestAShareThatRefusesAbortsTheStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := fakeLane(t)
 		good, bad := &guarded{name: "good"}, &guarded{name: "bad", refuse: true}
-		l.of.Add(good)
-		l.of.Add(bad)
+		l.roster.Add(good)
+		l.roster.Add(bad)
 		for range 2 {
 			if worked, err := l.step(t.Context()); !worked || err != nil {
 				t.Fatalf("worked %v, %v", worked, err)
@@ -87,9 +87,9 @@ func TestAShareThatRefusesAbortsTheStep(t *testing.T) {
 	})
 }
 
-// A fence is told the epoch of the leader that has taken the records. If a connection to that broker fails, kgo sends
+// Check is told the epoch of the leader that has taken the records. If a connection to that broker fails, kgo sends
 // them again without asking who leads, and they may be taken by a leader that the client has not heard of.
-func TestAFenceIsToldTheLeader(t *testing.T) {
+func TestCheckIsToldTheLeader(t *testing.T) {
 	for name, fail := range map[string]func(*kfake.Cluster, *dials){
 		"a connection breaks": func(c *kfake.Cluster, _ *dials) {
 			c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
@@ -116,7 +116,7 @@ func TestAFenceIsToldTheLeader(t *testing.T) {
 				c, l := fakeLane(t)
 				d := watchDials(l)
 				s := &guarded{name: "s"}
-				l.of.Add(s)
+				l.roster.Add(s)
 				step := func() partlog.Epoch {
 					t.Helper()
 					if worked, err := l.step(t.Context()); !worked || err != nil {
@@ -127,7 +127,7 @@ func TestAFenceIsToldTheLeader(t *testing.T) {
 				first := step()
 				step() // with the other transactional ID
 				must(t, c.MoveTopicPartition("log", 0, 0))
-				time.Sleep(2 * time.Minute) // kgo closes connections that nobody uses
+				time.Sleep(2 * time.Minute) // kgo closes unused connections
 				fail(c, d)
 				if got := step(); first == 0 || got != 0 {
 					t.Errorf("epoch %d, and %d where a connection failed, want none", first, got)
@@ -142,14 +142,14 @@ func TestAFenceIsToldTheLeader(t *testing.T) {
 }
 
 // A connection to another broker says nothing about the one that has taken the records.
-func TestAFenceIsToldTheLeaderIfAnotherBrokerFails(t *testing.T) {
+func TestCheckIsToldTheLeaderIfAnotherBrokerFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLaneOf(t, 2)
 		for topic, to := range map[string]int32{"log": 0, "t": 1} {
 			must(t, c.MoveTopicPartition(topic, 0, to))
 		}
 		s := &guarded{name: "s", emits: "t"}
-		l.of.Add(s)
+		l.roster.Add(s)
 		c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 			if c.CurrentNode() != 1 {
 				c.KeepControl()
@@ -169,7 +169,7 @@ func TestAnAbortedStepIsFencedToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
 		s := &guarded{name: "s", emits: "t"}
-		l.of.Add(s)
+		l.roster.Add(s)
 		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.InvalidRecord, Count: -1})
 		if worked, _ := l.step(t.Context()); !worked || len(s.leaders) != 1 || s.outcome[0] != Aborted || s.begun != 0 {
 			t.Errorf("worked %v, fenced %d times, outcomes %v, %d commits begun", worked, len(s.leaders),

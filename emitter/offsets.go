@@ -16,9 +16,9 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// commitOffsets sends the fence. It returns nil if the offsets of all partitions were accepted, errRefused if the group
-// does not know the member any more, errTokens if a lease broke, and errHeld if the offsets of some shares were
-// refused. After any other error the step is aborted and sealed again.
+// commitOffsets commits the offsets of all shares, which fences former owners. It returns nil if the offsets of all
+// partitions were accepted, errRefused if the group does not know the member any more, errTokens if a lease broke, and
+// errHeld if the offsets of some shares were refused. After any other error the step is aborted and sealed again.
 func (tc *txnClient) commitOffsets(ctx context.Context, group string, shares []*Share) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -65,14 +65,14 @@ func (tc *txnClient) commitOffsets(ctx context.Context, group string, shares []*
 	}
 }
 
-// fenced calls all fences, even after one that refuses: each share learns what it can.
-func fenced(shares []*Share, c *txnClient) (err error) {
+// checked calls Check of all shares, even after one that fails: each share learns the offsets of its records.
+func checked(shares []*Share, c *txnClient) (err error) {
 	for _, s := range shares {
-		if s.Fence == nil {
+		if s.Check == nil {
 			continue
 		}
-		if why := s.Fence(c.leaderOf(s.Records[0])); why != nil {
-			err = fmt.Errorf("%w: %w", errFence, why)
+		if why := s.Check(c.leaderOf(s.Records[0])); why != nil {
+			err = fmt.Errorf("%w: %w", errCheck, why)
 		}
 	}
 	return err
@@ -137,7 +137,7 @@ func firstOffsetError(resp *kmsg.TxnOffsetCommitResponse) error {
 	return nil
 }
 
-// holdOffsets marks the shares whose offset is refused for a reason that concerns their partition alone. It reports
+// holdOffsets marks the shares whose offset is refused for a reason that concerns only their partition. It reports
 // whether there is one.
 func holdOffsets(resp *kmsg.TxnOffsetCommitResponse, shares []*Share) (held bool) {
 	for _, t := range resp.Topics {
