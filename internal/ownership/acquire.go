@@ -31,7 +31,7 @@ const (
 	hangingSaid = 10 * time.Second
 )
 
-// Acquired is what an acquisition has found.
+// Acquired has the results of an acquisition.
 type Acquired struct {
 	Last      wire.Checkpoint // before the claim
 	Committed int64           // the group's offset, which is only a fence; -1: there was none
@@ -78,7 +78,7 @@ func (a *acquirer) acquire(ctx context.Context, f *Follower,
 	var committed int64
 	var note wire.CommitNote
 	// The two questions change nothing, and both are answered before anything is written or a view is opened. The
-	// follower of a standby goes on meanwhile, as it would have done by itself.
+	// follower of a standby continues during that time, as it would have done by itself.
 	standby := f.replay != nil
 	asking, all := errgroup.WithContext(ctx)
 	asking.Go(func() error {
@@ -115,8 +115,8 @@ func (a *acquirer) acquire(ctx context.Context, f *Follower,
 	}, nil
 }
 
-// readBack folds up to the claim, and asks for the request log at the same time. The claim is committed by then, so that
-// what Input.ReadFrom returns for the log's end is at or behind every request that was in the log before.
+// readBack folds up to the claim, and asks for the request log at the same time. The claim is committed by then, so the
+// log's end that Input.ReadFrom returns is at or behind every request that was in the log before.
 func (a *acquirer) readBack(
 	ctx context.Context, f *Follower, c *claim) (now time.Time, leader partlog.Epoch, err error) {
 	asking, both := errgroup.WithContext(ctx)
@@ -128,9 +128,9 @@ func (a *acquirer) readBack(
 	return now, leader, err
 }
 
-// claimBehind claims the partition directly behind what was folded of the changelog. folded says that the log was folded
-// up to an end that was looked up since the acquisition began. If a record comes between that and the claim, it is
-// folded, and the claim is tried again.
+// claimBehind claims the partition directly behind the folded part of the changelog. folded says that the log was
+// folded up to an end that was looked up since the acquisition began. If a record comes between that and the claim, it
+// is folded, and the claim is tried again.
 func (a *acquirer) claimBehind(ctx context.Context, f *Follower, folded bool, committed int64, step string,
 	begin func(context.Context, int64) (int64, error)) (*claim, error) {
 	for ; ; folded = false {
@@ -169,7 +169,7 @@ func (a *acquirer) claimPosition(ctx context.Context, last *wire.Checkpoint, com
 	case last.Group != a.o.Group:
 		return last.Position, nil
 	case committed < 0:
-		a.log.Warn("no offset is committed for the group, the changelog's checkpoint decides", "position",
+		a.log.Warn("no committed offset for the group, using the changelog's checkpoint", "position",
 			last.Position)
 		return last.Position, nil
 	case step == "":
@@ -194,7 +194,7 @@ func (a *acquirer) toClaim(
 			return now, leader, err
 		}
 		if now.IsZero() || f.Last() == nil {
-			return now, leader, fmt.Errorf("the claim of %v is gone: another owner has claimed the partition",
+			return now, leader, fmt.Errorf("claim of %v superseded: another owner has claimed the partition",
 				a.o.requests())
 		}
 		why, err := f.whyUnusable(ctx, now)
@@ -219,7 +219,7 @@ func (a *acquirer) stableOffset(ctx context.Context) (at int64, note wire.Commit
 		at, metadata, err := o.Fetch(ctx)
 		if err == nil && at >= 0 {
 			if note, err = wire.ParseCommitNote(metadata); err != nil {
-				a.log.Warn("the group's committed offset was not written by waterclock; the changelog decides", "err",
+				a.log.Warn("committed offset of the group not written by waterclock, using the changelog", "err",
 					err)
 			}
 			return at, note, nil
@@ -305,13 +305,13 @@ func sameTopics(ctx context.Context, o *Options) error {
 	details, err := kadm.NewClient(o.Client).ListTopics(kadm.WithAuthorizedOps(ctx), o.Topics.Request.Name,
 		o.Topics.Changelog.Name)
 	if err != nil {
-		return fmt.Errorf("look whether topics are the same: %w", err)
+		return fmt.Errorf("compare topic IDs: %w", err)
 	}
 	for _, t := range []*topics.Topic{&o.Topics.Request, &o.Topics.Changelog} {
 		switch got, there := details[t.Name]; {
 		case !there:
 		case got.Err != nil:
-			return fmt.Errorf("look whether topic %s is the same: %w", t.Name, got.Err)
+			return fmt.Errorf("compare the ID of topic %s: %w", t.Name, got.Err)
 		case got.ID != t.ID:
 			return &Fatal{fmt.Errorf("topic %s was recreated while this instance ran (its ID is %s, it was %s): %s",
 				t.Name, topics.TopicID(got.ID), topics.TopicID(t.ID), o.Topics.ChangedAdvice(t.Name))}
@@ -323,14 +323,14 @@ func sameTopics(ctx context.Context, o *Options) error {
 // samePartitions checks that the request topic has as many partitions as when the note was written. Otherwise a timer
 // whose ID belongs on another partition now would miss its cancels.
 func samePartitions(o *Options, note wire.CommitNote) error {
-	if is := o.Topics.Request.Partitions; note.Partitions != 0 && note.Partitions != is {
+	if partitions := o.Topics.Request.Partitions; note.Partitions != 0 && note.Partitions != partitions {
 		return &Fatal{fmt.Errorf("request topic %s has %d partitions and its timers lie as for %d: %s",
-			o.Topics.Request.Name, is, note.Partitions, topics.FollowAdvice)}
+			o.Topics.Request.Name, partitions, note.Partitions, topics.FollowAdvice)}
 	}
 	return nil
 }
 
-// SamePartitionsElsewhere checks, for a partition that nobody has acquired yet, that the request topic has as many
+// SamePartitionsElsewhere checks, for a partition that was never acquired, that the request topic has as many
 // partitions as when its other partitions were acquired. The notes of those tell whether the topic is new or has grown.
 // The changelog does not, since it may have been given partitions by hand.
 func (l *Life) SamePartitionsElsewhere(ctx context.Context) error {
@@ -339,7 +339,7 @@ func (l *Life) SamePartitionsElsewhere(ctx context.Context) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look at the offsets of other partitions: %w", err)
+		return fmt.Errorf("fetch the offsets of other partitions: %w", err)
 	}
 	for _, c := range committed[l.o.Topics.Request.Name] {
 		note, err := wire.ParseCommitNote(c.Metadata)

@@ -21,9 +21,9 @@ import (
 //
 // # The argument
 //
-// A view is the fold of everything that a log held below a position, at some time. It may be believed
-// if (a) the changelog is still that log and was never cut below the position, and (b) everything
-// that has happened since can still be read, in particular deletions.
+// A view is the fold of everything that a log held below a position, at some time. It can be reused if (a) the
+// changelog is still that log and was never cut below the position, and (b) everything that has happened since can
+// still be read, in particular deletions.
 //
 // (a) A position alone proves little. A log loses its tail if all brokers lose power, if an unclean
 // leader is elected, or if an older copy of its data is restored; then it grows past the same
@@ -33,33 +33,31 @@ import (
 //   - The name of the step whose checkpoint lies directly before the position. A name is used once (a process's random
 //     ID and a number), and the checkpoint is the last record of its step. A leader appends a batch behind the records
 //     that it has at that moment, and the batch never moves. So a log that shows the checkpoint at the same offset,
-//     committed, still holds the records that preceded it when it was written, and those are what the view has folded.
-//     The position stays directly behind the checkpoint even if claims and aborted steps were read behind it: a log
-//     that was cut among those may have a step in their place. A view whose replay was interrupted behind a timer has
-//     no name and is not believed. Neither is a view whose checkpoint has been compacted, because a later step followed
-//     and min.compaction.lag.ms has passed: then a log that simply continued looks the same as a log that was restored
-//     and compacted since.
-//   - The leader epoch of the last record that was read (KIP-101, KIP-320). The log must still have
-//     records of that epoch up to there. This covers a case that the name does not: a producer may
-//     retry a batch that was cut, and by chance the batch lands at the same offset behind
-//     other records. The epoch alone would not be enough: epochs are counted in the cluster's own data,
-//     so a restored cluster assigns the same epochs again. As long as a follower goes on, claims,
-//     markers and aborted records count as well: if the log is cut among them, there may be a step
+//     committed, still holds the records that preceded it when it was written, and the view has folded those. The
+//     position stays directly behind the checkpoint even if claims and aborted steps were read behind it: a log that
+//     was cut among those may have a step in their place. A view whose replay was interrupted behind a timer has no
+//     name and is not reused. Neither is a view whose checkpoint has been compacted, because a later step followed and
+//     min.compaction.lag.ms has passed: then a log that simply continued looks the same as a log that was restored and
+//     compacted since.
+//   - The leader epoch of the last record that was read (KIP-101, KIP-320). The log must still have records of that
+//     epoch up to there. This covers a case that the name does not: a producer may retry a batch that was cut, and by
+//     chance the batch lands at the same offset behind other records. The epoch alone would not be enough: epochs are
+//     counted in the cluster's own data, so a restored cluster assigns the same epochs again. As long as a follower
+//     continues, claims, markers and aborted records count as well: if the log is cut among them, there may be a step
 //     in their place, and the follower is behind that place already.
 //
 // One case is left. A replay of a compacted log lacks records that later ones have superseded. If it is interrupted,
-// and the log then loses those later ones to a replica that was not compacted as far, the view lacks what the log holds
-// again. That takes an interrupted replay and the loss of acknowledged records that are older than
+// and the log then loses those later ones to a replica that was not compacted as far, the view lacks records that the
+// log holds again. That takes an interrupted replay and the loss of acknowledged records that are older than
 // min.compaction.lag.ms. The same holds for a step of which an interrupted replay has folded a part, if the log loses
 // the rest of that step.
 //
-// (b) Kafka keeps the last record of each key, except for deletions: when the cleaner first meets one,
-// it stamps the deletion with the time at which it may be dropped, delete.retention.ms later, as set
-// at that moment (KIP-534). A deletion behind the position was written after the view was
-// last in sync. So it is still there if everything was read within the lowest delete.retention.ms
-// in force since then. The setting was noted when the view was in sync, and is read again when the
-// view is opened and when it is used. Only half of it is allowed. The other half covers clocks that
-// run unevenly, and a setting that was lowered and raised again without anybody noticing.
+// (b) Kafka keeps the last record of each key, except for deletions: when the cleaner first meets one, it stamps the
+// deletion with the time at which it may be dropped, delete.retention.ms later, as set at that moment (KIP-534). A
+// deletion behind the position was written after the view was last in sync. So it is still there if everything was read
+// within the lowest delete.retention.ms in force since then. The setting was noted when the view was in sync, and is
+// read again when the view is opened and when it is used. Only half of it is allowed. The other half covers clocks that
+// run unevenly, and a setting that was lowered and raised again unnoticed.
 //
 // Three intervals must be that short, see spans. The first one may be measured between two lives, so
 // it is computed from brokers' times alone. The other two take whichever of this machine's two clocks
@@ -76,7 +74,7 @@ type evidence struct {
 	keeps time.Duration
 }
 
-// sight is what the changelog shows.
+// sight has the facts that the changelog shows.
 type sight struct {
 	id         [16]byte
 	start, end int64
@@ -99,7 +97,7 @@ type spans struct {
 	known  bool
 }
 
-// refuted returns why the view must not be believed; "" if nothing known so far speaks against it.
+// refuted returns why the view must not be reused; "" if nothing known so far speaks against it.
 func (e *evidence) refuted() string {
 	v := &e.view
 	if v.Position >= 0 {
@@ -164,7 +162,7 @@ func (e *evidence) otherLog() string {
 	return ""
 }
 
-// cutWhy says that a log was cut below what was read.
+// cutWhy says that a log was cut below the records that were read.
 func cutWhy(end, read int64) string {
 	if end < 0 {
 		return fmt.Sprintf("the log was cut, or replaced: its leader does not know the leader epoch of the records "+

@@ -15,11 +15,11 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// TestBelief draws what may happen to a changelog while a view of it is away, or while a follower has it and hears
-// nothing: owners go on; it is compacted or recreated; it is cut and grows again under other owners, with leader
-// epochs that continue or, if the cluster's own data are an older copy too, repeat; settings are altered; clocks are
-// set; a replay takes hours. A view that is believed and used must equal the result of the log's steps. And a view
-// is believed if nothing has happened that speaks against it: replaying it may take minutes.
+// TestBelief draws events of a changelog while a view of it is away, or while a follower has it and hears nothing:
+// owners go on; it is compacted or recreated; it is cut and grows again under other owners, with leader epochs that
+// continue or, if the cluster's own data are an older copy too, repeat; settings are altered; clocks are set; a replay
+// takes hours. A view that is believed and used must equal the result of the log's steps. And a view is believed if
+// nothing has happened that speaks against it: replaying it may take minutes.
 func TestBelief(t *testing.T) {
 	runs.Checks(t, 100)
 	seen := make(map[string]int)
@@ -59,7 +59,7 @@ func TestAViewThatWasNeverInSync(t *testing.T) {
 	}
 }
 
-// Whatever is asked for is needed: who forgets it believes a view that is wrong.
+// Every check is needed: without it a wrong view is reused.
 func TestBeliefNeedsEachPremise(t *testing.T) {
 	cut, aged := []string{"step", "cut", "grow", "write again", "open", "elect"},
 		[]string{"step", "pass", "pass", "clock"}
@@ -111,7 +111,7 @@ type began struct {
 	at    int64
 }
 
-// believing is a changelog and a view of it, together with what the view cannot know.
+// believing is a changelog and a view of it, together with facts that the view cannot know.
 type believing struct {
 	seen  map[string]int
 	id    [16]byte // of the topic
@@ -130,7 +130,7 @@ type believing struct {
 	// after is the result of the steps below an offset, whatever was compacted since.
 	after map[int64]map[string]int
 
-	view  evidence // only what the store has of it
+	view  evidence // only the part that is in the store
 	holds map[string]int
 	last  []written // the step with which the view ends
 	// follower continues with the view; nil: no process does.
@@ -153,7 +153,7 @@ const (
 	hour          = time.Hour
 )
 
-// play plays one life, and returns what went wrong in it.
+// play plays one life, and returns its faults.
 func play(rt *rapid.T, seen map[string]int, events []string, forget func(*believing, *evidence)) (wrong string) {
 	w := &believing{seen: seen, now: time.Unix(1_700_000_000, 0), keeps: 24 * hour, least: 24 * hour,
 		after: map[int64]map[string]int{0: {}}}
@@ -210,7 +210,7 @@ func (be *believing) pass(rt *rapid.T) {
 	be.compact()
 }
 
-// set alters delete.retention.ms. If it is lowered and raised again between two looks, nobody can tell
+// set alters delete.retention.ms. If it is lowered and raised again between two looks, nothing can tell
 // (docs/LIMITS.md).
 func (be *believing) set(keeps time.Duration) {
 	if keeps > be.keeps && be.least < be.view.view.Keeps {

@@ -22,11 +22,11 @@ func lastStep(n wire.CommitNote) string {
 }
 
 // claim is an owner's fencing record, which its first step writes: records under a reserved key (see
-// wire.ClaimRecords), and an offset commit that repeats the committed offset. It must stand directly behind what the
-// owner has read of the changelog. So if two begin at once, only the first commits. A claim that may take over from
-// another group, which goes on writing, need only be in one piece. If it brings the first checkpoint it must stand
-// directly behind all the same, because that checkpoint, behind another group's, would lead back to before settled
-// requests.
+// wire.ClaimRecords), and an offset commit that repeats the committed offset. It must stand directly behind the part of
+// the changelog that the owner has read. So if two begin together, only the first commits. A claim that may take over
+// from another group, which continues to write, need only be in one piece. If it brings the first checkpoint it must
+// stand directly behind all the same, because that checkpoint, behind another group's, would lead back to before
+// settled requests.
 type claim struct {
 	o     *Options
 	steps *Steps
@@ -96,8 +96,8 @@ func (c *claim) records() []*kgo.Record {
 func (c *claim) last() *kgo.Record { return c.records()[wire.ClaimRecords-1] }
 
 // check returns nil if the claim may be committed. It must be in one piece and, unless it may take over from others,
-// nothing may stand between what was read and the share's records. The leader does not matter here: a claim counts when
-// it has been read back, and that tells the leader.
+// nothing may stand between the records that were read and the share's. The leader does not matter here: a claim counts
+// when it has been read back, and that tells the leader.
 func (c *claim) check(partlog.Epoch) error {
 	all := c.share.Records
 	last, err := lastOffset(all)

@@ -41,9 +41,9 @@ type FollowOptions struct {
 
 // Follower folds the changelog of a partition into its local view. For a log of checkpoints it reads only from the last
 // one on. It claims nothing and ends no transactions of others, so any number of followers may follow a partition that
-// another process owns. An acquisition has a follower too, and goes on from where it stands. One goroutine uses it.
+// another process owns. An acquisition has a follower too, and continues at its position. One goroutine uses it.
 //
-// It collects the evidence on whether its view may be believed. Type evidence decides.
+// It collects the evidence on whether its view can be reused. Type evidence decides.
 type Follower struct {
 	o      FollowOptions
 	log    partlog.Log
@@ -59,7 +59,7 @@ type Follower struct {
 	making time.Duration
 	// missed is the longest time from one end to the next, see spans.
 	missed time.Duration
-	said   time.Time // when progress was last logged
+	logged time.Time // when progress was last logged
 
 	// The following fields are safe for concurrent use.
 	position atomic.Int64
@@ -80,9 +80,8 @@ func NewFollower(o FollowOptions) *Follower {
 // Position is the offset up to which the changelog is folded. It is safe for concurrent use.
 func (f *Follower) Position() int64 { return f.position.Load() }
 
-// Reached returns the last moment of which is known that everything that was in the log then is folded; the zero time
-// if there is none yet. It is a hint: whether the view may be believed is decided when it is used. It is safe for
-// concurrent use.
+// Reached returns the latest time up to which the whole log is known to be folded; the zero time if there is none yet.
+// It is a hint: whether the view can be reused is decided when it is used. It is safe for concurrent use.
 func (f *Follower) Reached() time.Time {
 	if at := f.reached.Load(); at != nil {
 		return *at
@@ -99,9 +98,8 @@ func (f *Follower) Last() *wire.Checkpoint {
 	return f.replay.Last()
 }
 
-// Follow folds the log, and records that are written meanwhile, until ctx ends or it fails. Then it may be called
-// again, or the follower may serve an acquisition (Life.TakeOver). If it read nothing for too long, it begins the view
-// again.
+// Follow folds the log, and new records as they are written, until ctx ends or it fails. Then it may be called again,
+// or the follower may serve an acquisition (Life.TakeOver). If it read nothing for too long, it begins the view again.
 func (f *Follower) Follow(ctx context.Context) error {
 	for {
 		if err := f.ToEnd(ctx); err != nil {
@@ -123,7 +121,7 @@ func (f *Follower) Follow(ctx context.Context) error {
 	}
 }
 
-// ToEnd folds what is in the changelog now, and waits for the transactions that are open there.
+// ToEnd folds everything that is in the changelog now, and waits for the transactions that are open there.
 func (f *Follower) ToEnd(ctx context.Context) error {
 	for why, opened := "", f.replay != nil; ; opened = true {
 		if !opened || why != "" {
@@ -143,7 +141,7 @@ func (f *Follower) ToEnd(ctx context.Context) error {
 		case err != nil:
 			return err
 		case why == "":
-			f.meet(asked)
+			f.noteReached(asked)
 			return nil
 		}
 	}
@@ -167,7 +165,7 @@ func (f *Follower) look(ctx context.Context) (end int64, why string, err error) 
 	return now.End, f.view.refuted(), nil
 }
 
-// refutedError ends a replay of a view that must not be believed.
+// refutedError ends a replay of a view that must not be reused.
 type refutedError struct{ why string }
 
 func (r *refutedError) Error() string { return r.why }
@@ -182,8 +180,8 @@ func (f *Follower) named(step string) error {
 	return nil
 }
 
-// meet notes that everything that was in the log at the given moment is folded.
-func (f *Follower) meet(asked time.Time) {
+// noteReached notes that everything that was in the log at the given moment is folded.
+func (f *Follower) noteReached(asked time.Time) {
 	if before := f.reached.Load(); before == nil {
 		f.first = time.Now()
 		f.making = clocks.Passed(f.view.begun, f.first)
@@ -235,7 +233,7 @@ func (f *Follower) open(ctx context.Context, why string) (err error) {
 		return err
 	}
 	v := &f.view
-	f.first, f.making, f.missed, f.said = time.Time{}, 0, 0, time.Now()
+	f.first, f.making, f.missed, f.logged = time.Time{}, 0, 0, time.Now()
 	f.reached.Store(nil)
 	f.replay = replay.NewReplay(partlog.NewReader(f.o.Client, f.log, v.from), fold)
 	f.replay.Continue(v.last, replay.Point{
@@ -286,8 +284,8 @@ func (f *Follower) run(ctx context.Context, r *replay.Replay, end int64) error {
 }
 
 func (f *Follower) progress(position, end int64) {
-	if now := time.Now(); f.help != nil && now.Sub(f.said) > progressEvery {
-		f.said = now
+	if now := time.Now(); f.help != nil && now.Sub(f.logged) > progressEvery {
+		f.logged = now
 		f.o.Logger.Info("replaying the changelog", "position", position, "end", end)
 	}
 	from := f.position.Load()
@@ -305,7 +303,7 @@ func beyond(err error) error {
 	case errors.Is(err, wire.ErrNewerFormat):
 		return &Fatal{err}
 	case errors.Is(err, wire.ErrCorrupt):
-		return &Fatal{fmt.Errorf("%w; see who else writes to the changelog, and delete the record", err)}
+		return &Fatal{fmt.Errorf("%w; find the other program that writes to the changelog, and delete the record", err)}
 	}
 	return err
 }

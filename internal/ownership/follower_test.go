@@ -65,7 +65,7 @@ func TestAViewIsNotStaleWithoutATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
 		f := aging(false, time.Hour, begun, begun)
-		f.meet(begun)
+		f.noteReached(begun)
 		time.Sleep(time.Minute)
 		if why, err := f.whyUnusable(t.Context(), time.Time{}); why != "" || err != nil {
 			t.Errorf("%s %v", why, err)
@@ -106,11 +106,11 @@ func TestAFollowedViewStaysGood(t *testing.T) {
 				f := aging(x.empty, limit, begun, begun.Add(-x.before))
 				asked := begun
 				time.Sleep(x.first)
-				f.meet(asked)
+				f.noteReached(asked)
 				for _, gap := range x.gaps {
 					asked = f.Reached().Add(gap)
 					time.Sleep(time.Until(asked))
-					f.meet(asked)
+					f.noteReached(asked)
 				}
 				time.Sleep(time.Until(f.Reached().Add(x.to)))
 				if why, err := f.whyUnusable(t.Context(), time.Now()); (why != "") != x.unusable || err != nil {
@@ -139,7 +139,7 @@ func TestASuspendedFollowerAges(t *testing.T) {
 		t.Run(x.name, func(t *testing.T) {
 			f := aging(true, limit, x.begun, time.Time{})
 			for _, asked := range x.met {
-				f.meet(asked)
+				f.noteReached(asked)
 			}
 			if why, err := f.whyUnusable(t.Context(), time.Now()); why == "" || err != nil {
 				t.Errorf("a view may be used although the machine slept for %s, limit %s: %v", slept, limit, err)
@@ -148,8 +148,8 @@ func TestASuspendedFollowerAges(t *testing.T) {
 	}
 }
 
-// If a changelog has lost everything that the local view has seen, under the same name and
-// UUID, the view may be the last copy of what is pending: it is not wiped.
+// If a changelog has lost everything that the local view has seen, under the same name and UUID, the view may be the
+// last copy of the pending timers: it is not wiped.
 func TestTheViewOfAnEmptiedChangelogIsKept(t *testing.T) {
 	l, _ := online(t)
 	cl, set := l.o.Client, l.o.Topics

@@ -15,7 +15,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kit/beats"
 )
 
-// Input is what an owner knows about the log that it reads. It is safe for concurrent use.
+// Input is an owner's knowledge of the log that it reads. It is safe for concurrent use.
 type Input struct {
 	o       *Options
 	log     *slog.Logger
@@ -43,8 +43,8 @@ func (in *Input) reset() {
 	in.ahead = nil
 }
 
-// lookAhead asks what ReadFrom will ask for the same checkpoint. ReadFrom asks again if there is no answer, or if it is
-// for another checkpoint.
+// lookAhead asks the brokers in advance, for the same checkpoint as ReadFrom. ReadFrom asks again if there is no
+// answer, or if it is for another checkpoint.
 func (in *Input) lookAhead(ctx context.Context, last *wire.Checkpoint) {
 	if now, err := partlog.SpanOf(ctx, in.o.Client, in.o.requests(), last.Epoch); err == nil {
 		in.ahead = &ahead{last.Position, last.Epoch, now}
@@ -52,7 +52,7 @@ func (in *Input) lookAhead(ctx context.Context, last *wire.Checkpoint) {
 }
 
 // Read notes the leader epochs of the requests that were read, in the order of the log, and of the last batch below
-// next, which may hold markers, or records that nobody can read.
+// next, which may hold markers, or records that cannot be read.
 func (in *Input) Read(recs []*kgo.Record, next int64, last partlog.Epoch) {
 	in.epochs.read(recs, next, last)
 }
@@ -65,7 +65,7 @@ func (in *Input) SetEnd(e LogEnd) {
 	}
 }
 
-// End returns what SetEnd last noted; false if nothing was noted since the last acquisition began.
+// End returns the end that SetEnd last noted; false if none was noted since the last acquisition began.
 func (in *Input) End() (e LogEnd, known bool) {
 	if x := in.end.Load(); x != nil {
 		return *x, true
@@ -93,19 +93,19 @@ func (in *Input) WatchRetention(oldest time.Time) {
 		return
 	}
 	in.metrics.NearRetention(in.o.Topics.Request.Name)
-	in.log.Error("records are read, or passed on, so late that retention may soon delete them: raise retention.ms, "+
+	in.log.Error("intake lag near retention, which may soon delete unread records: raise retention.ms, "+
 		"or find out what delays this partition",
 		"lag", lag, "retention", retention)
 }
 
-// ReadFrom returns where the log is to be read on after a checkpoint: at the checkpoint's position or, if retention has
-// deleted that, at the log's start. end is the high watermark. The number of lost requests is one of offsets. Markers
-// and aborted records are among them, and nothing is left that could tell.
+// ReadFrom returns the offset at which reading continues after a checkpoint: at the checkpoint's position or, if
+// retention has deleted that, at the log's start. end is the high watermark. The number of lost requests is one of
+// offsets. Markers and aborted records are among them, and nothing is left that could tell.
 //
 // If the log was cut below the position and has grown past it again, the records that now stand below the position are
-// not read. A settled offset names a generation forever: in rows, in events, in what consumers deduplicate by. A second
-// request at that offset would be taken for the first. So this logs an error and sets a warning, for an operator, who
-// knows which producers can send again.
+// not read. A settled offset names a generation forever: in rows, in events, in the headers by which consumers
+// deduplicate. A second request at that offset would be taken for the first. So this logs an error and sets a warning,
+// for an operator: only people know which producers can send again.
 func (in *Input) ReadFrom(ctx context.Context, last *wire.Checkpoint) (at, end int64, err error) {
 	from, epoch := last.Position, last.Epoch
 	now, err := in.spanFrom(ctx, from, epoch)
@@ -115,26 +115,26 @@ func (in *Input) ReadFrom(ctx context.Context, last *wire.Checkpoint) (at, end i
 	case from > now.End:
 		return 0, 0, &Fatal{topics.LostTail(from, in.o.requests(), now.End)}
 	case from < now.Start:
-		in.log.Error("requests were lost to retention before they were read; count has markers of transactions and "+
-			"aborted records in it", "from", from, "to", now.Start, "count", now.Start-from)
+		in.log.Error("requests lost to retention before they were read; count includes markers of transactions and "+
+			"aborted records", "offset", from, "start", now.Start, "count", now.Start-from)
 		in.metrics.Lost(in.o.Topics.Request.Name, now.Start-from)
 		from, epoch = now.Start, 0
 	case now.Same < from:
-		in.sayCut(max(now.Same, now.Start), from)
+		in.reportCut(max(now.Same, now.Start), from)
 		epoch = 0 // the records below are now of another epoch
 	}
 	in.epochs.begin(from, epoch)
 	return from, now.End, nil
 }
 
-// sayCut reports that the log lost settled requests, and that the records in their place are not read. The next
+// reportCut reports that the log lost settled requests, and that the records in their place are not read. The next
 // checkpoint ends that.
-func (in *Input) sayCut(from, to int64) {
+func (in *Input) reportCut(from, to int64) {
 	why := fmt.Sprintf("%v was cut at offset %d and has grown again: requests up to %d were settled before, and "+
-		"what stands at these offsets now is not read; see \"A request log that lost its tail\" in docs/OPERATIONS.md",
+		"the records at these offsets now are not read; see \"A request log that lost its tail\" in docs/OPERATIONS.md",
 		in.o.requests(), from, to)
-	in.log.Error("a log lost requests that are settled, and holds others in their place that are not read: send "+
-		"those again", "from", from, "to", to, "why", why)
+	in.log.Error("log truncated below settled requests, the new records in their place are not read: send "+
+		"those again", "offset", from, "end", to, "reason", why)
 	in.metrics.Cut(in.o.Topics.Request.Name, to-from)
 	in.warning.Store(&why)
 }

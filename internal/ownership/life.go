@@ -23,14 +23,14 @@ import (
 const (
 	// retryAcquire is the pause between two tries to acquire a partition.
 	retryAcquire = time.Second
-	// sayEvery is how often the same trouble is logged.
-	sayEvery = time.Minute
-	// stallLook is how often a Life looks whether it is stalled: nobody else may ask for its status.
+	// logEvery is how often the same trouble is logged.
+	logEvery = time.Minute
+	// stallLook is how often a Life checks whether it is stalled: its status may not be asked for otherwise.
 	stallLook = time.Second
 )
 
-// Life is what owned partitions of all kinds have in common: they are acquired, perhaps several times, sealed as long
-// as this process owns them, drained, and gone.
+// Life is the part that owned partitions of all kinds have in common: they are acquired, perhaps several times, sealed
+// as long as this process owns them, drained, and gone.
 type Life struct {
 	Log     *slog.Logger
 	Wake    beats.Signal // tells the kind's loop to look again
@@ -94,7 +94,7 @@ func (l *Life) Run(ctx context.Context, serve func(context.Context) error) {
 	})
 	watching.Go(func() { beats.Every(ctx, stallLook, l.look) })
 	defer l.SetState(Gone)
-	var said string // what was logged last
+	var logged string // what was logged last
 	var again beats.Reminder
 	for ctx.Err() == nil && l.o.Token.Err() == nil {
 		var err error
@@ -116,10 +116,10 @@ func (l *Life) Run(ctx context.Context, serve func(context.Context) error) {
 		if !errors.Is(err, statestore.ErrEnded) { // the instance, which ends, logs it once
 			text := err.Error()
 			l.trouble.Store(&text)
-			if text != said {
-				said, again = text, beats.Reminder{}
+			if text != logged {
+				logged, again = text, beats.Reminder{}
 			}
-			if again.Due(sayEvery) {
+			if again.Due(logEvery) {
 				l.Log.Warn("acquiring the partition again", "err", err)
 			}
 		}
@@ -141,8 +141,8 @@ func (l *Life) serve(ctx context.Context, serve func(context.Context) error) err
 func (l *Life) stayFailed(ctx context.Context, err error) {
 	l.GiveUp(err)
 	l.SetState(Failed)
-	for again := true; again; again = beats.Sleep(ctx, sayEvery) { // not Every, whose first tick may come at once
-		l.Log.Error("partition refuses to go on", "err", err)
+	for again := true; again; again = beats.Sleep(ctx, logEvery) { // not Every, whose first tick may come immediately
+		l.Log.Error("partition failed for good", "err", err)
 	}
 }
 
@@ -213,7 +213,7 @@ func (l *Life) look() {
 	}
 }
 
-// Status returns what a Life knows: State, Reason and the progress of the replay.
+// Status returns the state, its reason and the progress of the replay.
 func (l *Life) Status() Status {
 	s := Status{State: State(l.state.Load())}
 	if ms := l.since.Load(); ms != 0 {
@@ -252,7 +252,7 @@ type State int32
 const (
 	Acquiring State = iota // waiting for the former owner, claiming
 	Replaying              // folding the changelog
-	Gated                  // behind the catch-up barrier: planning what was in the log at the acquisition
+	Gated                  // behind the catch-up barrier: planning the requests that were in the log at the acquisition
 	Live
 	Stalled // live, but nothing can be committed: see Status.Reason
 	Failed  // refuses to go on; the reason is in Status
@@ -268,8 +268,8 @@ type Status struct {
 	State  State
 	Since  time.Time // when State began; of Stalled known to about a second
 	Reason string    // of Failed and Stalled, or why an acquisition makes no progress, or Held as a sentence
-	Held   *Held     // what keeps intake from the log's end; nil: nothing, as far as is known
-	// Warning is what an operator has to do something about although the partition goes on.
+	Held   *Held     // the transaction that keeps intake from the log's end; nil: none, as far as is known
+	// Warning is a problem that an operator has to solve although the partition is served.
 	Warning string
 	// Replayed and ReplayEnd are changelog offsets, for progress.
 	Replayed, ReplayEnd int64
@@ -298,7 +298,7 @@ type Status struct {
 type failure struct {
 	refusal atomic.Pointer[error]
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the following fields
 	err    error
 	failed chan struct{} // closed when err is set
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// counted is what a Life has counted.
+// counted has the counts of a Life.
 type counted struct{ replayed, damaged, ended, lost, near, cut atomic.Int64 }
 
 func (c *counted) Replayed(n int64)       { c.replayed.Add(n) }
@@ -53,7 +53,7 @@ func (h *holder) Confirmed() (time.Duration, error) { return 0, h.Err() }
 func (h *holder) Refused(err error) { h.dead.CompareAndSwap(nil, &err) }
 
 // leader answers for metadata: it leads the one partition of every topic; -1 means no leader.
-type leader struct{ is, epoch int32 }
+type leader struct{ broker, epoch int32 }
 
 func (*leader) DiscoveredBrokers() []*kgo.Broker { return nil }
 
@@ -65,7 +65,7 @@ func (l *leader) Request(_ context.Context, r kmsg.Request) (kmsg.Response, erro
 	resp := req.ResponseKind().(*kmsg.MetadataResponse)
 	for _, rt := range req.Topics {
 		p := kmsg.NewMetadataResponseTopicPartition()
-		p.Leader, p.LeaderEpoch = l.is, l.epoch
+		p.Leader, p.LeaderEpoch = l.broker, l.epoch
 		t := kmsg.NewMetadataResponseTopic()
 		t.Topic, t.Partitions = rt.Topic, append(t.Partitions, p)
 		resp.Topics = append(resp.Topics, t)
@@ -76,7 +76,7 @@ func (l *leader) Request(_ context.Context, r kmsg.Request) (kmsg.Response, erro
 // led sets the leader, or none, and makes it known to o.
 func (l *leader) led(t *testing.T, o *Options, by int32) {
 	t.Helper()
-	l.is = by
+	l.broker = by
 	must(t, o.Targets.Refresh(t.Context(), o.Topics.Changelog.Name))
 }
 
@@ -142,8 +142,8 @@ func TestDrainGivesUpOnAStuckStep(t *testing.T) {
 	})
 }
 
-// A claim that its changelog does not accept is offered again for as long as it takes, and the
-// acquisition says what it waits for.
+// A claim that its changelog does not accept is offered again for as long as it takes, and the acquisition names the
+// transaction that it waits for.
 func TestAClaimWaitsForItsChangelog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := offline(&leader{})

@@ -16,7 +16,7 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// Local is the local view of a changelog: what the store holds of the partition.
+// Local is the local view of a changelog, in the store.
 type Local struct {
 	Handle *statestore.Handle
 	Slots  *semaphore.Weighted // of replays, which bound their memory
@@ -30,7 +30,7 @@ type Local struct {
 	Turns *semaphore.Weighted
 }
 
-// acquire takes what a replay needs.
+// acquire takes the slot and the memory that a replay needs.
 func (l *Local) acquire(ctx context.Context) error {
 	if l.Turns == nil {
 		return l.Slots.Acquire(ctx, 1)
@@ -52,7 +52,7 @@ func (l *Local) release() {
 	}
 }
 
-// view is what a follower begins with.
+// view is the view that a follower begins with.
 type view struct {
 	evidence
 	from, end int64            // where it goes on, and the log's end at that time
@@ -108,7 +108,7 @@ func (f *Follower) openLocal(ctx context.Context, why string) (v view, err error
 		why = unreadable.Error()
 	}
 	if statestore.IsCorrupt(unreadable) {
-		f.o.Logger.Error("the local store is damaged: wiping what it holds of the partition and replaying it",
+		f.o.Logger.Error("local store damaged: wiping its view of the partition and replaying it",
 			"err", unreadable)
 		f.o.Metrics.Damaged()
 	}
@@ -159,7 +159,7 @@ func (f *Follower) holdsSomething(ctx context.Context, start, end int64) error {
 	if _, found, err := f.checkpointBefore(ctx, start, end); err != nil || found {
 		return err
 	}
-	f.said = time.Now() // what is open there may hold one
+	f.logged = time.Now() // an open transaction there may hold one
 	r := replay.NewReplay(partlog.NewReader(f.o.Client, f.log, start), nothing{})
 	err := f.run(ctx, r, end)
 	switch {
@@ -294,4 +294,4 @@ var _ replay.Fold = noTimers{}
 func (noTimers) Put([]byte, []byte, *timer.Timer) error { return errTimer }
 func (noTimers) Delete([]byte) error                    { return errTimer }
 
-var errTimer = fmt.Errorf("a timer, where none can be: %w", wire.ErrCorrupt)
+var errTimer = fmt.Errorf("unexpected timer: %w", wire.ErrCorrupt)

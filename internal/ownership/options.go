@@ -34,7 +34,7 @@ const (
 	DrainTimeout = time.Second
 )
 
-// Metrics count what happens to the partitions of a process.
+// Metrics are the counters of a process's partitions.
 type Metrics interface {
 	FollowMetrics
 	Ended(transactions int)           // hanging transactions of former owners
@@ -90,7 +90,7 @@ func (f *Fatal) Error() string { return f.Err.Error() }
 
 func (f *Fatal) Unwrap() error { return f.Err }
 
-// FollowMetrics count what happens to a follower.
+// FollowMetrics are the counters of a follower.
 type FollowMetrics interface {
 	Replayed(offsets int64)
 	Damaged() // the local view was damaged

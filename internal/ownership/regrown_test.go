@@ -74,7 +74,7 @@ func TestAChangelogThatHasGrownAgain(t *testing.T) {
 			if f.Last().Step != "B/59" {
 				t.Errorf("the last step is %s", f.Last().Step)
 			}
-			// What the store has noted of it also holds the next time.
+			// The store's notes about it also hold the next time.
 			again, count, _ := w.follower(&Local{Handle: h})
 			if err := again.ToEnd(t.Context()); err != nil || count.replayed.Load() != 0 {
 				t.Errorf("opened again it replays %d offsets, %v", count.replayed.Load(), err)
@@ -116,7 +116,7 @@ func newRegrown(t *testing.T) *regrown {
 	return w
 }
 
-// follower returns a follower of the log, with what it counts and logs. Unless local has slots it has one.
+// follower returns a follower of the log, with its counts and logs. Unless local has slots it has one.
 func (re *regrown) follower(local *Local) (f *Follower, count *counted, said *bytes.Buffer) {
 	if local.Slots == nil {
 		local.Slots = semaphore.NewWeighted(1)
@@ -316,7 +316,7 @@ func TestAFollowerBeginsADamagedViewAgain(t *testing.T) {
 	}
 }
 
-// damagedView returns a view of the whole log, in a table that is damaged. Nobody has read the damaged blocks yet.
+// damagedView returns a view of the whole log, in a table that is damaged. The damaged blocks were not read yet.
 func (re *regrown) damagedView(t *testing.T) *statestore.Handle {
 	t.Helper()
 	dir := t.TempDir()
@@ -381,7 +381,8 @@ func (re *regrown) replayer(t *testing.T, slots, turns *semaphore.Weighted) *Fol
 	return f
 }
 
-// Background replays have all turns, and others wait for these. A partition that is acquired meanwhile replays at once.
+// Background replays have all turns, and others wait for these. A partition that is acquired in between replays
+// immediately.
 func TestAnAcquisitionIsNotHeldUpByBackgroundReplays(t *testing.T) {
 	slots, turns := semaphore.NewWeighted(3), semaphore.NewWeighted(2)
 	const copies = 4

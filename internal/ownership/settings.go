@@ -12,7 +12,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 )
 
-// settingsAge is how long an answer of the brokers serves further callers. All partitions of a topic ask at once when
+// settingsAge is how long an answer of the brokers serves further callers. All partitions of a topic ask together when
 // they are acquired.
 const settingsAge = 2 * time.Second
 
@@ -27,7 +27,7 @@ type Settings struct {
 	sharing singleflight.Group // see together
 	asking  singleflight.Group // callers who come while the brokers are asked share the answer
 
-	mu   sync.Mutex // guards what follows; not held while the brokers are asked
+	mu   sync.Mutex // guards the following fields; not held while the brokers are asked
 	last topics.Settings
 	at   time.Time // when last was asked for; zero: at the start
 }

@@ -19,13 +19,13 @@ import (
 // Forever is how long a source sleeps until it is woken.
 const Forever = time.Duration(math.MaxInt64)
 
-// doubtShown is how long a doubt about the end of the changelog must last to be shown. Most are over at once.
+// doubtShown is how long a doubt about the end of the changelog must last to be shown. Most are over immediately.
 const doubtShown = time.Second
 
 // Steps is a partition's part in the steps of the lanes: whether it may seal a share, and how the last one ended.
 //
 // A share is out from when Source.Seal asks for it until its Done has returned, and one is out at a time. So the calls
-// of the kind's Seal and of Done follow each other, and what the kind keeps for them needs no lock.
+// of the kind's Seal and of Done follow each other, and the kind's state for them needs no lock.
 type Steps struct {
 	o        *Options
 	failure  *failure
@@ -37,7 +37,7 @@ type Steps struct {
 	source     *Source    // between Join and Leave; a late Seal of a former acquisition finds another one, or nil
 	owner      bool       // the kind seals, no claim is made any more
 	out        bool       // a share is being sealed, or is out
-	unchecked   error      // why the share that is out has not passed the fence; nil: it has
+	unchecked  error      // why the share that is out has not passed the fence; nil: it has
 	claim      *claim     // to be sealed, or out
 	tail       tail
 	leaderless bool  // nothing is sealed, because the log has no leader or one out of reach; each Seal looks again
@@ -288,9 +288,9 @@ func (s *Steps) idleFor(d time.Duration) bool {
 	return true
 }
 
-// endsAt compares the end of the changelog, as of a moment ago, with what this owner had written and the leader had
-// acknowledged before it was asked. It is ignored while a share is out. A lower end does not prove that the log was
-// cut: a new leader first shows only what its followers have. The look decides.
+// endsAt compares the end of the changelog, as of a moment ago, with the records that this owner had written and the
+// leader had acknowledged before it was asked. It is ignored while a share is out. A lower end does not prove that the
+// log was cut: a new leader first shows only the records that its followers have. The look decides.
 func (s *Steps) endsAt(end, acked int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

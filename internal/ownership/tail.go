@@ -18,23 +18,24 @@ import (
 
 const (
 	// maxUnmarked is how many of our markers may be on their way when a step is to be committed. Each transactional ID
-	// has one at most, and a few IDs may have been retired meanwhile. With more of them a step is aborted needlessly.
+	// has one at most, and a few IDs may have been retired in the meantime. With more of them a step is aborted
+	// needlessly.
 	maxUnmarked = wire.ClaimRecords - 2
 	// owed is how many of our markers may still come when the tail is known.
 	owed = 2
 )
 
 var (
-	errUnacknowledged = errors.New("the changelog did not take every record")
-	errForeignRecords = errors.New("another program may have written to the changelog")
-	errCut            = errors.New("the changelog lost records that were acknowledged")
-	errUnchecked       = errors.New("a step of ours has ended without passing its fence")
-	errNewLeader      = errors.New("a leader other than the one whose log was read last may have taken the step")
-	errEnd            = errors.New("the changelog does not end where our last step does")
+	errUnacknowledged = errors.New("changelog did not acknowledge every record")
+	errForeignRecords = errors.New("foreign records in the changelog")
+	errCut            = errors.New("changelog lost acknowledged records")
+	errUnchecked      = errors.New("own step ended without its check")
+	errNewLeader      = errors.New("step may have gone to another leader than the one whose log was read last")
+	errEnd            = errors.New("changelog does not end at our last step")
 )
 
-// tail is what an owner knows of the end of its changelog partition. It is the fence between owners in different
-// groups, which no group keeps apart: if two write there, the order of the log says which one may go on.
+// tail is an owner's knowledge of the end of its changelog partition. It keeps owners in different groups apart: if two
+// write there, the order of the log says which one may continue.
 //
 // Only the owner writes to the partition. So its records follow each other, and between them stand only its own
 // markers, one for each step that has ended. A step is committed only if its records stand so low that no foreign claim
@@ -42,7 +43,7 @@ var (
 //
 //   - The claim stands before the step's last record: the step is aborted.
 //   - The claim stands behind all its records. Then the writer of the claim replays up to it, read_committed. So it
-//     waits for the end of the step, and sees what was committed.
+//     waits for the end of the step, and sees its committed records.
 //
 // Markers make the count inexact, because a marker may be written after the records of the next step. So next is the
 // offset that is right if all markers of ended steps are written, and a step may stand up to maxUnmarked offsets lower,
@@ -58,8 +59,8 @@ var (
 // the end of its transaction. A committed claim ends the partition; an aborted one means nothing. There is no look
 // while the leader is away.
 //
-// All this counts offsets, so it holds only as long as the log keeps what it has acknowledged. A log that loses its end
-// may lose a claim too, and be filled up again by another group to exactly where the owner's next step is expected. Two
+// All this counts offsets, so it holds only as long as the log keeps acknowledged records. A log that loses its end may
+// lose a claim too, and be filled up again by another group to exactly where the owner's next step is expected. Two
 // things show that:
 //
 //   - A leader appends behind all that it has. So a step of ours that stands below acked shows that the log was cut,
@@ -71,16 +72,16 @@ var (
 //     that was cut, our last record does not stand where it was acknowledged. Its value is like no other, because it
 //     names its step.
 //
-// If the log was cut, committed steps are gone which the owner has applied. The partition is acquired again, from what
-// the log has now. An idle owner compares the end with acked once a minute, and a lower end raises doubt too.
+// If the log was cut, committed steps are gone which the owner has applied. The partition is acquired again, from the
+// present log. An idle owner compares the end with acked once a minute, and a lower end raises doubt too.
 //
-// What remains: a step passes unseen if the broker that its producer knows as the leader leads again, after others or
-// after a restart, with a shorter log, and neither the producer nor this process's metadata has heard of that. This can
-// happen even if no connection was closed. Metadata is asked for every 5 s, and more often while a broker cannot be
+// One case remains: a step passes unseen if the broker that its producer knows as the leader leads again, after others
+// or after a restart, with a shorter log, and neither the producer nor this process's metadata has heard of that. This
+// can happen even if no connection was closed. Metadata is asked for every 5 s, and more often while a broker cannot be
 // reached (see targets.Leaders).
 type tail struct {
 	next  int64  // see above
-	acked int64  // the offset behind the last record of the last step of ours that passed the fence
+	acked int64  // the offset behind the last record of the last step of ours that passed the check
 	last  []byte // the value of that record; the step may have been aborted since
 	seen  int64  // the log of readEpoch was read up to there
 	// readEpoch is the leader epoch of the log that was read last. That log contained the record of last and, unless
@@ -88,7 +89,7 @@ type tail struct {
 	// the look began, or that of our claim; 0: not known.
 	readEpoch, metadataEpoch partlog.Epoch
 	at                       time.Time // of the last news, good or bad
-	doubt                    error     // what raised it; nil: none
+	doubt                    error     // its cause; nil: no doubt
 	looking                  bool      // a look is under way
 }
 
@@ -117,7 +118,7 @@ func (t *tail) check(records []*kgo.Record, leader partlog.Epoch) error {
 	}
 	above := last + 1 - int64(len(records)) - t.next
 	if above > 0 || above < -maxUnmarked {
-		return fmt.Errorf("%w: its last offset is %d, which is %d above what is expected, and not 0 to %d below",
+		return fmt.Errorf("%w: last offset %d, %d above the expected one; allowed are 0 to %d below",
 			errForeignRecords, last, above, maxUnmarked)
 	}
 	return nil
@@ -155,15 +156,15 @@ const (
 	// that the look has taken, up to tailWaitMax.
 	tailWait, tailWaitMax = 20 * time.Millisecond, time.Second
 	tailWaitShare         = 16
-	// tailSaid is how often the log says that a look does not reach the end.
-	tailSaid = 10 * time.Second
-	// tailEvery is how often an idle partition compares the end of its changelog with what it knows. peekTimeout bounds
-	// that.
+	// tailLogged is how often it is logged that a look does not reach the end.
+	tailLogged = 10 * time.Second
+	// tailEvery is how often an idle partition compares the end of its changelog with its own record of it. peekTimeout
+	// bounds that.
 	tailEvery, peekTimeout = time.Minute, 5 * time.Second
 )
 
 // tailWatch looks at the end of the changelog if the Steps are in doubt, and from time to time while they are idle.
-// aside starts the goroutines for what blocks.
+// aside starts goroutines for calls that block.
 type tailWatch struct {
 	o       *Options
 	log     *slog.Logger
@@ -189,15 +190,15 @@ func (tw *tailWatch) peek(ctx context.Context) {
 }
 
 // look begins a look if there is doubt and no look is under way. It waits until there is a leader again. A new leader
-// first shows only what its followers have, which may be less than there is. A step that is sealed on that basis would
-// be aborted, because it stands behind records that the look has not seen.
+// first shows only the records that its followers have, which may be fewer than there are. A step that is sealed on
+// that basis would be aborted, because it stands behind records that the look has not seen.
 func (tw *tailWatch) look(ctx context.Context) {
 	t, start := tw.steps.beginLook()
 	if !start {
 		return
 	}
 	tw.aside(func() {
-		tw.log.Debug("looking at the end of the changelog", "because", t.doubt)
+		tw.log.Debug("reading the end of the changelog", "reason", t.doubt)
 		at, leader, err := tw.readTail(ctx, &t)
 		if err != nil {
 			tw.failure.GiveUp(err)
@@ -209,9 +210,9 @@ func (tw *tailWatch) look(ctx context.Context) {
 }
 
 // readTail reads the changelog from our last record to its end. It returns the end, and the epoch of the leader that
-// had all of this. What the last look has read under the same leader is not read again. If our record is no longer
-// there, the log was cut; if there is nothing at all at its place, that is believed after partlog.CutAfter. If it meets
-// a foreign claim, it waits for the end of that; a committed claim ends the partition.
+// had all of this. Records that the last look has read under the same leader are not read again. If our record is no
+// longer there, the log was cut; if there is nothing at all at its place, that is believed after partlog.CutAfter. If
+// it meets a foreign claim, it waits for the end of that; a committed claim ends the partition.
 //
 // The end is where the leader writes next, not the high watermark. If a step of ours was given up while a replica was
 // dying, it may have left records that are shown only when that replica is out of the ISR. The next step stands behind
@@ -221,7 +222,7 @@ func (tw *tailWatch) readTail(ctx context.Context, t *tail) (at int64, leader pa
 	uncommitted := partlog.NewReader(tw.o.Client, log, ours)
 	uncommitted.SetUncommitted()
 	uncommitted.SetMaxBytes(1)             // one batch: the rest may be known
-	ourLast, others := false, false        // what was found
+	ourLast, others := false, false        // found
 	first, claimed := int64(-1), int64(-1) // claims
 	note := func(rec *kgo.Record) error {
 		uncommitted.SetMaxBytes(partlog.MaxBytes)
@@ -276,7 +277,7 @@ func (tw *tailWatch) eachOfTail(ctx context.Context, r *partlog.Reader, upTo fun
 	r.SetCompacted(true)
 	end, err := upTo(ctx)
 	leader = r.Leader()
-	begun, said, missing := time.Now(), time.Now(), time.Time{}
+	begun, logged, missing := time.Now(), time.Now(), time.Time{}
 	for read := false; err == nil && (!read || r.Position() < end); {
 		at := r.Position()
 		read = false
@@ -300,17 +301,17 @@ func (tw *tailWatch) eachOfTail(ctx context.Context, r *partlog.Reader, upTo fun
 		if !beats.Sleep(ctx, min(tailWaitMax, max(tailWait, time.Since(begun)/tailWaitShare))) {
 			return leader, ctx.Err()
 		}
-		if time.Since(said) > tailSaid {
-			said = time.Now()
+		if time.Since(logged) > tailLogged {
+			logged = time.Now()
 			r.LookAgain()
-			tw.log.Warn("cannot read the end of the changelog yet: replicas lack it, or another owner has claimed "+
+			tw.log.Warn("end of the changelog not readable yet: replicas lack it, or another owner has claimed "+
 				"the partition in an open transaction", "offset", r.Position(), "end", end)
 		}
 		end, err = upTo(ctx)
 		leader = min(leader, r.Leader())
 	}
 	if err != nil {
-		return leader, fmt.Errorf("look at the end of the changelog: %w", err)
+		return leader, fmt.Errorf("read the end of the changelog: %w", err)
 	}
 	return leader, nil
 }
@@ -330,7 +331,7 @@ func (tw *tailWatch) overtaken(rec *kgo.Record) error {
 	case c.Group != tw.o.Group:
 		return tw.o.otherGroup(c.Group)
 	}
-	err = fmt.Errorf("%s has claimed %v meanwhile", c.Owner, tw.o.requests())
+	err = fmt.Errorf("%s has claimed %v", c.Owner, tw.o.requests())
 	tw.o.Token.Refused(err)
 	return err
 }

@@ -76,7 +76,7 @@ func (s *sharedLog) cut(n int) {
 	s.leader++
 }
 
-// has is what a look asks: whether our last record stands where it was acknowledged.
+// has answers a look: whether our last record stands where it was acknowledged.
 func (s *sharedLog) has(t *tail) bool {
 	return t.acked <= s.end() && string(t.last) == fmt.Sprint(s.records[t.acked-1])
 }
@@ -380,8 +380,8 @@ func acquired(t *testing.T) (l *Life, c *kfake.Cluster, leader partlog.Epoch) {
 	return l, c, leader
 }
 
-// A broker that has not heard of its successor answers as before. What is read from it says nothing about the
-// successor's log, although that has said where it ends.
+// A broker that has not heard of its successor answers as before. Its answers say nothing about the successor's log,
+// although that has said where it ends.
 func TestALookTrustsNoLeaderThatItHasNotRead(t *testing.T) {
 	l, c, was := acquired(t)
 	l.Steps.tail.distrust(errEnd)
@@ -422,8 +422,8 @@ func TestALookTrustsNoLeaderThatItHasNotRead(t *testing.T) {
 	}
 }
 
-// While the leader stays the same, a look does not read again what the last one has read. Otherwise a partition whose
-// steps are aborted, because a topic of its own takes no writes, would read all of them with each try.
+// While the leader stays the same, a look does not read the same records as the last one again. Otherwise a partition
+// whose steps are aborted, because a topic of its own takes no writes, would read all of them with each try.
 func TestALookReadsWhatIsNew(t *testing.T) {
 	l, c, _ := acquired(t)
 	var last int64
@@ -510,7 +510,7 @@ func TestAStepDuringAPeekIsNoCut(t *testing.T) {
 	asked := 0
 	c.ControlKey(int16(kmsg.ListOffsets), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
-		if asked++; asked != 3 { // the high watermark is what Bounds asks for last
+		if asked++; asked != 3 { // Bounds asks for the high watermark last
 			return nil, nil, false
 		}
 		if err := s.check(stepAt(10, 11), 1); err != nil {
@@ -523,8 +523,8 @@ func TestAStepDuringAPeekIsNoCut(t *testing.T) {
 	}
 }
 
-// A former leader that has not heard of its successor says that the log is shorter than it is. For some seconds nobody
-// believes it.
+// A former leader that has not heard of its successor says that the log is shorter than it is. For some seconds no
+// broker believes it.
 func TestAFormerLeaderIsNotBelieved(t *testing.T) {
 	l, c := online(t)
 	writeCheckpoints(t, l, 10)
@@ -655,7 +655,8 @@ func TestDoubtIsShown(t *testing.T) {
 	}
 }
 
-// A stalled partition says since when it is stalled, and each stall anew, although nobody asks meanwhile.
+// A stalled partition says since when it is stalled, and each stall anew, although its status is not asked for in
+// between.
 func TestAStallHasItsBeginning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &leader{}
@@ -684,8 +685,8 @@ func TestAStallHasItsBeginning(t *testing.T) {
 	})
 }
 
-// While the changelog's leader is away nobody looks at its tail: a successor shows less than there is. Only a leader
-// ends that.
+// While the changelog's leader is unreachable its tail is not looked at: a successor shows less than there is. Only a
+// leader ends that.
 func TestTheTailIsNotReadWhileTheLeaderIsAway(t *testing.T) {
 	b := &leader{}
 	l := offline(b)

@@ -74,7 +74,7 @@ var states = []struct {
 		put(s, []byte("\x01id"), []byte{1})
 		return nil
 	}, partitions, []string{"REQUESTS.waterclock.changelog", "not written by waterclock",
-		"see who else writes to the changelog"}, "", false, false},
+		"find the other program that writes to the changelog"}, "", false, false},
 	{"checkpoint of a newer format", func(s *rig.Setup) []string {
 		put(s, wire.CheckpointKey(), []byte{3, 0})
 		return nil

@@ -156,7 +156,7 @@ func TestRequestLogThatWasCutAndHasGrownAgain(t *testing.T) {
 // decides. Nothing fires again, or is lost.
 func TestCommittedOffsetsAreNoPositions(t *testing.T) {
 	t.Parallel()
-	const decides = "no offset is committed for the group, the changelog's checkpoint decides"
+	const decides = "no committed offset for the group, using the changelog's checkpoint"
 	for _, x := range []struct {
 		name  string
 		alter func(s *rig.Setup)
@@ -170,8 +170,8 @@ func TestCommittedOffsetsAreNoPositions(t *testing.T) {
 			}
 		}, false, []string{decides}},
 		{"altered", alterOffsets, true, []string{"committed=1000000", "committed=0",
-			"differs from the changelog's checkpoint and is ignored",
-			"was not written by waterclock; the changelog decides"}},
+			"group offset ignored, it differs from the changelog's checkpoint",
+			"not written by waterclock, using the changelog"}},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			t.Parallel()

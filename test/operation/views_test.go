@@ -258,7 +258,7 @@ func TestDamagedStoreIsReplayed(t *testing.T) {
 	}
 	// If all of it is met before a partition is acquired, none has anything to be wiped.
 	met := slices.ContainsFunc(thrown, func(line string) bool { return !strings.Contains(line, `partitions=""`) })
-	if met && (len(s.log.Lines("the local store is damaged")) == 0 ||
+	if met && (len(s.log.Lines("local store damaged")) == 0 ||
 		s.Metric("waterclock_partitions_damaged_total") == 0) {
 		t.Error("no partition is said to be wiped")
 	}

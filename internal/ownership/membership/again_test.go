@@ -16,7 +16,7 @@ func TestAgain(t *testing.T) {
 		name   string
 		begins time.Duration // when the other round does; negative: never
 		joined time.Duration // when the group client joins by itself; negative: never
-		fails  error         // what is answered before it begins
+		fails  error         // the answer before it begins
 		want   int           // how often it is told to join
 		by     time.Duration // and when, at the latest
 	}{

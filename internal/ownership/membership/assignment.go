@@ -10,8 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// The group has Kafka's own type, "consumer", so Kafka's tools list it and show its members, their
-// partitions and their lag. Any consumer may ask to join a group of that type. What keeps others out:
+// The group has Kafka's own type, "consumer", so Kafka's tools list it and show its members, their partitions and their
+// lag. Any consumer may ask to join a group of that type. These things keep others out:
 //
 //   - A classic consumer, with whatever assignor: Kafka lets a member join only if it offers a
 //     protocol that all members have, and no other program has protocolName.
@@ -20,12 +20,11 @@ import (
 //     So every assignment has ours, an empty one too.
 //   - An earlier version of waterclock, whose group has a type of its own.
 //
-// The brokers leave two ways in. While a rebalance is under way members may have no assignment, so the
-// group can be turned over. And while no instance runs, a consumer of KIP-848 can take the name;
-// brokers add classic members to its group. In both cases it is the broker that assigns, and it
-// writes no user data. So a member takes an assignment only if it has our magic. Otherwise the lease
-// breaks at once, before anything else is made of the answer: nothing more is committed, the member leaves the
-// group, says why, and joins again when the others have gone (coordinator.go).
+// The brokers leave two ways in. While a rebalance is under way members may have no assignment, so the group can be
+// turned over. And while no instance runs, a consumer of KIP-848 can take the name; brokers add classic members to its
+// group. In both cases it is the broker that assigns, and it writes no user data. So a member takes an assignment only
+// if it has our magic. Otherwise the lease breaks immediately, before the answer is used for anything else: nothing
+// more is committed, the member leaves the group, says why, and joins again when the others have gone (coordinator.go).
 //
 // In the same way the leader gives nothing to a member without our user data.
 const (
@@ -39,7 +38,7 @@ var errForeign = errors.New("not assigned by an instance of waterclock")
 // The leader's assignment to a member is Kafka's ConsumerProtocolAssignment. Its user data (userdata.go) say
 // which partitions the member follows in addition.
 
-// assignments are what the leader sends to all members.
+// assignments has the assignment of each member, as the leader sends it.
 type assignments struct {
 	plan    *kgo.BalancePlan
 	foreign []string            // members that get nothing
@@ -121,7 +120,7 @@ func readAssignment(raw []byte) (got assigned, err error) {
 	return got, nil
 }
 
-// assigned is what the leader assigns to one member.
+// assigned is the assignment of one member.
 type assigned struct {
 	owned  map[string][]int32
 	follow []Follow

@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// sent returns what the leader, which is the first candidate, sends to each member.
+// sent returns the assignments that the leader, which is the first candidate, sends to each member.
 func sent(t *testing.T, members []kmsg.JoinGroupResponseMember, b *balancer,
 	topics map[string]int32) map[string][]byte {
 	t.Helper()

@@ -14,14 +14,14 @@ import (
 // balancer adds this member's user data to each join and, if this member leads the group, assigns partitions to
 // members. assignment.go says how our assignments are told from those of other programs.
 type balancer struct {
-	kgo.GroupBalancer // cooperative-sticky: it decodes Kafka's own statement of what a member owns
+	kgo.GroupBalancer // cooperative-sticky: it decodes the partitions that a member owns, in Kafka's own format
 	lease             *lease
 	process           string
 	views             func() []View
 	standbys          Standbys
 	settings          func() []byte // digest; nil: there is none
 	leaving           func() bool   // reports whether the member hands its partitions over; nil: it does not
-	leaves            atomic.Bool   // what leaving reported at the last join
+	leaves            atomic.Bool   // the result of leaving at the last join
 	// is told the IDs of members without our user data; a member that does not lead knows of none
 	strangers func(ids []string)
 	// round is that of the join under way; nil: this member does not lead. Only the goroutine of kgo that
@@ -30,7 +30,7 @@ type balancer struct {
 	// stale means that the assignment of this member, which leads the group, may be out of date. The next join ends
 	// that.
 	stale atomic.Bool
-	again *again // told of what is assigned
+	again *again // told of assignments
 	room  *room  // of the user data; it outlives the session
 }
 
@@ -67,7 +67,7 @@ func (b *balancer) JoinGroupMetadata(topics []string, current map[string][]int32
 	return meta.AppendTo(nil)
 }
 
-// userData returns what the member says of itself, within the room that it has. Copies get half of the room, or all but
+// userData returns the member's user data, within the room that it has. Copies get half of the room, or all but
 // maxViewBytes if that is more.
 func (b *balancer) userData(views []View, copies []Copy) userData {
 	room := b.room.now()
@@ -129,7 +129,7 @@ type round struct {
 	foreign  []string // members without our user data
 	asked    bool     // kgo has asked for assignments
 	members  int
-	others   int // what the members' subscriptions take of the group's record, apart from our user data
+	others   int // bytes of the members' subscriptions in the group's record, apart from our user data
 }
 
 var _ kgo.ConsumerBalancerBalance = (*round)(nil)
@@ -153,7 +153,7 @@ func (r *round) Balance(cb *kgo.ConsumerBalancer, topics map[string]int32) kgo.I
 			follow[member.MemberID] = append(follow[member.MemberID], Follow{x.topic, x.partition, next})
 		}
 	}
-	plan.AdjustCooperative(cb) // a partition that moves is assigned to nobody until its owner has given it up
+	plan.AdjustCooperative(cb) // a partition that moves is not assigned until its owner has given it up
 	return &assignments{plan, r.foreign, follow, moves, r.members, r.others}
 }
 
@@ -167,16 +167,16 @@ func (r *round) Balance(cb *kgo.ConsumerBalancer, topics map[string]int32) kgo.I
 //
 // If the new owner has no copy of a partition, the partition stays elsewhere for the time being: see handout.
 //
-// The result depends only on what the members say: members are visited in kgo's order, partitions in the order
-// of their topics' names. This is the transportation problem: place evens out loads along the shortest chains of
-// moves, and then replaces cycles of moves by cheaper ones until there is none; then no placement is cheaper.
+// The result depends only on the members' user data: members are visited in kgo's order, partitions in the order of
+// their topics' names. This is the transportation problem: place evens out loads along the shortest chains of moves,
+// and then replaces cycles of moves by cheaper ones until there is none; then no placement is cheaper.
 type placement struct {
 	members []candidacy
 	loads   []int
 	parts   []part // ordered
 }
 
-// candidacy says what a member may be given.
+// candidacy says which partitions a member may be given.
 type candidacy struct {
 	subscribed map[string]bool
 	follows    bool // it obeys Follow
@@ -281,7 +281,7 @@ func (p *part) cost(member int) int64 {
 		return 0
 	}
 	cost := p.furthest + 1 // from the changelog's start
-	if at, has := p.views[member]; has {
+	if at, found := p.views[member]; found {
 		cost = p.furthest - at
 	}
 	cost = min(cost, maxReplay)
@@ -349,7 +349,7 @@ func (p *placement) even() int { return len(p.parts) / max(1, len(p.loads)) }
 // fillWarm gives each partition without an owner to the member with the best view of it, as long as
 // that member has less than an even share.
 func (p *placement) fillWarm() {
-	warm := func(x *part, member int) bool { _, has := x.views[member]; return has && x.at < 0 }
+	warm := func(x *part, member int) bool { _, found := x.views[member]; return found && x.at < 0 }
 	for _, o := range p.offers(warm) {
 		if p.parts[o.part].at < 0 && p.loads[o.member] < p.even() {
 			p.move(o.part, o.member)

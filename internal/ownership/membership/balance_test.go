@@ -38,11 +38,11 @@ func (c *candidate) balancer() *balancer {
 	}
 }
 
-// assignment is what each member gets.
+// assignment has the partitions of each member.
 type assignment map[string]map[string][]int32
 
-// balanced returns what the leader gives out. With whole set, it includes partitions that wait for their
-// owners to give them up.
+// balanced returns the leader's assignment. With whole set, it includes partitions that wait for their owners to give
+// them up.
 func balanced(t fataler, cs []*candidate, topics map[string]int32, whole bool) assignment {
 	var members []kmsg.JoinGroupResponseMember
 	for _, c := range cs {
@@ -78,7 +78,7 @@ func planOf(t fataler, cb *kgo.ConsumerBalancer, topics map[string]int32) assign
 	return into.(*kgo.BalancePlan).AsMemberIDMap()
 }
 
-// theirs returns what kgo's sticky balancer would do.
+// theirs returns the assignment of kgo's sticky balancer.
 func theirs(t fataler, cs []*candidate, topics map[string]int32) assignment {
 	sticky := kgo.StickyBalancer()
 	var members []kmsg.JoinGroupResponseMember
@@ -119,18 +119,18 @@ func (a assignment) has(id, topic string, p int32) bool { return slices.Contains
 // owners returns, for each partition, the member that claims it under the highest generation; of several, the
 // first.
 func owners(cs []*candidate) map[timer.TopicPartition]*candidate {
-	of := make(map[timer.TopicPartition]*candidate)
+	byPartition := make(map[timer.TopicPartition]*candidate)
 	for _, c := range cs {
 		for topic, ps := range c.owned {
 			for _, p := range ps {
 				k := timer.TopicPartition{Topic: topic, Partition: p}
-				if was := of[k]; was == nil || c.generation > was.generation {
-					of[k] = c
+				if was := byPartition[k]; was == nil || c.generation > was.generation {
+					byPartition[k] = c
 				}
 			}
 		}
 	}
-	return of
+	return byPartition
 }
 
 // moved returns how many partitions are taken from owners that could keep them.
@@ -172,7 +172,7 @@ func (a assignment) replayed(cs []*candidate, topics map[string]int32) (n int64)
 	return n
 }
 
-// group draws members, what they own and what they have views of.
+// group draws members, their partitions and their views.
 func group(t *rapid.T, alike bool) (cs []*candidate, topics map[string]int32) {
 	topics = make(map[string]int32)
 	for i := range rapid.IntRange(1, 3).Draw(t, "topics") {
@@ -284,8 +284,8 @@ func TestBalanceReplaysLeast(t *testing.T) {
 	})
 }
 
-// A balance settles in two rounds. No member gets back what it gave up in the first. After that nothing moves,
-// whatever views the members have.
+// A balance settles in two rounds. No member gets back a partition that it gave up in the first. After that nothing
+// moves, whatever views the members have.
 func TestBalanceSettles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cs, topics := group(t, rapid.Bool().Draw(t, "alike"))
@@ -329,10 +329,10 @@ func TestBalanceSettles(t *testing.T) {
 	})
 }
 
-// After a full stop all members get their partitions back if they start together. They also do if up to three
-// of them start one after another, so that the first ones own everything for a while, provided that they owned
-// equally many and no old views are left over. In other cases some members keep what they got in the meantime,
-// because partitions only move to even out loads.
+// After a full stop all members get their partitions back if they start together. They also do if up to three of them
+// start one after another, so that the first ones own everything for a while, provided that they owned equally many and
+// no old views are left over. In other cases some members keep partitions that they got in the meantime, because
+// partitions only move to even out loads.
 func TestBalanceReturnsPartitionsAfterAFullStop(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.Int32Range(1, 12).Draw(t, "partitions")

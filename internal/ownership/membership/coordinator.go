@@ -52,7 +52,7 @@ func (c *coordinator) look(ctx context.Context) error {
 	return nil
 }
 
-// keptOut returns a sentence that says who uses the group and what to do.
+// keptOut returns a sentence that names the other users of the group and the remedy.
 func (c *coordinator) keptOut(ctx context.Context, refusal error) string {
 	if errors.Is(refusal, errNewerUserData) {
 		return fmt.Sprintf(
@@ -82,40 +82,40 @@ func (c *coordinator) others(ctx context.Context) (kind string, clients []string
 	if clients := c.modern(ctx); len(clients) > 0 {
 		return "KIP-848", clients
 	}
-	of := c.describe(ctx)
+	described := c.describe(ctx)
 	all, unknown := make(map[string]bool), make(map[string]bool)
-	for i := range of.Members {
-		m := &of.Members[i]
+	for i := range described.Members {
+		m := &described.Members[i]
 		all[m.ClientID] = true
 		if _, said := userDataOf(m); !said {
 			unknown[m.ClientID] = true
 		}
 	}
-	if of.Protocol == protocolName && len(unknown) > 0 {
+	if described.Protocol == protocolName && len(unknown) > 0 {
 		all = unknown
 	}
-	if of.ProtocolType == formerType {
+	if described.ProtocolType == formerType {
 		return formerType, slices.Sorted(maps.Keys(all))
 	}
-	return fmt.Sprintf("type %s, protocol %s", of.ProtocolType, of.Protocol), slices.Sorted(maps.Keys(all))
+	return fmt.Sprintf("type %s, protocol %s", described.ProtocolType, described.Protocol), slices.Sorted(maps.Keys(all))
 }
 
 // describe describes the group. It waits for the end of a rebalance, as long as leaveTimeout allows, because until then
 // brokers do not show the user data of members.
-func (c *coordinator) describe(ctx context.Context) (of kadm.DescribedGroup) {
+func (c *coordinator) describe(ctx context.Context) (described kadm.DescribedGroup) {
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
 	for ctx.Err() == nil {
 		groups, err := kadm.NewClient(c.client).DescribeGroups(ctx, c.group)
 		if err != nil || groups[c.group].Err != nil {
-			return of
+			return described
 		}
-		if of = groups[c.group]; of.Protocol != "" || len(of.Members) == 0 {
-			return of
+		if described = groups[c.group]; described.Protocol != "" || len(described.Members) == 0 {
+			return described
 		}
 		beats.Sleep(ctx, watchInterval)
 	}
-	return of
+	return described
 }
 
 // modern returns the client IDs of the group's members if its protocol is that of KIP-848; nil if it is not, or no
@@ -124,13 +124,13 @@ func (c *coordinator) modern(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
 	groups, err := kadm.NewClient(c.client).DescribeConsumerGroups(ctx, c.group)
-	of := groups[c.group]
-	if err != nil || of.Err != nil {
+	described := groups[c.group]
+	if err != nil || described.Err != nil {
 		return nil
 	}
 	clients := make(map[string]bool)
-	for i := range of.Members {
-		clients[of.Members[i].ClientID] = true
+	for i := range described.Members {
+		clients[described.Members[i].ClientID] = true
 	}
 	return slices.Sorted(maps.Keys(clients))
 }
@@ -147,10 +147,10 @@ const (
 func foreign(err error) bool {
 	return slices.ContainsFunc(
 		[]error{kerr.InconsistentGroupProtocol, kerr.GroupIDNotFound, errForeign, errNewerUserData, errBadUserData},
-		func(of error) bool { return errors.Is(err, of) })
+		func(target error) bool { return errors.Is(err, target) })
 }
 
-// awaitForeign logs from time to time who uses the group, and waits until the next try is due.
+// awaitForeign logs the other users of the group from time to time, and waits until the next try is due.
 func (g *Group) awaitForeign(ctx context.Context, err error) {
 	g.foreign.Store(true)
 	if g.Problem() == "" {
@@ -190,8 +190,8 @@ func Living(g *kadm.DescribedGroup, processOf func(clientID string) string) (liv
 	return living, all
 }
 
-// userDataOf returns what a member said about itself when it joined. The groups of earlier versions had a type of their
-// own.
+// userDataOf returns the user data that a member sent when it joined. The groups of earlier versions had a type of
+// their own.
 func userDataOf(m *kadm.DescribedGroupMember) (d userData, said bool) {
 	meta, ok := m.Join.AsConsumer()
 	if !ok {
@@ -250,7 +250,7 @@ func (g *Group) HandOver(ctx context.Context) {
 	for g.tokens.any() && beats.Sleep(ctx, watchInterval) {
 		if time.Since(looked) > heirsInterval {
 			looked = time.Now()
-			if of := g.coordinator.describe(ctx); len(of.Members) > 0 && !slices.ContainsFunc(of.Members, stays) {
+			if d := g.coordinator.describe(ctx); len(d.Members) > 0 && !slices.ContainsFunc(d.Members, stays) {
 				return
 			}
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
 )
 
-// named is one of kgo's balancers under our name. Nobody is likely to do that by mistake.
+// named is one of kgo's balancers under our name. That is unlikely to happen by mistake.
 type named struct{ kgo.GroupBalancer }
 
 func (named) ProtocolName() string { return protocolName }
@@ -229,7 +229,7 @@ func TestEarlierVersionTogetherWithThisOne(t *testing.T) {
 	x.back(a)
 }
 
-// Instances never serve what the broker assigns for a consumer of KIP-848: neither if it was there first, nor if it
+// Instances never serve the broker's assignments for a consumer of KIP-848: neither if it was there first, nor if it
 // comes while they join or rebalance. While they run it is not let in. When it has gone they are back. No test can
 // choose whether the broker converts a group that is just rebalancing; both outcomes are right.
 func TestConsumerOfKIP848(t *testing.T) {

@@ -19,8 +19,8 @@ import (
 const (
 	// coordinatorAway is for how long requests to the group's coordinator are repeated. If its broker dies, the group
 	// has no coordinator until Kafka's 9 s (broker.session.timeout.ms) and an election are over. By default kgo gives
-	// up heartbeats after the session timeout, and all partitions with them, in all instances at once, although the new
-	// coordinator knows the members.
+	// up heartbeats after the session timeout, and all partitions with them, in all instances together, although the
+	// new coordinator knows the members.
 	coordinatorAway = 30 * time.Second
 	// heartbeatInterval is how long a member may not know that the group rebalances. A partition that moves has no
 	// owner from its revocation until all members have heard of the next round. Heartbeats are the cheapest requests
@@ -31,7 +31,7 @@ const (
 	// rejoinPause is the pause between two group clients.
 	rejoinPause = 200 * time.Millisecond
 	// handOverTimeout limits how long a stop waits for the group to choose new owners. All members must hear of the
-	// round (heartbeatInterval), join and get their assignments, and what this one gives up must drain.
+	// round (heartbeatInterval), join and get their assignments, and the partitions that this one gives up must drain.
 	handOverTimeout = 2 * time.Second
 	// leaveTimeout limits the time to leave the group.
 	leaveTimeout = 3 * time.Second
@@ -173,11 +173,11 @@ const (
 
 // awaitName waits while another process is a member under our instance ID.
 //
-// If this process joined at once it would fence the other one, which would notice when a step is refused, join at once
-// and fence us, and so on forever. So the newest process keeps the name, and the fenced one gets it back when that one
-// has gone. (kgo would do the same if a heartbeat tells it that it is fenced: it asks with its old member ID, four
-// times a second, and reports that each time; poll ends that.) A join of our own that the broker accepted while the
-// client closed looks the same. It costs one session timeout.
+// If this process joined immediately it would fence the other one, which would notice when a step is refused, join
+// immediately and fence us, and so on forever. So the newest process keeps the name, and the fenced one gets it back
+// when that one has gone. (kgo would do the same if a heartbeat tells it that it is fenced: it asks with its old member
+// ID, four times a second, and reports that each time; poll ends that.) A join of our own that the broker accepted
+// while the client closed looks the same. It costs one session timeout.
 func (g *Group) awaitName(ctx context.Context, was emitter.Member) {
 	if g.o.InstanceID == "" || was.ID == "" {
 		return
@@ -189,7 +189,7 @@ func (g *Group) awaitName(ctx context.Context, was emitter.Member) {
 				"or give each an --instance-id of its own",
 				g.o.Group, g.o.InstanceID)
 			g.problem.Store(&problem)
-			g.o.Logger.Error("another process has joined the group with this instance ID, waiting until it is gone",
+			g.o.Logger.Error("instance ID in use by another process of the group, waiting until it is gone",
 				"group", g.o.Group, "instance_id", g.o.InstanceID)
 		}
 		beats.Sleep(ctx, nameInterval)

@@ -233,11 +233,11 @@ func dead(t *testing.T, want error, ts ...*Token) {
 	}
 }
 
-// Partitions move from one member to another in order: while the former owner drains, its token is alive and nobody
-// else has one.
+// Partitions move from one member to another in order: while the former owner drains, its token is alive and no other
+// member else has one.
 func TestRevokedTokensLiveWhileDraining(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
-		a := x.join(x.calm("a")) // nobody is dropped: a lost token would say nothing about a revoked one
+		a := x.join(x.calm("a")) // no member is dropped: a lost token would say nothing about a revoked one
 		var b *resident
 		x.shared(partitions, a)
 		var mu sync.Mutex
@@ -282,7 +282,7 @@ func TestRevokedTokensLiveWhileDraining(t *testing.T) {
 	})
 }
 
-// With Leave, a member that stops hands over at once. All its tokens are dead when Run returns.
+// With Leave, a member that stops hands over immediately. All its tokens are dead when Run returns.
 func TestStopLeaves(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
 		patient := func(name string) *resident {
@@ -339,7 +339,7 @@ func TestStaticMemberThatStaysKeepsItsPartitions(t *testing.T) {
 }
 
 // A static member that leaves is gone, even if the answer to its LeaveGroup is slow. It must not join again in the
-// meantime, because nobody would remove it then.
+// meantime, because it would not be removed then.
 func TestStaticMemberThatLeavesIsGone(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
 		w := kafkatest.NewWire()
@@ -457,7 +457,7 @@ func TestJoinThatHangsBreaksTheLease(t *testing.T) {
 }
 
 // Members come and go. At no moment do two living tokens for one partition prove the broker's current generation. (A
-// token may live on unaware while its member is out of the group: the broker refuses what it proves.)
+// token may live on unaware while its member is out of the group: the broker refuses its proofs.)
 func TestMembersComeAndGo(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
 		a := x.join(x.calm("a"))
@@ -505,7 +505,7 @@ func TestStopWithoutBroker(t *testing.T) {
 	}
 }
 
-// The lease alone: what each view of the membership does to it.
+// The lease alone: the effect of each view of the membership on it.
 func TestLease(t *testing.T) {
 	type view struct {
 		member     string

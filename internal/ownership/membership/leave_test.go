@@ -12,7 +12,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
-// If all members leave, nobody takes over, so none of them waits for that. "helm uninstall" is such a case.
+// If all members leave, none takes over, so none of them waits for that. "helm uninstall" is such a case.
 func TestNobodyWaitsWhenAllLeave(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
 		var all []*resident
@@ -36,8 +36,8 @@ func TestNobodyWaitsWhenAllLeave(t *testing.T) {
 	})
 }
 
-// stopping is a group of three on a fake broker, one of which is to stop. joins are the IDs of the members that
-// have joined since begin was called.
+// stopping is a group of three on a fake broker. One of them is to stop. joins are the IDs of the members that have
+// joined since begin was called.
 type stopping struct {
 	*setup
 	all  []*resident
@@ -85,7 +85,7 @@ func (s *stopping) joined() int {
 }
 
 // A member that stops gives nothing up before all members have joined the round that decides about its partitions. So
-// these are silent for the next round alone, of which the others need not hear by a heartbeat.
+// these are silent only for the next round, and the others need not hear of that by a heartbeat.
 func TestAStopGivesUpWhenTheOthersAreReady(t *testing.T) {
 	t.Parallel()
 	s := newStopping(t)

@@ -82,7 +82,7 @@ func TestLivingWithOlderVersions(t *testing.T) {
 	}
 }
 
-// Members that come back get the partitions of which they have views.
+// Members that come back get the partitions whose views they have.
 func TestViewsGetTheirPartitionsBack(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
 		member := func(process string, has ...int32) *resident {

@@ -26,18 +26,18 @@ const (
 // proof tells whether this process is still a member of the group, by asking the group. It decides
 // whether an instance may give an answer to a reader ([Token.Certain]).
 //
-// The brokers fence a step, but nothing fences an answer to a reader, and no clock can stand in for a fence: a static
-// member can be replaced, and any member can be removed by an operator, without waiting for the session timeout, and
-// another instance has its partitions at the same moment. So each answer is followed by a question to the group: a
-// heartbeat that was sent after the answer was read. If the group accepts the heartbeat, this process was a member of
-// the current generation when the group processed it. Nobody else had the partition at that moment, because:
+// The brokers fence a step, but nothing fences an answer to a reader, and no clock can do that instead: a static member
+// can be replaced, and any member can be removed by an operator, without waiting for the session timeout, and another
+// instance has its partitions at the same moment. So each answer is followed by a question to the group: a heartbeat
+// that was sent after the answer was read. If the group accepts the heartbeat, this process was a member of the current
+// generation when the group processed it. No other process had the partition at that moment, because:
 //
 //   - The group gives a partition to another member only after a new generation, after this
 //     member was replaced, or after it was removed. In the last two cases the broker rejects
 //     the member ID.
-//   - A new generation rejects the old number. This member enters it only by a join that claims what it holds, and the
-//     balancer gives nobody else what a member claims. The token has not lived through a join that claimed less: see
-//     lease. Only instances of waterclock balance: nobody acts by an assignment that another program made
+//   - A new generation rejects the old number. This member enters it only by a join that claims its partitions, and the
+//     balancer does not give claimed partitions to another member. The token has not lived through a join that claimed
+//     less: see lease. Only instances of waterclock balance: no member follows an assignment that another program made
 //     (assignment.go).
 //   - The token was alive before and after, under the same lease. So the partition was held throughout, and what was
 //     read in between was the owner's.
@@ -53,7 +53,7 @@ type proof struct {
 	turn chan time.Time // the right to send; its value is when the last question was sent
 
 	mu   sync.Mutex // guards next
-	next *question  // not sent yet; nil: nobody waits for one
+	next *question  // not sent yet; nil: no caller waits for one
 }
 
 // question is one heartbeat. err is set before answered is closed.
@@ -150,10 +150,10 @@ const (
 
 // again makes a member join the next round as soon as it begins, if the leader has said that there is one.
 //
-// A partition that moves is assigned to nobody until its owner has given it up. Then the owner joins again, and the
-// partition is silent until all others have joined that round, of which their heartbeats tell them. Heartbeats begin
-// anew with each assignment. So without this, every partition that moves would be silent for a whole heartbeatInterval.
-// Nothing else depends on it: members of earlier versions hear of the round then.
+// A partition that moves is not assigned until its owner has given it up. Then the owner joins again, and the partition
+// is silent until all others have joined that round, of which their heartbeats tell them. Heartbeats begin anew with
+// each assignment. So without this, every partition that moves would be silent for a whole heartbeatInterval. Nothing
+// else depends on it: members of earlier versions hear of the round then.
 //
 // A member does not begin that round itself. If the answers of the group take longer to get to another member, that one
 // would find the next round begun before it has its assignment, each time, and would never give anything up.

@@ -30,13 +30,13 @@ type modelCoordinator struct {
 	n          int               // member IDs so far
 }
 
-// happened notes who is the owner at the next moment.
+// happened notes the owner at the next moment.
 func (mc *modelCoordinator) happened() {
 	mc.moment++
 	mc.owned[mc.owner] = append(mc.owned[mc.owner], mc.moment)
 }
 
-// heartbeat does what a broker does with a heartbeat.
+// heartbeat simulates a broker that gets a heartbeat.
 func (mc *modelCoordinator) heartbeat(m emitter.Member) error {
 	_, known := mc.members[m.ID]
 	switch {
@@ -56,13 +56,13 @@ func (mc *modelCoordinator) heartbeat(m emitter.Member) error {
 type player struct {
 	lease      *lease
 	token      *Token     // nil: it was never given the partition
-	mu         sync.Mutex // guards what its client would send: questions read that when their pause is over
+	mu         sync.Mutex // guards the identity that its client would send: questions read that when their pause is over
 	id         string
 	generation int32 // as it has heard
 	missed     bool  // a generation began without it
 }
 
-// metadata returns what its client would send.
+// metadata returns the identity that its client would send.
 func (p *player) metadata() (string, int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,7 +99,7 @@ type model struct {
 	wrong   string
 	seen    map[string]int
 
-	mu      sync.Mutex // guards what results from processes that run concurrently
+	mu      sync.Mutex // guards the results of processes that run concurrently
 	beats   []*beat
 	asking  int // calls of Certain under way
 	settled []func() string
@@ -141,7 +141,7 @@ func (m *model) beat(ctx context.Context, who emitter.Member) error {
 	return b.err
 }
 
-// assign gives the partition to a member, which hears of it at once.
+// assign gives the partition to a member, which hears of it immediately.
 func (m *model) assign(p *player) {
 	m.c.owner = p.id
 	p.is(p.id, m.c.generation)
@@ -301,7 +301,7 @@ func (m *model) happen(x move) {
 				m.assign(now)
 			}
 		}
-	case "remove": // by an operator, or by its session; others get the partition at once
+	case "remove": // by an operator, or by its session; others get the partition immediately
 		if gone := pick(m.players, x.which, m.in); gone != nil && len(m.c.members) > 1 {
 			m.drop(gone)
 			m.c.generation++
@@ -383,7 +383,7 @@ func (m *model) joins(p *player) {
 	}
 }
 
-// hear tells a process what it has not heard from the group yet.
+// hear tells a process the news of the group.
 func (m *model) hear(p *player) {
 	switch {
 	case m.in(p) && p.missed:

@@ -12,14 +12,14 @@ import (
 // room is how many bytes the lists in a member's user data may have: its views and its copies.
 //
 // The subscriptions and assignments of all members are one record of __consumer_offsets. If it is larger than that
-// topic's max.message.bytes, the coordinator answers each SyncGroup with UNKNOWN_SERVER_ERROR and nobody gets a
-// partition. This rests on the default of that setting, 1 MiB: it is checked by that answer alone, because a member
-// may not be allowed to describe the topic, and does not know before it joins what the others say.
+// topic's max.message.bytes, the coordinator answers each SyncGroup with UNKNOWN_SERVER_ERROR and no member gets a
+// partition. This rests on the default of that setting, 1 MiB: it is checked by that answer alone, because a member may
+// not be allowed to describe the topic, and does not know the others' user data before it joins.
 //
 //   - With each assignment the leader gives every member an equal room, so that the record stays below half of its
-//     limit. The other half is for members that join meanwhile: some thirty at once, because each begins with
+//     limit. The other half is for members that join in between: some thirty together, because each begins with
 //     firstRoom.
-//   - After that error a member halves the room it used. So if more come at once, or the topic has a lower limit, the
+//   - After that error a member halves the room it used. So if more come together, or the topic has a lower limit, the
 //     record is too large for a few rounds at most, and then the group works with fewer views.
 //
 // Views that are left out cost replays until the next assignment: the leader does not know that the member has them.
@@ -31,17 +31,17 @@ type room struct {
 var _ kgo.HookGroupManageError = (*room)(nil)
 
 const (
-	// maxRoom is what a member may have in a small group.
+	// maxRoom is the room of a member in a small group.
 	maxRoom = maxViewBytes + maxCopyBytes
-	// firstRoom is what it has at its first join, when it follows nothing yet.
+	// firstRoom is its room at its first join, when it follows nothing yet.
 	firstRoom = maxViewBytes
-	// groupBytes is what a leader lets the record of the group have: half of the default limit.
+	// groupBytes is the size up to which a leader lets the record of the group grow: half of the default limit.
 	groupBytes = 512 << 10
-	// memberBytes is what a member takes in the record besides its IDs, its assignment, and its subscription without
+	// memberBytes is the size of a member in the record besides its IDs, its assignment, and its subscription without
 	// our user data: its address, its timeouts and lengths, and of the user data the process and the digest of its
 	// settings. The rest of the user data has room.
 	memberBytes = 320
-	// roomGrain is what room is a multiple of, so that a leader does not make another assignment of each change.
+	// Room is a multiple of roomGrain, so that a leader does not make another assignment of each change.
 	roomGrain = 256
 )
 
@@ -77,7 +77,7 @@ func (r *room) OnGroupManageError(err error) {
 	}
 }
 
-// othersBytes returns what subscriptions take of the group's record, apart from our user data.
+// othersBytes returns the bytes of subscriptions in the group's record, apart from our user data.
 func othersBytes(members []kmsg.JoinGroupResponseMember) (n int) {
 	for i := range members {
 		m := &members[i]
@@ -90,7 +90,7 @@ func othersBytes(members []kmsg.JoinGroupResponseMember) (n int) {
 	return n
 }
 
-// roomOf divides what others leave of groupBytes between members.
+// roomOf divides the rest of groupBytes between members.
 func roomOf(members, others int) int {
 	return inGrains(max(0, groupBytes-others) / max(1, members))
 }

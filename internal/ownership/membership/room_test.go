@@ -82,8 +82,8 @@ func (t *throng) round(limit int) (size int) {
 	return size
 }
 
-// What all members say is one record of the group, so its size is bounded in sum: it settles at half of the limit,
-// however many members there are. Some thirty may join at once, and if there are more, one round fails.
+// The user data of all members is one record of the group, so its size is bounded in sum: it settles at half of the
+// limit, however many members there are. Some thirty may join together, and if there are more, one round fails.
 func TestUserDataOfManyMembersIsBounded(t *testing.T) {
 	runs.NotRaced(t)
 	c := &throng{t: t, topics: map[string]int32{"orders": 1000, "payments": 1000}}
@@ -112,8 +112,8 @@ func TestUserDataOfManyMembersIsBounded(t *testing.T) {
 	}
 }
 
-// A group whose record is too large at once, because all members are new or the limit is lower, works after a few
-// rounds.
+// A group whose record is too large from the start, because all members are new or the limit is lower, works after a
+// few rounds.
 func TestUserDataShrinkUntilTheGroupWorks(t *testing.T) {
 	runs.NotRaced(t)
 	for _, tt := range []struct{ members, limit int }{{128, recordLimit}, {12, 150 << 10}} {

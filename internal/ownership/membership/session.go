@@ -130,7 +130,7 @@ func (s *session) run(ctx context.Context) (was emitter.Member, err error) {
 
 // handOver lets the group choose new owners before this member stops, while it still serves its partitions. It returns
 // when the group has answered and the partitions that go to others are drained, or after handOverTimeout. Then the
-// member drains what it still has, and leaves.
+// member drains its remaining partitions, and leaves.
 //
 // If it just left, its partitions would be silent until the slowest of the others has heard of that, which takes a
 // heartbeatInterval, and all of them have joined. This way the others have joined before anything is given up. They
@@ -140,7 +140,7 @@ func (s *session) run(ctx context.Context) (was emitter.Member, err error) {
 //
 // Nothing rests on the answer. A member that gets none, because another one does not join, or because the brokers are
 // down, has served its partitions for longer, and stops as it would have without it. The same holds for partitions that
-// nobody else may have yet (see handout), and if all members leave.
+// no other member may have yet (see handout), and if all members leave.
 //
 // A static member takes no part: its client does not leave, and leaveStatic closes it first.
 func (s *session) handOver() {
@@ -286,7 +286,7 @@ func (s *session) leave() {
 		err = s.leaveStatic()
 	}
 	if err != nil {
-		s.g.o.Logger.Warn("could not leave the group, the session has to expire", "group", s.g.o.Group, "err", err)
+		s.g.o.Logger.Warn("cannot leave the group, the session has to expire", "group", s.g.o.Group, "err", err)
 	}
 }
 
@@ -336,7 +336,7 @@ type Status struct {
 // Joined reports whether the process is a member with an assignment, perhaps an empty one.
 func (s *Status) Joined() bool { return s.joined.Load() }
 
-// Problem returns a sentence about what keeps the process from being a member, if only an operator can change that;
+// Problem returns a sentence that says why the process cannot be a member, if only an operator can change that;
 // otherwise "".
 func (s *Status) Problem() string {
 	if p := s.problem.Load(); p != nil {
@@ -352,13 +352,13 @@ func (s *Status) Foreign() bool { return s.foreign.Load() }
 // led records the members without our user data that this process found as the leader; none if another member leads.
 func (s *Status) led(strangers []string) {
 	if was := s.foreign.Swap(len(strangers) > 0); len(strangers) > 0 && !was {
-		s.o.Logger.Error("members of the group are no instances of waterclock and get no partitions: stop them",
+		s.o.Logger.Error("foreign members in the group, which get no partitions: stop them",
 			"group", s.o.Group, "members", strangers)
 	}
 }
 
 // Unresponsive returns a sentence if the brokers have not answered for longer than the group waits for this member;
-// otherwise "". In that case other members may have its partitions, or nobody.
+// otherwise "". In that case other members may have its partitions, or none.
 func (s *Status) Unresponsive() string {
 	p := s.heartbeats.Load()
 	if p == nil {

@@ -11,12 +11,12 @@ type Standbys struct {
 	Number int
 	// Copied reports whether there is anything to copy for a topic. The leader's answer counts.
 	Copied func(topic string) bool
-	// Copies returns what this process follows; nil: it follows nothing. It is called before each join and must be
+	// Copies returns the partitions that this process follows; nil: none. It is called before each join and must be
 	// quick.
 	Copies func() []Copy
-	// Follow is told what this process must follow from now on, replacing what it was told before, and which partitions
-	// are assigned to it. Handler.Assigned comes later, when Handler.Revoked has drained those that move elsewhere.
-	// Follow must not block, and must not keep assigned.
+	// Follow is told the partitions that this process must follow from now on, replacing the former list, and which
+	// partitions are assigned to it. Handler.Assigned comes later, when Handler.Revoked has drained those that move
+	// elsewhere. Follow must not block, and must not keep assigned.
 	Follow func(follow []Follow, assigned map[string][]int32)
 }
 
@@ -34,8 +34,8 @@ type Standbys struct {
 //  4. In addition, Number members follow each partition that they do not own.
 //
 // A member that follows a partition goes on while it can. Members follow equally many, within one, if their topics
-// allow. A copy that has caught up is given up only if another one has. The result depends only on what the members
-// say, and it is stable: the same members, asked again, get the same.
+// allow. A copy that has caught up is given up only if another one has. The result depends only on the user data of the
+// members, and on what the members say, and it is stable: the same members, asked again, get the same.
 type handout struct {
 	p      *placement
 	o      *Standbys
@@ -93,7 +93,7 @@ func (h *handout) decide() {
 
 func (h *handout) copied(x *part) bool { return h.o.Number > 0 && h.o.Copied(x.topic) }
 
-// ready reports whether a member may own a partition at once.
+// ready reports whether a member may own a partition immediately.
 func (h *handout) ready(x *part, member int) bool {
 	return !h.p.members[member].follows || x.copies[member]
 }
@@ -166,7 +166,7 @@ func (h *handout) keep() {
 		x := &h.p.parts[i]
 		for _, caughtUp := range []bool{true, false} {
 			for member := range h.p.members {
-				if is, follows := x.copies[member]; follows && is == caughtUp && h.lacks(i) > 0 && h.may(i, member) {
+				if copied, follows := x.copies[member]; follows && copied == caughtUp && h.lacks(i) > 0 && h.may(i, member) {
 					h.stand(i, member)
 				}
 			}

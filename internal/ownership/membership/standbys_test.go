@@ -30,10 +30,10 @@ type fellow struct {
 	old     bool // runs a version that follows nothing and does not mention following
 	leaving bool
 	copies  map[timer.TopicPartition]bool // the partitions it follows, and whether each copy has caught up
-	follow  []Follow                      // what it was last told to follow
+	follow  []Follow                      // its last list of partitions to follow
 }
 
-// balancer returns a balancer that reports what the fellow follows.
+// balancer returns a balancer that reports the copies of the fellow.
 func (f *fellow) balancer() *balancer {
 	b := f.candidate.balancer()
 	b.leaving = func() bool { return f.leaving }
@@ -99,8 +99,8 @@ func (c *crowd) balance() {
 	}
 	ready := make(map[timer.TopicPartition][]*fellow)
 	for _, f := range c.members {
-		for tp, is := range f.copies {
-			if is && !f.leaving {
+		for tp, copied := range f.copies {
+			if copied && !f.leaving {
 				ready[tp] = append(ready[tp], f)
 			}
 		}
@@ -141,7 +141,7 @@ func (f *fellow) take(owned map[string][]int32, follow []Follow) {
 	f.copies = copies
 }
 
-// check checks what holds after each round. again says that the members were told of another round.
+// check checks the invariants after each round. again says that the members were told of another round.
 func (c *crowd) check(before map[timer.TopicPartition]string, again bool) {
 	waits := false
 	for topic, n := range c.topics {
@@ -149,8 +149,8 @@ func (c *crowd) check(before map[timer.TopicPartition]string, again bool) {
 			tp := timer.TopicPartition{Topic: topic, Partition: p}
 			owners, standbys, ready := 0, 0, 0
 			for _, f := range c.members {
-				is := slices.Contains(f.owned[topic], p)
-				if is {
+				copied := slices.Contains(f.owned[topic], p)
+				if copied {
 					owners++
 					if was := before[tp]; was != "" && was != f.id {
 						c.Fatalf("round %d: %s gets %v, which %s still has", c.rounds, f.id, tp, was)
@@ -158,7 +158,7 @@ func (c *crowd) check(before map[timer.TopicPartition]string, again bool) {
 				}
 				for _, x := range f.follow {
 					if x.Topic == topic && x.Partition == p {
-						if standbys++; is || topic != "t" {
+						if standbys++; copied || topic != "t" {
 							c.Fatalf("round %d: %s follows %v without need", c.rounds, f.id, tp)
 						}
 						if f.copies[tp] {
@@ -365,13 +365,13 @@ func TestOwnersHaveCopies(t *testing.T) {
 			case what == "leave":
 				c.members[rapid.IntRange(0, len(c.members)-1).Draw(t, "who")].leaving = true
 			}
-			has := func(f *fellow, p int32) bool {
+			owns := func(f *fellow, p int32) bool {
 				return slices.Contains(f.owned["t"], p) || f.copies[timer.TopicPartition{Topic: "t", Partition: p}]
 			}
 			ready := make(map[int32][]string) // by partition: members that have caught up and are not about to leave
 			for p := range c.topics["t"] {
 				for _, f := range c.members {
-					if has(f, p) && (!f.leaving || slices.Contains(f.owned["t"], p)) {
+					if owns(f, p) && (!f.leaving || slices.Contains(f.owned["t"], p)) {
 						ready[p] = append(ready[p], f.id)
 					}
 				}
@@ -432,12 +432,12 @@ func handedOut(members int, owners, followers []int) *handout {
 	return h
 }
 
-// Members continue to follow what they follow.
+// Members keep the copies that they have.
 func TestFollowersGoOn(t *testing.T) {
 	owners, followers := []int{0, 1, 2, 0, 1, 2}, []int{2, 2, 0, 1, 0, 1}
 	h := handedOut(3, owners, followers)
 	for i, follow := range h.follow {
-		if _, is := follow[followers[i]]; !is || len(follow) != 1 || h.give[i] != owners[i] {
+		if _, copied := follow[followers[i]]; !copied || len(follow) != 1 || h.give[i] != owners[i] {
 			t.Errorf("%d goes to %d and is followed by %v", i, h.give[i], follow)
 		}
 	}
@@ -475,8 +475,8 @@ func TestALaggingCopyIsBetterThanNone(t *testing.T) {
 		h := newHandout(p, &Standbys{Number: 1, Copied: func(string) bool { return true }})
 		h.decide()
 		next := -1
-		for member, is := range h.follow[0] {
-			if is {
+		for member, copied := range h.follow[0] {
+			if copied {
 				next = member
 			}
 		}
@@ -486,7 +486,7 @@ func TestALaggingCopyIsBetterThanNone(t *testing.T) {
 	}
 }
 
-// A leaving member keeps what no other member may have.
+// A leaving member keeps the partitions that no other member may have.
 func TestALeavingMemberKeepsPartitionsWithoutHeir(t *testing.T) {
 	p := &placement{
 		members: []candidacy{{subscribed: map[string]bool{"t": true}, leaving: true}, {subscribed: map[string]bool{}}},
@@ -499,7 +499,7 @@ func TestALeavingMemberKeepsPartitionsWithoutHeir(t *testing.T) {
 	}
 }
 
-// A member that cannot name all the partitions that it follows is given the rest at once.
+// A member that cannot name all the partitions that it follows is given the rest immediately.
 func TestStandbysAreBounded(t *testing.T) {
 	h := handedOut(2, make([]int, 4*maxFollowed), make([]int, 4*maxFollowed))
 	follows, owns := make([]int, 2), make([]int, 2)

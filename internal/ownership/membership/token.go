@@ -55,13 +55,13 @@ func (t *Token) Certain(ctx context.Context) error {
 		return err
 	}
 	if err := t.lease.proof.confirm(ctx); err != nil {
-		return fmt.Errorf("whether the partition is still ours is not certain: %w", err)
+		return fmt.Errorf("confirm the ownership of the partition: %w", err)
 	}
 	return t.Err()
 }
 
-// Confirmed returns how long ago the group last confirmed that this process owned the partition. Until then nobody else
-// had written to the changelog. The time grows while the brokers are silent and while the process is paused.
+// Confirmed returns how long ago the group last confirmed that this process owned the partition. Until then no other
+// process had written to the changelog. The time grows while the brokers are silent and while the process is paused.
 func (t *Token) Confirmed() (ago time.Duration, err error) {
 	ago = t.lease.heartbeats.heard()
 	return ago, t.Err() // Err comes last: an answer that ended the membership confirms nothing
@@ -202,7 +202,7 @@ func (l *lease) joining(generation int32) {
 	l.generation = generation
 }
 
-// check compares the lease with what kgo would send now.
+// check compares the lease with the identity that kgo would send now.
 func (l *lease) check() (emitter.Member, error) {
 	m := l.sends()
 	l.mu.Lock()

@@ -10,8 +10,8 @@ import (
 	"slices"
 )
 
-// What a member says about itself when it joins: the user data of its subscription (ConsumerProtocolSubscription). The
-// leader of the group balances by it, and DescribeGroups shows it while the group is stable.
+// The user data of a member's subscription (ConsumerProtocolSubscription) describes it when it joins. The leader of the
+// group balances by it, and DescribeGroups shows it while the group is stable.
 //
 //	4 bytes  77 63 6c 6b, "wclk", by which it is told from the user data of other programs
 //	byte     1, the format
@@ -37,9 +37,9 @@ import (
 //
 // The user data of an assignment begin in the same way and have other fields:
 //
-//	02  follow   the changelogs that the member is to follow: as 02 above, but for the position
+//	02  follow   the changelogs that the member is to follow: as 02 above, without the position
 //	        uvarint  1 if the member is to own the partition once it has caught up, else 0
-//	04  again    empty: a partition waits for its owner to give it up, so there is another round at once
+//	04  again    empty: a partition waits for its owner to give it up, so there is another round immediately
 //	06  room     uvarint, how many bytes views and copies may have at the next join; see room. Without it: maxRoom
 //
 // A value has exactly one encoding.
@@ -58,8 +58,8 @@ const (
 	mustKnow    = 1 // the bit of a tag
 
 	maxProcess = 64
-	// maxViewBytes limits the encoded views, and maxCopyBytes the encoded copies. What all members may say together is
-	// bounded by room.
+	// maxViewBytes limits the encoded views, and maxCopyBytes the encoded copies. The user data of all members together
+	// is bounded by room.
 	maxViewBytes = 16 << 10
 	maxCopyBytes = 32 << 10
 	// maxFollowed is how many partitions a member follows at most: it has to name each of them
@@ -93,12 +93,12 @@ type Follow struct {
 	Next      bool // the member will own it once it has caught up
 }
 
-// userData is what a member says about itself.
+// userData describes a member.
 type userData struct {
 	process  string
 	views    []View // ordered by topic and partition, each once
 	copies   []Copy // in the same order
-	follows  bool   // the process follows what the leader says
+	follows  bool   // the process follows the copies that the leader assigns
 	leaving  bool
 	settings []byte // digest
 }
@@ -117,8 +117,8 @@ func newUserData(process string, views []View, room int) userData {
 	return d
 }
 
-// follow adds what the process follows: as much as fits into a number of bytes, and first what has caught up, because
-// a partition may move there. It returns how many bytes that takes at most.
+// follow adds the copies of the process: as many as fit into a number of bytes, and first those that have caught up,
+// because a partition may move there. It returns how many bytes that takes at most.
 func (u *userData) follow(copies []Copy, room int) int {
 	copies = slices.Clone(copies)
 	slices.SortStableFunc(copies, func(a, b Copy) int { return cmp.Compare(flag(b.CaughtUp), flag(a.CaughtUp)) })
@@ -133,7 +133,7 @@ func (u *userData) follow(copies []Copy, room int) int {
 	return max(0, limit-f.room)
 }
 
-// fitting says how many partitions fit into a list of so many bytes.
+// fitting says how many partitions fit into a list of that many bytes.
 type fitting struct {
 	room   int
 	topics map[string]bool
