@@ -97,7 +97,8 @@ func (c *coordinator) others(ctx context.Context) (kind string, clients []string
 	if described.ProtocolType == formerType {
 		return formerType, slices.Sorted(maps.Keys(all))
 	}
-	return fmt.Sprintf("type %s, protocol %s", described.ProtocolType, described.Protocol), slices.Sorted(maps.Keys(all))
+	return fmt.Sprintf("type %s, protocol %s", described.ProtocolType, described.Protocol),
+		slices.Sorted(maps.Keys(all))
 }
 
 // describe describes the group. It waits for the end of a rebalance, as long as leaveTimeout allows, because until then

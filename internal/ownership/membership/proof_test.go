@@ -56,7 +56,7 @@ func (mc *modelCoordinator) heartbeat(m emitter.Member) error {
 type player struct {
 	lease      *lease
 	token      *Token     // nil: it was never given the partition
-	mu         sync.Mutex // guards the identity that its client would send: questions read that when their pause is over
+	mu         sync.Mutex // guards its client's identity, which questions read when their pause is over
 	id         string
 	generation int32 // as it has heard
 	missed     bool  // a generation began without it

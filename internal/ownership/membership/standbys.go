@@ -166,7 +166,8 @@ func (h *handout) keep() {
 		x := &h.p.parts[i]
 		for _, caughtUp := range []bool{true, false} {
 			for member := range h.p.members {
-				if copied, follows := x.copies[member]; follows && copied == caughtUp && h.lacks(i) > 0 && h.may(i, member) {
+				if copied, follows := x.copies[member]; follows && copied == caughtUp && h.lacks(i) > 0 &&
+					h.may(i, member) {
 					h.stand(i, member)
 				}
 			}
