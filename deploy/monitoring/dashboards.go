@@ -131,8 +131,8 @@ func partitions() Dashboard {
 			graph("Replay", PerSecond, "Changelog offsets that replays go through.", Query{rate(
 				"waterclock_replayed_offsets_total", "{*}", "instance"), "{{instance}}"}),
 			graph("Copies for other owners", Count,
-				"Partitions that the instance follows so that it can own them immediately.", Query{"sum by (instance, " +
-					"state) (waterclock_standby_partitions{*})", "{{instance}} {{state}}"}),
+				"Partitions that the instance follows so that it can own them immediately.",
+				Query{"sum by (instance, state) (waterclock_standby_partitions{*})", "{{instance}} {{state}}"}),
 			graph("Changelogs followed", PerSecond, "Changelog offsets read for copies.",
 				Query{rate("waterclock_standby_offsets_total", "{*}", "instance"), "{{instance}}"}),
 			graph("Left to replay", Count, "Changelog offsets.", Query{"sum by (instance) " +
