@@ -11,8 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// connectionHook knows the broker that last coordinated a transactional ID, and what has happened on connections since
-// the transaction began (renew). It is a hook of the ID's client.
+// connectionHook knows the broker that last coordinated a transactional ID, and the events on connections since the
+// transaction began (renew). It is a hook of the ID's client.
 type connectionHook struct {
 	at      atomic.Pointer[kgo.BrokerMetadata]
 	dropped atomic.Bool // a connection to the coordinator broke

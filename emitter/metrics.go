@@ -75,8 +75,8 @@ func filled(room, used Room, cut bool) float64 {
 	return min(1, max(0, float64(used.Entries)/float64(room.Entries), float64(used.Bytes)/float64(room.Bytes)))
 }
 
-// carried records a committed step that took the given time, of which trips was spent on round trips. These take as
-// long however little the step carries.
+// carried records a committed step that took the given time, including trips, the time of its round trips. These take
+// as long however little the step carries.
 //
 // The time in transactions says little about load: a lane that makes 50 small ones a second is in one nearly all the
 // time. Their round trips would not take longer with ten times as many timers. So round trips count only if the step

@@ -27,7 +27,7 @@ func backlogged(s *size, trips, fixed, entry, d time.Duration) (longest time.Dur
 // depend on its size, at least half goes through.
 func TestStepsAreAsLargeAsTheirTimeAllows(t *testing.T) {
 	const ms, us = time.Millisecond, time.Microsecond
-	for _, is := range []struct {
+	for _, c := range []struct {
 		name                string
 		trips, fixed, entry time.Duration
 		longest             time.Duration
@@ -39,14 +39,14 @@ func TestStepsAreAsLargeAsTheirTimeAllows(t *testing.T) {
 		{"brokers far away", 400 * ms, 0, 8 * us, 480 * ms, 1},
 		{"a slow disk", 10 * ms, 200 * ms, 1 * us, 220 * ms, 0.5},
 	} {
-		largest := MaxStepEntries / (is.trips + is.fixed + MaxStepEntries*is.entry).Seconds()
+		largest := MaxStepEntries / (c.trips + c.fixed + MaxStepEntries*c.entry).Seconds()
 		s := size{limit: MaxStepEntries}
-		longest, rate := backlogged(&s, is.trips, is.fixed, is.entry, 20*time.Second)
-		if longest > is.longest {
-			t.Errorf("%s: steps take up to %s, want %s", is.name, longest, is.longest)
+		longest, rate := backlogged(&s, c.trips, c.fixed, c.entry, 20*time.Second)
+		if longest > c.longest {
+			t.Errorf("%s: steps take up to %s, want %s", c.name, longest, c.longest)
 		}
-		if rate < is.share*largest*0.999 {
-			t.Errorf("%s: %.0f entries a second, want %.2f of %.0f", is.name, rate, is.share, largest)
+		if rate < c.share*largest*0.999 {
+			t.Errorf("%s: %.0f entries a second, want %.2f of %.0f", c.name, rate, c.share, largest)
 		}
 	}
 }

@@ -199,10 +199,10 @@ func (l *Leaders) learn(topic string, all []partitionLeader) (before []partition
 		return before // no leader is left alone
 	}
 	for p := range min(len(before), len(all)) {
-		was, is := &before[p], &all[p]
-		is.newUntil, is.excluded = was.newUntil, was.excluded
-		if is.node >= 0 && is.node != was.node && (was.node < 0 || l.unreachable(was.node)) {
-			is.newUntil = l.now().Add(newLeaderTime)
+		was, now := &before[p], &all[p]
+		now.newUntil, now.excluded = was.newUntil, was.excluded
+		if now.node >= 0 && now.node != was.node && (was.node < 0 || l.unreachable(was.node)) {
+			now.newUntil = l.now().Add(newLeaderTime)
 		}
 	}
 	return before

@@ -49,8 +49,8 @@ import (
 // One case is left. A replay of a compacted log lacks records that later ones have superseded. If it is interrupted,
 // and the log then loses those later ones to a replica that was not compacted as far, the view lacks records that the
 // log holds again. That takes an interrupted replay and the loss of acknowledged records that are older than
-// min.compaction.lag.ms. The same holds for a step of which an interrupted replay has folded a part, if the log loses
-// the rest of that step.
+// min.compaction.lag.ms. The same holds for a step that an interrupted replay has folded in part, if the log loses the
+// rest of that step.
 //
 // (b) Kafka keeps the last record of each key, except for deletions: when the cleaner first meets one, it stamps the
 // deletion with the time at which it may be dropped, delete.retention.ms later, as set at that moment (KIP-534). A

@@ -139,9 +139,9 @@ func (in *Input) reportCut(from, to int64) {
 	in.warning.Store(&why)
 }
 
-// spanFrom asks for the log, of which the records below from were read, the last ones in an epoch. If it ends below
-// from, or is not as it was, it asks again for some time: a leader that was unresponsive and comes back shows the log
-// without its end, until it hears that another broker leads.
+// spanFrom asks for the log, whose records below from were read, the last ones in an epoch. If it ends below from, or
+// is not as it was, it asks again for some time: a leader that was unresponsive and comes back shows the log without
+// its end, until it hears that another broker leads.
 func (in *Input) spanFrom(ctx context.Context, from int64, epoch partlog.Epoch) (partlog.Span, error) {
 	got := in.ahead
 	in.ahead = nil

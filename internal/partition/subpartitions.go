@@ -174,8 +174,8 @@ func (sp *subPartitions) size() (items int, bytes int64) {
 func (sp *subPartitions) overdue(now int64) (unplanned, uncommitted time.Duration) {
 	oldest, entry := int64(never), int64(never)
 	sp.ask(func(s *subPartition) {
-		has := s.planner.Stats()
-		oldest, entry = min(oldest, has.Oldest), min(entry, has.Uncommitted)
+		stats := s.planner.Stats()
+		oldest, entry = min(oldest, stats.Oldest), min(entry, stats.Uncommitted)
 	})
 	since := func(due int64) time.Duration { return time.Duration(max(0, now-due)) * time.Millisecond }
 	return since(oldest), since(min(oldest, entry))
@@ -209,8 +209,8 @@ func (sp *subPartitions) Position() int64 {
 // Lacks is how many flushes have ended, and about how many IDs the store may lack, of all planners together.
 func (sp *subPartitions) Lacks() (flushes int64, ids int) {
 	sp.ask(func(s *subPartition) {
-		has := s.planner.Stats()
-		flushes, ids = flushes+has.Flushes, ids+has.Changed
+		stats := s.planner.Stats()
+		flushes, ids = flushes+stats.Flushes, ids+stats.Changed
 	})
 	return flushes, ids
 }

@@ -363,7 +363,7 @@ func TestStaticMemberThatLeavesIsGone(t *testing.T) {
 	})
 }
 
-// The member is removed by someone else: it loses what it held, and comes back as another member with new tokens.
+// The member is removed by someone else: it loses its partitions, and comes back as another member with new tokens.
 func TestKickedMemberLosesItsTokens(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
 		m := x.join(x.options("a"))

@@ -151,7 +151,7 @@ const (
 // again makes a member join the next round as soon as it begins, if the leader has said that there is one.
 //
 // A partition that moves is not assigned until its owner has given it up. Then the owner joins again, and the partition
-// is silent until all others have joined that round, of which their heartbeats tell them. Heartbeats begin anew with
+// is silent until all others have joined that round, which they learn from their heartbeats. Heartbeats begin anew with
 // each assignment. So without this, every partition that moves would be silent for a whole heartbeatInterval. Nothing
 // else depends on it: members of earlier versions hear of the round then.
 //

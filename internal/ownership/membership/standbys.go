@@ -35,7 +35,7 @@ type Standbys struct {
 //
 // A member that follows a partition goes on while it can. Members follow equally many, within one, if their topics
 // allow. A copy that has caught up is given up only if another one has. The result depends only on the user data of the
-// members, and on what the members say, and it is stable: the same members, asked again, get the same.
+// members, and it is stable: the same members, asked again, get the same.
 type handout struct {
 	p      *placement
 	o      *Standbys

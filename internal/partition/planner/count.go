@@ -46,7 +46,7 @@ func (ta *tally) others(it *Item) int64 {
 //
 // A firing after which nothing is pending keeps its place in the count until it is committed, because a rollback would
 // bring the timer back. So does a request behind it that leaves nothing either, but would decide otherwise if the
-// firing were rolled back. Any other entry counts at once.
+// firing were rolled back. Any other entry counts immediately.
 func (ta *tally) note(e *Entry) {
 	last := e.item.last
 	e.follow()

@@ -58,12 +58,12 @@ func TestWaitingItemsKeepNoChunk(t *testing.T) {
 		}
 		return r.Bytes
 	}
-	owns := func(what string, of *timer.Timer, record []byte) {
+	owns := func(what string, stored *timer.Timer, record []byte) {
 		t.Helper()
 		begin, end, at := unsafe.Pointer(&record[0]), unsafe.Pointer(&record[len(record)-1]),
-			unsafe.Pointer(&of.Value[0])
+			unsafe.Pointer(&stored.Value[0])
 		if uintptr(begin) <= uintptr(at) && uintptr(at) <= uintptr(end) {
-			t.Errorf("%s: %q keeps its record", what, of.ID)
+			t.Errorf("%s: %q keeps its record", what, stored.ID)
 		}
 	}
 	for _, id := range ids {

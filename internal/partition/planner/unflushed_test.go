@@ -47,7 +47,7 @@ func TestCollectLooksAtNoRecord(t *testing.T) {
 	}
 }
 
-// A question counts all memory that it keeps alive: chunks of which it needs one record, but no timers that a later
+// A question counts all memory that it keeps alive: chunks with one record that it needs, but no timers that a later
 // step has replaced.
 func TestAQuestionCountsTheMemoryItKeeps(t *testing.T) {
 	const far = 1 << 40

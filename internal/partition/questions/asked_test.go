@@ -127,8 +127,8 @@ func (a *asked) Position() int64 {
 func (a *asked) Lacks() (flushes int64, ids int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	has := a.planner.Stats()
-	return has.Flushes, has.Changed
+	stats := a.planner.Stats()
+	return stats.Flushes, stats.Changed
 }
 
 func (a *asked) Collect(u *planner.Unflushed, flushes int64) bool {

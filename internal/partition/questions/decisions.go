@@ -29,7 +29,7 @@ const (
 // after each commit. A request that is written after Watch is committed later still, so its step finds the watcher.
 //
 // A decision is reported once the planner knows that it is committed. So a caller that has heard of it, and then asks
-// what is pending, gets an answer from that state or a later one.
+// the pending timer, gets an answer from that state or a later one.
 type decisions struct {
 	watched atomic.Int32 // watchers
 	gone    chan struct{}

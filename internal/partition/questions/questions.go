@@ -132,9 +132,11 @@ func (q *Questions) answering() (*answers, error) {
 	case leaving, s == ownership.Gone, q.o.Token.Err() != nil:
 		return nil, fmt.Errorf("%v: %w", q.o.Life.Requests(), query.ErrMoved)
 	case s != ownership.Live:
-		is := q.o.Life.Status()
+		status := q.o.Life.Status()
 		return nil, fmt.Errorf("%v: %w", q.o.Life.Requests(),
-			&query.NotLiveError{State: s.String(), Since: is.Since, Reason: is.Reason, Failed: s == ownership.Failed})
+			&query.NotLiveError{
+				State: s.String(), Since: status.Since, Reason: status.Reason, Failed: s == ownership.Failed,
+			})
 	case a == nil:
 		return nil, fmt.Errorf("%v: %w", q.o.Life.Requests(), &query.NotLiveError{State: ownership.Acquiring.String()})
 	}
@@ -220,9 +222,9 @@ func (q *Questions) Get(ctx context.Context, id []byte) (*query.Timer, error) {
 
 // show returns a timer in the form in which questions are answered.
 func (q *Questions) show(t *timer.Timer, parked bool) *query.Timer {
-	of := q.o.Life.Requests()
+	requests := q.o.Life.Requests()
 	return &query.Timer{
-		Timer: t, Topic: of.Topic, Partition: of.Partition,
+		Timer: t, Topic: requests.Topic, Partition: requests.Partition,
 		Source: q.o.Source(t.Offset).String(), State: query.StateOf(t, parked),
 	}
 }

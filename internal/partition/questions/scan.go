@@ -202,17 +202,17 @@ const maxRest = 10 * time.Millisecond
 // scans take half of a slot's processor at most, however many callers there are and however often they ask, and due
 // timers find a processor free.
 type Slot struct {
-	of    *semaphore.Weighted // nil: there is no limit
+	total *semaphore.Weighted // nil: there is no limit
 	since time.Time
 }
 
-// NewSlot returns a Slot that is not taken yet. of counts the slots that are taken; if it is nil, there is no limit.
-func NewSlot(of *semaphore.Weighted) *Slot { return &Slot{of: of} }
+// NewSlot returns a Slot that is not taken yet. total counts the slots that are taken; if it is nil, there is no limit.
+func NewSlot(total *semaphore.Weighted) *Slot { return &Slot{total: total} }
 
 // Take waits for a slot that is free.
 func (s *Slot) Take(ctx context.Context) error {
-	if s.of != nil {
-		if err := s.of.Acquire(ctx, 1); err != nil {
+	if s.total != nil {
+		if err := s.total.Acquire(ctx, 1); err != nil {
 			return err
 		}
 	}
@@ -222,9 +222,9 @@ func (s *Slot) Take(ctx context.Context) error {
 
 // Give gives the slot back. It may be called repeatedly, or without a Take.
 func (s *Slot) Give() {
-	if s.of != nil && !s.since.IsZero() {
-		of := s.of
-		time.AfterFunc(min(maxRest, time.Since(s.since)), func() { of.Release(1) })
+	if s.total != nil && !s.since.IsZero() {
+		total := s.total
+		time.AfterFunc(min(maxRest, time.Since(s.since)), func() { total.Release(1) })
 	}
 	s.since = time.Time{}
 }
