@@ -123,7 +123,7 @@ func TestRequestsLostToRetention(t *testing.T) {
 	s.Out.Quiet(time.Second)
 	rig.Exactly(t, s.Out.Records(), n)
 	if lost := s.Metric("waterclock_requests_lost_total"); lost != n ||
-		len(s.log.Lines("requests were lost to retention")) != 1 {
+		len(s.log.Lines("requests lost to retention")) != 1 {
 		t.Errorf("%v are counted as lost, want %d, and a line that says so", lost, n)
 	}
 	if s.Metric("waterclock_retention_alerts_total") == 0 || len(s.log.Lines("retention may soon delete")) == 0 {
