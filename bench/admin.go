@@ -148,8 +148,8 @@ func (r *run) awaitServed(ctx context.Context) error {
 		n, err := r.settled(ctx)
 		return n > 0, err
 	}, func() error {
-		return fmt.Errorf("group %s has not accepted anything on %s, another group has: give the group of the "+
-			"with --group", r.group, r.requests)
+		return fmt.Errorf("group %s has not accepted anything on %s, another group has: give the group of "+
+			"the instances with --group", r.group, r.requests)
 	})
 }
 

@@ -82,7 +82,7 @@ func TestRequestTopicThatNobodyServes(t *testing.T) {
 			t.Errorf("%s: said after %s, %d requests written", name, took, n)
 		}
 	}
-	fails("never served", "nobody has ever served requests")
+	fails("never served", "requests has never been served as a request topic")
 	stop := serveNamed(t, l, "waterclock", "other")
 	fails("target not allowed", "the instances that serve requests reject timers for target: target-not-allowed: ")
 	l.Cluster.Group = "another"

@@ -401,6 +401,8 @@ func TestReplayEndsWithItsContext(t *testing.T) {
 	v := kafkatest.OnFake(t, 1)
 	w := newWriter(t, v)
 	w.step(kgo.TryCommit, putRecord("a", 1))
+	// The writer's client may open a connection at any time.
+	conns := goleak.IgnoreAnyFunction("github.com/twmb/franz-go/pkg/kfake.(*clientConn).read.func1")
 	ignore := goleak.IgnoreCurrent()
 	ctx, cancel := context.WithCancel(v.Ctx)
 	calls := 0
@@ -418,9 +420,9 @@ func TestReplayEndsWithItsContext(t *testing.T) {
 	}
 	cl.Close()
 	// kgo closes connections in the background, which takes a slow machine a while.
-	for end := time.Now().Add(10 * time.Second); goleak.Find(ignore) != nil; {
+	for end := time.Now().Add(10 * time.Second); goleak.Find(ignore, conns) != nil; {
 		if time.Now().After(end) {
-			goleak.VerifyNone(t, ignore)
+			goleak.VerifyNone(t, ignore, conns)
 			break
 		}
 	}
