@@ -150,7 +150,8 @@ func TestShiftsAgainstASearch(t *testing.T) {
 			t.Fatal(err)
 		}
 		text, _ := json.Marshal(r)
-		if again, err := ParseRules(text); err != nil || fmt.Sprint(again.dates, again.hours) != fmt.Sprint(e.dates, e.hours) {
+		again, err := ParseRules(text)
+		if err != nil || fmt.Sprint(again.dates, again.hours) != fmt.Sprint(e.dates, e.hours) {
 			t.Fatalf("%s: read again as %+v, %v", text, again, err)
 		}
 		const minute = 60_000
