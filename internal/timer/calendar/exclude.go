@@ -286,25 +286,25 @@ const (
 type Exclusions []*Exclusion
 
 // Excludes returns the index of a calendar that excludes an instant, in Unix milliseconds; -1 if none does.
-func (x Exclusions) Excludes(at int64) int {
-	return slices.IndexFunc(x, func(e *Exclusion) bool { return e.Excludes(at) })
+func (e Exclusions) Excludes(at int64) int {
+	return slices.IndexFunc(e, func(one *Exclusion) bool { return one.Excludes(at) })
 }
 
 // Shifted returns the instant that takes the place of another one, in Unix milliseconds: that itself if no calendar
 // excludes it. It returns false if nothing does: the occurrence is skipped, or the calendars leave no time free.
-func (x Exclusions) Shifted(at int64, by Shift) (int64, bool) {
+func (e Exclusions) Shifted(at int64, by Shift) (int64, bool) {
 	const most = 4 * 366 * excludedYears // rules that apply one after the other
 	for range most {
-		i := x.Excludes(at)
+		i := e.Excludes(at)
 		if i < 0 {
 			return at, true
 		}
 		var ok bool
 		switch by {
 		case ShiftNext:
-			at, ok = x[i].next(at)
+			at, ok = e[i].next(at)
 		case ShiftPrevious:
-			at, ok = x[i].previous(at)
+			at, ok = e[i].previous(at)
 		case ShiftSkip:
 		}
 		if !ok {
