@@ -395,7 +395,7 @@ func (l *locked) mechanisms(t *testing.T) {
 func withoutOffsets(log string) string {
 	var kept strings.Builder
 	for line := range strings.Lines(log) {
-		if !strings.Contains(line, "cannot be seen without the right to read __consumer_offsets") {
+		if !strings.Contains(line, "missing permission to read __consumer_offsets") {
 			kept.WriteString(line)
 		}
 	}

@@ -91,7 +91,7 @@ func (rs *reasonSetup) badRequests() []bad {
 		{reason: waterclock.ReasonDuplicateHeader, spoil: more("timer-at", "1")},
 		{reason: waterclock.ReasonNotUTF8, spoil: with("timer-at", "\xff\xfe")},
 		{reason: waterclock.ReasonConflictingHeaders, spoil: with("timer-after", "1")},
-		{reason: waterclock.ReasonConflictingHeaders, spoil: recurring("timer-zone", "UTC")},
+		{reason: waterclock.ReasonBadInterval, spoil: recurring("timer-zone", "UTC")},
 		{reason: waterclock.ReasonBadCancel, spoil: instead("timer-cancel", "TRUE")},
 		{reason: waterclock.ReasonBadCancel, spoil: func(r *kgo.Record) {
 			r.Headers = []kgo.RecordHeader{{Key: "timer-cancel"}}

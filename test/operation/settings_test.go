@@ -180,7 +180,7 @@ func TestSettingsThatDifferAreNamed(t *testing.T) {
 	b.begin()
 	differ("none differs")
 	a.until("the log says that it is over", func() bool {
-		return len(a.log.Lines("judge requests by the same settings again")) > 0
+		return len(a.log.Lines("settings are the same in all instances of the group again")) > 0
 	})
 }
 

@@ -126,7 +126,7 @@ func TestRequestsLostToRetention(t *testing.T) {
 		len(s.log.Lines("requests lost to retention")) != 1 {
 		t.Errorf("%v are counted as lost, want %d, and a line that says so", lost, n)
 	}
-	if s.Metric("waterclock_retention_alerts_total") == 0 || len(s.log.Lines("retention may soon delete")) == 0 {
+	if s.Metric("waterclock_retention_alerts_total") == 0 || len(s.log.Lines("intake lag near retention")) == 0 {
 		t.Error("no alert for intake that lags")
 	}
 	s.Balanced(0)
