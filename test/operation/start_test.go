@@ -212,7 +212,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 		t.Errorf("of what could not be delivered: %q", got)
 	}
 	s.counts(1, "waterclock_misplaced_requests_total")
-	if got := s.log.Lines("request on the wrong partition"); len(got) != 1 || !strings.Contains(got[0], "timer=wandering") {
+	if got := s.log.Lines("on the wrong partition"); len(got) != 1 || !strings.Contains(got[0], "timer=wandering") {
 		t.Errorf("of the wrong partition: %q", got)
 	}
 }
