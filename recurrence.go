@@ -86,8 +86,8 @@ func Cron(expression string) Option {
 	}
 }
 
-// Zone names the time zone of [Cron] or [EveryPeriod] by its IANA name, such as Africa/Lagos. The default is UTC. Only the service can
-// tell whether it knows the name.
+// Zone names the time zone of [Cron] or [EveryPeriod] by its IANA name, such as Africa/Lagos. The default is UTC. Only
+// the service can tell whether it knows the name.
 func Zone(name string) Option {
 	return func(d *draft) {
 		d.recurs.zone, d.recurs.more = true, "Zone"

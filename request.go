@@ -186,8 +186,8 @@ func formatDuration(d time.Duration) string {
 }
 
 // If makes the request conditional: on [IfAbsent], [IfPresent], or a [Source] in text form, which is that of the timer
-// that must be pending; or [IfChanged], if it schedules. The service checks the condition at the request's position in the log, not when the request is
-// written. If it does not hold, the request changes nothing.
+// that must be pending; or [IfChanged], if it schedules. The service checks the condition at the request's position in
+// the log, not when the request is written. If it does not hold, the request changes nothing.
 func If(condition string) Option {
 	return func(d *draft) {
 		if condition != IfAbsent && condition != IfPresent && condition != IfChanged {

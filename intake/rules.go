@@ -233,15 +233,13 @@ func (r *Rules) schedule(rec *kgo.Record, h *headers, now int64) (*timer.Timer, 
 	case recurrence.Recurrence != nil:
 		recurrence.Start(t, due)
 		refusal = r.beyond(t.Due, now)
-		due = t.Due
-	}
-	switch {
-	case refusal != nil, h.recurs():
-	case r.LimitPast > 0 && !h.has(maxLateHeader) && rec.Timestamp.UnixMilli()-due > r.LimitPast.Milliseconds():
-		t.TooLate = 1 // already later than that, so it expires
 	}
 	if refusal != nil {
 		return nil, refusal
+	}
+	if r.LimitPast > 0 && !h.recurs() && !h.has(maxLateHeader) &&
+		rec.Timestamp.UnixMilli()-t.Due > r.LimitPast.Milliseconds() {
+		t.TooLate = 1 // already later than that, so it expires
 	}
 	return t, nil
 }

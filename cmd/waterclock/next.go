@@ -133,14 +133,11 @@ func printNext(out io.Writer, r calendar.Recurrence, start, after int64, n int) 
 		if reading, skipped := r.Skipped(o); skipped {
 			mark = "  for " + reading.Format(time.DateTime) + ", which the clock skips"
 		}
-		say("%s  %s%s\n", at.Format(rfc3339Millis), at.Format("Mon MST"), mark)
+		say("%s  %s%s\n", at.Format(time.RFC3339Nano), at.Format("Mon MST"), mark)
 		after = o.Scheduled
 	}
 	return err
 }
-
-// rfc3339Millis is RFC 3339 with milliseconds if there are any.
-const rfc3339Millis = "2006-01-02T15:04:05.999Z07:00"
 
 // change describes a change of a clock.
 func change(c calendar.Change, loc *time.Location) string {

@@ -26,7 +26,8 @@ func (r *recurrenceFlags) bind(fs *pflag.FlagSet) {
 	fs.StringVar(&r.every, "every", "", "recurring, every `DURATION`: first at --at, otherwise after one DURATION; with "+
 		"--zone a period, as in P1M or P2W, by the calendar")
 	fs.StringVar(&r.cron, "cron", "", "recurring, by the cron `EXPRESSION`, from --at on; see waterclock next")
-	fs.StringVar(&r.zone, "zone", "", "time `ZONE` of --cron or --every, by its IANA name such as Africa/Lagos (default of --cron: UTC)")
+	fs.StringVar(&r.zone, "zone", "", "time `ZONE` of --cron or --every, by its IANA name such as Africa/Lagos (default "+
+		"of --cron: UTC)")
 	fs.StringVar(&r.until, "until", "", "recurring until `TIME`, inclusive: RFC 3339 with a zone")
 	fs.Int64Var(&r.count, "count", 0, "`NUMBER` of occurrences (default: no end)")
 	fs.StringVar(&r.jitter, "jitter", "", "delay each firing by a random part of `DURATION`")

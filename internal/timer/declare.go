@@ -89,10 +89,10 @@ func sameBytes(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (b 
 // sameHeaders compares headers in their order, without the trace context.
 func sameHeaders(a, b []Header) bool {
 	for {
-		for len(a) > 0 && a[0].traces() {
+		for len(a) > 0 && IsTraceContext(a[0].Key) {
 			a = a[1:]
 		}
-		for len(b) > 0 && b[0].traces() {
+		for len(b) > 0 && IsTraceContext(b[0].Key) {
 			b = b[1:]
 		}
 		if len(a) == 0 || len(b) == 0 {
@@ -105,5 +105,5 @@ func sameHeaders(a, b []Header) bool {
 	}
 }
 
-// traces reports whether a header is part of W3C's trace context.
-func (h *Header) traces() bool { return h.Key == "traceparent" || h.Key == "tracestate" }
+// IsTraceContext reports whether a header with that name is part of W3C's trace context.
+func IsTraceContext(name string) bool { return name == "traceparent" || name == "tracestate" }

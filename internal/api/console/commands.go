@@ -111,11 +111,7 @@ func scheduleCommand(t *api.Timer) (text, why string) {
 
 // recurrenceFlags adds the flags for the due time.
 func recurrenceFlags(w *words, t *api.Timer) {
-	due := t.Due
-	if t.Scheduled != nil {
-		due = *t.Scheduled
-	}
-	at := due.UTC().Format(time.RFC3339Nano)
+	at := scheduledAt(t)
 	r := t.Recurrence
 	if r == nil {
 		w.flag("at", at)

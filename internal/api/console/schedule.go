@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -273,16 +274,17 @@ func (f *form) Keeps() (all []string) {
 	return all
 }
 
+// scheduledAt returns the time to schedule a timer again for. It is without jitter: the new timer has its own.
+func scheduledAt(t *api.Timer) string {
+	return cmp.Or(t.Scheduled, &t.Due).UTC().Format(time.RFC3339Nano)
+}
+
 // formOfTimer returns the form of a pending timer. If it is sent unchanged it schedules the same timer again: with
 // the same next occurrence, and as many further ones as are left.
 func formOfTimer(t *api.Timer) (f form) {
 	f = form{Topic: t.Topic, ID: t.ID, Target: t.Target.Topic, MaxLate: t.MaxLate, As: asText, If: t.Source,
 		Source: t.Source}
-	due := t.Due
-	if t.Scheduled != nil {
-		due = *t.Scheduled // the new timer has jitter of its own
-	}
-	at := due.UTC().Format("2006-01-02T15:04:05.999Z07:00")
+	at := scheduledAt(t)
 	if r := t.Recurrence; r != nil {
 		f.Every, f.Cron, f.Zone, f.Jitter, f.CatchUp = r.Every, r.Cron, r.Zone, r.Jitter, r.CatchUp
 		if r.Until != nil {

@@ -89,7 +89,7 @@ func payload(t *timer.Timer) history.Payload {
 func headers(hs []kgo.RecordHeader) string {
 	var b []byte
 	for _, h := range hs {
-		if h.Key == "traceparent" || h.Key == "tracestate" || strings.HasPrefix(h.Key, waterclock.OwnPrefix) {
+		if timer.IsTraceContext(h.Key) || strings.HasPrefix(h.Key, waterclock.OwnPrefix) {
 			continue
 		}
 		b = binary.AppendUvarint(b, uint64(len(h.Key)))
