@@ -55,6 +55,14 @@ func (d Dialect) translate(rec *kgo.Record, limits *Limits) (*kgo.Record, *timer
 	return rec, nil
 }
 
+// stamp names a header that translation adds and whose value is another one for each record; "" if there is none.
+func (d Dialect) stamp() string {
+	if d == ETF1 {
+		return etf1Timestamp
+	}
+	return ""
+}
+
 // foreign holds a record's headers, with those of a dialect apart from the others.
 type foreign struct {
 	said   map[string][]byte  // values of the dialect's headers, by name

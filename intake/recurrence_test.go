@@ -313,6 +313,86 @@ func TestChangedAfterTheEnd(t *testing.T) {
 	}
 }
 
+// TestChangedHoweverWritten: what means the same is unchanged, however it is written, and whenever.
+func TestChangedHoweverWritten(t *testing.T) {
+	const changed, differs = timer.Unchanged, timer.Replaced
+	etf1 := []string{"scheduler-epoch", "1893456000"}
+	for _, c := range []struct {
+		dialect       Dialect
+		first, second []string
+		want          timer.Outcome
+	}{
+		{Plain, []string{"timer-cron", "0 9 * * MON"}, []string{"timer-cron", "0 9 * * 1"}, changed},
+		{Plain, []string{"timer-cron", "@daily"}, []string{"timer-cron", " 0  0 0 * * ? ", "timer-zone", "UTC"}, changed},
+		{Plain, []string{"timer-cron", "0 9 L * *"}, []string{"timer-cron", "00 9 l * *"}, changed},
+		{Plain, []string{"timer-cron", "0 9 * * fri#2"}, []string{"timer-cron", "0 9 * * 5#2"}, changed},
+		{Plain, []string{"timer-cron", "0 9 * * fri#2"}, []string{"timer-cron", "0 9 * * fri#3"}, differs},
+		{Plain, []string{"timer-cron", "0 9 1 * 1"}, []string{"timer-cron", "0 9 1 * *"}, differs},
+		{Plain, []string{"timer-cron", "0 9 L * *"}, []string{"timer-cron", "0 9 * * *"}, differs},
+		{Plain, []string{"timer-every", "90s"}, []string{"timer-every", "PT1M30S"}, changed},
+		{Plain, []string{"timer-every", "P1Y1W", "timer-zone", "Africa/Lagos"},
+			[]string{"timer-every", "P12M7D", "timer-zone", "Africa/Lagos"}, changed},
+		{Plain, []string{"timer-at", "1893456000000"}, []string{"timer-at", "2030-01-01T01:00:00+01:00"}, changed},
+		{Plain, []string{"timer-every", "1m"}, []string{"timer-every", "1m", "timer-remember", "0s"}, changed},
+		{Plain, []string{"timer-every", "1m", "timer-remember", "0s"}, []string{"timer-every", "1m"}, changed},
+		{Plain, []string{"timer-every", "1m"}, []string{"timer-every", "1m", "timer-remember", "0s key"}, differs},
+		{ETF1, etf1, etf1, changed},
+		{ETF1, etf1, append([]string{"a", "b"}, etf1...), differs},
+		{ETF1, etf1, []string{"timer-at", "1893456000000", "timer-target-key-null", "true"}, differs}, // no marks
+		{ETF1, []string{"timer-at", "1893456000000", "scheduler-timestamp", "1"},
+			[]string{"timer-at", "1893456000000", "scheduler-timestamp", "2"}, differs}, // theirs, passed on
+		{NATS, []string{"Nats-Schedule", "@daily"}, []string{"Nats-Schedule", "0 0 0 * * *"}, changed},
+		{Pulsar, []string{"deliverAt", "1893456000000"}, []string{"timer-at", "2030-01-01T00:00:00Z"}, changed},
+	} {
+		rules := testRules()
+		rules.Dialect, rules.DefaultTarget = c.dialect, "ok"
+		validated := func(headers []string, later time.Duration) timer.Request {
+			rec := request([]byte("v"), append([]string{"timer-if", "changed"}, headers...)...)
+			rec.Timestamp = rec.Timestamp.Add(later)
+			req, _, refusal := rules.Validate(rec, now)
+			if refusal != nil {
+				t.Fatalf("%q: %+v", headers, refusal)
+			}
+			return req
+		}
+		pending, req := validated(c.first, 0).Schedule, validated(c.second, 10*time.Second)
+		if e := req.Apply(pending.Ref(), pending); e.Outcome != c.want {
+			t.Errorf("%s %q, then %q: outcome %d, want %d", c.dialect, c.first, c.second, e.Outcome, c.want)
+		}
+	}
+}
+
+// TestChangedAfterTheLimit: limit-past is for new timers. One that is paused is still pending after that time; declared
+// again, it stays as it was, and with another payload it does not expire either.
+func TestChangedAfterTheLimit(t *testing.T) {
+	rules := testRules()
+	rules.LimitPast, rules.DefaultMaxLate = time.Second, time.Hour
+	validated := func(value string, later time.Duration) timer.Request {
+		rec := request([]byte(value), "timer-at", strconv.FormatInt(now, 10), "timer-target-topic", "ok", "timer-if",
+			"changed")
+		rec.Timestamp = time.UnixMilli(now).Add(later)
+		req, _, refusal := rules.Validate(rec, now)
+		if refusal != nil {
+			t.Fatal(refusal)
+		}
+		return req
+	}
+	for late, pendingLate := range map[time.Duration]int64{0: 3_600_001, 2 * time.Second: 1} {
+		pending := validated("1", late).Schedule
+		for value, want := range map[string]timer.Outcome{"1": timer.Unchanged, "2": timer.Replaced} {
+			req := validated(value, time.Minute)
+			e := req.Apply(pending.Ref(), pending)
+			if e.Outcome != want || e.After.TooLate != pendingLate || string(e.After.Value) != value {
+				t.Errorf("%q, first written %s after it is due: outcome %d, %+v is pending", value, late, e.Outcome,
+					e.After)
+			}
+			if none := req.Apply(timer.Absent, nil); none.After.TooLate != 1 {
+				t.Errorf("with nothing pending, it expires %d ms late", none.After.TooLate)
+			}
+		}
+	}
+}
+
 // TestPeriodAtTheHorizon: a period is too long if it can be longer than the horizon.
 func TestPeriodAtTheHorizon(t *testing.T) {
 	for period, days := range map[string]int{"P1Y": 366, "P100Y": 36525, "P4Y": 1461, "P1M": 31, "P2W1D": 15} {

@@ -182,7 +182,15 @@ func (r *Rules) Validate(rec *kgo.Record, now int64) (req timer.Request, misplac
 	if refusal != nil {
 		return timer.Request{ID: rec.Key, Offset: rec.Offset}, misplaced, refusal
 	}
-	req.Schedule = t
+	if req.Schedule = t; req.If.Kind == timer.IfChanged && rec != said {
+		req.If.Stamp = r.Dialect.stamp()
+	}
+	if r.isPast(t, &h, rec) {
+		if req.If.Kind == timer.IfChanged {
+			req.If.Past, req.If.OnTime = true, t.TooLate
+		}
+		t.TooLate = 1 // already later than that, so it expires
+	}
 	return req, misplaced, nil
 }
 
@@ -234,14 +242,13 @@ func (r *Rules) schedule(rec *kgo.Record, h *headers, now int64) (*timer.Timer, 
 		recurrence.Start(t, due)
 		refusal = r.beyond(t.Due, now)
 	}
-	if refusal != nil {
-		return nil, refusal
-	}
-	if r.LimitPast > 0 && !h.recurs() && !h.has(maxLateHeader) &&
-		rec.Timestamp.UnixMilli()-t.Due > r.LimitPast.Milliseconds() {
-		t.TooLate = 1 // already later than that, so it expires
-	}
-	return t, nil
+	return t, refusal
+}
+
+// isPast reports whether t was due longer before its request was written than LimitPast allows.
+func (r *Rules) isPast(t *timer.Timer, h *headers, rec *kgo.Record) bool {
+	return r.LimitPast > 0 && !h.recurs() && !h.has(maxLateHeader) &&
+		rec.Timestamp.UnixMilli()-t.Due > r.LimitPast.Milliseconds()
 }
 
 // horizonGrace limits how far ahead of the owner's clock a record's timestamp may be to count for the horizon.

@@ -82,6 +82,12 @@ func (r *Rules) condition(h *headers, partition int32) (c timer.Condition, refus
 			return c, nil // it is due at another time than any request before it
 		}
 		c = timer.Condition{Kind: timer.IfChanged, Anchored: h.has(atHeader)}
+		if h.has(cronHeader) {
+			s, err := r.schedules.Schedule(string(h.values[cronHeader]), string(h.values[zoneHeader]))
+			if err == nil { // else the request is rejected
+				c.Cron = s.Expression
+			}
+		}
 		if count := h.values[countHeader]; len(count) > 0 && allDigits(count) {
 			c.Count = number(count)
 		}

@@ -16,6 +16,9 @@ func (r *Request) asks(pending *Timer) bool {
 	if a.Count > 0 && t.Occurrence > a.Count { // all were due before the request: this count is only that of t
 		a.Count = r.If.Count
 	}
+	if a.Cron != b.Cron && b.Cron != "" && r.If.Cron != nil && r.If.Cron.Means(b.Cron) {
+		b.Cron = a.Cron
+	}
 	return a == b
 }
 
@@ -40,36 +43,41 @@ func (t *Timer) plan() Recurrence {
 	return r
 }
 
-// declared returns the timer that is pending after a request for t has found the schedule that it asks for: the pending
-// timer itself, or t in its place if they differ in anything else.
-func (t *Timer) declared(pending *Timer) (*Timer, Outcome) {
-	if t.hasContents(pending) {
+// declared returns the timer that is pending after r has found the schedule that it asks for: the pending timer itself,
+// or that of r in its place if they differ in anything else.
+func (r *Request) declared(pending *Timer) (*Timer, Outcome) {
+	tooLate := r.Schedule.TooLate
+	if r.If.Past && pending.TooLate != tooLate {
+		tooLate = r.If.OnTime // the limit is for new timers
+	}
+	if tooLate == pending.TooLate && r.Schedule.hasContents(pending, r.If.Stamp) {
 		return pending, Unchanged
 	}
-	other := *t
-	other.Due, other.Occurrence, other.Steering = pending.Due, pending.Occurrence, pending.Steering
-	if other.Recurrence = pending.Recurrence; t.Recurrence != nil {
-		r := *pending.Recurrence
-		r.CatchUp = t.Recurrence.CatchUp
-		r.Cron, r.Zone = t.Recurrence.Cron, t.Recurrence.Zone // equal, and they do not keep the memory of pending
-		other.Recurrence = &r
+	t := *r.Schedule
+	t.TooLate = tooLate
+	t.Due, t.Occurrence, t.Steering = pending.Due, pending.Occurrence, pending.Steering
+	if t.Recurrence != nil {
+		x := *pending.Recurrence
+		x.CatchUp = t.Recurrence.CatchUp
+		x.Cron, x.Zone = t.Recurrence.Cron, t.Recurrence.Zone // they mean the same, and do not keep pending's memory
+		t.Recurrence = &x
 	}
-	return &other, Replaced
+	return &t, Replaced
 }
 
-// hasContents reports whether t and o are the same apart from their schedules and where they come from. Trace contexts
-// do not count: each request has another one.
-func (t *Timer) hasContents(o *Timer) bool {
-	a, b := t.Remember, o.Remember
-	if a == nil || b == nil {
-		if a != b {
-			return false
-		}
-	} else if *a != *b {
-		return false
+// hasContents reports whether t and o are the same apart from their schedules, TooLate and where they come from. Trace
+// contexts and the value of the header stamp do not count: each request has others.
+func (t *Timer) hasContents(o *Timer, stamp string) bool {
+	return t.catchUp() == o.catchUp() && t.remember() == o.remember() && t.Target.equal(&o.Target) &&
+		sameBytes(t.Value, o.Value) && sameHeaders(t.Headers, o.Headers, stamp)
+}
+
+// remember returns how t is remembered. For no time is the same as not at all.
+func (t *Timer) remember() Remember {
+	if t.Remember == nil {
+		return Remember{}
 	}
-	return t.TooLate == o.TooLate && t.catchUp() == o.catchUp() && t.Target.equal(&o.Target) &&
-		sameBytes(t.Value, o.Value) && sameHeaders(t.Headers, o.Headers)
+	return *t.Remember
 }
 
 func (t *Timer) catchUp() CatchUp {
@@ -86,8 +94,8 @@ func (t *Target) equal(o *Target) bool {
 // sameBytes is bytes.Equal, except that null and no bytes differ.
 func sameBytes(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (b == nil) }
 
-// sameHeaders compares headers in their order, without the trace context.
-func sameHeaders(a, b []Header) bool {
+// sameHeaders compares headers in their order, without the trace context. The value of stamp does not count.
+func sameHeaders(a, b []Header, stamp string) bool {
 	for {
 		for len(a) > 0 && IsTraceContext(a[0].Key) {
 			a = a[1:]
@@ -98,7 +106,7 @@ func sameHeaders(a, b []Header) bool {
 		if len(a) == 0 || len(b) == 0 {
 			return len(a) == len(b)
 		}
-		if a[0].Key != b[0].Key || !sameBytes(a[0].Value, b[0].Value) {
+		if a[0].Key != b[0].Key || a[0].Key != stamp && !sameBytes(a[0].Value, b[0].Value) {
 			return false
 		}
 		a, b = a[1:], b[1:]

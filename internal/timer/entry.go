@@ -36,6 +36,20 @@ type Condition struct {
 	Anchored bool
 	// Count is, for IfChanged, the number of occurrences that the request names; 0: none.
 	Count int64
+	// Cron is, for IfChanged, the expression of the request; nil if it has none.
+	Cron Expression
+	// Stamp names, for IfChanged, a header whose value is another one in each request; "": there is none.
+	Stamp string
+	// Past says, for IfChanged, that the request comes so long after its due time that a new timer expires at once. In
+	// OnTime is what TooLate would be if it had come earlier.
+	Past   bool
+	OnTime int64
+}
+
+// Expression is a cron expression that was read.
+type Expression interface {
+	// Means reports whether another expression, which is valid, comes at the same instants in every time zone.
+	Means(text string) bool
 }
 
 // ConditionKind is the kind of a Condition.
@@ -152,7 +166,7 @@ func (r *Request) Apply(before Ref, pending *Timer) Entry {
 	case r.Schedule != nil && !before.IsPending():
 		e.Outcome = Scheduled
 	case r.Schedule != nil && r.If.Kind == IfChanged && r.asks(pending):
-		e.After, e.Outcome = r.Schedule.declared(pending)
+		e.After, e.Outcome = r.declared(pending)
 	case r.Schedule != nil:
 		e.Outcome = Replaced
 	case !before.IsPending(): // a remembered timer is forgotten

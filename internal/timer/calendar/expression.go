@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // MaxExpressionBytes is the maximum length of an expression.
@@ -122,6 +124,20 @@ func starred(field string) bool { return field[0] == '*' || field[0] == '?' }
 
 // EveryHour reports whether e matches in every hour, so that it follows real time; see the package comment.
 func (e *Expression) EveryHour() bool { return e.hour == 1<<24-1 }
+
+var _ timer.Expression = (*Expression)(nil)
+
+// Means implements timer.Expression: fields may be written in other ways, but must have the same values.
+func (e *Expression) Means(text string) bool {
+	o, err := Parse(text)
+	if err != nil {
+		return false
+	}
+	a, b := *e, *o
+	same := (a.relative == nil) == (b.relative == nil) && (a.relative == nil || *a.relative == *b.relative)
+	a.relative, b.relative = nil, nil
+	return same && a == b
+}
 
 // quotedBytes is the number of bytes of a text that an error quotes.
 const quotedBytes = 20
