@@ -104,14 +104,17 @@ func (a assignment) add(id, topic string, p int32) {
 // loads returns the numbers of partitions of the members, ascending.
 func (a assignment) loads(cs []*candidate) (loads []int) {
 	for _, c := range cs {
-		n := 0
-		for _, ps := range a[c.id] {
-			n += len(ps)
-		}
-		loads = append(loads, n)
+		loads = append(loads, a.load(c))
 	}
 	slices.Sort(loads)
 	return loads
+}
+
+func (a assignment) load(c *candidate) (n int) {
+	for _, ps := range a[c.id] {
+		n += len(ps)
+	}
+	return n
 }
 
 func (a assignment) has(id, topic string, p int32) bool { return slices.Contains(a[id][topic], p) }
@@ -138,35 +141,6 @@ func (a assignment) moved(cs []*candidate, topics map[string]int32) (n int) {
 	for k, c := range owners(cs) {
 		if slices.Contains(c.topics, k.Topic) && k.Partition < topics[k.Topic] && !a.has(c.id, k.Topic, k.Partition) {
 			n++
-		}
-	}
-	return n
-}
-
-// replayed returns how many offsets new owners have to replay.
-func (a assignment) replayed(cs []*candidate, topics map[string]int32) (n int64) {
-	own := owners(cs)
-	for topic, count := range topics {
-		for p := range count {
-			furthest := int64(0)
-			for _, c := range cs {
-				for _, v := range c.views {
-					if v.Topic == topic && v.Partition == p {
-						furthest = max(furthest, v.Position)
-					}
-				}
-			}
-			for _, c := range cs {
-				if !a.has(c.id, topic, p) || own[timer.TopicPartition{Topic: topic, Partition: p}] == c {
-					continue
-				}
-				n += furthest + 1
-				for _, v := range c.views {
-					if v.Topic == topic && v.Partition == p {
-						n -= v.Position + 1
-					}
-				}
-			}
 		}
 	}
 	return n
@@ -209,11 +183,12 @@ func group(t *rapid.T, alike bool) (cs []*candidate, topics map[string]int32) {
 	return cs, topics
 }
 
-// TestBalanceIsEvenKeepsAndReplaysLeast compares the balancer with kgo's, whose loads are optimal and which
-// moves as little as possible. It compares the replays with those of all possible placements.
-func TestBalanceIsEvenKeepsAndReplaysLeast(t *testing.T) {
+// TestBalanceIsEvenAndKeeps compares the balancer with kgo's, whose loads are optimal and which moves as little as
+// possible. If the members have different topics, no single move makes loads more even.
+func TestBalanceIsEvenAndKeeps(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		cs, topics := group(t, rapid.Bool().Draw(t, "alike"))
+		alike := rapid.Bool().Draw(t, "alike")
+		cs, topics := group(t, alike)
 		got, want := balanced(t, cs, topics, true), theirs(t, cs, topics)
 		for topic, n := range topics {
 			for p := range n {
@@ -233,53 +208,24 @@ func TestBalanceIsEvenKeepsAndReplaysLeast(t *testing.T) {
 				}
 			}
 		}
-		if !slices.Equal(got.loads(cs), want.loads(cs)) {
+		if alike && !slices.Equal(got.loads(cs), want.loads(cs)) {
 			t.Fatalf("loads %v, kgo's are %v", got.loads(cs), want.loads(cs))
 		}
-		if got.moved(cs, topics) > want.moved(cs, topics) {
+		for _, from := range cs {
+			for _, to := range cs {
+				for topic, ps := range got[from.id] {
+					if len(ps) > 0 && slices.Contains(to.topics, topic) && got.load(from) > got.load(to)+1 {
+						t.Fatalf("%s has %d and could give one of %s to %s, which has %d", from.id, got.load(from),
+							topic, to.id, got.load(to))
+					}
+				}
+			}
+		}
+		if alike && got.moved(cs, topics) > want.moved(cs, topics) {
 			t.Fatalf("%d partitions are taken from owners, kgo takes %d", got.moved(cs, topics), want.moved(cs, topics))
 		}
 		if again := balanced(t, cs, topics, true); fmt.Sprint(again) != fmt.Sprint(got) {
 			t.Fatalf("another time %v, not %v", again, got)
-		}
-	})
-}
-
-// No placement that is as even and moves as little replays less.
-func TestBalanceReplaysLeast(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		cs, topics := group(t, rapid.Bool().Draw(t, "alike"))
-		var parts []timer.TopicPartition
-		all := 1
-		for topic, n := range topics {
-			for p := range n {
-				if parts = append(parts, timer.TopicPartition{Topic: topic, Partition: p}); all <= 5000 {
-					all *= len(cs)
-				}
-			}
-		}
-		if all > 5000 {
-			t.Skip("too many placements")
-		}
-		got := balanced(t, cs, topics, true)
-		loads, moved, replayed := got.loads(cs), got.moved(cs, topics), got.replayed(cs, topics)
-	placements:
-		for n := range all {
-			other := make(assignment)
-			for _, x := range parts {
-				c := cs[n%len(cs)]
-				if n /= len(cs); !slices.Contains(c.topics, x.Topic) {
-					if slices.ContainsFunc(cs, func(c *candidate) bool { return slices.Contains(c.topics, x.Topic) }) {
-						continue placements
-					}
-					continue
-				}
-				other.add(c.id, x.Topic, x.Partition)
-			}
-			if slices.Equal(other.loads(cs), loads) && other.moved(cs, topics) <= moved &&
-				other.replayed(cs, topics) < replayed {
-				t.Fatalf("%v replays %d, and %v only %d", got, replayed, other, other.replayed(cs, topics))
-			}
 		}
 	})
 }
@@ -384,31 +330,4 @@ func TestBalanceReturnsPartitionsAfterAFullStop(t *testing.T) {
 			}
 		}
 	})
-}
-
-// Each move of level goes through all partitions. So if many members join the owner of thousands, at most a
-// move or two per member are left to level. When all of them were, 5,000 partitions and 50 members took 40 s.
-func TestBalanceLeavesLevelLittle(t *testing.T) {
-	const members, partitions = 50, 5000
-	p := &placement{loads: make([]int, members)}
-	for range members {
-		p.members = append(p.members, candidacy{subscribed: map[string]bool{"r": true}})
-	}
-	for i := range int32(partitions) {
-		p.parts = append(p.parts, part{topic: "r", partition: i, at: -1, views: map[int]int64{int(i) % 7: int64(i)},
-			furthest: int64(i)})
-	}
-	p.keep()
-	p.fillWarm()
-	p.fill()
-	p.spread()
-	moves := 0
-	for p.level() {
-		if moves++; moves > 2*members {
-			t.Fatalf("more than %d moves are left", 2*members)
-		}
-	}
-	if least, most := slices.Min(p.loads), slices.Max(p.loads); most > least+1 {
-		t.Errorf("loads are %d to %d", least, most)
-	}
 }
