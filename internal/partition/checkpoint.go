@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,7 +20,7 @@ const checkpointPause = 500 * time.Millisecond
 const maxAsked = 16
 
 // checkpoints bring the planners' dirty timers into the store. The keeper's goroutine owns them, except the fields that
-// mu guards. The lane calls note and mustWait. Any goroutine may send to asked.
+// the planners' locks guard. The lane calls note and mustWait. Any goroutine may send to asked.
 //
 // A checkpoint is written before the store is flushed, which bounds the replay after a kill. It is also written when
 // dirty timers have used their memory, and when timers are to be parked whose rows the store does not have yet. If much
@@ -40,11 +39,11 @@ type checkpoints struct {
 
 	holds atomic.Bool // the lane waits for a checkpoint to begin; freeze ends that
 
-	mu         sync.Mutex // guards the following fields; it is taken after the locks of the planners
-	since      time.Time  // when the first step was committed after the last checkpoint began; zero: none
-	position   int64      // in the changelog, behind the last committed step
-	checkpoint []byte     // of that step
-	writing    bool       // only the keeper changes it
+	// The following fields change under the locks of all planners, so one of these is enough to read them.
+	since      time.Time // when the first step was committed after the last checkpoint began; zero: none
+	position   int64     // in the changelog, behind the last committed step
+	checkpoint []byte    // of that step
+	writing    bool      // only the keeper changes it
 
 	done    chan error      // the outcome of the write
 	waiters []chan struct{} // closed when the checkpoint has ended
@@ -67,8 +66,6 @@ func release(waiters []chan struct{}) {
 
 // note notes that a step is committed. The caller holds the locks of all planners.
 func (c *checkpoints) note(position int64, checkpoint []byte) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.since.IsZero() {
 		if c.since = time.Now(); !c.writing {
 			c.store.Unsaved(c.since)
@@ -105,8 +102,9 @@ func (c *checkpoints) full() bool {
 // unsaved returns since when the store lacks a committed step, apart from those that are being written; zero: it lacks
 // none.
 func (c *checkpoints) unsaved() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	s := c.subs.all[0]
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return c.since
 }
 
@@ -167,16 +165,14 @@ func (c *checkpoints) begin(ctx context.Context) {
 func (c *checkpoints) freeze() *statestore.Batch {
 	parts, n := make([][]timer.Change, len(c.subs.all)), 0
 	c.subs.lock()
-	c.forecast.freeze()
+	c.forecast.counts.Freeze()
 	for _, p := range c.subs.planners {
 		n += p.Stats().Changed
 	}
 	c.subs.each(n, func(s *subPartition) { parts[s.number] = s.planner.BeginFlush() })
 	c.o.Memory.Dirty.Set(0)
-	c.mu.Lock()
 	c.writing, c.since = true, time.Time{}
 	b := &statestore.Batch{Changelog: c.o.Topics.Changelog.ID, Position: c.position, Checkpoint: c.checkpoint}
-	c.mu.Unlock()
 	c.subs.unlock()
 	if c.holds.Swap(false) {
 		c.o.Lanes.Wake()
@@ -193,12 +189,11 @@ func (c *checkpoints) written(err error) error {
 		c.lost = true
 		return fmt.Errorf("write a checkpoint of the store: %w", err)
 	}
-	c.forecast.stored()
 	c.subs.ask(func(s *subPartition) { s.planner.EndFlush() })
-	c.mu.Lock()
+	c.subs.lock()
 	c.store.Unsaved(c.since) // the oldest change that the store lacks
 	c.writing = false
-	c.mu.Unlock()
+	c.subs.unlock()
 	c.ended = time.Now()
 	release(c.waiters)
 	c.waiters = nil

@@ -228,8 +228,8 @@ func TestLoadsWaitForParking(t *testing.T) {
 	}
 	rounds()
 	waiting := 0
-	for _, x := range c.s.keeper.parking.toPark.list {
-		for _, l := range x.timers {
+	for _, held := range c.s.subs.all[0].toPark {
+		for _, l := range held {
 			waiting += len(l.Timers)
 		}
 	}

@@ -16,8 +16,8 @@
 //   - Package questions answers on the goroutines of its callers.
 //
 // They share the planners, whose locks subPartitions describes. Everything else that one hands to another goes through
-// a queue: inbox (to the sub-partitions), toPark (timers to be parked, to the keeper), checkpoints.asked (callers that
-// wait for a checkpoint, to the keeper).
+// a queue: inbox (to the sub-partitions), subPartition.toPark (timers to be parked, to the keeper), checkpoints.asked
+// (callers that wait for a checkpoint, to the keeper).
 //
 // # The catch-up barrier
 //

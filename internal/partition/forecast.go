@@ -3,7 +3,6 @@ package partition
 import (
 	"context"
 	"math"
-	"sync"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/kit/beats"
@@ -24,56 +23,38 @@ const turnRows = 1024
 // checkpoints of the store. Its own goroutine reads the store. It takes turns with the bulk readers, so it uses half a
 // processor at most, and lists get theirs.
 //
-// A scan must see the store as the last checkpoint has left it. A checkpoint is written in one batch, between freeze
-// and stored. The view is opened under mu, and only if none is being written.
+// A scan must see the store as the last checkpoint has left it. A checkpoint is written in one batch, while
+// checkpoints.writing is set. The view is opened only if it is not, and under the lock of all planners, which reads no
+// disk. So no step and no checkpoint comes between the view and the counts that belong to it.
 type forecast struct {
 	*shared
-
-	mu      sync.Mutex // guards the following fields; held over opening a view, which reads no disk
-	counts  *upcoming.Counts
-	writing bool // a checkpoint is being written
+	counts *upcoming.Counts // guarded by the locks of all planners
 }
 
 func newForecast(sh *shared) *forecast {
 	return &forecast{shared: sh, counts: upcoming.New(sh.clock.millis())}
 }
 
-// apply counts the timers that a step has added and removed.
+// apply counts the timers that a step has added and removed. The caller holds the locks of all planners.
 func (f *forecast) apply(step *planner.Step) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	for _, g := range step.Segments {
 		for _, c := range g.Changes() {
-			f.addLocked(c.Before, -1)
-			f.addLocked(c.After, 1)
+			f.add(c.Before, -1)
+			f.add(c.After, 1)
 		}
 	}
 }
 
-func (f *forecast) addLocked(at timer.Ref, n int32) {
+func (f *forecast) add(at timer.Ref, n int32) {
 	if at.IsPending() {
 		f.counts.Add(at.Due, n)
 	}
 }
 
-// freeze notes that a checkpoint of everything committed so far is about to be written; stored notes that it has been.
-func (f *forecast) freeze() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.counts.Freeze()
-	f.writing = true
-}
-
-func (f *forecast) stored() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.writing = false
-}
-
 // within returns how many timers fall due soon. Seconds that are not read yet are left out; complete says that none is.
 func (f *forecast) within() (due upcoming.Due, complete bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.subs.lock()
+	defer f.subs.unlock()
 	now := f.clock.millis()
 	f.counts.Advance(now)
 	return f.counts.Within(now)
@@ -96,8 +77,8 @@ func (f *forecast) scan(ctx context.Context) (more bool) {
 		return false
 	}
 	found, err := f.read(ctx, view, from, to)
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.subs.lock()
+	defer f.subs.unlock()
 	if err != nil {
 		f.life.Log.Debug("due-count scan abandoned", "err", err)
 		f.counts.Failed()
@@ -109,10 +90,10 @@ func (f *forecast) scan(ctx context.Context) (more bool) {
 
 // begin opens a view for the next scan, of the seconds [from, to); nil if there is none.
 func (f *forecast) begin() (view *statestore.View, from, to int64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.subs.lock()
+	defer f.subs.unlock()
 	f.counts.Advance(f.clock.millis())
-	if f.writing {
+	if f.checkpoints.writing {
 		return nil, 0, 0
 	}
 	from, to, ok := f.counts.Scan()

@@ -21,7 +21,7 @@ import (
 func TestLagCountsRecordsAndAge(t *testing.T) {
 	start := time.Unix(1_000_000, 0)
 	after := func(d time.Duration) time.Time { return start.Add(d) }
-	var l lag
+	var l *lag
 	var u unread
 	shows := func(what string, now time.Duration, paused bool, behind int64, age time.Duration) {
 		t.Helper()
@@ -30,20 +30,20 @@ func TestLagCountsRecordsAndAge(t *testing.T) {
 		}
 	}
 	shows("nothing read yet", 0, false, 0, 0)
-	l.read(0, after(-3*time.Second), start) // a request from 3 s ago, the last one
+	l = &lag{0, after(-3 * time.Second), start} // a request from 3 s ago, the last one
 	shows("just read", 0, false, 0, 3*time.Second)
 	shows("still the last", caughtUp+time.Second, false, 0, 0)
-	l.read(7, after(-3*time.Second), start)
+	l = &lag{7, after(-3 * time.Second), start}
 	shows("seven more", 2*time.Second, false, 7, 5*time.Second)
-	l.read(0, after(-3*time.Second), start)
+	l = &lag{0, after(-3 * time.Second), start}
 	shows("paused", 10*time.Second, true, 0, 13*time.Second)
 	u.behind = 50
 	shows("paused, and the log was looked at", 10*time.Second, true, 50, 13*time.Second)
 	u.oldest = after(20 * time.Second)
 	shows("an open transaction, the last request is of long ago", 22*time.Second, false, 50, 2*time.Second)
-	l.read(7, after(-3*time.Second), start)
+	l = &lag{7, after(-3 * time.Second), start}
 	shows("some before it wait as well", 22*time.Second, false, 50, 25*time.Second)
-	l = lag{}
+	l = nil
 	shows("an open transaction, and nothing was read since the acquisition", 25*time.Second, false, 50, 5*time.Second)
 	u = unread{}
 	shows("it has ended", 25*time.Second, false, 0, 0)
@@ -86,11 +86,11 @@ func TestLagEndsWithMarkers(t *testing.T) {
 		Rules:   new(intake.Rules),
 	})
 	s.requests.Deliver(partlog.Read{Records: []*kgo.Record{{Offset: 6, Timestamp: time.Now()}}, Next: 7, End: 8})
-	if behind, _ := p.lag.now(time.Now().Add(time.Hour), false, unread{}); behind != 1 {
+	if behind, _ := p.lag.Load().now(time.Now().Add(time.Hour), false, unread{}); behind != 1 {
 		t.Errorf("%d behind, want 1", behind)
 	}
 	s.requests.Deliver(partlog.Read{Next: 8, End: 7})
-	if behind, age := p.lag.now(time.Now().Add(time.Hour), false, unread{}); behind != 0 || age != 0 {
+	if behind, age := p.lag.Load().now(time.Now().Add(time.Hour), false, unread{}); behind != 0 || age != 0 {
 		t.Errorf("%d behind, for %s", behind, age)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -72,29 +71,40 @@ func (p *parkedCounts) show(s *ownership.Status, now int64) {
 
 // muchToPark reports whether too many timers wait to be parked, so that no more are to be loaded. No memtable counts
 // them, and while a checkpoint is written none is parked.
-func (p *parking) muchToPark() bool { return p.toPark.held() >= p.o.Memory.Dirty.Limit() }
+func (p *parking) muchToPark() bool {
+	bytes := int64(0)
+	p.subs.ask(func(s *subPartition) { bytes += s.toParkBytes })
+	return bytes >= p.o.Memory.Dirty.Limit()
+}
 
 // round parks and unparks timers.
 func (p *parking) round() error { return errors.Join(p.parkAll(), p.unpark(), p.expire()) }
 
-// parkAll parks the timers in the inbox. It runs on the goroutine that loads timers. So an earlier load found these
-// timers in memory, and a later one finds no rows.
+// parkAll parks the timers that the planners hold back. It runs on the goroutine that loads timers. So an earlier load
+// found these timers in memory, and a later one finds no rows.
 func (p *parking) parkAll() error {
-	for _, x := range p.toPark.takeAll() {
-		for to, l := range x.timers {
-			if err := p.store.Park(targetName(to), l.Timers); err != nil {
-				return fmt.Errorf("park timers of %s: %w", targetName(to), err)
+	for _, s := range p.subs.all {
+		for _, held := range s.takeToPark() {
+			for to, l := range held {
+				if err := p.park(s, to, l); err != nil {
+					return err
+				}
 			}
-			if to == planner.UnknownZone {
-				p.o.Metrics.warnUnknownZone(p.owned, l.Timers[0])
-			}
-			p.count(to, int64(len(l.Timers)))
-			p.waiter.Wait(to)
-			x.sub.mu.Lock()
-			x.sub.planner.Parked(l)
-			x.sub.mu.Unlock()
 		}
 	}
+	return nil
+}
+
+func (p *parking) park(s *subPartition, to timer.TopicPartition, l *planner.Parking) error {
+	if err := p.store.Park(targetName(to), l.Timers); err != nil {
+		return fmt.Errorf("park timers of %s: %w", targetName(to), err)
+	}
+	if to == planner.UnknownZone {
+		p.o.Metrics.warnUnknownZone(p.owned, l.Timers[0])
+	}
+	p.count(to, int64(len(l.Timers)))
+	p.waiter.Wait(to)
+	s.locked(func() { s.planner.Parked(l) })
 	return nil
 }
 
@@ -322,46 +332,4 @@ func parseTarget(name string) (timer.TopicPartition, error) {
 		return timer.TopicPartition{}, fmt.Errorf("parked target %q: want topic/partition", name)
 	}
 	return timer.TopicPartition{Topic: topic, Partition: int32(n)}, nil
-}
-
-// parkings are timers of one sub-partition that are to be parked.
-type parkings struct {
-	sub    *subPartition
-	timers planner.Parkings
-}
-
-// parkInbox takes timers that are to be parked from the goroutines that plan firings to the keeper.
-type parkInbox struct {
-	wake func()
-
-	mu    sync.Mutex // guards the following fields
-	list  []parkings
-	bytes int64 // of memory that their timers hold
-}
-
-func (p *parkInbox) put(s *subPartition, timers planner.Parkings) {
-	if timers == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.list = append(p.list, parkings{s, timers})
-	for _, l := range timers {
-		p.bytes += l.Bytes
-	}
-	p.wake()
-}
-
-func (p *parkInbox) takeAll() []parkings {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	all := p.list
-	p.list, p.bytes = nil, 0
-	return all
-}
-
-func (p *parkInbox) held() int64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.bytes
 }

@@ -47,7 +47,6 @@ type shared struct {
 	subs        *subPartitions
 	backlog     *backlog
 	arrivals    *arrivals
-	toPark      *parkInbox
 	forecast    *forecast
 	checkpoints *checkpoints
 }
@@ -58,7 +57,7 @@ type owned struct {
 	life    *ownership.Life
 	clock   clock
 	strayed atomic.Bool // a request has come whose ID belongs on another partition
-	lag     lag
+	lag     atomic.Pointer[lag]
 	ledger  ledger
 	parked  parkedCounts
 }
@@ -140,7 +139,6 @@ func (p *Partition) Checkpoint(ctx context.Context) {
 func (p *Partition) newServed(l *lane, from, pending int64) *served {
 	p.ledger.open(pending)
 	l.backlog, l.arrivals = newBacklog(p.o.Memory.Requests, p.o.Memory.Firings), newArrivals(from)
-	l.toPark = &parkInbox{wake: p.life.Wake.Send}
 	l.subs = newSubPartitions(l.shared, from, pending)
 	l.forecast = newForecast(l.shared)
 	l.checkpoints = newCheckpoints(l.shared)
@@ -192,7 +190,7 @@ func (p *Partition) Status() ownership.Status {
 		s.Overdue, s.Uncommitted = acquired.subs.overdue(p.clock.millis())
 	}
 	p.parked.show(&s, p.clock.millis())
-	s.Behind, s.Lag = p.lag.now(p.o.Now(), false, unread{})
+	s.Behind, s.Lag = p.lag.Load().now(p.o.Now(), false, unread{})
 	if acquired != nil {
 		queued := acquired.backlog.onTheirWay()
 		s.Queued, s.QueuedBytes = queued.Entries, queued.Bytes

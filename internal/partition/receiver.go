@@ -70,10 +70,10 @@ func (r *receiver) Deliver(got partlog.Read) {
 	if n := len(recs); n > 0 {
 		r.life.Input.WatchRetention(recs[0].Timestamp)
 		now := r.o.Now()
-		r.lag.read(end-recs[n-1].Offset-1, recs[n-1].Timestamp, now)
+		r.lag.Store(&lag{max(0, end-recs[n-1].Offset-1), recs[n-1].Timestamp, now})
 		r.arrivals.read(recs[n-1].Offset+1, now.UnixMilli())
-	} else if end <= got.Next {
-		r.lag.ends()
+	} else if l := r.lag.Load(); l != nil && end <= got.Next {
+		r.lag.Store(&lag{0, l.newest, l.at})
 	}
 	r.noteHeld(&got)
 	r.showLag()
@@ -155,7 +155,7 @@ func (r *receiver) lagNow() (behind int64, age time.Duration) {
 			u.oldest = e.Since
 		}
 	}
-	return r.lag.now(r.o.Now(), paused, u)
+	return r.lag.Load().now(r.o.Now(), paused, u)
 }
 
 func (r *receiver) showLag() {
@@ -263,30 +263,18 @@ func (r *receiver) catchUp(ctx context.Context, end int64) {
 // caughtUp is how long after the last request was read the lag is shown as 0, if no request follows.
 const caughtUp = time.Second
 
-// lag is how far intake is behind the log. mu guards all of it.
+// lag is how far intake was behind the log when it last delivered something; nil: it has not. It does not change: a
+// delivery makes another one. Deliveries of a partition follow each other, those of different acquisitions too
+// (partlog.Consumer.Remove), so none is lost.
 //
 // The lag has two sources. A delivery knows the high watermark of its fetch, and whether only markers lie before it.
 // But nothing is delivered while intake is paused, nor from behind the first record of any producer's open transaction.
 // Then the log itself is asked, once a second: see Partition.SetLogEnd. Until deliveries come again, offsets are
 // counted, including markers and aborted records.
 type lag struct {
-	mu     sync.Mutex
 	behind int64     // records that were waiting at the last delivery
 	newest time.Time // timestamp of the last request read
 	at     time.Time // when it was read
-}
-
-func (l *lag) read(behind int64, newest, at time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.behind, l.newest, l.at = max(0, behind), newest, at
-}
-
-// ends notes a delivery without requests, behind which none follow.
-func (l *lag) ends() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.behind = 0
 }
 
 // unread is the part of the log that a look has found and intake has not delivered.
@@ -298,14 +286,14 @@ type unread struct {
 // now returns the lag to show. It is the age of the newest request when it was read, or its age now if more requests
 // wait, or the age of the oldest request that an open transaction holds; some time after the last request it is 0.
 func (l *lag) now(now time.Time, paused bool, u unread) (behind int64, age time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	behind = max(l.behind, u.behind)
-	if !u.oldest.IsZero() {
+	if behind = u.behind; !u.oldest.IsZero() {
 		age = now.Sub(u.oldest)
 	}
+	if l == nil {
+		return behind, age
+	}
+	behind = max(l.behind, behind)
 	switch {
-	case l.at.IsZero():
 	case paused, l.behind > 0:
 		age = max(age, now.Sub(l.newest))
 	case behind == 0 && now.Sub(l.at) <= caughtUp:

@@ -74,9 +74,7 @@ func (s *subPartition) planHanded() error {
 	if opens {
 		now := s.clock.millis()
 		s.arrivals.opened.Store(now)
-		s.mu.Lock()
-		s.planner.Open(now)
-		s.mu.Unlock()
+		s.locked(func() { s.planner.Open(now) })
 		s.o.Lanes.Wake()
 	}
 	if ahead != (timer.Size{}) { // after the requests, since there may be cancels among them
@@ -88,8 +86,8 @@ func (s *subPartition) planHanded() error {
 
 // plan validates a batch and plans it.
 func (s *subPartition) plan(b *planner.Batch) error {
-	s.work.begin()
-	defer s.work.end()
+	s.locked(s.work.begin)
+	defer s.locked(s.work.end)
 	for b != nil {
 		rest, err := s.validate(b)
 		if err == nil {
@@ -104,23 +102,35 @@ func (s *subPartition) plan(b *planner.Batch) error {
 }
 
 // fire plans firings of due timers, as many as there is room for. behind bounds the firings behind unsettled requests.
-// Timers whose targets are unhealthy go to the keeper instead.
+// Timers whose targets are unhealthy wait for the keeper, which parks them.
 func (s *subPartition) fire(now int64, room, behind timer.Size) timer.Size {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.work.begin()
 	defer s.work.end()
-	s.mu.Lock()
 	fired, held := s.planner.Fire(now, room, behind, s.hold)
-	s.mu.Unlock()
 	s.backlog.fired(fired)
-	s.toPark.put(s, held)
+	if held != nil {
+		s.toPark = append(s.toPark, held)
+		for _, l := range held {
+			s.toParkBytes += l.Bytes
+		}
+		s.life.Wake.Send()
+	}
 	return fired
+}
+
+// takeToPark returns the timers that wait to be parked.
+func (s *subPartition) takeToPark() (all []planner.Parkings) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all, s.toPark, s.toParkBytes = s.toPark, nil, 0
+	return all
 }
 
 // planBatch plans a validated batch. Without the lock it looks up the IDs that the planner does not know in the store.
 func (s *subPartition) planBatch(b *planner.Batch) (err error) {
-	s.mu.Lock()
-	s.planner.Prepare(b)
-	s.mu.Unlock()
+	s.locked(func() { s.planner.Prepare(b) })
 	refs, timers, parked := make([]timer.Ref, len(b.IDs)), []*timer.Timer(nil), []bool(nil)
 	if len(b.IDs)+len(b.Whole) > 0 {
 		if s.o.BeforeLookup != nil {
@@ -223,27 +233,22 @@ func recordSize(r *kgo.Record) int64 {
 }
 
 // work measures how long the planner of a sub-partition is at work. Its own goroutine plans requests while a lane plans
-// firings, and one of them may wait for the other. Time in which both are at work counts once.
+// firings, and one of them may wait for the other. Time in which both are at work counts once. The lock of the planner
+// guards it: a caller that waits for the lock waits for one that is at work.
 type work struct {
-	busy  prometheus.Counter
-	share float64 // of this planner in busy
-
-	mu      sync.Mutex // guards the following fields
+	busy    prometheus.Counter
+	share   float64 // of this planner in busy
 	running int
 	since   time.Time // when running rose from 0
 }
 
 func (w *work) begin() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	if w.running++; w.running == 1 {
 		w.since = time.Now()
 	}
 }
 
 func (w *work) end() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	if w.running--; w.running == 0 {
 		w.busy.Add(time.Since(w.since).Seconds() * w.share)
 	}

@@ -50,10 +50,22 @@ type subPartition struct {
 	*shared
 	number int
 	inbox  *inbox
-	work   work
 
-	mu      sync.Mutex // guards planner
+	mu      sync.Mutex // guards the following fields
 	planner *planner.Planner
+	work    work
+	// toPark has the timers that Fire has held back and the keeper has not taken yet, toParkBytes their memory. They
+	// are put here in the same hold of the lock in which Fire marks their items. So whoever sees a timer marked as
+	// being parked either finds it here or knows that the keeper is at it.
+	toPark      []planner.Parkings
+	toParkBytes int64
+}
+
+// locked calls f with the lock held.
+func (s *subPartition) locked(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
 }
 
 // muchToDo is the number of entries or changes from which on a goroutine for each sub-partition pays.

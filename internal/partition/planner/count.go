@@ -10,7 +10,7 @@ import (
 // there may be one more timer until it has counted that timer. All other changes leave the number as it was, or reduce
 // it.
 type Count struct {
-	mu        sync.Mutex
+	mu        sync.Mutex // held over asking and adding, see above; it guards no field
 	n         atomic.Int64
 	committed atomic.Int64 // pending timers in the committed state; the planners of a step add to it side by side
 }
