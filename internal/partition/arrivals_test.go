@@ -83,7 +83,7 @@ func TestOwnLateness(t *testing.T) {
 	plan(3, 1000)
 	c.seal(10)
 	own("not due", 2, 0.32)
-	c.s.arrivals.opened.Store(c.now + 1000)
+	c.s.lane.arrivals.opened.Store(c.now + 1000)
 	c.pass(1000)
 	if c.s.lane.late(c.now) {
 		t.Error("what was missed while nobody ran is late by our own doing")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/partition/planner"
+	"github.com/waterclock/waterclock/internal/partition/upcoming"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -30,7 +31,9 @@ const maxAsked = 16
 // One goroutine, the keeper's, both ends checkpoints and scans the store. So no planner forgets a change between a scan
 // and the load of its result.
 type checkpoints struct {
-	*shared
+	part  *Partition
+	store *statestore.Handle
+	subs  *subPartitions
 	asked chan chan struct{} // callers that wait for a checkpoint, taken by beginIfDue
 	// ends when the keeper does: then no more checkpoints are written, and asked is not read
 	running context.Context
@@ -40,10 +43,11 @@ type checkpoints struct {
 	holds atomic.Bool // the lane waits for a checkpoint to begin; freeze ends that
 
 	// The following fields change under the locks of all planners, so one of these is enough to read them.
-	since      time.Time // when the first step was committed after the last checkpoint began; zero: none
-	position   int64     // in the changelog, behind the last committed step
-	checkpoint []byte    // of that step
-	writing    bool      // only the keeper changes it
+	since      time.Time        // when the first step was committed after the last checkpoint began; zero: none
+	position   int64            // in the changelog, behind the last committed step
+	checkpoint []byte           // of that step
+	writing    bool             // only the keeper changes it
+	counts     *upcoming.Counts // of pending timers, by due time
 
 	done    chan error      // the outcome of the write
 	waiters []chan struct{} // closed when the checkpoint has ended
@@ -51,9 +55,9 @@ type checkpoints struct {
 	lost    bool            // one has failed: nothing more can be stored
 }
 
-func newCheckpoints(sh *shared) *checkpoints {
-	c := &checkpoints{shared: sh, asked: make(chan chan struct{}, maxAsked), done: make(chan error, 1),
-		aside: func(f func()) { go f() }}
+func newCheckpoints(l *lane) *checkpoints {
+	c := &checkpoints{part: l.part, store: l.store, subs: l.subs, counts: upcoming.New(l.part.clock.millis()),
+		asked: make(chan chan struct{}, maxAsked), done: make(chan error, 1), aside: func(f func()) { go f() }}
 	c.running, c.stop = context.WithCancel(context.Background())
 	return c
 }
@@ -65,13 +69,25 @@ func release(waiters []chan struct{}) {
 }
 
 // note notes that a step is committed. The caller holds the locks of all planners.
-func (c *checkpoints) note(position int64, checkpoint []byte) {
+func (c *checkpoints) note(step *planner.Step, position int64, checkpoint []byte) {
+	for _, g := range step.Segments {
+		for _, x := range g.Changes() {
+			c.count(x.Before, -1)
+			c.count(x.After, 1)
+		}
+	}
 	if c.since.IsZero() {
 		if c.since = time.Now(); !c.writing {
 			c.store.Unsaved(c.since)
 		}
 	}
 	c.position, c.checkpoint = max(c.position, position), checkpoint
+}
+
+func (c *checkpoints) count(at timer.Ref, n int32) {
+	if at.IsPending() {
+		c.counts.Add(at.Due, n)
+	}
 }
 
 // mustWait reports whether nothing may be sealed because dirty timers have filled their share of memory. Then it wakes
@@ -82,7 +98,7 @@ func (c *checkpoints) mustWait() bool {
 		return false
 	}
 	c.holds.Store(true)
-	c.life.Wake.Send()
+	c.part.life.Wake.Send()
 	return c.starved() // a checkpoint may have begun before holds was set
 }
 
@@ -96,7 +112,7 @@ func (c *checkpoints) full() bool {
 	for _, p := range c.subs.planners {
 		n += p.Stats().DirtyBytes
 	}
-	return c.o.Memory.Dirty.Set(n)
+	return c.part.o.Memory.Dirty.Set(n)
 }
 
 // unsaved returns since when the store lacks a committed step, apart from those that are being written; zero: it lacks
@@ -155,9 +171,9 @@ func (c *checkpoints) begin(ctx context.Context) {
 		if err == nil || ctx.Err() != nil {
 			err = c.write(b)
 		}
-		c.life.Log.Debug("checkpoint of the store written", "changes", n, "duration", time.Since(start))
+		c.part.life.Log.Debug("checkpoint of the store written", "changes", n, "duration", time.Since(start))
 		c.done <- err
-		c.life.Wake.Send()
+		c.part.life.Wake.Send()
 	})
 }
 
@@ -165,17 +181,17 @@ func (c *checkpoints) begin(ctx context.Context) {
 func (c *checkpoints) freeze() *statestore.Batch {
 	parts, n := make([][]timer.Change, len(c.subs.all)), 0
 	c.subs.lock()
-	c.forecast.counts.Freeze()
+	c.counts.Freeze()
 	for _, p := range c.subs.planners {
 		n += p.Stats().Changed
 	}
 	c.subs.each(n, func(s *subPartition) { parts[s.number] = s.planner.BeginFlush() })
-	c.o.Memory.Dirty.Set(0)
+	c.part.o.Memory.Dirty.Set(0)
 	c.writing, c.since = true, time.Time{}
-	b := &statestore.Batch{Changelog: c.o.Topics.Changelog.ID, Position: c.position, Checkpoint: c.checkpoint}
+	b := &statestore.Batch{Changelog: c.part.o.Topics.Changelog.ID, Position: c.position, Checkpoint: c.checkpoint}
 	c.subs.unlock()
 	if c.holds.Swap(false) {
-		c.o.Lanes.Wake()
+		c.part.o.Lanes.Wake()
 	}
 	if b.Changes = parts[0]; len(parts) > 1 {
 		b.Changes = slices.Concat(parts...)
@@ -210,8 +226,8 @@ func (c *checkpoints) last() error {
 }
 
 func (c *checkpoints) write(b *statestore.Batch) error {
-	if c.o.BeforeCheckpoint != nil {
-		c.o.BeforeCheckpoint(c.o.Topics.Request.Name, c.o.Partition)
+	if c.part.o.BeforeCheckpoint != nil {
+		c.part.o.BeforeCheckpoint(c.part.o.Topics.Request.Name, c.part.o.Partition)
 	}
 	return c.store.Apply(b)
 }

@@ -43,11 +43,11 @@ func originOf(t *topics.Topic, partition int32) origin {
 }
 
 // newEmissions prepares n emissions with the given number of headers in total.
-func (o *owned) newEmissions(now int64, n, headers int, in *buffers) emissions {
+func (p *Partition) newEmissions(now int64, n, headers int, in *buffers) emissions {
 	m := emissions{
 		now:     time.UnixMilli(now),
-		request: originOf(&o.o.Topics.Request, o.o.Partition),
-		moved:   originOf(&o.o.Topics.Changelog, o.o.Partition),
+		request: originOf(&p.o.Topics.Request, p.o.Partition),
+		moved:   originOf(&p.o.Topics.Changelog, p.o.Partition),
 		buffers: in,
 	}
 	in.records, in.headers = room(in.records, n), room(in.headers, headers)
@@ -185,11 +185,11 @@ func room[T any](old []T, n int) []T {
 // allow it: metadata of the topic, a turn to ask for it, or partitions that the topic does not have yet.
 //
 // refused is the reason if the target refuses the timer; nil if it does not.
-func (o *owned) route(t *timer.Target, permit *targets.Permit) (to timer.TopicPartition, refused *timer.Refusal) {
+func (p *Partition) route(t *timer.Target, permit *targets.Permit) (to timer.TopicPartition, refused *timer.Refusal) {
 	to = timer.TopicPartition{Topic: t.Topic, Partition: timer.Unplaced}
-	target, known := o.o.Targets.Cached(t.Topic)
+	target, known := p.o.Targets.Cached(t.Topic)
 	if !known {
-		return o.o.Targets.Examine(t.Topic), nil
+		return p.o.Targets.Examine(t.Topic), nil
 	}
 	if target.Err != nil {
 		return to, RefusalOf(target.Err, &kgo.Record{Topic: t.Topic, Partition: t.Partition})
@@ -199,7 +199,7 @@ func (o *owned) route(t *timer.Target, permit *targets.Permit) (to timer.TopicPa
 	case target.Compacted && t.Key == nil:
 		return to, NoKey(t.Topic, "timer")
 	case t.Partition >= n:
-		if o.o.Targets.Lacks(timer.TopicPartition{Topic: t.Topic, Partition: t.Partition}) {
+		if p.o.Targets.Lacks(timer.TopicPartition{Topic: t.Topic, Partition: t.Partition}) {
 			return to, noPartition(t.Topic, t.Partition, n)
 		}
 		to.Partition = timer.Beyond
@@ -207,20 +207,20 @@ func (o *owned) route(t *timer.Target, permit *targets.Permit) (to timer.TopicPa
 		to.Partition = t.Partition
 	case t.Key != nil:
 		to.Partition = intake.Murmur2Partition(t.Key, n)
-	case permit != nil && permit.To.Topic == t.Topic && o.o.Health.Allow(permit.To, permit):
+	case permit != nil && permit.To.Topic == t.Topic && p.o.Health.Allow(permit.To, permit):
 		return permit.To, nil
 	default:
-		to.Partition = o.anyPartition(t.Topic, target.Leader)
+		to.Partition = p.anyPartition(t.Topic, target.Leader)
 	}
 	return to, nil
 }
 
 // anyPartition chooses a healthy partition that has a leader, for a null key, and another one each millisecond.
-func (o *owned) anyPartition(topic string, leader []bool) int32 {
+func (p *Partition) anyPartition(topic string, leader []bool) int32 {
 	n := int32(len(leader))
 	for i := range n {
-		k := (int32(o.clock.millis()&0xffff) + i) % n
-		if leader[k] && o.o.Health.Allow(timer.TopicPartition{Topic: topic, Partition: k}, nil) {
+		k := (int32(p.clock.millis()&0xffff) + i) % n
+		if leader[k] && p.o.Health.Allow(timer.TopicPartition{Topic: topic, Partition: k}, nil) {
 			return k
 		}
 	}
@@ -229,12 +229,12 @@ func (o *owned) anyPartition(topic string, leader []bool) int32 {
 
 // hold is the planner's Hold. While everything is healthy it does not route: an unknown target is noticed when the
 // firing is sealed.
-func (o *owned) hold(t *timer.Timer, permit any) (timer.TopicPartition, bool) {
-	if o.o.Health.AllHealthy() {
+func (p *Partition) hold(t *timer.Timer, permit any) (timer.TopicPartition, bool) {
+	if p.o.Health.AllHealthy() {
 		return timer.TopicPartition{}, false
 	}
-	to, refused := o.route(&t.Target, permitOf(permit))
-	return to, refused == nil && !o.o.Health.Allow(to, permitOf(permit))
+	to, refused := p.route(&t.Target, permitOf(permit))
+	return to, refused == nil && !p.o.Health.Allow(to, permitOf(permit))
 }
 
 // permitOf returns the permit that the planner carried, nil if there is none.
@@ -264,20 +264,20 @@ func sizeOfEvents(n int) timer.Size { return timer.Size{Entries: n, Bytes: int64
 // up its request partition, as the changelog does. Dead letters could go to another partition. Events there would lose
 // their order, and without them the history would have gaps. Other request partitions are not held up, because the
 // quarantine tries the share apart from theirs.
-func (o *owned) event(e *planner.Entry, at int64, emission *kgo.Record) (ev wire.Event, happened bool) {
+func (p *Partition) event(e *planner.Entry, at int64, emission *kgo.Record) (ev wire.Event, happened bool) {
 	result := e.Result()
-	ev = wire.Event{Type: wire.EventTypeOf(result), ID: e.ID, At: at, Source: o.source(e.Before.Offset),
+	ev = wire.Event{Type: wire.EventTypeOf(result), ID: e.ID, At: at, Source: p.source(e.Before.Offset),
 		Pending: e.After}
 	if e.After.IsRemembered() {
 		ev.Pending = nil
 	}
 	switch result {
 	case timer.Scheduled:
-		ev.Source = o.source(e.After.Offset)
+		ev.Source = p.source(e.After.Offset)
 	case timer.Replaced:
-		ev.Source, ev.Previous = o.source(e.After.Offset), ev.Source
+		ev.Source, ev.Previous = p.source(e.After.Offset), ev.Source
 	case timer.Cancelled:
-		ev.Cancel = o.source(e.Request)
+		ev.Cancel = p.source(e.Request)
 	case timer.Fired:
 		ev.Occurred = e.Emit
 		ev.Partition, ev.Emission = emission.Partition, emission.Headers[len(emission.Headers)-1].Value
@@ -288,14 +288,14 @@ func (o *owned) event(e *planner.Entry, at int64, emission *kgo.Record) (ev wire
 		ev.Reason, ev.Detail = e.Refusal.Reason, e.Refusal.Detail
 	case timer.Refused:
 		rec := e.Tag.(*kgo.Record)
-		ev.ID, ev.Source, ev.Unknown = rec.Key, o.source(rec.Offset), true
+		ev.ID, ev.Source, ev.Unknown = rec.Key, p.source(rec.Offset), true
 		ev.Reason, ev.Detail = e.Refusal.Reason, e.Refusal.Detail
 	case timer.None:
 		return ev, e.After != nil && e.After.Ref() != e.Before // otherwise a remembered timer is forgotten
 	case timer.Triggered, timer.Paused, timer.Resumed, timer.Unchanged:
-		ev.Request = o.source(e.Request)
+		ev.Request = p.source(e.Request)
 	case timer.Unmet:
-		ev.Request = o.source(e.Request)
+		ev.Request = p.source(e.Request)
 		if e.Before.IsAbsent() {
 			ev.Source = waterclock.Source{}
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-func emissionPartition() *owned {
-	return &owned{o: Options{Options: ownership.Options{Partition: 7, Topics: &topics.Set{
+func emissionPartition() *Partition {
+	return &Partition{o: Options{Options: ownership.Options{Partition: 7, Topics: &topics.Set{
 		Request:   topics.Topic{Name: "timers", ID: [16]byte{1, 2, 3, 250}, Partitions: 8},
 		Changelog: topics.Topic{Name: "timers.waterclock.changelog", ID: [16]byte{9}, Partitions: 8},
 	}}}}

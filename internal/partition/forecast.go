@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/kit/beats"
-	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/internal/partition/questions"
 	"github.com/waterclock/waterclock/internal/partition/upcoming"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -19,45 +18,27 @@ const forecastPause = time.Second
 // turnRows is after how many rows the forecast gives its slot back and takes one again: some 300 µs.
 const turnRows = 1024
 
-// forecast counts when pending timers fall due: see package upcoming. The keeper tells it of committed steps and of
-// checkpoints of the store. Its own goroutine reads the store. It takes turns with the bulk readers, so it uses half a
-// processor at most, and lists get theirs.
+// forecast reads the store to learn when pending timers fall due: see package upcoming, whose counts are with the
+// checkpoints. Its goroutine takes turns with the bulk readers, so it uses half a processor at most, and lists get
+// theirs.
 //
 // A scan must see the store as the last checkpoint has left it. A checkpoint is written in one batch, while
-// checkpoints.writing is set. The view is opened only if it is not, and under the lock of all planners, which reads no
+// checkpoints.writing is set. The view is opened only if it is not, and with the locks of all planners, which reads no
 // disk. So no step and no checkpoint comes between the view and the counts that belong to it.
 type forecast struct {
-	*shared
-	counts *upcoming.Counts // guarded by the locks of all planners
-}
-
-func newForecast(sh *shared) *forecast {
-	return &forecast{shared: sh, counts: upcoming.New(sh.clock.millis())}
-}
-
-// apply counts the timers that a step has added and removed. The caller holds the locks of all planners.
-func (f *forecast) apply(step *planner.Step) {
-	for _, g := range step.Segments {
-		for _, c := range g.Changes() {
-			f.add(c.Before, -1)
-			f.add(c.After, 1)
-		}
-	}
-}
-
-func (f *forecast) add(at timer.Ref, n int32) {
-	if at.IsPending() {
-		f.counts.Add(at.Due, n)
-	}
+	part        *Partition
+	store       *statestore.Handle
+	subs        *subPartitions
+	checkpoints *checkpoints
 }
 
 // within returns how many timers fall due soon. Seconds that are not read yet are left out; complete says that none is.
 func (f *forecast) within() (due upcoming.Due, complete bool) {
 	f.subs.lock()
 	defer f.subs.unlock()
-	now := f.clock.millis()
-	f.counts.Advance(now)
-	return f.counts.Within(now)
+	now := f.part.clock.millis()
+	f.checkpoints.counts.Advance(now)
+	return f.checkpoints.counts.Within(now)
 }
 
 // run reads the store until ctx ends.
@@ -80,11 +61,11 @@ func (f *forecast) scan(ctx context.Context) (more bool) {
 	f.subs.lock()
 	defer f.subs.unlock()
 	if err != nil {
-		f.life.Log.Debug("due-count scan abandoned", "err", err)
-		f.counts.Failed()
+		f.part.life.Log.Debug("due-count scan abandoned", "err", err)
+		f.checkpoints.counts.Failed()
 		return false
 	}
-	f.counts.Scanned(from, found)
+	f.checkpoints.counts.Scanned(from, found)
 	return true
 }
 
@@ -92,17 +73,17 @@ func (f *forecast) scan(ctx context.Context) (more bool) {
 func (f *forecast) begin() (view *statestore.View, from, to int64) {
 	f.subs.lock()
 	defer f.subs.unlock()
-	f.counts.Advance(f.clock.millis())
+	f.checkpoints.counts.Advance(f.part.clock.millis())
 	if f.checkpoints.writing {
 		return nil, 0, 0
 	}
-	from, to, ok := f.counts.Scan()
+	from, to, ok := f.checkpoints.counts.Scan()
 	if !ok {
 		return nil, 0, 0
 	}
 	view, err := f.store.View()
 	if err != nil {
-		f.counts.Failed()
+		f.checkpoints.counts.Failed()
 		return nil, 0, 0
 	}
 	return view, from, to
@@ -110,7 +91,7 @@ func (f *forecast) begin() (view *statestore.View, from, to int64) {
 
 // read counts the rows that fall due in the seconds [from, to), by second, and closes the view.
 func (f *forecast) read(ctx context.Context, view *statestore.View, from, to int64) (found []int32, err error) {
-	turn := questions.NewSlot(f.o.Scans)
+	turn := questions.NewSlot(f.part.o.Scans)
 	defer turn.Give()
 	if err = turn.Take(ctx); err != nil {
 		_ = view.Close()

@@ -18,17 +18,22 @@ import (
 // keeper keeps the store: it writes checkpoints, loads timers that fire soon, and moves parked timers. The goroutine
 // that calls loop owns all of it.
 type keeper struct {
-	*shared
-	lane     *lane
-	requests *receiver
-	parking  *parking
+	part        *Partition
+	store       *statestore.Handle
+	subs        *subPartitions
+	checkpoints *checkpoints
+	forecast    *forecast
+	lane        *lane
+	requests    *receiver
+	parking     *parking
 
 	keeps  time.Duration // delete.retention.ms as last noted by noteKeeps; 0: never
 	raised time.Time     // since when the setting has been longer than noted; zero: it is not
 }
 
-func newKeeper(l *lane, r *receiver) *keeper {
-	return &keeper{shared: l.shared, lane: l, requests: r, parking: newParking(l)}
+func newKeeper(l *lane, r *receiver, f *forecast) *keeper {
+	return &keeper{part: l.part, store: l.store, subs: l.subs, checkpoints: l.checkpoints, forecast: f, lane: l,
+		requests: r, parking: newParking(l)}
 }
 
 // open reads the partition's state in the store. If it returns an error, there is nothing to stop.
@@ -47,7 +52,7 @@ func (k *keeper) flush(ctx context.Context) {
 		select {
 		case ask <- done:
 			ask = nil
-			k.life.Wake.Send()
+			k.part.life.Wake.Send()
 		case <-done:
 			return
 		case <-c.running.Done():
@@ -62,9 +67,10 @@ func (k *keeper) flush(ctx context.Context) {
 func (k *keeper) stop() {
 	k.parking.close()
 	if err := k.checkpoints.last(); err != nil && !errors.Is(err, statestore.ErrEnded) {
-		k.life.Log.Warn("cannot write the last changes to the local store, they will be replayed", "err", err)
+		k.part.life.Log.Warn("cannot write the last changes to the local store, they will be replayed", "err", err)
 	}
-	for _, a := range []*budget.Account{k.o.Memory.Requests, k.o.Memory.Firings, k.o.Memory.Wheel, k.o.Memory.Dirty} {
+	m := &k.part.o.Memory
+	for _, a := range []*budget.Account{m.Requests, m.Firings, m.Wheel, m.Dirty} {
 		a.Set(0)
 	}
 }
@@ -90,18 +96,19 @@ func (k *keeper) loop(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ownership.ErrStopped
-		case <-k.life.Failed():
-			return k.life.Failure()
-		case <-k.life.Wake:
+		case <-k.part.life.Failed():
+			return k.part.life.Failure()
+		case <-k.part.life.Wake:
 		case <-t.C:
 			if err := k.noteKeeps(); err != nil {
 				return err
 			}
 			k.parking.publish()
 			k.requests.showLag()
-			k.life.Steps.AwaitLeader()
+			k.part.life.Steps.AwaitLeader()
 			if k.lane.Wait() == 0 {
-				k.o.Lanes.Wake() // the clock was set ahead, or the machine was suspended: Go's timers follow neither
+				// The clock was set ahead, or the machine was suspended: Go's timers follow neither.
+				k.part.o.Lanes.Wake()
 			}
 		}
 	}
@@ -124,7 +131,7 @@ func (k *keeper) round(ctx context.Context) (more bool, err error) {
 	}
 	k.requests.resumeIfFree()
 	k.checkpoints.beginIfDue(ctx)
-	k.life.Look(ctx)
+	k.part.life.Look(ctx)
 	return k.load()
 }
 
@@ -132,7 +139,7 @@ func (k *keeper) round(ctx context.Context) (more bool, err error) {
 // immediately.
 func (k *keeper) load() (more bool, err error) {
 	from, wheels, ok := k.roomToLoad()
-	to := timer.Ref{Due: k.clock.millis() + loadWindow.Milliseconds(), Offset: math.MinInt64}
+	to := timer.Ref{Due: k.part.clock.millis() + loadWindow.Milliseconds(), Offset: math.MinInt64}
 	if !ok || k.parking.muchToPark() || from.Due > to.Due-loadWindow.Milliseconds()/2 {
 		return false, nil
 	}
@@ -144,7 +151,7 @@ func (k *keeper) load() (more bool, err error) {
 	for _, t := range found {
 		if t.Target.Topic != topic {
 			topic = t.Target.Topic
-			k.o.Targets.Prefetch(topic)
+			k.part.o.Targets.Prefetch(topic)
 		}
 	}
 	if done {
@@ -160,8 +167,8 @@ func (k *keeper) load() (more bool, err error) {
 // by other partitions. It returns false if they are full.
 func (k *keeper) roomToLoad() (from timer.Ref, wheels int64, ok bool) {
 	_, held := k.subs.size()
-	k.o.Memory.Wheel.Set(held)
-	wheels = k.o.Memory.Wheel.Limit()
+	k.part.o.Memory.Wheel.Set(held)
+	wheels = k.part.o.Memory.Wheel.Limit()
 	k.subs.ask(func(s *subPartition) {
 		s.planner.Resize(wheels / int64(len(k.subs.all)))
 		if stats := s.planner.Stats(); !stats.Full && (!ok || stats.Horizon.Compare(from) < 0) {
@@ -178,7 +185,7 @@ const raiseAfter = 5 * time.Minute
 // noteKeeps tells the store how long the changelog keeps deletions. The next opening of the view needs the lowest value
 // that was in force since the view was in sync.
 func (k *keeper) noteKeeps() error {
-	keeps := k.life.Settings().Keeps()
+	keeps := k.part.life.Settings().Keeps()
 	switch {
 	case keeps <= k.keeps:
 		k.raised = time.Time{}

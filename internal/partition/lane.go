@@ -7,7 +7,6 @@ import (
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition/planner"
-	"github.com/waterclock/waterclock/internal/partition/questions"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -17,8 +16,13 @@ import (
 // emitter.Source, behind an ownership.Source. Its calls follow each other (see ownership.Steps), except Wait and
 // wakeForDue, which are safe for concurrent use.
 type lane struct {
-	*shared
-	questions *questions.Questions
+	part  *Partition
+	store *statestore.Handle
+	// The following fields are set when the partition is acquired, before anything uses them.
+	subs        *subPartitions
+	backlog     *backlog
+	arrivals    *arrivals
+	checkpoints *checkpoints
 
 	suspects int   // how many uncommitted entries are suspects
 	turn     int   // which sub-partition gets leftover room first
@@ -31,7 +35,7 @@ type lane struct {
 var _ emitter.Source = (*lane)(nil)
 
 func (p *Partition) newLane(store *statestore.Handle) *lane {
-	l := &lane{shared: &shared{owned: p.owned, store: store}, questions: p.Questions}
+	l := &lane{part: p, store: store}
 	l.nextDue.Store(never)
 	return l
 }
@@ -64,19 +68,19 @@ func (l *lane) Wait() time.Duration {
 	if due == never {
 		return ownership.Forever
 	}
-	return max(0, l.clock.until(due))
+	return max(0, l.part.clock.until(due))
 }
 
 // wakeForDue wakes the lanes if a timer in memory falls due earlier than they expect.
 func (l *lane) wakeForDue() {
 	if due, ok := l.subs.next(); ok && due < l.nextDue.Load() {
-		l.o.Lanes.Wake()
+		l.part.o.Lanes.Wake()
 	}
 }
 
 // within returns the part of a step's room that entries may take, so that an event for each of them fits too.
 func (l *lane) within(room timer.Size) timer.Size {
-	if !l.hasEvents() {
+	if !l.part.hasEvents() {
 		return room
 	}
 	entries := max(1, min(room.Entries/2, int(room.Bytes/(2*eventBytes))))
@@ -89,16 +93,16 @@ const passPause = int64(ownership.PassPause / time.Millisecond)
 // step plans firings of due timers and takes a prefix of everything planned, which is out until sealedStep.commit or
 // sealedStep.giveBack. If there is nothing to take, it returns nil and when to look again without being woken.
 func (l *lane) step(room timer.Size) (step *planner.Step, next int64) {
-	now := l.clock.millis()
+	now := l.part.clock.millis()
 	l.arrivals.notOpenedAhead(now)
 	fire := l.roomToFire(room, timer.Size{})
 	l.fire(now, fire)
 	if l.subs.any((*planner.Planner).Relieved) {
-		l.life.Wake.Send()
+		l.part.life.Wake.Send()
 	}
 	step = l.take(room, l.mayPass(now))
 	if step != nil && l.backlog.sealed(now, room, step, l.late(now)) {
-		l.life.Wake.Send() // intake that was held back goes on
+		l.part.life.Wake.Send() // intake that was held back goes on
 	}
 	due, ok := l.subs.next()
 	switch {

@@ -65,7 +65,7 @@ func TestEachOutcomeIsCounted(t *testing.T) {
 			entries = append(entries, e)
 		}
 	}
-	m.committed(p.owned, new(arrivals), 0, 0, slices.Values(entries))
+	m.committed(p, new(arrivals), 0, 0, slices.Values(entries))
 	if got := outcomesIn(t, reg); !maps.Equal(got, want) {
 		t.Errorf("counted %v, want %v", got, want)
 	}

@@ -17,7 +17,7 @@ func TestALaneOfAFormerAcquisitionSealsNothing(t *testing.T) {
 	c.deliver(1)
 	c.work()
 	c.asked.Leave()
-	c.p.life.Steps.Join(c.p.newLane(c.s.store))
+	c.p.life.Steps.Join(c.p.newLane(c.s.keeper.store))
 	if late := c.asked.Seal("late", &emitter.Room{Entries: 10, Bytes: 1 << 20}); late != nil {
 		t.Errorf("%d emissions and %d records are sealed that the present acquisition seals too", len(late.Emissions),
 			len(late.Records))

@@ -13,7 +13,7 @@ import (
 )
 
 // committed counts the outcomes of a committed step, which was sealed and committed at these times, in Unix ms.
-func (m *Metrics) committed(p *owned, a *arrivals, sealed, committed int64, entries iter.Seq[*planner.Entry]) {
+func (m *Metrics) committed(p *Partition, a *arrivals, sealed, committed int64, entries iter.Seq[*planner.Entry]) {
 	topic := p.o.Topics.Request.Name
 	toSeal, toCommit, own, ownToEnd := m.sealed.tally(), m.delivered.tally(), m.own.tally(), m.ownToEnd.tally()
 	var counts [timer.Outcomes]int
@@ -60,7 +60,7 @@ func (m *Metrics) committed(p *owned, a *arrivals, sealed, committed int64, entr
 }
 
 // warnRefused logs an entry that became a dead letter.
-func (m *Metrics) warnRefused(p *owned, e *planner.Entry) {
+func (m *Metrics) warnRefused(p *Partition, e *planner.Entry) {
 	if m.warnings.muted {
 		return
 	}

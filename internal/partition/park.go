@@ -13,6 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/statestore"
 )
 
 const (
@@ -29,8 +30,10 @@ const (
 //
 // The keeper's goroutine owns it.
 type parking struct {
-	*shared
-	lane *lane
+	part  *Partition
+	store *statestore.Handle
+	subs  *subPartitions
+	lane  *lane
 
 	waiter  *targets.Waiter                // waits for the targets of parked timers
 	counts  map[timer.TopicPartition]int64 // about how many timers are parked, by target
@@ -51,7 +54,8 @@ type parkedCounts struct {
 
 func newParking(l *lane) *parking {
 	return &parking{
-		shared: l.shared, lane: l, waiter: l.o.Health.Waiter(l.life.Wake.Send),
+		part: l.part, store: l.store, subs: l.subs, lane: l,
+		waiter: l.part.o.Health.Waiter(l.part.life.Wake.Send),
 		counts: make(map[timer.TopicPartition]int64), reached: make(map[timer.TopicPartition]timer.Ref),
 	}
 }
@@ -74,7 +78,7 @@ func (p *parkedCounts) show(s *ownership.Status, now int64) {
 func (p *parking) muchToPark() bool {
 	bytes := int64(0)
 	p.subs.ask(func(s *subPartition) { bytes += s.toParkBytes })
-	return bytes >= p.o.Memory.Dirty.Limit()
+	return bytes >= p.part.o.Memory.Dirty.Limit()
 }
 
 // round parks and unparks timers.
@@ -100,7 +104,7 @@ func (p *parking) park(s *subPartition, to timer.TopicPartition, l *planner.Park
 		return fmt.Errorf("park timers of %s: %w", targetName(to), err)
 	}
 	if to == planner.UnknownZone {
-		p.o.Metrics.warnUnknownZone(p.owned, l.Timers[0])
+		p.part.o.Metrics.warnUnknownZone(p.part, l.Timers[0])
 	}
 	p.count(to, int64(len(l.Timers)))
 	p.waiter.Wait(to)
@@ -109,7 +113,7 @@ func (p *parking) park(s *subPartition, to timer.TopicPartition, l *planner.Park
 }
 
 // warnUnknownZone logs that timers wait for the rules of their time zone.
-func (m *Metrics) warnUnknownZone(p *owned, t *timer.Timer) {
+func (m *Metrics) warnUnknownZone(p *Partition, t *timer.Timer) {
 	if log := m.warnings.logger(p.life.Log, p.o.Topics.Request.Name, unknownZoneWarning); log != nil {
 		log.Error("timers held, no rules for their time zone; upgrade this instance, or install zone data on "+
 			"its machine",
@@ -156,7 +160,7 @@ func (p *parking) unparkSome(to timer.TopicPartition, admit int, permit *targets
 		return false, err
 	}
 	p.unparked(to, len(timers))
-	now := p.clock.millis()
+	now := p.part.clock.millis()
 	due, later := dueAt(timers, now)
 	p.subs.give(later, func(x *planner.Planner, part []*timer.Timer) { x.Lower(part[0].Ref()) })
 	p.subs.give(due, func(x *planner.Planner, part []*timer.Timer) { x.Admit(part, permit, now) })
@@ -196,7 +200,7 @@ func (p *parking) unparked(to timer.TopicPartition, n int) {
 // be computed once it can be.
 func (p *parking) expire() error {
 	if len(p.counts) == 0 {
-		p.parked.oldest.Store(0)
+		p.part.parked.oldest.Store(0)
 		return nil
 	}
 	if time.Since(p.looked) < lookForLate {
@@ -209,11 +213,11 @@ func (p *parking) expire() error {
 	if p.crowded() {
 		return nil
 	}
-	now := p.clock.millis()
+	now := p.part.clock.millis()
 	late := func(t *timer.Timer) bool { return planner.Expires(t, now) }
-	knowsZone := func(t *timer.Timer) bool { return planner.KnowsZone(p.o.Rules.Schedules(), t) }
+	knowsZone := func(t *timer.Timer) bool { return planner.KnowsZone(p.part.o.Rules.Schedules(), t) }
 	turn := func(t *timer.Timer) bool {
-		return t.FiresAt() <= now && (late(t) || p.o.Targets.Turn(t.Target.Topic))
+		return t.FiresAt() <= now && (late(t) || p.part.o.Targets.Turn(t.Target.Topic))
 	}
 	for to, chosen := range map[timer.TopicPartition]func(*timer.Timer) bool{targets.Unexamined(): turn,
 		planner.UnknownZone: knowsZone} {
@@ -251,7 +255,7 @@ func (p *parking) lookForOldest() error {
 			oldest = t.Oldest
 		}
 	}
-	p.parked.oldest.Store(oldest)
+	p.part.parked.oldest.Store(oldest)
 	return nil
 }
 
@@ -285,13 +289,13 @@ func (p *parking) open() error {
 		return fmt.Errorf("read parked timers: %w", err)
 	}
 	p.changed = true
-	p.parked.n.Store(0)
+	p.part.parked.n.Store(0)
 	for _, t := range parked {
 		to, err := parseTarget(t.Target)
 		if err != nil {
 			return err
 		}
-		p.o.Health.Suspect(to)
+		p.part.o.Health.Suspect(to)
 		p.count(to, t.Count)
 		p.waiter.Wait(to)
 	}
@@ -303,7 +307,7 @@ func (p *parking) count(to timer.TopicPartition, more int64) {
 	if p.counts[to] += more; p.counts[to] <= 0 {
 		delete(p.counts, to)
 	}
-	p.parked.n.Add(more)
+	p.part.parked.n.Add(more)
 	p.changed = true
 }
 
@@ -314,11 +318,11 @@ func (p *parking) publish() {
 	}
 	p.changed = false
 	if len(p.counts) == 0 {
-		p.parked.by.Store(nil)
+		p.part.parked.by.Store(nil)
 		return
 	}
 	by := maps.Clone(p.counts)
-	p.parked.by.Store(&by)
+	p.part.parked.by.Store(&by)
 }
 
 func targetName(p timer.TopicPartition) string {

@@ -17,74 +17,64 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// Partition is one owned request partition. Each acquisition makes its own receiver, lane and keeper: see served.
+// Partition is one owned request partition, and the state that outlives an acquisition. Each acquisition makes its own
+// receiver, lane and keeper: see served. Each of them has state of its own, and holds what it uses of the others.
 type Partition struct {
-	*owned
 	Questions *questions.Questions
 
-	local   ownership.Local        // only Run's goroutine uses it
-	standby *ownership.Follower    // from Take, until the first acquisition; nil: none. Only Run's goroutine uses it
-	served  atomic.Pointer[served] // of the present acquisition; nil if there is none
-}
+	// The following fields do not change.
+	o     Options
+	life  *ownership.Life
+	clock clock
 
-// served has the structs of one acquisition, one for each goroutine that owns state:
-//
-//	requests  hands delivered requests to the goroutines that plan
-//	lane      seals requests and due timers into steps
-//	keeper    brings committed steps into the store
-type served struct {
-	*shared
-	requests *receiver
-	lane     *lane
-	keeper   *keeper
-}
-
-// shared has the members that these structs share. Its members are safe for concurrent use.
-type shared struct {
-	*owned
-	store *statestore.Handle
-	// The following fields are set when the partition is acquired, before anything uses them.
-	subs        *subPartitions
-	backlog     *backlog
-	arrivals    *arrivals
-	forecast    *forecast
-	checkpoints *checkpoints
-}
-
-// owned has the state that outlives acquisitions. Every struct that works for the partition has it, through shared.
-type owned struct {
-	o       Options
-	life    *ownership.Life
-	clock   clock
+	// The following fields are safe for concurrent use.
 	strayed atomic.Bool // a request has come whose ID belongs on another partition
 	lag     atomic.Pointer[lag]
 	ledger  ledger
 	parked  parkedCounts
+	served  atomic.Pointer[served] // of the present acquisition; nil if there is none
+
+	// Only Run's goroutine uses the following fields.
+	local   ownership.Local
+	standby *ownership.Follower // from Take, until the first acquisition; nil: none
+}
+
+// served has the structs of one acquisition. The first three have the state of one goroutine each: receiver hands
+// delivered requests to the goroutines that plan, lane seals requests and due timers into steps, and keeper keeps the
+// store. They share the others.
+type served struct {
+	requests    *receiver
+	lane        *lane
+	keeper      *keeper
+	subs        *subPartitions
+	backlog     *backlog
+	checkpoints *checkpoints
+	forecast    *forecast
 }
 
 // source names the record that a generation of this partition comes from: a request or, if the timer was moved here,
 // a changelog record.
-func (o *owned) source(generation int64) waterclock.Source {
+func (p *Partition) source(generation int64) waterclock.Source {
 	generation = timer.Ref{Offset: generation}.Generation()
 	if at, moved := timer.MovedAt(generation); moved {
-		return waterclock.Source{Topic: o.o.Topics.Changelog.Name, Partition: o.o.Partition, Offset: at}
+		return waterclock.Source{Topic: p.o.Topics.Changelog.Name, Partition: p.o.Partition, Offset: at}
 	}
-	return waterclock.Source{Topic: o.o.Topics.Request.Name, Partition: o.o.Partition, Offset: generation}
+	return waterclock.Source{Topic: p.o.Topics.Request.Name, Partition: p.o.Partition, Offset: generation}
 }
 
 // hasEvents reports whether events are written for the request topic.
-func (o *owned) hasEvents() bool { return o.o.Topics.Events.Name != "" }
+func (p *Partition) hasEvents() bool { return p.o.Topics.Events.Name != "" }
 
 // New returns a partition that Run will acquire.
 func New(o Options) *Partition {
-	own := &owned{o: o, life: ownership.New(o.Options, o.Metrics), clock: clock{now: o.Now}}
-	return &Partition{
-		owned: own,
-		Questions: questions.New(questions.Options{
-			Life: own.life, Token: o.Token, Source: own.source, Scans: o.Scans, Memory: o.Memory.Questions,
-		}),
+	p := &Partition{
+		o: o, life: ownership.New(o.Options, o.Metrics), clock: clock{now: o.Now},
 		local: ownership.Local{Slots: o.Replays, Room: o.Memory.Replay, AcceptLost: o.AcceptLost},
 	}
+	p.Questions = questions.New(questions.Options{
+		Life: p.life, Token: o.Token, Source: p.source, Scans: o.Scans, Memory: o.Memory.Questions,
+	})
+	return p
 }
 
 // Take makes the first acquisition continue from the position of a standby's follower. It is called before Run.
@@ -139,11 +129,11 @@ func (p *Partition) Checkpoint(ctx context.Context) {
 func (p *Partition) newServed(l *lane, from, pending int64) *served {
 	p.ledger.open(pending)
 	l.backlog, l.arrivals = newBacklog(p.o.Memory.Requests, p.o.Memory.Firings), newArrivals(from)
-	l.subs = newSubPartitions(l.shared, from, pending)
-	l.forecast = newForecast(l.shared)
-	l.checkpoints = newCheckpoints(l.shared)
-	r := newReceiver(l.shared, from)
-	return &served{shared: l.shared, requests: r, lane: l, keeper: newKeeper(l, r)}
+	l.subs = newSubPartitions(l, from, pending)
+	l.checkpoints = newCheckpoints(l)
+	r, f := newReceiver(l, from), &forecast{part: p, store: l.store, subs: l.subs, checkpoints: l.checkpoints}
+	return &served{requests: r, lane: l, keeper: newKeeper(l, r, f), subs: l.subs, backlog: l.backlog,
+		checkpoints: l.checkpoints, forecast: f}
 }
 
 // serve acquires the partition and serves it until ctx ends or something fails. At the end it stops planning, then

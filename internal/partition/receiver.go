@@ -18,7 +18,10 @@ import (
 // receiver takes delivered requests and hands them to the goroutines that plan. It implements partlog.Sink, on the
 // reader's goroutines.
 type receiver struct {
-	*shared
+	part      *Partition
+	subs      *subPartitions
+	backlog   *backlog
+	arrivals  *arrivals
 	delivered atomic.Int64 // every request below this offset is delivered
 	held      atomic.Int64 // how long open transactions have blocked the next request, in nanoseconds
 	heldAt    time.Time    // the last delivery that was blocked, or zero; only the reader uses it
@@ -31,8 +34,8 @@ type receiver struct {
 
 var _ partlog.Sink = (*receiver)(nil)
 
-func newReceiver(sh *shared, from int64) *receiver {
-	r := &receiver{shared: sh}
+func newReceiver(l *lane, from int64) *receiver {
+	r := &receiver{part: l.part, subs: l.subs, backlog: l.backlog, arrivals: l.arrivals}
 	r.delivered.Store(from)
 	return r
 }
@@ -43,13 +46,13 @@ func (r *receiver) start(ctx context.Context, end int64) {
 	for _, s := range r.subs.all {
 		r.running.Go(func() { s.planAll(ctx) })
 	}
-	r.o.Reader.Add(r.o.Topics.Request.Name, r.o.Partition, r.delivered.Load(), r)
+	r.part.o.Reader.Add(r.part.o.Topics.Request.Name, r.part.o.Partition, r.delivered.Load(), r)
 	r.running.Go(func() { r.catchUp(ctx, end) })
 }
 
 // stop ends reading and planning, and waits for both.
 func (r *receiver) stop() {
-	r.o.Reader.Remove(r.o.Topics.Request.Name, r.o.Partition, r)
+	r.part.o.Reader.Remove(r.part.o.Topics.Request.Name, r.part.o.Partition, r)
 	r.cancel()
 	r.running.Wait()
 }
@@ -66,14 +69,14 @@ func (r *receiver) Room(next int64) timer.Size {
 // Deliver takes requests in, to be planned. It implements partlog.Sink.
 func (r *receiver) Deliver(got partlog.Read) {
 	recs, end := got.Records, got.End
-	r.life.Input.Read(recs, got.Next, got.Epoch)
+	r.part.life.Input.Read(recs, got.Next, got.Epoch)
 	if n := len(recs); n > 0 {
-		r.life.Input.WatchRetention(recs[0].Timestamp)
-		now := r.o.Now()
-		r.lag.Store(&lag{max(0, end-recs[n-1].Offset-1), recs[n-1].Timestamp, now})
+		r.part.life.Input.WatchRetention(recs[0].Timestamp)
+		now := r.part.o.Now()
+		r.part.lag.Store(&lag{max(0, end-recs[n-1].Offset-1), recs[n-1].Timestamp, now})
 		r.arrivals.read(recs[n-1].Offset+1, now.UnixMilli())
-	} else if l := r.lag.Load(); l != nil && end <= got.Next {
-		r.lag.Store(&lag{0, l.newest, l.at})
+	} else if l := r.part.lag.Load(); l != nil && end <= got.Next {
+		r.part.lag.Store(&lag{0, l.newest, l.at})
 	}
 	r.noteHeld(&got)
 	r.showLag()
@@ -81,7 +84,7 @@ func (r *receiver) Deliver(got partlog.Read) {
 	// After hand, because the catch-up barrier opens behind the requests that it finds delivered.
 	r.delivered.Store(max(r.delivered.Load(), got.Next))
 	if len(recs) == 0 {
-		r.o.Lanes.Wake() // the position may pass markers, see mayPass
+		r.part.o.Lanes.Wake() // the position may pass markers, see mayPass
 	}
 	r.pauseIfFull()
 }
@@ -101,9 +104,9 @@ func (r *receiver) noteHeld(got *partlog.Read) {
 
 // Skip makes one dead letter of a batch of requests that cannot be read. It implements partlog.Sink.
 func (r *receiver) Skip(u *partlog.Unreadable) {
-	r.life.Log.Warn("unreadable batch, becomes a dead letter", "offset", u.First, "next", u.Next, "err", u.Err)
-	r.life.Input.Read(nil, u.Next, u.Epoch)
-	rec := &kgo.Record{Topic: r.o.Topics.Request.Name, Partition: r.o.Partition, Offset: u.First}
+	r.part.life.Log.Warn("unreadable batch, becomes a dead letter", "offset", u.First, "next", u.Next, "err", u.Err)
+	r.part.life.Input.Read(nil, u.Next, u.Epoch)
+	rec := &kgo.Record{Topic: r.part.o.Topics.Request.Name, Partition: r.part.o.Partition, Offset: u.First}
 	s := r.subs.of(rec.Key)
 	r.subs.progress.Hand(s.number, u.First, u.Next)
 	r.subs.progress.Reach(u.Next)
@@ -116,7 +119,7 @@ func (r *receiver) Skip(u *partlog.Unreadable) {
 	r.pauseIfFull()
 }
 
-func (r *receiver) Fail(err error) { r.life.GiveUpReading(err) }
+func (r *receiver) Fail(err error) { r.part.life.GiveUpReading(err) }
 
 // pauseIfFull pauses intake at its limits.
 func (r *receiver) pauseIfFull() {
@@ -124,7 +127,7 @@ func (r *receiver) pauseIfFull() {
 	defer r.pauseMu.Unlock()
 	if !r.paused && r.backlog.full(false) {
 		r.paused = true
-		r.o.Reader.Pause(r.o.Topics.Request.Name, r.o.Partition)
+		r.part.o.Reader.Pause(r.part.o.Topics.Request.Name, r.part.o.Partition)
 	}
 }
 
@@ -134,7 +137,7 @@ func (r *receiver) resumeIfFree() {
 	defer r.pauseMu.Unlock()
 	if r.paused && !r.backlog.full(true) {
 		r.paused = false
-		r.o.Reader.Resume(r.o.Topics.Request.Name, r.o.Partition)
+		r.part.o.Reader.Resume(r.part.o.Topics.Request.Name, r.part.o.Partition)
 	}
 }
 
@@ -148,19 +151,19 @@ func (r *receiver) isPaused() bool {
 func (r *receiver) lagNow() (behind int64, age time.Duration) {
 	paused := r.isPaused()
 	var u unread
-	e, known := r.life.Input.End()
+	e, known := r.part.life.Input.End()
 	if waits := e.End - r.delivered.Load(); known && waits > 0 && (paused || e.Held()) {
 		u.behind = waits
 		if e.Held() {
 			u.oldest = e.Since
 		}
 	}
-	return r.lag.Load().now(r.o.Now(), paused, u)
+	return r.part.lag.Load().now(r.part.o.Now(), paused, u)
 }
 
 func (r *receiver) showLag() {
 	behind, age := r.lagNow()
-	r.o.Metrics.setLag(r.o.Topics.Request.Name, r.o.Partition, behind, age)
+	r.part.o.Metrics.setLag(r.part.o.Topics.Request.Name, r.part.o.Partition, behind, age)
 }
 
 // hand gives requests, in the order of their log, each to the sub-partition of its ID. There are no more below next.
@@ -242,7 +245,7 @@ const (
 func (r *receiver) catchUp(ctx context.Context, end int64) {
 	poll := time.NewTicker(catchUpPoll)
 	defer poll.Stop()
-	patience := cmp.Or(r.o.HeldPatience, heldPatience)
+	patience := cmp.Or(r.part.o.HeldPatience, heldPatience)
 	for r.delivered.Load() < end {
 		select {
 		case <-ctx.Done():
@@ -250,14 +253,14 @@ func (r *receiver) catchUp(ctx context.Context, end int64) {
 		case <-poll.C:
 		}
 		if time.Duration(r.held.Load()) >= patience {
-			r.life.Log.Warn("catch-up barrier opened despite an open transaction, cancels behind it may be late",
+			r.part.life.Log.Warn("catch-up barrier opened despite an open transaction, cancels behind it may be late",
 				"offset", r.delivered.Load(), "end", end)
 			break
 		}
 	}
 	r.open()
-	r.life.SetState(ownership.Live)
-	r.life.Log.Info("partition live", "position", r.delivered.Load(), "pending", r.subs.Pending())
+	r.part.life.SetState(ownership.Live)
+	r.part.life.Log.Info("partition live", "position", r.delivered.Load(), "pending", r.subs.Pending())
 }
 
 // caughtUp is how long after the last request was read the lag is shown as 0, if no request follows.

@@ -49,7 +49,7 @@ type sealedPart struct {
 // build makes the records of the step. The parts are made side by side if the step is large.
 func (s *sealedStep) build(step string) {
 	l := s.l
-	s.mark, s.began = l.clock.mark(), time.Now()
+	s.mark, s.began = l.part.clock.mark(), time.Now()
 	s.at = s.mark.Wall
 	s.share = &emitter.Share{Done: s.done}
 	s.parts = make([]sealedPart, len(l.subs.all))
@@ -76,7 +76,7 @@ func (s *sealedStep) build(step string) {
 		s.changes(k)
 		s.events(k)
 	})
-	checkpoint := l.life.Records.Checkpoint(s.step.Position, step, s.at)
+	checkpoint := l.part.life.Records.Checkpoint(s.step.Position, step, s.at)
 	s.checkpoint = checkpoint.Value
 	s.share.Records = append(s.share.Records, checkpoint)
 	s.changelog++
@@ -87,8 +87,8 @@ func (s *sealedStep) build(step string) {
 		s.share.Records = append(s.share.Records, s.parts[i].events...)
 		s.eventCount += len(s.parts[i].events)
 	}
-	s.share.Committing = l.questions.Ending
-	s.share.Offset = l.life.Records.Offset(s.step.Position, wire.CommitNote{Step: step})
+	s.share.Committing = l.part.Questions.Ending
+	s.share.Offset = l.part.life.Records.Offset(s.step.Position, wire.CommitNote{Step: step})
 }
 
 // route chooses the partition of each firing, and rolls back firings that must not be emitted now.
@@ -100,7 +100,7 @@ func (s *sealedStep) route(k *sealedPart) {
 			continue
 		}
 		permit := permitOf(e.Tag)
-		to, refused := s.l.route(&e.Emit.Target, permit)
+		to, refused := s.l.part.route(&e.Emit.Target, permit)
 		switch {
 		case e.Emit.FiresAt() > s.at: // the clock was set back
 			back = append(back, e)
@@ -109,9 +109,9 @@ func (s *sealedStep) route(k *sealedPart) {
 		case refused != nil:
 			e.Refusal, k.dead = refused, true
 			k.refused = append(k.refused, e)
-		case !s.l.o.Health.Allow(to, permit):
+		case !s.l.part.o.Health.Allow(to, permit):
 			if to.Partition < 0 {
-				s.l.o.Health.Suspect(to) // an unknown partition trips no breaker
+				s.l.part.o.Health.Suspect(to) // an unknown partition trips no breaker
 			}
 			back = append(back, e)
 		default:
@@ -142,14 +142,14 @@ func (s *sealedPart) count() {
 
 // emit makes the records of the firings.
 func (s *sealedStep) emit(k *sealedPart) {
-	made, i := s.l.newEmissions(s.at, k.emissions, k.headers, k.buffers), k.first
+	made, i := s.l.part.newEmissions(s.at, k.emissions, k.headers, k.buffers), k.first
 	for e := range k.segment.Entries() {
 		if e.Emit == nil || e.Refusal != nil {
 			continue
 		}
 		rec := made.record(e.Emit, e.Partition)
-		if p := s.l.o.Traces; p != nil {
-			k.firings = p.Fire(k.firings, rec, s.l.o.Targets)
+		if p := s.l.part.o.Traces; p != nil {
+			k.firings = p.Fire(k.firings, rec, s.l.part.o.Targets)
 		}
 		s.emitted[i] = e
 		s.share.Emissions[i] = emitter.Emission{
@@ -163,7 +163,8 @@ func (s *sealedStep) emit(k *sealedPart) {
 // step that it was first sent with.
 func (s *sealedStep) deadLetters() {
 	l := s.l
-	at, to, now := l.life.Records.DeadLetterPartition(), l.life.Records.DeadLetterTopic(), l.o.Clocks.Brokers(s.mark)
+	records, now := l.part.life.Records, l.part.o.Clocks.Brokers(s.mark)
+	at, to := records.DeadLetterPartition(), records.DeadLetterTopic()
 	for e := range s.step.Entries() {
 		if e.Refusal == nil {
 			continue
@@ -175,11 +176,11 @@ func (s *sealedStep) deadLetters() {
 	}
 }
 
-func (o *owned) deadLetter(to *topics.Topic, e *planner.Entry) *kgo.Record {
+func (l *lane) deadLetter(to *topics.Topic, e *planner.Entry) *kgo.Record {
 	if rec, ok := e.Tag.(*kgo.Record); ok && e.Refused() {
 		return wire.DeadRequest(to, rec, e.Refusal)
 	}
-	return wire.DeadEmission(to, o.source(e.Emit.Offset), e.Emit, e.Refusal)
+	return wire.DeadEmission(to, l.part.source(e.Emit.Offset), e.Emit, e.Refusal)
 }
 
 // changes makes the changelog records of the segment.
@@ -193,7 +194,7 @@ func (s *sealedStep) changes(k *sealedPart) {
 	for i := range changes {
 		first := len(keys)
 		keys = wire.TimerKey(keys, changes[i].ID)
-		records = append(records, *s.l.life.Records.Changelog(keys[first:len(keys):len(keys)], changes[i].Bytes))
+		records = append(records, *s.l.part.life.Records.Changelog(keys[first:len(keys):len(keys)], changes[i].Bytes))
 		s.share.Records[k.records+i] = &records[i]
 	}
 	k.buffers.changes, k.buffers.keys = records, keys
@@ -202,18 +203,18 @@ func (s *sealedStep) changes(k *sealedPart) {
 // events makes the events of a part. Its emissions are made already.
 func (s *sealedStep) events(k *sealedPart) {
 	l := s.l
-	if !l.hasEvents() {
+	if !l.part.hasEvents() {
 		return
 	}
 	emissions := s.share.Emissions[k.first : k.first+k.emissions]
 	records, text := make([]kgo.Record, 0, k.segment.Len()), []byte(nil)
-	now := l.o.Clocks.Brokers(s.mark)
+	now := l.part.o.Clocks.Brokers(s.mark)
 	for e := range k.segment.Entries() {
 		var emission *kgo.Record
 		if e.Emit != nil && e.Refusal == nil {
 			emission, emissions = emissions[0].Record, emissions[1:]
 		}
-		ev, happened := l.event(e, s.at, emission)
+		ev, happened := l.part.event(e, s.at, emission)
 		if !happened {
 			continue
 		}
@@ -223,7 +224,7 @@ func (s *sealedStep) events(k *sealedPart) {
 		first := len(text)
 		text = ev.AppendTo(text)
 		records = append(records, kgo.Record{
-			Topic: l.o.Topics.Events.Name, Partition: l.o.Partition, Timestamp: now,
+			Topic: l.part.o.Topics.Events.Name, Partition: l.part.o.Partition, Timestamp: now,
 			Key: wire.EventKey(ev.ID), Value: text[first:len(text):len(text)],
 		})
 		k.events = append(k.events, &records[len(records)-1])
@@ -245,7 +246,8 @@ func (s *sealedStep) done(o emitter.Outcome) {
 	l := s.l
 	switch o {
 	case emitter.Committed:
-		l.o.ClockSkew.Offer(l.life.Changelog(), s.share.Records[s.changelog-1].Offset, s.mark, l.clock.mark())
+		l.part.o.ClockSkew.Offer(l.part.life.Changelog(), s.share.Records[s.changelog-1].Offset, s.mark,
+			l.part.clock.mark())
 		for i := range s.parts {
 			tracing.Commit(s.parts[i].firings, time.Since(s.began))
 		}
@@ -260,7 +262,7 @@ func (s *sealedStep) done(o emitter.Outcome) {
 		s.giveBack()
 	}
 	if o != emitter.Aborted || s.share.Err == nil { // otherwise it may be committed, and the acquisition ends
-		l.questions.Ended()
+		l.part.Questions.Ended()
 	}
 	if o == emitter.Committed {
 		s.free()
@@ -278,18 +280,17 @@ func (s *sealedStep) commit() {
 	var pending atomic.Int64
 	l.subs.lock()
 	l.subs.each(s.step.Len(), func(x *subPartition) { pending.Add(x.planner.Commit()) })
-	l.checkpoints.note(position, s.checkpoint)
-	l.forecast.apply(s.step)
+	l.checkpoints.note(s.step, position, s.checkpoint)
 	l.subs.unlock()
-	l.questions.Decide(s.step)
-	committed := max(s.at, l.clock.millis()) // even if the clock was set back
-	l.o.Metrics.committed(l.owned, l.arrivals, s.at, committed, s.step.Entries())
-	l.ledger.pending.Add(pending.Load())
+	l.part.Questions.Decide(s.step)
+	committed := max(s.at, l.part.clock.millis()) // even if the clock was set back
+	l.part.o.Metrics.committed(l.part, l.arrivals, s.at, committed, s.step.Entries())
+	l.part.ledger.pending.Add(pending.Load())
 	l.store.Behind(s.step.Len())
 	if l.backlog.commit(s.step.Requests(), s.step.Firings(), time.Since(s.began)) {
-		l.o.Lanes.Wake()
+		l.part.o.Lanes.Wake()
 	}
-	l.life.Wake.Send()
+	l.part.life.Wake.Send()
 	l.wakeForDue()
 }
 

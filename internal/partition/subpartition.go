@@ -52,7 +52,7 @@ func (in *inbox) takeAll() (batches []*planner.Batch, opens bool, ahead timer.Si
 func (s *subPartition) planAll(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := s.planHanded(); err != nil {
-			s.life.GiveUp(err)
+			s.part.life.GiveUp(err)
 			return
 		}
 		select {
@@ -65,21 +65,21 @@ func (s *subPartition) planAll(ctx context.Context) {
 func (s *subPartition) planHanded() error {
 	batches, opens, ahead := s.inbox.takeAll()
 	for _, b := range batches {
-		s.o.Metrics.waited.Observe(time.Since(b.Handed).Seconds())
+		s.part.o.Metrics.waited.Observe(time.Since(b.Handed).Seconds())
 		if err := s.plan(b); err != nil {
 			return err
 		}
-		s.o.Lanes.Wake()
+		s.part.o.Lanes.Wake()
 	}
 	if opens {
-		now := s.clock.millis()
+		now := s.part.clock.millis()
 		s.arrivals.opened.Store(now)
 		s.locked(func() { s.planner.Open(now) })
-		s.o.Lanes.Wake()
+		s.part.o.Lanes.Wake()
 	}
 	if ahead != (timer.Size{}) { // after the requests, since there may be cancels among them
-		s.fire(s.clock.millis(), ahead, s.backlog.behind(len(s.subs.all)))
-		s.o.Lanes.Wake()
+		s.fire(s.part.clock.millis(), ahead, s.backlog.behind(len(s.subs.all)))
+		s.part.o.Lanes.Wake()
 	}
 	return nil
 }
@@ -108,14 +108,14 @@ func (s *subPartition) fire(now int64, room, behind timer.Size) timer.Size {
 	defer s.mu.Unlock()
 	s.work.begin()
 	defer s.work.end()
-	fired, held := s.planner.Fire(now, room, behind, s.hold)
+	fired, held := s.planner.Fire(now, room, behind, s.part.hold)
 	s.backlog.fired(fired)
 	if held != nil {
 		s.toPark = append(s.toPark, held)
 		for _, l := range held {
 			s.toParkBytes += l.Bytes
 		}
-		s.life.Wake.Send()
+		s.part.life.Wake.Send()
 	}
 	return fired
 }
@@ -133,8 +133,8 @@ func (s *subPartition) planBatch(b *planner.Batch) (err error) {
 	s.locked(func() { s.planner.Prepare(b) })
 	refs, timers, parked := make([]timer.Ref, len(b.IDs)), []*timer.Timer(nil), []bool(nil)
 	if len(b.IDs)+len(b.Whole) > 0 {
-		if s.o.BeforeLookup != nil {
-			s.o.BeforeLookup(b.IDs)
+		if s.part.o.BeforeLookup != nil {
+			s.part.o.BeforeLookup(b.IDs)
 		}
 		err = s.store.LookupAll(b.IDs, refs)
 	}
@@ -146,7 +146,7 @@ func (s *subPartition) planBatch(b *planner.Batch) (err error) {
 	}
 	position := b.Position
 	s.mu.Lock()
-	s.planner.Resolve(b, refs, timers, parked, s.clock.millis())
+	s.planner.Resolve(b, refs, timers, parked, s.part.clock.millis())
 	s.backlog.delivered(timer.Size{Bytes: s.planner.Plan(b)})
 	s.mu.Unlock()
 	s.subs.progress.Planned(s.number, position)
@@ -156,7 +156,7 @@ func (s *subPartition) planBatch(b *planner.Batch) (err error) {
 // validate makes requests or refusals of the records of a batch. If maxDepending of the requests depend on the pending
 // timer, it returns the records behind them as a batch of its own.
 func (s *subPartition) validate(b *planner.Batch) (rest *planner.Batch, err error) {
-	now, rules := s.clock.millis(), s.o.Rules.Current()
+	now, rules := s.part.clock.millis(), s.part.o.Rules.Current()
 	if rules.Quota.Pending > 0 {
 		b.Full = rules.Full
 	}
@@ -190,10 +190,10 @@ func maxDepending(rules *intake.Rules) int {
 
 // validateRecord makes a request or a refusal of a record. It reports whether the outcome depends on the pending timer.
 func (s *subPartition) validateRecord(b *planner.Batch, i int, rec *kgo.Record, now int64) (depends bool, err error) {
-	r, misplaced, refused := s.o.Rules.Validate(rec, now)
+	r, misplaced, refused := s.part.o.Rules.Validate(rec, now)
 	switch {
 	case misplaced && refused != nil && refused.Reason == string(waterclock.ReasonWrongPartition):
-		s.o.Metrics.misplaced(rec.Topic) // the refusal reports it
+		s.part.o.Metrics.misplaced(rec.Topic) // the refusal reports it
 	case misplaced:
 		s.misplaced(rec)
 	}
@@ -205,21 +205,21 @@ func (s *subPartition) validateRecord(b *planner.Batch, i int, rec *kgo.Record, 
 		if err := r.Own(); err != nil {
 			return false, err
 		}
-		s.o.Targets.Prefetch(r.Schedule.Target.Topic)
+		s.part.o.Targets.Prefetch(r.Schedule.Target.Topic)
 	}
 	b.Set(i, r)
 	return r.Depends(), nil
 }
 
 // misplaced counts and logs a request that is not on the partition of its key.
-func (o *owned) misplaced(rec *kgo.Record) {
-	o.o.Metrics.misplaced(rec.Topic)
-	o.strayed.Store(true)
-	if log := o.o.Metrics.warnings.logger(o.life.Log, rec.Topic, misplacedWarning); log != nil {
+func (s *subPartition) misplaced(rec *kgo.Record) {
+	s.part.o.Metrics.misplaced(rec.Topic)
+	s.part.strayed.Store(true)
+	if log := s.part.o.Metrics.warnings.logger(s.part.life.Log, rec.Topic, misplacedWarning); log != nil {
 		log.Warn("request on the wrong partition, cancels and replacements by others will miss its timers; set "+
 			"its partitioner to murmur2 (librdkafka: partitioner=murmur2_random)",
 			"timer", shortID(rec.Key), "offset", rec.Offset, "key_belongs_on",
-			intake.Murmur2Partition(rec.Key, o.o.Topics.Request.Partitions))
+			intake.Murmur2Partition(rec.Key, s.part.o.Topics.Request.Partitions))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/waterclock/waterclock/internal/partition/questions"
 	"github.com/waterclock/waterclock/internal/partition/tracker"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/statestore"
 )
 
 // subPartitions are the sub-partitions of a partition. Each has one planner. A hash of the ID chooses the
@@ -30,11 +31,12 @@ import (
 // questions.
 //
 // Each planner has a lock, subPartition.mu. These goroutines take it: planAll of the sub-partition, the lane's, the
-// keeper's, and callers of questions.Planners and Status. Several locks are taken in the order of the numbers. A
-// goroutine that holds one may wait only for locks that are taken last: those of backlog and its budgets, arrivals,
-// Targets, Health, and the cache of schedules. There is no I/O under it, except that the rules of a time zone may be
-// read from disk. Mostly it is held for less than a millisecond. A commit holds all of them, so a caller that holds all
-// of them sees each step whole or not at all.
+// keeper's, the forecast's, and callers of questions.Planners and Status. Several locks are taken in the order of the
+// numbers. A goroutine that holds one may wait only for locks that are taken last: those of backlog and its budgets,
+// arrivals, Targets, Health, and the cache of schedules. There is no I/O under it, except that the rules of a time zone
+// may be read from disk. Mostly it is held for less than a millisecond. A commit holds all of them, so a caller that
+// holds all of them sees each step whole or not at all. What follows from committed steps alone (see checkpoints)
+// changes under all of them, so one is enough to read it.
 type subPartitions struct {
 	all      []*subPartition
 	planners []*planner.Planner // of all, each guarded by its lock
@@ -47,9 +49,13 @@ var _ questions.Planners = (*subPartitions)(nil)
 
 // subPartition is one sub-partition: a planner and its inbox.
 type subPartition struct {
-	*shared
-	number int
-	inbox  *inbox
+	part     *Partition
+	store    *statestore.Handle
+	subs     *subPartitions
+	backlog  *backlog
+	arrivals *arrivals
+	number   int
+	inbox    *inbox
 
 	mu      sync.Mutex // guards the following fields
 	planner *planner.Planner
@@ -73,15 +79,17 @@ const muchToDo = 1000
 
 // newSubPartitions makes planners for a partition whose requests are settled below from. All planners of a
 // request topic share one cache of schedules, so a tenant's expressions are held once.
-func newSubPartitions(sh *shared, from, pending int64) *subPartitions {
-	n := sh.o.SubPartitions()
+func newSubPartitions(l *lane, from, pending int64) *subPartitions {
+	p := l.part
+	n := p.o.SubPartitions()
 	subs := &subPartitions{seed: maphash.MakeSeed(), progress: tracker.New(n, from),
 		count: planner.NewCount(pending)}
-	busy := sh.o.Metrics.planningTime(sh.o.Topics.Request.Name, sh.o.Partition)
+	busy := p.o.Metrics.planningTime(p.o.Topics.Request.Name, p.o.Partition)
 	for i := range n {
-		x := planner.New(from, sh.clock.millis(), sh.o.Memory.Wheel.Limit()/int64(n))
-		x.Share(subs.count, sh.o.Rules.Schedules())
-		subs.all = append(subs.all, &subPartition{shared: sh, number: i, inbox: &inbox{wake: beats.NewSignal()},
+		x := planner.New(from, p.clock.millis(), p.o.Memory.Wheel.Limit()/int64(n))
+		x.Share(subs.count, p.o.Rules.Schedules())
+		subs.all = append(subs.all, &subPartition{part: p, store: l.store, subs: subs, backlog: l.backlog,
+			arrivals: l.arrivals, number: i, inbox: &inbox{wake: beats.NewSignal()},
 			work: work{busy: busy, share: 1 / float64(n)}, planner: x})
 		subs.planners = append(subs.planners, x)
 	}
