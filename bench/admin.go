@@ -96,20 +96,13 @@ func (a *admin) logEnd(ctx context.Context) (sum int64, err error) {
 
 // awaitSettled waits until every request in the log has been accepted.
 func (a *admin) awaitSettled(ctx context.Context) error {
-	return a.awaitTakenIn(ctx, func(int64) {})
-}
-
-// awaitTakenIn is awaitSettled, and calls look with the number of accepted requests while it waits.
-func (a *admin) awaitTakenIn(ctx context.Context, look func(n int64)) error {
 	end, err := a.logEnd(ctx)
 	if err != nil {
 		return err
 	}
 	n := int64(0)
 	return poll(ctx, settledPoll, func() (bool, error) {
-		if n, err = a.settled(ctx); err == nil {
-			look(n)
-		}
+		n, err = a.settled(ctx)
 		return n >= end, err
 	}, func() error {
 		return fmt.Errorf("wait for %d requests to be taken in, %d are: %w", end, n, ctx.Err())

@@ -107,16 +107,11 @@ func (c *Common) Shared() *Common { return c }
 
 // check returns every problem of the settings.
 func (c *Common) check() error {
-	return errors.Join(c.checkBare(),
+	return errors.Join(
 		want(!c.Events || c.Local && c.Requests == "", "events", c.Events,
 			"--local: other instances have settings of their own"),
 		want(c.Local || c.Requests != "", "requests", c.Requests,
-			"the request topic that the instances serve, or --local"))
-}
-
-// checkBare is check for a run that needs no instance.
-func (c *Common) checkBare() error {
-	return errors.Join(
+			"the request topic that the instances serve, or --local"),
 		want(c.Brokers == 1 || c.Brokers == MaxBrokers, "local-brokers", c.Brokers, "1 or 3"),
 		between("partitions", 1, MaxPartitions, c.Partitions),
 		between("value-bytes", 0, MaxValue, c.ValueBytes),

@@ -245,65 +245,6 @@ func TestSteady(t *testing.T) {
 	}
 }
 
-// A curve has a point for each rate and interval, in the table the median of its rounds.
-func TestCurve(t *testing.T) {
-	runs.NeedSlow(t)
-	t.Parallel()
-	c := DefaultCurve()
-	c.Common, c.Rates, c.Intervals, c.Rest, c.Rounds = common(t), []float64{500},
-		[]time.Duration{0, 100 * time.Millisecond}, time.Second, 2
-	c.Duration, c.Least, c.Spread = time.Second, 500*time.Millisecond, 200*time.Millisecond
-	reports, err := Run(t.Context(), &c)
-	rep := one(t, reports, err)
-	if len(rep.Phases) != 4 || rep.Idle == nil {
-		t.Fatalf("%+v", rep)
-	}
-	for i, p := range rep.Phases {
-		if want := []float64{0, 100}[i%2]; p.Interval == nil || *p.Interval != want || p.Rate != 500 {
-			t.Errorf("phase %d: %+v", i, p)
-		}
-		if p.ByReceipt == nil || p.CPU == nil || p.Transactions <= 0 || *p.Interval > 0 && p.Transactions > 13 {
-			t.Errorf("%+v", p)
-		}
-	}
-	for _, p := range rep.Phases {
-		p.CPU.Broker = p.CPU.Own // of a simulated broker nothing is known
-	}
-	rep.Phases[1].Transactions, rep.Phases[3].Transactions = 10_001, 20_003
-	var out bytes.Buffer
-	rep.WriteTable(&out)
-	for _, want := range []string{"500/s", "  1.00  ", " 15002 ", "With nothing to do: service",
-		"the broker alone 0."} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("table lacks %q:\n%s", want, &out)
-		}
-	}
-}
-
-// One partition is drained of requests and of firings, with each number of sub-partitions.
-func TestHot(t *testing.T) {
-	runs.NeedSlow(t)
-	t.Parallel()
-	c := DefaultHot()
-	c.Common, c.Timers, c.Subs, c.Start = common(t), 2000, []int{1, 3}, 10*time.Second
-	reports, err := Run(t.Context(), &c)
-	rep := one(t, reports, err)
-	var names []string
-	for _, p := range rep.Phases {
-		if !p.Bare {
-			names = append(names, p.Name)
-		}
-		if p.PerSecond <= 0 && strings.HasPrefix(p.Name, "firings") {
-			t.Errorf("%+v", p)
-		}
-	}
-	want := []string{"requests, 1 sub-partitions", "firings, 1 sub-partitions", "requests, 3 sub-partitions",
-		"firings, 3 sub-partitions"}
-	if !slices.Equal(names, want) || len(rep.Ratios) == 0 {
-		t.Errorf("phases %q, ratios %+v", names, rep.Ratios)
-	}
-}
-
 // Also the largest figures fit into a terminal.
 func TestTableIsNarrow(t *testing.T) {
 	late := &Lateness{12345.6, 23456.7, 34567.8}
@@ -321,11 +262,6 @@ func TestTableIsNarrow(t *testing.T) {
 	}
 	var out bytes.Buffer
 	rep.WriteTable(&out)
-	at := *p
-	at.Rate, at.Interval, at.Transactions = MaxRate, new(float64), 12345.6
-	*at.Interval = 1000
-	(&Report{Workload: curve, Verified: true, Phases: []*Phase{&at}, Idle: p.CPU, IdleBroker: 1234,
-		Machine: rep.Machine}).WriteTable(&out)
 	rep.Verified = false
 	p.Exact = history.Counts{Scheduled: MaxTimers, Lost: MaxTimers, Duplicated: MaxTimers, Early: MaxTimers,
 		Altered: MaxTimers, Uncancelled: MaxTimers}
@@ -344,9 +280,14 @@ func TestTableIsNarrow(t *testing.T) {
 func TestLimit(t *testing.T) {
 	runs.NotRaced(t)
 	t.Parallel()
-	c := LimitConfig{common(t)}
+	c := common(t)
 	c.IDs, c.Loops = []int{2, 1}, []int{1, 2, 4} // four loops share the two partitions
-	reports, err := Run(t.Context(), &c)
+	reports, err := runWith(t.Context(), &c, func(ctx context.Context, r *run) error {
+		rep := r.report("limit", "", "")
+		_, one := r.bare.limit(ctx, rep, oneToOne)
+		_, three := r.bare.limit(ctx, rep, oneToThree)
+		return errors.Join(one, three)
+	})
 	rep := one(t, reports, err)
 	for _, kind := range []string{"bare 1:1", "bare 1:3"} {
 		for _, step := range []string{"500", "1000"} {

@@ -50,26 +50,6 @@ func (l *limit) add(p *Phase) {
 	}
 }
 
-// LimitConfig measures pass-throughs: consume, produce, commit.
-type LimitConfig struct{ Common }
-
-// DefaultLimit returns the usual pass-throughs.
-func DefaultLimit() LimitConfig { return LimitConfig{DefaultCommon()} }
-
-func (l *LimitConfig) check() error { return l.checkBare() }
-
-func (l *LimitConfig) measure(ctx context.Context, r *run) error {
-	rep := r.report("limit", "", "")
-	return l.rounds(func() error {
-		_, one := r.bare.limit(ctx, rep, oneToOne)
-		if one != nil {
-			return one
-		}
-		_, three := r.bare.limit(ctx, rep, oneToThree)
-		return three
-	})
-}
-
 // bareLoops measures the machine without timers.
 type bareLoops struct {
 	*run

@@ -25,7 +25,7 @@ func TestLocal(t *testing.T) {
 	var seeds []string
 	reports, err := runWith(t.Context(), &c.Common, func(ctx context.Context, r *run) error {
 		seeds = r.cluster.Seeds()
-		return errors.Join(c.measure(ctx, r), r.unserve(), curveOf1000(ctx, r))
+		return errors.Join(c.measure(ctx, r), r.unserve(), intervals(ctx, r))
 	})
 	if errors.Is(err, ErrInexact) {
 		kafkatest.Inexact(t, "%v", err)
@@ -51,13 +51,18 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// curveOf1000 measures 1,000 timers a second without and with a firing interval.
-func curveOf1000(ctx context.Context, r *run) error {
-	rep := r.report(curve, "", "")
+// intervals measures 1,000 timers a second without and with a firing interval.
+func intervals(ctx context.Context, r *run) error {
+	rep := r.report("intervals", "", "")
 	c := DefaultSteady()
 	c.Duration, c.Least, c.Spread = 2*time.Second, time.Second, time.Second
 	for _, interval := range []time.Duration{0, 100 * time.Millisecond} {
-		if err := c.point(ctx, r, rep, 1000, interval); err != nil {
+		r.cfg.FiringInterval = interval
+		err := serveWarm(ctx, r)
+		if err == nil {
+			_, err = c.paced(ctx, r, rep, 1000, interval.String())
+		}
+		if err = errors.Join(err, r.unserve()); err != nil {
 			return err
 		}
 	}

@@ -31,11 +31,7 @@ type Report struct {
 	// Ratios are further ones, by round.
 	Ratios []Ratio `json:"ratios,omitempty"`
 	Starts []Start `json:"starts,omitempty"`
-	// Idle is the processor time of an idle instance and its brokers, in µs a second: 10,000 are 1 % of a core.
-	Idle *CPU `json:"idle,omitempty"`
-	// IdleBroker is that of the brokers without an instance, in the same unit.
-	IdleBroker float64 `json:"idle_broker_us,omitempty"`
-	Sizes      *Sizes  `json:"sizes,omitempty"`
+	Sizes  *Sizes  `json:"sizes,omitempty"`
 	// Constants are those that waterclock plan calculates with, ordered by name.
 	Constants []Constant `json:"constants,omitempty"`
 
@@ -74,8 +70,6 @@ type Phase struct {
 	Transactions float64 `json:"transactions_per_second,omitempty"`
 	// Silence is the longest time in which one of the partitions of a move emitted nothing, in ms.
 	Silence float64 `json:"silence_ms,omitempty"`
-	// Interval is the firing interval of a point of a curve, in ms; nil for other phases.
-	Interval *float64 `json:"interval_ms,omitempty"`
 	// OwnP50 and OwnP99 are quantiles of the instances' own lateness, in ms: the timestamp of an emission minus its due
 	// time or, if its request was read later than that, minus the time when it was read.
 	OwnP50 float64 `json:"own_p50_ms,omitempty"`
@@ -151,8 +145,7 @@ func (rep *Report) finish() {
 		for _, p := range rep.Phases {
 			*p = Phase{Name: p.Name, Bare: p.Bare, Rate: p.Rate, Exact: p.Exact, Note: p.Note}
 		}
-		rep.PeakRSS, rep.Calls, rep.Ratios, rep.Starts, rep.Idle, rep.IdleBroker, rep.Sizes, rep.Constants = 0, nil,
-			nil, nil, nil, 0, nil, nil
+		rep.PeakRSS, rep.Calls, rep.Ratios, rep.Starts, rep.Sizes, rep.Constants = 0, nil, nil, nil, nil, nil
 		return
 	}
 	if len(rep.ratios) > 0 {

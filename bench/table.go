@@ -26,10 +26,7 @@ func (rep *Report) WriteTable(w io.Writer) {
 		rep.writeWrong(w)
 		return
 	}
-	switch {
-	case rep.Workload == curve:
-		rep.writeCurve(w)
-	case len(rep.Phases) > 0:
+	if len(rep.Phases) > 0 {
 		rep.writePhases(w)
 	}
 	if len(rep.Calls) > 0 {

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"time"
 
 	"github.com/spf13/pflag"
 )
@@ -25,21 +24,15 @@ type Description struct {
 
 // Workloads returns all workloads.
 func Workloads() []Description {
-	life, wait, steady, curve, burst := DefaultLife(), DefaultWait(), DefaultSteady(), DefaultCurve(), DefaultBurst()
-	hot, fixed, load, restart := DefaultHot(), DefaultFixed(), DefaultLoad(), DefaultRestart()
-	overload, api, limit, move, plan := DefaultOverload(), DefaultAPI(), DefaultLimit(), DefaultMove(), DefaultPlan()
+	life, wait, steady, burst := DefaultLife(), DefaultWait(), DefaultSteady(), DefaultBurst()
+	fixed, load, restart := DefaultFixed(), DefaultLoad(), DefaultRestart()
+	overload, api, move, plan := DefaultOverload(), DefaultAPI(), DefaultMove(), DefaultPlan()
 	return []Description{
 		{&life, "life", "timers that live two seconds, scheduled as fast as they are accepted", "", true},
 		{&wait, "wait", "timers that wait 15 to 60 s: accepted as fast as possible, fired when due", "", true},
 		{&steady, "steady", "how late emissions are at given rates, compared with a bare loop of transactions", "",
 			true},
-		{&curve, "curve", "the cost of low lateness: processor time at given rates and firing intervals",
-			`curve starts an instance for each of --intervals, its --firing-interval, and
-measures it at each rate. All intervals are compared with the first one.`, false},
 		{&burst, "burst", "timers that are all due at one moment", "", true},
-		{&hot, "hot", "one partition that gets everything: requests that wait, then timers that are all due",
-			`hot starts an instance for each of --subs, its --sub-partitions. All numbers are
-compared with the first one.`, false},
 		{&fixed, "fixed", "records of a fixed-delay topic that are all due at one moment",
 			"fixed starts an instance, which serves a fixed-delay topic of the run.", false},
 		{&load, "load", "many timers that are not due for a day, and the lateness of others",
@@ -67,7 +60,6 @@ another instance that joins in the middle (rebalance).`, false},
 firing intervals, how many timers a second one partition can handle, the size of pending timers,
 and how fast they are replayed. It prints the resulting constants beside the built-in ones, and
 writes them to --out, a file for waterclock plan --constants. Do not use the machine meanwhile.`, false},
-		{&limit, "limit", "what the cluster can do without timers: consume, produce, commit", "", false},
 	}
 }
 
@@ -99,10 +91,6 @@ func timersFlag(fs *pflag.FlagSet, timers *int) {
 	fs.IntVar(timers, "timers", *timers, "schedule `N` timers")
 }
 
-func intervalsFlag(fs *pflag.FlagSet, intervals *[]time.Duration) {
-	fs.DurationSliceVar(intervals, "intervals", *intervals, "measure firing intervals of `DURATION,...`")
-}
-
 func pendingFlag(fs *pflag.FlagSet, pending *int) {
 	fs.IntVar(pending, "pending", *pending, "schedule `N` timers that stay pending")
 }
@@ -122,23 +110,7 @@ func (s *SteadyConfig) Flags(fs *pflag.FlagSet) {
 }
 
 // Flags implements Workload.
-func (c *CurveConfig) Flags(fs *pflag.FlagSet) {
-	c.SteadyConfig.Flags(fs)
-	intervalsFlag(fs, &c.Intervals)
-	fs.DurationVar(&c.Rest, "rest", c.Rest,
-		"measure an idle instance for `DURATION`, and then the brokers alone; 0 for neither")
-}
-
-// Flags implements Workload.
 func (b *BurstConfig) Flags(fs *pflag.FlagSet) { timersFlag(fs, &b.Timers) }
-
-// Flags implements Workload.
-func (h *HotConfig) Flags(fs *pflag.FlagSet) {
-	timersFlag(fs, &h.Timers)
-	fs.DurationVar(&h.Start, "start", h.Start,
-		"allow an instance `DURATION` to start; then timers are accepted, and then they are due")
-	fs.IntSliceVar(&h.Subs, "subs", h.Subs, "measure `N,...` sub-partitions")
-}
 
 // Flags implements Workload.
 func (f *FixedConfig) Flags(fs *pflag.FlagSet) {
@@ -190,11 +162,8 @@ func (apic *APIConfig) Flags(fs *pflag.FlagSet) {
 // Flags implements Workload.
 func (pc *PlanConfig) Flags(fs *pflag.FlagSet) {
 	pc.SteadyConfig.Flags(fs)
-	intervalsFlag(fs, &pc.Intervals)
+	fs.DurationSliceVar(&pc.Intervals, "intervals", pc.Intervals, "measure firing intervals of `DURATION,...`")
 	timersFlag(fs, &pc.Timers)
 	pendingFlag(fs, &pc.Pending)
 	fs.StringVar(&pc.Out, "out", "", "write the measured constants to `FILE`")
 }
-
-// Flags implements Workload.
-func (l *LimitConfig) Flags(*pflag.FlagSet) {}

@@ -22,8 +22,8 @@ func TestBenchUsage(t *testing.T) {
 		{"events of others", "events is", []string{"life", "--requests", "timers", "--events"}},
 		{"no rate", "rates is", []string{"steady", "--local", "--rates", "0"}},
 		{"nothing pending", "timers is", []string{"restart", "--pending", "0"}},
-		{"no step", "transaction-sizes is", []string{"limit", "--transaction-sizes", "0"}},
-		{"no directory", "--data-dir", []string{"limit", "--data-dir", t.TempDir() + "/missing"}},
+		{"no step", "transaction-sizes is", []string{"life", "--local", "--transaction-sizes", "0"}},
+		{"no directory", "--data-dir", []string{"life", "--local", "--data-dir", t.TempDir() + "/missing"}},
 		{"unknown flag", "unknown flag: --fast", []string{"steady", "--fast"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -42,8 +42,8 @@ func TestBenchUsage(t *testing.T) {
 // TestBenchPassesOn: an instance gets the settings that reach the cluster, and none that bench chooses for it; a bare
 // loop gets no more than those.
 func TestBenchPassesOn(t *testing.T) {
-	c := bench.DefaultLimit()
-	cmd := benchWorkload(&process{}, bench.Description{Workload: &c, Name: "limit"})
+	c := bench.DefaultLife()
+	cmd := benchWorkload(&process{}, bench.Description{Workload: &c, Name: "life"})
 	err := cmd.ParseFlags([]string{"--tls", "--sasl-mechanism=PLAIN", "--lanes=3", "--memory=256MiB", "--group=x",
 		"--data-dir=y", "--http=z:1", "--json"})
 	if err != nil {
