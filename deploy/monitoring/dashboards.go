@@ -158,6 +158,10 @@ func partitions() Dashboard {
 				"(waterclock_topic_problems{topic})", "{{topic}} {{severity}}"}),
 			graph("Checks", Count, "In the last hour, by result.", Query{"sum by (topic, result) " +
 				"(increase(waterclock_topic_checks_total{topic}[1h]))", "{{topic}} {{result}}"}),
+			graph("Calendars", Count, "Of the group, with ignored records of the last hour, and seconds behind.",
+				Query{"max(waterclock_calendars{*})", "calendars"},
+				Query{"max(increase(waterclock_calendars_ignored_total{*}[1h]))", "ignored"},
+				Query{"max(waterclock_calendars_behind_seconds{*})", "seconds behind"}),
 		}},
 		{"Local store: disk and memory", []Panel{
 			graph("Disk", Bytes, "An instance whose disk is full ends.",

@@ -151,7 +151,7 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 		newLogEnds(in.partitions, in.topics, c.client, reader, log).Run,
 		newStaleViews(in.store, in.topics, in.partitions, in.o.Now, log).Run,
 		(&reloader{cfg, in.o.Reload, in.topics, reader, in.access, p.settings, p.member.group.Rejoin, log}).Run,
-		p.settings.Run,
+		p.settings.Run, in.calendars.Run,
 		func(ctx context.Context) error { in.access.watch(ctx, in.o.AccessInterval); return nil },
 		func(ctx context.Context) error { return stand.Run(ctx, p.member.group.Rejoin) },
 	}

@@ -111,6 +111,7 @@ func (r *recheck) Run(ctx context.Context) error {
 			names = r.glance(ctx)
 		case <-check.C:
 			r.readSettings(ctx)
+			r.checkCalendars(ctx)
 			names = r.served()
 		case <-r.topics.check:
 			names = r.served()
@@ -241,6 +242,29 @@ func (r *recheck) check(ctx context.Context, name string, set topics.Set) {
 	for _, p := range alert {
 		r.log.Warn("unsuitable topic setting", "topic", name, "problem", p.String())
 	}
+}
+
+// checkCalendars checks the topic of calendars. Its problems stop nothing: calendars that are known stay in force.
+func (r *recheck) checkCalendars(ctx context.Context) {
+	if len(r.cfg.Requests) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, recheckTimeout)
+	defer cancel()
+	name := topics.Calendars(r.cfg.Group)
+	checks, err := topics.InspectCalendars(ctx, r.adm, r.cfg.Group, r.cfg.Requests)
+	if err != nil {
+		r.log.Warn("cannot check topics", "topic", name, "err", err)
+		return
+	}
+	n := 0
+	for _, c := range checks {
+		if !c.OK {
+			n++
+			r.log.Warn("unsuitable topic setting", "topic", name, "problem", c.String())
+		}
+	}
+	r.wrong.WithLabelValues(name, "alert").Set(float64(n))
 }
 
 // confirmed reports whether the result of a check counts. It does if the check has found nothing that stops the topic,

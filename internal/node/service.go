@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/waterclock/waterclock/emitter/repair"
+	"github.com/waterclock/waterclock/internal/kafka/calendars"
 	"github.com/waterclock/waterclock/internal/kit/memory"
 	"github.com/waterclock/waterclock/internal/kit/metric"
 	"github.com/waterclock/waterclock/internal/node/apiserver"
@@ -123,6 +124,7 @@ type instance struct {
 	cluster    *cluster
 	access     *access
 	topics     *servedTopics
+	calendars  *calendars.Table
 	store      *statestore.Store
 	// storeDead says that calls into the store may never return.
 	storeDead atomic.Bool
@@ -269,6 +271,9 @@ func (in *instance) serve(ctx, life context.Context, end context.CancelCauseFunc
 	if in.topics, err = openTopics(ctx, in.cfg, in.cluster); err != nil {
 		return err
 	}
+	if in.calendars, err = openCalendars(ctx, in.cfg, in.cluster, in.o.Registry); err != nil {
+		return err
+	}
 	in.ready.setPhase("opening the store")
 	if err := in.openStore(ctx, end); err != nil {
 		return err
@@ -282,6 +287,10 @@ func (in *instance) serve(ctx, life context.Context, end context.CancelCauseFunc
 	in.partitions.life = life
 	p.start(life, end)
 	stopAPI, err := in.openAPI(p)
+	if err == nil {
+		in.ready.setPhase("reading the calendars") // before any partition opens
+		err = in.calendars.CaughtUp(ctx)
+	}
 	if err == nil {
 		in.ready.runs(p.member, p.clock, in.topics)
 		in.log.Info("running", "group", in.cfg.Group, "requests", in.cfg.Requests, "delay", in.cfg.DelayTopics(),
@@ -305,6 +314,7 @@ func (in *instance) openAPI(p *pipeline) (stop func(), err error) {
 		Client: in.cluster.client, Options: in.cluster.options, Topics: in.topics.sets(), Rules: in.topics.rules(),
 		Group: p.member.group, Problem: p.member.problem, Partitions: in.partitions, Targets: in.cluster.targets,
 		SettingsOf: p.settings.of, Health: p.health, Tracer: in.traces.calls,
+		Calendars: &calendars.Writer{Table: in.calendars, Options: in.cluster.options},
 	})
 }
 

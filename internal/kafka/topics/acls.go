@@ -77,6 +77,11 @@ func (a Access) Service() []Grant {
 		grants = append(grants, groupGrant(Reviewed(a.Group),
 			"Its offsets say which dead letters have been reviewed; it has no members."))
 	}
+	if len(a.Requests) > 0 && a.Group != "" {
+		ops := slices.DeleteFunc(slices.Clone(own), func(o kmsg.ACLOperation) bool { return o == write && !a.API })
+		grants = append(grants, topicGrant(Calendars(a.Group),
+			"Exclusion calendars are read there, and written on behalf of callers of the API.", ops...))
+	}
 	for _, r := range a.Requests {
 		grants = append(grants,
 			topicGrant(r, "Requests are read, and the topic's settings are checked.", input...),

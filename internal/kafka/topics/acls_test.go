@@ -18,6 +18,7 @@ func TestServiceRights(t *testing.T) {
 		{"topics are made by the service", true, []string{
 			"--operation Read --group 'the group'",
 			"--operation Write --transactional-id waterclock/the%20group/ --resource-pattern-type prefixed",
+			"--operation Read --operation DescribeConfigs --operation Create --topic the_20group.waterclock.calendars",
 			"--operation Read --operation DescribeConfigs --topic timers",
 			"--operation Read --operation Write --operation DescribeConfigs --operation Create --topic " +
 				"timers.waterclock.changelog",
@@ -27,6 +28,7 @@ func TestServiceRights(t *testing.T) {
 		{"topics are made by others", false, []string{
 			"--operation Read --group 'the group'",
 			"--operation Write --transactional-id waterclock/the%20group/ --resource-pattern-type prefixed",
+			"--operation Read --operation DescribeConfigs --topic the_20group.waterclock.calendars",
 			"--operation Read --operation DescribeConfigs --topic timers",
 			"--operation Read --operation Write --operation DescribeConfigs --topic timers.waterclock.changelog",
 			"--operation Write --operation DescribeConfigs --topic timers.waterclock.dead-letters",
@@ -41,10 +43,13 @@ func TestServiceRights(t *testing.T) {
 	}
 }
 
-// With an API the service stores which dead letters have been reviewed.
-func TestRightToReview(t *testing.T) {
+// With an API the service stores which dead letters have been reviewed, and calendars.
+func TestRightsOfTheAPI(t *testing.T) {
 	a := Access{Group: "g", API: true}
 	check(t, a.Service()[2:], []string{"--operation Read --group g.reviewed"})
+	a.Requests = []string{"r"}
+	check(t, a.Service()[3:4],
+		[]string{"--operation Read --operation Write --operation DescribeConfigs --topic g.waterclock.calendars"})
 }
 
 func check(t *testing.T, grants []Grant, want []string) {

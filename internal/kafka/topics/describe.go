@@ -27,7 +27,14 @@ func describe(ctx context.Context, adm *kadm.Client, request string, o Options) 
 	if o.Events {
 		t.events.name = Events(request)
 	}
-	topics := t.all()
+	if err := describeAll(ctx, adm, t.all(), request); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// describeAll describes topics by their names. of is the one that they belong to, for errors.
+func describeAll(ctx context.Context, adm *kadm.Client, topics []*found, of string) error {
 	names := make([]string, len(topics))
 	for i, f := range topics {
 		names[i] = f.name
@@ -35,12 +42,12 @@ func describe(ctx context.Context, adm *kadm.Client, request string, o Options) 
 	// If authorised operations are requested, kadm does not answer from its cache.
 	details, err := adm.ListTopics(kadm.WithAuthorizedOps(ctx), names...)
 	if err != nil {
-		return nil, fmt.Errorf("describe the topics of %s: %w", request, err)
+		return fmt.Errorf("describe the topics of %s: %w", of, err)
 	}
 	var there []string
 	for _, f := range topics {
 		if err := f.layout(details); err != nil {
-			return nil, fmt.Errorf("describe topic %s: %w", f.name, err)
+			return fmt.Errorf("describe topic %s: %w", f.name, err)
 		}
 		if !f.missing {
 			there = append(there, f.name)
@@ -48,17 +55,17 @@ func describe(ctx context.Context, adm *kadm.Client, request string, o Options) 
 	}
 	configs, err := adm.DescribeTopicConfigs(ctx, there...)
 	if err != nil {
-		return nil, fmt.Errorf("describe the settings of the topics of %s: %w", request, err)
+		return fmt.Errorf("describe the settings of the topics of %s: %w", of, err)
 	}
 	for _, f := range topics {
 		if f.missing {
 			continue
 		}
 		if err := f.configs(configs); err != nil {
-			return nil, fmt.Errorf("describe the settings of topic %s: %w", f.name, err)
+			return fmt.Errorf("describe the settings of topic %s: %w", f.name, err)
 		}
 	}
-	return t, nil
+	return nil
 }
 
 // layout takes ID, partitions and replicas.

@@ -13,8 +13,10 @@
 //	<topic>.waterclock.checkpoints           how far it is passed on; compacted
 //	<topic>.waterclock.dead-letters          records that could not be passed on
 //
-// Each has the partition count of its request or fixed-delay topic, and partition n of one
-// belongs to partition n of the other.
+// Each of these has the partition count of its request or fixed-delay topic, and partition n of one
+// belongs to partition n of the other. A group has one topic with a single partition:
+//
+//	<group>.waterclock.calendars             calendars by name; compacted
 //
 // The package holds no state and starts no goroutine.
 package topics

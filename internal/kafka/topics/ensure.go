@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/waterclock/waterclock/internal/kit/beats"
 )
@@ -213,28 +212,13 @@ func (fa *family) grow(ctx context.Context, adm *kadm.Client, f *found) error {
 	return nil
 }
 
-// create creates a topic. It is no error if another instance was faster. If the broker rejects a setting (kfake and
-// some managed services lack a few), only the settings that the verification insists on are tried.
+// create creates one of the service's own topics.
 func (fa *family) create(ctx context.Context, adm *kadm.Client, f *found, replication int16) error {
 	if replication <= 0 {
 		replication = int16(fa.request.replication)
 	}
 	needed, wanted := fa.settingsOf(f, replication)
-	resp, err := adm.CreateTopic(ctx, fa.request.partitions, replication, configs(needed, wanted), f.name)
-	if errors.Is(err, kerr.InvalidConfig) || errors.Is(err, kerr.PolicyViolation) {
-		resp, err = adm.CreateTopic(ctx, fa.request.partitions, replication, configs(needed), f.name)
-	}
-	if err == nil || errors.Is(err, kerr.TopicAlreadyExists) {
-		return nil
-	}
-	if errors.Is(err, kerr.InvalidReplicationFactor) {
-		return fmt.Errorf("create topic %s with %d replicas: %w: %s; choose another number with --replication-factor",
-			f.name, replication, err, resp.ErrMessage)
-	}
-	if resp.ErrMessage != "" {
-		return fmt.Errorf("create topic %s: %w: %s", f.name, err, resp.ErrMessage)
-	}
-	return fmt.Errorf("create topic %s: %w", f.name, err)
+	return createTopic(ctx, adm, f.name, fa.request.partitions, replication, needed, wanted)
 }
 
 // configs are settings as kadm takes them.
@@ -254,11 +238,7 @@ func (fa *family) settingsOf(f *found, replication int16) (needed, wanted map[st
 	needed = map[string]string{cleanupPolicy: "delete",
 		maxMessageBytes: strconv.FormatInt(neededMessageBytes(&fa.request), 10)}
 	wanted = map[string]string{uncleanElection: "false"}
-	n := fa.request.number(minInSync)
-	if replication >= threeCopies {
-		n = max(n, 2)
-	}
-	if n > 0 && n <= int64(replication) {
+	if n := inSyncOf(fa.request.number(minInSync), replication); n > 0 {
 		wanted[minInSync] = strconv.FormatInt(n, 10)
 	}
 	switch f {

@@ -120,11 +120,12 @@ func Checkpoints(delayed string) string { return delayed + checkpointsSuffix }
 // reviewed.
 func Reviewed(group string) string { return group + ".reviewed" }
 
-// IsOwn reports whether a topic is one of the service's own topics, of any request topic. No timer may target it, and
+// IsOwn reports whether a topic is one of the service's own topics, of any request topic or group. No timer may target it, and
 // it cannot be a request topic.
 func IsOwn(name string) bool {
 	return strings.HasSuffix(name, changelogSuffix) ||
 		strings.HasSuffix(name, deadLettersSuffix) ||
 		strings.HasSuffix(name, eventsSuffix) ||
-		strings.HasSuffix(name, checkpointsSuffix)
+		strings.HasSuffix(name, checkpointsSuffix) ||
+		strings.HasSuffix(name, calendarsSuffix)
 }

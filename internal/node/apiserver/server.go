@@ -33,6 +33,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api/console"
 	"github.com/waterclock/waterclock/internal/api/recent"
 	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/kafka/calendars"
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/node/config"
 	"github.com/waterclock/waterclock/internal/node/connect"
@@ -78,6 +79,7 @@ type Instance struct {
 	SettingsOf func(process string) []string
 	Health     *targets.Health
 	Tracer     trace.Tracer // of calls; nil: they have no spans
+	Calendars  *calendars.Writer
 }
 
 // Partitions are the partitions that the instance owns.

@@ -25,7 +25,8 @@ import (
 // checkTopicRights returns an error that names the missing permissions to read topics and, with create, to create them.
 func checkTopicRights(ctx context.Context, cfg *config.Config, cl *kgo.Client, create bool) error {
 	var grants []topics.Grant
-	for _, g := range (topics.Access{Requests: cfg.Requests, Delayed: cfg.DelayTopics(), Create: create}).Service() {
+	for _, g := range (topics.Access{Requests: cfg.Requests, Delayed: cfg.DelayTopics(), Create: create,
+		Group: cfg.Group}).Service() {
 		ops := []kmsg.ACLOperation{kmsg.ACLOperationDescribeConfigs}
 		if slices.Contains(g.Operations, kmsg.ACLOperationCreate) {
 			ops = append(ops, kmsg.ACLOperationCreate)
@@ -86,7 +87,22 @@ func Topics(ctx context.Context, cfg *config.Config, create bool, out io.Writer)
 			return err
 		}
 	}
+	if len(cfg.Requests) > 0 {
+		err = inspectCalendars(ctx, cfg, adm, create, out)
+		wrong = cmp.Or(wrong, err)
+	}
 	return wrong
+}
+
+// inspectCalendars prints and checks the topic of calendars, which the group has if it has request topics.
+func inspectCalendars(ctx context.Context, cfg *config.Config, adm *kadm.Client, create bool, out io.Writer) error {
+	_, wrong := topics.EnsureCalendars(ctx, adm, cfg.Group, cfg.Requests,
+		topics.Options{Create: create, Replication: int16(cfg.ReplicationFactor)})
+	checks, err := topics.InspectCalendars(ctx, adm, cfg.Group, cfg.Requests)
+	if err == nil {
+		printTopics(out, topics.Inspection{Checks: checks})
+	}
+	return cmp.Or(wrong, err)
 }
 
 func fatal(checks []topics.Check) (n int) {
