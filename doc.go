@@ -88,6 +88,6 @@
 // timer is pending the second one changes nothing; after the firing it makes the timer fire again. Use an idempotent
 // producer, which is kgo's default.
 //
-// This package is the only public API of its module. The module's other packages can be imported by accident, but they
-// change without notice.
+// This package and package client, which calls the HTTP API, are the public API of the module. Its other packages can
+// be imported by accident, but they change without notice.
 package waterclock

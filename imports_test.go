@@ -41,6 +41,8 @@ func rooms() []room {
 		{"internal/timer", "internal/kit", ""},
 		// what producers and consumers import
 		{".", "internal/kit internal/timer", "kafka"},
+		// what callers of the HTTP API import
+		{"client", ". internal/kit", "kafka"},
 		// topics, records and raw logs
 		{"internal/kafka", ". internal/kit internal/timer", "kafka"},
 		// records become requests
@@ -59,6 +61,8 @@ func rooms() []room {
 			"internal/timer", "kafka"},
 		// HTTP: API and console
 		{"internal/api", ". internal/kafka internal/kit internal/timer", ""},
+		// for the tests of users
+		{"waterclocktest", ". client intake internal/api internal/kafka internal/partition internal/timer", "kafka"},
 		// a verdict from logs alone
 		{"internal/audit", ". intake internal/kafka internal/timer", all},
 		// an instance
@@ -67,7 +71,7 @@ func rooms() []room {
 		// measuring
 		{"bench", ". internal/audit internal/kit internal/node", "kafka"},
 		// the command line
-		{"cmd", ". bench internal/api internal/kit internal/node internal/timer", ""},
+		{"cmd", ". bench client internal/api internal/kit internal/node internal/timer", ""},
 		// for tests alone
 		{"internal/kafkatest", "internal/audit internal/kit internal/timer", "kafka"},
 		// charts, alerts, dashboards

@@ -199,6 +199,9 @@ func Reasons() (all []Reason) {
 	return all
 }
 
+// Error implements error, so that errors.Is finds a reason in an error of package client. It returns the reason's code.
+func (r Reason) Error() string { return string(r) }
+
 // Meaning explains r in one English sentence. It returns "" for a reason that this version does not know.
 func (r Reason) Meaning() string {
 	for _, known := range meanings() {

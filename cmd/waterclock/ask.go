@@ -1,22 +1,23 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/waterclock/waterclock/client"
 	"github.com/waterclock/waterclock/internal/api"
-	"github.com/waterclock/waterclock/internal/api/client"
 	"github.com/waterclock/waterclock/internal/kit/span"
 	"github.com/waterclock/waterclock/internal/kit/suggest"
 	"github.com/waterclock/waterclock/internal/node/config"
@@ -75,7 +76,7 @@ func (a *asking) client() (*client.Client, error) {
 	if err := to.fill(a.p, chosen); err != nil {
 		return nil, err
 	}
-	c, err := client.New(to.Options)
+	c, err := to.client()
 	if err != nil {
 		return nil, usagef("%v", err)
 	}
@@ -104,43 +105,23 @@ func (f *filter) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.dueBefore, "due-before", "", "only those due before `TIME`")
 }
 
-// query returns the filter as parameters of the API.
-func (f *filter) query() (url.Values, error) {
+// read returns the filter as the client takes it.
+func (f *filter) read() (out client.Filter, err error) {
 	if f.state != "" && !slices.Contains(states, f.state) {
-		return nil, usagef("--state is %q, needs one of %s%s", f.state, strings.Join(states, ", "),
+		return out, usagef("--state is %q, needs one of %s%s", f.state, strings.Join(states, ", "),
 			suggest.Hint(f.state, "", states))
 	}
-	q := texts("prefix", f.prefix, "target", f.target, "state", f.state)
-	for name, value := range map[string]string{"due-after": f.dueAfter, "due-before": f.dueBefore} {
-		if err := setTime(q, name, name, value, 1, "a duration from now, as in 10m"); err != nil {
-			return nil, err
-		}
+	out = client.Filter{Prefix: f.prefix, Target: f.target, State: client.State(f.state)}
+	const relative = "a duration from now, as in 10m"
+	if out.DueAfter, err = timeOf("due-after", f.dueAfter, 1, relative); err != nil {
+		return out, err
 	}
-	return q, nil
+	out.DueBefore, err = timeOf("due-before", f.dueBefore, 1, relative)
+	return out, err
 }
 
-// texts returns a query of the names whose values are not empty.
-func texts(namesAndValues ...string) url.Values {
-	q := make(url.Values)
-	for i := 0; i < len(namesAndValues); i += 2 {
-		if value := namesAndValues[i+1]; value != "" {
-			q.Set(namesAndValues[i], value)
-		}
-	}
-	return q
-}
-
-// setTime sets a parameter of a query to the time that a flag has, unless the flag is empty. The flag is an instant, or
-// a duration: sign times the duration is added to now. relative describes such a duration.
-func setTime(q url.Values, name, flag, value string, sign time.Duration, relative string) error {
-	at, err := timeOf(flag, value, sign, relative)
-	if err == nil && value != "" {
-		q.Set(name, strconv.FormatInt(at.UnixMilli(), 10))
-	}
-	return err
-}
-
-// timeOf reads a flag as setTime does, to the millisecond; zero if the flag is empty.
+// timeOf reads a flag that is an instant, or a duration: sign times the duration is added to now. relative describes
+// such a duration. The time is to the millisecond; zero if the flag is empty.
 func timeOf(flag, value string, sign time.Duration, relative string) (at time.Time, err error) {
 	if value == "" {
 		return at, nil
@@ -185,9 +166,9 @@ prints one event a line.`,
 		if history {
 			return a.history(cmd, id)
 		}
-		var t api.Timer
-		err := a.get(cmd, client.Timers(a.topic, id), nil, &t)
-		if none := new(client.Problem); errors.As(err, &none) && none.Reason == api.ReasonNotFound {
+		var t client.Timer
+		err := a.get(cmd, client.Path(a.topic, "timers", id), nil, &t)
+		if errors.Is(err, client.ReasonNotFound) {
 			return fmt.Errorf("%w; --history shows its past, if the topic writes events", err)
 		}
 		if err != nil || a.json {
@@ -198,7 +179,7 @@ prints one event a line.`,
 	return cmd
 }
 
-// history prints all events of an ID.
+// history prints all events of an ID. It reads the pages itself, because the last one says where the log begins.
 func (a *asking) history(cmd *cobra.Command, id string) error {
 	c, err := a.client()
 	if err != nil {
@@ -207,17 +188,13 @@ func (a *asking) history(cmd *cobra.Command, id string) error {
 	told := 0
 	for q := (url.Values{}); ; {
 		var page api.TimerEvents
-		if err := c.Call(cmd.Context(), http.MethodGet, client.Timers(a.topic, id, "events"), q, &page); err != nil {
+		path := client.Path(a.topic, "timers", id, "events")
+		if err := c.Call(cmd.Context(), http.MethodGet, path, q, nil, &page); err != nil {
 			return err
 		}
 		told += len(page.Events)
 		for _, e := range page.Events {
-			if !a.json {
-				err = showEvent(a.p.stdout, e.Event)
-			} else {
-				_, err = fmt.Fprintf(a.p.stdout, "%s\n", e.Event)
-			}
-			if err != nil {
+			if err := a.event(e.Event); err != nil {
 				return err
 			}
 		}
@@ -235,21 +212,29 @@ func (a *asking) history(cmd *cobra.Command, id string) error {
 	}
 }
 
+// event prints an event.
+func (a *asking) event(data []byte) error {
+	if !a.json {
+		return showEvent(a.p.stdout, data)
+	}
+	_, err := fmt.Fprintf(a.p.stdout, "%s\n", data)
+	return err
+}
+
 // get reads the response at a path into out. With --json it prints the response unchanged.
 func (a *asking) get(cmd *cobra.Command, path string, q url.Values, out any) error {
 	c, err := a.client()
 	if err != nil {
 		return err
 	}
-	if !a.json {
-		return c.Call(cmd.Context(), http.MethodGet, path, q, out)
-	}
 	var raw json.RawMessage
-	if err := c.Call(cmd.Context(), http.MethodGet, path, q, &raw); err != nil {
+	if err := c.Call(cmd.Context(), http.MethodGet, path, q, nil, &raw); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(a.p.stdout, "%s\n", raw); err != nil {
-		return err
+	if a.json {
+		if _, err := fmt.Fprintf(a.p.stdout, "%s\n", bytes.TrimSpace(raw)); err != nil {
+			return err
+		}
 	}
 	return json.Unmarshal(raw, out)
 }
@@ -285,92 +270,81 @@ missing, and exits 3. With --json they are also the last line, {"missing": [...]
 	a.limitFlag(cmd.Flags(), "timers")
 	cmd.Flags().StringVar(&order, "order", "due", "`ORDER`: due, as they fire, or id")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		q, err := f.query()
+		chosen, err := f.read()
 		switch {
 		case err != nil:
 			return err
 		case !slices.Contains(orders, order):
 			return usagef("--order is %q, needs %s", order, strings.Join(orders, " or "))
 		}
-		q.Set("order", order)
-		return a.list(cmd, q)
+		c, size, err := a.lists(listPage)
+		if err != nil {
+			return err
+		}
+		timers := c.List(cmd.Context(), a.topic, chosen, client.In(client.Order(order)), client.PageSize(size))
+		err = showAll(&a, "ID\tSTATE\tDUE\t\tTARGET\tOCCURRENCE", timers, func(t *client.Timer) string {
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%d", shown(t.ID), t.State, t.Due.Format(time.RFC3339),
+				relative(time.Until(t.Due)), targetOf(&t.Target), t.Occurrence)
+		})
+		if missing, ok := errors.AsType[*client.MissingError](err); ok && a.json {
+			line := map[string]any{"missing": missing.Partitions}
+			return errors.Join(json.NewEncoder(p.stdout).Encode(line), err)
+		}
+		return err
 	}
 	return cmd
 }
 
-func (a *asking) list(cmd *cobra.Command, q url.Values) error {
-	var missing gaps
-	err := a.pages("ID\tSTATE\tDUE\t\tTARGET\tOCCURRENCE", q, listPage,
-		func(c *client.Client, show func(item any, line string) error) (string, error) {
-			var got api.TimerList
-			if err := c.Call(cmd.Context(), http.MethodGet, client.Timers(a.topic), q, &got); err != nil {
-				return "", err
-			}
-			missing.add(got.Missing)
-			for _, t := range got.Timers {
-				line := fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%d", idOf(t), t.State, t.Due.Format(time.RFC3339),
-					relative(time.Until(t.Due)), targetOf(&t.Target), t.Occurrence)
-				if err := show(t, line); err != nil {
-					return "", err
-				}
-			}
-			return got.Cursor, nil
-		})
-	return cmp.Or(err, a.printGaps(missing))
-}
-
-// limitFlag declares --limit, the largest number of items that pages shows.
+// limitFlag declares --limit, the largest number of items that showAll shows.
 func (a *asking) limitFlag(fs *pflag.FlagSet, items string) {
 	fs.IntVar(&a.limit, "limit", 50, "list `N` "+items+" at most; 0 for all")
 }
 
-// pages asks for one page of a list after the other until --limit items are shown. It sets limit and cursor in q. page
-// shows the items of one page, as lines of a table or as JSON, and returns the cursor of the next page.
-func (a *asking) pages(head string, q url.Values, most int,
-	page func(c *client.Client, show func(item any, line string) error) (cursor string, err error)) error {
-	limit := a.limit
-	if limit < 0 {
-		return usagef("--limit is %d, needs 0 or more", limit)
+// lists returns a client, and how many items a list asks it for at a time, most at most: one more than are shown, which
+// tells whether there are more.
+func (a *asking) lists(most int) (c *client.Client, size int, err error) {
+	if a.limit < 0 {
+		return nil, 0, usagef("--limit is %d, needs 0 or more", a.limit)
 	}
-	c, err := a.client()
-	if err != nil {
-		return err
+	if size = most; a.limit > 0 {
+		size = min(most, a.limit+1)
 	}
+	c, err = a.client()
+	return c, size, err
+}
+
+// showAll prints up to --limit items, as lines of a table or as JSON.
+func showAll[T any](a *asking, head string, items iter.Seq2[T, error], line func(T) string) error {
 	tw := newTable(a.p.stdout)
 	if !a.json {
 		fmt.Fprintln(tw, head)
 	}
 	lines, n := json.NewEncoder(a.p.stdout), 0
-	show := func(item any, line string) error {
-		if n++; a.json {
-			return lines.Encode(item)
+	for item, err := range items {
+		_, some := errors.AsType[*client.MissingError](err)
+		switch {
+		case err != nil && n == 0 && !some:
+			return err
+		case err != nil:
+			return errors.Join(tw.Flush(), err)
+		case a.limit > 0 && n == a.limit:
+			if !a.json {
+				fmt.Fprintf(a.p.stderr, "there are more: --limit %d\n", 10*a.limit)
+			}
+			return tw.Flush()
+		case a.json:
+			err = lines.Encode(item)
+		default:
+			_, err = fmt.Fprintln(tw, line(item))
 		}
-		_, err := fmt.Fprintln(tw, line)
-		return err
-	}
-	for {
-		q.Set("limit", strconv.Itoa(most))
-		if limit > 0 {
-			q.Set("limit", strconv.Itoa(min(most, limit-n)))
+		if n++; n%listPage == 0 { // a long list is not held back until its end
+			err = errors.Join(err, tw.Flush())
 		}
-		cursor, err := page(c, show)
 		if err != nil {
 			return err
 		}
-		if err := tw.Flush(); err != nil {
-			return err
-		}
-		if cursor == "" {
-			return nil
-		}
-		if limit > 0 && n >= limit {
-			if !a.json {
-				fmt.Fprintf(a.p.stderr, "there may be more: --limit %d\n", 10*limit)
-			}
-			return nil
-		}
-		q.Set("cursor", cursor)
 	}
+	return tw.Flush()
 }
 
 func countCommand(p *process) *cobra.Command {
@@ -390,18 +364,22 @@ missing, and exits 3. With --json they are in the field missing.`,
 	f.flags(cmd.Flags())
 	a.completePending(cmd, &a.topic)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		q, err := f.query()
+		chosen, err := f.read()
 		if err != nil {
 			return err
 		}
-		var n api.TimerCount
-		if err := a.get(cmd, client.Timers(a.topic, "count"), q, &n); err != nil {
+		c, err := a.client()
+		if err != nil {
 			return err
 		}
-		if !a.json {
-			fmt.Fprintln(p.stdout, countOf(&n))
+		n, err := c.Count(cmd.Context(), a.topic, chosen)
+		if err == nil {
+			err = a.print(n, func() string { return countOf(&n) })
 		}
-		return gaps(n.Missing).err()
+		if err == nil && len(n.Missing) > 0 {
+			err = &client.MissingError{Partitions: n.Missing}
+		}
+		return err
 	}
 	return cmd
 }

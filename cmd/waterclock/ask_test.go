@@ -10,6 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/client"
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/node/commands"
@@ -208,12 +212,12 @@ func TestDeadLetters(t *testing.T) {
 // Nothing of a timer speaks to the terminal that shows it.
 func TestDescribeIsPrintable(t *testing.T) {
 	const evil = "a\x1b]0;b\x07\u202e"
-	text := evil
 	var out bytes.Buffer
-	err := describe(&out, &api.Timer{
-		ID: evil, State: evil, Source: evil, Topic: evil, Target: api.Target{Topic: evil, Key: &text}, MaxLate: evil,
-		Headers: []api.Header{{Name: evil, Value: &text}}, Payload: &api.Payload{Text: &text},
-		Recurrence: &api.Recurrence{Cron: evil, Zone: evil, Every: evil},
+	err := describe(&out, &client.Timer{
+		ID: evil, State: evil, Source: waterclock.Source{Topic: evil}, Topic: evil, MaxLate: evil,
+		Target:  client.Target{Topic: evil, Key: []byte(evil)},
+		Headers: []kgo.RecordHeader{{Key: evil, Value: []byte(evil)}}, Value: []byte(evil),
+		Recurrence: &client.Recurrence{Cron: evil, Zone: evil, Every: evil},
 	})
 	if err != nil || strings.ContainsAny(out.String(), "\x1b\x07\u202e") {
 		t.Errorf("%q, %v", out.String(), err)
@@ -312,9 +316,9 @@ func TestFiltersOfDeadLetters(t *testing.T) {
 	} {
 		var note strings.Builder
 		c.f.note(&note)
-		if q, err := c.f.query(); err != nil || q.Get("after") == "" || (c.note == "") != (note.Len() == 0) ||
+		if l, err := c.f.read(); err != nil || l.After.IsZero() || (c.note == "") != (note.Len() == 0) ||
 			!strings.Contains(note.String(), c.note) {
-			t.Errorf("%+v: %v, %v, %q", c.f, q, err, note.String())
+			t.Errorf("%+v: %v, %v, %q", c.f, l, err, note.String())
 		}
 	}
 	for in, want := range map[string]time.Duration{"3d": 72 * time.Hour, "-10m": -10 * time.Minute} {
@@ -326,10 +330,10 @@ func TestFiltersOfDeadLetters(t *testing.T) {
 
 // A job that waits says what for.
 func TestProgressOfAJob(t *testing.T) {
-	if got := progress(&api.Job{Seen: 7, Changed: 5}); got != "7 seen, 5 changed" {
+	if got := progress(&client.Job{Seen: 7, Changed: 5}); got != "7 seen, 5 changed" {
 		t.Error(got)
 	}
-	if got := progress(&api.Job{Problem: "waits: no broker answers"}); got != "0 seen, 0 changed; waits: no broker "+
+	if got := progress(&client.Job{Problem: "waits: no broker answers"}); got != "0 seen, 0 changed; waits: no broker "+
 		"answers" {
 		t.Error(got)
 	}
@@ -544,11 +548,11 @@ func TestReviewDeadLetters(t *testing.T) {
 		{"review", "No dead letters of topic timers have been reviewed.\n", "GET /reviewed"},
 		{"resend 3/17", "dead letter 3/17: scheduled by the request at timers/3/18\n", "POST /3/17/resend"},
 		{"resend --all --dry-run", "7 dead letters would be sent again\n  bad-cron: 7\n",
-			"POST /resend?dry-run=true&rate=1000&replace=false&reviewed=false"},
+			"POST /resend?all=true&dry-run=true&rate=1000&replace=false&reviewed=false"},
 		{"resend --reviewed --dry-run", "7 dead letters would be sent again\n  bad-cron: 7\n",
 			"POST /resend?dry-run=true&rate=1000&replace=false&reviewed=true"},
-		{"list --new", "AT  LETTER  ID  REASON  DETAIL\n", "GET ?limit=50&reviewed=false"},
-		{"list --reviewed", "AT  LETTER  ID  REASON  DETAIL\n", "GET ?limit=50&reviewed=true"},
+		{"list --new", "AT  LETTER  ID  REASON  DETAIL\n", "GET ?limit=51&reviewed=false"},
+		{"list --reviewed", "AT  LETTER  ID  REASON  DETAIL\n", "GET ?limit=51&reviewed=true"},
 	} {
 		asked = nil
 		code, stdout, stderr := runWith(

@@ -1,15 +1,24 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/waterclock/waterclock/internal/api/client"
+	"github.com/waterclock/waterclock/client"
 	"github.com/waterclock/waterclock/internal/node/config"
 )
 
@@ -73,7 +82,12 @@ func brokerSettings(p *process, cmd *cobra.Command) func() (*config.Config, erro
 }
 
 // callee is the HTTP API that a command calls, and the credentials for it.
-type callee struct{ client.Options }
+type callee struct {
+	URL                string
+	User, PasswordFile string
+	TokenFile          string // instead of a user
+	CA                 string // PEM file of authorities, in addition to the system's
+}
 
 func (c *callee) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.URL, config.ProfileURL, "",
@@ -106,3 +120,108 @@ func (c *callee) fill(p *process, profile *config.Profile) error {
 	c.URL = cmp.Or(c.URL, defaultURL)
 	return nil
 }
+
+// client returns a client of the API, which makes each call once: a person waits. An error names the flag.
+func (c *callee) client() (*client.Client, error) {
+	o := client.Options{URLs: []string{c.URL}, User: c.User, RetryFor: -1}
+	var err error
+	if o.Token, err = secret("--token-file", c.TokenFile); err != nil {
+		return nil, err
+	}
+	if o.Password, err = secret("--password-file", c.PasswordFile); err != nil {
+		return nil, err
+	}
+	switch {
+	case (c.User == "") != (c.PasswordFile == ""):
+		return nil, errors.New("--user and --password-file must be set together")
+	case o.Token != "" && o.User != "":
+		return nil, errors.New("--token-file and --user exclude each other")
+	}
+	if c.CA != "" {
+		if o.HTTP, err = trusting(c.CA); err != nil {
+			return nil, fmt.Errorf("--ca: %w", err)
+		}
+	}
+	made, err := client.New(o)
+	if err != nil {
+		return nil, fmt.Errorf("--url is %q, needs http://HOST:PORT or https://HOST:PORT", c.URL)
+	}
+	return made, nil
+}
+
+// trusting returns an HTTP client that also trusts the authorities of a file.
+func trusting(file string) (*http.Client, error) {
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s has no certificate in PEM form", file)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	return &http.Client{Transport: transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
+}
+
+func secret(option, file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", option, err)
+	}
+	if text = bytes.TrimRight(text, "\r\n"); len(text) == 0 {
+		return "", fmt.Errorf("%s: %s is empty", option, file)
+	}
+	return string(text), nil
+}
+
+// withRemedy adds to the text of an error of the API which flag would help.
+func withRemedy(err error) error {
+	none, ok := errors.AsType[*client.NoAnswerError](err)
+	if !ok {
+		switch {
+		case !errors.Is(err, client.ErrNotAPI):
+		case strings.HasSuffix(err.Error(), "not from its API"):
+			err = fmt.Errorf("%w; does --url name it?", err)
+		default:
+			err = fmt.Errorf("%w; does --url name the API, and no proxy?", err)
+		}
+		return err
+	}
+	network, _ := errors.AsType[*net.OpError](none.Err)
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](none.Err)
+	remedy := ""
+	switch {
+	case network != nil && network.Op == "dial":
+		remedy = fmt.Sprintf("no HTTP API at %s: %v; dev has one, serve with --api; --url or WATERCLOCK_URL names it",
+			none.URL, none.Err)
+	case errors.Is(none.Err, context.DeadlineExceeded), errors.Is(none.Err, io.EOF),
+		errors.Is(none.Err, syscall.ECONNRESET):
+		remedy = none.URL + " does not respond; does --url name an instance's API, and not a broker?"
+	case errors.Is(none.Err, http.ErrSchemeMismatch):
+		remedy = none.URL + " speaks HTTP without TLS: name it with http://"
+	case untrusted:
+		remedy = fmt.Sprintf("%v; --ca names a file of the authorities that this machine does not know", none)
+	default:
+		return err
+	}
+	return &remediedError{strings.Replace(err.Error(), none.Error(), remedy, 1), err}
+}
+
+// remediedError is an error with another text.
+type remediedError struct {
+	text string
+	error
+}
+
+func (r *remediedError) Error() string { return r.text }
+
+// Unwrap returns the error.
+func (r *remediedError) Unwrap() error { return r.error }

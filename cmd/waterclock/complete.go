@@ -3,10 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
-	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -14,9 +11,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/client"
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/access"
-	"github.com/waterclock/waterclock/internal/api/client"
 	"github.com/waterclock/waterclock/internal/node/config"
 	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
@@ -86,8 +83,8 @@ func (a *asking) completePending(cmd *cobra.Command, topic *string) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		q := texts("prefix", typed, "order", "id", "limit", strconv.Itoa(completeIDs))
-		return a.pending(cmd, *topic, q, func(t *api.Timer) string { return t.ID }), cobra.ShellCompDirectiveNoFileComp
+		return a.pending(cmd, *topic, client.Filter{Prefix: typed}, completeIDs,
+			func(t *client.Timer) string { return t.ID }), cobra.ShellCompDirectiveNoFileComp
 	}
 	if _, takes := cmd.Annotations[takesID]; takes {
 		cmd.ValidArgsFunction = ids
@@ -105,16 +102,17 @@ func (a *asking) targets(topic *string) cobra.CompletionFunc {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		all := a.pending(cmd, *topic, texts("limit", strconv.Itoa(listPage)),
-			func(t *api.Timer) string { return t.Target.Topic })
+		all := a.pending(cmd, *topic, client.Filter{}, listPage,
+			func(t *client.Timer) string { return t.Target.Topic })
 		slices.Sort(all)
 		return slices.Compact(all), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// pending returns a text of each pending timer that the API lists, except texts that cannot be printed, which a shell
-// does not take. It returns none if no API answers.
-func (a *asking) pending(cmd *cobra.Command, topic string, q url.Values, text func(*api.Timer) string) (all []string) {
+// pending returns a text of the first pending timers by ID, up to a number, except texts that cannot be printed, which a
+// shell does not take. It returns none if no API answers.
+func (a *asking) pending(cmd *cobra.Command, topic string, f client.Filter, most int,
+	text func(*client.Timer) string) (all []string) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
 	defer cancel()
 	chosen, _ := a.choose() // client returns the error
@@ -123,13 +121,15 @@ func (a *asking) pending(cmd *cobra.Command, topic string, q url.Values, text fu
 		return nil
 	}
 	topic = cmp.Or(topic, chosen.Text(config.ProfileTopic), defaultRequests)
-	var list api.TimerList
-	if c.Call(ctx, http.MethodGet, client.Timers(topic), q, &list) != nil {
-		return nil
-	}
-	for _, t := range list.Timers {
+	for t, err := range c.List(ctx, topic, f, client.In(client.ByID), client.PageSize(most)) {
+		if err != nil {
+			break
+		}
 		if s := text(t); s != "" && client.Printable(s) == s {
 			all = append(all, s)
+		}
+		if most--; most == 0 {
+			break
 		}
 	}
 	return all

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -16,8 +15,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/client"
 	"github.com/waterclock/waterclock/internal/api"
-	"github.com/waterclock/waterclock/internal/api/client"
 	"github.com/waterclock/waterclock/internal/kit/suggest"
 )
 
@@ -65,24 +64,22 @@ func (l *letterFlags) note(w io.Writer) {
 		suggest.Hint(l.reason, "", known))
 }
 
-// query returns the filter as parameters of the API.
-func (l *letterFlags) query() (url.Values, error) {
-	q := texts("reason", l.reason, "prefix", l.prefix)
+// read returns the filter as the client takes it.
+func (l *letterFlags) read() (out client.Letters, err error) {
+	out = client.Letters{Reason: waterclock.Reason(l.reason), Prefix: l.prefix}
 	switch {
 	case l.fresh && l.reviewed:
-		return nil, usagef("--new and --reviewed exclude each other")
+		return out, usagef("--new and --reviewed exclude each other")
 	case l.fresh || l.reviewed:
-		q.Set("reviewed", strconv.FormatBool(l.reviewed))
+		out.Reviewed = &l.reviewed
 	}
 	const ago = "how long ago, as in 10m"
-	if err := setTime(q, "after", "since", l.since, -1, ago); err != nil {
-		return nil, err
+	if out.After, err = timeOf("since", l.since, -1, ago); err != nil {
+		return out, err
 	}
-	return q, setTime(q, "before", "before", l.before, -1, ago)
+	out.Before, err = timeOf("before", l.before, -1, ago)
+	return out, err
 }
-
-// lettersOf returns the path of a topic's dead letters.
-func lettersOf(topic string) string { return "/v1/topics/" + url.PathEscape(topic) + "/dead-letters" }
 
 func lettersListCommand(p *process) *cobra.Command {
 	a := asking{p: p}
@@ -100,34 +97,26 @@ and the detail. With --json it prints one a line, with headers and the beginning
 	f.flags(cmd.Flags())
 	a.limitFlag(cmd.Flags(), "dead letters")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		q, err := f.query()
+		chosen, err := f.read()
 		if err != nil {
 			return err
 		}
 		f.note(p.stderr)
-		return a.letters(cmd, q)
+		c, size, err := a.lists(lettersPage)
+		if err != nil {
+			return err
+		}
+		letters := c.DeadLetters(cmd.Context(), a.topic, chosen, client.PageSize(size))
+		return showAll(&a, "AT\tLETTER\tID\tREASON\tDETAIL", letters, func(d *client.DeadLetter) string {
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", d.At.Format(time.RFC3339), d.LetterID, letterID(d),
+				shown(d.Reason), shown(d.Detail))
+		})
 	}
 	return cmd
 }
 
-func (a *asking) letters(cmd *cobra.Command, q url.Values) error {
-	return a.pages("AT\tLETTER\tID\tREASON\tDETAIL", q, lettersPage,
-		func(c *client.Client, show func(item any, line string) error) (string, error) {
-			var got api.DeadLetterList
-			if err := c.Call(cmd.Context(), http.MethodGet, lettersOf(a.topic), q, &got); err != nil {
-				return "", err
-			}
-			for i := range got.DeadLetters {
-				d := &got.DeadLetters[i]
-				line := fmt.Sprintf("%s\t%d/%d\t%s\t%s\t%s", d.At.Format(time.RFC3339), d.Partition, d.Offset,
-					textOf(d.ID, d.IDBase64), textOf(&d.Reason, nil), textOf(&d.Detail, nil))
-				if err := show(d, line); err != nil {
-					return "", err
-				}
-			}
-			return got.Cursor, nil
-		})
-}
+// letterID returns the timer's ID of a dead letter; there may be none.
+func letterID(d *client.DeadLetter) string { return cmp.Or(shown(d.ID), `""`) }
 
 func lettersCountCommand(p *process) *cobra.Command {
 	a := asking{p: p}
@@ -143,8 +132,12 @@ counted yet, and "-" that none of the topic have ever been reviewed.`,
 	a.flags(cmd.Flags())
 	cmd.Flags().StringVar(&a.topic, "topic", "", "only those of `TOPIC` (default: of all that may be read)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		q := make(url.Values)
+		if a.topic != "" {
+			q.Set("topic", a.topic)
+		}
 		var all api.DeadLetterCountList
-		if err := a.get(cmd, "/v1/dead-letters", texts("topic", a.topic), &all); err != nil || a.json {
+		if err := a.get(cmd, "/v1/dead-letters", q, &all); err != nil || a.json {
 			return err
 		}
 		tw := newTable(p.stdout)
@@ -158,11 +151,11 @@ counted yet, and "-" that none of the topic have ever been reviewed.`,
 			}
 			fmt.Fprintf(tw, "%s\tall\t%s\t%d%s\t%d%s\t\n", t.Topic, newOf(t.New, ""), t.LastHour, more, t.LastDay, more)
 			for _, r := range t.Reasons {
-				fmt.Fprintf(tw, "%s\t%s\t%s\t%d%s\t%d%s\t%s\n", t.Topic, textOf(&r.Reason, nil), newOf(t.New, r.Reason),
+				fmt.Fprintf(tw, "%s\t%s\t%s\t%d%s\t%d%s\t%s\n", t.Topic, shown(r.Reason), newOf(t.New, r.Reason),
 					r.LastHour, more, r.LastDay, more, r.Newest.Format(time.RFC3339))
 			}
 			for _, reason := range olderReasons(t) {
-				fmt.Fprintf(tw, "%s\t%s\t%s\t0%s\t0%s\t\n", t.Topic, textOf(&reason, nil), newOf(t.New, reason), more,
+				fmt.Fprintf(tw, "%s\t%s\t%s\t0%s\t0%s\t\n", t.Topic, shown(reason), newOf(t.New, reason), more,
 					more)
 			}
 			if t.Problem != "" {
@@ -241,11 +234,11 @@ Those that fail stay new.`,
 	fs.BoolVar(&replace, "replace", false, "replace a pending timer of the same ID")
 	fs.IntVar(&j.rate, "rate", 1000, "write `N` requests a second at most")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		q, err := f.query()
+		l, err := f.read()
 		if err != nil {
 			return err
 		}
-		chosen := len(q) > 0
+		chosen := l != client.Letters{}
 		if len(args) > 0 {
 			if chosen || j.all || j.dryRun || replace {
 				return usagef("one dead letter excludes the flags that are about many")
@@ -253,61 +246,66 @@ Those that fail stay new.`,
 			return j.resendOne(cmd, args)
 		}
 		f.note(p.stderr)
-		if !f.reviewed {
-			q.Set("reviewed", "false")
-		}
-		q.Set("replace", strconv.FormatBool(replace))
-		started, c, err := j.start(cmd, starting{
-			action: "resend", path: lettersOf(j.topic) + "/resend", q: q, chosen: chosen,
-			nothingChosen: fmt.Sprintf("no filter chooses dead letters: use --all if you mean all of topic %s",
-				j.topic),
-			confirm: func(c *client.Client) error { return j.confirmLetters(cmd.Context(), c, q) },
-		})
+		l.Reviewed = &f.reviewed
+		c, err := j.prepare("resend", chosen,
+			fmt.Sprintf("no filter chooses dead letters: use --all if you mean all of topic %s", j.topic))
 		if err != nil {
 			return err
 		}
-		if m := started.Letters; m != nil {
-			return j.print(m, func() string { return previewOf(m) })
+		o := client.ResendOptions{JobOptions: client.JobOptions{All: j.all, Rate: j.rate}, Replace: replace}
+		if j.dryRun {
+			m, err := c.CountResend(cmd.Context(), j.topic, l, o)
+			if err != nil {
+				return err
+			}
+			return j.print(m, func() string { return previewOf(&m) })
 		}
-		return j.finish(cmd, c, "resend", started.Job)
+		if err := j.confirmLetters(cmd.Context(), c, l, o); err != nil {
+			return err
+		}
+		started, err := c.ResendAll(cmd.Context(), j.topic, l, o)
+		if err != nil {
+			return err
+		}
+		return j.finish(cmd, c, "resend", started)
 	}
 	return cmd
 }
 
 // resendOne sends the request of a dead letter again.
 func (j *job) resendOne(cmd *cobra.Command, args []string) error {
-	if err := oneLetter(args); err != nil {
+	at, err := oneLetter(args)
+	if err != nil {
 		return err
 	}
 	c, err := j.client()
 	if err != nil {
 		return err
 	}
-	var done api.Result
-	err = c.Call(cmd.Context(), http.MethodPost, lettersOf(j.topic)+"/"+args[0]+"/resend", nil, &done)
+	done, err := c.Resend(cmd.Context(), j.topic, at, nil)
 	if err != nil {
 		return err
 	}
-	return j.print(done, func() string {
-		return fmt.Sprintf("dead letter %s: %s by the request at %s/%d/%d",
-			args[0], client.Printable(done.Outcome), done.Topic, done.Partition, done.Offset)
+	return j.print(&done, func() string {
+		return fmt.Sprintf("dead letter %s: %s by the request at %s", at, client.Printable(string(done.Outcome)),
+			done.Source)
 	})
 }
 
 // previewOf describes in words what a resend would send.
-func previewOf(m *api.LetterMatches) string {
+func previewOf(m *client.LetterCount) string {
 	more := " at least"
 	if m.Exact {
 		more = ""
 	}
-	text := fmt.Sprintf("%d%s dead letters would be sent again", m.Count-m.NotWhole, more)
+	text := fmt.Sprintf("%d%s dead letters would be sent again", m.N-m.NotWhole, more)
 	if m.NotWhole > 0 {
 		text += fmt.Sprintf(", and %d%s not, because a part of them is gone", m.NotWhole, more)
 	}
-	for _, reason := range slices.SortedFunc(maps.Keys(m.Reasons), func(x, y string) int {
+	for _, reason := range slices.SortedFunc(maps.Keys(m.Reasons), func(x, y waterclock.Reason) int {
 		return cmp.Or(cmp.Compare(m.Reasons[y], m.Reasons[x]), cmp.Compare(x, y))
 	}) {
-		text += fmt.Sprintf("\n  %s: %d%s", textOf(&reason, nil), m.Reasons[reason], more)
+		text += fmt.Sprintf("\n  %s: %d%s", shown(reason), m.Reasons[reason], more)
 	}
 	return text
 }

@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/url"
+	"iter"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,17 +16,11 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"github.com/waterclock/waterclock/internal/api"
-	"github.com/waterclock/waterclock/internal/api/client"
+	"github.com/waterclock/waterclock/client"
 )
 
-const (
-	// jobLook is the interval at which a job's progress is read; jobMissing is how often in a row that may fail.
-	jobLook    = 500 * time.Millisecond
-	jobMissing = 20
-	// stopTimeout limits how long an interrupted command tries to stop its job.
-	stopTimeout = 5 * time.Second
-)
+// stopTimeout limits how long an interrupted command tries to stop its job.
+const stopTimeout = 5 * time.Second
 
 // job is a command that steers all timers selected by a filter, over the HTTP API.
 type job struct {
@@ -65,70 +57,54 @@ func (j *job) run(cmd *cobra.Command, action, topic string) error {
 				"other", name)
 		}
 	}
-	q, err := j.query()
+	f, err := j.filter.read()
 	if err != nil {
 		return err
 	}
-	chosen := len(q) > 0
-	if !chosen {
-		q.Set("all", "true")
-	}
-	started, c, err := j.start(cmd, starting{
-		action: action, path: client.Timers(topic, action), q: q, chosen: chosen,
-		nothingChosen: fmt.Sprintf("no filter chooses timers: use --all if you mean all timers of topic %s", topic),
-		confirm:       func(c *client.Client) error { return j.confirmTimers(cmd.Context(), c, action, topic, q) },
-	})
+	chosen := f != client.Filter{}
+	c, err := j.prepare(action, chosen,
+		fmt.Sprintf("no filter chooses timers: use --all if you mean all timers of topic %s", topic))
 	if err != nil {
 		return err
 	}
-	if n := started.Matching; n != nil {
-		return j.print(n, func() string { return fmt.Sprintf("%s would affect %s pending timers", action, countOf(n)) })
+	if j.dryRun {
+		n, err := c.CountJob(cmd.Context(), topic, client.Action(action), f)
+		if err != nil {
+			return err
+		}
+		return j.print(n, func() string {
+			return fmt.Sprintf("%s would affect %s pending timers", action, countOf(&n))
+		})
 	}
-	return j.finish(cmd, c, action, started.Job)
+	if err := j.confirmTimers(cmd.Context(), c, action, topic, f); err != nil {
+		return err
+	}
+	o := client.JobOptions{All: j.all, Rate: j.rate}
+	started, err := c.StartJob(cmd.Context(), topic, client.Action(action), f, o)
+	if err != nil {
+		return err
+	}
+	return j.finish(cmd, c, action, started)
 }
 
-// starting holds the arguments of a job's start.
-type starting struct {
-	action, path  string
-	q             url.Values // the filter, and further parameters of the API
-	chosen        bool       // there is a filter
-	nothingChosen string     // the error if there is none
-	confirm       func(*client.Client) error
-}
-
-// start starts a job once it is confirmed or, with --dry-run, asks for its effect.
-func (j *job) start(cmd *cobra.Command, s starting) (started api.JobStarted, c *client.Client, err error) {
+// prepare returns a client for a job, if the command line says on what: chosen reports that there is a filter. Without
+// it the error is nothingChosen.
+func (j *job) prepare(action string, chosen bool, nothingChosen string) (*client.Client, error) {
 	switch {
-	case !s.chosen && !j.all && !j.dryRun:
-		return started, nil, usagef("%s", s.nothingChosen)
-	case s.chosen && j.all:
-		return started, nil, usagef("--all and a filter exclude each other")
-	}
-	if !j.dryRun {
-		if err = j.confirmation.must(j.p, s.action); err != nil {
-			return started, nil, err
+	case !chosen && !j.all && !j.dryRun:
+		return nil, usagef("%s", nothingChosen)
+	case chosen && j.all:
+		return nil, usagef("--all and a filter exclude each other")
+	case !j.dryRun:
+		if err := j.confirmation.must(j.p, action); err != nil {
+			return nil, err
 		}
 	}
-	if c, err = j.client(); err != nil {
-		return started, nil, err
-	}
-	if !j.dryRun {
-		if err = s.confirm(c); err != nil {
-			return started, nil, err
-		}
-	}
-	// Only now: the confirmation lists with the same parameters, and a list knows neither of these.
-	s.q.Set("dry-run", strconv.FormatBool(j.dryRun))
-	s.q.Set("rate", strconv.Itoa(j.rate))
-	err = c.Call(cmd.Context(), http.MethodPost, s.path, s.q, &started)
-	if err == nil && started.Job == nil && started.Matching == nil && started.Letters == nil {
-		err = errors.New("the API's response has neither a job nor a number")
-	}
-	return started, c, err
+	return j.client()
 }
 
 // finish waits for the end of a job and prints the result.
-func (j *job) finish(cmd *cobra.Command, c *client.Client, action string, started *api.Job) error {
+func (j *job) finish(cmd *cobra.Command, c *client.Client, action string, started *client.Job) error {
 	end, err := j.await(cmd.Context(), c, started)
 	if err != nil {
 		return err
@@ -139,7 +115,7 @@ func (j *job) finish(cmd *cobra.Command, c *client.Client, action string, starte
 	})
 	switch {
 	case err != nil:
-	case end.State != "done":
+	case end.State != client.JobDone:
 		err = fmt.Errorf("the job %s is %s: %s", end.ID, end.State, end.Problem)
 	case end.Failure != "":
 		err = fmt.Errorf("%d of %d failed, the first because of %s", end.Failed, end.Seen, end.Failure)
@@ -150,7 +126,7 @@ func (j *job) finish(cmd *cobra.Command, c *client.Client, action string, starte
 }
 
 // progress returns a line about a running job: its progress, and the reason why it waits.
-func progress(job *api.Job) string {
+func progress(job *client.Job) string {
 	line := fmt.Sprintf("%d seen, %d changed", job.Seen, job.Changed)
 	if job.Problem != "" {
 		line += "; " + job.Problem
@@ -159,40 +135,28 @@ func progress(job *api.Job) string {
 }
 
 // await follows a job to its end.
-func (j *job) await(ctx context.Context, c *client.Client, show *api.Job) (*api.Job, error) {
-	path := "/v1/jobs/" + url.PathEscape(show.ID)
-	for missing := 0; show.State == "running"; {
-		select {
-		case <-ctx.Done():
-			stop, cancel := context.WithTimeout(context.Background(), stopTimeout)
-			defer cancel()
-			if err := c.Call(stop, http.MethodDelete, path, nil, nil); err != nil {
-				return nil, fmt.Errorf("interrupted, but the job %s could not be stopped and goes on: %w", show.ID, err)
-			}
-			return nil, fmt.Errorf("interrupted: the job %s is stopped; %d timers were changed by then", show.ID,
-				show.Changed)
-		case <-time.After(jobLook):
+func (j *job) await(ctx context.Context, c *client.Client, started *client.Job) (*client.Job, error) {
+	show, err := c.WaitJob(ctx, started, func(now *client.Job) {
+		if !j.json {
+			fmt.Fprintln(j.p.stderr, progress(now))
 		}
-		var now api.Job
-		err := c.Call(ctx, http.MethodGet, path, nil, &now)
-		var refused *client.Problem
-		switch {
-		case err == nil:
-			missing, show = 0, &now
-			if now.State == "running" && !j.json {
-				fmt.Fprintln(j.p.stderr, progress(&now))
-			}
-		case ctx.Err() != nil:
-		case errors.As(err, &refused) && refused.Status == http.StatusNotFound:
-			return nil, fmt.Errorf("the instance that had the job %s has ended, and the job with it: start it again",
-				show.ID)
-		default:
-			if missing++; missing > jobMissing {
-				return nil, fmt.Errorf("the API no longer knows the job %s: %w", show.ID, err)
-			}
+	})
+	switch {
+	case err == nil:
+		return show, nil
+	case ctx.Err() != nil:
+		stop, cancel := context.WithTimeout(context.Background(), stopTimeout)
+		defer cancel()
+		if _, err := c.StopJob(stop, show.ID); err != nil {
+			return nil, fmt.Errorf("interrupted, but the job %s could not be stopped and goes on: %w", show.ID, err)
 		}
+		return nil, fmt.Errorf("interrupted: the job %s is stopped; %d timers were changed by then", show.ID,
+			show.Changed)
+	case errors.Is(err, client.ReasonNotFound):
+		return nil, fmt.Errorf("the instance that had the job %s has ended, and the job with it: start it again",
+			show.ID)
 	}
-	return show, nil
+	return nil, fmt.Errorf("the API no longer knows the job %s: %w", show.ID, err)
 }
 
 const (
@@ -250,73 +214,67 @@ func ask(ctx context.Context, p *process, question string) error {
 }
 
 // confirmTimers asks whether an action on all timers that a filter chooses is meant.
-func (j *job) confirmTimers(ctx context.Context, c *client.Client, action, topic string, q url.Values) error {
+func (j *job) confirmTimers(ctx context.Context, c *client.Client, action, topic string, f client.Filter) error {
 	if j.yes {
 		return nil
 	}
-	var found api.JobStarted
-	err := c.Call(ctx, http.MethodPost, client.Timers(topic, action), with(q, "dry-run", "true"), &found)
+	n, err := c.CountJob(ctx, topic, client.Action(action), f)
 	if err != nil {
 		return err
 	}
-	n := found.Matching
-	if n == nil {
-		return errors.New("the API did not return how many timers match")
-	}
-	if n.Exact && n.Count == 0 {
+	if n.Exact && n.N == 0 {
 		return errors.New("no timer matches: nothing has changed")
 	}
-	var list api.TimerList
-	few := with(q, "limit", strconv.Itoa(confirmExamples), "order", "due")
-	few.Del("all")
-	if err := c.Call(ctx, http.MethodGet, client.Timers(topic), few, &list); err != nil {
+	lines, err := some(c.List(ctx, topic, f, client.PageSize(confirmExamples)), func(t *client.Timer) string {
+		return fmt.Sprintf("%s\t%s\tdue %s\t%s", shown(t.ID), client.Printable(string(t.State)),
+			relative(time.Until(t.Due)), targetOf(&t.Target))
+	})
+	if err != nil {
 		return err
 	}
-	var lines []string
-	for _, t := range list.Timers {
-		lines = append(lines, fmt.Sprintf("%s\t%s\tdue %s\t%s",
-			idOf(t), client.Printable(t.State), relative(time.Until(t.Due)), targetOf(&t.Target)))
-	}
-	if err := j.examples(lines, !n.Exact || n.Count > int64(len(lines))); err != nil {
+	if err := j.examples(lines, !n.Exact || n.N > int64(len(lines))); err != nil {
 		return err
 	}
-	return ask(ctx, j.p, fmt.Sprintf("%s %s timers of topic %s?", action, countOf(n), topic))
+	return ask(ctx, j.p, fmt.Sprintf("%s %s timers of topic %s?", action, countOf(&n), topic))
 }
 
 // confirmLetters asks whether a resend of all dead letters that a filter chooses is meant.
-func (j *job) confirmLetters(ctx context.Context, c *client.Client, q url.Values) error {
+func (j *job) confirmLetters(ctx context.Context, c *client.Client, l client.Letters, o client.ResendOptions) error {
 	if j.yes {
 		return nil
 	}
-	var found api.JobStarted
-	err := c.Call(ctx, http.MethodPost, lettersOf(j.topic)+"/resend", with(q, "dry-run", "true"), &found)
+	m, err := c.CountResend(ctx, j.topic, l, o)
 	if err != nil {
 		return err
 	}
-	m := found.Letters
-	if m == nil {
-		return errors.New("the API did not return how many dead letters match")
-	}
-	if m.Exact && m.Count == 0 {
+	if m.Exact && m.N == 0 {
 		return errors.New("no dead letter matches: nothing is sent")
 	}
-	few := with(q, "limit", strconv.Itoa(confirmExamples))
-	few.Del("replace")
-	var list api.DeadLetterList
-	if err := c.Call(ctx, http.MethodGet, lettersOf(j.topic), few, &list); err != nil {
+	lines, err := some(c.DeadLetters(ctx, j.topic, l, client.PageSize(confirmExamples)),
+		func(d *client.DeadLetter) string {
+			return fmt.Sprintf("%s\t%s\t%s", d.At.Format(time.RFC3339), letterID(d), shown(d.Reason))
+		})
+	if err != nil {
 		return err
 	}
-	fmt.Fprintln(j.p.stderr, previewOf(m))
-	var lines []string
-	for i := range list.DeadLetters {
-		d := &list.DeadLetters[i]
-		lines = append(lines, fmt.Sprintf("%s\t%s\t%s",
-			d.At.Format(time.RFC3339), textOf(d.ID, d.IDBase64), textOf(&d.Reason, nil)))
-	}
-	if err := j.examples(lines, !m.Exact || m.Count > int64(len(lines))); err != nil {
+	fmt.Fprintln(j.p.stderr, previewOf(&m))
+	if err := j.examples(lines, !m.Exact || m.N > int64(len(lines))); err != nil {
 		return err
 	}
 	return ask(ctx, j.p, fmt.Sprintf("resend the dead letters of topic %s?", j.topic))
+}
+
+// some returns a line for each of the first items.
+func some[T any](items iter.Seq2[T, error], line func(T) string) (lines []string, err error) {
+	for item, err := range items {
+		if err != nil {
+			return nil, err
+		}
+		if lines = append(lines, line(item)); len(lines) == confirmExamples {
+			break
+		}
+	}
+	return lines, nil
 }
 
 // examples shows some of the timers or dead letters that a job would change. more says that there are others.
@@ -329,16 +287,4 @@ func (j *job) examples(lines []string, more bool) error {
 		fmt.Fprintln(tw, "  ...")
 	}
 	return tw.Flush()
-}
-
-// with returns a copy of a query with more parameters.
-func with(q url.Values, namesAndValues ...string) url.Values {
-	more := url.Values{}
-	for name, values := range q {
-		more[name] = values
-	}
-	for i := 0; i < len(namesAndValues); i += 2 {
-		more.Set(namesAndValues[i], namesAndValues[i+1])
-	}
-	return more
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/waterclock/waterclock/client"
 	"github.com/waterclock/waterclock/internal/node"
 	"github.com/waterclock/waterclock/internal/node/commands"
 	"github.com/waterclock/waterclock/internal/node/config"
@@ -101,7 +102,7 @@ func run(p process) int {
 	}
 	text := err.Error()
 	if p.log == nil {
-		text = connect.Words(err)
+		text = connect.Words(withRemedy(err))
 	}
 	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
 		if p.log != nil {
@@ -113,7 +114,7 @@ func run(p process) int {
 	switch {
 	case errors.Is(err, config.ErrInvalid):
 		return exitUsage
-	case errors.As(err, new(*partError)):
+	case errors.As(err, new(*client.MissingError)):
 		return exitPart
 	}
 	return exitError

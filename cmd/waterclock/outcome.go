@@ -115,11 +115,11 @@ func (a *asked) outcome(f *commands.Outcome) (string, error) {
 func refused(id string, f *commands.Outcome) error {
 	switch {
 	case f.Refused != nil:
-		return fmt.Errorf("%s was rejected: %s: %s", id, f.Refused.Reason, f.Refused.Detail)
+		return fmt.Errorf("%s was rejected: %w: %s", id, f.Refused.Reason, f.Refused.Detail)
 	case f.Event.Type == waterclock.EventUndeliverable:
-		return fmt.Errorf("%s was due and cannot be emitted: %s: %s", id, f.Event.Reason, f.Event.Detail)
+		return fmt.Errorf("%s was due and cannot be emitted: %w: %s", id, f.Event.Reason, f.Event.Detail)
 	}
-	return fmt.Errorf("%s was rejected: %s: %s", id, f.Event.Reason, f.Event.Detail)
+	return fmt.Errorf("%s was rejected: %w: %s", id, f.Event.Reason, f.Event.Detail)
 }
 
 // replaced returns the sentence for a request that has replaced another, or was replaced by a later one in the same

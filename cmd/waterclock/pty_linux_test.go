@@ -60,7 +60,7 @@ func bulkAPI(t *testing.T, started *int) *httptest.Server {
 		q := r.URL.Query()
 		letters := strings.Contains(r.URL.Path, "dead-letters")
 		switch {
-		case r.URL.Path == "/v1/jobs/j1" || r.Method == http.MethodPost && q.Get("dry-run") == "false":
+		case r.URL.Path == "/v1/jobs/j1" || r.Method == http.MethodPost && q.Get("dry-run") != "true":
 			*started++
 			fmt.Fprint(w, `{"job":{"id":"j1","state":"done","seen":1200,"changed":1200}}`)
 		case r.Method == http.MethodPost && q.Get("prefix") == "none":

@@ -5,11 +5,13 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/waterclock/waterclock/client"
 	"github.com/waterclock/waterclock/internal/api"
 )
 
@@ -53,13 +55,14 @@ Without an argument and flags it says up to where the dead letters have been rev
 // letterName is a dead letter as list prints it.
 var letterName = regexp.MustCompile(`^[0-9]{1,10}/[0-9]{1,19}$`)
 
-// oneLetter returns an error unless the arguments are one dead letter.
-func oneLetter(args []string) error {
+// oneLetter returns the dead letter that the arguments name, or an error unless they are one.
+func oneLetter(args []string) (at client.LetterID, err error) {
 	if len(args) != 1 || !letterName.MatchString(args[0]) {
-		return usagef("%q is not a dead letter, needs PARTITION/OFFSET as dead-letters list prints it, as in 3/17",
+		return at, usagef("%q is not a dead letter, needs PARTITION/OFFSET as dead-letters list prints it, as in 3/17",
 			strings.Join(args, " "))
 	}
-	return nil
+	_, err = fmt.Sscanf(args[0], "%d/%d", &at.Partition, &at.Offset)
+	return at, err
 }
 
 // call returns the call of the API that the command line asks for. With --all, run adds the position.
@@ -70,7 +73,7 @@ func (r *reviewing) call(cmd *cobra.Command, args []string) (method, path string
 			ways++
 		}
 	}
-	path, q = lettersOf(r.topic), make(url.Values)
+	path, q = client.Path(r.topic, "dead-letters"), make(url.Values)
 	switch {
 	case ways > 1:
 		return "", "", nil, usagef("one dead letter, --all, --before and --back exclude each other")
@@ -79,7 +82,7 @@ func (r *reviewing) call(cmd *cobra.Command, args []string) (method, path string
 	case ways == 0:
 		return http.MethodGet, path + "/reviewed", q, nil
 	case len(args) == 1:
-		if err := oneLetter(args); err != nil {
+		if _, err := oneLetter(args); err != nil {
 			return "", "", nil, err
 		}
 		if !r.only {
@@ -90,7 +93,9 @@ func (r *reviewing) call(cmd *cobra.Command, args []string) (method, path string
 		q.Set("back", "true")
 		q.Set("position", r.back)
 	case r.before != "":
-		err = setTime(q, "before", "before", r.before, -1, "how long ago, as in 10m")
+		var at time.Time
+		at, err = timeOf("before", r.before, -1, "how long ago, as in 10m")
+		q.Set("before", strconv.FormatInt(at.UnixMilli(), 10))
 	}
 	return http.MethodPost, path + "/reviewed", q, err
 }
@@ -106,14 +111,14 @@ func (r *reviewing) run(cmd *cobra.Command, args []string) error {
 	}
 	if r.all {
 		var list api.DeadLetterList
-		if err := c.Call(cmd.Context(), http.MethodGet, lettersOf(r.topic), url.Values{"limit": {"1"}},
-			&list); err != nil {
+		if err := c.Call(cmd.Context(), http.MethodGet, client.Path(r.topic, "dead-letters"),
+			url.Values{"limit": {"1"}}, nil, &list); err != nil {
 			return err
 		}
 		q = url.Values{"position": {list.Position}}
 	}
 	var done api.DeadLetterReview
-	if err := c.Call(cmd.Context(), method, path, q, &done); err != nil {
+	if err := c.Call(cmd.Context(), method, path, q, nil, &done); err != nil {
 		return err
 	}
 	return r.print(done, func() string { return reviewOf(&done) })
@@ -126,7 +131,7 @@ func reviewOf(r *api.DeadLetterReview) string {
 	}
 	text := fmt.Sprintf("Dead letters of topic %s have been reviewed up to %s", r.Topic, r.Position)
 	if r.By != "" {
-		text += ", last by " + textOf(&r.By, nil)
+		text += ", last by " + shown(r.By)
 	}
 	text += ", at " + r.At.Format(time.RFC3339) + "."
 	if r.Before != "" {

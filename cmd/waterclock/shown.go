@@ -11,8 +11,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/waterclock/waterclock/client"
 	"github.com/waterclock/waterclock/internal/api"
-	"github.com/waterclock/waterclock/internal/api/client"
 	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/kit/span"
 )
@@ -23,15 +23,15 @@ const shownPayload = 2000
 // newTable returns a writer that aligns columns, which tabs separate.
 func newTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
 
-func describe(w io.Writer, t *api.Timer) error {
+func describe(w io.Writer, t *client.Timer) error {
 	tw := newTable(w)
 	row := func(name, value string) {
 		if value != "" {
 			fmt.Fprintf(tw, "%s\t%s\n", name, client.Printable(value))
 		}
 	}
-	row("ID", idOf(t))
-	row("state", t.State)
+	row("ID", shown(t.ID))
+	row("state", string(t.State))
 	row("due", fmt.Sprintf("%s (%s)", t.Due.Format(time.RFC3339Nano), relative(time.Until(t.Due))))
 	row("occurrence", strconv.FormatInt(t.Occurrence, 10))
 	if r := t.Recurrence; r != nil {
@@ -40,65 +40,61 @@ func describe(w io.Writer, t *api.Timer) error {
 		} else {
 			row("cron", strings.TrimSpace(r.Cron+" "+r.Zone))
 		}
-		if r.Start != nil {
+		if !r.Start.IsZero() {
 			row("start", r.Start.Format(time.RFC3339Nano))
 		}
-		if r.Until != nil {
+		if !r.Until.IsZero() {
 			row("until", r.Until.Format(time.RFC3339Nano))
 		}
 		if r.Count > 0 {
 			row("count", strconv.FormatInt(r.Count, 10))
 		}
 		row("jitter", r.Jitter)
-		row("catch-up", r.CatchUp)
+		row("catch-up", string(r.CatchUp))
 	}
 	row("jitter", t.Jitter)
 	row("max-late", t.MaxLate)
 	row("target", targetOf(&t.Target))
-	row("source", t.Source)
+	row("source", t.Source.String())
 	row("partition", fmt.Sprintf("%s/%d", t.Topic, t.Partition))
 	row("note", t.Note)
 	for _, h := range t.Headers {
-		row("header", textOf(&h.Name, nil)+"="+textOf(h.Value, h.ValueBase64))
+		row("header", shown(h.Key)+"="+valueOf(h.Value))
 	}
-	if b := t.Payload; b != nil {
-		text := textOf(b.Text, b.Base64)
-		if b.Null {
-			text = "null"
-		}
-		if len(text) > shownPayload {
-			text = strings.ToValidUTF8(text[:shownPayload], "") + " ... (all of it with --json)"
-		}
-		row("payload", text)
+	text := "null"
+	if t.Value != nil {
+		text = valueOf(t.Value)
 	}
+	if len(text) > shownPayload {
+		text = strings.ToValidUTF8(text[:shownPayload], "") + " ... (all of it with --json)"
+	}
+	row("payload", text)
 	return tw.Flush()
 }
 
-// textOf returns a value as text on one line.
-func textOf(text *string, base64 []byte) string {
-	if text == nil {
-		return fmt.Sprintf("%q", base64)
-	}
-	if quoted := strconv.Quote(*text); quoted != `"`+*text+`"` {
+// shown returns a value as text on one line.
+func shown[S ~string](text S) string {
+	if quoted := strconv.Quote(string(text)); quoted != `"`+string(text)+`"` {
 		return quoted
 	}
-	return *text
+	return string(text)
 }
 
-func idOf(t *api.Timer) string {
-	if t.ID == "" {
-		return textOf(nil, t.IDBase64)
+// valueOf returns a value as text on one line; that of null has quotes.
+func valueOf(value []byte) string {
+	if value == nil {
+		return `""`
 	}
-	return textOf(&t.ID, nil)
+	return shown(string(value))
 }
 
-func targetOf(t *api.Target) string {
+func targetOf(t *client.Target) string {
 	text := t.Topic
 	if t.Partition != nil {
 		text += fmt.Sprintf("/%d", *t.Partition)
 	}
-	if !t.KeyNull {
-		text += ", key " + textOf(t.Key, t.KeyBase64)
+	if t.Key != nil {
+		text += ", key " + shown(string(t.Key))
 	}
 	return text
 }
@@ -115,11 +111,11 @@ func relative(d time.Duration) string {
 	return "in " + span.String(d.Round(unit))
 }
 
-func countOf(n *api.TimerCount) string {
+func countOf(n *client.Count) string {
 	if n.Exact {
-		return strconv.FormatInt(n.Count, 10)
+		return strconv.FormatInt(n.N, 10)
 	}
-	return fmt.Sprintf("%d at least", n.Count)
+	return fmt.Sprintf("%d at least", n.N)
 }
 
 func showCluster(w io.Writer, s *api.Cluster) error {
@@ -181,85 +177,29 @@ func settingsOf(in *route.Instance) string {
 
 func showEvent(w io.Writer, data []byte) error {
 	var e struct {
-		ID       *string `json:"id"`
-		IDBase64 []byte  `json:"idBase64"`
-		Type     string  `json:"type"`
-		At       int64   `json:"at"`
-		Lateness *int64  `json:"lateness"`
-		Target   string  `json:"target"`
-		Reason   string  `json:"reason"`
-		Detail   string  `json:"detail"`
+		ID       string `json:"id"`
+		IDBase64 []byte `json:"idBase64"`
+		Type     string `json:"type"`
+		At       int64  `json:"at"`
+		Lateness *int64 `json:"lateness"`
+		Target   string `json:"target"`
+		Reason   string `json:"reason"`
+		Detail   string `json:"detail"`
 	}
 	if json.Unmarshal(data, &e) != nil || e.Type == "" { // another program wrote it
-		_, err := fmt.Fprintf(w, "unreadable %s\n", textOf(e.ID, e.IDBase64))
+		_, err := fmt.Fprintf(w, "unreadable %s\n", shown(cmp.Or(e.ID, string(e.IDBase64))))
 		return err
 	}
 	line := fmt.Sprintf("%s %s %s", time.UnixMilli(e.At).UTC().Format("2006-01-02T15:04:05.000Z07:00"),
-		textOf(&e.Type, nil), textOf(e.ID, e.IDBase64))
+		shown(e.Type), shown(cmp.Or(e.ID, string(e.IDBase64))))
 	if e.Lateness != nil {
 		line += fmt.Sprintf(", %d ms late", *e.Lateness)
 	}
 	for _, more := range []string{e.Target, e.Reason, e.Detail} {
 		if more != "" {
-			line += ", " + textOf(&more, nil)
+			line += ", " + shown(more)
 		}
 	}
 	_, err := fmt.Fprintln(w, line)
 	return err
-}
-
-// partError means that partitions are missing from the printed result.
-type partError struct{ missing []api.Missing }
-
-// Error has a line for each detail, which names all partitions that have the same.
-func (p *partError) Error() string {
-	var details []string
-	by := make(map[string][]string) // partitions by detail
-	for i := range p.missing {
-		m := &p.missing[i]
-		if by[m.Detail] == nil {
-			details = append(details, m.Detail)
-		}
-		by[m.Detail] = append(by[m.Detail], fmt.Sprint(m.Partition))
-	}
-	var lines []string
-	for _, detail := range details {
-		which, are := "partition", "is"
-		if len(by[detail]) > 1 {
-			which, are = "partitions", "are"
-		}
-		lines = append(lines, fmt.Sprintf("%s %s %s missing: %s", which, strings.Join(by[detail], ", "), are, detail))
-	}
-	return strings.Join(lines, "\n")
-}
-
-// gaps are the partitions that a list or a count lacks.
-type gaps []api.Missing
-
-// add adds those of one more page.
-func (g *gaps) add(missing []api.Missing) {
-	for _, m := range missing {
-		if !slices.ContainsFunc(*g, func(known api.Missing) bool { return known.Partition == m.Partition }) {
-			*g = append(*g, m)
-		}
-	}
-	slices.SortFunc(*g, func(x, y api.Missing) int { return cmp.Compare(x.Partition, y.Partition) })
-}
-
-// err returns a partError, or nil if nothing is missing.
-func (g gaps) err() error {
-	if len(g) == 0 {
-		return nil
-	}
-	return &partError{g}
-}
-
-// printGaps returns the error of a list with gaps. With --json it first prints them, as the last line of the list.
-func (a *asking) printGaps(g gaps) error {
-	if len(g) > 0 && a.json {
-		if err := json.NewEncoder(a.p.stdout).Encode(map[string]gaps{"missing": g}); err != nil {
-			return err
-		}
-	}
-	return g.err()
 }

@@ -4,15 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/api"
-	"github.com/waterclock/waterclock/internal/api/client"
+	"github.com/waterclock/waterclock/client"
 	"github.com/waterclock/waterclock/internal/node/commands"
 )
 
@@ -94,7 +92,7 @@ func checkID(command, id string) error {
 }
 
 // find asks the HTTP API for a timer; nil if none is found within that time, or no API answers.
-func (a *asking) find(cmd *cobra.Command, topic, id string, within time.Duration) (*api.Timer, error) {
+func (a *asking) find(cmd *cobra.Command, topic, id string, within time.Duration) (*client.Timer, error) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), within)
 	defer cancel()
 	c, err := a.client()
@@ -104,8 +102,8 @@ func (a *asking) find(cmd *cobra.Command, topic, id string, within time.Duration
 	if err != nil {
 		return nil, err
 	}
-	t := new(api.Timer)
-	if c.Call(ctx, http.MethodGet, client.Timers(topic, id), nil, t) != nil {
+	t, err := c.Get(ctx, topic, id)
+	if err != nil {
 		return nil, nil
 	}
 	return t, nil
@@ -118,7 +116,7 @@ func (a *asking) isNow(cmd *cobra.Command, topic, id string, looked int32) error
 	if t == nil {
 		return err
 	}
-	is := fmt.Sprintf("a timer of this ID is %s now", client.Printable(t.State))
+	is := fmt.Sprintf("a timer of this ID is %s now", client.Printable(string(t.State)))
 	switch {
 	case t.Partition == looked:
 		return errors.New(is)

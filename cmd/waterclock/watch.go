@@ -2,16 +2,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/client"
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/kit/suggest"
 	"github.com/waterclock/waterclock/internal/node/commands"
@@ -55,40 +54,32 @@ write events, as it does with serve --events.`,
 	return cmd
 }
 
-// query returns the flags as parameters of the API.
-func (w *watching) query() (url.Values, error) {
+// read returns the flags as the client takes them.
+func (w *watching) read() (f client.Events, err error) {
 	switch {
 	case w.id != "" && w.prefix != "":
-		return nil, usagef("--id and --prefix exclude each other")
+		return f, usagef("--id and --prefix exclude each other")
 	case w.noFollow && w.since == "":
-		return nil, usagef("--no-follow is for --since: without it nothing would be printed")
+		return f, usagef("--no-follow is for --since: without it nothing would be printed")
 	}
+	f = client.Events{ID: w.id, Prefix: w.prefix, Target: w.target, Stop: w.noFollow}
 	for _, name := range w.types {
 		if known := api.EventTypes(); !slices.Contains(known, name) {
-			return nil, usagef("--type is %q, needs some of %s%s", name, strings.Join(known, ", "),
+			return f, usagef("--type is %q, needs some of %s%s", name, strings.Join(known, ", "),
 				suggest.Hint(name, "", known))
 		}
+		f.Types = append(f.Types, waterclock.EventType(name))
 	}
-	q := texts("id", w.id, "prefix", w.prefix, "target", w.target, "type", strings.Join(w.types, ","))
-	if w.noFollow {
-		q.Set("follow", "false")
-	}
-	at, err := timeOf("since", w.since, -1, "how long ago, as in 10m")
-	if err == nil && at.After(time.Now()) {
+	f.Since, err = timeOf("since", w.since, -1, "how long ago, as in 10m")
+	if err == nil && f.Since.After(time.Now()) {
 		err = usagef("--since is %q, which is in the future", w.since)
 	}
-	if err == nil && w.since != "" {
-		err = setTime(q, "since", "since", at.Format(time.RFC3339Nano), 1, "")
-	}
-	return q, err
+	return f, err
 }
-
-// errCaughtUp ends the stream of a command with --no-follow.
-var errCaughtUp = errors.New("all past events are printed")
 
 // run prints events until it is interrupted or, with --no-follow, until all past events are printed.
 func (w *watching) run(ctx context.Context) error {
-	q, err := w.query()
+	f, err := w.read()
 	if err != nil {
 		return err
 	}
@@ -96,7 +87,7 @@ func (w *watching) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	began := func() {
+	f.Began = func() {
 		from := "since " + time.Now().UTC().Format(time.RFC3339)
 		if w.since != "" {
 			from = "since " + w.since
@@ -110,33 +101,22 @@ func (w *watching) run(ctx context.Context) error {
 		}
 		fmt.Fprintf(w.p.stderr, "Watching %s of topic %s %s%s.\n", watched(w.id, w.prefix), w.topic, from, end)
 	}
-	err = c.Events(ctx, "/v1/topics/"+url.PathEscape(w.topic)+"/events", q, began, w.show)
-	if errors.Is(err, errCaughtUp) || ctx.Err() != nil { // all is printed, or an interrupt has ended it
-		err = nil
-	}
-	return err
-}
-
-// show prints an event.
-func (w *watching) show(name string, data []byte) error {
-	switch {
-	case name == "caught-up":
-		var past struct{ OlderDeleted bool }
-		if json.Unmarshal(data, &past) == nil && past.OlderDeleted {
+	for e, err := range c.Watch(ctx, w.topic, f) {
+		switch {
+		case ctx.Err() != nil: // an interrupt has ended it
+			return nil
+		case err != nil:
+			return err
+		case e.Type != client.CaughtUp:
+			if err := w.event(e.JSON); err != nil {
+				return err
+			}
+		case e.OlderDeleted:
 			fmt.Fprintln(w.p.stderr, "note: the events topic begins later than --since, or just there: "+
 				"its retention has deleted earlier events")
 		}
-		if w.noFollow {
-			return errCaughtUp
-		}
-		return nil
-	case name != "" && name != "event": // of a newer version
-		return nil
-	case w.json:
-		_, err := fmt.Fprintf(w.p.stdout, "%s\n", data)
-		return err
 	}
-	return showEvent(w.p.stdout, data)
+	return nil
 }
 
 // watched describes the watched timers.
