@@ -251,8 +251,8 @@ const (
 
 func sizeOfEvents(n int) timer.Size { return timer.Size{Entries: n, Bytes: int64(n) * eventBytes} }
 
-// event returns the event of an entry that is sealed at the given time; false if nothing happened to a timer, for
-// example because a cancel found nothing, or a firing was rolled back. (The long switch is the table of events.)
+// event returns the event of an entry that is sealed at the given time; false if nothing happened to a timer: see
+// wire.EventOf.
 //
 // Events are records of the step that they report. They are committed with it or not at all, and are made anew each
 // time it is sealed, so time and lateness are those of the attempt that was committed. They are made from the entries,
@@ -266,41 +266,16 @@ func sizeOfEvents(n int) timer.Size { return timer.Size{Entries: n, Bytes: int64
 // quarantine tries the share apart from theirs.
 func (p *Partition) event(e *planner.Entry, at int64, emission *kgo.Record) (ev wire.Event, happened bool) {
 	result := e.Result()
-	ev = wire.Event{Type: wire.EventTypeOf(result), ID: e.ID, At: at, Source: p.source(e.Before.Offset),
-		Pending: e.After}
-	if e.After.IsRemembered() {
-		ev.Pending = nil
-	}
+	ev, happened = wire.EventOf(&e.Entry, result, at, p.source)
 	switch result {
-	case timer.Scheduled:
-		ev.Source = p.source(e.After.Offset)
-	case timer.Replaced:
-		ev.Source, ev.Previous = p.source(e.After.Offset), ev.Source
-	case timer.Cancelled:
-		ev.Cancel = p.source(e.Request)
 	case timer.Fired:
-		ev.Occurred = e.Emit
 		ev.Partition, ev.Emission = emission.Partition, emission.Headers[len(emission.Headers)-1].Value
-	case timer.Expired:
-		ev.Occurred = e.Late
 	case timer.Undeliverable:
-		ev.Occurred = e.Emit
 		ev.Reason, ev.Detail = e.Refusal.Reason, e.Refusal.Detail
 	case timer.Refused:
 		rec := e.Tag.(*kgo.Record)
 		ev.ID, ev.Source, ev.Unknown = rec.Key, p.source(rec.Offset), true
 		ev.Reason, ev.Detail = e.Refusal.Reason, e.Refusal.Detail
-	case timer.None:
-		return ev, e.After != nil && e.After.Ref() != e.Before // otherwise a remembered timer is forgotten
-	case timer.Triggered, timer.Paused, timer.Resumed, timer.Unchanged:
-		ev.Request = p.source(e.Request)
-	case timer.Unmet:
-		ev.Request = p.source(e.Request)
-		if e.Before.IsAbsent() {
-			ev.Source = waterclock.Source{}
-		}
-	case timer.NotFound:
-		return ev, false
 	}
-	return ev, true
+	return ev, happened
 }

@@ -66,10 +66,10 @@ func breaks() []bug {
 			[]change{{"internal/partition/planner", "Segment.Changes", "!= Before",
 				"$ && ($x.IsAbsent() || $y.IsAbsent())"}}},
 		{"the event of a replacement does not name what was replaced", "told", "",
-			[]change{{"internal/partition", "Partition.event", "Previous", drop}}},
+			[]change{{"internal/kafka/wire", "EventOf", "Previous", drop}}},
 		{"the event of a firing says when it was due, and not when it fired", "told", "",
 			[]change{
-				{"internal/partition", "Partition.event", "case Fired, assign Occurred", "$; $r1.At = $1.Emit.FiresAt()"},
+				{"internal/kafka/wire", "EventOf", "case Fired, assign Occurred", "$; $r1.At = $1.Emit.FiresAt()"},
 			}},
 		{"a rejected request has no dead letter", "poison", "",
 			[]change{{"internal/partition", "sealedStep.build", "call deadLetters", drop}}},

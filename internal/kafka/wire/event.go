@@ -48,6 +48,42 @@ var eventTypes = [timer.Outcomes]waterclock.EventType{
 // EventTypeOf returns the word for an outcome.
 func EventTypeOf(o timer.Outcome) waterclock.EventType { return eventTypes[o] }
 
+// EventOf returns the event of an entry with a result; false if nothing happened to a timer, for example because a
+// cancel found nothing, or a firing was rolled back. The caller adds what the entry does not know: the emission, and why
+// a request or an emission was rejected. source returns the record that a generation comes from. (The long switch is the
+// table of events.)
+func EventOf(e *timer.Entry, result timer.Outcome, at int64,
+	source func(generation int64) waterclock.Source) (ev Event, happened bool) {
+	ev = Event{Type: EventTypeOf(result), ID: e.ID, At: at, Source: source(e.Before.Offset), Pending: e.After}
+	if e.After.IsRemembered() {
+		ev.Pending = nil
+	}
+	switch result {
+	case timer.Scheduled:
+		ev.Source = source(e.After.Offset)
+	case timer.Replaced:
+		ev.Source, ev.Previous = source(e.After.Offset), ev.Source
+	case timer.Cancelled:
+		ev.Cancel = source(e.Request)
+	case timer.Fired, timer.Undeliverable:
+		ev.Occurred = e.Emit
+	case timer.Expired:
+		ev.Occurred = e.Late
+	case timer.None:
+		return ev, e.After != nil && e.After.Ref() != e.Before // otherwise a remembered timer is forgotten
+	case timer.Triggered, timer.Paused, timer.Resumed, timer.Unchanged:
+		ev.Request = source(e.Request)
+	case timer.Unmet:
+		ev.Request = source(e.Request)
+		if e.Before.IsAbsent() {
+			ev.Source = waterclock.Source{}
+		}
+	case timer.NotFound:
+		return ev, false
+	}
+	return ev, true
+}
+
 // EventKey returns the key of an event: the ID, or an empty key if there is no valid ID. (A compacted topic
 // takes no null key.)
 func EventKey(id []byte) []byte {

@@ -13,6 +13,19 @@ var UnknownZone = timer.TopicPartition{Topic: "?", Partition: timer.Unplaced}
 // recurrences compute when recurring timers are due.
 type recurrences struct{ schedules *calendar.Cache }
 
+// Decide decides one request alone, as Plan does. pending is the timer that it finds; nil for none.
+func Decide(schedules *calendar.Cache, r *timer.Request, pending *timer.Timer) timer.Entry {
+	var e Entry
+	recurrences{schedules}.decide(&e, r, pending.Ref(), pending)
+	return e.Entry
+}
+
+// Occur decides what happens to a timer alone that is due at now, as Fire does. Occurrences that were due by missed were
+// missed.
+func Occur(schedules *calendar.Cache, t *timer.Timer, now, missed int64) timer.Entry {
+	return recurrences{schedules}.occur(t, now, missed)
+}
+
 // KnowsZone reports whether this instance can compute the occurrence after the pending one of t.
 func KnowsZone(schedules *calendar.Cache, t *timer.Timer) bool {
 	if !t.Recurs() || t.IsTriggered() {
