@@ -58,12 +58,18 @@ func Every(interval time.Duration) Option {
 // EveryPeriod makes the timer recur after a period of whole years, months, weeks or days, such as P1M or P2W (ISO 8601),
 // by the calendar of [Zone], which must be given. The first occurrence is at the instant of [At] if that is given,
 // otherwise one period after the record's timestamp. Every later one is counted from the first: from 31 January on,
-// P1M comes at the end of each month, at the same time of day.
+// P1M comes at the end of each month, at the same time of day. If that instant is in front of the period, as in
+// 2027-01-31T09:00:00Z/P1M, occurrences are counted from it, and At is only the first at which one may fire.
 func EveryPeriod(period string) Option {
 	return func(d *draft) {
 		d.recurs.every++
 		d.recurs.period = true
-		if p, fault := timer.ParsePeriod(period); fault != "" || p == (timer.Period{}) {
+		start, rest := timer.CutStart(period)
+		if _, err := time.Parse(time.RFC3339, start); len(rest) < len(period) && err != nil {
+			d.fail("EveryPeriod: %.60q has %q in front, which is not RFC 3339 with a zone", period, start)
+			return
+		}
+		if p, fault := timer.ParsePeriod(rest); fault != "" || p == (timer.Period{}) {
 			d.fail("EveryPeriod: %.60q %s", period, cmp.Or(fault, "is no time at all"))
 			return
 		}

@@ -53,6 +53,24 @@ func hear(t *testing.T, d Dialect, all []said) {
 	}
 }
 
+// Their due time is the start of a recurrence in our words.
+func TestTheirDueTimeIsOurStart(t *testing.T) {
+	for d, headers := range map[Dialect][]string{
+		ETF1: {"scheduler-epoch", "1893456000"}, Pulsar: {"deliverAt", "1893456000000"},
+		NATS: {"Nats-Schedule", "@at 2030-01-01T00:00:00Z"},
+	} {
+		for text, due := range map[string]int64{"timer-cron=0 9 * * *": 1893488400, "timer-every=1h": 1893456000} {
+			name, value, _ := strings.Cut(text, "=")
+			rules := testRules()
+			rules.Dialect, rules.DefaultTarget = d, "ok"
+			req, _, refusal := rules.Validate(request(body, append(headers, name, value)...), now)
+			if refusal != nil || req.Schedule.Due != due*1000 || !req.Schedule.Recurs() {
+				t.Errorf("%s with %s: %+v, %+v", d, text, req.Schedule, refusal)
+			}
+		}
+	}
+}
+
 // means returns the timer of a record with the ID id at offset 42.
 func means(due int64, topic string, key, value []byte, headers ...string) *timer.Timer {
 	tm := &timer.Timer{

@@ -16,14 +16,14 @@ import (
 func (h *headers) recurs() bool { return h.has(everyHeader) || h.has(cronHeader) }
 
 // recurrence returns the timer's recurrence or its jitter, the zero value if it has neither.
-func (r *Rules) recurrence(h *headers) (recurrence calendar.Recurrence, refusal *timer.Refusal) {
+func (r *Rules) recurrence(h *headers, now int64) (recurrence calendar.Recurrence, refusal *timer.Refusal) {
 	if refusal = h.fit(); refusal != nil || !h.recurs() && !h.has(jitterHeader) {
 		return recurrence, refusal
 	}
 	of := &timer.Recurrence{Until: timer.NoUntil}
 	switch {
 	case h.has(everyHeader) && h.has(zoneHeader):
-		refusal = r.period(h, of)
+		refusal = r.period(h, of, now)
 	case h.has(everyHeader):
 		refusal = r.every(h, of)
 	case h.has(cronHeader):
@@ -84,10 +84,21 @@ func (r *Rules) every(h *headers, of *timer.Recurrence) (refusal *timer.Refusal)
 	return r.notShorter(waterclock.HeaderEvery, text, of.Every)
 }
 
-// period reads an interval that is counted by the clock of a time zone.
-func (r *Rules) period(h *headers, of *timer.Recurrence) *timer.Refusal {
+// period reads an interval that is counted by the clock of a time zone. It may have in front the instant that it is
+// counted from; otherwise that is timer-at.
+func (r *Rules) period(h *headers, of *timer.Recurrence, now int64) *timer.Refusal {
 	text := h.values[everyHeader]
-	period, fault := timer.ParsePeriod(text)
+	start, rest := timer.CutStart(string(text))
+	if len(rest) < len(text) {
+		at, refusal := parseInstant(waterclock.HeaderEvery, waterclock.ReasonBadInterval, []byte(start))
+		if refusal == nil {
+			refusal = r.beyond(at, now)
+		}
+		if of.Start = (timer.Start{At: at, Set: true}); refusal != nil {
+			return refusal
+		}
+	}
+	period, fault := timer.ParsePeriod(rest)
 	if fault != "" {
 		return Refuse(waterclock.ReasonBadInterval,
 			"timer-every is %s, which %s: with timer-zone it is whole days, weeks, months or years, as in P1D, P2W, "+
@@ -252,6 +263,11 @@ func (r *Rules) start(t *timer.Timer, recurrence calendar.Recurrence, at, writte
 		return Refuse(waterclock.ReasonUntilBeforeFirst,
 			"timer-until is %s and the first occurrence is at %s: let it end later.", instant(recurrence.Until),
 			instant(first))
+	}
+	if recurrence.Count > 0 && t.Occurrence > recurrence.Count {
+		return Refuse(waterclock.ReasonBadCount,
+			"timer-count is %d, and the first occurrence that is not before timer-at is number %d: send a larger one.",
+			recurrence.Count, t.Occurrence)
 	}
 	if refusal := r.beyond(t.Due, now); refusal != nil || written < 0 {
 		return refusal

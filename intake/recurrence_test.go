@@ -393,6 +393,49 @@ func TestChangedAfterTheLimit(t *testing.T) {
 	}
 }
 
+// TestPeriodWithStart: a period that has its start in front is counted from that. Occurrences before timer-at have numbers
+// and do not fire.
+func TestPeriodWithStart(t *testing.T) {
+	const zone, year = "Europe/Berlin", "2023-01-31T08:00:00Z/P1M"
+	for _, c := range []struct {
+		headers []string
+		number  int64
+		due     string // or the reason for which it is rejected
+	}{
+		{[]string{"timer-every", year, "timer-at", "2024-02-28T00:00:00Z"}, 14, "2024-02-29T08:00:00Z"},
+		{[]string{"timer-every", year, "timer-at", "2024-02-29T08:00:00Z"}, 14, "2024-02-29T08:00:00Z"},
+		{[]string{"timer-every", year, "timer-at", "2024-02-29T08:00:00.001Z"}, 15, "2024-03-31T07:00:00Z"},
+		{[]string{"timer-every", year, "timer-at", "2022-01-01T00:00:00Z", "timer-catch-up", "all"}, 1,
+			"2023-01-31T08:00:00Z"},
+		{[]string{"timer-every", year, "timer-catch-up", "all"}, 1, "2023-01-31T08:00:00Z"},
+		{[]string{"timer-every", year}, 10, "2023-10-31T08:00:00Z"},
+		{[]string{"timer-every", "1700006400000/P1D"}, 1, "2023-11-15T00:00:00Z"},
+		{[]string{"timer-every", year, "timer-at", "2024-02-28T00:00:00Z", "timer-count", "14"}, 14,
+			"2024-02-29T08:00:00Z"},
+		{[]string{"timer-every", year, "timer-at", "2024-02-28T00:00:00Z", "timer-count", "13"}, 0, "bad-count"},
+		{[]string{"timer-every", year, "timer-at", "2024-02-28T00:00:00Z", "timer-until", "2024-02-29T07:00:00Z"}, 0,
+			"until-before-first"},
+		{[]string{"timer-every", "2023-01-31/P1M"}, 0, "bad-interval"},
+		{[]string{"timer-every", "/P1M"}, 0, "bad-interval"},
+		{[]string{"timer-every", year + "/P1M"}, 0, "bad-interval"},
+		{[]string{"timer-every", "9000-01-31T08:00:00Z/P1M"}, 0, "beyond-horizon"},
+		{[]string{"timer-every", "99999999999999999/P1M"}, 0, "beyond-horizon"},
+	} {
+		req, _, refusal := testRules().Validate(request(nil, append(c.headers, "timer-zone", zone, "timer-target-topic",
+			"ok")...), now)
+		if refusal != nil {
+			if refusal.Reason != c.due {
+				t.Errorf("%q: %+v", c.headers, refusal)
+			}
+			continue
+		}
+		due := time.UnixMilli(req.Schedule.Due).UTC().Format(time.RFC3339Nano)
+		if due != c.due || req.Schedule.Occurrence != c.number {
+			t.Errorf("%q: number %d at %s, want %d at %s", c.headers, req.Schedule.Occurrence, due, c.number, c.due)
+		}
+	}
+}
+
 // TestPeriodAtTheHorizon: a period is too long if it can be longer than the horizon.
 func TestPeriodAtTheHorizon(t *testing.T) {
 	for period, days := range map[string]int{"P1Y": 366, "P100Y": 36525, "P4Y": 1461, "P1M": 31, "P2W1D": 15} {

@@ -196,12 +196,12 @@ func (r *Rules) Validate(rec *kgo.Record, now int64) (req timer.Request, misplac
 
 // schedule builds the timer of a request that schedules.
 func (r *Rules) schedule(rec *kgo.Record, h *headers, now int64) (*timer.Timer, *timer.Refusal) {
-	recurrence, refusal := r.recurrence(h)
+	now = horizonFrom(rec, now)
+	recurrence, refusal := r.recurrence(h, now)
 	if refusal != nil {
 		return nil, refusal
 	}
 	due, refusal := h.due(rec, &recurrence)
-	now = horizonFrom(rec, now)
 	if refusal == nil {
 		refusal = r.beyond(due, now)
 	}

@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -82,6 +83,9 @@ func (r *Rules) condition(h *headers, partition int32) (c timer.Condition, refus
 			return c, nil // it is due at another time than any request before it
 		}
 		c = timer.Condition{Kind: timer.IfChanged, Anchored: h.has(atHeader)}
+		if bytes.Contains(h.values[everyHeader], []byte("/")) { // a start
+			c.Anchored = true
+		}
 		if h.has(cronHeader) {
 			s, err := r.schedules.Schedule(string(h.values[cronHeader]), string(h.values[zoneHeader]))
 			if err == nil { // else the request is rejected

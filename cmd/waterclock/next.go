@@ -4,26 +4,26 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/kit/span"
-	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
 const (
 	defaultNext = 5
 	maxNext     = 10_000
+	// maxChanges is how many changes of the clock are printed before an occurrence.
+	maxChanges = 12
 )
 
 // nextFlags are the flags of next.
 type nextFlags struct {
-	every, zone, at, from string
-	n                     int
-	explain               bool
+	every, zone, at, from, jitter string
+	n                             int
+	explain                       bool
 }
 
 func nextCommand(p *process) *cobra.Command {
@@ -34,7 +34,8 @@ func nextCommand(p *process) *cobra.Command {
 		Long: `next prints the next instants at which a recurring timer with that cron expression,
 or that interval, and that zone is due, exactly as the service computes them, and the
 changes of the zone's clock between them. If the clock skips the time that is meant, the
-instant is marked. next asks no service: it uses the time zone rules of this machine.
+instant is marked; with --jitter, until when it may be due. next asks no service: it uses
+the time zone rules of this machine.
 
 The expression is one argument, of 5 fields (minute, hour, day of the month,
 month, day of the week) or 6 with the second in front, or a name: @yearly,
@@ -49,7 +50,9 @@ month, day of the week) or 6 with the second in front, or a name: @yearly,
 	fs := cmd.Flags()
 	fs.StringVar(&f.every, "every", "", "a `DURATION` or, with --zone, a period such as P1M, instead of an expression")
 	fs.StringVar(&f.zone, "zone", "", "time `ZONE`, by its IANA name (default: UTC)")
-	fs.StringVar(&f.at, "at", "", "begin at `TIME`, RFC 3339 with a zone (default: --from, or one interval after it)")
+	fs.StringVar(&f.at, "at", "", "begin at `TIME`, RFC 3339 with a zone (default: --from, or one interval after it); "+
+		"alone: once")
+	fs.StringVar(&f.jitter, "jitter", "", "delay each by a part of `DURATION`, as schedule does")
 	fs.StringVar(&f.from, "from", "", "instants after `TIME`, RFC 3339 with a zone (default: now)")
 	fs.IntVarP(&f.n, "number", "n", defaultNext, fmt.Sprintf("print `N` instants, 0 to %d", maxNext))
 	fs.BoolVar(&f.explain, "explain", false, "first explain the recurrence in words")
@@ -58,80 +61,88 @@ month, day of the week) or 6 with the second in front, or a name: @yearly,
 }
 
 func (n *nextFlags) run(out io.Writer, args []string) error {
-	r, err := n.recurrence(args)
-	if err != nil {
-		return err
-	}
 	if n.n < 0 || n.n > maxNext {
 		return usagef("--number is %d, needs 0 to %d", n.n, maxNext)
 	}
 	from := time.Now()
 	if n.from != "" {
+		var err error
 		if from, err = instant("from", n.from); err != nil {
 			return err
 		}
 	}
-	at := r.Anchor(from.UnixMilli())
-	if n.at != "" {
-		begin, err := instant("at", n.at)
-		if err != nil {
-			return err
-		}
-		at, r.Recurrence.Start = begin.UnixMilli(), timer.Start{At: begin.UnixMilli(), Set: true}
+	p, err := n.preview(args, from)
+	if err != nil {
+		return err
 	}
 	if n.explain {
-		fmt.Fprintln(out, r.Explain())
+		fmt.Fprintln(out, p.Explain())
 	}
-	return printNext(out, r, at, from.UnixMilli(), n.n)
+	return printNext(out, p, from.UnixMilli(), n.n)
 }
 
-// recurrence returns the recurrence that the arguments and flags describe.
-func (n *nextFlags) recurrence(args []string) (r calendar.Recurrence, err error) {
-	of := &timer.Recurrence{Zone: n.zone, Until: timer.NoUntil}
+// preview returns the preview that the arguments and flags describe.
+func (n *nextFlags) preview(args []string, from time.Time) (*calendar.Preview, error) {
+	w := calendar.Wish{Every: n.every, Zone: n.zone, Jitter: n.jitter}
 	switch {
-	case len(args) > 1 || len(args) == 0 && n.every == "":
-		return r, usagef(
+	case len(args) > 1 || len(args) == 0 && n.every == "" && n.at == "":
+		return nil, usagef(
 			"waterclock next takes one expression, not %d arguments: put it in quotes, as in '0 9 * * mon-fri'",
 			len(args))
 	case len(args) == 1 && n.every != "":
-		return r, usagef("an expression and --every exclude each other")
+		return nil, usagef("an expression and --every exclude each other")
 	case len(args) == 1:
-		of.Cron = args[0]
-		if _, err := calendar.Parse(of.Cron); err != nil {
-			return r, usagef("expression %.60q: %v", of.Cron, err)
+		if w.Cron = args[0]; w.Cron == "" {
+			return nil, usagef("expression %q: it is empty", w.Cron)
 		}
-	default:
-		interval, period, err := calendar.ParseEvery(n.every, n.zone != "")
+	}
+	if n.at != "" {
+		at, err := instant("at", n.at)
 		if err != nil {
-			return r, usagef("--every is %q, %v", n.every, err)
+			return nil, err
 		}
-		of.Every, of.Period = calendar.Millis(interval), period
+		w.At = new(at.UnixMilli())
 	}
-	if r, err = new(calendar.Cache).Recurrence(of); err != nil {
-		return r, usagef("--zone is %q, needs the IANA name of a time zone, spelt as in Africa/Lagos%s", n.zone,
-			calendar.DidYouMean(n.zone))
+	p, fault := w.Preview(from.UnixMilli())
+	switch {
+	case fault == nil:
+		return p, nil
+	case fault.Field == "cron":
+		return nil, usagef("expression %.60q: %s", w.Cron, fault.Says)
 	}
-	return r, nil
+	text := map[string]string{"every": n.every, "zone": n.zone, "jitter": n.jitter}[fault.Field]
+	return nil, usagef("--%s is %q, %s", fault.Field, text, fault.Says)
 }
 
-// printNext prints the n occurrences after a given time, and the changes of the clock before each of them. Times are in
+// printNext prints the n occurrences after a given time, and the changes of the clock before each of them. The time is in
 // Unix milliseconds.
-func printNext(out io.Writer, r calendar.Recurrence, start, after int64, n int) error {
+func printNext(out io.Writer, p *calendar.Preview, after int64, n int) error {
 	var err error
 	say := func(format string, args ...any) {
 		_, failed := fmt.Fprintf(out, format, args...)
 		err = errors.Join(err, failed)
 	}
-	loc := r.Location()
+	loc := p.Location()
 	for ; n > 0 && err == nil; n-- {
-		o := r.Following(start, after)
+		o, ok := p.After(after)
+		if !ok {
+			say("-- nothing more up to the year %d\n", lastYear)
+			break
+		}
 		at := time.UnixMilli(o.Scheduled).In(loc)
-		for _, c := range calendar.Changes(loc, time.UnixMilli(after).Unix(), at.Unix(), math.MaxInt) {
+		changes := calendar.Changes(loc, time.UnixMilli(after).Unix(), at.Unix(), maxChanges+1)
+		for _, c := range changes[:min(len(changes), maxChanges)] {
 			say("%s\n", change(c, loc))
 		}
+		if len(changes) > maxChanges {
+			say("-- more changes of the clock, which are left out\n")
+		}
 		mark := ""
-		if reading, skipped := r.Skipped(o); skipped {
+		if reading, skipped := p.Skipped(o); skipped {
 			mark = "  for " + reading.Format(time.DateTime) + ", which the clock skips"
+		}
+		if latest := p.Latest(o); latest > o.Scheduled {
+			mark += "  or up to " + time.UnixMilli(latest).In(loc).Format(time.RFC3339Nano)
 		}
 		say("%s  %s%s\n", at.Format(time.RFC3339Nano), at.Format("Mon MST"), mark)
 		after = o.Scheduled

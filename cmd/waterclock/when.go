@@ -55,14 +55,14 @@ func (r *recurrenceFlags) options(given func(flag string) bool) ([]waterclock.Op
 		}
 		return nil, nil
 	case every:
-		interval, _, err := calendar.ParseEvery(r.every, given("zone"))
+		of, err := calendar.ParseEvery(r.every, given("zone"))
 		if err != nil {
 			return nil, usagef("--every is %q, %v", r.every, err)
 		}
 		if given("zone") {
 			return r.rest(given, waterclock.EveryPeriod(r.every))
 		}
-		return r.rest(given, waterclock.Every(interval))
+		return r.rest(given, waterclock.Every(time.Duration(of.Every)*time.Millisecond))
 	}
 	if _, err := calendar.Parse(r.cron); err != nil {
 		return nil, usagef("--cron is %q: %v", r.cron, err)

@@ -220,6 +220,21 @@ func TestNext(t *testing.T) {
 	if got := fmt.Sprint(a.Body["next"]); got != "[2026-11-23T09:00:00+01:00 2026-11-24T09:00:00+01:00]" {
 		t.Error(got)
 	}
+	// With jitter, each may be due up to that much later, but before the next one; so may a timer that fires once.
+	for query, want := range map[string]string{
+		"cron=0+9+*+*+*&jitter=10m&n=1":                  "[2026-11-21T09:00:00Z] [2026-11-21T09:09:59.999Z]",
+		"every=1m&at=2026-11-01T00:00:00Z&jitter=1h&n=1": "[2026-11-20T12:01:00Z] [2026-11-20T12:01:59.999Z]",
+		"at=2026-11-21T09:00:00Z&jitter=90s":             "[2026-11-21T09:00:00Z] [2026-11-21T09:01:29.999Z]",
+		"at=2026-11-19T09:00:00Z&jitter=90s":             "[] <nil>",
+		"every=P1M&zone=UTC&at=2026-11-01T00:00:00Z&n=2": "[2026-12-01T00:00:00Z 2027-01-01T00:00:00Z] <nil>",
+	} {
+		a := in.Get("/v1/next?from=2026-11-20T12:00:00Z&"+query).Is(200, "")
+		if got := fmt.Sprint(a.Body["next"], " ", a.Body["latest"]); got != want {
+			t.Errorf("%s: %s, want %s", query, got, want)
+		}
+	}
+	in.Get("/v1/next?cron=@daily&jitter=often").Is(400, "bad-jitter")
+	in.Get("/v1/next?at=2026-11-21T09:00:00Z&zone=UTC").Is(400, "unknown-zone")
 	// The limit of an expression is that of a request.
 	longest := "/v1/next?cron=0+9+*+*+*" + strings.Repeat("+", calendar.MaxExpressionBytes-len("0 9 * * *"))
 	in.Get(longest).Is(200, "")
@@ -235,6 +250,7 @@ func TestNextOfAnyBeginning(t *testing.T) {
 		{"every=P2W", november, "2026-11-20T12:00:00Z", "2026-11-29T00:00:00Z"},
 		{"every=1500us", november, november, "2026-11-01T00:00:00.002Z"},
 		{"every=P1D", november, "1969-07-20T00:00:00Z", november},
+		{"every=1964-02-29T07:00:00Z%2FP1Y" + bonn, "2027-06-01T00:00:00Z", november, "2028-02-29T08:00:00+01:00"},
 		{"every=P1Y" + bonn, "1964-02-29T07:00:00Z", "2027-01-01T00:00:00Z", "2027-02-28T08:00:00+01:00"},
 		{"cron=0+9+29+2+*", "1964-02-29T07:00:00Z", "2027-01-01T00:00:00Z", "2028-02-29T09:00:00Z"},
 	} {
@@ -244,6 +260,7 @@ func TestNextOfAnyBeginning(t *testing.T) {
 		}
 	}
 	for _, wrong := range []string{"every=P1M", "every=P200000D", "every=P1DT1H&zone=UTC", "every=0s", "every=P0D",
+		"every=2026-11-01T00:00:00Z%2FP1M", "every=x%2FP1M&zone=UTC",
 		"every=PT1H&zone=UTC", "every=1h&cron=@daily", "zone=UTC", "every=P1D&at=9223372036854775807",
 		"every=P1D&zone=UTC&at=253402300800000"} {
 		in.Get("/v1/next?"+wrong).Is(400, "")

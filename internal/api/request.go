@@ -61,7 +61,7 @@ type AsShown struct {
 	Recurrence *Recurrence `json:"recurrence,omitempty" doc:"As GET shows it, instead of every, cron, zone, until, count, jitter and catchUp."`
 	State      string      `json:"state,omitempty" enum:"pending,parked" doc:"As GET shows it. A timer cannot be made paused or triggered: leave it out, and pause or trigger the timer."`
 	Topic      string      `json:"topic,omitempty" doc:"As GET shows it: the topic of the path."`
-	Occurrence int64       `json:"occurrence,omitempty" doc:"As GET shows it: this minus 1 is subtracted from count. The new timer's first occurrence is its number 1."`
+	Occurrence int64       `json:"occurrence,omitempty" doc:"As GET shows it: this minus 1 is subtracted from count. The new timer's first occurrence is its number 1, except for a period, which goes on."`
 	// The fields below belong to the timer that was shown, not to the new one.
 	Partition *int32 `json:"partition,omitempty" doc:"As GET shows it; has no effect."`
 	Source    string `json:"source,omitempty" doc:"As GET shows it; has no effect: If-Match is a condition."`
@@ -93,14 +93,14 @@ func (n *NewTimer) flat(topic string) error {
 	goesOn := n.If == waterclock.IfChanged && s.Recurrence != nil // what is shown is a schedule that is to go on
 	if r := s.Recurrence; r != nil {
 		n.Every, n.Cron, n.Zone, n.Jitter, n.CatchUp = r.Every, r.Cron, r.Zone, r.Jitter, r.CatchUp
-		if n.Count = r.Count; n.Count > 0 && s.Occurrence > 1 && !goesOn {
-			n.Count -= s.Occurrence - 1
+		if n.Count = r.Count; !goesOn {
+			n.Every, n.Count = r.Again(s.Occurrence)
 		}
 		if r.Until != nil {
 			n.Until = r.Until.Format(time.RFC3339Nano)
 		}
 	}
-	// A recurrence begins again with the next occurrence. So a period is counted from that, and not from where it began.
+	// A recurrence begins again with the next occurrence.
 	at := cmp.Or(s.Scheduled, s.Due)
 	switch {
 	case goesOn:

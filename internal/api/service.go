@@ -49,7 +49,8 @@ type TopicList struct {
 type Occurrences struct {
 	Explanation string      `json:"explanation" doc:"The recurrence in words."`
 	Zone        string      `json:"zone"`
-	Next        []time.Time `json:"next" nullable:"false" doc:"The next occurrences."`
+	Next        []time.Time `json:"next" nullable:"false" doc:"The next occurrences, without jitter."`
+	Latest      []time.Time `json:"latest,omitempty" nullable:"false" doc:"With jitter: the last instant at which each of next may be due. Which one it is depends on the timer's ID and its request."`
 	Changed     []Changed   `json:"changed,omitempty" nullable:"false" doc:"Those that are not when the recurrence alone would have them."`
 }
 
@@ -88,23 +89,16 @@ func (s *service) register(h huma.API) {
 
 func (s *service) registerNext(h huma.API) {
 	next := operation("service", http.MethodGet, "/v1/next", "nextOccurrences", "See when a recurrence comes next",
-		"By the rules of time zones of the instance that is asked. Give one of cron and every.")
+		"By the rules of time zones of the instance that is asked. Give one of cron and every, or at alone.")
 	reads(h, next, func(_ context.Context, in *struct {
-		Cron  string `query:"cron" maxLength:"1024" doc:"5 or 6 fields, or a name such as @daily."`
-		Every string `query:"every" maxLength:"64" doc:"A duration or, with zone, a period such as P1M."`
-		Zone  string `query:"zone" doc:"IANA name of a time zone; if absent, UTC."`
-		At    string `query:"at" doc:"When it begins, as timer-at; if absent, at from, and for every one interval later."`
-		N     int    `query:"n" minimum:"0" maximum:"1000" default:"10" doc:"The number of occurrences."`
-		From  string `query:"from" doc:"After this time: RFC 3339 with a zone, or Unix milliseconds; if absent, now."`
+		Cron   string `query:"cron" maxLength:"1024" doc:"5 or 6 fields, or a name such as @daily."`
+		Every  string `query:"every" maxLength:"64" doc:"A duration or, with zone, a period such as P1M."`
+		Zone   string `query:"zone" doc:"IANA name of a time zone; if absent, UTC."`
+		At     string `query:"at" doc:"When it begins, as timer-at; if absent, at from, and for every one interval later."`
+		Jitter string `query:"jitter" maxLength:"64" doc:"As timer-jitter: each is delayed by less than this."`
+		N      int    `query:"n" minimum:"0" maximum:"1000" default:"10" doc:"The number of occurrences."`
+		From   string `query:"from" doc:"After this time: RFC 3339 with a zone, or Unix milliseconds; if absent, now."`
 	}) (out Occurrences, err error) {
-		r, err := recurrenceOf(in.Cron, in.Every, in.Zone)
-		if err != nil {
-			return out, err
-		}
-		at, err := anyInstant("at", in.At)
-		if err != nil {
-			return out, err
-		}
 		from, err := anyInstant("from", in.From)
 		if err != nil {
 			return out, err
@@ -112,20 +106,30 @@ func (s *service) registerNext(h huma.API) {
 		if in.From == "" {
 			from = s.now().UnixMilli()
 		}
-		if in.At == "" {
-			at = r.Anchor(from)
-		} else if r.Recurrence.Start.Set = in.Cron != ""; r.Recurrence.Start.Set {
-			r.Recurrence.Start.At = at
-		}
-		out = Occurrences{Explanation: r.Explain(), Zone: r.Location().String(), Next: []time.Time{}}
-		for range min(in.N, maxNext) {
-			o := r.Following(at, from)
-			next := time.UnixMilli(o.Scheduled).In(r.Location())
-			if y := next.Year(); y < 0 || y > 9999 {
-				break // RFC 3339 cannot write it
+		w := calendar.Wish{Cron: in.Cron, Every: in.Every, Zone: in.Zone, Jitter: in.Jitter}
+		if in.At != "" {
+			at, err := anyInstant("at", in.At)
+			if err != nil {
+				return out, err
 			}
+			w.At = &at
+		}
+		p, err := previewOf(&w, from)
+		if err != nil {
+			return out, err
+		}
+		out = Occurrences{Explanation: p.Explain(), Zone: p.Location().String(), Next: []time.Time{}}
+		for range min(in.N, maxNext) {
+			o, ok := p.After(from)
+			if !ok {
+				break
+			}
+			next := time.UnixMilli(o.Scheduled).In(p.Location())
 			out.Next = append(out.Next, next)
-			if reading, skipped := r.Skipped(o); skipped {
+			if p.Jitter > 0 {
+				out.Latest = append(out.Latest, instantOf(p.Latest(o)).In(p.Location()))
+			}
+			if reading, skipped := p.Skipped(o); skipped {
 				out.Changed = append(out.Changed, Changed{For: reading.Format("2006-01-02T15:04:05"), Next: &next,
 					Why: "the clock skips it"})
 			}
@@ -148,27 +152,22 @@ func anyInstant(name, text string) (ms int64, err error) {
 	return ms, nil
 }
 
-// recurrenceOf returns the recurrence of a preview. Exactly one of cron and every must be given.
-func recurrenceOf(cron, every, zone string) (r calendar.Recurrence, err error) {
-	if (cron == "") == (every == "") {
-		return r, problem(http.StatusBadRequest, ReasonBadRequest, "give one of cron and every")
+// previewOf returns a preview. One of cron and every must be given, or at alone.
+func previewOf(w *calendar.Wish, from int64) (*calendar.Preview, error) {
+	switch {
+	case w.Cron != "" && w.Every != "":
+		return nil, problem(http.StatusBadRequest, ReasonBadRequest, "give one of cron and every")
+	case w.Cron == "" && w.Every == "" && w.At == nil:
+		return nil, problem(http.StatusBadRequest, ReasonBadRequest, "give one of cron and every, or at alone")
 	}
-	of := &timer.Recurrence{Cron: cron, Zone: zone, Until: timer.NoUntil}
-	if every != "" {
-		interval, period, err := calendar.ParseEvery(every, zone != "")
-		if err != nil {
-			return r, problem(http.StatusBadRequest, "bad-interval", "every is %.60q, %v", every, err)
-		}
-		of.Every, of.Period = calendar.Millis(interval), period
-	} else if _, err := calendar.Parse(cron); err != nil {
-		return r, problem(http.StatusBadRequest, "bad-cron", "cron is %.60q: %v", cron, err)
+	p, fault := w.Preview(from)
+	if fault == nil {
+		return p, nil
 	}
-	if r, err = new(calendar.Cache).Recurrence(of); err != nil {
-		err = problem(http.StatusBadRequest, "unknown-zone",
-			"zone is %.60q, needs the IANA name of a time zone, such as Africa/Lagos%s", zone,
-			calendar.DidYouMean(zone))
-	}
-	return r, err
+	text := map[string]string{"cron": w.Cron, "every": w.Every, "zone": w.Zone, "jitter": w.Jitter}[fault.Field]
+	reason := map[string]string{"cron": "bad-cron", "every": "bad-interval", "zone": "unknown-zone",
+		"jitter": "bad-jitter"}[fault.Field]
+	return nil, problem(http.StatusBadRequest, reason, "%s is %.60q, %s", fault.Field, text, fault.Says)
 }
 
 // cluster merges the answers of all instances.

@@ -129,6 +129,25 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// A period goes on when its timer is got and put again: it is still counted from the end of January.
+func TestRoundTripOfPeriod(t *testing.T) {
+	in := alone(t)
+	for id, body := range map[string]string{
+		"months": `{"every":"P1M","zone":"Europe/Berlin","at":"2020-01-31T09:00:00+01:00","count":900,"target":{"topic":"orders"}}`,
+		"days":   `{"every":"P1D","zone":"Europe/Berlin","at":"2020-01-31T02:30:00+01:00","target":{"topic":"orders"}}`,
+	} {
+		in.Call("PUT", path(id), body, "Content-Type", "application/json").Is(201, "scheduled")
+		was := in.Get(path(id)).Is(200, "")
+		in.Call("PUT", path(id), was.Text, "Content-Type", was.Header.Get("Content-Type")).Is(200, "replaced")
+		is := in.Get(path(id)).Is(200, "")
+		delete(was.Body, "source")
+		delete(is.Body, "source")
+		if !reflect.DeepEqual(was.Body, is.Body) || is.Body["occurrence"] == 1.0 {
+			t.Errorf("was\n%v, and is\n%v", was.Body, is.Body)
+		}
+	}
+}
+
 // The API does not claim what it does not know.
 func TestUnknown(t *testing.T) {
 	in, f := faked(t)

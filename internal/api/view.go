@@ -156,6 +156,19 @@ func recurrence(r *timer.Recurrence) *Recurrence {
 	return v
 }
 
+// Again returns what a request needs so that the recurrence goes on with a given occurrence as its first one: the
+// interval and the count; 0 is no count. A period is still counted from its start, and its occurrences keep their
+// numbers.
+func (r *Recurrence) Again(occurrence int64) (every string, count int64) {
+	switch {
+	case r.Zone != "" && r.Every != "" && r.Start != nil:
+		return r.Start.UTC().Format(time.RFC3339Nano) + "/" + r.Every, r.Count
+	case r.Count > 0:
+		return r.Every, max(1, r.Count-max(occurrence, 1)+1)
+	}
+	return r.Every, 0
+}
+
 // instantOf returns an instant that RFC 3339 can write, which has the years 0 to 9999 only. An instant beyond them
 // becomes the nearest one within: a timer may be due before year 0 and end after year 9999.
 func instantOf(ms int64) time.Time {

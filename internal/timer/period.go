@@ -1,6 +1,9 @@
 package timer
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // Period is an interval of whole months and days. A year has twelve months, and a week seven days.
 type Period struct{ Months, Days int64 }
@@ -49,6 +52,15 @@ func ParsePeriod[B []byte | string](text B) (p Period, fault string) {
 		units, rest = units[1:], rest[digits+1:]
 	}
 	return p, ""
+}
+
+// CutStart splits an interval of ISO 8601 that has its start in front, 2027-01-31T09:00:00Z/P1M. start is empty if it
+// has none.
+func CutStart(text string) (start, period string) {
+	if start, period, ok := strings.Cut(text, "/"); ok {
+		return start, period
+	}
+	return "", text
 }
 
 // String writes a period as ISO 8601, with as few units as possible: P1Y2M, P2W, P10D. It is empty for no period.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 func TestPeriods(t *testing.T) {
 	rng := drawn(t)
 	var queries, own []string
+	var ahead []int
 	for range *expressions {
 		period := drawPeriod(rng)
 		for _, name := range zones {
@@ -26,16 +28,29 @@ func TestPeriods(t *testing.T) {
 			}
 			anchor, n := drawAnchor(rng, loc, period)
 			queries = append(queries, fmt.Sprintf("%s\t%d\t%s\t%d", name, anchor.UnixMilli(), period, n))
+			_, offset := anchor.Zone()
+			ahead = append(ahead, offset)
 			own = append(own, ours(t, name, anchor.UnixMilli(), period.String(), n))
 		}
 	}
 	javas, dateutils := ask(t, java(t, "periods"), queries), ask(t, python(t, "dateutil"), queries)
+	agree, older := 0, 0
 	for i, q := range queries {
-		if javas[i] != dateutils[i] || own[i] != javas[i] {
-			t.Errorf("%s: ours %s, java.time %s, dateutil %s", q, own[i], javas[i], dateutils[i])
+		javas, its, _ := strings.Cut(javas[i], " ")
+		switch {
+		case own[i] == dateutils[i] && own[i] == javas:
+			agree++
+		case own[i] == dateutils[i] && its != strconv.Itoa(ahead[i]):
+			older++
+		default:
+			t.Errorf("%s: ours %s, java.time %s, dateutil %s", q, own[i], javas, dateutils[i])
 		}
 	}
-	t.Logf("%d instants agree", len(queries))
+	t.Logf("%d instants agree", agree)
+	if older > 0 {
+		t.Logf("%d differences to java.time, whose rules have another offset at the anchor: Java's tzdata is older, and "+
+			"tzdata 2025b corrects Iran's clock of 1978", older)
+	}
 }
 
 // ours returns when the n-th period after an anchor ends, as a timer with that period has it.

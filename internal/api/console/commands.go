@@ -121,14 +121,15 @@ func recurrenceFlags(w *words, t *api.Timer) {
 	if r.Every != "" || r.Start != nil {
 		w.flag("at", at)
 	}
-	w.flag("every", r.Every)
+	every, count := r.Again(t.Occurrence)
+	w.flag("every", every)
 	w.flag("cron", r.Cron)
 	w.flag("zone", r.Zone)
 	if r.Until != nil {
 		w.flag("until", r.Until.UTC().Format(time.RFC3339Nano))
 	}
-	if r.Count > 0 {
-		w.flag("count", strconv.FormatInt(max(1, r.Count-t.Occurrence+1), 10))
+	if count > 0 {
+		w.flag("count", strconv.FormatInt(count, 10))
 	}
 	w.flag("jitter", r.Jitter)
 	if r.CatchUp != "latest" {

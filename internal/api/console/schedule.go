@@ -91,13 +91,14 @@ func (v *visit) form(f form, wrong *api.Problem) error {
 	return v.show(p.Wrong, "schedule", title, p)
 }
 
-// explain returns nil if there is no recurrence.
+// explain returns nil if there is neither a recurrence nor a due time with jitter.
 func (a *asker) explain(f *form) *explained {
-	if f.Cron == "" && f.Every == "" {
+	if f.Cron == "" && f.Every == "" && (f.At == "" || f.Jitter == "") {
 		return nil
 	}
 	e := &explained{}
-	err := a.ask(call{path: []string{"next"}, query: upcoming(f.Cron, f.Every, f.Zone, f.At, 5)}, &e.Occurrences)
+	q := upcoming(f.Cron, f.Every, f.Zone, f.At, f.Jitter, 5)
+	err := a.ask(call{path: []string{"next"}, query: q}, &e.Occurrences)
 	if err != nil {
 		e.Wrong = asProblem(err)
 	}
@@ -105,9 +106,10 @@ func (a *asker) explain(f *form) *explained {
 }
 
 // upcoming returns the query for the next n occurrences of a recurrence.
-func upcoming(cron, every, zone, at string, n int) url.Values {
+func upcoming(cron, every, zone, at, jitter string, n int) url.Values {
 	q := url.Values{"n": {strconv.Itoa(n)}}
-	for name, value := range map[string]string{"cron": cron, "every": every, "zone": zone, "at": at} {
+	for name, value := range map[string]string{"cron": cron, "every": every, "zone": zone, "at": at,
+		"jitter": jitter} {
 		if value != "" {
 			q.Set(name, value)
 		}
@@ -286,12 +288,13 @@ func formOfTimer(t *api.Timer) (f form) {
 		Source: t.Source}
 	at := scheduledAt(t)
 	if r := t.Recurrence; r != nil {
-		f.Every, f.Cron, f.Zone, f.Jitter, f.CatchUp = r.Every, r.Cron, r.Zone, r.Jitter, r.CatchUp
+		f.Cron, f.Zone, f.Jitter, f.CatchUp = r.Cron, r.Zone, r.Jitter, r.CatchUp
 		if r.Until != nil {
 			f.Until = r.Until.UTC().Format(time.RFC3339Nano)
 		}
-		if r.Count > 0 {
-			f.Count = strconv.FormatInt(max(1, r.Count-t.Occurrence+1), 10)
+		var count int64
+		if f.Every, count = r.Again(t.Occurrence); count > 0 {
+			f.Count = strconv.FormatInt(count, 10)
 		}
 		if r.Every != "" || r.Start != nil {
 			f.At = at

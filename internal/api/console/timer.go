@@ -226,7 +226,7 @@ func (a *asker) next(t *api.Timer) (next []time.Time, words, note string, wrong 
 	}
 	if r.Cron != "" || r.Zone != "" {
 		var found api.Occurrences
-		q := upcoming(r.Cron, r.Every, r.Zone, "", nextShown-1)
+		q := upcoming(r.Cron, r.Every, r.Zone, "", "", nextShown-1)
 		q.Set("from", strconv.FormatInt(t.DueMillis, 10))
 		if r.Start != nil {
 			q.Set("at", r.Start.Format(time.RFC3339Nano))

@@ -10,19 +10,130 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// ParseEvery reads an interval as a user gives it: a duration such as 90s or 7d, or a period such as P1M. A period needs
-// a time zone; without one, days and weeks are durations of 24 and 168 hours. The error completes the sentence "it …".
-func ParseEvery(text string, zoned bool) (interval time.Duration, p timer.Period, err error) {
-	p, fault := timer.ParsePeriod(text)
+// Wish is a recurrence, or one due time, as a user gives it for a preview. Texts may be empty.
+type Wish struct {
+	Cron, Every  string // at most one of them
+	Zone, Jitter string
+	At           *int64 // the timer-at in Unix milliseconds; nil if it is not given
+}
+
+// Fault explains which text of a Wish is wrong.
+type Fault struct {
+	Field string // cron, every, zone or jitter
+	Says  string // completes the sentence "it is TEXT, …"
+}
+
+// Preview shows occurrences by the rules of time zones of this machine.
+type Preview struct {
+	Recurrence
+	start int64 // its timer-at or, without one, when it begins; Unix milliseconds
+}
+
+// Preview returns the preview of w as if a request for it was written at the given time, in Unix milliseconds.
+func (w *Wish) Preview(written int64) (*Preview, *Fault) {
+	of := timer.Recurrence{Cron: w.Cron, Until: timer.NoUntil}
+	if w.Cron != "" {
+		if _, err := Parse(w.Cron); err != nil {
+			return nil, &Fault{"cron", err.Error()}
+		}
+		if w.At != nil {
+			of.Start = timer.Start{At: *w.At, Set: true}
+		}
+	}
+	if w.Every != "" {
+		var err error
+		if of, err = ParseEvery(w.Every, w.Zone != ""); err != nil {
+			return nil, &Fault{"every", err.Error()}
+		}
+	}
+	if w.Jitter != "" {
+		jitter, err := span.Parse(w.Jitter)
+		if err != nil {
+			return nil, &Fault{"jitter", "needs a duration, such as 30s or 1h30m"}
+		}
+		of.Jitter = inMillis(jitter)
+	}
+	if w.Zone != "" && w.Cron == "" && w.Every == "" {
+		return nil, &Fault{"zone", "belongs to a recurrence"}
+	}
+	of.Zone = w.Zone
+	r, err := new(Cache).Recurrence(&of)
+	if err != nil {
+		return nil, &Fault{"zone", "needs the IANA name of a time zone, spelt as in Africa/Lagos" + DidYouMean(w.Zone)}
+	}
+	p := &Preview{Recurrence: r}
+	if w.At != nil {
+		p.start = *w.At
+	} else {
+		p.start = r.Anchor(written)
+	}
+	return p, nil
+}
+
+// lastShown is the last instant that RFC 3339 can write, in Unix seconds.
+var lastShown = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC).Unix()
+
+// After returns the first occurrence after a time, in Unix milliseconds. It returns false if there is none up to the year
+// 9999. Occurrences of an expression are not counted, which may take long: each has the number 1.
+func (p *Preview) After(after int64) (Occurrence, bool) {
+	o := p.after(after)
+	year := time.UnixMilli(min(o.Scheduled, lastShown*1000)).In(p.Location()).Year()
+	return o, floorSeconds(o.Scheduled) <= lastShown && year >= 0 && year <= 9999
+}
+
+func (p *Preview) after(after int64) Occurrence {
+	r := p.Recurrence
+	if r.schedule != nil {
+		if r.Recurrence.Start.Set {
+			after = max(after, p.start-1)
+		}
+		return r.behind(after, 1)
+	}
+	start := p.start
+	if r.period != nil {
+		own := *r.period
+		if own.start.Set {
+			after, start = max(after, start-1), own.start.At
+		}
+		own.start = own.anchored(start)
+		r.period = &own
+	}
+	o := r.First(start)
+	if o.Scheduled > after {
+		return o
+	}
+	return r.successor(r.latest(o, after))
+}
+
+// Latest returns the last instant at which an occurrence may be due by its jitter, in Unix milliseconds. Which one it is
+// depends on the timer's ID and its request.
+func (p *Preview) Latest(o Occurrence) int64 {
+	if p.Jitter == 0 {
+		return o.Scheduled
+	}
+	return o.Scheduled + min(p.Jitter, p.after(o.Scheduled).Scheduled-o.Scheduled) - 1
+}
+
+// ParseEvery reads an interval as a user gives it: a duration such as 90s or 7d, or a period such as P1M, which may have
+// its start in front. A period needs a time zone; without one, days and weeks are durations of 24 and 168 hours. The
+// error completes the sentence "it …".
+func ParseEvery(text string, zoned bool) (of timer.Recurrence, err error) {
+	of.Until = timer.NoUntil
+	start, rest := timer.CutStart(text)
+	p, fault := timer.ParsePeriod(rest)
 	const day, most = 24 * time.Hour, int64(math.MaxInt64 / (24 * time.Hour))
+	counted := fault == "" && (p.Months > 0 || len(rest) < len(text))
 	switch {
-	case !zoned && fault == "" && p.Months == 0 && p.Days > 0 && p.Days <= most:
-		return time.Duration(p.Days) * day, timer.Period{}, nil
-	case !zoned && (fault != "" || p.Months == 0):
-		if interval, err = span.Parse(text); err != nil || interval == 0 {
+	case !zoned && fault == "" && !counted && p.Days > 0 && p.Days <= most:
+		of.Every = inMillis(time.Duration(p.Days) * day)
+		return of, nil
+	case !zoned && !counted:
+		interval, err := span.Parse(text)
+		if err != nil || interval == 0 {
 			err = fmt.Errorf("needs a duration above zero, such as 250ms, 10s, 1h30m or 7d")
 		}
-		return interval, timer.Period{}, err
+		of.Every = inMillis(interval)
+		return of, err
 	case fault != "":
 		err = fmt.Errorf("%s: with a time zone it is whole days, weeks, months or years, as in P1D, P2W, P1M or P1Y",
 			strings.Replace(fault, "timer-zone", "a time zone", 1))
@@ -30,38 +141,24 @@ func ParseEvery(text string, zoned bool) (interval time.Duration, p timer.Period
 		err = fmt.Errorf("needs a period above zero, such as P1D")
 	case !zoned:
 		err = fmt.Errorf("is counted by the calendar and needs a time zone, such as Africa/Lagos")
+	case len(rest) < len(text):
+		var at time.Time
+		if at, err = time.Parse(time.RFC3339, start); err != nil {
+			err = fmt.Errorf("has %.40q in front, which is not RFC 3339 with a zone", start)
+		}
+		of.Start = timer.Start{At: at.UnixMilli(), Set: true}
 	}
-	return 0, p, err
+	of.Period = p
+	return of, err
 }
 
-// Millis returns a duration in milliseconds, with fractions rounded up as in requests.
-func Millis(d time.Duration) int64 {
+// inMillis returns a duration in milliseconds, with fractions rounded up as in requests.
+func inMillis(d time.Duration) int64 {
 	ms := d.Milliseconds()
 	if d%time.Millisecond > 0 {
 		ms++
 	}
 	return ms
-}
-
-// Following returns the first occurrence after a time of a recurrence that begins at start, both in Unix milliseconds.
-// Occurrences of an expression are not counted, which may take long: each has the number 1.
-func (r Recurrence) Following(start, after int64) Occurrence {
-	if r.schedule != nil {
-		if r.Recurrence.Start.Set {
-			after = max(after, start-1)
-		}
-		return r.behind(after, 1)
-	}
-	if r.period != nil {
-		p := *r.period
-		p.start = p.anchored(start)
-		r.period = &p
-	}
-	o := r.First(start)
-	if o.Scheduled > after {
-		return o
-	}
-	return r.successor(r.latest(o, after))
 }
 
 // Skipped returns the reading that o is for if the clock of the zone skips it.
@@ -82,15 +179,22 @@ func (r Recurrence) Location() *time.Location {
 	return time.UTC
 }
 
-// Explain describes r in words.
-func (r Recurrence) Explain() string {
+// Explain describes p in words.
+func (p *Preview) Explain() (text string) {
 	switch {
-	case r.schedule != nil:
-		return r.schedule.ExplainIn(r.Location())
-	case r.period != nil:
-		return fmt.Sprintf("Every %s, by the clock of %s.", periodWords(r.Period), r.Location())
+	case p.schedule != nil:
+		text = p.schedule.ExplainIn(p.Location())
+	case p.period != nil:
+		text = fmt.Sprintf("Every %s, by the clock of %s.", periodWords(p.Period), p.Location())
+	case p.Every > 0:
+		text = fmt.Sprintf("Every %s.", span.String(time.Duration(p.Every)*time.Millisecond))
+	default:
+		text = "Once."
 	}
-	return fmt.Sprintf("Every %s.", span.String(time.Duration(r.Every)*time.Millisecond))
+	if p.Jitter > 0 {
+		text += fmt.Sprintf(" Each is delayed by less than %s.", span.String(time.Duration(p.Jitter)*time.Millisecond))
+	}
+	return text
 }
 
 // periodWords lists the parts of a period: 1 year and 2 months.

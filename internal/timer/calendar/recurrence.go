@@ -28,10 +28,13 @@ type Recurrence struct {
 }
 
 // Anchor returns the time to start at, in Unix milliseconds, for a request that was written at the given time and names
-// none: one interval later or, for an expression, the time itself.
+// none: one interval later or, for an expression, the time itself. A period may have its own.
 func (r Recurrence) Anchor(written int64) int64 {
-	if r.period == nil {
+	switch {
+	case r.period == nil:
 		return add(written, r.Every)
+	case r.period.start.Set:
+		return r.period.start.At
 	}
 	p := *r.period
 	p.start = p.anchored(written)
@@ -39,8 +42,8 @@ func (r Recurrence) Anchor(written int64) int64 {
 }
 
 // First returns the first occurrence. For an expression it is the first match after the given time, in Unix
-// milliseconds, or at it if that is the timer's Start. Otherwise it is the given time. First ignores the end of the
-// recurrence.
+// milliseconds, or at it if that is the timer's Start; for a period, which must have its Start, the first one that is
+// not before the given time. Otherwise it is the given time. First ignores the end of the recurrence.
 func (r Recurrence) First(at int64) Occurrence {
 	switch {
 	case r.schedule != nil && r.Recurrence.Start.Set:
@@ -48,7 +51,10 @@ func (r Recurrence) First(at int64) Occurrence {
 	case r.schedule != nil:
 		return r.behind(at, 1)
 	case r.period != nil:
-		return Occurrence{Number: 1, Scheduled: at, Ahead: r.period.anchored(at).Ahead}
+		if first := r.period.occurrence(1); first.Scheduled >= at {
+			return first
+		}
+		return r.period.next(r.period.latest(r.period.occurrence(1), at-1, 0))
 	}
 	return Occurrence{Number: 1, Scheduled: at}
 }
@@ -137,12 +143,17 @@ func add(a, b int64) int64 {
 	return a + b
 }
 
-// Start makes t, which is under construction, pending for its first occurrence. For at, see [Recurrence.First].
+// Start makes t, which is under construction, pending for its first occurrence. For at, see [Recurrence.First]. A period
+// without a Start is counted from at.
 func (r Recurrence) Start(t *timer.Timer, at int64) {
 	t.Recurrence, t.Occurrence = r.Recurrence, 0 // no occurrence is pending yet
 	if r.period != nil {
 		start := *r.Recurrence
-		start.Start = r.period.anchored(at)
+		anchor := at
+		if start.Start.Set {
+			anchor = start.Start.At
+		}
+		start.Start = r.period.anchored(anchor)
 		t.Recurrence = &start
 		r = r.begun(t)
 	}

@@ -10,7 +10,7 @@ public class Oracle {
         var out = new PrintStream(new BufferedOutputStream(System.out), false);
         for (String line; (line = in.readLine()) != null;) {
             String[] q = line.split("\t", -1);
-            out.println(args[0].equals("quartz") ? within(q) : period(q));
+            out.println(args[0].equals("quartz") ? within(q) : period(q) + " " + ahead(q));
         }
         out.flush();
         System.exit(0);
@@ -63,6 +63,11 @@ public class Oracle {
             }
         }
         return first;
+    }
+
+    /** How far the clock is ahead of UTC at the anchor, in seconds. */
+    static int ahead(String[] q) {
+        return ZoneId.of(q[0]).getRules().getOffset(Instant.ofEpochMilli(Long.parseLong(q[1]))).getTotalSeconds();
     }
 
     /** zone, anchor in Unix milliseconds, period, how many of them: the instant in Unix milliseconds. */
