@@ -33,9 +33,6 @@ func Run(ctx context.Context, w Workload) ([]*Report, error) {
 	if err := w.check(); err != nil {
 		return nil, err
 	}
-	if o, several := w.(*OverloadConfig); several && o.one == "" {
-		return o.each(ctx)
-	}
 	return runWith(ctx, w.Shared(), w.measure)
 }
 

@@ -23,9 +23,8 @@
 // measurement. If all processes share a machine, that counts against waterclock.
 //
 // Every emission is checked as a plain read_committed consumer sees it, including those of bare loops. If one is
-// lost, duplicated, early or altered, or is emitted in spite of a cancel, the run has no figures and ends with
-// [ErrInexact]. Lateness by receipt compares the consumer's clock with the due time, so the bench and the instances
-// should have the same clock.
+// lost, duplicated, early or altered, the run has no figures and ends with [ErrInexact]. Lateness by receipt compares
+// the consumer's clock with the due time, so the bench and the instances should have the same clock.
 //
 // Every run is bounded by its number of timers and by [Common.Timeout].
 package bench

@@ -25,8 +25,6 @@ const (
 	// minAhead in any case.
 	minAhead = 25_000
 	maxAhead = time.Second
-	// cancelBehind is the number of timers scheduled between one and its cancel.
-	cancelBehind = 1000
 )
 
 // offer is a stream of timers to schedule.
@@ -36,10 +34,6 @@ type offer struct {
 	rate   float64 // a second; 0 for as fast as the instances accept them
 	// due returns the due time of timer i, sent at now, in Unix milliseconds.
 	due func(i int, now time.Time) int64
-	// cancel reports whether timer i is to be cancelled, after cancelBehind others were sent; nil cancels none.
-	cancel func(i int) bool
-	// late: cancels may be read too late, so it is unknown which timers fire.
-	late bool
 	// topic is where the requests go; empty for the run's request topic.
 	topic string
 	// unbooked timers are not verified, because they do not fire during the run.
@@ -80,9 +74,6 @@ func (r *run) schedule(ctx context.Context, b *batch, o offer) error {
 		err = nil
 	}
 	if err == nil {
-		for len(s.doomed) > 0 {
-			s.cancelFirst(time.Now())
-		}
 		err = cl.Flush(ctx)
 	}
 	if failed := s.failure.Load(); failed != nil {
@@ -102,7 +93,6 @@ type sender struct {
 	client  *kgo.Client
 	target  kgo.RecordHeader
 	sent    int64 // requests
-	doomed  []int // timers that are still to be cancelled, in order
 	failure atomic.Pointer[error]
 }
 
@@ -119,26 +109,6 @@ func (s *sender) send(i int, now time.Time) {
 	}
 	headers := []kgo.RecordHeader{{Key: waterclock.HeaderAt, Value: strconv.AppendInt(nil, due, 10)}, s.target}
 	s.produce(&kgo.Record{Topic: s.topic, Key: s.batch.id(i), Value: s.batch.payload(i), Headers: headers})
-	if s.cancel != nil && s.cancel(i) {
-		s.doomed = append(s.doomed, i)
-	}
-	if len(s.doomed) > 0 && s.doomed[0] <= i-cancelBehind {
-		s.cancelFirst(now)
-	}
-}
-
-// cancelFirst cancels the first of the doomed timers, unless it might fire before its cancel is read.
-func (s *sender) cancelFirst(now time.Time) {
-	n := s.doomed[0]
-	s.doomed = s.doomed[1:]
-	if s.late {
-		s.batch.Doom(n)
-		s.produce(&kgo.Record{Topic: s.topic, Key: s.batch.id(n)})
-		return
-	}
-	if s.batch.Cancel(n, now.Add(maxAhead)) {
-		s.produce(&kgo.Record{Topic: s.topic, Key: s.batch.id(n)})
-	}
 }
 
 func (s *sender) produce(rec *kgo.Record) {

@@ -4,16 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
-	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/waterclock/waterclock/internal/audit/history"
-	"github.com/waterclock/waterclock/internal/kit/beats"
 )
 
 // OverloadConfig measures instances that are offered more timers than they can handle: first 0.8 of their capacity,
@@ -21,31 +14,14 @@ import (
 type OverloadConfig struct {
 	Common
 	Lives
-	Cases    []string      // of OverloadCases, in the order in which they run
 	Capacity float64       // timers a second; 0 measures it first, in the same run
 	Timers   int           // number of timers that measure it
 	Before   time.Duration // how long 0.8 of the capacity is offered, before and after
 	Over     time.Duration // how long twice the capacity is offered
-
-	one string // the only case; empty for all of Cases
 }
-
-// The cases of an overload.
-const (
-	overPlain     = "plain"     // timers alone
-	overCancels   = "cancels"   // most of them are cancelled
-	overHot       = "hot"       // all of them are on one partition; the other partitions have a modest load
-	overRebalance = "rebalance" // another instance joins in the middle
-)
-
-// OverloadCases returns all cases.
-func OverloadCases() []string { return []string{overPlain, overCancels, overHot, overRebalance} }
 
 const (
 	overBefore, overFactor = 0.8, 2.0 // of the capacity
-	overShare              = 0.2      // of the capacity: the load of the other partitions in the case "hot"
-	overKept               = 10       // in the case "cancels", one timer in overKept is not cancelled
-	overBeside             = "others" // the stream of the other partitions
 	// overAgain is the time after the end of an overload by which lateness should be as it was before.
 	overAgain = 10 * time.Second
 )
@@ -53,66 +29,39 @@ const (
 // DefaultOverload returns the usual workload.
 func DefaultOverload() OverloadConfig {
 	return OverloadConfig{
-		Common: DefaultCommon(), Cases: OverloadCases(), Timers: 500_000, Before: 20 * time.Second, Over: time.Minute,
+		Common: DefaultCommon(), Timers: 500_000, Before: 20 * time.Second, Over: time.Minute,
 		Lives: Lives{Least: 2 * time.Second, Spread: 4 * time.Second},
 	}
 }
 
 func (oc *OverloadConfig) check() error {
-	errs := []error{
-		oc.checkOwn(), wantTimers(oc.Timers), oc.Lives.check(), between("partitions", 2, MaxPartitions, oc.Partitions),
+	return errors.Join(
+		oc.checkOwn(), wantTimers(oc.Timers), oc.Lives.check(),
 		between("capacity", 0, MaxRate/overFactor, oc.Capacity), between("over", time.Millisecond, time.Hour, oc.Over),
 		want(oc.Before > oc.lead() && oc.Before <= time.Hour, "before", oc.Before,
-			"more than least and spread, at most 1h"),
-		want(len(oc.Cases) > 0, "cases", "", "at least one"),
-	}
-	for _, name := range oc.Cases {
-		errs = append(errs, want(slices.Contains(OverloadCases(), name), "cases", name, fmt.Sprint(OverloadCases())))
-	}
-	return errors.Join(errs...)
+			"more than least and spread, at most 1h"))
 }
 
-// each runs each case with brokers, topics and an instance of its own.
-func (oc *OverloadConfig) each(ctx context.Context) (reports []*Report, err error) {
-	for _, name := range oc.Cases {
-		one := *oc
-		one.one, one.Dir = name, filepath.Join(oc.Dir, name)
-		if err := os.MkdirAll(one.Dir, 0o755); err != nil {
-			return reports, fmt.Errorf("make a directory: %w", err)
-		}
-		reps, err := Run(ctx, &one)
-		reports = append(reports, reps...)
-		if err != nil {
-			return reports, err
-		}
-	}
-	return reports, nil
-}
-
-// overload is one case.
+// overload is one run of the workload.
 type overload struct {
 	*run
 	c        *OverloadConfig
-	name     string
 	rep      *Report
 	capacity float64 // timers a second
 
-	all    *stream                  // of the overload
-	beside *stream                  // on other partitions; nil for none
-	second atomic.Pointer[instance] // nil until it was started
-	watch  *watch
+	all   *stream
+	watch *watch
 }
 
 // stream is a stream of timers whose rate changes.
 type stream struct {
 	*phase
-	cancel func(i int) bool
-	due    func(int, time.Time) int64
-	sent   int // timers
+	due  func(int, time.Time) int64
+	sent int // timers
 }
 
 func (oc *OverloadConfig) measure(ctx context.Context, r *run) error {
-	o := &overload{run: r, c: oc, name: oc.one, rep: r.report("overload, "+oc.one, "", ""), capacity: oc.Capacity}
+	o := &overload{run: r, c: oc, rep: r.report("overload", "", ""), capacity: oc.Capacity}
 	if err := serveWarm(ctx, o.run); err != nil {
 		return err
 	}
@@ -121,21 +70,13 @@ func (oc *OverloadConfig) measure(ctx context.Context, r *run) error {
 			return err
 		}
 	}
-	defer o.stopSecond()
 	return o.overload(ctx)
 }
 
-// open begins the stream of the overload, or that of the other partitions.
+// open begins a stream.
 func (o *overload) open(ctx context.Context, name string, timers int) (s *stream, err error) {
 	s = &stream{due: o.c.due()}
-	b := o.nextBatch(0)
-	switch o.name {
-	case overCancels:
-		s.cancel = func(i int) bool { return i%overKept != 0 }
-	case overHot:
-		b.place(o.partitions, func(p int) bool { return (p == 0) == (name != overBeside) })
-	}
-	s.phase, err = o.collect(ctx, name, o.target, b.open(timers), timers)
+	s.phase, err = o.collect(ctx, name, o.target, o.nextBatch(0).open(timers), timers)
 	return s, err
 }
 
@@ -156,25 +97,17 @@ func (o *overload) measureCapacity(ctx context.Context) error {
 func (s *stream) offer(timers int, rate float64) offer {
 	first := s.sent
 	s.sent += timers
-	return offer{timers: timers, rate: rate, cancel: s.cancel, first: first, late: rate > 0, due: s.due}
+	return offer{timers: timers, rate: rate, first: first, due: s.due}
 }
 
-// produce offers a share of the capacity for a time, and at the same time the load of the other partitions.
+// produce offers a share of the capacity for a time.
 func (o *overload) produce(ctx context.Context, share float64) (window, error) {
 	d, w := o.c.Before, window{from: time.Now()}
 	if share == overFactor {
 		d = o.c.Over
 	}
-	var sending errgroup.Group
-	send := func(s *stream, rate float64) {
-		next := s.offer(timersIn(rate, d), rate)
-		sending.Go(func() error { return o.schedule(ctx, s.batch, next) })
-	}
-	send(o.all, share*o.capacity)
-	if o.beside != nil {
-		send(o.beside, overShare*o.capacity)
-	}
-	err := sending.Wait()
+	rate := share * o.capacity
+	err := o.schedule(ctx, o.all.batch, o.all.offer(timersIn(rate, d), rate))
 	w.to = time.Now()
 	return w, err
 }
@@ -182,33 +115,22 @@ func (o *overload) produce(ctx context.Context, share float64) (window, error) {
 // overload makes the overload. It measures the time before, the overload, the time until all requests are accepted, and
 // the time after.
 func (o *overload) overload(ctx context.Context) (err error) {
-	o.all, err = o.open(ctx, o.name, timersIn(o.capacity, overFactor*o.c.Over+2*o.c.Before))
+	o.all, err = o.open(ctx, "overload", timersIn(o.capacity, overFactor*o.c.Over+2*o.c.Before))
 	if err != nil {
 		return err
 	}
 	defer o.all.stopReading()
-	if o.name == overHot {
-		if o.beside, err = o.open(ctx, overBeside, timersIn(o.capacity*overShare, o.c.Over+2*o.c.Before)); err != nil {
-			return err
-		}
-		defer o.beside.stopReading()
-	}
-	cancelled, err := o.cancelled(ctx)
-	if err != nil {
-		return err
-	}
 	o.watch = &watch{o: o}
 	o.watch.stop = background(ctx, o.watch.run)
 	defer o.watch.stop()
-	defer o.profile("overload " + o.name)()
+	defer o.profile("overload")()
 
 	before, err := o.produce(ctx, overBefore)
 	if err != nil {
 		return err
 	}
-	joined := o.joinLater(ctx)
 	over, err := o.produce(ctx, overFactor)
-	if err := errors.Join(err, <-joined, o.awaitSettled(ctx)); err != nil {
+	if err := errors.Join(err, o.awaitSettled(ctx)); err != nil {
 		return err
 	}
 	drain := window{over.to, time.Now()}
@@ -219,70 +141,19 @@ func (o *overload) overload(ctx context.Context) (err error) {
 	if err := errors.Join(o.awaitSettled(ctx), o.atRest(ctx)); err != nil {
 		return err
 	}
-	if o.all.cancel != nil {
-		n, err := o.cancelled(ctx)
-		if err != nil {
-			return err
-		}
-		o.all.Cancelled(int(n - cancelled))
-	}
 	o.all.finish(ctx)
-	if o.beside != nil {
-		o.beside.finish(ctx)
-	}
 	o.watch.stop()
 	before.from, after.from = before.from.Add(o.c.lead()), drain.to.Add(min(overAgain, o.c.Before/2))
 	return o.tell(before, over, drain, after)
 }
 
-// joinLater starts another instance in the middle of the overload, if that is the case to be measured.
-func (o *overload) joinLater(ctx context.Context) <-chan error {
-	joined := make(chan error, 1)
-	if o.name != overRebalance {
-		joined <- nil
-		return joined
-	}
-	go func() {
-		beats.Sleep(ctx, o.c.Over/2)
-		cfg := o.settings()
-		cfg.DataDir = filepath.Join(o.Dir, "second")
-		second, err := o.launch(cfg)
-		if err == nil {
-			o.second.Store(second)
-			err = second.ready(ctx, o.partitions/2)
-		}
-		joined <- err
-	}()
-	return joined
-}
-
-func (o *overload) stopSecond() {
-	if second := o.second.Load(); second != nil {
-		second.kill()
-	}
-}
-
 // atRest waits until no timer is pending.
 func (o *overload) atRest(ctx context.Context) error {
-	for _, i := range []*instance{o.serving, o.second.Load()} {
-		if i == nil {
-			continue
-		}
-		n := int64(0)
-		err := poll(ctx, settledPoll, func() (_ bool, err error) {
-			n, err = i.metric(ctx, "waterclock_pending_timers")
-			return n == 0, err
-		}, func() error { return fmt.Errorf("wait for %d pending timers: %w", n, ctx.Err()) })
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// cancelled returns how many timers were cancelled, according to the first instance.
-func (o *overload) cancelled(ctx context.Context) (int64, error) {
-	return o.serving.metric(ctx, "waterclock_outcomes_total", `outcome="cancelled"`)
+	n := int64(0)
+	return poll(ctx, settledPoll, func() (_ bool, err error) {
+		n, err = o.serving.metric(ctx, "waterclock_pending_timers")
+		return n == 0, err
+	}, func() error { return fmt.Errorf("wait for %d pending timers: %w", n, ctx.Err()) })
 }
 
 // tell adds the figures to the report.
@@ -309,16 +180,7 @@ func (o *overload) tell(before, over, drain, after window) error {
 	rss := func(s *glance) float64 { return s.rss }
 	rep.ratio("memory in the second half of the overload / in the first", o.watch.most(window{middle, over.to}, rss),
 		o.watch.most(window{over.from, middle}, rss))
-	err := rep.add(&Phase{Name: "all of them"}).verify(o.all.batch)
-	if o.beside != nil {
-		p := rep.add(&Phase{Name: "the other partitions before"})
-		q := rep.add(&Phase{Name: "the other partitions meanwhile"})
-		p.late(o.beside.batch, before)
-		q.late(o.beside.batch, over)
-		rep.ratio("p99 by receipt on the other partitions, meanwhile / before", q.ByReceipt.p99(), p.ByReceipt.p99())
-		err = errors.Join(err, rep.add(&Phase{Name: "all on the other partitions"}).verify(o.beside.batch))
-	}
-	return err
+	return rep.add(&Phase{Name: "all of them"}).verify(o.all.batch)
 }
 
 // tellPhase reports the time of w. A timer counts half when it is accepted, and half when it is received.

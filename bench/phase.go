@@ -139,8 +139,8 @@ func (p *phase) takenIn(ctx context.Context, rep *Report) (*Phase, error) {
 	return told, nil
 }
 
-// ErrInexact means that emissions were lost, duplicated, early or altered, or were emitted although their timers were
-// cancelled. The report that comes with it has their numbers and no other figures.
+// ErrInexact means that emissions were lost, duplicated, early or altered. The report that comes with it has their
+// numbers and no other figures.
 var ErrInexact = history.ErrInexact
 
 // payloadSeed makes payloads the same in every run.

@@ -68,11 +68,11 @@ func (g *grid) write(w io.Writer) {
 func (rep *Report) writeWrong(w io.Writer) {
 	fmt.Fprintln(w, "NOT EXACT, so there are no figures:")
 	g := &grid{}
-	g.row("", "timers", "lost", "duplicated", "early", "altered", "uncancelled")
+	g.row("", "timers", "lost", "duplicated", "early", "altered")
 	for _, p := range rep.Phases {
 		e := p.Exact
 		cells := []string{p.Name}
-		for _, n := range []int{e.Scheduled, e.Lost, e.Duplicated, e.Early, e.Altered, e.Uncancelled} {
+		for _, n := range []int{e.Scheduled, e.Lost, e.Duplicated, e.Early, e.Altered} {
 			cells = append(cells, strconv.Itoa(n))
 		}
 		g.row(cells...)

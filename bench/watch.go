@@ -16,7 +16,7 @@ import (
 // watchEvery is the interval between two readings of a watch.
 const watchEvery = 250 * time.Millisecond
 
-// watch reads figures of the instances of an overload at an interval. Its one goroutine fills the list.
+// watch reads figures of the instance of an overload at an interval. Its one goroutine fills the list.
 type watch struct {
 	o    *overload
 	stop func()
@@ -28,7 +28,7 @@ type watch struct {
 // glance is the result of one reading.
 type glance struct {
 	usage
-	rss               float64 // bytes, of the first instance
+	rss               float64 // bytes, of the instance
 	settled, received float64 // requests, emissions
 	end               float64 // of the request topic
 	late              latenesses
@@ -50,28 +50,19 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
-// look returns false if an instance or a broker does not answer.
+// look returns false if the instance or a broker does not answer.
 func (w *watch) look(ctx context.Context) (g *glance, ok bool) {
-	second := w.o.second.Load()
 	g = &glance{usage: usageOf(w.o.run, w.o.serving.pid()), late: make(latenesses)}
-	for _, i := range []*instance{w.o.serving, second} {
-		if i == nil {
-			continue
+	buckets, err := w.o.serving.samples(ctx, "waterclock_own_lateness_seconds_bucket")
+	if err != nil {
+		return g, false
+	}
+	for labels, n := range buckets {
+		le, err := strconv.ParseFloat(strings.Trim(strings.TrimPrefix(labels, "{le="), `"}`), 64)
+		if err != nil {
+			return g, false
 		}
-		buckets, err := i.samples(ctx, "waterclock_own_lateness_seconds_bucket")
-		if i == second && err != nil {
-			continue // it is still starting
-		}
-		for labels, n := range buckets {
-			le, err := strconv.ParseFloat(strings.Trim(strings.TrimPrefix(labels, "{le="), `"}`), 64)
-			if err != nil {
-				return g, false
-			}
-			g.late[le*1000] += n
-		}
-		if i == second {
-			g.own += max(0, cpuTime(i.pid()))
-		}
+		g.late[le*1000] += n
 	}
 	settled, err := w.o.settled(ctx)
 	if err != nil {
@@ -83,9 +74,6 @@ func (w *watch) look(ctx context.Context) (g *glance, ok bool) {
 	}
 	rss, _ := memory(w.o.serving.pid())
 	g.rss, g.settled, g.end, g.received = float64(rss), float64(settled), float64(end), float64(w.o.all.Received())
-	if w.o.beside != nil {
-		g.received += float64(w.o.beside.Received())
-	}
 	return g, true
 }
 

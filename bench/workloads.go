@@ -49,10 +49,8 @@ nothing, for the partitions that moved and for the others. The events are: nothi
 comparison; another instance that joins; sigterm; drain; kill -9; SIGSTOP until the others
 own everything (pause); a rolling restart of the others (roll).`, false},
 		{&overload, "overload", "twice as many timers as an instance can handle: cost, lateness, how soon it is over",
-			`overload starts an instance for each case. It offers 0.8 of the capacity, twice the capacity,
-nothing until all requests are accepted, and 0.8 again. The cases are: timers alone (plain); most of
-them cancelled (cancels); all of them on one partition, with a modest load on the others (hot);
-another instance that joins in the middle (rebalance).`, false},
+			`overload starts an instance. It offers 0.8 of the capacity, twice the capacity, nothing until
+all requests are accepted, and 0.8 again.`, false},
 		{&api, "api", "calls of the HTTP API: their speed and cost, and their effect on lateness",
 			"api starts an instance, whose API gets no other calls.", false},
 		{&plan, "plan", "the constants that waterclock plan calculates with, on this machine, in some minutes",
@@ -142,7 +140,6 @@ func (rc *RestartConfig) Flags(fs *pflag.FlagSet) {
 
 // Flags implements Workload.
 func (oc *OverloadConfig) Flags(fs *pflag.FlagSet) {
-	fs.StringSliceVar(&oc.Cases, "cases", oc.Cases, "measure `CASE,...`, one after the other")
 	fs.Float64Var(&oc.Capacity, "capacity", oc.Capacity, "the capacity is `N` timers a second; 0 to measure it first")
 	fs.IntVar(&oc.Timers, "timers", oc.Timers, "measure the capacity with `N` timers")
 	fs.DurationVar(&oc.Before, "before", oc.Before, "offer 0.8 of the capacity for `DURATION`, before and after")

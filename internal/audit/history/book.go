@@ -24,12 +24,8 @@ type Timers struct {
 // AnyDue stands for an unknown due time: the book trusts the emission's header.
 const AnyDue = math.MinInt64
 
-// Values in place of the lateness, of timers that have not come.
-const (
-	unseen    = -1
-	cancelled = -2
-	doomed    = -3 // its cancel was sent, perhaps too late
-)
+// unseen stands in place of the lateness, for timers that have not come.
+const unseen = -1
 
 // Book judges timers by the million, each of which fires once. A history of all of them would not fit in memory, so the
 // book keeps 16 bytes of each: its due time and its lateness. The rest can be generated again from its number.
@@ -42,13 +38,12 @@ type Book struct {
 	of Timers
 
 	mu sync.Mutex // guards the fields below
-	// due is in Unix ms, by number. byReceipt is the lateness in µs by the consumer's clock, or one of the constants
-	// above; byStamp is that in ms by the emission's timestamp.
+	// due is in Unix ms, by number. byReceipt is the lateness in µs by the consumer's clock, or unseen; byStamp
+	// is that in ms by the emission's timestamp.
 	due       []int64
 	byReceipt []int32
 	byStamp   []int32
 	counts    Counts
-	stopped   int  // doomed timers that were cancelled in time, by the instance's answer
 	closed    bool // no further timer is scheduled
 	first     time.Time
 	last      time.Time
@@ -80,38 +75,7 @@ func (b *Book) Schedule(due int64) {
 	b.counts.Scheduled++
 }
 
-// Cancel notes that timer n must not come, unless it has come or is due before a given time. It reports whether it
-// noted that.
-func (b *Book) Cancel(n int, before time.Time) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.byReceipt[n] != unseen || b.due[n] < before.UnixMilli() {
-		return false
-	}
-	b.byReceipt[n] = cancelled
-	b.counts.Cancelled++
-	return true
-}
-
-// Doom notes that timer n is cancelled, perhaps too late.
-func (b *Book) Doom(n int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.byReceipt[n] == unseen {
-		b.byReceipt[n] = doomed
-	}
-}
-
-// Cancelled notes how many doomed timers were cancelled in time, by the instance's answer.
-func (b *Book) Cancelled(n int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.counts.Cancelled += n
-	b.stopped += n
-	b.check()
-}
-
-// Close says that no further timer is scheduled or cancelled.
+// Close says that no further timer is scheduled.
 func (b *Book) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -123,7 +87,7 @@ func (b *Book) Close() {
 func (b *Book) Full() <-chan struct{} { return b.full }
 
 func (b *Book) check() {
-	if b.closed && b.counts.Received >= b.counts.Scheduled-b.counts.Cancelled {
+	if b.closed && b.counts.Received >= b.counts.Scheduled {
 		select {
 		case <-b.full:
 		default:
@@ -158,7 +122,7 @@ func (b *Book) Receive(r Received) bool {
 	if want == AnyDue && err == nil {
 		want = due
 	}
-	first := b.byReceipt[n] == unseen || b.byReceipt[n] == doomed
+	first := b.byReceipt[n] == unseen
 	if !first || err != nil || due != want || r.early(want) || occurrence(r) != "1" || string(r.Key) != id ||
 		!bytes.Equal(r.Value, b.payload(n, r)) {
 		b.judge(n, want, id, r)
@@ -202,14 +166,7 @@ func (b *Book) judge(n int, want int64, id string, r Received) {
 	if n < len(b.due) {
 		request.Emits = Payload{Key: id, Value: string(b.payload(n, r))}
 		h.Requests = []Request{request}
-		switch late := b.byReceipt[n]; {
-		case late == cancelled:
-			h.Scope.Settle = time.Millisecond
-			h.Requests = append(h.Requests, Request{
-				Record: Record{Place: Place{Offset: int64(n) + 1}}, ID: id, Action: Cancels,
-				Acked: time.UnixMilli(want).Add(-2 * h.Scope.Settle),
-			})
-		case late >= 0:
+		if b.byReceipt[n] != unseen {
 			first := Emission{Record: Record{Timestamp: want + int64(b.byStamp[n])}, ID: id, Due: want, Occurrence: 1,
 				Source: request.Place, Carries: request.Emits}
 			h.Emissions = append(h.Emissions, first)
@@ -221,30 +178,22 @@ func (b *Book) judge(n int, want int64, id string, r Received) {
 			b.counts.Duplicated++
 		case "early":
 			b.counts.Early++
-		case "order":
-			b.counts.Uncancelled++
 		default:
 			b.counts.Altered++
 		}
 	}
 }
 
-// Counts returns the verdict. Missing timers count as lost. Doomed timers are counted apart, so that one that
-// came although it was cancelled does not make up for another that is missing.
+// Counts returns the verdict. Missing timers count as lost.
 func (b *Book) Counts() Counts {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	c, absent := b.counts, 0 // doomed timers that have not come
+	c := b.counts
 	for _, late := range b.byReceipt {
-		switch late {
-		case unseen:
+		if late == unseen {
 			c.Lost++
-		case doomed:
-			absent++
 		}
 	}
-	c.Lost += max(0, absent-b.stopped)
-	c.Uncancelled += max(0, b.stopped-absent)
 	return c
 }
 
@@ -262,7 +211,7 @@ func (b *Book) Span() (first, last time.Time) {
 	return b.first, b.last
 }
 
-// Missing returns the numbers of the timers that have not come and may still.
+// Missing returns the numbers of the timers that have not come.
 func (b *Book) Missing() (numbers []int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

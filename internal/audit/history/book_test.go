@@ -54,23 +54,6 @@ func TestBookOfOneTimer(t *testing.T) {
 			Counts{Received: 1, Altered: 1}},
 		{"a timer that nobody scheduled", func(b *Book, r Received) { b.Receive(r); b.Receive(emission(1, 1, due)) },
 			Counts{Received: 1, Altered: 1}},
-		{"cancelled", func(b *Book, _ Received) { b.Cancel(0, time.UnixMilli(due)) }, Counts{Cancelled: 1}},
-		{"cancelled too late", func(b *Book, r Received) {
-			b.Cancel(0, time.UnixMilli(due+1))
-			b.Receive(r)
-			b.Cancel(0, time.UnixMilli(due))
-		}, Counts{Received: 1}},
-		{"cancelled in vain", func(b *Book, r Received) {
-			b.Cancel(0, time.UnixMilli(due))
-			b.Receive(r)
-		}, Counts{Cancelled: 1, Uncancelled: 1}},
-		{"doomed, and cancelled", func(b *Book, _ Received) { b.Doom(0); b.Cancelled(1) }, Counts{Cancelled: 1}},
-		{"doomed, and not cancelled", func(b *Book, r Received) { b.Doom(0); b.Receive(r) }, Counts{Received: 1}},
-		{"cancelled as the instance says, and there", func(b *Book, r Received) {
-			b.Doom(0)
-			b.Receive(r)
-			b.Cancelled(1)
-		}, Counts{Cancelled: 1, Received: 1, Uncancelled: 1}},
 		{"somebody else's", func(b *Book, r Received) {
 			b.Receive(r)
 			if b.Receive(Received{Record: &kgo.Record{Key: []byte("other")}}) {
@@ -93,32 +76,15 @@ func TestBookOfOneTimer(t *testing.T) {
 			}
 			select {
 			case <-b.Full():
-				if got.Received+got.Cancelled == 0 {
+				if got.Received == 0 {
 					t.Error("complete without the emission")
 				}
 			default:
-				if got.Received+got.Cancelled == 1 {
+				if got.Received == 1 {
 					t.Error("not complete")
 				}
 			}
 		})
-	}
-}
-
-// A lost timer is not offset by another one that came although it was cancelled.
-func TestLossBesideCancelInVain(t *testing.T) {
-	b := NewBook(Timers{Prefix: "p-", Value: payload}, 3)
-	for range 3 {
-		b.Schedule(due)
-	}
-	b.Doom(0)
-	b.Doom(1)
-	b.Receive(emission(0, 1, due))
-	b.Cancelled(2) // so the instance has cancelled both, and 2 must come
-	b.Close()
-	if got, want := b.Counts(),
-		(Counts{Scheduled: 3, Cancelled: 2, Received: 1, Lost: 1, Uncancelled: 1}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 
@@ -201,7 +167,7 @@ func TestBookJudgesAsCheckDoes(t *testing.T) {
 				Carries: Payload{Key: string(r.Key), Value: string(r.Value)},
 			})
 			c := b.Counts()
-			if wrong := c.Duplicated+c.Early+c.Altered+c.Uncancelled > 0; wrong != (len(Check(h)) > 0) {
+			if wrong := c.Duplicated+c.Early+c.Altered > 0; wrong != (len(Check(h)) > 0) {
 				t.Fatalf("the book counts %+v, and Check finds %q", c, Check(h))
 			}
 		}
