@@ -192,6 +192,74 @@ func TestBuildsTakeTurns(t *testing.T) {
 		buildsPending, delayed, len(h.Emissions), len(h.Events))
 }
 
+// TestOlderBuildLeavesNewFields: an earlier build that meets timers with fields that it does not know, a period, a start
+// of cron, the jitter of a plain timer, serves their partitions no more, loses nothing, and leaves them to this build once
+// that joins the group. All fire once.
+func TestOlderBuildLeavesNewFields(t *testing.T) {
+	runs.NeedSlow(t)
+	old := os.Getenv(envOldBinary)
+	if old == "" {
+		t.Skip("needs " + envOldBinary + ", a build from before these fields")
+	}
+	t.Parallel()
+	const partitions, n, limit = 2, 20, 2 * time.Minute
+	s := rig.NewSetup(t, kafkatest.Shared(t), partitions, 1)
+	first := s.Start("--instance-id", "one")
+	first.Ready(partitions, limit)
+	due := time.Now().Add(20 * time.Second).Truncate(time.Second)
+	times := make(map[string]int) // how often each fires
+	var recs []*kgo.Record
+	add := func(id string, n int, headers ...string) {
+		times[id] = n
+		headers = append(headers, "timer-target-topic", s.Target, "timer-at", millis(due))
+		recs = append(recs, s.Request(id, "1", headers...))
+	}
+	for i := range n {
+		add(fmt.Sprint("months-", i), 1, "timer-every", "P1M", "timer-zone", "Africa/Lagos", "timer-count", "1")
+		add(fmt.Sprint("cron-", i), 5, "timer-cron", "* * * * * *", "timer-count", "5", "timer-catch-up", "all")
+		add(fmt.Sprint("jitter-", i), 1, "timer-jitter", "2s")
+		add(fmt.Sprint("plain-", i), 1)
+	}
+	s.Send(recs...)
+	s.Pending(4*n, first)
+	first.Kill()
+	older := rig.StartFile(t, old, s.Arguments("--instance-id", "one")...)
+	await.Until(t, limit, "the older build says why it does not serve", func() bool {
+		return strings.Contains(older.Output(), "newer version")
+	})
+	recs = nil
+	for i := range n {
+		add(fmt.Sprint("meanwhile-", i), 1)
+	}
+	s.Send(recs...)
+	s.At(due.Add(6 * time.Second))
+	if live, fired := older.Live(), len(s.Out.Records()); live > 0 || fired > 0 {
+		t.Errorf("the older build serves %d partitions, and %d timers have fired", live, fired)
+	}
+	newer := rig.Start(t, s.Twin().Arguments("--instance-id", "two")...)
+	begun := time.Now()
+	await.Until(t, limit, "a newer build has a partition",
+		func() bool { return newer.Live() > 0 })
+	t.Logf("the newer build serves %d partitions after %s", newer.Live(), time.Since(begun).Round(time.Second))
+	older.Kill()
+	newer.Ready(partitions, limit)
+	total := 0
+	for _, k := range times {
+		total += k
+	}
+	s.Out.WaitFor(total, limit)
+	newer.Balanced(0)
+	newer.End()
+	s.NothingDead()
+	by := rig.Emissions(t, s.Out.Records())
+	for id, k := range times {
+		if len(by[id]) != k {
+			kafkatest.Inexact(t, "%s has fired %d times, want %d", id, len(by[id]), k)
+		}
+	}
+	t.Logf("%d timers, %d of them with new fields: %d emissions", len(times), 3*n, total)
+}
+
 // inOrder holds that records with the keys 0 to n-1 came, each once and in this order.
 func inOrder(t *testing.T, received []kafkatest.Received, n int) {
 	t.Helper()
