@@ -5,6 +5,7 @@ SEEDS ?= 1000
 TOTALS ?= $(CURDIR)/test/simulation/testdata/totals.json
 FOR ?= 1h
 EXPRESSIONS ?= 2000
+STARTS ?= 1
 SEED ?= 0
 
 slow: ## each test at its full size, autoscaling too: an hour of the whole machine
@@ -23,7 +24,7 @@ soak: ## processes and real brokers under faults: make soak FOR=8h
 
 oracles: ## cron and periods against other libraries, which are fetched: make oracles EXPRESSIONS=400 SEED=17
 	WATERCLOCK_SLOW_TESTS=all WATERCLOCK_REQUIRE_CLIENTS=1 go -C test test -count=1 -timeout 0 ./oracles -v \
-		-expressions $(EXPRESSIONS) -seed $(SEED)
+		-expressions $(EXPRESSIONS) -starts $(STARTS) -seed $(SEED)
 
 apply: ## the chart and the manifests, taken by a real kube-apiserver and its controllers
 	go -C deploy/apply vet ./...

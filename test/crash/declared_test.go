@@ -32,8 +32,8 @@ func TestDeclaredAgainAtTheirDueTimes(t *testing.T) {
 	first := time.Now().Add(2 * interval).Truncate(interval)
 	due := func(number int64) time.Time { return first.Add(time.Duration(number-1) * interval) }
 	declare := func(round int) (recs []*kgo.Record) {
-		common := []string{"timer-at", millis(first), "timer-count", fmt.Sprint(last), "timer-catch-up", "all", "timer-if",
-			"changed", "timer-target-topic", s.Target}
+		common := []string{"timer-target-topic", s.Target, "timer-at", millis(first), "timer-count", fmt.Sprint(last),
+			"timer-catch-up", "all", "timer-if", "changed"}
 		for i := range n {
 			recs = append(recs,
 				rig.With(s.Request(fmt.Sprint("every-", i), "1", common...), "timer-every", interval.String()),

@@ -3,6 +3,7 @@
 //
 //	make oracles                              2,000 expressions, 30 zones each: minutes
 //	make oracles EXPRESSIONS=400 SEED=17      fewer of them; the draw of a seed that was printed
+//	make oracles EXPRESSIONS=60 STARTS=30     30 instants in each zone
 //
 // Each expression is asked for its next occurrences after a random instant in each of 30 zones, every second one shortly
 // before a change of the clock. translate_test.go writes it for each of them. rules_test.go is the table of differences:

@@ -20,6 +20,7 @@ import (
 
 var (
 	expressions = flag.Int("expressions", 200, "how many cron expressions are drawn, and as many periods")
+	starts      = flag.Int("starts", 1, "how many instants each is asked about in each zone")
 	seedFlag    = flag.Uint64("seed", 0, "draw the same again; 0 draws another seed")
 )
 
@@ -86,7 +87,9 @@ func TestCron(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cases = append(cases, one{x, loc, start(rng, loc)})
+			for range *starts {
+				cases = append(cases, one{x, loc, start(rng, loc)})
+			}
 		}
 	}
 	t.Logf("%d expressions have L, W or #", relative)

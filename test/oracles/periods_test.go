@@ -26,11 +26,13 @@ func TestPeriods(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			anchor, n := drawAnchor(rng, loc, period)
-			queries = append(queries, fmt.Sprintf("%s\t%d\t%s\t%d", name, anchor.UnixMilli(), period, n))
-			_, offset := anchor.Zone()
-			ahead = append(ahead, offset)
-			own = append(own, ours(t, name, anchor.UnixMilli(), period.String(), n))
+			for range *starts {
+				anchor, n := drawAnchor(rng, loc, period)
+				queries = append(queries, fmt.Sprintf("%s\t%d\t%s\t%d", name, anchor.UnixMilli(), period, n))
+				_, offset := anchor.Zone()
+				ahead = append(ahead, offset)
+				own = append(own, ours(t, name, anchor.UnixMilli(), period.String(), n))
+			}
 		}
 	}
 	javas, dateutils := ask(t, java(t, "periods"), queries), ask(t, python(t, "dateutil"), queries)
@@ -48,8 +50,8 @@ func TestPeriods(t *testing.T) {
 	}
 	t.Logf("%d instants agree", agree)
 	if older > 0 {
-		t.Logf("%d differences to java.time, whose rules have another offset at the anchor: Java's tzdata is older, and "+
-			"tzdata 2025b corrects Iran's clock of 1978", older)
+		t.Logf("%d differences to java.time, whose rules have another offset at the anchor: tzdata 2025b corrects Iran's "+
+			"clock of 1978, and Java's may be older", older)
 	}
 }
 
