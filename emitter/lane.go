@@ -258,14 +258,14 @@ func (l *Lane) seal(name string) (shares []*Share) {
 		members, fair, others := l.roster.claim(room, time.Now())
 		full := false
 		l.more = false
-		var all []asked
+		asked := 0
 		for _, m := range members {
 			offered := fair.offer(m, room)
 			left := offered
 			share := l.roster.sealOf(m, name, &left)
-			took := taken(share, offered, left)
-			l.more = l.more || took.all
-			all = append(all, asked{m, share, took})
+			m.took, m.seals = taken(share, offered, left), share != nil
+			l.more = l.more || m.took.all
+			asked++
 			room = room.Minus(offered.Minus(left))
 			if share != nil {
 				shares = append(shares, share)
@@ -274,9 +274,9 @@ func (l *Lane) seal(name string) (shares []*Share) {
 				break
 			}
 		}
-		several := l.roster.sealed(all, members[len(all):], fair.room, limit.Minus(room), full)
+		several := l.roster.sealed(members[:asked], members[asked:], fair.room, limit.Minus(room), full)
 		l.filled = filled(limit, limit.Minus(room), full)
-		if len(all) < len(members) {
+		if asked < len(members) {
 			l.more, others = true, true
 		}
 		if len(shares) > 0 && (others || several) {

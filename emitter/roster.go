@@ -118,27 +118,20 @@ func (r *roster) sealOf(m *member, name string, room *Room) *Share {
 	return share
 }
 
-// asked is a source that was asked for a step.
-type asked struct {
-	m     *member
-	share *Share
-	took  usage
-}
-
 // sealed takes back members that add nothing to a step, behind those that wait, and members that were not asked, before
 // them. room is the room of the step, used the part that it uses; cut says that there was no room for more. It reports
 // whether other lanes are active.
-func (r *roster) sealed(all []asked, unasked []*member, room, used Room, cut bool) (several bool) {
+func (r *roster) sealed(asked, unasked []*member, room, used Room, cut bool) (several bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, m := range unasked {
 		m.out = false
 	}
 	r.waiting = append(slices.DeleteFunc(unasked, func(m *member) bool { return m.gone }), r.waiting...)
-	for _, a := range all {
-		if a.m.last = a.took; a.share == nil {
-			a.m.out = false
-			r.waitLocked(a.m)
+	for _, m := range asked {
+		if m.last = m.took; !m.seals {
+			m.out = false
+			r.waitLocked(m)
 		}
 	}
 	if used != (Room{}) {

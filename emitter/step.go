@@ -154,15 +154,17 @@ func (s *Share) hasSuspects() bool {
 	return false
 }
 
-// member is the lanes' view of a source. Lanes.mu guards its fields. The lane that has it out may read last without the
-// lock.
+// member is the lanes' view of a source. roster.mu guards its fields, except two: took and seals belong to the lane that
+// has claimed the source, from claim to sealed. That lane may read last without the lock.
 type member struct {
 	Source
-	out  bool         // claimed: it is being asked, or does not know the outcome of its share yet
-	gone bool         // removed
-	last usage        // its part of the last step for which it was asked
-	in   *quarantined // while it is in the quarantine
-	past *quarantined // its last stay there
+	took  usage        // its part of the step that is being sealed
+	seals bool         // it has given a share to that step
+	out   bool         // claimed: it is being asked, or does not know the outcome of its share yet
+	gone  bool         // removed
+	last  usage        // its part of the last step for which it was asked
+	in    *quarantined // while it is in the quarantine
+	past  *quarantined // its last stay there
 }
 
 // Outcome is the outcome of a share.
