@@ -154,8 +154,8 @@ func (s *Share) hasSuspects() bool {
 	return false
 }
 
-// member is the lanes' view of a source. roster.mu guards its fields, except two: took and seals belong to the lane that
-// has claimed the source, from claim to sealed. That lane may read last without the lock.
+// member is the lanes' view of a source. roster.mu guards its fields, except two: took and seals belong to the lane
+// that has claimed the source, from claim to sealed. That lane may read last without the lock.
 type member struct {
 	Source
 	took  usage        // its part of the step that is being sealed

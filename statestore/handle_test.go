@@ -37,6 +37,7 @@ func TestEarlierHandlesAreRefused(t *testing.T) {
 		"park":   func() error { return first.Park(unhealthy, []*timer.Timer{a}) },
 		"unpark": func() error { _, err := first.Unpark(unhealthy, 10_000, 8<<20); return err },
 		"parked": func() error { _, err := first.Parked(); return err },
+		"count":  func() error { _, err := first.ParkedFor("t/0"); return err },
 		"scan": func() error {
 			_, _, _, err := first.Scan(timer.Ref{}, last, 10, 1000)
 			return err

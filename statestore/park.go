@@ -213,6 +213,16 @@ func (h *Handle) Parked() ([]ParkedTarget, error) {
 	return list, nil
 }
 
+// ParkedFor returns how many timers are parked for a target.
+func (h *Handle) ParkedFor(target string) (int64, error) {
+	if err := h.enter(); err != nil {
+		return 0, err
+	}
+	defer h.leave()
+	ts := &h.p.targets
+	return ts.byNumber[ts.byName[target]].count, nil
+}
+
 func oldestParked(p *Partition, t *target) (ref timer.Ref, err error) {
 	it, err := p.parkedIter(t)
 	if err != nil {

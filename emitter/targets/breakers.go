@@ -132,7 +132,7 @@ func (h *Health) probed(p timer.TopicPartition, err error) {
 // opens reports whether emissions that wait for a topic as a whole may go on. The lock is held.
 func (h *Health) opens(p timer.TopicPartition) bool {
 	if !timer.ValidTopicName(p.Topic) {
-		return false // Unexamined: the partition that parked these emissions checks them
+		return false // Unexamined: the owner of these emissions checks them
 	}
 	target, known := h.o.Targets.Cached(p.Topic)
 	switch {
@@ -171,7 +171,7 @@ func (h *Health) Waiter(wake func()) *Waiter {
 	return &Waiter{h: h, wake: wake, ready: make(map[timer.TopicPartition]struct{})}
 }
 
-// Wait registers the waiter for p. Call it when emissions are parked for p.
+// Wait registers the waiter for p. Call it when emissions wait for p.
 func (w *Waiter) Wait(p timer.TopicPartition) {
 	w.h.mu.Lock()
 	defer w.h.mu.Unlock()
@@ -206,7 +206,7 @@ func (w *Waiter) Ready() (ps []timer.TopicPartition) {
 	return ps
 }
 
-// Admit returns how many of n emissions that are parked for p may pass now. With a permit, they must go
+// Admit returns how many of n emissions that wait for p may pass now. With a permit, they must go
 // to the partition that it names, which for AnyPartition is chosen here.
 func (w *Waiter) Admit(p timer.TopicPartition, n int) (admitted int, permit *Permit) {
 	h := w.h
@@ -235,7 +235,7 @@ func (w *Waiter) Admit(p timer.TopicPartition, n int) (admitted int, permit *Per
 	return admitted, &Permit{p, b.serial}
 }
 
-// Leave is called when nothing is parked for p any more. If no other waiter is left and the window has begun to grow,
+// Leave is called when nothing waits for p any more. If no other waiter is left and the window has begun to grow,
 // the breaker closes.
 func (w *Waiter) Leave(p timer.TopicPartition) {
 	w.h.mu.Lock()

@@ -2,7 +2,7 @@
 //
 //	info, ok := metadata.Cached(topic)   // partitions and limits; !ok: being looked up, come again
 //	if !health.Allow(partition, nil) {   // a breaker is open
-//		waiter.Wait(partition)           // park the emission; the waiter's owner is woken
+//		waiter.Wait(partition)           // keep the emission; the waiter's owner is woken
 //	}
 //
 // Three types have three kinds of knowledge:

@@ -56,7 +56,7 @@ type HealthOptions struct {
 //	idle       as the state before          idleFor: no emission has waited for the partition
 //
 // If no emission of a window is committed, it admits as many again after admitAgain. A breaker that opens again makes
-// the permits of its last window void, wherever their emissions are: these are parked again instead of failing one more
+// the permits of its last window void, wherever their emissions are: these wait again instead of failing one more
 // step. Only a committed emission resets the delay between probes.
 //
 // Emissions that wait for a topic as a whole have a breaker too, without probes and windows:
@@ -110,11 +110,11 @@ type Permit struct {
 	window int64 // serial of the window
 }
 
-// Waiter tells its owner, which has parked emissions for targets, when some of them may pass: a breaker closed, its
+// Waiter tells its owner, whose emissions wait for targets, when some of them may pass: a breaker closed, its
 // window opened or grew, or none of the admitted emissions was committed. So nothing polls targets.
 //
-// The owner calls Wait when it parks an emission for a target. Admit registers the waiter again if it leaves emissions
-// parked, so the waiter also hears of a breaker that opened in between.
+// The owner calls Wait when it keeps an emission for a target. Admit registers the waiter again if it leaves some, so
+// the waiter also hears of a breaker that opened in between.
 type Waiter struct {
 	h     *Health
 	wake  func()
@@ -155,7 +155,7 @@ func (h *Health) Allow(p timer.TopicPartition, permit *Permit) bool {
 	return b == nil || b.window > 0 && permit != nil && *permit == Permit{p, b.serial}
 }
 
-// Suspect opens a breaker for p, which is probed immediately. Call it if the former owner had parked timers for p, or
+// Suspect opens a breaker for p, which is probed immediately. Call it if the former owner kept timers for p, or
 // if p is not known to exist.
 func (h *Health) Suspect(p timer.TopicPartition) {
 	h.mu.Lock()

@@ -192,7 +192,7 @@ func TestDelayedWorkRunsBetweenTwoCheckpoints(t *testing.T) {
 		c.ok(err)
 		c.store()
 	}
-	if n := len(c.s.keeper.parking.counts); n != 0 {
+	if n := len(c.parkedBy()); n != 0 {
 		t.Error("what is parked stays so while each checkpoint is followed by the next")
 	}
 	c.finish()
@@ -238,8 +238,12 @@ func TestLoadsWaitForParking(t *testing.T) {
 	}
 	c.store()
 	rounds()
-	if n := c.p.parked.n.Load(); n != timers {
-		t.Errorf("%d timers are parked behind the checkpoint, want %d", n, timers)
+	parked := int64(0)
+	for _, n := range c.parkedBy() {
+		parked += n
+	}
+	if parked != timers {
+		t.Errorf("%d timers are parked behind the checkpoint, want %d", parked, timers)
 	}
 	c.finish()
 }

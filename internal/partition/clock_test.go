@@ -48,7 +48,7 @@ func TestParkedTimersWaitForTheirTimeAfterASetBack(t *testing.T) {
 	c.look(time.Minute) // the probe finds the target healthy: one timer may pass
 	c.now -= hours
 	c.ok(c.s.keeper.parking.unpark())
-	if left := c.s.keeper.parking.counts[to]; left > 0 {
+	if left := c.parkedBy()[to]; left > 0 {
 		t.Errorf("%d timers are still parked that are not due", left)
 	}
 	c.work()

@@ -443,8 +443,15 @@ func (c *core) parkDue(due int64) {
 	}
 	to := timer.TopicPartition{Topic: targetTopic}
 	c.ok(c.s.keeper.store.Park(targetName(to), parked))
-	c.s.keeper.parking.count(to, int64(len(parked)))
 	c.s.keeper.parking.waiter.Wait(to)
+}
+
+// parkedBy returns how many timers are parked, by target.
+func (c *core) parkedBy() map[timer.TopicPartition]int64 {
+	c.t.Helper()
+	counts, err := c.s.keeper.parking.look()
+	c.ok(err)
+	return counts
 }
 
 func (c *core) load() {
@@ -730,7 +737,7 @@ func (c *core) rest(done func() bool) {
 	for round, still := 0, 0; still < 4 || !done(); round++ {
 		if round > 1000 { // well over an hour; probes are at most 5 minutes apart
 			c.t.Fatalf("no end: %d of %d requests delivered, position %d, paused %v, parked %v, unhealthy %v",
-				c.given, len(c.requests), c.position, c.s.requests.paused, c.s.keeper.parking.counts,
+				c.given, len(c.requests), c.position, c.s.requests.paused, c.parkedBy(),
 				c.o.Health.Unhealthy())
 		}
 		after := 5 * time.Second

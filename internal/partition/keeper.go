@@ -103,7 +103,6 @@ func (k *keeper) loop(ctx context.Context) error {
 			if err := k.noteKeeps(); err != nil {
 				return err
 			}
-			k.parking.publish()
 			k.requests.showLag()
 			k.part.life.Steps.AwaitLeader()
 			if k.lane.Wait() == 0 {

@@ -3,10 +3,8 @@ package partition
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/waterclock/waterclock/emitter/targets"
@@ -28,6 +26,9 @@ const (
 // no scan steps over them. So are timers for a topic whose existence or partitions are unknown
 // (timer.Unplaced), and timers with a null key while no partition of their topic is healthy (timer.AnyPartition).
 //
+// The store alone knows which timers are parked, and how many. A planner knows those on their way there (see
+// planner.Parkings), and forgets them when the store has them.
+//
 // The keeper's goroutine owns it.
 type parking struct {
 	part  *Partition
@@ -35,41 +36,36 @@ type parking struct {
 	subs  *subPartitions
 	lane  *lane
 
-	waiter  *targets.Waiter                // waits for the targets of parked timers
-	counts  map[timer.TopicPartition]int64 // about how many timers are parked, by target
-	changed bool                           // counts differ from those last shown
+	waiter *targets.Waiter // waits for the targets of parked timers
 	// looked is when expire last looked for parked timers that are too late. reached is where it continues, for targets
 	// that it has not finished.
 	looked  time.Time
 	reached map[timer.TopicPartition]timer.Ref
 }
 
-// parkedCounts are the figures of parked timers in Status. They are safe for concurrent use. They outlive the
+// parked has the figures of parked timers in Status, as of the last look. It does not change. It outlives the
 // acquisition, because nothing better is known until the next one.
-type parkedCounts struct {
-	n      atomic.Int64 // about how many are parked
-	oldest atomic.Int64 // due time of the oldest one, Unix ms, as of the last look; 0: none is
-	by     atomic.Pointer[map[timer.TopicPartition]int64]
+type parked struct {
+	n      int64
+	oldest int64 // due time of the oldest one, Unix ms
+	by     map[timer.TopicPartition]int64
 }
 
 func newParking(l *lane) *parking {
 	return &parking{
 		part: l.part, store: l.store, subs: l.subs, lane: l,
-		waiter: l.part.o.Health.Waiter(l.part.life.Wake.Send),
-		counts: make(map[timer.TopicPartition]int64), reached: make(map[timer.TopicPartition]timer.Ref),
+		waiter:  l.part.o.Health.Waiter(l.part.life.Wake.Send),
+		reached: make(map[timer.TopicPartition]timer.Ref),
 	}
 }
 
 func (p *parking) close() { p.waiter.Close() }
 
-// show adds the counts to a status.
-func (p *parkedCounts) show(s *ownership.Status, now int64) {
-	s.Parked = p.n.Load()
-	if oldest := p.oldest.Load(); oldest != 0 {
-		s.OldestParked = max(0, time.Duration(now-oldest)*time.Millisecond)
-	}
-	if by := p.by.Load(); by != nil {
-		s.ParkedBy = *by
+// show adds the figures to a status.
+func (p *parked) show(s *ownership.Status, now int64) {
+	if p != nil && p.n > 0 {
+		s.Parked, s.ParkedBy = p.n, p.by
+		s.OldestParked = max(0, time.Duration(now-p.oldest)*time.Millisecond)
 	}
 }
 
@@ -106,7 +102,6 @@ func (p *parking) park(s *subPartition, to timer.TopicPartition, l *planner.Park
 	if to == planner.UnknownZone {
 		p.part.o.Metrics.warnUnknownZone(p.part, l.Timers[0])
 	}
-	p.count(to, int64(len(l.Timers)))
 	p.waiter.Wait(to)
 	s.locked(func() { s.planner.Parked(l) })
 	return nil
@@ -126,24 +121,27 @@ func (p *parking) crowded() bool {
 	return p.subs.any(func(x *planner.Planner) bool { return x.Stats().Crowded })
 }
 
-// unpark unparks as many timers as Health admits. The counts may be too large, because a cancel does not change them.
+// unpark unparks as many timers as Health admits.
 func (p *parking) unpark() error {
 	if p.crowded() {
 		return nil // targets that are ready stay so
 	}
 	for _, to := range p.waiter.Ready() {
-		n := min(p.counts[to], loadRows)
-		if n == 0 {
+		n, err := p.store.ParkedFor(targetName(to))
+		if err != nil {
+			return fmt.Errorf("count parked timers of %s: %w", targetName(to), err)
+		}
+		if n == 0 { // they were cancelled
+			p.waiter.Leave(to)
 			continue
 		}
-		admit, permit := p.waiter.Admit(to, int(n))
+		admit, permit := p.waiter.Admit(to, int(min(n, loadRows)))
 		for admit > 0 { // if it is 0, the waiter reports the target again later
-			notDue, err := p.unparkSome(to, admit, permit)
+			again, err := p.unparkSome(to, admit, permit)
 			if err != nil {
 				return fmt.Errorf("unpark timers of %s: %w", targetName(to), err)
 			}
-			admit = 0
-			if notDue && p.counts[to] > 0 {
+			if admit = 0; again {
 				admit = loadRows
 			}
 		}
@@ -151,21 +149,24 @@ func (p *parking) unpark() error {
 	return nil
 }
 
-// unparkSome moves timers back to the rows by due time, and admits those that are due. notDue says that some are not,
-// because the clock was set back. Those need no permit: it lowers the horizon, and they are loaded like any other
-// timer. Timers that are still parked are due even later, and need none either.
-func (p *parking) unparkSome(to timer.TopicPartition, admit int, permit *targets.Permit) (notDue bool, err error) {
+// unparkSome moves timers back to the rows by due time, and admits those that are due. If some are not, because the
+// clock was set back, those need no permit: it lowers the horizon, and they are loaded like any other timer. Timers
+// that are still parked then are due even later, and need none either: again says that there are some.
+func (p *parking) unparkSome(to timer.TopicPartition, admit int, permit *targets.Permit) (again bool, err error) {
 	timers, err := p.store.Unpark(targetName(to), admit, loadBytes)
 	if err != nil {
 		return false, err
 	}
-	p.unparked(to, len(timers))
+	left, err := p.left(to)
+	if err != nil {
+		return false, err
+	}
 	now := p.part.clock.millis()
 	due, later := dueAt(timers, now)
 	p.subs.give(later, func(x *planner.Planner, part []*timer.Timer) { x.Lower(part[0].Ref()) })
 	p.subs.give(due, func(x *planner.Planner, part []*timer.Timer) { x.Admit(part, permit, now) })
 	p.lane.wakeForDue()
-	return len(later) > 0, nil
+	return len(later) > 0 && left > 0, nil
 }
 
 // dueAt separates due timers from later ones and keeps their order. It checks each, because triggered timers come
@@ -181,37 +182,31 @@ func dueAt(timers []*timer.Timer, now int64) (due, later []*timer.Timer) {
 	return due, later
 }
 
-// unparked notes that n timers of a target are not parked any more; 0 means that none of its timers is parked.
-func (p *parking) unparked(to timer.TopicPartition, n int) {
-	left := p.counts[to] - int64(n)
-	if n == 0 {
-		left = 0
-	}
-	p.count(to, left-p.counts[to])
-	if left > 0 {
+// left returns how many timers of a target are parked. The waiter waits for the target as long as there are some.
+func (p *parking) left(to timer.TopicPartition) (n int64, err error) {
+	n, err = p.store.ParkedFor(targetName(to))
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("count parked timers of %s: %w", targetName(to), err)
+	case n > 0:
 		p.waiter.Wait(to)
-	} else {
+	default:
 		p.waiter.Leave(to)
 	}
+	return n, nil
 }
 
 // expire looks at parked timers in turn, and admits those that are too late by now: they expire, which needs no target.
 // Timers whose targets could not be examined are admitted when it is their turn, and timers whose recurrence could not
 // be computed once it can be.
 func (p *parking) expire() error {
-	if len(p.counts) == 0 {
-		p.part.parked.oldest.Store(0)
-		return nil
-	}
 	if time.Since(p.looked) < lookForLate {
 		return nil
 	}
 	p.looked = time.Now()
-	if err := p.lookForOldest(); err != nil {
+	counts, err := p.look()
+	if err != nil || len(counts) == 0 || p.crowded() {
 		return err
-	}
-	if p.crowded() {
-		return nil
 	}
 	now := p.part.clock.millis()
 	late := func(t *timer.Timer) bool { return planner.Expires(t, now) }
@@ -221,14 +216,14 @@ func (p *parking) expire() error {
 	}
 	for to, chosen := range map[timer.TopicPartition]func(*timer.Timer) bool{targets.Unexamined(): turn,
 		planner.UnknownZone: knowsZone} {
-		if p.counts[to] > 0 {
+		if counts[to] > 0 {
 			if err := p.unparkIf(to, loadRows, chosen, now); err != nil {
 				return err
 			}
 		}
 	}
-	rows, left := max(minLookRows, loadRows/max(1, len(p.counts))), loadRows
-	for to := range p.counts { // in random order, so each has its turn
+	rows, left := max(minLookRows, loadRows/len(counts)), loadRows
+	for to := range counts { // in random order, so each has its turn
 		if left < rows {
 			break
 		}
@@ -243,20 +238,22 @@ func (p *parking) expire() error {
 	return nil
 }
 
-// lookForOldest notes the due time of the oldest parked timer.
-func (p *parking) lookForOldest() error {
-	targets, err := p.store.Parked()
+// look returns how many timers are parked, by target, and shows that in the status.
+func (p *parking) look() (counts map[timer.TopicPartition]int64, err error) {
+	list, err := p.store.Parked()
 	if err != nil {
-		return fmt.Errorf("look for the oldest parked timer: %w", err)
+		return nil, fmt.Errorf("list parked timers: %w", err)
 	}
-	oldest := int64(0)
-	for _, t := range targets {
-		if oldest == 0 || t.Oldest < oldest {
-			oldest = t.Oldest
+	seen := &parked{oldest: never, by: make(map[timer.TopicPartition]int64, len(list))}
+	for _, t := range list {
+		to, err := parseTarget(t.Target)
+		if err != nil {
+			return nil, err
 		}
+		seen.n, seen.oldest, seen.by[to] = seen.n+t.Count, min(seen.oldest, t.Oldest), t.Count
 	}
-	p.part.parked.oldest.Store(oldest)
-	return nil
+	p.part.parked.Store(seen)
+	return seen.by, nil
 }
 
 // unparkIf looks at some timers of a target, and admits those that are chosen. The next call looks at the next ones.
@@ -275,7 +272,9 @@ func (p *parking) unparkIf(to timer.TopicPartition, rows int, chosen func(*timer
 	if len(timers) == 0 {
 		return nil
 	}
-	p.unparked(to, len(timers))
+	if _, err := p.left(to); err != nil {
+		return err
+	}
 	p.subs.give(timers, func(x *planner.Planner, part []*timer.Timer) { x.Admit(part, nil, now) })
 	p.lane.wakeForDue()
 	return nil
@@ -284,45 +283,12 @@ func (p *parking) unparkIf(to timer.TopicPartition, rows int, chosen func(*timer
 // open reads which timers were parked before the acquisition. Their targets are suspected, and so are probed
 // immediately.
 func (p *parking) open() error {
-	parked, err := p.store.Parked()
-	if err != nil {
-		return fmt.Errorf("read parked timers: %w", err)
-	}
-	p.changed = true
-	p.part.parked.n.Store(0)
-	for _, t := range parked {
-		to, err := parseTarget(t.Target)
-		if err != nil {
-			return err
-		}
+	counts, err := p.look()
+	for to := range counts {
 		p.part.o.Health.Suspect(to)
-		p.count(to, t.Count)
 		p.waiter.Wait(to)
 	}
-	return nil
-}
-
-// count adds to the number of parked timers of a target.
-func (p *parking) count(to timer.TopicPartition, more int64) {
-	if p.counts[to] += more; p.counts[to] <= 0 {
-		delete(p.counts, to)
-	}
-	p.part.parked.n.Add(more)
-	p.changed = true
-}
-
-// publish shows the counts in the status if they have changed.
-func (p *parking) publish() {
-	if !p.changed {
-		return
-	}
-	p.changed = false
-	if len(p.counts) == 0 {
-		p.part.parked.by.Store(nil)
-		return
-	}
-	by := maps.Clone(p.counts)
-	p.part.parked.by.Store(&by)
+	return err
 }
 
 func targetName(p timer.TopicPartition) string {

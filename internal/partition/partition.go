@@ -31,7 +31,7 @@ type Partition struct {
 	strayed atomic.Bool // a request has come whose ID belongs on another partition
 	lag     atomic.Pointer[lag]
 	ledger  ledger
-	parked  parkedCounts
+	parked  atomic.Pointer[parked]
 	served  atomic.Pointer[served] // of the present acquisition; nil if there is none
 
 	// Only Run's goroutine uses the following fields.
@@ -179,7 +179,7 @@ func (p *Partition) Status() ownership.Status {
 	if acquired != nil && p.Questions.IsOpen() {
 		s.Overdue, s.Uncommitted = acquired.subs.overdue(p.clock.millis())
 	}
-	p.parked.show(&s, p.clock.millis())
+	p.parked.Load().show(&s, p.clock.millis())
 	s.Behind, s.Lag = p.lag.Load().now(p.o.Now(), false, unread{})
 	if acquired != nil {
 		queued := acquired.backlog.onTheirWay()

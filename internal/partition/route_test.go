@@ -37,8 +37,8 @@ func TestNullKeyWithoutAnyLeaderDelaysNobody(t *testing.T) {
 	}
 	c.park()
 	anyOf := timer.TopicPartition{Topic: targetTopic, Partition: timer.AnyPartition}
-	if c.s.keeper.parking.counts[anyOf] != 1 {
-		t.Fatalf("not parked: %v", c.s.keeper.parking.counts)
+	if c.parkedBy()[anyOf] != 1 {
+		t.Fatalf("not parked: %v", c.parkedBy())
 	}
 	c.brokers.leaders[targetTopic][1] = 0
 	c.look(time.Second)
@@ -105,8 +105,8 @@ func TestPartitionsThatAreNotThere(t *testing.T) {
 	}
 	round()
 	beyond := timer.TopicPartition{Topic: targetTopic, Partition: timer.Beyond}
-	if n := c.s.keeper.parking.counts[beyond]; n != few || len(c.s.keeper.parking.counts) != 1 {
-		t.Errorf("parked: %v, want %d for %v", c.s.keeper.parking.counts, few, beyond)
+	if n := c.parkedBy()[beyond]; n != few || len(c.parkedBy()) != 1 {
+		t.Errorf("parked: %v, want %d for %v", c.parkedBy(), few, beyond)
 	}
 	if c.emitted[int64(few)] == nil {
 		t.Error("what goes to a partition that is there is held")
@@ -125,7 +125,7 @@ func TestPartitionsThatAreNotThere(t *testing.T) {
 	for _, n := range c.dead {
 		dead += n
 	}
-	if dead != few || len(c.s.keeper.parking.counts) > 0 {
-		t.Errorf("%d dead letters of %d, parked: %v", dead, few, c.s.keeper.parking.counts)
+	if dead != few || len(c.parkedBy()) > 0 {
+		t.Errorf("%d dead letters of %d, parked: %v", dead, few, c.parkedBy())
 	}
 }

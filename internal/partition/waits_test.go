@@ -76,13 +76,11 @@ func TestHeldBackMetadataDelaysNobody(t *testing.T) {
 	if n := c.fired(); n != 1 {
 		t.Errorf("%d emissions, want the one whose target is known", n)
 	}
-	status := c.p.Status()
-	c.s.keeper.parking.publish()
-	if status.Parked != 1 {
-		t.Errorf("%d timers are parked, want the one whose target is not known: %v", status.Parked,
-			c.s.keeper.parking.counts)
-	}
+	c.s.keeper.parking.looked = time.Time{}
 	c.ok(c.s.keeper.parking.expire()) // looks for the oldest
+	if s := c.p.Status(); s.Parked != 1 {
+		t.Errorf("%d timers are parked, want the one whose target is not known: %v", s.Parked, s.ParkedBy)
+	}
 	if s := c.p.Status(); s.OldestParked < 10*time.Millisecond || s.OldestParked > time.Minute || s.Overdue != 0 {
 		t.Errorf("the parked one is overdue for %s, and others for %s", s.OldestParked, s.Overdue)
 	}
@@ -92,9 +90,10 @@ func TestHeldBackMetadataDelaysNobody(t *testing.T) {
 	close(answer)
 	for n := 0; n == 0; n = c.fired() {
 		if time.Since(at) > 20*time.Second {
-			t.Fatalf("not fired though the brokers answer: parked %v", c.s.keeper.parking.counts)
+			t.Fatalf("not fired though the brokers answer: parked %v", c.parkedBy())
 		}
 	}
+	c.s.keeper.parking.looked = time.Time{}
 	c.ok(c.s.keeper.parking.expire())
 	if s := c.p.Status(); s.OldestParked != 0 {
 		t.Errorf("nothing is parked, and overdue for %s", s.OldestParked)
@@ -139,7 +138,7 @@ func TestUnknownTargetsWaitInTurn(t *testing.T) {
 		c.fired()
 		c.s.keeper.parking.looked = time.Time{}
 		c.ok(c.s.keeper.parking.expire())
-		if n := len(c.s.keeper.parking.counts); n > atATime {
+		if n := len(c.parkedBy()); n > atATime {
 			t.Fatalf("timers are parked for %d targets, want %d at most", n, atATime)
 		}
 		if n := len(c.o.Health.Unhealthy()); n > atATime {
@@ -147,7 +146,7 @@ func TestUnknownTargetsWaitInTurn(t *testing.T) {
 		}
 		if time.Now().After(end) {
 			t.Fatalf("%d dead letters of %d, parked for %d targets, the one that exists fired: %v", len(c.dead), names,
-				len(c.s.keeper.parking.counts), c.emitted[other.Offset] != nil)
+				len(c.parkedBy()), c.emitted[other.Offset] != nil)
 		}
 	}
 	for c.emitted[other.Offset] == nil { // no place becomes free in between
@@ -158,7 +157,7 @@ func TestUnknownTargetsWaitInTurn(t *testing.T) {
 	}
 	for len(c.dead) < names {
 		var parked []string
-		for to := range c.s.keeper.parking.counts {
+		for to := range c.parkedBy() {
 			parked = append(parked, to.Topic)
 		}
 		c.ok(c.o.Targets.Refresh(ctx, parked...))
@@ -225,21 +224,21 @@ func TestAdmittedFiringsHeedABreakerThatOpensAgain(t *testing.T) {
 			c.brokers.unresponsive[p] = true
 			c.deliver(1)
 			c.fired()
-			if c.s.keeper.parking.counts[p] != 1 {
-				t.Fatalf("not parked: %v", c.s.keeper.parking.counts)
+			if c.parkedBy()[p] != 1 {
+				t.Fatalf("not parked: %v", c.parkedBy())
 			}
 			c.heal()
 			c.look(breakerTime)
 			c.park() // admitted
-			if len(c.s.keeper.parking.counts) > 0 {
+			if len(c.parkedBy()) > 0 {
 				t.Fatal("nothing is admitted")
 			}
 			if planned {
 				c.work()
 			}
 			c.o.Health.Trip(map[timer.TopicPartition]error{p: context.DeadlineExceeded})
-			if n := c.fired(); n > 0 || c.s.keeper.parking.counts[p] != 1 {
-				t.Errorf("%d emissions to a target whose breaker is open, parked %v", n, c.s.keeper.parking.counts)
+			if n := c.fired(); n > 0 || c.parkedBy()[p] != 1 {
+				t.Errorf("%d emissions to a target whose breaker is open, parked %v", n, c.parkedBy())
 			}
 			c.finish()
 		})
@@ -270,8 +269,8 @@ func TestNullKeysGoOnWithAnyPartition(t *testing.T) {
 				c.look(3 * time.Second) // several together count as a broker's death for a while
 			}
 			anyOf := timer.TopicPartition{Topic: targetTopic, Partition: timer.AnyPartition}
-			if c.s.keeper.parking.counts[anyOf] != 8 {
-				t.Fatalf("parked: %v, want all for any partition", c.s.keeper.parking.counts)
+			if c.parkedBy()[anyOf] != 8 {
+				t.Fatalf("parked: %v, want all for any partition", c.parkedBy())
 			}
 			delete(c.brokers.unresponsive, timer.TopicPartition{Topic: targetTopic, Partition: 2})
 			if taken {
@@ -291,7 +290,7 @@ func TestNullKeysGoOnWithAnyPartition(t *testing.T) {
 			}
 			if len(c.emitted) != 8 {
 				t.Errorf("%d of 8 fired though a partition answers: parked %v", len(c.emitted),
-					c.s.keeper.parking.counts)
+					c.parkedBy())
 			}
 			c.finish()
 		})
@@ -339,11 +338,11 @@ func TestAllThatIsParkedPasses(t *testing.T) {
 	}
 	c.acquire()
 	c.parkDue(c.now - 5_000)
-	if c.park(); len(c.s.keeper.parking.counts) != 1 {
-		t.Errorf("not in chunks: %v", c.s.keeper.parking.counts)
+	if c.park(); len(c.parkedBy()) != 1 {
+		t.Errorf("not in chunks: %v", c.parkedBy())
 	}
-	if c.park(); len(c.s.keeper.parking.counts) > 0 {
-		t.Errorf("still parked: %v", c.s.keeper.parking.counts)
+	if c.park(); len(c.parkedBy()) > 0 {
+		t.Errorf("still parked: %v", c.parkedBy())
 	}
 	c.finish()
 }

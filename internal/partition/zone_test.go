@@ -68,8 +68,8 @@ func TestATimerWaitsForTheRulesOfItsZone(t *testing.T) {
 	c.load()
 	c.open()
 	c.now += 5000
-	if n := c.fired(); n != 0 || c.s.keeper.parking.counts[planner.UnknownZone] != 2 {
-		t.Fatalf("%d fire, parked are %v", n, c.s.keeper.parking.counts)
+	if n := c.fired(); n != 0 || c.parkedBy()[planner.UnknownZone] != 2 {
+		t.Fatalf("%d fire, parked are %v", n, c.parkedBy())
 	}
 	c.cancel(1)
 	c.deliver(1)
