@@ -54,6 +54,8 @@ const (
 	// ReasonTooManyJobs and ReasonTooManyStreams: a limit of the instance, or the caller's share, is reached.
 	ReasonTooManyJobs    waterclock.Reason = "too-many-jobs"
 	ReasonTooManyStreams waterclock.Reason = "too-many-streams"
+	// ReasonBadCalendar: the rules or the name of a calendar are wrong.
+	ReasonBadCalendar waterclock.Reason = "bad-calendar"
 	// ReasonInternal: a bug of the service.
 	ReasonInternal waterclock.Reason = "internal"
 

@@ -39,6 +39,8 @@ type Options struct {
 	Logs    Logs
 	// Marks stores which dead letters have been reviewed. If it is nil, none can be.
 	Marks Marks
+	// Calendars are the exclusion calendars. If it is nil, there are none.
+	Calendars Calendars
 	// PartitionOf returns the partition of the requests for an ID, in a topic with n partitions.
 	PartitionOf func(id []byte, n int32) int32
 	// OfTarget describes a problem of a target topic, for example that it does not exist; "" if there is none. If
@@ -100,6 +102,7 @@ func New(o Options) *API {
 	(&resends{jobs: run, reviews: reviewed}).register(h)
 	(&events{c, access.NewPool(maxStreams, maxStreams, streamWait)}).register(h)
 	(&service{c}).register(h)
+	(&calendarsOf{c, o.Calendars}).register(h)
 	c.topics.registerCaller(h)
 	serveDocument(mux, h.OpenAPI())
 	front := &front{mux: mux, metrics: newMetrics(o.Registry), log: o.Logger, tracer: o.Tracer}

@@ -27,7 +27,7 @@ import (
 // is covered by its default.
 
 // taken are the schemas of request bodies: the service rejects unknown fields.
-var taken = []string{"NewTimer", "NewTimers", "Correction"}
+var taken = []string{"NewTimer", "NewTimers", "Correction", "CalendarRules"}
 
 // reasons returns all reasons of problems: those of dead letters, of the API and of the guard in front of it.
 func reasons() []string {
@@ -36,7 +36,7 @@ func reasons() []string {
 		ReasonElsewhere,
 		ReasonNotWritten, ReasonNoTopic, ReasonNoPath, ReasonNoEvents, ReasonEventsGone, ReasonBadRequest,
 		ReasonForbidden,
-		ReasonTooLarge, ReasonKeyReused, ReasonTooManyJobs, ReasonTooManyStreams, ReasonInternal,
+		ReasonTooLarge, ReasonKeyReused, ReasonTooManyJobs, ReasonTooManyStreams, ReasonBadCalendar, ReasonInternal,
 	}
 	all = append(all, access.Reasons()...)
 	for _, r := range waterclock.Reasons() {
@@ -192,7 +192,7 @@ var plainExamples = map[string]any{
 }
 
 var parameterExamples = map[string]any{
-	"topic": "timers", "id": "a1", "prefix": "customer-17/", "target": "orders", "due-before": "2026-11-24T09:00:00Z",
+	"topic": "timers", "id": "a1", "name": "holidays-de", "prefix": "customer-17/", "target": "orders", "due-before": "2026-11-24T09:00:00Z",
 	"due-after": "2026-11-23T09:00:00Z",
 	"until":     []string{"2026-11-23T09:00:00Z", "2026-11-24T09:00:00Z"}, "cron": "0 9 * * mon-fri",
 	"zone": "Africa/Lagos", "Idempotency-Key": "order-17", "If-Match": `"timers/3/17"`,
@@ -265,6 +265,10 @@ func examples() map[string]any {
 			Topic: "timers", LastHour: 1, LastDay: 2, Exact: true,
 			Reasons: []ReasonCount{{Reason: "bad-duration", LastHour: 1, LastDay: 2, Newest: at}},
 		}}},
+		"CalendarList":   CalendarList{Calendars: []CalendarInfo{{Name: "holidays-de", Changed: at, Bytes: 58}}},
+		"CalendarResult": CalendarResult{Name: "holidays-de", Result: "created"},
+		"CalendarRules": CalendarRules{Zone: "Europe/Berlin", Dates: []string{"2026-12-25"},
+			Weekly: []string{"sat", "sun"}},
 		"Problem": exampleProblem(http.StatusBadRequest),
 	}
 }

@@ -35,6 +35,7 @@ const (
 	ReasonKeyReused       = "idempotency-key-reused" // the key was used with another body
 	ReasonTooManyJobs     = "too-many-jobs"          // too many run here
 	ReasonTooManyStreams  = "too-many-streams"       // too many streams of events are open here
+	ReasonBadCalendar     = "bad-calendar"           // wrong rules, or a wrong name
 	ReasonInternal        = "internal"               // a bug: the detail is for a bug report
 )
 

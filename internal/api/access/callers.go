@@ -83,7 +83,7 @@ func UnservedGrants(path string, topics []string) (names []string, err error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.byName)) {
 		for _, g := range c.byName[name].caller.grants {
-			if !slices.ContainsFunc(topics, g.Covers) {
+			if !strings.HasPrefix(g.Topic, calendarTopic) && !slices.ContainsFunc(topics, g.Covers) {
 				names = append(names, fmt.Sprintf("%s, %s of topic %s", name, g.Role, g.Topic))
 			}
 		}
@@ -110,6 +110,7 @@ type (
 		Role     text `yaml:"role"`
 		Topic    text `yaml:"topic"`
 		IDPrefix text `yaml:"id-prefix"`
+		Calendar text `yaml:"calendar"` // instead of topic
 	}
 	// text is a scalar exactly as written: the prefix 007 is not the number 7.
 	text string
@@ -134,8 +135,9 @@ func (s *scalarError) Error() string {
 }
 
 var (
-	callerName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9._@-]{0,63}$`)
-	topicGlob  = regexp.MustCompile(`^([a-zA-Z0-9._-]{1,249}\*?|\*)$`)
+	callerName   = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9._@-]{0,63}$`)
+	calendarGlob = regexp.MustCompile(`^([a-zA-Z0-9._-]{1,64}\*?|\*)$`)
+	topicGlob    = regexp.MustCompile(`^([a-zA-Z0-9._-]{1,249}\*?|\*)$`)
 )
 
 // CheckName returns the problem of a caller's name.
@@ -296,12 +298,32 @@ func parseGrants(entries []grantEntry) (grants []Grant, err error) {
 		if g.Role, err = ParseRole(string(e.Role)); err != nil {
 			return nil, err
 		}
-		if err := g.check(); err != nil {
+		if e.Calendar != "" {
+			err = g.ofCalendars(string(e.Calendar))
+		} else {
+			err = g.check()
+		}
+		if err != nil {
 			return nil, err
 		}
 		grants = append(grants, g)
 	}
 	return grants, nil
+}
+
+// ofCalendars makes a grant one to calendars.
+func (g *Grant) ofCalendars(names string) error {
+	switch {
+	case !calendarGlob.MatchString(names):
+		return fmt.Errorf(
+			"calendar is %q, needs the name of a calendar, the beginning of names and a *, or '*' for all", names)
+	case g.Topic != "" || g.IDPrefix != "":
+		return errors.New("a grant needs one of calendar and topic, and id-prefix belongs to topic")
+	case g.Role == Write:
+		return fmt.Errorf("role is %s, needs read or admin for calendars", g.Role)
+	}
+	g.Topic = calendarTopic + names
+	return nil
 }
 
 func (g Grant) check() error {

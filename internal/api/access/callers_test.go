@@ -16,6 +16,11 @@ func TestCallersFile(t *testing.T) {
 	if len(c.byName) != 3 || len(c.byToken) != 2 || len(c.byCertificate) != 1 || c.byName["shop"].password == nil {
 		t.Errorf("read %+v", c)
 	}
+	c, err = parseCallers([]byte(`callers: {a: {tokens: ['` + tokenLine("a") +
+		`'], grants: [{role: admin, calendar: 'de-*'}]}}`))
+	if err != nil || !c.byName["a"].caller.grants[0].Covers(CalendarTopic("de-x")) {
+		t.Errorf("%v: a grant to calendars: %+v", err, c)
+	}
 	// Scalars are kept as they are written.
 	c, err = parseCallers([]byte("\ufeff" + `callers: {a: {tokens: ['` + tokenLine("a") +
 		`'], grants: [{role: read, topic: 017, id-prefix: 0x10}, {role: read, topic: true, id-prefix: 1.50}]}}`))
@@ -59,6 +64,12 @@ func TestBrokenCallersFiles(t *testing.T) {
 		{"a glob", `callers: {a: {` + tok + `, grants: [{role: read, topic: 'a*b'}]}}`, "topic is"},
 		{"two stars", `callers: {a: {` + tok + `, grants: [{role: read, topic: '**'}]}}`, "topic is"},
 		{"a star without quotes", `callers: {a: {` + tok + `, grants: [{role: read, topic: *}]}}`, "needs quotes: '*'"},
+		{"a calendar and a topic", `callers: {a: {` + tok + `, grants: [{role: read, topic: a, calendar: b}]}}`,
+			"one of calendar and topic"},
+		{"a role that calendars lack", `callers: {a: {` + tok + `, grants: [{role: write, calendar: b}]}}`,
+			"needs read or admin for calendars"},
+		{"a glob of calendars", `callers: {a: {` + tok + `, grants: [{role: read, calendar: 'a*b'}]}}`, "calendar is"},
+		{"a topic with a colon", `callers: {a: {` + tok + `, grants: [{role: read, topic: 'calendar:x'}]}}`, "topic is"},
 		{"a long prefix", `callers: {a: {` + tok + `, grants: [{role: read, topic: a, id-prefix: ` + strings.Repeat(
 			"x", 513) + `}]}}`, "id-prefix has 513"},
 		{"a list as prefix", `callers: {a: {` + tok + `, grants: [{role: read, topic: a, id-prefix: [a]}]}}`, ""},

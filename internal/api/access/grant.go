@@ -46,6 +46,13 @@ type Grant struct {
 	IDPrefix string // empty for all IDs
 }
 
+// calendarTopic begins the topic that stands for a calendar in grants and in checks. No topic of Kafka has a colon.
+const calendarTopic = "calendar:"
+
+// CalendarTopic returns the topic that stands for a calendar in [May]. Its roles are Read, and Admin to put and delete
+// it, because that changes all timers that name it.
+func CalendarTopic(name string) string { return calendarTopic + name }
+
 // Covers reports whether the grant is about a topic. The empty topic stands for the whole service, so that only *
 // covers it.
 func (g Grant) Covers(topic string) bool {
@@ -186,7 +193,10 @@ func may(ctx context.Context, role Role, topic, id, right string, suffices func(
 
 // right describes a right to an ID of a topic.
 func right(topic, id string) string {
+	calendar, ok := strings.CutPrefix(topic, calendarTopic)
 	switch {
+	case ok:
+		return fmt.Sprintf("the calendar %q", calendar)
 	case topic == "":
 		return "the whole service: that needs a grant for the topic '*'"
 	case id == "":

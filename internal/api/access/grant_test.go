@@ -33,6 +33,13 @@ func TestMay(t *testing.T) {
 		{"the name a*", []Grant{{Admin, "a", ""}}, Read, "a*", "1", false},
 		{"an ID with slashes", []Grant{{Write, "t", "a/"}}, Write, "t", "a/../b", true},
 		{"which is not cleaned", []Grant{{Write, "t", "b"}}, Write, "t", "a/../b", false},
+		{"a calendar", []Grant{{Admin, "calendar:de*", ""}}, Admin, "calendar:de-x", "", true},
+		{"another calendar", []Grant{{Admin, "calendar:de*", ""}}, Read, "calendar:fr", "", false},
+		{"a topic of a calendar's name", []Grant{{Admin, "calendar:*", ""}}, Read, "de", "", false},
+		{"the service, with calendars", []Grant{{Admin, "calendar:*", ""}}, Read, "", "", false},
+		{"a calendar, with *", []Grant{{Read, "*", ""}}, Read, "calendar:de", "", true},
+		{"which is not for changing it", []Grant{{Write, "*", ""}}, Admin, "calendar:de", "", false},
+		{"a calendar, with * and a prefix", []Grant{{Admin, "*", "a"}}, Read, "calendar:de", "", false},
 		{"no grants", nil, Read, "orders", "1", false},
 		{"a role of nothing", []Grant{{0, "*", ""}}, Read, "orders", "1", false},
 	} {

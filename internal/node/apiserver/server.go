@@ -227,7 +227,7 @@ func (s *Server) Open(in *Instance) (stop func(), err error) {
 		OfTarget: in.noteOfTarget,
 		Version:  ops.ReadBuild().Version, Process: in.Process, Asker: router, Topics: served,
 		Logs: newLogs(in, s.log), Marks: newMarks(in, s.cfg.Group), PartitionOf: intake.Murmur2Partition,
-		Logger: s.log, Registry: s.registry, Tracer: in.Tracer,
+		Calendars: in.Calendars, Logger: s.log, Registry: s.registry, Tracer: in.Tracer,
 		Rights: api.Rights{May: access.May, Some: access.MaySome, Grants: access.Grants, Caller: callerName},
 	})
 	router.HaveJobs(a)
