@@ -116,10 +116,13 @@ func Path(topic string, below ...string) string {
 }
 
 // Call makes any call of the API that has no method of its own, and decodes the response into out, unless that is nil.
-// A body is sent as JSON, unless it is nil. Only a GET is repeated after its answer was lost.
+// A body is sent as JSON, unless it is nil, and a json.RawMessage as it is. Only a GET is repeated after its answer was lost.
 func (c *Client) Call(ctx context.Context, method, path string, query url.Values, body, out any) error {
 	q := &call{method: method, path: path, query: query, header: make(http.Header)}
-	if body != nil {
+	if raw, ok := body.(json.RawMessage); ok {
+		q.body = raw
+		q.header.Set("Content-Type", "application/json")
+	} else if body != nil {
 		var err error
 		if q.body, err = json.Marshal(body); err != nil {
 			return fmt.Errorf("encode the body of %s: %w", path, err)

@@ -20,7 +20,7 @@ const helpColumns = 100
 func commandGroups() []section {
 	return []section{
 		{"Run it", "dev serve health drain"},
-		{"Schedule and steer timers", "schedule cancel trigger pause resume next"},
+		{"Schedule and steer timers", "schedule cancel trigger pause resume next calendars"},
 		{"See pending timers and events", "get list count watch tail dead-letters status"},
 		{"Look after a cluster", "topics audit store plan bench"},
 		{"Set up", "config profile api completion version help"},
@@ -69,6 +69,7 @@ func flagSections() []section {
 			"cores busy instances plan/partitions plan/firing-interval replicas plan/standbys keep clean constants"},
 		{"The grant", "role api_user/topic api_token/topic id-prefix"},
 		{"The expression", "next/zone next/from"},
+		{"The calendar", "name calendars_import/zone years skip"},
 		{"The embedded broker", "listen demo"},
 		{"Topics and targets", "requests delay targets default-target events partitioner-check"},
 		{"Principals", "principal producers consumers dead-letter-consumers event-consumers consumer-group tenant"},

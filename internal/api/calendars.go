@@ -67,18 +67,18 @@ type OneCalendar struct {
 
 const calendarPath = "/v1/calendars/{name}"
 
-func (s *calendarsOf) register(h huma.API) {
+func (co *calendarsOf) register(h huma.API) {
 	list := operation("calendars", http.MethodGet, "/v1/calendars", "listCalendars", "List the calendars")
 	reads(h, list, func(ctx context.Context, _ *struct{}) (out CalendarList, err error) {
-		set, err := s.now(ctx)
+		set, err := co.now(ctx)
 		if err != nil {
 			return out, err
 		}
 		out.Calendars = []CalendarInfo{}
 		for _, name := range set.Names() {
-			if c, ok := set.Get(name); ok && s.may(ctx, access.Read, name) == nil {
+			if c, ok := set.Get(name); ok && co.may(ctx, access.Read, name) == nil {
 				out.Calendars = append(out.Calendars, CalendarInfo{name, time.UnixMilli(c.Changed).UTC(), len(c.Text),
-					s.may(ctx, access.Admin, name) == nil})
+					co.may(ctx, access.Admin, name) == nil})
 			}
 		}
 		return out, nil
@@ -89,8 +89,8 @@ func (s *calendarsOf) register(h huma.API) {
 		"ETags of the rules as the caller has them: 304 if they are still so.")}
 	describe[CalendarRules](h, &get, map[string]string{"200": "The rules."})
 	get.Responses["304"] = &huma.Response{Description: "They are as one of the ETags of If-None-Match says."}
-	handle(h, get, s.get)
-	s.registerChanges(h)
+	handle(h, get, co.get)
+	co.registerChanges(h)
 }
 
 // shownCalendar is the response to getCalendar.
@@ -101,13 +101,13 @@ type shownCalendar struct {
 	Body   []byte
 }
 
-func (s *calendarsOf) get(ctx context.Context, in *OneCalendar) (*shownCalendar, error) {
-	if err := s.may(ctx, access.Read, in.Name); err != nil {
+func (co *calendarsOf) get(ctx context.Context, in *OneCalendar) (*shownCalendar, error) {
+	if err := co.may(ctx, access.Read, in.Name); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	set, err := s.now(ctx)
+	set, err := co.now(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -127,14 +127,14 @@ func noCalendar(name string) error {
 	return problem(http.StatusNotFound, ReasonNotFound, "there is no calendar %.80q", name)
 }
 
-func (s *calendarsOf) registerChanges(h huma.API) {
+func (co *calendarsOf) registerChanges(h huma.API) {
 	put := operation("calendars", http.MethodPut, calendarPath, "putCalendar", "Put the rules of a calendar",
 		"The body is the rules as JSON. What any of them names is excluded. An answered PUT holds for every request "+
 			"that is written after it; pending timers follow.",
 		"400 bad-calendar: its detail names the rule that is wrong.")
 	put.MaxBodyBytes = calendar.MaxRulesBytes
-	s.change(h, put, true, func(ctx context.Context, name string, text []byte) (int, string, error) {
-		set, err := s.now(ctx)
+	co.change(h, put, true, func(ctx context.Context, name string, text []byte) (int, string, error) {
+		set, err := co.now(ctx)
 		if err != nil {
 			return 0, "", err
 		}
@@ -147,24 +147,24 @@ func (s *calendarsOf) registerChanges(h huma.API) {
 		old, known := set.Get(name)
 		switch {
 		case !known:
-			return http.StatusCreated, "created", s.write(ctx, name, text)
+			return http.StatusCreated, "created", co.write(ctx, name, text)
 		case bytes.Equal(old.Text, text): // so that pending timers are not looked at in vain
 			return http.StatusOK, "unchanged", nil
 		}
-		return http.StatusOK, "replaced", s.write(ctx, name, text)
+		return http.StatusOK, "replaced", co.write(ctx, name, text)
 	})
 	documentBody[CalendarRules](h, h.OpenAPI().Paths[calendarPath].Put, true)
 	remove := operation("calendars", http.MethodDelete, calendarPath, "deleteCalendar", "Delete a calendar",
 		"Timers that name it go on, and it excludes nothing any more.")
-	s.change(h, remove, false, func(ctx context.Context, name string, _ []byte) (int, string, error) {
-		set, err := s.now(ctx)
+	co.change(h, remove, false, func(ctx context.Context, name string, _ []byte) (int, string, error) {
+		set, err := co.now(ctx)
 		if err != nil {
 			return 0, "", err
 		}
 		if _, known := set.Get(name); !known {
 			return 0, "", noCalendar(name)
 		}
-		return http.StatusOK, "deleted", s.write(ctx, name, nil)
+		return http.StatusOK, "deleted", co.write(ctx, name, nil)
 	})
 }
 
@@ -175,14 +175,14 @@ type changedCalendar struct {
 }
 
 // change registers an operation that changes a calendar.
-func (s *calendarsOf) change(h huma.API, op huma.Operation, created bool,
+func (co *calendarsOf) change(h huma.API, op huma.Operation, created bool,
 	do func(ctx context.Context, name string, text []byte) (status int, result string, err error)) {
 	before(&op, func(c huma.Context) error {
 		if c.Header("If-Match") != "" || c.Header("If-None-Match") != "" {
-			return problem(http.StatusBadRequest, ReasonBadRequest, "a change of a calendar takes no conditions: leave "+
-				"out If-Match and If-None-Match")
+			return problem(http.StatusBadRequest, ReasonBadRequest, "a change of a calendar takes no conditions: "+
+				"leave out If-Match and If-None-Match")
 		}
-		return s.may(c.Context(), access.Admin, c.Param("name"))
+		return co.may(c.Context(), access.Admin, c.Param("name"))
 	})
 	others := map[string]string{}
 	if created {
@@ -210,23 +210,23 @@ func (s *calendarsOf) change(h huma.API, op huma.Operation, created bool,
 }
 
 // may returns nil if the caller may read or change a calendar.
-func (s *calendarsOf) may(ctx context.Context, role access.Role, name string) error {
-	return s.topics.may(ctx, role, access.CalendarTopic(name), "")
+func (co *calendarsOf) may(ctx context.Context, role access.Role, name string) error {
+	return co.topics.may(ctx, role, access.CalendarTopic(name), "")
 }
 
 // now returns the calendars, with all that were put before the call.
-func (s *calendarsOf) now(ctx context.Context) (*calendars.Set, error) {
-	if s.all == nil {
+func (co *calendarsOf) now(ctx context.Context) (*calendars.Set, error) {
+	if co.all == nil {
 		return nil, problem(http.StatusNotFound, ReasonNoPath, "this instance has no calendars")
 	}
-	if err := s.all.CaughtUp(ctx); err != nil {
+	if err := co.all.CaughtUp(ctx); err != nil {
 		return nil, stuckFor(ReasonKafka, "the calendars in Kafka cannot be read now: "+err.Error())
 	}
-	return s.all.Now(), nil
+	return co.all.Now(), nil
 }
 
-func (s *calendarsOf) write(ctx context.Context, name string, text []byte) error {
-	err := s.all.Write(ctx, name, text)
+func (co *calendarsOf) write(ctx context.Context, name string, text []byte) error {
+	err := co.all.Write(ctx, name, text)
 	switch {
 	case errors.Is(err, calendars.ErrUnknown), errors.Is(err, context.DeadlineExceeded):
 		return problem(http.StatusServiceUnavailable, ReasonUnknownOutcome, "%v; make the call again", err)

@@ -192,7 +192,8 @@ var plainExamples = map[string]any{
 }
 
 var parameterExamples = map[string]any{
-	"topic": "timers", "id": "a1", "name": "holidays-de", "prefix": "customer-17/", "target": "orders", "due-before": "2026-11-24T09:00:00Z",
+	"topic": "timers", "id": "a1", "name": "holidays-de", "prefix": "customer-17/",
+	"target": "orders", "due-before": "2026-11-24T09:00:00Z",
 	"due-after": "2026-11-23T09:00:00Z",
 	"until":     []string{"2026-11-23T09:00:00Z", "2026-11-24T09:00:00Z"}, "cron": "0 9 * * mon-fri",
 	"zone": "Africa/Lagos", "Idempotency-Key": "order-17", "If-Match": `"timers/3/17"`,

@@ -158,7 +158,8 @@ func TestDocumentIsWhole(t *testing.T) {
 			}
 		}
 	}
-	taken := []string{"NewTimer", "NewTimers", "Correction", "CalendarRules"} // request bodies, in which unknown fields are refused
+	// Request bodies, in which unknown fields are refused.
+	taken := []string{"NewTimer", "NewTimers", "Correction", "CalendarRules"}
 	for name, s := range d.Components.Schemas {
 		if open := s.AdditionalProperties == nil; open == slices.Contains(taken, name) {
 			t.Errorf("schema %s is open: %v", name, open)

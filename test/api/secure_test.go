@@ -216,7 +216,7 @@ func (l *locked) nothing(t *testing.T) {
 		}
 	}
 	if err := commands.Topics(t.Context(), cfg, true, new(strings.Builder)); err == nil ||
-		strings.Count(err.Error(), "User:waterclock is missing permission ") != 3 {
+		strings.Count(err.Error(), "User:waterclock is missing permission ") != 4 {
 		t.Errorf("topics: %v", err)
 	}
 	timer := commands.Request{Topic: requests, ID: "a",
@@ -238,7 +238,7 @@ func (l *locked) nothing(t *testing.T) {
 			l.grant(t, r)
 		}
 	}
-	await.Until(t, limit, "two rights are missing", func() bool { return in.Metric("waterclock_access_problems") == 2 })
+	await.Until(t, limit, "three rights are missing", func() bool { return in.Metric("waterclock_access_problems") == 3 })
 	says(t, in, log, "is missing permission Create on topic "+deadLetters(requests))
 	for _, r := range rules {
 		if r.operation == "Create" {

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/timer/calendar"
+	"github.com/waterclock/waterclock/internal/timer/icalendar"
+)
+
+const calendarsPath = "/v1/calendars"
+
+func calendarsCommand(p *process) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "calendars",
+		Short: "list, show, put and delete exclusion calendars",
+		Long: `calendars asks the HTTP API of an instance for exclusion calendars, such as holidays, and
+changes them. Timers name them in timer-not-on. No instance needs a restart: a change holds for
+every request that is written after it, and pending timers follow.`,
+	}
+	cmd.AddCommand(calendarsListCommand(p), calendarsShowCommand(p), calendarsPutCommand(p), calendarsDeleteCommand(p),
+		calendarsImportCommand(p))
+	return cmd
+}
+
+// calendarCommand returns a command with some arguments, for which usage errors name the need.
+func calendarCommand(a *asking, use, short, long, example string, n int, need string,
+	run func(cmd *cobra.Command, args []string) error) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Long: long, Example: example, Args: cobra.ArbitraryArgs,
+		Annotations: map[string]string{takesArgs: ""},
+	}
+	a.flags(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return usagef("%s takes %s, not %d arguments; see %[1]s --help", cmd.CommandPath(), need, len(args))
+		}
+		return run(cmd, args)
+	}
+	return cmd
+}
+
+// ask makes a call about one calendar, or about all.
+func (a *asking) askCalendars(cmd *cobra.Command, method, name string, body json.RawMessage, out any) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	path := calendarsPath
+	if name != "" {
+		path += "/" + url.PathEscape(name)
+	}
+	if body == nil {
+		return c.Call(cmd.Context(), method, path, nil, nil, out)
+	}
+	return c.Call(cmd.Context(), method, path, nil, body, out)
+}
+
+func calendarsListCommand(p *process) *cobra.Command {
+	a := asking{p: p}
+	cmd := &cobra.Command{Use: "list", Short: "list the calendars"}
+	a.flags(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		var list api.CalendarList
+		if err := a.askCalendars(cmd, http.MethodGet, "", nil, &list); err != nil {
+			return err
+		}
+		if a.json {
+			return json.NewEncoder(p.stdout).Encode(list)
+		}
+		t := newTable(p.stdout)
+		fmt.Fprintln(t, "NAME\tCHANGED\tBYTES")
+		for _, c := range list.Calendars {
+			fmt.Fprintf(t, "%s\t%s\t%d\n", c.Name, c.Changed.Format(time.RFC3339), c.Bytes)
+		}
+		return t.Flush()
+	}
+	return cmd
+}
+
+func calendarsShowCommand(p *process) *cobra.Command {
+	a := asking{p: p}
+	return calendarCommand(&a, "show NAME", "print the rules of a calendar", "show prints the rules as they were put.",
+		"  waterclock calendars show holidays-de > holidays-de.json", 1, "the name of one calendar",
+		func(cmd *cobra.Command, args []string) error {
+			var rules json.RawMessage
+			if err := a.askCalendars(cmd, http.MethodGet, args[0], nil, &rules); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(p.stdout, "%s\n", rules)
+			return err
+		})
+}
+
+func calendarsPutCommand(p *process) *cobra.Command {
+	a := asking{p: p}
+	return calendarCommand(&a, "put NAME FILE", "put the rules of a calendar, in place of those that it has",
+		`put sends a file of rules as JSON, or the standard input if FILE is -. What any rule names is
+excluded:
+
+  {"zone": "Europe/Berlin", "dates": ["2026-12-25", "2026-12-27/2027-01-01"],
+   "yearly": ["05-01"], "weekly": ["sat", "sun"], "hours": ["mon-fri 18:00-08:00"]}`,
+		`  waterclock calendars put nights nights.json
+  echo '{"zone": "Europe/Berlin", "weekly": ["sat", "sun"]}' | waterclock calendars put weekends -`,
+		2, "a name and a file", func(cmd *cobra.Command, args []string) error {
+			text, err := readInput(p, args[1], calendar.MaxRulesBytes)
+			if err != nil {
+				return err
+			}
+			if !json.Valid(text) {
+				return usagef("%s has no rules as JSON; import takes iCalendar files", args[1])
+			}
+			return a.putCalendar(cmd, args[0], text)
+		})
+}
+
+// putCalendar puts a calendar, and says what became of it.
+func (a *asking) putCalendar(cmd *cobra.Command, name string, text []byte) error {
+	var done api.CalendarResult
+	if err := a.askCalendars(cmd, http.MethodPut, name, text, &done); err != nil {
+		return err
+	}
+	return a.print(done, func() string { return done.Result + " " + done.Name })
+}
+
+func calendarsDeleteCommand(p *process) *cobra.Command {
+	a := asking{p: p}
+	return calendarCommand(&a, "delete NAME", "delete a calendar",
+		"delete deletes a calendar. Timers that name it go on, and it excludes nothing any more.", "", 1,
+		"the name of one calendar", func(cmd *cobra.Command, args []string) error {
+			var done api.CalendarResult
+			if err := a.askCalendars(cmd, http.MethodDelete, args[0], nil, &done); err != nil {
+				return err
+			}
+			return a.print(done, func() string { return done.Result + " " + done.Name })
+		})
+}
+
+// readInput reads a file, or the standard input if its name is -, of at most some bytes.
+func readInput(p *process, name string, most int) ([]byte, error) {
+	in := p.stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, usagef("%v", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	text, err := io.ReadAll(io.LimitReader(in, int64(most)+1))
+	if err == nil && len(text) > most {
+		err = usagef("%s has more than %d bytes", name, most)
+	}
+	return text, err
+}
+
+// importing are the flags of calendars import.
+type importing struct {
+	asking
+	name, zone string
+	years      int
+	skip, dry  bool
+}
+
+const (
+	importYears, maxImportYears = 10, 100
+	// maxICalendar bounds a file, in bytes.
+	maxICalendar = 8 << 20
+)
+
+func calendarsImportCommand(p *process) *cobra.Command {
+	im := importing{asking: asking{p: p}}
+	cmd := calendarCommand(&im.asking, "import FILE.ics", "put a calendar made of an iCalendar file",
+		`import turns the events of an iCalendar file into rules, and puts them. Days become dates, days of
+every year or week rules for them, and times of day that come back each week or day become hours.
+Other recurrences are written out for --years. Days that are more than a year old are left out.
+
+Rules have no times of day on single dates. If the file has such events, import names them, and
+puts nothing; with --skip it leaves them out.`,
+		`  waterclock calendars import holidays-de.ics --zone Europe/Berlin --dry-run
+  waterclock calendars import holidays-de.ics --zone Europe/Berlin`,
+		1, "one file", im.run)
+	fs := cmd.Flags()
+	fs.StringVar(&im.name, "name", "", "`NAME` of the calendar (default: that of the file, without .ics)")
+	fs.StringVar(&im.zone, "zone", "", "time `ZONE` of the days, by its IANA name (default: that of the file)")
+	fs.IntVar(&im.years, "years", importYears, fmt.Sprintf("write recurrences out for `N` years, 1 to %d", maxImportYears))
+	fs.BoolVar(&im.skip, "skip", false, "leave out events that rules cannot say")
+	fs.BoolVar(&im.dry, "dry-run", false, "only print the rules")
+	return cmd
+}
+
+func (im *importing) run(cmd *cobra.Command, args []string) error {
+	if im.name == "" {
+		im.name = strings.TrimSuffix(filepath.Base(args[0]), filepath.Ext(args[0]))
+	}
+	if im.years < 1 || im.years > maxImportYears {
+		return usagef("--years is %d, needs 1 to %d", im.years, maxImportYears)
+	}
+	text, err := readInput(im.p, args[0], maxICalendar)
+	if err != nil {
+		return err
+	}
+	found, err := icalendar.Read(strings.NewReader(string(text)),
+		icalendar.Options{Zone: im.zone, Now: time.Now(), Years: im.years})
+	if err != nil {
+		return usagef("%s: %v", args[0], err)
+	}
+	for _, why := range found.Refused {
+		fmt.Fprintf(im.p.stderr, "cannot be a rule: %s\n", why)
+	}
+	if n := len(found.Cut); n > 0 {
+		fmt.Fprintf(im.p.stderr, "written out until %s only, import again before: %d, such as %.60q\n",
+			found.Until.Format(time.DateOnly), n, found.Cut[0])
+	}
+	if len(found.Refused) > 0 && !im.skip {
+		return usagef("%d events cannot be rules, and nothing was put; --skip leaves them out", len(found.Refused))
+	}
+	if _, err := found.Rules.Compile(); err != nil {
+		return usagef("%s: %v", args[0], err)
+	}
+	rules, err := json.MarshalIndent(&found.Rules, "", "  ")
+	if err != nil {
+		return err
+	}
+	if im.dry {
+		_, err := fmt.Fprintf(im.p.stdout, "%s\n", rules)
+		return err
+	}
+	return im.putCalendar(cmd, im.name, rules)
+}
