@@ -106,11 +106,16 @@ type call struct {
 	repeats func() bool
 }
 
-// Path returns the path of a request topic, or of something below it. Each part is escaped.
+// Path returns the path of a request topic, or of something below it. Each part is escaped, also the dots of "." and
+// "..", which are IDs like any other.
 func Path(topic string, below ...string) string {
-	path := "/v1/topics/" + url.PathEscape(topic)
-	for _, part := range below {
-		path += "/" + url.PathEscape(part)
+	path := "/v1/topics"
+	for _, part := range append([]string{topic}, below...) {
+		part = url.PathEscape(part)
+		if strings.Trim(part, ".") == "" {
+			part = strings.ReplaceAll(part, ".", "%2E")
+		}
+		path += "/" + part
 	}
 	return path
 }
@@ -180,8 +185,9 @@ func (c *Client) do(ctx context.Context, q *call,
 		e, _ := errors.AsType[*Error](err)
 		switch now := fateOf(err); {
 		case now == lost && ctx.Err() != nil && q.method == http.MethodGet, now == final:
-			if e != nil {
+			if e != nil { // it has answered
 				e.Repeated = repeated
+				c.first.Store(int32(at)) //nolint:gosec // a list of addresses is short
 			}
 			return repeated, err
 		case now == lost && (ctx.Err() != nil || q.repeats == nil || !q.repeats()):

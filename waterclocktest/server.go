@@ -106,7 +106,10 @@ func Start(o Options) *Server {
 	shown := make(map[string]api.Topic)
 	for _, name := range o.Topics {
 		q := &topic{
-			rules: &intake.Rules{Topic: name, Partitions: 1, Limits: intake.DefaultLimits(), Allow: o.Allow},
+			rules: &intake.Rules{Topic: name, Partitions: 1, Limits: intake.DefaultLimits(), Allow: o.Allow,
+				Never: func(target string) string {
+					return topics.NeverTarget(target, slices.Contains(o.Topics, target), false)
+				}},
 			letters: topics.Topic{Name: topics.DeadLetters(name), Partitions: 1,
 				MaxMessageBytes: maxMessage},
 			pending: make(map[string]*timer.Timer), decided: make(map[int64]decision),

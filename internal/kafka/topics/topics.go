@@ -120,6 +120,19 @@ func Checkpoints(delayed string) string { return delayed + checkpointsSuffix }
 // reviewed.
 func Reviewed(group string) string { return group + ".reviewed" }
 
+// NeverTarget returns why no timer may fire to a topic, as a sentence without its end; "" if timers may. The caller knows
+// whether it is a request topic, or one of dead letters.
+func NeverTarget(topic string, request, letters bool) string {
+	switch {
+	case IsOwn(topic), letters:
+		return "it is a topic that waterclock keeps for itself"
+	case request:
+		return "it is a request topic, where an emission would be rejected because it has no due time, or would " +
+			"cancel a timer"
+	}
+	return ""
+}
+
 // IsOwn reports whether a topic is one of the service's own topics, of any request topic or group. No timer may target it, and
 // it cannot be a request topic.
 func IsOwn(name string) bool {

@@ -73,16 +73,7 @@ func Never(cfg *config.Config) func(topic string) string {
 		requests[r] = true
 		letters[DeadLetters(cfg, r)] = true
 	}
-	return func(topic string) string {
-		switch {
-		case topics.IsOwn(topic), letters[topic]:
-			return "it is a topic that waterclock keeps for itself"
-		case requests[topic]:
-			return "it is a request topic, where an emission would be rejected because it has no due time, or would " +
-				"cancel a timer"
-		}
-		return ""
-	}
+	return func(topic string) string { return topics.NeverTarget(topic, requests[topic], letters[topic]) }
 }
 
 // Quota returns the share of each partition in the limits of its request topic.

@@ -1,0 +1,23 @@
+package docs
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/waterclock/waterclock/test/rig"
+)
+
+// The examples of package client run against waterclock dev as they do against the fake of waterclocktest.
+func TestClientExamples(t *testing.T) {
+	t.Parallel()
+	api := rig.FreeAddr(t)
+	startDev(t, rig.FreeAddr(t), t.TempDir(), "--demo=false", "--http", rig.FreeAddr(t), "--api", api)
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-v", "-run", "^Example", "./client")
+	cmd.Dir, cmd.Env = "../..", append(os.Environ(), "WATERCLOCK_URL=http://"+api)
+	code, out := run(t, cmd)
+	if code != 0 || strings.Count(out, "--- PASS: Example") < 8 {
+		t.Errorf("exit %d:\n%s", code, out)
+	}
+}
