@@ -126,10 +126,9 @@ func clientCases() map[string]func(s *service) {
 			ctx := s.t.Context()
 			s.schedule("once", waterclock.At(far))
 			s.schedule("every", waterclock.Every(time.Hour), waterclock.At(far), waterclock.Count(3))
+			type steer = func(context.Context, string, string, ...waterclock.Option) (client.Decision, error)
 			for _, id := range []string{"nobody", "once", "every"} {
-				for _, f := range []func(context.Context, string, string, ...waterclock.Option) (client.Decision, error){
-					s.Resume, s.Pause, s.Pause, s.Resume, s.Trigger,
-				} {
+				for _, f := range []steer{s.Resume, s.Pause, s.Pause, s.Resume, s.Trigger} {
 					d, err := f(ctx, s.topic, id)
 					s.decided(id, d, err)
 				}
@@ -282,7 +281,8 @@ func clientCases() map[string]func(s *service) {
 				return len(found) > 0
 			})
 			d := found[0]
-			s.tell("%d: %q %s %s %s %q %q %v", len(found), d.ID, d.Reason, d.Detail, d.Source, d.Headers, d.Value, d.Missing)
+			s.tell("%d: %q %s %s %s %q %q %v", len(found), d.ID, d.Reason, d.Detail, d.Source, d.Headers, d.Value,
+				d.Missing)
 			done, err := s.Resend(ctx, s.topic, d.LetterID, nil)
 			s.decided("resend", done, err)
 			done, err = s.Resend(ctx, s.topic, d.LetterID, &client.Correction{Headers: []kgo.RecordHeader{
@@ -301,7 +301,8 @@ func clientCases() map[string]func(s *service) {
 			s.tell("%v", err)
 			s.until("e", waterclock.EventCancelled, 1)
 			position := ""
-			for e, err := range s.Watch(ctx, s.topic, client.Events{ID: "e", Since: time.Now().Add(-time.Hour), Stop: true}) {
+			past := client.Events{ID: "e", Since: time.Now().Add(-time.Hour), Stop: true}
+			for e, err := range s.Watch(ctx, s.topic, past) {
 				if err != nil {
 					s.t.Fatal(err)
 				}
@@ -355,8 +356,7 @@ func TestClientsCannotTellTheFake(t *testing.T) {
 			product, fakes := strings.Split(told[true], "\n"), strings.Split(told[false], "\n")
 			for i := range max(len(product), len(fakes)) {
 				if i >= len(product) || i >= len(fakes) || product[i] != fakes[i] {
-					t.Fatalf("line %d, the product:\n%s\nthe fake:\n%s", i+1, strings.Join(product[min(i, len(product)):], "\n"),
-						strings.Join(fakes[min(i, len(fakes)):], "\n"))
+					t.Fatalf("line %d differs, the product:\n%s\nthe fake:\n%s", i+1, told[true], told[false])
 				}
 			}
 		})
