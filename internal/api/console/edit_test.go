@@ -283,3 +283,22 @@ func TestKeptIsBounded(t *testing.T) {
 		t.Error("it was scheduled")
 	}
 }
+
+// The form and the command of a timer with a period keep what it is counted from: the occurrence in February does not make
+// all later ones come on the 28th.
+func TestEditedPeriodKeepsItsStart(t *testing.T) {
+	start, due := time.Date(2027, 1, 31, 8, 0, 0, 0, time.UTC), time.Date(2027, 2, 28, 8, 0, 0, 0, time.UTC)
+	one := &api.Timer{ID: "a", Topic: "timers", Due: due, Occurrence: 2, Recurrence: &api.Recurrence{Every: "P1M",
+		Zone: "Europe/Berlin", Start: &start, Count: 5, CatchUp: "latest"}}
+	const every, at = "2027-01-31T08:00:00Z/P1M", "2027-02-28T08:00:00Z"
+	if f := formOfTimer(one); f.Every != every || f.At != at || f.Count != "5" {
+		t.Errorf("form %+v", f)
+	}
+	w := &words{}
+	recurrenceFlags(w, one)
+	for _, flag := range []string{"--every " + every, "--at " + at, "--count 5"} {
+		if !strings.Contains(w.String(), flag) {
+			t.Errorf("no %s in %s", flag, w.String())
+		}
+	}
+}
