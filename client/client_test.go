@@ -137,9 +137,13 @@ func TestRepeats(t *testing.T) {
 		call  func(context.Context, *Client) error
 		want  error // nil: the second instance is asked
 	}{
-		"a read whose answer is lost":     {hangUp, get, nil},
-		"a read of a moving partition":    {problem(503, moving), get, nil},
-		"a read through a broken proxy":   {problem(502, "<html>"), get, nil},
+		"a read whose answer is lost":   {hangUp, get, nil},
+		"a read of a moving partition":  {problem(503, moving), get, nil},
+		"a read through a broken proxy": {problem(502, "<html>"), get, nil},
+		"a reason of a newer version":   {problem(503, `{"reason":"tired","detail":"d"}`), get, nil},
+		"the same, of a trigger":        {problem(503, `{"reason":"tired","detail":"d"}`), trigger, ReasonUnknownOutcome},
+		"a partition that has failed": {problem(503, `{"reason":"partition-failed","detail":"d"}`), get,
+			ReasonPartitionFailed},
 		"what is not there":               {problem(404, `{"reason":"not-found","detail":"d"}`), get, ReasonNotFound},
 		"a cancel whose answer is lost":   {hangUp, cancel, nil},
 		"a cancel of unknown outcome":     {problem(503, unknown), cancel, nil},

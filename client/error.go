@@ -198,6 +198,11 @@ var passing = []waterclock.Reason{
 	ReasonTooManyCalls, ReasonIssuerUnavailable,
 }
 
+// isPassing reports whether a status may be gone at the next attempt.
+func isPassing(status int) bool {
+	return status >= http.StatusBadGateway && status <= http.StatusGatewayTimeout
+}
+
 // fateOf judges the error of an attempt.
 func fateOf(err error) fate {
 	if e, ok := errors.AsType[*Error](err); ok {
@@ -206,13 +211,15 @@ func fateOf(err error) fate {
 			return final
 		case slices.Contains(passing, e.Reason):
 			return harmless
-		case e.Reason == ReasonUnknownOutcome, e.Status == http.StatusBadGateway, e.Status == http.StatusGatewayTimeout:
+		case e.Reason == ReasonPartitionFailed:
+			return final
+		case e.Reason == ReasonUnknownOutcome, isPassing(e.Status): // an unknown reason counts by its status
 			return lost
 		}
 		return final
 	}
 	if s, ok := errors.AsType[*strangeError](err); ok {
-		if s.status >= http.StatusBadGateway && s.status <= http.StatusGatewayTimeout {
+		if isPassing(s.status) {
 			return lost // a proxy may have passed the call on
 		}
 		return final

@@ -12,6 +12,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/client"
+	"github.com/waterclock/waterclock/waterclocktest"
 )
 
 // connect returns a client of the instance that WATERCLOCK_URL names.
@@ -205,4 +206,37 @@ func ExampleClient_Watch() {
 	// Output:
 	// scheduled watched
 	// fired watched
+}
+
+// Requests go through an existing kgo client, here through waterclocktest in its place. A rejected one is a dead letter,
+// which is sent again with other headers.
+func ExampleClient_Resend() {
+	ctx, s := context.Background(), waterclocktest.Start(waterclocktest.Options{})
+	defer s.Close()
+	c, err := client.New(client.Options{URLs: []string{s.URL}, Producer: s}) // a *kgo.Client
+	if err != nil {
+		log.Fatal(err)
+	}
+	d, err := c.Schedule(ctx, "timers", "far", waterclock.After(200*365*24*time.Hour), waterclock.To("mails"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(d.Outcome, d.Source)
+
+	for letter, err := range c.DeadLetters(ctx, "timers", client.Letters{Reason: waterclock.ReasonBeyondHorizon}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(letter.ID, letter.Reason)
+		sooner, err := waterclock.Schedule("timers", letter.ID, waterclock.After(time.Hour), waterclock.To("mails"))
+		if err != nil {
+			log.Fatal(err)
+		}
+		d, err := c.Resend(ctx, "timers", letter.LetterID, &client.Correction{Headers: sooner.Headers})
+		fmt.Println(d.Outcome, err)
+	}
+	// Output:
+	// written timers/0/0
+	// far beyond-horizon
+	// scheduled <nil>
 }
