@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -42,7 +41,7 @@ type CalendarList struct {
 // CalendarResult is the result of a change of a calendar.
 type CalendarResult struct {
 	Name   string `json:"name"`
-	Result string `json:"result" enum:"created,replaced,unchanged,deleted"`
+	Result string `json:"result" enum:"created,replaced,deleted"`
 }
 
 // CalendarRules documents the rules of a calendar, which are calendar.Rules.
@@ -144,14 +143,11 @@ func (co *calendarsOf) registerChanges(h huma.API) {
 		if err != nil {
 			return 0, "", problem(http.StatusBadRequest, ReasonBadCalendar, "%v", err)
 		}
-		old, known := set.Get(name)
-		switch {
-		case !known:
-			return http.StatusCreated, "created", co.write(ctx, name, text)
-		case bytes.Equal(old.Text, text): // so that pending timers are not looked at in vain
-			return http.StatusOK, "unchanged", nil
+		// Equal rules are written too: what is in force here may no longer be in the log.
+		if _, known := set.Get(name); known {
+			return http.StatusOK, "replaced", co.write(ctx, name, text)
 		}
-		return http.StatusOK, "replaced", co.write(ctx, name, text)
+		return http.StatusCreated, "created", co.write(ctx, name, text)
 	})
 	documentBody[CalendarRules](h, h.OpenAPI().Paths[calendarPath].Put, true)
 	remove := operation("calendars", http.MethodDelete, calendarPath, "deleteCalendar", "Delete a calendar",

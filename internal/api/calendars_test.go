@@ -54,7 +54,8 @@ func TestCalendars(t *testing.T) {
 	if a := in.Get(one, "If-None-Match", got.Header.Get("ETag")); a.Status != 304 || a.Text != "" {
 		t.Errorf("%d %q", a.Status, a.Text)
 	}
-	if a := in.Call("PUT", one, rules).Is(200, ""); a.Body["result"] != "unchanged" || k.writes != 1 {
+	// Equal rules are written again: the log may have lost them.
+	if a := in.Call("PUT", one, rules).Is(200, ""); a.Body["result"] != "replaced" || k.writes != 2 {
 		t.Error(a.Text)
 	}
 	if a := in.Call("PUT", one, `{}`, "Content-Type", "application/json").Is(200, ""); a.Body["result"] != "replaced" {

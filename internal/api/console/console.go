@@ -81,6 +81,8 @@ func New(o Options) *Console {
 		"/selected":     {get: nothingTicked, post: c.selected},
 		"/job":          {get: c.job, post: c.stopJob},
 		"/cluster":      {get: c.cluster},
+		"/calendars":    {get: c.calendars},
+		"/calendar":     {get: c.calendar, post: c.changeCalendar},
 		"/zone":         {get: func(v *visit) error { return v.lead("/") }, post: c.setZone},
 	}
 	for name, kind := range map[string]string{
@@ -92,7 +94,8 @@ func New(o Options) *Console {
 		c.static["/static/"+name] = asset{name, kind, strconv.Quote(hex.EncodeToString(sum[:8])), body}
 	}
 	for _, name := range []string{"overview", "home", "activity", "timers", "timer", "confirm", "schedule",
-		"dead-letters", "dead-letter", "bulk", "selected", "job", "topics", "cluster", "problem"} {
+		"dead-letters", "dead-letter", "bulk", "selected", "job", "topics", "cluster", "calendars",
+		"calendar", "problem"} {
 		// They are the same in each process, and tests make each of them.
 		c.sets[name] = template.Must(template.New("layout.html").Funcs(functions).ParseFS(
 			files, "templates/layout.html", "templates/"+name+".html"))
