@@ -28,12 +28,13 @@ const (
 	EventCancelled EventType = "cancelled"
 	// EventFired: an occurrence was emitted.
 	EventFired EventType = "fired"
-	// EventExpired: an occurrence would have been later than [HeaderMaxLate] allows, and was not emitted.
+	// EventExpired: an occurrence would have been later than [HeaderMaxLate] allows, and was not emitted. Or a calendar
+	// of [HeaderNotOn] excludes the time of a timer that fires once; then Detail names the calendar.
 	EventExpired EventType = "expired"
 	// EventUndeliverable: an occurrence could not be emitted and became a dead letter.
 	EventUndeliverable EventType = "undeliverable"
 	// EventRescheduled: the pending occurrence was skipped because it was missed, and a later one is now pending; or
-	// the rules of a time zone changed, and the same occurrence is now due at another instant.
+	// the rules of a time zone or of a calendar changed, and the same occurrence is now due at another instant.
 	EventRescheduled EventType = "rescheduled"
 	// EventCompleted: a recurrence ended because all its remaining occurrences were missed and skipped, or because new
 	// rules of its time zone have moved them beyond its end. A recurrence that ends by firing has only the event of its
@@ -90,7 +91,7 @@ type Event struct {
 	Partition int32
 
 	// Reason and Detail belong to EventRejected and EventUndeliverable: they are those of
-	// the dead letter.
+	// the dead letter. Detail alone: see EventExpired.
 	Reason Reason
 	Detail string
 

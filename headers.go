@@ -79,6 +79,13 @@ const (
 	// occurrence of the same request. Any timer may have this header, recurring or not.
 	HeaderJitter = "timer-jitter"
 
+	// HeaderNotOn lists names of calendars, with commas between them: times that one of them excludes are no times to
+	// fire at. Any timer may have this header, recurring or not.
+	HeaderNotOn = "timer-not-on"
+
+	// HeaderShift is a [ShiftPolicy]: it decides what happens to an occurrence at a time that is excluded.
+	HeaderShift = "timer-shift"
+
 	// HeaderCatchUp is a [CatchUpPolicy]: it decides what happens to missed occurrences.
 	HeaderCatchUp = "timer-catch-up"
 
@@ -91,6 +98,16 @@ const (
 	// the timer again. After the duration may follow one space and a token of up to [MaxTokenBytes] printable ASCII
 	// characters, which is kept with the timer and shown by the HTTP API.
 	HeaderRemember = "timer-remember"
+)
+
+// ShiftPolicy is a value of [HeaderShift]: what happens to an occurrence at a time that a calendar excludes.
+type ShiftPolicy string
+
+// The policies.
+const (
+	ShiftSkip     ShiftPolicy = "skip"     // it is no occurrence, and a timer that fires once expires
+	ShiftNext     ShiftPolicy = "next"     // it comes on the next day that is not excluded, or when the hours end
+	ShiftPrevious ShiftPolicy = "previous" // it comes on the last day before, or just before the hours begin
 )
 
 // CatchUpPolicy is a value of [HeaderCatchUp]: what happens to missed occurrences of a recurring timer. Missed

@@ -127,6 +127,18 @@ const (
 	// ReasonBadJitter: the value of timer-jitter is not a duration with units that have a fixed length.
 	ReasonBadJitter Reason = "bad-jitter"
 
+	// ReasonBadNotOn: the value of timer-not-on is not a list of 1 to 16 names of calendars.
+	ReasonBadNotOn Reason = "bad-not-on"
+
+	// ReasonUnknownCalendar: timer-not-on names a calendar that does not exist.
+	ReasonUnknownCalendar Reason = "unknown-calendar"
+
+	// ReasonBadShift: the value of timer-shift is not skip, next or previous, or timer-not-on is missing.
+	ReasonBadShift Reason = "bad-shift"
+
+	// ReasonNeverDue: the calendars of timer-not-on leave no time for any occurrence within 100 years.
+	ReasonNeverDue Reason = "never-due"
+
 	// ReasonBadCatchUp: the value of timer-catch-up is not all, latest or none.
 	ReasonBadCatchUp Reason = "bad-catch-up"
 
@@ -267,6 +279,10 @@ func meanings() []meaning {
 		{ReasonUntilBeforeFirst, "The value of timer-until is before the first occurrence."},
 		{ReasonBadCount, "The value of timer-count is not a number from 1 on."},
 		{ReasonBadJitter, "The value of timer-jitter is not a duration with units that have a fixed length."},
+		{ReasonBadNotOn, "The value of timer-not-on is not a list of 1 to 16 names of calendars."},
+		{ReasonUnknownCalendar, "The value of timer-not-on names a calendar that does not exist."},
+		{ReasonBadShift, "The value of timer-shift is not skip, next or previous, or timer-not-on is missing."},
+		{ReasonNeverDue, "The calendars of timer-not-on leave no time for any occurrence within 100 years."},
 		{ReasonBadCatchUp, "The value of timer-catch-up is not all, latest or none."},
 		{ReasonBadMaxLate, "The value of timer-max-late is not a duration with units that have a fixed length."},
 		{ReasonBadRemember, "The value of timer-remember is not a duration of up to 7 days, optionally followed by " +

@@ -3,6 +3,7 @@ package waterclock
 import (
 	"cmp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/kit/span"
@@ -151,6 +152,54 @@ func CatchUp(policy CatchUpPolicy) Option {
 			d.fail("CatchUp: %q is none of %s, %s and %s", string(policy), CatchUpAll, CatchUpLatest, CatchUpNone)
 		}
 	}
+}
+
+// NotOn excludes the times that the calendars with these names exclude. What happens to an occurrence at such a time is
+// decided by [Shift]; without it, there is none. Any timer may have this option. Names have 1 to [MaxCalendarNameBytes]
+// letters, digits, '.', '_' and '-'.
+func NotOn(calendars ...string) Option {
+	return func(d *draft) {
+		for _, name := range calendars {
+			if !ValidCalendarName(name) {
+				d.fail("NotOn: %q is no name of a calendar", name)
+				return
+			}
+		}
+		if len(calendars) == 0 || len(calendars) > MaxCalendars {
+			d.fail("NotOn: %d calendars, and a timer may name 1 to %d", len(calendars), MaxCalendars)
+			return
+		}
+		d.once(HeaderNotOn, strings.Join(calendars, ","))
+	}
+}
+
+// Shift decides what happens to an occurrence at a time that a calendar of [NotOn] excludes. The default is [ShiftSkip].
+func Shift(policy ShiftPolicy) Option {
+	return func(d *draft) {
+		switch policy {
+		case ShiftSkip, ShiftNext, ShiftPrevious:
+			d.once(HeaderShift, string(policy))
+		default:
+			d.fail("Shift: %q is none of %s, %s and %s", string(policy), ShiftSkip, ShiftNext, ShiftPrevious)
+		}
+	}
+}
+
+// MaxCalendars is how many calendars a timer may name, and MaxCalendarNameBytes the length of a name.
+const (
+	MaxCalendars         = 16
+	MaxCalendarNameBytes = 64
+)
+
+// ValidCalendarName reports whether a calendar may have that name.
+func ValidCalendarName(name string) bool {
+	return len(name) > 0 && len(name) <= MaxCalendarNameBytes && strings.IndexFunc(name, func(c rune) bool {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '_', c == '-':
+			return false
+		}
+		return true
+	}) < 0
 }
 
 // MaxLate drops occurrences that are too late: one that would be emitted more than most after its due time expires

@@ -31,6 +31,8 @@ const (
 	untilHeader
 	countHeader
 	jitterHeader
+	notOnHeader
+	shiftHeader
 	catchUpHeader
 	maxLateHeader
 	triggerHeader
@@ -231,6 +233,8 @@ var headerNames = [names]string{
 	untilHeader:           waterclock.HeaderUntil,
 	countHeader:           waterclock.HeaderCount,
 	jitterHeader:          waterclock.HeaderJitter,
+	notOnHeader:           waterclock.HeaderNotOn,
+	shiftHeader:           waterclock.HeaderShift,
 	catchUpHeader:         waterclock.HeaderCatchUp,
 	maxLateHeader:         waterclock.HeaderMaxLate,
 	triggerHeader:         waterclock.HeaderTrigger,

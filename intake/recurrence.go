@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/waterclock/waterclock"
@@ -15,9 +17,9 @@ import (
 // recurs reports whether the request has a recurrence.
 func (h *headers) recurs() bool { return h.has(everyHeader) || h.has(cronHeader) }
 
-// recurrence returns the timer's recurrence or its jitter, the zero value if it has neither.
+// recurrence returns the timer's recurrence, or its jitter and calendars; the zero value if it has none of them.
 func (r *Rules) recurrence(h *headers, now int64) (recurrence calendar.Recurrence, refusal *timer.Refusal) {
-	if refusal = h.fit(); refusal != nil || !h.recurs() && !h.has(jitterHeader) {
+	if refusal = h.fit(); refusal != nil || !h.recurs() && !h.has(jitterHeader) && !h.has(notOnHeader) {
 		return recurrence, refusal
 	}
 	of := &timer.Recurrence{Until: timer.NoUntil}
@@ -29,7 +31,7 @@ func (r *Rules) recurrence(h *headers, now int64) (recurrence calendar.Recurrenc
 	case h.has(cronHeader):
 		refusal = r.cron(h, of)
 	}
-	for _, read := range []func(*timer.Recurrence) *timer.Refusal{h.until, h.count, h.jitter, h.catchUp} {
+	for _, read := range []func(*timer.Recurrence) *timer.Refusal{h.until, h.count, h.jitter, h.shift, h.catchUp} {
 		if refusal == nil {
 			refusal = read(of)
 		}
@@ -37,7 +39,10 @@ func (r *Rules) recurrence(h *headers, now int64) (recurrence calendar.Recurrenc
 	if refusal != nil {
 		return recurrence, refusal
 	}
-	if !h.recurs() && of.Jitter == 0 {
+	if refusal = r.notOn(h, of); refusal != nil {
+		return recurrence, refusal
+	}
+	if !h.recurs() && of.Jitter == 0 && of.NotOn == "" {
 		return recurrence, nil
 	}
 	recurrence, err := r.schedules.Recurrence(of)
@@ -56,11 +61,14 @@ func (h *headers) fit() *timer.Refusal {
 	case h.recurs() && h.has(afterHeader):
 		return Refuse(waterclock.ReasonConflictingHeaders,
 			"timer-after comes together with a recurrence: leave it out; timer-at says when the recurrence begins.")
+	case h.has(shiftHeader) && !h.has(notOnHeader):
+		return Refuse(waterclock.ReasonBadShift,
+			"timer-shift comes without timer-not-on: name the calendars there, or leave it out.")
 	case h.recurs():
 		return nil
 	}
 	for n := zoneHeader; n <= catchUpHeader; n++ { // they need a recurrence
-		if h.has(n) && n != jitterHeader {
+		if h.has(n) && n != jitterHeader && n != notOnHeader && n != shiftHeader {
 			return Refuse(waterclock.ReasonNoRecurrence,
 				"%s is given and the timer does not recur: add timer-every or timer-cron, or leave it out.", n)
 		}
@@ -205,6 +213,57 @@ func (h *headers) jitter(of *timer.Recurrence) (refusal *timer.Refusal) {
 	return refusal
 }
 
+// notOn reads the calendars of a timer. It puts their names in order, so that equal lists are equal texts.
+func (r *Rules) notOn(h *headers, of *timer.Recurrence) *timer.Refusal {
+	if !h.has(notOnHeader) {
+		return nil
+	}
+	text := string(h.values[notOnHeader])
+	names := strings.Split(text, ",")
+	for i, name := range names {
+		names[i] = strings.TrimSpace(name)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	for _, name := range names {
+		if !waterclock.ValidCalendarName(name) || len(names) > waterclock.MaxCalendars {
+			return Refuse(waterclock.ReasonBadNotOn,
+				"timer-not-on is %s: send 1 to %d names of calendars, with commas between them; a name has 1 to %d "+
+					"letters, digits, '.', '_' and '-'.", quote(text), waterclock.MaxCalendars,
+				waterclock.MaxCalendarNameBytes)
+		}
+	}
+	for _, name := range names {
+		if !r.schedules.Has(name) {
+			return Refuse(waterclock.ReasonUnknownCalendar,
+				"timer-not-on names %s, and there is no such calendar: put it first, or correct the name.", quote(name))
+		}
+	}
+	of.NotOn = strings.Join(names, ",")
+	return nil
+}
+
+func (h *headers) shift(of *timer.Recurrence) *timer.Refusal {
+	if !h.has(shiftHeader) {
+		return nil
+	}
+	for _, shift := range []timer.Shift{timer.ShiftSkip, timer.ShiftNext, timer.ShiftPrevious} {
+		if string(h.values[shiftHeader]) == shift.String() {
+			of.Shift = shift
+			return nil
+		}
+	}
+	return Refuse(waterclock.ReasonBadShift,
+		"timer-shift is %s: send skip, next or previous.", quote(h.values[shiftHeader]))
+}
+
+// neverDue refuses a timer whose calendars leave no time for it.
+func neverDue(of *timer.Recurrence) *timer.Refusal {
+	return Refuse(waterclock.ReasonNeverDue,
+		"timer-not-on is %s, and these calendars leave no time at which the timer could fire within 100 years: name "+
+			"others, or correct their rules.", quote(of.NotOn))
+}
+
 func (h *headers) catchUp(of *timer.Recurrence) *timer.Refusal {
 	if !h.has(catchUpHeader) {
 		return nil
@@ -258,7 +317,9 @@ func (h *headers) remember() (*timer.Remember, *timer.Refusal) {
 // start makes t pending for its first occurrence that was not missed: at the given time or, with a cron
 // expression, at the first time after it. written is the record's timestamp, negative if it has none.
 func (r *Rules) start(t *timer.Timer, recurrence calendar.Recurrence, at, written, now int64) *timer.Refusal {
-	recurrence.Start(t, at)
+	if !recurrence.Start(t, at, written) {
+		return neverDue(recurrence.Recurrence)
+	}
 	if first := t.Scheduled(); first > recurrence.Until {
 		return Refuse(waterclock.ReasonUntilBeforeFirst,
 			"timer-until is %s and the first occurrence is at %s: let it end later.", instant(recurrence.Until),

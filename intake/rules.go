@@ -88,9 +88,13 @@ type Rules struct {
 	schedules calendar.Cache
 }
 
-// Replace makes all later calls of Validate use other rules of the same topic, which must not have been used before.
+// Replace makes all later calls of Validate use other rules of the same topic, which must not have been used before, with
+// the same calendars.
 // No request is validated by a mixture of both. It may be called at any time, and repeatedly.
-func (r *Rules) Replace(with *Rules) { r.newer.Store(with) }
+func (r *Rules) Replace(with *Rules) {
+	with.schedules.Calendars = r.schedules.Calendars
+	r.newer.Store(with)
+}
 
 // Schedules caches the schedules of the topic's recurring timers. It stays the same when r is replaced.
 func (r *Rules) Schedules() *calendar.Cache { return &r.schedules }
@@ -239,8 +243,11 @@ func (r *Rules) schedule(rec *kgo.Record, h *headers, now int64) (*timer.Timer, 
 	case h.recurs():
 		refusal = r.start(t, recurrence, due, rec.Timestamp.UnixMilli(), now)
 	case recurrence.Recurrence != nil:
-		recurrence.Start(t, due)
-		refusal = r.beyond(t.Due, now)
+		if !recurrence.Start(t, due, rec.Timestamp.UnixMilli()) && !recurrence.Skip(t, due, rec.Timestamp.UnixMilli()) {
+			refusal = neverDue(recurrence.Recurrence)
+		} else {
+			refusal = r.beyond(t.Due, now)
+		}
 	}
 	return t, refusal
 }

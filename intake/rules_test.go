@@ -13,6 +13,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
 // now and stamped are the instants of the tests, Unix milliseconds.
@@ -23,12 +24,22 @@ const (
 
 // testRules lets requests write to topics whose names begin with "ok".
 func testRules() *Rules {
-	return &Rules{
+	r := &Rules{
 		Topic:      "timers",
 		Partitions: 8,
 		Allow:      func(topic string) bool { return strings.HasPrefix(topic, "ok") },
 		Limits:     DefaultLimits(),
 	}
+	r.schedules.Calendars = calendars{"weekend": `{"weekly": ["sat", "sun"]}`, "always": `{"weekly": ["0-6"]}`}
+	return r
+}
+
+// calendars are rules by name.
+type calendars map[string]string
+
+func (c calendars) Calendar(name string) (*calendar.Exclusion, int64) {
+	e, _ := calendar.ParseRules([]byte(c[name]))
+	return e, 0
 }
 
 // request builds a record from a value and pairs of header name and value.

@@ -110,6 +110,7 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 		timers: partition.Options{
 			Reader: reader, ClockSkew: skew, Metrics: metrics, Traces: in.traces.firings,
 			HeldPatience: in.o.HeldPatience, BeforeCheckpoint: in.o.BeforeCheckpoint, BeforeLookup: in.o.BeforeLookup,
+			Calendars: in.calendars, Follow: semaphore.NewWeighted(1),
 			Replays: semaphore.NewWeighted(int64(slots)),
 			Scans:   semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2))),
 			SubPartitions: func() int {
@@ -117,6 +118,9 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 			},
 		},
 		delays: delaytopics.Options{Reader: reader, ClockSkew: skew, Metrics: metrics, Traces: in.traces.firings},
+	}
+	for _, t := range in.topics.byName {
+		t.rules.Schedules().Calendars = in.calendars
 	}
 	stand := newStandbys(standbyOptions{
 		topics: in.topics, partitions: in.partitions, store: in.store, client: c.client, slots: b.timers.Replays,

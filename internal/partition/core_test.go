@@ -398,7 +398,7 @@ func (c *core) open() {
 func (c *core) work() {
 	c.t.Helper()
 	for _, s := range c.s.subs.all {
-		c.ok(s.planHanded())
+		c.ok(s.planHanded(c.t.Context()))
 	}
 }
 

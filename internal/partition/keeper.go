@@ -26,6 +26,7 @@ type keeper struct {
 	lane        *lane
 	requests    *receiver
 	parking     *parking
+	follow      follow
 
 	keeps  time.Duration // delete.retention.ms as last noted by noteKeeps; 0: never
 	raised time.Time     // since when the setting has been longer than noted; zero: it is not
@@ -131,6 +132,9 @@ func (k *keeper) round(ctx context.Context) (more bool, err error) {
 	k.requests.resumeIfFree()
 	k.checkpoints.beginIfDue(ctx)
 	k.part.life.Look(ctx)
+	if err := k.followRules(ctx); err != nil {
+		return false, err
+	}
 	return k.load()
 }
 

@@ -37,7 +37,11 @@ type Options struct {
 	Reader  *intake.Reader
 	Replays *semaphore.Weighted
 	Scans   *semaphore.Weighted // limits questions about many timers; nil: no limit
-	Memory  Memory
+	// Calendars are those that timers name; nil: there are none. Follow limits how much of the processor all partitions
+	// together spend on timers that follow rules that have changed; nil: no limit.
+	Calendars Calendars
+	Follow    *semaphore.Weighted
+	Memory    Memory
 	// HeldPatience is how long the catch-up barrier waits for open transactions; 0: 10 s.
 	HeldPatience time.Duration
 	Metrics      *Metrics

@@ -25,6 +25,9 @@ func (m *Metrics) committed(p *Partition, a *arrivals, sealed, committed int64, 
 			(o == timer.Fired || o == timer.Expired || o == timer.Undeliverable) {
 			recur++
 		}
+		if o == timer.Expired && !e.Firing() && !e.Before.IsPending() {
+			recur++ // it was never pending
+		}
 		if e.After.IsRemembered() {
 			remembered++
 		}
@@ -127,7 +130,7 @@ func (l *ledger) open(pending int64) {
 }
 
 // add adds the outcomes of a step. recur is how many of them left a timer, for its next occurrence or as a remembered
-// one, minus remembered timers that are forgotten or replaced.
+// one, or ended none, minus remembered timers that are forgotten or replaced.
 func (l *ledger) add(counts *[timer.Outcomes]int, recur int) {
 	accepted := counts[timer.Scheduled] + counts[timer.Replaced]
 	outcomes := counts[timer.Replaced] + counts[timer.Cancelled] + counts[timer.Fired] + counts[timer.Expired] +

@@ -51,8 +51,10 @@ func (in *inbox) takeAll() (batches []*planner.Batch, opens bool, ahead timer.Si
 // partition is acquired again.
 func (s *subPartition) planAll(ctx context.Context) {
 	for ctx.Err() == nil {
-		if err := s.planHanded(); err != nil {
-			s.part.life.GiveUp(err)
+		if err := s.planHanded(ctx); err != nil {
+			if ctx.Err() == nil {
+				s.part.life.GiveUp(err)
+			}
 			return
 		}
 		select {
@@ -62,11 +64,11 @@ func (s *subPartition) planAll(ctx context.Context) {
 	}
 }
 
-func (s *subPartition) planHanded() error {
+func (s *subPartition) planHanded(ctx context.Context) error {
 	batches, opens, ahead := s.inbox.takeAll()
 	for _, b := range batches {
 		s.part.o.Metrics.waited.Observe(time.Since(b.Handed).Seconds())
-		if err := s.plan(b); err != nil {
+		if err := s.plan(ctx, b); err != nil {
 			return err
 		}
 		s.part.o.Lanes.Wake()
@@ -85,11 +87,11 @@ func (s *subPartition) planHanded() error {
 }
 
 // plan validates a batch and plans it.
-func (s *subPartition) plan(b *planner.Batch) error {
+func (s *subPartition) plan(ctx context.Context, b *planner.Batch) error {
 	s.locked(s.work.begin)
 	defer s.locked(s.work.end)
 	for b != nil {
-		rest, err := s.validate(b)
+		rest, err := s.validate(ctx, b)
 		if err == nil {
 			err = s.planBatch(b)
 		}
@@ -155,10 +157,13 @@ func (s *subPartition) planBatch(b *planner.Batch) (err error) {
 
 // validate makes requests or refusals of the records of a batch. If maxDepending of the requests depend on the pending
 // timer, it returns the records behind them as a batch of its own.
-func (s *subPartition) validate(b *planner.Batch) (rest *planner.Batch, err error) {
+func (s *subPartition) validate(ctx context.Context, b *planner.Batch) (rest *planner.Batch, err error) {
 	now, rules := s.part.clock.millis(), s.part.o.Rules.Current()
 	if rules.Quota.Pending > 0 {
 		b.Full = rules.Full
+	}
+	if err := s.awaitCalendars(ctx, b); err != nil {
+		return nil, err
 	}
 	bytes, depending, limit := int64(0), 0, maxDepending(rules)
 	for i, record := range b.Records() {

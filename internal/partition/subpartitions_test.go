@@ -63,7 +63,7 @@ func TestAWaitingSubPartitionDelaysNoFiring(t *testing.T) {
 		}
 		c.deliver(100)
 		for _, s := range all[1:] {
-			c.ok(s.planHanded())
+			c.ok(s.planHanded(t.Context()))
 		}
 		c.pass(1000)
 		fired := c.step(100)
@@ -164,7 +164,7 @@ func TestALimitOfPendingTimersIsOneForAllSubs(t *testing.T) {
 	var planning sync.WaitGroup
 	for _, s := range c.s.subs.all {
 		planning.Go(func() {
-			if err := s.planHanded(); err != nil {
+			if err := s.planHanded(t.Context()); err != nil {
 				t.Error(err)
 			}
 		})
@@ -312,7 +312,7 @@ func TestFiringsThatWaitForALookUpLeaveRoomForOthers(t *testing.T) {
 	}
 	for range 30 {
 		c.deliver(20)
-		c.ok(other.planHanded())
+		c.ok(other.planHanded(t.Context()))
 		c.step(1000)
 	}
 	c.pass(1000)

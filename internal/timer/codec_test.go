@@ -135,6 +135,25 @@ var golden = []struct {
 		hex: "01 21 02 04 01 78 01 74 00 04 05 02 01 08",
 	},
 	{
+		name: "not on two calendars",
+		timer: Timer{
+			ID: []byte("x"), Offset: 1, Due: 2, Occurrence: 1,
+			Target: Target{Topic: "t", Partition: AnyPartition, Key: []byte("x")},
+			Recurrence: &Recurrence{Cron: "@daily", Zone: "Z", Until: NoUntil, NotOn: "a,b", Shift: ShiftPrevious,
+				Ahead: 3600, Since: 1, Moved: -2},
+		},
+		hex: "01 21 02 04 01 78 01 74 00 15 09 13 8750 06 406461696c79 01 5a a038 03 612c62 02 03",
+	},
+	{
+		name: "an interval with a calendar",
+		timer: Timer{
+			ID: []byte("x"), Offset: 1, Due: 2, Occurrence: 1,
+			Target:     Target{Topic: "t", Partition: AnyPartition, Key: []byte("x")},
+			Recurrence: &Recurrence{Every: 1000, Until: NoUntil, NotOn: "a", Start: Start{At: 2, Set: true}, Since: 1},
+		},
+		hex: "01 21 02 04 01 78 01 74 00 0b 09 09 8018 e807 04 01 61 02 00",
+	},
+	{
 		name: "triggered while paused",
 		timer: Timer{
 			ID: []byte("x"), Offset: 1, Due: 2, Occurrence: 1,
@@ -200,7 +219,7 @@ func TestDecodeErrors(t *testing.T) {
 		{"partition of 33 bits", "01 06 01 00 01 78 01 74 8080808020 00", ErrCorrupt, "partition"},
 		{"extensions promised, none", "01 22 01 00 01 78 01 74 00 00", ErrCorrupt, "empty list"},
 		{"extension to understand", "01 22 01 00 01 78 01 74 00 03 0b 01 ff", ErrNewerFormat, "extension 11"},
-		{"schedule with new flags", "01 21 00 00 01 78 01 74 00 04 09 02 8010", ErrNewerFormat, "flags 0x800"},
+		{"schedule with new flags", "01 21 00 00 01 78 01 74 00 05 09 03 808001", ErrNewerFormat, "flags 0x4000"},
 		{"schedule in vain", "01 21 00 00 01 78 01 74 00 05 09 03 00 e807", ErrCorrupt, "form of a schedule"},
 		{"schedule cut short", "01 21 00 00 01 78 01 74 00 02 09 00", ErrCorrupt, "cut short"},
 		{"schedule beside a recurrence", "01 21 00 00 01 78 01 74 00 0d 01 03 00 e807 09 06 8004 e807 0000",

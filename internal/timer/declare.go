@@ -29,7 +29,7 @@ func (t *Timer) plan() Recurrence {
 	if t.Recurrence != nil {
 		r = *t.Recurrence
 	}
-	if r.Cron == "" && r.Period == (Period{}) {
+	if r.Cron == "" && r.Period == (Period{}) && r.NotOn == "" {
 		number := t.Occurrence
 		if r.Count > 0 {
 			number = min(number, r.Count) // one past the last occurrence has the time of that
@@ -39,7 +39,7 @@ func (t *Timer) plan() Recurrence {
 	if r.Zone == "UTC" {
 		r.Zone = "" // that is the default
 	}
-	r.Delay, r.Ahead, r.CatchUp, r.Start.Ahead = 0, 0, 0, 0
+	r.Delay, r.Ahead, r.CatchUp, r.Start.Ahead, r.Since, r.Moved = 0, 0, 0, 0, 0, 0
 	return r
 }
 
@@ -59,7 +59,8 @@ func (r *Request) declared(pending *Timer) (*Timer, Outcome) {
 	if t.Recurrence != nil {
 		x := *pending.Recurrence
 		x.CatchUp = t.Recurrence.CatchUp
-		x.Cron, x.Zone = t.Recurrence.Cron, t.Recurrence.Zone // they mean the same, and do not keep pending's memory
+		// They mean the same, and do not keep the memory of the pending timer.
+		x.Cron, x.Zone, x.NotOn = t.Recurrence.Cron, t.Recurrence.Zone, t.Recurrence.NotOn
 		t.Recurrence = &x
 	}
 	return &t, Replaced

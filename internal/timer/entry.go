@@ -106,7 +106,7 @@ const (
 	Cancelled             // a cancel removed a pending generation
 	NotFound              // a request to cancel or steer found nothing to do
 	Fired                 // an emission
-	Expired               // later than timer-max-late: reported, not emitted
+	Expired               // later than timer-max-late, or at a time that is excluded: reported, not emitted
 	Refused               // the request was rejected and became a dead letter
 	Undeliverable         // the emission became a dead letter
 	Completed             // a recurrence ended with missed occurrences that were skipped
@@ -128,8 +128,10 @@ type Entry struct {
 	Outcome Outcome
 	// Emit is the timer whose occurrence this entry fires, nil otherwise.
 	Emit *Timer
-	// Late is the timer whose occurrence this entry expires, nil otherwise.
-	Late *Timer
+	// Late is the timer whose occurrence this entry expires, nil otherwise. NotOn names the calendar that excludes its
+	// time; "": it was too late.
+	Late  *Timer
+	NotOn string
 	// Request is the offset of the request that made this decision, if one did.
 	Request int64
 }

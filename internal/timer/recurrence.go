@@ -26,12 +26,32 @@ func (c CatchUp) String() string {
 	return [catchUps]string{CatchUpLatest: "latest", CatchUpAll: "all", CatchUpNone: "none"}[c]
 }
 
+// Shift says what happens to an occurrence at a time that a calendar excludes.
+type Shift uint8
+
+// The shifts.
+const (
+	ShiftSkip     Shift = iota // it is no occurrence
+	ShiftNext                  // it comes on the next day that is not excluded, or when excluded hours end
+	ShiftPrevious              // it comes on the last day before, or just before excluded hours begin
+
+	shifts
+)
+
+// String is the shift's name, as in a request.
+func (s Shift) String() string {
+	if s >= shifts {
+		return ""
+	}
+	return [shifts]string{ShiftSkip: "skip", ShiftNext: "next", ShiftPrevious: "previous"}[s]
+}
+
 // NoUntil, as Recurrence.Until, means that the recurrence has no last instant.
 const NoUntil = math.MaxInt64
 
 // Recurrence describes how a timer recurs, in the words of its request, and how its pending occurrence was scheduled.
-// Exactly one of Every, Cron and Period is set. If none is, the timer fires once, and only its jitter counts: see
-// [Timer.Recurs]. Package calendar interprets a Recurrence. It is immutable, and the occurrences of a timer may share
+// Exactly one of Every, Cron and Period is set. If none is, the timer fires once, and only its jitter and its calendars
+// count: see [Timer.Recurs]. Package calendar interprets a Recurrence. It is immutable, and the occurrences of a timer may share
 // one.
 type Recurrence struct {
 	Every  int64  // the interval in milliseconds
@@ -39,20 +59,30 @@ type Recurrence struct {
 	Period Period // the interval by the calendar of Zone
 	// Zone is the IANA name of the time zone of Cron or Period; empty is UTC.
 	Zone string
-	// Start is the timer-at of a timer with Cron, and with Period the anchor, which is its first occurrence. Unix
-	// milliseconds.
+	// Start is the timer-at of a timer with Cron, and with Period the anchor, which is its first occurrence. With NotOn
+	// it is also the anchor of an interval, and the timer-at of a timer that fires once. Unix milliseconds.
 	Start   Start
 	Until   int64 // Unix milliseconds: nothing is scheduled after it; NoUntil: no such end
 	Count   int64 // the number of occurrences; 0: no such end
 	Jitter  int64 // milliseconds; each occurrence is delayed by less than this; 0: no delay
 	CatchUp CatchUp
 
+	// NotOn are the names of the calendars whose times are excluded, in order, with commas between them; "": none. Shift
+	// says what happens to what they exclude.
+	NotOn string
+	Shift Shift
+
 	// Delay is the jitter of the pending occurrence, in milliseconds: its scheduled time is the timer's Due − Delay.
 	// Invariant: Delay is less than Jitter, and 0 if Jitter is 0.
 	Delay int64
 	// Ahead is how far the zone's clock is ahead of UTC at the pending occurrence, in seconds. From it package calendar
-	// learns whether the rules of the zone have changed. Invariant: 0 without a zone.
+	// learns whether the rules of the zone have changed. With NotOn it is that of Since. Invariant: 0 without a zone.
 	Ahead int64
+	// Since, with NotOn, is the instant up to which all occurrences are decided, in Unix milliseconds: the pending one is
+	// the first after it. So it can be computed again when a calendar has changed, and none comes twice.
+	Since int64
+	// Moved, with NotOn, is by how much calendars have moved the pending occurrence, in milliseconds.
+	Moved int64
 }
 
 // Start is an instant before which nothing is scheduled. The zero value is none.
@@ -69,6 +99,13 @@ type Start struct {
 func (t *Timer) Recurs() bool {
 	r := t.Recurrence
 	return r != nil && (r.Every > 0 || r.Cron != "" || r.Period != Period{})
+}
+
+// IsSkipped reports whether t fires once, at a time that its calendars excluded when its request was read. It is due at
+// once, and expires then.
+func (t *Timer) IsSkipped() bool {
+	r := t.Recurrence
+	return r != nil && r.NotOn != "" && !t.Recurs() && r.Start.At+r.Moved != t.Scheduled()
 }
 
 // Scheduled returns when the pending occurrence is scheduled, in Unix milliseconds: its due time without jitter.
@@ -98,6 +135,8 @@ func (t *Timer) IsTooLate(now int64) bool {
 //	uvarint  jitter, then uvarint delay        if recursJitter
 //	varint   start                             if recursStart
 //	varint   how far ahead at the start        if recursByPeriod
+//	bytes    calendars, then varint since,
+//	         then varint moved                 if recursNotOn
 const (
 	recursByCron   = 1 << 0
 	recursInZone   = 1 << 1
@@ -109,7 +148,9 @@ const (
 	recursByPeriod = 1 << 8
 	recursOnce     = 1 << 9
 	recursStart    = 1 << 10
-	recursKnown    = 1<<11 - 1
+	recursNotOn    = 1 << 11
+	recursShift    = 12 // two bits from here: the Shift
+	recursKnown    = 1<<14 - 1
 
 	recursBy     = recursByCron | recursByPeriod | recursOnce
 	recursByByte = 1<<8 - 1 // flags that fit tagRecurrence
@@ -142,6 +183,9 @@ func (r *Recurrence) flags() (f uint64) {
 	}
 	if r.Start.Set {
 		f |= recursStart
+	}
+	if r.NotOn != "" {
+		f |= recursNotOn | uint64(r.Shift)<<recursShift
 	}
 	return f
 }
@@ -191,6 +235,11 @@ func (r *Recurrence) appendTo(dst []byte) []byte {
 	}
 	if f&recursByPeriod != 0 {
 		dst = binary.AppendVarint(dst, r.Start.Ahead)
+	}
+	if f&recursNotOn != 0 {
+		dst = appendBytes(dst, r.NotOn)
+		dst = binary.AppendVarint(dst, r.Since)
+		dst = binary.AppendVarint(dst, r.Moved)
 	}
 	return dst
 }
@@ -266,6 +315,17 @@ func (r *reader) recurrence(tag uint64) *Recurrence {
 	}
 	if f&recursByPeriod != 0 {
 		c.Start.Ahead = r.varint()
+	}
+	if c.Shift = Shift(f >> recursShift & 3); c.Shift >= shifts {
+		r.newer("shift 3")
+	}
+	if f&recursNotOn != 0 {
+		c.NotOn, c.Since, c.Moved = r.text(), r.varint(), r.varint()
+		if c.NotOn == "" || c.Shift == ShiftSkip && c.Moved != 0 {
+			r.corrupt("no calendars written out, or a move by none")
+		}
+	} else if c.Shift != ShiftSkip {
+		r.corrupt("a shift without calendars")
 	}
 	if len(r.rest) != 0 {
 		r.corrupt("bytes behind the recurrence")

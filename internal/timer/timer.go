@@ -112,13 +112,13 @@ func (t *Timer) Ref() Ref {
 
 // Size returns about how many bytes of memory t holds, for limits in bytes.
 func (t *Timer) Size() int {
-	const fixed, recurrence, steering, remember = 192, 152, 24, 24 // the structs themselves and what refers to them
+	const fixed, recurrence, steering, remember = 192, 192, 24, 24 // the structs themselves and what refers to them
 	n := fixed + len(t.ID) + len(t.Target.Topic) + len(t.Target.Key) + len(t.Value)
 	for i := range t.Headers {
 		n += 40 + len(t.Headers[i].Key) + len(t.Headers[i].Value)
 	}
 	if t.Recurrence != nil {
-		n += recurrence + len(t.Recurrence.Cron) + len(t.Recurrence.Zone)
+		n += recurrence + len(t.Recurrence.Cron) + len(t.Recurrence.Zone) + len(t.Recurrence.NotOn)
 	}
 	if t.Steering != nil {
 		n += steering

@@ -25,6 +25,7 @@ var shownElsewhere = map[waterclock.Reason]string{
 	waterclock.ReasonBadAttempt:          "TestRecordsThatCannotBePassedOn",
 	waterclock.ReasonBatchTooLarge:       "TestBatchesThatDecompressToTooMuch, package load",
 	waterclock.ReasonBatchUnreadable:     "TestWhatBrokersTakeStopsNobody",
+	waterclock.ReasonNeverDue:            "TestNotOnCalendars",
 	waterclock.ReasonUnsupported:         "TestDialectsOnABroker",
 	waterclock.ReasonBadValue:            "TestDialectsOnABroker",
 	waterclock.ReasonOverQuota:           "TestRequestsBeyondTheRate",

@@ -69,7 +69,7 @@ func ours(t *testing.T, zone string, anchor int64, period string, n int) string 
 			t.Fatal(err)
 		}
 		if tm.Recurrence == nil {
-			r.Start(tm, anchor)
+			r.Start(tm, anchor, anchor)
 			continue
 		}
 		o := r.First(anchor)

@@ -53,6 +53,16 @@ func Request(rules *intake.Rules, rec *kgo.Record, now int64, seen time.Time) hi
 
 func schedules(r *history.Request, t *timer.Timer) {
 	r.Due, r.MaxLate, r.Emits = t.Scheduled(), t.TooLate, payload(t)
+	if c := t.Recurrence; c != nil && c.NotOn != "" { // only the service knows the calendars
+		r.Due, r.Recurs = 0, &history.Recurrence{CatchUp: waterclock.CatchUpNone, Count: 1}
+		if t.Recurs() {
+			r.Recurs.Count = c.Count
+		}
+		if t.Remember != nil {
+			r.Remember = t.Remember.For
+		}
+		return
+	}
 	if t.Recurs() { // some may have been due before the request
 		number := t.Occurrence
 		if count := t.Recurrence.Count; count > 0 {

@@ -19,6 +19,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/kit/beats"
 	"github.com/waterclock/waterclock/internal/kit/metric"
+	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
 const (
@@ -329,7 +330,7 @@ func (re *reading) record(rec *kgo.Record) {
 	if len(text) <= topics.MaxCalendarBytes {
 		text = bytes.Clone(text) // the record shares the memory of its batch
 	}
-	if err := re.set.apply(string(rec.Key), text, rec.Timestamp.UnixMilli()); err != nil {
+	if err := re.set.apply(string(rec.Key), text, min(rec.Timestamp.UnixMilli(), time.Now().UnixMilli())); err != nil {
 		re.ignore(string(rec.Key), rec.Offset, err)
 	}
 }
@@ -342,3 +343,15 @@ func (re *reading) ignore(name string, offset int64, why error) {
 			"offset", offset, "calendar", fmt.Sprintf("%.80q", name), "err", why)
 	}
 }
+
+// Calendar implements calendar.Calendars.
+func (t *Table) Calendar(name string) (rules *calendar.Exclusion, changed int64) {
+	set := t.Now()
+	if c, ok := set.Get(name); ok {
+		rules = c.Exclusion
+	}
+	return rules, set.Changed(name)
+}
+
+// Version changes with every change of a calendar.
+func (t *Table) Version() int64 { return t.Now().Offset() }

@@ -69,6 +69,10 @@ func EventOf(e *timer.Entry, result timer.Outcome, at int64,
 		ev.Occurred = e.Emit
 	case timer.Expired:
 		ev.Occurred = e.Late
+		ev.Source = source(e.Late.Offset)
+		if e.NotOn != "" {
+			ev.Detail = "calendar " + e.NotOn + " excludes its time"
+		}
 	case timer.None:
 		return ev, e.After != nil && e.After.Ref() != e.Before // otherwise a remembered timer is forgotten
 	case timer.Triggered, timer.Paused, timer.Resumed, timer.Unchanged:
@@ -121,6 +125,8 @@ func (e *Event) AppendTo(dst []byte) []byte {
 	}
 	if e.Reason != "" {
 		dst = appendField(dst, "reason", e.Reason)
+	}
+	if e.Detail != "" || e.Reason != "" {
 		dst = appendField(dst, "detail", timer.CutDetail(e.Detail))
 	}
 	return append(e.appendPending(dst), '}')

@@ -21,6 +21,7 @@ import (
 	"github.com/waterclock/waterclock/internal/node/connect"
 	"github.com/waterclock/waterclock/internal/node/policy"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
 // Request is one request, as the command line gives it.
@@ -138,6 +139,7 @@ func validate(rec *kgo.Record, stamp time.Time) (timer.Request, *timer.Refusal) 
 		Topic: rec.Topic, Changelog: topics.Changelog(rec.Topic), DefaultTarget: "any", Limits: intake.DefaultLimits(),
 		Allow: func(string) bool { return true }, Never: policy.Never(&config.Config{Requests: []string{rec.Topic}}),
 	}
+	rules.Schedules().Calendars = calendar.AnyCalendar{}
 	at := *rec
 	at.Timestamp = stamp
 	req, _, refusal := rules.Validate(&at, stamp.UnixMilli())
@@ -145,10 +147,10 @@ func validate(rec *kgo.Record, stamp time.Time) (timer.Request, *timer.Refusal) 
 }
 
 // due returns when the timer of a request is first due, given the request's timestamp. It returns zero if the request
-// schedules none, or if that cannot be worked out: the service may have newer time zone rules.
+// schedules none, or if that cannot be worked out: only the service knows the calendars, and it may have newer time zone rules.
 func due(rec *kgo.Record, stamp time.Time) time.Time {
 	req, refusal := validate(rec, stamp)
-	if refusal != nil || req.Schedule == nil {
+	if refusal != nil || req.Schedule == nil || req.Schedule.Recurrence != nil && req.Schedule.Recurrence.NotOn != "" {
 		return time.Time{}
 	}
 	return time.UnixMilli(req.Schedule.Scheduled())

@@ -43,6 +43,18 @@ func (re recurrences) occur(t *timer.Timer, now, missed int64) timer.Entry {
 		e.Emit, e.Outcome = nil, timer.None
 		return e
 	}
+	if t.Recurrence != nil && t.Recurrence.NotOn != "" { // a calendar may have changed just now
+		switch again := re.again(t); {
+		case again == nil:
+			re.end(&e, t, now)
+			return e
+		case again != t && again.Due > now:
+			e.Emit, e.After, e.Outcome = nil, again, timer.None
+			return e
+		default:
+			e.Emit, t = again, again
+		}
+	}
 	if t.IsTriggered() {
 		e.After = re.again(t.Untriggered())
 	} else if t.Recurs() {
@@ -87,8 +99,8 @@ func (p *Planner) reschedule(it *Item, t *timer.Timer) {
 	e.Entry = timer.Entry{ID: it.timer.ID, Before: it.ref, After: t}
 	e.item, e.firing = it, true
 	if t == nil {
-		t = it.timer.Ended(max(p.began, it.timer.Due))
-		e.Outcome, e.After = timer.Completed, t
+		p.recurrences.end(&e.Entry, it.timer, max(p.began, it.timer.Due))
+		t = e.After
 	}
 	if t != nil {
 		e.Value = t.AppendTo(nil)
@@ -97,6 +109,24 @@ func (p *Planner) reschedule(it *Item, t *timer.Timer) {
 	p.known.set(it, t)
 	p.sequence.rest = append(p.sequence.rest, b)
 	p.rescheduled = p.rescheduled.Plus(b.Size())
+}
+
+// end ends t without a firing, because its rules leave no further occurrence: a recurrence is completed, and a timer that
+// fires once expires.
+func (re recurrences) end(e *timer.Entry, t *timer.Timer, now int64) {
+	e.Emit, e.After, e.Outcome = nil, t.Ended(now), timer.Completed
+	if !t.Recurs() {
+		e.Late, e.Outcome, e.NotOn = t, timer.Expired, re.excludedBy(t)
+	}
+}
+
+// excludedBy names the calendar that excludes the time of a timer that fires once.
+func (re recurrences) excludedBy(t *timer.Timer) string {
+	r, err := re.schedules.Recurrence(t.Recurrence)
+	if err != nil {
+		return ""
+	}
+	return r.ExcludedBy(t.Recurrence.Start.At)
 }
 
 // again schedules an item from the store by the rules of its time zone as they are now. A paused timer keeps its time
@@ -119,13 +149,53 @@ func (re recurrences) resume(e *timer.Entry, now int64) {
 		}
 	}
 	if e.After = t; t == nil {
-		e.Outcome, e.After = timer.Completed, resumed.Ended(now)
+		re.end(e, resumed, now)
 	}
 }
 
-// movable reports whether new rules of a time zone may move t, because it recurs by an expression or by the calendar.
-// So the store may have another occurrence at the same place.
-func movable(t *timer.Timer) bool { return t != nil && t.Recurs() && t.Recurrence.Every == 0 }
+// movable reports whether new rules of a time zone or of a calendar may move t. So the store may have another occurrence
+// at the same place.
+func movable(t *timer.Timer) bool {
+	return t != nil && t.Recurrence != nil && (t.Recurs() && t.Recurrence.Every == 0 || t.Recurrence.NotOn != "")
+}
+
+// Follow makes the pending timers of some rows of the store follow the rules of their time zones and calendars as they
+// are now, and returns how many of them it has moved. The rows come from a scan: the caller's duties are those for
+// [Planner.Load]. What is in memory counts, and not the row. A timer below the horizon that is not in memory is parked
+// or on its way back: it is due, and its firing decides.
+func (p *Planner) Follow(rows []*timer.Timer) (moved int) {
+	k := &p.known
+	for _, t := range rows {
+		if !movable(t) {
+			continue
+		}
+		var it *Item
+		if k.table.Find(t.ID) != 0 {
+			if it = k.find(t.ID); it.unknown { // its requests find it as it is in the store, and Resolve moves it
+				continue
+			}
+		} else if t.Ref().Compare(k.horizon) >= 0 && !t.IsPaused() && p.recurrences.again(t) != t {
+			it = k.newItem(string(t.ID), t.Ref(), t)
+			k.postpone(it)
+		}
+		if it == nil {
+			continue
+		}
+		was := it.last
+		if movable(it.timer) && !it.waiting && !it.parking {
+			p.again(it)
+		}
+		if it.last != was {
+			moved++
+		}
+		k.release(it)
+	}
+	k.evict()
+	return moved
+}
+
+// Moved reports whether timers were moved that the next call of Fire will count.
+func (p *Planner) Moved() bool { return p.rescheduled != timer.Size{} }
 
 // again returns a timer of the store as it is pending by the current rules of its time zone: mostly t itself. A
 // triggered timer fires first: the rules may have ended its recurrence, but not the firing that was requested.

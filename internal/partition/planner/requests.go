@@ -170,7 +170,7 @@ func (p *Planner) Plan(b *Batch) (more int64) {
 // in between end.
 func (p *Planner) decide(e *Entry, r *timer.Request, it *Item) (more int64) {
 	e.item, e.Tag = it, nil
-	if r.Depends() {
+	if r.Depends() || r.Schedule != nil && r.Schedule.IsSkipped() {
 		own := *r
 		e.request = &own
 	}
@@ -203,7 +203,11 @@ func (re recurrences) decide(e *Entry, r *timer.Request, before timer.Ref, pendi
 	e.Entry, e.Value = r.Apply(before, pending), nil
 	switch e.Outcome {
 	case timer.Scheduled, timer.Replaced:
-		if e.After == r.Schedule {
+		switch {
+		case e.After != r.Schedule:
+		case e.Outcome == timer.Scheduled && e.After.IsSkipped():
+			re.end(&e.Entry, e.After, e.After.Due)
+		default:
 			e.Value = r.Bytes
 		}
 	case timer.Resumed:

@@ -22,7 +22,10 @@ const (
 // Cache remembers schedules and zones, so that timers with the same expression share them. Any number of goroutines may
 // use it; its zero value is ready. The lock is not held while the file of a zone is read.
 type Cache struct {
-	mu sync.Mutex
+	// Calendars has the calendars that timers name; nil: there are none. It is set before the Cache is used.
+	Calendars Calendars
+
+	mu sync.Mutex // guards the following fields
 	// now has the schedules that were used recently, before those that were used earlier. When now
 	// reaches half of maxSchedules, or of maxExpressions, it becomes before.
 	now, before map[key]*Schedule
@@ -42,7 +45,7 @@ type key struct{ expression, zone string }
 // not know the zone, although the machine that accepted the timer did. It describes the problem but does not name the
 // timer.
 func (c *Cache) Recurrence(timers *timer.Recurrence) (Recurrence, error) {
-	r := Recurrence{Recurrence: timers}
+	r := Recurrence{Recurrence: timers, excluded: excludedBy(c.Calendars, timers)}
 	var err error
 	switch {
 	case timers.Cron != "":
@@ -53,6 +56,15 @@ func (c *Cache) Recurrence(timers *timer.Recurrence) (Recurrence, error) {
 		r.period = &periodic{timers.Period, timers.Start, zone{loc}}
 	}
 	return r, err
+}
+
+// Has reports whether there is a calendar with that name.
+func (c *Cache) Has(name string) bool {
+	if c.Calendars == nil {
+		return false
+	}
+	e, _ := c.Calendars.Calendar(name)
+	return e != nil
 }
 
 // Schedule returns the schedule of an expression in a zone, which is given by its IANA name; ""

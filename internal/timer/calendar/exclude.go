@@ -6,15 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Limits of the rules of a calendar.
 const (
 	MaxRulesBytes = 256 << 10
 	maxRules      = 10_000 // of each kind
+	maxHours      = 100    // rules for hours: each of them costs time in every search
 	// excludedYears is how far a shift looks for a time that is not excluded.
 	excludedYears = 100
 )
@@ -75,11 +79,12 @@ func (r *Rules) Compile() (*Exclusion, error) {
 	for _, kind := range []struct {
 		name  string
 		rules []string
+		most  int
 		add   func(string) error
-	}{{"dates", r.Dates, e.addDates}, {"yearly", r.Yearly, e.addYearly}, {"weekly", r.Weekly, e.addWeekly},
-		{"hours", r.Hours, e.addHours}} {
-		if len(kind.rules) > maxRules {
-			return nil, fmt.Errorf("%s has %d rules, and may have %d", kind.name, len(kind.rules), maxRules)
+	}{{"dates", r.Dates, maxRules, e.addDates}, {"yearly", r.Yearly, maxRules, e.addYearly},
+		{"weekly", r.Weekly, maxRules, e.addWeekly}, {"hours", r.Hours, maxHours, e.addHours}} {
+		if len(kind.rules) > kind.most {
+			return nil, fmt.Errorf("%s has %d rules, and may have %d", kind.name, len(kind.rules), kind.most)
 		}
 		for i, text := range kind.rules {
 			if err := kind.add(text); err != nil {
@@ -272,15 +277,25 @@ func (e *Exclusion) instant(r reading, like int64) int64 {
 	return instant*1000 + like - floorSeconds(like)*1000
 }
 
-// Shift says what becomes of a time that is excluded.
-type Shift uint8
-
-// The shifts.
-const (
-	ShiftSkip     Shift = iota // the occurrence is none
-	ShiftNext                  // it comes on the next day that is not excluded, or at the end of the hours
-	ShiftPrevious              // it comes on the last day before, or just before the hours begin
-)
+// boundary returns the end of the time around an instant in which e has the same rules: the same day, and the same
+// hours or none. Unix milliseconds.
+func (e *Exclusion) boundary(at int64) int64 {
+	second := floorSeconds(at)
+	p := e.zone.at(second)
+	r := second + p.offset
+	day, _ := split(r)
+	next := (day + 1) * daySeconds
+	for _, h := range e.hours {
+		for _, on := range [...]int64{day - 1, day} {
+			for _, edge := range [...]int64{on*daySeconds + int64(h.from), on*daySeconds + int64(h.to)} {
+				if r < edge && edge < next {
+					next = edge
+				}
+			}
+		}
+	}
+	return min(next-p.offset, p.end) * 1000
+}
 
 // Exclusions are the calendars of a timer. What one of them excludes is excluded.
 type Exclusions []*Exclusion
@@ -292,24 +307,52 @@ func (e Exclusions) Excludes(at int64) int {
 
 // Shifted returns the instant that takes the place of another one, in Unix milliseconds: that itself if no calendar
 // excludes it. It returns false if nothing does: the occurrence is skipped, or the calendars leave no time free.
-func (e Exclusions) Shifted(at int64, by Shift) (int64, bool) {
-	const most = 4 * 366 * excludedYears // rules that apply one after the other
-	for range most {
+func (e Exclusions) Shifted(at int64, by timer.Shift) (int64, bool) {
+	for range maxPieces { // rules that apply one after the other
 		i := e.Excludes(at)
 		if i < 0 {
 			return at, true
 		}
 		var ok bool
 		switch by {
-		case ShiftNext:
+		case timer.ShiftNext:
 			at, ok = e[i].next(at)
-		case ShiftPrevious:
+		case timer.ShiftPrevious:
 			at, ok = e[i].previous(at)
-		case ShiftSkip:
+		case timer.ShiftSkip:
 		}
 		if !ok {
 			return 0, false
 		}
 	}
 	return 0, false
+}
+
+// boundary returns the end of the time around an instant in which all calendars have the same rules.
+func (e Exclusions) boundary(at int64) int64 {
+	next := int64(math.MaxInt64)
+	for _, one := range e {
+		next = min(next, one.boundary(at))
+	}
+	return next
+}
+
+// barrier returns an instant before another one (step −1) or behind it (step 1) that no shift crosses to reach it: two
+// days in a row, by the clock of each calendar, are not excluded there, and lie whole between the two instants. If
+// two months have no such days, it returns an instant two months away, and what is shifted further may be passed over.
+func (e Exclusions) barrier(at, step int64) int64 {
+	const dayMillis, first, most = daySeconds * 1000, 3, 61
+	free := func(at int64) bool {
+		return !slices.ContainsFunc(e, func(one *Exclusion) bool {
+			day, _ := split(one.shown(at))
+			return one.excludesDay(day)
+		})
+	}
+	n := int64(first)
+	for ; n < most; n++ {
+		if x := at + step*n*dayMillis; free(x) && free(x-step*dayMillis) {
+			break
+		}
+	}
+	return at + step*n*dayMillis
 }

@@ -83,6 +83,12 @@ func (p *Preview) After(after int64) (Occurrence, bool) {
 
 func (p *Preview) after(after int64) Occurrence {
 	r := p.Recurrence
+	if r.excluded != nil {
+		if r.recurs() {
+			after = max(after, p.start-1)
+		}
+		return r.anchored(p.start).occurrenceAfter(after, 1)
+	}
 	if r.schedule != nil {
 		if r.Recurrence.Start.Set {
 			after = max(after, p.start-1)
@@ -90,14 +96,10 @@ func (p *Preview) after(after int64) Occurrence {
 		return r.behind(after, 1)
 	}
 	start := p.start
-	if r.period != nil {
-		own := *r.period
-		if own.start.Set {
-			after, start = max(after, start-1), own.start.At
-		}
-		own.start = own.anchored(start)
-		r.period = &own
+	if r.period != nil && r.period.start.Set {
+		after, start = max(after, start-1), r.period.start.At
 	}
+	r = r.anchored(start)
 	o := r.First(start)
 	if o.Scheduled > after {
 		return o
@@ -165,7 +167,7 @@ func inMillis(d time.Duration) int64 {
 func (r Recurrence) Skipped(o Occurrence) (reading time.Time, skipped bool) {
 	instant := floorSeconds(o.Scheduled)
 	offset := zone{r.Location()}.at(instant).offset
-	return time.Unix(instant+o.Ahead, 0).UTC(), r.Every == 0 && offset != o.Ahead
+	return time.Unix(instant+o.Ahead, 0).UTC(), r.excluded == nil && r.Every == 0 && offset != o.Ahead
 }
 
 // Location returns the time zone of r.

@@ -17,6 +17,9 @@ type Occurrence struct {
 	// Ahead is how far the reading of this occurrence is ahead of Scheduled, in seconds; 0
 	// for an interval. See timer.Recurrence.
 	Ahead int64
+
+	// With calendars: see timer.Recurrence, and when the occurrence would come without calendars.
+	Since, Nominal int64
 }
 
 // Recurrence is a timer's recurrence, ready for computation. Numbers count scheduled occurrences, fired or not, so they
@@ -25,6 +28,7 @@ type Recurrence struct {
 	*timer.Recurrence
 	schedule *Schedule // for Cron, otherwise nil
 	period   *periodic // for Period, otherwise nil
+	excluded *excluded // for NotOn, otherwise nil
 }
 
 // Anchor returns the time to start at, in Unix milliseconds, for a request that was written at the given time and names
@@ -74,6 +78,8 @@ func (r Recurrence) Next(o Occurrence) (Occurrence, bool) {
 // successor returns the occurrence after o, ignoring the end of the recurrence.
 func (r Recurrence) successor(o Occurrence) Occurrence {
 	switch {
+	case r.excluded != nil:
+		return r.occurrenceAfter(o.Scheduled, o.Number+1)
 	case r.schedule != nil:
 		return r.behind(o.Scheduled, o.Number+1)
 	case r.period != nil:
@@ -86,11 +92,16 @@ func (r Recurrence) successor(o Occurrence) Occurrence {
 
 // has reports whether o is not after the end of the recurrence. A timer that does not recur has its first occurrence.
 func (r Recurrence) has(o Occurrence) bool {
-	if r.schedule == nil && r.period == nil && r.Every == 0 {
+	if o.Scheduled == none {
+		return false
+	}
+	if !r.recurs() {
 		return o.Number == 1
 	}
 	return o.Scheduled <= r.Until && (r.Count == 0 || o.Number <= r.Count)
 }
+
+func (r Recurrence) recurs() bool { return r.schedule != nil || r.period != nil || r.Every > 0 }
 
 // latest returns the last occurrence that is scheduled at or before a time, but at least o.
 func (r Recurrence) latest(o Occurrence, time int64) Occurrence {
@@ -99,6 +110,8 @@ func (r Recurrence) latest(o Occurrence, time int64) Occurrence {
 		return o
 	}
 	switch {
+	case r.excluded != nil && r.recurs():
+		return r.latestNotOn(o, time)
 	case r.period != nil:
 		return r.period.latest(o, time, r.Count)
 	case r.schedule == nil && r.Every == 0:
@@ -143,21 +156,42 @@ func add(a, b int64) int64 {
 	return a + b
 }
 
-// Start makes t, which is under construction, pending for its first occurrence. For at, see [Recurrence.First]. A period
-// without a Start is counted from at.
-func (r Recurrence) Start(t *timer.Timer, at int64) {
+// Start makes t, which is under construction, pending for its first occurrence. For at, see [Recurrence.First]; a period
+// without a Start is counted from it. written is the time of the request, in Unix milliseconds; it makes a difference to what calendars move back. Start returns
+// false if the calendars leave no time for any occurrence.
+func (r Recurrence) Start(t *timer.Timer, at, written int64) bool {
 	t.Recurrence, t.Occurrence = r.Recurrence, 0 // no occurrence is pending yet
-	if r.period != nil {
-		start := *r.Recurrence
-		anchor := at
-		if start.Start.Set {
-			anchor = start.Start.At
-		}
-		start.Start = r.period.anchored(anchor)
-		t.Recurrence = &start
-		r = r.begun(t)
+	r = r.anchored(at)
+	t.Recurrence = r.Recurrence
+	if r.excluded == nil {
+		r.put(t, r.First(at))
+		return true
 	}
-	r.put(t, r.First(at))
+	first := r.begin(at, written)
+	if first.Scheduled == none {
+		return false
+	}
+	r.put(t, first)
+	return true
+}
+
+// anchored returns r with at as its start, if its occurrences are counted from there and it has none.
+func (r Recurrence) anchored(at int64) Recurrence {
+	if r.period == nil && (r.excluded == nil || r.schedule != nil) {
+		return r
+	}
+	c := *r.Recurrence
+	if !c.Start.Set {
+		c.Start = timer.Start{At: at, Set: true}
+	}
+	if r.period != nil {
+		p := *r.period
+		c.Start = p.anchored(c.Start.At)
+		p.start = c.Start
+		r.period = &p
+	}
+	r.Recurrence = &c
+	return r
 }
 
 // begun returns r as the recurrence of t, which has been started: the occurrences of a period are counted from its start.
@@ -167,6 +201,7 @@ func (r Recurrence) begun(t *timer.Timer) Recurrence {
 		p.start = t.Recurrence.Start
 		r.period = &p
 	}
+	r.Recurrence = t.Recurrence
 	return r
 }
 
@@ -227,12 +262,14 @@ func (r Recurrence) CatchUp(t *timer.Timer, now, missed int64) *timer.Timer {
 	return r.at(t, last)
 }
 
-// Again returns the timer that replaces t when its partition is acquired. That is t itself, unless the rules of its
-// time zone have changed and its pending occurrence comes at another time. The occurrence keeps its number. The result
-// is nil if by the new rules the occurrence is after the end of the recurrence.
+// Again returns the timer that replaces t by the present rules of its time zone and of its calendars. That is t itself,
+// unless they have changed and its pending occurrence comes at another time. The occurrence keeps its number. The result
+// is nil if by the new rules the occurrence is after the end of the recurrence, or there is none.
 func (r Recurrence) Again(t *timer.Timer) *timer.Timer {
 	var o Occurrence
 	switch {
+	case r.excluded != nil:
+		return r.againNotOn(t)
 	case r.period != nil:
 		if o = r.period.occurrence(t.Occurrence); o.Scheduled == t.Scheduled() {
 			return t
@@ -255,7 +292,12 @@ func (r Recurrence) Again(t *timer.Timer) *timer.Timer {
 
 // pending returns the pending occurrence of t.
 func pending(t *timer.Timer) Occurrence {
-	return Occurrence{Number: t.Occurrence, Scheduled: t.Scheduled(), Ahead: t.Recurrence.Ahead}
+	c := t.Recurrence
+	o := Occurrence{Number: t.Occurrence, Scheduled: t.Scheduled(), Ahead: c.Ahead}
+	if c.NotOn != "" {
+		o.Ahead, o.Since, o.Nominal = 0, c.Since, o.Scheduled-c.Moved
+	}
+	return o
 }
 
 // at returns t, pending for occurrence o instead. It returns t itself if that is its occurrence already.
@@ -271,9 +313,13 @@ func (r Recurrence) at(t *timer.Timer, o Occurrence) *timer.Timer {
 func (r Recurrence) put(t *timer.Timer, o Occurrence) {
 	t.Occurrence, t.Due = o.Number, r.due(t, o)
 	c := t.Recurrence
-	if delay := t.Due - o.Scheduled; delay != c.Delay || o.Ahead != c.Ahead {
+	if delay := t.Due - o.Scheduled; r.excluded != nil || delay != c.Delay || o.Ahead != c.Ahead {
 		changed := *c
 		changed.Delay, changed.Ahead = delay, o.Ahead
+		if r.excluded != nil {
+			changed.Since, changed.Moved = o.Since, o.Scheduled-o.Nominal
+			changed.Ahead = zone{r.Location()}.at(floorSeconds(o.Since)).offset
+		}
 		c = &changed
 	}
 	t.Recurrence = c

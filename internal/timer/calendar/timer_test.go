@@ -32,7 +32,7 @@ func start(t testing.TB, of timer.Recurrence, at int64) (*timer.Timer, Recurrenc
 		t.Fatal(err)
 	}
 	tm := &timer.Timer{ID: []byte("id"), Offset: 42, Occurrence: 1}
-	r.Start(tm, at)
+	r.Start(tm, at, at)
 	return tm, r
 }
 
@@ -125,7 +125,7 @@ func TestJitter(t *testing.T) {
 			t.Fatal(err)
 		}
 		tm := &timer.Timer{ID: []byte(id), Offset: offset}
-		r.Start(tm, at)
+		r.Start(tm, at, at)
 		for range n {
 			list = append(list, tm.Due-tm.Scheduled())
 			r.Recurrence = tm.Recurrence
@@ -214,7 +214,7 @@ func TestCatchUp(t *testing.T) {
 		}
 		first := &timer.Timer{ID: rapid.SliceOfN(rapid.Byte(), 1, 20).Draw(t, "id"),
 			Offset: rapid.Int64().Draw(t, "offset")}
-		r.Start(first, at)
+		r.Start(first, at, at)
 		if first.Scheduled() > of.Until {
 			t.Skip("ends before the first")
 		}
@@ -227,7 +227,7 @@ func TestCatchUp(t *testing.T) {
 		if rapid.Bool().Draw(t, "was away") {
 			missed = now - rapid.Int64Range(0, 1_000_000).Draw(t, "until how long ago")
 			if rapid.Bool().Draw(t, "until one was due") {
-				last := r.latest(Occurrence{1, first.Scheduled(), first.Recurrence.Ahead}, missed)
+				last := r.latest(Occurrence{Number: 1, Scheduled: first.Scheduled(), Ahead: first.Recurrence.Ahead}, missed)
 				missed = r.due(first, last)
 				now = max(now, missed)
 			}
@@ -319,11 +319,12 @@ func TestRulesOfAZoneThatChange(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		before := Recurrence{&timer.Recurrence{Cron: tt.expression, Zone: "Z", Until: tt.until}, e.In(east), nil}
+		before := Recurrence{schedule: e.In(east),
+			Recurrence: &timer.Recurrence{Cron: tt.expression, Zone: "Z", Until: tt.until}}
 		tm := &timer.Timer{ID: []byte("id")}
-		before.Start(tm, at)
+		before.Start(tm, at, at)
 		tm.Occurrence = 7
-		got := Recurrence{tm.Recurrence, e.In(tt.now), nil}.Again(tm)
+		got := Recurrence{Recurrence: tm.Recurrence, schedule: e.In(tt.now)}.Again(tm)
 		if got == nil || tt.want == "" {
 			if got != nil || tt.want != "" {
 				t.Errorf("%q in %v: got %+v, want %q", tt.expression, tt.now, got, tt.want)
@@ -415,7 +416,7 @@ func BenchmarkAfter(b *testing.B) {
 				b.Fatal(err)
 			}
 			t := &timer.Timer{ID: []byte("id")}
-			r.Start(t, 1_772_000_000_000)
+			r.Start(t, 1_772_000_000_000, 1_772_000_000_000)
 			first := t
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
@@ -474,7 +475,7 @@ func TestMissed(t *testing.T) {
 			t.Fatal(err)
 		}
 		first := &timer.Timer{ID: []byte("id"), Offset: 42}
-		r.Start(first, 1000)
+		r.Start(first, 1000, 1000)
 		written := rapid.Int64Range(990, 1090).Draw(t, "written")
 		got := r.SkipMissed(first, written)
 		var before, left []*timer.Timer
