@@ -58,6 +58,8 @@ func pages() []struct{ name, at string } {
 		{"edit", path("/schedule", "topic", requests, "id", "report", "edit", "1")},
 		{"bulk", path("/bulk", "topic", requests, "q", "order-", "do", "cancel")},
 		{"cluster", "/cluster"},
+		{"calendars", "/calendars"},
+		{"calendar-new", "/calendar"},
 	}
 }
 
