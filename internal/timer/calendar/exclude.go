@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -191,8 +192,14 @@ func (e *Exclusion) excludesDay(day int64) bool {
 	if e.weekly>>weekdayOf(day)&1 != 0 || e.yearly[m.number]>>dayOfMonth&1 != 0 {
 		return true
 	}
-	i, found := slices.BinarySearchFunc(e.dates, day, func(d days, day int64) int { return int(d.from - day) })
-	return found || i > 0 && day <= e.dates[i-1].to
+	_, in := e.datesAt(day)
+	return in
+}
+
+// datesAt returns the index of the span of dates that a day lies in; false if there is none.
+func (e *Exclusion) datesAt(day int64) (i int, in bool) {
+	i = sort.Search(len(e.dates), func(i int) bool { return e.dates[i].to >= day })
+	return i, i < len(e.dates) && e.dates[i].from <= day
 }
 
 // weekdayOf returns the day of the week of a day, 0 for Sunday.
@@ -232,7 +239,7 @@ func (e *Exclusion) shown(at int64) reading {
 // next moves an instant that is excluded forwards by one rule, and previous backwards: a day to the same time of day on
 // a day that is not excluded, hours to their end, or to the last millisecond before they begin. It returns false if all
 // days of excludedYears are excluded.
-func (e *Exclusion) next(at int64) (int64, bool) {
+func (e *Exclusion) next(at int64, w *work) (int64, bool) {
 	r := e.shown(at)
 	day, timeOfDay := split(r)
 	if !e.excludesDay(day) {
@@ -242,25 +249,51 @@ func (e *Exclusion) next(at int64) (int64, bool) {
 		}
 		return (floorSeconds(at) + end - r) * 1000, true // the clock shows the end twice, and it is between them
 	}
-	day, ok := e.freeDay(day, 1)
+	day, ok := e.freeDay(day, 1, w)
 	return e.instant(day*daySeconds+int64(timeOfDay), at), ok
 }
 
-func (e *Exclusion) previous(at int64) (int64, bool) {
+func (e *Exclusion) previous(at int64, w *work) (int64, bool) {
 	r := e.shown(at)
 	day, timeOfDay := split(r)
 	if !e.excludesDay(day) {
 		begin, _, _ := e.hoursAt(r)
 		return e.zone.reaches(begin)*1000 - 1, true
 	}
-	day, ok := e.freeDay(day, -1)
+	day, ok := e.freeDay(day, -1, w)
 	return e.instant(day*daySeconds+int64(timeOfDay), at), ok
 }
 
+// ends returns an instant up to which everything from an excluded one on is excluded: none if that is for
+// excludedYears.
+func (e *Exclusion) ends(at int64, w *work) int64 {
+	second := floorSeconds(at)
+	p := e.zone.at(second)
+	day, _ := split(second + p.offset)
+	if !e.excludesDay(day) {
+		return e.boundary(at)
+	}
+	day, ok := e.freeDay(day, 1, w)
+	if !ok {
+		return none
+	}
+	if end := min(e.zone.reaches(day*daySeconds), p.end) * 1000; end > at {
+		return end
+	}
+	return e.boundary(at) // the clock was set back across midnight, and shows the day again
+}
+
 // freeDay returns the first day after an excluded one, or before it, that is not excluded; false if there is none.
-func (e *Exclusion) freeDay(day, step int64) (int64, bool) {
-	for range excludedYears * 366 {
-		if day += step; !e.excludesDay(day) {
+func (e *Exclusion) freeDay(day, step int64, w *work) (int64, bool) {
+	for last := day + step*excludedYears*366; (last-day)*step > 0; {
+		*w++
+		day += step
+		if i, in := e.datesAt(day); in {
+			day = e.dates[i].to
+			if step < 0 {
+				day = e.dates[i].from
+			}
+		} else if !e.excludesDay(day) {
 			return day, true
 		}
 	}
@@ -285,8 +318,14 @@ func (e *Exclusion) boundary(at int64) int64 {
 	r := second + p.offset
 	day, _ := split(r)
 	next := (day + 1) * daySeconds
+	if e.excludesDay(day) { // then hours make no difference
+		return min(next-p.offset, p.end) * 1000
+	}
 	for _, h := range e.hours {
 		for _, on := range [...]int64{day - 1, day} {
+			if h.weekdays>>weekdayOf(on)&1 == 0 {
+				continue
+			}
 			for _, edge := range [...]int64{on*daySeconds + int64(h.from), on*daySeconds + int64(h.to)} {
 				if r < edge && edge < next {
 					next = edge
@@ -308,7 +347,13 @@ func (e Exclusions) Excludes(at int64) int {
 // Shifted returns the instant that takes the place of another one, in Unix milliseconds: that itself if no calendar
 // excludes it. It returns false if nothing does: the occurrence is skipped, or the calendars leave no time free.
 func (e Exclusions) Shifted(at int64, by timer.Shift) (int64, bool) {
-	for range maxPieces { // rules that apply one after the other
+	var w work
+	return e.shifted(at, by, &w)
+}
+
+func (e Exclusions) shifted(at int64, by timer.Shift, w *work) (int64, bool) {
+	for began, cost := *w, e.cost(); *w-began < maxWork; { // rules that apply one after the other
+		*w += cost
 		i := e.Excludes(at)
 		if i < 0 {
 			return at, true
@@ -316,9 +361,9 @@ func (e Exclusions) Shifted(at int64, by timer.Shift) (int64, bool) {
 		var ok bool
 		switch by {
 		case timer.ShiftNext:
-			at, ok = e[i].next(at)
+			at, ok = e[i].next(at, w)
 		case timer.ShiftPrevious:
-			at, ok = e[i].previous(at)
+			at, ok = e[i].previous(at, w)
 		case timer.ShiftSkip:
 		}
 		if !ok {
@@ -326,6 +371,17 @@ func (e Exclusions) Shifted(at int64, by timer.Shift) (int64, bool) {
 		}
 	}
 	return 0, false
+}
+
+// work counts steps of a search, of some 50 ns each. So a search is bounded alike on all machines.
+type work int
+
+// cost returns how much work it is to look at one instant.
+func (e Exclusions) cost() (w work) {
+	for _, one := range e {
+		w += 2 + work(len(one.hours))/2
+	}
+	return w
 }
 
 // boundary returns the end of the time around an instant in which all calendars have the same rules.

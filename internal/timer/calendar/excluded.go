@@ -44,9 +44,9 @@ type excluded struct {
 const none = math.MaxInt64
 
 const (
-	// maxPieces bounds a search for a time that is free, in pieces of time with the same rules: a daily occurrence that
-	// is excluded for eleven years never comes. It keeps the search within some 10 ms, whatever a request names.
-	maxPieces = 4000
+	// maxWork bounds a search for a time that is free, and the search for the earliest of the times to which shifts move
+	// occurrences. It keeps them within some 20 ms, whatever the calendars are.
+	maxWork work = 400_000
 	// maxCounted is how many occurrences that calendars have moved are counted one by one, and from how many pieces of
 	// time on the others are not counted exactly: then what calendars exclude, and what meets, has numbers too.
 	maxCounted, maxCountedPieces = 50, 2000
@@ -72,8 +72,8 @@ func excludedBy(all Calendars, of *timer.Recurrence) *excluded {
 }
 
 // shifted returns when an occurrence comes that would come at a time without calendars; none if it does not come.
-func (e *excluded) shifted(at int64) int64 {
-	if to, ok := e.list.Shifted(at, e.by); ok {
+func (e *excluded) shifted(at int64, w *work) int64 {
+	if to, ok := e.list.shifted(at, e.by, w); ok {
 		return to
 	}
 	return none
@@ -132,23 +132,38 @@ func (r Recurrence) coming(after int64) (at, nominal int64) {
 		n := r.nominal(after)
 		return n, n
 	}
+	var w work
+	if !r.recurs() {
+		if n := r.Recurrence.Start.At; x.shifted(n, &w) > after {
+			return x.shifted(n, &w), n
+		}
+		return none, none
+	}
 	from, last := after, int64(math.MaxInt64) // of the nominal occurrences
 	if x.by == timer.ShiftNext {
 		from = x.list.barrier(after, -1)
 	}
 	at, nominal = none, none
 	n := r.nominal(from)
-	for range maxPieces {
-		if n == none || n > last || n-after > years {
-			break
+	for cost := x.list.cost(); w < maxWork && n != none && n <= last && n-after <= years; {
+		if x.by == timer.ShiftSkip {
+			w += cost
+			i := x.list.Excludes(n)
+			if i < 0 {
+				return n, n
+			}
+			if n = x.list[i].ends(n, &w); n != none {
+				n = r.nominal(n - 1)
+			}
+			continue
 		}
+		w += 2 * cost
 		end := x.list.boundary(n)
-		found, of, more := r.comingIn(n, end, after)
+		found, of, more := r.comingIn(n, end, after, &w)
 		if found < at {
 			at, nominal = found, of
 			switch x.by {
 			case timer.ShiftSkip:
-				more = false
 			case timer.ShiftNext:
 				last = at // no shift goes back
 			case timer.ShiftPrevious:
@@ -165,14 +180,11 @@ func (r Recurrence) coming(after int64) (at, nominal int64) {
 
 // comingIn returns the first occurrence after an instant of those that would come without calendars from first on and
 // before end. There all calendars have the same rules. more is false if no time is left free.
-func (r Recurrence) comingIn(first, end, after int64) (at, nominal int64, more bool) {
+func (r Recurrence) comingIn(first, end, after int64, w *work) (at, nominal int64, more bool) {
 	x := r.excluded
 	to, last := first, end-1
 	if x.list.Excludes(first) >= 0 {
-		if x.by == timer.ShiftSkip {
-			return none, none, true
-		}
-		to, last = x.shifted(first), x.shifted(end-1)
+		to, last = x.shifted(first, w), x.shifted(end-1, w)
 	}
 	switch {
 	case to == none:
@@ -183,13 +195,13 @@ func (r Recurrence) comingIn(first, end, after int64) (at, nominal int64, more b
 		return none, none, true
 	}
 	first = r.nominal(first + int64(sort.Search(int(end-first), func(i int) bool {
-		at, _ := x.list.Shifted(first+int64(i), x.by)
+		at, _ := x.list.shifted(first+int64(i), x.by, w)
 		return at > after
 	})) - 1)
 	if first >= end {
 		return none, none, true
 	}
-	return x.shifted(first), first, true
+	return x.shifted(first, w), first, true
 }
 
 // occurrenceAfter returns the first occurrence after an instant, as one with a number.
@@ -248,13 +260,17 @@ func (r Recurrence) comes(after int64) int64 {
 // countFree returns how many nominal occurrences in (after, last] no calendar excludes, at most limit, and when the last
 // of those comes. There is one, and one comes at last.
 func (r Recurrence) countFree(after, last, limit int64) (count, at int64) {
+	var w work
 	n := r.nominal(after)
 	for range maxCountedPieces {
 		if n > last {
 			return count, last
 		}
-		end := min(r.excluded.list.boundary(n), last+1)
-		if r.excluded.list.Excludes(n) < 0 {
+		var end int64
+		if i := r.excluded.list.Excludes(n); i >= 0 {
+			end = min(r.excluded.list[i].ends(n, &w), last+1)
+		} else {
+			end = min(r.excluded.list.boundary(n), last+1)
 			c := r.nominals(n-1, end-1)
 			if left := limit - count; c >= left {
 				return limit, r.nth(n, end, left)
@@ -282,12 +298,15 @@ func (r Recurrence) begin(at, written int64) Occurrence {
 	if r.schedule != nil && !r.Recurrence.Start.Set {
 		after = at
 	}
-	first := r.nominal(after)
-	if first > written && first != none && r.excluded.by == timer.ShiftPrevious && r.excluded.shifted(first) <= written {
+	first, to := r.nominal(after), int64(none)
+	if r.excluded.by == timer.ShiftPrevious && first != none {
+		to = r.excluded.shifted(first, new(work))
+	}
+	if first > written && to <= written {
 		return Occurrence{Number: 1, Scheduled: written, Since: written, Nominal: first}
 	}
 	if r.Recurrence.Start.Set && r.excluded.by == timer.ShiftPrevious {
-		after = min(after, r.excluded.list.barrier(after, -1)) // no nominal occurrence lies before the start
+		after = min(after, r.excluded.list.barrier(after, -1), to-1) // no nominal occurrence lies before the start
 	}
 	o := r.occurrenceAfter(after, 1)
 	if begins := r.Recurrence.Start; begins.Set && begins.At < at { // those before have numbers
@@ -340,7 +359,7 @@ func (r Recurrence) againNotOn(t *timer.Timer) *timer.Timer {
 	after := max(since, r.excluded.changed)
 	again := r.occurrenceAfter(after, o.Number)
 	if r.excluded.by != timer.ShiftSkip && since == c.Since {
-		if to := r.excluded.shifted(o.Nominal); to <= after && to != none {
+		if to := r.excluded.shifted(o.Nominal, new(work)); to <= after && to != none {
 			again = Occurrence{Number: o.Number, Scheduled: after, Since: after, Nominal: o.Nominal}
 		}
 	}

@@ -306,3 +306,68 @@ func BenchmarkNotOn(b *testing.B) {
 		}
 	}
 }
+
+// TestLongClosures: a calendar that excludes years has times behind them, and costs no seconds. The many hours of other
+// days do not matter on days that are excluded.
+func TestLongClosures(t *testing.T) {
+	all := known{}
+	all.put(t, "century", `{"dates": ["2026-01-01/2120-01-01"]}`, 0)
+	all.put(t, "years", `{"zone": "Europe/Berlin", "dates": ["2026-01-01/2040-06-01"]}`, 0)
+	var hours []string
+	for i := range maxHours {
+		hours = append(hours, fmt.Sprintf(`"mon %02d:%02d-%02d:%02d"`, i*13/60, i*13%60, (i*13+5)/60, (i*13+5)%60))
+	}
+	all.put(t, "hours", `{"dates": ["2026-11-20/2027-02-20"], "hours": [`+strings.Join(hours, ",")+`]}`, 0)
+	written := millis(t, "2026-11-28T12:00:00Z")
+	for _, c := range []struct{ name, want string }{
+		{"century", "2120-01-02T00:00:00Z"}, {"years", "2040-06-01T22:00:00Z"}, {"hours", "2027-02-21T00:00:00Z"},
+	} {
+		for _, by := range []timer.Shift{timer.ShiftSkip, timer.ShiftNext} {
+			begun := time.Now()
+			x, r, ok := recurring(t, all, timer.Recurrence{Every: 60_000, NotOn: c.name, Shift: by}, written, written)
+			if !ok || x.Due != millis(t, c.want) {
+				t.Errorf("%s, %s: %v %+v", c.name, by, ok, x)
+			} else if r.Again(x) != x {
+				t.Errorf("%s, %s: moved without a change", c.name, by)
+			}
+			if took := time.Since(begun); took > 5*time.Second { // a busy machine
+				t.Errorf("%s, %s took %s", c.name, by, took)
+			}
+		}
+	}
+}
+
+// TestOnceMovedFarBack: a timer that fires once comes before a closure, however long that is.
+func TestOnceMovedFarBack(t *testing.T) {
+	all := known{}
+	all.put(t, "year", `{"dates": ["2027-01-01/2027-12-31"]}`, 0)
+	x, r, ok := recurring(t, all, timer.Recurrence{NotOn: "year", Shift: timer.ShiftPrevious},
+		millis(t, "2027-12-28T12:00:00Z"), millis(t, "2026-11-28T12:00:00Z"))
+	if !ok || x.Due != millis(t, "2026-12-31T12:00:00Z") || r.Again(x) != x {
+		t.Fatalf("%v %+v", ok, x)
+	}
+}
+
+// TestSkippedWhereDaysComeTwice: clocks of this zone were set back from 0:01 to 23:01 of the day before.
+func TestSkippedWhereDaysComeTwice(t *testing.T) {
+	const zone = "America/St_Johns"
+	for _, date := range []string{"2010-11-06", "2010-11-07"} {
+		all := known{}
+		all.put(t, "day", `{"zone": "`+zone+`", "dates": ["`+date+`"]}`, 0)
+		e := all["day"].Exclusion
+		_, r, ok := recurring(t, all, timer.Recurrence{Every: 30_000, NotOn: "day"}, millis(t, "2010-11-05T00:00:00Z"), 0)
+		if !ok {
+			t.Fatal(date)
+		}
+		for at := millis(t, "2010-11-05T00:00:00Z"); at < millis(t, "2010-11-09T00:00:00Z"); {
+			want := at + 30_000
+			for e.Excludes(want) {
+				want += 30_000
+			}
+			if got := r.successor(Occurrence{Scheduled: at}).Scheduled; got != want {
+				t.Fatalf("%s: after %s comes %s", date, time.UnixMilli(at).UTC(), time.UnixMilli(got).UTC())
+			}
+			at = want
+		}
+	}
+}
