@@ -6,6 +6,14 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/kafka/topics"
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/kafkatest/caller"
+	"github.com/waterclock/waterclock/internal/node"
+	"github.com/waterclock/waterclock/internal/node/config"
+	"github.com/waterclock/waterclock/test/rig"
 )
 
 // putCalendar writes the rules of a calendar, as a plain client does that has read docs/internals/FORMAT.md. No rules
@@ -77,5 +85,158 @@ func TestNotOnCalendars(t *testing.T) {
 	}
 	if len(refused) != 2 || refused["unknown"] != "unknown-calendar" || refused["never"] != "never-due" {
 		t.Errorf("refused %v", refused)
+	}
+}
+
+// observed is a setup with events and an API.
+func observed(t *testing.T, partitions int32) (r *recurrence, events *kafkatest.Collector) {
+	t.Helper()
+	r = &recurrence{setup: newSetup(t, kafkatest.Shared(t), partitions, 1)}
+	cfg := r.withEvents()
+	r.serve(cfg, int(partitions))
+	return r, kafkatest.Collect(t, r.Cluster, topics.Events(r.Requests))
+}
+
+func (r *recurrence) withEvents() *config.Config {
+	cfg := r.policy(func(p *config.Policy) { p.Events = true })
+	cfg.SessionTimeout, cfg.API = session, "127.0.0.1:0"
+	return cfg
+}
+
+// become waits until there are n events, and compares the last len(wants) of them: type, due time and detail, by ID.
+func (r *recurrence) become(events *kafkatest.Collector, n int, wants map[string]string) {
+	r.Helper()
+	records := events.WaitFor(n, patience)
+	if len(records) != n {
+		r.Fatalf("%d events, want %d", len(records), n)
+	}
+	for _, rec := range records[n-len(wants):] {
+		e, err := waterclock.ParseEvent(rec.Record)
+		if err != nil {
+			r.Fatal(err)
+		}
+		got := string(e.Type)
+		if e.Pending != nil {
+			got += " for " + e.Pending.Due.UTC().Format(time.TimeOnly+".000")
+		}
+		if e.Detail != "" {
+			got += ", " + e.Detail
+		}
+		if got != wants[e.ID] {
+			r.Errorf("%s: %s, want %q", e.ID, got, wants[e.ID])
+		}
+	}
+}
+
+// Pending timers follow a calendar when it is put, changed and deleted: to later times and to earlier ones, as events
+// say. A timer that fires once and is skipped expires, which is its only event. A deleted calendar excludes nothing.
+func TestPendingTimersFollowACalendar(t *testing.T) {
+	t.Parallel()
+	r, events := observed(t, 1)
+	x := r.now().Add(3 * time.Hour).Truncate(time.Hour)
+	in := func(d time.Duration) string { return " for " + x.Add(d).UTC().Format(time.TimeOnly+".000") }
+	r.putCalendar("busy", hours(x.Add(-time.Hour), x.Add(-time.Minute)))
+	names := []string{"skip", "next", "previous", "once skip", "once next", "once previous", "always free"}
+	const moving = 6 // of them
+	var recs []*kgo.Record
+	scheduled := make(map[string]string)
+	for i, name := range names {
+		at, shift := x, []string{"skip", "next", "previous"}[i%3]
+		if name == "always free" {
+			at = x.Add(12 * time.Hour)
+		}
+		headers := []string{"timer-at", millis(at), "timer-not-on", "busy", "timer-shift", shift}
+		if i < 3 {
+			headers = append(headers, "timer-every", "30m")
+		}
+		recs = append(recs, r.request(name, "1", headers...))
+		scheduled[name] = "scheduled" + in(0)
+	}
+	scheduled["always free"] = "scheduled" + in(12*time.Hour)
+	r.Send(recs...)
+	r.become(events, len(names), scheduled)
+
+	r.putCalendar("busy", hours(x.Add(-time.Minute), x.Add(20*time.Minute)))
+	later := map[string]string{"skip": in(30 * time.Minute), "next": in(20 * time.Minute),
+		"previous": in(-time.Minute - time.Millisecond), "once next": in(20 * time.Minute),
+		"once previous": in(-time.Minute - time.Millisecond)}
+	for id := range later {
+		later[id] = "rescheduled" + later[id]
+	}
+	later["once skip"] = "expired, calendar busy excludes its time"
+	r.become(events, len(names)+moving, later)
+
+	r.putCalendar("busy", hours(x.Add(-2*time.Minute), x.Add(10*time.Minute))) // both ends are earlier
+	earlier := map[string]string{"next": in(10 * time.Minute), "previous": in(-2*time.Minute - time.Millisecond),
+		"once next": in(10 * time.Minute), "once previous": in(-2*time.Minute - time.Millisecond)}
+	for id := range earlier {
+		earlier[id] = "rescheduled" + earlier[id]
+	}
+	r.become(events, len(names)+moving+4, earlier)
+
+	r.putCalendar("busy", "")
+	free := make(map[string]string)
+	for _, id := range []string{"skip", "next", "previous", "once next", "once previous"} {
+		free[id] = "rescheduled" + in(0)
+	}
+	r.become(events, len(names)+moving+4+5, free)
+	// A deleted calendar is unknown to new requests, and one that expires at once was never pending.
+	r.putCalendar("busy", hours(x.Add(-time.Minute), x.Add(20*time.Minute)))
+	r.Send(r.request("skipped", "1", "timer-at", millis(x), "timer-not-on", "busy"))
+	all := events.WaitFor(len(names)+moving+4+5+5+1, patience)
+	for _, rec := range all {
+		if e, err := waterclock.ParseEvent(rec.Record); err != nil || e.ID == "skipped" &&
+			(e.Type != waterclock.EventExpired || e.Detail != "calendar busy excludes its time") {
+			t.Errorf("%s: %v, %+v", rec.Key, err, e)
+		}
+	}
+	events.Quiet(quiet)
+	r.in.Balanced(float64(len(names) - 1))
+}
+
+// A calendar whose PUT was answered holds for the request that is written next, whichever instance owns its partition.
+func TestAnAnsweredPutHoldsForTheNextRequest(t *testing.T) {
+	t.Parallel()
+	const partitions, n = 2, 20
+	r, events := observed(t, partitions)
+	one := r.in
+	two := rig.Serve(r.T, r.withEvents(), node.Options{})
+	r.Shared(one, two)
+	apis := []*caller.Caller{one.API(), two.API()}
+	x := r.now().Add(3 * time.Hour).Truncate(time.Hour)
+	for i := range n {
+		to := x.Add(time.Duration(1+i) * time.Minute)
+		name := fmt.Sprint("of-", i%3)
+		status := 200
+		if i < 3 {
+			status = 201
+		}
+		if a := apis[i%2].Call("PUT", "/v1/calendars/"+name, hours(x, to)); a.Status != status {
+			t.Fatalf("PUT of a calendar: %d %s, want %d", a.Status, a.Text, status)
+		}
+		id := fmt.Sprint("after-", i)
+		a, b := r.request(id, "1", "timer-at", millis(x), "timer-not-on", name, "timer-shift", "next"),
+			r.request(id+"'", "1", "timer-at", millis(x), "timer-not-on", name, "timer-shift", "next")
+		r.Send(a, b)
+	}
+	first := make(map[string]waterclock.Event)
+	r.until("each request has an event", func() bool {
+		for _, rec := range events.Records() {
+			e, err := waterclock.ParseEvent(rec.Record)
+			if _, known := first[e.ID]; err == nil && !known {
+				first[e.ID] = e
+			}
+		}
+		return len(first) == 2*n
+	})
+	for id, e := range first {
+		var i int
+		if _, err := fmt.Sscanf(id, "after-%d", &i); err != nil {
+			t.Fatal(err)
+		}
+		want := x.Add(time.Duration(1+i) * time.Minute)
+		if e.Type != waterclock.EventScheduled || e.Pending == nil || !e.Pending.Due.Equal(want) {
+			t.Errorf("%s: %+v, want it scheduled for %s", id, e, want)
+		}
 	}
 }
