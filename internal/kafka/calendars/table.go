@@ -34,6 +34,8 @@ const (
 	// goneAfter is how long brokers must have denied the topic before it counts as gone: one that has just started
 	// denies topics that exist.
 	goneAfter = 10 * time.Second
+	// maxDelayed is how long before it was read a new record may say that it was written.
+	maxDelayed = time.Minute
 	// goneEvery is how often the log says that the topic is gone.
 	goneEvery = time.Minute
 )
@@ -330,9 +332,19 @@ func (re *reading) record(rec *kgo.Record) {
 	if len(text) <= topics.MaxCalendarBytes {
 		text = bytes.Clone(text) // the record shares the memory of its batch
 	}
-	if err := re.set.apply(string(rec.Key), text, min(rec.Timestamp.UnixMilli(), time.Now().UnixMilli())); err != nil {
+	if err := re.set.apply(string(rec.Key), text, re.changed(rec)); err != nil {
 		re.ignore(string(rec.Key), rec.Offset, err)
 	}
+}
+
+// changed returns when the record of a calendar was written, in Unix ms. A producer may name any time, and those between
+// it and the present would be decided anew. So for a record that has just come, a time long ago is not believed.
+func (re *reading) changed(rec *kgo.Record) int64 {
+	at, now := rec.Timestamp.UnixMilli(), time.Now().UnixMilli()
+	if at > now || re.whole && now-at > maxDelayed.Milliseconds() {
+		return now
+	}
+	return at
 }
 
 // ignore counts and logs what cannot be a calendar.

@@ -189,6 +189,23 @@ func TestRecreated(t *testing.T) {
 	})
 }
 
+// A producer's time that is long ago, or to come, does not make calendars decide anew what has passed, or what comes.
+func TestOddTimes(t *testing.T) {
+	v := kafkatest.OnFake(t, 1)
+	r := newRig(t, v)
+	table := r.table(t)
+	must(t, table.CaughtUp(r.Ctx))
+	for i, at := range []int64{1, time.Now().UnixMilli() - 3_600_000, time.Now().UnixMilli() + 3_600_000, 1 << 60} {
+		begun, name := time.Now().UnixMilli(), fmt.Sprint("c", i)
+		must(t, r.producer.ProduceSync(r.Ctx, &kgo.Record{Topic: r.topic, Key: []byte(name), Value: []byte(`{}`),
+			Timestamp: time.UnixMilli(at)}).FirstErr())
+		must(t, table.CaughtUp(r.Ctx))
+		if got := table.Now().Changed(name); got < begun || got > time.Now().UnixMilli() {
+			t.Errorf("a calendar of %d has changed at %d", at, got)
+		}
+	}
+}
+
 // Without a topic there are no calendars, and CaughtUp does not wait for one.
 func TestNoTopic(t *testing.T) {
 	v := kafkatest.OnFake(t, 1)

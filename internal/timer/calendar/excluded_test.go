@@ -371,3 +371,16 @@ func TestSkippedWhereDaysComeTwice(t *testing.T) {
 		}
 	}
 }
+
+// TestOnceWithJitterBefore1970: there is no occurrence behind that of a timer that fires once.
+func TestOnceWithJitterBefore1970(t *testing.T) {
+	all := known{}
+	all.put(t, "none", `{}`, 0)
+	at := millis(t, "1960-01-01T00:00:00Z")
+	for _, names := range []string{"", "none"} {
+		x, _, ok := recurring(t, all, timer.Recurrence{NotOn: names, Jitter: 1000}, at, 0)
+		if !ok || x.Due < at || x.Due >= at+1000 || x.Recurrence.Delay != x.Due-at {
+			t.Errorf("%q: %v %+v %+v", names, ok, x, x.Recurrence)
+		}
+	}
+}

@@ -113,7 +113,7 @@ func (p *Preview) Latest(o Occurrence) int64 {
 	if p.Jitter == 0 {
 		return o.Scheduled
 	}
-	return o.Scheduled + min(p.Jitter, p.after(o.Scheduled).Scheduled-o.Scheduled) - 1
+	return o.Scheduled + p.room(o, p.after(o.Scheduled)) - 1
 }
 
 // ParseEvery reads an interval as a user gives it: a duration such as 90s or 7d, or a period such as P1M, which may have

@@ -335,9 +335,17 @@ func (r Recurrence) due(t *timer.Timer, o Occurrence) int64 {
 	if o == pending(t) {
 		return t.Due // this holds even if the timer was moved and has another generation now
 	}
-	room := min(r.Jitter, r.successor(o).Scheduled-o.Scheduled)
+	room := r.room(o, r.successor(o))
 	part, _ := bits.Mul64(jitter(t.ID, t.Offset, o.Number), uint64(room))
 	return o.Scheduled + int64(part)
+}
+
+// room returns by less than what the jitter delays an occurrence, given the next one.
+func (r Recurrence) room(o, next Occurrence) int64 {
+	if next.Scheduled == none { // the difference may overflow
+		return r.Jitter
+	}
+	return min(r.Jitter, next.Scheduled-o.Scheduled)
 }
 
 // jitter returns a number that looks random.
