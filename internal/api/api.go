@@ -101,8 +101,9 @@ func New(o Options) *API {
 	newCounts(c, reviewed).register(h)
 	(&resends{jobs: run, reviews: reviewed}).register(h)
 	(&events{c, access.NewPool(maxStreams, maxStreams, streamWait)}).register(h)
-	(&service{c}).register(h)
-	(&calendarsOf{c, o.Calendars}).register(h)
+	excluding := &calendarsOf{c, o.Calendars}
+	excluding.register(h)
+	(&service{c, excluding}).register(h)
 	c.topics.registerCaller(h)
 	serveDocument(mux, h.OpenAPI())
 	front := &front{mux: mux, metrics: newMetrics(o.Registry), log: o.Logger, tracer: o.Tracer}

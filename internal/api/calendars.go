@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -219,6 +220,21 @@ func (co *calendarsOf) now(ctx context.Context) (*calendars.Set, error) {
 		return nil, stuckFor(ReasonKafka, "the calendars in Kafka cannot be read now: "+err.Error())
 	}
 	return co.all.Now(), nil
+}
+
+// readable returns the calendars, if the caller may read those with some names, with commas between them.
+func (co *calendarsOf) readable(ctx context.Context, names string) (calendar.Calendars, error) {
+	if co.all == nil {
+		return nil, nil //nolint:nilnil // there are none
+	}
+	for name := range strings.SplitSeq(names, ",") {
+		if err := co.may(ctx, access.Read, strings.TrimSpace(name)); err != nil {
+			return nil, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	return co.now(ctx)
 }
 
 func (co *calendarsOf) write(ctx context.Context, name string, text []byte) error {

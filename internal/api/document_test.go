@@ -242,6 +242,53 @@ func TestNext(t *testing.T) {
 	in.Get(longest+"+").Is(400, "bad-request")
 }
 
+// A preview says what calendars exclude, and where it goes.
+func TestNextNotOn(t *testing.T) {
+	in, _, _ := withCalendars(t)
+	in.Call("PUT", "/v1/calendars/weekend", `{"zone": "Europe/Berlin", "weekly": ["sat", "sun"]}`).Is(201, "")
+	in.Call("PUT", "/v1/calendars/may", `{"zone": "Europe/Berlin", "dates": ["2027-05-31"]}`).Is(201, "")
+	in.Call("PUT", "/v1/calendars/always", `{"weekly": ["0-6"]}`).Is(201, "")
+	const from, month = "/v1/next?from=2027-04-20T00:00:00Z&", "cron=0+17+L+*+*&zone=Europe%2FBerlin&not-on=weekend,+may"
+	a := in.Get(from+month+"&shift=previous&n=3").Is(200, "")
+	if got := fmt.Sprint(a.Body["next"]); got != "[2027-04-30T17:00:00+02:00 2027-05-28T17:00:00+02:00 "+
+		"2027-06-30T17:00:00+02:00]" {
+		t.Error(got)
+	}
+	if got := fmt.Sprint(a.Body["changed"]); got != "[map[calendar:may for:2027-05-31T17:00:00 "+
+		"next:2027-05-28T17:00:00+02:00 why:calendar may excludes it]]" {
+		t.Error(got)
+	}
+	for query, want := range map[string]string{
+		month + "&n=2": "[2027-04-30T17:00:00+02:00 2027-06-30T17:00:00+02:00] [may] <nil>",
+		"cron=0+9+*+*+*&not-on=weekend&n=1&shift=next&from=2027-04-23T12:00:00Z": "[2027-04-26T09:00:00Z] " +
+			"[weekend weekend] <nil>",
+		"every=1h&not-on=weekend&n=1&from=2027-04-24T12:00:00Z": "[2027-04-25T22:00:00Z] " +
+			strings.TrimSuffix("["+strings.Repeat("weekend ", 20), " ") + "] true",
+		"at=2027-04-24T12:00:00Z&not-on=weekend":            "[] [weekend] <nil>",
+		"at=2027-04-24T12:00:00Z&not-on=weekend&shift=next": "[2027-04-26T12:00:00Z] [weekend] <nil>",
+		"cron=0+9+*+*+*&not-on=always&n=1": "[] " +
+			strings.TrimSuffix("["+strings.Repeat("always ", 20), " ") + "] true",
+	} {
+		if !strings.Contains(query, "from=") {
+			query = "from=2027-04-20T00:00:00Z&" + query
+		}
+		a := in.Get("/v1/next?"+query).Is(200, "")
+		var by []string
+		changed, _ := a.Body["changed"].([]any)
+		for _, c := range changed {
+			by = append(by, fmt.Sprint(c.(map[string]any)["calendar"]))
+		}
+		if got := fmt.Sprintf("%v %v %v", a.Body["next"], by, a.Body["changedMore"]); got != want {
+			t.Errorf("%s: %s, want %s", query, got, want)
+		}
+	}
+	in.Get(from+"cron=@daily&not-on=weekend,gone").Is(400, "unknown-calendar")
+	in.Get(from+"cron=@daily&not-on=weekend,,may").Is(400, "bad-not-on")
+	in.Get(from+"cron=@daily&not-on=weekend&shift=on").Is(400, "bad-shift")
+	in.Get(from+"cron=@daily&shift=next").Is(400, "bad-shift")
+	alone(t).Get(from+"cron=@daily&not-on=weekend").Is(400, "unknown-calendar")
+}
+
 // A preview takes what a request takes, and its costs do not depend on how far it is from the beginning.
 func TestNextOfAnyBeginning(t *testing.T) {
 	in := alone(t)

@@ -51,20 +51,30 @@ type Occurrences struct {
 	Zone        string      `json:"zone"`
 	Next        []time.Time `json:"next" nullable:"false" doc:"The next occurrences, without jitter."`
 	Latest      []time.Time `json:"latest,omitempty" nullable:"false" doc:"With jitter: the last instant at which each of next may be due. Which one it is depends on the timer's ID and its request."`
-	Changed     []Changed   `json:"changed,omitempty" nullable:"false" doc:"Those that are not when the recurrence alone would have them."`
+	Changed     []Changed   `json:"changed,omitempty" nullable:"false" doc:"Those that are not when the recurrence alone would have them, in the order of next: of those that calendars exclude, at most 20 before each of next."`
+	More        bool        `json:"changedMore,omitempty" doc:"Calendars exclude others, which changed leaves out."`
 }
 
 // Changed is an occurrence that does not come at the time that its recurrence names.
 type Changed struct {
 	For  string     `json:"for" doc:"Date and time of day that the recurrence names, in its zone."`
-	Next *time.Time `json:"next,omitempty" doc:"When it comes instead; one of next."`
+	Next *time.Time `json:"next,omitempty" doc:"When it comes instead; if absent, it does not come."`
 	Why  string     `json:"why" doc:"As in: the clock skips it."`
+
+	Calendar string `json:"calendar,omitempty" doc:"The calendar that excludes it."`
 }
 
-const maxNext = 1000
+const (
+	maxNext = 1000
+	// maxExcluded is how many occurrences that calendars exclude are listed before each other one.
+	maxExcluded = 20
+)
 
 // service has the operations that are not about timers.
-type service struct{ *common }
+type service struct {
+	*common
+	calendars *calendarsOf
+}
 
 func (s *service) register(h huma.API) {
 	reads(h, operation("service", http.MethodGet, "/v1/cluster", "getCluster", "See instances and partitions"),
@@ -89,13 +99,16 @@ func (s *service) register(h huma.API) {
 
 func (s *service) registerNext(h huma.API) {
 	next := operation("service", http.MethodGet, "/v1/next", "nextOccurrences", "See when a recurrence comes next",
-		"By the rules of time zones of the instance that is asked. Give one of cron and every, or at alone.")
-	reads(h, next, func(_ context.Context, in *struct {
+		"By the rules of time zones, and the calendars, of the instance that is asked. Give one of cron and every, or at "+
+			"alone.")
+	reads(h, next, func(ctx context.Context, in *struct {
 		Cron   string `query:"cron" maxLength:"1024" doc:"5 or 6 fields, or a name such as @daily."`
 		Every  string `query:"every" maxLength:"64" doc:"A duration or, with zone, a period such as P1M."`
 		Zone   string `query:"zone" doc:"IANA name of a time zone; if absent, UTC."`
 		At     string `query:"at" doc:"When it begins, as timer-at; if absent, at from, and for every one interval later."`
 		Jitter string `query:"jitter" maxLength:"64" doc:"As timer-jitter: each is delayed by less than this."`
+		NotOn  string `query:"not-on" maxLength:"2048" doc:"As timer-not-on: names of calendars that the caller may read, with commas between them."`
+		Shift  string `query:"shift" doc:"As timer-shift: skip, next or previous."`
 		N      int    `query:"n" minimum:"0" maximum:"1000" default:"10" doc:"The number of occurrences."`
 		From   string `query:"from" doc:"After this time: RFC 3339 with a zone, or Unix milliseconds; if absent, now."`
 	}) (out Occurrences, err error) {
@@ -106,7 +119,8 @@ func (s *service) registerNext(h huma.API) {
 		if in.From == "" {
 			from = s.now().UnixMilli()
 		}
-		w := calendar.Wish{Cron: in.Cron, Every: in.Every, Zone: in.Zone, Jitter: in.Jitter}
+		w := calendar.Wish{Cron: in.Cron, Every: in.Every, Zone: in.Zone, Jitter: in.Jitter, NotOn: in.NotOn,
+			Shift: in.Shift}
 		if in.At != "" {
 			at, err := anyInstant("at", in.At)
 			if err != nil {
@@ -114,29 +128,51 @@ func (s *service) registerNext(h huma.API) {
 			}
 			w.At = &at
 		}
+		if w.NotOn != "" {
+			if w.Calendars, err = s.calendars.readable(ctx, w.NotOn); err != nil {
+				return out, err
+			}
+		}
 		p, err := previewOf(&w, from)
 		if err != nil {
 			return out, err
 		}
-		out = Occurrences{Explanation: p.Explain(), Zone: p.Location().String(), Next: []time.Time{}}
-		for range min(in.N, maxNext) {
-			o, ok := p.After(from)
-			if !ok {
-				break
-			}
-			next := time.UnixMilli(o.Scheduled).In(p.Location())
-			out.Next = append(out.Next, next)
-			if p.Jitter > 0 {
-				out.Latest = append(out.Latest, instantOf(p.Latest(o)).In(p.Location()))
-			}
-			if reading, skipped := p.Skipped(o); skipped {
-				out.Changed = append(out.Changed, Changed{For: reading.Format("2006-01-02T15:04:05"), Next: &next,
-					Why: "the clock skips it"})
-			}
-			from = o.Scheduled
-		}
-		return out, nil
+		return occurrences(ctx, p, from, min(in.N, maxNext)), nil
 	})
+}
+
+// occurrences returns the n occurrences after a time, in Unix milliseconds; fewer if ctx ends.
+func occurrences(ctx context.Context, p *calendar.Preview, from int64, n int) Occurrences {
+	const layout = "2006-01-02T15:04:05"
+	loc, listed := p.Location(), from // all that calendars exclude up to then is listed
+	out := Occurrences{Explanation: p.Explain(), Zone: loc.String(), Next: []time.Time{}}
+	for ; n > 0 && ctx.Err() == nil; n-- {
+		o, ok := p.After(from)
+		until := max(o.Scheduled, o.Nominal)
+		excluded, more := p.Excluded(listed, until, maxExcluded)
+		for _, x := range excluded {
+			c := Changed{For: instantOf(x.Nominal).In(loc).Format(layout), Calendar: x.Calendar,
+				Why: "calendar " + x.Calendar + " excludes it"}
+			if x.Comes {
+				c.Next = new(instantOf(x.To).In(loc))
+			}
+			out.Changed = append(out.Changed, c)
+		}
+		out.More, listed = out.More || more, max(listed, until)
+		if !ok {
+			break
+		}
+		next := time.UnixMilli(o.Scheduled).In(loc)
+		out.Next = append(out.Next, next)
+		if p.Jitter > 0 {
+			out.Latest = append(out.Latest, instantOf(p.Latest(o)).In(loc))
+		}
+		if reading, skipped := p.Skipped(o); skipped {
+			out.Changed = append(out.Changed, Changed{For: reading.Format(layout), Next: &next, Why: "the clock skips it"})
+		}
+		from = o.Scheduled
+	}
+	return out
 }
 
 // anyInstant is instant for what may also be long ago, such as the first of the birthdays. It takes the years 0 to 9999.
@@ -164,9 +200,13 @@ func previewOf(w *calendar.Wish, from int64) (*calendar.Preview, error) {
 	if fault == nil {
 		return p, nil
 	}
-	text := map[string]string{"cron": w.Cron, "every": w.Every, "zone": w.Zone, "jitter": w.Jitter}[fault.Field]
+	text := map[string]string{"cron": w.Cron, "every": w.Every, "zone": w.Zone, "jitter": w.Jitter, "not-on": w.NotOn,
+		"shift": w.Shift}[fault.Field]
 	reason := map[string]string{"cron": "bad-cron", "every": "bad-interval", "zone": "unknown-zone",
-		"jitter": "bad-jitter"}[fault.Field]
+		"jitter": "bad-jitter", "not-on": "bad-not-on", "shift": "bad-shift"}[fault.Field]
+	if fault.Unknown {
+		reason = "unknown-calendar"
+	}
 	return nil, problem(http.StatusBadRequest, reason, "%s is %.60q, %s", fault.Field, text, fault.Says)
 }
 

@@ -62,6 +62,16 @@ func (s *Set) Changed(name string) int64 {
 	return math.MinInt64
 }
 
+// Calendar implements calendar.Calendars.
+func (s *Set) Calendar(name string) (rules *calendar.Exclusion, changed int64) {
+	if c, ok := s.byName[name]; ok {
+		rules = c.Exclusion
+	}
+	return rules, s.Changed(name)
+}
+
+var _ calendar.Calendars = (*Set)(nil)
+
 // Offset is one past the last record of the log that was read.
 func (s *Set) Offset() int64 { return s.offset }
 

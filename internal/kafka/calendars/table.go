@@ -358,11 +358,7 @@ func (re *reading) ignore(name string, offset int64, why error) {
 
 // Calendar implements calendar.Calendars.
 func (t *Table) Calendar(name string) (rules *calendar.Exclusion, changed int64) {
-	set := t.Now()
-	if c, ok := set.Get(name); ok {
-		rules = c.Exclusion
-	}
-	return rules, set.Changed(name)
+	return t.Now().Calendar(name)
 }
 
 // Version changes with every change of a calendar.

@@ -111,6 +111,63 @@ func TestOccurrencesNotOn(t *testing.T) {
 	}
 }
 
+// TestPreviewNotOn: what previews list of the occurrences that calendars exclude. The 1st of May 2027 is a Saturday.
+func TestPreviewNotOn(t *testing.T) {
+	all := known{}
+	all.put(t, "weekend", `{"zone": "Europe/Berlin", "weekly": ["sat", "sun"]}`, 0)
+	all.put(t, "may", `{"zone": "Europe/Berlin", "dates": ["2027-05-03"]}`, 0)
+	from, until := millis(t, "2027-04-30T12:00:00+02:00"), millis(t, "2027-05-04T12:00:00+02:00")
+	for _, c := range []struct{ name, cron, names, shift, want, words string }{
+		{"skip", "0 9 * * *", "weekend", "", "weekend 05-01 never, weekend 05-02 never", "weekend is skipped."},
+		{"next", "0 9 * * *", "weekend,may", "next",
+			"weekend 05-01 05-04, weekend 05-02 05-04, may 05-03 05-04", "may and weekend moves to the next time"},
+		{"previous", "0 9 * * sun,tue", " weekend", "previous", "weekend 05-02 04-30", "back to the last time"},
+		{"nothing", "0 9 * * mon", "weekend", "skip", "", "weekend is skipped."},
+		{"too many", "* * * * *", "weekend", "", "weekend 05-01 never, weekend 05-01 never, weekend 05-01 never, more", ""},
+	} {
+		w := Wish{Cron: c.cron, Zone: "Europe/Berlin", NotOn: c.names, Shift: c.shift, Calendars: all}
+		p, fault := w.Preview(from)
+		if fault != nil {
+			t.Fatal(c.name, fault)
+		}
+		list, more := p.Excluded(from, until, 3)
+		var texts []string
+		for _, x := range list {
+			day := func(at int64) string { return time.UnixMilli(at).In(p.Location()).Format("01-02") }
+			text := x.Calendar + " " + day(x.Nominal) + " never"
+			if x.Comes {
+				text = strings.Replace(text, "never", day(x.To), 1)
+			}
+			texts = append(texts, text)
+		}
+		if more {
+			texts = append(texts, "more")
+		}
+		if got := strings.Join(texts, ", "); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+		if got := p.Explain(); !strings.Contains(got, c.words) {
+			t.Errorf("%s: %s", c.name, got)
+		}
+	}
+	for _, c := range []struct {
+		names, shift string
+		want         Fault
+	}{
+		{"weekend,gone", "", Fault{Field: "not-on", Unknown: true}},
+		{"weekend,", "", Fault{Field: "not-on"}},
+		{"a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q", "", Fault{Field: "not-on"}},
+		{"weekend", "on", Fault{Field: "shift"}},
+		{"", "next", Fault{Field: "shift"}},
+	} {
+		w := Wish{Cron: "@daily", NotOn: c.names, Shift: c.shift, Calendars: all}
+		_, fault := w.Preview(from)
+		if fault == nil || fault.Says == "" || fault.Field != c.want.Field || fault.Unknown != c.want.Unknown {
+			t.Errorf("%+v: %+v", c, fault)
+		}
+	}
+}
+
 // TestAgainNotOn: how the pending occurrence of a timer follows when its calendar changes on Wednesday, the 5th of May
 // 2027, at noon.
 func TestAgainNotOn(t *testing.T) {

@@ -3,6 +3,7 @@ package calendar
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,13 +15,18 @@ import (
 type Wish struct {
 	Cron, Every  string // at most one of them
 	Zone, Jitter string
-	At           *int64 // the timer-at in Unix milliseconds; nil if it is not given
+	At           *int64    // the timer-at in Unix milliseconds; nil if it is not given
+	NotOn        string    // names of calendars, with commas between them
+	Shift        string    // skip, next or previous; empty is skip
+	Calendars    Calendars // has those of NotOn; nil: there are none
 }
 
 // Fault explains which text of a Wish is wrong.
 type Fault struct {
-	Field string // cron, every, zone or jitter
+	Field string // cron, every, zone, jitter, not-on or shift
 	Says  string // completes the sentence "it is TEXT, …"
+	// Unknown means that a name in NotOn is right, and there is no such calendar.
+	Unknown bool
 }
 
 // Preview shows occurrences by the rules of time zones of this machine.
@@ -34,7 +40,7 @@ func (w *Wish) Preview(written int64) (*Preview, *Fault) {
 	of := timer.Recurrence{Cron: w.Cron, Until: timer.NoUntil}
 	if w.Cron != "" {
 		if _, err := Parse(w.Cron); err != nil {
-			return nil, &Fault{"cron", err.Error()}
+			return nil, &Fault{Field: "cron", Says: err.Error()}
 		}
 		if w.At != nil {
 			of.Start = timer.Start{At: *w.At, Set: true}
@@ -43,23 +49,27 @@ func (w *Wish) Preview(written int64) (*Preview, *Fault) {
 	if w.Every != "" {
 		var err error
 		if of, err = ParseEvery(w.Every, w.Zone != ""); err != nil {
-			return nil, &Fault{"every", err.Error()}
+			return nil, &Fault{Field: "every", Says: err.Error()}
 		}
 	}
 	if w.Jitter != "" {
 		jitter, err := span.Parse(w.Jitter)
 		if err != nil {
-			return nil, &Fault{"jitter", "needs a duration, such as 30s or 1h30m"}
+			return nil, &Fault{Field: "jitter", Says: "needs a duration, such as 30s or 1h30m"}
 		}
 		of.Jitter = inMillis(jitter)
 	}
 	if w.Zone != "" && w.Cron == "" && w.Every == "" {
-		return nil, &Fault{"zone", "belongs to a recurrence"}
+		return nil, &Fault{Field: "zone", Says: "belongs to a recurrence"}
 	}
 	of.Zone = w.Zone
-	r, err := new(Cache).Recurrence(&of)
+	if fault := w.exclude(&of); fault != nil {
+		return nil, fault
+	}
+	r, err := (&Cache{Calendars: w.Calendars}).Recurrence(&of)
 	if err != nil {
-		return nil, &Fault{"zone", "needs the IANA name of a time zone, spelt as in Africa/Lagos" + DidYouMean(w.Zone)}
+		return nil, &Fault{Field: "zone",
+			Says: "needs the IANA name of a time zone, spelt as in Africa/Lagos" + DidYouMean(w.Zone)}
 	}
 	p := &Preview{Recurrence: r}
 	if w.At != nil {
@@ -69,6 +79,47 @@ func (w *Wish) Preview(written int64) (*Preview, *Fault) {
 	}
 	return p, nil
 }
+
+// exclude sets the calendars of a recurrence, and what happens to what they exclude.
+func (w *Wish) exclude(of *timer.Recurrence) *Fault {
+	for _, shift := range []timer.Shift{timer.ShiftSkip, timer.ShiftNext, timer.ShiftPrevious} {
+		if w.Shift == shift.String() {
+			of.Shift = shift
+		}
+	}
+	switch {
+	case w.Shift != "" && of.Shift.String() != w.Shift:
+		return &Fault{Field: "shift", Says: "needs skip, next or previous"}
+	case w.Shift != "" && w.NotOn == "":
+		return &Fault{Field: "shift", Says: "which needs the calendars of not-on"}
+	case w.NotOn == "":
+		return nil
+	}
+	names := strings.Split(w.NotOn, ",")
+	for i, name := range names {
+		names[i] = strings.TrimSpace(name)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if len(names) > maxNotOn {
+		return &Fault{Field: "not-on", Says: fmt.Sprintf("needs 1 to %d names of calendars", maxNotOn)}
+	}
+	all := Cache{Calendars: w.Calendars}
+	for _, name := range names {
+		switch {
+		case name == "":
+			return &Fault{Field: "not-on", Says: "needs names of calendars, with commas between them"}
+		case !all.Has(name):
+			return &Fault{Field: "not-on", Says: fmt.Sprintf("and there is no calendar %s: put it first, or correct the name",
+				quote(name)), Unknown: true}
+		}
+	}
+	of.NotOn = strings.Join(names, ",")
+	return nil
+}
+
+// maxNotOn is how many calendars a timer may name: waterclock.MaxCalendars.
+const maxNotOn = 16
 
 // lastShown is the last instant that RFC 3339 can write, in Unix seconds.
 var lastShown = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC).Unix()
@@ -105,6 +156,45 @@ func (p *Preview) after(after int64) Occurrence {
 		return o
 	}
 	return r.successor(r.latest(o, after))
+}
+
+// Excluded is an occurrence that would come without calendars.
+type Excluded struct {
+	Nominal  int64  // when it would come; Unix milliseconds
+	Calendar string // a calendar that excludes that time
+	To       int64  // when it comes instead; Unix milliseconds
+	Comes    bool   // otherwise it does not come
+}
+
+// Excluded lists occurrences that would come in (after, until] if there were no calendars, at most some. more is true if
+// there are others, or too many to look at.
+func (p *Preview) Excluded(after, until int64, most int) (list []Excluded, more bool) {
+	if p.excluded == nil || len(p.excluded.list) == 0 {
+		return nil, false
+	}
+	r := p.anchored(p.start)
+	if r.recurs() {
+		after = max(after, p.start-1)
+	}
+	var w work
+	for w < maxWork {
+		w += r.excluded.list.cost()
+		n := r.nominal(after)
+		if n == none || n > min(until, lastShown*1000) {
+			return list, false
+		}
+		i := r.excluded.list.Excludes(n)
+		if i < 0 { // nor are others until the rules change
+			after = r.excluded.list.boundary(n) - 1
+			continue
+		}
+		if len(list) == most {
+			return list, true
+		}
+		to, comes := r.excluded.list.shifted(n, r.excluded.by, &w)
+		list, after = append(list, Excluded{n, r.excluded.names[i], to, comes}), n
+	}
+	return list, true
 }
 
 // Latest returns the last instant at which an occurrence may be due by its jitter, in Unix milliseconds. Which one it is
@@ -192,6 +282,12 @@ func (p *Preview) Explain() (text string) {
 		text = fmt.Sprintf("Every %s.", span.String(time.Duration(p.Every)*time.Millisecond))
 	default:
 		text = "Once."
+	}
+	if p.excluded != nil {
+		text += fmt.Sprintf(" What is excluded by %s %s.", enumerate(strings.Split(p.NotOn, ",")), map[timer.Shift]string{
+			timer.ShiftSkip: "is skipped", timer.ShiftNext: "moves to the next time that is free",
+			timer.ShiftPrevious: "moves back to the last time that is free",
+		}[p.Shift])
 	}
 	if p.Jitter > 0 {
 		text += fmt.Sprintf(" Each is delayed by less than %s.", span.String(time.Duration(p.Jitter)*time.Millisecond))
