@@ -68,7 +68,7 @@ func flagSections() []section {
 		{"The machines",
 			"cores busy instances plan/partitions plan/firing-interval replicas plan/standbys keep clean constants"},
 		{"The grant", "role api_user/topic api_token/topic id-prefix"},
-		{"The expression", "next/zone next/from"},
+		{"The expression", "next/zone next/not-on next/shift next/from"},
 		{"The calendar", "name calendars_import/zone years skip"},
 		{"The embedded broker", "listen demo"},
 		{"Topics and targets", "requests delay targets default-target events partitioner-check"},

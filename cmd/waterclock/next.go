@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/kit/span"
+	"github.com/waterclock/waterclock/internal/node/config"
 	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
@@ -22,12 +23,15 @@ const (
 // nextFlags are the flags of next.
 type nextFlags struct {
 	every, zone, at, from, jitter string
+	notOn, shift                  string
 	n                             int
 	explain                       bool
+
+	asking // an instance for its calendars
 }
 
 func nextCommand(p *process) *cobra.Command {
-	var f nextFlags
+	f := nextFlags{asking: asking{p: p}}
 	cmd := &cobra.Command{
 		Use:   "next [EXPRESSION]",
 		Short: "print when a recurrence comes next",
@@ -37,12 +41,16 @@ changes of the zone's clock between them. If the clock skips the time that is me
 instant is marked; with --jitter, until when it may be due. next asks no service: it uses
 the time zone rules of this machine.
 
+With --not-on it asks the HTTP API of an instance, which has the calendars and its own rules
+of time zones, and prints what they exclude, and where that goes.
+
 The expression is one argument, of 5 fields (minute, hour, day of the month,
 month, day of the week) or 6 with the second in front, or a name: @yearly,
 @annually, @monthly, @weekly, @daily, @midnight, @hourly.`,
 		Example: `  waterclock next '0 9 * * mon-fri' --zone Africa/Lagos
   waterclock next '30 2 * * *' --zone Europe/Berlin --from 2027-03-27T00:00:00Z -n 3
   waterclock next --every P1M --zone Europe/Berlin --at 2027-01-31T09:00:00+01:00
+  waterclock next '0 17 L * *' --zone Europe/Berlin --not-on holidays-de --shift previous
   waterclock next --explain '*/5 9-17 1,15 * *'`,
 		Args:        cobra.ArbitraryArgs,
 		Annotations: map[string]string{takesArgs: ""},
@@ -53,14 +61,19 @@ month, day of the week) or 6 with the second in front, or a name: @yearly,
 	fs.StringVar(&f.at, "at", "", "begin at `TIME`, RFC 3339 with a zone (default: --from, or one interval after it); "+
 		"alone: once")
 	fs.StringVar(&f.jitter, "jitter", "", "delay each by a part of `DURATION`, as schedule does")
+	fs.StringVar(&f.notOn, "not-on", "", "not when one of the `CALENDARS` excludes it: names, with commas between them")
+	fs.StringVar(&f.shift, "shift", "", "`WHERE` goes what --not-on excludes: skip, next or previous (default: skip)")
 	fs.StringVar(&f.from, "from", "", "instants after `TIME`, RFC 3339 with a zone (default: now)")
 	fs.IntVarP(&f.n, "number", "n", defaultNext, fmt.Sprintf("print `N` instants, 0 to %d", maxNext))
 	fs.BoolVar(&f.explain, "explain", false, "first explain the recurrence in words")
-	cmd.RunE = func(_ *cobra.Command, args []string) error { return f.run(p.stdout, args) }
+	f.profile = addProfileFlag(p, fs)
+	f.to.flags(fs)
+	cmd.RunE = f.run
 	return cmd
 }
 
-func (n *nextFlags) run(out io.Writer, args []string) error {
+func (n *nextFlags) run(cmd *cobra.Command, args []string) error {
+	out := n.p.stdout
 	if n.n < 0 || n.n > maxNext {
 		return usagef("--number is %d, needs 0 to %d", n.n, maxNext)
 	}
@@ -72,8 +85,15 @@ func (n *nextFlags) run(out io.Writer, args []string) error {
 		}
 	}
 	p, err := n.preview(args, from)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case n.notOn != "":
+		return n.runNotOn(cmd.Context(), args, from)
+	case n.shift != "":
+		return usagef("--shift needs --not-on, which names the calendars")
+	case cmd.Flags().Changed(config.ProfileURL):
+		return usagef("--url needs --not-on: without calendars next asks no service")
 	}
 	if n.explain {
 		fmt.Fprintln(out, p.Explain())
@@ -130,12 +150,8 @@ func printNext(out io.Writer, p *calendar.Preview, after int64, n int) error {
 			break
 		}
 		at := time.UnixMilli(o.Scheduled).In(loc)
-		changes := calendar.Changes(loc, time.UnixMilli(after).Unix(), at.Unix(), maxChanges+1)
-		for _, c := range changes[:min(len(changes), maxChanges)] {
-			say("%s\n", change(c, loc))
-		}
-		if len(changes) > maxChanges {
-			say("-- more changes of the clock, which are left out\n")
+		for _, line := range clockChanges(loc, time.UnixMilli(after), at) {
+			say("%s\n", line)
 		}
 		mark := ""
 		if reading, skipped := p.Skipped(o); skipped {
@@ -148,6 +164,18 @@ func printNext(out io.Writer, p *calendar.Preview, after int64, n int) error {
 		after = o.Scheduled
 	}
 	return err
+}
+
+// clockChanges describes the changes of a clock in (after, until].
+func clockChanges(loc *time.Location, after, until time.Time) (lines []string) {
+	changes := calendar.Changes(loc, after.Unix(), until.Unix(), maxChanges+1)
+	for _, c := range changes[:min(len(changes), maxChanges)] {
+		lines = append(lines, change(c, loc))
+	}
+	if len(changes) > maxChanges {
+		lines = append(lines, "-- more changes of the clock, which are left out")
+	}
+	return lines
 }
 
 // change describes a change of a clock.
