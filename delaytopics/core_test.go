@@ -495,6 +495,30 @@ func TestPositionPassesMarkers(t *testing.T) {
 	}
 }
 
+// A comparison of the clocks gets a step even if no record is due. The position stays.
+func TestAComparisonOfClocksGetsAStep(t *testing.T) {
+	c := newCore(t, newSetup(t))
+	c.write(0)
+	c.r.Deliver(partlog.Read{Records: c.log, Next: 1, End: 1})
+	seal := func() *emitter.Share { return c.source.Seal("step", &emitter.Room{Entries: 9, Bytes: 1 << 20}) }
+	if share := seal(); share != nil {
+		t.Fatalf("sealed %+v", share)
+	}
+	c.p.o.ClockSkew = partition.NewClockSkew(nil, nil, func() {})
+	c.p.o.ClockSkew.Want()
+	share := seal()
+	if share == nil || share.Offset.At != 0 || len(share.Records) != 1 || len(share.Emissions) != 0 {
+		t.Fatalf("sealed %+v, want a checkpoint at position 0", share)
+	}
+	share.Done(emitter.Committed)
+	if share = seal(); share != nil {
+		t.Fatalf("sealed %+v after the commit", share)
+	}
+	if n := c.p.Status().Queued; n != 1 {
+		t.Errorf("%d records are queued, want 1", n)
+	}
+}
+
 // A lane claims a source and asks it a moment later. If the partition fails and is acquired again in between, the lane
 // asks the relay of the former acquisition. The records queued there were read again, and the present relay passes them
 // on.

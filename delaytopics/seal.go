@@ -54,10 +54,11 @@ func (r *relay) Seal(step string, room *emitter.Room) *emitter.Share {
 	s := &sealed{r: r, mark: clocks.At(now)}
 	s.at = s.mark.Wall
 	n, passes := r.ready(s.at, room), r.passesMarkers(now)
-	if n == 0 && !passes {
+	asked := r.o.ClockSkew.Asks()
+	if n == 0 && !passes && !asked {
 		return nil
 	}
-	s.share = &emitter.Share{Done: s.done}
+	s.share, s.next = &emitter.Share{Done: s.done}, r.position
 	for s.n < n && s.take(s.n, n) {
 		it := &r.queue.items[s.n]
 		*room = room.Minus(timer.Size{Entries: 1, Bytes: it.bytes})
@@ -67,7 +68,7 @@ func (r *relay) Seal(step string, room *emitter.Room) *emitter.Share {
 	switch {
 	case passes:
 		s.next = r.queue.end
-	case s.n == 0:
+	case s.n == 0 && !asked:
 		return nil
 	}
 	r.stepped = now

@@ -77,7 +77,6 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 		}
 	}
 	known := new(clocks.Clocks)
-	skew := partition.NewClockSkew(c.client, known)
 	repairs := repair.NewMetrics(in.o.Registry)
 	markers := repair.NewMarkers(c.client, c.targets, cfg.Group, log, repairs)
 	p := &pipeline{member: newMember(ctx, cfg.Group, log)}
@@ -86,7 +85,6 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 		Probed: markers.Probed, Now: in.o.Now,
 	})
 	p.health = targets.NewHealth(targets.HealthOptions{Probe: prober.Probe, Targets: c.targets, Logger: log})
-	p.clock = newClockWatch(in.o.Now, known, p.health, in.partitions.wake, skew.Want, log, in.o.Registry)
 	lanes := emitter.NewLanes(emitter.Options{
 		Client: c.options, Admin: c.client, Group: cfg.Group, Process: in.process, Lanes: laneCount(cfg.Lanes),
 		TransactionalIDs: cfg.TransactionalIDs, Interval: cfg.FiringInterval,
@@ -94,6 +92,8 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 		Health: p.health, Markers: markers, Leaders: c.targets.Leaders, Logger: log,
 		Metrics: emitter.NewMetrics(in.o.Registry),
 	})
+	skew := partition.NewClockSkew(c.client, known, lanes.Wake)
+	p.clock = newClockWatch(in.o.Now, known, p.health, in.partitions.wake, skew.Want, log, in.o.Registry)
 	reader, err := in.openReader()
 	if err != nil {
 		return nil, err

@@ -20,48 +20,74 @@ const (
 
 // ClockSkew compares this machine's clock with the brokers'. Once in a while it reads back a committed record of a
 // changelog, for the LogAppendTime that the leader gave it.
+//
+// Once a minute any committed step will do. After the clock was set none may come: while targets reject the clock, no
+// timer fires. So then partitions seal a step even if they have nothing to seal (Asks), until one is committed.
 type ClockSkew struct {
 	client *kgo.Client
 	clocks *clocks.Clocks
-	wanted atomic.Bool
+	wake   func() // makes the lanes seal
+	want   atomic.Int32
 	offers chan stamp
 }
+
+// What ClockSkew.want says.
+const (
+	noStep  = iota
+	anyStep // the next one that is committed
+	ownStep // and partitions seal one for it
+)
 
 // stamp is a record that was written between two moments.
 type stamp struct {
 	target        partlog.Log
 	offset        int64
 	before, after clocks.Mark
+	asked         bool // ownStep was wanted
 }
 
-// NewClockSkew returns a ClockSkew that Run serves. It measures known.
-func NewClockSkew(cl *kgo.Client, known *clocks.Clocks) *ClockSkew {
-	s := &ClockSkew{client: cl, clocks: known, offers: make(chan stamp, 1)}
-	s.wanted.Store(true)
-	return s
+// NewClockSkew returns a ClockSkew that Run serves. It measures known, and wakes the lanes with wake.
+func NewClockSkew(cl *kgo.Client, known *clocks.Clocks, wake func()) *ClockSkew {
+	c := &ClockSkew{client: cl, clocks: known, wake: wake, offers: make(chan stamp, 1)}
+	c.want.Store(anyStep)
+	return c
 }
 
 // Run reads back the records that are offered, until ctx ends.
 func (c *ClockSkew) Run(ctx context.Context) error {
 	t := time.NewTicker(skewEvery)
 	defer t.Stop()
+	owed := false // a comparison that was asked for could not be made
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-t.C:
-			c.wanted.Store(true)
+			if owed {
+				c.Want()
+			}
+			c.want.CompareAndSwap(noStep, anyStep)
 		case x := <-c.offers:
-			c.look(ctx, x)
+			counts, err := c.look(ctx, x)
+			if owed = x.asked && err != nil; x.asked && err == nil && !counts {
+				c.Want() // most likely the step was sealed before the clock was set
+			}
 		}
 	}
 }
 
-// Want asks for a comparison with the next committed step.
-func (c *ClockSkew) Want() { c.wanted.Store(true) }
+// Want asks for a comparison now.
+func (c *ClockSkew) Want() {
+	c.want.Store(ownStep)
+	c.wake()
+}
 
-// look reads a record back and measures the clocks by its timestamp. If it cannot, the estimate stays as it is.
-func (c *ClockSkew) look(ctx context.Context, x stamp) {
+// Asks reports whether a partition is to seal a step although it has nothing to seal. A nil ClockSkew asks for none.
+func (c *ClockSkew) Asks() bool { return c != nil && c.want.Load() == ownStep }
+
+// look reads a record back and measures the clocks by its timestamp. It reports whether the measurement counts. If not,
+// the estimate stays as it is.
+func (c *ClockSkew) look(ctx context.Context, x stamp) (counts bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, skewTimeout)
 	defer cancel()
 	r := partlog.NewReader(c.client, x.target, x.offset)
@@ -69,23 +95,34 @@ func (c *ClockSkew) look(ctx context.Context, x stamp) {
 	for r.Position() <= x.offset { // it cannot be read before the marker of its transaction
 		page, err := r.Next(ctx, skewWait)
 		if err != nil {
-			return
+			return false, err
 		}
 		if len(page.Records) > 0 && page.Records[0].Offset == x.offset {
-			c.clocks.Measured(x.before, x.after, page.Records[0].Timestamp)
+			counts = c.clocks.Measured(x.before, x.after, page.Records[0].Timestamp)
 		}
 	}
+	return counts, nil
 }
 
 // Offer is called for every committed step, with one of its records and the times when the step was sealed and
-// committed. It takes the record if one is wanted, and never waits. A nil ClockSkew takes nothing.
+// committed. It takes the record if one is wanted, instead of one that Run has not looked at yet, and never waits. A nil
+// ClockSkew takes nothing.
 func (c *ClockSkew) Offer(target partlog.Log, offset int64, before, after clocks.Mark) {
-	if c == nil || !c.wanted.CompareAndSwap(true, false) {
+	if c == nil || c.want.Load() == noStep {
 		return
 	}
-	select {
-	case c.offers <- stamp{target, offset, before, after}:
-	default:
+	want := c.want.Swap(noStep)
+	if want == noStep {
+		return
+	}
+	x := stamp{target, offset, before, after, want == ownStep}
+	for {
+		select {
+		case c.offers <- x:
+			return
+		case former := <-c.offers:
+			x.asked = x.asked || former.asked
+		}
 	}
 }
 

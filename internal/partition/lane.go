@@ -190,12 +190,16 @@ func (l *lane) fireAhead(step, out timer.Size) {
 	}
 }
 
-// take takes a step: see planner.Take. With pass it may be empty, if that raises the position.
+// take takes a step: see planner.Take. With pass it may be empty, if that raises the position. It may also be empty if
+// ClockSkew asks for a step.
 func (l *lane) take(room timer.Size, pass bool) *planner.Step {
 	bound := l.subs.progress.Bound()
 	l.subs.lock()
 	defer l.subs.unlock()
 	step := planner.Take(l.subs.planners, room, pass, bound)
+	if step == nil && l.part.o.ClockSkew.Asks() {
+		step = planner.TakeNone(l.subs.planners)
+	}
 	if l.last = 0; step != nil {
 		l.last = step.Len()
 	}

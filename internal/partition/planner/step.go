@@ -113,14 +113,29 @@ func Take(planners []*Planner, limit timer.Size, pass bool, bound int64) *Step {
 	if step.Len() == 0 && (!pass || step.Position == planners[0].sequence.position) {
 		return nil
 	}
+	step.out(planners)
+	return step
+}
+
+// TakeNone seals a step without entries, which leaves the position where it is. Commit or Return ends it.
+func TakeNone(planners []*Planner) *Step {
+	step := &Step{Position: planners[0].sequence.position, Segments: make([]*Segment, len(planners))}
+	for i := range planners {
+		step.Segments[i] = new(Segment)
+	}
+	step.out(planners)
+	return step
+}
+
+// out hands the segments to their planners.
+func (s *Step) out(planners []*Planner) {
 	for i, p := range planners {
 		if p.sequence.out != nil {
 			panic("planner: a segment is out already")
 		}
-		step.Segments[i].Position = step.Position
-		p.sequence.out = step.Segments[i]
+		s.Segments[i].Position = s.Position
+		p.sequence.out = s.Segments[i]
 	}
-	return step
 }
 
 // takeFirst returns how many batches of firings that wait for nothing are taken from each planner, and whether those
