@@ -40,13 +40,15 @@ type Timer struct {
 	Occurrence int64             `json:"occurrence"`
 	Target     Target            `json:"target"`
 	// Headers are those that are passed on. Value is the payload, nil for null; lists have neither payloads nor Bytes.
-	Headers    []kgo.RecordHeader `json:"-"`
-	Value      []byte             `json:"-"`
-	Recurrence *Recurrence        `json:"recurrence"` // nil: it does not recur
-	Jitter     string             `json:"jitter"`     // if it does not recur
-	MaxLate    string             `json:"maxLate"`
-	Remember   string             `json:"remember"`
-	Note       string             `json:"note"` // an anomaly, for people
+	Headers    []kgo.RecordHeader     `json:"-"`
+	Value      []byte                 `json:"-"`
+	Recurrence *Recurrence            `json:"recurrence"` // nil: it does not recur
+	Jitter     string                 `json:"jitter"`     // if it does not recur
+	NotOn      []string               `json:"notOn"`      // names of calendars whose times are excluded
+	Shift      waterclock.ShiftPolicy `json:"shift"`      // empty without NotOn
+	MaxLate    string                 `json:"maxLate"`
+	Remember   string                 `json:"remember"`
+	Note       string                 `json:"note"` // an anomaly, for people
 
 	raw json.RawMessage
 }

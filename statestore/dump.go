@@ -126,6 +126,10 @@ type dumpRecurs struct {
 	Count     int64  `json:"count,omitempty"`
 	Jitter    int64  `json:"jitter_ms,omitempty"`
 	CatchUp   string `json:"catch_up"`
+	NotOn     string `json:"not_on,omitempty"`
+	Shift     string `json:"shift,omitempty"`
+	Since     int64  `json:"since,omitempty"`
+	Moved     int64  `json:"moved_ms,omitempty"`
 }
 
 // recurs sets the fields that only some timers have.
@@ -139,6 +143,10 @@ func (d *dumpRow) recurs(t *timer.Timer) {
 	}
 	d.Recurrence = &dumpRecurs{Scheduled: t.Scheduled(), Every: c.Every, Cron: c.Cron, Zone: c.Zone, Count: c.Count,
 		Period: c.Period.String(), Jitter: c.Jitter, CatchUp: c.CatchUp.String()}
+	if c.NotOn != "" {
+		d.Recurrence.NotOn, d.Recurrence.Shift = c.NotOn, c.Shift.String()
+		d.Recurrence.Since, d.Recurrence.Moved = c.Since, c.Moved
+	}
 	if c.Start.Set {
 		d.Recurrence.Start = &c.Start.At
 	}

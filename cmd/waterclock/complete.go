@@ -31,6 +31,8 @@ func flagValues(name string) []string {
 		return states
 	case "zone":
 		return calendar.ZoneNames()
+	case "shift":
+		return []string{string(waterclock.ShiftSkip), string(waterclock.ShiftNext), string(waterclock.ShiftPrevious)}
 	case "catch-up":
 		return []string{string(waterclock.CatchUpAll), string(waterclock.CatchUpLatest), string(waterclock.CatchUpNone)}
 	case "order":

@@ -61,7 +61,7 @@ func ofInstances() []string {
 func flagSections() []section {
 	return []section{
 		{"When it is due", "in at"},
-		{"Recurring", "every cron zone until count jitter catch-up"},
+		{"Recurring", "every cron zone until count jitter catch-up not-on shift"},
 		{"The emission", "to value value-file null-value key null-key header schedule/partition"},
 		{"The request", "schedule/id schedule/topic schedule/if max-late remember"},
 		{"The load", "plan/rate pending size"},

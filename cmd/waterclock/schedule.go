@@ -177,6 +177,11 @@ func (s *scheduleFlags) request(stdin io.Reader) (commands.Request, error) {
 		}
 		add(true, waterclock.Jitter(most))
 	}
+	calendars, err := s.recur.calendars(s.given)
+	if err != nil {
+		return req, err
+	}
+	req.Options = append(req.Options, calendars...)
 	if s.given("remember") {
 		window, err := duration("remember", s.remember)
 		if err != nil {
@@ -236,6 +241,7 @@ var setBy = map[string]string{
 	waterclock.HeaderAt: "--at", waterclock.HeaderAfter: "--in",
 	waterclock.HeaderEvery: "--every", waterclock.HeaderCron: "--cron", waterclock.HeaderZone: "--zone",
 	waterclock.HeaderUntil: "--until", waterclock.HeaderCount: "--count",
+	waterclock.HeaderNotOn: "--not-on", waterclock.HeaderShift: "--shift",
 	waterclock.HeaderJitter: "--jitter", waterclock.HeaderCatchUp: "--catch-up", waterclock.HeaderMaxLate: "--max-late",
 	waterclock.HeaderRemember: "--remember", waterclock.HeaderIf: "--if",
 	waterclock.HeaderTargetTopic: "--to", waterclock.HeaderTargetKey: "--key",

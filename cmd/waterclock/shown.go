@@ -53,6 +53,8 @@ func describe(w io.Writer, t *client.Timer) error {
 		row("catch-up", string(r.CatchUp))
 	}
 	row("jitter", t.Jitter)
+	row("not-on", strings.Join(t.NotOn, ","))
+	row("shift", string(t.Shift))
 	row("max-late", t.MaxLate)
 	row("target", targetOf(&t.Target))
 	row("source", t.Source.String())

@@ -19,6 +19,8 @@ import (
 type recurrenceFlags struct {
 	every, cron, zone, until string
 	jitter, catchUp          string
+	notOn                    []string
+	shift                    string
 	count                    int64
 }
 
@@ -31,6 +33,9 @@ func (r *recurrenceFlags) bind(fs *pflag.FlagSet) {
 	fs.StringVar(&r.until, "until", "", "recurring until `TIME`, inclusive: RFC 3339 with a zone")
 	fs.Int64Var(&r.count, "count", 0, "`NUMBER` of occurrences (default: no end)")
 	fs.StringVar(&r.jitter, "jitter", "", "delay each firing by a random part of `DURATION`")
+	fs.StringSliceVar(&r.notOn, "not-on", nil, "never at a time that one of the `CALENDARS` excludes: names, with commas "+
+		"between them")
+	fs.StringVar(&r.shift, "shift", "", "`WHERE` a firing goes that --not-on excludes: skip, next or previous (default: skip)")
 	fs.StringVar(&r.catchUp, "catch-up", "", "`WHICH` missed occurrences fire: all, latest or none (default: latest)")
 }
 
@@ -98,6 +103,30 @@ func (r *recurrenceFlags) rest(given func(flag string) bool, opts ...waterclock.
 			return nil, usagef("--catch-up is %q, needs all, latest or none", r.catchUp)
 		}
 		opts = append(opts, waterclock.CatchUp(policy))
+	}
+	return opts, nil
+}
+
+// calendars returns the options for --not-on and --shift, which any timer may have.
+func (r *recurrenceFlags) calendars(given func(flag string) bool) (opts []waterclock.Option, err error) {
+	if given("shift") && !given("not-on") {
+		return nil, usagef("--shift needs --not-on")
+	}
+	if given("not-on") {
+		for _, name := range r.notOn {
+			if !waterclock.ValidCalendarName(name) {
+				return nil, usagef("--not-on has %q, needs names of calendars: letters, digits, dots, _ and -", name)
+			}
+		}
+		opts = append(opts, waterclock.NotOn(r.notOn...))
+	}
+	if given("shift") {
+		policy := waterclock.ShiftPolicy(strings.ToLower(r.shift))
+		if !slices.Contains([]waterclock.ShiftPolicy{waterclock.ShiftSkip, waterclock.ShiftNext,
+			waterclock.ShiftPrevious}, policy) {
+			return nil, usagef("--shift is %q, needs skip, next or previous", r.shift)
+		}
+		opts = append(opts, waterclock.Shift(policy))
 	}
 	return opts, nil
 }

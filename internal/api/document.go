@@ -348,6 +348,8 @@ func requestHeaders() []*huma.Param {
 		header(waterclock.HeaderUntil, "End of the recurrence, inclusive."),
 		header(waterclock.HeaderCount, "How many occurrences there are."),
 		header(waterclock.HeaderJitter, "Each occurrence is delayed by a part of it."),
+		header(waterclock.HeaderNotOn, "Names of calendars, with commas between them: their times are excluded."),
+		header(waterclock.HeaderShift, "What happens to an occurrence that is excluded: skip, next or previous."),
 		header(waterclock.HeaderCatchUp, "Missed occurrences that fire: all, latest or none."),
 		header(waterclock.HeaderMaxLate, "What would be emitted later than that is not."),
 		header(waterclock.HeaderRemember, "For how long its ID stays taken once it has fired, as in 1h: timer-if: "+

@@ -33,18 +33,20 @@ type NewTimer struct {
 	ValueBase64 []byte  `json:"valueBase64,omitempty" doc:"Payload in base64, instead of value."`
 	ValueNull   bool    `json:"valueNull,omitempty" doc:"The payload is Kafka's null: the timer emits a tombstone."`
 
-	At       string `json:"at,omitempty" doc:"timer-at: due then, or recurs from then on; RFC 3339 with a zone or Unix milliseconds."`
-	After    string `json:"after,omitempty" doc:"timer-after: due this long from now, as in 90s or 1h30m."`
-	Every    string `json:"every,omitempty" doc:"timer-every: recurs at that interval, or with zone after that period, as in P1M."`
-	Cron     string `json:"cron,omitempty" doc:"timer-cron: recurs when the clock matches."`
-	Zone     string `json:"zone,omitempty" doc:"timer-zone: IANA name of the time zone of cron, or of a period."`
-	Until    string `json:"until,omitempty" doc:"timer-until: end of the recurrence."`
-	Count    int64  `json:"count,omitempty" doc:"timer-count: number of occurrences."`
-	Jitter   string `json:"jitter,omitempty" doc:"timer-jitter: each firing is delayed by a part of it."`
-	CatchUp  string `json:"catchUp,omitempty" doc:"timer-catch-up: all, latest or none."`
-	MaxLate  string `json:"maxLate,omitempty" doc:"timer-max-late: later occurrences are not emitted."`
-	Remember string `json:"remember,omitempty" doc:"timer-remember: how long its ID stays taken once it has fired, as in 1h."`
-	If       string `json:"if,omitempty" doc:"timer-if: absent, present, changed, or the source of the timer that must be pending."`
+	At       string   `json:"at,omitempty" doc:"timer-at: due then, or recurs from then on; RFC 3339 with a zone or Unix milliseconds."`
+	After    string   `json:"after,omitempty" doc:"timer-after: due this long from now, as in 90s or 1h30m."`
+	Every    string   `json:"every,omitempty" doc:"timer-every: recurs at that interval, or with zone after that period, as in P1M."`
+	Cron     string   `json:"cron,omitempty" doc:"timer-cron: recurs when the clock matches."`
+	Zone     string   `json:"zone,omitempty" doc:"timer-zone: IANA name of the time zone of cron, or of a period."`
+	Until    string   `json:"until,omitempty" doc:"timer-until: end of the recurrence."`
+	Count    int64    `json:"count,omitempty" doc:"timer-count: number of occurrences."`
+	Jitter   string   `json:"jitter,omitempty" doc:"timer-jitter: each firing is delayed by a part of it."`
+	CatchUp  string   `json:"catchUp,omitempty" doc:"timer-catch-up: all, latest or none."`
+	NotOn    []string `json:"notOn,omitempty" doc:"timer-not-on: names of calendars whose times are excluded."`
+	Shift    string   `json:"shift,omitempty" doc:"timer-shift: skip, next or previous."`
+	MaxLate  string   `json:"maxLate,omitempty" doc:"timer-max-late: later occurrences are not emitted."`
+	Remember string   `json:"remember,omitempty" doc:"timer-remember: how long its ID stays taken once it has fired, as in 1h."`
+	If       string   `json:"if,omitempty" doc:"timer-if: absent, present, changed, or the source of the timer that must be pending."`
 
 	Target  *Target `json:"target,omitempty" doc:"Its target; if absent, the default target of the request topic."`
 	Headers Headers `json:"headers,omitempty" doc:"Headers that are passed on, in order."`
@@ -150,6 +152,8 @@ func (n *NewTimer) request(topic string) (route.Request, error) {
 	}
 	set(waterclock.HeaderJitter, n.Jitter)
 	set(waterclock.HeaderCatchUp, n.CatchUp)
+	set(waterclock.HeaderNotOn, strings.Join(n.NotOn, ","))
+	set(waterclock.HeaderShift, n.Shift)
 	set(waterclock.HeaderMaxLate, n.MaxLate)
 	set(waterclock.HeaderRemember, n.Remember)
 	set(waterclock.HeaderIf, n.If)

@@ -21,7 +21,7 @@ type Timer struct {
 	State      string      `json:"state" enum:"pending,triggered,paused,parked,remembered" doc:"pending: fires when due; triggered: fires now; paused: does not fire until it is resumed; parked: is due and waits for its target; remembered: has fired, and its ID stays taken until due (timer-remember)."`
 	Due        time.Time   `json:"due" doc:"When the next occurrence is due by its schedule."`
 	DueMillis  int64       `json:"dueMillis" doc:"The same in Unix milliseconds."`
-	Scheduled  *time.Time  `json:"scheduled,omitempty" doc:"When that occurrence is scheduled: due without its jitter, if it has one."`
+	Scheduled  *time.Time  `json:"scheduled,omitempty" doc:"When that occurrence is scheduled, if it is due at another time: without its jitter, and without its calendars."`
 	Occurrence int64       `json:"occurrence" doc:"Number of the next occurrence, from 1."`
 	Target     Target      `json:"target"`
 	Headers    []Header    `json:"headers,omitempty" nullable:"false" doc:"Headers that are passed on to the target."`
@@ -30,6 +30,8 @@ type Timer struct {
 	Jitter     string      `json:"jitter,omitempty" doc:"If it does not recur: it is delayed by a part of it."`
 	Remember   string      `json:"remember,omitempty" doc:"How long its ID stays taken once it has fired, and the text to be kept with it: timer-remember."`
 	Note       string      `json:"note,omitempty" doc:"An anomaly: for example, that it is on another partition than its ID belongs on."`
+	NotOn      []string    `json:"notOn,omitempty" doc:"Names of the calendars whose times are excluded."`
+	Shift      string      `json:"shift,omitempty" enum:"skip,next,previous" doc:"What happens to an occurrence at a time that is excluded."`
 	MaxLate    string      `json:"maxLate,omitempty" doc:"An occurrence that would be emitted later than this after it is due is not emitted."`
 }
 
@@ -106,11 +108,16 @@ func view(q *query.Timer, payload bool) *Timer {
 	}
 	if t.Recurs() {
 		v.Recurrence = recurrence(t.Recurrence)
-	} else if t.Recurrence != nil {
+	} else if t.Recurrence != nil && t.Recurrence.Jitter > 0 {
 		v.Jitter = millis(t.Recurrence.Jitter)
 	}
-	if t.Scheduled() != t.Due {
-		at := instantOf(t.Scheduled())
+	scheduled := t.Scheduled()
+	if c := t.Recurrence; c != nil && c.NotOn != "" {
+		v.NotOn, v.Shift = strings.Split(c.NotOn, ","), c.Shift.String()
+		scheduled -= c.Moved
+	}
+	if scheduled != t.Due {
+		at := instantOf(scheduled)
 		v.Scheduled = &at
 	}
 	return v

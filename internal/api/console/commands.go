@@ -112,6 +112,10 @@ func scheduleCommand(t *api.Timer) (text, why string) {
 // recurrenceFlags adds the flags for the due time.
 func recurrenceFlags(w *words, t *api.Timer) {
 	at := scheduledAt(t)
+	if len(t.NotOn) > 0 {
+		w.flag("not-on", strings.Join(t.NotOn, ","))
+		w.flag("shift", t.Shift)
+	}
 	r := t.Recurrence
 	if r == nil {
 		w.flag("at", at)

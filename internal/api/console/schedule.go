@@ -23,6 +23,7 @@ type form struct {
 	Topic, ID                              string
 	After, At, Every, Cron, Zone           string
 	Until, Count, Jitter, CatchUp, MaxLate string
+	NotOn, Shift                           string
 	Target, TargetKey, TargetPartition     string
 	Payload, As/* text, base64 or null */ string
 	Headers /* NAME: VALUE, one a line */, If string
@@ -36,7 +37,7 @@ func formOf(get func(string) string) form {
 	return form{
 		Topic: line("topic"), ID: get("id"), After: line("after"), At: line("at"), Every: line("every"),
 		Cron: line("cron"), Zone: line("zone"),
-		Until: line("until"), Count: line("count"), Jitter: line("jitter"), CatchUp: line("catch-up"),
+		NotOn: line("not-on"), Shift: line("shift"), Until: line("until"), Count: line("count"), Jitter: line("jitter"), CatchUp: line("catch-up"),
 		MaxLate: line("max-late"),
 		Target:  line("target"), TargetKey: get("target-key"), TargetPartition: line("target-partition"),
 		Payload: get("payload"), As: line("as"), Headers: get("headers"), If: line("if"),
@@ -151,7 +152,10 @@ func (f *form) timer() (*api.NewTimer, error) {
 	}
 	n := &api.NewTimer{
 		At: f.At, After: f.After, Every: f.Every, Cron: f.Cron, Zone: f.Zone, Until: f.Until, Jitter: f.Jitter,
-		CatchUp: f.CatchUp, MaxLate: f.MaxLate, If: f.If, Target: &api.Target{Topic: f.Target},
+		CatchUp: f.CatchUp, MaxLate: f.MaxLate, If: f.If, Target: &api.Target{Topic: f.Target}, Shift: f.Shift,
+	}
+	if f.NotOn != "" {
+		n.NotOn = strings.Split(f.NotOn, ",")
 	}
 	var err error
 	if f.Count != "" {
@@ -284,7 +288,7 @@ func scheduledAt(t *api.Timer) string {
 // formOfTimer returns the form of a pending timer. If it is sent unchanged it schedules the same timer again: with
 // the same next occurrence, and as many further ones as are left.
 func formOfTimer(t *api.Timer) (f form) {
-	f = form{Topic: t.Topic, ID: t.ID, Target: t.Target.Topic, MaxLate: t.MaxLate, As: asText, If: t.Source,
+	f = form{NotOn: strings.Join(t.NotOn, ","), Shift: t.Shift, Topic: t.Topic, ID: t.ID, Target: t.Target.Topic, MaxLate: t.MaxLate, As: asText, If: t.Source,
 		Source: t.Source}
 	at := scheduledAt(t)
 	if r := t.Recurrence; r != nil {
