@@ -132,7 +132,7 @@ func (r *run) awaitServed(ctx context.Context) error {
 		return fmt.Errorf("look for the instances that serve %s: %w", r.requests, err)
 	case sent.Outcome.Refused != nil:
 		return fmt.Errorf("the instances that serve %s reject timers for %s: %s: %s", r.requests, r.target,
-			sent.Outcome.Refused.Reason, sent.Outcome.Refused.Detail)
+			string(sent.Outcome.Refused.Reason), sent.Outcome.Refused.Detail)
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

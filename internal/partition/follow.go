@@ -131,8 +131,8 @@ func (k *keeper) followPiece() error {
 		return fmt.Errorf("scan the store for timers that follow new rules: %w", err)
 	}
 	if f.under = !done; done && f.moved > 0 {
-		k.part.life.Log.Info("timers rescheduled by new rules of calendars or time zones", "timers", f.moved, "duration",
-			time.Since(f.since))
+		k.part.life.Log.Info("timers rescheduled by new rules of calendars or time zones", "timers", f.moved,
+			"duration", time.Since(f.since))
 	}
 	return nil
 }

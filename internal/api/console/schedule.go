@@ -37,7 +37,8 @@ func formOf(get func(string) string) form {
 	return form{
 		Topic: line("topic"), ID: get("id"), After: line("after"), At: line("at"), Every: line("every"),
 		Cron: line("cron"), Zone: line("zone"),
-		NotOn: line("not-on"), Shift: line("shift"), Until: line("until"), Count: line("count"), Jitter: line("jitter"), CatchUp: line("catch-up"),
+		NotOn: line("not-on"), Shift: line("shift"),
+		Until: line("until"), Count: line("count"), Jitter: line("jitter"), CatchUp: line("catch-up"),
 		MaxLate: line("max-late"),
 		Target:  line("target"), TargetKey: get("target-key"), TargetPartition: line("target-partition"),
 		Payload: get("payload"), As: line("as"), Headers: get("headers"), If: line("if"),
@@ -288,7 +289,8 @@ func scheduledAt(t *api.Timer) string {
 // formOfTimer returns the form of a pending timer. If it is sent unchanged it schedules the same timer again: with
 // the same next occurrence, and as many further ones as are left.
 func formOfTimer(t *api.Timer) (f form) {
-	f = form{NotOn: strings.Join(t.NotOn, ","), Shift: t.Shift, Topic: t.Topic, ID: t.ID, Target: t.Target.Topic, MaxLate: t.MaxLate, As: asText, If: t.Source,
+	f = form{NotOn: strings.Join(t.NotOn, ","), Shift: t.Shift,
+		Topic: t.Topic, ID: t.ID, Target: t.Target.Topic, MaxLate: t.MaxLate, As: asText, If: t.Source,
 		Source: t.Source}
 	at := scheduledAt(t)
 	if r := t.Recurrence; r != nil {

@@ -288,7 +288,9 @@ func (r Recurrence) countFree(after, last, limit int64) (count, at int64) {
 
 // nth returns the n-th nominal occurrence from first on, which is the first and lies before end.
 func (r Recurrence) nth(first, end, n int64) int64 {
-	return first + int64(sort.Search(int(end-first), func(i int) bool { return r.nominals(first-1, first+int64(i)) >= n }))
+	return first + int64(sort.Search(int(end-first), func(i int) bool {
+		return r.nominals(first-1, first+int64(i)) >= n
+	}))
 }
 
 // begin returns the first occurrence of a timer with calendars whose request was written at a time, and says that it

@@ -237,7 +237,8 @@ func TestNotOnAgainstASet(t *testing.T) {
 		zone := rapid.SampledFrom([]string{"", "Europe/Berlin", "Asia/Kathmandu"}).Draw(t, "zone")
 		all := known{}
 		for _, name := range []string{"a", "b"} {
-			x := Rules{Zone: zone, Weekly: rapid.SampledFrom([][]string{nil, {"sat"}, {"sat", "sun"}, {"mon"}}).Draw(t, "weekly")}
+			days := rapid.SampledFrom([][]string{nil, {"sat"}, {"sat", "sun"}, {"mon"}})
+			x := Rules{Zone: zone, Weekly: days.Draw(t, "weekly")}
 			if rapid.Bool().Draw(t, "dates") {
 				x.Dates = []string{"2027-03-27/2027-03-30"}
 			}
@@ -291,7 +292,8 @@ func TestNotOnAgainstASet(t *testing.T) {
 					time.UnixMilli(set[i+n]).UTC())
 			}
 			if got := r.latest(first, o.Scheduled); got.Scheduled != o.Scheduled || got.Number != o.Number {
-				t.Fatalf("the latest by %s from %+v on is %+v, want %+v", time.UnixMilli(o.Scheduled).UTC(), first, got, o)
+				t.Fatalf("the latest by %s from %+v on is %+v, want %+v", time.UnixMilli(o.Scheduled).UTC(), first,
+					got, o)
 			}
 			limited := r
 			c := *r.Recurrence
@@ -318,7 +320,8 @@ func TestNotOnIsQuick(t *testing.T) {
 		{Cron: "0 3 * * *", Zone: "Europe/Berlin"}, {Cron: "0 12 * * sat", Count: 3},
 		{Period: timer.Period{Days: 1}, Zone: "Africa/Lagos", CatchUp: timer.CatchUpNone},
 	} {
-		for _, names := range []string{"weekend", "nights", "nights,weekend", "other,weekend", "nights,other", "always"} {
+		for _, names := range []string{"weekend", "nights", "nights,weekend", "other,weekend", "nights,other",
+			"always"} {
 			for _, shift := range []timer.Shift{timer.ShiftSkip, timer.ShiftNext, timer.ShiftPrevious} {
 				of := of
 				of.NotOn, of.Shift = names, shift

@@ -227,7 +227,7 @@ func TestCatchUp(t *testing.T) {
 		if rapid.Bool().Draw(t, "was away") {
 			missed = now - rapid.Int64Range(0, 1_000_000).Draw(t, "until how long ago")
 			if rapid.Bool().Draw(t, "until one was due") {
-				last := r.latest(Occurrence{Number: 1, Scheduled: first.Scheduled(), Ahead: first.Recurrence.Ahead}, missed)
+				last := r.latest(pending(first), missed)
 				missed = r.due(first, last)
 				now = max(now, missed)
 			}
