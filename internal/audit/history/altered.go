@@ -59,7 +59,7 @@ func (r *Request) delays(due int64) bool { return due >= r.Due && due <= r.Due+m
 
 // mayBeDue reports whether the occurrence is due when the emission says.
 func (e *Emission) mayBeDue(r *Request, f *facts) bool {
-	if r.continues() {
+	if r.continues() || r.NotOn {
 		return true
 	}
 	if r.Recurs == nil || e.Occurrence == 0 {

@@ -83,6 +83,7 @@ type Request struct {
 	Due      int64 // Unix ms, of the first occurrence, jitter not included
 	Jitter   int64 // ms, of a timer that does not recur
 	Recurs   *Recurrence
+	NotOn    bool  // calendars have a say in when it is due, and only the service knows them
 	MaxLate  int64 // ms; an occurrence that is at least so late is not emitted; 0: no limit
 	Remember int64 // ms; 0: not at all
 	Emits    Payload

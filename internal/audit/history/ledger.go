@@ -34,7 +34,7 @@ func ledger(x *index) {
 				a.made++
 			case waterclock.EventCancelled, waterclock.EventFired, waterclock.EventExpired,
 				waterclock.EventUndeliverable, waterclock.EventCompleted, waterclock.EventRescheduled:
-				if e.Event.Pending == nil && !e.Unknown {
+				if e.Event.Pending == nil && !e.Unknown && !f.expiredAtOnce(e) {
 					a.over++
 				}
 			}

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"slices"
 	"time"
 
 	"github.com/waterclock/waterclock"
@@ -33,12 +34,22 @@ func (e *Event) decidedBy() (Place, bool) {
 	return Place{}, false
 }
 
+// expiredAtOnce reports whether an event is the only one of a timer that calendars skip: it was never pending.
+func (f *facts) expiredAtOnce(e *Event) bool {
+	return e.Type == waterclock.EventExpired && e.Detail != "" && !slices.ContainsFunc(f.events, func(o *Event) bool {
+		return o.Source == e.Source && (o.Type == waterclock.EventScheduled || o.Type == waterclock.EventReplaced)
+	})
+}
+
 // eventOfEach finds requests that have no event, or two, or events out of order.
 func eventOfEach(x *index, f *facts) {
 	by := make(map[Place]*Event)
 	last := int64(-1)
 	for _, e := range f.events {
 		r, ok := e.decidedBy()
+		if f.expiredAtOnce(e) {
+			r, ok = e.Source, true
+		}
 		if !ok {
 			continue
 		}
@@ -70,6 +81,10 @@ func chained(x *index, f *facts) {
 		switch e.Type {
 		case waterclock.EventScheduled:
 			finds = Place{}
+		case waterclock.EventExpired:
+			if f.expiredAtOnce(e) {
+				finds = Place{}
+			}
 		case waterclock.EventReplaced:
 			finds = e.Previous
 		case waterclock.EventRejected, waterclock.EventConditionNotMet:

@@ -55,8 +55,12 @@ func schedules(r *history.Request, t *timer.Timer) {
 	r.Due, r.MaxLate, r.Emits = t.Scheduled(), t.TooLate, payload(t)
 	if c := t.Recurrence; c != nil && c.NotOn != "" { // only the service knows the calendars
 		r.Due, r.Recurs = 0, &history.Recurrence{CatchUp: waterclock.CatchUpNone, Count: 1}
+		r.NotOn, r.MayBeRejected = true, true
 		if t.Recurs() {
 			r.Recurs.Count = c.Count
+			if c.Until != timer.NoUntil {
+				r.Recurs.Until = c.Until
+			}
 		}
 		if t.Remember != nil {
 			r.Remember = t.Remember.For
