@@ -123,6 +123,11 @@ func breaks() []bug {
 		{"nobody waits for targets that were unhealthy before an acquisition", "liveness", "",
 			[]change{{"internal/partition", "parking.open", "call Wait", drop}}},
 
+		{"a calendar is read too late", "calendars", "./test/contract TestAnAnsweredPutHoldsForTheNextRequest",
+			[]change{{"internal/partition", "subPartition.awaitCalendars", "body", "return nil; $"}}},
+		{"an occurrence that a calendar moves earlier is missed", "calendars",
+			"./test/contract TestPendingTimersFollowACalendar",
+			[]change{{"internal/partition", "keeper.followRules", "body", "return nil; $"}}},
 		{"intake is never held back", "bounds", "./internal/partition TestIntakePausesAtTheQueuesLimit",
 			[]change{{"internal/partition", "backlog.full", "return tell", never}}},
 		{"nothing is evicted from memory", "bounds", "./internal/partition TestAWheelForgetsBeyondItsShare",

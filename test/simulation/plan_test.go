@@ -16,6 +16,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/audit/history"
+	"github.com/waterclock/waterclock/internal/kafka/topics"
 )
 
 var faultFlag = flag.String("fault", "",
@@ -49,6 +50,73 @@ type plan struct {
 	Settings settings
 	Asks     []ask
 	Troubles []trouble
+	Changes  []recalendar
+}
+
+// recalendar is a calendar that is put: it excludes the time between two instants of the run.
+type recalendar struct {
+	At       time.Duration // since the begin
+	Name     string
+	From, To time.Duration // none excluded if they are the same: then it is deleted
+}
+
+// calendarNames are those that timers name.
+func calendarNames() []string { return []string{"first", "second"} }
+
+// record is the record of the calendar.
+func (c *recalendar) record(begun time.Time) *kgo.Record {
+	r := &kgo.Record{Topic: topics.Calendars(group), Key: []byte(c.Name)}
+	if c.From != c.To {
+		clock := func(d time.Duration) string { return begun.Add(d).UTC().Format(time.TimeOnly) }
+		r.Value = fmt.Appendf(nil, `{"hours": ["%s-%s"]}`, clock(c.From), clock(c.To))
+	}
+	return r
+}
+
+// drawCalendars draws calendars that change again and again, and timers that name them.
+func drawCalendars(r *rand.Rand) (changes []recalendar, asks []ask) {
+	for range 8 {
+		for _, name := range calendarNames() {
+			c := recalendar{At: between(r, span), Name: name}
+			if len(changes) < len(calendarNames()) {
+				c.At = 0 // all are there from the begin
+			}
+			c.From = c.At + between(r, 10*time.Second)
+			if c.To = c.From; c.At == 0 || r.IntN(6) != 0 {
+				c.To += 2*time.Second + between(r, 8*time.Second)
+			}
+			changes = append(changes, c)
+		}
+	}
+	slices.SortStableFunc(changes, func(a, b recalendar) int { return int(a.At - b.At) })
+	shifts := []waterclock.ShiftPolicy{"", waterclock.ShiftSkip, waterclock.ShiftNext, waterclock.ShiftPrevious}
+	for i := range 30 {
+		a := ask{At: between(r, span), ID: fmt.Sprint("not-on-", i), Action: history.Schedules,
+			NotOn: calendarNames()[r.IntN(2)], Shift: shifts[r.IntN(len(shifts))]}
+		if r.IntN(4) == 0 {
+			a.NotOn = strings.Join(calendarNames(), ",")
+		}
+		a.Due = a.At + between(r, 6*time.Second)
+		if i%3 != 0 {
+			a.At /= 2
+			a.Until = a.Due + 4*time.Second + between(r, 8*time.Second)
+		}
+		switch i % 3 {
+		case 1:
+			a.Every = time.Duration(1+r.IntN(3)) * time.Second
+		case 2:
+			a.Cron = 1 + r.IntN(3)
+		}
+		asks = append(asks, a)
+		if r.IntN(4) == 0 { // steered while it is pending
+			steers := []history.Action{history.Triggers, history.Cancels, history.Pauses}
+			b := ask{At: a.At + between(r, 6*time.Second), ID: a.ID, Action: steers[r.IntN(len(steers))]}
+			if asks = append(asks, b); b.Action == history.Pauses {
+				asks = append(asks, ask{At: b.At + between(r, 4*time.Second), ID: a.ID, Action: history.Resumes})
+			}
+		}
+	}
+	return changes, asks
 }
 
 // settings are those of all instances.
@@ -91,6 +159,8 @@ type ask struct {
 	Target   string // "": target
 	More     int    // so many more headers, with names of their own
 	Bad      int    // of one that is to be rejected: in what way
+	NotOn    string // names of calendars
+	Shift    waterclock.ShiftPolicy
 	// MaxLate is how late an occurrence may be; 0: any.
 	MaxLate time.Duration
 }
@@ -139,6 +209,9 @@ func draw(seed uint64) *plan {
 		p.Troubles = append(p.Troubles, tr)
 	}
 	slices.SortFunc(p.Troubles, func(a, b trouble) int { return int(a.At - b.At) })
+	changes, asks := drawCalendars(r)
+	p.Changes, p.Asks = changes, append(p.Asks, asks...)
+	slices.SortStableFunc(p.Asks, func(a, b ask) int { return int(a.At - b.At) })
 	return p
 }
 
@@ -444,7 +517,8 @@ func (a *ask) record(begun time.Time, last string) *kgo.Record {
 		if a.Count > 0 {
 			set("timer-count", strconv.Itoa(a.Count))
 		}
-		for name, value := range map[string]string{"timer-zone": a.Zone, "timer-catch-up": string(a.CatchUp),
+		for name, value := range map[string]string{"timer-not-on": a.NotOn, "timer-shift": string(a.Shift),
+			"timer-zone": a.Zone, "timer-catch-up": string(a.CatchUp),
 			"timer-target-key": a.Key} {
 			if value != "" {
 				set(name, value)

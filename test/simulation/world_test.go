@@ -191,6 +191,7 @@ func (w *world) play(ctx context.Context, beside *sync.WaitGroup) {
 	}
 	var playing sync.WaitGroup
 	playing.Go(func() { w.send(ctx) })
+	playing.Go(func() { w.putCalendars(ctx) })
 	for _, tr := range w.plan.Troubles {
 		playing.Go(func() {
 			w.wait(ctx, time.Until(w.begun.Add(tr.At)))
@@ -256,6 +257,19 @@ func (s *sources) of(id string) string {
 		return of.(string)
 	}
 	return waterclock.Source{Topic: requests}.String() // perhaps another ID's
+}
+
+// putCalendars puts the calendars, each when it is its time.
+func (w *world) putCalendars(ctx context.Context) {
+	cl := w.client(kgo.RecordDeliveryTimeout(sendLimit), kgo.ProducerLinger(0))
+	defer cl.Close()
+	for i := range w.plan.Changes {
+		c := &w.plan.Changes[i]
+		w.wait(ctx, time.Until(w.begun.Add(c.At)))
+		if err := cl.ProduceSync(ctx, c.record(w.begun)).FirstErr(); err != nil {
+			w.refuse("put the calendar %s: %v", c.Name, err)
+		}
+	}
 }
 
 // send sends the requests, each when it is its time. It returns when all are acknowledged.
