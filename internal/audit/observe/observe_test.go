@@ -11,6 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/audit/history"
 	"github.com/waterclock/waterclock/internal/kafka/wire"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
 const now = int64(1_790_000_000_000)
@@ -54,6 +55,28 @@ func TestRequest(t *testing.T) {
 	} {
 		if r.Action != action || r.ID != "a" {
 			t.Errorf("%+v, want %s", r, action)
+		}
+	}
+}
+
+// Only the service knows calendars: a timer that names one is due at any time, and may be rejected.
+func TestRequestThatNamesACalendar(t *testing.T) {
+	rules := &intake.Rules{Topic: "timers", Changelog: "timers.waterclock.changelog", Partitions: 2,
+		DefaultTarget: "orders", Allow: func(string) bool { return true }}
+	rules.Schedules().Calendars = calendar.AnyCalendar{}
+	once := history.Recurrence{CatchUp: waterclock.CatchUpNone, Count: 1}
+	ends := history.Recurrence{CatchUp: waterclock.CatchUpNone, Until: now + 60_000}
+	for _, c := range []struct {
+		headers []string
+		want    history.Recurrence
+	}{
+		{[]string{"timer-at", "1790000001000"}, once},
+		{[]string{"timer-every", "1s", "timer-until", "1790000060000"}, ends},
+	} {
+		rec := record("timers", 7, []byte("a"), []byte("v"), append(c.headers, "timer-not-on", "busy")...)
+		r := Request(rules, rec, now, time.Time{})
+		if r.Action != history.Schedules || !r.NotOn || !r.MayBeRejected || r.Due != 0 || *r.Recurs != c.want {
+			t.Errorf("%q: %+v, %+v", c.headers, r, r.Recurs)
 		}
 	}
 }
