@@ -70,13 +70,19 @@ const (
 	followAcquired, followChanged = 20, 4
 )
 
+// isDue reports whether a pass begins, given the version of the calendars. A pass after a change is not cut short by the
+// next change: if calendars change all the time, none would ever reach its end.
+func (f *follow) isDue(version int64) bool {
+	return !f.begun || version != f.version && (!f.under || f.part == followAcquired)
+}
+
 // followRules does a piece of the pass, if there is something to do and it is time.
 func (k *keeper) followRules(ctx context.Context) error {
 	f, version := &k.follow, int64(0)
 	if k.part.o.Calendars != nil {
 		version = k.part.o.Calendars.Version()
 	}
-	if !f.begun || version != f.version {
+	if f.isDue(version) {
 		stored, part := make(chan struct{}), time.Duration(followChanged)
 		if !f.begun {
 			part = followAcquired
