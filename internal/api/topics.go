@@ -144,6 +144,8 @@ type Caller struct {
 	Name    string  `json:"name" doc:"Its name in the file of callers."`
 	Service bool    `json:"service" doc:"It may see the whole service: getCluster."`
 	Rights  []Right `json:"rights" nullable:"false" doc:"By topic and prefix. A right to all IDs of a topic has no prefix, and comes first."`
+
+	Calendars bool `json:"calendars" doc:"It may read calendars, all or some."`
 }
 
 // Right is a caller's role for IDs of a request topic.
@@ -162,7 +164,8 @@ func (t *topics) registerCaller(h huma.API) {
 		if t.rights.Grants != nil {
 			grants = t.rights.Grants(ctx)
 		}
-		return &Caller{t.caller(ctx), t.may(ctx, access.Read, "", "") == nil, t.rightsOf(grants)}, nil
+		return &Caller{t.caller(ctx), t.may(ctx, access.Read, "", "") == nil, t.rightsOf(grants),
+			slices.ContainsFunc(grants, access.Grant.OfCalendars)}, nil
 	})
 }
 

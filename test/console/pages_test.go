@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -23,6 +24,8 @@ func (s *setup) seed() {
 		"Timer-Jitter", "30s",
 		"Waterclock-Pass", "content-type=application/json", "Waterclock-Pass", "trace-id=7f3a")
 	s.put("heartbeat", "", "Timer-Every", "15m")
+	s.Call(http.MethodPut, "/v1/calendars/weekend", `{"zone": "Europe/Berlin", "dates": ["2027-05-06"],
+		"weekly": ["sat", "sun"], "hours": ["fri 12:00-18:00"]}`).Is(http.StatusCreated, "")
 	s.refuse("refused", `{"order":18}`)
 	s.refuse(hostile, "\x00\xff<script>alert(5)</script>")
 	s.put(hostile, "\x00\xff<script>alert(3)</script>", "Timer-After", "3d", "Waterclock-Pass",
@@ -60,6 +63,7 @@ func pages() []struct{ name, at string } {
 		{"cluster", "/cluster"},
 		{"calendars", "/calendars"},
 		{"calendar-new", "/calendar"},
+		{"calendar", path("/calendar", "name", "weekend", "year", "2027")},
 	}
 }
 
@@ -173,6 +177,24 @@ func flow(b *tab, id string) {
 	b.click("Cancel timer")
 	b.says("Cancelled.", "No timer of this ID is pending")
 	b.Well("404 (Not Found)")
+}
+
+// The navigation leads to the calendars, and one shows its year: the days that it excludes, and those of which a part is.
+func TestCalendarInABrowser(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.seed()
+	b := s.open()
+	b.look(360, "light")
+	b.visit("/")
+	b.follow("the navigation", chromedp.Click(chromedp.CSS(`nav a[href="/calendars"]`)))
+	b.says("weekend")
+	b.visit(path("/calendar", "name", "weekend", "year", "2027"))
+	b.fits("calendar")
+	b.says("January", "December")
+	may := `[...document.querySelectorAll(".months table")][4]`
+	b.is("days are marked", may+`.querySelectorAll("strong").length === 11 && `+may+`.querySelectorAll("em").length === 4`)
+	b.is("months are not stretched", may+`.offsetWidth <= innerWidth && `+may+`.rows[1].cells.length === 7`)
 }
 
 // Without a mouse: the skip link, the search by its key, the way to a button and through it.

@@ -21,6 +21,9 @@ func TestCallersFile(t *testing.T) {
 	if err != nil || !c.byName["a"].caller.grants[0].Covers(CalendarTopic("de-x")) {
 		t.Errorf("%v: a grant to calendars: %+v", err, c)
 	}
+	if (Grant{Topic: "c*"}).Covers(CalendarTopic("de-x")) || !(Grant{Topic: "*"}).Covers(CalendarTopic("de-x")) {
+		t.Error("of grants to topics, only that to all includes calendars")
+	}
 	// Scalars are kept as they are written.
 	c, err = parseCallers([]byte("\ufeff" + `callers: {a: {tokens: ['` + tokenLine("a") +
 		`'], grants: [{role: read, topic: 017, id-prefix: 0x10}, {role: read, topic: true, id-prefix: 1.50}]}}`))

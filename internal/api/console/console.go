@@ -243,6 +243,7 @@ type view struct {
 	// Narrow: the caller has rights only to IDs with some prefixes. Parts: it may not see the whole service. Then the
 	// navigation lacks the pages that it may not see.
 	Narrow, Parts bool
+	Calendars     bool // it may see calendars
 	Page          any
 }
 
@@ -283,7 +284,7 @@ func (v *visit) show(wrong *api.Problem, name, title string, content any) error 
 	err := v.c.sets[name].Execute(&body, view{
 		clock: v.clock, Here: v.here(), Title: title, Path: v.r.URL.Path, Now: v.now,
 		Find: cmp.Or(v.query("q"), v.query("prefix")), Dead: v.badge(),
-		Narrow: v.narrow(), Parts: self != nil && !self.Service, Page: content,
+		Narrow: v.narrow(), Parts: self != nil && !self.Service, Calendars: self == nil || self.Calendars, Page: content,
 	})
 	if err != nil {
 		v.c.o.Logger.Error("cannot make a page of the console", "page", name, "err", err)

@@ -221,7 +221,7 @@
   if (matchMedia('(max-width: 46rem)').matches) for (const e of document.querySelectorAll('details[data-wide]')) e.open = false;
 
   if (document.getElementById('cron')) {
-    const fields = ['cron', 'every', 'zone', 'at', 'jitter'].map((id) => document.getElementById(id));
+    const fields = ['cron', 'every', 'zone', 'at', 'jitter', 'not-on', 'shift'].map((id) => document.getElementById(id)).filter(Boolean);
     const when = () => new URLSearchParams(fields.map((field) => [field.name, field.value])).toString();
     let wait;
     const explain = async () => {
