@@ -93,13 +93,14 @@ func (v *visit) form(f form, wrong *api.Problem) error {
 	return v.show(p.Wrong, "schedule", title, p)
 }
 
-// explain returns nil if there is neither a recurrence nor a due time with jitter.
+// explain returns nil if there is neither a recurrence nor a due time with jitter or calendars.
 func (a *asker) explain(f *form) *explained {
-	if f.Cron == "" && f.Every == "" && (f.At == "" || f.Jitter == "") {
+	if f.Cron == "" && f.Every == "" && (f.At == "" || f.Jitter == "" && f.NotOn == "") {
 		return nil
 	}
 	e := &explained{}
 	q := upcoming(f.Cron, f.Every, f.Zone, f.At, f.Jitter, 5)
+	exclude(q, f.NotOn, f.Shift)
 	err := a.ask(call{path: []string{"next"}, query: q}, &e.Occurrences)
 	if err != nil {
 		e.Wrong = asProblem(err)
@@ -117,6 +118,16 @@ func upcoming(cron, every, zone, at, jitter string, n int) url.Values {
 		}
 	}
 	return q
+}
+
+// exclude adds calendars to the query for occurrences.
+func exclude(q url.Values, notOn, shift string) {
+	if notOn != "" {
+		q.Set("not-on", notOn)
+	}
+	if shift != "" {
+		q.Set("shift", shift)
+	}
 }
 
 // schedule writes the timer, or shows the form again.

@@ -224,9 +224,10 @@ func (a *asker) next(t *api.Timer) (next []time.Time, words, note string, wrong 
 	if r.Jitter != "" {
 		note = "Each but the first is delayed by a part of the jitter."
 	}
-	if r.Cron != "" || r.Zone != "" {
+	if r.Cron != "" || r.Zone != "" || len(t.NotOn) > 0 {
 		var found api.Occurrences
 		q := upcoming(r.Cron, r.Every, r.Zone, "", "", nextShown-1)
+		exclude(q, strings.Join(t.NotOn, ","), t.Shift)
 		q.Set("from", strconv.FormatInt(t.DueMillis, 10))
 		if r.Start != nil {
 			q.Set("at", r.Start.Format(time.RFC3339Nano))
