@@ -52,7 +52,8 @@ func (n *nextFlags) runNotOn(ctx context.Context, args []string, from time.Time)
 	case answered && refused.Status == http.StatusBadRequest:
 		return usagef("--not-on is %q: %v", n.notOn, err)
 	case err != nil && !answered:
-		return fmt.Errorf("--not-on needs an instance, which has the calendars: start one, or name one with --url: %w", err)
+		return fmt.Errorf("--not-on needs an instance, which has the calendars: start one, or name one with --url: %w",
+			err)
 	case err != nil:
 		return err
 	}

@@ -99,8 +99,8 @@ func (s *service) register(h huma.API) {
 
 func (s *service) registerNext(h huma.API) {
 	next := operation("service", http.MethodGet, "/v1/next", "nextOccurrences", "See when a recurrence comes next",
-		"By the rules of time zones, and the calendars, of the instance that is asked. Give one of cron and every, or at "+
-			"alone.")
+		"By the rules of time zones, and the calendars, of the instance that is asked. Give one of cron and every, "+
+			"or at alone.")
 	reads(h, next, func(ctx context.Context, in *struct {
 		Cron   string `query:"cron" maxLength:"1024" doc:"5 or 6 fields, or a name such as @daily."`
 		Every  string `query:"every" maxLength:"64" doc:"A duration or, with zone, a period such as P1M."`
@@ -168,7 +168,8 @@ func occurrences(ctx context.Context, p *calendar.Preview, from int64, n int) Oc
 			out.Latest = append(out.Latest, instantOf(p.Latest(o)).In(loc))
 		}
 		if reading, skipped := p.Skipped(o); skipped {
-			out.Changed = append(out.Changed, Changed{For: reading.Format(layout), Next: &next, Why: "the clock skips it"})
+			out.Changed = append(out.Changed,
+				Changed{For: reading.Format(layout), Next: &next, Why: "the clock skips it"})
 		}
 		from = o.Scheduled
 	}

@@ -238,7 +238,8 @@ func (l *locked) nothing(t *testing.T) {
 			l.grant(t, r)
 		}
 	}
-	await.Until(t, limit, "three rights are missing", func() bool { return in.Metric("waterclock_access_problems") == 3 })
+	await.Until(t, limit, "three rights are missing",
+		func() bool { return in.Metric("waterclock_access_problems") == 3 })
 	says(t, in, log, "is missing permission Create on topic "+deadLetters(requests))
 	for _, r := range rules {
 		if r.operation == "Create" {

@@ -50,8 +50,8 @@ func TestPeriods(t *testing.T) {
 	}
 	t.Logf("%d instants agree", agree)
 	if older > 0 {
-		t.Logf("%d differences to java.time, whose rules have another offset at the anchor: tzdata 2025b corrects Iran's "+
-			"clock of 1978, and Java's may be older", older)
+		t.Logf("%d differences to java.time, whose rules have another offset at the anchor: tzdata 2025b corrects "+
+			"Iran's clock of 1978, and Java's may be older", older)
 	}
 }
 

@@ -415,7 +415,8 @@ func TestSkippedWhereDaysComeTwice(t *testing.T) {
 		all := known{}
 		all.put(t, "day", `{"zone": "`+zone+`", "dates": ["`+date+`"]}`, 0)
 		e := all["day"].Exclusion
-		_, r, ok := recurring(t, all, timer.Recurrence{Every: 30_000, NotOn: "day"}, millis(t, "2010-11-05T00:00:00Z"), 0)
+		_, r, ok := recurring(t, all, timer.Recurrence{Every: 30_000, NotOn: "day"},
+			millis(t, "2010-11-05T00:00:00Z"), 0)
 		if !ok {
 			t.Fatal(date)
 		}

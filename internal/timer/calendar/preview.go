@@ -110,7 +110,8 @@ func (w *Wish) exclude(of *timer.Recurrence) *Fault {
 		case name == "":
 			return &Fault{Field: "not-on", Says: "needs names of calendars, with commas between them"}
 		case !all.Has(name):
-			return &Fault{Field: "not-on", Says: fmt.Sprintf("and there is no calendar %s: put it first, or correct the name",
+			return &Fault{Field: "not-on", Says: fmt.Sprintf(
+				"and there is no calendar %s: put it first, or correct the name",
 				quote(name)), Unknown: true}
 		}
 	}
@@ -284,7 +285,8 @@ func (p *Preview) Explain() (text string) {
 		text = "Once."
 	}
 	if p.excluded != nil {
-		text += fmt.Sprintf(" What is excluded by %s %s.", enumerate(strings.Split(p.NotOn, ",")), map[timer.Shift]string{
+		names := enumerate(strings.Split(p.NotOn, ","))
+		text += fmt.Sprintf(" What is excluded by %s %s.", names, map[timer.Shift]string{
 			timer.ShiftSkip: "is skipped", timer.ShiftNext: "moves to the next time that is free",
 			timer.ShiftPrevious: "moves back to the last time that is free",
 		}[p.Shift])
