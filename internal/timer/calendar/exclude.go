@@ -318,9 +318,6 @@ func (e *Exclusion) boundary(at int64) int64 {
 	r := second + p.offset
 	day, _ := split(r)
 	next := (day + 1) * daySeconds
-	if e.excludesDay(day) { // then hours make no difference
-		return min(next-p.offset, p.end) * 1000
-	}
 	for _, h := range e.hours {
 		for _, on := range [...]int64{day - 1, day} {
 			if h.weekdays>>weekdayOf(on)&1 == 0 {

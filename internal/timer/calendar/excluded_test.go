@@ -111,6 +111,23 @@ func TestOccurrencesNotOn(t *testing.T) {
 	}
 }
 
+// TestShiftOntoHours: a Saturday before six moves to Monday at the same time; one after it moves to Sunday first, whose
+// hours end at midnight. So Saturday is two pieces, although all of it is excluded.
+func TestShiftOntoHours(t *testing.T) {
+	all := known{}
+	all.put(t, "a", `{"weekly": ["sat"], "hours": ["06:00-24:00"]}`, 0)
+	all.put(t, "b", `{"weekly": ["sat", "sun"]}`, 0)
+	r, err := (&Cache{Calendars: all}).Recurrence(&timer.Recurrence{Cron: "0 0,5,10 * * sat", NotOn: "a,b",
+		Shift: timer.ShiftNext, Until: timer.NoUntil})
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := millis(t, "2027-04-12T00:00:00Z") // a Monday
+	if o := r.occurrenceAfter(after, 1); o.Scheduled != millis(t, "2027-04-12T05:00:00Z") {
+		t.Errorf("comes at %s", time.UnixMilli(o.Scheduled).UTC())
+	}
+}
+
 // TestPreviewNotOn: what previews list of the occurrences that calendars exclude. The 1st of May 2027 is a Saturday.
 func TestPreviewNotOn(t *testing.T) {
 	all := known{}
