@@ -97,6 +97,9 @@ func (a *asked) outcome(f *commands.Outcome) (string, error) {
 	case waterclock.EventCompleted:
 		return id + " has ended: its remaining occurrences were missed and are skipped", nil
 	case waterclock.EventExpired:
+		if f.Event != nil && f.Event.Detail != "" {
+			return "", fmt.Errorf("%s has expired: %s; it is not emitted", id, f.Event.Detail)
+		}
 		return "", fmt.Errorf("%s has expired: it was %s late when it was decided, which is beyond its --max-late; "+
 			"it is not emitted", id, span.String(f.Event.Lateness))
 	case waterclock.EventConditionNotMet:

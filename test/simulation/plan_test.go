@@ -64,11 +64,11 @@ type recalendar struct {
 func calendarNames() []string { return []string{"first", "second"} }
 
 // record is the record of the calendar.
-func (c *recalendar) record(begun time.Time) *kgo.Record {
-	r := &kgo.Record{Topic: topics.Calendars(group), Key: []byte(c.Name)}
-	if c.From != c.To {
+func (r *recalendar) record(begun time.Time) *kgo.Record {
+	r := &kgo.Record{Topic: topics.Calendars(group), Key: []byte(r.Name)}
+	if r.From != r.To {
 		clock := func(d time.Duration) string { return begun.Add(d).UTC().Format(time.TimeOnly) }
-		r.Value = fmt.Appendf(nil, `{"hours": ["%s-%s"]}`, clock(c.From), clock(c.To))
+		r.Value = fmt.Appendf(nil, `{"hours": ["%s-%s"]}`, clock(r.From), clock(r.To))
 	}
 	return r
 }
