@@ -43,23 +43,23 @@ func (e *edition) rules() []byte {
 	return text
 }
 
-// raster are the occurrences of a recurrence that has no calendar.
-type raster struct {
+// grid are the occurrences of a recurrence that has no calendar.
+type grid struct {
 	first    time.Time
 	interval time.Duration
 	n        int
 }
 
-func (r raster) at(i int) time.Time { return r.first.Add(time.Duration(i) * r.interval) }
+func (g grid) at(i int) time.Time { return g.first.Add(time.Duration(i) * g.interval) }
 
 // comes reports whether a recurrence with that shift has an occurrence at an instant, by one edition.
-func (r raster) comes(e *edition, shift waterclock.ShiftPolicy, at time.Time) bool {
-	on := at.Sub(r.first)%r.interval == 0 && !at.Before(r.first) && !at.After(r.at(r.n-1))
+func (g grid) comes(e *edition, shift waterclock.ShiftPolicy, at time.Time) bool {
+	on := at.Sub(g.first)%g.interval == 0 && !at.Before(g.first) && !at.After(g.at(g.n-1))
 	for _, s := range e.spans {
 		if !at.Before(s.from) && at.Before(s.to) {
 			return false
 		}
-		holds := s.from.Sub(r.first)/r.interval != s.to.Sub(r.first)/r.interval // an occurrence without calendars
+		holds := s.from.Sub(g.first)/g.interval != s.to.Sub(g.first)/g.interval // an occurrence without calendars
 		on = on || holds && shift == waterclock.ShiftNext && at.Equal(s.to) ||
 			holds && shift == waterclock.ShiftPrevious && at.Equal(s.from.Add(-time.Millisecond))
 	}
@@ -68,15 +68,15 @@ func (r raster) comes(e *edition, shift waterclock.ShiftPolicy, at time.Time) bo
 
 // draw draws an edition for an instant: spans of one or two occurrences, which end between two. The first two
 // occurrences and the last two are always free.
-func (r raster) draw(r *rand.Rand) (e edition) {
+func (g grid) draw(r *rand.Rand) (e edition) {
 	for i := 2; ; {
 		i += 1 + r.IntN(2)
 		length := 1 + r.IntN(2)
-		if i+length > r.n-2 {
+		if i+length > g.n-2 {
 			return e
 		}
-		from := r.at(i).Add(-r.interval / 2)
-		e.spans = append(e.spans, span{from, from.Add(time.Duration(length) * r.interval)})
+		from := g.at(i).Add(-g.interval / 2)
+		e.spans = append(e.spans, span{from, from.Add(time.Duration(length) * g.interval)})
 		i += length
 	}
 }
@@ -115,10 +115,10 @@ const (
 	mustNot
 )
 
-func (r raster) judge(of []edition, shift waterclock.ShiftPolicy, at time.Time) verdict {
+func (g grid) judge(of []edition, shift waterclock.ShiftPolicy, at time.Time) verdict {
 	coming := 0
 	for i := range of {
-		if r.comes(&of[i], shift, at) {
+		if g.comes(&of[i], shift, at) {
 			coming++
 		}
 		if shift != waterclock.ShiftSkip && of[i].at.Equal(at) {
@@ -141,7 +141,7 @@ func TestCalendarsChangeUnderRecurringTimers(t *testing.T) {
 	t.Parallel()
 	const partitions, limit = 4, 3 * time.Minute
 	shifts := []waterclock.ShiftPolicy{waterclock.ShiftSkip, waterclock.ShiftNext, waterclock.ShiftPrevious}
-	g, each := raster{interval: 6 * time.Second, n: 14}, 100 // of each shift; and half as many that fire once
+	g, each := grid{interval: 6 * time.Second, n: 14}, 100 // of each shift; and half as many that fire once
 	if runs.Slow() {
 		g.interval, each = 20*time.Second, 4400
 	}
@@ -265,7 +265,7 @@ func TestCalendarsChangeUnderRecurringTimers(t *testing.T) {
 }
 
 // excluded reports whether an edition excludes an instant.
-func (r raster) excluded(e *edition, at time.Time) bool {
+func (g grid) excluded(e *edition, at time.Time) bool {
 	return slices.ContainsFunc(e.spans, func(s span) bool { return !at.Before(s.from) && at.Before(s.to) })
 }
 
@@ -282,16 +282,16 @@ func (v verdicts) count(of verdict) (n int) {
 }
 
 // wanted returns the verdicts of all instants at which a recurrence may have an occurrence.
-func (r raster) wanted(all []edition, outages []outage, shift waterclock.ShiftPolicy) verdicts {
+func (g grid) wanted(all []edition, outages []outage, shift waterclock.ShiftPolicy) verdicts {
 	want := make(verdicts)
 	judge := func(at time.Time) {
-		want[at.UnixMilli()] = r.judge(inForce(all, outages, at), shift, at)
+		want[at.UnixMilli()] = g.judge(inForce(all, outages, at), shift, at)
 	}
-	for i := range r.n {
-		judge(r.at(i))
+	for i := range g.n {
+		judge(g.at(i))
 	}
 	for _, e := range all {
-		if e.at.After(r.first) {
+		if e.at.After(g.first) {
 			judge(e.at)
 		}
 		for _, s := range e.spans {
@@ -333,7 +333,7 @@ func (v verdicts) check(t *testing.T, id string, fired []history.Received) (righ
 }
 
 // checkOnce compares the emissions of a timer that fires once with what calendars say of its time.
-func (r raster) checkOnce(t *testing.T, id string, fired []history.Received, all []edition, outages []outage,
+func (g grid) checkOnce(t *testing.T, id string, fired []history.Received, all []edition, outages []outage,
 	shift waterclock.ShiftPolicy, at time.Time) {
 	t.Helper()
 	want := must
@@ -341,12 +341,12 @@ func (r raster) checkOnce(t *testing.T, id string, fired []history.Received, all
 		known := inForce(all, outages, at)
 		excluding := 0
 		for i := range all { // one that is excluded has expired at once
-			if r.excluded(&all[i], at) && all[i].at.Before(known[len(known)-1].at.Add(time.Millisecond)) {
+			if g.excluded(&all[i], at) && all[i].at.Before(known[len(known)-1].at.Add(time.Millisecond)) {
 				want, excluding = may, excluding+1
 			}
 		}
-		if r.excluded(&all[0], at) || excluding > 0 && !slices.ContainsFunc(known,
-			func(e edition) bool { return !r.excluded(&e, at) }) {
+		if g.excluded(&all[0], at) || excluding > 0 && !slices.ContainsFunc(known,
+			func(e edition) bool { return !g.excluded(&e, at) }) {
 			want = mustNot
 		}
 	}

@@ -50,11 +50,11 @@ type plan struct {
 	Settings settings
 	Asks     []ask
 	Troubles []trouble
-	Changes  []recalendar
+	Changes  []calendarChange
 }
 
-// recalendar is a calendar that is put: it excludes the time between two instants of the run.
-type recalendar struct {
+// calendarChange is a calendar that is put: it excludes the time between two instants of the run.
+type calendarChange struct {
 	At       time.Duration // since the begin
 	Name     string
 	From, To time.Duration // none excluded if they are the same: then it is deleted
@@ -64,20 +64,20 @@ type recalendar struct {
 func calendarNames() []string { return []string{"first", "second"} }
 
 // record is the record of the calendar.
-func (r *recalendar) record(begun time.Time) *kgo.Record {
-	r := &kgo.Record{Topic: topics.Calendars(group), Key: []byte(r.Name)}
-	if r.From != r.To {
+func (c *calendarChange) record(begun time.Time) *kgo.Record {
+	r := &kgo.Record{Topic: topics.Calendars(group), Key: []byte(c.Name)}
+	if c.From != c.To {
 		clock := func(d time.Duration) string { return begun.Add(d).UTC().Format(time.TimeOnly) }
-		r.Value = fmt.Appendf(nil, `{"hours": ["%s-%s"]}`, clock(r.From), clock(r.To))
+		r.Value = fmt.Appendf(nil, `{"hours": ["%s-%s"]}`, clock(c.From), clock(c.To))
 	}
 	return r
 }
 
 // drawCalendars draws calendars that change again and again, and timers that name them.
-func drawCalendars(r *rand.Rand) (changes []recalendar, asks []ask) {
+func drawCalendars(r *rand.Rand) (changes []calendarChange, asks []ask) {
 	for range 8 {
 		for _, name := range calendarNames() {
-			c := recalendar{At: between(r, span), Name: name}
+			c := calendarChange{At: between(r, span), Name: name}
 			if len(changes) < len(calendarNames()) {
 				c.At = 0 // all are there from the begin
 			}
@@ -88,7 +88,7 @@ func drawCalendars(r *rand.Rand) (changes []recalendar, asks []ask) {
 			changes = append(changes, c)
 		}
 	}
-	slices.SortStableFunc(changes, func(a, b recalendar) int { return int(a.At - b.At) })
+	slices.SortStableFunc(changes, func(a, b calendarChange) int { return int(a.At - b.At) })
 	shifts := []waterclock.ShiftPolicy{"", waterclock.ShiftSkip, waterclock.ShiftNext, waterclock.ShiftPrevious}
 	for i := range 30 {
 		a := ask{At: between(r, span), ID: fmt.Sprint("not-on-", i), Action: history.Schedules,
