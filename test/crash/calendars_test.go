@@ -43,17 +43,17 @@ func (e *edition) rules() []byte {
 	return text
 }
 
-// grid are the occurrences of a recurrence that has no calendar.
-type grid struct {
+// gridOfDues are the occurrences of a recurrence that has no calendar.
+type gridOfDues struct {
 	first    time.Time
 	interval time.Duration
 	n        int
 }
 
-func (g grid) at(i int) time.Time { return g.first.Add(time.Duration(i) * g.interval) }
+func (g gridOfDues) at(i int) time.Time { return g.first.Add(time.Duration(i) * g.interval) }
 
 // comes reports whether a recurrence with that shift has an occurrence at an instant, by one edition.
-func (g grid) comes(e *edition, shift waterclock.ShiftPolicy, at time.Time) bool {
+func (g gridOfDues) comes(e *edition, shift waterclock.ShiftPolicy, at time.Time) bool {
 	on := at.Sub(g.first)%g.interval == 0 && !at.Before(g.first) && !at.After(g.at(g.n-1))
 	for _, s := range e.spans {
 		if !at.Before(s.from) && at.Before(s.to) {
@@ -68,7 +68,7 @@ func (g grid) comes(e *edition, shift waterclock.ShiftPolicy, at time.Time) bool
 
 // draw draws an edition for an instant: spans of one or two occurrences, which end between two. The first two
 // occurrences and the last two are always free.
-func (g grid) draw(r *rand.Rand) (e edition) {
+func (g gridOfDues) draw(r *rand.Rand) (e edition) {
 	for i := 2; ; {
 		i += 1 + r.IntN(2)
 		length := 1 + r.IntN(2)
@@ -115,7 +115,7 @@ const (
 	mustNot
 )
 
-func (g grid) judge(of []edition, shift waterclock.ShiftPolicy, at time.Time) verdict {
+func (g gridOfDues) judge(of []edition, shift waterclock.ShiftPolicy, at time.Time) verdict {
 	coming := 0
 	for i := range of {
 		if g.comes(&of[i], shift, at) {
@@ -141,7 +141,7 @@ func TestCalendarsChangeUnderRecurringTimers(t *testing.T) {
 	t.Parallel()
 	const partitions, limit = 4, 3 * time.Minute
 	shifts := []waterclock.ShiftPolicy{waterclock.ShiftSkip, waterclock.ShiftNext, waterclock.ShiftPrevious}
-	g, each := grid{interval: 6 * time.Second, n: 14}, 100 // of each shift; and half as many that fire once
+	g, each := gridOfDues{interval: 6 * time.Second, n: 14}, 100 // of each shift; and half as many that fire once
 	if runs.Slow() {
 		g.interval, each = 20*time.Second, 4400
 	}
@@ -265,7 +265,7 @@ func TestCalendarsChangeUnderRecurringTimers(t *testing.T) {
 }
 
 // excluded reports whether an edition excludes an instant.
-func (g grid) excluded(e *edition, at time.Time) bool {
+func (g gridOfDues) excluded(e *edition, at time.Time) bool {
 	return slices.ContainsFunc(e.spans, func(s span) bool { return !at.Before(s.from) && at.Before(s.to) })
 }
 
@@ -282,7 +282,7 @@ func (v verdicts) count(of verdict) (n int) {
 }
 
 // wanted returns the verdicts of all instants at which a recurrence may have an occurrence.
-func (g grid) wanted(all []edition, outages []outage, shift waterclock.ShiftPolicy) verdicts {
+func (g gridOfDues) wanted(all []edition, outages []outage, shift waterclock.ShiftPolicy) verdicts {
 	want := make(verdicts)
 	judge := func(at time.Time) {
 		want[at.UnixMilli()] = g.judge(inForce(all, outages, at), shift, at)
@@ -333,7 +333,7 @@ func (v verdicts) check(t *testing.T, id string, fired []history.Received) (righ
 }
 
 // checkOnce compares the emissions of a timer that fires once with what calendars say of its time.
-func (g grid) checkOnce(t *testing.T, id string, fired []history.Received, all []edition, outages []outage,
+func (g gridOfDues) checkOnce(t *testing.T, id string, fired []history.Received, all []edition, outages []outage,
 	shift waterclock.ShiftPolicy, at time.Time) {
 	t.Helper()
 	want := must
