@@ -130,6 +130,8 @@ func TestUnwiseTopics(t *testing.T) {
 			"topic REQUESTS.waterclock.changelog: min.insync.replicas is 1, should be at least 2"},
 		{itself, "min.insync.replicas", "2",
 			"topic REQUESTS.waterclock.dead-letters: min.insync.replicas is 1, should be at least 2"},
+		{itself, "min.insync.replicas", "2",
+			"topic group-of-REQUESTS.waterclock.calendars: min.insync.replicas is 1, should be at least 2"},
 	} {
 		set(s, v.topic(s.Requests), v.setting, v.value)
 		want = append(want, v.want)
@@ -140,7 +142,8 @@ func TestUnwiseTopics(t *testing.T) {
 			t.Errorf("no %q in the log", w)
 		}
 	}
-	topics := rig.Exec(t, nil, "topics", "--brokers", strings.Join(c.Seeds(), ","), "--requests", s.Requests)
+	topics := rig.Exec(t, []string{"WATERCLOCK_GROUP=" + s.Group()}, "topics", "--brokers",
+		strings.Join(c.Seeds(), ","), "--requests", s.Requests)
 	if code := topics.Exit(rig.Patience); code != 0 || strings.Count(topics.Output(), "warning") != len(want) {
 		t.Errorf("topics ends with %d and %d warnings, want 0 and %d", code, strings.Count(topics.Output(), "warning"),
 			len(want))
