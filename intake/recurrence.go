@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
@@ -213,18 +212,13 @@ func (h *headers) jitter(of *timer.Recurrence) (refusal *timer.Refusal) {
 	return refusal
 }
 
-// notOn reads the calendars of a timer. It puts their names in order, so that equal lists are equal texts.
+// notOn reads the calendars of a timer.
 func (r *Rules) notOn(h *headers, of *timer.Recurrence) *timer.Refusal {
 	if !h.has(notOnHeader) {
 		return nil
 	}
 	text := string(h.values[notOnHeader])
-	names := strings.Split(text, ",")
-	for i, name := range names {
-		names[i] = strings.TrimSpace(name)
-	}
-	slices.Sort(names)
-	names = slices.Compact(names)
+	names := calendar.SplitNames(text)
 	for _, name := range names {
 		if !waterclock.ValidCalendarName(name) || len(names) > waterclock.MaxCalendars {
 			return Refuse(waterclock.ReasonBadNotOn,
@@ -247,14 +241,12 @@ func (h *headers) shift(of *timer.Recurrence) *timer.Refusal {
 	if !h.has(shiftHeader) {
 		return nil
 	}
-	for _, shift := range []timer.Shift{timer.ShiftSkip, timer.ShiftNext, timer.ShiftPrevious} {
-		if string(h.values[shiftHeader]) == shift.String() {
-			of.Shift = shift
-			return nil
-		}
+	var known bool
+	if of.Shift, known = timer.ParseShift(h.values[shiftHeader]); !known {
+		return Refuse(waterclock.ReasonBadShift,
+			"timer-shift is %s: send skip, next or previous.", quote(h.values[shiftHeader]))
 	}
-	return Refuse(waterclock.ReasonBadShift,
-		"timer-shift is %s: send skip, next or previous.", quote(h.values[shiftHeader]))
+	return nil
 }
 
 // neverDue refuses a timer whose calendars leave no time for it.

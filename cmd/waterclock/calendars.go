@@ -50,7 +50,7 @@ func calendarCommand(a *asking, use, short, long, example string, n int, need st
 	return cmd
 }
 
-// ask makes a call about one calendar, or about all.
+// askCalendars makes a call about one calendar, or about all.
 func (a *asking) askCalendars(cmd *cobra.Command, method, name string, body json.RawMessage, out any) error {
 	c, err := a.client()
 	if err != nil {
@@ -60,10 +60,11 @@ func (a *asking) askCalendars(cmd *cobra.Command, method, name string, body json
 	if name != "" {
 		path += "/" + url.PathEscape(name)
 	}
-	if body == nil {
-		return c.Call(cmd.Context(), method, path, nil, nil, out)
+	var in any // a nil body would be null
+	if body != nil {
+		in = body
 	}
-	return c.Call(cmd.Context(), method, path, nil, body, out)
+	return c.Call(cmd.Context(), method, path, nil, in, out)
 }
 
 func calendarsListCommand(p *process) *cobra.Command {
@@ -146,17 +147,21 @@ func calendarsDeleteCommand(p *process) *cobra.Command {
 		})
 }
 
+// openInput opens a file, or the standard input if its name is -.
+func openInput(stdin io.Reader, name string) (io.ReadCloser, error) {
+	if name == "-" {
+		return io.NopCloser(stdin), nil
+	}
+	return os.Open(name)
+}
+
 // readInput reads a file, or the standard input if its name is -, of at most some bytes.
 func readInput(p *process, name string, most int) ([]byte, error) {
-	in := p.stdin
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, usagef("%v", err)
-		}
-		defer f.Close()
-		in = f
+	in, err := openInput(p.stdin, name)
+	if err != nil {
+		return nil, usagef("%v", err)
 	}
+	defer in.Close()
 	text, err := io.ReadAll(io.LimitReader(in, int64(most)+1))
 	if err == nil && len(text) > most {
 		err = usagef("%s has more than %d bytes", name, most)

@@ -7,13 +7,12 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"time"
 
-	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/client"
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
@@ -23,11 +22,11 @@ const maxAsked = 1000
 // runNotOn asks an instance for instants that its calendars do not exclude, and prints them. What the other flags say is
 // right.
 func (n *nextFlags) runNotOn(ctx context.Context, args []string, from time.Time) error {
-	shifts := []string{"", string(waterclock.ShiftSkip), string(waterclock.ShiftNext), string(waterclock.ShiftPrevious)}
+	_, known := timer.ParseShift(n.shift)
 	switch {
 	case n.n > maxAsked:
 		return usagef("--number is %d, with --not-on needs 0 to %d", n.n, maxAsked)
-	case !slices.Contains(shifts, n.shift):
+	case n.shift != "" && !known:
 		return usagef("--shift is %q, needs skip, next or previous", n.shift)
 	}
 	c, err := n.client()

@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"math"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -313,15 +312,11 @@ func (s *scheduleFlags) payload(stdin io.Reader) ([]byte, error) {
 	if !s.given("value-file") {
 		return []byte(s.value), nil
 	}
-	in := stdin
-	if s.valueFile != "-" {
-		file, err := os.Open(s.valueFile)
-		if err != nil {
-			return nil, usagef("--value-file: %v", err)
-		}
-		defer file.Close()
-		in = file
+	in, err := openInput(stdin, s.valueFile)
+	if err != nil {
+		return nil, usagef("--value-file: %v", err)
 	}
+	defer in.Close()
 	data, err := io.ReadAll(io.LimitReader(in, maxPayload)) // never nil
 	if err != nil {
 		return nil, usagef("--value-file: %v", err)

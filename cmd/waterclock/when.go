@@ -98,8 +98,7 @@ func (r *recurrenceFlags) rest(given func(flag string) bool, opts ...waterclock.
 	}
 	if given("catch-up") {
 		policy := waterclock.CatchUpPolicy(strings.ToLower(r.catchUp))
-		if !slices.Contains([]waterclock.CatchUpPolicy{waterclock.CatchUpAll, waterclock.CatchUpLatest,
-			waterclock.CatchUpNone}, policy) {
+		if !slices.Contains(flagValues("catch-up"), string(policy)) {
 			return nil, usagef("--catch-up is %q, needs all, latest or none", r.catchUp)
 		}
 		opts = append(opts, waterclock.CatchUp(policy))
@@ -122,8 +121,7 @@ func (r *recurrenceFlags) calendars(given func(flag string) bool) (opts []waterc
 	}
 	if given("shift") {
 		policy := waterclock.ShiftPolicy(strings.ToLower(r.shift))
-		if !slices.Contains([]waterclock.ShiftPolicy{waterclock.ShiftSkip, waterclock.ShiftNext,
-			waterclock.ShiftPrevious}, policy) {
+		if !slices.Contains(flagValues("shift"), string(policy)) {
 			return nil, usagef("--shift is %q, needs skip, next or previous", r.shift)
 		}
 		opts = append(opts, waterclock.Shift(policy))

@@ -68,6 +68,8 @@ const (
 	// followAcquired and followChanged: a pass takes one part of the time in so many, after an acquisition and after a
 	// change of a calendar.
 	followAcquired, followChanged = 20, 4
+	// followAgain is when a partition whose turn it is not asks again. Each time its keeper looks at everything.
+	followAgain = 20 * time.Millisecond
 )
 
 // isDue reports whether a pass begins, given the version of the calendars. A pass after a change is not cut short by the
@@ -112,8 +114,8 @@ func (k *keeper) followRules(ctx context.Context) error {
 func (k *keeper) followPiece() error {
 	f := &k.follow
 	if k.part.o.Follow != nil && !k.part.o.Follow.TryAcquire(1) {
-		f.rest = time.Now().Add(time.Millisecond)
-		time.AfterFunc(time.Millisecond, k.part.life.Wake.Send)
+		f.rest = time.Now().Add(followAgain)
+		time.AfterFunc(followAgain, k.part.life.Wake.Send)
 		return nil
 	}
 	began := time.Now()

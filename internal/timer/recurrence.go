@@ -46,6 +46,16 @@ func (s Shift) String() string {
 	return [shifts]string{ShiftSkip: "skip", ShiftNext: "next", ShiftPrevious: "previous"}[s]
 }
 
+// ParseShift returns the shift with a name; false if there is none.
+func ParseShift[B []byte | string](name B) (Shift, bool) {
+	for s := range shifts {
+		if string(name) == s.String() {
+			return s, true
+		}
+	}
+	return 0, false
+}
+
 // NoUntil, as Recurrence.Until, means that the recurrence has no last instant.
 const NoUntil = math.MaxInt64
 

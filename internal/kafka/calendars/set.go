@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
@@ -14,7 +15,6 @@ import (
 const (
 	MaxCalendars  = 1000
 	MaxTotalBytes = 8 << 20 // of the rules of all calendars, as text
-	MaxNameBytes  = 64
 
 	// A table takes a tenth more, because several instances may write at the same time.
 	tableCalendars, tableBytes = MaxCalendars * 11 / 10, MaxTotalBytes / 10 * 11
@@ -101,17 +101,11 @@ func (s *Set) room(name string, text []byte, most, bytes int) error {
 
 // CheckName returns an error if a calendar cannot have a name.
 func CheckName(name string) error {
-	ok := func(c byte) bool {
-		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-'
-	}
-	for i := range len(name) {
-		if !ok(name[i]) {
-			return fmt.Errorf("the name is %.80q, needs letters, digits, dots, _ and - only", name)
-		}
-	}
 	switch {
-	case name == "", len(name) > MaxNameBytes:
-		return fmt.Errorf("the name has %d characters, needs 1 to %d", len(name), MaxNameBytes)
+	case name == "", len(name) > waterclock.MaxCalendarNameBytes:
+		return fmt.Errorf("the name has %d characters, needs 1 to %d", len(name), waterclock.MaxCalendarNameBytes)
+	case !waterclock.ValidCalendarName(name):
+		return fmt.Errorf("the name is %.80q, needs letters, digits, dots, _ and - only", name)
 	case name == ".", name == "..":
 		return errors.New("the name must not be . or .., which paths of URLs cannot have")
 	}

@@ -169,16 +169,21 @@ func (p *Planner) Follow(rows []*timer.Timer) (moved int) {
 		if !movable(t) {
 			continue
 		}
-		var it *Item
-		if k.table.Find(t.ID) != 0 {
-			if it = k.find(t.ID); it.unknown { // its requests find it as it is in the store, and Resolve moves it
+		if k.table.Find(t.ID) == 0 {
+			if t.Ref().Compare(k.horizon) < 0 || t.IsPaused() {
 				continue
 			}
-		} else if t.Ref().Compare(k.horizon) >= 0 && !t.IsPaused() && p.recurrences.again(t) != t {
-			it = k.newItem(string(t.ID), t.Ref(), t)
-			k.postpone(it)
+			if again := p.recurrences.again(t); again != t {
+				it := k.newItem(string(t.ID), t.Ref(), t)
+				k.postpone(it)
+				p.reschedule(it, again)
+				moved++
+				k.release(it)
+			}
+			continue
 		}
-		if it == nil {
+		it := k.find(t.ID)
+		if it.unknown { // its requests find it as it is in the store, and Resolve moves it
 			continue
 		}
 		was := it.last

@@ -2,6 +2,7 @@ package calendar
 
 import (
 	"math"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -51,6 +52,17 @@ const (
 	// time on the others are not counted exactly: then what calendars exclude, and what meets, has numbers too.
 	maxCounted, maxCountedPieces = 50, 2000
 )
+
+// SplitNames reads names of calendars with commas between them, which may be wrong. They are in order and each there
+// once, so that equal lists are equal texts.
+func SplitNames(text string) []string {
+	names := strings.Split(text, ",")
+	for i, name := range names {
+		names[i] = strings.TrimSpace(name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
 
 // excludedBy returns what the calendars of a timer do; nil without names. A calendar that does not exist excludes
 // nothing.
@@ -162,11 +174,7 @@ func (r Recurrence) coming(after int64) (at, nominal int64) {
 		found, of, more := r.comingIn(n, end, after, &w)
 		if found < at {
 			at, nominal = found, of
-			switch x.by {
-			case timer.ShiftSkip:
-			case timer.ShiftNext:
-				last = at // no shift goes back
-			case timer.ShiftPrevious:
+			if last = at; x.by == timer.ShiftPrevious { // no other shift goes back
 				last = x.list.barrier(at, 1)
 			}
 		}

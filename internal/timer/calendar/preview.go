@@ -3,7 +3,6 @@ package calendar
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -82,25 +81,17 @@ func (w *Wish) Preview(written int64) (*Preview, *Fault) {
 
 // exclude sets the calendars of a recurrence, and what happens to what they exclude.
 func (w *Wish) exclude(of *timer.Recurrence) *Fault {
-	for _, shift := range []timer.Shift{timer.ShiftSkip, timer.ShiftNext, timer.ShiftPrevious} {
-		if w.Shift == shift.String() {
-			of.Shift = shift
-		}
-	}
+	var known bool
+	of.Shift, known = timer.ParseShift(w.Shift)
 	switch {
-	case w.Shift != "" && of.Shift.String() != w.Shift:
+	case w.Shift != "" && !known:
 		return &Fault{Field: "shift", Says: "needs skip, next or previous"}
 	case w.Shift != "" && w.NotOn == "":
 		return &Fault{Field: "shift", Says: "which needs the calendars of not-on"}
 	case w.NotOn == "":
 		return nil
 	}
-	names := strings.Split(w.NotOn, ",")
-	for i, name := range names {
-		names[i] = strings.TrimSpace(name)
-	}
-	slices.Sort(names)
-	names = slices.Compact(names)
+	names := SplitNames(w.NotOn)
 	if len(names) > maxNotOn {
 		return &Fault{Field: "not-on", Says: fmt.Sprintf("needs 1 to %d names of calendars", maxNotOn)}
 	}
