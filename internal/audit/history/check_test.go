@@ -637,3 +637,22 @@ func TestUnseen(t *testing.T) {
 		}
 	}
 }
+
+// A calendar that changes moves an occurrence in the moment in which it fires: no event tells of the new time before.
+func TestCalendarMovesWhatFires(t *testing.T) {
+	for _, notOn := range []bool{false, true} {
+		s := newScript()
+		r := s.ask("a", Schedules, func(r *Request) { r.NotOn = notOn })
+		s.schedule(r)
+		s.at(1500)
+		s.pending["a"].Due--
+		s.fire("a", nil)
+		s.step("p", 1)
+		reported := slices.ContainsFunc(Check(s.h), func(v Violation) bool {
+			return v.Rule == "told" && strings.Contains(v.Text, "no earlier event is about the trigger")
+		})
+		if reported == notOn {
+			t.Errorf("with a calendar: %t; a trigger is missed: %t", notOn, reported)
+		}
+	}
+}

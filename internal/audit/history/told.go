@@ -76,6 +76,7 @@ func chained(x *index, f *facts) {
 	next := int64(0) // its occurrence
 	var due time.Time
 	var triggered bool
+	calendars := slices.ContainsFunc(f.requests, func(r *Request) bool { return r.NotOn })
 	for _, e := range f.events {
 		finds, needs := e.Source, true
 		switch e.Type {
@@ -109,7 +110,8 @@ func chained(x *index, f *facts) {
 		}
 		byTrigger := e.Type == waterclock.EventFired &&
 			(e.Event.Occurrence == 0 || e.Event.Occurrence == next && !e.Due.Equal(due))
-		if known && byTrigger && !triggered {
+		// A calendar that changes may give an occurrence another time in the moment in which it fires.
+		if known && byTrigger && !triggered && !calendars && x.requested(e.Source) {
 			x.broken("told", f.id, []Place{e.Place},
 				"the event %s is about a triggered firing, but no earlier event is about the trigger",
 				e.Type)
