@@ -29,8 +29,8 @@ type dueItems struct{ free, behind []*Item }
 
 // Fire plans the firings of timers that are due now, in Unix ms: as many as there is room for, except that the last one
 // may exceed the bytes. A timer does not fire if hold holds it. It is among parkings, or waits until it can be parked.
-// But hold does not delay a timer that is too late. fired includes the entries of timers that new rules of their zones
-// have moved to another time since the last call.
+// But hold does not delay a timer that is too late, or for which calendars leave no time. fired includes the entries of
+// timers that new rules of their zones have moved to another time since the last call.
 //
 // behind bounds the firings that stand behind uncommitted requests of their own IDs. Further ones wait until those
 // requests are committed. While one planner of a partition waits for a look-up, requests of the other planners cannot
@@ -63,7 +63,7 @@ func (p *Planner) Fire(now int64, room, behind timer.Size, hold Hold) (fired tim
 			bytes -= Held(it.timer) + EntryMemory
 			limit--
 			by, held := hold(it.timer, it.permit)
-			held = held && !Expires(it.timer, now)
+			held = held && !Expires(it.timer, now) && !p.recurrences.isOver(it.timer)
 			if !held && !KnowsZone(p.recurrences.schedules, it.timer) {
 				by, held = UnknownZone, true
 			}

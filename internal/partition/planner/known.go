@@ -156,7 +156,7 @@ func (p *Planner) Load(from, to timer.Ref, timers []*timer.Timer) {
 		if t.Ref().Compare(p.known.horizon) < 0 || p.known.table.Find(t.ID) != 0 {
 			continue
 		}
-		if encodable(t) && p.recurrences.again(t) == t {
+		if encodable(t) && p.recurrences.follow(t) == t {
 			p.known.scratch = t.AppendTo(p.known.scratch[:0])
 			if p.known.table.AddStored(p.known.scratch) {
 				continue

@@ -56,7 +56,7 @@ func (re recurrences) occur(t *timer.Timer, now, missed int64) timer.Entry {
 		}
 	}
 	if t.IsTriggered() {
-		e.After = re.again(t.Untriggered())
+		e.After = re.follow(t.Untriggered())
 	} else if t.Recurs() {
 		r, err := re.schedules.Recurrence(t.Recurrence)
 		if err != nil { // the rules of the zone are gone: the timer is held the next time
@@ -132,7 +132,7 @@ func (re recurrences) excludedBy(t *timer.Timer) string {
 // again schedules an item from the store by the rules of its time zone as they are now. A paused timer keeps its time
 // until it is resumed.
 func (p *Planner) again(it *Item) {
-	if t := p.recurrences.again(it.timer); t != it.timer && !it.timer.IsPaused() {
+	if t := p.recurrences.follow(it.timer); t != it.timer && !it.timer.IsPaused() {
 		p.reschedule(it, t)
 	}
 }
@@ -142,7 +142,7 @@ func (p *Planner) again(it *Item) {
 // remembered. If the timer is also triggered, it fires first.
 func (re recurrences) resume(e *timer.Entry, now int64) {
 	resumed := e.After
-	t := re.again(resumed)
+	t := re.follow(resumed)
 	if t != nil && t.Recurs() && !t.IsTriggered() {
 		if r, err := re.schedules.Recurrence(t.Recurrence); err == nil { // else it waits as UnknownZone when it is due
 			t = r.CatchUp(t, now, now)
@@ -173,7 +173,7 @@ func (p *Planner) Follow(rows []*timer.Timer) (moved int) {
 			if t.Ref().Compare(k.horizon) < 0 || t.IsPaused() {
 				continue
 			}
-			if again := p.recurrences.again(t); again != t {
+			if again := p.recurrences.follow(t); again != t {
 				it := k.newItem(string(t.ID), t.Ref(), t)
 				k.postpone(it)
 				p.reschedule(it, again)
@@ -201,6 +201,28 @@ func (p *Planner) Follow(rows []*timer.Timer) (moved int) {
 
 // Moved reports whether timers were moved that the next call of Fire will count.
 func (p *Planner) Moved() bool { return p.rescheduled != timer.Size{} }
+
+// follow is again, except that a timer for which calendars leave no time stays at its old time: a calendar that was
+// mistyped may be corrected before that. If it is not, occur ends the timer when it is due. Until then nothing is
+// planned or stored that depends on the wrong calendar, so whoever replays, resumes or loads the timer, and each later
+// change, finds what was pending before:
+//   - corrected before the old time: again computes the occurrence anew from Since, with its number;
+//   - a paused timer keeps its time anyway. Resumed before its time, it is as if it had not been paused; after that it is
+//     due, and ends;
+//   - a triggered timer fires first, and then waits for its old time like any other;
+//   - no instance has the partition from before the old time until after a further change: the occurrence was due before
+//     that change, so it fires late. The rules in between are known to nobody.
+func (re recurrences) follow(t *timer.Timer) *timer.Timer {
+	if again := re.again(t); again != nil || t == nil || t.Recurrence.NotOn == "" {
+		return again
+	}
+	return t
+}
+
+// isOver reports whether calendars leave no time for t, which is due.
+func (re recurrences) isOver(t *timer.Timer) bool {
+	return t.Recurrence != nil && t.Recurrence.NotOn != "" && re.again(t) == nil
+}
 
 // again returns a timer of the store as it is pending by the current rules of its time zone: mostly t itself. A
 // triggered timer fires first: the rules may have ended its recurrence, but not the firing that was requested.

@@ -42,6 +42,7 @@ type Exclusion struct {
 	yearly [13]uint32
 	weekly uint64
 	hours  []hours
+	always bool // days of the week and hours leave no time; without this, a search would go through a hundred years
 }
 
 // days is a span of days, counted from 1970-01-01, both included.
@@ -102,8 +103,29 @@ func (r *Rules) Compile() (*Exclusion, error) {
 		}
 		joined = append(joined, d)
 	}
-	e.dates = joined
+	e.dates, e.always = joined, e.isFull()
 	return e, nil
+}
+
+// isFull reports whether days of the week and hours exclude all of a week. A time that is not excluded would begin where
+// one of them ends.
+func (e *Exclusion) isFull() bool {
+	free := func(r reading) bool {
+		day, _ := split(r)
+		_, _, excluded := e.hoursAt(r)
+		return !excluded && e.weekly>>weekdayOf(day)&1 == 0
+	}
+	for day := range int64(7) {
+		if e.weekly>>weekdayOf(day)&1 != 0 && free((day+1)*daySeconds) {
+			return false
+		}
+		for _, h := range e.hours {
+			if h.weekdays>>weekdayOf(day)&1 != 0 && free(day*daySeconds+int64(h.to)) {
+				return false
+			}
+		}
+	}
+	return e.weekly != 0 || len(e.hours) > 0
 }
 
 func (e *Exclusion) addDates(text string) error {
@@ -349,6 +371,9 @@ func (e Exclusions) Shifted(at int64, by timer.Shift) (int64, bool) {
 }
 
 func (e Exclusions) shifted(at int64, by timer.Shift, w *work) (int64, bool) {
+	if e.always() {
+		return 0, false
+	}
 	for began, cost := *w, e.cost(); *w-began < maxWork; { // rules that apply one after the other
 		*w += cost
 		i := e.Excludes(at)
@@ -368,6 +393,11 @@ func (e Exclusions) shifted(at int64, by timer.Shift, w *work) (int64, bool) {
 		}
 	}
 	return 0, false
+}
+
+// always reports whether one of the calendars excludes every instant.
+func (e Exclusions) always() bool {
+	return slices.ContainsFunc(e, func(one *Exclusion) bool { return one.always })
 }
 
 // work counts steps of a search, of some 50 ns each. So a search is bounded alike on all machines.

@@ -89,6 +89,7 @@ func TestNothingIsFree(t *testing.T) {
 	for _, x := range []Exclusions{
 		{rules(t, `{"weekly": ["0-6"]}`)},
 		{rules(t, `{"hours": ["00:00-24:00"]}`)},
+		{rules(t, `{"weekly": ["sat", "sun", "mon"], "hours": ["tue-fri 00:00-13:00", "tue-fri 12:00-00:00"]}`)},
 		{rules(t, `{"weekly": ["0-6"]}`), rules(t, `{"hours": ["00:00-12:00", "12:00-00:00"]}`)},
 		{rules(t, `{"hours": ["00:00-12:00"]}`), rules(t, `{"hours": ["12:00-24:00"]}`)},
 	} {
@@ -100,6 +101,13 @@ func TestNothingIsFree(t *testing.T) {
 			if took := time.Since(begun); took > time.Second {
 				t.Errorf("%+v: found out after %s", x, took)
 			}
+		}
+	}
+	for _, text := range []string{`{}`, `{"weekly": ["sun-fri"]}`, `{"dates": ["2027-01-01/2027-12-31"]}`,
+		`{"weekly": ["sat", "sun", "mon"], "hours": ["tue-fri 00:00-13:00", "tue-thu 12:00-00:00"]}`,
+		`{"hours": ["08:00-07:59:59"]}`} {
+		if rules(t, text).always {
+			t.Errorf("%s is taken to exclude everything", text)
 		}
 	}
 }

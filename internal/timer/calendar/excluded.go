@@ -144,6 +144,9 @@ func (r Recurrence) coming(after int64) (at, nominal int64) {
 		n := r.nominal(after)
 		return n, n
 	}
+	if x.list.always() {
+		return none, none
+	}
 	var w work
 	if !r.recurs() {
 		if n := r.Recurrence.Start.At; x.shifted(n, &w) > after {
