@@ -95,7 +95,7 @@ func (a *aborts) abortNow(ctx context.Context, c *txnClient) bool {
 
 // endLast tries until the last transaction of an ID is ended, or ctx ends.
 func (a *aborts) endLast(ctx context.Context, id string) bool {
-	for backoff := minBackoff; ; backoff = min(2*backoff, pauseLimit(a.o.Leaders)) {
+	for backoff := minBackoff; ; backoff = nextBackoff(a.o.Leaders, backoff) {
 		bounded, stop := context.WithTimeout(ctx, a.o.TransactionTimeout)
 		err := initProducerID(bounded, a.o, id)
 		stop()

@@ -125,7 +125,7 @@ func (l *Lane) begin(
 			return nil, nil, err
 		}
 		l.needs(c)
-		c.hurried = l.anyAway(c.parts)
+		c.hurried = needsAway(l.o.Leaders, nil, c.parts)
 		c.renew()
 		c.refresh(parts, l.o.Targets)
 		if err := c.BeginTransaction(); err != nil {
@@ -194,7 +194,7 @@ func (l *Lane) passed(shares []*Share) {
 func (l *Lane) abort(ctx context.Context, c *txnClient) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 	defer cancel()
-	if l.pool.away(c) || c.AbortBufferedRecords(bounded) != nil {
+	if needsAway(l.o.Leaders, c, nil) || c.AbortBufferedRecords(bounded) != nil {
 		c.UnsafeAbortBufferedRecords()
 		l.drop(c)
 		return

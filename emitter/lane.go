@@ -12,7 +12,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/waterclock/waterclock/internal/kit/beats"
-	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Lane is one loop of steps. It is one of the Lanes, or belongs to their quarantine.
@@ -51,21 +50,6 @@ func newLane(r *roster, b *background, o *Options, name string) *Lane {
 		called: make(chan struct{}, 1), reached: beats.NewSignal(),
 		pace: pace{interval: o.Interval}, size: size{limit: MaxStepEntries},
 	}
-}
-
-// anyAway reports whether the leader of one of these partitions cannot be reached.
-func (l *Lane) anyAway(parts map[string][]int32) bool {
-	if l.o.Leaders.AllReachable() {
-		return false
-	}
-	for topic, ps := range parts {
-		for _, p := range ps {
-			if l.o.Leaders.Away(timer.TopicPartition{Topic: topic, Partition: p}) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // during returns a context for a step that is to write to parts. It ends, with errAway, when one of these cannot be
@@ -107,7 +91,7 @@ func (l *Lane) startsWriting() {
 
 // giveUpIfAway gives up the step under way if a broker that it needs cannot be reached. The lock is held.
 func (l *Lane) giveUpIfAway() {
-	if l.under.cancel != nil && (l.under.current != nil && l.pool.away(l.under.current) || l.anyAway(l.under.parts)) {
+	if l.under.cancel != nil && needsAway(l.o.Leaders, l.under.current, l.under.parts) {
 		l.under.cancel(errAway)
 	}
 }
@@ -150,7 +134,7 @@ func (l *Lane) run(ctx context.Context) error {
 			l.o.Logger.Warn("step aborted", "lane", l.name, "err", err)
 			l.roster.Wake() // another lane may fare better
 			beats.Sleep(ctx, backoff)
-			backoff = min(2*backoff, pauseLimit(l.o.Leaders))
+			backoff = nextBackoff(l.o.Leaders, backoff)
 			continue
 		}
 		backoff = minBackoff

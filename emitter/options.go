@@ -7,7 +7,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/waterclock/waterclock/emitter/repair"
 	"github.com/waterclock/waterclock/emitter/targets"
-	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // A lane's loop serves many partitions, so nothing may block it for long. Longer work happens on other goroutines: ends
@@ -63,30 +62,4 @@ type Targets interface {
 	Refuted(topic string)
 }
 
-// Leaders says which partitions cannot be written to now.
-type Leaders interface {
-	// AllReachable reports whether every broker can be reached. It costs nothing.
-	AllReachable() bool
-	Reachable(addr string) bool
-	// Dying reports whether a broker was lost so recently that the other brokers may still wait for it.
-	Dying() bool
-	Away(p timer.TopicPartition) bool
-	Leaderless(p timer.TopicPartition) bool
-	Exclude(p timer.TopicPartition) bool
-}
-
-var (
-	_ Targets = (*targets.Metadata)(nil)
-	_ Leaders = (*targets.Leaders)(nil)
-)
-
-// awayBackoff bounds the pause between two attempts while a broker cannot be reached.
-const awayBackoff = 200 * time.Millisecond
-
-// pauseLimit bounds the pause between two attempts.
-func pauseLimit(leaders Leaders) time.Duration {
-	if leaders.AllReachable() {
-		return maxBackoff
-	}
-	return awayBackoff
-}
+var _ Targets = (*targets.Metadata)(nil)

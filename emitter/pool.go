@@ -66,13 +66,8 @@ type opened struct {
 // most likely on their way, and the next transaction of the same ID would wait for them.
 const markersRest = 30 * time.Millisecond
 
-const (
-	// candidates is how many IDs are considered, to choose one by its coordinator.
-	candidates = 8
-	// findTimeout bounds the search for coordinators. Without an answer the first ID is taken. It is findAway while a
-	// broker cannot be reached, because then the answer matters more.
-	findTimeout, findAway = 200 * time.Millisecond, time.Second
-)
+// candidates is how many IDs are considered, to choose one by its coordinator.
+const candidates = 8
 
 // prepare opens the missing clients before the first step, one after another, so that each can avoid the others'
 // coordinators. Errors show up in the steps. It does not wait for slow ones once there is one client: others may need
@@ -158,13 +153,8 @@ const maxEpoch = 32_000
 // its last one may have left open on a partition whose leader went away. leadersMoved looks at each partition of the
 // client, so only the next client to begin is checked for it.
 func (p *pool) retired(c *txnClient) bool {
-	return c.retire || c.BufferedProduceRecords() > 0 || p.away(c) || c.last.Epoch >= maxEpoch ||
+	return c.retire || c.BufferedProduceRecords() > 0 || needsAway(p.o.Leaders, c, nil) || c.last.Epoch >= maxEpoch ||
 		p.o.Markers.Retired(c.last.ID)
-}
-
-// away reports whether a client's coordinator cannot be reached.
-func (p *pool) away(c *txnClient) bool {
-	return !p.o.Leaders.AllReachable() && !p.o.Leaders.Reachable(c.addr())
 }
 
 func (p *pool) retire(slot int) {
@@ -229,11 +219,7 @@ func (p *pool) newID(ctx context.Context, serial int, used map[string]int) (id s
 	for i := range ids {
 		ids[i] = fmt.Sprintf("%s%s/%s/%d.%d", repair.TransactionalIDPrefix(p.o.Group), p.o.Process, p.name, serial, i)
 	}
-	patience := findTimeout
-	if !p.o.Leaders.AllReachable() {
-		patience = findAway
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, whileAway(p.o.Leaders, findTimeout, findAway))
 	defer cancel()
 	id = ids[0]
 	found := kadm.NewClient(p.o.Admin).FindTxnCoordinators(ctx, ids...)
@@ -281,7 +267,7 @@ func (p *pool) leave() {
 
 func (p *pool) leaveLocked() {
 	for c, cancel := range p.tied {
-		if p.away(c) {
+		if needsAway(p.o.Leaders, c, nil) {
 			cancel(errAway)
 		}
 	}

@@ -314,9 +314,6 @@ func (o *outgoing) watch(flushed <-chan struct{}) {
 // leadersAway reports whether to give up because the leader of an outstanding partition cannot be reached. The next
 // step goes without it.
 func (o *outgoing) leadersAway() bool {
-	if o.lane.o.Leaders.AllReachable() {
-		return false
-	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	look := func(p timer.TopicPartition) { o.away = o.away || o.lane.o.Leaders.Away(p) }

@@ -45,15 +45,15 @@ func TestOpeningWhoseCoordinatorIsLostBeforeItIsNoted(t *testing.T) {
 	})
 }
 
-// lateReach is Leaders that lose all brokers after AllReachable was called a given number of times.
+// lateReach is Leaders that lose all brokers after Reachable was called a given number of times.
 type lateReach struct {
 	*kafkatest.Reach
 	asked atomic.Int32
 	lost  func()
 }
 
-func (l *lateReach) AllReachable() bool {
-	there := l.Reach.AllReachable()
+func (l *lateReach) Reachable(addr string) bool {
+	there := l.Reach.Reachable(addr)
 	if l.asked.Add(-1) == 0 {
 		l.lost()
 	}

@@ -42,7 +42,7 @@ func (i *inDoubt) resolve() error {
 	l.o.Metrics.resolved.Inc()
 	l.o.Metrics.retired.Inc()
 	give := time.Now().Add(l.o.TransactionTimeout)
-	for attempt, backoff := 0, minBackoff; ; attempt, backoff = attempt+1, min(2*backoff, pauseLimit(l.o.Leaders)) {
+	for attempt, backoff := 0, minBackoff; ; attempt, backoff = attempt+1, nextBackoff(l.o.Leaders, backoff) {
 		open := unresolved(shares)
 		if len(open) == 0 {
 			c.noteEnd(l.o.Markers, repair.EndingUnknown)

@@ -99,9 +99,9 @@ func (l *Leaders) Away(p timer.TopicPartition) bool {
 	return x != nil && l.away(x)
 }
 
-// away is Away of a known partition. The lock is held.
+// away is Away of a known partition while a broker is unreachable. The lock is held.
 func (l *Leaders) away(x *partitionLeader) bool {
-	return !l.AllReachable() && (l.unreachable(x.node) || l.waits(x))
+	return l.unreachable(x.node) || l.waits(x)
 }
 
 // Leaderless reports that a partition was last seen without a leader.
@@ -127,7 +127,7 @@ func (l *Leaders) Epoch(topic string, partition int32) (e partlog.Epoch, stalled
 	if x == nil {
 		return 0, false
 	}
-	return x.epoch, x.node < 0 || l.away(x)
+	return x.epoch, x.node < 0 || !l.AllReachable() && l.away(x)
 }
 
 // leaderUnreachable reports whether a partition has no leader, or an unreachable one.
@@ -135,7 +135,7 @@ func (l *Leaders) leaderUnreachable(p timer.TopicPartition) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	x := l.leaderOf(p)
-	return x != nil && (x.node < 0 || !l.AllReachable() && l.unreachable(x.node))
+	return x != nil && (x.node < 0 || l.unreachable(x.node))
 }
 
 // Exclude notes that a partition takes no writes while others do. If an unreachable broker is in its in-sync replicas,
