@@ -198,11 +198,15 @@ func (l *Life) SetState(s State) {
 	}
 }
 
-// Serving returns the state of the partition, with Live for Stalled, and whether it is being handed over. It takes no
-// lock.
-func (l *Life) Serving() (s State, leaving bool) {
-	return State(l.state.Load()), l.Steps.draining.Load()
+// Serving returns the state of the partition, with Live for Stalled, and whether this process owns it: the token holds,
+// and the partition is neither gone nor being handed over.
+func (l *Life) Serving() (s State, owned bool) {
+	s = State(l.state.Load())
+	return s, s != Gone && !l.Steps.draining.Load() && l.o.Token.Err() == nil
 }
+
+// Certain returns nil if the token held at some moment of the call, see emitter.Token.
+func (l *Life) Certain(ctx context.Context) error { return l.o.Token.Certain(ctx) }
 
 // look notes since when the partition is stalled.
 func (l *Life) look() {

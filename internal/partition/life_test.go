@@ -33,7 +33,7 @@ func TestDrainWaitsForTheStep(t *testing.T) {
 	c.seal(10)
 	drained := make(chan struct{})
 	go func() { c.p.Drain(); close(drained) }()
-	leaving := func() bool { _, leaving := c.p.life.Serving(); return leaving }
+	leaving := func() bool { _, owned := c.p.life.Serving(); return !owned }
 	await.Within(20*time.Second, leaving)
 	select {
 	case <-drained:

@@ -72,7 +72,7 @@ func New(o Options) *Partition {
 		local: ownership.Local{Slots: o.Replays, Room: o.Memory.Replay, AcceptLost: o.AcceptLost},
 	}
 	p.Questions = questions.New(questions.Options{
-		Life: p.life, Token: o.Token, Source: p.source, Scans: o.Scans, Memory: o.Memory.Questions,
+		Life: p.life, Source: p.source, Scans: o.Scans, Memory: o.Memory.Questions,
 	})
 	return p
 }

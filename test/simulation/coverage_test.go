@@ -48,7 +48,7 @@ func (w *world) statesOf(number int) map[string]bool {
 			states[isLive] = true
 		case ownership.Failed, ownership.Gone:
 		}
-		if _, leaving := p.Life().Serving(); leaving {
+		if state, owned := p.Life().Serving(); !owned && state != ownership.Gone {
 			states[draining] = true
 		}
 		if s.Queued > 0 {

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/kafka/partlog"
 	"github.com/waterclock/waterclock/internal/kit/budget"
 	"github.com/waterclock/waterclock/internal/ownership"
@@ -25,9 +24,8 @@ import (
 const targetTopic = "target"
 
 // asked is a partition with one planner and a store in memory, about which questions are asked. A test plans, commits
-// and stores its steps by hand. Nothing fires. It implements Life, Token and Planners.
+// and stores its steps by hand. Nothing fires. It implements Life and Planners.
 type asked struct {
-	emitter.Token
 	t       testing.TB
 	q       *Questions
 	store   *statestore.Handle
@@ -70,7 +68,7 @@ func newAskedIn(t testing.TB, in statestore.Options, memory *budget.Account, sca
 	source := func(generation int64) waterclock.Source {
 		return waterclock.Source{Topic: "r", Offset: generation}
 	}
-	a.q = New(Options{Life: a, Token: a, Source: source, Scans: scans, Memory: memory})
+	a.q = New(Options{Life: a, Source: source, Scans: scans, Memory: memory})
 	a.open()
 	return a
 }
@@ -92,10 +90,9 @@ func (a *asked) flush(context.Context) {
 }
 
 func (a *asked) Requests() partlog.Log            { return partlog.Log{Topic: "r"} }
-func (a *asked) Serving() (ownership.State, bool) { return a.state, false }
+func (a *asked) Serving() (ownership.State, bool) { return a.state, true }
 func (a *asked) Status() ownership.Status         { return ownership.Status{} }
 func (a *asked) GiveUp(err error)                 { a.failure = err }
-func (a *asked) Err() error                       { return nil }
 func (a *asked) Certain(context.Context) error {
 	if a.certain != nil {
 		a.certain()

@@ -10,7 +10,7 @@
 // outcome cannot be found out, nothing is answered until the partition is acquired again.
 //
 // An answer is given only if the partition was live when the answer was ready, and the group, asked after
-// that, confirms that this process owns the partition ([membership.Token.Certain]). Then the answer was true at
+// that, confirms that this process owns the partition ([Life.Certain]). Then the answer was true at
 // that moment. A process that slept through the end of its membership gives no answer. Neither does
 // one that was replaced or removed.
 package questions
@@ -25,7 +25,6 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/kafka/partlog"
 	"github.com/waterclock/waterclock/internal/kit/budget"
 	"github.com/waterclock/waterclock/internal/ownership"
@@ -41,7 +40,6 @@ const doubtLimit = 3 * time.Second
 // Options are needed from the first to the last acquisition of a partition.
 type Options struct {
 	Life   Life
-	Token  emitter.Token
 	Source func(generation int64) waterclock.Source // names the record that a generation comes from
 	Scans  *semaphore.Weighted                      // limits questions about many timers; nil: no limit
 	Memory *budget.Account                          // for unflushed changes, read by questions about many timers
@@ -50,7 +48,8 @@ type Options struct {
 // Life is the part of [ownership.Life] that questions need.
 type Life interface {
 	Requests() partlog.Log
-	Serving() (s ownership.State, leaving bool)
+	Serving() (s ownership.State, owned bool)
+	Certain(ctx context.Context) error
 	Status() ownership.Status
 	GiveUp(err error)
 }
@@ -128,8 +127,8 @@ func (q *Questions) IsOpen() bool { return q.current.Load() != nil }
 // answering returns the present answers, or an error that says why there are none.
 func (q *Questions) answering() (*answers, error) {
 	a := q.current.Load()
-	switch s, leaving := q.o.Life.Serving(); {
-	case leaving, s == ownership.Gone, q.o.Token.Err() != nil:
+	switch s, owned := q.o.Life.Serving(); {
+	case !owned:
 		return nil, fmt.Errorf("%v: %w", q.o.Life.Requests(), query.ErrMoved)
 	case s != ownership.Live:
 		status := q.o.Life.Status()
@@ -179,11 +178,11 @@ func (q *Questions) begin(ctx context.Context) (*answers, error) {
 	}
 }
 
-// confirm asks the group (Token.Certain) whether an answer may be given. If so, it returns err, with which the answer
+// confirm asks the group (Life.Certain) whether an answer may be given. If so, it returns err, with which the answer
 // was found; otherwise why not.
 func (a *answers) confirm(ctx context.Context, err error) error {
 	o := &a.q.o
-	if unsure := o.Token.Certain(ctx); unsure != nil {
+	if unsure := o.Life.Certain(ctx); unsure != nil {
 		return fmt.Errorf("%v: %w: %w", o.Life.Requests(), query.ErrMoved, unsure)
 	}
 	if damaged := statestore.IsCorrupt(err) || errors.Is(err, statestore.ErrNewerFormat); damaged &&
