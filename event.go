@@ -95,6 +95,9 @@ type Event struct {
 	Reason Reason
 	Detail string
 
+	// Labels are those of the timer, by name; nil if it has none. No EventRejected has them.
+	Labels map[string]string
+
 	// Pending is what is pending under the ID after this event; nil if nothing is. If Unknown is true, as in
 	// EventRejected, the event did not change what is pending and does not say what that is. To know what is pending
 	// under an ID, take Pending of its last event whose Unknown is false.
@@ -111,22 +114,23 @@ type Pending struct {
 
 // eventJSON is an event as it is written.
 type eventJSON struct {
-	Format     int             `json:"format"`
-	Type       EventType       `json:"type"`
-	At         int64           `json:"at"`
-	Source     string          `json:"source"`
-	Previous   string          `json:"previous"`
-	Cancel     string          `json:"cancel"`
-	Request    string          `json:"request"`
-	Due        *int64          `json:"due"`
-	Occurrence int64           `json:"occurrence"`
-	Lateness   int64           `json:"lateness"`
-	Target     string          `json:"target"`
-	Partition  int32           `json:"partition"`
-	Emission   string          `json:"emission"`
-	Reason     Reason          `json:"reason"`
-	Detail     string          `json:"detail"`
-	Pending    json.RawMessage `json:"pending"`
+	Format     int               `json:"format"`
+	Type       EventType         `json:"type"`
+	At         int64             `json:"at"`
+	Source     string            `json:"source"`
+	Previous   string            `json:"previous"`
+	Cancel     string            `json:"cancel"`
+	Request    string            `json:"request"`
+	Due        *int64            `json:"due"`
+	Occurrence int64             `json:"occurrence"`
+	Lateness   int64             `json:"lateness"`
+	Target     string            `json:"target"`
+	Partition  int32             `json:"partition"`
+	Emission   string            `json:"emission"`
+	Reason     Reason            `json:"reason"`
+	Detail     string            `json:"detail"`
+	Labels     map[string]string `json:"labels"`
+	Pending    json.RawMessage   `json:"pending"`
 }
 
 // ParseEvent reads a record of <request topic>.waterclock.events. The error wraps [ErrNotEvent] if it is none. An event
@@ -147,7 +151,7 @@ func ParseEvent(rec *kgo.Record) (Event, error) {
 		Type: w.Type, ID: string(rec.Key), At: time.UnixMilli(w.At).UTC(),
 		Occurrence: w.Occurrence, Lateness: time.Duration(w.Lateness) * time.Millisecond,
 		Target: w.Target, Emission: w.Emission, Partition: w.Partition, Reason: w.Reason, Detail: w.Detail,
-		Unknown: w.Pending == nil,
+		Labels: w.Labels, Unknown: w.Pending == nil,
 	}
 	if w.Due != nil {
 		e.Due = time.UnixMilli(*w.Due).UTC()

@@ -1,6 +1,10 @@
 package waterclock
 
-import "time"
+import (
+	"time"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
 
 // RequestPrefix begins the name of every header that is an instruction to the service. The service rejects a request
 // with a header that has this prefix and is none of the constants below, or is spelt in another case.
@@ -98,6 +102,16 @@ const (
 	// the timer again. After the duration may follow one space and a token of up to [MaxTokenBytes] printable ASCII
 	// characters, which is kept with the timer and shown by the HTTP API.
 	HeaderRemember = "timer-remember"
+
+	// HeaderLabels gives the timer labels: name=value, with commas between them. They are in the timer's events, and
+	// lists, counts, jobs and streams of events choose by them; no emission has them. There are up to [MaxLabels], of
+	// up to [MaxLabelBytes] together. Spaces around names and values do not count. Neither has commas or control
+	// characters, and names have no = and no !. Any timer may have this header, recurring or not.
+	HeaderLabels = "timer-labels"
+
+	// HeaderLabelsHeader names a header in which emissions have the labels: as in [HeaderLabels], ordered by name. It
+	// takes the place of headers with that name that are passed through.
+	HeaderLabelsHeader = "timer-labels-header"
 )
 
 // ShiftPolicy is a value of [HeaderShift]: what happens to an occurrence at a time that a calendar excludes.
@@ -189,6 +203,10 @@ const (
 	// it.
 	MaxRemember   = 7 * 24 * time.Hour
 	MaxTokenBytes = 64
+
+	// MaxLabels is the largest number of labels of a timer, and MaxLabelBytes limits their names and values together.
+	MaxLabels     = timer.MaxLabels
+	MaxLabelBytes = timer.MaxLabelBytes
 
 	// MinUnixMilli is the smallest number that [HeaderAt] accepts as Unix milliseconds (March 1973). Write earlier
 	// instants in RFC 3339.

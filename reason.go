@@ -149,6 +149,10 @@ const (
 	// space and a token of printable ASCII.
 	ReasonBadRemember Reason = "bad-remember"
 
+	// ReasonBadLabels: the value of timer-labels is not a list of up to MaxLabels labels, name=value, of up to
+	// MaxLabelBytes; or that of timer-labels-header is not the name of a header, or timer-labels is missing.
+	ReasonBadLabels Reason = "bad-labels"
+
 	// ReasonNoTarget: the request has no timer-target-topic, and the request topic has no default target.
 	ReasonNoTarget Reason = "no-target"
 
@@ -287,6 +291,8 @@ func meanings() []meaning {
 		{ReasonBadMaxLate, "The value of timer-max-late is not a duration with units that have a fixed length."},
 		{ReasonBadRemember, "The value of timer-remember is not a duration of up to 7 days, optionally followed by " +
 			"one space and a token of 1 to 64 printable characters."},
+		{ReasonBadLabels, "The value of timer-labels is not a list of up to 16 labels, name=value, of up to 512 bytes " +
+			"together, each name once; or timer-labels-header names no header, or comes without timer-labels."},
 		{ReasonNoTarget, "The request has no timer-target-topic, and the request topic has no default target."},
 		{ReasonBadTarget, "The value of timer-target-topic is not a valid name of a Kafka topic."},
 		{ReasonTargetNotAllowed, "The target topic is not among those that requests of this topic may name."},

@@ -283,6 +283,39 @@ func Headers(headers []kgo.RecordHeader) Option {
 	}
 }
 
+// Labels gives the timer labels, by name: see [HeaderLabels]. No emission has them, unless [LabelsHeader] names a header
+// for them.
+func Labels(labels map[string]string) Option {
+	return func(d *draft) {
+		text, fault := timer.LabelsOf(labels)
+		if fault != "" {
+			d.fail("Labels: %s", fault)
+		}
+		if text != "" {
+			d.once(HeaderLabels, string(text))
+		}
+	}
+}
+
+// LabelsHeader puts the labels of the timer into a header of its emissions: see [HeaderLabelsHeader].
+func LabelsHeader(name string) Option {
+	return func(d *draft) {
+		if fault := timer.LabelsHeaderFault(name); fault != "" {
+			d.fail("LabelsHeader: %s", fault)
+		}
+		d.once(HeaderLabelsHeader, name)
+	}
+}
+
+// ParseLabels reads labels in the form of [HeaderLabels], such as those that [LabelsHeader] gives an emission.
+func ParseLabels(text string) (map[string]string, error) {
+	labels, fault := timer.ParseLabels(text)
+	if fault != "" {
+		return nil, fmt.Errorf("parse labels: %s", fault)
+	}
+	return labels.Map(), nil
+}
+
 // Timestamp sets the record's timestamp, in milliseconds, from which [After] counts.
 // Without it kgo uses the moment of producing.
 func Timestamp(t time.Time) Option {

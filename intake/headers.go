@@ -40,6 +40,8 @@ const (
 	resumeHeader
 	ifHeader
 	rememberHeader
+	labelsHeader
+	labelsHeaderHeader
 	names
 
 	otherHeader  // not ours: passed through
@@ -189,6 +191,34 @@ func (h *headers) passed(list []kgo.RecordHeader) []timer.Header {
 	return kept
 }
 
+// labels reads the labels of t, and adds them to its headers if they have one of their own there. So that header is one
+// of those that are passed through, in every other respect: the emission, its dead letter and a resend have it.
+func (h *headers) labels(t *timer.Timer) *timer.Refusal {
+	text, name := h.values[labelsHeader], string(h.values[labelsHeaderHeader])
+	if !h.has(labelsHeader) {
+		if h.has(labelsHeaderHeader) {
+			return Refuse(waterclock.ReasonBadLabels,
+				"timer-labels-header comes without timer-labels: send both, or leave it out.")
+		}
+		return nil
+	}
+	var fault string
+	if t.Labels, fault = timer.ParseLabels(string(text)); fault != "" {
+		return Refuse(waterclock.ReasonBadLabels,
+			"timer-labels is %s, and %s: send up to %d labels, name=value, with commas between them.", quote(text), fault,
+			waterclock.MaxLabels)
+	}
+	if !h.has(labelsHeaderHeader) {
+		return nil
+	}
+	if fault := timer.LabelsHeaderFault(name); fault != "" {
+		return Refuse(waterclock.ReasonBadLabels, "timer-labels-header is %s, and %s: send another one.", quote(name), fault)
+	}
+	t.Headers = append(slices.DeleteFunc(t.Headers, func(h timer.Header) bool { return h.Key == name }),
+		timer.Header{Key: name, Value: []byte(t.Labels)})
+	return nil
+}
+
 // classify identifies a header by its name. For most, the first letter is enough.
 func classify(key string) name {
 	if key == "" {
@@ -242,6 +272,8 @@ var headerNames = [names]string{
 	resumeHeader:          waterclock.HeaderResume,
 	ifHeader:              waterclock.HeaderIf,
 	rememberHeader:        waterclock.HeaderRemember,
+	labelsHeader:          waterclock.HeaderLabels,
+	labelsHeaderHeader:    waterclock.HeaderLabelsHeader,
 }
 
 // String returns the header's name.

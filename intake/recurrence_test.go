@@ -599,6 +599,13 @@ func badRecurrences() []badRecurrence {
 			waterclock.ReasonBadRemember, "token"},
 		{"remember: large token", []string{"timer-after", "1s", "timer-remember",
 			"1h " + strings.Repeat("x", waterclock.MaxTokenBytes+1)}, waterclock.ReasonBadRemember, "64"},
+		{"labels: none", []string{"timer-after", "1s", "timer-labels", ""}, waterclock.ReasonBadLabels, "no name"},
+		{"labels: doubled", and(every, "timer-labels", "a=1,b=2,a=3"), waterclock.ReasonBadLabels, `"a" is given twice`},
+		{"labels: no header for them", and(every, "timer-labels", "a=1", "timer-labels-header", ""),
+			waterclock.ReasonBadLabels, "1 to 256 bytes"},
+		{"labels: in a header of ours", and(every, "timer-labels", "a=1", "timer-labels-header", "Timer-Labels"),
+			waterclock.ReasonBadLabels, "reserved"},
+		{"labels: a header alone", and(every, "timer-labels-header", "x"), waterclock.ReasonBadLabels, "without"},
 		{"every twice", and(every, every...), waterclock.ReasonDuplicateHeader, "timer-every"},
 	}
 }

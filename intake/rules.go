@@ -238,6 +238,9 @@ func (r *Rules) schedule(rec *kgo.Record, h *headers, now int64) (*timer.Timer, 
 	if refusal = r.maxLate(h, t); refusal == nil {
 		t.Remember, refusal = h.remember()
 	}
+	if refusal == nil {
+		refusal = h.labels(t)
+	}
 	switch {
 	case refusal != nil:
 	case h.recurs():

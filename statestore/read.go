@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -88,6 +89,35 @@ func (h *Handle) GetAll(ids [][]byte) (timers []*timer.Timer, parked []bool, err
 		return nil, nil, h.p.during("get timers of", err)
 	}
 	return timers, parked, nil
+}
+
+// LabelsOf returns the labels of the timers that are pending under IDs, by ID; those without labels are left out.
+func (h *Handle) LabelsOf(ids [][]byte) (all map[string]timer.Labels, err error) {
+	if err := h.enterRead(); err != nil {
+		return nil, err
+	}
+	defer h.p.s.leave()
+	it, err := newIDIterator(h.p.s.db)
+	if err != nil {
+		return nil, h.p.during("get labels of", err)
+	}
+	for i := 0; i < len(ids) && err == nil; i++ {
+		var row []byte
+		if row, _, err = it.row(h.p.prefix, ids[i]); err != nil || row == nil {
+			continue
+		}
+		var t *timer.Timer
+		if t, err = decodeTimer(row); err == nil && t.Labels != "" {
+			if all == nil {
+				all = make(map[string]timer.Labels)
+			}
+			all[string(ids[i])] = timer.Labels(strings.Clone(string(t.Labels)))
+		}
+	}
+	if err = errors.Join(err, it.Close(), h.p.intact()); err != nil {
+		return nil, h.p.during("get labels of", err)
+	}
+	return all, nil
 }
 
 // Scan returns the pending timers with from <= Ref < to that are not parked, in order. It stops after max timers
@@ -259,9 +289,19 @@ func (it *idIterator) seek(p prefix, id []byte) (Location, error) {
 	return at, nil
 }
 
-// timer reads the ID row and the row that it names. One iterator sees both as they are at one
-// moment.
+// timer reads the timer that is pending under an ID.
 func (it *idIterator) timer(p prefix, id []byte) (*timer.Timer, Location, error) {
+	row, at, err := it.row(p, id)
+	if err != nil || row == nil {
+		return nil, at, err
+	}
+	t, err := decodeTimer(bytes.Clone(row))
+	return t, at, err
+}
+
+// row reads the ID row and the row that it names, which is valid until the next call; nil if there is none. One
+// iterator sees both as they are at one moment.
+func (it *idIterator) row(p prefix, id []byte) ([]byte, Location, error) {
 	at, err := it.seek(p, id)
 	if err != nil || at.ref.IsAbsent() {
 		return nil, nowhere, err
@@ -271,11 +311,7 @@ func (it *idIterator) timer(p prefix, id []byte) (*timer.Timer, Location, error)
 		return nil, at, errors.Join(it.Error(), fmt.Errorf("timer %q has no row at %v: %w", id, at.ref, ErrCorrupt))
 	}
 	row, err := it.ValueAndErr()
-	if err != nil {
-		return nil, at, err
-	}
-	t, err := decodeTimer(bytes.Clone(row))
-	return t, at, err
+	return row, at, err
 }
 
 // rowTimer reads the timer of a row by due time, or of a parked row, and where the row lies. Errors are those of

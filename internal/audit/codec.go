@@ -107,12 +107,22 @@ func (c *codec) payload(p *history.Payload) {
 		nulls := map[bool]string{true: "null"}
 		p.Key, p.Value, p.Headers = digest(p.Key, nulls[p.NullKey]), digest(p.Value, nulls[p.NullValue]),
 			digest(p.Headers)
+		p.Labels = labelsDigest(p.Labels)
 	}
 	text(c, &p.Topic)
 	number(c, &p.Partition)
 	text(c, &p.Key)
 	text(c, &p.Value)
 	text(c, &p.Headers)
+	text(c, &p.Labels)
+}
+
+// labelsDigest is empty if there are no labels, as most timers have none.
+func labelsDigest(labels string) string {
+	if labels == "" {
+		return ""
+	}
+	return digest(labels)
 }
 
 // digest stands for a text: both sides of a comparison are digests.
@@ -174,10 +184,11 @@ func (c *codec) letter(l *history.Letter) {
 
 func (c *codec) event(e *history.Event) {
 	if !c.reading {
-		e.Emission = digest(e.Emission)
+		e.Emission, e.Labelled = digest(e.Emission), labelsDigest(e.Labelled)
 	}
 	number(c, &e.Timestamp)
 	text(c, &e.Type)
+	text(c, &e.Labelled)
 	c.time(&e.At)
 	for _, p := range []*history.Place{&e.Source, &e.Previous, &e.Cancel, &e.Request} {
 		c.place(p)

@@ -19,7 +19,7 @@ func TestCodec(t *testing.T) {
 		}
 		return got
 	}
-	p := history.Payload{Topic: "orders", Partition: -1, Key: "k", Value: "v", Headers: "h"}
+	p := history.Payload{Topic: "orders", Partition: -1, Key: "k", Value: "v", Headers: "h", Labels: "a=1"}
 	q := history.Request{
 		Record: history.Record{Timestamp: 7}, Action: history.Schedules, If: "absent", Due: -5, MaxLate: 6,
 		Remember: 8, Emits: p,
@@ -49,9 +49,9 @@ func TestCodec(t *testing.T) {
 		Due: time.UnixMilli(8).UTC(), Occurrence: 2, Target: "orders", Reason: waterclock.ReasonTargetRefused,
 		Emission: digest("x.1.2"), Partition: 4,
 		Pending: &waterclock.Pending{Due: time.UnixMilli(10).UTC(), Occurrence: 3, Paused: true},
-	}}
+	}, Labelled: digest("a=1")}
 	written := e
-	written.Emission = "x.1.2"
+	written.Emission, written.Labelled = "x.1.2", "a=1"
 	if got, err := decode((*codec).event, encode((*codec).event, written), new(names)); err != nil ||
 		!reflect.DeepEqual(got, e) {
 		t.Errorf("%+v, %v", got, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // tell gives the partition an events topic.
@@ -79,6 +80,62 @@ func TestEventsTellEachThing(t *testing.T) {
 		t.Errorf("the event of a firing: %+v", last)
 	}
 	c.commit()
+}
+
+// Each event has the labels of its timer: also that of a cancel, which finds the timer in the store, in memory or in its
+// own batch, and that of a remembered ID.
+func TestEventsHaveLabels(t *testing.T) {
+	c := newCore(t, newSetup(t), 1<<20, 1000)
+	c.tell()
+	labelled := func(id int, in int64, labels string) {
+		r := c.schedule(id, in)
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: waterclock.HeaderLabels, Value: []byte(labels)},
+			kgo.RecordHeader{Key: waterclock.HeaderRemember, Value: []byte("1s")})
+	}
+	turn := func(want ...string) {
+		t.Helper()
+		c.deliver(20)
+		c.work()
+		c.load()
+		c.seal(20)
+		var got []string
+		for _, r := range c.share.Records {
+			if r.Topic == c.set.Events.Name {
+				e, err := waterclock.ParseEvent(r)
+				c.ok(err)
+				labels, fault := timer.LabelsOf(e.Labels)
+				if fault != "" {
+					t.Fatal(fault)
+				}
+				got = append(got, e.ID+" "+string(e.Type)+" "+string(labels))
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("got %q, want %q", got, want)
+		}
+		c.commit()
+		c.apply()
+	}
+	labelled(1, 100, "n=1,team=a")
+	labelled(2, 100, "n=2")
+	labelled(3, 100, "n=3")
+	labelled(3, 100, "n=4")
+	c.cancel(3)
+	labelled(4, 10, "n=5")
+	c.schedule(5, 1000)
+	c.steer(2, waterclock.HeaderPause)
+	turn("id1 scheduled n=1,team=a", "id2 scheduled n=2", "id3 scheduled n=3", "id3 replaced n=4", "id3 cancelled n=4",
+		"id4 scheduled n=5", "id5 scheduled ", "id2 paused n=2")
+	c.acquire() // nothing is in memory
+	c.cancel(1)
+	c.cancel(2)
+	c.cancel(5)
+	c.cancel(6)
+	turn("id1 cancelled n=1,team=a", "id2 cancelled n=2", "id5 cancelled ")
+	c.pass(20)
+	turn("id4 fired n=5")
+	under(c.schedule(4, 10), waterclock.IfAbsent)
+	turn("id4 condition-not-met n=5")
 }
 
 // An events partition that has no leader, or takes no writes, holds up its request partition, which says so. Nothing is

@@ -140,6 +140,9 @@ func (s *subPartition) planBatch(b *planner.Batch) (err error) {
 		}
 		err = s.store.LookupAll(b.IDs, refs)
 	}
+	if err == nil && s.part.hasEvents() {
+		b.Labels, err = s.labelsToEnd(b, refs)
+	}
 	if err == nil && len(b.Whole) > 0 {
 		timers, parked, err = s.store.GetAll(b.Whole)
 	}
@@ -153,6 +156,21 @@ func (s *subPartition) planBatch(b *planner.Batch) (err error) {
 	s.mu.Unlock()
 	s.subs.progress.Planned(s.number, position)
 	return nil
+}
+
+// labelsToEnd returns the labels of the timers that a batch cancels, which only their events need. A cancel reads the
+// timer for that alone, and not from memory, so without events it costs nothing.
+func (s *subPartition) labelsToEnd(b *planner.Batch, refs []timer.Ref) (map[string]timer.Labels, error) {
+	var ids [][]byte
+	for i, id := range b.IDs {
+		if b.Cancels(i) && refs[i].IsPending() {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	return s.store.LabelsOf(ids)
 }
 
 // validate makes requests or refusals of the records of a batch. If maxDepending of the requests depend on the pending

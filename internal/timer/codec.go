@@ -36,7 +36,7 @@ import (
 // If a reader does not know a tag and the tag is odd ("must understand"), it refuses the timer with ErrNewerFormat. If
 // the tag is even ("may skip"), it skips the field. Losing such a field must be harmless, because encoding the timer
 // again drops it. The fields are tagRecurrence and tagSchedule (recurrence.go), tagRemember (remember.go), tagTooLate,
-// which is a uvarint, and tagSteering:
+// which is a uvarint, tagLabels, which is a canonical text (labels.go), and tagSteering:
 //
 //	byte     flags, below; one at least
 //	varint   offset of the last request that steered the timer
@@ -60,6 +60,7 @@ const (
 	tagSteering    = 5
 	tagRemember    = 7
 	tagSchedule    = 9
+	tagLabels      = 11
 
 	steeredPaused    = 1 << 0
 	steeredTriggered = 1 << 1
@@ -133,11 +134,15 @@ func (t *Timer) appendExtensions(dst []byte) []byte {
 		list = append(list, tagSchedule)
 		list = appendBytes(list, t.Recurrence.appendTo(content[:0]))
 	}
+	if t.Labels != "" {
+		list = append(list, tagLabels)
+		list = appendBytes(list, string(t.Labels))
+	}
 	return appendBytes(dst, list)
 }
 
 func (t *Timer) hasExtensions() bool {
-	return t.Recurrence != nil || t.TooLate != 0 || t.Steering != nil || t.Remember != nil
+	return t.Recurrence != nil || t.TooLate != 0 || t.Steering != nil || t.Remember != nil || t.Labels != ""
 }
 
 func (s *Steering) appendTo(dst []byte) []byte {

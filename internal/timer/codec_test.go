@@ -162,6 +162,15 @@ var golden = []struct {
 		},
 		hex: "01 21 02 04 01 78 01 74 00 08 03 01 01 05 03 03 0a 06",
 	},
+	{
+		name: "labels",
+		timer: Timer{
+			ID: []byte("x"), Offset: 1, Due: 2, Occurrence: 1,
+			Target: Target{Topic: "t", Partition: AnyPartition, Key: []byte("x")},
+			Labels: "order=17,team=a", Value: []byte("v"),
+		},
+		hex: "01 29 02 04 01 78 01 74 00 11 0b 0f 6f726465723d31372c7465616d3d61 01 76",
+	},
 }
 
 func unhex(t testing.TB, s string) []byte {
@@ -218,7 +227,9 @@ func TestDecodeErrors(t *testing.T) {
 		{"partition spelt out", "01 06 01 00 01 78 01 74 01 00", ErrCorrupt, "partition"},
 		{"partition of 33 bits", "01 06 01 00 01 78 01 74 8080808020 00", ErrCorrupt, "partition"},
 		{"extensions promised, none", "01 22 01 00 01 78 01 74 00 00", ErrCorrupt, "empty list"},
-		{"extension to understand", "01 22 01 00 01 78 01 74 00 03 0b 01 ff", ErrNewerFormat, "extension 11"},
+		{"extension to understand", "01 22 01 00 01 78 01 74 00 03 0f 01 ff", ErrNewerFormat, "extension 15"},
+		{"labels out of order", "01 21 00 00 01 78 01 74 00 09 0b 07 623d312c613d31", ErrCorrupt, "canonical"},
+		{"no labels", "01 21 00 00 01 78 01 74 00 02 0b 00", ErrCorrupt, "canonical"},
 		{"schedule with new flags", "01 21 00 00 01 78 01 74 00 05 09 03 808001", ErrNewerFormat, "flags 0x4000"},
 		{"schedule in vain", "01 21 00 00 01 78 01 74 00 05 09 03 00 e807", ErrCorrupt, "form of a schedule"},
 		{"schedule cut short", "01 21 00 00 01 78 01 74 00 02 09 00", ErrCorrupt, "cut short"},
@@ -325,6 +336,7 @@ func drawTimer(t *rapid.T) *Timer {
 	if rapid.Bool().Draw(t, "to be remembered") {
 		tm.Remember = &Remember{For: rapid.Int64Min(0).Draw(t, "for"), Token: rapid.String().Draw(t, "token")}
 	}
+	tm.Labels = drawLabels(t)
 	for range rapid.IntRange(0, 5).Draw(t, "headers") {
 		tm.Headers = append(tm.Headers, Header{Key: rapid.String().Draw(t, "name"), Value: drawBytes(t, "header")})
 	}

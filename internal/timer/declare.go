@@ -70,7 +70,7 @@ func (r *Request) declared(pending *Timer) (*Timer, Outcome) {
 // contexts and the value of the header stamp do not count: each request has others.
 func (t *Timer) hasContents(o *Timer, stamp string) bool {
 	return t.catchUp() == o.catchUp() && t.remember() == o.remember() && t.Target.equal(&o.Target) &&
-		sameBytes(t.Value, o.Value) && sameHeaders(t.Headers, o.Headers, stamp)
+		sameBytes(t.Value, o.Value) && t.Labels == o.Labels && sameHeaders(t.Headers, o.Headers, stamp)
 }
 
 // remember returns how t is remembered. For no time is the same as not at all.

@@ -15,7 +15,7 @@ func kinds() map[string]func() *Timer {
 				Headers:  []Header{{"traceparent", []byte("1")}, {"a", []byte{}}, {"a", nil}},
 				Value:    []byte("v"),
 				TooLate:  5,
-				Remember: &Remember{For: 5, Token: "t"}}
+				Remember: &Remember{For: 5, Token: "t"}, Labels: "team=a"}
 			if r != nil {
 				own := *r
 				t.Recurrence = &own
@@ -90,6 +90,8 @@ func TestDeclaredAgain(t *testing.T) {
 		{"remember for", func(t *Timer) { t.Remember = &Remember{For: 6, Token: "t"} }, Replaced},
 		{"remember with", func(t *Timer) { t.Remember = &Remember{For: 5} }, Replaced},
 		{"not remember", func(t *Timer) { t.Remember = nil }, Replaced},
+		{"labels", func(t *Timer) { t.Labels = "team=b" }, Replaced},
+		{"no labels", func(t *Timer) { t.Labels = "" }, Replaced},
 		{"catch-up", recurs(func(r *Recurrence) { r.CatchUp = CatchUpAll }), Replaced},
 		{"jitter", recurs(func(r *Recurrence) { r.Jitter++ }), None},
 		{"until", recurs(func(r *Recurrence) { r.Until-- }), None},

@@ -164,6 +164,8 @@ func (r *reader) extensions(t *Timer) {
 			t.Steering = content.steering()
 		case tag == tagRemember:
 			t.Remember = content.remember()
+		case tag == tagLabels:
+			t.Labels = content.labels()
 		case tag&mustUnderstand != 0:
 			list.newer(fmt.Sprintf("extension %d", tag))
 		}
@@ -171,6 +173,15 @@ func (r *reader) extensions(t *Timer) {
 		r.fail(content.err, content.what)
 		last = tag
 	}
+}
+
+// labels reads the content of extension tagLabels, which is all of rest.
+func (r *reader) labels() Labels {
+	l := Labels(unsafe.String(unsafe.SliceData(r.rest), len(r.rest)))
+	if !l.canonical() {
+		r.corrupt("labels that are not in their canonical form")
+	}
+	return l
 }
 
 // steering reads the content of extension tagSteering, which is all of rest.

@@ -14,6 +14,8 @@ type Request struct {
 	At int64
 	// If is the condition under which the request takes effect.
 	If Condition
+	// Found are the labels of the pending timer, if only its place was looked up for a cancel.
+	Found Labels
 }
 
 // Steer is the action of a request that neither schedules nor cancels.
@@ -132,12 +134,19 @@ type Entry struct {
 	// time; "": it was too late.
 	Late  *Timer
 	NotOn string
+	// Labels are those of a timer that ended without an emission: it was cancelled, or its recurrence is completed.
+	Labels Labels
 	// Request is the offset of the request that made this decision, if one did.
 	Request int64
 }
 
 // Expire changes e from firing an occurrence to expiring it, because it is too late.
 func (e *Entry) Expire() { e.Emit, e.Late, e.Outcome = nil, e.Emit, Expired }
+
+// Complete makes e the end of t, whose recurrence leaves no further occurrence, at now (Unix ms).
+func (e *Entry) Complete(t *Timer, now int64) {
+	e.Emit, e.After, e.Outcome, e.Labels = nil, t.Ended(now), Completed, t.Labels.own()
+}
 
 // Change is a change of one timer ID. The timer that is now pending is given decoded or as
 // its bytes, or both.
@@ -174,7 +183,10 @@ func (r *Request) Apply(before Ref, pending *Timer) Entry {
 	case !before.IsPending(): // a remembered timer is forgotten
 		e.Outcome = NotFound
 	default:
-		e.Outcome = Cancelled
+		e.Outcome, e.Labels = Cancelled, r.Found
+		if pending != nil {
+			e.Labels = pending.Labels.own()
+		}
 	}
 	return e
 }

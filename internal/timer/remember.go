@@ -5,7 +5,7 @@ import "encoding/binary"
 // Remember defines how long the ID of a timer stays taken after the timer has fired, or otherwise ended, for the last
 // time. It is how an Idempotency-Key of the HTTP API survives restarts. It is immutable.
 //
-// A remembered timer is no longer pending: it has neither payload nor headers, and it never fires. It is stored like
+// A remembered timer is no longer pending: it has neither payload nor headers, but its labels, and it never fires. It is stored like
 // a timer that is due when its memory ends: in the changelog, the store and the planner. So every owner knows it for
 // as long as it counts, whichever process has died in between, and the log alone decides the result of a condition.
 // Its generation is the timer's with [remembered] added, which no other timer has. So every Ref shows whether its
@@ -50,6 +50,7 @@ func (t *Timer) Ended(now int64) *Timer {
 	return &Timer{
 		ID: t.ID, Offset: rememberedAs(t.Offset), Due: now + t.Remember.For, Occurrence: t.Occurrence,
 		Target: Target{Topic: t.Target.Topic, Partition: AnyPartition, Key: t.ID}, Remember: t.Remember,
+		Labels: t.Labels,
 	}
 }
 

@@ -97,6 +97,8 @@ type Timer struct {
 	Steering *Steering
 	// Remember defines how long the ID stays taken after the last firing; nil: not at all.
 	Remember *Remember
+	// Labels are for those who look for timers: nothing that happens to a timer depends on them.
+	Labels Labels
 }
 
 // Ref returns the Ref of t; Absent for nil.
@@ -112,8 +114,8 @@ func (t *Timer) Ref() Ref {
 
 // Size returns about how many bytes of memory t holds, for limits in bytes.
 func (t *Timer) Size() int {
-	const fixed, recurrence, steering, remember = 192, 192, 24, 24 // the structs themselves and what refers to them
-	n := fixed + len(t.ID) + len(t.Target.Topic) + len(t.Target.Key) + len(t.Value)
+	const fixed, recurrence, steering, remember = 208, 192, 24, 24 // the structs themselves and what refers to them
+	n := fixed + len(t.ID) + len(t.Target.Topic) + len(t.Target.Key) + len(t.Value) + len(t.Labels)
 	for i := range t.Headers {
 		n += 40 + len(t.Headers[i].Key) + len(t.Headers[i].Value)
 	}

@@ -129,6 +129,7 @@ func (rs *reasonSetup) badRequests() []bad {
 		{reason: waterclock.ReasonBadCatchUp, spoil: recurring("timer-catch-up", "ALL")},
 		{reason: waterclock.ReasonBadMaxLate, spoil: with("timer-max-late", "-1s")},
 		{reason: waterclock.ReasonBadRemember, spoil: with("timer-remember", "8d")},
+		{reason: waterclock.ReasonBadLabels, spoil: with("timer-labels", "team=a,order=1,team=b")},
 		{reason: waterclock.ReasonBadTrigger, spoil: with("timer-trigger", "1")},
 		{reason: waterclock.ReasonBadPause, spoil: with("timer-pause", "yes")},
 		{reason: waterclock.ReasonBadResume, spoil: with("timer-resume", "false")},

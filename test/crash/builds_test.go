@@ -193,7 +193,7 @@ func TestBuildsTakeTurns(t *testing.T) {
 }
 
 // TestOlderBuildLeavesNewFields: an earlier build that meets timers with fields that it does not know, a period, a start
-// of cron, the jitter of a plain timer, serves their partitions no more, loses nothing, and leaves them to this build once
+// of cron, the jitter of a plain timer, labels, serves their partitions no more, loses nothing, and leaves them to this build once
 // that joins the group. All fire once.
 func TestOlderBuildLeavesNewFields(t *testing.T) {
 	runs.NeedSlow(t)
@@ -218,10 +218,11 @@ func TestOlderBuildLeavesNewFields(t *testing.T) {
 		add(fmt.Sprint("months-", i), 1, "timer-every", "P1M", "timer-zone", "Africa/Lagos", "timer-count", "1")
 		add(fmt.Sprint("cron-", i), 5, "timer-cron", "* * * * * *", "timer-count", "5", "timer-catch-up", "all")
 		add(fmt.Sprint("jitter-", i), 1, "timer-jitter", "2s")
+		add(fmt.Sprint("labels-", i), 1, "timer-labels", "team=a")
 		add(fmt.Sprint("plain-", i), 1)
 	}
 	s.Send(recs...)
-	s.Pending(4*n, first)
+	s.Pending(5*n, first)
 	first.Kill()
 	older := rig.StartFile(t, old, s.Arguments("--instance-id", "one")...)
 	await.Until(t, limit, "the older build says why it does not serve", func() bool {
@@ -257,7 +258,7 @@ func TestOlderBuildLeavesNewFields(t *testing.T) {
 			kafkatest.Inexact(t, "%s has fired %d times, want %d", id, len(by[id]), k)
 		}
 	}
-	t.Logf("%d timers, %d of them with new fields: %d emissions", len(times), 3*n, total)
+	t.Logf("%d timers, %d of them with new fields: %d emissions", len(times), 4*n, total)
 }
 
 // inOrder holds that records with the keys 0 to n-1 came, each once and in this order.

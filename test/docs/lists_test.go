@@ -40,7 +40,7 @@ func TestDocumentedHeaders(t *testing.T) {
 		waterclock.HeaderEvery, waterclock.HeaderCron, waterclock.HeaderZone, waterclock.HeaderUntil,
 		waterclock.HeaderCount, waterclock.HeaderJitter, waterclock.HeaderNotOn, waterclock.HeaderShift,
 		waterclock.HeaderCatchUp, waterclock.HeaderMaxLate,
-		waterclock.HeaderRemember, waterclock.HeaderID, waterclock.HeaderDue, waterclock.HeaderOccurrence,
+		waterclock.HeaderRemember, waterclock.HeaderLabels, waterclock.HeaderLabelsHeader, waterclock.HeaderID, waterclock.HeaderDue, waterclock.HeaderOccurrence,
 		waterclock.HeaderSource, waterclock.HeaderEvent, waterclock.HeaderTraceparent, waterclock.HeaderReason,
 		waterclock.HeaderDetail, waterclock.HeaderTruncated,
 	}

@@ -469,6 +469,10 @@ func TestRules(t *testing.T) {
 			h.Events[slices.IndexFunc(h.Events,
 				func(e Event) bool { return e.Type == waterclock.EventFired })].Lateness = time.Second
 		}, "told"},
+		{"an event with labels of another timer", good, func(h *History) {
+			h.Events[slices.IndexFunc(h.Events,
+				func(e Event) bool { return e.Type == waterclock.EventFired })].Labelled = "team=b"
+		}, "told"},
 		{"the dead letter of an emission has no event", good, func(h *History) {
 			i := slices.IndexFunc(h.Events, func(e Event) bool { return e.Type == waterclock.EventUndeliverable })
 			h.Events[i].Reason = waterclock.ReasonTargetRefused

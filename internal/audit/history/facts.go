@@ -107,6 +107,7 @@ type Payload struct {
 	Value     string
 	NullValue bool
 	Headers   string // those that are passed through, in order, in any unambiguous form
+	Labels    string // of the timer, in any unambiguous form; no emission has them
 }
 
 // Emission is a record of a target that a timer wrote.
@@ -137,6 +138,7 @@ type Letter struct {
 type Event struct {
 	Record
 	waterclock.Event
+	Labelled string // the labels, as in a Payload
 }
 
 // ChangeKind is the kind of a changelog record.

@@ -18,6 +18,18 @@ func told(x *index, f *facts) {
 	chained(x, f)
 	firingsAndEvents(x, f)
 	lettersAndEvents(x, f)
+	labelsAndEvents(x, f)
+}
+
+// labelsAndEvents finds events that have other labels than the request of their timer.
+func labelsAndEvents(x *index, f *facts) {
+	for _, e := range f.events {
+		r := x.sent[e.Source]
+		if e.Type != waterclock.EventRejected && r != nil && r.Action == Schedules && e.Labelled != r.Emits.Labels {
+			x.broken("told", f.id, []Place{r.Place, e.Place}, "the event %s does not have the labels of the request",
+				e.Type)
+		}
+	}
 }
 
 // decidedBy returns the request whose outcome the event is, if it is the outcome of a request.

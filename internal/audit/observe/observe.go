@@ -95,7 +95,7 @@ func payload(t *timer.Timer) history.Payload {
 	}
 	return history.Payload{
 		Topic: t.Target.Topic, Partition: t.Target.Partition, Key: string(t.Target.Key), NullKey: t.Target.Key == nil,
-		Value: string(t.Value), NullValue: t.Value == nil, Headers: headers(hs),
+		Value: string(t.Value), NullValue: t.Value == nil, Headers: headers(hs), Labels: string(t.Labels),
 	}
 }
 
@@ -162,7 +162,8 @@ func Letter(rec *kgo.Record, seen time.Time) (history.Letter, error) {
 // Event reads a record of an events topic. Errors are those of [waterclock.ParseEvent].
 func Event(rec *kgo.Record, seen time.Time) (history.Event, error) {
 	e, err := waterclock.ParseEvent(rec)
-	return history.Event{Record: Of(rec, seen), Event: e}, err
+	labels, _ := timer.LabelsOf(e.Labels)
+	return history.Event{Record: Of(rec, seen), Event: e, Labelled: string(labels)}, err
 }
 
 // Change reads a committed record of the changelog of a request topic.

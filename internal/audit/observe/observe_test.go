@@ -36,12 +36,13 @@ func TestRequest(t *testing.T) {
 		Action: history.Schedules, If: "absent", Due: now + 1000,
 		Recurs: &history.Recurrence{Every: 1000, Count: 3, Jitter: 50, CatchUp: waterclock.CatchUpAll}, MaxLate: 2001,
 		Remember: 3000,
-		Emits:    history.Payload{Topic: "orders", Partition: 4, NullKey: true, Value: "v", Headers: "\x01h\x02w"},
+		Emits: history.Payload{Topic: "orders", Partition: 4, NullKey: true, Value: "v", Headers: "\x01h\x02w",
+			Labels: "a=1,b=2"},
 	}
 	got := request([]byte("v"), "timer-every", "1s", "timer-count", "3", "timer-jitter", "50ms", "timer-catch-up",
 		"all", "timer-max-late", "2s", "timer-remember", "3s",
 		"timer-if", "absent", "timer-target-topic", "orders", "timer-target-partition", "4", "timer-target-key-null",
-		"true", "h", "w", "traceparent", "x", "waterclock-id", "y")
+		"true", "timer-labels", "b=2,a=1", "h", "w", "traceparent", "x", "waterclock-id", "y")
 	if got.Recurs == nil || *got.Recurs != *want.Recurs {
 		t.Fatalf("%+v", got.Recurs)
 	}

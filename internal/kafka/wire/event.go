@@ -26,6 +26,7 @@ type Event struct {
 	Emission       []byte
 	Partition      int32
 	Reason, Detail string
+	Labels         timer.Labels // of the timer
 	// Pending is the timer that is pending now, nil for none. Unknown: the event does not say.
 	Pending *timer.Timer
 	Unknown bool
@@ -57,6 +58,16 @@ func EventOf(e *timer.Entry, result timer.Outcome, at int64,
 	ev = Event{Type: EventTypeOf(result), ID: e.ID, At: at, Source: source(e.Before.Offset), Pending: e.After}
 	if e.After.IsRemembered() {
 		ev.Pending = nil
+	}
+	switch {
+	case e.Emit != nil:
+		ev.Labels = e.Emit.Labels
+	case e.Late != nil:
+		ev.Labels = e.Late.Labels
+	case e.After != nil:
+		ev.Labels = e.After.Labels
+	default:
+		ev.Labels = e.Labels
 	}
 	switch result {
 	case timer.Scheduled:
@@ -129,7 +140,7 @@ func (e *Event) AppendTo(dst []byte) []byte {
 	if e.Detail != "" || e.Reason != "" {
 		dst = appendField(dst, "detail", timer.CutDetail(e.Detail))
 	}
-	return append(e.appendPending(dst), '}')
+	return append(e.appendPending(appendLabels(dst, e.Labels)), '}')
 }
 
 func (e *Event) appendPending(dst []byte) []byte {
@@ -144,6 +155,23 @@ func (e *Event) appendPending(dst []byte) []byte {
 	dst = appendNumber(dst, "occurrence", e.Pending.Occurrence)
 	if e.Pending.IsPaused() {
 		dst = append(appendName(dst, "paused"), "true"...)
+	}
+	return append(dst, '}')
+}
+
+// appendLabels appends labels as an object, if there are any.
+func appendLabels(dst []byte, labels timer.Labels) []byte {
+	if labels == "" {
+		return dst
+	}
+	dst = append(appendName(dst, "labels"), '{')
+	first := true
+	for name, value := range labels.All() {
+		if !first {
+			dst = append(dst, ',')
+		}
+		dst = appendString(append(appendString(dst, name), ':'), value)
+		first = false
 	}
 	return append(dst, '}')
 }
@@ -173,7 +201,10 @@ func appendSource(dst []byte, name string, s *waterclock.Source) []byte {
 
 // appendField appends a text, with invalid bytes of UTF-8 replaced.
 func appendField[text string | []byte](dst []byte, name string, value text) []byte {
-	dst = appendName(dst, name)
+	return appendString(appendName(dst, name), value)
+}
+
+func appendString[text string | []byte](dst []byte, value text) []byte {
 	for i := range len(value) {
 		if c := value[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
 			quoted, _ := json.Marshal(string(value)) // never an error of a string

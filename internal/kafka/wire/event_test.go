@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -49,6 +50,10 @@ func TestGoldenEvents(t *testing.T) {
 			},
 			`"source":"timers/3/17","due":1700000000000,"occurrence":1,"lateness":4,"target":"orders","reason":"target-unknown","detail":"topic orders did not exist","pending":null}`,
 		},
+		{
+			"paused", func(e *Event) { e.Request, e.Pending, e.Labels = at(8), next, `order=1"7,team=a` },
+			`"source":"timers/3/17","request":"timers/3/8","target":"orders","labels":{"order":"1\"7","team":"a"},"pending":{"due":1700000060000,"occurrence":2}}`,
+		},
 		{"rejected", func(e *Event) { e.Unknown, e.Reason, e.Detail = true, "bad-time", `"x" is none` },
 			`"source":"timers/3/17","reason":"bad-time","detail":"\"x\" is none"}`},
 	} {
@@ -69,11 +74,13 @@ func TestEventsAreJSON(t *testing.T) {
 		text := rapid.OneOf(rapid.String(),
 			rapid.Custom(func(t *rapid.T) string { return string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")) }),
 			rapid.Just(strings.Repeat("\x00", 2000)))
+		const odd = `"\<é`
+		labels, _ := timer.MakeLabels([]timer.Label{{Name: "a", Value: strings.Repeat(odd, 100)}, {Name: odd}})
 		tm := &timer.Timer{Due: rapid.Int64().Draw(t, "due"), Occurrence: 1, Target: timer.Target{Topic: "orders"}}
 		e := Event{
 			Type: waterclock.EventUndeliverable, ID: []byte(text.Draw(t, "id")), At: 7, Occurred: tm, Pending: tm,
 			Source: waterclock.Source{Topic: strings.Repeat("t", 249), Offset: 1}, Reason: "r",
-			Detail: text.Draw(t, "detail"),
+			Detail: text.Draw(t, "detail"), Labels: labels,
 		}
 		value := e.AppendTo([]byte("x"))[1:]
 		rec := &kgo.Record{Key: EventKey(e.ID), Value: value}
@@ -81,7 +88,8 @@ func TestEventsAreJSON(t *testing.T) {
 			t.Fatalf("an event of %d bytes, key %q", StoredBytes(rec), rec.Key)
 		}
 		got, err := waterclock.ParseEvent(rec)
-		if err != nil || got.Source != e.Source || got.Due.UnixMilli() != tm.Due || got.Pending == nil {
+		if err != nil || got.Source != e.Source || got.Due.UnixMilli() != tm.Due || got.Pending == nil ||
+			!maps.Equal(got.Labels, labels.Map()) {
 			t.Fatalf("%v of %s", err, value)
 		}
 		if utf8.ValidString(e.Detail) && len(e.Detail) <= timer.MaxDetailBytes && got.Detail != e.Detail {

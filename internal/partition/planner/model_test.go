@@ -275,8 +275,12 @@ func (m *model) ask() {
 		return
 	}
 	m.asked = true
-	for _, id := range m.batch.IDs {
+	m.batch.Labels = make(map[string]timer.Labels)
+	for i, id := range m.batch.IDs {
 		m.refs = append(m.refs, m.stored(string(id)))
+		if t := m.rows[string(id)].Timer; t != nil && m.batch.Cancels(i) {
+			m.batch.Labels[string(id)] = t.Labels
+		}
 	}
 	for _, id := range m.batch.Whole {
 		r := m.rows[string(id)]
@@ -634,6 +638,9 @@ func (m *model) settle(e *Entry) {
 	if !equal(e.After, want.After) {
 		m.t.Fatalf("%q: %v leads to %+v, want %+v", id, e.Outcome, e.After, want.After)
 	}
+	if e.Outcome == timer.Cancelled && e.Labels != was.Labels {
+		m.t.Fatalf("%q is cancelled with the labels %q, want %q", id, e.Labels, was.Labels)
+	}
 	if e.Before != want.Before || e.After.Ref() != want.After.Ref() || e.Outcome != want.Outcome {
 		m.t.Fatalf("%q: %v, %v to %v; want %v, %v to %v", id, e.Outcome, e.Before, e.After.Ref(), want.Outcome,
 			want.Before, want.After.Ref())
@@ -722,11 +729,12 @@ func (m *model) resumed(e *Entry, want *timer.Timer, now int64) {
 			want = &timer.Timer{
 				ID: was.ID, Offset: was.Offset + 1<<62, Due: now + k.For, Occurrence: was.Occurrence, Remember: k,
 				Target: timer.Target{Topic: was.Target.Topic, Partition: timer.AnyPartition, Key: was.ID},
+				Labels: was.Labels,
 			}
 			m.saw("remembered after a resume", true)
 		}
 	}
-	if !equal(e.After, want) || e.Outcome != outcome {
+	if !equal(e.After, want) || e.Outcome != outcome || outcome == timer.Completed && e.Labels != was.Labels {
 		m.t.Fatalf("%q goes on as %+v, outcome %d; want %+v, %d", e.ID, e.After, e.Outcome, want, outcome)
 	}
 }
@@ -744,7 +752,7 @@ func (m *model) occurred(e *Entry, was *timer.Timer) {
 	}
 	ends, how, after := e.Emit, timer.Fired, e.After
 	if after.IsRemembered() {
-		if after.Ref().Generation() != was.Offset || after.Value != nil {
+		if after.Ref().Generation() != was.Offset || after.Value != nil || after.Labels != was.Labels {
 			m.t.Fatalf("%q of %v is remembered as %+v", e.ID, was.Ref(), after)
 		}
 		m.saw("remembered", true)
@@ -1526,6 +1534,9 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		s := &timer.Timer{
 			Due: m.now + in*m.tick, Target: timer.Target{Topic: target.Draw(t, "target")},
 			TooLate: rapid.SampledFrom([]int64{0, 0, 0, 1, 5, 30}).Draw(t, "late") * m.tick,
+		}
+		if rapid.Bool().Draw(t, "labelled") {
+			s.Labels = timer.Labels(fmt.Sprint("n=", m.offset))
 		}
 		if rapid.IntRange(0, 3).Draw(t, "remembered") == 0 {
 			s.Remember = &timer.Remember{For: rapid.Int64Range(1, 40).Draw(t, "for") * m.tick}

@@ -66,7 +66,7 @@ func (re recurrences) occur(t *timer.Timer, now, missed int64) timer.Entry {
 		e.Emit = r.CatchUp(t, now, missed)
 		switch {
 		case e.Emit == nil: // all remaining occurrences were missed
-			e.Outcome, e.After = timer.Completed, t.Ended(now)
+			e.Complete(t, now)
 			return e
 		case e.Emit.Due > now:
 			e.Emit, e.After, e.Outcome = nil, e.Emit, timer.None
@@ -114,7 +114,7 @@ func (p *Planner) reschedule(it *Item, t *timer.Timer) {
 // end ends t without a firing, because its rules leave no further occurrence: a recurrence is completed, and a timer that
 // fires once expires.
 func (re recurrences) end(e *timer.Entry, t *timer.Timer, now int64) {
-	e.Emit, e.After, e.Outcome = nil, t.Ended(now), timer.Completed
+	e.Complete(t, now)
 	if !t.Recurs() {
 		e.Late, e.Outcome, e.NotOn = t, timer.Expired, re.excludedBy(t)
 	}

@@ -25,11 +25,15 @@ type Batch struct {
 	// IDs and Whole are unknown. For IDs the planner needs the place of the pending timer. For Whole it needs the timer
 	// itself, because the requests may change it.
 	IDs, Whole [][]byte
+	// Labels are those of the timers that are pending under IDs and that a request of the batch cancels, by ID. The
+	// caller sets them before Resolve if events are to have them. IDs without labels may be left out.
+	Labels map[string]timer.Labels
 
 	entries []Entry
 	due     int64 // the earliest due time of its firings that are to be emitted; Never: there is none
 
 	requests []timer.Request
+	cancels  []bool  // by ID
 	items    []*Item // by request, from Prepare on; nil: it is refused
 }
 
@@ -63,6 +67,9 @@ func (b *Batch) Refuse(i int, why *timer.Refusal) {
 	b.entries[i].Outcome, b.entries[i].Refusal = timer.Refused, why
 }
 
+// Cancels reports whether the request for which the n-th of IDs is looked up cancels.
+func (b *Batch) Cancels(n int) bool { return b.cancels[n] }
+
 // Split leaves the first n requests, which hold that many bytes, in the batch. It returns the rest, nil for none.
 func (b *Batch) Split(n int, bytes int64) (rest *Batch) {
 	if n == len(b.entries) {
@@ -92,9 +99,9 @@ func (p *Planner) Prepare(b *Batch) {
 				b.Whole = append(b.Whole, r.ID)
 			} else {
 				if b.IDs == nil { // if one ID is unknown, most are
-					b.IDs = make([][]byte, 0, len(b.entries)-i)
+					b.IDs, b.cancels = make([][]byte, 0, len(b.entries)-i), make([]bool, 0, len(b.entries)-i)
 				}
-				b.IDs = append(b.IDs, r.ID)
+				b.IDs, b.cancels = append(b.IDs, r.ID), append(b.cancels, r.Schedule == nil)
 			}
 		}
 		it.pins++
@@ -115,6 +122,7 @@ func (p *Planner) Resolve(b *Batch, refs []timer.Ref, timers []*timer.Timer, par
 		}
 		if it.unknown = false; !b.requests[i].Depends() {
 			it.ref, refs = refs[0], refs[1:]
+			b.requests[i].Found = b.Labels[it.id]
 			continue
 		}
 		p.known.set(it, timers[0])
@@ -154,7 +162,7 @@ func (p *Planner) Plan(b *Batch) (more int64) {
 		}
 	}
 	b.Bytes += more
-	b.Full, b.IDs, b.Whole, b.requests, b.items = nil, nil, nil, nil, nil
+	b.Full, b.IDs, b.Whole, b.Labels, b.requests, b.cancels, b.items = nil, nil, nil, nil, nil, nil, nil
 	p.sequence.rest = append(p.sequence.rest, b)
 	p.known.evict() // not earlier, because it forgets items
 	return more

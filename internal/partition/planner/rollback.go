@@ -47,7 +47,8 @@ func (p *Planner) rollBack(e *Entry) {
 				missed = 0
 			}
 		default:
-			e.Before, e.Outcome = before, overtakes(before, e.After)
+			e.Before = before
+			e.Outcome, e.Labels = overtakes(before, pending, e.After)
 		}
 		more += e.adds()
 		if !e.firing && e.After == was {
@@ -74,7 +75,8 @@ func (p *Planner) rollBack(e *Entry) {
 
 // overtakes returns the outcome of an unconditional request after the firing before it was rolled back: a cancel that
 // had found nothing now cancels.
-func overtakes(before timer.Ref, after *timer.Timer) timer.Outcome {
+func overtakes(before timer.Ref, pending, after *timer.Timer) (timer.Outcome, timer.Labels) {
 	r := timer.Request{Schedule: after}
-	return r.Apply(before, nil).Outcome
+	e := r.Apply(before, pending)
+	return e.Outcome, e.Labels
 }
