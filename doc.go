@@ -20,8 +20,8 @@
 // [At] takes an instant instead of a duration. [Header] adds headers that are passed through with the payload. [Key],
 // [NullKey] and [Partition] choose the key and partition of the emission; without them its key is the timer's ID.
 //
-// A client in any other language does the same by setting headers. The constants [HeaderAt] to [HeaderLabelsHeader] are the
-// whole protocol.
+// A client in any other language does the same by setting headers. The constants [HeaderAt] to [HeaderLabelsHeader] are
+// the whole protocol.
 //
 // # Recur
 //
