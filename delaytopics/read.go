@@ -109,12 +109,12 @@ func (r *relay) watchAhead(now time.Time, due int64, ok bool) {
 	r.alertedAhead = time.Now()
 	r.life.Log.Error("all records wait for one with a timestamp far ahead: set the clock of its producer, or "+
 		"this machine's, and message.timestamp.after.max.ms of the topic",
-		"ahead", ahead)
+		"lead", ahead)
 }
 
 // Skip turns a batch of records that cannot be read into one dead letter. It implements partlog.Sink.
 func (r *relay) Skip(u *partlog.Unreadable) {
-	r.life.Log.Warn("unreadable batch, becomes a dead letter", "offset", u.First, "next", u.Next, "err", u.Err)
+	r.life.Log.Warn("unreadable batch, becomes a dead letter", "offset", u.First, "next_offset", u.Next, "err", u.Err)
 	r.life.Input.Read(nil, u.Next, u.Epoch)
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -73,8 +73,8 @@ func (d *damage) discard(info pebble.DataCorruptionInfo, first, last prefix) err
 	}
 	hit := d.refuse(first, last)
 	s.events.damagedTables.Add(1)
-	s.o.Logger.Error("store is damaged: throwing the table and its partitions away, they are replayed", "path",
-		info.Path, "partitions", hit, "err", info.Details)
+	s.o.Logger.Error("store damaged: removing the table and its partitions, which are replayed; check the disk",
+		"path", info.Path, "partitions", hit, "err", info.Details)
 	return err
 }
 

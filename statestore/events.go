@@ -76,11 +76,11 @@ func (e *events) err() error {
 
 // Infof, Errorf and Fatalf make events a pebble.Logger.
 func (e *events) Infof(format string, args ...any) {
-	e.log.Debug("pebble", "msg", fmt.Sprintf(format, args...))
+	e.log.Debug("pebble message", "text", fmt.Sprintf(format, args...))
 }
 
 func (e *events) Errorf(format string, args ...any) {
-	e.log.Error("pebble", "err", fmt.Sprintf(format, args...))
+	e.log.Error("pebble error", "err", fmt.Sprintf(format, args...))
 }
 
 // Fatalf never returns; Pebble relies on that. After a failed write of the manifest its memory and its disk differ. The

@@ -78,7 +78,7 @@ func (o Options) withDefaults() Options {
 	if o.OnFatal == nil {
 		logger := o.Logger
 		o.OnFatal = func(err error) {
-			logger.Error("store cannot go on, ending the process", "err", err)
+			logger.Error("store cannot continue, ending the process", "err", err)
 			os.Exit(1)
 		}
 	}

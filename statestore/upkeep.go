@@ -69,7 +69,7 @@ func (u *upkeep) run() {
 				p.ids.askToLearn()
 			}
 			if err != nil && !errors.Is(err, ErrEnded) {
-				o.Logger.Warn("filter of timer IDs was not learned", "partition", p.id.String(), "err", err)
+				o.Logger.Warn("cannot build the filter of timer IDs", "partition", p.id.String(), "err", err)
 			}
 			continue
 		case <-timer.C:

@@ -106,7 +106,7 @@ func run(p process) int {
 	}
 	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
 		if p.log != nil {
-			p.log.Error("ended", "err", line)
+			p.log.Error("process ended", "err", line)
 			continue
 		}
 		fmt.Fprintf(p.stderr, "waterclock: %s%s\n", line, p.ofProfile())

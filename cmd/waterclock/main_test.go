@@ -225,7 +225,8 @@ func TestLastLineOfAJSONLog(t *testing.T) {
 				t.Errorf("%s: %q: %v", name, line, err)
 			}
 		}
-		if last := lines[len(lines)-1]; !strings.Contains(last, `"msg":"ended"`) || !strings.Contains(last, c.want) {
+		if last := lines[len(lines)-1]; !strings.Contains(last, `"msg":"process ended"`) ||
+			!strings.Contains(last, c.want) {
 			t.Errorf("%s: %s", name, last)
 		}
 	}

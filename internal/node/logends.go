@@ -190,7 +190,7 @@ func (l *logEnds) judge(k timer.TopicPartition, edge partlog.Ends, now time.Time
 		l.log.Warn("open transaction of another producer on the request topic, requests behind it cannot be read; see "+
 			"docs/OPERATIONS.md, An open transaction on the request topic",
 			"topic", k.Topic, "partition", k.Partition, "offset", by.From, "count", by.Count, "producer", by.Producer,
-			"since", by.Since)
+			"start", by.Since)
 	}
 	return end
 }

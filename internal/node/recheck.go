@@ -193,9 +193,9 @@ func (r *recheck) logAltered(name string, now topics.Settings, views bool) {
 	case views && now.Keeps() < before.Keeps():
 		// Older: out of use, or in its first replay, for longer than limit.
 		r.log.Warn("changelog keeps deletions for less time, older local views will be replayed",
-			"topic", name, "limit", span.String(now.MaxAbsence()), "before", before, "now", now)
+			"topic", name, "limit", span.String(now.MaxAbsence()), "previous", before, "current", now)
 	case now != before:
-		r.log.Info("topic settings changed", "topic", name, "before", before, "now", now)
+		r.log.Info("topic settings changed", "topic", name, "previous", before, "current", now)
 	}
 }
 

@@ -70,7 +70,7 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 
 func (in *instance) closeStore() {
 	if err := in.store.Close(); err != nil && !errors.Is(err, statestore.ErrEnded) {
-		in.log.Error("close the store", "err", err)
+		in.log.Error("cannot close the store", "err", err)
 	}
 }
 
@@ -227,7 +227,7 @@ func (s *staleViews) drop(ctx context.Context) {
 		case err != nil:
 			s.log.Warn("cannot drop a stale view", "partition", id.String(), "err", err)
 		case dropped:
-			s.log.Info("dropped a stale view of a partition that is elsewhere",
+			s.log.Info("dropped a stale view of a partition that this instance does not serve",
 				"partition", id.String())
 		}
 	}

@@ -300,7 +300,7 @@ func (w *warnings) logger(log *slog.Logger, topic, reason string) *slog.Logger {
 	case !ok:
 		return nil
 	case suppressed > 0:
-		return log.With("not_logged_before", suppressed)
+		return log.With("suppressed", suppressed)
 	}
 	return log
 }

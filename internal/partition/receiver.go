@@ -104,7 +104,8 @@ func (r *receiver) noteHeld(got *partlog.Read) {
 
 // Skip makes one dead letter of a batch of requests that cannot be read. It implements partlog.Sink.
 func (r *receiver) Skip(u *partlog.Unreadable) {
-	r.part.life.Log.Warn("unreadable batch, becomes a dead letter", "offset", u.First, "next", u.Next, "err", u.Err)
+	r.part.life.Log.Warn("unreadable batch, becomes a dead letter", "offset", u.First, "next_offset",
+		u.Next, "err", u.Err)
 	r.part.life.Input.Read(nil, u.Next, u.Epoch)
 	rec := &kgo.Record{Topic: r.part.o.Topics.Request.Name, Partition: r.part.o.Partition, Offset: u.First}
 	s := r.subs.of(rec.Key)

@@ -241,7 +241,7 @@ func (s *subPartition) misplaced(rec *kgo.Record) {
 	if log := s.part.o.Metrics.warnings.logger(s.part.life.Log, rec.Topic, misplacedWarning); log != nil {
 		log.Warn("request on the wrong partition, cancels and replacements by others will miss its timers; set "+
 			"its partitioner to murmur2 (librdkafka: partitioner=murmur2_random)",
-			"timer", shortID(rec.Key), "offset", rec.Offset, "key_belongs_on",
+			"timer", shortID(rec.Key), "offset", rec.Offset, "key_partition",
 			intake.Murmur2Partition(rec.Key, s.part.o.Topics.Request.Partitions))
 	}
 }

@@ -252,12 +252,12 @@ func TestDamagedStoreIsReplayed(t *testing.T) {
 	rig.Exactly(t, s.Out.Records(), n)
 	s.Ready(4, limit)
 	s.Balanced(0)
-	thrown := s.log.Lines("throwing the table and its partitions away")
-	if len(thrown) == 0 || s.Metric("waterclock_store_damaged_tables_total") == 0 {
+	removed := s.log.Lines("removing the table and its partitions")
+	if len(removed) == 0 || s.Metric("waterclock_store_damaged_tables_total") == 0 {
 		t.Error("no table is said to be damaged")
 	}
 	// If all of it is met before a partition is acquired, none has anything to be wiped.
-	met := slices.ContainsFunc(thrown, func(line string) bool { return !strings.Contains(line, `partitions=""`) })
+	met := slices.ContainsFunc(removed, func(line string) bool { return !strings.Contains(line, `partitions=""`) })
 	if met && (len(s.log.Lines("local store damaged")) == 0 ||
 		s.Metric("waterclock_partitions_damaged_total") == 0) {
 		t.Error("no partition is said to be wiped")

@@ -288,8 +288,8 @@ func (v *visit) show(wrong *api.Problem, name, title string, content any) error 
 		Page: content,
 	})
 	if err != nil {
-		v.c.o.Logger.Error("cannot make a page of the console", "page", name, "err", err)
-		http.Error(v.w, "cannot make the page; see the log of the instance", http.StatusInternalServerError)
+		v.c.o.Logger.Error("cannot render a page of the console", "page", name, "err", err)
+		http.Error(v.w, "cannot render the page; see the log of the instance", http.StatusInternalServerError)
 		return nil
 	}
 	h, status := v.w.Header(), http.StatusOK

@@ -70,7 +70,7 @@ func (h *History) Run(ctx context.Context) {
 	for {
 		families, err := h.from.Gather()
 		if err != nil {
-			h.log.Debug("remember metrics", "err", err) // the rest was gathered
+			h.log.Debug("cannot gather all metrics for the activity history", "err", err) // the rest was gathered
 		}
 		h.add(read(time.Now(), families))
 		select {

@@ -188,7 +188,7 @@ func (t *Table) Run(ctx context.Context) error {
 // logGone says that there is no topic: now and then if there are calendars, which may have been lost with it.
 func (t *Table) logGone() {
 	if n := t.Now().Len(); n > 0 && t.goneAgain.Due(goneEvery) {
-		t.o.Logger.Error("topic of calendars is gone, those known to this instance hold until it stops",
+		t.o.Logger.Error("calendar topic deleted, this instance keeps its calendars until it stops: put them again",
 			"topic", t.o.Topic, "calendars", n)
 	}
 }
@@ -351,8 +351,8 @@ func (re *reading) changed(rec *kgo.Record) int64 {
 func (re *reading) ignore(name string, offset int64, why error) {
 	re.t.ignored.Inc()
 	if re.t.ignoredAgain.Due(ignoredEvery) {
-		re.t.o.Logger.Warn("record of a calendar ignored, the version before it stays in force", "topic", re.t.o.Topic,
-			"offset", offset, "calendar", fmt.Sprintf("%.80q", name), "err", why)
+		re.t.o.Logger.Warn("invalid calendar record ignored, the previous version stays in effect",
+			"topic", re.t.o.Topic, "offset", offset, "calendar", fmt.Sprintf("%.80q", name), "err", why)
 	}
 }
 
