@@ -112,7 +112,7 @@ func (r *roster) claim(room Room, now time.Time) (taken []*member, fair fairShar
 			continue
 		}
 		had += size
-		m.out = true
+		m.claimed = true
 		taken = append(taken, m)
 	}
 	r.waiting = left

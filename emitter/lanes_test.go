@@ -182,8 +182,9 @@ func TestSourcesAreNeitherSharedNorForgotten(t *testing.T) {
 							n++
 						}
 					}
-					if waits := !m.out && m.in == nil; waits && n != 1 || !waits && n > 0 {
-						t.Fatalf("out %v, in the quarantine %v: %d times among those that wait", m.out, m.in != nil, n)
+					if waits := !m.claimed && m.in == nil; waits && n != 1 || !waits && n > 0 {
+						t.Fatalf("claimed %v, in the quarantine %v: %d times among those that wait", m.claimed,
+							m.in != nil, n)
 					}
 				}
 				if len(p.members) != len(sources) {

@@ -433,7 +433,7 @@ func (t *testLane) holdUp(ctx context.Context, s Source, share *Share) {
 	t.roster.mu.Lock()
 	i := slices.IndexFunc(t.roster.members, func(m *member) bool { return m.Source == s })
 	share.member = t.roster.members[i]
-	share.member.out = true
+	share.member.claimed = true
 	t.roster.waiting = slices.DeleteFunc(t.roster.waiting, func(m *member) bool { return m == share.member })
 	t.roster.mu.Unlock()
 	share.hold(timer.TopicPartition{Topic: "log"}, kerr.NotEnoughReplicas)

@@ -33,8 +33,8 @@ import (
 // takes writes, and is tried immediately. If others are to blame for the wait, the next try comes after a long pause
 // anyway.
 //
-// The source keeps its order: it seals aborted entries again from the same sequence, and has one share out at a time. A
-// source whose step is in doubt is not asked, and is released only when the outcome is known.
+// The source keeps its order: it seals aborted entries again from the same sequence, and has one share in flight at a
+// time. A source whose step is in doubt is not asked, and is released only when the outcome is known.
 //
 // The goroutine, which owns serial and counter, runs while a source is in the quarantine. Its lane is called "ward".
 // That is ugly, and stays because the name is part of transactional IDs, which permissions may list.
@@ -95,14 +95,14 @@ func (q *quarantine) due() (due []*member, ok bool) {
 		if m.in == nil {
 			continue
 		}
-		if ok = true; !m.out && m.in.due(now) {
+		if ok = true; !m.claimed && m.in.due(now) {
 			due = append(due, m)
 		}
 	}
 	slices.SortFunc(due, func(a, b *member) int { return a.in.next.Compare(b.in.next) })
 	due = due[:min(len(due), MaxStepPartitions)]
 	for _, m := range due {
-		m.out = true
+		m.claimed = true
 	}
 	q.roster.trying = ok
 	return due, ok
@@ -135,7 +135,7 @@ func (q *quarantine) room(m *member) int {
 func (q *quarantine) sealed(m *member, something, drained bool) {
 	q.roster.mu.Lock()
 	defer q.roster.mu.Unlock()
-	m.out = something
+	m.claimed = something
 	st := m.in
 	if st == nil {
 		return

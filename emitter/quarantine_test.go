@@ -310,7 +310,7 @@ func TestQuarantineLastsLongerEachTime(t *testing.T) {
 		for i, want := range []time.Duration{0, probationMin, 2 * probationMin, 4 * probationMin} {
 			l.holdUp(t.Context(), s, share)
 			l.lanes.quarantine.sealed(share.member, true, true)
-			share.member.out = false
+			share.member.claimed = false
 			begun := time.Now()
 			for l.lanes.quarantine.judge([]*Share{share}, nil, nil); len(
 				inQuarantine(l.roster)) > 0; l.lanes.quarantine.judge([]*Share{share}, nil, nil) {

@@ -28,7 +28,7 @@ type inDoubt struct {
 
 // resolve determines the outcome of a step whose EndTxn was not answered. It tries until it knows the outcome, or until
 // no owner needs it. It returns nil if the step is committed, and an error if it is aborted or no longer of interest.
-// It runs on a goroutine of its own: the step's sources have a share out and seal nothing until then, the others
+// It runs on a goroutine of its own: the step's sources have a share in flight and seal nothing until then, the others
 // continue. It ends when the coordinator, or its successor, answers; when all tokens are dead; after the transaction
 // timeout, by failing the partitions; or with the lane.
 //

@@ -21,25 +21,25 @@ import (
 // another, and no wake-up has to find the right one:
 //
 //	        claim                  a share
-//	waits ─────────► out: asked ─────────────► out: its step is under way
+//	waits ─────────► claimed: asked ─────────► claimed: its step is in flight
 //	  ▲                │ nothing, no room        │ the outcome is known
 //	  ├────────────────┴─────────────────────────┤
 //	  │                                          │ it held up the step
 //	  └──────────────── quarantine ◄─────────────┘
 //
 // The arguments:
-//   - A source never has two shares out, and one goroutine at a time asks it. It is claimed under mu, only if it is not
-//     out, and stays out until it has heard the outcome of its step: from the lane, or from the goroutine that resolves
-//     an unknown outcome (settled). The quarantine does not ask a source that is out either. A lane holds the member,
-//     not the source: a source that is removed and added again is another member. If the first has yet to hear an
-//     outcome, that does not touch the second.
-//   - No source is forgotten. A lane that claims a source gives it back, even if there was no room for it
-//     (sealed). If a source becomes ready while no lane sleeps, the next lane that ends its step finds it, because
-//     a lane seals before it sleeps. If a source becomes ready behind a lane that is asking, a signal in wake says so,
-//     and stays there until a lane takes it. If another lane takes the signal, it finds the source out. So a lane
-//     that has found nothing asks again if the lanes were woken since it began (wakes). A lane that goes on with a
-//     step, or leaves, passes the watch on: another lane asks the sources that are left, and sleeps until the
-//     earliest of them is due.
+//   - A source never has two shares in flight, and one goroutine at a time asks it. It is claimed under mu, by one
+//     lane, and stays claimed until it has heard the outcome of its step: from the lane, or from the goroutine that
+//     resolves an unknown outcome (settled). The quarantine does not ask a claimed source either. A lane holds the
+//     member, not the source: a source that is removed and added again is another member. If the first has yet to hear
+//     an outcome, that does not touch the second.
+//   - No source is forgotten. A lane that claims a source gives it back, even if there was no room for it (sealed). If
+//     a source becomes ready while no lane sleeps, the next lane that ends its step finds it, because a lane seals
+//     before it sleeps. If a source becomes ready behind a lane that is asking, a signal in wake says so, and stays
+//     there until a lane takes it. If another lane takes the signal, it finds the source claimed. So a lane that has
+//     found nothing asks again if the lanes were woken since it began (wakes). A lane that goes on with a step, or
+//     leaves, passes the watch on: another lane asks the sources that are left, and sleeps until the earliest of them
+//     is due.
 type roster struct {
 	wake  beats.Signal // a source may have something, for any active lane that sleeps
 	wakes atomic.Int64 // how often wake was signalled; see above
@@ -59,7 +59,7 @@ func newRoster(o *Options) *roster {
 	return &roster{wake: beats.NewSignal(), log: o.Logger, lanes: o.Metrics.active, idle: make(map[string]time.Time)}
 }
 
-// Add makes s contribute to the steps to come.
+// Add makes s contribute to later steps.
 func (r *roster) Add(s Source) {
 	m := &member{Source: s}
 	r.mu.Lock()
@@ -69,7 +69,7 @@ func (r *roster) Add(s Source) {
 	r.Wake()
 }
 
-// Remove takes s out. A call of its Seal or Done may still be under way.
+// Remove takes s off the roster. A call of its Seal or Done may still be under way.
 func (r *roster) Remove(s Source) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +95,7 @@ func (r *roster) dropLocked(m *member) {
 
 // waitLocked puts a member behind the others that wait, if it may be claimed.
 func (r *roster) waitLocked(m *member) {
-	if !m.out && !m.gone && m.in == nil {
+	if !m.claimed && !m.gone && m.in == nil {
 		r.waiting = append(r.waiting, m)
 	}
 }
@@ -125,12 +125,12 @@ func (r *roster) sealed(asked, unasked []*member, room, used Room, cut bool) (se
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, m := range unasked {
-		m.out = false
+		m.claimed = false
 	}
 	r.waiting = append(slices.DeleteFunc(unasked, func(m *member) bool { return m.gone }), r.waiting...)
 	for _, m := range asked {
 		if m.last = m.took; !m.seals {
-			m.out = false
+			m.claimed = false
 			r.waitLocked(m)
 		}
 	}
@@ -153,7 +153,7 @@ func (r *roster) settled(ctx context.Context, shares []*Share) {
 	defer r.mu.Unlock()
 	for _, s := range shares {
 		m := s.member
-		m.out = false
+		m.claimed = false
 		if s.Held != nil && m.in == nil && !m.gone {
 			r.quarantineLocked(ctx, s)
 		}

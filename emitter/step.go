@@ -16,7 +16,7 @@ import (
 // Source is a partition that contributes to steps. One goroutine at a time calls Seal.
 type Source interface {
 	// Seal fixes the partition's share of the step with this name, and subtracts it from room. It returns nil if
-	// nothing is ready, or while a share is out, which is from Seal to Share.Done.
+	// nothing is ready, or while a share is in flight, from Seal to Share.Done.
 	Seal(step string, room *Room) *Share
 	// Wait returns how long it is until something may fall due in the source, as of the last Seal that returned nil.
 	// Anything else that becomes ready wakes the lanes.
@@ -158,13 +158,13 @@ func (s *Share) hasSuspects() bool {
 // that has claimed the source, from claim to sealed. That lane may read last without the lock.
 type member struct {
 	Source
-	took  usage        // its part of the step that is being sealed
-	seals bool         // it has given a share to that step
-	out   bool         // claimed: it is being asked, or does not know the outcome of its share yet
-	gone  bool         // removed
-	last  usage        // its part of the last step for which it was asked
-	in    *quarantined // while it is in the quarantine
-	past  *quarantined // its last stay there
+	took    usage        // its part of the step that is being sealed
+	seals   bool         // it has given a share to that step
+	claimed bool         // by a lane: it is being asked, or does not know the outcome of its share yet
+	gone    bool         // removed
+	last    usage        // its part of the last step for which it was asked
+	in      *quarantined // while it is in the quarantine
+	past    *quarantined // its last stay there
 }
 
 // Outcome is the outcome of a share.

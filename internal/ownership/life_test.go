@@ -129,13 +129,13 @@ func TestDrainGivesUpOnAStuckStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := offline(&leader{})
 		p := l.Steps.Join(ready{})
-		l.Steps.out, l.Steps.owner = true, true
+		l.Steps.inFlight, l.Steps.owner = true, true
 		start := time.Now()
 		l.Drain()
 		if took := time.Since(start); took != DrainTimeout {
 			t.Errorf("drained after %s, want %s", took, DrainTimeout)
 		}
-		l.Steps.out = false
+		l.Steps.inFlight = false
 		if p.Seal("late", &emitter.Room{Entries: 1, Bytes: 1}) != nil {
 			t.Error("a revoked partition seals")
 		}

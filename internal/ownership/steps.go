@@ -24,8 +24,8 @@ const doubtShown = time.Second
 
 // Steps is a partition's part in the steps of the lanes: whether it may seal a share, and how the last one ended.
 //
-// A share is out from when Source.Seal asks for it until its Done has returned, and one is out at a time. So the calls
-// of the kind's Seal and of Done follow each other, and the kind's state for them needs no lock.
+// A share is in flight from when Source.Seal asks for it until its Done has returned, and there is one at a time. So
+// the calls of the kind's Seal and of Done follow each other, and the kind's state for them needs no lock.
 type Steps struct {
 	o        *Options
 	failure  *failure
@@ -33,14 +33,14 @@ type Steps struct {
 	draining atomic.Bool // revoked: nothing is sealed any more
 
 	mu         sync.Mutex // guards the following fields; not held over I/O or calls of the kind
-	idle       *sync.Cond // signals that no share is out any more
+	idle       *sync.Cond // signals that no share is in flight any more
 	source     *Source    // between Join and Leave; a late Seal of a former acquisition finds another one, or nil
 	owner      bool       // the kind seals, no claim is made any more
-	out        bool       // a share is being sealed, or is out
-	unchecked  error      // why the share that is out has not passed the fence; nil: it has
-	claim      *claim     // to be sealed, or out
+	inFlight   bool       // there is a share in flight
+	unchecked  error      // why the share in flight has not passed the fence; nil: it has
+	claim      *claim     // to be sealed, or in flight
 	tail       tail
-	leaderless bool  // nothing is sealed, because the log has no leader or one out of reach; each Seal looks again
+	leaderless bool  // nothing is sealed, because the log has no leader or an unreachable one; each Seal looks again
 	blocked    error // why the last share held up its step; ended by the next commit
 }
 
@@ -98,15 +98,15 @@ func (s *Steps) Join(kind emitter.Source) *Source {
 	return source
 }
 
-// Leave takes the partition off the lanes and waits until no share is out. A lane may still call Seal, even after the
-// next Join.
+// Leave takes the partition off the lanes and waits until no share is in flight. A lane may still call Seal, even after
+// the next Join.
 func (so *Source) Leave() {
 	s := so.steps
 	s.o.Lanes.Remove(so)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.source = nil
-	for s.out {
+	for s.inFlight {
 		s.idle.Wait()
 	}
 }
@@ -157,11 +157,11 @@ func (s *Steps) guard(share *emitter.Share) {
 	}
 }
 
-// begin decides whether a share may be sealed: one of the kind, or that of a claim. If so it is out from here on.
+// begin decides whether a share may be sealed: one of the kind, or that of a claim. If so it is in flight from here on.
 func (s *Steps) begin(source *Source) (owner bool, c *claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.source != source || s.draining.Load() || s.out || s.failure.Failure() != nil || s.tail.doubt != nil ||
+	if s.source != source || s.draining.Load() || s.inFlight || s.failure.Failure() != nil || s.tail.doubt != nil ||
 		s.o.Token.Err() != nil {
 		return false, nil
 	}
@@ -173,14 +173,14 @@ func (s *Steps) begin(source *Source) (owner bool, c *claim) {
 		s.distrust(errNewLeader)
 		return false, nil
 	}
-	s.out, s.unchecked = s.owner || s.claim != nil, errUnchecked
+	s.inFlight, s.unchecked = s.owner || s.claim != nil, errUnchecked
 	return s.owner, s.claim
 }
 
 func (s *Steps) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.out = false
+	s.inFlight = false
 	s.idle.Broadcast()
 }
 
@@ -243,7 +243,7 @@ func (s *Steps) ended(share *emitter.Share, o emitter.Outcome) {
 		s.distrust(s.unchecked) // where its records stand is not known
 	}
 	s.noteBlocked(share, o)
-	s.out = false
+	s.inFlight = false
 	s.idle.Broadcast()
 }
 
@@ -289,12 +289,12 @@ func (s *Steps) idleFor(d time.Duration) bool {
 }
 
 // endsAt compares the end of the changelog, as of a moment ago, with the records that this owner had written and the
-// leader had acknowledged before it was asked. It is ignored while a share is out. A lower end does not prove that the
-// log was cut: a new leader first shows only the records that its followers have. The look decides.
+// leader had acknowledged before it was asked. It is ignored while a share is in flight. A lower end does not prove
+// that the log was cut: a new leader first shows only the records that its followers have. The look decides.
 func (s *Steps) endsAt(end, acked int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if (end > s.tail.next || end < acked) && !s.out {
+	if (end > s.tail.next || end < acked) && !s.inFlight {
 		s.tail.distrust(errEnd)
 	}
 }
@@ -339,7 +339,7 @@ func (s *Steps) reason() string {
 	log, missing, _ := s.missing()
 	switch {
 	case missing:
-		// As of now, not of the last seal: a share may be out, waiting for the leader.
+		// As of now, not of the last seal: a share may be in flight, waiting for the leader.
 		return fmt.Sprintf("no leader for %v that can be reached", log)
 	case s.blocked != nil:
 		return s.blocked.Error()
@@ -350,7 +350,7 @@ func (s *Steps) reason() string {
 	return ""
 }
 
-// drain stops sealing and waits, at most DrainTimeout, until no share is out.
+// drain stops sealing and waits, at most DrainTimeout, until no share is in flight.
 func (s *Steps) drain() {
 	until := time.Now().Add(DrainTimeout) // before the timer: it wakes once
 	deadline := time.AfterFunc(DrainTimeout, func() {
@@ -362,7 +362,7 @@ func (s *Steps) drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.draining.Store(true)
-	for s.out && time.Now().Before(until) {
+	for s.inFlight && time.Now().Before(until) {
 		s.idle.Wait()
 	}
 }

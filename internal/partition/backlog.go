@@ -39,7 +39,7 @@ type backlog struct {
 	mu       sync.Mutex // guards the following fields
 	requests timer.Size // delivered, not committed
 	firings  timer.Size // planned, not committed
-	out      int        // how many requests are in the step that is out
+	out      int        // how many requests are in the step in flight
 	flow     flow
 	starved  bool // due timers wait for room; cleared by commit
 }
@@ -78,8 +78,8 @@ func (b *backlog) share(step timer.Size) timer.Size {
 	return timer.Size{Entries: int(b.flow.share(int64(step.Entries))), Bytes: b.flow.share(step.Bytes)}
 }
 
-// sealed notes that a step is out, and the room that it had. It reports whether intake was held back for the limit
-// since the last seal.
+// sealed notes that a step is in flight, and the room that it had. It reports whether intake was held back for the
+// limit since the last seal.
 func (b *backlog) sealed(now int64, room timer.Size, s *planner.Step, late bool) (held bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -90,14 +90,14 @@ func (b *backlog) sealed(now int64, room timer.Size, s *planner.Step, late bool)
 	return held
 }
 
-// returned notes that the step that was out was put back.
+// returned notes that the step in flight was put back.
 func (b *backlog) returned() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.out = 0
 }
 
-// commit notes that the step that was out is committed, and how long that took from its seal on. It reports whether due
+// commit notes that the step in flight is committed, and how long that took from its seal on. It reports whether due
 // timers waited for room.
 func (b *backlog) commit(requests, firings timer.Size, took time.Duration) (starved bool) {
 	b.mu.Lock()

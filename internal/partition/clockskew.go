@@ -132,7 +132,7 @@ func (c *ClockSkew) Offer(target partlog.Log, offset int64, before, after clocks
 //
 // Never early means: by this clock, when the step is sealed. A firing is planned when the clock has reached its due
 // time. If the clock is set back before the firing is sealed again, the seal finds that it is not due and rolls it
-// back. It fires when the time has come again. A firing whose step is already out stays in it.
+// back. It fires when the time has come again. A firing whose step is already in flight stays in it.
 type clock struct{ now func() time.Time }
 
 // millis returns Unix milliseconds.

@@ -8,7 +8,7 @@
 //
 //   - receiver (the field requests of served) takes requests from intake, and runs one goroutine for each sub-partition
 //     (subPartition.planAll). That goroutine validates requests, looks up unknown IDs, and plans. If a step leaves due
-//     timers behind, it also plans their firings while that step is out.
+//     timers behind, it also plans their firings while that step is in flight.
 //   - lane is this partition's emitter.Source. It plans due firings, seals the step, and takes the outcome. A committed
 //     step is applied to the planners in the same call, so nothing is ever committed and not applied.
 //   - keeper is the goroutine of Partition.Run. It parks timers, and loads timers from the store. Another goroutine

@@ -90,8 +90,8 @@ func (l *lane) within(room timer.Size) timer.Size {
 // passPause is ownership.PassPause in ms.
 const passPause = int64(ownership.PassPause / time.Millisecond)
 
-// step plans firings of due timers and takes a prefix of everything planned, which is out until sealedStep.commit or
-// sealedStep.giveBack. If there is nothing to take, it returns nil and when to look again without being woken.
+// step plans firings of due timers and takes a prefix of everything planned, which is in flight until sealedStep.commit
+// or sealedStep.giveBack. If there is nothing to take, it returns nil and when to look again without being woken.
 func (l *lane) step(room timer.Size) (step *planner.Step, next int64) {
 	now := l.part.clock.millis()
 	l.arrivals.notOpenedAhead(now)
@@ -136,7 +136,7 @@ func (l *lane) couldPass() bool {
 }
 
 // roomToFire returns how many firings may be planned for a step: see flow. out is the size of the firings in the step
-// that is out, if there is one.
+// in flight, if there is one.
 func (l *lane) roomToFire(step, out timer.Size) timer.Size {
 	room := l.backlog.roomToFire()
 	ready, requests := l.ready()
@@ -175,11 +175,11 @@ func (l *lane) fire(now int64, room timer.Size) {
 	}
 }
 
-// fireAhead makes the sub-partitions plan firings for the next step while this one is out, so that the lane need not
-// wait for planning, which takes about as long as a transaction. Each gets an even part of the room. step is the room
-// that this step had, and out the size of its firings. The planned firings are due, and stand in the order that they
-// would have if the next step were taken now. That step takes those that are planned by then, plans the rest itself,
-// and checks the clock and the targets again. No more is planned than a step has room for.
+// fireAhead makes the sub-partitions plan firings for the next step while this one is in flight, so that the lane need
+// not wait for planning, which takes about as long as a transaction. Each gets an even part of the room. step is the
+// room that this step had, and out the size of its firings. The planned firings are due, and stand in the order that
+// they would have if the next step were taken now. That step takes those that are planned by then, plans the rest
+// itself, and checks the clock and the targets again. No more is planned than a step has room for.
 func (l *lane) fireAhead(step, out timer.Size) {
 	room := l.roomToFire(step, out)
 	if room.IsUsedUp() {

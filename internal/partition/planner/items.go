@@ -234,7 +234,7 @@ type Item struct {
 	waiting bool
 	parking bool // on its way to the parked rows
 
-	// For the holder of the segment that is out.
+	// For the holder of the segment in flight.
 	at      int32    // number of its change in the segment
 	segment *Segment // the last one with a change of it
 }

@@ -15,7 +15,7 @@ import "github.com/waterclock/waterclock/internal/timer"
 // prefix. Nor does a request emit: a timer that it triggers becomes due, and has an entry of its own. So planning again
 // never produces an emission.
 
-// RollBack rolls back firings of the segment that is out, or of one that was just returned. Their timers wait until the
+// RollBack rolls back firings of the segment in flight, or of one that was just returned. Their timers wait until the
 // entries are committed.
 func (p *Planner) RollBack(entries ...*Entry) {
 	for _, e := range entries {

@@ -17,7 +17,7 @@ func (b *Batch) Size() timer.Size { return timer.Size{Entries: len(b.entries), B
 const Never = math.MaxInt64
 
 // sequence has everything that is planned and not committed: first, then rest. Every step takes a prefix of it. An
-// abort changes nothing in it, but RollBack may. A batch is first ready, then sealed (in the segment that is out), then
+// abort changes nothing in it, but RollBack may. A batch is first ready, then sealed (in the segment in flight), then
 // committed.
 //
 // Requests are in rest, in the order of their log. So a position never passes a request that is not settled. A firing
@@ -29,7 +29,7 @@ const Never = math.MaxInt64
 // before anything of rest.
 type sequence struct {
 	first, rest []*Batch
-	out         *Segment
+	inFlight    *Segment
 	position    int64 // every request below is settled
 }
 
@@ -160,7 +160,7 @@ type Entry struct {
 // Refused reports whether this is a rejected request, which changes nothing and becomes a dead letter.
 func (e *Entry) Refused() bool { return e.Refusal != nil && e.Emit == nil }
 
-// Expire removes the emission of a firing in the segment that is out, because it has become too late while its step was
+// Expire removes the emission of a firing in the segment in flight, because it has become too late while its step was
 // tried. It does nothing if the firing was rolled back.
 func (e *Entry) Expire() {
 	if e.Emit != nil {

@@ -113,7 +113,7 @@ func Take(planners []*Planner, limit timer.Size, pass bool, bound int64) *Step {
 	if step.Len() == 0 && (!pass || step.Position == planners[0].sequence.position) {
 		return nil
 	}
-	step.out(planners)
+	step.send(planners)
 	return step
 }
 
@@ -123,18 +123,18 @@ func TakeNone(planners []*Planner) *Step {
 	for i := range planners {
 		step.Segments[i] = new(Segment)
 	}
-	step.out(planners)
+	step.send(planners)
 	return step
 }
 
-// out hands the segments to their planners.
-func (s *Step) out(planners []*Planner) {
+// send marks the segments as in flight at their planners.
+func (s *Step) send(planners []*Planner) {
 	for i, p := range planners {
-		if p.sequence.out != nil {
-			panic("planner: a segment is out already")
+		if p.sequence.inFlight != nil {
+			panic("planner: a segment is in flight already")
 		}
 		s.Segments[i].Position = s.Position
-		p.sequence.out = s.Segments[i]
+		p.sequence.inFlight = s.Segments[i]
 	}
 }
 
@@ -286,22 +286,22 @@ func (s *Segment) sum() (position int64) {
 	return position
 }
 
-// Return puts the entries of the step that is out back into the sequence. Entries that were rolled back or have expired
+// Return puts the entries of the step in flight back into the sequence. Entries that were rolled back or have expired
 // stay so.
 func Return(planners []*Planner) {
 	for _, p := range planners {
-		p.sequence.out = nil
+		p.sequence.inFlight = nil
 	}
 }
 
-// Commit takes the segment that is out off the sequence, and applies it: from then on its changes are dirty. It returns
+// Commit takes the segment in flight off the sequence, and applies it: from then on its changes are dirty. It returns
 // by how much the number of pending timers has grown. The caller holds the locks of all planners, and commits all of
 // them before it releases one.
 func (p *Planner) Commit() (pending int64) {
 	q := &p.sequence
-	s := q.out
+	s := q.inFlight
 	q.first, q.rest = behind(q.first, s.first), behind(q.rest, s.rest)
-	q.position, q.out = s.Position, nil
+	q.position, q.inFlight = s.Position, nil
 	s.Changes()
 	p.tally.commit(s)
 	p.known.apply(s)
