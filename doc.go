@@ -43,7 +43,7 @@
 //	rec, err := waterclock.Cancel("timers", "order-17-reminder")
 //
 // [Trigger] fires a pending timer now, [Pause] stops it from firing, and [Resume] lets it fire again. [If] makes a
-// request conditional on what is pending at the request's position in the log:
+// request conditional on the pending timer at the request's position in the log:
 //
 //	rec, err := waterclock.Cancel("timers", "order-17-reminder", waterclock.If(source.String()))
 //
@@ -83,10 +83,10 @@
 // # What is promised
 //
 // Each request has exactly one outcome, and a read_committed consumer sees each firing at most once, even through
-// crashes, pauses and rebalances. A timer never fires early, and a timer that is past due fires at once. Instants are
-// in milliseconds; fractions round up. If a producer writes a request twice, the service sees two requests. While the
-// timer is pending the second one changes nothing; after the firing it makes the timer fire again. Use an idempotent
-// producer, which is kgo's default.
+// crashes, pauses and rebalances. A timer never fires early, and a timer that is past due fires immediately. Instants
+// are in milliseconds; fractions round up. If a producer writes a request twice, the service sees two requests. While
+// the timer is pending the second one changes nothing; after the firing it makes the timer fire again. Use an
+// idempotent producer, which is kgo's default.
 //
 // This package and package client, which calls the HTTP API, are the public API of the module. Its other packages can
 // be imported by accident, but they change without notice.

@@ -18,8 +18,7 @@ var (
 	ErrNotDeadLetter = errors.New("record is no dead letter")
 )
 
-// Emission is what the service says about a record that a timer wrote. Key, value and timestamp are those of the record
-// itself.
+// Emission describes a record that a timer wrote. Key, value and timestamp are those of the record itself.
 type Emission struct {
 	ID         string    // the timer's ID, any bytes
 	Due        time.Time // when it was due or was triggered, in UTC; never later than the record's timestamp

@@ -98,9 +98,9 @@ type Event struct {
 	// Labels are those of the timer, by name; nil if it has none. No EventRejected has them.
 	Labels map[string]string
 
-	// Pending is what is pending under the ID after this event; nil if nothing is. If Unknown is true, as in
-	// EventRejected, the event did not change what is pending and does not say what that is. To know what is pending
-	// under an ID, take Pending of its last event whose Unknown is false.
+	// Pending is the timer under the ID after this event; nil if none is pending. If Unknown is true, as in
+	// EventRejected, the event did not change the pending timer and does not describe it. To know the timer under an
+	// ID, take Pending of its last event whose Unknown is false.
 	Pending *Pending
 	Unknown bool
 }

@@ -32,7 +32,7 @@ const (
 	// fire, unless it is triggered, until [HeaderResume] comes or a request replaces it.
 	HeaderPause = "timer-pause"
 
-	// HeaderResume, with the value "true", lets a paused timer fire again. If it is past due, it fires at once; a
+	// HeaderResume, with the value "true", lets a paused timer fire again. If it is past due, it fires immediately; a
 	// recurring timer follows its [HeaderCatchUp].
 	HeaderResume = "timer-resume"
 
@@ -83,8 +83,8 @@ const (
 	// occurrence of the same request. Any timer may have this header, recurring or not.
 	HeaderJitter = "timer-jitter"
 
-	// HeaderNotOn lists names of calendars, with commas between them: times that one of them excludes are no times to
-	// fire at. Any timer may have this header, recurring or not.
+	// HeaderNotOn lists names of calendars, with commas between them. The timer does not fire at times that one of them
+	// excludes. Any timer may have this header, recurring or not.
 	HeaderNotOn = "timer-not-on"
 
 	// HeaderShift is a [ShiftPolicy]: it decides what happens to an occurrence at a time that is excluded.

@@ -66,9 +66,9 @@ func Pause(requestTopic, id string, opts ...Option) (*kgo.Record, error) {
 	return steer("pause", HeaderPause, requestTopic, id, opts)
 }
 
-// Resume builds a request that lets a paused timer fire again. If the timer is past due, it fires at once. Of missed
-// occurrences, those fire that the timer's [CatchUp] policy selects. [MaxLate] still counts from their due times.
-// Resume does nothing if no paused timer is pending.
+// Resume builds a request that lets a paused timer fire again. If the timer is past due, it fires immediately. Of
+// missed occurrences, those fire that the timer's [CatchUp] policy selects. [MaxLate] still counts from their due
+// times. Resume does nothing if no paused timer is pending.
 func Resume(requestTopic, id string, opts ...Option) (*kgo.Record, error) {
 	return steer("resume", HeaderResume, requestTopic, id, opts)
 }

@@ -28,7 +28,7 @@ type Report struct {
 	Phases []*Phase `json:"phases,omitempty"`
 	// Calls are those of the HTTP API and of bare servers, in the order in which they were made.
 	Calls []*Calls `json:"calls,omitempty"`
-	// Ratios are further ones, by round.
+	// Ratios are those besides Ratio.
 	Ratios []Ratio `json:"ratios,omitempty"`
 	Starts []Start `json:"starts,omitempty"`
 	Sizes  *Sizes  `json:"sizes,omitempty"`

@@ -177,7 +177,7 @@ func (r *run) makeTopic(ctx context.Context, what string) (string, error) {
 }
 
 // poll calls done repeatedly until it returns true or an error, or until ctx ends. In the last case it returns the
-// error of what.
+// error that the argument what returns.
 func poll(ctx context.Context, every time.Duration, done func() (bool, error), what func() error) error {
 	for {
 		ok, err := done()

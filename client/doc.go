@@ -27,11 +27,11 @@
 // # Retries
 //
 // A call is repeated at the next instance, with a growing pause, until Options.RetryFor or its context ends. If nothing
-// can have been written, every call is repeated. If the answer is lost, only calls that do no harm twice are: those that
-// read; Cancel, Pause and Resume; and Schedule, if the first timer cannot have fired yet, or if [waterclock.Remember]
-// and [waterclock.IfAbsent] make it count once. Any other call fails with [ReasonUnknownOutcome]. After a lost answer
-// Decision.Repeated and Error.Repeated say that an earlier attempt may have done what the last one found done: so
-// Cancel may fail with [ReasonNotFound] although this very call has cancelled the timer.
+// can have been written, every call is repeated. If the answer is lost, only calls that do no harm twice are: those
+// that read; Cancel, Pause and Resume; and Schedule, if the first timer cannot have fired yet, or if
+// [waterclock.Remember] and [waterclock.IfAbsent] make it count once. Any other call fails with [ReasonUnknownOutcome].
+// After a lost answer Decision.Repeated and Error.Repeated say that an earlier attempt may have made the change that
+// the last one found: so Cancel may fail with [ReasonNotFound] although this very call has cancelled the timer.
 //
 // # Many timers
 //

@@ -100,7 +100,8 @@ type Error struct {
 	} `json:"errors"` // the wrong parts of the call
 
 	RetryAfter time.Duration `json:"-"` // 0: not known
-	// Repeated: the answer to an earlier attempt of the call is lost. It may have done what this attempt found done.
+	// Repeated: the answer to an earlier attempt of the call is lost. That one may have made the change that this
+	// attempt found.
 	Repeated bool `json:"-"`
 
 	cause error // why the answer is lost

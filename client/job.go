@@ -80,8 +80,8 @@ type started struct {
 
 var errNoJob = errors.New("the API's response has neither a job nor a number")
 
-// StartJob starts a job that changes all timers that a filter selects. Timers that are scheduled again meanwhile are
-// spared.
+// StartJob starts a job that changes all timers that a filter selects. Timers that are scheduled again during the job
+// are spared.
 func (c *Client) StartJob(ctx context.Context, topic string, a Action, f Filter, o JobOptions) (*Job, error) {
 	return c.start(ctx, Path(topic, "timers", string(a)), o.add(f.query()))
 }

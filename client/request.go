@@ -17,7 +17,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kit/span"
 )
 
-// Outcome is what a request has done.
+// Outcome is the result of a request.
 type Outcome string
 
 // The outcomes. A later version of the service may have more.
@@ -43,7 +43,8 @@ type Decision struct {
 	Source waterclock.Source
 	Timer  *Timer // pending under the ID right after the request; nil: none, or not known
 	Note   string // an anomaly, for people
-	// Repeated: the answer to an earlier attempt of the call is lost. It may have done what this attempt found done.
+	// Repeated: the answer to an earlier attempt of the call is lost. That one may have made the change that this
+	// attempt found.
 	Repeated bool
 }
 

@@ -203,14 +203,14 @@ func (s *stream) tell(name string, data []byte) bool {
 		var past struct{ OlderDeleted bool }
 		_ = json.Unmarshal(data, &past) // it is a note
 		e.OlderDeleted = past.OlderDeleted
-		s.query.Del("since") // what is past is told
+		s.query.Del("since") // all past events were received
 		return s.yield(e, nil) && !s.stop
 	case "", "event":
 		e := eventOf(data)
 		e.Position = s.last
 		return s.yield(e, nil)
 	}
-	return true // of a newer version
+	return true // an event type of a newer version
 }
 
 // History yields the events of one timer, pending or not, the newest first. The request topic must write events.

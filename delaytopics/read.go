@@ -135,7 +135,7 @@ const (
 // item is one queued record.
 type item struct {
 	rec  *kgo.Record
-	due  int64 // Unix ms; never before that of the item in front; none: it need not wait
+	due  int64 // Unix ms, at least that of the item before it; none: it need not wait
 	next int64 // the position after it
 	says intake.Delayed
 	// An item with a refusal becomes a dead letter. undelivered: the target rejected it.

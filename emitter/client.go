@@ -55,8 +55,8 @@ type txnClient struct {
 	id     string
 	retire bool      // never use this ID again
 	used   time.Time // when it began or ended a step last
-	// last is the transaction that was announced last, NoProducer before the first one. parts are the partitions it was
-	// to write to, and leaders the epochs of their leaders: as of the announce, and later as of the end.
+	// last is the transaction that was announced last, NoProducer before the first one. parts are the partitions that
+	// it was to write to. leaders are the epochs of their leaders, at the announce and then at the end.
 	last    repair.Producer
 	parts   map[string][]int32
 	leaders []leaderEpoch

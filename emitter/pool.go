@@ -20,7 +20,7 @@ import (
 // A pool has a lane's transactional clients. One at a time is in a transaction; the others rest.
 //
 // A client that must not begin again is replaced. The new one needs a coordinator, connections and a producer ID. That
-// takes 50 ms if all is well, and seconds while a broker cannot be reached, which is when most have to be replaced. So
+// takes 50 ms if all is well, and seconds while a broker cannot be reached, and then most have to be replaced. So
 // clients are opened on goroutines of their own, as soon as the need is known, and steps go on with the others. A step
 // waits only if no client is left. An opening ends by itself, with a client or with an error: after answerTimeout at
 // the latest, and immediately when its coordinator can no longer be reached. Then the next step begins another.

@@ -77,7 +77,7 @@ func (q *quarantine) run(ctx context.Context) {
 	}
 }
 
-// leaveEnds leaves the ends of earlier tries for which no source waits any more.
+// leaveEnds stops waiting for the ends of earlier tries that no source waits for any more.
 func (q *quarantine) leaveEnds(l *Lane) {
 	q.roster.mu.Lock()
 	defer q.roster.mu.Unlock()

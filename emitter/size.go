@@ -45,8 +45,8 @@ const longStep = 100 * time.Millisecond
 // MaxStepEntries. Round trips do not count: they take as long with fewer entries.
 //
 // The limit stops at half because a step may be long for another reason than its size, such as one slow disk. Then half
-// a step carries half as much, and with smaller steps there would be no bound on what is lost (see sharedStepEntries).
-// If the entries take most of the time, half of them take half as long, and as much goes through.
+// a step carries half as much, and with smaller steps there would be no bound on the loss (see sharedStepEntries). If
+// the entries take most of the time, half of them take half as long, and as much goes through.
 //
 // Targets that do not acknowledge in time take the limit below half. Each step that is committed then
 // doubles it, up to half. Above that it doubles if the entries took less than half of longStep: twice

@@ -75,7 +75,7 @@ func (b *batch) putID(id []byte, at Location) {
 
 func (b *batch) set(key, value []byte) { b.b.Set(key, value, nil) }
 
-// commit writes the batch and sets the state of the partition to next, plus what the batch changes; the partition's
+// commit writes the batch and sets the state of the partition to next, plus the changes of the batch; the partition's
 // lock is held. Every batch contains the meta row: see doc.go.
 func (b *batch) commit(next meta) error {
 	p := b.p

@@ -154,7 +154,7 @@ func (c *compactions) MeasureCPU(pebble.CompactionGoroutineKind) {}
 
 func (c *compactions) CumulativeStats(pebble.CompactionGrantHandleStats) {}
 
-// inputsPart bounds what compactions take from the cache: half of it. The rest is for indexes and filters.
+// inputsPart bounds the part of the cache that compactions take: half of it. The rest is for indexes and filters.
 const inputsPart = 2
 
 // inputs takes the memory for a compaction's inputs from the cache.

@@ -60,15 +60,15 @@ type dumpRow struct {
 	Key       string `json:"row_key,omitempty"` // in hex, of a row with an error
 	Error     string `json:"error,omitempty"`
 
-	// Of rows timer, parked and id. An ID that is not UTF-8 is in IDBytes.
+	// In rows timer, parked and id. An ID that is not UTF-8 is in IDBytes.
 	ID      *string `json:"id,omitempty"`
 	IDBytes []byte  `json:"id_base64,omitempty"`
 	Due     *int64  `json:"due,omitempty"`
 	Offset  *int64  `json:"offset,omitempty"`
-	// Target is the number of the unhealthy target, of parked timers and of target.
+	// Target is the number of the unhealthy target, in rows parked and target.
 	Target uint32 `json:"target,omitempty"`
 
-	// Of rows timer and parked.
+	// In rows timer and parked.
 	Occurrence  int64        `json:"occurrence,omitempty"`
 	Paused      bool         `json:"paused,omitempty"`
 	Triggered   bool         `json:"triggered,omitempty"`

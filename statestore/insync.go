@@ -78,8 +78,8 @@ type lease struct {
 	confirmed      func() (ago time.Duration, err error)
 }
 
-// inSync returns the in-sync time at the moment local by our clock, and false if confirmed fails. unsaved is what
-// [Handle.Unsaved] was told last; nil for nothing.
+// inSync returns the in-sync time at the moment local by our clock, and false if confirmed fails. unsaved is the last
+// argument of [Handle.Unsaved]; nil for nothing.
 //
 // The caller reads the clock before the call: if the process stands still between that and the return, the result is
 // too early, never too late. It is also too early after the machine was suspended, because time.Now measures elapsed

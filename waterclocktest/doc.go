@@ -12,10 +12,10 @@
 //		t.Errorf("fired: %v", fired)
 //	}
 //
-// The code under test uses a real [client.Client], and requests are parsed, validated and decided, recurrences computed,
-// and dead letters and events written by the code of the product. What the server leaves out is what needs Kafka: there
-// is one instance, each topic has one partition, a target takes every record, and nothing is kept. There are no
-// fixed-delay topics, no quotas, and no rights.
+// The code under test uses a real [client.Client], and requests are parsed, validated and decided, recurrences
+// computed, and dead letters and events written by the code of the product. The server leaves out everything that needs
+// Kafka: there is one instance, each topic has one partition, a target takes every record, and nothing is kept. There
+// are no fixed-delay topics, no quotas, and no rights.
 //
 // A test needs neither Kafka nor a network beyond the loopback, and never waits: [Server.Advance] returns once all is
 // fired that is due by then.

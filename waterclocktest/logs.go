@@ -41,7 +41,7 @@ var (
 	_ api.Marks = logs{}
 )
 
-// from returns the records of a topic from an offset on, and what is closed when there are more.
+// from returns the records of a topic from an offset on, and a channel that is closed when there are more.
 func (l logs) from(topic string, offset int64) ([]*api.Record, <-chan struct{}) {
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()

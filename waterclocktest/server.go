@@ -171,8 +171,8 @@ func (s *Server) AdvanceTo(at time.Time) []Firing {
 	return s.advance(max(s.now, at.UnixMilli()))
 }
 
-// AdvanceToNext moves the clock to the next time at which a timer is due, and returns what fires then: nothing, if no
-// timer will fire. A timer that has expired, or is forgotten, counts as one that fires.
+// AdvanceToNext moves the clock to the next time at which a timer is due, and returns the firings of that time: none,
+// if no timer will fire. A timer that has expired, or is forgotten, counts as one that fires.
 func (s *Server) AdvanceToNext() []Firing {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,7 +211,7 @@ func (s *Server) ProduceSync(_ context.Context, rs ...*kgo.Record) (results kgo.
 
 var _ client.Producer = (*Server)(nil)
 
-// take decides a request, and fires what is due by it.
+// take decides a request, and fires the timers that are due by it.
 func (s *Server) take(q *topic, rec *kgo.Record) {
 	q.next++
 	req, _, refused := q.rules.Validate(rec, s.now)

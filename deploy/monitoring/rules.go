@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Runbook is the document that the alerts link to. It has no public address: those who publish a copy replace this by
-// its address, as the chart does (rules.runbook).
+// Runbook is the document that the alerts link to. It has no public address: if you publish a copy, replace this by its
+// address, as the chart does (rules.runbook).
 const Runbook = "docs/RUNBOOK.md"
 
 const generated = "# Made by \"go generate ./deploy/monitoring\" from deploy/monitoring/alerts.go. Do not edit.\n"

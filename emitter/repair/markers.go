@@ -227,7 +227,7 @@ func (m *Markers) Doubtful() (all []timer.TopicPartition) {
 	return slices.Collect(maps.Keys(m.doubtful))
 }
 
-// looked notes what a look at a partition with a leader has shown. Once two looks, doubtAfter apart, have found no open
+// looked notes the result of a look at a partition with a leader. Once two looks, doubtAfter apart, have found no open
 // transaction of the group, the partition is no longer in doubt.
 func (m *Markers) looked(to timer.TopicPartition, clear bool) {
 	now := time.Now()

@@ -148,7 +148,7 @@ func (m *Metadata) learn(ctx context.Context, answers map[string]*kmsg.MetadataR
 	}
 }
 
-// ask returns what a broker says about topics. A client as the broker means any broker.
+// ask returns a broker's answer about topics. A client as the broker means any broker.
 func ask(ctx context.Context, broker kmsg.Requestor, names []string,
 	create bool) (map[string]*kmsg.MetadataResponseTopic, []kmsg.MetadataResponseBroker, error) {
 	req := kmsg.NewPtrMetadataRequest()

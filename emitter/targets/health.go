@@ -70,7 +70,7 @@ type HealthOptions struct {
 type Health struct {
 	o         HealthOptions
 	unhealthy atomic.Int32 // number of breakers: the healthy way takes no lock
-	wake      beats.Signal // tells Run to check at once
+	wake      beats.Signal // tells Run to check immediately
 	leaders   leaders
 
 	mu       sync.Mutex
@@ -87,7 +87,7 @@ type leaders interface {
 	Dying() bool
 }
 
-// breaker is what keeps emissions from one target partition: see Health.
+// breaker keeps emissions from one target partition: see Health.
 type breaker struct {
 	delay    time.Duration
 	next     time.Time

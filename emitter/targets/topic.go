@@ -39,7 +39,7 @@ type cachedTopic struct {
 
 	refuted   int // how often in a row: see Refuted
 	refutedAt time.Time
-	notBefore time.Time // not to be used before
+	notBefore time.Time // the cached entry is not used before then
 }
 
 // use marks a topic as used. The service's own topics are marked as used forever.

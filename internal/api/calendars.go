@@ -144,7 +144,7 @@ func (co *calendarsOf) registerChanges(h huma.API) {
 		if err != nil {
 			return 0, "", problem(http.StatusBadRequest, ReasonBadCalendar, "%v", err)
 		}
-		// Equal rules are written too: what is in force here may no longer be in the log.
+		// Equal rules are written too: those in force here may no longer be in the log.
 		if _, known := set.Get(name); known {
 			return http.StatusOK, "replaced", co.write(ctx, name, text)
 		}

@@ -92,7 +92,7 @@ func (n *NewTimer) flat(topic string) error {
 	if p := s.Payload; p != nil {
 		n.Value, n.ValueBase64, n.ValueNull = p.Text, p.Base64, p.Null
 	}
-	goesOn := n.If == waterclock.IfChanged && s.Recurrence != nil // what is shown is a schedule that is to go on
+	goesOn := n.If == waterclock.IfChanged && s.Recurrence != nil // the request shows a schedule that is to go on
 	if r := s.Recurrence; r != nil {
 		n.Every, n.Cron, n.Zone, n.Jitter, n.CatchUp = r.Every, r.Cron, r.Zone, r.Jitter, r.CatchUp
 		if n.Count = r.Count; !goesOn {

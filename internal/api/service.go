@@ -144,7 +144,7 @@ func (s *service) registerNext(h huma.API) {
 // occurrences returns the n occurrences after a time, in Unix milliseconds; fewer if ctx ends.
 func occurrences(ctx context.Context, p *calendar.Preview, from int64, n int) Occurrences {
 	const layout = "2006-01-02T15:04:05"
-	loc, listed := p.Location(), from // all that calendars exclude up to then is listed
+	loc, listed := p.Location(), from // everything that calendars exclude up to then is listed
 	out := Occurrences{Explanation: p.Explain(), Zone: loc.String(), Next: []time.Time{}}
 	for ; n > 0 && ctx.Err() == nil; n-- {
 		o, ok := p.After(from)

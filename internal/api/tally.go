@@ -389,7 +389,7 @@ func reasonOf[V any](r *Record, known map[string]V) string {
 	return reason
 }
 
-// counts returns what has been counted so far.
+// counts returns the counts so far.
 func (t *tally) counts(now time.Time) DeadLetterCounts {
 	t.mu.Lock()
 	defer t.mu.Unlock()

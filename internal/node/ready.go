@@ -16,7 +16,7 @@ import (
 	"github.com/waterclock/waterclock/internal/ownership/membership"
 )
 
-// report is what /readyz shows.
+// report is the body of /readyz.
 type report struct {
 	Phase  string `json:"phase,omitempty"`
 	Member bool   `json:"member"`

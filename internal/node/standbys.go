@@ -30,7 +30,7 @@ const (
 	// operator can help.
 	standbyAgain, standbyFailed = 5 * time.Second, time.Minute
 	// endWithin is how long a follower that is told to end may wait for the disk. After that it loses its handle of the
-	// store, and with it what it knows of the log.
+	// store, and with it its knowledge of the log.
 	endWithin = time.Second
 	// rejoinAgain is how often the group is asked again for partitions that have caught up and that it has not given.
 	rejoinAgain = time.Minute
@@ -88,7 +88,8 @@ func newStandbys(o standbyOptions, registry *prometheus.Registry) *standbys {
 	return s
 }
 
-// asMember returns what the group client needs for standbys, given how many copies of each partition there are to be.
+// asMember returns the options of the group client for standbys, given how many copies of each partition there are to
+// be.
 func (s *standbys) asMember(number int) membership.Standbys {
 	if number == 0 {
 		return membership.Standbys{}

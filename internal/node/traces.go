@@ -78,7 +78,8 @@ func usable(o *sdktrace.BatchSpanProcessorOptions) {
 	}
 }
 
-// failuresEvery is how often the log says that spans are not exported. Without a collector, every batch fails at once.
+// failuresEvery is how often the log says that spans are not exported. Without a collector, every batch fails
+// immediately.
 const failuresEvery = time.Minute
 
 // New reads the environment. Version and instance describe this process, unless OTEL_RESOURCE_ATTRIBUTES or

@@ -1,5 +1,15 @@
-// Package ownership is how a process comes to own a partition, knows that it still owns it, and gives it up. It is the
-// common part of request partitions and partitions of fixed-delay topics.
+// Package ownership is how a process comes to own a partition, knows that it still owns it, and gives it up:
+//
+//	l := ownership.New(options, metrics)
+//	l.Run(ctx, func(ctx context.Context) error { // as often as the partition has to be acquired again
+//		source := l.Steps.Join(kind) // the lanes may ask it for shares of their steps
+//		defer source.Leave()
+//		claimed, err := l.Acquire(ctx, follower, begin)
+//		l.Own(claimed)
+//		… // serve until l.Failed
+//	})
+//
+// It is the common part of request partitions and partitions of fixed-delay topics.
 //
 // Each has a log that only its owner writes to: the changelog, or the checkpoints of a fixed-delay topic. A [Follower]
 // folds such a log. It claims nothing, and may follow forever. [Life.Acquire] makes this process the owner, from a

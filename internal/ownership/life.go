@@ -94,7 +94,7 @@ func (l *Life) Run(ctx context.Context, serve func(context.Context) error) {
 	})
 	watching.Go(func() { beats.Every(ctx, stallLook, l.look) })
 	defer l.SetState(Gone)
-	var logged string // what was logged last
+	var logged string // the last error that was logged
 	var again beats.Reminder
 	for ctx.Err() == nil && l.o.Token.Err() == nil {
 		var err error

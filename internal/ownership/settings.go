@@ -25,7 +25,7 @@ type Settings struct {
 	read func(context.Context) (topics.Settings, error) // nil: they never change
 
 	sharing singleflight.Group // see together
-	asking  singleflight.Group // callers who come while the brokers are asked share the answer
+	asking  singleflight.Group // calls during a request to the brokers share its answer
 
 	mu   sync.Mutex // guards the following fields; not held while the brokers are asked
 	last topics.Settings

@@ -196,7 +196,7 @@ func (s *Steps) missing() (log partlog.Log, missing bool, epoch partlog.Epoch) {
 }
 
 // leader returns the leader epoch of the changelog by this process's metadata, 0 if it is not known, and whether the
-// changelog has no leader in reach.
+// changelog has no reachable leader.
 func (s *Steps) leader() (epoch partlog.Epoch, missing bool) {
 	return s.o.Targets.Leaders.Epoch(s.o.Topics.Changelog.Name, s.o.Partition)
 }
@@ -240,7 +240,7 @@ func (s *Steps) ended(share *emitter.Share, o emitter.Outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o != emitter.Lost && s.owner && s.unchecked != nil {
-		s.distrust(s.unchecked) // where its records stand is not known
+		s.distrust(s.unchecked) // it is not known where its records are
 	}
 	s.noteBlocked(share, o)
 	s.inFlight = false

@@ -1,6 +1,12 @@
-// Package partition is the life of one owned request partition, from its acquisition until it is given up. It connects
-// requests from intake, the planners, the local store and the lane that commits. Package ownership acquires the
-// partition and knows whether it is still ours.
+// Package partition is the life of one owned request partition, from its acquisition until it is given up:
+//
+//	p := partition.New(partition.Options{…})
+//	go p.Run(ctx)                          // acquires it and serves it until ctx ends or the token dies
+//	timer, err := p.Questions.Get(ctx, id) // answered if this process certainly owns it
+//	p.Drain()                              // when the group revokes it
+//
+// It connects requests from intake, the planners, the local store and the lane that commits. Package ownership acquires
+// the partition and knows whether it is still ours.
 //
 // # Goroutines and their state
 //

@@ -244,7 +244,7 @@ func permitOf(tag any) *targets.Permit {
 }
 
 const (
-	// eventBytes is about the size of an event, and eventBuffer the most bytes of events that are allocated together.
+	// eventBytes is about the size of an event. eventBuffer limits the bytes of events that are allocated together.
 	eventBytes  = 512
 	eventBuffer = 64 << 10
 )

@@ -49,7 +49,7 @@ func (s *subPartition) awaitCalendars(ctx context.Context, b *planner.Batch) err
 // reached by then, is late by the rest of the pass.
 //
 // A move is an entry like any other, so a crash leaves the timer moved or not. The next owner begins again, and moves
-// what was not moved: the stored timer says up to when it is decided (see timer.Recurrence.Since).
+// the timers that were not moved: the stored timer says up to when it is decided (see timer.Recurrence.Since).
 type follow struct {
 	begun   bool
 	version int64         // of the calendars when the pass began
@@ -57,7 +57,7 @@ type follow struct {
 	from    timer.Ref     // where it goes on
 	under   bool          // the pass is under way
 	rest    time.Time     // it goes on then
-	part    time.Duration // it takes one part of the time in so many
+	part    time.Duration // it may use a part-th of the time
 	moved   int
 	since   time.Time
 }
@@ -65,10 +65,10 @@ type follow struct {
 const (
 	// followRows bounds one piece of a pass.
 	followRows = 1000
-	// followAcquired and followChanged: a pass takes one part of the time in so many, after an acquisition and after a
-	// change of a calendar.
+	// A pass may use a twentieth of the time after an acquisition, and a quarter after a change of a calendar.
 	followAcquired, followChanged = 20, 4
-	// followAgain is when a partition whose turn it is not asks again. Each time its keeper looks at everything.
+	// followAgain is how long a partition waits for its turn before it asks again. Each time its keeper checks
+	// everything.
 	followAgain = 20 * time.Millisecond
 )
 

@@ -12,10 +12,11 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// forecastPause is how often the forecast looks whether there is something to read.
+// forecastPause is the pause between two checks of whether there is something to read.
 const forecastPause = time.Second
 
-// turnRows is after how many rows the forecast gives its slot back and takes one again: some 300 µs.
+// turnRows is the number of rows that the forecast reads in one turn, some 300 µs. Then it gives its slot back and
+// takes one again.
 const turnRows = 1024
 
 // forecast reads the store to learn when pending timers fall due: see package upcoming, whose counts are with the

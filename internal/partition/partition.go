@@ -18,7 +18,8 @@ import (
 )
 
 // Partition is one owned request partition, and the state that outlives an acquisition. Each acquisition makes its own
-// receiver, lane and keeper: see served. Each of them has state of its own, and holds what it uses of the others.
+// receiver, lane and keeper: see served. Each of them has state of its own, and holds those parts of the others that it
+// uses.
 type Partition struct {
 	Questions *questions.Questions
 

@@ -27,8 +27,8 @@ import (
 // varint is zigzag (encoding/binary's Varint), uvarint is not. The value is last, so a reader that does not need it can
 // read a prefix.
 //
-// Extensions hold what few timers have, and leave room for later versions. They are a list
-// of fields in strictly ascending order of their tags:
+// Extensions hold fields that few timers have, and leave room for later versions. They are a list of fields in strictly
+// ascending order of their tags:
 //
 //	uvarint  tag
 //	bytes    content
@@ -65,8 +65,8 @@ const (
 	steeredPaused    = 1 << 0
 	steeredTriggered = 1 << 1
 
-	// minHeaderBytes is the size of the smallest header. It bounds what a forged number of
-	// headers can make Decode allocate.
+	// minHeaderBytes is the size of the smallest header. It bounds the memory that a forged number of headers can make
+	// Decode allocate.
 	minHeaderBytes = 2
 )
 
@@ -197,7 +197,7 @@ func appendBytes[B []byte | string](dst []byte, b B) []byte {
 }
 
 // Own makes t independent of the memory that it was built from: everything it holds becomes part of its encoded bytes,
-// which Own returns. t's list of headers must not be shared. Own does what AppendTo and Decode do, in place.
+// which Own returns. t's list of headers must not be shared. Own does the same as AppendTo and Decode, in place.
 func (t *Timer) Own() ([]byte, error) {
 	const most = 2048 // bytes on the stack, into which most timers fit
 	var b []byte

@@ -42,8 +42,8 @@ type Condition struct {
 	Cron Expression
 	// Stamp names, for IfChanged, a header whose value is another one in each request; "": there is none.
 	Stamp string
-	// Past says, for IfChanged, that the request comes so long after its due time that a new timer expires at once. In
-	// OnTime is what TooLate would be if it had come earlier.
+	// Past says, for IfChanged, that the request comes so long after its due time that a new timer expires immediately.
+	// In OnTime is what TooLate would be if it had come earlier.
 	Past   bool
 	OnTime int64
 }
@@ -93,7 +93,7 @@ func (r *Request) Own() (err error) {
 	return err
 }
 
-// Depends reports whether the effect of r depends on what is pending.
+// Depends reports whether the effect of r depends on the pending timer.
 func (r *Request) Depends() bool { return r.Steer != 0 || r.If.Kind != IfAlways }
 
 // Outcome is the result for a generation, or for a request that made none.
@@ -165,8 +165,8 @@ func ChangeOf(id []byte, before Ref, t *Timer) Change {
 // Apply plans request r. before is the Ref of the pending timer, and pending is the timer itself, which may be nil if
 // the request does not depend on it. If the request does not change the timer, Apply returns the same pointer.
 //
-// A request with IfChanged does not restart a schedule that is what it asks for. The pending timer then keeps its next
-// occurrence, and gets the rest of what the request says if that is different.
+// A request with IfChanged does not restart a schedule that is already as requested. The pending timer then keeps its
+// next occurrence, and gets the other parts of the request if they are different.
 func (r *Request) Apply(before Ref, pending *Timer) Entry {
 	e := Entry{ID: r.ID, Before: before, After: r.Schedule, Request: r.Offset}
 	switch {

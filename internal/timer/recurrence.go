@@ -77,8 +77,8 @@ type Recurrence struct {
 	Jitter  int64 // milliseconds; each occurrence is delayed by less than this; 0: no delay
 	CatchUp CatchUp
 
-	// NotOn are the names of the calendars whose times are excluded, in order, with commas between them; "": none. Shift
-	// says what happens to what they exclude.
+	// NotOn are the names of the calendars whose times are excluded, in order, with commas between them; "": none.
+	// Shift says what happens to excluded occurrences.
 	NotOn string
 	Shift Shift
 

@@ -114,7 +114,7 @@ func (t *Timer) Ref() Ref {
 
 // Size returns about how many bytes of memory t holds, for limits in bytes.
 func (t *Timer) Size() int {
-	const fixed, recurrence, steering, remember = 208, 192, 24, 24 // the structs themselves and what refers to them
+	const fixed, recurrence, steering, remember = 208, 192, 24, 24 // the structs themselves and the references to them
 	n := fixed + len(t.ID) + len(t.Target.Topic) + len(t.Target.Key) + len(t.Value) + len(t.Labels)
 	for i := range t.Headers {
 		n += 40 + len(t.Headers[i].Key) + len(t.Headers[i].Value)

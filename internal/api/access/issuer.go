@@ -33,7 +33,7 @@ const (
 	maxKeysBytes = 1 << 20          // of a response
 	maxRedirects = 5                // of a request
 	clockLeeway  = 30 * time.Second // between the issuer's clock and this one
-	// maxTokenBytes limits what is decoded before a signature is checked.
+	// maxTokenBytes limits the bytes that are decoded before a signature is checked.
 	maxTokenBytes = 16 << 10
 )
 

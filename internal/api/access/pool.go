@@ -72,7 +72,7 @@ type waiter struct {
 	granted chan struct{}
 }
 
-// NewPool returns a pool of which one caller may hold at most each. A request waits for room up to wait.
+// NewPool returns a pool in which one caller may hold at most each. A request waits for room up to wait.
 func NewPool(whole, each int64, wait time.Duration) *Pool {
 	return &Pool{whole: whole, each: each, wait: wait, callers: make(map[string]*holder)}
 }

@@ -188,8 +188,8 @@ func (a *asker) topics() ([]api.TopicInfo, error) {
 	return all.Topics, err
 }
 
-// chosen returns the topic that the page's address or form names, or else the first topic; and the names of all
-// topics of which the caller may see a part.
+// chosen returns the topic that the page's address or form names, or else the first topic; and the names of all topics
+// that the caller may see in part.
 func (v *visit) chosen() (topic string, names []string, err error) {
 	all, err := v.topics()
 	for _, t := range all {

@@ -79,10 +79,10 @@ func briefOf(s string) brief {
 	return brief{string(runes[:briefHead]), string(runes[len(runes)-briefTail:]), whole(s)}
 }
 
-// An ID of which a line has room for middleHead + 1 + middleTail characters is cut between them.
+// A line has room for middleHead + 1 + middleTail characters of an ID. The middle of a longer one may be left out.
 const middleHead, middleTail = 11, 7
 
-// middle is a text of which a style may leave out the middle.
+// middle is a text whose middle a style may leave out.
 type middle struct{ Head, Middle, Tail string }
 
 func middleOf(s string) middle {

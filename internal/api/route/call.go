@@ -135,7 +135,7 @@ type Written struct {
 	Why      string          `json:"why,omitempty"`      // if there is no decision: the reason
 }
 
-// Instance is what an instance reports about itself.
+// Instance is the report of an instance about itself.
 type Instance struct {
 	Name       string            `json:"name" doc:"Its instance-id or host, and the ID of its process."`
 	API        string            `json:"api" doc:"Address of its API for other instances; empty if it has none."`
@@ -158,7 +158,7 @@ type Lateness struct {
 	P99Seconds  float64 `json:"p99Seconds" doc:"99 of 100 were not later than this, in the same way."`
 }
 
-// PartitionStatus is what an owner reports about a partition.
+// PartitionStatus is the report of an owner about a partition.
 type PartitionStatus struct {
 	Topic         string    `json:"topic"`
 	Partition     int32     `json:"partition"`

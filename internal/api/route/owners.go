@@ -26,7 +26,7 @@ type Owner struct {
 	API     string // address of its API, as a URL; empty: it has none
 }
 
-// Directory reads who owns the partitions of the group.
+// Directory reads the owners of the partitions of the group.
 type Directory interface {
 	Owners(ctx context.Context) (map[timer.TopicPartition]Owner, error)
 }

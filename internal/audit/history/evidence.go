@@ -8,7 +8,7 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// evidence is what is certain about a request and the timer that it makes.
+// evidence has the facts that are certain about a request and the timer that it makes.
 type evidence struct {
 	dead    bool // it is a dead letter
 	made    bool // it made a timer

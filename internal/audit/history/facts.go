@@ -98,7 +98,7 @@ type Recurrence struct {
 	CatchUp waterclock.CatchUpPolicy
 }
 
-// Payload is what an emission carries byte for byte, or a digest of it if both sides are digests.
+// Payload is the content of an emission, byte for byte, or a digest of it if both sides are digests.
 type Payload struct {
 	Topic     string
 	Partition int32 // -1: any
@@ -236,7 +236,7 @@ type Lag struct {
 	Reported     int64 // the lag by the instance; -1: it was not asked
 }
 
-// Ledger is what an instance counts of a request topic: accepted requests, their fates, and pending timers.
+// Ledger has an instance's counts of a request topic: accepted requests, their fates, and pending timers.
 type Ledger struct {
 	Instance, Requests string
 	At                 time.Time

@@ -12,7 +12,7 @@ type index struct {
 	*History
 	of     map[life]*facts
 	byID   []*facts // in a fixed order
-	undone []*facts // those of which a log has lost records: see Scope.Cut
+	undone []*facts // of IDs with records that a log has lost: see Scope.Cut
 	steps  map[Log]*changelog
 	logs   []*changelog // in a fixed order
 	sent   map[Place]*Request

@@ -6,7 +6,7 @@
 //	err := table.CaughtUp(ctx)            // every calendar that was put before this call is known
 //	c, ok := table.Now().Get("holidays")
 //
-// Anybody may write to the topic who may write to topics, so nothing in it is trusted. A record with a bad name or bad
+// Anyone with the right to write may write to the topic, so nothing in it is trusted. A record with a bad name or bad
 // rules, or one that goes beyond a limit, is ignored, and the version before it stays in force. (Once compaction has
 // removed that version, an instance that starts later does not have it.)
 //

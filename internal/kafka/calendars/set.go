@@ -156,7 +156,7 @@ func (s *Set) remove(name string, at int64) {
 	}
 }
 
-// since remembers what an older set knew: calendars that are gone count as deleted at the given time.
+// since remembers the calendars of an older set: those that are gone count as deleted at the given time.
 func (s *Set) since(old *Set, now int64) {
 	for name := range old.byName {
 		if s.Changed(name) == math.MinInt64 {

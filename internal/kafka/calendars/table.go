@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// lookEvery is how often a table looks for changes while nobody calls CaughtUp.
+	// lookEvery is how often a table looks for changes if CaughtUp is not called.
 	lookEvery = time.Second
 	// maxAbsence is how long a table may be behind and still read on. Later it reads everything again, because
 	// compaction may have removed deletions: the topic keeps them for at least topics.MinDeleteRetention, which is
@@ -202,7 +202,7 @@ func (t *Table) wait(ctx context.Context) {
 	}
 }
 
-// take returns those who wait for a round that begins now.
+// take returns the callers that wait for a round that begins now.
 func (t *Table) take() []chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -211,7 +211,7 @@ func (t *Table) take() []chan struct{} {
 	return waiting
 }
 
-// answer ends a round. If it did not reach the end of the log, those who wait for it wait for the next one.
+// answer ends a round. If it did not reach the end of the log, its callers wait for the next one.
 func (t *Table) answer(waiting []chan struct{}, reached bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -259,7 +259,7 @@ func (t *Table) follow(ctx context.Context, gone bool) error {
 type reading struct {
 	t     *Table
 	r     *partlog.Reader
-	set   *Set // what was read; published from the first end on
+	set   *Set // the calendars that were read; published from the first end on
 	epoch partlog.Epoch
 	whole bool      // the end was reached, and set is published
 	at    time.Time // when that was last
@@ -309,7 +309,7 @@ func (re *reading) round(ctx context.Context) error {
 	return nil
 }
 
-// pass goes on behind what cannot be read. It returns other errors.
+// pass goes on behind a batch that cannot be read. It returns other errors.
 func (re *reading) pass(err error) error {
 	if bad, ok := errors.AsType[*partlog.Unreadable](err); ok {
 		re.ignore("", bad.First, bad)
@@ -347,7 +347,7 @@ func (re *reading) changed(rec *kgo.Record) int64 {
 	return at
 }
 
-// ignore counts and logs what cannot be a calendar.
+// ignore counts and logs a record that cannot be a calendar.
 func (re *reading) ignore(name string, offset int64, why error) {
 	re.t.ignored.Inc()
 	if re.t.ignoredAgain.Due(ignoredEvery) {

@@ -50,7 +50,7 @@ func (w *Writer) Write(ctx context.Context, name string, text []byte) error {
 		func(_ *kgo.Record, err error) { written <- err })
 	select {
 	case err = <-written:
-	case <-ctx.Done(): // a producer does not give up what it has sent
+	case <-ctx.Done(): // a producer does not give up a record that it has sent
 		err = ctx.Err()
 	}
 	var refused *kerr.Error

@@ -18,8 +18,8 @@ const (
 	fetchWait, heldWait = 100 * time.Millisecond, 20 * time.Millisecond
 	// leastFetch and mostFetch bound the size that a fetch requests of one partition, in bytes.
 	leastFetch, mostFetch = 4 << 10, 256 << 10
-	// roomPause is how long a partition waits whose sink has no room for the next record. It doubles up to roomPauseMax
-	// while there is none, because each time the record is fetched again.
+	// roomPause is how long a partition waits if its sink has no room for the next record. It doubles up to
+	// roomPauseMax while there is none, because the record is fetched again each time.
 	roomPause, roomPauseMax = 10 * time.Millisecond, 500 * time.Millisecond
 	// failPause is how long a partition waits after an error that was reported to its sink.
 	failPause = 250 * time.Millisecond
@@ -253,8 +253,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 	c.ctx = ctx
 	c.mu.Unlock()
 	c.findLeaders(ctx)
-	c.mu.Lock()   // a running follow may start a goroutine
-	c.mu.Unlock() //nolint:staticcheck // later ones start none
+	c.mu.Lock()   // waits for a running follow, which may start a goroutine
+	c.mu.Unlock() //nolint:staticcheck // after this no call of follow starts one
 	c.fetchers.Wait()
 	return nil
 }

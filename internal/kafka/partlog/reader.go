@@ -88,7 +88,7 @@ func (r *Reader) SetBackoff(most time.Duration) { r.leader.backoff = most }
 // SetGoneAfter says how long the brokers must have denied knowing the topic before it counts as gone.
 func (r *Reader) SetGoneAfter(d time.Duration) { r.leader.goneAfter = d }
 
-// SetMaxBytes bounds what one fetch asks for, from 1, instead of MaxBytes.
+// SetMaxBytes bounds the bytes that one fetch asks for, from 1, instead of MaxBytes.
 func (r *Reader) SetMaxBytes(n int32) { r.maxBytes = n }
 
 // SetMaxUnpacked bounds the decompressed size of a batch, in bytes: a larger one is Unreadable. A Reader has no bound

@@ -35,7 +35,7 @@ func parseRecord(in []byte) (f recordFields, ok bool) {
 	}
 	f.size = c.at + int(size)
 	c.in = in[:f.size]
-	c.skip(1) // attributes, of which none is defined
+	c.skip(1) // attributes; none is defined
 	f.timestampDelta, f.offsetDelta = c.varlong(), c.varint()
 	f.key, f.value = c.bytes(), c.bytes()
 	f.headers = int(c.varint())

@@ -19,8 +19,8 @@ const (
 	// flushBytes bounds a fold between two flushes unless Room is set: the bytes of keys and values, and recordBytes
 	// more for each record, about the cost of holding one. Batches that large go into the store as sorted tables.
 	flushBytes, recordBytes = 64 << 20, 256
-	// A fetch may return one part in fetchPart of that, and its records may take one part in pagePart. Fetches larger
-	// than fetchMost save nothing.
+	// A fetch may return a fetchPart-th of that, and its records may take a pagePart-th. Fetches larger than fetchMost
+	// save nothing.
 	fetchPart, pagePart, fetchMost = 16, 8, 4 << 20
 
 	// replayPause is the first pause after an empty fetch. It doubles up to replayWait, which is thus how often
@@ -56,8 +56,8 @@ type Fold interface {
 	Rest()
 }
 
-// Point is a position in a changelog with what identifies it. An offset is not enough: it exists in other logs too,
-// and in the same log after that was cut and has grown again.
+// Point is a position in a changelog with its identity. An offset is not enough: it exists in other logs too, and in
+// the same log after that was cut and has grown again.
 type Point struct {
 	Position int64 // everything below it is folded
 	// Named says that the record directly before Position is the last checkpoint: its step names the

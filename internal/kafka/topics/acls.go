@@ -32,7 +32,7 @@ func (a Access) deadLetters(request string) string {
 	return cmp.Or(a.DeadLetters[request], DeadLetters(request))
 }
 
-// Grant is what one kind of principal must be allowed to do with one resource.
+// Grant has the operations on one resource that one kind of principal needs.
 type Grant struct {
 	Resource   kmsg.ACLResourceType
 	Name       string // of the resource; "*" is every one
@@ -52,7 +52,7 @@ func topicGrant(name, why string, ops ...kmsg.ACLOperation) Grant {
 	return Grant{Resource: kmsg.ACLResourceTypeTopic, Name: name, Operations: ops, Why: why}
 }
 
-// groupGrant is what members of a group need of it.
+// groupGrant is the grant that members of a group need.
 func groupGrant(name, why string) Grant {
 	return Grant{Resource: kmsg.ACLResourceTypeGroup, Name: name, Operations: []kmsg.ACLOperation{read}, Why: why}
 }

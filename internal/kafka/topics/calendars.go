@@ -46,7 +46,7 @@ func Calendars(group string) string {
 	return stem + calendarsSuffix
 }
 
-// calendars is the topic of a group's calendars as it was found, with what the request topics of the group demand.
+// calendars is the topic of a group's calendars as it was found, with the demands of the request topics of the group.
 type calendars struct {
 	found
 	replicas int   // of the request topic with the most

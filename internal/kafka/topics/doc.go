@@ -4,7 +4,7 @@
 //	set, problems, err := topics.Ensure(ctx, adm, "timers", topics.Options{Create: true})
 //
 //	<request topic>.waterclock.changelog     pending timers, and how far
-//	                                         requests are taken in; compacted
+//	                                         requests are processed; compacted
 //	<request topic>.waterclock.dead-letters  rejected requests and emissions
 //	<request topic>.waterclock.events        what happens to timers; optional
 //

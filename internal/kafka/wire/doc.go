@@ -16,7 +16,7 @@
 //
 //	uvarint   as in encoding/binary, in its shortest form
 //	varint    the same, zigzag
-//	text      uvarint length, then so many bytes
+//	text      uvarint length, then that many bytes
 //	UUID      16 bytes
 //
 // This and every later version decodes everything that the package encodes. A decoder returns ErrNewerFormat for bytes

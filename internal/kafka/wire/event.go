@@ -50,9 +50,9 @@ var eventTypes = [timer.Outcomes]waterclock.EventType{
 func EventTypeOf(o timer.Outcome) waterclock.EventType { return eventTypes[o] }
 
 // EventOf returns the event of an entry with a result; false if nothing happened to a timer, for example because a
-// cancel found nothing, or a firing was rolled back. The caller adds what the entry does not know: the emission, and why
-// a request or an emission was rejected. source returns the record that a generation comes from. (The long switch is the
-// table of events.)
+// cancel found nothing, or a firing was rolled back. The caller adds the parts that the entry does not know: the
+// emission, and why a request or an emission was rejected. source returns the record that a generation comes from. (The
+// long switch is the table of events.)
 func EventOf(e *timer.Entry, result timer.Outcome, at int64,
 	source func(generation int64) waterclock.Source) (ev Event, happened bool) {
 	ev = Event{Type: EventTypeOf(result), ID: e.ID, At: at, Source: source(e.Before.Offset), Pending: e.After}

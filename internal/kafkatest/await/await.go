@@ -1,4 +1,5 @@
-// Package await waits, in tests, for states that give no signal. Only tests may import it.
+// Package await waits, in tests, for states that give no signal: await.Until(t, limit, what, ok). Only tests may import
+// it.
 package await
 
 import (

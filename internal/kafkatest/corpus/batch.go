@@ -60,8 +60,8 @@ type batch struct {
 	w           Writer
 	count       int32
 	records     []byte // compressed, if attributes say so
-	crc         uint32 // is added to the right one
-	size        int32  // is added to the right one
+	crc         uint32 // difference from the correct one
+	size        int32  // difference from the correct one
 }
 
 // newBatch is a sound batch of count records.

@@ -1,4 +1,4 @@
-// Package loopback recognizes addresses that only this machine can reach.
+// Package loopback recognizes addresses that only this machine can reach: loopback.Is("127.0.0.1:8080").
 package loopback
 
 import (

@@ -44,7 +44,7 @@ func (m Maker) Histograms(name, help string, buckets []float64, labels ...string
 	return m.f.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 }
 
-// GaugeFunc makes a gauge whose value is what f returns. f may be called by any goroutine.
+// GaugeFunc makes a gauge with the value that f returns. f may be called by any goroutine.
 func (m Maker) GaugeFunc(name, help string, f func() float64) {
 	m.f.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, f)
 }

@@ -1,4 +1,5 @@
-// Package suggest finds the name that a misspelt one may stand for. It is pure.
+// Package suggest finds the name that a misspelt one may stand for: suggest.Name("timer-aftr", "", known) is
+// "timer-after". It is pure.
 package suggest
 
 import "strings"

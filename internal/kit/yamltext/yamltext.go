@@ -1,4 +1,6 @@
-// Package yamltext explains in plain words what is wrong with a YAML file, and takes scalars as they are written.
+// Package yamltext explains in plain words what is wrong with a YAML file, and takes scalars as they are written:
+//
+//	line, key, need := yamltext.Fault(err) // of the YAML library
 package yamltext
 
 import (

@@ -29,8 +29,8 @@ import (
 const (
 	// apiBuffered and apiBufferedBytes bound the API's requests in flight to Kafka. Further requests wait.
 	apiBuffered, apiBufferedBytes = 8 * apiRoom / requestMemory, 32 << 20
-	// apiRoom is how many of these bytes one partition may take. requestMemory is what one request takes in addition to
-	// its own bytes.
+	// apiRoom is how many of these bytes one partition may take. requestMemory is the memory that one request takes in
+	// addition to its own bytes.
 	apiRoom, requestMemory = 4 << 20, 512
 	// apiBatch is the largest batch that the producer makes, even if topics allow more: brokers accept no larger
 	// request by default (socket.request.max.bytes), and kgo allows no larger batch.

@@ -55,7 +55,7 @@ type Config struct {
 	LimitHeaderBytes    Size          // bytes of all headers of a request, 1 to MaxHeaderBytes
 	Events              bool          // write the outcomes of timers to topics of their own
 	// Tenants has the policies of request topics that have their own, by topic. Each is complete: the settings above
-	// fill in what the file leaves out. Only the file can set them. Read them through PolicyOf.
+	// fill in those that the file leaves out. Only the file can set them. Read them through PolicyOf.
 	Tenants map[string]Policy
 
 	// The instance.
@@ -116,7 +116,7 @@ type OnStop string
 
 // The choices of on-stop.
 const (
-	Leave OnStop = "leave" // others take over at once
+	Leave OnStop = "leave" // others take over immediately
 	Stay  OnStop = "stay"  // the partitions wait for this instance; needs an instance ID
 )
 

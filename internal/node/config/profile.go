@@ -230,8 +230,8 @@ func (p *Profiles) check(name string) error {
 	return errors.Join(errs...)
 }
 
-// notOthers returns an error if a file has any permission of mode, which are those of other users than its owner. what
-// names the permission, and chmod the fix.
+// notOthers returns an error if a file has any permission of mode, which are those of other users than its owner. The
+// argument what names the permission, and chmod the fix.
 func notOthers(path string, mode fs.FileMode, what, chmod string) error {
 	info, err := os.Stat(path) // a missing file is reported when it is needed
 	if err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&mode != 0 {

@@ -354,7 +354,7 @@ func (p *problems) hosts(setting string, globs []string, examples string) {
 	}
 }
 
-// apiFiles checks the files of TLS. Those of callers and of keys are checked by who reads them: apiserver.Validate.
+// apiFiles checks the files of TLS. apiserver.Validate checks those of callers and of keys, because it reads them.
 func (p *problems) apiFiles(c *Config) {
 	for _, f := range []struct {
 		setting, path, need string

@@ -182,7 +182,7 @@ A second instance takes over half of the partitions: %[1]s serve --config %[6]s
 
 // consumer returns a client that reads all request topics, targets and dead letters from their start. print leaves out
 // records from before s.since. The client cannot start at that time instead: kgo looks up an offset by timestamp with
-// two requests, and would miss what is committed between the two, such as the first emission to a new topic.
+// two requests, and would miss records that are committed between the two, such as the first emission to a new topic.
 func (s *show) consumer() (*kgo.Client, error) {
 	exclude := []string{`^__.*`, `.*\.waterclock\.(changelog|events)$`}
 	return kgo.NewClient(

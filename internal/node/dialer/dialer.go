@@ -72,7 +72,7 @@ type broker struct {
 	state     state
 	since     time.Time // of the state
 	conns     map[*conn]struct{}
-	suspected bool // to be probed at once: a connection broke, or the first one opened
+	suspected bool // to be probed immediately: a connection broke, or the first one opened
 	probing   bool
 	probed    time.Time // when the last probe began
 	wanted    time.Time // when a client dialed it last

@@ -58,11 +58,12 @@ const (
 	tokenFile = "drain-token"
 	// tokenHeader is the header that has the token.
 	tokenHeader = "Drain-Token"
-	// maxToken bounds what is read of the file, in bytes. A token is shorter.
+	// maxToken bounds the bytes that are read of the file. A token is shorter.
 	maxToken = 1 << 10
 )
 
-// WriteToken writes the token of the instance that has locked the data directory, for those who may read it there.
+// WriteToken writes the token of the instance that has locked the data directory, for users with the right to read it
+// there.
 func WriteToken(dataDir, token string) error {
 	f, err := os.CreateTemp(dataDir, tokenFile+"-") // with mode 0600
 	if err != nil {

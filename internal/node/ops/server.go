@@ -7,8 +7,8 @@
 //
 // with TLS and users if a web configuration says so. If a setting asks for it, the profiler has a listener of its own.
 //
-// It also knows what is in an instance's data directory: the local store, that token, and a file with the names of the
-// topics that the store knows only by UUID.
+// It also knows the contents of an instance's data directory: the local store, that token, and a file with the names of
+// the topics that the store knows only by UUID.
 //
 // The package decides nothing: a [Readiness] says whether the instance is ready, and why not.
 package ops
@@ -149,7 +149,7 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // serve serves as the web configuration says, which is read again at each connection and request: users and
-// certificates change without a restart. Without one it is plain HTTP, open to all who can reach it.
+// certificates change without a restart. Without one it is plain HTTP, open to every client that can reach it.
 func (s *Server) serve(srv *http.Server) error {
 	if s.web == "" {
 		return srv.Serve(s.listener)
@@ -195,7 +195,7 @@ func serveReady(w http.ResponseWriter, ready Readiness) {
 const (
 	// blockRate has one wait for this long sampled, of goroutines for each other, and of shorter ones a part.
 	blockRate = 100 * time.Microsecond
-	// mutexFraction has one in so many waits for a lock sampled.
+	// mutexFraction is n if one in n waits for a lock is sampled.
 	mutexFraction = 10
 )
 

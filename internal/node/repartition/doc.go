@@ -1,6 +1,9 @@
-// Package repartition moves pending timers after their request topic has changed: the topic has more partitions, so
-// requests for an ID go to another one now; or it was recreated; or the changelog was copied to another cluster or
-// to another name.
+// Package repartition moves pending timers after their request topic has changed:
+//
+//	report, err := repartition.Run(ctx, repartition.Options{…}) // while no instance runs
+//
+// The topic has more partitions, so requests for an ID go to another one now; or it was recreated; or the changelog was
+// copied to another cluster or to another name.
 //
 // It works on the logs alone, while no instance runs, and writes one transaction. So whenever it is killed, either
 // nothing has changed or everything is done. A second run repeats nothing.

@@ -45,7 +45,7 @@ type writer struct {
 // begin begins the transaction, with the fence of every partition.
 func begin(ctx context.Context, j *mover) (*writer, error) {
 	w := &writer{ctx: ctx, set: j.o.Set, group: j.o.Group, step: "follow/" + rand.Text(), now: j.o.Now().UnixMilli()}
-	// One ID for each request topic: a second run ends what the first left open.
+	// One ID for each request topic: a second run ends the transaction that the first left open.
 	w.id = repair.TransactionalIDPrefix(w.group) + "follow/" + w.set.Request.Name
 	var err error
 	w.client, err = kgo.NewClient(append(j.o.Client[:len(j.o.Client):len(j.o.Client)],

@@ -241,9 +241,9 @@ func Members(g *kadm.DescribedGroup) (members []Member) {
 }
 
 // HandOver gives all partitions to the other members, each one as soon as a member has caught up with it. From now on
-// the group gives this member nothing; what it still owns is served. HandOver returns when it owns nothing, when all
-// other members are leaving too, or when ctx ends. The last partitions may still be draining then: the end of Run waits
-// for them.
+// the group gives this member nothing; partitions that it still owns are served. HandOver returns when it owns nothing,
+// when all other members are leaving too, or when ctx ends. The last partitions may still be draining then: the end of
+// Run waits for them.
 func (g *Group) HandOver(ctx context.Context) {
 	g.leaving.Store(true)
 	g.Rejoin()

@@ -1,5 +1,11 @@
 // Package membership owns the group client: it knows whether the process is a member, which partitions it holds, and
-// whether it still holds them at this very moment. It fetches nothing.
+// whether it still holds them at this very moment:
+//
+//	g, err := membership.New(membership.Options{…}, handler)
+//	err = g.Run(ctx)  // calls handler.Assigned(token) and handler.Revoked(tokens)
+//	err = token.Err() // nil while the lease on the partition holds
+//
+// It fetches nothing.
 //
 // # The lease
 //

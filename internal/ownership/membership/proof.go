@@ -39,8 +39,8 @@ const (
 //     balancer does not give claimed partitions to another member. The token has not lived through a join that claimed
 //     less: see lease. Only instances of waterclock balance: no member follows an assignment that another program made
 //     (assignment.go).
-//   - The token was alive before and after, under the same lease. So the partition was held throughout, and what was
-//     read in between was the owner's.
+//   - The token was alive before and after, under the same lease. So the partition was held throughout, and everything
+//     that was read in between was the owner's.
 //
 // The premise is that the coordinator that answers is still the group's. A coordinator that was
 // replaced but has not heard of it yet (a paused broker that wakes) answers from memory: docs/internals/FAILURES.md,

@@ -19,8 +19,8 @@ import (
 //	  uvarint  tag
 //	  bytes    content
 //
-// As in a timer's extensions, a reader that does not know a tag skips the field if the tag is even,
-// and takes the whole user data for that of a newer version if it is odd. The fields:
+// As in a timer's extensions, a reader that does not know a tag skips the field if the tag is even, and takes the user
+// data to be of a newer version if it is odd. The fields:
 //
 //	01  text     the process; 1 to 64 bytes
 //	02  views    the changelogs that the process has a local view of: topics

@@ -1,6 +1,12 @@
 // Package memtable keeps the timers of one planner that are in memory: changes of committed steps that the store does
 // not have (a memtable), those of them that a checkpoint is writing (an immutable memtable), and timers that fire soon
-// (a cache by due time). All of it is one [Table].
+// (a cache by due time). All of it is one [Table]:
+//
+//	t := memtable.New(now, grain)
+//	t.AddStored(row)       // a timer that was loaded from the store
+//	r := t.At(t.Find(id))  // its record
+//	at := t.Pop(now)       // the next due timer, in the order of firing
+//	t.Flush(write)         // the changes, for a checkpoint; t.Flushed() once it is stored
 //
 // # The argument
 //

@@ -1,7 +1,16 @@
 // Package planner decides what happens to the timers of one request partition, or of one of its sub-partitions (see
-// [Take]). It is pure: it has no clock, starts no goroutine, reads no store and knows nothing of Kafka. Plain values go
-// in: requests, rows of the store, "now", the outcome of a transaction. Plain values come out: entries to be committed,
-// IDs to be looked up, rows to be loaded or parked, and the time of the next firing.
+// [Take]):
+//
+//	p := planner.New(position, now, memory)
+//	p.Prepare(batch) // of requests; look up its unknown IDs in the store, and p.Resolve(batch, …) them
+//	p.Plan(batch)
+//	p.Fire(now, room, behind, hold)
+//	step := planner.Take(planners, limit, false, bound) // written in one transaction
+//	p.Commit()                                          // or planner.Return(planners) if it was aborted
+//
+// It is pure: it has no clock, starts no goroutine, reads no store and knows nothing of Kafka. Plain values go in:
+// requests, rows of the store, "now", the outcome of a transaction. Plain values come out: entries to be committed, IDs
+// to be looked up, rows to be loaded or parked, and the time of the next firing.
 //
 // The transcripts in testdata show how it behaves. TestTranscripts says in which order to read them.
 //

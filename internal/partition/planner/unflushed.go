@@ -50,7 +50,7 @@ type itemState struct {
 	after *timer.Timer // the pending timer, nil if there is none
 }
 
-// pauseEvery is after how many IDs Index lets its caller pause: every 300 µs or so.
+// pauseEvery is the number of IDs between two pauses that Index offers its caller, some 300 µs.
 const pauseEvery = 1000
 
 // NewUnflushed returns an empty Unflushed with room for n IDs.

@@ -1,4 +1,9 @@
-// Package questions answers questions about one owned partition's pending timers and about the outcome of requests.
+// Package questions answers questions about one owned partition's pending timers and about the outcome of requests:
+//
+//	q := questions.New(questions.Options{…})
+//	q.Open(acquisition)      // until q.Close
+//	t, err := q.Get(ctx, id) // also List, Count and, for outcomes, Watch
+//
 // Package partition opens [Questions] at each acquisition, reports steps to it, and closes it. Any goroutine may ask.
 //
 // Everything is answered from committed state: planner.Unflushed and planner.Committed have the argument. A question

@@ -1,6 +1,12 @@
 // Package tracker computes up to which position the requests of one log are planned, while several workers (the
-// sub-partitions of package partition) plan them side by side and none waits for another. Offsets with gaps go
-// in, and one contiguous position comes out: the bound.
+// sub-partitions of package partition) plan them side by side and none waits for another:
+//
+//	t := tracker.New(workers, position)
+//	t.Hand(worker, first, behind) // requests from first on, all below behind, go to a worker
+//	t.Planned(worker, position)   // it has planned its requests below a position
+//	bound := t.Bound()            // everything below is planned
+//
+// Offsets with gaps go in, and one contiguous position comes out: the bound.
 //
 // Requests are handed out in the order of the log, each to the worker of its ID. A worker plans its requests in
 // that order. So, for one worker, everything below its first unplanned request is planned. The minimum over all

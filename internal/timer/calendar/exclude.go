@@ -252,7 +252,7 @@ func (e *Exclusion) Excludes(at int64) bool {
 	return excluded || e.excludesDay(day)
 }
 
-// shown returns what the zone's clock shows at an instant, in Unix milliseconds.
+// shown returns the reading of the zone's clock at an instant, in Unix milliseconds.
 func (e *Exclusion) shown(at int64) reading {
 	second := floorSeconds(at)
 	return second + e.zone.at(second).offset

@@ -25,15 +25,16 @@ func (AnyCalendar) Calendar(string) (*Exclusion, int64) {
 	return &Exclusion{zone: zone{time.UTC}}, math.MinInt64
 }
 
-// excluded is what calendars do to a recurrence. Without them it has nominal occurrences. Its occurrences are those that
-// no calendar excludes and, with a shift, the times to which the others are moved, in the order of time: two that meet
-// are one. So which occurrence comes after an instant depends only on the rules, and not on what came before.
+// excluded is what calendars do to a recurrence. Without them it has nominal occurrences. Its occurrences are those
+// that no calendar excludes and, with a shift, the times to which the others are moved, in the order of time: two that
+// meet are one. So which occurrence comes after an instant depends only on the rules, and not on the occurrences before
+// it.
 //
 // With a shift, an excluded Saturday at 18:00 comes behind an excluded Sunday at 9:00 if both move to Monday. Therefore
 // a search for the next time looks at the nominal occurrences piece by piece, from a [Exclusions.barrier] on that no
 // earlier one crosses. In one piece all calendars have the same rules, and a shift keeps the order of time, as long as
 // the calendars have one time zone. (If their zones differ, an occurrence that the days of one calendar move across the
-// midnight of another may be passed over. This is ugly, and nobody is known to need it.)
+// midnight of another may be passed over. This is ugly, and no user is known to need it.)
 type excluded struct {
 	list    Exclusions
 	names   []string // by list

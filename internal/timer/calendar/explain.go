@@ -181,7 +181,7 @@ func ordinal(n int) string {
 
 func single(set uint64) bool { return bits.OnesCount64(set) == 1 }
 
-// ExplainIn describes what e means by the clock of a zone, in sentences.
+// ExplainIn describes the meaning of e by the clock of a zone, in sentences.
 func (e *Expression) ExplainIn(loc *time.Location) string {
 	text := e.Explain() + ", by the clock of " + loc.String() + "."
 	switch {

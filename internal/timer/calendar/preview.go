@@ -79,7 +79,7 @@ func (w *Wish) Preview(written int64) (*Preview, *Fault) {
 	return p, nil
 }
 
-// exclude sets the calendars of a recurrence, and what happens to what they exclude.
+// exclude sets the calendars of a recurrence, and what happens to excluded occurrences.
 func (w *Wish) exclude(of *timer.Recurrence) *Fault {
 	var known bool
 	of.Shift, known = timer.ParseShift(w.Shift)

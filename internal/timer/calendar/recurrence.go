@@ -156,9 +156,10 @@ func add(a, b int64) int64 {
 	return a + b
 }
 
-// Start makes t, which is under construction, pending for its first occurrence. For at, see [Recurrence.First]; a period
-// without a Start is counted from it. written is the time of the request, in Unix milliseconds; it makes a difference to what calendars move back. Start returns
-// false if the calendars leave no time for any occurrence.
+// Start makes t, which is under construction, pending for its first occurrence. For at, see [Recurrence.First]; a
+// period without a Start is counted from it. written is the time of the request, in Unix milliseconds; it makes a
+// difference to occurrences that calendars move back. Start returns false if the calendars leave no time for any
+// occurrence.
 func (r Recurrence) Start(t *timer.Timer, at, written int64) bool {
 	t.Recurrence, t.Occurrence = r.Recurrence, 0 // no occurrence is pending yet
 	r = r.anchored(at)
@@ -340,7 +341,7 @@ func (r Recurrence) due(t *timer.Timer, o Occurrence) int64 {
 	return o.Scheduled + int64(part)
 }
 
-// room returns by less than what the jitter delays an occurrence, given the next one.
+// room returns the limit of the jitter of an occurrence, which it does not reach, given the next one.
 func (r Recurrence) room(o, next Occurrence) int64 {
 	if next.Scheduled == none { // the difference may overflow
 		return r.Jitter

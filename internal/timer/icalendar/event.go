@@ -120,7 +120,7 @@ func (re *reader) time(p *ics.BaseProperty, text string) (at time.Time, date boo
 	return at, false, nil
 }
 
-// times reads a property that may come several times, and has lists.
+// times reads a property that may occur several times, with a list of times each.
 func (re *reader) times(v *ics.VEvent, name ics.ComponentProperty) (all []time.Time, err error) {
 	for _, p := range v.GetProperties(name) {
 		for text := range strings.SplitSeq(p.Value, ",") {

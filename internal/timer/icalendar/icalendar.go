@@ -119,7 +119,7 @@ func zoneOf(file *ics.Calendar, name string) (*time.Location, error) {
 	return loc, nil
 }
 
-// floating returns what a clock shows as the same time in UTC, in which days have 24 hours.
+// floating returns the reading of a clock as the same time in UTC, in which days have 24 hours.
 func floating(t time.Time) time.Time {
 	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), 0, time.UTC)
 }

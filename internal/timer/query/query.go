@@ -1,5 +1,9 @@
-// Package query has the types of queries about pending timers and of their answers. The HTTP API, the calls between
-// instances, and the partitions share them. It is pure.
+// Package query has the types of queries about pending timers and of their answers:
+//
+//	page := query.Page{Filter: f, Order: order, Limit: 100}
+//	list := query.Merge(order, 100, lists) // of all partitions; list.Next is where the next page begins
+//
+// The HTTP API, the calls between instances, and the partitions share them. It is pure.
 package query
 
 import (

@@ -1,4 +1,4 @@
-// Package clockstest makes moments that a test cannot wait for. Only tests import it.
+// Package clockstest makes moments that a test cannot wait for: clockstest.Suspended(wall, mono). Only tests import it.
 package clockstest
 
 import (
