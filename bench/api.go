@@ -56,7 +56,7 @@ func (apic *APIConfig) measure(ctx context.Context, r *run) error {
 	if err := serveWarm(ctx, r); err != nil {
 		return err
 	}
-	err := apic.rounds(func() error { return inTurn(ctx, a.idle, a.puts, a.gets) })
+	err := apic.rounds(func() error { return inTurn(ctx, a.puts, a.idle, a.gets) })
 	if err != nil {
 		return err
 	}
@@ -141,10 +141,10 @@ func (a *apiRun) limitOf(ctx context.Context, t traffic, o order, want int) (*Ca
 // warmCalls is the number of calls before the measurement.
 const warmCalls = 2_000
 
-// idle measures a single caller, which waits for each answer.
+// idle measures a single caller, which waits for each answer, next to a bare transaction for each of its calls.
 func (a *apiRun) idle(ctx context.Context) error {
 	t, b := a.putting("PUT, idle", a.c.idle, 1)
-	bare, err := a.bareWriter(ctx, t)
+	bare, err := a.bareWriter(ctx, t, kindCommit)
 	if err != nil {
 		return err
 	}
@@ -152,17 +152,17 @@ func (a *apiRun) idle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.rep.ratio("p50 of an idle PUT / bare server that writes", c.Answered.P50, bare.Answered.P50)
+	a.rep.ratio("p50 of an idle PUT / bare server that commits", c.Answered.P50, bare.Answered.P50)
 	return nil
 }
 
-// bareWriter sends t to a bare server, which writes to a topic that is not read.
-func (a *apiRun) bareWriter(ctx context.Context, t traffic) (*Calls, error) {
+// bareWriter sends t to a bare server of this kind, which writes to a topic that is not read.
+func (a *apiRun) bareWriter(ctx context.Context, t traffic, kind string) (*Calls, error) {
 	topic, err := a.makeTopic(ctx, "unread")
 	if err != nil {
 		return nil, err
 	}
-	return a.limitOf(ctx, t, order{Kind: kindProduce, In: topic, Answer: []byte("{}")}, http.StatusCreated)
+	return a.limitOf(ctx, t, order{Kind: kind, In: topic, State: topic, IDs: 2, Answer: []byte("{}")}, http.StatusCreated)
 }
 
 // puts measures callers that send the next PUT when the last one is answered.
@@ -173,7 +173,7 @@ func (a *apiRun) puts(ctx context.Context) error {
 	}
 	a.pending += warm.calls
 	t, b := a.putting("PUT", a.c.Puts, a.c.Callers)
-	bare, err := a.bareWriter(ctx, t)
+	bare, err := a.bareWriter(ctx, t, kindProduce)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ func TestAPI(t *testing.T) {
 	c.Rates, c.Duration, c.Least, c.Spread = []float64{100}, time.Second, 200*time.Millisecond, 200*time.Millisecond
 	reports, err := Run(t.Context(), &c)
 	rep := one(t, reports, err)
-	for i, name := range []string{"bare PUT, idle", "PUT, idle", "bare PUT", "PUT", "bare GET", "GET",
+	for i, name := range []string{"bare PUT", "PUT", "bare PUT, idle", "PUT, idle", "bare GET", "GET",
 		"list of 500 of 623 by due", "list of 500 of 623 by id"} {
 		if len(rep.Calls) <= i {
 			t.Fatalf("%d kinds of calls", len(rep.Calls))

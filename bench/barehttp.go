@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -21,7 +22,15 @@ const bareLinger = time.Millisecond
 // serveHTTP answers on the loopback interface until in ends, which the bench closes after the measurement.
 func (b *bare) serveHTTP(ctx context.Context, ready func(addr string) error, in io.Reader) error {
 	handler := b.answer
-	if b.Kind == kindProduce {
+	switch b.Kind {
+	case kindCommit:
+		s, err := b.newStepper(ctx, b.Name)
+		if err != nil {
+			return err
+		}
+		defer s.close()
+		handler = b.committer(s)
+	case kindProduce:
 		cl, err := newClient(b.cfg, b.log, kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(bareLinger))
 		if err != nil {
 			return err
@@ -64,13 +73,34 @@ func (b *bare) producer(cl *kgo.Client) http.HandlerFunc {
 				}}
 			err = cl.ProduceSync(r.Context(), rec).FirstErr()
 		}
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		w.WriteHeader(http.StatusCreated)
-		_, _ = w.Write(b.Answer)
+		b.respond(w, err)
 	}
+}
+
+// committer commits a transaction for each call: what a step of one timer must write.
+func (b *bare) committer(s *stepper) http.HandlerFunc {
+	var mu sync.Mutex // guards s and position
+	var position int64
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		position++
+		rec := &kgo.Record{Topic: b.State, Key: []byte(strings.TrimPrefix(r.URL.Path, "/")), Value: body}
+		if err == nil {
+			err = s.step(r.Context(), map[int32]int64{0: position}, []*kgo.Record{rec})
+		}
+		b.respond(w, err)
+	}
+}
+
+func (b *bare) respond(w http.ResponseWriter, err error) {
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.WriteHeader(http.StatusCreated)
+	_, _ = w.Write(b.Answer)
 }
 
 func (b *bare) answer(w http.ResponseWriter, _ *http.Request) {
