@@ -121,7 +121,7 @@ func (l *Lane) run(ctx context.Context) error {
 			l.roster.joined()
 			active = true
 		}
-		if wait := l.pace.wait(time.Now()); wait > 0 && !beats.Sleep(ctx, wait) {
+		if !l.rest(ctx) {
 			return nil
 		}
 		worked, err := l.step(ctx)
@@ -155,9 +155,34 @@ func (l *Lane) run(ctx context.Context) error {
 	}
 }
 
+// rest waits until the next step may begin. It returns false if ctx ends first.
+func (l *Lane) rest(ctx context.Context) bool {
+	wait := l.pace.wait(time.Now())
+	if wait <= 0 {
+		return true
+	}
+	var calls beats.Signal
+	if l.pace.early > 0 {
+		calls = l.roster.calls
+	}
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-calls:
+	case <-over.C:
+	}
+	return true
+}
+
 // step seals and runs one step. It reports whether there was one.
 func (l *Lane) step(ctx context.Context) (bool, error) {
 	at := time.Now()
+	select {
+	case <-l.roster.calls: // this step takes the request
+	default:
+	}
 	shares := l.seal(l.nextStep())
 	if len(shares) == 0 {
 		return false, nil
@@ -165,7 +190,13 @@ func (l *Lane) step(ctx context.Context) (bool, error) {
 	over := l.roster.watch()
 	err := l.runStep(ctx, shares)
 	over()
-	l.pace.sealed(at, l.more || err != nil)
+	calls := 0
+	if !errors.Is(err, errUnknown) { // otherwise Done is still to be called
+		for _, s := range shares {
+			calls += s.Calls
+		}
+	}
+	l.pace.sealed(at, calls, l.more || err != nil)
 	switch {
 	case err == nil:
 		took, trips := time.Since(at), l.timings.sum("announce", "offsets", "end")
@@ -283,18 +314,43 @@ func (l *Lane) seal(name string) (shares []*Share) {
 // was not committed, the next one follows immediately: neither a backlog nor a step that is sealed again without its
 // culprit has to wait.
 //
-// There are no exceptions. A caller of the API that waits for a decision waits for the step too. If such a request
-// hurried the step, callers would set the pace, and all partitions would pay for it.
+// A call of the API that waits for its decision waits for the step too, and a caller that makes one call after the
+// other would always meet the pause that its last call began. So a planned request whose caller waits cuts the pause
+// short (roster.Call). What this can cost others is bounded in two ways:
+//   - Only a lone caller hurries steps. Its call has a transaction of its own in any case, so it costs the same. Calls
+//     that come together share transactions as if nothing hurried, because a step that decided several calls ends the
+//     haste, until one that was not hurried has decided a single call. Records that others produce never hurry a step.
+//   - Between two steps that are not hurried there are at most earlySteps. So no caller can more than triple the number
+//     of transactions. A limit of some ten a second would help nobody: a caller in a loop makes 50 calls a second as it
+//     is, and only if more than half of its calls are hurried is their median.
+//
+// A hurried step takes everything that is ready, and the next pause counts from its seal. So nothing waits longer than
+// an interval because of it. A hurried step that is aborted, or whose outcome is unknown, counts too. If nothing is
+// ready any more there is no step.
 //
 // It belongs to the lane's goroutine.
 type pace struct {
 	interval time.Duration // 0: no pause
 	next     time.Time     // when the next step may begin
+	early    int           // how many steps may begin before that, if a caller waits; crowded: several wait
 }
 
-// sealed records that a step was sealed. With hurry the next one may begin immediately.
-func (p *pace) sealed(at time.Time, hurry bool) {
-	if p.next = at; !hurry {
+const (
+	earlySteps = 2
+	crowded    = -1
+)
+
+// sealed records a step, and how many calls it decided. With more the next one may begin immediately.
+func (p *pace) sealed(at time.Time, calls int, more bool) {
+	switch early := at.Before(p.next); {
+	case calls > 1:
+		p.early = crowded
+	case early:
+		p.early--
+	case calls == 1 || p.early != crowded:
+		p.early = earlySteps
+	}
+	if p.next = at; !more {
 		p.next = at.Add(p.interval)
 	}
 }

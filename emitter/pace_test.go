@@ -21,6 +21,8 @@ type paced struct {
 	ready  []time.Time // in order
 	sealed []paceStep
 	refuse int // this many steps are aborted by their Check
+	calls  int // how many entries of the next step have callers that wait
+	told   func(calls int)
 }
 
 // paceStep has the entries of one step: when it was sealed, and since when each entry was ready.
@@ -54,7 +56,9 @@ func (p *paced) Seal(step string, room *Room) *Share {
 	if refuse {
 		p.refuse--
 	}
-	return &Share{
+	calls := p.calls
+	p.calls = 0
+	share := &Share{
 		Token: fakeToken{}, Offset: Offset{Topic: "r"},
 		Records: []*kgo.Record{{Topic: "log", Key: []byte("k"), Value: []byte(step)}},
 		Check: func(partlog.Epoch) error {
@@ -69,6 +73,14 @@ func (p *paced) Seal(step string, room *Room) *Share {
 			}
 		},
 	}
+	if done := share.Done; calls > 0 {
+		share.Done = func(o Outcome) {
+			done(o)
+			share.Calls = calls
+			p.told(calls)
+		}
+	}
+	return share
 }
 
 func (p *paced) Wait() time.Duration {
@@ -256,6 +268,83 @@ func TestWithoutAnIntervalThereIsNoPause(t *testing.T) {
 		}
 		if steps := s.steps(); len(steps) != 10 {
 			t.Errorf("%d steps", len(steps))
+		}
+	})
+}
+
+// callers makes n callers call one after the other for a while: each rests for a moment when its call is decided. It
+// returns how many calls were decided, and how many steps there were.
+func (p *paced) callers(l *testLane, n int, rest func() time.Duration) (calls, steps int) {
+	const span = 100 * paceInterval
+	before := len(p.steps())
+	call := func() {
+		p.add(time.Now())
+		p.mu.Lock()
+		p.calls++
+		p.mu.Unlock()
+		l.roster.Call()
+		l.roster.Wake()
+	}
+	p.mu.Lock()
+	p.told = func(decided int) {
+		calls += decided
+		for range decided {
+			time.AfterFunc(rest(), call)
+		}
+	}
+	p.mu.Unlock()
+	for range n {
+		call()
+	}
+	time.Sleep(span)
+	p.mu.Lock()
+	p.told = func(decided int) { calls += decided }
+	p.mu.Unlock()
+	time.Sleep(2 * paceInterval)
+	return calls, len(p.steps()) - before
+}
+
+// More than half of the steps for a lone caller begin early, so it waits a pause for less than half of its calls, and
+// there are at most earlySteps of them between two others. Crowds, whatever their calls wait between two, get no more
+// steps than if nothing were early. And so does what others write, also while a lone caller could begin steps.
+func TestALoneCallerDoesNotWaitForThePause(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	synctest.Test(t, func(t *testing.T) {
+		l, s, _ := pacedLane(t, paceInterval)
+		random := rand.New(rand.NewPCG(seed, 0))
+		rest := func() time.Duration { return time.Duration(random.Int64N(int64(paceInterval / 20))) }
+		for range 3 {
+			from := len(s.steps())
+			calls, steps := s.callers(l, 1, rest)
+			if calls != steps || calls < 220 || calls > 3*101 {
+				t.Errorf("a lone caller: %d calls in %d steps of 100 intervals", calls, steps)
+			}
+			all, early := s.steps()[from:], 0
+			for i := range all[1:] {
+				if early++; all[i+1].at.Sub(all[i].at) >= paceInterval {
+					early = 0
+				}
+				if early > earlySteps {
+					t.Fatalf("%d early steps in a row", early)
+				}
+			}
+			for _, crowd := range []int{2, 64} {
+				calls, steps = s.callers(l, crowd, rest)
+				if steps > 101+earlySteps || calls < 95*crowd {
+					t.Errorf("%d callers: %d calls in %d steps of 100 intervals", crowd, calls, steps)
+				}
+			}
+			_, _ = s.callers(l, 1, rest) // from here on steps may begin early
+			before := len(s.steps())
+			for range 100 {
+				s.add(time.Now())
+				l.roster.Wake()
+				time.Sleep(paceInterval / 10)
+			}
+			if n := len(s.steps()) - before; n > 11 {
+				t.Errorf("without callers: %d steps of 10 intervals", n)
+			}
 		}
 	})
 }

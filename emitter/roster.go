@@ -43,6 +43,7 @@ import (
 type roster struct {
 	wake  beats.Signal // a source may have something, for any active lane that sleeps
 	wakes atomic.Int64 // how often wake was signalled; see above
+	calls beats.Signal // a request is ready whose caller waits for its decision
 	log   *slog.Logger
 	lanes prometheus.Gauge // how many are active
 
@@ -56,7 +57,8 @@ type roster struct {
 }
 
 func newRoster(o *Options) *roster {
-	return &roster{wake: beats.NewSignal(), log: o.Logger, lanes: o.Metrics.active, idle: make(map[string]time.Time)}
+	return &roster{wake: beats.NewSignal(), calls: beats.NewSignal(), log: o.Logger, lanes: o.Metrics.active,
+		idle: make(map[string]time.Time)}
 }
 
 // Add makes s contribute to later steps.
@@ -85,6 +87,10 @@ func (r *roster) Wake() {
 	r.wakes.Add(1)
 	r.wake.Send()
 }
+
+// Call tells the lanes, besides Wake, that a source has a request ready whose caller waits for its decision. It never
+// blocks.
+func (r *roster) Call() { r.calls.Send() }
 
 func (r *roster) dropLocked(m *member) {
 	same := func(x *member) bool { return x == m }

@@ -97,6 +97,8 @@ type Share struct {
 	Committing func()
 	// Done is called with the outcome, concurrently with Done of the other shares of the step.
 	Done func(Outcome)
+	// Calls is how many calls of the API waited for the step. Done sets it, with Committed.
+	Calls int
 	// Err is set, with Aborted, if the source must not seal again: a topic of Records is gone, or it can no longer be
 	// determined whether the step was committed.
 	Err error

@@ -74,6 +74,7 @@ func New(o Options) *Partition {
 	}
 	p.Questions = questions.New(questions.Options{
 		Life: p.life, Source: p.source, Scans: o.Scans, Memory: o.Memory.Questions,
+		Call: func() { o.Lanes.Call() },
 	})
 	return p
 }

@@ -282,7 +282,7 @@ func (s *sealedStep) commit() {
 	l.subs.each(s.step.Len(), func(x *subPartition) { pending.Add(x.planner.Commit()) })
 	l.checkpoints.note(s.step, position, s.checkpoint)
 	l.subs.unlock()
-	l.part.Questions.Decide(s.step)
+	s.share.Calls = l.part.Questions.Decide(s.step)
 	committed := max(s.at, l.part.clock.millis()) // even if the clock was set back
 	l.part.o.Metrics.committed(l.part, l.arrivals, s.at, committed, s.step.Entries())
 	l.part.ledger.pending.Add(pending.Load())

@@ -71,6 +71,7 @@ func (s *subPartition) planHanded(ctx context.Context) error {
 		if err := s.plan(ctx, b); err != nil {
 			return err
 		}
+		s.part.Questions.Planned(s.subs.progress.Bound())
 		s.part.o.Lanes.Wake()
 	}
 	if opens {

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +57,27 @@ func TestTwoInstances(t *testing.T) {
 	if strings.Count(cluster.Text, `"state":"live"`) != partitions || len(cluster.Items("instances")) != 2 ||
 		strings.Contains(cluster.Text, `"problem"`) {
 		t.Error(cluster.Text)
+	}
+}
+
+// A caller that makes one call after the other waits for the firing interval in less than half of its calls, also if it
+// asks another instance than the owner. The interval is longer than a call takes on a busy machine.
+func TestALoneCallerIsAnsweredAtOnce(t *testing.T) {
+	const calls, interval = 11, config.MaxFiringInterval
+	a, b := two(t, withKey(t), func(cfg *config.Config) { cfg.FiringInterval = interval })
+	for name, s := range map[string]*setup{"one": a, "other": b} {
+		var took []time.Duration
+		for i := range calls {
+			id := fmt.Sprint(name, i) // on all partitions, so half of them are the other instance's
+			begin := time.Now()
+			s.put(id, "timer-after", "1h").Is(201, "scheduled")
+			took = append(took, time.Since(begin))
+		}
+		slices.Sort(took)
+		t.Logf("%s: %v", name, took)
+		if median := took[calls/2]; median >= interval/2 {
+			t.Errorf("half of the calls took %v and more", median)
+		}
 	}
 }
 

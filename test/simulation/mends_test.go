@@ -154,6 +154,8 @@ func mends() []bug {
 		{"steps follow each other without an interval", "20",
 			"./emitter TestNothingWaitsLongerThanTheInterval",
 			[]change{{"emitter", "pace.sealed", "call Add interval", "$x"}}},
+		{"a crowd of callers begins steps early", "38", "./emitter TestALoneCallerDoesNotWaitForThePause",
+			[]change{{"emitter", "pace.sealed", "assign crowded", drop}}},
 		{"full steps pause", "20", "./emitter TestFullStepsDoNotPause",
 			[]change{{"emitter", "pace.sealed", "if next", always}}},
 		{"a source of a former acquisition still seals", "21",

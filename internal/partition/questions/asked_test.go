@@ -34,6 +34,8 @@ type asked struct {
 	batch   []timer.Request
 	frozen  *statestore.Batch // to be stored
 	flushed func()            // called when a question asks for a flush; nil: nothing happens
+	calls   int               // how often the lanes heard of a caller that waits
+	told    int               // how many callers waited for the last step
 
 	failure error  // why the partition was given up
 	unsure  bool   // whether it is still ours
@@ -68,7 +70,8 @@ func newAskedIn(t testing.TB, in statestore.Options, memory *budget.Account, sca
 	source := func(generation int64) waterclock.Source {
 		return waterclock.Source{Topic: "r", Offset: generation}
 	}
-	a.q = New(Options{Life: a, Source: source, Scans: scans, Memory: memory})
+	a.q = New(Options{Life: a, Source: source, Scans: scans, Memory: memory,
+		Call: func() { a.calls++ }})
 	a.open()
 	return a
 }
@@ -178,7 +181,7 @@ func (a *asked) step() *planner.Step {
 	all := []*planner.Planner{a.planner}
 	step := planner.Take(all, timer.Size{Entries: 1 << 30, Bytes: 1 << 40}, false, planner.NoBound)
 	a.planner.Commit()
-	a.q.Decide(step)
+	a.told = a.q.Decide(step)
 	return step
 }
 

@@ -33,10 +33,12 @@ const (
 type decisions struct {
 	watched atomic.Int32 // watchers
 	gone    chan struct{}
+	call    func() // tells the lanes that a caller waits for the decision about a planned request
 
 	mu       sync.Mutex // guards the following fields; its holder may take locks of planners
 	ended    bool       // gone is closed
 	position int64      // just behind the last decided request
+	planned  int64      // requests below are planned, as far as there were watchers
 	list     []decided  // by offset
 	bytes    int64      // of memory that they hold; counted is the part that is in held
 	counted  int64
@@ -52,8 +54,8 @@ type decided struct {
 	left    *timer.Timer
 }
 
-func newDecisions(h *held) *decisions {
-	return &decisions{gone: make(chan struct{}), waiting: make(map[int64][]chan decided), held: h}
+func newDecisions(h *held, call func()) *decisions {
+	return &decisions{gone: make(chan struct{}), call: call, waiting: make(map[int64][]chan decided), held: h}
 }
 
 func (d *decisions) wait(ctx context.Context, told chan decided) (x decided, err error) {
@@ -91,7 +93,23 @@ func (d *decisions) find(offset int64) (x decided, wait chan decided, err error)
 	}
 	wait = make(chan decided, 1)
 	d.waiting[offset] = append(d.waiting[offset], wait)
+	if offset < d.planned {
+		d.call()
+	}
 	return x, wait, nil
+}
+
+// plannedTo notes that all requests below an offset are planned. A caller may begin to wait before or after that.
+func (d *decisions) plannedTo(bound int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for offset := range d.waiting {
+		if d.planned <= offset && offset < bound {
+			d.call()
+			break
+		}
+	}
+	d.planned = max(d.planned, bound)
 }
 
 // forget removes a channel on which nothing waits any more.
@@ -104,12 +122,13 @@ func (d *decisions) forget(offset int64, wait chan decided) {
 	}
 }
 
-// add takes the decisions of a committed step, and reports them to the callers that wait.
-func (d *decisions) add(step *planner.Step) {
+// add takes the decisions of a committed step, and reports them to the callers that wait. It returns how many these
+// are.
+func (d *decisions) add(step *planner.Step) (calls int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.watched.Load() == 0 { // the last watcher has left since, and the next one begins with an empty list
-		return
+		return 0
 	}
 	if step.Requests().Entries > 0 {
 		before := len(d.list)
@@ -122,6 +141,7 @@ func (d *decisions) add(step *planner.Step) {
 			d.bytes += x.bytes()
 			for _, wait := range d.waiting[x.offset] {
 				wait <- x
+				calls++
 			}
 			delete(d.waiting, x.offset)
 		}
@@ -137,6 +157,7 @@ func (d *decisions) add(step *planner.Step) {
 			delete(d.waiting, offset)
 		}
 	}
+	return calls
 }
 
 // trim forgets the oldest decisions.
@@ -244,9 +265,17 @@ func (w *Watcher) Decision(ctx context.Context, offset int64) (query.Decision, e
 	return q, nil
 }
 
-// Decide reports the decisions of a committed step to the watchers.
-func (q *Questions) Decide(step *planner.Step) {
+// Planned notes that all requests below an offset are planned.
+func (q *Questions) Planned(bound int64) {
 	if a := q.current.Load(); a != nil && a.decided.watched.Load() > 0 {
-		a.decided.add(step)
+		a.decided.plannedTo(bound)
 	}
+}
+
+// Decide reports the decisions of a committed step to the watchers. It returns how many callers waited for them.
+func (q *Questions) Decide(step *planner.Step) (calls int) {
+	if a := q.current.Load(); a != nil && a.decided.watched.Load() > 0 {
+		calls = a.decided.add(step)
+	}
+	return calls
 }

@@ -48,6 +48,7 @@ type Options struct {
 	Source func(generation int64) waterclock.Source // names the record that a generation comes from
 	Scans  *semaphore.Weighted                      // limits questions about many timers; nil: no limit
 	Memory *budget.Account                          // for unflushed changes, read by questions about many timers
+	Call   func()                                   // a caller waits for the decision about a planned request
 }
 
 // Life is the part of [ownership.Life] that questions need.
@@ -114,7 +115,7 @@ func (q *Questions) Open(a Acquisition) {
 		Acquisition: a, q: q, held: &held{memory: q.o.Memory}, most: maxUnflushed,
 		pages: make(chan struct{}, 1), counts: make(chan struct{}, 1),
 	}
-	now.decided = newDecisions(now.held)
+	now.decided = newDecisions(now.held, q.o.Call)
 	q.current.Store(now)
 }
 

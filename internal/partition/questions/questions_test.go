@@ -339,6 +339,52 @@ func TestDecisionsThatAreNotKnown(t *testing.T) {
 	}
 }
 
+// The lanes hear of a caller that waits once its request is planned, whichever of the two comes first, and once for each
+// batch. Requests of others are no reason, and neither are those that nobody waits for any more.
+func TestCallersCountOnceTheirRequestsArePlanned(t *testing.T) {
+	c := newAsked(t, budget.Alone(memoryForAll), nil)
+	expect := func(what string, calls int) {
+		t.Helper()
+		if c.calls != calls {
+			t.Errorf("%s: %d, want %d", what, c.calls, calls)
+		}
+	}
+	w, err := c.q.Watch()
+	c.ok(err)
+	d := c.q.current.Load().decided
+	wait := func(offset int64) (told chan decided) {
+		_, told, err := d.find(offset)
+		c.ok(err)
+		return told
+	}
+	c.schedule("id0", 50_000)
+	c.schedule("id1", 50_000)
+	c.q.Planned(2)
+	first, second := wait(2), wait(3)
+	expect("others' requests are planned", 0)
+	c.schedule("id2", 50_000)
+	c.schedule("id3", 50_000)
+	c.q.Planned(4)
+	expect("planned behind the call", 1)
+	c.schedule("id4", 50_000)
+	c.q.Planned(5)
+	expect("another's request is planned", 1)
+	third := wait(4)
+	expect("planned before the caller waits", 2)
+	d.forget(5, wait(5))
+	c.q.Planned(6)
+	expect("the caller is gone", 2)
+	if c.step(); c.told != 3 {
+		t.Errorf("%d callers waited for the step", c.told)
+	}
+	for _, told := range []chan decided{first, second, third} {
+		<-told
+	}
+	w.Close()
+	c.q.Planned(7)
+	expect("nobody watches", 2)
+}
+
 // The memory of a question is given back when it ends. If the acquisition ends first, it is given back then, and what
 // the question does later changes nothing.
 func TestMemoryOfQuestionsIsGivenBack(t *testing.T) {
