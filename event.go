@@ -47,6 +47,8 @@ const (
 	// EventResumed: a request resumed a paused timer. If all remaining occurrences were missed during the pause and are
 	// skipped, the event is EventCompleted instead.
 	EventResumed EventType = "resumed"
+	// EventMoved: a request gave the next occurrence of a pending timer another due time.
+	EventMoved EventType = "moved"
 	// EventConditionNotMet: the condition of a request ([HeaderIf]) did not hold. The request changed nothing.
 	EventConditionNotMet EventType = "condition-not-met"
 	// EventUnchanged: a request with [IfChanged] found that what it asks for is pending. It changed nothing.
@@ -70,7 +72,8 @@ type Event struct {
 	// of the changelog instead. In EventRejected it is the rejected request. In EventConditionNotMet it is the timer
 	// that was found pending, or remembered, and zero if neither was.
 	Source Source
-	// Previous belongs to EventReplaced: the source of the timer that was replaced.
+	// Previous belongs to EventReplaced and EventMoved: the source of the timer that was replaced, or its source before
+	// the move.
 	// Cancel belongs to EventCancelled: the request that cancelled.
 	Previous, Cancel Source
 	// Request belongs to EventTriggered, EventPaused, EventResumed, EventConditionNotMet and EventUnchanged: the
@@ -78,7 +81,8 @@ type Event struct {
 	Request Source
 
 	// Due, Occurrence and Lateness describe an occurrence. They are set in EventFired, EventExpired and
-	// EventUndeliverable: when the occurrence was due, its number, and how late it was.
+	// EventUndeliverable: when the occurrence was due, its number, and how late it was. In EventMoved they say which
+	// occurrence was moved, and when it was due before.
 	Due        time.Time
 	Occurrence int64
 	Lateness   time.Duration

@@ -36,6 +36,12 @@ const (
 	// recurring timer follows its [HeaderCatchUp].
 	HeaderResume = "timer-resume"
 
+	// HeaderMove, with the value "true", makes the pending timer of the ID due at [HeaderAt], or [HeaderAfter] the request
+	// record's timestamp. Everything else about the timer stays, its number and a pause too, but its [HeaderSource] is
+	// now the move. Of a recurring timer only the next occurrence moves; those that it passes count as missed, see
+	// [HeaderCatchUp].
+	HeaderMove = "timer-move"
+
 	// HeaderIf is a condition on any request: [IfAbsent], [IfPresent], or the [HeaderSource] of the timer that must be
 	// pending. The service checks it at the request's position in the log. If it does not hold, nothing changes. A
 	// request that schedules may also have [IfChanged].
@@ -146,7 +152,7 @@ const (
 	IfChanged = "changed"
 )
 
-// True is the only valid value of [HeaderCancel], [HeaderTrigger], [HeaderPause], [HeaderResume] and
+// True is the only valid value of [HeaderCancel], [HeaderTrigger], [HeaderPause], [HeaderResume], [HeaderMove] and
 // [HeaderTargetKeyNull].
 const True = "true"
 

@@ -65,7 +65,11 @@ const (
 	// ReasonBadResume: the value of timer-resume is not true.
 	ReasonBadResume Reason = "bad-resume"
 
-	// ReasonTwoActions: the request has two of timer-cancel, -trigger, -pause and -resume.
+	// ReasonBadMove: the value of timer-move is not true, or the move has a value, or a header besides timer-at,
+	// timer-after and timer-if: it keeps everything but the due time.
+	ReasonBadMove Reason = "bad-move"
+
+	// ReasonTwoActions: the request has two of timer-cancel, -trigger, -pause, -resume and -move.
 	ReasonTwoActions Reason = "two-actions"
 
 	// ReasonSteeringDueTime: the request has one of timer-trigger, -pause and -resume together with a due time.
@@ -259,7 +263,9 @@ func meanings() []meaning {
 		{ReasonBadTrigger, "The value of timer-trigger is not true."},
 		{ReasonBadPause, "The value of timer-pause is not true."},
 		{ReasonBadResume, "The value of timer-resume is not true."},
-		{ReasonTwoActions, "The request has two of timer-cancel, -trigger, -pause and -resume."},
+		{ReasonBadMove, "The value of timer-move is not true, or the move has a value, or a header besides timer-at, " +
+			"timer-after and timer-if: it keeps everything but the due time."},
+		{ReasonTwoActions, "The request has two of timer-cancel, -trigger, -pause, -resume and -move."},
 		{ReasonSteeringDueTime, "The request has one of timer-trigger, -pause and -resume together with a due time."},
 		{ReasonBadIf, "The value of timer-if is not absent, present, changed or the waterclock-source of a timer, or it is " +
 			"changed and the request does not schedule."},

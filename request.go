@@ -73,6 +73,14 @@ func Resume(requestTopic, id string, opts ...Option) (*kgo.Record, error) {
 	return steer("resume", HeaderResume, requestTopic, id, opts)
 }
 
+// Move builds a request that makes the pending timer with the given ID due at another time. Everything else about the
+// timer stays; its source is then the request. Of a recurring timer only the next occurrence moves. It fires in any case;
+// of the occurrences that it passes, those fire after it that the timer's [CatchUp] policy selects. Move does nothing if
+// no timer is pending. It needs exactly one of [At] and [After], and accepts [If] and [Timestamp].
+func Move(requestTopic, id string, opts ...Option) (*kgo.Record, error) {
+	return steer("move", HeaderMove, requestTopic, id, opts)
+}
+
 // steer builds a request that does not schedule. A plain cancel is a null value without headers, because that is the
 // form that any client can write.
 func steer(what, header, requestTopic, id string, opts []Option) (*kgo.Record, error) {
@@ -84,8 +92,12 @@ func steer(what, header, requestTopic, id string, opts []Option) (*kgo.Record, e
 	for _, opt := range opts {
 		opt(&d)
 	}
+	if header == HeaderMove && d.dues != 1 {
+		d.fail("give exactly one of At and After, not %d", d.dues)
+	}
 	for _, h := range d.rec.Headers {
-		if h.Key != header && h.Key != HeaderIf {
+		if due := h.Key == HeaderAt || h.Key == HeaderAfter; h.Key != header && h.Key != HeaderIf &&
+			!(due && header == HeaderMove) {
 			d.fail("%s has no effect on a %s: leave it out", h.Key, what)
 		}
 	}

@@ -38,6 +38,7 @@ const (
 	triggerHeader
 	pauseHeader
 	resumeHeader
+	moveHeader
 	ifHeader
 	rememberHeader
 	labelsHeader
@@ -270,6 +271,7 @@ var headerNames = [names]string{
 	triggerHeader:         waterclock.HeaderTrigger,
 	pauseHeader:           waterclock.HeaderPause,
 	resumeHeader:          waterclock.HeaderResume,
+	moveHeader:            waterclock.HeaderMove,
 	ifHeader:              waterclock.HeaderIf,
 	rememberHeader:        waterclock.HeaderRemember,
 	labelsHeader:          waterclock.HeaderLabels,

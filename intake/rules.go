@@ -172,10 +172,16 @@ func (r *Rules) Validate(rec *kgo.Record, now int64) (req timer.Request, misplac
 			return timer.Request{ID: rec.Key, Offset: rec.Offset}, misplaced, Refuse(waterclock.ReasonBadIf,
 				"timer-if is changed and the request does not schedule: leave it out, or send present.")
 		}
-		if req.Steer = steer; steer != 0 {
+		switch req.Steer = steer; steer {
+		case 0:
+		case timer.Move:
+			if req.At, refusal = r.moved(&h, rec, now); refusal != nil {
+				req = timer.Request{ID: rec.Key, Offset: rec.Offset}
+			}
+		default:
 			req.At = asked(steer, rec, now)
 		}
-		return req, misplaced, nil
+		return req, misplaced, refusal
 	}
 	t, refusal := r.schedule(rec, &h, now)
 	if refusal == nil && isOver(said) {

@@ -3,6 +3,7 @@ package intake
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -21,10 +22,11 @@ var steering = [...]struct {
 	{triggerHeader, waterclock.ReasonBadTrigger, timer.Trigger},
 	{pauseHeader, waterclock.ReasonBadPause, timer.Pause},
 	{resumeHeader, waterclock.ReasonBadResume, timer.Resume},
+	{moveHeader, waterclock.ReasonBadMove, timer.Move},
 }
 
-// steers reports whether the record cancels or steers, rather than schedules. Such a request must have no
-// due time; its other headers have no effect.
+// steers reports whether the record cancels or steers, rather than schedules. Unless it moves, such a request must have
+// no due time, and its other headers have no effect.
 func (h *headers) steers(rec *kgo.Record) (steer timer.Steer, does bool, refusal *timer.Refusal) {
 	first := -1
 	for i := range steering {
@@ -46,6 +48,9 @@ func (h *headers) steers(rec *kgo.Record) (steer timer.Steer, does bool, refusal
 		return 0, rec.Value == nil && h.seen == 0, nil
 	}
 	s := &steering[first]
+	if s.steer == timer.Move {
+		return s.steer, true, h.moves(rec)
+	}
 	if h.has(atHeader) || h.has(afterHeader) || h.recurs() {
 		reason := waterclock.ReasonConflictingHeaders
 		if s.steer != 0 {
@@ -56,6 +61,42 @@ func (h *headers) steers(rec *kgo.Record) (steer timer.Steer, does bool, refusal
 				"or a request without %s.", s.name, s.name)
 	}
 	return s.steer, true, nil
+}
+
+// moves returns why a request that moves has something besides the new due time and a condition; nil if it has not.
+func (h *headers) moves(rec *kgo.Record) *timer.Refusal {
+	for n := range names {
+		if h.has(n) && n != moveHeader && n != atHeader && n != afterHeader && n != ifHeader {
+			return Refuse(waterclock.ReasonBadMove,
+				"%s comes together with timer-move, which keeps everything but the due time: leave it out, or schedule "+
+					"the timer again.", n)
+		}
+	}
+	if i := slices.IndexFunc(rec.Headers, func(other kgo.RecordHeader) bool {
+		return classify(other.Key) == otherHeader && !timer.IsTraceContext(other.Key)
+	}); i >= 0 {
+		return Refuse(waterclock.ReasonBadMove,
+			"the header %s comes together with timer-move, which keeps the headers of the timer: leave it out, or "+
+				"schedule the timer again.", quote(rec.Headers[i].Key))
+	}
+	if len(rec.Value) > 0 {
+		return Refuse(waterclock.ReasonBadMove,
+			"a value of %d bytes comes together with timer-move, which keeps that of the timer: send a null value, or "+
+				"schedule the timer again.", len(rec.Value))
+	}
+	return nil
+}
+
+// moved returns the due time of a request that moves, in Unix milliseconds.
+func (r *Rules) moved(h *headers, rec *kgo.Record, now int64) (due int64, refusal *timer.Refusal) {
+	if !h.has(atHeader) && !h.has(afterHeader) {
+		return 0, Refuse(waterclock.ReasonNoDueTime,
+			"nothing says when the timer is to be due: add timer-at or timer-after, or leave out timer-move.")
+	}
+	if due, refusal = h.due(rec, nil); refusal == nil {
+		refusal = r.beyond(due, horizonFrom(rec, now))
+	}
+	return due, refusal
 }
 
 // asked returns the time of a request that steers, in Unix milliseconds. For a trigger that is the record's
@@ -79,7 +120,7 @@ func (r *Rules) condition(h *headers, partition int32) (c timer.Condition, refus
 	case waterclock.IfPresent:
 		return timer.Condition{Kind: timer.IfPresent}, nil
 	case waterclock.IfChanged:
-		if h.has(afterHeader) {
+		if h.has(afterHeader) && !h.has(moveHeader) {
 			return c, nil // it is due at another time than any request before it
 		}
 		c = timer.Condition{Kind: timer.IfChanged, Anchored: h.has(atHeader)}
@@ -109,7 +150,7 @@ func (r *Rules) condition(h *headers, partition int32) (c timer.Condition, refus
 	case s.Topic == r.Topic:
 		return timer.Condition{Kind: timer.IfGeneration, Generation: s.Offset}, nil
 	case s.Topic == r.Changelog:
-		return timer.Condition{Kind: timer.IfGeneration, Generation: timer.Moved(s.Offset)}, nil
+		return timer.Condition{Kind: timer.IfGeneration, Generation: timer.MovedBy(s.Offset)}, nil
 	}
 	return timer.Condition{Kind: timer.IfElsewhere}, nil
 }

@@ -139,6 +139,9 @@ func (c *codec) request(q *history.Request) {
 	text(c, &q.Action)
 	text(c, &q.If)
 	c.flag(&q.OtherSettings)
+	if q.Action == history.Moves {
+		number(c, &q.Due)
+	}
 	if q.Action != history.Schedules {
 		return
 	}

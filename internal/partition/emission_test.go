@@ -90,7 +90,7 @@ func testEmissions(t *testing.T, m emissions, n int) {
 func TestEmissionOfAMovedTimer(t *testing.T) {
 	p := emissionPartition()
 	for _, at := range []int64{0, 1, 12345} {
-		tm := &timer.Timer{ID: []byte("id"), Offset: timer.Moved(at), Occurrence: 1,
+		tm := &timer.Timer{ID: []byte("id"), Offset: timer.MovedBy(at), Occurrence: 1,
 			Target: timer.Target{Topic: "orders"}}
 		m := p.newEmissions(1, 1, ownHeaders, new(buffers))
 		r := m.record(tm, 0)

@@ -23,7 +23,7 @@ func TestLedger(t *testing.T) {
 	}{
 		{timer.None, 0}, {timer.Scheduled, 1}, {timer.Replaced, 0}, {timer.Cancelled, -1}, {timer.NotFound, 0},
 		{timer.Fired, -1}, {timer.Expired, -1}, {timer.Refused, 0}, {timer.Undeliverable, -1}, {timer.Completed, -1},
-		{timer.Triggered, 0}, {timer.Paused, 0}, {timer.Resumed, 0}, {timer.Unmet, 0},
+		{timer.Triggered, 0}, {timer.Paused, 0}, {timer.Resumed, 0}, {timer.Unmet, 0}, {timer.Moved, 0},
 	} {
 		var l ledger
 		l.open(7)

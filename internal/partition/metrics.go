@@ -152,7 +152,7 @@ var outcomeNames = map[timer.Outcome]string{
 	timer.Fired: "fired", timer.Expired: "expired", timer.Refused: "refused",
 	timer.Undeliverable: "undeliverable", timer.Completed: "completed",
 	timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed", timer.Unmet: "condition_not_met",
-	timer.Unchanged: "unchanged",
+	timer.Unchanged: "unchanged", timer.Moved: "moved",
 }
 
 // Mute stops the log lines about rejected requests. It must be called before the metrics are used.

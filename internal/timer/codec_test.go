@@ -154,6 +154,25 @@ var golden = []struct {
 		hex: "01 21 02 04 01 78 01 74 00 0b 09 09 8018 e807 04 01 61 02 00",
 	},
 	{
+		name: "moved by a request",
+		timer: Timer{
+			ID: []byte("x"), Offset: 1, Due: 2, Occurrence: 1,
+			Target:     Target{Topic: "t", Partition: AnyPartition, Key: []byte("x")},
+			Recurrence: &Recurrence{Every: 1000, Until: NoUntil, Original: Instant{At: 3, Set: true}},
+		},
+		hex: "01 21 02 04 01 78 01 74 00 08 09 06 808001 e807 06",
+	},
+	{
+		name: "moved by a request, and not on a calendar",
+		timer: Timer{
+			ID: []byte("x"), Offset: 1, Due: 2, Occurrence: 1,
+			Target: Target{Topic: "t", Partition: AnyPartition, Key: []byte("x")},
+			Recurrence: &Recurrence{Cron: "@daily", Until: NoUntil, Jitter: 300, NotOn: "a", Since: 1,
+				Original: Instant{At: -4, Set: true}},
+		},
+		hex: "01 21 02 04 01 78 01 74 00 14 09 12 a19001 06 406461696c79 ac02 00 01 61 02 00 07",
+	},
+	{
 		name: "triggered while paused",
 		timer: Timer{
 			ID: []byte("x"), Offset: 1, Due: 2, Occurrence: 1,
@@ -230,7 +249,10 @@ func TestDecodeErrors(t *testing.T) {
 		{"extension to understand", "01 22 01 00 01 78 01 74 00 03 0f 01 ff", ErrNewerFormat, "extension 15"},
 		{"labels out of order", "01 21 00 00 01 78 01 74 00 09 0b 07 623d312c613d31", ErrCorrupt, "canonical"},
 		{"no labels", "01 21 00 00 01 78 01 74 00 02 0b 00", ErrCorrupt, "canonical"},
-		{"schedule with new flags", "01 21 00 00 01 78 01 74 00 05 09 03 808001", ErrNewerFormat, "flags 0x4000"},
+		{"schedule with new flags", "01 21 00 00 01 78 01 74 00 05 09 03 808002", ErrNewerFormat, "flags 0x8000"},
+		{"once, and moved by a request", "01 21 00 00 01 78 01 74 00 06 09 04 808401 00", ErrCorrupt, "fires once"},
+		{"moved by a request, with a delay", "01 21 00 00 01 78 01 74 00 0a 09 08 a08001 e807 02 01 00", ErrCorrupt,
+			"with a delay"},
 		{"schedule in vain", "01 21 00 00 01 78 01 74 00 05 09 03 00 e807", ErrCorrupt, "form of a schedule"},
 		{"schedule cut short", "01 21 00 00 01 78 01 74 00 02 09 00", ErrCorrupt, "cut short"},
 		{"schedule beside a recurrence", "01 21 00 00 01 78 01 74 00 0d 01 03 00 e807 09 06 8004 e807 0000",
@@ -370,6 +392,10 @@ func drawRecurrence(t *rapid.T) *Recurrence {
 		r.Jitter = rapid.Int64Min(1).Draw(t, "jitter")
 		r.Delay = rapid.Int64Range(0, r.Jitter-1).Draw(t, "delay")
 	}
+	if (r.Every > 0 || r.Cron != "" || r.Period != Period{}) && rapid.Bool().Draw(t, "moved by a request") {
+		r.Original, r.Delay = Instant{At: rapid.Int64().Draw(t, "original"), Set: true}, 0
+	}
+
 	return r
 }
 

@@ -34,12 +34,12 @@ func (t *Timer) plan() Recurrence {
 		if r.Count > 0 {
 			number = min(number, r.Count) // one past the last occurrence has the time of that
 		}
-		r.Start = Start{At: t.Scheduled() - (number-1)*r.Every}
+		r.Start = Start{At: t.Original() - (number-1)*r.Every}
 	}
 	if r.Zone == "UTC" {
 		r.Zone = "" // that is the default
 	}
-	r.Delay, r.Ahead, r.CatchUp, r.Start.Ahead, r.Since, r.Moved = 0, 0, 0, 0, 0, 0
+	r.Delay, r.Ahead, r.CatchUp, r.Start.Ahead, r.Since, r.Moved, r.Original = 0, 0, 0, 0, 0, 0, Instant{}
 	return r
 }
 

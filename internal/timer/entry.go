@@ -10,7 +10,8 @@ type Request struct {
 	Bytes []byte
 	// Steer is the action on the pending timer; 0 if the request schedules or cancels.
 	Steer Steer
-	// At is when a trigger was requested. For a resume it is the present time. Unix milliseconds.
+	// At is when a trigger was requested. For a resume it is the present time, for a move the new due time. Unix
+	// milliseconds.
 	At int64
 	// If is the condition under which the request takes effect.
 	If Condition
@@ -26,6 +27,7 @@ const (
 	Trigger Steer = iota + 1 // fires the pending timer now
 	Pause                    // keeps it pending but stops it from firing
 	Resume                   // lets it fire again
+	Move                     // makes its next occurrence due at another time
 )
 
 // Condition is what must be pending, at the request's position in the log, for the request to take effect. The zero
@@ -99,8 +101,8 @@ func (r *Request) Depends() bool { return r.Steer != 0 || r.If.Kind != IfAlways 
 // Outcome is the result for a generation, or for a request that made none.
 type Outcome uint8
 
-// The outcomes. Each (generation, occurrence) ends in exactly one of Fired, Cancelled, Replaced, Expired, Undeliverable
-// and Completed.
+// The outcomes. Each (generation, occurrence) ends in exactly one of Fired, Cancelled, Replaced, Moved, Expired,
+// Undeliverable and Completed.
 const (
 	None          Outcome = iota
 	Scheduled             // a request was stored as pending, and nothing was pending before
@@ -115,6 +117,7 @@ const (
 	Triggered             // a request makes the pending timer fire now
 	Paused                // a request paused it
 	Resumed               // a request resumed it
+	Moved                 // a request gave its next occurrence another due time, and is its generation from now on
 	Unmet                 // the condition of a request did not hold: it changes nothing
 	Unchanged             // a request with IfChanged found that what it asks for is pending already
 	Outcomes              // the number of outcomes
@@ -136,6 +139,8 @@ type Entry struct {
 	NotOn string
 	// Labels are those of a timer that ended without an emission: it was cancelled, or its recurrence is completed.
 	Labels Labels
+	// Was is the timer as it was before the request moved it, nil if it did not.
+	Was *Timer
 	// Request is the offset of the request that made this decision, if one did.
 	Request int64
 }
@@ -173,7 +178,9 @@ func (r *Request) Apply(before Ref, pending *Timer) Entry {
 	case !r.If.Holds(before):
 		e.After, e.Outcome = pending, Unmet
 	case r.Steer != 0:
-		e.After, e.Outcome = r.steer(pending)
+		if e.After, e.Outcome = r.steer(pending); e.Outcome == Moved {
+			e.Was = pending
+		}
 	case r.Schedule != nil && !before.IsPending():
 		e.Outcome = Scheduled
 	case r.Schedule != nil && r.If.Kind == IfChanged && r.asks(pending):

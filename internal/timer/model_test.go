@@ -20,6 +20,8 @@ type plain struct {
 	due     int64 // of the next occurrence; for a remembered timer, when it is forgotten
 	number  int64
 	every   int64 // 0: it does not recur
+	late    int64 // by how much requests have moved the next occurrence of one that recurs
+	shown   bool  // one has
 	left    int64 // occurrences after the next one
 	tooLate int64
 
@@ -50,7 +52,8 @@ type world struct {
 	plain    map[string]*plain
 	is       map[string]*Timer
 	ended    map[ending]Outcome
-	// versions says what was pending at each Ref, whatever its ID. No Ref occurs twice.
+	// versions says what was pending at each Ref, whatever its ID. No Ref occurs twice, except that an occurrence may
+	// lie where one has lain that a request had moved.
 	versions map[Ref]string
 }
 
@@ -87,7 +90,8 @@ func TestTimersAgainstModel(t *testing.T) {
 	})
 	for _, what := range []string{"scheduled", "replaced", "cancelled", "not found", "triggered", "paused", "resumed",
 		"unmet", "fired", "expired", "recurred", "remembered", "forgotten", "moved", "remembered and moved",
-		"fired while paused"} {
+		"fired while paused",
+		"moved by a request"} {
 		if seen[what] == 0 && !testing.Short() {
 			t.Errorf("nothing was %s: %v", what, seen)
 		}
@@ -131,7 +135,7 @@ func (w *world) request(t *rapid.T, r Request, schedule *plain) {
 	if met {
 		want, outcome = w.effect(&r, p, schedule)
 	}
-	if outcome == Replaced || outcome == Cancelled {
+	if outcome == Replaced || outcome == Cancelled || outcome == Moved {
 		w.end(p, outcome)
 	}
 	e := r.Apply(was.Ref(), was)
@@ -149,8 +153,11 @@ func (w *world) request(t *rapid.T, r Request, schedule *plain) {
 	}
 	w.seen[map[Outcome]string{
 		Scheduled: "scheduled", Replaced: "replaced", Cancelled: "cancelled", NotFound: "not found",
-		Triggered: "triggered", Paused: "paused", Resumed: "resumed", Unmet: "unmet",
+		Triggered: "triggered", Paused: "paused", Resumed: "resumed", Unmet: "unmet", Moved: "moved by a request",
 	}[outcome]]++
+	if (e.Was != nil) != (outcome == Moved) || outcome == Moved && e.Was != was {
+		t.Fatalf("%+v of %+v says that it was %+v", r, was, e.Was)
+	}
 	w.put(id, e.After, want)
 }
 
@@ -187,6 +194,9 @@ func (w *world) effect(r *Request, p, schedule *plain) (*plain, Outcome) {
 		if p.paused {
 			other.paused, outcome = false, Resumed
 		}
+	case Move:
+		other.source, other.moved, other.due, outcome = r.Offset, false, r.At, Moved
+		other.late, other.shown = p.late+r.At-p.due, true
 	}
 	if outcome == NotFound {
 		return p, NotFound
@@ -214,7 +224,11 @@ func (w *world) schedule(t *rapid.T) {
 }
 
 func (w *world) steer(t *rapid.T) {
-	w.request(t, Request{Steer: rapid.SampledFrom([]Steer{Trigger, Pause, Resume}).Draw(t, "steer"), At: w.now}, nil)
+	r := Request{Steer: rapid.SampledFrom([]Steer{Trigger, Pause, Resume, Move}).Draw(t, "steer"), At: w.now}
+	if r.Steer == Move {
+		r.At += rapid.Int64Range(-5, 5).Draw(t, "to")
+	}
+	w.request(t, r, nil)
 }
 
 // fire fires an ID if it is due, or ends its memory. It does what package planner does.
@@ -270,9 +284,14 @@ func (w *world) fire(t *rapid.T) {
 		next.triggered = false
 	case !p.triggered && p.left > 0:
 		w.seen["recurred"]++
-		next.number, next.due, next.left = p.number+1, p.due+p.every, p.left-1
-		other := *is
-		other.Occurrence, other.Due = next.number, next.due
+		next.number, next.due, next.left = p.number+1, p.due-p.late+p.every, p.left-1
+		next.late, next.shown = 0, false
+		other, c := *is, *is.Recurrence
+		other.Occurrence, other.Due, other.Recurrence = next.number, is.Original()+c.Every, &c
+		if c.Original.Set { // later occurrences may lie where this one has lain
+			delete(w.versions, Ref{Due: is.Due, Offset: is.Offset})
+		}
+		c.Original = Instant{}
 		after = &other
 	case p.triggered && is.Untriggered() != nil:
 		t.Fatalf("%+v goes on as %+v", p, is.Untriggered())
@@ -373,6 +392,9 @@ func (w *world) check() {
 		if want := fmt.Sprint(id, p.due, p.number, p.paused, p.triggered, p.remembered, p.remembered, !p.remembered,
 			false); got != want {
 			w.t.Fatalf("%+v is %s, want %s", is, got, want)
+		}
+		if is.IsMoved() != (p.shown && p.every > 0) || is.Original() != p.due-p.late && is.Recurs() {
+			w.t.Fatalf("%+v comes from %d, %v", p, is.Original(), is.IsMoved())
 		}
 		generation := at.Generation()
 		if _, moved := MovedAt(generation); moved != p.moved || !moved && generation != p.source ||

@@ -93,6 +93,17 @@ type Recurrence struct {
 	Since int64
 	// Moved, with NotOn, is by how much calendars have moved the pending occurrence, in milliseconds.
 	Moved int64
+
+	// Original is when the schedule has the pending occurrence, if a request has moved it; see [Timer.Original]. The
+	// schedule goes on from there, so Ahead, Since and Moved are those of that time. Invariant: not set if the timer
+	// fires once; Delay is 0 if it is set.
+	Original Instant
+}
+
+// Instant is a time that may be missing. The zero value is none.
+type Instant struct {
+	At  int64 // Unix milliseconds
+	Set bool
 }
 
 // Start is an instant before which nothing is scheduled. The zero value is none.
@@ -126,6 +137,18 @@ func (t *Timer) Scheduled() int64 {
 	return t.Due - t.Recurrence.Delay
 }
 
+// Original returns when the schedule has the pending occurrence, in Unix milliseconds: when it is scheduled, or would be
+// if no request had moved it.
+func (t *Timer) Original() int64 {
+	if t.IsMoved() {
+		return t.Recurrence.Original.At
+	}
+	return t.Scheduled()
+}
+
+// IsMoved reports whether a request has moved the pending occurrence of t, which recurs, away from its schedule.
+func (t *Timer) IsMoved() bool { return t.Recurrence != nil && t.Recurrence.Original.Set }
+
 // IsTooLate reports whether the next firing is too late to be emitted at now, in Unix milliseconds.
 func (t *Timer) IsTooLate(now int64) bool {
 	return t.TooLate > 0 && now-t.FiresAt() >= t.TooLate
@@ -147,6 +170,7 @@ func (t *Timer) IsTooLate(now int64) bool {
 //	varint   how far ahead at the start        if recursByPeriod
 //	bytes    calendars, then varint since,
 //	         then varint moved                 if recursNotOn
+//	varint   original                          if recursOriginal
 const (
 	recursByCron   = 1 << 0
 	recursInZone   = 1 << 1
@@ -160,7 +184,8 @@ const (
 	recursStart    = 1 << 10
 	recursNotOn    = 1 << 11
 	recursShift    = 12 // two bits from here: the Shift
-	recursKnown    = 1<<14 - 1
+	recursOriginal = 1 << 14
+	recursKnown    = 1<<15 - 1
 
 	recursBy     = recursByCron | recursByPeriod | recursOnce
 	recursByByte = 1<<8 - 1 // flags that fit tagRecurrence
@@ -196,6 +221,9 @@ func (r *Recurrence) flags() (f uint64) {
 	}
 	if r.NotOn != "" {
 		f |= recursNotOn | uint64(r.Shift)<<recursShift
+	}
+	if r.Original.Set {
+		f |= recursOriginal
 	}
 	return f
 }
@@ -250,6 +278,9 @@ func (r *Recurrence) appendTo(dst []byte) []byte {
 		dst = appendBytes(dst, r.NotOn)
 		dst = binary.AppendVarint(dst, r.Since)
 		dst = binary.AppendVarint(dst, r.Moved)
+	}
+	if f&recursOriginal != 0 {
+		dst = binary.AppendVarint(dst, r.Original.At)
 	}
 	return dst
 }
@@ -336,6 +367,11 @@ func (r *reader) recurrence(tag uint64) *Recurrence {
 		}
 	} else if c.Shift != ShiftSkip {
 		r.corrupt("a shift without calendars")
+	}
+	if f&recursOriginal != 0 {
+		if c.Original = (Instant{At: r.varint(), Set: true}); f&recursOnce != 0 || c.Delay != 0 {
+			r.corrupt("a moved occurrence of a timer that fires once, or with a delay")
+		}
 	}
 	if len(r.rest) != 0 {
 		r.corrupt("bytes behind the recurrence")

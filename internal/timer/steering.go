@@ -6,7 +6,7 @@ type Steering struct {
 	// Paused: the timer does not fire by its schedule. Triggered: it fires immediately, and afterwards continues
 	// according to its schedule and Paused. A trigger overrides a pause, whichever came first.
 	Paused, Triggered bool
-	// By is the offset of the last request that steered the timer, or an offset made by Moved. It makes the Ref of each
+	// By is the offset of the last request that steered the timer, or an offset made by MovedBy. It makes the Ref of each
 	// version of a timer unique, as a Ref must be: a timer that is paused, resumed, fired and paused again in one step
 	// has a new Ref.
 	By int64
@@ -74,9 +74,9 @@ func (t *Timer) Untriggered() *Timer {
 // MovedTo returns t as it is pending in the partition that it was moved to by the changelog record at the given offset.
 func (t *Timer) MovedTo(at int64) *Timer {
 	s := t.steering()
-	s.By = Moved(at)
+	s.By = MovedBy(at)
 	moved := t.steered(s)
-	if moved.Offset = Moved(at); t.IsRemembered() {
+	if moved.Offset = MovedBy(at); t.IsRemembered() {
 		moved.Offset = rememberedAs(moved.Offset)
 	}
 	return moved
@@ -97,6 +97,25 @@ func (t *Timer) steered(s Steering) *Timer {
 	return &other
 }
 
+// isOver reports whether the recurrence of t was over before its request was written: it ends without a firing.
+func (t *Timer) isOver() bool {
+	return t.Recurs() && t.Recurrence.Count > 0 && t.Occurrence > t.Recurrence.Count
+}
+
+// at returns t as it is pending after the request at an offset has moved its next occurrence to an instant, in Unix
+// milliseconds. It is due exactly then: jitter and calendars no longer count, so a timer that fires once needs no
+// Recurrence. A pause stays, and so does a trigger, which fires first.
+func (t *Timer) at(due, by int64) *Timer {
+	moved := *t
+	moved.Offset, moved.Due, moved.Recurrence = by, due, nil
+	if t.Recurs() {
+		c := *t.Recurrence
+		c.Original, c.Delay = Instant{At: t.Original(), Set: true}, 0
+		moved.Recurrence = &c
+	}
+	return &moved
+}
+
 // steer returns the timer that is pending after r has steered t. It returns t itself if r changes nothing.
 func (r *Request) steer(t *Timer) (*Timer, Outcome) {
 	if t == nil || t.IsRemembered() {
@@ -111,6 +130,8 @@ func (r *Request) steer(t *Timer) (*Timer, Outcome) {
 		s.Paused, outcome = true, Paused
 	case r.Steer == Resume && s.Paused:
 		s.Paused, outcome = false, Resumed
+	case r.Steer == Move && !t.isOver():
+		return t.at(r.At, r.Offset), Moved
 	default:
 		return t, NotFound
 	}

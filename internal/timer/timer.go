@@ -36,11 +36,11 @@ const (
 // have lower generations.
 const movedFrom = NoOffset - 1
 
-// Moved returns the generation of a timer that came to this partition not by a request but by the record of the
+// MovedBy returns the generation of a timer that came to this partition not by a request but by the record of the
 // changelog partition at offset at. No request and no other record has that generation.
-func Moved(at int64) (generation int64) { return movedFrom - at }
+func MovedBy(at int64) (generation int64) { return movedFrom - at }
 
-// MovedAt returns the changelog offset of a generation that Moved has returned.
+// MovedAt returns the changelog offset of a generation that MovedBy has returned.
 func MovedAt(generation int64) (at int64, moved bool) {
 	return movedFrom - generation, generation <= movedFrom
 }
@@ -62,7 +62,7 @@ type Target struct {
 // unique, because no two timers come from one request. Refs sort in the order of firing: by due time, then by offset.
 type Ref struct {
 	Due    int64 // Unix milliseconds; steered timers have special values, see Steering
-	Offset int64 // the generation: offset of the request, one of Moved, or NoOffset
+	Offset int64 // the generation: offset of the request, one of MovedBy, or NoOffset
 }
 
 // Absent is the Ref of a timer that is not pending.
@@ -83,7 +83,7 @@ func (r Ref) Compare(o Ref) int {
 // once it is planned, and may be shared between goroutines.
 type Timer struct {
 	ID         []byte // 1 to 512 bytes
-	Offset     int64  // generation: offset of the request in its request partition, or one of Moved; see Remember
+	Offset     int64  // generation: offset of the request in its request partition, or one of MovedBy; see Remember
 	Due        int64  // Unix milliseconds of the next occurrence, by its schedule
 	Occurrence int64  // number of the next occurrence, from 1
 	Target     Target

@@ -25,7 +25,7 @@ func TestValidTopicName(t *testing.T) {
 // encoding.
 func TestMoved(t *testing.T) {
 	for _, at := range []int64{0, 1, 1 << 40, math.MaxInt64 - 2} {
-		g := Moved(at)
+		g := MovedBy(at)
 		if back, moved := MovedAt(g); !moved || back != at || g >= NoOffset {
 			t.Errorf("moved by %d: generation %d, which says %d, %v", at, g, back, moved)
 		}

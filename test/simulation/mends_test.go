@@ -251,7 +251,7 @@ func mends() []bug {
 			[]change{{"internal/partition/planner", "Segment.Changes", "&& Occurrence", drop}}},
 		{"a place names one version of a timer, while it is dirty", "23",
 			"./internal/partition/planner TestRulesThatMoveATimerToThePlaceOfAnotherOccurrence",
-			[]change{{"internal/partition/planner", "dirty.apply", "call movable", drop}}},
+			[]change{{"internal/partition/planner", "dirty.apply", "call revisits", drop}}},
 		{"the group's offset is that from before another group", "23",
 			"./internal/ownership TestAGroupThatTakesOverAgain",
 			[]change{{"internal/ownership", "acquirer.claimPosition", "case Group !AcceptGroup, Position", "$3"}}},

@@ -9,11 +9,18 @@ func altered(x *index, f *facts) {
 			continue
 		}
 		r := x.sent[m.Source]
-		if r == nil || r.Action != Schedules || r.ID != m.ID {
+		if r == nil || !r.makes() || r.ID != m.ID {
 			x.broken("altered", f.id, []Place{m.Place}, "no request at %s schedules this timer", m.Source)
 			continue
 		}
-		if what := m.differs(r, f); what != "" && (what != dueTime || !goesOn(x, f, m.Source)) {
+		from := f.originsOf(r)
+		what := "origin"
+		for _, o := range from.of {
+			if what = m.differs(o, r, f); what == "" {
+				break
+			}
+		}
+		if what != "" && from.known && (what != dueTime || !goesOn(x, f, m.Source)) {
 			x.broken("altered", f.id, []Place{r.Place, m.Place}, "the emission of %s has another %s", m.Source, what)
 		}
 	}
@@ -21,8 +28,9 @@ func altered(x *index, f *facts) {
 
 const dueTime = "due time" // a triggered timer has another one too
 
-// differs returns the part of an emission that is not as requested, "" if there is none.
-func (e *Emission) differs(r *Request, f *facts) string {
+// differs returns the part of an emission that is not as requested, "" if there is none. r has scheduled the timer, and
+// source is the request that the timer comes from.
+func (e *Emission) differs(r, source *Request, f *facts) string {
 	got, want := e.Carries, r.Emits
 	if want.Partition < 0 {
 		got.Partition = want.Partition
@@ -38,7 +46,7 @@ func (e *Emission) differs(r *Request, f *facts) string {
 		return "value"
 	case got.Headers != want.Headers:
 		return "header"
-	case !e.mayBeDue(r, f):
+	case !e.mayBeDue(r, source, f):
 		return dueTime
 	case r.Recurs == nil && e.Occurrence != 1, r.Recurs != nil && r.Recurs.Count > 0 && e.Occurrence > r.Recurs.Count:
 		return "occurrence"
@@ -57,16 +65,17 @@ func (r *Request) continues() bool { return r.mayTakeOver() && r.Recurs != nil }
 // delays reports whether a timer that does not recur may be due at an instant, by its due time and jitter.
 func (r *Request) delays(due int64) bool { return due >= r.Due && due <= r.Due+max(0, r.Jitter-1) }
 
-// mayBeDue reports whether the occurrence is due when the emission says.
-func (e *Emission) mayBeDue(r *Request, f *facts) bool {
-	if r.continues() || r.NotOn {
+// mayBeDue reports whether the occurrence is due when the emission says: see differs.
+func (e *Emission) mayBeDue(r, source *Request, f *facts) bool {
+	moved := source.Action == Moves
+	if r.continues() || r.NotOn || moved && e.Due == source.Due {
 		return true
 	}
 	if r.Recurs == nil || e.Occurrence == 0 {
-		if r.Recurs == nil && r.delays(e.Due) {
+		if r.Recurs == nil && !moved && r.delays(e.Due) {
 			return true
 		}
-		n, latest := f.triggersOf(r) // when the trigger was asked for, or read
+		n, latest := f.triggersOf(source) // when the trigger was asked for, or read
 		return n > 0 && e.Due <= latest
 	}
 	at := r.Due

@@ -10,7 +10,7 @@ func duplicate(x *index, f *facts) {
 		return
 	}
 	for _, m := range f.emissions {
-		if m.Source == t.Source && m.Occurrence >= t.Occurrence {
+		if f.origin(x, m.Source) == f.origin(x, t.Source) && m.Occurrence >= t.Occurrence {
 			x.broken("duplicate", f.id, []Place{m.Place},
 				"occurrence %d of %s was emitted while occurrence %d is still pending", m.Occurrence, m.Source,
 				t.Occurrence)
@@ -28,19 +28,19 @@ func twice(x *index, f *facts) {
 	for _, m := range f.emissions {
 		first, again := byEvent[m.Event]
 		if !again && m.Occurrence > 0 {
-			first, again = byOccurrence[occurrence{m.Source, m.Occurrence}]
+			first, again = byOccurrence[occurrence{f.origin(x, m.Source), m.Occurrence}]
 		}
 		if again {
 			x.broken("duplicate", f.id, []Place{first, m.Place}, "occurrence %d of %s was emitted at %s and at %s",
 				m.Occurrence, m.Source, first, m.Place)
 		}
-		byEvent[m.Event], byOccurrence[occurrence{m.Source, m.Occurrence}] = m.Place, m.Place
+		byEvent[m.Event], byOccurrence[occurrence{f.origin(x, m.Source), m.Occurrence}] = m.Place, m.Place
 	}
 	for _, l := range f.letters {
 		if !l.Emission || l.Occurrence <= 0 {
 			continue
 		}
-		o := occurrence{l.Source, l.Occurrence}
+		o := occurrence{f.origin(x, l.Source), l.Occurrence}
 		if first, again := byOccurrence[o]; again {
 			x.broken("duplicate", f.id, []Place{first, l.Place},
 				"occurrence %d of %s is at %s and, as a dead letter, at %s", l.Occurrence, l.Source, first, l.Place)

@@ -13,12 +13,20 @@ type evidence struct {
 	dead    bool // it is a dead letter
 	made    bool // it made a timer
 	end     Fate // how that has ended by itself: Fired, Undeliverable, or ""
-	gone    bool // it has ended by itself
 	bare    bool // it recurs, and has fired because it was triggered
 	request Fate // the request's fate, by its event
 	timer   Fate // the timer's end, by its event
 	// triggered is the earliest timestamp of later requests that trigger the timer, in Unix ms.
 	triggered int64
+}
+
+// gone reports whether the timer of a state has ended by itself.
+func (e *explainer) gone(s state) bool {
+	if s.timer < 0 || e.known[s.source()].end == "" {
+		return false
+	}
+	r := e.f.requests[s.timer]
+	return r.Recurs == nil || r.last() > 0 && e.emitted(e.f.requests[s.source()], r.last())
 }
 
 // collect collects the evidence.
@@ -62,15 +70,12 @@ func (e *explainer) collect() {
 			made(c.Timer.Source)
 		}
 	}
-	for i, r := range e.f.requests {
-		e.known[i].gone = e.known[i].end != "" && (r.Recurs == nil || r.last() > 0 && e.emitted(r, r.last()))
-	}
 	e.readEvents(at)
 	if t := e.f.pending.pending(); e.f.moves && t != nil {
 		if i, ok := at[t.Source]; ok { // later requests were not there yet
 			k := &e.known[i]
 			e.since = requestFate{i, k.end}
-			k.end, k.gone, k.timer = "", false, ""
+			k.end, k.timer = "", ""
 		}
 	}
 }
@@ -103,6 +108,9 @@ func (e *explainer) readEvents(at map[Place]int) {
 		case waterclock.EventReplaced:
 			set(v.Source, Done)
 			ended(v.Previous, Replaced)
+		case waterclock.EventMoved:
+			set(v.Source, Done)
+			ended(v.Previous, Moved)
 		case waterclock.EventCancelled:
 			set(v.Cancel, Done)
 			ended(v.Source, Cancelled)

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/waterclock/waterclock"
@@ -18,9 +19,18 @@ const maxStates = 64
 
 // state is a possible state of an ID.
 type state struct {
-	timer             int // index of the request that made it, or one of the above
+	timer             int // index of the request that scheduled it, or one of the above
+	move              int // 1 + index of the last request that has moved it; 0: none
 	remembered        int // index of the request whose timer has fired, or none
 	paused, triggered bool
+}
+
+// source returns the index of the request that the timer comes from, or what timer has.
+func (s state) source() int {
+	if s.move > 0 {
+		return s.move - 1
+	}
+	return s.timer
 }
 
 // edge leads from one state to another. It gives the fate of a timer, and of the request that caused it.
@@ -132,6 +142,13 @@ func (e *explainer) free(paths [][]edge, now []state) ([][]edge, []state) {
 func (e *explainer) alone(s state) (edges []edge) {
 	gone := state{timer: none, remembered: none}
 	switch {
+	case s.timer == earlier && s.move > 0: // nothing else is known of it
+		i := s.source()
+		fate := cmp.Or(e.known[i].timer, e.known[i].end, Unclear)
+		edges = []edge{{from: s, to: gone, timer: requestFate{i, fate}},
+			{from: s, to: state{timer: none, remembered: i}, timer: requestFate{i, fate}},
+			{from: s, to: state{timer: earlier, move: s.move, remembered: none, paused: s.paused}}}
+		return slices.DeleteFunc(edges, func(g edge) bool { return !e.agrees(g) })
 	case s.timer == earlier:
 		return []edge{{from: s, to: gone}, {from: s, to: state{timer: none, remembered: earlier}},
 			{from: s, to: state{timer: earlier, remembered: none, paused: s.paused}}}
@@ -141,19 +158,19 @@ func (e *explainer) alone(s state) (edges []edge) {
 		return nil // paused, it neither fires nor expires
 	}
 	r, from := e.f.requests[s.timer], e.firesFrom(s)
-	if r.Recurs != nil && s.triggered && (e.known[s.timer].bare || r.MaxLate > 0 || mayLack(e.x, r, from)) {
+	if r.Recurs != nil && s.triggered && (e.known[s.source()].bare || r.MaxLate > 0 || mayLack(e.x, r, from)) {
 		on := s
 		on.triggered = false
 		edges = append(edges, edge{from: s, to: on})
 	}
-	fate := e.ending(s.timer, r, from)
+	fate := e.ending(s.source(), r, from)
 	if fate == "" {
 		return edges
 	}
-	end := edge{from: s, to: gone, timer: requestFate{s.timer, fate}}
+	end := edge{from: s, to: gone, timer: requestFate{s.source(), fate}}
 	edges = append(edges, end)
 	if r.Remember > 0 {
-		end.to.remembered = s.timer
+		end.to.remembered = s.source()
 		edges = append(edges, end)
 	}
 	return slices.DeleteFunc(edges, func(g edge) bool { return !e.agrees(g) })
@@ -161,20 +178,20 @@ func (e *explainer) alone(s state) (edges []edge) {
 
 // firesFrom is the earliest time at which the timer of a state may have fired, in Unix ms.
 func (e *explainer) firesFrom(s state) int64 {
-	due := e.f.requests[s.timer].Due
+	due := e.f.requests[s.source()].Due
 	if s.triggered {
 		return min(due, e.known[s.timer].triggered)
 	}
 	return due
 }
 
-// ending returns how the timer of a request, which fires from a time on, may have ended without another request; "" if
+// ending returns how the timer of request i, which r has scheduled and which fires from a time on, may have ended without another request; "" if
 // it cannot have.
 func (e *explainer) ending(i int, r *Request, from int64) Fate {
 	switch fate, over := e.known[i].end, e.known[i].timer; {
 	case over == Expired, over == Completed:
 		return over
-	case r.Recurs != nil && !e.finished(r, from):
+	case r.Recurs != nil && !e.finished(e.f.requests[i], r, from):
 		return ""
 	case fate != "" && (over == Fired || over == Undeliverable):
 		return over // of the last occurrence
@@ -193,8 +210,9 @@ func mayLack(x *index, r *Request, from int64) bool {
 	return !x.seen(r.Emits.Topic, from) || !x.seen(r.Topic+lettersSuffix, from)
 }
 
-// finished reports whether a recurring timer may have ended: its last occurrence was seen, or need not have been.
-func (e *explainer) finished(r *Request, from int64) bool {
+// finished reports whether a recurring timer, which r has scheduled and which comes from a request, may have ended: its
+// last occurrence was seen, or need not have been.
+func (e *explainer) finished(source, r *Request, from int64) bool {
 	last := r.last()
 	switch {
 	case r.Recurs.Count == 0 && r.Recurs.Until == 0:
@@ -202,8 +220,8 @@ func (e *explainer) finished(r *Request, from int64) bool {
 	case last == 0, r.MaxLate > 0, r.Recurs.CatchUp == waterclock.CatchUpNone, mayLack(e.x, r, from):
 		return true
 	}
-	refused := e.f.refused.ofRequest(r.Place)
-	return e.emitted(r, last) || len(refused) > 0 && refused[0].Occurrence < 0
+	refused := e.f.refused.ofRequest(source.Place)
+	return e.emitted(source, last) || len(refused) > 0 && refused[0].Occurrence < 0
 }
 
 // emitted reports whether an occurrence was emitted, or is a dead letter.
@@ -242,8 +260,9 @@ func (e *explainer) decide(states []state, i int) (edges []edge) {
 			case !holds && e.known[i].made:
 			case !holds:
 				edges = append(edges, edge{from: s, to: s, request: requestFate{i, Unmet}})
-			case s.timer >= 0 && e.known[s.timer].gone && (r.Action == Schedules || r.Action == Cancels):
+			case e.gone(s) && (r.makes() || r.Action == Cancels):
 				// It has fired, so this request did not find it.
+			case r.Action == Moves && s.timer == none && e.known[i].made:
 			default:
 				g := e.apply(s, i)
 				edges = append(edges, g)
@@ -260,15 +279,15 @@ func (e *explainer) decide(states []state, i int) (edges []edge) {
 	return slices.DeleteFunc(edges, func(g edge) bool { return !e.agrees(g) })
 }
 
-// apply returns the edge of a request whose condition holds. If it schedules, its fate is that of its timer.
+// apply returns the edge of a request whose condition holds. If it makes a timer, its fate is that of the timer.
 func (e *explainer) apply(s state, i int) edge {
 	g := edge{from: s, to: s, request: requestFate{i, Done}}
 	if s.timer == none {
 		g.request.fate = NothingToDo
 	}
 	taken := func(by Fate) {
-		if s.timer >= 0 {
-			g.timer = requestFate{s.timer, by}
+		if s.source() >= 0 {
+			g.timer = requestFate{s.source(), by}
 		}
 	}
 	switch e.f.requests[i].Action {
@@ -278,6 +297,11 @@ func (e *explainer) apply(s state, i int) edge {
 	case Cancels:
 		g.to = state{timer: none, remembered: none}
 		taken(Cancelled)
+	case Moves:
+		if s.timer != none {
+			g.to.move = i + 1
+			taken(Moved)
+		}
 	case Triggers:
 		if s.triggered {
 			g.request.fate = NothingToDo
@@ -313,20 +337,20 @@ func (e *explainer) holds(r *Request, s state) []bool {
 	case waterclock.IfPresent:
 		return []bool{s.timer != none}
 	}
-	switch s.timer {
+	switch s.source() {
 	case earlier:
 		return []bool{true, false}
 	case none:
 		return []bool{false}
 	}
-	return []bool{e.f.requests[s.timer].Place.String() == r.If}
+	return []bool{e.f.requests[s.source()].Place.String() == r.If}
 }
 
 // fits reports whether a state agrees with the timer that is pending at the end.
 func (e *explainer) fits(s state) bool {
 	t := e.f.pending
 	switch {
-	case s.timer >= 0 && e.known[s.timer].gone:
+	case e.gone(s):
 		return false // it must have fired
 	case !e.x.endKnown(e.f.Log):
 		return true
@@ -335,12 +359,12 @@ func (e *explainer) fits(s state) bool {
 	case t.Remembered:
 		return s.timer == none && (s.remembered == earlier && !e.x.requested(t.Source) || s.remembered >= 0 &&
 			e.f.requests[s.remembered].Place == t.Source)
-	case s.timer == earlier:
+	case s.source() == earlier:
 		return !e.x.requested(t.Source)
 	case s.timer == none:
 		return false
 	}
-	return e.f.requests[s.timer].Place == t.Source && s.paused == t.Paused && s.triggered == t.Triggered
+	return e.f.requests[s.source()].Place == t.Source && s.paused == t.Paused && s.triggered == t.Triggered
 }
 
 // ends returns the states that edges lead to, each once.

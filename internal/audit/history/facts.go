@@ -57,6 +57,7 @@ const (
 	Triggers  Action = "trigger"
 	Pauses    Action = "pause"
 	Resumes   Action = "resume"
+	Moves     Action = "move" // its timer is the one that it found, due at another time
 	// Poison is a request that the service must reject.
 	Poison Action = "poison"
 )
@@ -79,8 +80,11 @@ type Request struct {
 	// set it, and no rule reads it.
 	OtherSettings bool
 
+	// Due is, if it schedules, when the first occurrence is due, jitter not included. If it moves, it is when the pending
+	// occurrence is due from then on. Unix ms.
+	Due int64
+
 	// Only if it schedules:
-	Due      int64 // Unix ms, of the first occurrence, jitter not included
 	Jitter   int64 // ms, of a timer that does not recur
 	Recurs   *Recurrence
 	NotOn    bool  // calendars have a say in when it is due, and only the service knows them

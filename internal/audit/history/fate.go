@@ -8,11 +8,12 @@ import (
 // Fate is the outcome of a request.
 type Fate string
 
-// The fates. A request that schedules has one of the first nine, unless it is not known.
+// The fates. A request that schedules, or moves a timer, has one of the first ten, unless it is not known.
 const (
 	Fired         Fate = "fired"
 	Cancelled     Fate = "cancelled"
 	Replaced      Fate = "replaced"
+	Moved         Fate = "moved" // a later request moved the timer: it has the fate of that
 	Expired       Fate = "expired"
 	Undeliverable Fate = "undeliverable"
 	Completed     Fate = "completed" // a recurrence ended
@@ -55,17 +56,17 @@ func (e *explainer) impossible(i int) wrong {
 func (e *explainer) unfit(states []state, decided int) wrong {
 	w := wrong{at: decided}
 	for _, s := range states {
-		if s.timer < 0 {
+		if s.source() < 0 {
 			continue
 		}
-		r := e.f.requests[s.timer]
+		r := e.f.requests[s.source()]
 		w.where = append(w.where, r.Place)
 		switch t := e.f.pending; {
 		case t == nil:
-			w.at, w.lost, w.text = s.timer, true, "scheduled by "+r.Place.String()+
+			w.at, w.lost, w.text = s.source(), true, "scheduled by "+r.Place.String()+
 				": it has not fired, is not pending, and no request cancelled or replaced it"
-		case t.Source == r.Place && e.known[s.timer].end != "":
-			w.text = "scheduled by " + r.Place.String() + ": it is " + string(e.known[s.timer].end) +
+		case t.Source == r.Place && e.known[s.source()].end != "":
+			w.text = "scheduled by " + r.Place.String() + ": it is " + string(e.known[s.source()].end) +
 				" and still pending"
 		case t.Source == r.Place:
 			w.text = "scheduled by " + r.Place.String() +
@@ -87,7 +88,7 @@ func (e *explainer) unfit(states []state, decided int) wrong {
 func (e *explainer) settle(got *fates, paths [][]edge, last []state, decided int) {
 	seen := make([]pathFates, len(got.byRequest))
 	see := func(s requestFate) {
-		if s.fate == "" || s.fate == Done && e.f.requests[s.at].Action == Schedules {
+		if s.fate == "" || s.fate == Done && e.f.requests[s.at].makes() {
 			return
 		}
 		seen[s.at].add(s.fate)
@@ -95,8 +96,8 @@ func (e *explainer) settle(got *fates, paths [][]edge, last []state, decided int
 	alive := make(map[state]bool)
 	for _, s := range last {
 		alive[s] = true
-		if s.timer >= 0 {
-			see(requestFate{s.timer, StillPending})
+		if s.source() >= 0 {
+			see(requestFate{s.source(), StillPending})
 		}
 	}
 	for _, edges := range slices.Backward(paths) {

@@ -85,13 +85,26 @@ func storedAsAsked(x *index, f *facts, t *Timer, at Place) {
 	r := x.sent[t.Source]
 	switch {
 	case r == nil && f.moves: // it may have been written after the requests were read
-	case r == nil, r.Action != Schedules, r.ID != f.id:
+	case r == nil, !r.makes(), r.ID != f.id:
 		x.broken("fold", f.id, where, "a timer of %s is stored, but no request there schedules it", t.Source)
+	case r.Action == Moves:
+		movedAsAsked(x, f, t, r, where)
 	case t.Emits != (Payload{}) && t.Emits != r.Emits:
 		x.broken("altered", f.id, where, "the stored timer of %s does not emit what its request says", t.Source)
 	case r.Recurs == nil && (!r.delays(t.Due) || t.Occurrence != 1):
 		x.broken("altered", f.id, where, "the timer of %s is stored for %d, but its request says %d", t.Source,
 			t.Due, r.Due)
+	}
+}
+
+// movedAsAsked compares a stored timer with the request that has moved it, and with those that may have scheduled it.
+func movedAsAsked(x *index, f *facts, t *Timer, r *Request, where []Place) {
+	from := f.originsOf(r)
+	if from.known && !slices.ContainsFunc(from.of, func(o *Request) bool {
+		return (t.Emits == (Payload{}) || t.Emits == o.Emits) && (o.Recurs != nil || t.Due == r.Due && t.Occurrence == 1)
+	}) {
+		x.broken("altered", f.id, where, "the stored timer of %s does not emit what its request says, or is not due at %d",
+			t.Source, r.Due)
 	}
 }
 

@@ -45,6 +45,8 @@ type facts struct {
 	fired    bySource[*Emission]
 	refused  bySource[*Letter] // dead letters of emissions
 	triggers triggers
+	origins  map[Place]origins // of requests that move
+	moved    map[Place][]Place // the requests that move a timer which only one may have scheduled, by that one
 }
 
 // changelog has the changes of one request partition, in order.
@@ -89,7 +91,7 @@ func newIndex(h *History) *index {
 		slices.SortFunc(f.letters, byPlace)
 		slices.SortFunc(f.events, byPlace)
 		slices.SortFunc(f.changes, byPlace)
-		f.lookUp()
+		f.lookUp(x.Scope.From[f.Log] == 0)
 	}
 	for _, l := range x.steps {
 		x.logs = append(x.logs, l)

@@ -9,12 +9,85 @@ import (
 // One ID may have a hundred thousand entries in these lists, and the rules ask for each request or emission which of
 // the others belong to it. So entries are looked up by search, never by walking the list.
 
-// lookUp sorts the lists that the rules search.
-func (f *facts) lookUp() {
+// lookUp sorts the lists that the rules search. whole: the history has all requests from the beginning of the log.
+func (f *facts) lookUp(whole bool) {
 	f.fired = newBySource(f.emissions, func(*Emission) bool { return true })
 	f.refused = newBySource(f.letters, func(l *Letter) bool { return l.Emission })
 	f.triggers = newTriggers(f.requests)
+	f.trace(whole)
 }
+
+// maxOrigins bounds the requests that may have scheduled a timer that was moved.
+const maxOrigins = 32
+
+// origins are the requests that may have scheduled a timer, if the history has all of them.
+type origins struct {
+	of    []*Request
+	known bool
+}
+
+// trace finds the requests that may have scheduled the timers that others move.
+func (f *facts) trace(whole bool) {
+	if !slices.ContainsFunc(f.requests, func(r *Request) bool { return r.Action == Moves }) {
+		return
+	}
+	f.origins, f.moved = make(map[Place]origins), make(map[Place][]Place)
+	dead := make(map[Place]bool)
+	for _, l := range f.letters {
+		dead[l.Source] = dead[l.Source] || !l.Emission
+	}
+	now := origins{known: whole}
+	for _, r := range f.requests {
+		switch r.Action {
+		case Schedules:
+			switch {
+			case dead[r.Place]:
+			case r.If == "":
+				now = origins{of: []*Request{r}, known: true}
+			case len(now.of) < maxOrigins:
+				now.of = append(now.of[:len(now.of):len(now.of)], r)
+			default:
+				now = origins{}
+			}
+		case Moves:
+			if f.origins[r.Place] = now; now.known && len(now.of) == 1 {
+				from := now.of[0].Place
+				f.moved[from] = append(f.moved[from], r.Place)
+			}
+		}
+	}
+}
+
+// originsOf returns the requests that may have scheduled the timer of r.
+func (f *facts) originsOf(r *Request) origins {
+	switch {
+	case r.Action == Schedules:
+		return origins{of: []*Request{r}, known: true}
+	case r.Action == Moves:
+		return f.origins[r.Place]
+	}
+	return origins{known: true}
+}
+
+// origin returns the request that has scheduled the timer of the request at a place, or the place itself if that is not
+// known.
+func (f *facts) origin(x *index, source Place) Place {
+	if r := x.sent[source]; r != nil && r.Action == Moves {
+		if o := f.origins[source]; o.known && len(o.of) == 1 {
+			return o.of[0].Place
+		}
+	}
+	return source
+}
+
+// sources returns the places that the timer of r, which schedules, may come from, as far as only r may have scheduled it:
+// its own first, then those of requests that move.
+func (f *facts) sources(r *Request) []Place {
+	return append([]Place{r.Place}, f.moved[r.Place]...)
+}
+
+// makes reports whether r may make a timer, which then comes from it.
+func (r *Request) makes() bool { return r.Action == Schedules || r.Action == Moves }
 
 // occurs is an emission, or the dead letter of one.
 type occurs interface {
@@ -90,7 +163,7 @@ func (t *triggers) after(offset int64) (n int, latest int64) {
 
 // triggersOf returns how many triggers the timer of r may have had, and the latest timestamp of them.
 func (f *facts) triggersOf(r *Request) (n int, latest int64) {
-	if r.mayTakeOver() {
+	if r.mayTakeOver() || r.Action == Moves {
 		return f.triggers.after(-1)
 	}
 	return f.triggers.after(r.Offset)

@@ -66,26 +66,30 @@ func gaps(x *index, f *facts, r *Request) {
 		place  Place
 	}
 	var seen []occurrence
-	for _, m := range f.fired.ofRequest(r.Place) {
-		if m.Occurrence > 0 {
-			seen = append(seen, occurrence{m.Occurrence, m.Due, m.Seen, m.Place})
+	sources := f.sources(r)
+	for _, source := range sources {
+		for _, m := range f.fired.ofRequest(source) {
+			if m.Occurrence > 0 {
+				seen = append(seen, occurrence{m.Occurrence, m.Due, m.Seen, m.Place})
+			}
+		}
+		for _, l := range f.refused.ofRequest(source) {
+			if l.Occurrence < 0 {
+				return // it was cut, and does not say which
+			}
+			if l.Occurrence > 0 {
+				seen = append(seen, occurrence{n: l.Occurrence, place: l.Place})
+			}
 		}
 	}
-	for _, l := range f.refused.ofRequest(r.Place) {
-		if l.Occurrence < 0 {
-			return // it was cut, and does not say which
-		}
-		if l.Occurrence > 0 {
-			seen = append(seen, occurrence{n: l.Occurrence, place: l.Place})
-		}
-	}
+	moved := len(sources) > 1 // an occurrence that was moved lets others be missed
 	slices.SortFunc(seen, func(a, b occurrence) int { return cmp.Compare(a.n, b.n) })
 	last := int64(0)
 	if r.continues() && len(seen) > 0 {
 		last = seen[0].n - 1
 	}
 	for _, o := range seen {
-		if o.n > last+1 && (r.Recurs.CatchUp == waterclock.CatchUpAll || skipped(x, f, r, last+1, o.due, o.at)) {
+		if o.n > last+1 && (r.Recurs.CatchUp == waterclock.CatchUpAll || !moved && skipped(x, f, r, last+1, o.due, o.at)) {
 			x.broken("loss", f.id, []Place{o.place}, "of %s, occurrences %d to %d are missing before this one", r.Place,
 				last+1, o.n-1)
 		}
@@ -94,7 +98,7 @@ func gaps(x *index, f *facts, r *Request) {
 	if r.continues() && len(seen) == 0 {
 		return
 	}
-	if t := f.pending; t != nil && t.Source == r.Place && !f.moves && r.Recurs.CatchUp == waterclock.CatchUpAll &&
+	if t := f.pending; t != nil && slices.Contains(sources, t.Source) && !f.moves && r.Recurs.CatchUp == waterclock.CatchUpAll &&
 		t.Occurrence > last+1 {
 		x.broken("loss", f.id, []Place{r.Place}, "of %s, occurrences %d to %d are missing before the pending one",
 			r.Place, last+1, t.Occurrence-1)

@@ -21,7 +21,7 @@ func order(x *index, f *facts) {
 		fired[m.Source] = m
 	}
 	for i, r := range f.requests {
-		if r.Action != Schedules || r.Recurs != nil {
+		if !r.makes() || slices.ContainsFunc(f.originsOf(r).of, func(o *Request) bool { return o.Recurs != nil }) {
 			continue
 		}
 		if m := fired[r.Place]; m != nil {
@@ -33,7 +33,7 @@ func order(x *index, f *facts) {
 // tooLateFor finds requests that should have kept the timer of r from firing.
 func tooLateFor(x *index, f *facts, later []*Request, r *Request, m *Emission) {
 	for _, c := range later {
-		stops := c.Action == Cancels || c.Action == Schedules ||
+		stops := c.Action == Cancels || c.makes() ||
 			c.Action == Pauses && !slices.ContainsFunc(later,
 				func(r *Request) bool { return r.Action == Triggers || r.Action == Resumes })
 		if !stops || c.If != "" || c.Acked.IsZero() ||

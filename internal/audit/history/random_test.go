@@ -15,17 +15,20 @@ import (
 // settled at any time, in order, and firings in between.
 type draws struct {
 	*script
-	r      *rand.Rand
-	queue  []*Request // not decided
-	stored map[string]bool
-	asked  map[Place]*Request
-	at     map[string]int64 // when the pending timer was triggered
-	by     map[string]int64 // what triggered it
+	r        *rand.Rand
+	queue    []*Request // not decided
+	stored   map[string]bool
+	asked    map[Place]*Request
+	at       map[string]int64 // when the pending timer was triggered
+	by       map[string]int64 // what triggered it
+	from     map[Place]Place  // the request that has scheduled the timer of one that moves
+	original map[Place]int64  // when the schedule has the pending occurrence, if it was moved
 }
 
 func drawn(seed uint64) History {
 	d := &draws{script: newScript(), r: rand.New(rand.NewPCG(seed, 1)), stored: map[string]bool{},
-		asked: map[Place]*Request{}, at: map[string]int64{}, by: map[string]int64{}}
+		asked: map[Place]*Request{}, at: map[string]int64{}, by: map[string]int64{},
+		from: map[Place]Place{}, original: map[Place]int64{}}
 	d.h.Scope.Settle = 0
 	d.now = due
 	d.claim("p")
@@ -54,7 +57,7 @@ func (d *draws) chance(n int) bool { return d.r.IntN(n) == 0 }
 
 func (d *draws) request() {
 	id := string(rune('a' + d.r.IntN(4)))
-	actions := []Action{Schedules, Schedules, Schedules, Cancels, Triggers, Pauses, Resumes, Resumes, Poison}
+	actions := []Action{Schedules, Schedules, Schedules, Cancels, Triggers, Pauses, Resumes, Resumes, Moves, Moves, Poison}
 	r := d.ask(id, actions[d.r.IntN(len(actions))], func(r *Request) {
 		if r.Action == Schedules {
 			r.Due = d.now + d.r.Int64N(200) - 50
@@ -67,6 +70,9 @@ func (d *draws) request() {
 			case 2:
 				r.MaxLate = 20 + d.r.Int64N(100)
 			}
+		}
+		if r.Action == Moves {
+			r.Due = d.now + d.r.Int64N(100) - 50
 		}
 		if r.Action != Poison && d.chance(3) {
 			r.If = []string{"absent", "present",
@@ -127,11 +133,30 @@ func (d *draws) steerIt(r *Request, t Timer) {
 		t.Paused, typ = true, waterclock.EventPaused
 	case r.Action == Resumes && t.Paused:
 		t.Paused, typ = false, waterclock.EventResumed
+	case r.Action == Moves:
 	default:
 		return // nothing to do
 	}
+	e := waterclock.Event{Type: typ, ID: r.ID, Source: t.Source, Request: r.Place}
+	if r.Action == Moves {
+		e = waterclock.Event{Type: waterclock.EventMoved, ID: r.ID, Source: r.Place, Previous: t.Source,
+			Due: time.UnixMilli(t.Due), Occurrence: t.Occurrence}
+		if d.from[r.Place] = d.scheduledBy(t.Source); d.original[t.Source] == 0 {
+			d.original[t.Source] = t.Due
+		}
+		d.original[r.Place] = d.original[t.Source]
+		t.Source, t.Due = r.Place, r.Due
+	}
 	d.put(r.ID, &t)
-	d.event(waterclock.Event{Type: typ, ID: r.ID, Source: t.Source, Request: r.Place})
+	d.event(e)
+}
+
+// scheduledBy returns the request that has scheduled the timer of a source.
+func (d *draws) scheduledBy(source Place) Place {
+	if from, moved := d.from[source]; moved {
+		return from
+	}
+	return source
 }
 
 // fire fires a due timer of an ID, lets it expire, or forgets it.
@@ -151,7 +176,7 @@ func (d *draws) fire(id string) {
 		d.put(id, nil)
 		return
 	}
-	r := d.asked[t.Source]
+	r := d.asked[d.scheduledBy(t.Source)]
 	occurrence, after := t.Occurrence, (*Timer)(nil)
 	switch {
 	case r.Recurs != nil && t.Triggered:
@@ -161,6 +186,10 @@ func (d *draws) fire(id string) {
 		on := *t
 		on.Occurrence++
 		on.Due, after = t.Due+r.Recurs.Every, &on
+		if was := d.original[t.Source]; was != 0 { // it goes on from there
+			on.Due = was + r.Recurs.Every
+			delete(d.original, t.Source)
+		}
 	}
 	if after == nil && r.Remember > 0 {
 		after = &Timer{ID: id, Source: t.Source, Due: d.now + r.Remember, Occurrence: t.Occurrence, Remembered: true}
@@ -280,6 +309,6 @@ func TestBrokenHistories(t *testing.T) {
 // taken reports whether a later request for its ID may have cancelled or replaced the timer of a request.
 func taken(h *History, at int) bool {
 	return slices.ContainsFunc(h.Requests[at+1:], func(r Request) bool {
-		return r.ID == h.Requests[at].ID && (r.Action == Schedules || r.Action == Cancels)
+		return r.ID == h.Requests[at].ID && (r.makes() || r.Action == Cancels)
 	})
 }

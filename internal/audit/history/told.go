@@ -35,7 +35,7 @@ func labelsAndEvents(x *index, f *facts) {
 // decidedBy returns the request whose outcome the event is, if it is the outcome of a request.
 func (e *Event) decidedBy() (Place, bool) {
 	switch e.Type {
-	case waterclock.EventScheduled, waterclock.EventReplaced, waterclock.EventRejected:
+	case waterclock.EventScheduled, waterclock.EventReplaced, waterclock.EventMoved, waterclock.EventRejected:
 		return e.Source, true
 	case waterclock.EventCancelled:
 		return e.Cancel, true
@@ -98,7 +98,7 @@ func chained(x *index, f *facts) {
 			if f.expiredAtOnce(e) {
 				finds = Place{}
 			}
-		case waterclock.EventReplaced:
+		case waterclock.EventReplaced, waterclock.EventMoved:
 			finds = e.Previous
 		case waterclock.EventRejected, waterclock.EventConditionNotMet:
 			needs = false // the latter's source may be remembered
@@ -111,7 +111,11 @@ func chained(x *index, f *facts) {
 			continue
 		}
 		p := e.Event.Pending
-		if o := e.Event.Occurrence; o > 0 && (o < next || p != nil && p.Occurrence <= o) {
+		follows := int64(1) // by how much the number of the pending occurrence is greater than that of the event
+		if e.Type == waterclock.EventMoved {
+			follows = 0
+		}
+		if o := e.Event.Occurrence; o > 0 && (o < next || p != nil && p.Occurrence < o+follows) {
 			x.broken("told", f.id, []Place{e.Place},
 				"the event %s is about occurrence %d, which does not follow from the events before and after", e.Type,
 				o)

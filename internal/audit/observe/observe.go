@@ -41,7 +41,10 @@ func Request(rules *intake.Rules, rec *kgo.Record, now int64, seen time.Time) hi
 		r.Action = history.Cancels
 	default:
 		r.Action = map[timer.Steer]history.Action{timer.Trigger: history.Triggers, timer.Pause: history.Pauses,
-			timer.Resume: history.Resumes}[req.Steer]
+			timer.Resume: history.Resumes, timer.Move: history.Moves}[req.Steer]
+		if req.Steer == timer.Move {
+			r.Due = req.At
+		}
 	}
 	for _, h := range rec.Headers {
 		if h.Key == waterclock.HeaderIf {

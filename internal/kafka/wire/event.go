@@ -21,6 +21,8 @@ type Event struct {
 	Request                  waterclock.Source // request that steered, or did not count
 	// Occurred is the timer whose occurrence the event is about, nil for none.
 	Occurred *timer.Timer
+	// Was is the timer as it was before a request moved it, nil if none did.
+	Was *timer.Timer
 	// Emission is the header waterclock-event of the emission, nil for none, and Partition is the
 	// partition it was written to.
 	Emission       []byte
@@ -43,7 +45,7 @@ var eventTypes = [timer.Outcomes]waterclock.EventType{
 	timer.Completed:     waterclock.EventCompleted, timer.Triggered: waterclock.EventTriggered,
 	timer.Paused:  waterclock.EventPaused,
 	timer.Resumed: waterclock.EventResumed, timer.Unmet: waterclock.EventConditionNotMet,
-	timer.Unchanged: waterclock.EventUnchanged,
+	timer.Unchanged: waterclock.EventUnchanged, timer.Moved: waterclock.EventMoved,
 }
 
 // EventTypeOf returns the word for an outcome.
@@ -74,6 +76,8 @@ func EventOf(e *timer.Entry, result timer.Outcome, at int64,
 		ev.Source = source(e.After.Offset)
 	case timer.Replaced:
 		ev.Source, ev.Previous = source(e.After.Offset), ev.Source
+	case timer.Moved:
+		ev.Source, ev.Previous, ev.Was = source(e.After.Offset), ev.Source, e.Was
 	case timer.Cancelled:
 		ev.Cancel = source(e.Request)
 	case timer.Fired, timer.Undeliverable:
@@ -128,6 +132,10 @@ func (e *Event) AppendTo(dst []byte) []byte {
 		dst = appendNumber(dst, "lateness", e.At-t.FiresAt())
 		dst = appendField(dst, "target", t.Target.Topic)
 	} else if e.Pending != nil {
+		if e.Was != nil {
+			dst = appendNumber(dst, "due", e.Was.Due)
+			dst = appendNumber(dst, "occurrence", e.Was.Occurrence)
+		}
 		dst = appendField(dst, "target", e.Pending.Target.Topic)
 	}
 	if e.Emission != nil {

@@ -13,7 +13,7 @@
 // A pending timer is state, not a request, and is moved as state: a record in the changelog partition where its ID
 // belongs now, and a tombstone where it was. So unread requests come after the move, just as they were written after
 // the timer: a cancel cancels, a replacement replaces. The timer's new generation is the place of that changelog record
-// (timer.Moved), which no request and no other record has. It fires as it would have, but waterclock-source and
+// (timer.MovedBy), which no request and no other record has. It fires as it would have, but waterclock-source and
 // waterclock-event name that place.
 //
 // Unprocessed requests in the old partitions are processed here, by the rules of the service and without firing. First

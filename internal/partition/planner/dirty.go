@@ -63,8 +63,8 @@ func (d *dirty) apply(it *Item, before timer.Ref, after *timer.Timer) {
 	d.bytes -= it.dirtyBytes()
 	if c.at == 0 {
 		d.add(it, before, after)
-	} else if c.after = after; after.Ref() == c.stored && !movable(after) {
-		d.drop(it) // the timer is gone again, or was paused and resumed; see movable
+	} else if c.after = after; after.Ref() == c.stored && !revisits(after) {
+		d.drop(it) // the timer is gone again, or was paused and resumed; see revisits
 	}
 	d.bytes += it.dirtyBytes()
 }

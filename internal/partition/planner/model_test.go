@@ -1331,7 +1331,7 @@ func (m *model) checkDirty() {
 		switch current := becomes.Ref(); {
 		case r.State == memtable.Dirty|memtable.Flushing, r.State&memtable.Flushing != 0 && m.frozen == nil:
 			m.t.Fatalf("%q is packed, state %d", id, r.State)
-		case r.State == memtable.Dirty && (r.Stored != was || at != current || was == current && !movable(becomes)),
+		case r.State == memtable.Dirty && (r.Stored != was || at != current || was == current && !revisits(becomes)),
 			r.State == memtable.Flushing && (at != was || at != current):
 			m.t.Fatalf("%q is packed, state %d, from %v to %v; want %v to %v", id, r.State, r.Stored, at, was, current)
 		}
@@ -1351,7 +1351,7 @@ func (m *model) checkDirty() {
 			was = timer.Absent
 		}
 		current := m.state[id].Ref()
-		if (it.change.at != 0) != in[id] || in[id] && (was == current && !movable(m.state[id]) ||
+		if (it.change.at != 0) != in[id] || in[id] && (was == current && !revisits(m.state[id]) ||
 			it.change.stored != was || it.change.after.Ref() != current) || !in[id] && was != current {
 			m.t.Fatalf("%q: dirty %v, from %v to %v; want %v to %v", id, in[id], it.change.stored,
 				it.change.after.Ref(), was, current)

@@ -72,7 +72,7 @@ func (re recurrences) occur(t *timer.Timer, now, missed int64) timer.Entry {
 			e.Emit, e.After, e.Outcome = nil, e.Emit, timer.None
 			return e
 		}
-		e.After = r.After(e.Emit)
+		e.After = r.After(e.Emit, missed)
 	}
 	if e.After == nil {
 		e.After = e.Emit.Ended(now)
@@ -88,7 +88,7 @@ func (re recurrences) occur(t *timer.Timer, now, missed int64) timer.Entry {
 // again. A remembered ID does not wait for a target either: it is forgotten.
 func Expires(t *timer.Timer, now int64) bool {
 	return t.IsRemembered() || t.IsTooLate(now) && (!t.Recurs() || t.Recurrence.CatchUp == timer.CatchUpAll ||
-		t.IsTriggered())
+		t.IsTriggered() || t.IsMoved())
 }
 
 // reschedule makes an item pending for another time, or ends it if t is nil. It then counts as ended when it was due,
@@ -153,11 +153,15 @@ func (re recurrences) resume(e *timer.Entry, now int64) {
 	}
 }
 
-// movable reports whether new rules of a time zone or of a calendar may move t. So the store may have another occurrence
-// at the same place.
+// movable reports whether new rules of a time zone or of a calendar may move t.
 func movable(t *timer.Timer) bool {
-	return t != nil && t.Recurrence != nil && (t.Recurs() && t.Recurrence.Every == 0 || t.Recurrence.NotOn != "")
+	return t != nil && t.Recurrence != nil && !t.IsMoved() &&
+		(t.Recurs() && t.Recurrence.Every == 0 || t.Recurrence.NotOn != "")
 }
+
+// revisits reports whether the store may have another occurrence of t at the same place: one that new rules, or a
+// request, had moved there.
+func revisits(t *timer.Timer) bool { return t != nil && (t.Recurs() || movable(t)) }
 
 // Follow makes the pending timers of some rows of the store follow the rules of their time zones and calendars as they
 // are now, and returns how many of them it has moved. The rows come from a scan: the caller's duties are those for

@@ -43,7 +43,7 @@ func (p *Planner) rollBack(e *Entry) {
 			switch {
 			case e.Outcome == timer.Resumed:
 				missed = e.request.At
-			case e.After == e.request.Schedule: // a new schedule, so nothing was missed
+			case e.After == e.request.Schedule, e.Outcome == timer.Moved: // another time, so nothing was missed
 				missed = 0
 			}
 		default:

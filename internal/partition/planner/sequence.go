@@ -118,7 +118,7 @@ func (s *Segment) Changes() []timer.Change {
 		first := s.begins[i]
 		first.item.segment = nil
 		c.After = c.Timer.Ref()
-		// New rules of a time zone may have moved the timer to the place that its next occurrence has.
+		// New rules of a time zone, or a request, may have moved the timer to the place that its next occurrence has.
 		if c.After != c.Before || c.Timer != nil && c.Timer.Occurrence != first.found {
 			if c.Bytes == nil && c.Timer != nil { // after a request whose result depends on the pending timer
 				c.Bytes = c.Timer.AppendTo(nil)

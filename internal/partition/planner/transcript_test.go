@@ -17,7 +17,7 @@ import (
 
 // TestTranscripts runs the transcripts in testdata, which show how the planner behaves: commands go in, and what can be
 // seen from outside comes out. Read them in this order: schedule, fire, rollback, steps, flush, load, memory, defer,
-// steer, recur, remember, quota, list, restart, clock. go test -rewrite writes down the planner's answers.
+// steer, move, recur, remember, quota, list, restart, clock. go test -rewrite writes down the planner's answers.
 //
 // Times are in milliseconds. The generation of a timer is the offset of the request that scheduled it, and 1000@0 is
 // the place of a timer of generation 0 that is due at 1000. Every command takes now=T, which sets the clock first. A
@@ -34,6 +34,7 @@ import (
 //	        schedule ID due=T [step=MS] [to=TOPIC] [size=BYTES] [late=MS] [remember=MS]
 //	          [every=MS | cron=EXPRESSION zone=ZONE] [count=N] [catch-up=latest|all|none]
 //	        cancel | trigger | pause | resume ID
+//	        move ID to=T
 //	        unreadable ID
 //	      each with [if=absent|present|GENERATION]
 //	meet [of=PLANNER] [n=N]
@@ -463,7 +464,7 @@ var outcomes = map[timer.Outcome]string{
 	timer.Fired:    "fires", timer.Expired: "expires", timer.Refused: "refused", timer.Undeliverable: "undeliverable",
 	timer.Completed: "over",
 	timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed", timer.Unmet: "unmet",
-	timer.Unchanged: "unchanged",
+	timer.Unchanged: "unchanged", timer.Moved: "moved",
 }
 
 // String returns a request as entries name it.
@@ -556,6 +557,8 @@ func (s *script) read(verb string, id []byte, n int64, args map[string]string) r
 		r.Steer = timer.Pause
 	case "resume":
 		r.Steer = timer.Resume
+	case "move":
+		r.Steer, r.At = timer.Move, number("to", 0)
 	default:
 		s.c.t.Fatalf("%s: unknown request %q", s.d.Pos, verb)
 	}

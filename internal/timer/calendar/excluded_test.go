@@ -99,7 +99,7 @@ func TestOccurrencesNotOn(t *testing.T) {
 		x, r, ok := recurring(t, all, c.of, at, at)
 		var list []string
 		loc, _ := LoadZone(berlin)
-		for ; ok && x != nil && len(list) < 3; x = r.After(x) {
+		for ; ok && x != nil && len(list) < 3; x = r.After(x, 0) {
 			if int64(len(list)+1) != x.Occurrence {
 				t.Errorf("%s: number %d", c.name, x.Occurrence)
 			}
@@ -221,7 +221,7 @@ func TestAgainNotOn(t *testing.T) {
 		if !ok || x.Due != fired {
 			t.Fatalf("%s: %+v", c.name, x)
 		}
-		x = compute(t, all, x).After(x)
+		x = compute(t, all, x).After(x, 0)
 		if same := compute(t, all, x).Again(x); same != x {
 			t.Errorf("%s: moved from %+v to %+v without a change", c.name, x.Recurrence, same.Recurrence)
 		}
@@ -236,7 +236,7 @@ func TestAgainNotOn(t *testing.T) {
 			if twice := compute(t, all, again).Again(again); twice != again {
 				t.Errorf("%s: moved twice, to %+v", c.name, twice)
 			}
-			if next := compute(t, all, again).After(again); next != nil && next.Due <= again.Due {
+			if next := compute(t, all, again).After(again, 0); next != nil && next.Due <= again.Due {
 				t.Errorf("%s: followed by %+v", c.name, next)
 			}
 		}

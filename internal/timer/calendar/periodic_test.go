@@ -47,7 +47,7 @@ func TestCalendarPeriods(t *testing.T) {
 				if again := with(r, tm).Again(tm); again != tm {
 					t.Errorf("occurrence %d comes again as %+v", i+1, again)
 				}
-				tm = with(r, tm).After(tm)
+				tm = with(r, tm).After(tm, 0)
 			}
 		})
 	}
@@ -58,8 +58,8 @@ func TestCalendarPeriods(t *testing.T) {
 func TestSkippedDayAtMidnight(t *testing.T) {
 	of := timer.Recurrence{Period: timer.Period{Days: 1}, Zone: "Pacific/Apia", Until: timer.NoUntil}
 	first, r := start(t, of, millis(t, "2011-12-29T00:00:00-10:00"))
-	second := with(r, first).After(first)
-	third := with(r, second).After(second)
+	second := with(r, first).After(first, 0)
+	third := with(r, second).After(second, 0)
 	if second.Occurrence != 2 || second.Due != millis(t, "2011-12-31T00:00:00+14:00") || third.Occurrence != 4 ||
 		third.Due != millis(t, "2012-01-01T00:00:00+14:00") {
 		t.Errorf("%+v, then %+v", second, third)
@@ -88,7 +88,7 @@ func TestNewRulesForAPeriod(t *testing.T) {
 	r := Recurrence{Recurrence: &timer.Recurrence{Period: p.Period, Zone: "Z", Until: timer.NoUntil}, period: &p}
 	first := &timer.Timer{ID: []byte("id")}
 	r.Start(first, at, at)
-	second := with(r, first).After(first)
+	second := with(r, first).After(first, 0)
 	p.zone.loc = time.FixedZone("Z", 3600)
 	if got := with(r, first).Again(first); got != first {
 		t.Errorf("the anchor moves: %+v", got)
@@ -120,7 +120,7 @@ func TestOnce(t *testing.T) {
 	if tm.Due < 5000 || tm.Due >= 6000 || tm.Scheduled() != 5000 || tm.Occurrence != 1 || tm.Recurs() {
 		t.Errorf("starts as %+v", tm)
 	}
-	if with(r, tm).CatchUp(tm, 1<<50, 0) != tm || with(r, tm).Again(tm) != tm || with(r, tm).After(tm) != nil {
+	if with(r, tm).CatchUp(tm, 1<<50, 0) != tm || with(r, tm).Again(tm) != tm || with(r, tm).After(tm, 0) != nil {
 		t.Error("goes on")
 	}
 }

@@ -225,12 +225,32 @@ func (r Recurrence) SkipMissed(t *timer.Timer, written int64) *timer.Timer {
 }
 
 // After returns the timer that replaces t once its pending occurrence has fired; nil if that was the last one.
-func (r Recurrence) After(t *timer.Timer) *timer.Timer {
+//
+// If a request had moved that occurrence, the schedule goes on from where it would have come by the present rules. What
+// the occurrence has passed counts as missed: whatever was due when it was, or by missed if that is later.
+func (r Recurrence) After(t *timer.Timer, missed int64) *timer.Timer {
+	moved, passed := t.IsMoved(), max(t.Due, missed)
+	if moved {
+		if t = r.Again(original(t)); t == nil {
+			return nil
+		}
+	}
 	next, ok := r.Next(pending(t))
 	if !ok {
 		return nil
 	}
-	return r.at(t, next)
+	if t = r.at(t, next); moved {
+		return r.CatchUp(t, passed, passed)
+	}
+	return t
+}
+
+// original returns t, whose occurrence a request has moved, with the occurrence in its original place.
+func original(t *timer.Timer) *timer.Timer {
+	back, c := *t, *t.Recurrence
+	back.Due, c.Original = c.Original.At, timer.Instant{}
+	back.Recurrence = &c
+	return &back
 }
 
 // CatchUp returns the timer to plan in place of t at time now. It skips the occurrences that the policy does not want
@@ -239,13 +259,15 @@ func (r Recurrence) After(t *timer.Timer) *timer.Timer {
 // if all remaining ones are. Times are Unix milliseconds, and missed is at most now. If missed is earlier than every
 // due time, nothing was missed.
 //
+// An occurrence that a request has moved is never skipped: see After.
+//
 // The caller plans the result as it is. Whether it is due or not, it no longer counts as missed.
 func (r Recurrence) CatchUp(t *timer.Timer, now, missed int64) *timer.Timer {
 	o := pending(t)
 	if r.Count > 0 && o.Number > r.Count {
 		return nil
 	}
-	if r.Recurrence.CatchUp == timer.CatchUpAll || t.Due > now {
+	if r.Recurrence.CatchUp == timer.CatchUpAll || t.Due > now || t.IsMoved() {
 		return t
 	}
 	last := r.latest(o, now)
@@ -265,10 +287,13 @@ func (r Recurrence) CatchUp(t *timer.Timer, now, missed int64) *timer.Timer {
 
 // Again returns the timer that replaces t by the present rules of its time zone and of its calendars. That is t itself,
 // unless they have changed and its pending occurrence comes at another time. The occurrence keeps its number. The result
-// is nil if by the new rules the occurrence is after the end of the recurrence, or there is none.
+// is nil if by the new rules the occurrence is after the end of the recurrence, or there is none. An occurrence that a
+// request has moved stays where it is.
 func (r Recurrence) Again(t *timer.Timer) *timer.Timer {
 	var o Occurrence
 	switch {
+	case t.IsMoved():
+		return t
 	case r.excluded != nil:
 		return r.againNotOn(t)
 	case r.period != nil:

@@ -57,7 +57,7 @@ func TestEveryDoesNotDrift(t *testing.T) {
 				t.Fatalf("occurrence %d: %+v", i+1, tm)
 			}
 			r.Recurrence = tm.Recurrence
-			if tm = r.After(tm); tm == nil {
+			if tm = r.After(tm, 0); tm == nil {
 				t.Fatalf("over behind occurrence %d", i+1)
 			}
 		}
@@ -107,7 +107,7 @@ func TestEnds(t *testing.T) {
 			if of.Cron != "" {
 				r, _ = new(Cache).Recurrence(tm.Recurrence)
 			}
-			tm = r.After(tm)
+			tm = r.After(tm, 0)
 		}
 		if n != 3 {
 			t.Errorf("%+v: %d occurrences, want 3", of, n)
@@ -129,7 +129,7 @@ func TestJitter(t *testing.T) {
 		for range n {
 			list = append(list, tm.Due-tm.Scheduled())
 			r.Recurrence = tm.Recurrence
-			tm = r.After(tm)
+			tm = r.After(tm, 0)
 		}
 		return list
 	}
@@ -164,7 +164,7 @@ func TestJitter(t *testing.T) {
 		tm, r := start(t, of, at)
 		for range 10_000 {
 			r.Recurrence = tm.Recurrence
-			next := r.After(tm)
+			next := r.After(tm, 0)
 			if tm.Due < tm.Scheduled() || tm.Due >= next.Scheduled() {
 				t.Fatalf("%+v: due at %d, scheduled at %d, then %d", of, tm.Due, tm.Scheduled(), next.Scheduled())
 			}
@@ -235,7 +235,7 @@ func TestCatchUp(t *testing.T) {
 		// One by one: the due occurrences, and which of them the policy skips.
 		want := first
 		for {
-			next := with(r, want).After(want)
+			next := with(r, want).After(want, 0)
 			overtaken := next != nil && next.Due <= now
 			if of.CatchUp == timer.CatchUpNone && want.Due <= missed || of.CatchUp != timer.CatchUpAll && overtaken {
 				if want = next; next == nil {
@@ -424,7 +424,7 @@ func BenchmarkAfter(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				if t = r.After(t); i%100_000 == 0 {
+				if t = r.After(t, 0); i%100_000 == 0 {
 					t = first
 				}
 			}
@@ -479,7 +479,7 @@ func TestMissed(t *testing.T) {
 		written := rapid.Int64Range(990, 1090).Draw(t, "written")
 		got := r.SkipMissed(first, written)
 		var before, left []*timer.Timer
-		for tm := first; tm != nil; tm = r.After(tm) {
+		for tm := first; tm != nil; tm = r.After(tm, 0) {
 			if tm.Due < written {
 				before = append(before, tm)
 			} else {
