@@ -153,7 +153,7 @@ func (s *sealedStep) emit(k *sealedPart) {
 		}
 		s.emitted[i] = e
 		s.share.Emissions[i] = emitter.Emission{
-			Record: rec, Due: e.Emit.FiresAt(), Seq: e.Emit.Offset, Permit: permitOf(e.Tag), Alone: e.Suspect,
+			Record: rec, Due: e.Order(), Seq: e.Emit.Offset, Permit: permitOf(e.Tag), Alone: e.Suspect,
 		}
 		i++
 	}

@@ -87,6 +87,7 @@ func TestHeadersCombined(t *testing.T) {
 		{"timer-trigger", "true", all(steers)},
 		{"timer-pause", "true", all(steers)},
 		{"timer-resume", "true", all(steers)},
+		{"timer-move", "true", all("bad-move")},
 		{"timer-target-key", "k", all(ok)},
 		{"timer-target-key-null", "true", all(ok)},
 		{"timer-target-partition", "0", all(ok)},

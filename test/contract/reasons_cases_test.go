@@ -133,6 +133,7 @@ func (rs *reasonSetup) badRequests() []bad {
 		{reason: waterclock.ReasonBadTrigger, spoil: with("timer-trigger", "1")},
 		{reason: waterclock.ReasonBadPause, spoil: with("timer-pause", "yes")},
 		{reason: waterclock.ReasonBadResume, spoil: with("timer-resume", "false")},
+		{reason: waterclock.ReasonBadMove, spoil: with("timer-move", "true")}, // it has a target
 		{reason: waterclock.ReasonSteeringDueTime, spoil: with("timer-trigger", "true")},
 		{reason: waterclock.ReasonTwoActions, spoil: instead("timer-pause", "true", "timer-cancel", "true")},
 		{reason: waterclock.ReasonBadIf, spoil: with("timer-if", "17")},

@@ -35,7 +35,7 @@ func TestDocumentedReasons(t *testing.T) {
 func TestDocumentedHeaders(t *testing.T) {
 	want := []string{
 		waterclock.HeaderAt, waterclock.HeaderAfter, waterclock.HeaderCancel, waterclock.HeaderTrigger,
-		waterclock.HeaderPause, waterclock.HeaderResume, waterclock.HeaderIf, waterclock.HeaderTargetTopic,
+		waterclock.HeaderPause, waterclock.HeaderResume, waterclock.HeaderMove, waterclock.HeaderIf, waterclock.HeaderTargetTopic,
 		waterclock.HeaderTargetKey, waterclock.HeaderTargetKeyNull, waterclock.HeaderTargetPartition,
 		waterclock.HeaderEvery, waterclock.HeaderCron, waterclock.HeaderZone, waterclock.HeaderUntil,
 		waterclock.HeaderCount, waterclock.HeaderJitter, waterclock.HeaderNotOn, waterclock.HeaderShift,

@@ -52,6 +52,7 @@ func TestRequest(t *testing.T) {
 	for action, r := range map[history.Action]history.Request{
 		history.Cancels: request(nil), history.Triggers: request(nil, "timer-trigger", "true"),
 		history.Pauses:  request(nil, "timer-pause", "true"),
+		history.Moves:   request(nil, "timer-move", "true", "timer-after", "0s"),
 		history.Resumes: request(nil, "timer-resume", "true"), history.Poison: request(nil, "timer-at", "soon"),
 	} {
 		if r.Action != action || r.ID != "a" {

@@ -155,6 +155,7 @@ type Entry struct {
 	leaves  bool           // its timer counts as pending until it is committed: see note
 	request *timer.Request // of the entry, if its result depends on the pending timer
 	next    *Entry         // the entry of the same ID that was planned on this one
+	behind  int64          // Unix ms: it is emitted behind what was due by then; see Order
 }
 
 // Refused reports whether this is a rejected request, which changes nothing and becomes a dead letter.
@@ -184,10 +185,21 @@ func adds(before timer.Ref, after *timer.Timer) int64 {
 	return 0
 }
 
+// Order returns the due time, in Unix ms, by which an emission has its place among those of a step. It is its own or, if
+// that is later, the one of an uncommitted firing of the same ID before it: an occurrence that a request has moved comes
+// before those that it passes.
+func (e *Entry) Order() int64 {
+	if e.Emit != nil {
+		return max(e.behind, e.Emit.FiresAt())
+	}
+	return e.behind
+}
+
 // follow links e to the entry of its ID before it.
 func (e *Entry) follow() {
-	if e.item.last != nil {
-		e.item.last.next = e
+	e.behind = math.MinInt64
+	if last := e.item.last; last != nil {
+		last.next, e.behind = e, last.Order()
 	}
 	e.item.last = e
 }
