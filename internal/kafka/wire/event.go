@@ -74,9 +74,7 @@ func EventOf(e *timer.Entry, result timer.Outcome, at int64,
 	switch result {
 	case timer.Scheduled:
 		ev.Source = source(e.After.Offset)
-	case timer.Replaced:
-		ev.Source, ev.Previous = source(e.After.Offset), ev.Source
-	case timer.Moved:
+	case timer.Replaced, timer.Moved:
 		ev.Source, ev.Previous, ev.Was = source(e.After.Offset), ev.Source, e.Was
 	case timer.Cancelled:
 		ev.Cancel = source(e.Request)
