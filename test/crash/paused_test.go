@@ -58,12 +58,7 @@ func TestPausedBetweenOffsetCommitAndEndTxn(t *testing.T) {
 			if time.Now().After(due) {
 				t.Fatal("the machine is too slow for this test")
 			}
-			v.Held()
-			v.Pause()
-			carried := written(s, victims)
-			if len(carried) == 0 {
-				t.Fatal("the step that is held carries no emission")
-			}
+			carried := pauseWithFirings(s, v, victims)
 
 			want := make(rig.Values)
 			var meanwhile []*kgo.Record
@@ -100,6 +95,26 @@ func TestPausedBetweenOffsetCommitAndEndTxn(t *testing.T) {
 			}
 			t.Logf("the step held %d emissions, %d requests came behind it", len(carried), len(meanwhile))
 		})
+	}
+}
+
+// pauseWithFirings pauses the victim when a step of firings is held, and returns what that step carries. The first step
+// that is held may carry nothing: a partition seals an empty one when the clock was set, and on a busy machine an
+// acquisition may be repeated, whose claim is a step too. The partition has one step out at a time, so nothing has fired
+// by then, and the step behind it is held in its place.
+func pauseWithFirings(s *rig.Setup, v *rig.Victim, victims int32) (carried map[string]bool) {
+	s.Helper()
+	for {
+		v.Held()
+		v.Pause()
+		if carried = written(s, victims); len(carried) > 0 {
+			return carried
+		}
+		v.Continue()
+		s.Logf("the step that is held carries no emission, clock jumps: %v ahead, %v back",
+			v.Metric("waterclock_clock_jumps_total", "direction", "ahead"),
+			v.Metric("waterclock_clock_jumps_total", "direction", "back"))
+		v.Hold(endTxn)
 	}
 }
 
