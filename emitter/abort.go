@@ -9,12 +9,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/internal/kit/beats"
+	"github.com/waterclock/waterclock/internal/kit/tasks"
 )
 
 // aborts ends transactions that a lane has given up. The lane need not wait: they can no longer be committed.
 // Read_committed consumers of the targets do wait. So they are ended in the background.
 type aborts struct {
-	background *background
+	background *tasks.Group
 	o          *Options
 	// apart means that the lane belongs to the quarantine, which waits for the ends. The lane's loop owns the field
 	// below.
@@ -37,14 +38,14 @@ func (e end) leave() { time.AfterFunc(time.Until(e.by), e.stop) }
 // begin makes the broker abort a client's last transaction, in the background. The channel is closed when the
 // transaction is aborted; in the quarantine only when its markers are written too, however long that takes.
 func (a *aborts) begin(c *txnClient) <-chan struct{} {
-	ctx, cancel := context.WithTimeout(a.background.ctx, a.o.TransactionTimeout)
+	ctx, cancel := context.WithTimeout(a.background.Context(), a.o.TransactionTimeout)
 	done := make(chan struct{})
 	if a.apart {
 		cancel()
-		ctx, cancel = context.WithCancel(a.background.ctx)
+		ctx, cancel = context.WithCancel(a.background.Context())
 		a.ends = append(a.ends, end{done, cancel, time.Now().Add(a.o.TransactionTimeout)})
 	}
-	a.background.Go(func() {
+	a.background.Go(func(context.Context) {
 		defer cancel()
 		decided := c.parts != nil && a.abortNow(ctx, c)
 		if decided && !a.apart || a.endLast(ctx, c.id) {

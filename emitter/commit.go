@@ -150,7 +150,7 @@ func (l *Lane) end(ctx context.Context, c *txnClient) error {
 	defer cancel()
 	answer := make(chan error, 1)
 	c.answer = answer
-	go func() { answer <- c.EndTransaction(l.background.ctx, kgo.TryCommit) }()
+	go func() { answer <- c.EndTransaction(l.background.Context(), kgo.TryCommit) }()
 	var err error
 	select {
 	case err = <-answer:

@@ -12,12 +12,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/waterclock/waterclock/internal/kit/beats"
+	"github.com/waterclock/waterclock/internal/kit/tasks"
 )
 
 // Lane is one loop of steps. It is one of the Lanes, or belongs to their quarantine.
 type Lane struct {
 	roster     *roster
-	background *background
+	background *tasks.Group
 	o          *Options // a quarantine's has its own
 	name       string   // of its steps and transactional IDs within the process
 	pool       *pool
@@ -44,7 +45,7 @@ type underWay struct {
 	cancel  context.CancelCauseFunc
 }
 
-func newLane(r *roster, b *background, o *Options, name string) *Lane {
+func newLane(r *roster, b *tasks.Group, o *Options, name string) *Lane {
 	return &Lane{
 		roster: r, background: b, o: o, name: name, pool: newPool(b, o, name), aborts: aborts{background: b, o: o},
 		called: make(chan struct{}, 1), reached: beats.NewSignal(),
@@ -229,7 +230,7 @@ func (l *Lane) runStep(ctx context.Context, shares []*Share) error {
 	if errors.Is(err, errUnknown) {
 		c := l.pool.clients[l.pool.slot]
 		l.pool.forget(c)
-		l.background.Go(func() {
+		l.background.Go(func(context.Context) {
 			l.finish(ctx, shares, start, (&inDoubt{l, c, shares}).resolve())
 			l.roster.Wake()
 		})

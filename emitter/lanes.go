@@ -4,12 +4,13 @@ import (
 	"context"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock/waterclock/emitter/targets"
+	"github.com/waterclock/waterclock/internal/kit/tasks"
 )
 
 // Lanes are the loops of steps of a process, around one roster of sources.
@@ -18,7 +19,7 @@ type Lanes struct {
 	o          Options
 	all        []*Lane
 	quarantine *quarantine
-	background *background
+	background *tasks.Group // work that takes too long for the loop of a lane
 }
 
 // NewLanes returns lanes without sources.
@@ -35,9 +36,9 @@ func NewLanes(o Options) *Lanes {
 	if o.Leaders == nil {
 		o.Leaders = targets.NewLeaders(nil, time.Now)
 	}
-	la := &Lanes{o: o, roster: newRoster(&o), background: newBackground()}
+	la := &Lanes{o: o, roster: newRoster(&o), background: tasks.New(context.Background())}
 	la.quarantine = &quarantine{roster: la.roster, background: la.background, o: &la.o}
-	la.try = func(ctx context.Context) { la.background.Go(func() { la.quarantine.run(ctx) }) }
+	la.try = func(ctx context.Context) { la.background.Go(func(context.Context) { la.quarantine.run(ctx) }) }
 	for i := range max(1, o.Lanes) {
 		l := newLane(la.roster, la.background, &la.o, strconv.Itoa(i))
 		la.all = append(la.all, l)
@@ -64,45 +65,22 @@ func (la *Lanes) ReachabilityChanged() {
 // kerr.InvalidTransactionTimeout, if the brokers allow no transaction of that length.
 func (la *Lanes) Run(ctx context.Context) error {
 	defer la.close()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	loops, ctx := errgroup.WithContext(ctx)
 	la.mu.Lock()
 	la.laneSet.join()
 	la.mu.Unlock()
-	var loops sync.WaitGroup
-	var failed error
-	var once sync.Once
 	for _, l := range la.all {
-		loops.Go(func() {
-			if err := l.run(ctx); err != nil {
-				once.Do(func() { failed = err })
-				cancel(err)
-			}
-		})
+		loops.Go(func() error { return l.run(ctx) })
 	}
-	loops.Wait()
-	return failed
+	return loops.Wait()
 }
 
 func (la *Lanes) close() {
-	patience := time.AfterFunc(2*RequestTimeout, la.background.stop)
+	patience := time.AfterFunc(2*RequestTimeout, la.background.Cancel)
 	defer patience.Stop()
 	for _, l := range la.all {
 		l.pool.close()
 	}
 	la.background.Wait()
-	la.background.stop()
-}
-
-// background runs the goroutines for work that takes too long for the loop of a lane. They end when ctx does.
-type background struct {
-	sync.WaitGroup
-	ctx  context.Context
-	stop context.CancelFunc
-}
-
-func newBackground() *background {
-	b := new(background)
-	b.ctx, b.stop = context.WithCancel(context.Background())
-	return b
+	la.background.Cancel()
 }

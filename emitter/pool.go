@@ -15,6 +15,7 @@ import (
 
 	"github.com/waterclock/waterclock/emitter/repair"
 	"github.com/waterclock/waterclock/internal/kit/beats"
+	"github.com/waterclock/waterclock/internal/kit/tasks"
 )
 
 // A pool has a lane's transactional clients. One at a time is in a transaction; the others rest.
@@ -32,7 +33,7 @@ import (
 //
 // The lane's loop owns the fields above mu.
 type pool struct {
-	background *background
+	background *tasks.Group
 	o          *Options
 	name       string // the lane's
 	clients    []*txnClient
@@ -47,7 +48,7 @@ type pool struct {
 	closed bool                                   // the loop takes no more
 }
 
-func newPool(b *background, o *Options, name string) *pool {
+func newPool(b *tasks.Group, o *Options, name string) *pool {
 	return &pool{
 		background: b, o: o, name: name, news: beats.NewSignal(),
 		clients: make([]*txnClient, o.TransactionalIDs), opening: make(map[int]bool),
@@ -183,7 +184,7 @@ func (p *pool) open(slot int) {
 			used[c.addr()]++
 		}
 	}
-	p.background.Go(func() {
+	p.background.Go(func(context.Context) {
 		c, err := p.newClient(serial, used)
 		if !p.hand(opened{slot, c, err}) && c != nil {
 			c.Close()
@@ -194,7 +195,7 @@ func (p *pool) open(slot int) {
 // newClient opens a client and loads its producer ID. A client that begins before that runs its first transaction in
 // the old mode.
 func (p *pool) newClient(serial int, used map[string]int) (*txnClient, error) {
-	ctx, cancel := context.WithTimeout(p.background.ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(p.background.Context(), answerTimeout)
 	defer cancel()
 	id, at := p.newID(ctx, serial, used)
 	c, err := newTxnClient(p.o, id)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/kit/beats"
+	"github.com/waterclock/waterclock/internal/kit/tasks"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -40,7 +41,7 @@ import (
 // That is ugly, and stays because the name is part of transactional IDs, which permissions may list.
 type quarantine struct {
 	roster     *roster
-	background *background
+	background *tasks.Group
 	o          *Options             // of the lanes
 	lane       atomic.Pointer[Lane] // of the goroutine, or of the last one
 	// serial and counter continue from one goroutine to the next: see Lane.

@@ -30,7 +30,7 @@ func newQuarantineEnds(t *testing.T) *quarantineEnds {
 	e := &quarantineEnds{l: &testLane{newLane(lane.roster, lane.background, lane.o, "ward"), lane.lanes},
 		over: make(map[string]bool)}
 	e.l.aborts.apart = true
-	t.Cleanup(lane.background.stop)
+	t.Cleanup(lane.background.Cancel)
 	c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		return r.ResponseKind(), nil, true

@@ -37,7 +37,7 @@ type inDoubt struct {
 // committed.
 func (i *inDoubt) resolve() error {
 	l, c, shares := i.lane, i.client, i.shares
-	ctx := l.background.ctx
+	ctx := l.background.Context()
 	defer c.Close() // only now: see coordinatorAnswer
 	l.o.Metrics.resolved.Inc()
 	l.o.Metrics.retired.Inc()
@@ -96,7 +96,7 @@ func unresolved(shares []*Share) (open []*Share) {
 func (i *inDoubt) decide(ctx context.Context, s *Share) (repair.Ending, error) {
 	ctx, cancel := context.WithTimeout(ctx, i.lane.o.TransactionTimeout/2)
 	defer cancel()
-	i.lane.background.Go(func() {
+	i.lane.background.Go(func(context.Context) {
 		for s.Token.Err() == nil && beats.Sleep(ctx, tokenTick) {
 		}
 		cancel()

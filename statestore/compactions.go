@@ -1,6 +1,7 @@
 package statestore
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/waterclock/waterclock/internal/kit/beats"
+	"github.com/waterclock/waterclock/internal/kit/tasks"
 )
 
 const (
@@ -37,9 +39,9 @@ type compactions struct {
 	replayed atomic.Int64 // when a replay last wrote a table and looked up little, Unix ns
 	layers   atomic.Int64 // of level 0 when one last wrote a table, or at Open, less those merged since; 0: none wrote
 
-	db         pebble.DBForCompaction // since Register
-	wake       beats.Signal           // something has ended, or may begin
-	stop, done chan struct{}          // of run
+	db       pebble.DBForCompaction // since Register
+	wake     beats.Signal           // something has ended, or may begin
+	granting *tasks.Group           // calls grant
 
 	mu      sync.Mutex // guards the fields below
 	running int        // how many compactions run
@@ -52,7 +54,7 @@ var (
 )
 
 func newCompactions() *compactions {
-	c := &compactions{wake: beats.NewSignal(), stop: make(chan struct{}), done: make(chan struct{})}
+	c := &compactions{wake: beats.NewSignal(), granting: tasks.New(context.Background())}
 	c.pauseLayers.Store(pauseLayers)
 	return c
 }
@@ -82,12 +84,11 @@ func (c *compactions) paused() bool {
 
 func (c *compactions) Register(_ int, db pebble.DBForCompaction) {
 	c.db = db
-	go c.run()
+	c.granting.Go(func(ctx context.Context) { beats.EveryOr(ctx, compactionsCheck, c.wake, c.grant) })
 }
 
 func (c *compactions) Unregister() {
-	close(c.stop)
-	<-c.done
+	c.granting.Stop()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.over = true
@@ -106,22 +107,6 @@ func (c *compactions) TrySchedule() (bool, pebble.CompactionGrantHandle) {
 
 func (c *compactions) UpdateGetAllowedWithoutPermission() {
 	c.wake.Send()
-}
-
-// run starts compactions that TrySchedule has rejected.
-func (c *compactions) run() {
-	defer close(c.done)
-	ticker := beats.NewTicker(compactionsCheck)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-c.stop:
-			return
-		case <-ticker.C:
-		case <-c.wake:
-		}
-		c.grant()
-	}
 }
 
 // grant starts compactions as long as Pebble has some to do and they are allowed.

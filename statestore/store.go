@@ -39,7 +39,7 @@ func Open(o Options) (_ *Store, err error) {
 			return nil, fmt.Errorf("open store in %s: %w", o.Dir, err)
 		}
 	}
-	go s.upkeep.run()
+	s.upkeep.tasks.Go(s.upkeep.run)
 	return s, nil
 }
 
@@ -73,7 +73,6 @@ func OpenReadOnly(o Options) (_ *Store, err error) {
 	o = s.o
 	s.readOnly = true
 	s.events.onDamage = func(pebble.DataCorruptionInfo) {} // the reader gets the error, and nothing is thrown away
-	close(s.upkeep.done)                                   // there is no upkeep
 	id, err := readIdentity(o.fs(), o.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("open store in %s: %w", o.Dir, err)
@@ -194,7 +193,7 @@ func (s *Store) syncDirectory() error {
 func (s *Store) Close() error { return s.close() }
 
 func (s *Store) closeOnce() error {
-	s.upkeep.stop()
+	s.upkeep.tasks.Cancel()
 	if err := s.events.err(); err != nil {
 		return err
 	}
@@ -209,7 +208,7 @@ func (s *Store) closeOnce() error {
 }
 
 func (s *Store) shut() error {
-	<-s.upkeep.done
+	s.upkeep.tasks.Wait()
 	var flushErr error
 	if !s.readOnly {
 		flushErr = s.Flush()

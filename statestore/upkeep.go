@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/kit/beats"
+	"github.com/waterclock/waterclock/internal/kit/tasks"
 )
 
 // beforeFlushWait bounds how long a flush waits for Options.BeforeFlush.
@@ -23,9 +24,7 @@ const maxWaiting = 64
 type upkeep struct {
 	s *Store
 
-	life   context.Context // ended by stop
-	stop   func()
-	done   chan struct{}   // closed when run has returned
+	tasks  *tasks.Group    // run, unless the store is read-only
 	sweeps chan *Partition // whose low bound is worth raising
 	learns chan *Partition // whose filter may be worth learning
 	flush  beats.Signal    // too much has changed since the last flush
@@ -38,8 +37,7 @@ type upkeep struct {
 }
 
 func (u *upkeep) init(s *Store) {
-	u.s, u.done = s, make(chan struct{})
-	u.life, u.stop = context.WithCancel(context.Background())
+	u.s, u.tasks = s, tasks.New(context.Background())
 	u.sweeps, u.learns = make(chan *Partition, maxWaiting), make(chan *Partition, maxWaiting)
 	u.flush = beats.NewSignal()
 }
@@ -47,15 +45,14 @@ func (u *upkeep) init(s *Store) {
 // run works until stop. It flushes at an interval, or earlier if so much has changed that a restart after
 // a kill would have much to replay. The interval begins at the end of a flush, so a process that stood
 // still does not flush twice in a row.
-func (u *upkeep) run() {
-	defer close(u.done)
+func (u *upkeep) run(ctx context.Context) {
 	o := &u.s.o
 	timer := time.NewTimer(o.FlushInterval)
 	defer timer.Stop()
 	u.lookAtSpace()
 	for {
 		select {
-		case <-u.life.Done():
+		case <-ctx.Done():
 			return
 		case p := <-u.sweeps:
 			p.sweepQueued.Store(false)
@@ -101,7 +98,7 @@ func (u *upkeep) beforeFlush() {
 	if u.s.o.BeforeFlush == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(u.life, beforeFlushWait)
+	ctx, cancel := context.WithTimeout(u.tasks.Context(), beforeFlushWait)
 	defer cancel()
 	u.s.o.BeforeFlush(ctx)
 }
@@ -230,7 +227,7 @@ func waitForRoom(ctx context.Context, k *Handle, replaying bool, spare int) erro
 		case <-ticker.C:
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-s.upkeep.life.Done():
+		case <-s.upkeep.tasks.Context().Done():
 			return ErrClosed
 		case <-deadline.C:
 			s.o.Logger.Warn("store does not keep up", "partition", k.p.id.String(), "level0_layers", layers)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/kit/tasks"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/timer/query"
 )
@@ -58,7 +58,7 @@ type API struct {
 	internal http.Handler // answers other instances
 	public   http.Handler // answers all other calls
 	jobs     *jobs
-	life     *lifetime
+	life     *tasks.Group
 }
 
 var (
@@ -72,7 +72,7 @@ type common struct {
 	asker  Asker
 	logs   Logs
 	now    func() time.Time
-	life   *lifetime
+	life   *tasks.Group
 	log    *slog.Logger
 }
 
@@ -83,10 +83,9 @@ func New(o Options) *API {
 	}
 	c := &common{
 		topics: &topics{all: o.Topics, rights: o.Rights, partitionOf: o.PartitionOf}, asker: o.Asker,
-		logs: boundedLogs{o.Logs, access.NewPool(logReads, logReadsEach, readTimeout)}, now: o.Now, life: new(lifetime),
+		logs: boundedLogs{o.Logs, access.NewPool(logReads, logReadsEach, readTimeout)}, now: o.Now, life: tasks.New(context.Background()),
 		log: o.Logger,
 	}
-	c.life.ctx, c.life.stop = context.WithCancel(context.Background())
 	mux := http.NewServeMux()
 	h := humago.New(mux, config(o.Version))
 	h.UseMiddleware(asSent, onlyForPosts)
@@ -112,8 +111,7 @@ func New(o Options) *API {
 
 // Close stops all jobs and streams, and waits for the end of the jobs.
 func (a *API) Close() {
-	a.life.stop()
-	a.life.wg.Wait()
+	a.life.Stop()
 }
 
 // JobsHere implements route.JobHolder.
@@ -129,11 +127,4 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.public.ServeHTTP(w, r)
-}
-
-// lifetime ends everything that outlives a call: jobs, streams of events, counting of dead letters.
-type lifetime struct {
-	ctx  context.Context //nolint:containedctx // it is the lifetime itself
-	stop context.CancelFunc
-	wg   sync.WaitGroup
 }

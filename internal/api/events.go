@@ -148,7 +148,7 @@ type stream struct {
 func (s *stream) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.life.ctx, cancel)()
+	defer context.AfterFunc(s.life.Context(), cancel)()
 	if err := access.Stream(s.w); err != nil {
 		s.log.WarnContext(ctx, "cannot stream events on this connection", "err", err)
 		return

@@ -193,8 +193,8 @@ func (j *jobs) launch(ctx context.Context, one *job, perSecond int,
 	one.cancel = cancel
 	j.add(one)
 	shown := one.show
-	end := context.AfterFunc(j.life.ctx, cancel)
-	j.life.wg.Go(func() {
+	end := context.AfterFunc(j.life.Context(), cancel)
+	j.life.Go(func(context.Context) {
 		defer hold.Release()
 		defer release()
 		defer end()

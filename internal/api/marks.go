@@ -117,10 +117,10 @@ func newReviews(c *common, marks Marks) *reviews {
 		r.marks = noMarks{}
 		return r
 	}
-	r.life.wg.Go(func() {
-		for beats.Sleep(r.life.ctx, markLook) {
+	r.life.Go(func(context.Context) {
+		for beats.Sleep(r.life.Context(), markLook) {
 			for _, t := range r.topics.all {
-				if err := r.keep(r.life.ctx, t.DeadLetters); err != nil {
+				if err := r.keep(r.life.Context(), t.DeadLetters); err != nil {
 					r.log.Warn("cannot renew the marks of reviewed dead letters", "topic", t.DeadLetters, "err", err)
 				}
 			}
@@ -180,15 +180,15 @@ func (r *reviews) add(ctx context.Context, topic, by string, more map[int32]offs
 		return nil
 	}
 	set := int64(-1) // any
-	if _, err := r.merge(ctx, topic, by, more, &set); err != nil || r.life.ctx.Err() != nil {
+	if _, err := r.merge(ctx, topic, by, more, &set); err != nil || r.life.Context().Err() != nil {
 		return err
 	}
-	r.life.wg.Go(func() {
+	r.life.Go(func(context.Context) {
 		for range markTries {
-			if !beats.Sleep(r.life.ctx, markSettle) {
+			if !beats.Sleep(r.life.Context(), markSettle) {
 				return
 			}
-			switch lost, err := r.merge(r.life.ctx, topic, by, more, &set); {
+			switch lost, err := r.merge(r.life.Context(), topic, by, more, &set); {
 			case err != nil:
 				r.log.Warn("cannot check the marks of reviewed dead letters", "topic", topic, "err", err)
 				return

@@ -13,6 +13,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/kit/tasks"
 )
 
 const (
@@ -164,15 +165,15 @@ func (t *tally) forget() {
 }
 
 // look starts a scan of the log, unless one is running or the counts are new.
-func (t *tally) look(life *lifetime, logs Logs, now time.Time) {
+func (t *tally) look(life *tasks.Group, logs Logs, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.running != nil || now.Sub(t.at).Abs() < tallyAge || life.ctx.Err() != nil {
+	if t.running != nil || now.Sub(t.at).Abs() < tallyAge || life.Context().Err() != nil {
 		return
 	}
 	t.running, t.at = make(chan struct{}), now
-	life.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(life.ctx, tallyTime)
+	life.Go(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, tallyTime)
 		defer cancel()
 		news := t.countNew(ctx, logs)
 		whole, err := t.count(ctx, logs, now)

@@ -19,6 +19,7 @@ import (
 	"github.com/waterclock/waterclock/emitter/targets"
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/kit/beats"
+	"github.com/waterclock/waterclock/internal/kit/tasks"
 	"github.com/waterclock/waterclock/internal/node/config"
 	"github.com/waterclock/waterclock/internal/node/connect"
 	"github.com/waterclock/waterclock/internal/node/dialer"
@@ -34,15 +35,14 @@ type cluster struct {
 	targets *targets.Metadata
 	lanes   atomic.Pointer[emitter.Lanes] // told when a broker comes or goes; nil until the pipeline is built
 
-	stopProbe context.CancelFunc
-	probing   sync.WaitGroup
+	probing *tasks.Group
 }
 
 var _ targets.Reach = (*dialer.Dialer)(nil)
 
 // openCluster makes the first client, and the dialer that probes the brokers until close is called.
 func openCluster(cfg *config.Config, process string, o *Options, log *slog.Logger) (*cluster, error) {
-	c := &cluster{log: log}
+	c := &cluster{log: log, probing: tasks.New(context.Background())}
 	var err error
 	if c.options, err = connect.Options(cfg, clientPrefix+process, log); err != nil {
 		return nil, err
@@ -61,9 +61,7 @@ func openCluster(cfg *config.Config, process string, o *Options, log *slog.Logge
 	c.targets = targets.NewMetadata(c.client,
 		targets.MetadataOptions{MissingAfter: o.MissingAfter, Reach: c.dialer, Changed: c.reached})
 	c.dialer.OnChange(func() { c.targets.ReachabilityChanged(); c.reached() })
-	ctx, stop := context.WithCancel(context.Background())
-	c.stopProbe = stop
-	c.probing.Go(func() { _ = c.dialer.Run(ctx) })
+	c.probing.Go(func(ctx context.Context) { _ = c.dialer.Run(ctx) })
 	return c, nil
 }
 
@@ -76,8 +74,7 @@ func (c *cluster) recognize(ctx context.Context) error {
 }
 
 func (c *cluster) close() {
-	c.stopProbe()
-	c.probing.Wait()
+	c.probing.Stop()
 	c.client.Close()
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/kafka/wire"
 	"github.com/waterclock/waterclock/internal/kit/beats"
+	"github.com/waterclock/waterclock/internal/kit/tasks"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -81,18 +82,17 @@ func (l *Life) Settings() topics.Settings { return l.o.Settings.Last() }
 // Run calls serve again and again, until ctx ends or the token dies. serve acquires the partition and returns when it
 // cannot go on. When serve returns, neither lane nor reader may hold anything of the partition.
 func (l *Life) Run(ctx context.Context, serve func(context.Context) error) {
-	ctx, cancel := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	defer cancel()
-	watching.Go(func() {
+	watching := tasks.New(ctx)
+	defer watching.Stop()
+	ctx = watching.Context()
+	watching.Go(func(ctx context.Context) {
 		beats.Every(ctx, Tick, func() {
 			if l.o.Token.Err() != nil {
-				cancel()
+				watching.Cancel()
 			}
 		})
 	})
-	watching.Go(func() { beats.Every(ctx, stallLook, l.look) })
+	watching.Go(func(ctx context.Context) { beats.Every(ctx, stallLook, l.look) })
 	defer l.SetState(Gone)
 	var logged string // the last error that was logged
 	var again beats.Reminder

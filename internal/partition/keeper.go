@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/kit/beats"
 	"github.com/waterclock/waterclock/internal/kit/budget"
+	"github.com/waterclock/waterclock/internal/kit/tasks"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
@@ -79,11 +79,10 @@ func (k *keeper) stop() {
 // loop writes checkpoints, moves parked timers, and loads timers that fire soon.
 func (k *keeper) loop(ctx context.Context) error {
 	defer k.checkpoints.stop()
-	var counting sync.WaitGroup
-	defer counting.Wait()
-	ctx, cancel := context.WithCancel(ctx) // ends the checkpoint that is being written, too
-	defer cancel()
-	counting.Go(func() { k.forecast.run(ctx) })
+	counting := tasks.New(ctx)
+	defer counting.Stop()
+	ctx = counting.Context() // ends the checkpoint that is being written, too
+	counting.Go(k.forecast.run)
 	t := beats.NewTicker(ownership.Tick)
 	defer t.Stop()
 	for {

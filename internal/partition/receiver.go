@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kit/tasks"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -25,8 +26,7 @@ type receiver struct {
 	delivered atomic.Int64 // every request below this offset is delivered
 	held      atomic.Int64 // how long open transactions have blocked the next request, in nanoseconds
 	heldAt    time.Time    // the last delivery that was blocked, or zero; only the reader uses it
-	cancel    context.CancelFunc
-	running   sync.WaitGroup
+	running   *tasks.Group
 
 	pauseMu sync.Mutex // guards paused; held over Reader.Pause and Resume
 	paused  bool
@@ -42,19 +42,18 @@ func newReceiver(l *lane, from int64) *receiver {
 
 // start begins to read and plan requests. No timer fires before all requests below end are planned.
 func (r *receiver) start(ctx context.Context, end int64) {
-	ctx, r.cancel = context.WithCancel(ctx)
+	r.running = tasks.New(ctx)
 	for _, s := range r.subs.all {
-		r.running.Go(func() { s.planAll(ctx) })
+		r.running.Go(s.planAll)
 	}
 	r.part.o.Reader.Add(r.part.o.Topics.Request.Name, r.part.o.Partition, r.delivered.Load(), r)
-	r.running.Go(func() { r.catchUp(ctx, end) })
+	r.running.Go(func(ctx context.Context) { r.catchUp(ctx, end) })
 }
 
 // stop ends reading and planning, and waits for both.
 func (r *receiver) stop() {
 	r.part.o.Reader.Remove(r.part.o.Topics.Request.Name, r.part.o.Partition, r)
-	r.cancel()
-	r.running.Wait()
+	r.running.Stop()
 }
 
 // Room implements partlog.Sink. Intake that has no room pauses, so that nothing is fetched until there is some.

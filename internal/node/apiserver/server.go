@@ -17,7 +17,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -35,6 +34,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/kafka/calendars"
 	"github.com/waterclock/waterclock/internal/kafka/topics"
+	"github.com/waterclock/waterclock/internal/kit/tasks"
 	"github.com/waterclock/waterclock/internal/node/config"
 	"github.com/waterclock/waterclock/internal/node/connect"
 	"github.com/waterclock/waterclock/internal/node/ops"
@@ -170,21 +170,9 @@ func (s *Server) Run(ctx context.Context) error {
 	server := s.guard.Server(s.guard.Wrap(http.HandlerFunc(s.serve)))
 	s.log.Info("serving the API", "address", s.listener.Addr().String(), "advertised", s.address, "forwards",
 		s.cfg.APIKeyFile != "")
-	var stopping sync.WaitGroup
-	over, cancel := context.WithCancel(ctx)
-	stopping.Go(func() {
-		<-over.Done()
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), apiShutdown)
-		defer cancel()
-		if server.Shutdown(end) != nil {
-			_ = server.Close()
-		}
-	})
-	err := s.guard.Serve(server, s.listener)
-	cancel()
-	stopping.Wait()
+	err := ops.ServeUntil(ctx, server, apiShutdown, func() error { return s.guard.Serve(server, s.listener) })
 	s.unaudit()
-	if !errors.Is(err, http.ErrServerClosed) {
+	if err != nil {
 		return fmt.Errorf("serve the API: %w", err)
 	}
 	return nil
@@ -207,9 +195,8 @@ func (s *Server) Open(in *Instance) (stop func(), err error) {
 	}
 	// The instance's activity is recorded for the API and the console.
 	local.history = recent.New(s.registry, s.log)
-	remembering, forget := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { local.history.Run(remembering) })
+	remembering := tasks.New(context.Background())
+	remembering.Go(local.history.Run)
 	router := route.New(route.Options{
 		Local: local, Directory: &directory{in, s.cfg}, Process: in.Process, Transport: s.guard.Peers(),
 		MaxBody: int64(s.cfg.APIBodyLimit), May: mayForwarded, Room: callRoom{}, SettingsOf: in.SettingsOf,
@@ -240,8 +227,7 @@ func (s *Server) Open(in *Instance) (stop func(), err error) {
 		s.handler.Store(nil)
 		a.Close()
 		local.producer.Close()
-		forget()
-		running.Wait()
+		remembering.Stop()
 	}, nil
 }
 

@@ -33,6 +33,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/kit/loopback"
 	"github.com/waterclock/waterclock/internal/kit/metric"
+	"github.com/waterclock/waterclock/internal/kit/tasks"
 )
 
 // Limits of the server. A scrape is small; a client that is slow is wrong.
@@ -129,23 +130,30 @@ func (s *Server) Run(ctx context.Context) error {
 		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	s.log.Info("serving HTTP", "setting", s.setting, "address", s.Addr())
-	stopped := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(stopped)
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
-		defer cancel()
-		if srv.Shutdown(end) != nil {
-			srv.Close()
-		}
-	})
-	err := s.serve(srv)
-	if !stop() {
-		<-stopped
-	}
-	if !errors.Is(err, http.ErrServerClosed) {
+	if err := ServeUntil(ctx, srv, shutdownTimeout, func() error { return s.serve(srv) }); err != nil {
 		return fmt.Errorf("serve HTTP: %w", err)
 	}
 	return nil
+}
+
+// ServeUntil calls serve, which serves with srv. When ctx ends it gives requests in flight some time to end, and returns
+// nil. If serve fails before that it returns the error.
+func ServeUntil(ctx context.Context, srv *http.Server, patience time.Duration, serve func() error) error {
+	stopping := tasks.New(ctx)
+	stopping.Go(func(ctx context.Context) {
+		<-ctx.Done()
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		defer cancel()
+		if srv.Shutdown(end) != nil {
+			_ = srv.Close()
+		}
+	})
+	err := serve()
+	stopping.Stop()
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
 }
 
 // serve serves as the web configuration says, which is read again at each connection and request: users and

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/kit/beats"
 	"github.com/waterclock/waterclock/internal/kit/span"
+	"github.com/waterclock/waterclock/internal/kit/tasks"
 )
 
 // session is the life of one group client, from its first join until it is closed. The client calls assigned, revoked
@@ -96,13 +96,12 @@ func (g *Group) newSession() (*session, error) {
 // run is a member until ctx or the membership ends. It returns the last identity of the member.
 func (s *session) run(ctx context.Context) (was emitter.Member, err error) {
 	s.g.client.Store(s.client)
-	poll, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var polling sync.WaitGroup
-	polling.Go(func() { s.poll(poll) })
-	polling.Go(func() { s.again.run(poll) })
+	polling := tasks.New(context.WithoutCancel(ctx))
+	polling.Go(s.poll)
+	polling.Go(s.again.run)
 	defer func() {
 		s.g.client.Store(nil)
-		stop()
+		polling.Cancel()
 		was.ID, was.Generation = s.client.GroupMetadata()
 		was.InstanceID = s.lease.instance
 		s.end(ctx.Err() != nil, foreign(err))
