@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -197,14 +196,12 @@ func (i *instance) stop() error {
 	return nil
 }
 
-// metric sums the samples of a counter or gauge whose labels contain every text of with.
-func (i *instance) metric(ctx context.Context, name string, with ...string) (int64, error) {
+// metric sums the samples of a counter or gauge.
+func (i *instance) metric(ctx context.Context, name string) (int64, error) {
 	samples, err := i.samples(ctx, name)
 	sum := 0.0
-	for labels, v := range samples {
-		if !slices.ContainsFunc(with, func(text string) bool { return !strings.Contains(labels, text) }) {
-			sum += v
-		}
+	for _, v := range samples {
+		sum += v
 	}
 	return int64(sum), err
 }

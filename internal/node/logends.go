@@ -13,7 +13,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/emitter/repair"
-	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/kafka/partlog"
 	"github.com/waterclock/waterclock/internal/kit/beats"
 	"github.com/waterclock/waterclock/internal/ownership"
@@ -51,7 +50,6 @@ type logEnds struct {
 	partitions *partitions
 	topics     *servedTopics
 	client     *kgo.Client
-	reader     *intake.Reader
 	log        *slog.Logger
 	asking     sync.WaitGroup // the goroutines that ask
 
@@ -84,8 +82,8 @@ type producer struct {
 	oldest time.Time // timestamp of the record at that offset
 }
 
-func newLogEnds(ps *partitions, t *servedTopics, cl *kgo.Client, r *intake.Reader, log *slog.Logger) *logEnds {
-	return &logEnds{partitions: ps, topics: t, client: cl, reader: r, log: log,
+func newLogEnds(ps *partitions, t *servedTopics, cl *kgo.Client, log *slog.Logger) *logEnds {
+	return &logEnds{partitions: ps, topics: t, client: cl, log: log,
 		held: make(map[timer.TopicPartition]*openTransaction), looks: make(map[int32]bool)}
 }
 

@@ -78,7 +78,7 @@ func TestASilentLeaderHoldsUpNoOthersLag(t *testing.T) {
 		}
 		return nil, nil, false
 	})
-	e := newLogEnds(ps, nil, cl, nil, slog.New(slog.DiscardHandler))
+	e := newLogEnds(ps, nil, cl, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = e.Run(ctx) }()

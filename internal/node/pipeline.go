@@ -152,7 +152,7 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 	p.runs = []func(context.Context) error{
 		lanes.Run, reader.Run, c.targets.Run, p.health.Run, markers.Run, watch.Run, skew.Run, p.clock.Run,
 		newRecheck(cfg, in.topics, in.partitions, c.client, log, in.o.Registry).Run,
-		newLogEnds(in.partitions, in.topics, c.client, reader, log).Run,
+		newLogEnds(in.partitions, in.topics, c.client, log).Run,
 		newStaleViews(in.store, in.topics, in.partitions, in.o.Now, log).Run,
 		(&reloader{cfg, in.o.Reload, in.topics, reader, in.access, p.settings, p.member.group.Rejoin, log}).Run,
 		p.settings.Run, in.calendars.Run,

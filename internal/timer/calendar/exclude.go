@@ -363,13 +363,8 @@ func (e Exclusions) Excludes(at int64) int {
 	return slices.IndexFunc(e, func(one *Exclusion) bool { return one.Excludes(at) })
 }
 
-// Shifted returns the instant that takes the place of another one, in Unix milliseconds: that itself if no calendar
+// shifted returns the instant that takes the place of another one, in Unix milliseconds: that itself if no calendar
 // excludes it. It returns false if nothing does: the occurrence is skipped, or the calendars leave no time free.
-func (e Exclusions) Shifted(at int64, by timer.Shift) (int64, bool) {
-	var w work
-	return e.shifted(at, by, &w)
-}
-
 func (e Exclusions) shifted(at int64, by timer.Shift, w *work) (int64, bool) {
 	if e.always() {
 		return 0, false

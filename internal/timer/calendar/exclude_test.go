@@ -70,14 +70,14 @@ func TestShifts(t *testing.T) {
 		if excluded := x.Excludes(at) >= 0; excluded != (c.previous != "") {
 			t.Errorf("%s: excluded %v", c.name, excluded)
 		}
-		if got, ok := x.Shifted(at, timer.ShiftNext); !ok || got != millis(t, c.next) {
+		if got, ok := x.shifted(at, timer.ShiftNext, new(work)); !ok || got != millis(t, c.next) {
 			t.Errorf("%s: next is %s, %v, want %s", c.name, time.UnixMilli(got).UTC(), ok, c.next)
 		}
-		got, ok := x.Shifted(at, timer.ShiftPrevious)
+		got, ok := x.shifted(at, timer.ShiftPrevious, new(work))
 		if want := c.previous; !ok || want != "" && got != millis(t, want) || want == "" && got != at {
 			t.Errorf("%s: previous is %s, %v, want %s", c.name, time.UnixMilli(got).UTC(), ok, want)
 		}
-		if _, ok := x.Shifted(at, timer.ShiftSkip); ok != (c.previous == "") {
+		if _, ok := x.shifted(at, timer.ShiftSkip, new(work)); ok != (c.previous == "") {
 			t.Errorf("%s: not skipped: %v", c.name, ok)
 		}
 	}
@@ -95,7 +95,7 @@ func TestNothingIsFree(t *testing.T) {
 	} {
 		for _, by := range []timer.Shift{timer.ShiftNext, timer.ShiftPrevious} {
 			begun := time.Now()
-			if got, ok := x.Shifted(at, by); ok {
+			if got, ok := x.shifted(at, by, new(work)); ok {
 				t.Errorf("%+v leaves %s", x, time.UnixMilli(got).UTC())
 			}
 			if took := time.Since(begun); took > time.Second {
@@ -167,8 +167,8 @@ func TestShiftsAgainstASearch(t *testing.T) {
 		const minute = 60_000
 		at := 1806105600000 + rapid.Int64Range(0, 14*24*60).Draw(t, "minutes")*minute // from 2027-03-26 on
 		x := Exclusions{e}
-		next, ok := x.Shifted(at, timer.ShiftNext)
-		previous, before := x.Shifted(at, timer.ShiftPrevious)
+		next, ok := x.shifted(at, timer.ShiftNext, new(work))
+		previous, before := x.shifted(at, timer.ShiftPrevious, new(work))
 		if !ok || !before || next < at || previous > at || e.Excludes(next) || e.Excludes(previous) {
 			t.Fatalf("%s at %d: %d, %d", text, at, next, previous)
 		}
@@ -207,7 +207,7 @@ func FuzzRules(f *testing.F) {
 		}
 		for _, at := range []int64{0, 1806105600123, -62135596800000} {
 			for _, by := range []timer.Shift{timer.ShiftNext, timer.ShiftPrevious} {
-				if free, ok := (Exclusions{e}).Shifted(at, by); ok && e.Excludes(free) {
+				if free, ok := (Exclusions{e}).shifted(at, by, new(work)); ok && e.Excludes(free) {
 					t.Fatalf("%q at %d: %d is excluded", text, at, free)
 				}
 			}

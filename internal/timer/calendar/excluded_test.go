@@ -285,12 +285,12 @@ func TestNotOnAgainstASet(t *testing.T) {
 		}
 		begins := int64(1805889600000) + 3600_000*rapid.Int64Range(0, 400).Draw(t, "begins") // 2027-03-24
 		r = r.anchored(begins)
-		if _, ok := r.excluded.list.Shifted(begins, timer.ShiftNext); !ok {
+		if _, ok := r.excluded.list.shifted(begins, timer.ShiftNext, new(work)); !ok {
 			return // nothing is free, which takes long to find out for each
 		}
 		var set []int64
 		for n := r.nominal(begins - 40*day); n < begins+60*day; n = r.nominal(n) {
-			if at, ok := r.excluded.list.Shifted(n, of.Shift); ok {
+			if at, ok := r.excluded.list.shifted(n, of.Shift, new(work)); ok {
 				set = append(set, at)
 			}
 		}
