@@ -10,8 +10,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/emitter/repair"
 	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
 	"github.com/waterclock/waterclock/internal/ownership"
@@ -28,6 +30,11 @@ type lookedAt struct {
 	most time.Duration // the longest time between two looks
 	n    int
 }
+
+// held is a token that holds.
+type held struct{ emitter.Token }
+
+func (held) Err() error { return nil }
 
 func (l *lookedAt) Life() *ownership.Life { return l.life }
 
@@ -55,7 +62,9 @@ func TestASilentLeaderHoldsUpNoOthersLag(t *testing.T) {
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(3), kfake.SeedTopics(partitions, "r"))
 	ps, byNode := newPartitions(slog.New(slog.DiscardHandler)), make(map[int32][]*lookedAt)
 	for n := range int32(partitions) {
-		p := &lookedAt{life: &ownership.Life{Steps: new(ownership.Steps)}}
+		p := &lookedAt{life: ownership.New(ownership.Options{
+			Topics: new(topics.Set), Token: held{}, Logger: slog.New(slog.DiscardHandler),
+		}, nil)}
 		p.life.SetState(ownership.Live)
 		ps.owned[timer.TopicPartition{Topic: "r", Partition: n}] = &owned{p: p}
 		if err := c.MoveTopicPartition("r", n, n%3); err != nil {

@@ -101,7 +101,7 @@ func breaks() []bug {
 		{"what is pending is not counted less by what ends", "ledger", "",
 			[]change{{"internal/partition/planner", "Planner.Commit", "adds", "max(0, $)"}}},
 		{"an answer is given without asking the group", "stale", "",
-			[]change{{"internal/partition/questions", "answers.confirm", "call Certain", "$x.Err()"}}},
+			[]change{{"internal/partition/questions", "answers.confirm", "call Certain", "$1.Err()"}}},
 		{"an answer says what is planned, and not what is committed", "stale", "",
 			[]change{
 				{"internal/partition/planner", "Planner.Committed", "after change", "$xx.timer"},
