@@ -148,6 +148,9 @@ func TestValidateAcceptsRecurrences(t *testing.T) {
 				!reflect.DeepEqual(got.Recurrence, tt.want) {
 				t.Errorf("got %+v, %+v\nwant due %d, %+v", got, got.Recurrence, tt.due, tt.want)
 			}
+			if got.IsSkipped() != (req.At == now) {
+				t.Errorf("it ends at %d", req.At)
+			}
 		})
 	}
 }

@@ -192,6 +192,9 @@ func (r *Rules) Validate(rec *kgo.Record, now int64) (req timer.Request, misplac
 	if refusal != nil {
 		return timer.Request{ID: rec.Key, Offset: rec.Offset}, misplaced, refusal
 	}
+	if t.IsSkipped() {
+		req.At = now
+	}
 	if req.Schedule = t; req.If.Kind == timer.IfChanged && rec != said {
 		req.If.Stamp = r.Dialect.stamp()
 	}

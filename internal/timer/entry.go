@@ -10,8 +10,8 @@ type Request struct {
 	Bytes []byte
 	// Steer is the action on the pending timer; 0 if the request schedules or cancels.
 	Steer Steer
-	// At is when a trigger was requested. For a resume it is the present time, for a move the new due time. Unix
-	// milliseconds.
+	// At is when a trigger was requested. For a resume, and for a timer that is skipped, it is the present time; for a
+	// move the new due time. Unix milliseconds.
 	At int64
 	// If is the condition under which the request takes effect.
 	If Condition

@@ -7,6 +7,26 @@ import (
 	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
+// TestASkippedTimerIsRememberedFromNowOn: one that a calendar excludes ends when its request is planned, however long
+// ago its time was.
+func TestASkippedTimerIsRememberedFromNowOn(t *testing.T) {
+	const written, now, keep = 50_000, 50_500, 1000
+	all := &one{}
+	all.put(t, `{"yearly": ["01-01"]}`, 0)
+	schedules := &calendar.Cache{Calendars: all}
+	for _, at := range []int64{0, written, 80_000} {
+		tm := &timer.Timer{ID: []byte("x"), Offset: 7, Occurrence: 1, Remember: &timer.Remember{For: keep}}
+		r, err := schedules.Recurrence(&timer.Recurrence{NotOn: "a"})
+		if err != nil || r.Start(tm, at, written) || !r.Skip(tm, at, written) {
+			t.Fatal(err)
+		}
+		e := Decide(schedules, &timer.Request{ID: tm.ID, Offset: 7, Schedule: tm, At: now}, nil)
+		if e.Outcome != timer.Expired || !e.After.IsRemembered() || e.After.Due != now+keep {
+			t.Errorf("at %d: outcome %d, and %+v is left", at, e.Outcome, e.After)
+		}
+	}
+}
+
 // TestEveryEndIsRemembered goes through the ways in which a timer ends. Each of them leaves the ID remembered, except
 // for the two that take the ID back: a cancel, and a schedule that takes the timer's place.
 func TestEveryEndIsRemembered(t *testing.T) {

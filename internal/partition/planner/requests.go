@@ -214,7 +214,7 @@ func (re recurrences) decide(e *Entry, r *timer.Request, before timer.Ref, pendi
 		switch {
 		case e.After != r.Schedule:
 		case e.Outcome == timer.Scheduled && e.After.IsSkipped():
-			re.end(&e.Entry, e.After, e.After.Due)
+			re.end(&e.Entry, e.After, max(r.At, e.After.Due)) // now, as if it were late
 		default:
 			e.Value = r.Bytes
 		}
