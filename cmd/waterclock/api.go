@@ -24,26 +24,35 @@ HTTP API, and do what. The file begins with the line "callers:"; entries follow 
 	return cmd
 }
 
-// grantFlags are the grant of a new entry.
-type grantFlags struct{ role, topic, prefix string }
+// grantFlags are the grants of a new entry.
+type grantFlags struct{ role, topic, prefix, calendar string }
 
 func (g *grantFlags) bind(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&g.role, "role", access.Read.String(), "`ROLE`: read, write or admin; each includes those before it")
 	fs.StringVar(&g.topic, "topic", "*", "request topics: `NAME`, the beginning of names and a *, or * for all")
 	fs.StringVar(&g.prefix, "id-prefix", "", "only timers whose IDs begin with `PREFIX` (default: all)")
+	fs.StringVar(&g.calendar, "calendar", "",
+		"also calendars: `NAME`, the beginning of names and a *, or * for all; writers read them")
 }
 
-func (g *grantFlags) grant() (access.Grant, error) {
+func (g *grantFlags) grants() ([]access.Grant, error) {
 	role, err := access.ParseRole(g.role)
 	if err != nil {
-		return access.Grant{}, usagef("%v", err)
+		return nil, usagef("%v", err)
 	}
-	return access.Grant{Role: role, Topic: g.topic, IDPrefix: g.prefix}, nil
+	grants := []access.Grant{{Role: role, Topic: g.topic, IDPrefix: g.prefix}}
+	if g.calendar != "" {
+		if role == access.Write {
+			role = access.Read
+		}
+		grants = append(grants, access.Grant{Role: role, Topic: access.CalendarTopic(g.calendar)})
+	}
+	return grants, nil
 }
 
 // entryCommand returns a command that makes the entry of one caller.
-func entryCommand(use, short, long, example string, run func(name string, g access.Grant) error) *cobra.Command {
+func entryCommand(use, short, long, example string, run func(name string, grants []access.Grant) error) *cobra.Command {
 	var f grantFlags
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long, Example: example,
@@ -58,11 +67,11 @@ func entryCommand(use, short, long, example string, run func(name string, g acce
 		if err := access.CheckName(args[0]); err != nil {
 			return usagef("%v", err)
 		}
-		g, err := f.grant()
+		grants, err := f.grants()
 		if err != nil {
 			return err
 		}
-		return run(args[0], g)
+		return run(args[0], grants)
 	}
 	return cmd
 }
@@ -74,12 +83,12 @@ standard input, and prints the entry of that caller. Passwords are never argumen
 those show in the list of processes.`,
 		`  echo callers: > users.yaml
   waterclock api user shop --role write --topic orders.timers >> users.yaml`,
-		func(name string, g access.Grant) error {
+		func(name string, grants []access.Grant) error {
 			password, err := readPassword(p)
 			if err != nil {
 				return err
 			}
-			entry, err := access.PasswordEntry(name, password, g)
+			entry, err := access.PasswordEntry(name, password, grants...)
 			return printEntry(p, entry, err)
 		})
 }
@@ -89,9 +98,9 @@ func apiTokenCommand(p *process) *cobra.Command {
 		`token makes a token of 256 random bits. It is written to the standard error, and
 nowhere else: keep it now. The entry on the standard output has its hash only.`,
 		`  waterclock api token billing --role read --topic 'orders.*' >> users.yaml`,
-		func(name string, g access.Grant) error {
+		func(name string, grants []access.Grant) error {
 			token := access.NewToken()
-			entry, err := access.TokenEntry(name, token, g)
+			entry, err := access.TokenEntry(name, token, grants...)
 			if err := printEntry(p, entry, err); err != nil {
 				return err
 			}

@@ -34,3 +34,23 @@ func TestRightsOfGrants(t *testing.T) {
 		}
 	}
 }
+
+// A caller's rights to calendars are those of its grants, in the role that counts for them.
+func TestRightsOfGrantsToCalendars(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		grants []access.Grant
+		want   []CalendarRight
+	}{
+		{"of topics alone", []access.Grant{{Role: access.Admin, Topic: "c*"}}, []CalendarRight{}},
+		{"all, with a prefix", []access.Grant{{Role: access.Admin, Topic: "*", IDPrefix: "a"}}, []CalendarRight{}},
+		{"a writer of all", []access.Grant{{Role: access.Write, Topic: "*"}}, []CalendarRight{{"*", "read"}}},
+		{"some", []access.Grant{{Role: access.Read, Topic: access.CalendarTopic("de")},
+			{Role: access.Admin, Topic: access.CalendarTopic("de")},
+			{Role: access.Read, Topic: access.CalendarTopic("h-*")}}, []CalendarRight{{"de", "admin"}, {"h-*", "read"}}},
+	} {
+		if got := calendarRights(c.grants); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}

@@ -145,7 +145,13 @@ type Caller struct {
 	Service bool    `json:"service" doc:"It may see the whole service: getCluster."`
 	Rights  []Right `json:"rights" nullable:"false" doc:"By topic and prefix. A right to all IDs of a topic has no prefix, and comes first."`
 
-	Calendars bool `json:"calendars" doc:"It may read calendars, all or some."`
+	Calendars []CalendarRight `json:"calendars" nullable:"false" doc:"Rights to calendars."`
+}
+
+// CalendarRight is a caller's role for calendars.
+type CalendarRight struct {
+	Calendar string `json:"calendar" doc:"A name, the beginning of names and a *, or * for all."`
+	Role     string `json:"role" enum:"read,admin" doc:"admin includes read."`
 }
 
 // Right is a caller's role for IDs of a request topic.
@@ -165,8 +171,27 @@ func (t *topics) registerCaller(h huma.API) {
 			grants = t.rights.Grants(ctx)
 		}
 		return &Caller{t.caller(ctx), t.may(ctx, access.Read, "", "") == nil, t.rightsOf(grants),
-			slices.ContainsFunc(grants, access.Grant.OfCalendars)}, nil
+			calendarRights(grants)}, nil
 	})
+}
+
+// calendarRights returns the rights that grants give to calendars.
+func calendarRights(grants []access.Grant) []CalendarRight {
+	roles := make(map[string]access.Role) // by names
+	for _, g := range grants {
+		if names, ok := g.Calendars(); ok {
+			roles[names] = max(roles[names], g.Role)
+		}
+	}
+	all := []CalendarRight{}
+	for _, names := range slices.Sorted(maps.Keys(roles)) {
+		role := access.Read // for Write too
+		if roles[names] == access.Admin {
+			role = access.Admin
+		}
+		all = append(all, CalendarRight{names, role.String()})
+	}
+	return all
 }
 
 // rightsOf returns the rights that grants give to the served request topics, without those that a wider right

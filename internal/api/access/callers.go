@@ -390,7 +390,7 @@ const (
 )
 
 // PasswordEntry returns an entry of the file of callers for a caller with a password.
-func PasswordEntry(name string, password []byte, g Grant) ([]byte, error) {
+func PasswordEntry(name string, password []byte, grants ...Grant) ([]byte, error) {
 	if len(password) < MinPassword || len(password) > MaxPassword {
 		return nil, fmt.Errorf("password has %d bytes, needs %d to %d", len(password), MinPassword, MaxPassword)
 	}
@@ -398,16 +398,16 @@ func PasswordEntry(name string, password []byte, g Grant) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hash password: %w", err)
 	}
-	return entry(name, g, yaml.MapItem{Key: "password", Value: string(hash)})
+	return entry(name, grants, yaml.MapItem{Key: "password", Value: string(hash)})
 }
 
 // TokenEntry returns an entry of the file of callers for a caller with a token.
-func TokenEntry(name, token string, g Grant) ([]byte, error) {
+func TokenEntry(name, token string, grants ...Grant) ([]byte, error) {
 	if len(token) < minToken {
 		return nil, errors.New("token is too short")
 	}
 	hash := sha256.Sum256([]byte(token))
-	return entry(name, g, yaml.MapItem{Key: "tokens", Value: []string{tokenScheme + hex.EncodeToString(hash[:])}})
+	return entry(name, grants, yaml.MapItem{Key: "tokens", Value: []string{tokenScheme + hex.EncodeToString(hash[:])}})
 }
 
 // NewToken makes a bearer token.
@@ -418,19 +418,23 @@ func NewToken() string {
 }
 
 // entry writes an entry and reads it back, so that a printed entry is never rejected.
-func entry(name string, g Grant, credential yaml.MapItem) ([]byte, error) {
+func entry(name string, grants []Grant, credential yaml.MapItem) ([]byte, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
-	if err := g.check(); err != nil {
-		return nil, err
-	}
-	grant := yaml.MapSlice{{Key: "role", Value: g.Role.String()}, {Key: "topic", Value: g.Topic}}
-	if g.IDPrefix != "" {
-		grant = append(grant, yaml.MapItem{Key: "id-prefix", Value: g.IDPrefix})
+	var all []yaml.MapSlice
+	for _, g := range grants {
+		err := g.check()
+		if names, ok := strings.CutPrefix(g.Topic, calendarTopic); ok {
+			err = (&Grant{Role: g.Role}).ofCalendars(names)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, g.entry())
 	}
 	file := yaml.MapSlice{{Key: "callers", Value: yaml.MapSlice{{Key: name, Value: yaml.MapSlice{
-		credential, {Key: "grants", Value: []yaml.MapSlice{grant}},
+		credential, {Key: "grants", Value: all},
 	}}}}}
 	text, err := yaml.MarshalWithOptions(file, yaml.IndentSequence(true))
 	if err != nil {
@@ -440,4 +444,17 @@ func entry(name string, g Grant, credential yaml.MapItem) ([]byte, error) {
 		return nil, fmt.Errorf("write entry of %s: %w", name, err)
 	}
 	return text[len("callers:\n"):], nil
+}
+
+// entry returns the grant as the file has it.
+func (g Grant) entry() yaml.MapSlice {
+	out := yaml.MapSlice{{Key: "role", Value: g.Role.String()}}
+	if names, ok := strings.CutPrefix(g.Topic, calendarTopic); ok {
+		return append(out, yaml.MapItem{Key: "calendar", Value: names})
+	}
+	out = append(out, yaml.MapItem{Key: "topic", Value: g.Topic})
+	if g.IDPrefix != "" {
+		out = append(out, yaml.MapItem{Key: "id-prefix", Value: g.IDPrefix})
+	}
+	return out
 }

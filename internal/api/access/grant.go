@@ -53,14 +53,21 @@ const calendarTopic = "calendar:"
 // it, because that changes all timers that name it.
 func CalendarTopic(name string) string { return calendarTopic + name }
 
-// OfCalendars reports whether the grant is about calendars, all or some.
-func (g Grant) OfCalendars() bool { return g.Topic == "*" || strings.HasPrefix(g.Topic, calendarTopic) }
+// Calendars returns the calendars that the grant is about: a name, prefix* or *; false if it is about none.
+func (g Grant) Calendars() (names string, ok bool) {
+	if g.Topic == "*" {
+		return g.Topic, g.IDPrefix == ""
+	}
+	return strings.CutPrefix(g.Topic, calendarTopic)
+}
 
 // Covers reports whether the grant is about a topic. The empty topic stands for the whole service, so that only *
 // covers it.
 func (g Grant) Covers(topic string) bool {
-	if strings.HasPrefix(topic, calendarTopic) && !g.OfCalendars() {
-		return false // c* is about topics
+	if strings.HasPrefix(topic, calendarTopic) {
+		if _, ok := g.Calendars(); !ok {
+			return false // c* is about topics
+		}
 	}
 	if prefix, ok := strings.CutSuffix(g.Topic, "*"); ok {
 		return strings.HasPrefix(topic, prefix)

@@ -284,7 +284,7 @@ func (v *visit) show(wrong *api.Problem, name, title string, content any) error 
 	err := v.c.sets[name].Execute(&body, view{
 		clock: v.clock, Here: v.here(), Title: title, Path: v.r.URL.Path, Now: v.now,
 		Find: cmp.Or(v.query("q"), v.query("prefix")), Dead: v.badge(),
-		Narrow: v.narrow(), Parts: self != nil && !self.Service, Calendars: self == nil || self.Calendars,
+		Narrow: v.narrow(), Parts: self != nil && !self.Service, Calendars: self == nil || len(self.Calendars) > 0,
 		Page: content,
 	})
 	if err != nil {
