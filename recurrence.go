@@ -187,7 +187,7 @@ func Shift(policy ShiftPolicy) Option {
 
 // MaxCalendars is how many calendars a timer may name, and MaxCalendarNameBytes the length of a name.
 const (
-	MaxCalendars         = 16
+	MaxCalendars         = calendar.MaxNotOn
 	MaxCalendarNameBytes = 64
 )
 

@@ -15,7 +15,6 @@ import (
 	"github.com/waterclock/waterclock/internal/audit/history"
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/timer/calendar"
 	"github.com/waterclock/waterclock/test/rig"
 )
 
@@ -138,7 +137,6 @@ func (w *world) history(views []history.StoreContents) *history.History {
 		Allow:            func(string) bool { return true },
 		PartitionerCheck: intake.Warn, Limits: intake.DefaultLimits(),
 	}
-	rules.Schedules().Calendars = calendar.AnyCalendar{}
 	for i, r := range w.watcher.records {
 		if err := rig.Observe(h, rules, r, w.watcher.seen[i]); err != nil {
 			w.refuse("a record that cannot be read: %v", err)

@@ -11,7 +11,6 @@ import (
 	"github.com/waterclock/waterclock/internal/audit/history"
 	"github.com/waterclock/waterclock/internal/kafka/wire"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
 const now = int64(1_790_000_000_000)
@@ -65,7 +64,6 @@ func TestRequest(t *testing.T) {
 func TestRequestThatNamesACalendar(t *testing.T) {
 	rules := &intake.Rules{Topic: "timers", Changelog: "timers.waterclock.changelog", Partitions: 2,
 		DefaultTarget: "orders", Allow: func(string) bool { return true }}
-	rules.Schedules().Calendars = calendar.AnyCalendar{}
 	once := history.Recurrence{CatchUp: waterclock.CatchUpNone, Count: 1}
 	ends := history.Recurrence{CatchUp: waterclock.CatchUpNone, Until: now + 60_000}
 	for _, c := range []struct {

@@ -54,11 +54,10 @@ type Options struct {
 // Run owns the reader, and makes each Set. Others read the last Set, or wait in CaughtUp for the end of a round: Run
 // asks for the end of the log, and reads up to it.
 type Table struct {
-	o       Options
-	set     atomic.Pointer[Set]
-	changes beats.Signal
-	ask     beats.Signal
-	fixed   bool // it has no log: see Of
+	o     Options
+	set   atomic.Pointer[Set]
+	ask   beats.Signal
+	fixed bool // it has no log: see Of
 	// goneAfter is that of the reader, which tests shorten.
 	goneAfter time.Duration
 
@@ -73,7 +72,7 @@ type Table struct {
 
 // New returns a table, which is empty until Run has read its log.
 func New(o Options) *Table {
-	t := &Table{o: o, changes: beats.NewSignal(), ask: beats.NewSignal(), inSync: time.Now(), goneAfter: goneAfter}
+	t := &Table{o: o, ask: beats.NewSignal(), inSync: time.Now(), goneAfter: goneAfter}
 	t.set.Store(newSet())
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
@@ -108,20 +107,12 @@ func (t *Table) Change(name string, text []byte, at int64) error {
 	if err := set.apply(name, text, at); err != nil {
 		return err
 	}
-	t.publish(set)
+	t.set.Store(set)
 	return nil
 }
 
 // Now returns the calendars as they are known now.
 func (t *Table) Now() *Set { return t.set.Load() }
-
-// Changes is sent when calendars have changed. Several changes may be sent as one. It is for one receiver.
-func (t *Table) Changes() <-chan struct{} { return t.changes }
-
-func (t *Table) publish(set *Set) {
-	t.set.Store(set)
-	t.changes.Send()
-}
 
 func (t *Table) behind() float64 {
 	t.mu.Lock()
@@ -305,7 +296,7 @@ func (re *reading) round(ctx context.Context) error {
 		re.set.since(re.t.Now(), re.at.UnixMilli())
 		re.whole = true
 	}
-	re.t.publish(re.set)
+	re.t.set.Store(re.set)
 	return nil
 }
 
@@ -329,7 +320,7 @@ func (re *reading) pass(err error) error {
 func (re *reading) record(rec *kgo.Record) {
 	re.set.offset = rec.Offset + 1
 	text := rec.Value
-	if len(text) <= topics.MaxCalendarBytes {
+	if len(text) <= calendar.MaxRulesBytes {
 		text = bytes.Clone(text) // the record shares the memory of its batch
 	}
 	if err := re.set.apply(string(rec.Key), text, re.changed(rec)); err != nil {

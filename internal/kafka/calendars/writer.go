@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/kafka/topics"
+	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
 // deliveryTimeout is how long a Writer tries to write a record.
@@ -40,7 +41,7 @@ func (w *Writer) Write(ctx context.Context, name string, text []byte) error {
 	cl, err := kgo.NewClient(append(slices.Clone(w.Options),
 		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
 		kgo.RecordDeliveryTimeout(deliveryTimeout),
-		kgo.ProducerBatchMaxBytes(topics.MaxCalendarBytes+topics.MessageRoom))...)
+		kgo.ProducerBatchMaxBytes(calendar.MaxRulesBytes+topics.MessageRoom))...)
 	if err != nil {
 		return fmt.Errorf("build the producer of calendars: %w", err)
 	}

@@ -14,15 +14,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/waterclock/waterclock/internal/kit/beats"
+	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
-const (
-	calendarsSuffix = ".waterclock.calendars"
-
-	// MaxCalendarBytes bounds the rules of a calendar. It is the limit of package calendar, which this one does not
-	// import.
-	MaxCalendarBytes = 256 << 10
-)
+const calendarsSuffix = ".waterclock.calendars"
 
 // Calendars returns the name of the topic with the calendars of a group. A group may have any name, a topic may not:
 // each byte that a topic cannot have becomes _ and two hexadecimal digits, and a hash stands for the rest of a name that
@@ -144,7 +139,7 @@ func (c *calendars) verify() []Check {
 	v.check(c.partitions == 1, true, "partitions", fmt.Sprint(c.partitions), "1")
 	v.check(c.replication >= c.replicas, false, "replication", fmt.Sprint(c.replication),
 		fmt.Sprintf("at least %d, as of the request topics", c.replicas))
-	v.atLeast(maxMessageBytes, true, MaxCalendarBytes+MessageRoom)
+	v.atLeast(maxMessageBytes, true, calendar.MaxRulesBytes+MessageRoom)
 	v.atLeast(minInSync, false, c.inSync)
 	v.setting(uncleanElection, false, "false", func(value string) bool { return value != "true" })
 	v.setting(cleanupPolicy, true, "compact", func(string) bool {

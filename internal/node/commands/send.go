@@ -21,7 +21,6 @@ import (
 	"github.com/waterclock/waterclock/internal/node/connect"
 	"github.com/waterclock/waterclock/internal/node/policy"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
 // Request is one request, as the command line gives it.
@@ -139,7 +138,6 @@ func validate(rec *kgo.Record, stamp time.Time) (timer.Request, *timer.Refusal) 
 		Topic: rec.Topic, Changelog: topics.Changelog(rec.Topic), DefaultTarget: "any", Limits: intake.DefaultLimits(),
 		Allow: func(string) bool { return true }, Never: policy.Never(&config.Config{Requests: []string{rec.Topic}}),
 	}
-	rules.Schedules().Calendars = calendar.AnyCalendar{}
 	at := *rec
 	at.Timestamp = stamp
 	req, _, refusal := rules.Validate(&at, stamp.UnixMilli())

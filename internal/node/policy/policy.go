@@ -12,10 +12,9 @@ import (
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/node/config"
-	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
-// Rules returns the rules for requests of one topic. They know no calendars yet: see [calendar.AnyCalendar].
+// Rules returns the rules for requests of one topic. They know no calendars yet: see [calendar.Cache].
 func Rules(cfg *config.Config, set topics.Set) *intake.Rules {
 	policy := cfg.PolicyOf(set.Request.Name)
 	limits := intake.DefaultLimits()
@@ -30,29 +29,25 @@ func Rules(cfg *config.Config, set topics.Set) *intake.Rules {
 	case config.CheckDeadLetter:
 		check = intake.DeadLetter
 	}
-	rules := &intake.Rules{
+	return &intake.Rules{
 		Topic: set.Request.Name, Changelog: set.Changelog.Name, Partitions: set.Request.Partitions,
 		DefaultTarget:    policy.DefaultTarget,
 		PartitionerCheck: check, Limits: limits, Quota: Quota(cfg, set), DefaultMaxLate: policy.DefaultMaxLate,
 		LimitPast: policy.LimitPast, Dialect: intake.Dialect(policy.Dialect),
 		Never: Never(cfg), Allow: policy.Allows,
 	}
-	rules.Schedules().Calendars = calendar.AnyCalendar{}
-	return rules
 }
 
 // Lenient returns the rules for requests of one topic if no setting rejected any.
 func Lenient(cfg *config.Config, set topics.Set) *intake.Rules {
 	r, limits := Rules(cfg, set), intake.DefaultLimits()
 	limits.RecordBytes = set.Request.MaxMessageBytes
-	lenient := &intake.Rules{
+	return &intake.Rules{
 		Topic: r.Topic, Changelog: r.Changelog, Partitions: r.Partitions, DefaultTarget: r.DefaultTarget,
 		PartitionerCheck: intake.Off, Limits: limits, DefaultMaxLate: r.DefaultMaxLate, LimitPast: r.LimitPast,
 		Dialect: r.Dialect, Never: r.Never,
 		Allow: func(string) bool { return true },
 	}
-	lenient.Schedules().Calendars = calendar.AnyCalendar{}
-	return lenient
 }
 
 // DelayRules returns the rules for records of a fixed-delay topic. Its target must not be a fixed-delay topic, because

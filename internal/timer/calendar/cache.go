@@ -22,7 +22,8 @@ const (
 // Cache remembers schedules and zones, so that timers with the same expression share them. Any number of goroutines may
 // use it; its zero value is ready. The lock is not held while the file of a zone is read.
 type Cache struct {
-	// Calendars has the calendars that timers name; nil: there are none. It is set before the Cache is used.
+	// Calendars has the calendars that timers name. It is set before the Cache is used. nil means that they are not
+	// known: each name has one, which excludes nothing.
 	Calendars Calendars
 
 	mu sync.Mutex // guards the following fields
@@ -61,7 +62,7 @@ func (c *Cache) Recurrence(timers *timer.Recurrence) (Recurrence, error) {
 // Has reports whether there is a calendar with that name.
 func (c *Cache) Has(name string) bool {
 	if c.Calendars == nil {
-		return false
+		return true
 	}
 	e, _ := c.Calendars.Calendar(name)
 	return e != nil

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"sort"
 	"strings"
-	"time"
 
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -15,14 +14,6 @@ type Calendars interface {
 	// Calendar returns the calendar with a name, nil if there is none, and when it was last changed, in Unix
 	// milliseconds: math.MinInt64 if that is not known.
 	Calendar(name string) (e *Exclusion, changed int64)
-}
-
-// AnyCalendar stands for the calendars of a group where they are not known: each name has one, which excludes nothing.
-type AnyCalendar struct{}
-
-// Calendar implements [Calendars].
-func (AnyCalendar) Calendar(string) (*Exclusion, int64) {
-	return &Exclusion{zone: zone{time.UTC}}, math.MinInt64
 }
 
 // excluded is what calendars do to a recurrence. Without them it has nominal occurrences. Its occurrences are those

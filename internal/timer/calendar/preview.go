@@ -92,15 +92,15 @@ func (w *Wish) exclude(of *timer.Recurrence) *Fault {
 		return nil
 	}
 	names := SplitNames(w.NotOn)
-	if len(names) > maxNotOn {
-		return &Fault{Field: "not-on", Says: fmt.Sprintf("needs 1 to %d names of calendars", maxNotOn)}
+	if len(names) > MaxNotOn {
+		return &Fault{Field: "not-on", Says: fmt.Sprintf("needs 1 to %d names of calendars", MaxNotOn)}
 	}
 	all := Cache{Calendars: w.Calendars}
 	for _, name := range names {
 		switch {
 		case name == "":
 			return &Fault{Field: "not-on", Says: "needs names of calendars, with commas between them"}
-		case !all.Has(name):
+		case w.Calendars == nil, !all.Has(name):
 			return &Fault{Field: "not-on", Says: fmt.Sprintf(
 				"and there is no calendar %s: put it first, or correct the name",
 				quote(name)), Unknown: true}
@@ -110,8 +110,8 @@ func (w *Wish) exclude(of *timer.Recurrence) *Fault {
 	return nil
 }
 
-// maxNotOn is how many calendars a timer may name: waterclock.MaxCalendars.
-const maxNotOn = 16
+// MaxNotOn is how many calendars a timer may name.
+const MaxNotOn = 16
 
 // lastShown is the last instant that RFC 3339 can write, in Unix seconds.
 var lastShown = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC).Unix()
