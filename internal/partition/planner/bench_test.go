@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
 // addOrder adds a request for a timer of 200 bytes to a batch.
@@ -153,6 +154,46 @@ func BenchmarkCollect(b *testing.B) {
 				}
 			}
 			b.ReportMetric(float64(locked.Microseconds())/float64(b.N), "µs-locked")
+		})
+	}
+}
+
+// BenchmarkFollow is the pass over recurring timers after a change of their calendar, without the scan of the store:
+// rows that stay at their times, and rows that are moved and committed.
+func BenchmarkFollow(b *testing.B) {
+	const rows, hour = 1000, 3_600_000
+	for _, c := range []struct{ name, before, after string }{
+		{"stay", `{"hours": ["00:00-04:00"]}`, `{"hours": ["00:00-05:00"]}`},
+		{"move", `{"hours": ["00:00-04:00"]}`, `{"hours": ["00:00-10:00"]}`},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			all := &one{}
+			all.put(b, c.before, 0)
+			schedules := &calendar.Cache{Calendars: all}
+			r, err := schedules.Recurrence(&timer.Recurrence{Cron: "0 9 * * *", NotOn: "c", Until: timer.NoUntil,
+				Shift: timer.ShiftNext})
+			if err != nil {
+				b.Fatal(err)
+			}
+			var scanned []*timer.Timer
+			for i := range rows {
+				t := &timer.Timer{ID: fmt.Append(nil, "t", i), Offset: int64(i), Value: make([]byte, 200)}
+				r.Start(t, 2*hour, hour)
+				scanned = append(scanned, t)
+			}
+			all.put(b, c.after, 2*hour)
+			for n := 0; n < b.N; n += rows {
+				b.StopTimer()
+				p := New(0, 2*hour, 1<<40)
+				p.Share(new(Count), schedules)
+				b.StartTimer()
+				if moved := p.Follow(scanned); (moved > 0) != (c.name == "move") {
+					b.Fatal(moved, " are moved")
+				}
+				if p.Take(1<<20, 1<<40) != nil {
+					p.Commit()
+				}
+			}
 		})
 	}
 }

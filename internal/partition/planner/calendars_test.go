@@ -16,7 +16,7 @@ type one struct {
 
 func (o *one) Calendar(string) (*calendar.Exclusion, int64) { return o.Exclusion, o.changed }
 
-func (o *one) put(t *testing.T, rules string, now int64) {
+func (o *one) put(t testing.TB, rules string, now int64) {
 	e, err := calendar.ParseRules([]byte(rules))
 	if err != nil {
 		t.Fatal(err)
