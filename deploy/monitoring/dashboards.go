@@ -161,7 +161,8 @@ func partitions() Dashboard {
 			graph("Calendars", Count, "Of the group, with ignored records of the last hour, and seconds behind.",
 				Query{"max(waterclock_calendars{*})", "calendars"},
 				Query{"max(increase(waterclock_calendars_ignored_total{*}[1h]))", "ignored"},
-				Query{"max(waterclock_calendars_behind_seconds{*})", "seconds behind"}),
+				Query{"max(waterclock_calendars_behind_seconds{*})", "seconds behind"},
+				Query{"sum(waterclock_timers_without_calendar{*})", "timers that name missing ones"}),
 		}},
 		{"Local store: disk and memory", []Panel{
 			graph("Disk", Bytes, "An instance whose disk is full ends.",

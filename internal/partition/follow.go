@@ -3,6 +3,9 @@ package partition
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -10,6 +13,7 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
 // Calendars are the calendars of the group, as package calendars follows them.
@@ -18,6 +22,7 @@ type Calendars interface {
 	CaughtUp(ctx context.Context) error
 	// Version changes with every change of a calendar.
 	Version() int64
+	calendar.Calendars
 }
 
 // awaitCalendars waits, if one of the requests names calendars, until all that were put before the requests were read
@@ -60,6 +65,40 @@ type follow struct {
 	part    time.Duration // it may use a part-th of the time
 	moved   int
 	since   time.Time
+	without missing
+}
+
+// missing are calendars that timers name and that do not exist.
+type missing struct {
+	names  map[string]bool // at most maxMissing
+	timers int
+}
+
+// maxMissing is how many names of missing calendars a pass remembers for the log.
+const maxMissing = 10
+
+// add counts those of some timers that name missing calendars.
+func (m *missing) add(all calendar.Calendars, timers []*timer.Timer) {
+	for _, t := range timers {
+		if t.Recurrence == nil || t.Recurrence.NotOn == "" {
+			continue
+		}
+		found := true
+		for name := range strings.SplitSeq(t.Recurrence.NotOn, ",") {
+			if rules, _ := all.Calendar(name); rules != nil {
+				continue
+			}
+			if found = false; len(m.names) < maxMissing {
+				if m.names == nil {
+					m.names = make(map[string]bool)
+				}
+				m.names[strings.Clone(name)] = true
+			}
+		}
+		if !found {
+			m.timers++
+		}
+	}
 }
 
 const (
@@ -122,6 +161,9 @@ func (k *keeper) followPiece() error {
 	rows, next, done, err := k.store.Scan(f.from, timer.BelowPaused, followRows, loadBytes)
 	if err == nil {
 		moved := 0
+		if k.part.o.Calendars != nil {
+			f.without.add(k.part.o.Calendars, rows)
+		}
 		k.subs.give(rows, func(x *planner.Planner, part []*timer.Timer) { moved += x.Follow(part) })
 		if f.moved += moved; moved > 0 {
 			k.part.o.Lanes.Wake()
@@ -138,9 +180,22 @@ func (k *keeper) followPiece() error {
 	if err != nil {
 		return fmt.Errorf("scan the store for timers that follow new rules: %w", err)
 	}
-	if f.under = !done; done && f.moved > 0 {
+	if f.under = !done; done {
+		k.noteMissing()
+	}
+	if done && f.moved > 0 {
 		k.part.life.Log.Info("timers rescheduled by new rules of calendars or time zones", "timers", f.moved,
 			"duration", time.Since(f.since))
 	}
 	return nil
+}
+
+// noteMissing tells, at the end of a pass, how many timers name calendars that do not exist.
+func (k *keeper) noteMissing() {
+	o, w := &k.part.o, &k.follow.without
+	o.Metrics.withoutCalendar(o.Topics.Request.Name, o.Partition, w.timers)
+	if w.timers > 0 {
+		k.part.life.Log.Warn("timers name calendars that do not exist, and that exclude nothing", "timers", w.timers,
+			"calendars", slices.Sorted(maps.Keys(w.names)))
+	}
 }

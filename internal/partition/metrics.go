@@ -33,6 +33,7 @@ type Metrics struct {
 	damagedN   prometheus.Counter
 	retentionN *prometheus.CounterVec
 	planningN  *prometheus.CounterVec
+	astray     *prometheus.GaugeVec
 	waited     prometheus.Histogram
 	warnings   warnings
 }
@@ -79,6 +80,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"Alerts that intake lags so far behind that retention may soon delete unread requests.", "topic"),
 		planningN: in.Counters("waterclock_planning_seconds_total", "Time that the planners of a partition were at "+
 			"work, as the mean of its sub-partitions. The rate is their busy share, 0 to 1.", "topic", "partition"),
+		astray: in.Gauges("waterclock_timers_without_calendar", "Pending timers that are not paused and name a "+
+			"calendar that does not exist, which excludes nothing: counted after each change of a calendar.", "topic",
+			"partition"),
 		waited: in.Histogram("waterclock_planning_wait_seconds",
 			"How long batches of requests that were read waited until they were planned.",
 			prometheus.ExponentialBuckets(0.0001, 4, 9)),
@@ -139,12 +143,17 @@ func (m *Metrics) planningTime(topic string, partition int32) prometheus.Counter
 	return m.planningN.WithLabelValues(topic, strconv.Itoa(int(partition)))
 }
 
+func (m *Metrics) withoutCalendar(topic string, partition int32, timers int) {
+	m.astray.WithLabelValues(topic, strconv.Itoa(int(partition))).Set(float64(timers))
+}
+
 // dropSeries removes the series of a partition that this process no longer owns.
 func (m *Metrics) dropSeries(topic string, partition int32) {
 	p := strconv.Itoa(int(partition))
 	m.lagRecords.DeleteLabelValues(topic, p)
 	m.lagSeconds.DeleteLabelValues(topic, p)
 	m.planningN.DeleteLabelValues(topic, p)
+	m.astray.DeleteLabelValues(topic, p)
 }
 
 var outcomeNames = map[timer.Outcome]string{
