@@ -15,7 +15,7 @@ var (
 	ErrNotEmission = errors.New("record is not an emission")
 
 	// ErrNotDeadLetter says that a record is none of waterclock's dead letters.
-	ErrNotDeadLetter = errors.New("record is no dead letter")
+	ErrNotDeadLetter = errors.New("record is not a dead letter")
 )
 
 // Emission describes a record that a timer wrote. Key, value and timestamp are those of the record itself.
@@ -51,11 +51,11 @@ func ParseSource(text string) (Source, error) {
 	}
 	partition, err := strconv.ParseInt(parts[1], 10, 32)
 	if err != nil || partition < 0 {
-		return Source{}, fmt.Errorf("parse source %q: %q is no partition", text, parts[1])
+		return Source{}, fmt.Errorf("parse source %q: %q is not a partition", text, parts[1])
 	}
 	offset, err := strconv.ParseInt(parts[2], 10, 64)
 	if err != nil || offset < 0 {
-		return Source{}, fmt.Errorf("parse source %q: %q is no offset", text, parts[2])
+		return Source{}, fmt.Errorf("parse source %q: %q is not an offset", text, parts[2])
 	}
 	return Source{Topic: parts[0], Partition: int32(partition), Offset: offset}, nil
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // ErrNotEvent says that a record is not one of waterclock's events.
-var ErrNotEvent = errors.New("record is no event")
+var ErrNotEvent = errors.New("record is not an event")
 
 // eventFormat is the version of events that this package reads.
 const eventFormat = 1

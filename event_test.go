@@ -67,7 +67,7 @@ func TestParseEventFaults(t *testing.T) {
 		{"other JSON", `{"type":"fired"}`, "no format", true},
 		{"no type", `{"format":1}`, "no format or no type", true},
 		{"a newer format", `{"format":2,"type":"fired"}`, "written by a newer version", false},
-		{"no place", `{"format":1,"type":"fired","source":"timers/x/1"}`, `"x" is no partition`, false},
+		{"no place", `{"format":1,"type":"fired","source":"timers/x/1"}`, `"x" is not a partition`, false},
 		{"pending is no object", `{"format":1,"type":"fired","source":"timers/1/1","pending":7}`, "pending", false},
 	} {
 		_, err := ParseEvent(event(c.value))

@@ -125,7 +125,7 @@ type ShiftPolicy string
 
 // The policies.
 const (
-	ShiftSkip     ShiftPolicy = "skip"     // it is no occurrence, and a timer that fires once expires
+	ShiftSkip     ShiftPolicy = "skip"     // it is not an occurrence, and a timer that fires once expires
 	ShiftNext     ShiftPolicy = "next"     // it comes on the next day that is not excluded, or when the hours end
 	ShiftPrevious ShiftPolicy = "previous" // it comes on the last day before, or just before the hours begin
 )

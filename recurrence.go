@@ -71,7 +71,7 @@ func EveryPeriod(period string) Option {
 			return
 		}
 		if p, fault := timer.ParsePeriod(rest); fault != "" || p == (timer.Period{}) {
-			d.fail("EveryPeriod: %.60q %s", period, cmp.Or(fault, "is no time at all"))
+			d.fail("EveryPeriod: %.60q %s", period, cmp.Or(fault, "is not a time"))
 			return
 		}
 		d.once(HeaderEvery, period)
@@ -112,7 +112,7 @@ func Until(t time.Time) Option {
 	return func(d *draft) {
 		d.recurs.more = "Until"
 		if t.IsZero() || t.Year() < 0 || t.Year() > 9999 {
-			d.fail("Until: %v is no instant to end at", t)
+			d.fail("Until: %v cannot be the end", t)
 			return
 		}
 		d.once(HeaderUntil, FormatInstant(t.UnixMilli()))
@@ -161,7 +161,7 @@ func NotOn(calendars ...string) Option {
 	return func(d *draft) {
 		for _, name := range calendars {
 			if !ValidCalendarName(name) {
-				d.fail("NotOn: %q is no name of a calendar", name)
+				d.fail("NotOn: %q is not the name of a calendar", name)
 				return
 			}
 		}

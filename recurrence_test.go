@@ -67,7 +67,7 @@ func TestScheduleRecurringFaults(t *testing.T) {
 		{"every with a zone", []Option{hour, Zone("UTC")}, "give Cron or EveryPeriod with Zone"},
 		{"a period without a zone", []Option{EveryPeriod("P1M")}, "give Zone with EveryPeriod"},
 		{"a period with hours", []Option{EveryPeriod("P1DT1H"), Zone("UTC")}, "a part of a day"},
-		{"no period", []Option{EveryPeriod("P0D"), Zone("UTC")}, "no time at all"},
+		{"no period", []Option{EveryPeriod("P0D"), Zone("UTC")}, "not a time"},
 		{"two intervals", []Option{hour, EveryPeriod("P1D"), Zone("UTC")}, "one of Every and Cron"},
 		{"until alone", []Option{After(0), Until(time.Now())}, "give Every or Cron with Until"},
 		{"count alone", []Option{After(0), Count(1)}, "give Every or Cron with Count"},

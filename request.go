@@ -146,7 +146,7 @@ func At(t time.Time) Option {
 		d.dues++
 		d.recurs.at = true
 		if t.IsZero() || t.Year() < 0 || t.Year() > 9999 {
-			d.fail("At: %v is no instant to schedule for", t)
+			d.fail("At: %v cannot be a due time", t)
 			return
 		}
 		d.set(HeaderAt, FormatInstant(ceilMilli(t)))

@@ -15,7 +15,7 @@ const (
 	jobMissing = 20
 )
 
-// Action is what a job does to each timer.
+// Action is the change that a job makes to each timer.
 type Action string
 
 // The actions.

@@ -334,7 +334,7 @@ func leadersOf(cl *kgo.Client, parts map[string][]int32) (all []leaderEpoch) {
 }
 
 // leadersMoved reports whether, as far as a client knows, the leader of a partition has changed since leadersOf. It
-// tells the markers of each such partition.
+// reports each such partition to markers.
 func leadersMoved(cl *kgo.Client, m *repair.Markers, leaders []leaderEpoch) (moved bool) {
 	for _, was := range leaders {
 		leader, epoch, err := cl.PartitionLeader(was.Topic, was.Partition)

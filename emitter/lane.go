@@ -133,7 +133,7 @@ func (l *Lane) run(ctx context.Context) error {
 			return err
 		case err != nil:
 			l.o.Logger.Warn("step aborted", "lane", l.name, "err", err)
-			l.roster.Wake() // another lane may fare better
+			l.roster.Wake() // another lane may succeed
 			beats.Sleep(ctx, backoff)
 			backoff = nextBackoff(l.o.Leaders, backoff)
 			continue

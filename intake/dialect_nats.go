@@ -118,8 +118,8 @@ func (f *foreign) sayCron(expression []byte) *timer.Refusal {
 	}
 	if otherDays(expression) {
 		return Refuse(waterclock.ReasonUnsupported,
-			"%s is %s, whose days are others here than in JetStream, where a star with a step is no star, and no "+
-				"step goes beyond Saturday: list the days one by one.", natsSchedule, quote(expression))
+			"%s is %s, whose days differ from those in JetStream, where a star with a step does not count as a star, and "+
+				"no step goes beyond Saturday: list the days one by one.", natsSchedule, quote(expression))
 	}
 	if refusal := f.say(natsSchedule, waterclock.HeaderCron, expression); refusal != nil {
 		return refusal
@@ -137,8 +137,8 @@ func (f *foreign) sayCron(expression []byte) *timer.Refusal {
 }
 
 // otherDays reports whether an expression of six fields means other days in JetStream (nats-server, server/cron.go)
-// than here. If neither of the two fields for days has a star, a day needs to match one of them; otherwise it needs
-// to match both. In JetStream a star with a step is no star. Here a field has a star if it begins with one.
+// than here. If neither of the two fields for days has a star, a day needs to match one of them; otherwise it needs to
+// match both. In JetStream a star with a step does not count as a star. Here a field has a star if it begins with one.
 func otherDays(expression []byte) bool {
 	fields := bytes.Fields(expression)
 	if len(fields) != natsFields {

@@ -48,8 +48,8 @@ func fromSky(rec *kgo.Record, limits *Limits, decode skyDecoder) (*kgo.Record, *
 	}
 	if fault != "" {
 		return nil, Refuse(waterclock.ReasonBadValue,
-			"the value is no schedule of kafka-message-scheduler: it %s. Send its schema's fields, without a schema "+
-				"ID in front, or correct the dialect of the request topic.", fault)
+			"the value is not a schedule of kafka-message-scheduler: it %s. Send its schema's fields, without a "+
+				"schema ID in front, or correct the dialect of the request topic.", fault)
 	}
 	f := foreign{others: make([]kgo.RecordHeader, 0, len(s.headers)+maxAdded)}
 	for _, h := range s.headers {

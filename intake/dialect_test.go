@@ -366,7 +366,7 @@ func TestNATS(t *testing.T) {
 		{name: "the example of the ADR, with a lifetime", rec: request(body, append(at, "Nats-Schedule-TTL", "5m")...),
 			reason: waterclock.ReasonUnsupported, detail: "Nats-Schedule-TTL"},
 		{name: "no instant", rec: request(body, "Nats-Schedule", "@at tomorrow"), reason: waterclock.ReasonBadTime,
-			detail: "is no time"},
+			detail: "is not a time"},
 		{name: "no zone", rec: request(body, "Nats-Schedule", "@at 2009-11-10T23:00:00"),
 			reason: waterclock.ReasonBadTime, detail: "has no zone"},
 		{name: "Unix milliseconds", rec: request(body, "Nats-Schedule", "@at 1257894000000"),

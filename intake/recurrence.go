@@ -164,7 +164,7 @@ func (r *Rules) notShorter(header string, text []byte, interval int64) *timer.Re
 
 func unknownZone(h *headers) *timer.Refusal {
 	return Refuse(waterclock.ReasonUnknownZone,
-		"timer-zone is %s, which is no time zone that is known here: send an IANA name such as Africa/Lagos%s.",
+		"timer-zone is %s, which is not a time zone known here: send an IANA name such as Africa/Lagos%s.",
 		quote(h.values[zoneHeader]), calendar.DidYouMean(string(h.values[zoneHeader])))
 }
 

@@ -48,7 +48,7 @@ func parseRFC3339(text []byte) (ms int64, fault string) {
 	const shape = len("2006-01-02T15:04:05")
 	if len(text) < shape || text[4] != '-' || text[7] != '-' || text[10]|0x20 != 't' || text[13] != ':' ||
 		text[16] != ':' {
-		return 0, "is no time"
+		return 0, "is not a time"
 	}
 	year, month, day := digits(text[0:4]), digits(text[5:7]), digits(text[8:10])
 	hour, minute, second := digits(text[11:13]), digits(text[14:16]), digits(text[17:19])

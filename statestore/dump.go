@@ -86,7 +86,7 @@ type dumpRow struct {
 	Name   string `json:"name,omitempty"`
 	Parked *int64 `json:"parked,omitempty"` // of meta too
 
-	// Of row meta.
+	// In row meta.
 	Format    byte   `json:"format,omitempty"`
 	Position  *int64 `json:"position,omitempty"`
 	Changelog string `json:"changelog,omitempty"`

@@ -104,11 +104,11 @@ func TestReadInstant(t *testing.T) {
 	for _, c := range []struct{ in, want, why string }{
 		{"2030-01-01T09:00:00.5+01:00", "2030-01-01T08:00:00.5Z", ""},
 		{"1893484800500", "2030-01-01T08:00:00.5Z", ""},
-		{"1893484800", "", "which is no time of today in milliseconds: if it is in seconds, write 1893484800000"},
+		{"1893484800", "", "which is not a plausible time in milliseconds: if it is in seconds, write 1893484800000"},
 		{"1893484800500000", "",
-			"which is no time of today in milliseconds: if it is in microseconds, write 1893484800500"},
+			"which is not a plausible time in milliseconds: if it is in microseconds, write 1893484800500"},
 		{"1893484800500000001", "",
-			"which is no time of today in milliseconds: if it is in nanoseconds, write 1893484800500"},
+			"which is not a plausible time in milliseconds: if it is in nanoseconds, write 1893484800500"},
 		{"253402300799999", "9999-12-31T23:59:59.999Z", ""},
 		{"9007199254740991", "", "which as Unix milliseconds is after the year 9999"},
 		{"2030-01-01T09:00", "", "which has no zone: 2030-01-01T09:00:00Z is that time in UTC, " +

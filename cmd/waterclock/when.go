@@ -155,7 +155,7 @@ func readInstant(text string) (at time.Time, why string) {
 		if unit == "" {
 			return at, why
 		}
-		return at, fmt.Sprintf("which is no time of today in milliseconds: if it is in %s, write %d", unit, millis)
+		return at, fmt.Sprintf("which is not a plausible time in milliseconds: if it is in %s, write %d", unit, millis)
 	}
 	return at, notATime(text, err)
 }

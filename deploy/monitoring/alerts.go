@@ -66,7 +66,7 @@ func Alerts() []Alert {
 		},
 		{
 			"WaterclockGroupForeign", `max by (job, instance) (waterclock_group_foreign) > 0`, minute, Critical,
-			"Programs that are no instances of this version use the group of {{ $labels.instance }}; mostly it is " +
+			"Programs that are not instances of this version use the group of {{ $labels.instance }}; mostly it is " +
 				"kept out.",
 		},
 		{

@@ -106,7 +106,7 @@ func (w *Watch) look(ctx context.Context) error {
 }
 
 // list returns the group's open transactions that are at least this old by the brokers' clocks. One unreachable broker
-// is no error: its transactions soon have another coordinator.
+// is not an error: its transactions soon have another coordinator.
 func (w *Watch) list(ctx context.Context, age time.Duration) (map[string]bool, error) {
 	req := kmsg.NewPtrListTransactionsRequest()
 	req.StateFilters = []string{"Ongoing"}

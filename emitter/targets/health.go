@@ -176,8 +176,8 @@ func (h *Health) suspect(p timer.TopicPartition) *breaker {
 //
 // If several fail together while a broker dies, their leaders most likely wait for that broker, and recover without a
 // breaker. Then only two kinds get one: partitions without a leader, because the controller has already given up their
-// broker, and partitions that reject the clock, which is no sign of a broker's death. While all brokers are reachable,
-// the cause (too few replicas, a full disk) lasts, and without breakers the step would wait for all of them.
+// broker, and partitions that reject the clock, which is not a sign of a broker's death. While all brokers are
+// reachable, the cause (too few replicas, a full disk) lasts, and without breakers the step would wait for all of them.
 func (h *Health) Trip(ps map[timer.TopicPartition]error) {
 	now := h.o.Now()
 	dying := len(ps) > 1 && h.leaders.Dying()

@@ -57,7 +57,7 @@ func (c *cachedTopic) usable(now time.Time, missingAfter time.Duration) bool {
 	case c.Err == nil:
 		return len(c.Leader) > 0
 	case !RefusedForGood(c.Err), now.Sub(c.fetched) > verdictKept:
-		return false // a temporary error is no verdict, and an old verdict may be wrong by now
+		return false // a temporary error is not a verdict, and an old verdict may be wrong by now
 	}
 	return !Gone(c.Err) || now.Sub(c.missing) >= missingAfter
 }

@@ -270,7 +270,7 @@ func (l *letters) at(ctx context.Context, in *OneLetter) (topic Topic, found *Re
 			})
 	}
 	if err == nil && found == nil {
-		err = problem(http.StatusNotFound, ReasonNotFound, "%s/%d/%d is no dead letter of %s, or is one no more",
+		err = problem(http.StatusNotFound, ReasonNotFound, "%s/%d/%d is not a dead letter of %s, or no longer one",
 			topic.DeadLetters, in.Partition, in.Offset, in.Topic)
 	}
 	return topic, found, err

@@ -145,7 +145,7 @@ func (t *timers) get(ctx context.Context, in *OneTimer) (*shownTimer, error) {
 	}
 	none := problem(http.StatusNotFound, ReasonNotFound, "no timer of ID %.100q is pending on %s", in.ID, in.Topic)
 	if len(in.ID) > waterclock.MaxIDBytes {
-		return nil, none // nor ever will be
+		return nil, none // it is not, and never will be
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()

@@ -31,7 +31,8 @@ const (
 var stageNames = [stages]string{"changelogs", "requests", "outcomes", "changelogs, on"}
 
 const (
-	// openWait bounds the wait for an open transaction that hides the end of a log; openPause is between two looks.
+	// openWait bounds the wait for an open transaction that hides the end of a log; openPause is the pause between two
+	// looks.
 	openWait  = 30 * time.Second
 	openPause = 100 * time.Millisecond
 	// clockMargin is how much earlier than its request's an emission's timestamp may be, because clocks differ.

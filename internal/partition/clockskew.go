@@ -31,11 +31,11 @@ type ClockSkew struct {
 	offers chan stamp
 }
 
-// What ClockSkew.want says.
+// The values of ClockSkew.want.
 const (
 	noStep  = iota
 	anyStep // the next one that is committed
-	ownStep // and partitions seal one for it
+	ownStep // the same, and partitions seal a step for it
 )
 
 // stamp is a record that was written between two moments.

@@ -42,7 +42,7 @@ func TestCoordinatorAwayTripsNoBreaker(t *testing.T) {
 	resumed := time.Now()
 	out.WaitFor(len(out.Records())+200, rig.Patience)
 	n := load.Stop()
-	for _, trip := range []string{"target partition is unhealthy", "several target partitions fail"} {
+	for _, trip := range []string{"target partition unhealthy", "several target partitions failed"} {
 		if said := log.Lines(trip); len(said) > 0 {
 			t.Errorf("breakers tripped: %q", said)
 		}

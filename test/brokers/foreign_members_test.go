@@ -133,7 +133,7 @@ func TestGroupInUseByAnotherProgram(t *testing.T) {
 			s.Spread("id-", 40, time.Now())
 			p := s.Start()
 			want := words(s, []string{
-				"group group-of-REQUESTS is in use by consumers that are no instances of waterclock",
+				"group group-of-REQUESTS is in use by consumers that are not instances of waterclock",
 				v.says, "stop them, or give waterclock a group of its own with --group",
 			})
 			t.Log(rig.Says(t, p, want...))

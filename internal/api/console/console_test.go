@@ -210,7 +210,7 @@ func TestProblems(t *testing.T) {
 		{"no such topic", "/dead-letters?topic=x", "/v1/topics/x/dead-letters",
 			refusal(404, "no-such-topic", "x is none"), 404, []string{"x is none"}},
 		{"a time that is none", "/timers?from=tomorrow", "", nil, 400,
-			[]string{"&#34;tomorrow&#34; is no time", `value="tomorrow"`}},
+			[]string{"&#34;tomorrow&#34; is not a time", `value="tomorrow"`}},
 		{"cron", "/schedule?cron=x", "/v1/next", refusal(400, "", "cron is x"), 200, []string{"cron is x"}},
 		{"elsewhere", timerPath("order-1"), "/v1/topics/timers/timers/order-1",
 			&api.Problem{Problem: refusal(421, "elsewhere", "ask there").Problem, Owner: "javascript:alert(1)"}, 421,

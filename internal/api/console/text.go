@@ -309,6 +309,6 @@ func parseWhen(text string, now time.Time) (*time.Time, error) {
 		}
 	}
 	return nil, fmt.Errorf(
-		"%q is no time: write it as 2026-11-22 09:30 (%v), with a zone as 2026-11-22T09:30:00+01:00, or "+
+		"%q is not a time: write it as 2026-11-22 09:30 (%v), with a zone as 2026-11-22T09:30:00+01:00, or "+
 			"from now as +1h, -10m, +3d", text, now.Location())
 }

@@ -182,8 +182,8 @@ func firingsAndEvents(x *index, f *facts) {
 	}
 }
 
-// lettersAndEvents compares dead letters with the events that tell of them. The dead letter of a batch stands for all
-// of the batch's requests, so it is left out.
+// lettersAndEvents compares dead letters with their events. The dead letter of a batch stands for all of the batch's
+// requests, so it is left out.
 func lettersAndEvents(x *index, f *facts) {
 	type refusal struct {
 		request Place

@@ -208,8 +208,8 @@ func (c *Consumer) largeTaken(now time.Time) bool {
 	return c.large != nil && (c.large.state != asked || now.Sub(c.large.askedAt) < largeFetch)
 }
 
-// yields reports whether the slot for a large batch is kept for another reading, whose turn was longer ago. c.mu is
-// held.
+// yields reports whether the slot for a large batch is kept for another reading, whose last turn was before that of
+// this one. c.mu is held.
 func (c *Consumer) yields(r *reading, now time.Time) bool {
 	if now.Sub(c.freed) >= largeTurn {
 		return false

@@ -95,7 +95,7 @@ func Send(ctx context.Context, cfg *config.Config, r Request) (Sent, error) {
 	}
 	if topics.IsOwn(rec.Topic) || strings.HasPrefix(rec.Topic, "__") {
 		return Sent{}, config.Invalid(fmt.Errorf(
-			"%s is no request topic, but one of the service or of Kafka: choose a request topic with --topic",
+			"%s is not a request topic but one of the service or of Kafka: choose a request topic with --topic",
 			rec.Topic))
 	}
 	var opts []kgo.Opt

@@ -85,7 +85,7 @@ func TestNothingIsSentToTopicsOfTheService(t *testing.T) {
 	nobody := &config.Config{Brokers: []string{"127.0.0.1:1"}}
 	for _, topic := range []string{"timers.waterclock.changelog", "timers.waterclock.dead-letters",
 		"timers.waterclock.events", "timers.waterclock.checkpoints", "__consumer_offsets"} {
-		want := topic + " is no request topic"
+		want := topic + " is not a request topic"
 		for _, action := range []Action{"", Cancel, Trigger, Pause, Resume} {
 			r := Request{Topic: topic, ID: "a1", Action: action}
 			if action == "" {

@@ -130,7 +130,7 @@ const (
 	CheckDeadLetter Check = "dead-letter"
 )
 
-// Values of api-audit that are no files.
+// Values of api-audit that are not files.
 const (
 	AuditStderr = "stderr" // standard error, next to the log
 	AuditOff    = "off"    // nowhere

@@ -22,7 +22,7 @@ const fileSetting = "config"
 type Loader struct {
 	defaults Config
 	cfg      Config
-	all      *pflag.FlagSet // every setting, also those that are no flag of the command
+	all      *pflag.FlagSet // every setting, also those that are not flags of the command
 	sets     [groups]*pflag.FlagSet
 	offered  [groups]bool // as flags of the command
 	profile  *Profile
@@ -239,7 +239,7 @@ func readFile(path string) (file, error) {
 }
 
 // EnvURL is the URL of the HTTP API that commands call. It and EnvProfile are the only variables with the prefix that
-// are no settings.
+// are not settings.
 const EnvURL = EnvPrefix + "URL"
 
 // EnvOf returns the environment variable of a setting: data-dir is WATERCLOCK_DATA_DIR.

@@ -16,7 +16,8 @@ const maxSecretBytes = 64 * 1024
 
 const redacted = "****"
 
-// Secret is a text that is never shown: every way of printing or encoding it writes ****. The zero value is no secret.
+// Secret is a text that is never shown: every way of printing or encoding it writes ****. The zero value is not a
+// secret.
 type Secret struct{ text string }
 
 // Reveal returns the text itself.

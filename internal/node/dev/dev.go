@@ -126,7 +126,7 @@ func embeddedBroker(addr, dir string) (*kfake.Cluster, string, error) {
 	}
 	port, err := strconv.Atoi(portText)
 	if err != nil {
-		return nil, "", fmt.Errorf("listen address %q: port is no number", addr)
+		return nil, "", fmt.Errorf("listen address %q: port is not a number", addr)
 	}
 	cluster, err := kfake.NewCluster(
 		kfake.NumBrokers(1), kfake.Ports(port), kfake.DataDir(dir), kfake.ClusterID(connect.DevCluster),

@@ -71,7 +71,7 @@ func (c *coordinator) keptOut(ctx context.Context, refusal error) string {
 			who = "the broker answers " + code.Message
 		}
 	}
-	return fmt.Sprintf("group %s is in use by consumers that are no instances of waterclock (%s): stop them, or "+
+	return fmt.Sprintf("group %s is in use by consumers that are not instances of waterclock (%s): stop them, or "+
 		"give waterclock a group of its own with --group",
 		c.group, who)
 }

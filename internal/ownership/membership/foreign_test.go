@@ -171,7 +171,7 @@ func TestForeignLeader(t *testing.T) {
 		o := x.options("static")
 		o.InstanceID, o.Leave = "static", false
 		b := x.join(o)
-		x.keptOut([]string{"is in use by consumers that are no instances of waterclock", "client IDs", "stranger"}, a,
+		x.keptOut([]string{"is in use by consumers that are not instances of waterclock", "client IDs", "stranger"}, a,
 			b)
 		if n := len(a.tokens()) + len(b.tokens()); n > 0 {
 			t.Errorf("%d tokens were given", n)
@@ -244,7 +244,7 @@ func TestConsumerOfKIP848(t *testing.T) {
 			return o
 		}
 	}
-	inUse := []string{"is in use by consumers that are no instances of waterclock", "KIP-848", "stop them"}
+	inUse := []string{"is in use by consumers that are not instances of waterclock", "KIP-848", "stop them"}
 	t.Run("before", func(t *testing.T) {
 		x, options := scene(t)
 		s := x.stranger848()

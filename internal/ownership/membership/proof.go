@@ -169,7 +169,7 @@ func newAgain(ask func(context.Context) error, rejoin func()) *again {
 	return &again{ask: ask, rejoin: rejoin, begin: beats.NewSignal()}
 }
 
-// expect is told with each assignment whether another round follows, and with each join that none does yet.
+// expect notes whether another round follows: each assignment says so; after a join none does yet.
 func (a *again) expect(another bool) {
 	a.expected.Store(another)
 	if another {

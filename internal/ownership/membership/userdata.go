@@ -13,7 +13,7 @@ import (
 // The user data of a member's subscription (ConsumerProtocolSubscription) describes it when it joins. The leader of the
 // group balances by it, and DescribeGroups shows it while the group is stable.
 //
-//	4 bytes  77 63 6c 6b, "wclk", by which it is told from the user data of other programs
+//	4 bytes  77 63 6c 6b, "wclk", which distinguishes it from the user data of other programs
 //	byte     1, the format
 //	fields   tags strictly ascending, for each
 //	  uvarint  tag
@@ -29,8 +29,8 @@ import (
 //	      uvarint  number of partitions, at least 1; ascending, for each
 //	        uvarint  number of the partition, less that of the one before, less 1
 //	        uvarint  position in the changelog that the view stands at
-//	04  copies   the changelogs that the process follows; there, if empty, if it follows what the leader
-//	             says. As 02, and for each partition
+//	04  copies   the changelogs that the process follows; present, even if empty, if it follows
+//	             the plan of the leader. As 02, and for each partition
 //	        uvarint  1 if the copy has caught up, else 0
 //	06  leaving  empty: the process hands its partitions over and will leave
 //	08  settings a digest of the settings by which the process judges requests (config.Digest)
@@ -335,8 +335,8 @@ func (u *userDataReader) bytes() []byte {
 // maxPosition is the largest offset.
 const maxPosition = 1<<63 - 1
 
-// listed reads the content of a field that lists partitions, with as many values of each as there are limits, none
-// larger than its limit.
+// listed reads the content of a field that lists partitions. Each partition has one value for each limit, and no value
+// is larger than its limit.
 func (u *userDataReader) listed(content []byte, limits ...uint64) (all []listed) {
 	in := userDataReader{rest: content}
 	for in.err == nil && len(in.rest) > 0 {

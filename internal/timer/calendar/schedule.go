@@ -94,8 +94,8 @@ func (s *Schedule) nth(n, after, last int64) int64 {
 	return instant
 }
 
-// Again returns when the reading of an instant comes by the present rules of the zone.
-// If that has not changed it returns the instant itself.
+// Again returns the instant at which the clock shows r by the present rules of the zone. If that has not changed it
+// returns the given instant itself.
 func (s *Schedule) Again(instant int64, r reading) int64 {
 	if s.EveryHour() {
 		if is := instant + s.zone.at(instant).offset; s.next(is) == is {
