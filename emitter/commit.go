@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -26,7 +28,8 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 	defer release()
 	l.timings.begin()
 	defer func() {
-		if err != nil && !errors.Is(err, errUnknown) && errors.Is(context.Cause(ctx), errAway) {
+		if err != nil && !errors.Is(err, errUnknown) && !errors.Is(err, errAway) &&
+			errors.Is(context.Cause(ctx), errAway) {
 			err = fmt.Errorf("%w: %w", errAway, err)
 		}
 		if !l.aborts.apart { // the tries of a quarantine always take long, and the log has already said why
@@ -66,6 +69,16 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 	return l.end(ctx, c)
 }
 
+// named lists topics with their errors.
+func named(culprits map[string]error) string {
+	var all []string
+	for topic, err := range culprits {
+		all = append(all, fmt.Sprintf("%s (%v)", topic, err))
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
+
 // open begins a transaction and commits the offsets in it. If it returns an error, nothing was produced and the
 // transaction is given up.
 func (l *Lane) open(ctx context.Context, shares []*Share, parts map[string][]int32) (*txnClient, error) {
@@ -78,7 +91,7 @@ func (l *Lane) open(ctx context.Context, shares []*Share, parts map[string][]int
 		// The whole announce was refused: the broker began nothing.
 		if !l.blame(shares, culprits) {
 			// not errEmissions: the step is tried again later
-			err = fmt.Errorf("target topics changed: %v", culprits)
+			err = fmt.Errorf("target topics changed: %s", named(culprits))
 		}
 		c.parts = nil
 		if c.abort(ctx) != nil {

@@ -132,7 +132,7 @@ func (l *Lane) run(ctx context.Context) error {
 		case errors.Is(err, kerr.InvalidTransactionTimeout):
 			return err
 		case err != nil:
-			l.o.Logger.Warn("step aborted", "lane", l.name, "err", err)
+			l.o.Logger.Warn("step aborted, retrying", "lane", l.name, "err", err)
 			l.roster.Wake() // another lane may succeed
 			beats.Sleep(ctx, backoff)
 			backoff = nextBackoff(l.o.Leaders, backoff)
@@ -408,5 +408,5 @@ func (t *timings) end(log *slog.Logger, lane string, err error) {
 	if err != nil {
 		attrs = append(attrs, "err", err)
 	}
-	log.Warn("slow step", attrs...)
+	log.Warn("slow step: announce, offsets, end and abort wait for coordinators, produce for leaders", attrs...)
 }

@@ -208,7 +208,10 @@ func (p *pool) newClient(serial int, used map[string]int) (*txnClient, error) {
 	defer free()
 	if _, _, err := c.ProducerID(ctx); err != nil {
 		c.Close()
-		return nil, fmt.Errorf("load producer ID of %s: %w", c.id, errors.Join(err, context.Cause(ctx)))
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+			err = fmt.Errorf("%w: %w", cause, err)
+		}
+		return nil, fmt.Errorf("load producer ID of %s: %w", c.id, err)
 	}
 	return c, nil
 }
@@ -292,7 +295,7 @@ func (p *pool) await(ctx context.Context) error {
 	case <-p.news:
 		return p.collect()
 	case <-ctx.Done():
-		return fmt.Errorf("open a transactional client: %w", ctx.Err())
+		return fmt.Errorf("open a transactional client: its coordinator has not answered: %w", ctx.Err())
 	}
 }
 

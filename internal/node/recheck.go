@@ -293,6 +293,6 @@ func (r *recheck) confirmed(name string, stop []topics.Problem) bool {
 
 func (r *recheck) complain() {
 	for name, why := range r.topics.stops() {
-		r.log.Error("topic stopped until a restart", "topic", name, "err", why)
+		r.log.Error("topic stopped: fix the cause, then restart", "topic", name, "err", why)
 	}
 }

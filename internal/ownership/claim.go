@@ -106,8 +106,8 @@ func (c *claim) check(partlog.Epoch) error {
 	}
 	directly := c.first || !c.o.AcceptGroup
 	if from, n := all[0].Offset, int64(len(all)); directly && (from != c.end || last+1 != from+n) {
-		return fmt.Errorf("%w: a claim of %d records is at offsets %d to %d and not at %d", errForeignRecords, n, from,
-			last, c.end)
+		return fmt.Errorf("%w: the claim of %d records is at offsets %d to %d instead of at %d, and is written again",
+			errForeignRecords, n, from, last, c.end)
 	}
 	if first := c.records()[0].Offset; last-first != wire.ClaimRecords-1 {
 		return fmt.Errorf("%w: the claim is at offsets %d to %d", errForeignRecords, first, last)

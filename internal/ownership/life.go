@@ -142,7 +142,7 @@ func (l *Life) stayFailed(ctx context.Context, err error) {
 	l.GiveUp(err)
 	l.SetState(Failed)
 	for again := true; again; again = beats.Sleep(ctx, logEvery) { // not Every, whose first tick may come immediately
-		l.Log.Error("partition failed for good", "err", err)
+		l.Log.Error("partition failed: fix the cause, then restart", "err", err)
 	}
 }
 
