@@ -204,7 +204,7 @@ func (r *reloader) takeOver(next *config.Config) {
 	if r.settings.set(cfg) {
 		r.rejoin()
 	}
-	r.log.Info("configuration reloaded", "changed", now)
+	r.log.Info("configuration reloaded", "settings", now)
 }
 
 // refusedSetting returns err as a problem of a setting, if err says that the brokers do not allow its value.
