@@ -6,19 +6,16 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 )
 
 // All that the workload measures of the API, in small, against a real instance.
 func TestAPI(t *testing.T) {
 	t.Parallel()
 	c := DefaultAPI()
-	c.Common, c.idle, c.Puts, c.Gets, c.Callers, c.Pending, c.lists = common(t), 3, 60, 60, 4, 500, 2
-	c.Rates, c.Duration, c.Least, c.Spread = []float64{100}, time.Second, 200*time.Millisecond, 200*time.Millisecond
+	c.Common, c.idle, c.Puts, c.Callers = common(t), 3, 60, 4
 	reports, err := Run(t.Context(), &c)
 	rep := one(t, reports, err)
-	for i, name := range []string{"bare PUT", "PUT", "bare PUT, idle", "PUT, idle", "bare GET", "GET",
-		"list of 500 of 623 by due", "list of 500 of 623 by id"} {
+	for i, name := range []string{"bare PUT", "PUT", "bare PUT, idle", "PUT, idle"} {
 		if len(rep.Calls) <= i {
 			t.Fatalf("%d kinds of calls", len(rep.Calls))
 		}
@@ -28,9 +25,7 @@ func TestAPI(t *testing.T) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	phaseOf(t, rep, "100/s")
-	phaseOf(t, rep, "100/s, asked")
-	if len(rep.Ratios) < 4 || rep.Ratio <= 0 {
+	if len(rep.Ratios) < 1 || rep.Ratio <= 0 {
 		t.Errorf("%+v", rep)
 	}
 	var out bytes.Buffer

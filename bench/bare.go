@@ -50,14 +50,13 @@ type order struct {
 
 // The kinds of bare loops and of bare servers. A bare server does the least that an API must do. A produce server
 // writes each body to Kafka and responds when all in-sync replicas have it. A commit server writes it in a transaction,
-// and commits that. An answer server responds with constant bytes.
+// and commits that.
 const (
 	kindPass    = "pass"  // consumes In, writes Fanout records for each one, commits positions
 	kindSteps   = "steps" // is fed from memory at an even rate
 	kindRead    = "read"  // consumes In
 	kindProduce = "produce"
 	kindCommit  = "commit"
-	kindAnswer  = "answer"
 )
 
 // start tells a bare loop to begin. It comes after ready.
@@ -81,7 +80,7 @@ func RunBare(ctx context.Context, cfg *config.Config, log *slog.Logger, in io.Re
 	if err := lines.Decode(&b.order); err != nil {
 		return fmt.Errorf("read the order: %w", err)
 	}
-	if b.Kind == kindProduce || b.Kind == kindCommit || b.Kind == kindAnswer {
+	if b.Kind == kindProduce || b.Kind == kindCommit {
 		return b.serveHTTP(ctx, func(addr string) error { return answers.Encode(addr) }, in)
 	}
 	err := b.run(ctx, func() (s start, err error) {

@@ -21,7 +21,7 @@ const bareLinger = time.Millisecond
 
 // serveHTTP answers on the loopback interface until in ends, which the bench closes after the measurement.
 func (b *bare) serveHTTP(ctx context.Context, ready func(addr string) error, in io.Reader) error {
-	handler := b.answer
+	var handler http.HandlerFunc
 	switch b.Kind {
 	case kindCommit:
 		s, err := b.newStepper(ctx, b.Name)
@@ -47,7 +47,7 @@ func (b *bare) serveHTTP(ctx context.Context, ready func(addr string) error, in 
 		return err
 	}
 	defer stop()
-	s := &http.Server{Handler: http.HandlerFunc(handler), ReadHeaderTimeout: callTimeout}
+	s := &http.Server{Handler: handler, ReadHeaderTimeout: callTimeout}
 	over := make(chan error, 1)
 	go func() { over <- s.Serve(l) }()
 	err = ready(l.Addr().String())
@@ -100,10 +100,5 @@ func (b *bare) respond(w http.ResponseWriter, err error) {
 		return
 	}
 	w.WriteHeader(http.StatusCreated)
-	_, _ = w.Write(b.Answer)
-}
-
-func (b *bare) answer(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(b.Answer)
 }

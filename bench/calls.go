@@ -10,8 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/waterclock/waterclock/internal/kit/beats"
 )
 
 // callTimeout limits one call over HTTP.
@@ -59,8 +57,7 @@ type traffic struct {
 	addr    string
 	pid     int // of the server
 	callers int
-	calls   int     // 0: until the context ends
-	rate    float64 // a second; 0: each caller calls again once it has a response
+	calls   int
 	ask     func(i int) request
 	check   answered
 }
@@ -98,8 +95,6 @@ func drive(ctx context.Context, r *run, t traffic) (*Calls, error) {
 		return nil, fmt.Errorf("%s: %w", t.name, failed)
 	case len(took) < t.calls:
 		return nil, errors.Join(ctx.Err(), fmt.Errorf("%s: %d calls of %d", t.name, len(took), t.calls))
-	case t.calls == 0:
-		return nil, nil // calls without a number are not reported
 	}
 	c := &Calls{Name: t.name, Callers: t.callers, Calls: t.calls, Answered: *latenessOf(took, 1000)}
 	c.CPU, c.PerStep, _ = m.cost(t.calls)
@@ -113,18 +108,13 @@ func (t *traffic) call(ctx context.Context, answers chan<- answer) {
 	transport := &http.Transport{MaxConnsPerHost: callers, MaxIdleConnsPerHost: callers}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Timeout: callTimeout, Transport: transport}
-	begin := time.Now()
 	var next atomic.Int64
 	var all sync.WaitGroup
 	for range callers {
 		all.Go(func() {
 			for {
 				i := int(next.Add(1)) - 1
-				if t.calls > 0 && i >= t.calls {
-					return
-				}
-				if t.rate > 0 && !beats.Sleep(ctx, time.Until(begin.Add(seconds(float64(i)/t.rate)))) ||
-					ctx.Err() != nil {
+				if i >= t.calls || ctx.Err() != nil {
 					return
 				}
 				answers <- ask(ctx, client, t.addr, t.ask(i))

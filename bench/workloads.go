@@ -51,7 +51,7 @@ own everything (pause); a rolling restart of the others (roll).`, false},
 		{&overload, "overload", "twice as many timers as an instance can handle: cost, lateness, how soon it is over",
 			`overload starts an instance. It offers 0.8 of the capacity, twice the capacity, nothing until
 all requests are accepted, and 0.8 again.`, false},
-		{&api, "api", "calls of the HTTP API: their speed and cost, and their effect on lateness",
+		{&api, "api", "PUTs over HTTP, of one caller and of many: their speed and cost",
 			"api starts an instance, whose API gets no other calls.", false},
 		{&plan, "plan", "the constants that waterclock plan calculates with, on this machine, in some minutes",
 			`plan starts instances. It measures the cost of timers and transactions at several rates and
@@ -149,11 +149,8 @@ func (oc *OverloadConfig) Flags(fs *pflag.FlagSet) {
 
 // Flags implements Workload.
 func (apic *APIConfig) Flags(fs *pflag.FlagSet) {
-	apic.SteadyConfig.Flags(fs)
 	fs.IntVar(&apic.Puts, "puts", apic.Puts, "all callers make `N` PUTs together")
-	fs.IntVar(&apic.Gets, "gets", apic.Gets, "all callers make `N` GETs together")
 	fs.IntVar(&apic.Callers, "callers", apic.Callers, "`N` callers call at the same time")
-	pendingFlag(fs, &apic.Pending)
 }
 
 // Flags implements Workload.
