@@ -95,11 +95,13 @@ type Letters struct {
 	Prefix        string    // of the timer's ID
 	After, Before time.Time // written then or later, and before then; zero: any time
 	Reviewed      *bool     // nil: both
+	Labels        string    // of the timer, as in Filter; none if they were rejected
 }
 
 // query returns the filter as parameters of the API.
 func (l *Letters) query() url.Values {
-	q := texts("reason", string(l.Reason), "prefix", l.Prefix, "after", millis(l.After), "before", millis(l.Before))
+	q := texts("reason", string(l.Reason), "prefix", l.Prefix, "after", millis(l.After), "before", millis(l.Before),
+		"label", l.Labels)
 	if l.Reviewed != nil {
 		q.Set("reviewed", strconv.FormatBool(*l.Reviewed))
 	}

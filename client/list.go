@@ -22,12 +22,14 @@ type Filter struct {
 	Target              string    // topic that they fire to
 	State               State     // if empty, any but StateRemembered
 	DueAfter, DueBefore time.Time // due then or later, and before then; zero: any time
+	// Labels are conditions, with commas between them: team=a, team!=a (or no such label) or team. All must hold.
+	Labels string
 }
 
 // query returns the filter as parameters of the API.
 func (f *Filter) query() url.Values {
 	return texts("prefix", f.Prefix, "target", f.Target, "state", string(f.State), "due-after", millis(f.DueAfter),
-		"due-before", millis(f.DueBefore))
+		"due-before", millis(f.DueBefore), "label", f.Labels)
 }
 
 // Order is the order of a list.

@@ -236,6 +236,8 @@ func newTimer(rec *kgo.Record, withID bool) map[string]any {
 			header := map[string]any{"name": h.Key}
 			give(header, "value", h.Value)
 			passed = append(passed, header)
+		case h.Key == waterclock.HeaderLabels:
+			t["labels"], _ = waterclock.ParseLabels(value) // the record was built from them
 		case h.Key == waterclock.HeaderCount:
 			t["count"] = json.Number(value)
 		case h.Key == waterclock.HeaderTargetTopic:

@@ -49,6 +49,7 @@ type Timer struct {
 	MaxLate    string                 `json:"maxLate"`
 	Remember   string                 `json:"remember"`
 	Note       string                 `json:"note"` // an anomaly, for people
+	Labels     map[string]string      `json:"labels"`
 
 	raw json.RawMessage
 }

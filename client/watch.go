@@ -32,6 +32,7 @@ type Events struct {
 	ID, Prefix string // of the timers
 	Target     string // topic that they fire to; rejected requests have none
 	Types      []waterclock.EventType
+	Labels     string // of the timers, as in Filter; rejected requests have none
 	// Since begins with past events, from then on and roughly in the order of time. Behind them comes an event of the
 	// type [CaughtUp]. With Stop the stream ends there.
 	Since time.Time
@@ -79,7 +80,8 @@ func eventOf(data []byte) Event {
 // stream that breaks goes on where it was, at any instance. The last item is an error if no instance answers for a
 // minute, if events would be missing ([ReasonEventsGone]), or if the context ends.
 func (c *Client) Watch(ctx context.Context, topic string, f Events) iter.Seq2[Event, error] {
-	q := texts("id", f.ID, "prefix", f.Prefix, "target", f.Target, "since", millis(f.Since), "position", f.Position)
+	q := texts("id", f.ID, "prefix", f.Prefix, "target", f.Target, "since", millis(f.Since), "position", f.Position,
+		"label", f.Labels)
 	var types []string
 	for _, t := range f.Types {
 		types = append(types, string(t))

@@ -21,6 +21,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kit/span"
 	"github.com/waterclock/waterclock/internal/kit/suggest"
 	"github.com/waterclock/waterclock/internal/node/config"
+	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/timer/query"
 )
 
@@ -93,7 +94,27 @@ var states = []string{
 var orders = []string{"due", "id"}
 
 // filter holds the flags that select timers.
-type filter struct{ dueAfter, dueBefore, prefix, target, state string }
+type filter struct {
+	dueAfter, dueBefore, prefix, target, state string
+	labels                                     labels
+}
+
+// labels holds the flag that selects timers by their labels.
+type labels []string
+
+func (l *labels) flag(fs *pflag.FlagSet) {
+	fs.StringArrayVar((*[]string)(l), "label", nil, "only timers with a label: `NAME=VALUE`, NAME!=VALUE (or no such "+
+		"label) or NAME; may be repeated, all must hold")
+}
+
+// read returns the conditions as the client takes them.
+func (l labels) read() (string, error) {
+	s, fault := timer.ParseSelector(l)
+	if fault != "" {
+		return "", usagef("--label: %s", fault)
+	}
+	return string(s), nil
+}
 
 func (f *filter) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.prefix, "prefix", "", "only IDs that begin with `TEXT`")
@@ -103,6 +124,7 @@ func (f *filter) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.dueAfter, "due-after", "",
 		"only those due then or later: `TIME`, RFC 3339 with a zone, or a duration from now, such as 10m")
 	fs.StringVar(&f.dueBefore, "due-before", "", "only those due before `TIME`")
+	f.labels.flag(fs)
 }
 
 // read returns the filter as the client takes it.
@@ -112,6 +134,9 @@ func (f *filter) read() (out client.Filter, err error) {
 			suggest.Hint(f.state, "", states))
 	}
 	out = client.Filter{Prefix: f.prefix, Target: f.target, State: client.State(f.state)}
+	if out.Labels, err = f.labels.read(); err != nil {
+		return out, err
+	}
 	const relative = "a duration from now, as in 10m"
 	if out.DueAfter, err = timeOf("due-after", f.dueAfter, 1, relative); err != nil {
 		return out, err

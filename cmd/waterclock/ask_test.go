@@ -75,6 +75,30 @@ func TestGetHistoryOfNothing(t *testing.T) {
 	}
 }
 
+// Conditions on labels are one parameter, or an error of usage.
+func TestLabelsOfAFilter(t *testing.T) {
+	var asked []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Query().Get("label"))
+		fmt.Fprint(w, `{"timers":[],"deadLetters":[],"count":0,"exact":true}`)
+	}))
+	defer s.Close()
+	for _, command := range []string{"list", "count", "dead-letters list"} {
+		args := append(strings.Fields(command), "--label", "team=a", "--label", " order , zone != x", "--url", s.URL)
+		if code, _, stderr := runWith(&calls{}, nil, "", args...); code != exitOK {
+			t.Errorf("%s: exit %d, %s", command, code, stderr)
+		}
+		args = append(args, "--label", "!x")
+		if code, _, stderr := runWith(&calls{}, nil, "", args...); code != exitUsage ||
+			!strings.Contains(stderr, `--label: "!x" is not a condition on a label`) {
+			t.Errorf("%s: exit %d, %s", command, code, stderr)
+		}
+	}
+	if len(asked) != 3 || strings.Join(asked, ";") != strings.Repeat("team=a,order,zone!=x;", 2)+"team=a,order,zone!=x" {
+		t.Errorf("asked for %q", asked)
+	}
+}
+
 // Shells complete IDs that an API has, as arguments and as --id.
 func TestCompleteIDs(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

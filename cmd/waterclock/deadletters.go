@@ -39,11 +39,13 @@ rejected. It lists them, counts them by reason, sends them again, and marks them
 type letterFlags struct {
 	reason, prefix, since, before string
 	fresh, reviewed               bool
+	labels                        labels
 }
 
 func (l *letterFlags) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&l.reason, "reason", "", "only those with that `REASON`, such as bad-cron")
 	fs.StringVar(&l.prefix, "prefix", "", "only those of IDs that begin with `TEXT`")
+	l.labels.flag(fs)
 	fs.StringVar(&l.since, "since", "",
 		"only those written then or later: `TIME`, RFC 3339 with a zone, or how long ago, such as 10m")
 	fs.StringVar(&l.before, "before", "", "only those written before `TIME`")
@@ -72,6 +74,9 @@ func (l *letterFlags) read() (out client.Letters, err error) {
 		return out, usagef("--new and --reviewed exclude each other")
 	case l.fresh || l.reviewed:
 		out.Reviewed = &l.reviewed
+	}
+	if out.Labels, err = l.labels.read(); err != nil {
+		return out, err
 	}
 	const ago = "how long ago, as in 10m"
 	if out.After, err = timeOf("since", l.since, -1, ago); err != nil {

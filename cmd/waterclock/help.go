@@ -62,8 +62,8 @@ func flagSections() []section {
 	return []section{
 		{"When it is due", "in at"},
 		{"Recurring", "every cron zone until count jitter catch-up not-on shift"},
-		{"The emission", "to value value-file null-value key null-key header schedule/partition"},
-		{"The request", "schedule/id schedule/topic schedule/if max-late remember"},
+		{"The emission", "to value value-file null-value key null-key header labels-header schedule/partition"},
+		{"The request", "schedule/id schedule/topic schedule/if schedule/label max-late remember"},
 		{"The load", "plan/rate pending size"},
 		{"The machines",
 			"cores busy instances plan/partitions plan/firing-interval replicas plan/standbys keep clean constants"},
@@ -73,7 +73,7 @@ func flagSections() []section {
 		{"The embedded broker", "listen demo"},
 		{"Topics and targets", "requests delay targets default-target events partitioner-check"},
 		{"Principals", "principal producers consumers dead-letter-consumers event-consumers consumer-group tenant"},
-		{"Which ones", "id topic prefix target state due-after due-before partition if all reason type new reviewed " +
+		{"Which ones", "id topic prefix target state label due-after due-before partition if all reason type new reviewed " +
 			"only since before back audit/from audit/until from-beginning"},
 		{"What it does", "dry-run rate yes replace within after create restore repair dir"},
 		{"The run", "bench"},

@@ -32,7 +32,7 @@ type job struct {
 }
 
 // filterFlags has the flags that make a command a job.
-var filterFlags = []string{"prefix", "target", "state", "due-after", "due-before", "all", "dry-run"}
+var filterFlags = []string{"prefix", "target", "state", "due-after", "due-before", "label", "all", "dry-run"}
 
 func (j *job) flags(cmd *cobra.Command) {
 	fs := cmd.Flags()

@@ -44,7 +44,7 @@ func pty(t *testing.T) (person, program *os.File) {
 // unknownToLists returns a parameter that no list of the API has; "" if there is none.
 func unknownToLists(q url.Values) string {
 	known := []string{"limit", "order", "prefix", "target", "state", "due-after", "due-before", "reason", "id", "after",
-		"before", "reviewed"}
+		"before", "reviewed", "label"}
 	for name := range q {
 		if !slices.Contains(known, name) {
 			return name

@@ -33,7 +33,8 @@ type scheduleFlags struct {
 	nullValue, nullKey    bool
 	partition             int32
 	wait                  waiting
-	headers               []string
+	headers, labels       []string
+	labelsHeader          string
 	recur                 recurrenceFlags
 	maxLate, remember     string
 	condition             string
@@ -86,6 +87,8 @@ in waterclock dead-letters list.
 		"`NUMBER` of the target's partition (-1: by the key, as Java clients do)")
 	fs.StringArrayVar(
 		&f.headers, "header", nil, "pass on a header, as `NAME=VALUE`; may be repeated, the order is kept")
+	fs.StringArrayVar(&f.labels, "label", nil, "give the timer a label, `NAME=VALUE`; may be repeated")
+	fs.StringVar(&f.labelsHeader, "labels-header", "", "emit the labels in the header `NAME`")
 	fs.BoolVar(&f.json, "json", false, "print the request's position, due time and outcome, as JSON")
 	f.wait.flag(cmd)
 	(&asking{p: p, profile: addProfileFlag(p, fs)}).completePending(cmd, &f.topic)
@@ -206,6 +209,14 @@ func (s *scheduleFlags) request(stdin io.Reader) (commands.Request, error) {
 		}
 		add(true, waterclock.Header(name, []byte(value)))
 	}
+	if len(s.labels) > 0 {
+		labels, err := waterclock.ParseLabels(strings.Join(s.labels, ","))
+		if err != nil {
+			return req, usagef("--label: %s", strings.TrimPrefix(err.Error(), "parse labels: "))
+		}
+		add(true, waterclock.Labels(labels))
+	}
+	add(s.labelsHeader != "", waterclock.LabelsHeader(s.labelsHeader))
 	value, err := s.payload(stdin)
 	add(true, waterclock.Value(value))
 	return req, err
@@ -222,7 +233,7 @@ func byFlags(err error) error {
 
 var (
 	buildOf  = regexp.MustCompile(`^build \w+ for timer ("([^"\\]|\\.)*"): `)
-	optionOf = regexp.MustCompile(`(?m)^(To|If|MaxLate|Remember|Header)\b`) // each fault is a line
+	optionOf = regexp.MustCompile(`(?m)^(To|If|MaxLate|Remember|Header|LabelsHeader)\b`) // each fault is a line
 	wordOf   = regexp.MustCompile(`\B([A-Z])`)
 )
 

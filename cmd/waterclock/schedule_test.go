@@ -38,6 +38,8 @@ func TestSchedule(t *testing.T) {
 		{"wait so long", []string{"--wait=2m"}, plain + ` ""`, 2 * time.Minute},
 		{"remember", []string{"--remember", "7d"},
 			`timers/a1 timer-after=10000ms timer-remember=604800000ms timer-target-topic=orders ""`, 0},
+		{"labels", []string{"--label", "team=a", "--label", "order=17, x=", "--labels-header", "l"},
+			plain + ` timer-labels=order=17,team=a,x= timer-labels-header=l ""`, 0},
 		{"partition", []string{"--partition", "7"}, plain + ` timer-target-partition=7 ""`, 0},
 		{"headers", []string{"--header", "a=1", "--header", "b=x=y,z", "--header", "a="},
 			plain + ` a=1 b=x=y,z a= ""`, 0},

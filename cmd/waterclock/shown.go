@@ -15,6 +15,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/kit/span"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // shownPayload limits the bytes of a payload that get prints.
@@ -33,6 +34,9 @@ func describe(w io.Writer, t *client.Timer) error {
 	row("ID", shown(t.ID))
 	row("state", string(t.State))
 	row("due", fmt.Sprintf("%s (%s)", t.Due.Format(time.RFC3339Nano), relative(time.Until(t.Due))))
+	if labels, _ := timer.LabelsOf(t.Labels); labels != "" {
+		row("labels", shown(string(labels)))
+	}
 	row("occurrence", strconv.FormatInt(t.Occurrence, 10))
 	if r := t.Recurrence; r != nil {
 		if r.Cron == "" {

@@ -22,6 +22,7 @@ type watching struct {
 	id, prefix, target, since string
 	types                     []string
 	noFollow                  bool
+	labels                    labels
 }
 
 func watchCommand(p *process) *cobra.Command {
@@ -45,6 +46,7 @@ write events, as it does with serve --events.`,
 	fs.StringVar(&w.id, "id", "", "only the timer `ID`")
 	fs.StringVar(&w.prefix, "prefix", "", "only IDs that begin with `TEXT`")
 	fs.StringVar(&w.target, "target", "", "only timers that fire to `TOPIC`; rejected requests have none")
+	w.labels.flag(fs)
 	fs.StringSliceVar(&w.types, "type", nil, "only events of these types: `TYPE,...`, such as fired,cancelled")
 	fs.StringVar(&w.since, "since", "", "first print the events since `DURATION` ago, such as 10m, "+
 		"or since a time, RFC 3339 with a zone")
@@ -69,6 +71,9 @@ func (w *watching) read() (f client.Events, err error) {
 				suggest.Hint(name, "", known))
 		}
 		f.Types = append(f.Types, waterclock.EventType(name))
+	}
+	if f.Labels, err = w.labels.read(); err != nil {
+		return f, err
 	}
 	f.Since, err = timeOf("since", w.since, -1, "how long ago, as in 10m")
 	if err == nil && f.Since.After(time.Now()) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/kit/suggest"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 const (
@@ -30,6 +31,7 @@ type EventFilter struct {
 	Prefix string   `query:"prefix" doc:"Only of timers whose IDs begin with it."`
 	Type   []string `query:"type" doc:"Only of these types, as in fired,cancelled."`
 	Target string   `query:"target" doc:"Only of timers that fire to this topic. A rejected request has no target here."`
+	Label  []string `query:"label,explode" maxItems:"16" doc:"Only of timers with these labels, as in listTimers. A rejected request has none here."`
 }
 
 // asked returns the ID or the prefix to which the caller needs a right.
@@ -59,7 +61,8 @@ func (e *EventFilter) filter() (eventFilter, error) {
 				name, strings.Join(types, ", "), suggest.Hint(name, "", types))
 		}
 	}
-	return eventFilter{*e}, nil
+	labels, err := selector(e.Label)
+	return eventFilter{*e, labels}, err
 }
 
 // EventTypes returns the types of events that this version writes.
@@ -77,19 +80,28 @@ func EventTypes() []string {
 }
 
 // eventFilter chooses events. It implements wanted.
-type eventFilter struct{ EventFilter }
+type eventFilter struct {
+	EventFilter
+	labels timer.Selector
+}
 
 func (ef eventFilter) match(r *Record) bool {
 	key := string(r.Key)
 	if ef.ID != "" && key != ef.ID || !strings.HasPrefix(key, ef.Prefix) {
 		return false
 	}
-	if len(ef.Type) == 0 && ef.Target == "" {
+	if len(ef.Type) == 0 && ef.Target == "" && ef.labels == "" {
 		return true
 	}
-	var e struct{ Type, Target string }
-	return len(r.Value) <= maxEventBytes && json.Unmarshal(r.Value, &e) == nil &&
-		(len(ef.Type) == 0 || slices.Contains(ef.Type, e.Type)) && (ef.Target == "" || e.Target == ef.Target)
+	var e struct {
+		Type, Target string
+		Labels       map[string]string
+	}
+	if len(r.Value) > maxEventBytes || json.Unmarshal(r.Value, &e) != nil {
+		return false
+	}
+	labels, _ := timer.LabelsOf(e.Labels)
+	return ef.labels.Match(labels) && (len(ef.Type) == 0 || slices.Contains(ef.Type, e.Type)) && (ef.Target == "" || e.Target == ef.Target)
 }
 
 // over implements wanted: the times of a filter bound the reading.

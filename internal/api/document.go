@@ -355,6 +355,8 @@ func requestHeaders() []*huma.Param {
 		header(waterclock.HeaderMaxLate, "What would be emitted later than that is not."),
 		header(waterclock.HeaderRemember, "For how long its ID stays taken once it has fired, as in 1h: timer-if: "+
 			"absent does not hold as long."),
+		header(waterclock.HeaderLabels, "Labels to find the timer by: NAME=VALUE, with commas between them."),
+		header(waterclock.HeaderLabelsHeader, "A header in which the emission has the labels."),
 		header(waterclock.HeaderTargetTopic, "Where it fires to; without it the default target of the request topic."),
 		header(waterclock.HeaderTargetKey, "Key of the emission; without it the ID."),
 		header(waterclock.HeaderTargetKeyNull, "true: a null key."),

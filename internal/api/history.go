@@ -86,7 +86,7 @@ func (e *events) history(ctx context.Context, topic string, partition int32, id 
 		Topic: topic, Partition: partition, Begins: span[0], Ends: span[1],
 		Position: Position{First: partition, Next: []int64{span[1]}}.String(),
 	}}
-	f := &eventsOfTimer{eventFilter: eventFilter{EventFilter{ID: id}}, low: math.MaxInt64}
+	f := &eventsOfTimer{eventFilter: eventFilter{EventFilter: EventFilter{ID: id}}, low: math.MaxInt64}
 	b := &browser{logs: e.logs, now: e.now, topic: topic, bounds: map[int32][2]int64{partition: span}, filter: f,
 		limit: limit, most: maxHistoryBytes}
 	low := map[int32]int64{partition: max(span[0], min(end, span[1]))}

@@ -87,11 +87,15 @@ func (j *jobs) register(h huma.API) {
 			DryRun bool `query:"dry-run" doc:"Only count."`
 			Rate   int  `query:"rate" minimum:"1" maximum:"50000" default:"5000" doc:"The most requests that it writes per second."`
 		}) (*startedJob, error) {
-			if in.Filter == (Filter{}) && !in.All && !in.DryRun {
-				return nil, problem(http.StatusBadRequest, ReasonBadRequest, "nothing chooses timers: give "+
-					"due-after, due-before, prefix, target or state, or all=true for all timers of %.100q", in.Topic)
+			f, err := in.query()
+			if err == nil && f == (query.Filter{}) && !in.All && !in.DryRun {
+				err = problem(http.StatusBadRequest, ReasonBadRequest, "nothing chooses timers: give due-after, "+
+					"due-before, prefix, target, state or label, or all=true for all timers of %.100q", in.Topic)
 			}
-			return j.start(ctx, s.action, s.header, in.Topic, &in.Filter, in.DryRun, in.Rate)
+			if err != nil {
+				return nil, err
+			}
+			return j.start(ctx, s.action, s.header, in.Topic, f, in.DryRun, in.Rate)
 		})
 	}
 	list := operation("jobs", http.MethodGet, "/v1/jobs", "listJobs", "List jobs", "Of all instances: those that "+
@@ -152,12 +156,8 @@ type startedJob struct {
 }
 
 // start starts a job that steers timers or, in a dry run, counts them.
-func (j *jobs) start(ctx context.Context, action, header, name string, f *Filter, dry bool,
+func (j *jobs) start(ctx context.Context, action, header, name string, q query.Filter, dry bool,
 	perSecond int) (*startedJob, error) {
-	q, err := f.query()
-	if err != nil {
-		return nil, err
-	}
 	role := access.Admin
 	if dry {
 		role = access.Read

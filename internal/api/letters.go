@@ -11,6 +11,7 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 const (
@@ -23,16 +24,23 @@ const (
 
 // LetterFilter has the parameters that choose dead letters.
 type LetterFilter struct {
-	Reason string `query:"reason" maxLength:"100" doc:"Only those with this reason."`
-	Prefix string `query:"prefix" maxLength:"512" doc:"Only those whose timer ID begins with it."`
-	After  string `query:"after" doc:"Written then or later: RFC 3339 with a zone, or Unix milliseconds."`
-	Before string `query:"before" doc:"Written before then."`
+	Reason string   `query:"reason" maxLength:"100" doc:"Only those with this reason."`
+	Prefix string   `query:"prefix" maxLength:"512" doc:"Only those whose timer ID begins with it."`
+	After  string   `query:"after" doc:"Written then or later: RFC 3339 with a zone, or Unix milliseconds."`
+	Before string   `query:"before" doc:"Written before then."`
+	Label  []string `query:"label,explode" maxItems:"16" doc:"Only those of timers with these labels, as in listTimers. One whose labels were rejected has none."`
 	// An empty text means both: a bool would have no third value.
 	Reviewed string `query:"reviewed" enum:"true,false" doc:"false: only those that have not been reviewed; true: only those that have. Resent letters count as reviewed."`
 }
 
+// isZero reports whether nothing chooses letters.
+func (l *LetterFilter) isZero() bool {
+	return l.Reason+l.Prefix+l.After+l.Before+l.Reviewed == "" && len(l.Label) == 0
+}
+
 // letterFilter is a parsed LetterFilter.
 type letterFilter struct {
+	labels          timer.Selector
 	request, reason string
 	prefix          []byte
 	after, before   time.Time // zero: any time
@@ -42,7 +50,7 @@ type letterFilter struct {
 
 // selects reports whether the filter may leave out letters that are new.
 func (l *letterFilter) selects() bool {
-	return l.reason != "" || len(l.prefix) > 0 || !l.after.IsZero() || !l.before.IsZero() || l.reviewed == "true"
+	return l.reason != "" || len(l.prefix) > 0 || l.labels != "" || !l.after.IsZero() || !l.before.IsZero() || l.reviewed == "true"
 }
 
 // clip returns the part of a log that can have letters of the filter. It removes marks of another log from the
@@ -69,6 +77,9 @@ func (l *letterFilter) clip(bounds map[int32][2]int64) map[int32][2]int64 {
 
 func (l *LetterFilter) filter(request string) (out letterFilter, err error) {
 	out = letterFilter{request: request, reason: l.Reason, prefix: []byte(l.Prefix), reviewed: l.Reviewed}
+	if out.labels, err = selector(l.Label); err != nil {
+		return out, err
+	}
 	for _, x := range []struct {
 		name, text string
 		to         *time.Time
@@ -88,9 +99,18 @@ func (l *LetterFilter) filter(request string) (out letterFilter, err error) {
 func (l *letterFilter) match(r *Record) bool {
 	s, err := waterclock.ParseSource(r.header(waterclock.HeaderSource))
 	return err == nil && s.Topic == l.request && bytes.HasPrefix(r.Key, l.prefix) &&
-		(l.reason == "" || r.header(waterclock.HeaderReason) == l.reason) &&
+		(l.reason == "" || r.header(waterclock.HeaderReason) == l.reason) && l.matchLabels(r) &&
 		(l.after.IsZero() || !r.Time.Before(l.after)) && (l.before.IsZero() || r.Time.Before(l.before)) &&
 		(l.reviewed == "" || l.marks.has(r) == (l.reviewed == "true"))
+}
+
+// matchLabels reads the labels of the request, or of the rebuilt one.
+func (l *letterFilter) matchLabels(r *Record) bool {
+	if l.labels == "" {
+		return true
+	}
+	labels, _ := timer.ParseLabels(r.header(waterclock.HeaderLabels))
+	return l.labels.Match(labels)
 }
 
 // over reports whether nothing before a record matches the filter.

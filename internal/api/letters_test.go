@@ -68,6 +68,28 @@ func TestDeadLettersAreCounted(t *testing.T) {
 	}
 }
 
+// Dead letters have the labels of their requests, if they are valid.
+func TestDeadLettersByLabel(t *testing.T) {
+	l := &fakeLogs{}
+	for i := range 20 {
+		l.letter("timers", int32(i%2), time.Now().Add(-time.Minute), fmt.Sprint("a", i), "bad-cron", "timer-labels",
+			fmt.Sprintf("n=%d,team=%c", i, 'a'+rune(i%4)))
+	}
+	l.letter("timers", 0, time.Now(), "bad", "bad-labels", "timer-labels", "team=a,team=a")
+	l.letter("timers", 0, time.Now(), "none", "bad-time")
+	in := reading(t, l)
+	for q, want := range map[string]int{"label=team=a": 5, "label=team=a&label=n!=4": 4, "label=team!=a": 17, "label=n": 20,
+		"label=team=b&reason=bad-time": 0} {
+		n := 0
+		in.Pages("/v1/topics/timers/dead-letters?"+q, func(page answer) { n += len(page.Items("deadLetters")) })
+		dry := in.Call("POST", "/v1/topics/timers/dead-letters/resend?dry-run=true&"+q, "").Is(200, "")
+		if count := dry.Object("letters")["count"]; n != want || count != float64(want) {
+			t.Errorf("%s: %d listed and %v to be sent, want %d", q, n, count, want)
+		}
+	}
+	in.Get("/v1/topics/timers/dead-letters?label=!a").Is(400, "bad-request")
+}
+
 // Anybody who may write to the topic of dead letters chooses reasons, and they are counted separately up to a limit,
 // however often the log is read.
 func TestReasonsAreBounded(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/kit/suggest"
+	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/timer/query"
 )
 
@@ -44,11 +45,21 @@ const (
 
 // Filter has the parameters that choose timers.
 type Filter struct {
-	DueAfter  string `query:"due-after" doc:"Due then or later: RFC 3339 with a zone, or Unix milliseconds."`
-	DueBefore string `query:"due-before" doc:"Due before then."`
-	Prefix    string `query:"prefix" maxLength:"512" doc:"Only IDs that begin with it."`
-	Target    string `query:"target" maxLength:"249" doc:"Only timers that fire to this topic."`
-	State     string `query:"state" enum:"pending,triggered,paused,parked,recurring,remembered" doc:"Their state; recurring: in any state, but recurring. If absent, all except remembered ones, which are no longer pending."`
+	DueAfter  string   `query:"due-after" doc:"Due then or later: RFC 3339 with a zone, or Unix milliseconds."`
+	DueBefore string   `query:"due-before" doc:"Due before then."`
+	Prefix    string   `query:"prefix" maxLength:"512" doc:"Only IDs that begin with it."`
+	Target    string   `query:"target" maxLength:"249" doc:"Only timers that fire to this topic."`
+	State     string   `query:"state" enum:"pending,triggered,paused,parked,recurring,remembered" doc:"Their state; recurring: in any state, but recurring. If absent, all except remembered ones, which are no longer pending."`
+	Label     []string `query:"label,explode" maxItems:"16" doc:"Only with these labels: NAME=VALUE, NAME!=VALUE (or no such label) or NAME. It may be repeated; all must hold."`
+}
+
+// selector parses the parameter label.
+func selector(texts []string) (timer.Selector, error) {
+	s, fault := timer.ParseSelector(texts)
+	if fault != "" {
+		return s, problem(http.StatusBadRequest, ReasonBadRequest, "label: %s", fault)
+	}
+	return s, nil
 }
 
 func (f *Filter) query() (q query.Filter, err error) {
@@ -56,6 +67,9 @@ func (f *Filter) query() (q query.Filter, err error) {
 	if len(q.Prefix) > waterclock.MaxIDBytes { // it might not fit into the URL of a hop
 		return q, problem(http.StatusBadRequest, ReasonBadRequest, "prefix has %d bytes, and an ID %d at most",
 			len(q.Prefix), waterclock.MaxIDBytes)
+	}
+	if q.Labels, err = selector(f.Label); err != nil {
+		return q, err
 	}
 	if q.DueAfter, err = instant("due-after", f.DueAfter); err != nil {
 		return q, err

@@ -57,6 +57,50 @@ func TestLists(t *testing.T) {
 	in.Get(allTimers+"?limit=1&target=t1&cursor="+a.Body["cursor"].(string)).Is(400, "bad-request")
 }
 
+// Labels choose timers in lists, counts and jobs: all conditions must hold.
+func TestLabels(t *testing.T) {
+	in, f := faked(t)
+	for i := range 60 {
+		labels := fmt.Sprintf("n=%d,even=%t", i, i%2 == 0)
+		if i%3 == 0 {
+			labels += ",third="
+		}
+		in.Call("PUT", path(fmt.Sprintf("id-%02d", i)), "", in1h, "1h", toOrders, "orders", "timer-labels", labels).
+			Is(201, "scheduled")
+	}
+	in.put("plain", "").Is(201, "")
+	if got := in.Get(path("id-03")).Object("labels"); got["n"] != "3" || got["even"] != "false" || got["third"] != "" ||
+		len(got) != 3 {
+		t.Errorf("labels %v", got)
+	}
+	for q, want := range map[string]int{
+		"label=even=true": 30, "label=third": 20, "label=even=true&label=third": 10, "label=even=true,third": 10,
+		"label=even!=true": 31, "label=third!=": 41, "label=n!=7&label=even=false": 29, "label=even!=true&label=even": 30,
+		"label=none": 0, "label=third%3D&prefix=id-0": 4,
+	} {
+		n := 0
+		in.Pages(allTimers+"?order=id&limit=7&"+q, func(page answer) { n += len(page.Items("timers")) })
+		count := in.Get(allTimers+"/count?"+q).Is(200, "").Body["count"]
+		if n != want || count != float64(want) {
+			t.Errorf("%s: %d listed and %v counted, want %d", q, n, count, want)
+		}
+	}
+	for _, q := range []string{"label==a", "label=!a", "label=a,", "label=" + strings.Repeat("a,", 16) + "a"} {
+		in.Get(allTimers+"?"+q).Is(400, "bad-request")
+		in.Call("POST", allTimers+"/cancel?"+q, "").Is(400, "bad-request")
+	}
+	a := in.Get(allTimers + "?limit=1&label=third")
+	in.Get(allTimers+"?limit=1&cursor="+a.Body["cursor"].(string)).Is(400, "bad-request")
+	j := ended(t, in, in.Call("POST", allTimers+"/cancel?label=even=true&label=third", "").Is(202, ""))
+	if j["changed"] != 10.0 || len(f.all()) != 51 {
+		t.Errorf("%v, %d are left", j, len(f.all()))
+	}
+	for _, body := range []string{`{"a,b":"1"}`, `{"":"1"}`, `{"a":"1,b=2"}`} {
+		in.Call("PUT", path("x"), `{"after":"1h","target":{"topic":"orders"},"labels":`+body+"}", "Content-Type",
+			"application/json").Is(400, "bad-labels")
+	}
+}
+
 // One call counts the timers of all partitions that fire before each of many instants.
 func TestCountUntil(t *testing.T) {
 	in, f := faked(t)

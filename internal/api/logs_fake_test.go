@@ -74,7 +74,8 @@ const eventsTopic = "events"
 // event writes an event to the partition of its ID.
 func (f *fakeLogs) event(t *testing.T, at time.Time, id, kind, target string, more ...string) {
 	t.Helper()
-	e := map[string]any{"format": 1, "type": kind, "at": at.UnixMilli(), "target": target}
+	e := map[string]any{"format": 1, "type": kind, "at": at.UnixMilli(), "target": target,
+		"labels": map[string]string{"team": target}}
 	if len(more) > 0 {
 		e["detail"] = more[0]
 	}

@@ -224,23 +224,29 @@ func insteadOf(path string) string {
 // twice, single headers that are given twice, and a body that is encoded. It is a middleware of all operations.
 func asSent(c huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(c)
-	if p := notAsSent(r, c.Operation().RequestBody != nil); p != nil {
+	if p := notAsSent(r, c.Operation()); p != nil {
 		p.Write(w)
 		return
 	}
 	next(c)
 }
 
-// notAsSent returns the reason why a call cannot be taken unchanged. hasBody tells whether its operation takes a
-// body.
-func notAsSent(r *http.Request, hasBody bool) *Problem {
+// repeats reports whether a parameter of an operation may be given more than once.
+func repeats(op *huma.Operation, name string) bool {
+	return slices.ContainsFunc(op.Parameters,
+		func(p *huma.Param) bool { return p.In == "query" && p.Name == name && p.Explode != nil && *p.Explode })
+}
+
+// notAsSent returns the reason why a call of an operation cannot be taken unchanged.
+func notAsSent(r *http.Request, op *huma.Operation) *Problem {
+	hasBody := op.RequestBody != nil
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return problem(http.StatusBadRequest, ReasonBadRequest,
 			"the parameters cannot be read: %v; percent-encode them, a semicolon as %%3B", err)
 	}
 	for name, values := range query {
-		if len(values) > 1 {
+		if len(values) > 1 && !repeats(op, name) {
 			return problem(http.StatusBadRequest, ReasonBadRequest,
 				"the parameter %.40q is given %d times: give it once", name, len(values))
 		}

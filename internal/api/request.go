@@ -51,6 +51,9 @@ type NewTimer struct {
 	Target  *Target `json:"target,omitempty" doc:"Its target; if absent, the default target of the request topic."`
 	Headers Headers `json:"headers,omitempty" doc:"Headers that are passed on, in order."`
 
+	Labels       map[string]string `json:"labels,omitempty" doc:"timer-labels: labels to find the timer by."`
+	LabelsHeader string            `json:"labelsHeader,omitempty" doc:"timer-labels-header: a header in which the emission has the labels."`
+
 	AsShown
 }
 
@@ -156,6 +159,12 @@ func (n *NewTimer) request(topic string) (route.Request, error) {
 	set(waterclock.HeaderShift, n.Shift)
 	set(waterclock.HeaderMaxLate, n.MaxLate)
 	set(waterclock.HeaderRemember, n.Remember)
+	labels, fault := timer.LabelsOf(n.Labels)
+	if fault != "" {
+		return r, problem(http.StatusBadRequest, string(waterclock.ReasonBadLabels), "labels: %s", fault)
+	}
+	set(waterclock.HeaderLabels, string(labels))
+	set(waterclock.HeaderLabelsHeader, n.LabelsHeader)
 	set(waterclock.HeaderIf, n.If)
 	if n.Target != nil {
 		if err := n.Target.addTo(&r); err != nil {

@@ -86,10 +86,10 @@ func (re *resends) register(h huma.API) {
 		DryRun  bool `query:"dry-run" doc:"Only count."`
 		Rate    int  `query:"rate" minimum:"1" maximum:"50000" default:"1000" doc:"The most requests that it writes per second."`
 	}) (*startedJob, error) {
-		if in.LetterFilter == (LetterFilter{}) && !in.All && !in.DryRun {
+		if in.LetterFilter.isZero() && !in.All && !in.DryRun {
 			return nil, problem(http.StatusBadRequest, ReasonBadRequest,
-				"nothing chooses dead letters: give reviewed=false, reason, prefix, after or before, or all=true "+
-					"for all of %.100q", in.Topic)
+				"nothing chooses dead letters: give reviewed=false, reason, prefix, after, before or label, or "+
+					"all=true for all of %.100q", in.Topic)
 		}
 		topics := re.topics
 		topic, err := topics.withLetters(ctx, access.Read, in.Topic, "")

@@ -89,6 +89,7 @@ func TestRoundTrip(t *testing.T) {
 		"soon":   `{"value":"{\"a\":1}","after":"1h","target":{"topic":"orders","key":"k","partition":3},"headers":[{"name":"a","value":"1"},{"name":"a","valueNull":true}],"maxLate":"90s"}`,
 		"bytes":  `{"valueBase64":"/v8=","after":"1h","target":{"topic":"orders","keyBase64":"/w=="},"headers":[{"name":"b","valueBase64":"/w=="}]}`,
 		"null":   `{"valueNull":true,"after":"1h","target":{"topic":"orders","keyNull":true}}`,
+		"labels": `{"after":"1h","labels":{"team":"a","order":"x=1"},"labelsHeader":"l","target":{"topic":"orders"}}`,
 		"every":  `{"every":"90s","at":"2098-01-01T00:00:00Z","jitter":"60s","count":5,"catchUp":"all","target":{"topic":"orders"}}`,
 		"cron":   `{"cron":"0 9 * * mon-fri","zone":"Africa/Lagos","until":"2099-01-01T00:00:00Z","target":{"topic":"orders"}}`,
 		"%FF%00": `{"value":"v","after":"1h","target":{"topic":"orders"}}`,

@@ -33,6 +33,8 @@ type Timer struct {
 	NotOn      []string    `json:"notOn,omitempty" doc:"Names of the calendars whose times are excluded."`
 	Shift      string      `json:"shift,omitempty" enum:"skip,next,previous" doc:"What happens to an occurrence at a time that is excluded."`
 	MaxLate    string      `json:"maxLate,omitempty" doc:"An occurrence that would be emitted later than this after it is due is not emitted."`
+
+	Labels map[string]string `json:"labels,omitempty" doc:"Its labels, by name."`
 }
 
 // Target is the destination of a timer.
@@ -81,7 +83,7 @@ func view(q *query.Timer, payload bool) *Timer {
 	v := &Timer{
 		Topic: q.Topic, Partition: q.Partition, Source: q.Source, State: string(q.State),
 		Due: instantOf(t.Due), DueMillis: t.Due, Occurrence: t.Occurrence,
-		Target: Target{Topic: t.Target.Topic, KeyNull: t.Target.Key == nil},
+		Target: Target{Topic: t.Target.Topic, KeyNull: t.Target.Key == nil}, Labels: t.Labels.Map(),
 	}
 	if utf8.Valid(t.ID) {
 		v.ID = string(t.ID)

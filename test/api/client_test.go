@@ -197,12 +197,13 @@ func clientCases() map[string]func(s *service) {
 		"lists": func(s *service) {
 			ctx := s.t.Context()
 			for i := range 7 {
-				s.schedule(fmt.Sprintf("l/%d", i), waterclock.At(far.Add(time.Duration(7-i)*time.Hour)))
+				s.schedule(fmt.Sprintf("l/%d", i), waterclock.At(far.Add(time.Duration(7-i)*time.Hour)),
+					waterclock.Labels(map[string]string{"n": fmt.Sprint(i), "even": fmt.Sprint(i%2 == 0)}))
 			}
 			_, err := s.Pause(ctx, s.topic, "l/3")
 			s.tell("%v", err)
 			for _, f := range []client.Filter{{}, {State: client.StatePaused}, {DueBefore: far.Add(4 * time.Hour)},
-				{Target: "nowhere"}} {
+				{Target: "nowhere"}, {Labels: "even=true,n!=4"}, {Labels: "odd"}} {
 				f.Prefix = "l/"
 				for _, order := range []client.Order{client.ByDue, client.ByID} {
 					ids := ""
@@ -221,7 +222,8 @@ func clientCases() map[string]func(s *service) {
 			var requests []*kgo.Record
 			for i := range 3 {
 				r, err := waterclock.Schedule(s.topic, "b", waterclock.At(far.Add(time.Duration(i))),
-					waterclock.To(s.target), waterclock.Header("n", []byte{byte(i)}))
+					waterclock.To(s.target), waterclock.Header("n", []byte{byte(i)}),
+					waterclock.Labels(map[string]string{"n": fmt.Sprint(i)}), waterclock.LabelsHeader("l"))
 				if err != nil {
 					s.t.Fatal(err)
 				}

@@ -88,6 +88,7 @@ type Filter struct {
 	Prefix    string // of the ID
 	Target    string // topic; empty: any
 	State     State  // empty: any but Remembered
+	Labels    timer.Selector
 }
 
 // filterJSON is the JSON of a Filter: a prefix is bytes, and text in JSON is UTF-8.
@@ -96,12 +97,42 @@ type filterJSON struct {
 	DueBefore int64  `json:"dueBefore,omitempty"`
 	Prefix    []byte `json:"prefix,omitempty"`
 	Target    []byte `json:"target,omitempty"`
-	State     State  `json:"state,omitempty"`
+
+	State *stateJSON `json:"state,omitempty"`
+}
+
+// stateJSON is a state, or a state and labels. An instance of an earlier version would ignore labels in a field of their
+// own, and choose all timers, for a job that cancels too. It cannot read this one, and answers nothing.
+type stateJSON struct {
+	State  State          `json:"state"`
+	Labels timer.Selector `json:"labels"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (s *stateJSON) MarshalJSON() ([]byte, error) {
+	if s.Labels == "" {
+		return json.Marshal(s.State)
+	}
+	type fields stateJSON
+	return json.Marshal((*fields)(s))
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *stateJSON) UnmarshalJSON(b []byte) error {
+	type fields stateJSON
+	if len(b) > 0 && b[0] == '{' {
+		return json.Unmarshal(b, (*fields)(s))
+	}
+	return json.Unmarshal(b, &s.State)
 }
 
 // MarshalJSON implements json.Marshaler.
 func (f Filter) MarshalJSON() ([]byte, error) {
-	return json.Marshal(filterJSON{f.DueAfter, f.DueBefore, []byte(f.Prefix), []byte(f.Target), f.State})
+	w := filterJSON{f.DueAfter, f.DueBefore, []byte(f.Prefix), []byte(f.Target), nil}
+	if f.State != "" || f.Labels != "" {
+		w.State = &stateJSON{f.State, f.Labels}
+	}
+	return json.Marshal(w)
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -110,14 +141,18 @@ func (f *Filter) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &w); err != nil {
 		return err
 	}
-	*f = Filter{w.DueAfter, w.DueBefore, string(w.Prefix), string(w.Target), w.State}
+	*f = Filter{DueAfter: w.DueAfter, DueBefore: w.DueBefore, Prefix: string(w.Prefix), Target: string(w.Target)}
+	if w.State != nil {
+		f.State, f.Labels = w.State.State, w.State.Labels
+	}
 	return nil
 }
 
 // Match reports whether the filter selects a timer.
 func (f *Filter) Match(t *Timer) bool {
 	return (f.DueAfter == 0 || t.Due >= f.DueAfter) && (f.DueBefore == 0 || t.Due < f.DueBefore) &&
-		strings.HasPrefix(string(t.ID), f.Prefix) && (f.Target == "" || t.Target.Topic == f.Target) && f.matchState(t)
+		strings.HasPrefix(string(t.ID), f.Prefix) && (f.Target == "" || t.Target.Topic == f.Target) && f.matchState(t) &&
+		f.Labels.Match(t.Labels)
 }
 
 func (f *Filter) matchState(t *Timer) bool {
