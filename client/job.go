@@ -23,12 +23,17 @@ const (
 	CancelAll Action = "cancel"
 	PauseAll  Action = "pause"
 	ResumeAll Action = "resume"
+	MoveAll   Action = "move" // with By or To in JobOptions
 )
 
 // JobOptions are properties of a job.
 type JobOptions struct {
 	All  bool // confirms that all timers are meant; needed without a filter
 	Rate int  // requests a second at most; 0: 5,000, or 1,000 for dead letters
+
+	// By or To says to when MoveAll moves timers: each by so much from its own due time, or all to one time.
+	By time.Duration
+	To time.Time
 }
 
 func (j *JobOptions) add(q url.Values) url.Values {
@@ -37,6 +42,12 @@ func (j *JobOptions) add(q url.Values) url.Values {
 	}
 	if j.Rate > 0 {
 		q.Set("rate", strconv.Itoa(j.Rate))
+	}
+	if j.By != 0 {
+		q.Set("by", strconv.FormatInt(j.By.Milliseconds(), 10)+"ms")
+	}
+	if !j.To.IsZero() {
+		q.Set("to", millis(j.To))
 	}
 	return q
 }
@@ -97,8 +108,12 @@ func (c *Client) start(ctx context.Context, path string, q url.Values) (*Job, er
 
 // CountJob counts the timers that a job would change.
 func (c *Client) CountJob(ctx context.Context, topic string, a Action, f Filter) (Count, error) {
+	q := f.query()
+	if a == MoveAll { // wherever to: that makes no difference
+		q.Set("by", "0s")
+	}
 	var s started
-	err := c.dryRun(ctx, Path(topic, "timers", string(a)), f.query(), &s)
+	err := c.dryRun(ctx, Path(topic, "timers", string(a)), q, &s)
 	if err == nil && s.Matching == nil {
 		err = errNoJob
 	}

@@ -28,6 +28,7 @@ const (
 	Triggered Outcome = "triggered"
 	Paused    Outcome = "paused"
 	Resumed   Outcome = "resumed"
+	Moved     Outcome = "moved"
 	Completed Outcome = "completed" // a resumed recurrence has no occurrence left
 	Unchanged Outcome = "unchanged" // there was nothing to change
 	// Written: the request is in the log, and its decision is not known here. Decision.Note says why. It may still be
@@ -108,6 +109,13 @@ func (c *Client) Resume(ctx context.Context, topic, id string, opts ...watercloc
 	return c.send(ctx, rec, err, http.MethodPost, "resume")
 }
 
+// Move makes the pending timer of an ID due at another time: see [waterclock.Move]. It takes [waterclock.At] or
+// [waterclock.After].
+func (c *Client) Move(ctx context.Context, topic, id string, opts ...waterclock.Option) (Decision, error) {
+	rec, err := waterclock.Move(topic, id, opts...)
+	return c.send(ctx, rec, err, http.MethodPatch, "")
+}
+
 // send sends a request, unless there was an error in building it.
 func (c *Client) send(ctx context.Context, rec *kgo.Record, err error, method, action string) (d Decision, _ error) {
 	if err != nil {
@@ -159,6 +167,10 @@ func repeats(began time.Time, rec *kgo.Record) func() bool {
 	switch {
 	case rec.Value == nil && h[waterclock.HeaderAt]+h[waterclock.HeaderAfter]+every+cron == "": // it steers
 		return always
+	case h[waterclock.HeaderMove] != "" && strings.Contains(h[waterclock.HeaderIf], "/"): // only of that source
+		return always
+	case h[waterclock.HeaderMove] != "": // a recurring timer may have gone on by then
+		return func() bool { return false }
 	case h[waterclock.HeaderRemember] != "" && h[waterclock.HeaderIf] == waterclock.IfAbsent:
 		return always
 	}
@@ -198,7 +210,18 @@ func (c *call) carry(rec *kgo.Record) error {
 		return err
 	}
 	own := map[string]bool{waterclock.HeaderCancel: true, waterclock.HeaderTrigger: true, waterclock.HeaderPause: true,
-		waterclock.HeaderResume: true} // the path says so
+		waterclock.HeaderResume: true, waterclock.HeaderMove: true} // the path or the method says so
+	if c.method == http.MethodPatch {
+		to := make(map[string]string)
+		for _, h := range rec.Headers {
+			if h.Key == waterclock.HeaderAt || h.Key == waterclock.HeaderAfter {
+				to[strings.TrimPrefix(h.Key, waterclock.RequestPrefix)] = string(h.Value)
+				own[h.Key] = true
+			}
+		}
+		c.body, _ = json.Marshal(to) // never an error of texts
+		c.header.Set("Content-Type", "application/json")
+	}
 	for _, h := range rec.Headers {
 		switch {
 		case own[h.Key]:

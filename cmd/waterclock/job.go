@@ -29,6 +29,7 @@ type job struct {
 	confirmation
 	all, dryRun bool
 	rate        int
+	options     client.JobOptions // of the action
 }
 
 // filterFlags has the flags that make a command a job.
@@ -79,7 +80,8 @@ func (j *job) run(cmd *cobra.Command, action, topic string) error {
 	if err := j.confirmTimers(cmd.Context(), c, action, topic, f); err != nil {
 		return err
 	}
-	o := client.JobOptions{All: j.all, Rate: j.rate}
+	o := j.options
+	o.All, o.Rate = j.all, j.rate
 	started, err := c.StartJob(cmd.Context(), topic, client.Action(action), f, o)
 	if err != nil {
 		return err

@@ -94,6 +94,13 @@ func (a *asked) outcome(f *commands.Outcome) (string, error) {
 		return id + " is paused", nil
 	case waterclock.EventResumed:
 		return id + " is resumed", nil
+	case waterclock.EventMoved:
+		text := id + " is moved"
+		if f.Event != nil && f.Event.Pending != nil {
+			text += fmt.Sprintf(": it is due %s, and was due %s", f.Event.Pending.Due.Format(time.RFC3339Nano),
+				f.Event.Due.Format(time.RFC3339Nano))
+		}
+		return text, nil
 	case waterclock.EventCompleted:
 		return id + " has ended: its remaining occurrences were missed and are skipped", nil
 	case waterclock.EventExpired:
@@ -154,6 +161,7 @@ func (a *asked) nothing(told bool) string {
 		// An event shows this.
 	case a.action == commands.Cancel:
 		why += ", or it came and went in the same moment"
+	case a.action == commands.Move:
 	case a.action == commands.Resume:
 		why += ", or it was not paused"
 	default:
@@ -191,7 +199,7 @@ func (a *asked) traceless() (string, error) {
 type writtenRequest struct {
 	ID        string          `json:"id,omitempty"`
 	IDBase64  []byte          `json:"idBase64,omitempty"` // an ID that is not UTF-8
-	Action    string          `json:"action"`             // schedule, cancel, trigger, pause or resume
+	Action    string          `json:"action"`             // schedule, cancel, trigger, pause, resume or move
 	Topic     string          `json:"topic"`
 	Partition int32           `json:"partition"`
 	Offset    int64           `json:"offset"`

@@ -11,6 +11,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/client"
+	"github.com/waterclock/waterclock/internal/kit/span"
 	"github.com/waterclock/waterclock/internal/node/commands"
 )
 
@@ -79,6 +80,75 @@ With --prefix, or another filter, it starts a job for many timers, and asks firs
 		Example: `  waterclock resume a1
   waterclock resume --prefix customer-17/`,
 	})
+}
+
+func moveCommand(p *process) *cobra.Command {
+	return steerCommand(p, commands.Move, &cobra.Command{
+		Short: "make a timer due at another time",
+		Long: `move writes one request that makes the pending timer of an ID due at another time, and
+leaves everything else as it is. Of a recurring timer only the next occurrence moves. The
+service decides when it reads the request: if no timer is pending, nothing happens.
+
+With --prefix, or another filter, it starts a job for many timers, and asks first: see cancel.
+It moves each by so much from its own due time (--by), or all to one time (--to).
+
+` + waitHelp,
+		Example: `  waterclock move a1 --in 10m
+  waterclock move a1 --at 2030-01-01T09:00:00Z
+  waterclock move --target mail --by 1h`,
+	})
+}
+
+// moves has the flags that say to when a timer is moved, or many are.
+type moves struct{ at, in, by, to string }
+
+func (m *moves) flags(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&m.at, "at", "", "due at `TIME`: RFC 3339 with a zone, or Unix milliseconds")
+	fs.StringVar(&m.in, "in", "", "due in `DURATION` from now, as in 90s or 1h30m")
+	fs.StringVar(&m.by, "by", "", "many timers: each `DURATION` later than it is due, or earlier, as in -30m")
+	fs.StringVar(&m.to, "to", "", "many timers: all due at `TIME`")
+}
+
+// one returns the options of a request for one timer.
+func (m *moves) one() ([]waterclock.Option, error) {
+	if m.by+m.to != "" {
+		return nil, usagef("--by and --to are for many timers, which a filter chooses: use --in or --at for one")
+	}
+	if (m.at == "") == (m.in == "") {
+		return nil, usagef("move needs either --in, as in --in 10m, or --at")
+	}
+	if m.at != "" {
+		at, err := timeOf("at", m.at, 1, "")
+		return []waterclock.Option{waterclock.At(at)}, err
+	}
+	in, err := span.Parse(m.in)
+	if err != nil {
+		return nil, usagef("--in is %q, needs a duration such as 10m", m.in)
+	}
+	return []waterclock.Option{waterclock.After(in)}, nil
+}
+
+// many sets the options of a job.
+func (m *moves) many(o *client.JobOptions) (err error) {
+	if m.at+m.in != "" {
+		return usagef("--in and --at are for one timer: use --by or --to for many")
+	}
+	if (m.by == "") == (m.to == "") {
+		return usagef("move needs either --by, as in --by 1h, or --to for many timers")
+	}
+	if m.to != "" {
+		o.To, err = timeOf("to", m.to, 1, "")
+		return err
+	}
+	text, negative := strings.CutPrefix(m.by, "-")
+	if o.By, err = span.Parse(text); err != nil || o.By == 0 {
+		return usagef("--by is %q, needs a duration such as 1h or -30m", m.by)
+	}
+	if negative {
+		o.By = -o.By
+	}
+	return nil
 }
 
 func checkID(command, id string) error {
@@ -164,6 +234,10 @@ func steerCommand(p *process, action commands.Action, cmd *cobra.Command) *cobra
 		many.flags(cmd)
 		cmd.Flags().Lookup("json").Usage = "print the request or, for many timers, the API's response, as JSON"
 	}
+	var to moves
+	if action == commands.Move {
+		to.flags(cmd)
+	}
 	many.completePending(cmd, &r.Topic)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		chosen := many.meant(cmd)
@@ -183,6 +257,18 @@ func steerCommand(p *process, action commands.Action, cmd *cobra.Command) *cobra
 			r.Options = []waterclock.Option{waterclock.If(*condition)}
 		}
 		var err error
+		switch {
+		case action != commands.Move:
+		case chosen && !many.dryRun:
+			err = to.many(&many.options)
+		case !chosen:
+			var when []waterclock.Option
+			when, err = to.one()
+			r.Options = append(r.Options, when...)
+		}
+		if err != nil {
+			return err
+		}
 		if r.Wait, err = wait.read(cmd.Flags().Changed("wait")); err != nil {
 			return err
 		}

@@ -115,7 +115,8 @@ func (f *front) panicked(w *access.Recorder, r *http.Request) {
 
 // methodsAt returns the methods that a path has.
 func methodsAt(mux *http.ServeMux, r *http.Request) (allow []string) {
-	for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete} {
+	for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodPost, http.MethodPatch,
+		http.MethodDelete} {
 		other := r.Clone(r.Context())
 		other.Method = method
 		if _, pattern := mux.Handler(other); pattern != "" {

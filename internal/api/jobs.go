@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/kit/beats"
+	"github.com/waterclock/waterclock/internal/kit/span"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/timer/query"
 )
@@ -80,24 +82,30 @@ func (j *jobs) register(h huma.API) {
 				"condition that it is still that timer:",
 			"what is scheduled again meanwhile is spared. The job lives in the memory of the instance that is "+
 				"asked, and ends with it.")
-		startsJob(h, op, func(ctx context.Context, in *struct {
-			Topic string `path:"topic" doc:"Request topic."`
-			Filter
-			All    bool `query:"all" doc:"Confirms that all timers of the topic are meant: required without a filter."`
-			DryRun bool `query:"dry-run" doc:"Only count."`
-			Rate   int  `query:"rate" minimum:"1" maximum:"50000" default:"5000" doc:"The most requests that it writes per second."`
-		}) (*startedJob, error) {
-			f, err := in.query()
-			if err == nil && f == (query.Filter{}) && !in.All && !in.DryRun {
-				err = problem(http.StatusBadRequest, ReasonBadRequest, "nothing chooses timers: give due-after, "+
-					"due-before, prefix, target, state or label, or all=true for all timers of %.100q", in.Topic)
-			}
-			if err != nil {
-				return nil, err
-			}
-			return j.start(ctx, s.action, s.header, in.Topic, f, in.DryRun, in.Rate)
+		startsJob(h, op, func(ctx context.Context, in *chosen) (*startedJob, error) {
+			return j.start(ctx, s.action, in, func(*query.Timer) []timer.Header {
+				return []timer.Header{{Key: s.header, Value: []byte(waterclock.True)}}
+			})
 		})
 	}
+	move := operation("jobs", http.MethodPost, "/v1/topics/{topic}/timers/move", "moveTimers",
+		"Make all timers that a filter chooses due at another time", "By so much from its own due time each, or all to "+
+			"one time. Otherwise as cancelTimers.")
+	startsJob(h, move, func(ctx context.Context, in *struct {
+		chosen
+		By string `query:"by" doc:"By how much each is moved, from its due time with jitter, as in 1h or -30m."`
+		To string `query:"to" doc:"When all of them are due, instead: RFC 3339 with a zone or Unix milliseconds."`
+	}) (*startedJob, error) {
+		due, err := movesTo(in.By, in.To)
+		if err != nil {
+			return nil, err
+		}
+		return j.start(ctx, "move", &in.chosen, func(t *query.Timer) []timer.Header {
+			at := waterclock.FormatInstant(instantOf(due(t.Due)).UnixMilli())
+			return []timer.Header{{Key: waterclock.HeaderMove, Value: []byte(waterclock.True)},
+				{Key: waterclock.HeaderAt, Value: []byte(at)}}
+		})
+	})
 	list := operation("jobs", http.MethodGet, "/v1/jobs", "listJobs", "List jobs", "Of all instances: those that "+
 		"run, and those that are remembered. An instance that owns no partition is known to itself alone.")
 	reads(h, list, func(ctx context.Context, _ *struct{}) (l JobList, err error) {
@@ -135,6 +143,36 @@ func (j *jobs) register(h huma.API) {
 	}
 }
 
+// chosen has the parameters of operations on all timers that a filter chooses.
+type chosen struct {
+	Topic string `path:"topic" doc:"Request topic."`
+	Filter
+	All    bool `query:"all" doc:"Confirms that all timers of the topic are meant: required without a filter."`
+	DryRun bool `query:"dry-run" doc:"Only count."`
+	Rate   int  `query:"rate" minimum:"1" maximum:"50000" default:"5000" doc:"The most requests that it writes per second."`
+}
+
+// movesTo returns the new due time for an old one, in Unix milliseconds, as one of two parameters says.
+func movesTo(by, to string) (func(due int64) int64, error) {
+	switch {
+	case (by == "") == (to == ""):
+		return nil, problem(http.StatusBadRequest, ReasonBadRequest, "give either by, as in by=1h, or to")
+	case to != "":
+		at, err := instant("to", to)
+		return func(int64) int64 { return at }, err
+	}
+	text, negative := strings.CutPrefix(by, "-")
+	d, err := span.Parse(text)
+	if err != nil {
+		return nil, problem(http.StatusBadRequest, ReasonBadRequest,
+			"by is %.60q, needs a duration, such as 1h30m or -30m", by)
+	}
+	if negative {
+		d = -d
+	}
+	return func(due int64) int64 { return due + d.Milliseconds() }, nil
+}
+
 // startsJob registers an operation that starts a job or, in a dry run, counts.
 func startsJob[In any](h huma.API, op huma.Operation, start func(context.Context, *In) (*startedJob, error)) {
 	op.DefaultStatus = http.StatusAccepted
@@ -155,9 +193,19 @@ type startedJob struct {
 	Body     JobStarted
 }
 
-// start starts a job that steers timers or, in a dry run, counts them.
-func (j *jobs) start(ctx context.Context, action, header, name string, q query.Filter, dry bool,
-	perSecond int) (*startedJob, error) {
+// start starts a job that steers timers or, in a dry run, counts them. steers returns the headers of the request for a
+// timer, except its condition.
+func (j *jobs) start(ctx context.Context, action string, in *chosen,
+	steers func(*query.Timer) []timer.Header) (*startedJob, error) {
+	name, dry := in.Topic, in.DryRun
+	q, err := in.Filter.query()
+	if err == nil && q == (query.Filter{}) && !in.All && !dry {
+		err = problem(http.StatusBadRequest, ReasonBadRequest, "nothing chooses timers: give due-after, "+
+			"due-before, prefix, target, state or label, or all=true for all timers of %.100q", in.Topic)
+	}
+	if err != nil {
+		return nil, err
+	}
 	role := access.Admin
 	if dry {
 		role = access.Read
@@ -173,7 +221,7 @@ func (j *jobs) start(ctx context.Context, action, header, name string, q query.F
 		return &startedJob{Status: http.StatusOK, Body: JobStarted{Matching: &n}}, cmp.Or(err, missingError(n.Missing))
 	}
 	one := &job{topic: topic, show: Job{Topic: name, Action: action, Prefix: q.Prefix}}
-	return j.launch(ctx, one, perSecond, func(ctx context.Context) error { return j.steerAll(ctx, one, header, q) })
+	return j.launch(ctx, one, in.Rate, func(ctx context.Context) error { return j.steerAll(ctx, one, steers, q) })
 }
 
 // launch starts a job that may write perSecond requests a second.
@@ -277,7 +325,8 @@ func (j *jobs) ended(ctx context.Context, one *job, err error) {
 // steerAll goes through the timers by ID. That order stays the same even if timers fire, are scheduled again or move
 // during the job, so each timer that is there all the time is met once. Retrying a page does no harm: each request
 // applies only to the exact timer that was seen.
-func (j *jobs) steerAll(ctx context.Context, one *job, header string, f query.Filter) error {
+func (j *jobs) steerAll(ctx context.Context, one *job, steers func(*query.Timer) []timer.Header,
+	f query.Filter) error {
 	p := query.Page{Filter: f, Order: query.ByID, Limit: jobPage}
 	for {
 		var found query.List
@@ -290,7 +339,7 @@ func (j *jobs) steerAll(ctx context.Context, one *job, header string, f query.Fi
 			return err
 		}
 		for part := range slices.Chunk(found.Timers, one.rate.Burst()) {
-			if err := j.steerPart(ctx, one, header, part); err != nil {
+			if err := j.steerPart(ctx, one, steers, part); err != nil {
 				return err
 			}
 		}
@@ -323,14 +372,14 @@ func (j *jobs) insist(ctx context.Context, one *job, try func() error) error {
 
 // steerPart writes the requests for as many timers as one step of the rate allows. It writes to all their partitions
 // concurrently.
-func (j *jobs) steerPart(ctx context.Context, one *job, header string, timers []*query.Timer) error {
+func (j *jobs) steerPart(ctx context.Context, one *job, steers func(*query.Timer) []timer.Header,
+	timers []*query.Timer) error {
 	requests := make(map[timer.TopicPartition][]route.Request)
 	for _, t := range timers {
 		// If its producer chose another partition, the timer is steered there.
 		at := timer.TopicPartition{Topic: t.Topic, Partition: t.Partition}
-		requests[at] = append(requests[at], route.Request{ID: t.ID, Headers: []timer.Header{
-			{Key: header, Value: []byte(waterclock.True)}, {Key: waterclock.HeaderIf, Value: []byte(t.Source)},
-		}})
+		requests[at] = append(requests[at], route.Request{ID: t.ID, Headers: append(steers(t),
+			timer.Header{Key: waterclock.HeaderIf, Value: []byte(t.Source)})})
 	}
 	asks, ctx := errgroup.WithContext(ctx)
 	asks.SetLimit(asksAtOnce)
@@ -356,7 +405,7 @@ func (j *jobs) steerPart(ctx context.Context, one *job, header string, timers []
 
 // steeredOutcomes are those of requests that have changed their timer, in a job that steers timers.
 var steeredOutcomes = []string{string(waterclock.EventCancelled), string(waterclock.EventPaused),
-	string(waterclock.EventResumed), string(waterclock.EventCompleted)}
+	string(waterclock.EventResumed), string(waterclock.EventMoved), string(waterclock.EventCompleted)}
 
 // count adds the outcomes of requests.
 func count(j *Job, all []route.Written) {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -184,6 +185,42 @@ func (n *NewTimer) request(topic string) (route.Request, error) {
 	return r, nil
 }
 
+// NewTime is when a timer is to be due, as JSON: one of the two.
+type NewTime struct {
+	At    string `json:"at,omitempty" doc:"timer-at: due then; RFC 3339 with a zone or Unix milliseconds."`
+	After string `json:"after,omitempty" doc:"timer-after: due this long from now, as in 90s or 1h30m."`
+}
+
+// moving returns the request of a PATCH.
+func moving(id string, header http.Header, body []byte) (route.Request, error) {
+	r, err := steering(id, waterclock.HeaderMove, header)
+	if err != nil {
+		return r, err
+	}
+	d := strict(body)
+	var to *NewTime
+	if err = d.Decode(&to); err == nil && to == nil {
+		err = errors.New("it is null, and needs an object")
+	}
+	if err == nil {
+		err = ended(d)
+	}
+	if err == nil {
+		err = lossless(body)
+	}
+	switch {
+	case err != nil:
+		return r, fmt.Errorf("body: %s; it takes after or at, and no other field", fault(err, body))
+	case (to.At == "") == (to.After == ""):
+		return r, fmt.Errorf("the body needs either after, as in 10m, or at")
+	case to.At != "":
+		r.Headers = append(r.Headers, timer.Header{Key: waterclock.HeaderAt, Value: []byte(to.At)})
+	default:
+		r.Headers = append(r.Headers, timer.Header{Key: waterclock.HeaderAfter, Value: []byte(to.After)})
+	}
+	return r, nil
+}
+
 // header returns the header as a record has it. Without a value it is empty.
 func (h *Header) header() (timer.Header, error) {
 	value, err := oneOf("value of header "+strconv.Quote(h.Name), h.Value, h.ValueBase64, h.ValueNull)
@@ -284,9 +321,10 @@ func schedules(r *route.Request) error {
 	timed := false
 	for _, h := range r.Headers {
 		switch h.Key {
-		case waterclock.HeaderCancel, waterclock.HeaderTrigger, waterclock.HeaderPause, waterclock.HeaderResume:
-			return fmt.Errorf("%s has no effect here: a timer is cancelled by DELETE, and triggered, paused or "+
-				"resumed by a POST to its path with /trigger, /pause or /resume", h.Key)
+		case waterclock.HeaderCancel, waterclock.HeaderTrigger, waterclock.HeaderPause, waterclock.HeaderResume,
+			waterclock.HeaderMove:
+			return fmt.Errorf("%s has no effect here: a timer is cancelled by DELETE, moved by PATCH, and triggered, "+
+				"paused or resumed by a POST to its path with /trigger, /pause or /resume", h.Key)
 		case waterclock.HeaderAt, waterclock.HeaderAfter, waterclock.HeaderEvery, waterclock.HeaderCron:
 			timed = true
 		}

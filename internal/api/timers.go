@@ -31,7 +31,7 @@ type Wait struct {
 
 // Result is the outcome of a request.
 type Result struct {
-	Outcome   string `json:"outcome" enum:"scheduled,replaced,cancelled,triggered,paused,resumed,completed,unchanged,written" doc:"The outcome of the request. unchanged: the timer was in that state already. written: it is in the log, and its outcome is unknown here."`
+	Outcome   string `json:"outcome" enum:"scheduled,replaced,cancelled,triggered,paused,resumed,moved,completed,unchanged,written" doc:"The outcome of the request. unchanged: the timer was in that state already. written: it is in the log, and its outcome is unknown here."`
 	Topic     string `json:"topic" doc:"Position of the request in the log: request topic."`
 	Partition int32  `json:"partition"`
 	Offset    int64  `json:"offset"`
@@ -56,6 +56,7 @@ type timers struct {
 
 func (t *timers) register(h huma.API) {
 	t.registerPut(h)
+	t.registerPatch(h)
 	op := operation("timers", http.MethodGet, onePath, "getTimer", "See a pending timer")
 	op.Parameters = []*huma.Param{header("If-None-Match",
 		"ETags of the timer as the caller has it: 304 if it is still so.")}
@@ -115,6 +116,34 @@ func (t *timers) registerPut(h huma.API) {
 	h.OpenAPI().Paths[onePath].Put.RequestBody.Content["application/octet-stream"] = &huma.MediaType{
 		Schema: &huma.Schema{Type: "string", Format: "binary", Description: "The payload, of any type but JSON's."},
 	}
+}
+
+// maxPatchBytes bounds the body of a PATCH.
+const maxPatchBytes = 4 << 10
+
+func (t *timers) registerPatch(h huma.API) {
+	op := operation("timers", http.MethodPatch, onePath, "moveTimer", "Make a timer due at another time",
+		"Everything else stays. Of a timer that recurs the next occurrence moves, and the schedule goes on.",
+		"404: nothing is pending under the ID. 412: its condition does not hold.")
+	op.MaxBodyBytes = maxPatchBytes
+	op.Parameters = conditions()
+	before(&op, func(c huma.Context) error {
+		if err := isJSON(c.Header("Content-Type")); err != nil {
+			return err
+		}
+		_, err := t.topics.topic(c.Context(), access.Write, c.Param("topic"), c.Param("id"))
+		return err
+	})
+	describe[Result](h, &op, map[string]string{"202": inTheLog})
+	handle(h, op, func(ctx context.Context, in *struct {
+		OneTimer
+		Wait
+		RawBody []byte `contentType:"application/octet-stream"`
+	}) (*changed, error) {
+		r, err := moving(in.ID, headersOf(ctx), in.RawBody)
+		return t.change(ctx, &in.OneTimer, in.Wait.Wait, r, true, err)
+	})
+	documentBody[NewTime](h, h.OpenAPI().Paths[onePath].Patch, true)
 }
 
 // meantJSON extends a rejection for a missing due time with a hint that the payload looks like the timer as JSON.

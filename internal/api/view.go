@@ -113,7 +113,7 @@ func view(q *query.Timer, payload bool) *Timer {
 	} else if t.Recurrence != nil && t.Recurrence.Jitter > 0 {
 		v.Jitter = millis(t.Recurrence.Jitter)
 	}
-	scheduled := t.Scheduled()
+	scheduled := t.Original()
 	if c := t.Recurrence; c != nil && c.NotOn != "" {
 		v.NotOn, v.Shift = strings.Split(c.NotOn, ","), c.Shift.String()
 		scheduled -= c.Moved

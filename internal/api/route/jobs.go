@@ -15,14 +15,14 @@ import (
 type Job struct {
 	ID     string    `json:"id"`
 	Topic  string    `json:"topic"`
-	Action string    `json:"action" enum:"cancel,pause,resume,resend"`
+	Action string    `json:"action" enum:"cancel,pause,resume,move,resend"`
 	Prefix string    `json:"prefix,omitempty" doc:"Prefix of the IDs that it was started for."`
 	State  string    `json:"state" enum:"running,done,stopped,failed"`
 	Begun  time.Time `json:"begun"`
 	Ended  time.Time `json:"ended,omitzero"`
 	// Each timer or dead letter that was seen is counted in one of the other fields.
 	Seen    int64  `json:"seen" doc:"Timers, or dead letters, seen so far."`
-	Changed int64  `json:"changed" doc:"Of them, those that were cancelled, paused, resumed or sent again."`
+	Changed int64  `json:"changed" doc:"Of them, those that were cancelled, paused, resumed, moved or sent again."`
 	Spared  int64  `json:"spared" doc:"Of them, those that had fired, or were scheduled again, or were in the desired state already, when their request was read; also those that this job itself has changed by a request whose response was lost: such requests are written again."`
 	Failed  int64  `json:"failed" doc:"Of them, those whose request was rejected or not written, or whose decision is unknown."`
 	Failure string `json:"failure,omitempty" doc:"Of a resend: the reason of the first failure."`

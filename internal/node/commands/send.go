@@ -44,6 +44,7 @@ const (
 	Trigger Action = "trigger"
 	Pause   Action = "pause"
 	Resume  Action = "resume"
+	Move    Action = "move"
 )
 
 // Record returns the record to be written.
@@ -57,6 +58,8 @@ func (r *Request) Record() (rec *kgo.Record, err error) {
 		rec, err = waterclock.Pause(r.Topic, r.ID, r.Options...)
 	case Resume:
 		rec, err = waterclock.Resume(r.Topic, r.ID, r.Options...)
+	case Move:
+		rec, err = waterclock.Move(r.Topic, r.ID, r.Options...)
 	default:
 		rec, err = waterclock.Schedule(r.Topic, r.ID, r.Options...)
 	}

@@ -282,6 +282,8 @@ func verb(s timer.Steer) string {
 		return "pause"
 	case timer.Resume:
 		return "resume"
+	case timer.Move:
+		return "move"
 	}
 	return "cancel"
 }
