@@ -116,6 +116,48 @@ func TestSteering(t *testing.T) {
 	}
 }
 
+// A timer is moved, and many are by a job: by so much each, or all to one time. A request that names a former source moves
+// nothing.
+func TestMoves(t *testing.T) {
+	start := time.Now().Truncate(time.Millisecond)
+	s, ctx := waterclocktest.New(t, waterclocktest.Options{Start: start}), t.Context()
+	c := s.Client()
+	first := schedule(t, s, "a", waterclock.After(time.Hour))
+	schedule(t, s, "b", waterclock.After(2*time.Hour))
+	schedule(t, s, "every", waterclock.Every(time.Hour), waterclock.CatchUp(waterclock.CatchUpAll), waterclock.Count(3))
+	d, err := c.Move(ctx, "timers", "a", waterclock.After(3*time.Hour), waterclock.If(first.Source.String()))
+	if err != nil || d.Outcome != client.Moved || d.Timer.Source != d.Source || !d.Timer.Due.Equal(start.Add(3*time.Hour)) {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if _, err = c.Move(ctx, "timers", "a", waterclock.After(0), waterclock.If(first.Source.String())); !errors.Is(err,
+		client.ReasonConditionNotMet) {
+		t.Errorf("by its former source: %v", err)
+	}
+	if _, err = c.Move(ctx, "timers", "none", waterclock.At(start)); !errors.Is(err, client.ReasonNotFound) {
+		t.Errorf("nothing pending: %v", err)
+	}
+	move := func(f client.Filter, o client.JobOptions) {
+		t.Helper()
+		job, err := c.StartJob(ctx, "timers", client.MoveAll, f, o)
+		if err == nil {
+			job, err = c.WaitJob(ctx, job, nil)
+		}
+		if err != nil || job.State != client.JobDone || job.Changed == 0 || job.Failed > 0 {
+			t.Errorf("%+v, %v", job, err)
+		}
+	}
+	move(client.Filter{}, client.JobOptions{All: true, By: 90 * time.Minute})
+	move(client.Filter{Prefix: "b"}, client.JobOptions{By: -time.Hour})
+	move(client.Filter{Prefix: "a"}, client.JobOptions{To: start.Add(2 * time.Hour)})
+	if n, err := c.CountJob(ctx, "timers", client.MoveAll, client.Filter{Prefix: "b"}); err != nil || n.N != 1 {
+		t.Errorf("%+v, %v", n, err)
+	}
+	const want = "a#1@2h0m0s every#1@2h30m0s every#2@2h30m0s b#1@2h30m0s every#3@3h0m0s"
+	if got := told(start, s.Advance(5*time.Hour)); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 // Requests through Kafka are the same, and a rejected one is a dead letter.
 func TestProducer(t *testing.T) {
 	s := waterclocktest.New(t, waterclocktest.Options{Allow: func(topic string) bool { return topic == "out" }})

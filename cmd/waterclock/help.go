@@ -20,7 +20,7 @@ const helpColumns = 100
 func commandGroups() []section {
 	return []section{
 		{"Run it", "dev serve health drain"},
-		{"Schedule and steer timers", "schedule cancel trigger pause resume next calendars"},
+		{"Schedule and steer timers", "schedule cancel trigger pause resume move next calendars"},
 		{"See pending timers and events", "get list count watch tail dead-letters status"},
 		{"Look after a cluster", "topics audit store plan bench"},
 		{"Set up", "config profile api completion version help"},
@@ -60,7 +60,7 @@ func ofInstances() []string {
 // the one that has FLAG.
 func flagSections() []section {
 	return []section{
-		{"When it is due", "in at"},
+		{"When it is due", "in at move/by move/to"},
 		{"Recurring", "every cron zone until count jitter catch-up not-on shift"},
 		{"The emission", "to value value-file null-value key null-key header labels-header schedule/partition"},
 		{"The request", "schedule/id schedule/topic schedule/if schedule/label max-late remember"},

@@ -77,7 +77,7 @@ var statuses = map[int]string{
 // operations returns all operations of a document, by path and method.
 func operations(o *huma.OpenAPI) (all []*huma.Operation) {
 	for _, at := range o.Paths {
-		all = append(all, at.Get, at.Put, at.Post, at.Delete)
+		all = append(all, at.Get, at.Put, at.Post, at.Patch, at.Delete)
 	}
 	all = slices.DeleteFunc(all, func(op *huma.Operation) bool { return op == nil })
 	slices.SortFunc(all, func(a, b *huma.Operation) int {
@@ -239,7 +239,8 @@ func examples() map[string]any {
 	instance := route.Instance{Name: "node-1 4b1d2c3e5f60718293a4b5c6d7e8f901", API: "http://node-1:8681", Started: at,
 		Member: true}
 	return map[string]any{
-		"Timer": timer, "NewTimer": fresh, "NewTimers": NewTimers{Timers: []NewTimer{named}}, "Result": result,
+		"Timer": timer, "NewTime": NewTime{After: "10m"}, "NewTimer": fresh,
+		"NewTimers": NewTimers{Timers: []NewTimer{named}}, "Result": result,
 		"BatchResults": BatchResults{Results: []BatchResult{{ID: "a1", Status: 201, Result: &result}}},
 		"TimerList":    TimerList{Timers: []*Timer{&listed}},
 		"TimerCount":   TimerCount{Count: 17, Exact: true},

@@ -82,7 +82,7 @@ func (j *jobs) register(h huma.API) {
 				"condition that it is still that timer:",
 			"what is scheduled again meanwhile is spared. The job lives in the memory of the instance that is "+
 				"asked, and ends with it.")
-		startsJob(h, op, func(ctx context.Context, in *chosen) (*startedJob, error) {
+		startsJob(h, op, func(ctx context.Context, in *Chosen) (*startedJob, error) {
 			return j.start(ctx, s.action, in, func(*query.Timer) []timer.Header {
 				return []timer.Header{{Key: s.header, Value: []byte(waterclock.True)}}
 			})
@@ -92,7 +92,7 @@ func (j *jobs) register(h huma.API) {
 		"Make all timers that a filter chooses due at another time", "By so much from its own due time each, or all to "+
 			"one time. Otherwise as cancelTimers.")
 	startsJob(h, move, func(ctx context.Context, in *struct {
-		chosen
+		Chosen
 		By string `query:"by" doc:"By how much each is moved, from its due time with jitter, as in 1h or -30m."`
 		To string `query:"to" doc:"When all of them are due, instead: RFC 3339 with a zone or Unix milliseconds."`
 	}) (*startedJob, error) {
@@ -100,7 +100,7 @@ func (j *jobs) register(h huma.API) {
 		if err != nil {
 			return nil, err
 		}
-		return j.start(ctx, "move", &in.chosen, func(t *query.Timer) []timer.Header {
+		return j.start(ctx, "move", &in.Chosen, func(t *query.Timer) []timer.Header {
 			at := waterclock.FormatInstant(instantOf(due(t.Due)).UnixMilli())
 			return []timer.Header{{Key: waterclock.HeaderMove, Value: []byte(waterclock.True)},
 				{Key: waterclock.HeaderAt, Value: []byte(at)}}
@@ -143,8 +143,8 @@ func (j *jobs) register(h huma.API) {
 	}
 }
 
-// chosen has the parameters of operations on all timers that a filter chooses.
-type chosen struct {
+// Chosen has the parameters of operations on all timers that a filter chooses.
+type Chosen struct {
 	Topic string `path:"topic" doc:"Request topic."`
 	Filter
 	All    bool `query:"all" doc:"Confirms that all timers of the topic are meant: required without a filter."`
@@ -195,7 +195,7 @@ type startedJob struct {
 
 // start starts a job that steers timers or, in a dry run, counts them. steers returns the headers of the request for a
 // timer, except its condition.
-func (j *jobs) start(ctx context.Context, action string, in *chosen,
+func (j *jobs) start(ctx context.Context, action string, in *Chosen,
 	steers func(*query.Timer) []timer.Header) (*startedJob, error) {
 	name, dry := in.Topic, in.DryRun
 	q, err := in.Filter.query()

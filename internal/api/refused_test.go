@@ -50,7 +50,7 @@ func TestRefused(t *testing.T) {
 		{"dead letters' cursor", "GET", allLetters + "?cursor=bnVsbA", "", nil, 400, "bad-request"},
 		{"steering with a due time", "POST", path("a") + "/pause", "", []string{in1h, "1h"}, 400, "bad-request"},
 		{"topic", "PUT", "/v1/topics/others/timers/a", "", []string{in1h, "1h"}, 404, "no-such-topic"},
-		{"method", "PATCH", path("a"), "", nil, 405, "bad-request"},
+		{"method", "POST", path("a"), "", nil, 405, "bad-request"},
 		{"path", "GET", "/v2", "", nil, 404, "no-such-path"},
 		{"no ID", "GET", allTimers + "/", "", nil, 404, "no-such-path"},
 		{"due", "GET", allTimers + "?due-after=now", "", nil, 400, "bad-request"},

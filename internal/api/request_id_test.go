@@ -40,7 +40,7 @@ func TestRequestIDInProblems(t *testing.T) {
 		{"PUT", path("a"), "", 400},                       // found by the judge
 		{"GET", "/v1/next", "", 400},                      // found by huma
 		{"GET", "/v1/none", "", 404},                      // no handler
-		{"PATCH", path("a"), "", 405},                     // no handler for the method
+		{"POST", path("a"), "", 405},                      // no handler for the method
 		{"GET", path(strings.Repeat("x", 9000)), "", 414}, // found by the guard
 	} {
 		got := in.Call(c.method, c.path, c.body, access.RequestHeader, "id-1").Is(c.status, "")
