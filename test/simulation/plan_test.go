@@ -502,6 +502,12 @@ func (a *ask) record(begun time.Time, last string) *kgo.Record {
 		}
 		set("timer-target-topic", cmp.Or(a.Target, target))
 		set("kept", "as it is")
+		if a.Value == "" { // otherwise it is a schedule that may be declared again
+			set("timer-labels", fmt.Sprintf("second=%d,at=%d", a.At/time.Second, a.At))
+			if a.At%4 == 0 {
+				set("timer-labels-header", "labels")
+			}
+		}
 		for i := range a.More {
 			set(fmt.Sprint("of-", a.ID, "-", i), a.ID)
 		}
