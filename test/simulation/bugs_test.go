@@ -62,6 +62,13 @@ func breaks() []bug {
 						$1.After, $1.Value, $1.Outcome = nil, nil, timer.NotFound
 					}`},
 			}},
+		{"a move loses the cancel behind it", "order", "",
+			[]change{
+				{"internal/partition/planner", "Planner.decide", "call decide", `$
+					if last := $3.last; last != nil && last.Outcome == timer.Moved && $1.Outcome == timer.Cancelled {
+						$1.After = last.After
+					}`},
+			}},
 		{"the changelog keeps the timer that was replaced", "kept", "",
 			[]change{{"internal/partition/planner", "Segment.Changes", "!= Before",
 				"$ && ($x.IsAbsent() || $y.IsAbsent())"}}},

@@ -311,6 +311,7 @@ func drawAsks(r *rand.Rand) (asks []ask) {
 	}
 	asks = append(asks, drawRecurring(r)...)
 	asks = append(asks, drawConditions(r)...)
+	asks = append(asks, drawMoves(r)...)
 	asks = append(asks, drawDeclared(r)...)
 	for i := range 2 * poisons {
 		add(ask{At: between(r, span), ID: fmt.Sprint("poison-", i%4), Action: history.Poison, Bad: i % poisons})
@@ -412,6 +413,33 @@ func drawDeclared(r *rand.Rand) (asks []ask) {
 				a.Due += between(r, time.Second)
 			}
 			asks = append(asks, a)
+		}
+	}
+	return asks
+}
+
+// drawMoves draws timers that are moved, many as they fall due, and some cancelled close behind.
+func drawMoves(r *rand.Rand) (asks []ask) {
+	policies := []waterclock.CatchUpPolicy{waterclock.CatchUpAll, waterclock.CatchUpLatest, waterclock.CatchUpNone}
+	for i := range 40 {
+		a := ask{At: between(r, span*2/3), ID: fmt.Sprint("moved-", i), Action: history.Schedules}
+		a.Due = a.At + 100*time.Millisecond + between(r, 4*time.Second)
+		if i%4 == 0 {
+			a.Every, a.Count = time.Duration(1+r.IntN(2))*time.Second, 2+r.IntN(4)
+			a.CatchUp = policies[r.IntN(len(policies))]
+		}
+		asks = append(asks, a)
+		b := ask{At: max(a.At, a.Due-nearDue+between(r, 2*nearDue)), ID: a.ID, Action: history.Moves}
+		for range 1 + r.IntN(3) {
+			b.Due = b.At + between(r, 4*time.Second) - time.Second
+			if b.If = ""; r.IntN(3) == 0 {
+				b.If = ofLast
+			}
+			asks = append(asks, b)
+			b.At += between(r, 2*nearDue)
+		}
+		if r.IntN(3) == 0 {
+			asks = append(asks, ask{At: b.At, ID: a.ID, Action: history.Cancels})
 		}
 	}
 	return asks
@@ -537,6 +565,9 @@ func (a *ask) record(begun time.Time, last string) *kgo.Record {
 		if a.If != "" {
 			set("timer-cancel", "true")
 		}
+	case history.Moves:
+		set("timer-at", strconv.FormatInt(begun.Add(a.Due).UnixMilli(), 10))
+		set("timer-move", "true")
 	case history.Triggers, history.Pauses, history.Resumes:
 		set("timer-"+string(a.Action), "true")
 	case history.Poison:

@@ -89,7 +89,7 @@ func near(h *history.History) (n int) {
 			of[r.ID] = append(of[r.ID], sent{r.Timestamp, r.Due})
 		case history.Cancels:
 			of[r.ID] = append(of[r.ID], sent{r.Timestamp, -1})
-		case history.Triggers, history.Pauses, history.Resumes, history.Poison:
+		case history.Triggers, history.Pauses, history.Resumes, history.Moves, history.Poison:
 		}
 	}
 	for _, all := range of {
