@@ -49,13 +49,16 @@ func rooms() []room {
 		{"intake", ". internal/kafka internal/kit internal/timer", "kafka"},
 		// the view on the disk
 		{"statestore", "internal/kit internal/timer", "pebble"},
+		// how often timers fire to a target
+		{"internal/rates", "internal/kit internal/timer", ""},
 		// all that commits
 		{"emitter", "internal/kafka internal/kit internal/timer", "kafka"},
 		// who owns a partition
 		{"internal/ownership", "emitter internal/kafka internal/kit internal/timer statestore", "kafka"},
 		// what happens to the timers of a partition
 		{"internal/partition",
-			". emitter intake internal/kafka internal/kit internal/ownership internal/timer statestore", "kafka"},
+			". emitter intake internal/kafka internal/kit internal/ownership internal/rates internal/timer " +
+				"statestore", "kafka"},
 		// topics with one delay for all
 		{"delaytopics", ". emitter intake internal/kafka internal/kit internal/ownership internal/partition " +
 			"internal/timer", "kafka"},
@@ -67,7 +70,7 @@ func rooms() []room {
 		{"internal/audit", ". intake internal/kafka internal/timer", all},
 		// an instance
 		{"internal/node", ". delaytopics emitter intake internal/api internal/audit internal/kafka internal/kit " +
-			"internal/ownership internal/partition internal/timer statestore", all},
+			"internal/ownership internal/partition internal/rates internal/timer statestore", all},
 		// measuring
 		{"bench", ". internal/audit internal/kit internal/node", "kafka"},
 		// the command line

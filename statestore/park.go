@@ -223,6 +223,24 @@ func (h *Handle) ParkedFor(target string) (int64, error) {
 	return ts.byNumber[ts.byName[target]].count, nil
 }
 
+// FirstParked returns how many timers are parked for a target, and the place of the first one.
+func (h *Handle) FirstParked(target string) (n int64, ref timer.Ref, err error) {
+	if err := h.enter(); err != nil {
+		return 0, ref, err
+	}
+	defer h.leave()
+	t, ok := h.p.targets.byNumber[h.p.targets.byName[target]]
+	if !ok {
+		return 0, ref, nil
+	}
+	if ref, err = oldestParked(h.p, &t); err != nil {
+		return 0, ref, fmt.Errorf("look for the first parked timer of partition %s for %s: %w", h.p.id, target, err)
+	}
+	t.low = ref // as in Parked
+	h.p.targets.byNumber[t.number] = t
+	return t.count, ref, nil
+}
+
 func oldestParked(p *Partition, t *target) (ref timer.Ref, err error) {
 	it, err := p.parkedIter(t)
 	if err != nil {

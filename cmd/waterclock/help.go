@@ -71,7 +71,7 @@ func flagSections() []section {
 		{"The expression", "next/zone next/not-on next/shift next/from"},
 		{"The calendar", "name calendars_import/zone years skip"},
 		{"The embedded broker", "listen demo"},
-		{"Topics and targets", "requests delay targets default-target events partitioner-check"},
+		{"Topics and targets", "requests delay targets default-target target-rates events partitioner-check"},
 		{"Principals", "principal producers consumers dead-letter-consumers event-consumers consumer-group tenant"},
 		{"Which ones", "id topic prefix target state label due-after due-before partition if all reason type new reviewed " +
 			"only since before back audit/from audit/until from-beginning"},

@@ -57,13 +57,16 @@ var (
 	descParkedBy = prometheus.NewDesc("waterclock_parked_timers_by_target",
 		"Approximate number of timers that wait for an unhealthy target partition.",
 		[]string{"topic", "target", "partition"}, nil)
+	descDeferred = prometheus.NewDesc("waterclock_deferred_timers",
+		"Approximate number of timers that are due and wait for the rate of their target.", []string{"target"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (sc *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descPartitions, descPending, descMisplaced, descParked, descReplay, descLedger, descQueued, descQueuedBytes,
-		descOverdue, descUncommitted, descHeld, descForeign, descParkedBy, descDueWithin,
+		descOverdue, descUncommitted, descHeld, descForeign, descParkedBy, descDeferred,
+		descDueWithin,
 	} {
 		ch <- d
 	}
@@ -81,7 +84,7 @@ func (sc *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		uncounted bool // misplaced timers are not counted in some partition
 		of        map[*prometheus.Desc]float64
 	}
-	parkedBy := make(map[[3]string]int64)
+	parkedBy, deferred := make(map[[3]string]int64), make(map[string]int64)
 	all := make(map[string]*sums)
 	var held []prometheus.Metric
 	for _, name := range sc.topics.names() {
@@ -111,6 +114,9 @@ func (sc *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		for to, n := range s.ParkedBy {
 			parkedBy[[3]string{at.Topic, to.Topic, to.Label()}] += n
 		}
+		for target, d := range s.Deferred {
+			deferred[target] += d.Timers
+		}
 		if s.State == ownership.Replaying {
 			sum.of[descReplay] += float64(max(0, s.ReplayEnd-s.Replayed))
 		}
@@ -131,12 +137,31 @@ func (sc *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- m
 	}
 	showParked(ch, parkedBy)
+	showDeferred(ch, deferred)
 	sc.forecast(ch)
 }
 
 // maxParkedShown is how many target partitions with parked timers have a metric of their own: those with the most
 // timers. The others are added up to one metric for each request topic.
 const maxParkedShown = 100
+
+// showDeferred shows the targets with the most deferred timers, and the sum of the others.
+func showDeferred(ch chan<- prometheus.Metric, by map[string]int64) {
+	targets := slices.SortedFunc(maps.Keys(by), func(a, b string) int {
+		return cmp.Or(cmp.Compare(by[b], by[a]), cmp.Compare(a, b))
+	})
+	others := int64(0)
+	for i, target := range targets {
+		if i < maxParkedShown {
+			ch <- prometheus.MustNewConstMetric(descDeferred, prometheus.GaugeValue, float64(by[target]), target)
+		} else {
+			others += by[target]
+		}
+	}
+	if others > 0 {
+		ch <- prometheus.MustNewConstMetric(descDeferred, prometheus.GaugeValue, float64(others), "others")
+	}
+}
 
 func showParked(ch chan<- prometheus.Metric, by map[[3]string]int64) {
 	targets := slices.SortedFunc(maps.Keys(by), func(a, b [3]string) int {

@@ -26,6 +26,7 @@ import (
 	"github.com/waterclock/waterclock/internal/ownership/membership"
 	"github.com/waterclock/waterclock/internal/partition"
 	"github.com/waterclock/waterclock/internal/partition/planner"
+	"github.com/waterclock/waterclock/internal/rates"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -119,6 +120,12 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 		},
 		delays: delaytopics.Options{Reader: reader, ClockSkew: skew, Metrics: metrics, Traces: in.traces.firings},
 	}
+	partitions := make(map[string]int32)
+	for name, t := range in.topics.requests() {
+		partitions[name] = t.set.Request.Partitions
+	}
+	limiter := rates.New(rates.Options{Partitions: partitions, Rules: policy.Rates(cfg)})
+	b.timers.Limiter = limiter
 	for _, t := range in.topics.byName {
 		t.rules.Schedules().Calendars = in.calendars
 	}
@@ -154,7 +161,9 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 		newRecheck(cfg, in.topics, in.partitions, c.client, log, in.o.Registry).Run,
 		newLogEnds(in.partitions, in.topics, c.client, log).Run,
 		newStaleViews(in.store, in.topics, in.partitions, in.o.Now, log).Run,
-		(&reloader{cfg, in.o.Reload, in.topics, reader, in.access, p.settings, p.member.group.Rejoin, log}).Run,
+		(&reloader{cfg, in.o.Reload, in.topics, reader, limiter, in.access, p.settings, p.member.group.Rejoin,
+			log}).Run,
+		limiter.Run,
 		p.settings.Run, in.calendars.Run,
 		func(ctx context.Context) error { in.access.watch(ctx, in.o.AccessInterval); return nil },
 		func(ctx context.Context) error { return stand.Run(ctx, p.member.group.Rejoin) },

@@ -22,6 +22,7 @@ import (
 	"github.com/waterclock/waterclock/internal/node/config"
 	"github.com/waterclock/waterclock/internal/node/policy"
 	"github.com/waterclock/waterclock/internal/ownership/membership"
+	"github.com/waterclock/waterclock/internal/rates"
 )
 
 const (
@@ -159,6 +160,7 @@ type reloader struct {
 	next     <-chan *config.Config
 	topics   *servedTopics
 	reader   *intake.Reader
+	limiter  *rates.Limiter
 	access   *access
 	settings *settingsWatch
 	rejoin   func() // tells the group of other settings
@@ -200,6 +202,7 @@ func (r *reloader) takeOver(next *config.Config) {
 			t.rules.Replace(policy.DelayRules(cfg, d, t.set))
 		}
 	}
+	r.limiter.Replace(policy.Rates(cfg))
 	r.access.use(cfg)
 	if r.settings.set(cfg) {
 		r.rejoin()

@@ -295,6 +295,14 @@ type Status struct {
 	Overdue, Uncommitted, OldestParked time.Duration
 	// ParkedBy is about how many timers are parked for each target.
 	ParkedBy map[timer.TopicPartition]int64
+	// Deferred has the timers that are due and wait for the rate of their target, by topic. They are not parked.
+	Deferred map[string]Deferred
+}
+
+// Deferred counts timers that wait for a rate.
+type Deferred struct {
+	Timers int64
+	Oldest int64 // when the first one was due, Unix ms; below 0: it is triggered
 }
 
 // failure is why a partition cannot go on. err ends one acquisition: reset clears it, and the partition is acquired

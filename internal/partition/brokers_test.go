@@ -80,7 +80,9 @@ func (c *core) probe(_ context.Context, p timer.TopicPartition) error {
 // look simulates the background work: metadata is looked up, unhealthy targets are probed, and time passes for both,
 // whatever the wall clock says.
 func (c *core) look(after time.Duration) {
-	c.mono = c.mono.Add(after)
+	if c.mono = c.mono.Add(after); c.o.Limiter != nil {
+		c.o.Limiter.Round()
+	}
 	c.ok(c.o.Targets.Refresh(context.Background(), targetTopics...))
 	c.o.Health.Round(context.Background(), func(probe func()) { probe() })
 }
@@ -92,6 +94,7 @@ func (c *core) park() {
 	}
 	c.ok(c.s.keeper.parking.parkAll())
 	c.ok(c.s.keeper.parking.unpark())
+	c.ok(c.s.keeper.parking.undefer())
 }
 
 // vanish removes a topic, and appear brings it back.

@@ -238,7 +238,7 @@ func (c *core) process() {
 func (c *core) acquire() {
 	c.t.Helper()
 	if c.p != nil {
-		c.s.keeper.parking.waiter.Close()
+		c.s.keeper.parking.close()
 	}
 	c.o.Token = &holder{}
 	p := New(c.o)

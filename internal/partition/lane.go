@@ -7,6 +7,7 @@ import (
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition/planner"
+	"github.com/waterclock/waterclock/internal/rates"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -23,6 +24,7 @@ type lane struct {
 	backlog     *backlog
 	arrivals    *arrivals
 	checkpoints *checkpoints
+	rates       *rates.Holding
 
 	suspects int   // how many uncommitted entries are suspects
 	turn     int   // which sub-partition gets leftover room first

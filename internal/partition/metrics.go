@@ -54,7 +54,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"Time of the answer to an emission's commit minus its due time.", "topic"),
 		own: newLateness("waterclock_own_lateness_seconds", "Timestamp of an emission minus its due time or, "+
 			"if its request was read later than that, minus the time of reading. Timers that were missed while no "+
-			"instance ran, that waited for their targets, or that were steered do not count."),
+			"instance ran, that waited for their targets or a rate, or that were steered do not count."),
 		ownToEnd: newLateness("waterclock_own_commit_lateness_seconds",
 			"The same as waterclock_own_lateness_seconds, until the commit of the emission was answered.", "topic"),
 		misplacedN: in.Counters("waterclock_misplaced_requests_total",

@@ -8,6 +8,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafka/tracing"
 	"github.com/waterclock/waterclock/internal/kit/budget"
 	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/rates"
 	"github.com/waterclock/waterclock/statestore"
 	"golang.org/x/sync/semaphore"
 )
@@ -45,6 +46,7 @@ type Options struct {
 	// HeldPatience is how long the catch-up barrier waits for open transactions; 0: 10 s.
 	HeldPatience time.Duration
 	Metrics      *Metrics
+	Limiter      *rates.Limiter   // paces firings to targets; nil: none has a rate
 	Traces       *tracing.Firings // nil: emissions carry the trace context of their requests
 	ClockSkew    *ClockSkew       // nil: the clock is compared at acquisitions only
 	// SubPartitions is called at each acquisition. It returns the number of planners, at least 1.

@@ -41,7 +41,7 @@ func (m *Metrics) committed(p *Partition, a *arrivals, sealed, committed int64, 
 		case e.Emit != nil:
 			toSeal.add(sealed - e.Emit.FiresAt())
 			toCommit.add(committed - e.Emit.FiresAt())
-			if due, ours := a.ownDue(sealed, e); ours {
+			if due, ours := a.ownDue(sealed, e); ours && !p.paced(&e.Emit.Target, e.Emit.FiresAt()) {
 				own.add(max(0, sealed-due))
 				ownToEnd.add(max(0, committed-due))
 			}

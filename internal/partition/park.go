@@ -10,6 +10,7 @@ import (
 	"github.com/waterclock/waterclock/emitter/targets"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition/planner"
+	"github.com/waterclock/waterclock/internal/rates"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -24,7 +25,8 @@ const (
 // parking moves timers whose targets are unhealthy out of the way, and back. While a target partition is unhealthy its
 // due timers stay pending and are parked: in the store, they move from the rows by due time to rows by target, so that
 // no scan steps over them. So are timers for a topic whose existence or partitions are unknown
-// (timer.Unplaced), and timers with a null key while no partition of their topic is healthy (timer.AnyPartition).
+// (timer.Unplaced), timers with a null key while no partition of their topic is healthy (timer.AnyPartition), and
+// timers for which a rate has no tokens (timer.Deferred). The last wait for package rates, all others for Health.
 //
 // The store alone knows which timers are parked, and how many. A planner knows those on their way there (see
 // planner.Parkings), and forgets them when the store has them.
@@ -35,6 +37,7 @@ type parking struct {
 	store *statestore.Handle
 	subs  *subPartitions
 	lane  *lane
+	rates *rates.Holding
 
 	waiter *targets.Waiter // waits for the targets of parked timers
 	// looked is when expire last looked for parked timers that are too late. reached is where it continues, for targets
@@ -49,24 +52,33 @@ type parked struct {
 	n      int64
 	oldest int64 // due time of the oldest one, Unix ms
 	by     map[timer.TopicPartition]int64
+	// deferred has the timers that wait for a rate, which are not counted above, by target topic
+	deferred map[string]ownership.Deferred
 }
 
 func newParking(l *lane) *parking {
 	return &parking{
-		part: l.part, store: l.store, subs: l.subs, lane: l,
+		part: l.part, store: l.store, subs: l.subs, lane: l, rates: l.rates,
 		waiter:  l.part.o.Health.Waiter(l.part.life.Wake.Send),
 		reached: make(map[timer.TopicPartition]timer.Ref),
 	}
 }
 
-func (p *parking) close() { p.waiter.Close() }
+func (p *parking) close() {
+	p.waiter.Close()
+	p.rates.End()
+}
 
 // show adds the figures to a status.
 func (p *parked) show(s *ownership.Status, now int64) {
-	if p != nil && p.n > 0 {
+	if p == nil {
+		return
+	}
+	if p.n > 0 {
 		s.Parked, s.ParkedBy = p.n, p.by
 		s.OldestParked = max(0, time.Duration(now-p.oldest)*time.Millisecond)
 	}
+	s.Deferred = p.deferred
 }
 
 // muchToPark reports whether too many timers wait to be parked, so that no more are to be loaded. No memtable counts
@@ -78,7 +90,7 @@ func (p *parking) muchToPark() bool {
 }
 
 // round parks and unparks timers.
-func (p *parking) round() error { return errors.Join(p.parkAll(), p.unpark(), p.expire()) }
+func (p *parking) round() error { return errors.Join(p.parkAll(), p.unpark(), p.undefer(), p.expire()) }
 
 // parkAll parks the timers that the planners hold back. It runs on the goroutine that loads timers. So an earlier load
 // found these timers in memory, and a later one finds no rows.
@@ -102,7 +114,9 @@ func (p *parking) park(s *subPartition, to timer.TopicPartition, l *planner.Park
 	if to == planner.UnknownZone {
 		p.part.o.Metrics.warnUnknownZone(p.part, l.Timers[0])
 	}
-	p.waiter.Wait(to)
+	if !p.isDeferred(to) { // undefer follows
+		p.waiter.Wait(to)
+	}
 	s.locked(func() { s.planner.Parked(l) })
 	return nil
 }
@@ -149,6 +163,52 @@ func (p *parking) unpark() error {
 	return nil
 }
 
+// isDeferred reports whether parked timers wait for a rate, and not for their target.
+func (p *parking) isDeferred(to timer.TopicPartition) bool {
+	return to.Partition == timer.Deferred && p.rates != nil
+}
+
+// undefer gives deferred timers their turns, as many as tokens are promised to them, and says how many are left.
+func (p *parking) undefer() error {
+	for _, a := range p.rates.Waiting() {
+		if err := p.undeferSome(a); err != nil {
+			return fmt.Errorf("give deferred timers of %s their turns: %w", a.Target, err)
+		}
+	}
+	return nil
+}
+
+func (p *parking) undeferSome(a *rates.Account) error {
+	n, until := a.Fetch()
+	if n > 0 && !p.crowded() {
+		n = min(n, loadRows)
+		inTurn := func(t *timer.Timer) bool { return t.Ref().Due < until }
+		timers, _, err := p.store.UnparkIf(targetName(deferredFor(a.Target)), planner.Lowest, n, loadBytes, inTurn)
+		if err != nil {
+			return err
+		}
+		due, later := p.dueNow(timers)
+		p.subs.give(due, func(x *planner.Planner, part []*timer.Timer) { x.Admit(part, turn{}, p.part.clock.millis()) })
+		n -= len(due)
+		if len(due)+len(later) > 0 {
+			p.lane.wakeForDue()
+		}
+	}
+	if n > 0 {
+		a.Drop(n)
+	}
+	return p.waits(a)
+}
+
+// waits says how many timers are deferred.
+func (p *parking) waits(a *rates.Account) error {
+	n, first, err := p.store.FirstParked(targetName(deferredFor(a.Target)))
+	if err == nil {
+		a.Waits(n, first.Due)
+	}
+	return err
+}
+
 // unparkSome moves timers back to the rows by due time, and admits those that are due. If some are not, because the
 // clock was set back, those need no permit: it lowers the horizon, and they are loaded like any other timer. Timers
 // that are still parked then are due even later, and need none either: again says that there are some.
@@ -161,12 +221,17 @@ func (p *parking) unparkSome(to timer.TopicPartition, admit int, permit *targets
 	if err != nil {
 		return false, err
 	}
-	now := p.part.clock.millis()
-	due, later := dueAt(timers, now)
-	p.subs.give(later, func(x *planner.Planner, part []*timer.Timer) { x.Lower(part[0].Ref()) })
-	p.subs.give(due, func(x *planner.Planner, part []*timer.Timer) { x.Admit(part, permit, now) })
+	due, later := p.dueNow(timers)
+	p.subs.give(due, func(x *planner.Planner, part []*timer.Timer) { x.Admit(part, permit, p.part.clock.millis()) })
 	p.lane.wakeForDue()
 	return len(later) > 0 && left > 0, nil
+}
+
+// dueNow returns the due ones of timers that were moved back to the rows by due time. It makes the later ones be loaded.
+func (p *parking) dueNow(timers []*timer.Timer) (due, later []*timer.Timer) {
+	due, later = dueAt(timers, p.part.clock.millis())
+	p.subs.give(later, func(x *planner.Planner, part []*timer.Timer) { x.Lower(part[0].Ref()) })
+	return due, later
 }
 
 // dueAt separates due timers from later ones and keeps their order. It checks each, because triggered timers come
@@ -184,6 +249,9 @@ func dueAt(timers []*timer.Timer, now int64) (due, later []*timer.Timer) {
 
 // left returns how many timers of a target are parked. The waiter waits for the target as long as there are some.
 func (p *parking) left(to timer.TopicPartition) (n int64, err error) {
+	if p.isDeferred(to) {
+		return 0, p.waits(p.rates.Deferred(to.Topic))
+	}
 	n, err = p.store.ParkedFor(targetName(to))
 	switch {
 	case err != nil:
@@ -245,15 +313,23 @@ func (p *parking) look() (counts map[timer.TopicPartition]int64, err error) {
 		return nil, fmt.Errorf("list parked timers: %w", err)
 	}
 	seen := &parked{oldest: never, by: make(map[timer.TopicPartition]int64, len(list))}
+	counts = make(map[timer.TopicPartition]int64, len(list))
 	for _, t := range list {
 		to, err := parseTarget(t.Target)
 		if err != nil {
 			return nil, err
 		}
+		if counts[to] = t.Count; p.isDeferred(to) {
+			if seen.deferred == nil {
+				seen.deferred = make(map[string]ownership.Deferred)
+			}
+			seen.deferred[to.Topic] = ownership.Deferred{Timers: t.Count, Oldest: t.Oldest}
+			continue
+		}
 		seen.n, seen.oldest, seen.by[to] = seen.n+t.Count, min(seen.oldest, t.Oldest), t.Count
 	}
 	p.part.parked.Store(seen)
-	return seen.by, nil
+	return counts, nil
 }
 
 // unparkIf looks at some timers of a target, and admits those that are chosen. The next call looks at the next ones.
@@ -285,10 +361,25 @@ func (p *parking) unparkIf(to timer.TopicPartition, rows int, chosen func(*timer
 func (p *parking) open() error {
 	counts, err := p.look()
 	for to := range counts {
+		if p.isDeferred(to) {
+			err = errors.Join(err, p.waits(p.rates.Deferred(to.Topic)))
+			continue
+		}
 		p.part.o.Health.Suspect(to)
 		p.waiter.Wait(to)
 	}
 	return err
+}
+
+// paced reports whether a firing to a target, due at an instant, may be late because of the target's rate: since then a
+// firing to it had to wait.
+func (p *Partition) paced(to *timer.Target, due int64) bool {
+	s := p.served.Load()
+	if s == nil {
+		return false
+	}
+	a := s.lane.rates.Of(to.Topic)
+	return a != nil && due <= a.LastHeld()
 }
 
 func targetName(p timer.TopicPartition) string {

@@ -130,6 +130,8 @@ func (p *Partition) Checkpoint(ctx context.Context) {
 // claim.
 func (p *Partition) newServed(l *lane, from, pending int64) *served {
 	p.ledger.open(pending)
+	l.rates = p.o.Limiter.Own(timer.TopicPartition{Topic: p.o.Topics.Request.Name, Partition: p.o.Partition}, p.o.Token,
+		p.life.Wake.Send)
 	l.backlog, l.arrivals = newBacklog(p.o.Memory.Requests, p.o.Memory.Firings), newArrivals(from)
 	l.subs = newSubPartitions(l, from, pending)
 	l.checkpoints = newCheckpoints(l)

@@ -13,6 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafka/wire"
 	"github.com/waterclock/waterclock/internal/kit/clocks"
 	"github.com/waterclock/waterclock/internal/partition/planner"
+	"github.com/waterclock/waterclock/internal/rates"
 )
 
 // sealedStep is a step of the planners, made into a share of the transaction.
@@ -31,6 +32,9 @@ type sealedStep struct {
 	share      *emitter.Share
 }
 
+// paced counts the tokens that firings have taken.
+type paced map[*rates.Account]int
+
 // sealedPart is the contribution of one sub-partition.
 type sealedPart struct {
 	sub       *subPartition
@@ -44,6 +48,7 @@ type sealedPart struct {
 	dead      bool             // it has a dead letter
 	events    []*kgo.Record
 	firings   []tracing.Firing // spans of its emissions
+	paced     paced
 }
 
 // build makes the records of the step. The parts are made side by side if the step is large.
@@ -99,6 +104,7 @@ func (s *sealedStep) route(k *sealedPart) {
 			k.dead = k.dead || e.Refusal != nil
 			continue
 		}
+		account := s.l.rates.Of(e.Emit.Target.Topic)
 		permit := permitOf(e.Tag)
 		to, refused := s.l.part.route(&e.Emit.Target, permit)
 		switch {
@@ -114,8 +120,15 @@ func (s *sealedStep) route(k *sealedPart) {
 				s.l.part.o.Health.Suspect(to) // an unknown partition trips no breaker
 			}
 			back = append(back, e)
+		case account != nil && !account.Take(s.at):
+			back, account = append(back, e), nil // Take has settled the promise
 		default:
 			e.Partition = to.Partition
+			k.paced.add(account)
+			continue
+		}
+		if account != nil {
+			account.Drop(1)
 		}
 	}
 	if len(back)+len(late) > 0 {
@@ -127,6 +140,17 @@ func (s *sealedStep) route(k *sealedPart) {
 		k.sub.mu.Unlock()
 	}
 	k.count()
+}
+
+// add counts a token; the account may be nil.
+func (p *paced) add(a *rates.Account) {
+	if a == nil {
+		return
+	}
+	if *p == nil {
+		*p = make(paced)
+	}
+	(*p)[a]++
 }
 
 // count counts the emissions and their headers. It runs after all rollbacks, because a rollback takes with it the
@@ -255,6 +279,9 @@ func (s *sealedStep) done(o emitter.Outcome) {
 		s.commit()
 	case emitter.Aborted:
 		for i := range s.parts {
+			for account, n := range s.parts[i].paced {
+				account.Return(n)
+			}
 			s.verdicts(&s.parts[i])
 		}
 		s.giveBack()

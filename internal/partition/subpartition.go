@@ -111,7 +111,9 @@ func (s *subPartition) fire(now int64, room, behind timer.Size) timer.Size {
 	defer s.mu.Unlock()
 	s.work.begin()
 	defer s.work.end()
-	fired, held := s.planner.Fire(now, room, behind, s.part.hold)
+	fired, held := s.planner.Fire(now, room, behind, func(t *timer.Timer, permit any) (timer.TopicPartition, bool) {
+		return s.hold(t, permit, now)
+	})
 	s.backlog.fired(fired)
 	if held != nil {
 		s.toPark = append(s.toPark, held)
@@ -121,6 +123,33 @@ func (s *subPartition) fire(now int64, room, behind timer.Size) timer.Size {
 		s.part.life.Wake.Send()
 	}
 	return fired
+}
+
+// turn is the permit of a deferred timer that has its turn: a token is promised to it.
+type turn struct{}
+
+// hold is the planner's Hold at a time, Unix ms. A timer whose target is healthy may be deferred. One that a breaker has
+// admitted does not wait for those that are deferred already, because these need the breaker to close.
+func (s *subPartition) hold(t *timer.Timer, permit any, now int64) (by timer.TopicPartition, held bool) {
+	by, held = s.part.hold(t, permit)
+	a := s.rates.Of(t.Target.Topic)
+	switch {
+	case a == nil:
+		return by, held
+	case held:
+		if permit == any(turn{}) {
+			a.Drop(1)
+		}
+		return by, true
+	case permit == any(turn{}), a.Admit(now, permit != nil):
+		return by, false
+	}
+	return deferredFor(t.Target.Topic), true
+}
+
+// deferredFor stands for the target of timers that are deferred.
+func deferredFor(topic string) timer.TopicPartition {
+	return timer.TopicPartition{Topic: topic, Partition: timer.Deferred}
 }
 
 // takeToPark returns the timers that wait to be parked.

@@ -9,6 +9,7 @@ import (
 	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/internal/partition/questions"
 	"github.com/waterclock/waterclock/internal/partition/tracker"
+	"github.com/waterclock/waterclock/internal/rates"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -54,6 +55,7 @@ type subPartition struct {
 	subs     *subPartitions
 	backlog  *backlog
 	arrivals *arrivals
+	rates    *rates.Holding
 	number   int
 	inbox    *inbox
 
@@ -89,7 +91,7 @@ func newSubPartitions(l *lane, from, pending int64) *subPartitions {
 		x := planner.New(from, p.clock.millis(), p.o.Memory.Wheel.Limit()/int64(n))
 		x.Share(subs.count, p.o.Rules.Schedules())
 		subs.all = append(subs.all, &subPartition{part: p, store: l.store, subs: subs, backlog: l.backlog,
-			arrivals: l.arrivals, number: i, inbox: &inbox{wake: beats.NewSignal()},
+			arrivals: l.arrivals, rates: l.rates, number: i, inbox: &inbox{wake: beats.NewSignal()},
 			work: work{busy: busy, share: 1 / float64(n)}, planner: x})
 		subs.planners = append(subs.planners, x)
 	}

@@ -27,6 +27,8 @@ const (
 	// Beyond, as TopicPartition.Partition, means a partition that the topic does not have.
 	// The state ends when the topic gets more partitions, or is known not to get them.
 	Beyond int32 = -3
+	// Deferred, as TopicPartition.Partition, stands for all partitions of a topic whose rate keeps timers waiting.
+	Deferred int32 = -4
 
 	// NoOffset is the generation of a timer that does not exist.
 	NoOffset int64 = -1
@@ -131,7 +133,8 @@ func (t *Timer) Size() int {
 	return n
 }
 
-// TopicPartition names one partition of a topic. With AnyPartition, Unplaced or Beyond it stands for the topic.
+// TopicPartition names one partition of a topic. With AnyPartition, Unplaced, Beyond or Deferred it stands
+// for the topic.
 type TopicPartition struct {
 	Topic     string
 	Partition int32
@@ -146,6 +149,8 @@ func (t TopicPartition) Label() string {
 		return "unknown"
 	case Beyond:
 		return "beyond"
+	case Deferred:
+		return "deferred"
 	}
 	return strconv.Itoa(int(t.Partition))
 }

@@ -44,9 +44,10 @@ type Config struct {
 	Delay               []DelayTopic
 	Targets             []string // [topic:]glob as in path.Match; a target is denied unless one matches
 	DefaultTarget       []string // [topic:]name for requests that name no target
-	PartitionerCheck    Check    // action for keys that are not on their murmur2 partition
-	CreateTopics        bool     // create missing topics of the service
-	ReplicationFactor   int      // of created topics: -1 (as the request topic) or 1 to 32767
+	TargetRates         []TargetRate
+	PartitionerCheck    Check // action for keys that are not on their murmur2 partition
+	CreateTopics        bool  // create missing topics of the service
+	ReplicationFactor   int   // of created topics: -1 (as the request topic) or 1 to 32767
 	TopicCheckInterval  time.Duration
 	AcceptGroup         bool          // start although there is another group's checkpoint
 	AcceptLostChangelog bool          // start although the changelog was lost

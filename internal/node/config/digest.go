@@ -30,6 +30,7 @@ func judgedSettings() []string {
 		"requests", "delay", "targets", "default-target", "partitioner-check", "default-max-late", "limit-past",
 		"limit-horizon", "limit-headers", "limit-header-bytes", "limit-value-bytes", "limit-interval", "limit-pending",
 		"limit-rate", "over-limit", "events", "dead-letters", "dialect", "tracing",
+		ratesSetting,
 	}
 }
 

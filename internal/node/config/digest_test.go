@@ -79,7 +79,7 @@ func TestDigestStaysAsItIs(t *testing.T) {
 	c := Default()
 	c.Requests, c.Targets = []string{"timers"}, []string{"orders"}
 	const want = "5e179425f63636067a25a3c40ed43ed77e9a99df19c2a586a2b6a09c6107a3186516b9eb0cc9d75131813cbbbf3d1bb68" +
-		"ecb90fafd80b75542"
+		"ecb90fafd80b755425d8368"
 	if got := fmt.Sprintf("%x", []byte(c.Digest())); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

@@ -76,6 +76,10 @@ func bindTopics(c *Config, fs *pflag.FlagSet) {
 			"others are rejected")
 	fs.StringSliceVar(&c.DefaultTarget, "default-target", c.DefaultTarget,
 		"target of requests that name none: `TOPIC`, or REQUEST-TOPIC:TOPIC,...")
+	fs.Var((*targetRates)(&c.TargetRates), ratesSetting,
+		"fire to each target topic at most that often, over all instances: `GLOB=N/s,...`, with /m or /h for a minute "+
+			"or an hour; GLOB=N/s:BURST for another burst than a second's worth; TOPIC:GLOB=N/s counts one request "+
+			"topic alone; the first that matches counts, and what waits is deferred")
 	fs.Var(choice[Check]{&c.PartitionerCheck, []Check{CheckOff, CheckWarn, CheckDeadLetter}}, "partitioner-check",
 		"`ACTION` for a key that is not on its murmur2 partition: off, warn or dead-letter")
 	fs.BoolVar(&c.CreateTopics, "create-topics", c.CreateTopics, "create missing topics of the service")

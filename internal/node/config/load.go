@@ -123,6 +123,9 @@ func (l *Loader) tenants(policies map[string]map[string]*value) (errs []error) {
 				continue
 			}
 			errs = append(errs, v.apply(f, tenantKey(topic, name)))
+			if name == ratesSetting {
+				policy.ownRates(topic)
+			}
 		}
 		if l.cfg.Tenants == nil {
 			l.cfg.Tenants = make(map[string]Policy)

@@ -15,6 +15,7 @@ import (
 type Policy struct {
 	Targets          []string      // globs as in path.Match; a target is denied unless one matches
 	DefaultTarget    string        // of requests that name none; if it is empty, they must
+	TargetRates      []TargetRate  // of firings to targets: the first whose glob matches counts
 	DefaultMaxLate   time.Duration // of requests that name none; 0: timers fire however late
 	LimitPast        time.Duration // a timer that is due longer before its record expires; 0: no limit
 	LimitHorizon     time.Duration // how far ahead a timer may be due, 1s to MaxHorizon
@@ -101,6 +102,11 @@ func (c *Config) commonPolicy(requests string) Policy {
 			p.Targets = append(p.Targets, glob)
 		}
 	}
+	for _, r := range c.TargetRates {
+		if r.Topic == "" || r.Topic == requests {
+			p.TargetRates = append(p.TargetRates, r)
+		}
+	}
 	for _, t := range c.DefaultTarget { // an entry for just this topic wins
 		if topic, name := splitTopic(t); topic == requests || topic == "" && p.DefaultTarget == "" {
 			p.DefaultTarget = name
@@ -114,6 +120,8 @@ func (p *Policy) bind(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&p.Targets, "targets", p.Targets,
 		"target topics that requests may name, instead of those for all: `GLOB,...`")
 	fs.StringVar(&p.DefaultTarget, "default-target", p.DefaultTarget, "target of requests that name none: `TOPIC`")
+	fs.Var((*targetRates)(&p.TargetRates), ratesSetting,
+		"fire to each target topic at most that often, counted for this request topic alone: `GLOB=N/s:BURST,...`")
 	fs.Var((*duration)(&p.DefaultMaxLate), "default-max-late",
 		"timers that would fire later than `DURATION` expire, unless the request says otherwise; 0s for none")
 	fs.Var((*duration)(&p.LimitPast), "limit-past",
@@ -153,7 +161,7 @@ func (p *Policy) flags() *pflag.FlagSet {
 // live returns the settings for all that take effect while an instance runs, and liveOfTenant those of a tenant, by
 // their names in the file.
 func live() []string {
-	return []string{"targets", "default-target", "limit-horizon", "limit-headers", "limit-header-bytes"}
+	return []string{"targets", "default-target", ratesSetting, "limit-horizon", "limit-headers", "limit-header-bytes"}
 }
 
 func liveOfTenant() []string {
@@ -196,7 +204,7 @@ func (c *Config) tenantsWith(next *Config) []string {
 // Live returns c with the settings of next that take effect while an instance runs.
 func (c *Config) Live(next *Config) *Config {
 	out := *c
-	out.Targets, out.DefaultTarget = next.Targets, next.DefaultTarget
+	out.Targets, out.DefaultTarget, out.TargetRates = next.Targets, next.DefaultTarget, next.TargetRates
 	out.LimitHorizon, out.LimitHeaders, out.LimitHeaderBytes = next.LimitHorizon, next.LimitHeaders,
 		next.LimitHeaderBytes
 	out.Tenants = nil
@@ -260,6 +268,8 @@ func (p *problems) policy(c *Config, topic string, t *Policy) {
 		p.want(!c.neverTarget(name), key("default-target"), name, neverTargets)
 		p.want(t.Allows(name), key("default-target"), name, "to be one of the targets of "+topic)
 	}
+	p.rates(c, key(ratesSetting), t.TargetRates, func(t string) bool { return t == "" || t == topic },
+		"this request topic, or no prefix")
 	between(p, key("limit-horizon"), t.LimitHorizon, time.Second, MaxHorizon)
 	between(p, key("limit-headers"), t.LimitHeaders, 1, MaxHeaders)
 	between(p, key("limit-header-bytes"), t.LimitHeaderBytes, 1, MaxHeaderBytes)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -43,7 +44,11 @@ func (c *Config) yaml(shown func(f *pflag.Flag, usual string) bool, defaults *pf
 		var tenants yaml.MapSlice
 		for _, topic := range sortedKeys(c.Tenants) {
 			own, common := c.Tenants[topic], c.commonPolicy(topic)
-			tenants = append(tenants, yaml.MapItem{Key: topic, Value: settingsOf(own.flags(), common.flags())})
+			settings := settingsOf(own.flags(), common.flags())
+			if slices.Equal(own.TargetRates, common.TargetRates) { // written down, they would be the tenant's own
+				settings = slices.DeleteFunc(settings, func(s yaml.MapItem) bool { return s.Key == ratesSetting })
+			}
+			tenants = append(tenants, yaml.MapItem{Key: topic, Value: settings})
 		}
 		all = append(all, yaml.MapItem{Key: tenantsSetting, Value: tenants})
 	}

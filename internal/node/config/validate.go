@@ -146,6 +146,8 @@ func (p *problems) targets(c *Config) {
 		p.want(!c.neverTarget(glob), "targets", t, neverTargets)
 		p.want(c.serves(topic), "targets", t, "a prefix that is one of the request topics or fixed-delay topics")
 	}
+	p.rates(c, ratesSetting, c.TargetRates, func(t string) bool { return t == "" || slices.Contains(c.Requests, t) },
+		"one of the request topics")
 	seen := map[string]bool{}
 	for _, t := range c.DefaultTarget {
 		topic, name := splitTopic(t)

@@ -49,7 +49,11 @@ func put(into map[string]*value, key, path, setting string, n ast.Node) error {
 		return &Problem{Setting: setting, Source: source, Need: "a value"}
 	}
 	texts, isList, err := scalarsOf(setting, n)
-	if _, isMap := n.(ast.MapNode); isMap && setting != delaySetting {
+	m, isMap := n.(ast.MapNode)
+	if isMap && key == ratesSetting {
+		texts, err = rateTexts(m)
+		isList = true
+	} else if isMap && setting != delaySetting {
 		whole := setting + "-…"
 		if inner, err := mappingOf(path, setting, n, ""); err == nil && len(inner) > 0 {
 			whole = setting + "-" + sortedKeys(inner)[0]

@@ -12,6 +12,7 @@ import (
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/node/config"
+	"github.com/waterclock/waterclock/internal/rates"
 )
 
 // Rules returns the rules for requests of one topic. They know no calendars yet: see [calendar.Cache].
@@ -88,6 +89,18 @@ func Quota(cfg *config.Config, set topics.Set) intake.Quota {
 		q.Pending++ // rounded up, so that each partition has some
 	}
 	return q
+}
+
+// Rates returns the rates for the firings of all request topics.
+func Rates(cfg *config.Config) rates.Rules {
+	rules := make(rates.Rules)
+	for _, topic := range cfg.Requests {
+		for _, r := range cfg.PolicyOf(topic).TargetRates {
+			rules[topic] = append(rules[topic],
+				rates.Rate{Scope: r.Topic, Glob: r.Glob, PerSecond: r.PerSecond(), Burst: r.MaxBurst()})
+		}
+	}
+	return rules
 }
 
 // DeadLetters returns the topic of a request topic's dead letters.

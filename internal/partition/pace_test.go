@@ -1,0 +1,257 @@
+package partition
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/rates"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const aSecond = 100 // firings a second to targetTopic
+
+// pacing returns a core whose target has a rate, and whose clocks have reached the time from which the partition counts.
+// Its bucket is empty.
+func pacing(t *testing.T) *core {
+	c := newCore(t, newSetup(t), 1<<20, roomy)
+	c.o.Metrics = NewMetrics(prometheus.NewRegistry())
+	c.o.Limiter = rates.New(rates.Options{
+		Partitions: map[string]int32{"r": 1}, Now: func() time.Time { return c.mono },
+		Rules: rates.Rules{"r": {{Glob: targetTopic, PerSecond: aSecond, Burst: aSecond}}},
+	})
+	c.acquire()
+	c.load()
+	c.work()
+	c.tick(1500) // settle
+	return c
+}
+
+// tick lets time pass on all clocks, and hands out tokens.
+func (c *core) tick(ms int64) {
+	c.now += ms
+	c.mono = c.mono.Add(time.Duration(ms) * time.Millisecond)
+	c.o.Limiter.Round()
+	c.o.Health.Round(c.t.Context(), func(probe func()) { probe() })
+}
+
+// deferred returns how many timers wait for the rate.
+func (c *core) deferred() int64 {
+	return c.parkedBy()[timer.TopicPartition{Topic: targetTopic, Partition: timer.Deferred}]
+}
+
+func (c *core) scheduleTo(topic string, from, n int, in int64) (all []*kgo.Record) {
+	for i := range n {
+		r := c.schedule(from+i, in)
+		r.Headers[1].Value = []byte(topic)
+		all = append(all, r)
+	}
+	return all
+}
+
+// A burst goes at the rate and in due order. What waits is in the store, and holds up no other target. Its lateness is
+// not the service's own.
+func TestABurstIsPaced(t *testing.T) {
+	c := pacing(t)
+	const n = 400
+	c.scheduleTo(targetTopic, 0, n, -10)
+	c.deliver(n)
+	c.fired()
+	others := c.scheduleTo(otherTopic, n, 20, -10)
+	c.deliver(20)
+	c.fired()
+	for _, r := range others {
+		if c.emitted[r.Offset] == nil {
+			t.Fatal("another target waits for the rate of this one")
+		}
+	}
+	if ids, _ := c.s.subs.size(); ids > 20 {
+		t.Errorf("%d timers wait in memory", ids)
+	}
+	began, waiting := c.mono, c.deferred()
+	if s := c.p.Status(); s.Parked != 0 || s.OldestParked != 0 || s.Deferred[targetTopic].Timers != waiting ||
+		s.Deferred[targetTopic].Oldest == 0 || s.Overdue > time.Second {
+		t.Errorf("%+v, want %d deferred", s, waiting)
+	}
+	for at := 0; c.deferred() > 0; at++ {
+		c.tick(50)
+		c.fired()
+		if sent := n - int(c.deferred()); at > 0 && (sent > at*5+10 || sent < at*5-10) {
+			t.Fatalf("%d after %d ms at %d a second", sent, at*50, aSecond)
+		}
+	}
+	if took := c.mono.Sub(began); took < 3900*time.Millisecond || took > 4*time.Second+100*time.Millisecond {
+		t.Errorf("%d in %s at %d a second", n, took, aSecond)
+	}
+	own := c.o.Metrics.own.by[""]
+	for i, n := range own.counts[6:] {
+		if n > 0 {
+			t.Errorf("%d late by our own doing, in bucket %d", n, 6+i)
+		}
+	}
+	c.finish()
+}
+
+// Tokens of an aborted step come back: the same firings are sealed again.
+func TestTokensOfAnAbortedStepComeBack(t *testing.T) {
+	c := pacing(t)
+	c.scheduleTo(targetTopic, 0, 200, -10)
+	c.deliver(200)
+	c.fired()
+	c.tick(500)
+	c.park()
+	c.work()
+	for range 5 {
+		c.seal(100)
+		if n := len(c.share.Emissions); n != 50 {
+			t.Fatalf("%d emissions, want half a second's worth", n)
+		}
+		c.abort()
+	}
+	c.seal(100)
+	if n := len(c.share.Emissions); n != 50 {
+		t.Errorf("%d emissions, want half a second's worth", n)
+	}
+	c.commit()
+	if n := c.fired(); n > 0 {
+		t.Errorf("%d more without tokens", n)
+	}
+	c.finish()
+}
+
+// A share that was lost may have been committed: its tokens are gone.
+func TestTokensOfALostStepAreGone(t *testing.T) {
+	c := pacing(t)
+	c.scheduleTo(targetTopic, 0, 200, -10)
+	c.deliver(200)
+	c.fired()
+	c.tick(500)
+	c.park()
+	c.work()
+	c.seal(100)
+	c.share.Done(emitter.Lost)
+	if a := c.s.lane.rates.Of(targetTopic); a.Take(c.now) {
+		t.Error("a token of a step that may be committed")
+	}
+}
+
+// Whatever is read before the turn of a deferred timer wins. One that is too late expires, with an event like any other.
+func TestADeferredTimerIsLikeAnyOther(t *testing.T) {
+	c := pacing(t)
+	cancelled := c.scheduleTo(targetTopic, 0, 5, -10)
+	paused := c.scheduleTo(targetTopic, 10, 1, -10)
+	replaced := c.scheduleTo(targetTopic, 11, 1, -10)
+	late := c.scheduleTo(targetTopic, 12, 1, -10)
+	late[0].Headers = append(late[0].Headers, kgo.RecordHeader{Key: waterclock.HeaderMaxLate, Value: []byte("1s")})
+	c.scheduleTo(targetTopic, 20, 5, 60_000)
+	c.deliver(13)
+	c.fired()
+	if n := c.deferred(); n != 8 {
+		t.Fatalf("%d deferred, want 8", n)
+	}
+	for i := range cancelled {
+		c.cancel(i)
+	}
+	c.steer(10, waterclock.HeaderPause)
+	c.scheduleTo(otherTopic, 11, 1, 0)
+	c.now += 1100 // late is too late; tokens have not come
+	c.deliver(7)
+	c.fired()
+	c.s.keeper.parking.looked = time.Time{}
+	c.ok(c.s.keeper.parking.expire())
+	c.fired()
+	if n := c.deferred(); n != 0 {
+		t.Errorf("%d deferred: %v", n, c.parkedBy())
+	}
+	for _, r := range append(append(append(cancelled, paused...), replaced...), late...) {
+		if c.emitted[r.Offset] != nil {
+			t.Errorf("request %d has fired", r.Offset)
+		}
+	}
+	var m dto.Metric
+	if c.ok(c.o.Metrics.outcomes.WithLabelValues("r", "expired").Write(&m)); m.GetCounter().GetValue() != 1 {
+		t.Errorf("%g expired, want 1", m.GetCounter().GetValue())
+	}
+}
+
+// A triggered firing is paced like any other, and comes first.
+func TestTriggeredFiringsArePaced(t *testing.T) {
+	c := pacing(t)
+	c.scheduleTo(targetTopic, 0, 50, -10)
+	far := c.scheduleTo(targetTopic, 100, 1, 3_600_000)
+	c.deliver(51)
+	c.fired()
+	c.steer(100, waterclock.HeaderTrigger)
+	c.deliver(1)
+	c.fired()
+	if n := c.deferred(); n != 51 {
+		t.Fatalf("%d deferred, want 51", n)
+	}
+	c.tick(50)
+	c.fired()
+	if c.emitted[far[0].Offset] == nil || c.deferred() > 47 {
+		t.Errorf("%d deferred, triggered %v", c.deferred(), c.emitted[far[0].Offset] != nil)
+	}
+	c.finish()
+}
+
+// The next owner finds the deferred timers in the store, and paces them on.
+func TestTheNextOwnerPacesOn(t *testing.T) {
+	for _, rated := range []bool{true, false} {
+		c := pacing(t)
+		c.scheduleTo(targetTopic, 0, 50, -10)
+		c.deliver(50)
+		c.fired()
+		if !rated {
+			c.o.Limiter.Replace(nil)
+		}
+		c.acquire()
+		c.load()
+		c.work()
+		n := c.fired()
+		if want := int64(50); rated && (n > 0 || c.deferred() != want) || !rated && n != 50 {
+			t.Errorf("rated %v: %d fired, %d deferred", rated, n, c.deferred())
+		}
+		for range 80 {
+			c.tick(50)
+			c.fired()
+		}
+		if len(c.emitted) != 50 {
+			t.Errorf("%d fired in the end", len(c.emitted))
+		}
+		c.finish()
+	}
+}
+
+// Deferred timers of a target that becomes unhealthy wait for it, and go on at the rate.
+func TestAPacedTargetThatIsUnhealthy(t *testing.T) {
+	c := pacing(t)
+	to := timer.TopicPartition{Topic: targetTopic, Partition: 1}
+	for _, r := range c.scheduleTo(targetTopic, 0, 60, -10) {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: waterclock.HeaderTargetPartition, Value: []byte("1")})
+	}
+	c.deliver(60)
+	c.fired()
+	c.brokers.unresponsive[to] = true
+	for range 20 {
+		c.tick(50)
+		c.fired()
+	}
+	if len(c.emitted) > 0 || c.parkedBy()[to] == 0 {
+		t.Fatalf("%d fired, %v", len(c.emitted), c.parkedBy())
+	}
+	c.heal()
+	for range 1200 {
+		c.tick(50)
+		c.fired()
+	}
+	if len(c.emitted) != 60 {
+		t.Errorf("%d of 60 fired a minute after the target was back: %v", len(c.emitted), c.parkedBy())
+	}
+	c.finish()
+}

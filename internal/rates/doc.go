@@ -1,0 +1,56 @@
+// Package rates paces firings: the targets that have a rate get no more than that, over all instances of the group.
+//
+//	limiter := rates.New(rates.Options{Partitions: map[string]int32{"timers": 12}, Rules: rules})
+//	go limiter.Run(ctx)
+//	h := limiter.Own(at, token, wake) // a partition was acquired
+//	a := h.Of("mail.orders")          // nil: this target has no rate
+//	if a != nil && !a.Take() {        // when the step is sealed
+//		// the firing is rolled back, and its timer deferred
+//	}
+//
+// # The argument
+//
+// A rate belongs to a target topic: a glob gives each topic that it matches a bucket of its own. No instance may need a
+// word from another for each firing, and no moment may come in which two of them count on the same part of the rate.
+//
+// An instance's share of a rate is the part of the request partitions that it owns. Ownership is the one thing about
+// which the group agrees already, exclusively and with fencing, so nothing has to be elected or stored for rates. Its
+// bucket fills at share × rate, up to share × burst. All its partitions take from one bucket, so an uneven load within
+// an instance costs nothing.
+//
+// Never more than rate × T + burst in any time T, because:
+//
+//   - The shares of all instances never add up to more than 1. A partition counts for its former owner until its token
+//     dies. The group gives a partition away after its owner has said that it stopped, or when the owner's membership
+//     has ended, and then none of its steps is committed any more. It counts for the new owner from settle after its
+//     claim on: until then anything that the former owner has lent is over.
+//   - When a share falls, so does the level of its bucket, immediately. A share that grows brings an empty bucket.
+//   - A token is taken when a step is sealed, which is the timestamp of its emissions. It comes back if the step is
+//     certainly aborted: then it is as if the bucket had never given it, except for what overflowed. While the outcome
+//     is unknown, or if the partition was lost, it is gone.
+//   - An instance begins with empty buckets, so a restart in the middle of a burst does not begin another one.
+//
+// With a backlog no less, because tokens are handed out each roundPause to partitions that wait, and a bucket holds at
+// least leastBurst of its own rate. So a step or a round may be late by that much without a token being lost. If the
+// burst is smaller than that, it is the burst that is exceeded: by one emission and a fifth of a second's worth for
+// each instance at most.
+//
+// What a target's tokens do not suffice for is deferred: its timers are parked in the store, as those of an unhealthy
+// target are, under a name of their own (timer.Deferred). So they take no memory, no scan steps over them, and a
+// cancel, a pause or an expiry finds them as it finds any parked timer. They come back in due order as tokens come.
+// If several partitions of an instance wait, those whose first timers are due at about the same time get even parts,
+// and a partition that has only later timers waits.
+//
+// # Promises
+//
+// Tokens that are handed to a waiting partition, or to a firing that was planned, are promised: nothing else is planned
+// against them. A promise is an economy and not a right. Only Take decides. So a lost promise (its timer was cancelled
+// in the meantime) can do no harm, and ends promiseAge after the last sign of life of its account.
+//
+// # What it costs others
+//
+// A due timer for a paced target is asked about once under a lock of its own, and a target without a rate is known by
+// a look into a map. Nothing waits here. The price of deferral is that of parking: the rows are written to the store.
+// While a large checkpoint of the store is written, its partition's deferred timers wait; tokens wait for as long as
+// the burst.
+package rates
