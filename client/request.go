@@ -261,6 +261,8 @@ func newTimer(rec *kgo.Record, withID bool) map[string]any {
 			passed = append(passed, header)
 		case h.Key == waterclock.HeaderLabels:
 			t["labels"], _ = waterclock.ParseLabels(value) // the record was built from them
+		case h.Key == waterclock.HeaderNotOn:
+			t["notOn"] = strings.Split(value, ",")
 		case h.Key == waterclock.HeaderCount:
 			t["count"] = json.Number(value)
 		case h.Key == waterclock.HeaderTargetTopic:

@@ -118,8 +118,8 @@ func (f *foreign) sayCron(expression []byte) *timer.Refusal {
 	}
 	if otherDays(expression) {
 		return Refuse(waterclock.ReasonUnsupported,
-			"%s is %s, whose days differ from those in JetStream, where a star with a step does not count as a star, and "+
-				"no step goes beyond Saturday: list the days one by one.", natsSchedule, quote(expression))
+			"%s is %s, whose days differ from those in JetStream, where a star with a step does not count as a star, "+
+				"and no step goes beyond Saturday: list the days one by one.", natsSchedule, quote(expression))
 	}
 	if refusal := f.say(natsSchedule, waterclock.HeaderCron, expression); refusal != nil {
 		return refusal

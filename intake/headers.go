@@ -206,14 +206,15 @@ func (h *headers) labels(t *timer.Timer) *timer.Refusal {
 	var fault string
 	if t.Labels, fault = timer.ParseLabels(string(text)); fault != "" {
 		return Refuse(waterclock.ReasonBadLabels,
-			"timer-labels is %s, and %s: send up to %d labels, name=value, with commas between them.", quote(text), fault,
-			waterclock.MaxLabels)
+			"timer-labels is %s, and %s: send up to %d labels, name=value, with commas between them.", quote(text),
+			fault, waterclock.MaxLabels)
 	}
 	if !h.has(labelsHeaderHeader) {
 		return nil
 	}
 	if fault := timer.LabelsHeaderFault(name); fault != "" {
-		return Refuse(waterclock.ReasonBadLabels, "timer-labels-header is %s, and %s: send another one.", quote(name), fault)
+		return Refuse(waterclock.ReasonBadLabels, "timer-labels-header is %s, and %s: send another one.", quote(name),
+			fault)
 	}
 	t.Headers = append(slices.DeleteFunc(t.Headers, func(h timer.Header) bool { return h.Key == name }),
 		timer.Header{Key: name, Value: []byte(t.Labels)})

@@ -15,7 +15,8 @@ func TestValidateLabels(t *testing.T) {
 		{[]string{"timer-labels-header", "l"}, []string{"a=1", "l=order=17,team=x y"}},
 		{[]string{"timer-labels-header", "L"}, []string{"l=old", "a=1", "l=older", "L=order=17,team=x y"}},
 	} {
-		rec := request([]byte("v"), append([]string{"timer-after", "1s", "timer-target-topic", "ok", "l", "old", "a", "1",
+		rec := request([]byte("v"), append([]string{"timer-after", "1s", "timer-target-topic", "ok", "l", "old", "a",
+			"1",
 			"timer-labels", "team = x y, order=17", "l", "older"}, c.headers...)...)
 		req, _, refused := testRules().Validate(rec, now)
 		if refused != nil {

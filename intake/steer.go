@@ -68,8 +68,8 @@ func (h *headers) moves(rec *kgo.Record) *timer.Refusal {
 	for n := range names {
 		if h.has(n) && n != moveHeader && n != atHeader && n != afterHeader && n != ifHeader {
 			return Refuse(waterclock.ReasonBadMove,
-				"%s comes together with timer-move, which keeps everything but the due time: leave it out, or schedule "+
-					"the timer again.", n)
+				"%s comes together with timer-move, which keeps everything but the due time: leave it out, or "+
+					"schedule the timer again.", n)
 		}
 	}
 	if i := slices.IndexFunc(rec.Headers, func(other kgo.RecordHeader) bool {

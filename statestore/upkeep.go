@@ -230,7 +230,8 @@ func waitForRoom(ctx context.Context, k *Handle, replaying bool, spare int) erro
 		case <-s.upkeep.tasks.Context().Done():
 			return ErrClosed
 		case <-deadline.C:
-			s.o.Logger.Warn("store compactions do not keep up: check the disk", "partition", k.p.id.String(), "level0_layers", layers)
+			s.o.Logger.Warn("store compactions do not keep up: check the disk", "partition", k.p.id.String(),
+				"level0_layers", layers)
 			return nil
 		}
 	}

@@ -126,7 +126,8 @@ func TestMoves(t *testing.T) {
 	schedule(t, s, "b", waterclock.After(2*time.Hour))
 	schedule(t, s, "every", waterclock.Every(time.Hour), waterclock.CatchUp(waterclock.CatchUpAll), waterclock.Count(3))
 	d, err := c.Move(ctx, "timers", "a", waterclock.After(3*time.Hour), waterclock.If(first.Source.String()))
-	if err != nil || d.Outcome != client.Moved || d.Timer.Source != d.Source || !d.Timer.Due.Equal(start.Add(3*time.Hour)) {
+	if err != nil || d.Outcome != client.Moved ||
+		d.Timer.Source != d.Source || !d.Timer.Due.Equal(start.Add(3*time.Hour)) {
 		t.Errorf("%+v, %v", d, err)
 	}
 	if _, err = c.Move(ctx, "timers", "a", waterclock.After(0), waterclock.If(first.Source.String())); !errors.Is(err,

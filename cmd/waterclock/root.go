@@ -60,7 +60,8 @@ over a profile, that over the file.`,
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetUsageFunc(usage)
 	root.AddCommand(serveCommand(p), devCommand(p), scheduleCommand(p), cancelCommand(p), triggerCommand(p),
-		pauseCommand(p), resumeCommand(p), moveCommand(p), getCommand(p), listCommand(p), countCommand(p), watchCommand(p),
+		pauseCommand(p), resumeCommand(p), moveCommand(p), getCommand(p), listCommand(p), countCommand(p),
+		watchCommand(p),
 		tailCommand(p), deadLettersCommand(p), calendarsCommand(p), statusCommand(p), healthCommand(p), drainCommand(p),
 		topicsCommand(p), auditCommand(p), storeCommand(p), benchCommand(p), planCommand(p), nextCommand(p),
 		profileCommand(p), apiCommand(p), configCommand(p), versionCommand(), connectionTopic(p))

@@ -101,7 +101,8 @@ func (ef eventFilter) match(r *Record) bool {
 		return false
 	}
 	labels, _ := timer.LabelsOf(e.Labels)
-	return ef.labels.Match(labels) && (len(ef.Type) == 0 || slices.Contains(ef.Type, e.Type)) && (ef.Target == "" || e.Target == ef.Target)
+	return ef.labels.Match(labels) && (len(ef.Type) == 0 || slices.Contains(ef.Type, e.Type)) &&
+		(ef.Target == "" || e.Target == ef.Target)
 }
 
 // over implements wanted: the times of a filter bound the reading.

@@ -83,8 +83,9 @@ func New(o Options) *API {
 	}
 	c := &common{
 		topics: &topics{all: o.Topics, rights: o.Rights, partitionOf: o.PartitionOf}, asker: o.Asker,
-		logs: boundedLogs{o.Logs, access.NewPool(logReads, logReadsEach, readTimeout)}, now: o.Now, life: tasks.New(context.Background()),
-		log: o.Logger,
+		logs: boundedLogs{o.Logs, access.NewPool(logReads, logReadsEach, readTimeout)}, now: o.Now,
+		life: tasks.New(context.Background()),
+		log:  o.Logger,
 	}
 	mux := http.NewServeMux()
 	h := humago.New(mux, config(o.Version))

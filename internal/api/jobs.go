@@ -89,8 +89,8 @@ func (j *jobs) register(h huma.API) {
 		})
 	}
 	move := operation("jobs", http.MethodPost, "/v1/topics/{topic}/timers/move", "moveTimers",
-		"Make all timers that a filter chooses due at another time", "By so much from its own due time each, or all to "+
-			"one time. Otherwise as cancelTimers.")
+		"Make all timers that a filter chooses due at another time", "By so much from its own due time each, or all "+
+			"to one time. Otherwise as cancelTimers.")
 	startsJob(h, move, func(ctx context.Context, in *struct {
 		Chosen
 		By string `query:"by" doc:"By how much each is moved, from its due time with jitter, as in 1h or -30m."`

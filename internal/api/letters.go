@@ -50,7 +50,8 @@ type letterFilter struct {
 
 // selects reports whether the filter may leave out letters that are new.
 func (l *letterFilter) selects() bool {
-	return l.reason != "" || len(l.prefix) > 0 || l.labels != "" || !l.after.IsZero() || !l.before.IsZero() || l.reviewed == "true"
+	return l.reason != "" || len(l.prefix) > 0 || l.labels != "" ||
+		!l.after.IsZero() || !l.before.IsZero() || l.reviewed == "true"
 }
 
 // clip returns the part of a log that can have letters of the filter. It removes marks of another log from the

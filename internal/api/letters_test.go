@@ -78,7 +78,8 @@ func TestDeadLettersByLabel(t *testing.T) {
 	l.letter("timers", 0, time.Now(), "bad", "bad-labels", "timer-labels", "team=a,team=a")
 	l.letter("timers", 0, time.Now(), "none", "bad-time")
 	in := reading(t, l)
-	for q, want := range map[string]int{"label=team=a": 5, "label=team=a&label=n!=4": 4, "label=team!=a": 17, "label=n": 20,
+	for q, want := range map[string]int{"label=team=a": 5, "label=team=a&label=n!=4": 4, "label=team!=a": 17,
+		"label=n":                      20,
 		"label=team=b&reason=bad-time": 0} {
 		n := 0
 		in.Pages("/v1/topics/timers/dead-letters?"+q, func(page answer) { n += len(page.Items("deadLetters")) })

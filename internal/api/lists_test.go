@@ -75,8 +75,9 @@ func TestLabels(t *testing.T) {
 	}
 	for q, want := range map[string]int{
 		"label=even=true": 30, "label=third": 20, "label=even=true&label=third": 10, "label=even=true,third": 10,
-		"label=even!=true": 31, "label=third!=": 41, "label=n!=7&label=even=false": 29, "label=even!=true&label=even": 30,
-		"label=none": 0, "label=third%3D&prefix=id-0": 4,
+		"label=even!=true": 31, "label=third!=": 41, "label=n!=7&label=even=false": 29,
+		"label=even!=true&label=even": 30,
+		"label=none":                  0, "label=third%3D&prefix=id-0": 4,
 	} {
 		n := 0
 		in.Pages(allTimers+"?order=id&limit=7&"+q, func(page answer) { n += len(page.Items("timers")) })

@@ -230,7 +230,8 @@ func TestAMistypedCalendarMayBeCorrected(t *testing.T) {
 		last[e.ID], at[e.ID] = e, rec.Timestamp
 	}
 	for id, want := range map[string]waterclock.EventType{"fixed": waterclock.EventFired,
-		"fixed once": waterclock.EventFired, "wrong": waterclock.EventCompleted, "wrong once": waterclock.EventExpired} {
+		"fixed once": waterclock.EventFired, "wrong": waterclock.EventCompleted,
+		"wrong once": waterclock.EventExpired} {
 		e := last[id]
 		if e.Type != want || at[id].Before(first) {
 			t.Errorf("%s: %s at %s, want %s from %s on", id, e.Type, at[id], want, first)

@@ -32,7 +32,8 @@ func TestLabels(t *testing.T) {
 	}
 	at := millis(time.Now().Add(time.Hour))
 	request := func(id, labels string, headers ...string) *kgo.Record {
-		return s.Request(id, "v", append([]string{"timer-at", at, "timer-target-topic", s.Target, "timer-labels", labels,
+		return s.Request(id, "v", append([]string{"timer-at", at, "timer-target-topic", s.Target, "timer-labels",
+			labels,
 			"timer-labels-header", "tags", "tags", "old"}, headers...)...)
 	}
 	s.Send(request("kafka", "team=a, order=17"), request("kafka", "order=18,team=a", "timer-if", "changed"),
@@ -94,8 +95,9 @@ func TestLabels(t *testing.T) {
 		}
 	}
 	var streamed []string
-	for e, err := range c.Watch(t.Context(), s.Requests, goclient.Events{Labels: "team!=a", Since: time.Now().Add(-time.Hour),
-		Stop: true}) {
+	for e, err := range c.Watch(t.Context(), s.Requests, goclient.Events{Labels: "team!=a",
+		Since: time.Now().Add(-time.Hour),
+		Stop:  true}) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,7 +20,8 @@ func TestMoves(t *testing.T) {
 	r.Send(r.request("plain", "v", "timer-at", millis(first.Add(time.Hour)), "name", "kept"),
 		r.request("later", "v", "timer-at", millis(first)), r.request("gone", "v", "timer-at", millis(first)),
 		r.request("late", "v", "timer-at", millis(first.Add(time.Hour)), "timer-max-late", "1s"),
-		r.request("paused", "v", "timer-at", millis(first.Add(time.Hour))), r.Request("paused", "", "timer-pause", "true"))
+		r.request("paused", "v", "timer-at", millis(first.Add(time.Hour))),
+		r.Request("paused", "", "timer-pause", "true"))
 	r.Send(r.catching(first, first.Add((passed+2)*every), policies...)...)
 	r.in.Balanced(5 + 3)
 	move("plain", millis(first))
@@ -51,7 +52,8 @@ func TestMoves(t *testing.T) {
 			t.Errorf("%s has fired: %+v", id, fs)
 		}
 	}
-	for policy, numbers := range map[string][]int64{"all": {1, 2, 3, 4, 5, 6}, "latest": {1, 4, 5, 6}, "none": {1, 5, 6}} {
+	want := map[string][]int64{"all": {1, 2, 3, 4, 5, 6}, "latest": {1, 4, 5, 6}, "none": {1, 5, 6}}
+	for policy, numbers := range want {
 		fs := by[policy]
 		if len(fs) != len(numbers) || millis(time.UnixMilli(fs[0].due)) != to {
 			t.Errorf("%s has fired %+v, want %v, the first at %s", policy, fs, numbers, to)

@@ -35,12 +35,14 @@ func TestDocumentedReasons(t *testing.T) {
 func TestDocumentedHeaders(t *testing.T) {
 	want := []string{
 		waterclock.HeaderAt, waterclock.HeaderAfter, waterclock.HeaderCancel, waterclock.HeaderTrigger,
-		waterclock.HeaderPause, waterclock.HeaderResume, waterclock.HeaderMove, waterclock.HeaderIf, waterclock.HeaderTargetTopic,
+		waterclock.HeaderPause, waterclock.HeaderResume, waterclock.HeaderMove, waterclock.HeaderIf,
+		waterclock.HeaderTargetTopic,
 		waterclock.HeaderTargetKey, waterclock.HeaderTargetKeyNull, waterclock.HeaderTargetPartition,
 		waterclock.HeaderEvery, waterclock.HeaderCron, waterclock.HeaderZone, waterclock.HeaderUntil,
 		waterclock.HeaderCount, waterclock.HeaderJitter, waterclock.HeaderNotOn, waterclock.HeaderShift,
 		waterclock.HeaderCatchUp, waterclock.HeaderMaxLate,
-		waterclock.HeaderRemember, waterclock.HeaderLabels, waterclock.HeaderLabelsHeader, waterclock.HeaderID, waterclock.HeaderDue, waterclock.HeaderOccurrence,
+		waterclock.HeaderRemember, waterclock.HeaderLabels, waterclock.HeaderLabelsHeader, waterclock.HeaderID,
+		waterclock.HeaderDue, waterclock.HeaderOccurrence,
 		waterclock.HeaderSource, waterclock.HeaderEvent, waterclock.HeaderTraceparent, waterclock.HeaderReason,
 		waterclock.HeaderDetail, waterclock.HeaderTruncated,
 	}

@@ -95,7 +95,8 @@ func owner(o *owned, process string) *route.Router {
 func TestBytesOnTheirWay(t *testing.T) {
 	b := &owned{owns: true}
 	a := asker(server(t, owner(b, "b")), http.DefaultTransport)
-	f := query.Filter{DueAfter: 1, DueBefore: 2, Prefix: "\xff\x00", Target: "t", State: query.Paused, Labels: "a=1,b!=é"}
+	f := query.Filter{DueAfter: 1, DueBefore: 2, Prefix: "\xff\x00", Target: "t", State: query.Paused,
+		Labels: "a=1,b!=é"}
 	if _, err := a.Ask(t.Context(), &route.Call{Kind: route.Count, Topic: at.Topic, Partition: at.Partition,
 		Page: &query.Page{Filter: f}}); err != nil || b.filter != f {
 		t.Errorf("asked for %+v, the owner counts %+v: %v", f, b.filter, err)

@@ -20,7 +20,8 @@ func early(x *index, f *facts) {
 				"%s was due at %d and seen when every clock was at most at %d", m.Source, m.Due,
 				furthest(x, m.Seen))
 		}
-		if r := x.sent[f.origin(x, m.Source)]; r != nil && r.MaxLate > 0 && m.Timestamp-m.Due >= r.MaxLate && !m.Stamped {
+		r := x.sent[f.origin(x, m.Source)]
+		if r != nil && r.MaxLate > 0 && m.Timestamp-m.Due >= r.MaxLate && !m.Stamped {
 			x.broken("late", f.id, []Place{r.Place, m.Place},
 				"%s was due at %d and written at %d: it should have expired", m.Source, m.Due, m.Timestamp)
 		}

@@ -101,9 +101,11 @@ func storedAsAsked(x *index, f *facts, t *Timer, at Place) {
 func movedAsAsked(x *index, f *facts, t *Timer, r *Request, where []Place) {
 	from := f.originsOf(r)
 	if from.known && !slices.ContainsFunc(from.of, func(o *Request) bool {
-		return (t.Emits == (Payload{}) || t.Emits == o.Emits) && (o.Recurs != nil || t.Due == r.Due && t.Occurrence == 1)
+		return (t.Emits == (Payload{}) || t.Emits == o.Emits) &&
+			(o.Recurs != nil || t.Due == r.Due && t.Occurrence == 1)
 	}) {
-		x.broken("altered", f.id, where, "the stored timer of %s does not emit what its request says, or is not due at %d",
+		x.broken("altered", f.id, where,
+			"the stored timer of %s does not emit what its request says, or is not due at %d",
 			t.Source, r.Due)
 	}
 }

@@ -60,10 +60,10 @@ func (f *facts) trace(whole bool) {
 
 // originsOf returns the requests that may have scheduled the timer of r.
 func (f *facts) originsOf(r *Request) origins {
-	switch {
-	case r.Action == Schedules:
+	switch r.Action {
+	case Schedules:
 		return origins{of: []*Request{r}, known: true}
-	case r.Action == Moves:
+	case Moves:
 		return f.origins[r.Place]
 	}
 	return origins{known: true}

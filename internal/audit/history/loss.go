@@ -89,7 +89,8 @@ func gaps(x *index, f *facts, r *Request) {
 		last = seen[0].n - 1
 	}
 	for _, o := range seen {
-		if o.n > last+1 && (r.Recurs.CatchUp == waterclock.CatchUpAll || !moved && skipped(x, f, r, last+1, o.due, o.at)) {
+		if o.n > last+1 && (r.Recurs.CatchUp == waterclock.CatchUpAll ||
+			!moved && skipped(x, f, r, last+1, o.due, o.at)) {
 			x.broken("loss", f.id, []Place{o.place}, "of %s, occurrences %d to %d are missing before this one", r.Place,
 				last+1, o.n-1)
 		}
@@ -98,7 +99,8 @@ func gaps(x *index, f *facts, r *Request) {
 	if r.continues() && len(seen) == 0 {
 		return
 	}
-	if t := f.pending; t != nil && slices.Contains(sources, t.Source) && !f.moves && r.Recurs.CatchUp == waterclock.CatchUpAll &&
+	if t := f.pending; t != nil && slices.Contains(sources, t.Source) && !f.moves &&
+		r.Recurs.CatchUp == waterclock.CatchUpAll &&
 		t.Occurrence > last+1 {
 		x.broken("loss", f.id, []Place{r.Place}, "of %s, occurrences %d to %d are missing before the pending one",
 			r.Place, last+1, t.Occurrence-1)

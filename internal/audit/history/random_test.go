@@ -57,7 +57,8 @@ func (d *draws) chance(n int) bool { return d.r.IntN(n) == 0 }
 
 func (d *draws) request() {
 	id := string(rune('a' + d.r.IntN(4)))
-	actions := []Action{Schedules, Schedules, Schedules, Cancels, Triggers, Pauses, Resumes, Resumes, Moves, Moves, Poison}
+	actions := []Action{Schedules, Schedules, Schedules, Cancels, Triggers, Pauses, Resumes, Resumes, Moves, Moves,
+		Poison}
 	r := d.ask(id, actions[d.r.IntN(len(actions))], func(r *Request) {
 		if r.Action == Schedules {
 			r.Due = d.now + d.r.Int64N(200) - 50

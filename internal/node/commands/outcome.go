@@ -239,7 +239,8 @@ func (w *watcher) record(r *kgo.Record) {
 // does.
 func (w *watcher) mine(e *waterclock.Event) bool {
 	is := w.outcome.Source
-	return e.Request == is || e.Cancel == is || e.Type == waterclock.EventMoved && e.Source == is || w.req.Action == "" && (e.Source == is || e.Previous == is)
+	return e.Request == is || e.Cancel == is || e.Type == waterclock.EventMoved && e.Source == is ||
+		w.req.Action == "" && (e.Source == is || e.Previous == is)
 }
 
 // change applies a record of the changelog. It ignores unknown records, which a later version may have written.
@@ -277,10 +278,8 @@ func (w *watcher) conclude() {
 		}
 	case !w.touched:
 		f.Type = NothingDone
-	case w.req.Action == Move:
-		if w.left != nil && w.left.Offset == w.sent.Offset {
-			f.Type = waterclock.EventMoved
-		}
+	case w.req.Action == Move && w.left != nil && w.left.Offset == w.sent.Offset:
+		f.Type = waterclock.EventMoved
 	case w.left == nil && (w.req.Action == Cancel || w.req.Action == Trigger):
 		f.Type = steered[w.req.Action]
 	case w.left != nil && w.left.Offset < w.sent.Offset &&

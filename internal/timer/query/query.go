@@ -151,7 +151,8 @@ func (f *Filter) UnmarshalJSON(b []byte) error {
 // Match reports whether the filter selects a timer.
 func (f *Filter) Match(t *Timer) bool {
 	return (f.DueAfter == 0 || t.Due >= f.DueAfter) && (f.DueBefore == 0 || t.Due < f.DueBefore) &&
-		strings.HasPrefix(string(t.ID), f.Prefix) && (f.Target == "" || t.Target.Topic == f.Target) && f.matchState(t) &&
+		strings.HasPrefix(string(t.ID), f.Prefix) && (f.Target == "" || t.Target.Topic == f.Target) &&
+		f.matchState(t) &&
 		f.Labels.Match(t.Labels)
 }
 
