@@ -16,7 +16,8 @@ func TestNewTimerIsWhatHTTPTakes(t *testing.T) {
 		waterclock.At(time.UnixMilli(1)), waterclock.Until(time.UnixMilli(9)), waterclock.Count(3),
 		waterclock.Jitter(time.Minute), waterclock.CatchUp(waterclock.CatchUpAll),
 		waterclock.NotOn("holidays", "nights"), waterclock.Shift(waterclock.ShiftNext),
-		waterclock.MaxLate(time.Hour), waterclock.Remember(time.Hour), waterclock.If("changed"), waterclock.To("orders"),
+		waterclock.MaxLate(time.Hour), waterclock.Remember(time.Hour), waterclock.If("changed"),
+		waterclock.To("orders"),
 		waterclock.Key([]byte("k")), waterclock.Partition(3), waterclock.Value([]byte("v")),
 		waterclock.Header("h", []byte("x")), waterclock.Labels(map[string]string{"team": "a"}),
 		waterclock.LabelsHeader("labels"))

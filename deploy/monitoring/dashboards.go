@@ -224,6 +224,8 @@ func targets() Dashboard {
 				"any: no partition is healthy; unknown: no such topic; beyond: no such partition.",
 				Query{"sum by (target, partition) (waterclock_parked_timers_by_target{topic})",
 					"{{target}}/{{partition}}"}),
+			graph("Deferred", Count, "Due timers that wait for the rate of their target.",
+				Query{"sum by (target) (waterclock_deferred_timers{*})", "{{target}}"}),
 			graph("Targets that refuse the clock", Count, "Target partitions.",
 				Query{"waterclock_clock_refused_targets{*}", "{{instance}}"}),
 			graph("Lateness of firings", Seconds, "p99, from the due time until consumers see the firing.",
