@@ -161,6 +161,9 @@ func showCluster(w io.Writer, s *api.Cluster) error {
 		u := &s.Unhealthy[i]
 		fmt.Fprintf(tw, "\nunhealthy target %s since %s: it %s\n", u.Name(), u.Since.Format(time.RFC3339), u.Meaning())
 	}
+	for i := range s.Deferred {
+		showDeferred(tw, &s.Deferred[i])
+	}
 	if unknown > 0 {
 		fmt.Fprintf(tw, "\n%d timers are pending on %d partitions; the state of %d is unknown.\n", s.Pending,
 			len(s.Partitions)-unknown, unknown)
@@ -168,6 +171,18 @@ func showCluster(w io.Writer, s *api.Cluster) error {
 		fmt.Fprintf(tw, "\n%d timers are pending.\n", s.Pending)
 	}
 	return tw.Flush()
+}
+
+// showDeferred says what waits for the rate of a target.
+func showDeferred(w io.Writer, d *route.DeferredTarget) {
+	fmt.Fprintf(w, "\ndeferred for %s, which has %g a second: %d timers", d.Target, d.PerSecond, d.Timers)
+	if !d.Oldest.IsZero() {
+		fmt.Fprintf(w, ", the first due since %s", d.Oldest.Format(time.RFC3339))
+	}
+	if !d.Through.IsZero() {
+		fmt.Fprintf(w, ", through at about %s", d.Through.Format(time.RFC3339))
+	}
+	fmt.Fprintln(w)
 }
 
 // settingsOf reports whether an instance has the settings of the others.

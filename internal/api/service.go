@@ -22,6 +22,7 @@ type Cluster struct {
 	Instances  []route.Instance        `json:"instances" nullable:"false" doc:"This one first, then all that were the last to own a partition. Instances that own none are unknown to others."`
 	Partitions []OwnedPartition        `json:"partitions" nullable:"false" doc:"All partitions of the request topics, and the owned ones of the fixed-delay topics."`
 	Unhealthy  []route.UnhealthyTarget `json:"unhealthyTargets" nullable:"false" doc:"Target partitions to which some instance cannot write now."`
+	Deferred   []route.DeferredTarget  `json:"deferredTargets,omitempty" doc:"Targets whose rate keeps timers waiting."`
 	Pending    int64                   `json:"pending" doc:"Pending timers of all known partitions."`
 	OldestSecs float64                 `json:"oldestDueSeconds" doc:"How long the oldest timer of all known partitions has been due."`
 	Unknown    int                     `json:"oldestDueUnknownPartitions" doc:"Number of partitions whose overdue timers are unknown."`
@@ -234,8 +235,19 @@ func (s *service) cluster(ctx context.Context) *Cluster {
 				seen[k], c.Unhealthy = true, append(c.Unhealthy, u)
 			}
 		}
-		in.Partitions, in.Unhealthy = nil, nil // they are shown elsewhere
+		for _, d := range in.Deferred {
+			same := func(o route.DeferredTarget) bool { return o.Target == d.Target && o.Topic == d.Topic }
+			if at := slices.IndexFunc(c.Deferred, same); at >= 0 {
+				c.Deferred[at] = c.Deferred[at].Plus(d)
+			} else {
+				c.Deferred = append(c.Deferred, d)
+			}
+		}
+		in.Partitions, in.Unhealthy, in.Deferred = nil, nil, nil // they are shown elsewhere
 	}
+	slices.SortFunc(c.Deferred, func(x, y route.DeferredTarget) int {
+		return cmp.Or(cmp.Compare(x.Target, y.Target), cmp.Compare(x.Topic, y.Topic))
+	})
 	for at, owner := range owners {
 		if _, told := known[at]; !told {
 			known[at] = OwnedPartition{owner.Process, route.PartitionStatus{Topic: at.Topic, Partition: at.Partition,

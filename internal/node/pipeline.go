@@ -59,6 +59,7 @@ type pipeline struct {
 	health   *targets.Health
 	clock    *clockWatch
 	settings *settingsWatch
+	limiter  *rates.Limiter
 
 	runs    []func(context.Context) error // each runs until its context ends
 	running sync.WaitGroup
@@ -125,7 +126,7 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 		partitions[name] = t.set.Request.Partitions
 	}
 	limiter := rates.New(rates.Options{Partitions: partitions, Rules: policy.Rates(cfg)})
-	b.timers.Limiter = limiter
+	p.limiter, b.timers.Limiter = limiter, limiter
 	for _, t := range in.topics.byName {
 		t.rules.Schedules().Calendars = in.calendars
 	}

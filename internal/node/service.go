@@ -313,7 +313,7 @@ func (in *instance) openAPI(p *pipeline) (stop func(), err error) {
 		Name: in.name(), Process: in.process, Begun: in.begun, Now: in.o.Now,
 		Client: in.cluster.client, Options: in.cluster.options, Topics: in.topics.sets(), Rules: in.topics.rules(),
 		Group: p.member.group, Problem: p.member.problem, Partitions: in.partitions, Targets: in.cluster.targets,
-		SettingsOf: p.settings.of, Health: p.health, Tracer: in.traces.calls,
+		SettingsOf: p.settings.of, Health: p.health, Limiter: p.limiter, Tracer: in.traces.calls,
 		Calendars: &calendars.Writer{Table: in.calendars, Options: in.cluster.options},
 	})
 }

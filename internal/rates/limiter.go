@@ -110,6 +110,19 @@ func (l *Limiter) rateOf(k key) (Rate, bool) {
 	return Rate{}, false
 }
 
+// Rate returns the rate for firings of a request topic to a target, and which share of it this instance has; zero if
+// there is none.
+func (l *Limiter) Rate(requests, target string) (rate Rate, share float64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	rate, ok := l.rules.of(requests, target)
+	if !ok {
+		return Rate{}, 0
+	}
+	share, _ = l.shareOf(rate.Scope, l.o.Now())
+	return rate, share
+}
+
 // bucketOf returns the bucket for firings of a request topic to a target; nil if it has no rate. A new bucket has the
 // tokens that it would have if it had been there from the start, as far as the share is as old. mu is held.
 func (l *Limiter) bucketOf(requests, target string) *bucket {

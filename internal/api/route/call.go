@@ -145,6 +145,7 @@ type Instance struct {
 	Lateness   *Lateness         `json:"lateness,omitempty" doc:"Lateness of its firings in the last five minutes, without causes outside the instance: a request for the past counts from when it was read. Absent if there were none, or none are known."`
 	Partitions []PartitionStatus `json:"partitions,omitempty"`
 	Unhealthy  []UnhealthyTarget `json:"unhealthyTargets,omitempty"`
+	Deferred   []DeferredTarget  `json:"deferredTargets,omitempty"`
 	// SettingsDiffer comes from the instance that responds, not from this one.
 	SettingsDiffer []string `json:"settingsDiffer,omitzero" nullable:"false" doc:"Settings for judging requests that differ from those of most instances of the group: the fate of a timer then depends on the owner of its partition. Empty: none. Absent: unknown."`
 	Problem        string   `json:"problem,omitempty" doc:"Why it could not be asked, or cannot work: for example, that no broker responds to it."`
@@ -182,6 +183,29 @@ type UnhealthyTarget struct {
 	Since     time.Time `json:"since"`
 	// It is set if the target does not exist, and not if it only takes no writes.
 	DeadLetterAfterSecs float64 `json:"deadLetterAfterSeconds,omitempty" doc:"The brokers do not know the topic, or it has no such partition: if that lasts this long, due timers become dead letters. If absent they wait."`
+}
+
+// DeferredTarget is a target topic whose rate keeps timers waiting.
+type DeferredTarget struct {
+	Target    string    `json:"target" doc:"The target topic."`
+	Topic     string    `json:"topic,omitempty" doc:"The request topic whose firings alone count. Absent: those of all."`
+	PerSecond float64   `json:"perSecond" doc:"Firings a second that all instances together may send."`
+	Burst     float64   `json:"burst" doc:"How many may be sent at once after a pause."`
+	Timers    int64     `json:"deferred" doc:"About how many timers are due and wait."`
+	Oldest    time.Time `json:"oldestDue,omitzero" doc:"When the first of them was due. Absent: it was triggered."`
+	Through   time.Time `json:"through,omitzero" doc:"About when all of them will have fired."`
+}
+
+// Plus returns what two instances report about one target.
+func (d DeferredTarget) Plus(other DeferredTarget) DeferredTarget {
+	d.Timers += other.Timers
+	if d.Oldest.IsZero() || !other.Oldest.IsZero() && other.Oldest.Before(d.Oldest) {
+		d.Oldest = other.Oldest
+	}
+	if other.Through.After(d.Through) {
+		d.Through = other.Through
+	}
+	return d
 }
 
 // Meaning describes the problem of the target, and what happens to its due timers. The target is the subject.

@@ -205,6 +205,7 @@ func (l *local) Status() route.Instance {
 			OldestUnknown: st.State != ownership.Live && st.State != ownership.Gated && st.State != ownership.Stalled,
 		})
 	}
+	s.Deferred = l.deferred(in.Partitions.Status())
 	for p, since := range in.Health.Unhealthy() {
 		u := route.UnhealthyTarget{Topic: p.Topic, Partition: p.Label(), Since: since.UTC()}
 		if p.Partition == timer.Beyond || p.Partition == timer.Unplaced && p != targets.Unexamined() {
@@ -213,6 +214,33 @@ func (l *local) Status() route.Instance {
 		s.Unhealthy = append(s.Unhealthy, u)
 	}
 	return s
+}
+
+// deferred returns the targets for whose rate timers of this instance wait.
+func (l *local) deferred(all map[timer.TopicPartition]ownership.Status) (list []route.DeferredTarget) {
+	now := l.in.Now()
+	for at, st := range all {
+		for target, waiting := range st.Deferred {
+			rate, share := l.in.Limiter.Rate(at.Topic, target)
+			d := route.DeferredTarget{Target: target, Topic: rate.Scope, PerSecond: rate.PerSecond, Burst: rate.Burst,
+				Timers: waiting.Timers}
+			if waiting.Oldest > 0 {
+				d.Oldest = time.UnixMilli(waiting.Oldest).UTC()
+			}
+			same := func(o route.DeferredTarget) bool { return o.Target == d.Target && o.Topic == d.Topic }
+			i := slices.IndexFunc(list, same)
+			if i < 0 {
+				i, list = len(list), append(list, route.DeferredTarget{Target: target, Topic: rate.Scope,
+					PerSecond: rate.PerSecond, Burst: rate.Burst})
+			}
+			list[i] = list[i].Plus(d)
+			if own := rate.PerSecond * share; own > 0 {
+				took := time.Duration(float64(list[i].Timers) / own * float64(time.Second))
+				list[i].Through = now.Add(took).UTC().Truncate(time.Second)
+			}
+		}
+	}
+	return list
 }
 
 // answering is an owned partition for the API. It implements route.Partition.

@@ -41,6 +41,7 @@ import (
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/ownership/membership"
 	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/internal/rates"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -78,6 +79,7 @@ type Instance struct {
 	// SettingsOf returns the settings in which a process differs from most instances of the group; nil: not known.
 	SettingsOf func(process string) []string
 	Health     *targets.Health
+	Limiter    *rates.Limiter
 	Tracer     trace.Tracer // of calls; nil: they have no spans
 	Calendars  *calendars.Writer
 }
