@@ -61,7 +61,8 @@ func TestAPacedTarget(t *testing.T) {
 	}
 	s.until("everything", func() bool { return len(at(s.Target)) == n })
 	all := at(s.Target)
-	second := all[n-1].Sub(all[100]).Seconds() // the first second is the burst; a busy machine may be slower, never faster
+	// The first second is the burst. A busy machine may be slower, never faster.
+	second := all[n-1].Sub(all[100]).Seconds()
 	if got := float64(n-101) / second; got > 1.02*rate || got < 0.5*rate {
 		t.Errorf("%g a second, want %d", got, rate)
 	}

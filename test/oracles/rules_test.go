@@ -99,6 +99,11 @@ var rules = []rule{
 			return d.at == endless && slices.ContainsFunc(calendar.Changes(d.loc, d.start-86400, horizon, 9),
 				func(c calendar.Change) bool { return nightly(c) || (c.At+c.Before)%3600 != 0 })
 		}},
+	{"croniter", "theirs searches forever, where a clock is changed by more than an hour",
+		func(d difference, _ change) bool {
+			return d.at == endless && slices.ContainsFunc(calendar.Changes(d.loc, d.start-86400, horizon, 9),
+				func(c calendar.Change) bool { return c.After-c.Before > 3600 || c.Before-c.After > 3600 })
+		}},
 	{"croniter", "one of both fields for days suffices if none begins with a star; theirs if none has one",
 		func(d difference, _ change) bool {
 			return d.ours && !starred(d.fields[3]) && !starred(d.fields[5]) && d.has(regexp.MustCompile(`^[*?]$`))
