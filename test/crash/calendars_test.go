@@ -337,16 +337,16 @@ func (g gridOfDues) checkOnce(t *testing.T, id string, fired []history.Received,
 	shift waterclock.ShiftPolicy, at time.Time) {
 	t.Helper()
 	want := must
-	if shift == waterclock.ShiftSkip {
-		known := inForce(all, outages, at)
-		excluding := 0
-		for i := range all { // one that is excluded has expired at once
-			if g.excluded(&all[i], at) && all[i].at.Before(known[len(known)-1].at.Add(time.Millisecond)) {
-				want, excluding = may, excluding+1
-			}
-		}
-		if g.excluded(&all[0], at) || excluding > 0 && !slices.ContainsFunc(known,
-			func(e edition) bool { return !g.excluded(&e, at) }) {
+	if known := inForce(all, outages, at); shift == waterclock.ShiftSkip {
+		excludes := func(e edition) bool { return g.excluded(&e, at) }
+		changed := func(e edition) bool { return e.at.After(at) } // it says nothing of what was due before
+		switch {
+		case excludes(all[0]): // it has expired at once
+			want = mustNot
+		case !slices.ContainsFunc(known, excludes): // an earlier one waits until it is due, and fires if that is corrected
+		case slices.ContainsFunc(known, func(e edition) bool { return !excludes(e) || changed(e) }):
+			want = may
+		default:
 			want = mustNot
 		}
 	}
