@@ -343,7 +343,7 @@ func (g gridOfDues) checkOnce(t *testing.T, id string, fired []history.Received,
 		switch {
 		case excludes(all[0]): // it has expired at once
 			want = mustNot
-		case !slices.ContainsFunc(known, excludes): // an earlier one waits until it is due, and fires if that is corrected
+		case !slices.ContainsFunc(known, excludes): // if an earlier one did, the timer has waited for its time
 		case slices.ContainsFunc(known, func(e edition) bool { return !excludes(e) || changed(e) }):
 			want = may
 		default:
