@@ -23,7 +23,7 @@
 //   - The shares of all instances never add up to more than 1. A partition counts for its former owner until its token
 //     dies. The group gives a partition away after its owner has said that it stopped, or when the owner's membership
 //     has ended, and then none of its steps is committed any more. It counts for the new owner from settle after its
-//     claim on: until then anything that the former owner has lent is over.
+//     claim on, so that clocks that differ by less do not make two owners of one moment.
 //   - When a share falls, so does the level of its bucket, immediately. A share that grows brings an empty bucket.
 //   - A token is taken when a step is sealed, which is the timestamp of its emissions. It comes back if the step is
 //     certainly aborted: then it is as if the bucket had never given it, except for what overflowed. While the outcome

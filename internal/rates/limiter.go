@@ -13,8 +13,9 @@ import (
 const (
 	// roundPause is how often free tokens are handed to partitions that wait.
 	roundPause = 50 * time.Millisecond
-	// settle is how long after its acquisition a partition begins to count. By then nothing that its former owner has
-	// lent is used any more.
+	// settle is how long after its acquisition a partition begins to count. So the emissions of its former owner bear
+	// earlier timestamps even if the clocks of the two differ by that much. (Instances lend one another nothing: what one
+	// leaves unused is lost. That is the next thing to build here.)
 	settle = 1500 * time.Millisecond
 	// bucketIdle is how long a bucket is kept that nothing uses. By then it is full, and a new one would be.
 	bucketIdle = 10 * time.Minute

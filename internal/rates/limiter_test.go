@@ -141,7 +141,7 @@ func TestARebalanceDoublesNothing(t *testing.T) {
 	his, _ := g.own(b, 0)
 	g.wait(settle - roundPause)
 	if n := his.Of("mail").drain(g.millis()); n > 0 {
-		t.Errorf("%d tokens of a partition that its former owner may have lent", n)
+		t.Errorf("%d tokens of a partition that was acquired just now", n)
 	}
 	g.wait(2 * roundPause)
 	if n := his.Of("mail").drain(g.millis()); n == 0 {
