@@ -77,6 +77,8 @@ func (p *paced) Seal(step string, room *Room) *Share {
 		share.Done = func(o Outcome) {
 			done(o)
 			share.Calls = calls
+			p.mu.Lock()
+			defer p.mu.Unlock()
 			p.told(calls)
 		}
 	}
@@ -301,7 +303,10 @@ func (p *paced) callers(l *testLane, n int, rest func() time.Duration) (calls, s
 	p.told = func(decided int) { calls += decided }
 	p.mu.Unlock()
 	time.Sleep(2 * paceInterval)
-	return calls, len(p.steps()) - before
+	steps = len(p.steps()) - before
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return calls, steps
 }
 
 // More than half of the steps for a lone caller begin early, so it waits a pause for less than half of its calls, and
