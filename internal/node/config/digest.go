@@ -49,7 +49,7 @@ func (c *Config) Digest() Digest {
 // if it has the same effect: the order of lists does not count, nor whether a value is a tenant's or everybody's.
 func (c *Config) judged() map[string]string {
 	list := func(items []string) string { return strings.Join(slices.Sorted(slices.Values(items)), ",") }
-	delay := delayTopics(c.Delay)
+	delay := delayEntries(&c.Delay)
 	values := map[string]string{
 		"requests": list(c.Requests), delaySetting: list(delay.GetSlice()),
 		"partitioner-check": string(c.PartitionerCheck), "tracing": string(c.Tracing),

@@ -68,7 +68,7 @@ func bindClient(c *Config, fs *pflag.FlagSet) {
 
 func bindTopics(c *Config, fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.Requests, "requests", c.Requests, "request topics to serve: `TOPIC,...`")
-	fs.Var((*delayTopics)(&c.Delay), delaySetting,
+	fs.Var(delayEntries(&c.Delay), delaySetting,
 		"fixed-delay topics to serve: `TOPIC:DURATION:TARGET,...`; records appear on the target that long after "+
 			"their timestamps; without :TARGET each record must name its target")
 	fs.StringSliceVar(&c.Targets, "targets", c.Targets,
@@ -76,7 +76,7 @@ func bindTopics(c *Config, fs *pflag.FlagSet) {
 			"others are rejected")
 	fs.StringSliceVar(&c.DefaultTarget, "default-target", c.DefaultTarget,
 		"target of requests that name none: `TOPIC`, or REQUEST-TOPIC:TOPIC,...")
-	fs.Var((*targetRates)(&c.TargetRates), ratesSetting,
+	fs.Var(rateEntries(&c.TargetRates), ratesSetting,
 		"fire to each target topic at most that often, over all instances: `GLOB=N/s,...`, with /m or /h for a minute "+
 			"or an hour; GLOB=N/s:BURST for another burst than a second's worth; TOPIC:GLOB=N/s counts one request "+
 			"topic alone; the first that matches counts, and what waits is deferred")

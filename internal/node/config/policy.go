@@ -120,7 +120,7 @@ func (p *Policy) bind(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&p.Targets, "targets", p.Targets,
 		"target topics that requests may name, instead of those for all: `GLOB,...`")
 	fs.StringVar(&p.DefaultTarget, "default-target", p.DefaultTarget, "target of requests that name none: `TOPIC`")
-	fs.Var((*targetRates)(&p.TargetRates), ratesSetting,
+	fs.Var(rateEntries(&p.TargetRates), ratesSetting,
 		"fire to each target topic at most that often, counted for this request topic alone: `GLOB=N/s:BURST,...`")
 	fs.Var((*duration)(&p.DefaultMaxLate), "default-max-late",
 		"timers that would fire later than `DURATION` expire, unless the request says otherwise; 0s for none")

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
-	"github.com/spf13/pflag"
 
 	"github.com/waterclock/waterclock/internal/kit/yamltext"
 )
@@ -81,55 +80,6 @@ func parseTargetRate(text string) (r TargetRate, err error) {
 		return need(fmt.Sprintf("a whole number as burst, 1 to %d", MaxTargetRate))
 	}
 	return r, nil
-}
-
-// targetRates is the pflag.Value, and pflag.SliceValue, of target-rates.
-type targetRates []TargetRate
-
-var (
-	_ pflag.Value      = (*targetRates)(nil)
-	_ pflag.SliceValue = (*targetRates)(nil)
-)
-
-func (t *targetRates) Type() string { return "rates" }
-
-func (t *targetRates) String() string {
-	if t == nil || len(*t) == 0 {
-		return "" // pflag shows no default
-	}
-	return strings.Join(t.GetSlice(), ",")
-}
-
-// Set adds entries, as repeated flags do for lists of names.
-func (t *targetRates) Set(text string) error { return t.add(splitList(text)) }
-
-func (t *targetRates) Append(text string) error {
-	r, err := parseTargetRate(text)
-	if err == nil {
-		*t = append(slices.Clone(*t), r) // policies may share the list
-	}
-	return err
-}
-
-func (t *targetRates) Replace(items []string) error {
-	*t = nil
-	return t.add(items)
-}
-
-func (t *targetRates) add(items []string) error {
-	for _, item := range items {
-		if err := t.Append(item); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (t *targetRates) GetSlice() (items []string) {
-	for _, r := range *t {
-		items = append(items, r.String())
-	}
-	return items
 }
 
 var errRateMapping = errors.New("a mapping of targets to rates, as in {'mail.*': 500/s, sms: 50/s:100}")

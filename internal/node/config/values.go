@@ -204,51 +204,61 @@ func (c *Config) DelayTopics() (names []string) {
 	return names
 }
 
-// delayTopics is the pflag.Value, and pflag.SliceValue, of fixed-delay topics.
-type delayTopics []DelayTopic
-
-var (
-	_ pflag.Value      = (*delayTopics)(nil)
-	_ pflag.SliceValue = (*delayTopics)(nil)
-)
-
-func (d *delayTopics) Type() string { return "topics" }
-
-func (d *delayTopics) String() string {
-	if len(*d) == 0 {
-		return "" // pflag shows no default
-	}
-	return strings.Join(d.GetSlice(), ",")
+// entries is the pflag.Value, and pflag.SliceValue, of a list whose entries have a form of their own.
+type entries[T fmt.Stringer] struct {
+	list  *[]T
+	kind  string
+	parse func(text string) (T, error)
 }
 
-// Set adds topics, as repeated flags do for lists of names.
-func (d *delayTopics) Set(text string) error { return d.add(splitList(text)) }
+var (
+	_ pflag.Value      = entries[DelayTopic]{}
+	_ pflag.SliceValue = entries[DelayTopic]{}
+)
 
-func (d *delayTopics) Append(text string) error {
-	t, err := parseDelayTopic(text)
+// delayEntries are fixed-delay topics.
+func delayEntries(list *[]DelayTopic) entries[DelayTopic] {
+	return entries[DelayTopic]{list, "topics", parseDelayTopic}
+}
+
+// rateEntries are those of target-rates.
+func rateEntries(list *[]TargetRate) entries[TargetRate] {
+	return entries[TargetRate]{list, "rates", parseTargetRate}
+}
+
+func (e entries[T]) Type() string { return e.kind }
+
+// String is empty without entries: pflag shows no default then.
+func (e entries[T]) String() string { return strings.Join(e.GetSlice(), ",") }
+
+// Set adds entries, as repeated flags do for lists of names.
+func (e entries[T]) Set(text string) error { return e.add(splitList(text)) }
+
+func (e entries[T]) Append(text string) error {
+	one, err := e.parse(text)
 	if err == nil {
-		*d = append(*d, t)
+		*e.list = append(slices.Clone(*e.list), one) // policies may share the list
 	}
 	return err
 }
 
-func (d *delayTopics) Replace(items []string) error {
-	*d = nil
-	return d.add(items)
+func (e entries[T]) Replace(items []string) error {
+	*e.list = nil
+	return e.add(items)
 }
 
-func (d *delayTopics) add(items []string) error {
+func (e entries[T]) add(items []string) error {
 	for _, item := range items {
-		if err := d.Append(item); err != nil {
+		if err := e.Append(item); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (d *delayTopics) GetSlice() (items []string) {
-	for _, t := range *d {
-		items = append(items, t.String())
+func (e entries[T]) GetSlice() (items []string) {
+	for _, one := range *e.list {
+		items = append(items, one.String())
 	}
 	return items
 }
