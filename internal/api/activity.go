@@ -100,9 +100,11 @@ func (ef eventFilter) match(r *Record) bool {
 	if len(r.Value) > maxEventBytes || json.Unmarshal(r.Value, &e) != nil {
 		return false
 	}
+	if len(ef.Type) > 0 && !slices.Contains(ef.Type, e.Type) || ef.Target != "" && e.Target != ef.Target {
+		return false
+	}
 	labels, _ := timer.LabelsOf(e.Labels)
-	return ef.labels.Match(labels) && (len(ef.Type) == 0 || slices.Contains(ef.Type, e.Type)) &&
-		(ef.Target == "" || e.Target == ef.Target)
+	return ef.labels.Match(labels)
 }
 
 // over implements wanted: the times of a filter bound the reading.

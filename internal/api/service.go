@@ -236,12 +236,7 @@ func (s *service) cluster(ctx context.Context) *Cluster {
 			}
 		}
 		for _, d := range in.Deferred {
-			same := func(o route.DeferredTarget) bool { return o.Target == d.Target && o.Topic == d.Topic }
-			if at := slices.IndexFunc(c.Deferred, same); at >= 0 {
-				c.Deferred[at] = c.Deferred[at].Plus(d)
-			} else {
-				c.Deferred = append(c.Deferred, d)
-			}
+			c.Deferred, _ = route.AddDeferred(c.Deferred, d)
 		}
 		in.Partitions, in.Unhealthy, in.Deferred = nil, nil, nil // they are shown elsewhere
 	}

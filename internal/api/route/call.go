@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/waterclock/waterclock"
@@ -196,8 +197,13 @@ type DeferredTarget struct {
 	Through   time.Time `json:"through,omitzero" doc:"About when all of them will have fired."`
 }
 
-// Plus returns what two instances report about one target.
-func (d DeferredTarget) Plus(other DeferredTarget) DeferredTarget {
+// AddDeferred adds another report about one target to a list, and returns where it is there.
+func AddDeferred(list []DeferredTarget, other DeferredTarget) (all []DeferredTarget, at int) {
+	at = slices.IndexFunc(list, func(d DeferredTarget) bool { return d.Target == other.Target && d.Topic == other.Topic })
+	if at < 0 {
+		return append(list, other), len(list)
+	}
+	d := &list[at]
 	d.Timers += other.Timers
 	if d.Oldest.IsZero() || !other.Oldest.IsZero() && other.Oldest.Before(d.Oldest) {
 		d.Oldest = other.Oldest
@@ -205,7 +211,7 @@ func (d DeferredTarget) Plus(other DeferredTarget) DeferredTarget {
 	if other.Through.After(d.Through) {
 		d.Through = other.Through
 	}
-	return d
+	return list, at
 }
 
 // Meaning describes the problem of the target, and what happens to its due timers. The target is the subject.

@@ -227,13 +227,8 @@ func (l *local) deferred(all map[timer.TopicPartition]ownership.Status) (list []
 			if waiting.Oldest > 0 {
 				d.Oldest = time.UnixMilli(waiting.Oldest).UTC()
 			}
-			same := func(o route.DeferredTarget) bool { return o.Target == d.Target && o.Topic == d.Topic }
-			i := slices.IndexFunc(list, same)
-			if i < 0 {
-				i, list = len(list), append(list, route.DeferredTarget{Target: target, Topic: rate.Scope,
-					PerSecond: rate.PerSecond, Burst: rate.Burst})
-			}
-			list[i] = list[i].Plus(d)
+			var i int
+			list, i = route.AddDeferred(list, d)
 			if own := rate.PerSecond * share; own > 0 {
 				took := time.Duration(float64(list[i].Timers) / own * float64(time.Second))
 				list[i].Through = now.Add(took).UTC().Truncate(time.Second)
