@@ -38,8 +38,8 @@ type Options struct {
 	Reader  *intake.Reader
 	Replays *semaphore.Weighted
 	Scans   *semaphore.Weighted // limits questions about many timers; nil: no limit
-	// Calendars are those that timers name; nil: they are not known. Follow limits how much of the processor all partitions
-	// together spend on timers that follow rules that have changed; nil: no limit.
+	// Calendars are those that timers name; nil: they are not known. Follow limits how much of the processor all
+	// partitions together spend on timers that follow rules that have changed; nil: no limit.
 	Calendars Calendars
 	Follow    *semaphore.Weighted
 	Memory    Memory
