@@ -199,7 +199,8 @@ type DeferredTarget struct {
 
 // AddDeferred adds another report about one target to a list, and returns where it is there.
 func AddDeferred(list []DeferredTarget, other DeferredTarget) (all []DeferredTarget, at int) {
-	at = slices.IndexFunc(list, func(d DeferredTarget) bool { return d.Target == other.Target && d.Topic == other.Topic })
+	same := func(d DeferredTarget) bool { return d.Target == other.Target && d.Topic == other.Topic }
+	at = slices.IndexFunc(list, same)
 	if at < 0 {
 		return append(list, other), len(list)
 	}
