@@ -21,10 +21,11 @@ const activityRows, activityLetters = "100", "20"
 
 // activityPage shows the latest events of a request topic. Its script adds new ones live.
 type activityPage struct {
-	Topic, Prefix, From, To string
-	Topics                  []string
-	Kinds                   []eventKind
-	Chosen                  bool // some of Kinds are on
+	Topic, Prefix, From, To, Target string
+	labelFilter
+	Topics []string
+	Kinds  []eventKind
+	Chosen bool // some of Kinds are on
 
 	Rows    []activityRow
 	Deleted bool         // retention has deleted older events
@@ -53,7 +54,8 @@ type activityRow struct {
 }
 
 func (c *Console) activity(v *visit) error {
-	p := &activityPage{From: v.query("from"), To: v.query("to")}
+	p := &activityPage{From: v.query("from"), To: v.query("to"), Target: v.query("target"),
+		labelFilter: v.labelFilter()}
 	var kinds []string // a form has one field for each, a link has all in one
 	for _, names := range v.r.URL.Query()["type"] {
 		kinds = append(kinds, strings.FieldsFunc(names, func(r rune) bool { return r == ',' })...)
@@ -84,19 +86,18 @@ func (a *activityPage) find(v *visit, kinds []string) error {
 	if err != nil {
 		return wrong(http.StatusBadRequest, err.Error())
 	}
+	labels, err := a.labels()
+	if err != nil {
+		return wrong(http.StatusBadRequest, err.Error())
+	}
 	// Times relative to now become instants, so that all pages have the same filter.
-	again := []string{"topic", a.Topic, "prefix", a.Prefix, "from", asInstant(q.Get("after")), "to",
-		asInstant(q.Get("before")), "type", strings.Join(kinds, ",")}
-	if a.Prefix != "" {
-		q.Set("prefix", a.Prefix)
-	}
-	if len(kinds) > 0 {
-		q.Set("type", strings.Join(kinds, ","))
-	}
+	again := []string{"topic", a.Topic, "from", asInstant(q.Get("after")), "to", asInstant(q.Get("before"))}
 	follow := url.Values{}
-	for _, name := range []string{"prefix", "type"} {
-		if q.Has(name) {
-			follow[name] = q[name]
+	for _, x := range [][2]string{{"prefix", a.Prefix}, {"type", strings.Join(kinds, ",")}, {"target", a.Target},
+		{"label", labels}} {
+		if again = append(again, x[0], x[1]); x[1] != "" {
+			q.Set(x[0], x[1])
+			follow.Set(x[0], x[1])
 		}
 	}
 	cursor := v.query("cursor")

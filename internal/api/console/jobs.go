@@ -52,7 +52,7 @@ func filterWords(q url.Values) (all []pair) {
 		{"after", "Written from", true}, {"before", "Written before", true}, {"due-after", "Due from", true},
 		{"due-before", "Due before", true},
 		{"prefix", "ID begins with", false}, {"reason", "Reason", false}, {"state", "State", false},
-		{"target", "Target topic", false},
+		{"target", "Target topic", false}, {"label", "Labels", false},
 	} {
 		value := q.Get(f.name)
 		if f.instant {
@@ -294,7 +294,7 @@ func (c *Console) selected(v *visit) error {
 			"the form does not say what to do with timers of which topic; go back to the list of timers")
 	}
 	s := v.search()
-	list := []string{"topic", topic, "q", s.Q, "from", s.From, "to", s.To, "target", s.Target, "state", s.State}
+	list := s.typed()
 	p := &pickPage{Action: *do, Topic: topic, Back: link("/timers", list...), Self: link("/selected", list...)}
 	for _, value := range v.r.PostForm["pick"] {
 		id, source, ok := strings.Cut(value, " ")

@@ -3,6 +3,7 @@ package console
 import (
 	"html/template"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -54,6 +55,9 @@ type timerPage struct {
 	Now       time.Time
 	Topic, ID string
 	T         *api.Timer
+	Labels    []labelLink  // each leads to the list of timers with that label
+	ToTarget  template.URL // the list of timers with that target
+	List      template.URL // the list that led here; empty: none did
 	Key       *shown
 	Payload   shown
 	As        string // the form of the payload: empty, with JSON indented; raw, unchanged; hex, as bytes
@@ -108,7 +112,7 @@ func (c *Console) timer(v *visit) error {
 			confirmPage{*do, t, id, topic, link("/timer", "topic", topic, "id", id), v.now})
 	}
 	p := &timerPage{Now: v.now, Topic: topic, ID: id, As: v.query("as")}
-	p.Done = doneWords(v.query("done"), v.query("request"))
+	p.Done, p.List = doneWords(v.query("done"), v.query("request")), v.list()
 	gone := err != nil && asProblem(err).Reason == api.ReasonNotFound
 	if v.r.Header.Get(liveHeader) == "" || gone {
 		p.Events = v.history(topic, id)
@@ -125,6 +129,15 @@ func (c *Console) timer(v *visit) error {
 		return v.show(nil, "timer", "Timer", p) // as the caller wanted
 	}
 	return v.show(p.Wrong, "timer", "Timer", p)
+}
+
+// list returns the address of the list of timers from which the browser came, with its search; empty: from elsewhere.
+func (v *visit) list() template.URL {
+	from, err := url.Parse(v.r.Referer())
+	if err != nil || from.Host != v.r.Host || from.Path != "/timers" {
+		return ""
+	}
+	return template.URL("/timers?" + from.Query().Encode()) //nolint:gosec // escaped
 }
 
 // over describes how a timer that is no longer pending ended.
@@ -158,6 +171,10 @@ func overOf(topic string, e *events) *over {
 // fill shows a timer.
 func (tp *timerPage) fill(v *visit, t *api.Timer) {
 	tp.T = t
+	tp.Labels = labelLinks(t.Labels, func(label string) template.URL {
+		return link("/timers", "topic", tp.Topic, "label", label)
+	})
+	tp.ToTarget = link("/timers", "topic", tp.Topic, "target", t.Target.Topic)
 	if t.Payload != nil {
 		tp.payload(t.Payload)
 	}

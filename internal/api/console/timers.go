@@ -21,7 +21,8 @@ const timersOnPage = 50
 // search is the content of the search form, as it was typed.
 type search struct {
 	Topic, Q, From, To, Target, State, Order string
-	Topics                                   []string
+	labelFilter
+	Topics []string
 }
 
 // countedOfEach is the number of timers of each partition that a count examines.
@@ -81,6 +82,8 @@ type row struct {
 	Link  template.URL
 	Pick  string // value of its check box
 	Words string // its cron expression in words
+
+	Labels []labelLink // each narrows the search
 }
 
 // CountsDown reports whether the timer fires when it is due, so that the page may count down to that.
@@ -89,7 +92,7 @@ func (r *row) CountsDown() bool { return r.State == "pending" }
 func rowOf(t *api.Timer) row {
 	id := rawID(t)
 	pick := base64.RawURLEncoding.EncodeToString([]byte(id)) + " " + t.Source // the ID may have any bytes
-	return row{t, id, link("/timer", "topic", t.Topic, "id", id), pick, ""}
+	return row{Timer: t, Raw: id, Link: link("/timer", "topic", t.Topic, "id", id), Pick: pick}
 }
 
 // rawID returns the bytes of a timer's ID.
@@ -123,6 +126,7 @@ func (v *visit) search() search {
 	return search{
 		Topic: v.query("topic"), Q: v.raw("q"), From: v.query("from"), To: v.query("to"),
 		Target: v.query("target"), State: v.query("state"), Order: v.query("order"),
+		labelFilter: v.labelFilter(),
 	}
 }
 
@@ -130,12 +134,22 @@ func (v *visit) search() search {
 // in which times relative to now are instants.
 func (s *search) pairs(q url.Values, more ...string) []string {
 	return append([]string{"topic", s.Topic, "q", s.Q, "from", asInstant(q.Get("due-after")), "to",
-		asInstant(q.Get("due-before")), "target", s.Target, "state", s.State}, more...)
+		asInstant(q.Get("due-before")), "target", s.Target, "label", s.Label, "state", s.State}, more...)
+}
+
+// typed returns the search as parameters of a page, as it was typed, followed by more.
+func (s *search) typed(more ...string) []string {
+	return append([]string{"topic", s.Topic, "q", s.Q, "from", s.From, "to", s.To, "target", s.Target, "label", s.Label,
+		"state", s.State}, more...)
 }
 
 // filter returns the search as parameters of the API.
 func (s *search) filter(now time.Time) (url.Values, error) {
 	q, err := between(now, "due-after", s.From, "due-before", s.To)
+	if err != nil {
+		return nil, err
+	}
+	labels, err := s.labels()
 	if err != nil {
 		return nil, err
 	}
@@ -146,6 +160,7 @@ func (s *search) filter(now time.Time) (url.Values, error) {
 	}
 	set("prefix", s.Q)
 	set("target", s.Target)
+	set("label", labels)
 	set("state", s.State)
 	return q, nil
 }
@@ -185,7 +200,7 @@ func (tp *timersPage) find(v *visit) *api.Problem {
 	}
 	path := []string{"topics", tp.Topic, "timers"}
 	tp.count(v, path, q)
-	tp.Bare, tp.Example = tp.Q+tp.From+tp.To+tp.Target == "", v.example(tp.Topic, tp.State)
+	tp.Bare, tp.Example = tp.Q+tp.From+tp.To+tp.Target+tp.Label == "", v.example(tp.Topic, tp.State)
 	order := tp.Order
 	if order == "" && (tp.Q != "" || tp.State == "paused") {
 		order = "id" // then a timer with exactly that ID comes first; and paused ones do not fire, in whatever order
@@ -205,6 +220,11 @@ func (tp *timersPage) find(v *visit) *api.Problem {
 	for _, t := range list.Timers {
 		r := rowOf(t)
 		r.Words = v.inWords(t.Recurrence, cached)
+		here := *tp
+		r.Labels = labelLinks(t.Labels, func(label string) template.URL {
+			here.labelFilter = tp.and(label)
+			return here.page("", "")
+		})
 		tp.Timers = append(tp.Timers, r)
 	}
 	tp.Select = link("/selected", tp.pairs(q)...)
@@ -275,6 +295,5 @@ func (a *asker) inWords(r *api.Recurrence, cached map[[2]string]string) string {
 
 // page returns the address of one page of the search.
 func (tp *timersPage) page(cursor, since string) template.URL {
-	return link("/timers", "topic", tp.Topic, "q", tp.Q, "from", tp.From, "to", tp.To, "target", tp.Target,
-		"state", tp.State, "order", tp.Order, "cursor", cursor, "since", since)
+	return link("/timers", tp.typed("order", tp.Order, "cursor", cursor, "since", since)...)
 }

@@ -95,10 +95,13 @@ func (c *Console) setZone(v *visit) error {
 	return v.lead(link(to.Path, pairsOf(to.Query())...))
 }
 
-// pairsOf returns a query as the parameters of link.
+// pairsOf returns a query as the parameters of link. A list may be in one parameter or in several.
 func pairsOf(q url.Values) (pairs []string) {
-	for name := range q {
-		pairs = append(pairs, name, q.Get(name))
+	for name, values := range q {
+		if name != "label" && name != "type" {
+			values = values[:1]
+		}
+		pairs = append(pairs, name, strings.Join(values, ","))
 	}
 	return pairs
 }
