@@ -110,7 +110,7 @@ func (a *activityPage) find(v *visit, kinds []string) error {
 		return err
 	}
 	for i := range found.Events {
-		a.Rows = append(a.Rows, activityOf(a.Topic, &found.Events[i].TimerEvent))
+		a.Rows = append(a.Rows, v.activityOf(a.Topic, &found.Events[i].TimerEvent))
 	}
 	a.Deleted = found.Deleted && found.Cursor == ""
 	if found.Cursor != "" {
@@ -128,8 +128,8 @@ func (a *activityPage) find(v *visit, kinds []string) error {
 }
 
 // activityOf describes an event and its timer in words.
-func activityOf(topic string, one *api.TimerEvent) activityRow {
-	row := activityRow{eventRow: eventOf(one)}
+func (c clock) activityOf(topic string, one *api.TimerEvent) activityRow {
+	row := activityRow{eventRow: c.eventOf(one)}
 	var e struct {
 		ID       string
 		IDBase64 []byte
@@ -191,6 +191,19 @@ type eventRow struct {
 	Detail string
 	// Ends describes how the timer ended; empty: it may still be pending. How has the details.
 	Ends, How string
+	moved     *event // the event, if it is a move
+}
+
+// movedFrom returns when the pending occurrence of a timer was due before its last move; zero: not known.
+func (e *events) movedFrom(t *api.Timer) time.Time {
+	if e != nil {
+		for _, r := range e.Rows {
+			if m := r.moved; m != nil && m.Source == t.Source && m.Occurrence == t.Occurrence {
+				return time.UnixMilli(m.Due).UTC()
+			}
+		}
+	}
+	return time.Time{}
 }
 
 // ends describes the types of events that may end a timer.
@@ -216,7 +229,7 @@ func (v *visit) history(topic, id string) *events {
 	}
 	e := &events{Log: page.Log}
 	for _, one := range page.Events {
-		e.Rows = append(e.Rows, eventOf(&one))
+		e.Rows = append(e.Rows, v.eventOf(&one))
 	}
 	if page.Cursor != "" {
 		e.Older = link("/timer", "topic", topic, "id", id, "events", page.Cursor)
@@ -246,12 +259,15 @@ type event struct {
 	Cancel     string `json:"cancel"`
 	Reason     string `json:"reason"`
 	Detail     string `json:"detail"`
-	Pending    any    `json:"pending"` // nil: nothing is
+	Due        int64  `json:"due"` // Unix ms; of a move, before it
+	Pending    *struct {
+		Due int64 `json:"due"` // Unix ms
+	} `json:"pending"` // nil: nothing is
 }
 
 // eventOf describes an event in words. The script has the same words. An event that cannot be read, because another
 // program wrote it for example, is shown as unreadable.
-func eventOf(one *api.TimerEvent) eventRow {
+func (c clock) eventOf(one *api.TimerEvent) eventRow {
 	var e event
 	if json.Unmarshal(one.Event, &e) != nil || e.Type == "" {
 		return eventRow{At: one.At, Type: "unreadable", Detail: "offset " + strconv.FormatInt(one.Offset, 10)}
@@ -264,13 +280,20 @@ func eventOf(one *api.TimerEvent) eventRow {
 	}
 	if e.Occurrence > 0 {
 		add("occurrence ", strconv.FormatInt(e.Occurrence, 10))
+	}
+	row := eventRow{At: time.UnixMilli(e.At).UTC(), Type: e.Type}
+	switch {
+	case e.Type == "moved" && e.Pending != nil:
+		add("due ", c.Exact(time.UnixMilli(e.Due))+" → "+c.Exact(time.UnixMilli(e.Pending.Due)))
+		row.moved = &e
+	case e.Occurrence > 0:
 		add("late ", strconv.FormatInt(e.Lateness, 10)+" ms")
 	}
 	add("to ", e.Target)
 	add("", e.Reason)
 	add("", e.Detail)
 	add("request ", cmp.Or(e.Request, e.Cancel, e.Source))
-	row := eventRow{At: time.UnixMilli(e.At).UTC(), Type: e.Type, Detail: strings.Join(parts, " · ")}
+	row.Detail = strings.Join(parts, " · ")
 	if e.Pending == nil {
 		row.Ends = ends[e.Type]
 	}

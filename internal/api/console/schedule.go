@@ -16,6 +16,7 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/kit/span"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -35,6 +36,8 @@ type form struct {
 
 	Source string // of the timer that is edited; empty: a new one
 	Kept   string // its parts that the form does not show, see kept
+
+	Scheduled, Due time.Time // if it was moved: where its schedule has the next occurrence, and where that is now
 }
 
 func formOf(get func(string) string) form {
@@ -374,6 +377,11 @@ func formOfTimer(t *api.Timer) (f form) {
 		}
 		if r.Every != "" || r.Start != nil {
 			f.At = at
+		}
+		// With calendars the difference may be theirs.
+		jitter, _ := span.Parse(r.Jitter) // 0 if there is none
+		if s := t.Scheduled; s != nil && len(t.NotOn) == 0 && (t.Due.Before(*s) || t.Due.Sub(*s) > jitter) {
+			f.Scheduled, f.Due = *s, t.Due
 		}
 	} else {
 		f.At, f.Jitter = at, t.Jitter

@@ -45,7 +45,11 @@ type timersPage struct {
 	Example []command       // commands that schedule a timer for this tab
 	// Elsewhere are other topics with such timers, if the search names no topic.
 	Elsewhere []topicFound
+	Moved     *moved // the move that led here; nil: none did
 }
+
+// Ticks reports whether the timers of the list can be ticked.
+func (tp *timersPage) Ticks() bool { return tp.State != "remembered" && len(tp.Actions) > 0 }
 
 // topicFound is the number of timers of a topic that match a search.
 type topicFound struct {
@@ -83,7 +87,9 @@ type row struct {
 	Pick  string // value of its check box
 	Words string // its cron expression in words
 
-	Labels []labelLink // each narrows the search
+	Labels []labelLink  // each narrows the search
+	Snooze template.URL // empty: the caller may not move it
+	To     time.Time    // when it will be due; zero: as it is
 }
 
 // CountsDown reports whether the timer fires when it is due, so that the page may count down to that.
@@ -106,6 +112,7 @@ func rawID(t *api.Timer) string {
 func (c *Console) timers(v *visit) error {
 	p := &timersPage{Now: v.now}
 	topic, names, err := v.chosen()
+	p.Moved = v.movedBy(topic, v.raw("id"))
 	p.search = v.search()
 	p.Topic, p.Topics, p.Q = topic, names, v.within(topic, cmp.Or(v.query("q"), v.query("prefix")))
 	switch {
@@ -225,6 +232,9 @@ func (tp *timersPage) find(v *visit) *api.Problem {
 			here.labelFilter = tp.and(label)
 			return here.page("", "")
 		})
+		if t.State != "remembered" && v.may("write", tp.Topic, r.Raw) {
+			r.Snooze = link("/timer", "topic", tp.Topic, "id", r.Raw, "do", "move")
+		}
 		tp.Timers = append(tp.Timers, r)
 	}
 	tp.Select = link("/selected", tp.pairs(q)...)
@@ -234,8 +244,12 @@ func (tp *timersPage) find(v *visit) *api.Problem {
 		if a.Do == "trigger" || a.Do == "pause" && paused || a.Do == "resume" && !paused && !some {
 			continue // there is no job for it, or it would change nothing
 		}
-		tp.Actions = append(tp.Actions, a)
-		tp.Bulk = append(tp.Bulk, actionLink{a, link("/bulk", tp.pairs(q, "do", a.Do)...)})
+		if a.Do != "move" && v.may("write", tp.Topic, tp.Q) { // each row has its own move
+			tp.Actions = append(tp.Actions, a)
+		}
+		if v.may("admin", tp.Topic, tp.Q) {
+			tp.Bulk = append(tp.Bulk, actionLink{a, link("/bulk", tp.pairs(q, "do", a.Do)...)})
+		}
 	}
 	if list.Cursor != "" {
 		tp.Next = tp.page(list.Cursor, strconv.FormatInt(since.UnixMilli(), 10))

@@ -73,8 +73,9 @@ func (v *visit) here() string {
 		return "/"
 	}
 	q := v.r.URL.Query()
-	q.Del("done") // the outcome of a form is shown once
-	q.Del("request")
+	for _, name := range []string{"done", "request", "was", "due"} { // the outcome of a form is shown once
+		q.Del(name)
+	}
 	return string(link(v.r.URL.Path, pairsOf(q)...))
 }
 
