@@ -120,7 +120,7 @@ func (c *Console) timers(v *visit) error {
 		p.Wrong = asProblem(err)
 	case topic == "":
 	default:
-		if v.query("topic") == "" && p.Q != "" && len(names) > 1 {
+		if v.query("topic") == "" && p.Q+p.Target != "" && len(names) > 1 {
 			p.lookAround(v, names)
 		}
 		p.Wrong = p.find(v)
