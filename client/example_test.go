@@ -114,6 +114,40 @@ func ExampleClient_Pause() {
 	// cancelled
 }
 
+// Move makes a pending timer due at another time, and keeps the rest. MoveAll does so with many. If its job has not come
+// to an end, a second one with its position moves the others, and none twice.
+func ExampleClient_Move() {
+	ctx, c := context.Background(), connect()
+	at := time.Now().Add(time.Hour).Truncate(time.Second)
+	for _, id := range []string{"mail/1", "mail/2"} {
+		if _, err := c.Schedule(ctx, "timers", id, waterclock.At(at), waterclock.To("mails")); err != nil {
+			log.Fatal(err)
+		}
+	}
+	d, err := c.Move(ctx, "timers", "mail/1", waterclock.At(at.Add(time.Minute)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(d.Outcome, d.Timer.Due.Sub(at))
+
+	o := client.JobOptions{By: time.Hour}
+	for range 2 {
+		job, err := c.StartJob(ctx, "timers", client.MoveAll, client.Filter{Prefix: "mail/"}, o)
+		if err == nil {
+			job, err = c.WaitJob(ctx, job, nil)
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(job.Changed, "moved,", job.Spared, "spared")
+		o.UnchangedSince = job.Position
+	}
+	// Output:
+	// moved 1m0s
+	// 2 moved, 0 spared
+	// 0 moved, 2 spared
+}
+
 // Many timers go in one call. With a key, a repeated call schedules nothing twice.
 func ExampleClient_ScheduleAll() {
 	ctx, c := context.Background(), connect()

@@ -34,6 +34,9 @@ type JobOptions struct {
 	// By or To says to when MoveAll moves timers: each by so much from its own due time, or all to one time.
 	By time.Duration
 	To time.Time
+	// UnchangedSince is the Position of an earlier job that moved timers. MoveAll then spares those that were scheduled
+	// or moved since that job began: it moves what that one has not.
+	UnchangedSince string
 }
 
 func (j *JobOptions) add(q url.Values) url.Values {
@@ -48,6 +51,9 @@ func (j *JobOptions) add(q url.Values) url.Values {
 	}
 	if !j.To.IsZero() {
 		q.Set("to", millis(j.To))
+	}
+	if j.UnchangedSince != "" {
+		q.Set("unchanged-since", j.UnchangedSince)
 	}
 	return q
 }
@@ -66,8 +72,9 @@ type Job struct {
 	Changed  int64  `json:"changed"`
 	Spared   int64  `json:"spared"` // it was another timer by then, or needed no change
 	Failed   int64  `json:"failed"`
-	Failure  string `json:"failure,omitempty"`  // of a resend: the reason of the first failure
+	Failure  string `json:"failure,omitempty"`  // the reason of the first failure
 	Unmarked string `json:"unmarked,omitempty"` // of a resend: why letters are not marked as reviewed
+	Position string `json:"position,omitempty"` // of a move: for JobOptions.UnchangedSince
 	Problem  string `json:"problem,omitempty"`  // why it has failed, was stopped, or waits
 }
 

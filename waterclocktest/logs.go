@@ -49,7 +49,21 @@ func (l logs) from(topic string, offset int64) ([]*api.Record, <-chan struct{}) 
 	return slices.Clone(one.records[min(offset, int64(len(one.records))):]), one.more
 }
 
+// requests returns the end of a request topic.
+func (l logs) requests(topic string) (end int64, ok bool) {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	q := l.s.served[topic]
+	if q == nil {
+		return 0, false
+	}
+	return q.next, true
+}
+
 func (l logs) Bounds(_ context.Context, topic string) (map[int32][2]int64, error) {
+	if end, ok := l.requests(topic); ok {
+		return map[int32][2]int64{0: {0, end}}, nil
+	}
 	all, _ := l.from(topic, 0)
 	return map[int32][2]int64{0: {0, int64(len(all))}}, nil
 }

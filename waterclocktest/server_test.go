@@ -137,17 +137,31 @@ func TestMoves(t *testing.T) {
 	if _, err = c.Move(ctx, "timers", "none", waterclock.At(start)); !errors.Is(err, client.ReasonNotFound) {
 		t.Errorf("nothing pending: %v", err)
 	}
-	move := func(f client.Filter, o client.JobOptions) {
+	run := func(f client.Filter, o client.JobOptions) *client.Job {
 		t.Helper()
 		job, err := c.StartJob(ctx, "timers", client.MoveAll, f, o)
 		if err == nil {
 			job, err = c.WaitJob(ctx, job, nil)
 		}
-		if err != nil || job.State != client.JobDone || job.Changed == 0 || job.Failed > 0 {
-			t.Errorf("%+v, %v", job, err)
+		if err != nil || job.State != client.JobDone || job.Failed > 0 {
+			t.Fatalf("%+v, %v", job, err)
+		}
+		return job
+	}
+	move := func(f client.Filter, o client.JobOptions) {
+		t.Helper()
+		if job := run(f, o); job.Changed == 0 {
+			t.Errorf("%+v", job)
 		}
 	}
-	move(client.Filter{}, client.JobOptions{All: true, By: 90 * time.Minute})
+	some := run(client.Filter{Prefix: "a"}, client.JobOptions{By: 90 * time.Minute})
+	rest := client.JobOptions{All: true, By: 90 * time.Minute, UnchangedSince: some.Position}
+	if job := run(client.Filter{}, rest); job.Changed != 2 || job.Spared != 1 {
+		t.Errorf("the rest of a job: %+v", job)
+	}
+	if job := run(client.Filter{}, rest); job.Changed != 0 || job.Spared != 3 {
+		t.Errorf("nothing is left of a job: %+v", job)
+	}
 	move(client.Filter{Prefix: "b"}, client.JobOptions{By: -time.Hour})
 	move(client.Filter{Prefix: "a"}, client.JobOptions{To: start.Add(2 * time.Hour)})
 	if n, err := c.CountJob(ctx, "timers", client.MoveAll, client.Filter{Prefix: "b"}); err != nil || n.N != 1 {

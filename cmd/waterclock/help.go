@@ -60,7 +60,7 @@ func ofInstances() []string {
 // the one that has FLAG.
 func flagSections() []section {
 	return []section{
-		{"When it is due", "in at move/by move/to"},
+		{"When it is due", "in at move/by move/to move/unchanged-since"},
 		{"Recurring", "every cron zone until count jitter catch-up not-on shift"},
 		{"The emission", "to value value-file null-value key null-key header labels-header schedule/partition"},
 		{"The request", "schedule/id schedule/topic schedule/if schedule/label max-late remember"},

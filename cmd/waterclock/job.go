@@ -136,6 +136,14 @@ func progress(job *client.Job) string {
 	return line
 }
 
+// rest says how to have the rest of a job done that moves timers: repeated as it is, it might move some twice.
+func rest(job *client.Job) string {
+	if job.Position == "" {
+		return ""
+	}
+	return "; --unchanged-since " + job.Position + " moves the others"
+}
+
 // await follows a job to its end.
 func (j *job) await(ctx context.Context, c *client.Client, started *client.Job) (*client.Job, error) {
 	show, err := c.WaitJob(ctx, started, func(now *client.Job) {
@@ -152,11 +160,11 @@ func (j *job) await(ctx context.Context, c *client.Client, started *client.Job) 
 		if _, err := c.StopJob(stop, show.ID); err != nil {
 			return nil, fmt.Errorf("interrupted, but the job %s could not be stopped and goes on: %w", show.ID, err)
 		}
-		return nil, fmt.Errorf("interrupted: the job %s is stopped; %d timers were changed by then", show.ID,
-			show.Changed)
+		return nil, fmt.Errorf("interrupted: the job %s is stopped; %d timers were changed by then%s", show.ID,
+			show.Changed, rest(show))
 	case errors.Is(err, client.ReasonNotFound):
-		return nil, fmt.Errorf("the instance that had the job %s has ended, and the job with it: start it again",
-			show.ID)
+		return nil, fmt.Errorf("the instance that had the job %s has ended, and the job with it: start it again%s",
+			show.ID, rest(show))
 	}
 	return nil, fmt.Errorf("the API no longer knows the job %s: %w", show.ID, err)
 }

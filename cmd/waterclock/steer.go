@@ -90,7 +90,8 @@ leaves everything else as it is. Of a recurring timer only the next occurrence m
 service decides when it reads the request: if no timer is pending, nothing happens.
 
 With --prefix, or another filter, it starts a job for many timers, and asks first: see cancel.
-It moves each by so much from its own due time (--by), or all to one time (--to).
+It moves each by so much from its own due time (--by), or all to one time (--to). If the job does
+not come to its end, --unchanged-since has another one move the rest, and none twice.
 
 ` + waitHelp,
 		Example: `  waterclock move a1 --in 10m
@@ -100,7 +101,7 @@ It moves each by so much from its own due time (--by), or all to one time (--to)
 }
 
 // moves has the flags that say to when a timer is moved, or many are.
-type moves struct{ at, in, by, to string }
+type moves struct{ at, in, by, to, since string }
 
 func (m *moves) flags(cmd *cobra.Command) {
 	fs := cmd.Flags()
@@ -108,12 +109,15 @@ func (m *moves) flags(cmd *cobra.Command) {
 	fs.StringVar(&m.in, "in", "", "due in `DURATION` from now, as in 90s or 1h30m")
 	fs.StringVar(&m.by, "by", "", "many timers: each `DURATION` later than it is due, or earlier, as in -30m")
 	fs.StringVar(&m.to, "to", "", "many timers: all due at `TIME`")
+	fs.StringVar(&m.since, "unchanged-since", "", "many timers: those that an earlier move has not moved, by the "+
+		"`POSITION` of its job")
 }
 
 // one returns the options of a request for one timer.
 func (m *moves) one() ([]waterclock.Option, error) {
-	if m.by+m.to != "" {
-		return nil, usagef("--by and --to are for many timers, which a filter chooses: use --in or --at for one")
+	if m.by+m.to+m.since != "" {
+		return nil, usagef("--by, --to and --unchanged-since are for many timers, which a filter chooses: use " +
+			"--in or --at for one")
 	}
 	if (m.at == "") == (m.in == "") {
 		return nil, usagef("move needs either --in, as in --in 10m, or --at")
@@ -137,6 +141,7 @@ func (m *moves) many(o *client.JobOptions) (err error) {
 	if (m.by == "") == (m.to == "") {
 		return usagef("move needs either --by, as in --by 1h, or --to for many timers")
 	}
+	o.UnchangedSince = m.since
 	if m.to != "" {
 		o.To, err = timeOf("to", m.to, 1, "")
 		return err

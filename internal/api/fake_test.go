@@ -37,8 +37,6 @@ type fake struct {
 	// delayRules judge the records of the fixed-delay topic.
 	delayRules api.Rules
 	may        func(ctx context.Context, role access.Role, topic, id string) error // nil: all
-	deferred   []route.DeferredTarget                                              // what each instance reports
-	missing    []route.MissingCalendar
 }
 
 type fakePartition struct {
@@ -162,7 +160,6 @@ func (l *local) Status() route.Instance {
 				State: "live", Pending: int64(len(l.f.parts[at].pending))})
 		}
 	}
-	s.Deferred, s.Missing = slices.Clone(l.f.deferred), slices.Clone(l.f.missing)
 	return s
 }
 
@@ -201,7 +198,7 @@ func (f *fakePartition) take(r *route.Request) int64 {
 	names := map[timer.Outcome]string{
 		timer.Scheduled: "scheduled", timer.Replaced: "replaced", timer.Cancelled: "cancelled",
 		timer.NotFound: "not-found", timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed",
-		timer.Unmet: "condition-not-met", timer.Unchanged: "unchanged",
+		timer.Unmet: "condition-not-met", timer.Unchanged: "unchanged", timer.Moved: "moved",
 	}
 	f.decided[offset] = query.Decision{Outcome: names[e.Outcome], Pending: f.show(e.After)}
 	return offset

@@ -90,22 +90,9 @@ func (j *jobs) register(h huma.API) {
 	}
 	move := operation("jobs", http.MethodPost, "/v1/topics/{topic}/timers/move", "moveTimers",
 		"Make all timers that a filter chooses due at another time", "By so much from its own due time each, or all "+
-			"to one time. Otherwise as cancelTimers.")
-	startsJob(h, move, func(ctx context.Context, in *struct {
-		Chosen
-		By string `query:"by" doc:"By how much each is moved, from its due time with jitter, as in 1h or -30m."`
-		To string `query:"to" doc:"When all of them are due, instead: RFC 3339 with a zone or Unix milliseconds."`
-	}) (*startedJob, error) {
-		due, err := movesTo(in.By, in.To)
-		if err != nil {
-			return nil, err
-		}
-		return j.start(ctx, "move", &in.Chosen, func(t *query.Timer) []timer.Header {
-			at := waterclock.FormatInstant(instantOf(due(t.Due)).UnixMilli())
-			return []timer.Header{{Key: waterclock.HeaderMove, Value: []byte(waterclock.True)},
-				{Key: waterclock.HeaderAt, Value: []byte(at)}}
-		})
-	})
+			"to one time. Otherwise as cancelTimers. If the job has not come to its end, another one with "+
+			"unchanged-since moves the others, and none a second time.")
+	startsJob(h, move, j.move)
 	list := operation("jobs", http.MethodGet, "/v1/jobs", "listJobs", "List jobs", "Of all instances: those that "+
 		"run, and those that are remembered. An instance that owns no partition is known to itself alone.")
 	reads(h, list, func(ctx context.Context, _ *struct{}) (l JobList, err error) {
@@ -152,8 +139,77 @@ type Chosen struct {
 	Rate   int  `query:"rate" minimum:"1" maximum:"50000" default:"5000" doc:"The most requests that it writes per second."`
 }
 
+// Moves has the parameters of a job that moves timers.
+type Moves struct {
+	Chosen
+	By    string `query:"by" doc:"By how much each is moved, from its due time with jitter, as in 1h or -30m."`
+	To    string `query:"to" doc:"When all of them are due, instead: RFC 3339 with a zone or Unix milliseconds."`
+	Since string `query:"unchanged-since" doc:"The position of an earlier job: timers that were scheduled or moved since it began, by that job too, are spared."`
+}
+
+// move starts a job that moves timers. Unlike other jobs, such a job must not be repeated as it is: by=1h would move a
+// timer twice. So it has a position, the ends of the request log's partitions, read before it writes its first request,
+// and a later job with unchanged-since spares timers whose generation is at or behind that position. Then no timer is
+// moved twice by the two, and no other is left out, however the first job ended:
+//
+//   - A request of the first job that is decided has an offset at or behind the position, and the timer has that
+//     generation.
+//   - A request that is in the log, but not decided when the later job reads the timer, comes before that job's request
+//     for it. It is decided first, and changes the generation, so the condition of the later one is false.
+//   - A request that reaches the log only behind that of the later job, from the connection of a process that was
+//     killed, names a generation that is no longer pending. So does one that the first job itself has written twice.
+//   - A request that never reaches the log leaves the generation as it was: before the position.
+//
+// A timer that recurs keeps its generation when it fires, so it is not left out because of that. The price: timers that
+// others schedule while the first job runs are left to it alone. Positions are offsets, so they mean nothing once a
+// topic was recreated, or has other partitions; the latter is refused.
+func (j *jobs) move(ctx context.Context, in *Moves) (*startedJob, error) {
+	due, err := movesTo(in.By, in.To, in.DryRun)
+	if err != nil {
+		return nil, err
+	}
+	topic := j.topics.all[in.Topic]
+	since, known := parsePosition(in.Since)
+	switch {
+	case in.Since == "":
+	case in.DryRun:
+		return nil, problem(http.StatusBadRequest, ReasonBadRequest,
+			"unchanged-since comes with dry-run, which cannot tell what has changed: leave out one of them")
+	case !known || since.First != 0 || topic.Partitions > 0 && int(topic.Partitions) != len(since.Next):
+		return nil, problem(http.StatusBadRequest, ReasonBadRequest,
+			"unchanged-since is %.100q, needs the position of a job that moves timers of %.100q", in.Since, in.Topic)
+	}
+	steers := func(t *query.Timer) []timer.Header {
+		if in.Since != "" && t.Ref().Generation() >= since.next(t.Partition) {
+			return nil
+		}
+		at := waterclock.FormatInstant(instantOf(due(t.Due)).UnixMilli())
+		return []timer.Header{{Key: waterclock.HeaderMove, Value: []byte(waterclock.True)},
+			{Key: waterclock.HeaderAt, Value: []byte(at)}}
+	}
+	if in.To != "" {
+		r := route.Request{ID: []byte(in.Topic), Headers: steers(&query.Timer{Timer: &timer.Timer{Offset: -1}})}
+		if err := topic.judge(0, &r); err != nil {
+			return nil, err
+		}
+	}
+	return j.start(ctx, "move", &in.Chosen, steers)
+}
+
+// position returns the ends of the request log.
+func (j *jobs) position(ctx context.Context, name string, topic Topic) (Position, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	bounds, err := j.logs.Bounds(ctx, name)
+	p := Position{Next: make([]int64, topic.Partitions)}
+	for i := range p.Next {
+		p.Next[i] = bounds[int32(i)][1]
+	}
+	return p, err
+}
+
 // movesTo returns the new due time for an old one, in Unix milliseconds, as one of two parameters says.
-func movesTo(by, to string) (func(due int64) int64, error) {
+func movesTo(by, to string, dry bool) (func(due int64) int64, error) {
 	switch {
 	case (by == "") == (to == ""):
 		return nil, problem(http.StatusBadRequest, ReasonBadRequest, "give either by, as in by=1h, or to")
@@ -166,6 +222,9 @@ func movesTo(by, to string) (func(due int64) int64, error) {
 	if err != nil {
 		return nil, problem(http.StatusBadRequest, ReasonBadRequest,
 			"by is %.60q, needs a duration, such as 1h30m or -30m", by)
+	}
+	if d == 0 && !dry {
+		return nil, problem(http.StatusBadRequest, ReasonBadRequest, "by is %.60q, which moves nothing", by)
 	}
 	if negative {
 		d = -d
@@ -194,7 +253,7 @@ type startedJob struct {
 }
 
 // start starts a job that steers timers or, in a dry run, counts them. steers returns the headers of the request for a
-// timer, except its condition.
+// timer, except its condition; nil: it is spared.
 func (j *jobs) start(ctx context.Context, action string, in *Chosen,
 	steers func(*query.Timer) []timer.Header) (*startedJob, error) {
 	name, dry := in.Topic, in.DryRun
@@ -221,6 +280,13 @@ func (j *jobs) start(ctx context.Context, action string, in *Chosen,
 		return &startedJob{Status: http.StatusOK, Body: JobStarted{Matching: &n}}, cmp.Or(err, missingError(n.Missing))
 	}
 	one := &job{topic: topic, show: Job{Topic: name, Action: action, Prefix: q.Prefix}}
+	if action == "move" {
+		p, err := j.position(ctx, name, topic)
+		if err != nil {
+			return nil, err
+		}
+		one.show.Position = p.String()
+	}
 	return j.launch(ctx, one, in.Rate, func(ctx context.Context) error { return j.steerAll(ctx, one, steers, q) })
 }
 
@@ -376,10 +442,20 @@ func (j *jobs) steerPart(ctx context.Context, one *job, steers func(*query.Timer
 	timers []*query.Timer) error {
 	requests := make(map[timer.TopicPartition][]route.Request)
 	for _, t := range timers {
+		headers := steers(t)
+		if headers == nil {
+			j.update(one, func(s *Job) { s.Seen, s.Spared = s.Seen+1, s.Spared+1 })
+			continue
+		}
+		r := route.Request{ID: t.ID,
+			Headers: append(headers, timer.Header{Key: waterclock.HeaderIf, Value: []byte(t.Source)})}
 		// If its producer chose another partition, the timer is steered there.
 		at := timer.TopicPartition{Topic: t.Topic, Partition: t.Partition}
-		requests[at] = append(requests[at], route.Request{ID: t.ID, Headers: append(steers(t),
-			timer.Header{Key: waterclock.HeaderIf, Value: []byte(t.Source)})})
+		if err := one.topic.judge(at.Partition, &r); err != nil { // for example, it would be due too far ahead
+			j.update(one, func(s *Job) { fail(s, err.Error()) })
+			continue
+		}
+		requests[at] = append(requests[at], r)
 	}
 	asks, ctx := errgroup.WithContext(ctx)
 	asks.SetLimit(asksAtOnce)
@@ -428,10 +504,7 @@ func count(j *Job, all []route.Written) {
 	}
 }
 
-// fail counts a timer, or a letter, whose request was rejected or may not be in the log. For a resend job it keeps
-// the first reason.
+// fail counts a timer, or a letter, whose request was rejected or may not be in the log, and keeps the first reason.
 func fail(j *Job, why string) {
-	if j.Seen, j.Failed = j.Seen+1, j.Failed+1; j.Action == "resend" {
-		j.Failure = cmp.Or(j.Failure, why)
-	}
+	j.Seen, j.Failed, j.Failure = j.Seen+1, j.Failed+1, cmp.Or(j.Failure, why)
 }

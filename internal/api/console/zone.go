@@ -73,9 +73,8 @@ func (v *visit) here() string {
 		return "/"
 	}
 	q := v.r.URL.Query()
-	for _, name := range []string{"done", "request", "was", "due"} { // the outcome of a form is shown once
-		q.Del(name)
-	}
+	q.Del("done") // the outcome of a form is shown once
+	q.Del("request")
 	return string(link(v.r.URL.Path, pairsOf(q)...))
 }
 
@@ -96,13 +95,10 @@ func (c *Console) setZone(v *visit) error {
 	return v.lead(link(to.Path, pairsOf(to.Query())...))
 }
 
-// pairsOf returns a query as the parameters of link. A list may be in one parameter or in several.
+// pairsOf returns a query as the parameters of link.
 func pairsOf(q url.Values) (pairs []string) {
-	for name, values := range q {
-		if name != "label" && name != "type" {
-			values = values[:1]
-		}
-		pairs = append(pairs, name, strings.Join(values, ","))
+	for name := range q {
+		pairs = append(pairs, name, q.Get(name))
 	}
 	return pairs
 }

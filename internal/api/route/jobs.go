@@ -25,9 +25,10 @@ type Job struct {
 	Changed int64  `json:"changed" doc:"Of them, those that were cancelled, paused, resumed, moved or sent again."`
 	Spared  int64  `json:"spared" doc:"Of them, those that had fired, or were scheduled again, or were in the desired state already, when their request was read; also those that this job itself has changed by a request whose response was lost: such requests are written again."`
 	Failed  int64  `json:"failed" doc:"Of them, those whose request was rejected or not written, or whose decision is unknown."`
-	Failure string `json:"failure,omitempty" doc:"Of a resend: the reason of the first failure."`
+	Failure string `json:"failure,omitempty" doc:"The reason of the first failure."`
 	// Unmarked is about the letters sent by a resend.
 	Unmarked string `json:"unmarked,omitempty" doc:"Of a resend: why the sent letters are not, or not all, marked as reviewed. Another resend may send them again."`
+	Position string `json:"position,omitempty" doc:"Of a move: the end of the request log when it began. What has its source before it was not moved by the job; unchanged-since takes it."`
 	Problem  string `json:"problem,omitempty" doc:"Why it has failed, was stopped, or waits."`
 }
 
