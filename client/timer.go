@@ -21,6 +21,7 @@ const (
 	StateTriggered State = "triggered" // fires now
 	StatePaused    State = "paused"    // does not fire until it is resumed
 	StateParked    State = "parked"    // is due, and waits for its target
+	StateDeferred  State = "deferred"  // is due, and waits for the rate of its target
 	// StateRemembered: it has fired, and its ID stays taken ([waterclock.Remember]). A list has such timers only if its
 	// filter asks for the state.
 	StateRemembered State = "remembered"

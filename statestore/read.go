@@ -71,53 +71,52 @@ func lookUp(p *Partition, ids [][]byte, refs []timer.Ref) (err error) {
 // GetAll returns the timers that are pending under many IDs at one moment, nil for an ID under which none
 // is, and which of them are parked. The timers are not shared with the store.
 func (h *Handle) GetAll(ids [][]byte) (timers []*timer.Timer, parked []bool, err error) {
-	if err := h.enterRead(); err != nil {
-		return nil, nil, err
-	}
-	defer h.p.s.leave()
-	it, err := newIDIterator(h.p.s.db)
-	if err != nil {
-		return nil, nil, h.p.during("get timers of", err)
-	}
 	timers, parked = make([]*timer.Timer, len(ids)), make([]bool, len(ids))
-	for i := 0; i < len(ids) && err == nil; i++ {
+	err = h.eachID(ids, "get timers of", func(it *idIterator, i int) (err error) {
 		var at Location
 		timers[i], at, err = it.timer(h.p.prefix, ids[i])
-		parked[i] = at.target != 0
-	}
-	if err = errors.Join(err, it.Close(), h.p.intact()); err != nil {
-		return nil, nil, h.p.during("get timers of", err)
+		parked[i] = at.Parked()
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
 	}
 	return timers, parked, nil
 }
 
-// LabelsOf returns the labels of the timers that are pending under IDs, by ID; those without labels are left out.
-func (h *Handle) LabelsOf(ids [][]byte) (all map[string]timer.Labels, err error) {
+// eachID calls fn with an iterator and the number of each ID, all as they are at one moment.
+func (h *Handle) eachID(ids [][]byte, what string, fn func(it *idIterator, i int) error) error {
 	if err := h.enterRead(); err != nil {
-		return nil, err
+		return err
 	}
 	defer h.p.s.leave()
 	it, err := newIDIterator(h.p.s.db)
 	if err != nil {
-		return nil, h.p.during("get labels of", err)
+		return h.p.during(what, err)
 	}
 	for i := 0; i < len(ids) && err == nil; i++ {
-		var row []byte
-		if row, _, err = it.row(h.p.prefix, ids[i]); err != nil || row == nil {
-			continue
+		err = fn(it, i)
+	}
+	return h.p.during(what, errors.Join(err, it.Close(), h.p.intact()))
+}
+
+// LabelsOf returns the labels of the timers that are pending under IDs, by ID; those without labels are left out.
+func (h *Handle) LabelsOf(ids [][]byte) (all map[string]timer.Labels, err error) {
+	err = h.eachID(ids, "get labels of", func(it *idIterator, i int) error {
+		row, _, err := it.row(h.p.prefix, ids[i])
+		if err != nil || row == nil {
+			return err
 		}
-		var t *timer.Timer
-		if t, err = decodeTimer(row); err == nil && t.Labels != "" {
+		t, err := decodeTimer(row)
+		if err == nil && t.Labels != "" {
 			if all == nil {
 				all = make(map[string]timer.Labels)
 			}
 			all[string(ids[i])] = timer.Labels(strings.Clone(string(t.Labels)))
 		}
-	}
-	if err = errors.Join(err, it.Close(), h.p.intact()); err != nil {
-		return nil, h.p.during("get labels of", err)
-	}
-	return all, nil
+		return err
+	})
+	return all, err
 }
 
 // Scan returns the pending timers with from <= Ref < to that are not parked, in order. It stops after max timers
@@ -186,14 +185,20 @@ func (s *Store) scanInTurn() (end func()) {
 	return func() { s.scans.Release(n) }
 }
 
-// Find returns the timer that is pending under an ID, nil for none, and whether it is parked. If it returns no error,
-// no other caller had acquired the partition before the timer was read.
-func (h *Handle) Find(id []byte) (t *timer.Timer, parked bool, err error) {
-	timers, parkedOf, err := h.GetAll([][]byte{id})
+// Find returns the timer that is pending under an ID, nil for none, and the name of the target for which it is parked,
+// empty for none. If it returns no error, no other caller had acquired the partition before the timer was read.
+func (h *Handle) Find(id []byte) (t *timer.Timer, parkedFor string, err error) {
+	err = h.eachID([][]byte{id}, "find a timer of", func(it *idIterator, _ int) (err error) {
+		var at Location
+		if t, at, err = it.timer(h.p.prefix, id); err == nil && at.Parked() {
+			parkedFor, err = it.targetName(h.p.prefix, at.target)
+		}
+		return err
+	})
 	if err = errors.Join(err, h.check()); err != nil {
-		return nil, false, err
+		return nil, "", err
 	}
-	return timers[0], parkedOf[0], nil
+	return t, parkedFor, nil
 }
 
 // Timers returns how far a partition is; Position is -1 if the store holds nothing of it. It calls fn, which may be
@@ -312,6 +317,20 @@ func (it *idIterator) row(p prefix, id []byte) ([]byte, Location, error) {
 	}
 	row, err := it.ValueAndErr()
 	return row, at, err
+}
+
+// targetName reads the name of a target.
+func (it *idIterator) targetName(p prefix, number uint32) (string, error) {
+	key := appendNumberKey(nil, p, kindTarget, number)
+	if !it.SeekPrefixGE(key) || !bytes.Equal(it.Key(), key) {
+		return "", errors.Join(it.Error(), fmt.Errorf("no row of target %d: %w", number, ErrCorrupt))
+	}
+	row, err := it.ValueAndErr()
+	if err != nil {
+		return "", err
+	}
+	t, err := decodeTarget(key[numberAt:], row)
+	return t.name, err
 }
 
 // rowTimer reads the timer of a row by due time, or of a parked row, and where the row lies. Errors are those of

@@ -22,6 +22,8 @@ type View struct {
 	rows frozen           // all rows of the partition
 	one  *pebble.Iterator // for single rows; nil until it is needed
 	low  timer.Ref
+
+	targets map[uint32]target // with parked timers, by number; nil until they are needed
 }
 
 // frozen is an iterator whose NewIter makes iterators that see the store at the same moment.
@@ -35,9 +37,9 @@ func (f frozen) NewIter(o *pebble.IterOptions) (*pebble.Iterator, error) {
 
 // Row is a row of a View. It is valid until the next one is read.
 type Row struct {
-	Ref    timer.Ref
-	Parked bool
-	value  []byte
+	Ref       timer.Ref
+	ParkedFor string // name of the target; empty: the row is not parked
+	value     []byte
 }
 
 // ID returns the ID of the row's timer, which the caller must not keep.
@@ -149,29 +151,42 @@ type rowsByTarget struct {
 // ahead are rows of one target that were read. It has at least one while it is in targets.
 type ahead struct {
 	number uint32
+	name   string
 	rows   []Row
 	from   timer.Ref // where to read next
 	n      int       // how many rows to read then
 }
 
+// readTargets reads the targets of the view's moment.
+func (v *View) readTargets() error {
+	if v.targets != nil {
+		return nil
+	}
+	prefix, all := v.k.p.prefix, make(map[uint32]target)
+	err := eachRow(v.rows, prefix.key(kindTarget), prefix.key(kindTarget+1), func(key, row []byte) error {
+		t, err := decodeTarget(key[numberAt:], row)
+		all[t.number] = t
+		return err
+	})
+	if err == nil {
+		v.targets = all
+	}
+	return err
+}
+
 func (v *View) parked(from, to timer.Ref) (*rowsByTarget, error) {
 	prefix := v.k.p.prefix
 	l := &rowsByTarget{prefix: prefix, to: to}
-	var targets []target
-	err := eachRow(v.rows, prefix.key(kindTarget), prefix.key(kindTarget+1), func(key, row []byte) error {
-		t, err := decodeTarget(key[numberAt:], row)
-		targets = append(targets, t)
-		return err
-	})
-	if err != nil || len(targets) == 0 {
+	err := v.readTargets()
+	if err != nil || len(v.targets) == 0 {
 		return l, err
 	}
 	if l.it, err = v.rows.NewIter(
 		&pebble.IterOptions{LowerBound: prefix.key(kindParked), UpperBound: prefix.key(kindParked + 1)}); err != nil {
 		return l, err
 	}
-	for _, t := range targets {
-		a := &ahead{number: t.number, from: from, n: 1}
+	for _, t := range v.targets {
+		a := &ahead{number: t.number, name: t.name, from: from, n: 1}
 		if t.low.Compare(from) > 0 {
 			a.from = t.low
 		}
@@ -200,7 +215,7 @@ func (r *rowsByTarget) read(a *ahead) error {
 		if err != nil {
 			return err
 		}
-		a.rows = append(a.rows, Row{Ref: ref, Parked: true, value: bytes.Clone(value)})
+		a.rows = append(a.rows, Row{Ref: ref, ParkedFor: a.name, value: bytes.Clone(value)})
 	}
 	if a.from = r.to; ok {
 		a.from = behind(a.rows[len(a.rows)-1].Ref)
@@ -286,6 +301,11 @@ func behindAll(key []byte) []byte {
 // Row reads the row at a location that IDs has returned.
 func (v *View) Row(at Location) (*Row, error) {
 	p := v.k.p
+	if at.Parked() {
+		if err := v.readTargets(); err != nil {
+			return nil, p.during("view", err)
+		}
+	}
 	if v.one == nil {
 		var err error
 		if v.one, err = v.rows.NewIter(
@@ -299,7 +319,7 @@ func (v *View) Row(at Location) (*Row, error) {
 		return nil, errors.Join(v.one.Error(), fmt.Errorf("no row at %v: %w", at.ref, ErrCorrupt))
 	}
 	value, err := v.one.ValueAndErr()
-	return &Row{Ref: at.Ref(), Parked: at.Parked(), value: value}, err
+	return &Row{Ref: at.Ref(), ParkedFor: v.targets[at.target].name, value: value}, err
 }
 
 // Refs calls fn with the places from <= Ref < to of the timers that are not parked, in order, until fn returns false.

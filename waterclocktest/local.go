@@ -78,7 +78,7 @@ func (p partition) show(t *timer.Timer) *query.Timer {
 		return nil
 	}
 	return &query.Timer{Timer: t, Topic: p.q.rules.Topic, Source: p.q.source(t.Offset).String(),
-		State: query.StateOf(t, false)}
+		State: query.StateOf(t, "")}
 }
 
 func (p partition) Get(_ context.Context, id []byte) (*query.Timer, error) {

@@ -86,8 +86,8 @@ func (a *asking) client() (*client.Client, error) {
 
 // states are the states that a filter takes.
 var states = []string{
-	string(query.Pending), string(query.Triggered), string(query.Paused), string(query.Parked), string(query.Recurring),
-	string(query.Remembered),
+	string(query.Pending), string(query.Triggered), string(query.Paused), string(query.Parked), string(query.Deferred),
+	string(query.Recurring), string(query.Remembered),
 }
 
 // orders are the orders in which timers may be listed.
@@ -120,7 +120,7 @@ func (f *filter) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.prefix, "prefix", "", "only IDs that begin with `TEXT`")
 	fs.StringVar(&f.target, "target", "", "only those that fire to `TOPIC`")
 	fs.StringVar(&f.state, "state", "",
-		"only those in `STATE`: pending, triggered, paused, parked, recurring or remembered")
+		"only those in `STATE`: pending, triggered, paused, parked, deferred, recurring or remembered")
 	fs.StringVar(&f.dueAfter, "due-after", "",
 		"only those due then or later: `TIME`, RFC 3339 with a zone, or a duration from now, such as 10m")
 	fs.StringVar(&f.dueBefore, "due-before", "", "only those due before `TIME`")

@@ -49,7 +49,7 @@ type Filter struct {
 	DueBefore string   `query:"due-before" doc:"Due before then."`
 	Prefix    string   `query:"prefix" maxLength:"512" doc:"Only IDs that begin with it."`
 	Target    string   `query:"target" maxLength:"249" doc:"Only timers that fire to this topic."`
-	State     string   `query:"state" enum:"pending,triggered,paused,parked,recurring,remembered" doc:"Their state; recurring: in any state, but recurring. If absent, all except remembered ones, which are no longer pending."`
+	State     string   `query:"state" enum:"pending,triggered,paused,parked,deferred,recurring,remembered" doc:"Their state; recurring: in any state, but recurring. If absent, all except remembered ones, which are no longer pending."`
 	Label     []string `query:"label,explode" maxItems:"16" doc:"Only with these labels: NAME=VALUE, NAME!=VALUE (or no such label) or NAME. It may be repeated; all must hold."`
 }
 

@@ -65,7 +65,7 @@ type AsShown struct {
 	Scheduled  *time.Time  `json:"scheduled,omitempty" doc:"As GET shows it; takes precedence over due."`
 	Payload    *Payload    `json:"payload,omitempty" doc:"As GET shows it, instead of value."`
 	Recurrence *Recurrence `json:"recurrence,omitempty" doc:"As GET shows it, instead of every, cron, zone, until, count, jitter and catchUp."`
-	State      string      `json:"state,omitempty" enum:"pending,parked" doc:"As GET shows it. A timer cannot be made paused or triggered: leave it out, and pause or trigger the timer."`
+	State      string      `json:"state,omitempty" enum:"pending,parked,deferred" doc:"As GET shows it. A timer cannot be made paused or triggered: leave it out, and pause or trigger the timer."`
 	Topic      string      `json:"topic,omitempty" doc:"As GET shows it: the topic of the path."`
 	Occurrence int64       `json:"occurrence,omitempty" doc:"As GET shows it: this minus 1 is subtracted from count. The new timer's first occurrence is its number 1, except for a period, which goes on."`
 	// The fields below belong to the timer that was shown, not to the new one.
@@ -82,7 +82,8 @@ func (n *NewTimer) flat(topic string) error {
 	switch {
 	case s.Topic != "" && s.Topic != topic:
 		return fmt.Errorf("topic is %.100q, and the path has %.100q: leave it out", s.Topic, topic)
-	case s.State != "" && s.State != string(query.Pending) && s.State != string(query.Parked):
+	case s.State != "" && !slices.Contains([]query.State{query.Pending, query.Parked, query.Deferred},
+		query.State(s.State)):
 		return fmt.Errorf("state is %.20q, and a timer that is scheduled is neither paused nor triggered: leave it "+
 			"out, and pause or trigger the timer then", s.State)
 	case s.Payload != nil && (n.Value != nil || n.ValueBase64 != nil || n.ValueNull):

@@ -18,7 +18,7 @@ type Timer struct {
 	Topic      string      `json:"topic" doc:"Request topic."`
 	Partition  int32       `json:"partition" doc:"Partition of the request topic."`
 	Source     string      `json:"source" doc:"Its request, as in waterclock-source: the timer's version. timer-if and If-Match take it."`
-	State      string      `json:"state" enum:"pending,triggered,paused,parked,remembered" doc:"pending: fires when due; triggered: fires now; paused: does not fire until it is resumed; parked: is due and waits for its target; remembered: has fired, and its ID stays taken until due (timer-remember)."`
+	State      string      `json:"state" enum:"pending,triggered,paused,parked,deferred,remembered" doc:"pending: fires when due; triggered: fires now; paused: does not fire until it is resumed; parked: is due and waits for its target; deferred: is due and waits for the rate of its target; remembered: has fired, and its ID stays taken until due (timer-remember)."`
 	Due        time.Time   `json:"due" doc:"When the next occurrence is due by its schedule."`
 	DueMillis  int64       `json:"dueMillis" doc:"The same in Unix milliseconds."`
 	Scheduled  *time.Time  `json:"scheduled,omitempty" doc:"When that occurrence is scheduled, if it is due at another time: without its jitter, and without its calendars."`

@@ -27,8 +27,10 @@ func same(q *query.Timer, t *timer.Timer) bool {
 	}
 	return bytes.Equal(q.AppendTo(nil), t.AppendTo(nil)) && q.Source == fmt.Sprint("r/0/", t.Offset) &&
 		q.Topic == "r" &&
-		(q.State == query.StateOf(t, false) || q.State == query.Parked && (!t.IsPaused() || t.IsTriggered()))
+		(q.State == query.StateOf(t, "") || isParked[q.State] && (!t.IsPaused() || t.IsTriggered()))
 }
+
+var isParked = map[query.State]bool{query.Parked: true, query.Deferred: true}
 
 // walk reads a list page by page.
 func (c *core) walk(page query.Page) (all []*query.Timer) {
@@ -56,7 +58,7 @@ func (c *core) walk(page query.Page) (all []*query.Timer) {
 func (c *core) answersAre(page query.Page) (shown map[query.State]bool) {
 	c.t.Helper()
 	ctx, fold := context.Background(), c.fold(math.MaxInt64)
-	parked, shown := map[string]bool{}, map[query.State]bool{}
+	parked, shown := map[string]string{}, map[query.State]bool{}
 	for i := range 44 {
 		id := fmt.Sprint("id", i)
 		q, err := c.p.Questions.Get(ctx, []byte(id))
@@ -65,8 +67,12 @@ func (c *core) answersAre(page query.Page) (shown map[query.State]bool) {
 			c.t.Fatalf("asked for %s: %+v, committed is %+v", id, q, fold[id])
 		}
 		if q != nil {
-			parked[id] = q.State == query.Parked
-			shown[q.State] = true
+			switch shown[q.State] = true; q.State {
+			case query.Parked:
+				parked[id] = timer.TopicPartition{Topic: targetTopic}.Name()
+			case query.Deferred:
+				parked[id] = deferredFor(targetTopic).Name()
+			}
 		}
 	}
 	if n, err := c.p.Questions.Count(ctx, query.Filter{}, 0); err != nil ||
@@ -99,7 +105,7 @@ func (c *core) answersAre(page query.Page) (shown map[query.State]bool) {
 	return shown
 }
 
-func (c *core) countsAre(f query.Filter, fold map[string]*timer.Timer, parked map[string]bool) {
+func (c *core) countsAre(f query.Filter, fold map[string]*timer.Timer, parked map[string]string) {
 	c.t.Helper()
 	bounds := []int64{c.now, c.now + 50, c.now + 20_000, math.MaxInt64 / 4}
 	counts, err := c.p.Questions.CountUntil(context.Background(), f, bounds)

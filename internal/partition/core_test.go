@@ -442,7 +442,7 @@ func (c *core) parkDue(due int64) {
 		c.t.Fatalf("nothing is due at %d", due)
 	}
 	to := timer.TopicPartition{Topic: targetTopic}
-	c.ok(c.s.keeper.store.Park(targetName(to), parked))
+	c.ok(c.s.keeper.store.Park(to.Name(), parked))
 	c.s.keeper.parking.waiter.Wait(to)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/rates"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/timer/query"
 )
 
 const aSecond = 100 // firings a second to targetTopic
@@ -88,13 +89,81 @@ func TestABurstIsPaced(t *testing.T) {
 	if took := c.mono.Sub(began); took < 3900*time.Millisecond || took > 4*time.Second+100*time.Millisecond {
 		t.Errorf("%d in %s at %d a second", n, took, aSecond)
 	}
-	own := c.o.Metrics.own.by[""]
-	for i, n := range own.counts[6:] {
-		if n > 0 {
-			t.Errorf("%d late by our own doing, in bucket %d", n, 6+i)
+	c.ownIsShort(n + 20)
+	c.finish()
+}
+
+// ownIsShort checks that of n firings none counts as late by the service's own doing.
+func (c *core) ownIsShort(n int) {
+	c.t.Helper()
+	if len(c.emitted) != n {
+		c.t.Errorf("%d have fired, want %d", len(c.emitted), n)
+	}
+	for _, h := range []*lateness{c.o.Metrics.own, c.o.Metrics.ownToEnd} {
+		for topic, own := range h.by {
+			for i, n := range own.counts[6:] {
+				if n > 0 {
+					c.t.Errorf("%d of %q late by our own doing, in bucket %d", n, topic, 6+i)
+				}
+			}
 		}
 	}
-	c.finish()
+}
+
+// What a rate kept waiting is not late by the service's own doing either when the rate is taken away, or when the next
+// owner fires it.
+func TestLatenessForARateIsNotOurOwn(t *testing.T) {
+	for _, end := range []string{"taken away", "the next owner", "taken away from the next owner"} {
+		c := pacing(t)
+		c.scheduleTo(targetTopic, 0, 50, -10)
+		c.deliver(50)
+		c.fired()
+		if end != "taken away" {
+			c.acquire()
+			c.load()
+			c.work()
+			c.fired()
+		}
+		for range 20 { // a second of settle, without tokens
+			c.tick(50)
+			c.fired()
+		}
+		if end != "the next owner" {
+			c.o.Limiter.Replace(nil)
+			c.fired()
+		}
+		for range 40 {
+			c.tick(50)
+			c.fired()
+		}
+		c.ownIsShort(50)
+		c.finish()
+	}
+}
+
+// A deferred timer is shown as such, alone and in lists, beside one that waits for the target itself.
+func TestADeferredTimerIsShownAsSuch(t *testing.T) {
+	c := pacing(t)
+	c.scheduleTo(targetTopic, 0, 12, -10)
+	c.scheduleTo(targetTopic, 12, 2, 60_000)
+	c.deliver(14)
+	c.fired()
+	c.parkDue(c.due(c.requests[13]))
+	for _, order := range []query.Order{query.ByDue, query.ByID} {
+		for _, f := range []query.Filter{
+			{}, {State: query.Deferred}, {State: query.Parked}, {State: query.Pending},
+			{State: query.Deferred, Prefix: "id1"}, {State: query.Parked, Target: targetTopic},
+		} {
+			shown := c.answersAre(query.Page{Order: order, Limit: 5, Filter: f})
+			if !shown[query.Deferred] || !shown[query.Parked] || shown[query.Pending] {
+				t.Errorf("%v are shown", shown)
+			}
+		}
+		all := c.walk(query.Page{Order: order, Filter: query.Filter{State: query.Deferred}})
+		if len(all) != 12 || all[0].State != query.Deferred {
+			t.Errorf("%d of 12 deferred timers are listed: %+v", len(all), all)
+		}
+	}
 }
 
 // Tokens of an aborted step come back: the same firings are sealed again.

@@ -3,8 +3,6 @@ package partition
 import (
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/waterclock/waterclock/emitter/targets"
@@ -108,8 +106,8 @@ func (p *parking) parkAll() error {
 }
 
 func (p *parking) park(s *subPartition, to timer.TopicPartition, l *planner.Parking) error {
-	if err := p.store.Park(targetName(to), l.Timers); err != nil {
-		return fmt.Errorf("park timers of %s: %w", targetName(to), err)
+	if err := p.store.Park(to.Name(), l.Timers); err != nil {
+		return fmt.Errorf("park timers of %s: %w", to.Name(), err)
 	}
 	if to == planner.UnknownZone {
 		p.part.o.Metrics.warnUnknownZone(p.part, l.Timers[0])
@@ -141,9 +139,9 @@ func (p *parking) unpark() error {
 		return nil // targets that are ready stay so
 	}
 	for _, to := range p.waiter.Ready() {
-		n, err := p.store.ParkedFor(targetName(to))
+		n, err := p.store.ParkedFor(to.Name())
 		if err != nil {
-			return fmt.Errorf("count parked timers of %s: %w", targetName(to), err)
+			return fmt.Errorf("count parked timers of %s: %w", to.Name(), err)
 		}
 		if n == 0 { // they were cancelled
 			p.waiter.Leave(to)
@@ -153,7 +151,7 @@ func (p *parking) unpark() error {
 		for admit > 0 { // if it is 0, the waiter reports the target again later
 			again, err := p.unparkSome(to, admit, permit)
 			if err != nil {
-				return fmt.Errorf("unpark timers of %s: %w", targetName(to), err)
+				return fmt.Errorf("unpark timers of %s: %w", to.Name(), err)
 			}
 			if admit = 0; again {
 				admit = loadRows
@@ -183,7 +181,7 @@ func (p *parking) undeferSome(a *rates.Account) error {
 	if n > 0 && !p.crowded() {
 		n = min(n, loadRows)
 		inTurn := func(t *timer.Timer) bool { return t.Ref().Due < until }
-		timers, _, err := p.store.UnparkIf(targetName(deferredFor(a.Target)), planner.Lowest, n, loadBytes, inTurn)
+		timers, _, err := p.store.UnparkIf(deferredFor(a.Target).Name(), planner.Lowest, n, loadBytes, inTurn)
 		if err != nil {
 			return err
 		}
@@ -202,7 +200,7 @@ func (p *parking) undeferSome(a *rates.Account) error {
 
 // waits says how many timers are deferred.
 func (p *parking) waits(a *rates.Account) error {
-	n, first, err := p.store.FirstParked(targetName(deferredFor(a.Target)))
+	n, first, err := p.store.FirstParked(deferredFor(a.Target).Name())
 	if err == nil {
 		a.Waits(n, first.Due)
 	}
@@ -213,7 +211,7 @@ func (p *parking) waits(a *rates.Account) error {
 // clock was set back, those need no permit: it lowers the horizon, and they are loaded like any other timer. Timers
 // that are still parked then are due even later, and need none either: again says that there are some.
 func (p *parking) unparkSome(to timer.TopicPartition, admit int, permit *targets.Permit) (again bool, err error) {
-	timers, err := p.store.Unpark(targetName(to), admit, loadBytes)
+	timers, err := p.store.Unpark(to.Name(), admit, loadBytes)
 	if err != nil {
 		return false, err
 	}
@@ -252,10 +250,10 @@ func (p *parking) left(to timer.TopicPartition) (n int64, err error) {
 	if p.isDeferred(to) {
 		return 0, p.waits(p.rates.Deferred(to.Topic))
 	}
-	n, err = p.store.ParkedFor(targetName(to))
+	n, err = p.store.ParkedFor(to.Name())
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("count parked timers of %s: %w", targetName(to), err)
+		return 0, fmt.Errorf("count parked timers of %s: %w", to.Name(), err)
 	case n > 0:
 		p.waiter.Wait(to)
 	default:
@@ -315,9 +313,9 @@ func (p *parking) look() (counts map[timer.TopicPartition]int64, err error) {
 	seen := &parked{oldest: never, by: make(map[timer.TopicPartition]int64, len(list))}
 	counts = make(map[timer.TopicPartition]int64, len(list))
 	for _, t := range list {
-		to, err := parseTarget(t.Target)
+		to, err := timer.ParseTopicPartition(t.Target)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("parked target %w", err)
 		}
 		if counts[to] = t.Count; p.isDeferred(to) {
 			if seen.deferred == nil {
@@ -338,9 +336,9 @@ func (p *parking) unparkIf(to timer.TopicPartition, rows int, chosen func(*timer
 	if !ok {
 		from = planner.Lowest
 	}
-	timers, next, err := p.store.UnparkIf(targetName(to), from, rows, loadBytes, chosen)
+	timers, next, err := p.store.UnparkIf(to.Name(), from, rows, loadBytes, chosen)
 	if err != nil {
-		return fmt.Errorf("look at parked timers of %s: %w", targetName(to), err)
+		return fmt.Errorf("look at parked timers of %s: %w", to.Name(), err)
 	}
 	if p.reached[to] = next; next.Compare(planner.Lowest) <= 0 {
 		delete(p.reached, to)
@@ -380,17 +378,4 @@ func (p *Partition) paced(to *timer.Target, due int64) bool {
 	}
 	a := s.lane.rates.Of(to.Topic)
 	return a != nil && due <= a.LastHeld()
-}
-
-func targetName(p timer.TopicPartition) string {
-	return p.Topic + "/" + strconv.Itoa(int(p.Partition))
-}
-
-func parseTarget(name string) (timer.TopicPartition, error) {
-	topic, number, _ := strings.Cut(name, "/")
-	n, err := strconv.ParseInt(number, 10, 32)
-	if err != nil {
-		return timer.TopicPartition{}, fmt.Errorf("parked target %q: want topic/partition", name)
-	}
-	return timer.TopicPartition{Topic: topic, Partition: int32(n)}, nil
 }

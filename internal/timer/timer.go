@@ -10,6 +10,7 @@ package timer
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -153,6 +154,19 @@ func (t TopicPartition) Label() string {
 		return "deferred"
 	}
 	return strconv.Itoa(int(t.Partition))
+}
+
+// Name returns topic/partition, for ParseTopicPartition.
+func (t TopicPartition) Name() string { return t.Topic + "/" + strconv.Itoa(int(t.Partition)) }
+
+// ParseTopicPartition reads what Name has returned.
+func ParseTopicPartition(name string) (TopicPartition, error) {
+	topic, number, _ := strings.Cut(name, "/")
+	n, err := strconv.ParseInt(number, 10, 32)
+	if err != nil {
+		return TopicPartition{}, fmt.Errorf("%q: want topic/partition", name)
+	}
+	return TopicPartition{Topic: topic, Partition: int32(n)}, nil
 }
 
 // MaxTopicNameBytes is the maximum length of the name of a Kafka topic, in bytes.

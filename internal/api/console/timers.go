@@ -69,6 +69,7 @@ func tabs() []tab {
 		{State: "paused", Label: "paused", Says: "They do not fire until they are resumed"},
 		{State: "recurring", Label: "recurring", Says: "They fire again and again, whatever their state"},
 		{State: "parked", Label: "parked", Says: "They are due, and wait for their target"},
+		{State: "deferred", Label: "deferred", Says: "They are due, and wait for the rate of their target"},
 		{State: "triggered", Label: "triggered", Says: "They fire now"},
 		{State: "remembered", Label: "remembered", Says: "They have fired, and their IDs stay taken for a while"},
 	}

@@ -173,7 +173,7 @@ type PartitionStatus struct {
 	Queued        int       `json:"queued" doc:"Requests and firings in flight."`
 	LagRecords    int64     `json:"lagRecords" doc:"Requests that are known to wait in the log."`
 	LagSeconds    float64   `json:"lagSeconds" doc:"Age of the newest request that was read."`
-	OldestDueSecs float64   `json:"oldestDueSeconds" doc:"How long the oldest timer has been due that has not fired, including parked ones, excluding paused ones."`
+	OldestDueSecs float64   `json:"oldestDueSeconds" doc:"How long the oldest timer has been due that has not fired, including parked ones, excluding paused and deferred ones."`
 	OldestUnknown bool      `json:"oldestDueUnknown,omitempty" doc:"Overdue timers are unknown, because no instance serves the partition: it is being acquired, has failed, or has no owner."`
 }
 

@@ -50,7 +50,7 @@ func (a *answers) counting(ctx context.Context, f *query.Filter, fn func(*timer.
 	s := NewSlot(a.q.o.Scans)
 	return a.read(ctx, a.counts, s, func(r *reading) error {
 		err := r.each(ctx, s, func(x timer.Change) {
-			if t := planner.TimerOf(&x); t != nil && f.Match(&query.Timer{Timer: t, State: query.StateOf(t, false)}) {
+			if t := planner.TimerOf(&x); t != nil && f.Match(&query.Timer{Timer: t, State: query.StateOf(t, "")}) {
 				fn(t)
 			}
 		})

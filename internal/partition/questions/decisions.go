@@ -260,7 +260,7 @@ func (w *Watcher) Decision(ctx context.Context, offset int64) (query.Decision, e
 		q.Reason, q.Detail = x.why.Reason, x.why.Detail
 	}
 	if x.left != nil {
-		q.Pending = w.q.show(x.left, false)
+		q.Pending = w.q.show(x.left, "")
 	}
 	return q, nil
 }

@@ -79,7 +79,7 @@ func (b *builder) build(ctx context.Context, r *reading) (query.List, error) {
 		if err != nil {
 			return false, err
 		}
-		return b.add(t, row.Parked), nil
+		return b.add(t, row.ParkedFor), nil
 	}
 	var done bool
 	var err error
@@ -136,7 +136,7 @@ func (b *builder) findOverlay(ctx context.Context, r *reading) error {
 			return
 		}
 		x.Timer = planner.TimerOf(&x)
-		if !page.Filter.Match(&query.Timer{Timer: x.Timer, State: query.StateOf(x.Timer, false)}) {
+		if !page.Filter.Match(&query.Timer{Timer: x.Timer, State: query.StateOf(x.Timer, "")}) {
 			return
 		}
 		if found = append(found, x); len(found) >= 2*page.Limit+1000 {
@@ -162,7 +162,7 @@ func (b *builder) addOverlay(before func(*timer.Change) bool) bool {
 		if b.full() {
 			return false
 		}
-		b.add(owned(&b.overlay[0]), false)
+		b.add(owned(&b.overlay[0]), "")
 		b.overlay = b.overlay[1:]
 	}
 	return !b.full()
@@ -178,8 +178,8 @@ func owned(x *timer.Change) *timer.Timer {
 }
 
 // add adds a timer to the page, and reports whether there is room for more.
-func (b *builder) add(t *timer.Timer, parked bool) bool {
-	b.list.Timers = append(b.list.Timers, b.a.q.show(t, parked))
+func (b *builder) add(t *timer.Timer, parkedFor string) bool {
+	b.list.Timers = append(b.list.Timers, b.a.q.show(t, parkedFor))
 	b.bytes += t.Size()
 	b.shown += t.Size() - len(t.Value)
 	return !b.full()

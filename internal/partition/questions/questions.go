@@ -215,22 +215,22 @@ func (q *Questions) Get(ctx context.Context, id []byte) (*query.Timer, error) {
 		return nil, err
 	}
 	t, known := a.Planners.Committed(id)
-	parked := false
+	parkedFor := ""
 	if !known {
-		t, parked, err = a.Store.Find(id)
+		t, parkedFor, err = a.Store.Find(id)
 	}
 	if err := a.confirm(ctx, err); err != nil || t == nil {
 		return nil, err
 	}
-	return q.show(t, parked), nil
+	return q.show(t, parkedFor), nil
 }
 
 // show returns a timer in the form in which questions are answered.
-func (q *Questions) show(t *timer.Timer, parked bool) *query.Timer {
+func (q *Questions) show(t *timer.Timer, parkedFor string) *query.Timer {
 	requests := q.o.Life.Requests()
 	return &query.Timer{
 		Timer: t, Topic: requests.Topic, Partition: requests.Partition,
-		Source: q.o.Source(t.Offset).String(), State: query.StateOf(t, parked),
+		Source: q.o.Source(t.Offset).String(), State: query.StateOf(t, parkedFor),
 	}
 }
 

@@ -76,7 +76,7 @@ func spans(f *query.Filter) []span {
 		return []span{scheduled}
 	case query.Paused:
 		return []span{paused}
-	case query.Parked:
+	case query.Parked, query.Deferred:
 		triggered.parked, scheduled.parked = true, true
 		return []span{triggered, scheduled}
 	}
@@ -141,7 +141,7 @@ func (s *scan) excludes(row *statestore.Row) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return !s.f.Match(&query.Timer{Timer: t, State: query.StateOf(t, row.Parked)}), nil
+	return !s.f.Match(&query.Timer{Timer: t, State: query.StateOf(t, row.ParkedFor)}), nil
 }
 
 // byID is byDue in the order of the IDs. Rows are read only if the filter needs that or whole is set; otherwise fn gets
@@ -188,8 +188,15 @@ func (s *scan) mayMatch(at statestore.Location) bool {
 	if ref.IsRemembered() != (s.f.State == query.Remembered) {
 		return false
 	}
-	if s.f.State == query.Parked && !at.Parked() || s.f.State == query.Pending && at.Parked() {
-		return false
+	switch s.f.State {
+	case query.Parked, query.Deferred:
+		if !at.Parked() {
+			return false
+		}
+	case query.Pending:
+		if at.Parked() {
+			return false
+		}
 	}
 	return slices.ContainsFunc(
 		spans(s.f), func(x span) bool { return ref.Compare(x.from) >= 0 && ref.Compare(x.to) < 0 })

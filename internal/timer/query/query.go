@@ -24,6 +24,7 @@ const (
 	Triggered State = "triggered" // it fires now, whatever its due time
 	Paused    State = "paused"    // it does not fire until it is resumed
 	Parked    State = "parked"    // it is due, and waits for its target
+	Deferred  State = "deferred"  // it is due, and waits for the rate of its target
 	// Remembered is a timer that is no longer pending: it has fired, and its ID stays taken for a while. Only queries
 	// for this state or for its ID return it.
 	Remembered State = "remembered"
@@ -31,12 +32,15 @@ const (
 	Recurring State = "recurring"
 )
 
-// StateOf returns the state of a timer. The store knows whether it is parked.
-func StateOf(t *timer.Timer, parked bool) State {
+// StateOf returns the state of a timer. The store knows whether it is parked, and for which target, as
+// timer.TopicPartition.Name names it; empty: it is not.
+func StateOf(t *timer.Timer, parkedFor string) State {
 	switch {
 	case t.IsRemembered():
 		return Remembered
-	case parked:
+	case strings.HasSuffix(parkedFor, deferred):
+		return Deferred
+	case parkedFor != "":
 		return Parked
 	case t.IsTriggered():
 		return Triggered
@@ -45,6 +49,9 @@ func StateOf(t *timer.Timer, parked bool) State {
 	}
 	return Pending
 }
+
+// deferred ends the name of a target whose rate keeps timers waiting.
+var deferred = timer.TopicPartition{Partition: timer.Deferred}.Name()
 
 // Timer is a pending timer as a partition shows it.
 type Timer struct {
