@@ -76,7 +76,8 @@ func TestViewIsOneMoment(t *testing.T) {
 			return len(got) <= limit, nil
 		}))
 		for _, x := range byDue {
-			if x.ref.Compare(from) >= 0 && x.ref.Compare(to) < 0 && (x.parked != "" || !onlyParked) && len(want) <= limit {
+			if x.ref.Compare(from) >= 0 && x.ref.Compare(to) < 0 && (x.parked != "" || !onlyParked) &&
+				len(want) <= limit {
 				want = append(want, x)
 			}
 		}

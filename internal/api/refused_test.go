@@ -111,9 +111,10 @@ func TestPutNeverCancels(t *testing.T) {
 func TestRefusedByType(t *testing.T) {
 	in := alone(t)
 	for query, want := range map[string]string{
-		"limit=0":      "the parameter limit needs 1 or more",
-		"prefx=a":      `there is no parameter "prefx" here; did you mean prefix?`,
-		"state=pendng": "the parameter state needs one of pending, triggered, paused, parked, deferred, recurring, remembered",
+		"limit=0": "the parameter limit needs 1 or more",
+		"prefx=a": `there is no parameter "prefx" here; did you mean prefix?`,
+		"state=pendng": "the parameter state needs one of pending, triggered, paused, parked, deferred, recurring, " +
+			"remembered",
 		"limit=9999":   "the parameter limit needs 1000 or less",
 		"frobnicate=1": `there is no parameter "frobnicate" here`,
 	} {
