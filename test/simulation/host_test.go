@@ -58,6 +58,7 @@ type life struct {
 	wire    *kafkatest.Wire
 	cancel  context.CancelFunc
 	done    chan struct{}
+	reload  chan *config.Config
 	process atomic.Pointer[string]        // its ID, as it logs it
 	thawed  atomic.Pointer[chan struct{}] // closed when it is no longer frozen; nil: it is not
 
@@ -130,7 +131,7 @@ func (h *host) start() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &life{host: h, wire: kafkatest.NewWireOver(h.w.network.dial), cancel: cancel, done: make(chan struct{}),
-		parts: make(map[int32]*partition.Partition)}
+		reload: make(chan *config.Config), parts: make(map[int32]*partition.Partition)}
 	h.life = l
 	cfg, disk := h.cfg, h.disk
 	log := slog.New(&named{slog.NewTextHandler(h.w.log, nil), l}).With("host", h.name)
@@ -140,7 +141,7 @@ func (h *host) start() {
 			Dial: l.wire.Dial, FS: errorfs.Wrap(disk, errorfs.InjectorFunc(h.diskError)), Now: h.now,
 			FlushInterval: h.w.plan.Settings.FlushInterval, Memory: h.w.plan.Settings.memory(),
 			BeforeCheckpoint: func(string, int32) { l.awaitThaw() },
-			Assigned:         l.assigned,
+			Assigned:         l.assigned, Reload: l.reload,
 		})
 		if ctx.Err() == nil {
 			log.Error("the instance has ended by itself", "err", err)

@@ -126,7 +126,7 @@ func (w *watcher) lacks() string {
 func (w *world) history(views []history.StoreContents) *history.History {
 	h := &history.History{
 		Answers: w.answers, Faults: slices.Concat(w.faults, w.stuck), Readings: w.readings, Ledgers: w.ledgers,
-		Lags: w.lags, Stores: views,
+		Lags: w.lags, Stores: views, Rates: w.rates,
 		Scope: history.Scope{Ended: w.ended, Settle: settle, Events: map[string]bool{requests: true}},
 	}
 	if w.watcher == nil {

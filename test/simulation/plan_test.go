@@ -51,6 +51,7 @@ type plan struct {
 	Asks     []ask
 	Troubles []trouble
 	Changes  []calendarChange
+	Rates    []rateChange
 }
 
 // calendarChange is a calendar that is put: it excludes the time between two instants of the run.
@@ -212,6 +213,9 @@ func draw(seed uint64) *plan {
 	changes, asks := drawCalendars(r)
 	p.Changes, p.Asks = changes, append(p.Asks, asks...)
 	slices.SortStableFunc(p.Asks, func(a, b ask) int { return int(a.At - b.At) })
+	if r.IntN(2) == 0 {
+		p.Rates = drawRates(r)
+	}
 	return p
 }
 

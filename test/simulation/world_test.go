@@ -72,6 +72,7 @@ type world struct {
 	disks        []disk   // of instances that have ended
 	refused      []string // what no client could do
 	cuts         []cut
+	rates        []history.Rate
 	recreated    time.Time // the spare target; zero: it was not
 	live         map[*partition.Partition]bool
 	acquisitions int
@@ -192,6 +193,7 @@ func (w *world) play(ctx context.Context, beside *sync.WaitGroup) {
 	var playing sync.WaitGroup
 	playing.Go(func() { w.send(ctx) })
 	playing.Go(func() { w.putCalendars(ctx) })
+	playing.Go(func() { w.changeRates(ctx) })
 	for _, tr := range w.plan.Troubles {
 		playing.Go(func() {
 			w.wait(ctx, time.Until(w.begun.Add(tr.At)))
@@ -313,7 +315,8 @@ func (w *world) settled() bool {
 	owners := w.owners()
 	for _, p := range owners {
 		s := p.Status()
-		if s.Behind != 0 || s.Queued != 0 || s.Overdue != 0 || s.Uncommitted != 0 || s.Parked != 0 {
+		if s.Behind != 0 || s.Queued != 0 || s.Overdue != 0 || s.Uncommitted != 0 || s.Parked != 0 ||
+			len(s.Deferred) != 0 {
 			return false
 		}
 	}
@@ -335,8 +338,9 @@ func (w *world) state() string {
 		fmt.Fprintf(&b, "%s:", h.name)
 		for n, p := range h.partitions() {
 			s := p.Status()
-			fmt.Fprintf(&b, " %d %v %q behind %d queued %d overdue %v uncommitted %v parked %d;", n, s.State, s.Reason,
-				s.Behind, s.Queued, s.Overdue, s.Uncommitted, s.Parked)
+			fmt.Fprintf(&b, " %d %v %q behind %d queued %d overdue %v uncommitted %v parked %d "+
+				"deferred %v;", n, s.State, s.Reason,
+				s.Behind, s.Queued, s.Overdue, s.Uncommitted, s.Parked, s.Deferred)
 		}
 	}
 	fmt.Fprintf(&b, " the group: %+v; ", w.cluster.group(group))

@@ -39,7 +39,7 @@ func (in *index) check() []Violation {
 			rule(in, l)
 		}
 	}
-	for _, rule := range []func(*index){ledger, views, stale, lag, bounds, share} {
+	for _, rule := range []func(*index){ledger, views, stale, lag, bounds, share, rate} {
 		rule(in)
 	}
 	return in.found

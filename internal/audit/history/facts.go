@@ -27,6 +27,7 @@ type History struct {
 	Lags      []Lag
 	Ledgers   []Ledger
 	Holdings  []Holding
+	Rates     []Rate
 
 	Scope Scope
 }

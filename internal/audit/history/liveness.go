@@ -26,7 +26,7 @@ func liveness(x *index, f *facts) {
 	}
 	for _, m := range f.emissions {
 		r := x.sent[m.Source]
-		if r == nil || r.Acked.IsZero() || m.Seen.IsZero() || steered(f, r) {
+		if r == nil || r.Acked.IsZero() || m.Seen.IsZero() || steered(f, r) || x.pacing(m.Topic) {
 			continue
 		}
 		from := time.UnixMilli(m.Due)

@@ -109,7 +109,7 @@ func gaps(x *index, f *facts, r *Request) {
 
 // skipped reports whether nothing explains that occurrence n was skipped for one that was due later.
 func skipped(x *index, f *facts, r *Request, n, due int64, at time.Time) bool {
-	if r.Recurs.Every == 0 || x.Scope.Settle == 0 || at.IsZero() {
+	if r.Recurs.Every == 0 || x.Scope.Settle == 0 || at.IsZero() || x.pacing(r.Emits.Topic) {
 		return false
 	}
 	missed := r.Due + (n-1)*r.Recurs.Every
