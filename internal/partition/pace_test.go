@@ -166,6 +166,34 @@ func TestADeferredTimerIsShownAsSuch(t *testing.T) {
 	}
 }
 
+// A firing may be refused while the keeper is in the middle of a round: after it has parked, and before it looks who
+// waits.
+func TestATimerThatIsDeferredDuringARoundHasItsTurn(t *testing.T) {
+	c := pacing(t)
+	c.scheduleTo(targetTopic, 0, 1, 100)
+	c.deliver(1)
+	c.fired()
+	c.tick(100)
+	c.drain()
+	c.ok(c.s.keeper.parking.parkAll())
+	c.seal(100)
+	c.ok(c.s.keeper.parking.undefer())
+	for range 20 {
+		c.tick(50)
+		c.fired()
+	}
+	if len(c.emitted) != 1 {
+		t.Errorf("the timer has not fired after a second: %v", c.parkedBy())
+	}
+	c.finish()
+}
+
+// drain takes all tokens.
+func (c *core) drain() {
+	for a := c.s.lane.rates.Of(targetTopic); a.Take(c.now); {
+	}
+}
+
 // Tokens of an aborted step come back: the same firings are sealed again.
 func TestTokensOfAnAbortedStepComeBack(t *testing.T) {
 	c := pacing(t)
@@ -206,6 +234,44 @@ func TestTokensOfALostStepAreGone(t *testing.T) {
 	c.share.Done(emitter.Lost)
 	if a := c.s.lane.rates.Of(targetTopic); a.Take(c.now) {
 		t.Error("a token of a step that may be committed")
+	}
+}
+
+// A firing that turns out to need no token leaves it to others: it expires, or catch-up skips it.
+func TestWhatDoesNotFireTakesNoTokens(t *testing.T) {
+	c := pacing(t)
+	c.tick(1000)
+	for i, r := range c.scheduleTo(targetTopic, 0, 2*aSecond, -10) {
+		if i < aSecond {
+			r.Headers = append(r.Headers, kgo.RecordHeader{Key: waterclock.HeaderMaxLate, Value: []byte("1ms")})
+		}
+	}
+	c.deliver(2 * aSecond)
+	c.fired()
+	if len(c.emitted) != aSecond {
+		t.Errorf("%d fired, want %d: %v", len(c.emitted), aSecond, c.parkedBy())
+	}
+}
+
+// A rate makes an occurrence late, and not missed: it fires even if missed ones do not.
+func TestADeferredOccurrenceIsNotMissed(t *testing.T) {
+	c := pacing(t)
+	r := c.request(0, 0, waterclock.HeaderTargetTopic, targetTopic, waterclock.HeaderEvery, "1h",
+		waterclock.HeaderAt, waterclock.FormatInstant(c.now+100), waterclock.HeaderCatchUp, "none")
+	c.deliver(1)
+	c.fired()
+	c.tick(100)
+	c.drain()
+	c.fired()
+	if n := c.deferred(); n != 1 {
+		t.Fatalf("%d deferred, want 1", n)
+	}
+	for range 20 {
+		c.tick(50)
+		c.fired()
+	}
+	if c.emitted[r.Offset] == nil {
+		t.Error("the occurrence was skipped")
 	}
 }
 

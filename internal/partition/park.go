@@ -112,11 +112,9 @@ func (p *parking) park(s *subPartition, to timer.TopicPartition, l *planner.Park
 	if to == planner.UnknownZone {
 		p.part.o.Metrics.warnUnknownZone(p.part, l.Timers[0])
 	}
-	if !p.isDeferred(to) { // undefer follows
-		p.waiter.Wait(to)
-	}
 	s.locked(func() { s.planner.Parked(l) })
-	return nil
+	_, err := p.left(to)
+	return err
 }
 
 // warnUnknownZone logs that timers wait for the rules of their time zone.
@@ -186,7 +184,7 @@ func (p *parking) undeferSome(a *rates.Account) error {
 			return err
 		}
 		due, later := p.dueNow(timers)
-		p.subs.give(due, func(x *planner.Planner, part []*timer.Timer) { x.Admit(part, turn{}, p.part.clock.millis()) })
+		p.subs.give(due, func(x *planner.Planner, part []*timer.Timer) { x.Admit(part, turn{}, 0) })
 		n -= len(due)
 		if len(due)+len(later) > 0 {
 			p.lane.wakeForDue()

@@ -111,9 +111,10 @@ func (s *subPartition) fire(now int64, room, behind timer.Size) timer.Size {
 	defer s.mu.Unlock()
 	s.work.begin()
 	defer s.work.end()
-	fired, held := s.planner.Fire(now, room, behind, func(t *timer.Timer, permit any) (timer.TopicPartition, bool) {
-		return s.hold(t, permit, now)
-	})
+	fired, held := s.planner.Fire(now, room, behind,
+		func(t *timer.Timer, permit any, fires bool) (timer.TopicPartition, bool) {
+			return s.hold(t, permit, fires, now)
+		})
 	s.backlog.fired(fired)
 	if held != nil {
 		s.toPark = append(s.toPark, held)
@@ -129,18 +130,19 @@ func (s *subPartition) fire(now int64, room, behind timer.Size) timer.Size {
 type turn struct{}
 
 // hold is the planner's Hold at a time, Unix ms. A timer whose target is healthy may be deferred. One that a breaker has
-// admitted does not wait for those that are deferred already, because these need the breaker to close.
-func (s *subPartition) hold(t *timer.Timer, permit any, now int64) (by timer.TopicPartition, held bool) {
+// admitted does not wait for those that are deferred already, because these need the breaker to close. What is not
+// emitted needs no token.
+func (s *subPartition) hold(t *timer.Timer, permit any, fires bool, now int64) (by timer.TopicPartition, held bool) {
 	by, held = s.part.hold(t, permit)
 	a := s.rates.Of(t.Target.Topic)
 	switch {
 	case a == nil:
 		return by, held
-	case held:
+	case held, !fires:
 		if permit == any(turn{}) {
 			a.Drop(1)
 		}
-		return by, true
+		return by, held
 	case permit == any(turn{}), a.Admit(now, permit != nil):
 		return by, false
 	}

@@ -24,7 +24,7 @@ func addOrder(b *testing.B, batch *Batch, offset, due int64) {
 // planner's time for one, including garbage collection.
 func BenchmarkLife(b *testing.B) {
 	const each, lives = 800, 2000 // a batch every 10 ms
-	none := func(*timer.Timer, any) (timer.TopicPartition, bool) { return timer.TopicPartition{}, false }
+	none := func(*timer.Timer, any, bool) (timer.TopicPartition, bool) { return timer.TopicPartition{}, false }
 	p := New(0, 0, 1<<40)
 	p.Open(0)
 	p.Load(Lowest, Highest, nil)

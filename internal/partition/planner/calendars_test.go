@@ -31,7 +31,9 @@ func TestACalendarThatLeavesNoTime(t *testing.T) {
 	const begun, wrong, fixed, due, every = 1000, 2000, 3000, 5000, 4000
 	const everything = `{"weekly": ["0-6"]}`
 	room := timer.Size{Entries: 10, Bytes: 1 << 40}
-	held := func(*timer.Timer, any) (timer.TopicPartition, bool) { return timer.TopicPartition{Topic: "t"}, true }
+	held := func(*timer.Timer, any, bool) (timer.TopicPartition, bool) {
+		return timer.TopicPartition{Topic: "t"}, true
+	}
 	steer := func(tm *timer.Timer, s timer.Steering) *timer.Timer {
 		steered := *tm
 		steered.Steering = &s

@@ -269,7 +269,7 @@ func (c *caller) bound() int64 {
 func (c *caller) fire(limit int) (entries int, toDefer []deferral) {
 	for _, p := range c.planners {
 		fired, held := p.Fire(c.now, timer.Size{Entries: limit, Bytes: unlimited}, timer.Unlimited,
-			func(t *timer.Timer, permit any) (timer.TopicPartition, bool) {
+			func(t *timer.Timer, permit any, _ bool) (timer.TopicPartition, bool) {
 				return timer.TopicPartition{Topic: t.Target.Topic}, c.unwell(t, permit)
 			})
 		entries += fired.Entries

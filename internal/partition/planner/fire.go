@@ -21,8 +21,9 @@ const (
 )
 
 // Hold reports whether a due timer must not be emitted now, and for which target it waits. permit is the permit that
-// Admit was called with, nil for most timers. A Hold must not call the planner.
-type Hold func(t *timer.Timer, permit any) (by timer.TopicPartition, held bool)
+// Admit was called with, nil for most timers. Unless fires is set, nothing is emitted even if it is not held: it is too
+// late, or skipped. A Hold must not call the planner.
+type Hold func(t *timer.Timer, permit any, fires bool) (by timer.TopicPartition, held bool)
 
 // dueItems are items that are due. The lists are reused unless they are long.
 type dueItems struct{ free, behind []*Item }
@@ -62,9 +63,10 @@ func (p *Planner) Fire(now int64, room, behind timer.Size, hold Hold) (fired tim
 			}
 			bytes -= Held(it.timer) + EntryMemory
 			limit--
-			by, held := hold(it.timer, it.permit)
-			held = held && !Expires(it.timer, now) && !p.recurrences.isOver(it.timer)
-			if !held && !KnowsZone(p.recurrences.schedules, it.timer) {
+			ends := Expires(it.timer, now) || p.recurrences.isOver(it.timer)
+			knows := KnowsZone(p.recurrences.schedules, it.timer)
+			by, held := hold(it.timer, it.permit, !ends && knows && !p.skips(it))
+			if held = held && !ends; !held && !knows {
 				by, held = UnknownZone, true
 			}
 			if held {
@@ -90,6 +92,13 @@ func (p *Planner) Fire(now int64, room, behind timer.Size, hold Hold) (fired tim
 	}
 	p.known.evict() // recurring timers take more memory as items than as records
 	return fired, parkings
+}
+
+// skips reports whether catch-up skips the pending occurrence of a due item, because it was missed.
+func (p *Planner) skips(it *Item) bool {
+	t := it.timer
+	return t.Recurs() && t.Recurrence.CatchUp == timer.CatchUpNone && !t.IsTriggered() && !t.IsMoved() &&
+		t.Due <= max(p.opened, it.missed)
 }
 
 // roomBehind returns how much of a bound for firings behind requests is unused.

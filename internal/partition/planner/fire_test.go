@@ -22,7 +22,7 @@ func loaded(n int, due int64, value int) *Planner {
 	return p
 }
 
-func free(*timer.Timer, any) (by timer.TopicPartition, held bool) { return by, false }
+func free(*timer.Timer, any, bool) (by timer.TopicPartition, held bool) { return by, false }
 
 // A step takes firings in chunks that are bounded in number and bytes.
 func TestFiringsAreTakenInChunks(t *testing.T) {

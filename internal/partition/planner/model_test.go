@@ -371,7 +371,7 @@ func (m *model) fire(limit int, bytes int64) {
 	m.opened = min(m.opened, m.now)
 	waits, room, permits, moved := waiting(m.p), m.p.sequence.roomBehind(m.room()), 0, m.p.rescheduled
 	fired, parkings := m.p.Fire(m.now, timer.Size{Entries: limit, Bytes: bytes}, m.room(),
-		func(t *timer.Timer, permit any) (timer.TopicPartition, bool) {
+		func(t *timer.Timer, permit any, _ bool) (timer.TopicPartition, bool) {
 			if t.FiresAt() > m.now {
 				m.t.Fatalf("timer %q is due at %d and fires at %d", t.ID, t.FiresAt(), m.now)
 			}

@@ -74,7 +74,7 @@ func TestWaitingItemsKeepNoChunk(t *testing.T) {
 	}
 	records := [][]byte{record(ids[0]), record(ids[1])}
 	p.Fire(1000, timer.Size{Entries: 10, Bytes: 1 << 40}, timer.Unlimited,
-		func(*timer.Timer, any) (timer.TopicPartition, bool) { return timer.TopicPartition{}, true })
+		func(*timer.Timer, any, bool) (timer.TopicPartition, bool) { return timer.TopicPartition{}, true })
 	for i, id := range ids {
 		it, _, _ := p.lookup([]byte(id))
 		owns("its target is unhealthy", it.timer, records[i])

@@ -16,10 +16,12 @@ type Parking struct {
 }
 
 // hold keeps a due item from firing. If the store has its row, hold adds it to out, to be parked. Otherwise the item
-// waits until the store has the row, and a flush is wanted.
+// waits until the store has the row, and a flush is wanted. The occurrence was missed, unless a rate defers it.
 func (k *known) hold(it *Item, by timer.TopicPartition, now int64, out *Parkings) {
 	it.permit = nil
-	k.miss(it, now)
+	if by.Partition != timer.Deferred {
+		k.miss(it, now)
+	}
 	if it.kept() {
 		it.waiting = true
 		k.dirty.wanted = true
@@ -56,8 +58,8 @@ func (p *Planner) Parked(l *Parking) {
 
 // Admit adds timers that are no longer parked: they fire soon. With a permit, which is passed to Hold, they may fire
 // although their target is unhealthy. If an item disagrees, the timer has been replaced or cancelled since it was read.
-// Occurrences that were due by now were missed.
-func (p *Planner) Admit(timers []*timer.Timer, permit any, now int64) {
+// Occurrences that were due by missed were missed; 0: none.
+func (p *Planner) Admit(timers []*timer.Timer, permit any, missed int64) {
 	for _, t := range timers {
 		it := p.known.find(t.ID)
 		switch {
@@ -70,7 +72,7 @@ func (p *Planner) Admit(timers []*timer.Timer, permit any, now int64) {
 		p.known.table.Remove(it.number)
 		p.known.miss(it, 0)
 		it.timer, it.permit, it.waiting, it.parking = t, permit, false, false
-		p.known.miss(it, now)
+		p.known.miss(it, missed)
 		p.known.insert(it)
 		if p.again(it); it.soon {
 			it.permit = permit

@@ -80,7 +80,7 @@ func pendingBelow(end timer.Ref, store map[string]*timer.Timer) (n int) {
 }
 
 // hold is a Hold for a target that is not healthy.
-func hold(*timer.Timer, any) (by timer.TopicPartition, held bool) { return by, true }
+func hold(*timer.Timer, any, bool) (by timer.TopicPartition, held bool) { return by, true }
 
 // An occurrence that was parked and counted as missed by a clock that was ahead, and that comes back before it is
 // due, was not missed: it is like any timer that is due later, and fires once.
