@@ -5,7 +5,7 @@ SEEDS ?= 1000
 TOTALS ?= $(CURDIR)/test/simulation/testdata/totals.json
 FOR ?= 1h
 EXPRESSIONS ?= 2000
-STARTS ?= 1
+STARTS ?= 5
 SEED ?= 0
 
 slow: ## each test at its full size, autoscaling too: an hour of the whole machine
@@ -22,7 +22,7 @@ planted: ## bugs in the product that must not go unseen
 soak: ## processes and real brokers under faults: make soak FOR=8h
 	go -C test test -count=1 -timeout 0 ./crash -run '^TestSoak$$' -v -for $(FOR)
 
-oracles: ## cron and periods against other libraries, which are fetched: make oracles EXPRESSIONS=400 SEED=17
+oracles: ## cron and periods against other libraries, which are fetched: make oracles EXPRESSIONS=200 SEED=17
 	WATERCLOCK_SLOW_TESTS=all WATERCLOCK_REQUIRE_CLIENTS=1 go -C test test -count=1 -timeout 0 ./oracles -v \
 		-expressions $(EXPRESSIONS) -starts $(STARTS) -seed $(SEED)
 

@@ -590,3 +590,26 @@ func TestNotAllPending(t *testing.T) {
 		}
 	}
 }
+
+// The timers of one day in ten follow a changed calendar, while others fire.
+func TestCalendar(t *testing.T) {
+	runs.NotRaced(t)
+	t.Parallel()
+	c := DefaultCalendar()
+	c.Common, c.Pending, c.Rate, c.Duration, c.Events = common(t), 3000, 200, time.Second, true
+	c.Profiles = t.TempDir()
+	reports, err := Run(t.Context(), &c)
+	rep := one(t, reports, err)
+	all := history.Counts{Scheduled: 300, Received: 300}
+	if p := phaseOf(t, rep, "rescheduled"); p.Exact != all || p.Seconds <= 0 {
+		t.Errorf("%+v", p)
+	}
+	if found, err := filepath.Glob(filepath.Join(c.Profiles, "service-calendar-allocs.pprof")); len(found) != 1 {
+		t.Errorf("profiles of the instance: %v, %v", found, err)
+	}
+	for _, name := range []string{"200/s before", "200/s meanwhile"} {
+		if p := phaseOf(t, rep, name); p.ByReceipt == nil || p.Exact.Received < 200 {
+			t.Errorf("%+v", p)
+		}
+	}
+}

@@ -34,6 +34,8 @@ type offer struct {
 	rate   float64 // a second; 0 for as fast as the instances accept them
 	// due returns the due time of timer i, sent at now, in Unix milliseconds.
 	due func(i int, now time.Time) int64
+	// headers returns further headers of timer i; nil for none.
+	headers func(i int) []kgo.RecordHeader
 	// topic is where the requests go; empty for the run's request topic.
 	topic string
 	// unbooked timers are not verified, because they do not fire during the run.
@@ -108,6 +110,9 @@ func (s *sender) send(i int, now time.Time) {
 		return
 	}
 	headers := []kgo.RecordHeader{{Key: waterclock.HeaderAt, Value: strconv.AppendInt(nil, due, 10)}, s.target}
+	if s.headers != nil {
+		headers = append(headers, s.headers(i)...)
+	}
 	s.produce(&kgo.Record{Topic: s.topic, Key: s.batch.id(i), Value: s.batch.payload(i), Headers: headers})
 }
 

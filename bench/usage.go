@@ -194,7 +194,7 @@ func (r *run) profile(name string) (stop func()) {
 		}
 		return c
 	}, name)
-	stop = background(context.Background(), func(ctx context.Context) {
+	end := background(context.Background(), func(ctx context.Context) {
 		for n := 1; ctx.Err() == nil; n++ {
 			path := filepath.Join(r.Profiles, fmt.Sprintf("service-%s-%d.pprof", name, n))
 			what := fmt.Sprintf("profile?seconds=%d", profileSpan/time.Second)
@@ -205,7 +205,7 @@ func (r *run) profile(name string) (stop func()) {
 		}
 	})
 	return func() {
-		stop()
+		end()
 		for _, what := range []string{"allocs", "block", "mutex"} {
 			path := filepath.Join(r.Profiles, fmt.Sprintf("service-%s-%s.pprof", name, what))
 			if err := fetchProfile(context.Background(), r.serving.pprof, what, path); err != nil {

@@ -27,6 +27,7 @@ func Workloads() []Description {
 	life, wait, steady, burst := DefaultLife(), DefaultWait(), DefaultSteady(), DefaultBurst()
 	fixed, load, restart := DefaultFixed(), DefaultLoad(), DefaultRestart()
 	overload, api, move, plan := DefaultOverload(), DefaultAPI(), DefaultMove(), DefaultPlan()
+	calendar := DefaultCalendar()
 	return []Description{
 		{&life, "life", "timers that live two seconds, scheduled as fast as they are accepted", "", true},
 		{&wait, "wait", "timers that wait 15 to 60 s: accepted as fast as possible, fired when due", "", true},
@@ -53,6 +54,10 @@ own everything (pause); a rolling restart of the others (roll).`, false},
 all requests are accepted, and 0.8 again.`, false},
 		{&api, "api", "PUTs over HTTP, of one caller and of many: their speed and cost",
 			"api starts an instance, whose API gets no other calls.", false},
+		{&calendar, "calendar", "how long recurring timers take to follow a changed calendar, and how late others are",
+			`calendar starts an instance that writes events. It schedules --pending recurring timers that name
+a calendar, excludes the day on which a tenth of them is due, and waits until the last of these is
+rescheduled. Timers that fire at --rate show how late others are, before and meanwhile.`, false},
 		{&plan, "plan", "the constants that waterclock plan calculates with, on this machine, in some minutes",
 			`plan starts instances. It measures the cost of timers and transactions at several rates and
 firing intervals, how many timers a second one partition can handle, the size of pending timers,
@@ -130,6 +135,14 @@ func (mc *MoveConfig) Flags(fs *pflag.FlagSet) {
 	pendingFlag(fs, &mc.Pending)
 	fs.Float64Var(&mc.Rate, "rate", mc.Rate, "let `N` timers a second fire during the moves")
 	mc.Lives.flags(fs)
+}
+
+// Flags implements Workload.
+func (cc *CalendarConfig) Flags(fs *pflag.FlagSet) {
+	pendingFlag(fs, &cc.Pending)
+	fs.Float64Var(&cc.Rate, "rate", cc.Rate, "let `N` timers a second fire")
+	fs.DurationVar(&cc.Duration, "duration", cc.Duration, "measure their lateness before the change for `DURATION`")
+	cc.Lives.flags(fs)
 }
 
 // Flags implements Workload.

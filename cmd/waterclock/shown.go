@@ -164,6 +164,10 @@ func showCluster(w io.Writer, s *api.Cluster) error {
 	for i := range s.Deferred {
 		showDeferred(tw, &s.Deferred[i])
 	}
+	for _, m := range s.Missing {
+		fmt.Fprintf(tw, "\nmissing calendar %s: %d timers of %s name it, and it excludes nothing\n", shown(m.Calendar),
+			m.Timers, m.Topic)
+	}
 	if unknown > 0 {
 		fmt.Fprintf(tw, "\n%d timers are pending on %d partitions; the state of %d is unknown.\n", s.Pending,
 			len(s.Partitions)-unknown, unknown)

@@ -72,6 +72,7 @@ func healthy() map[string]string {
 			add("waterclock_"+name, `topic="timers"`, always("0"))
 		}
 		add("waterclock_intake_lag_seconds", `topic="timers",partition="0"`, always("0.02"))
+		add("waterclock_timers_without_calendar", `topic="timers",partition="0"`, always("0"))
 		add("waterclock_dead_letters_total", `topic="timers",reason="target-unknown"`, always("7"))
 		for _, reason := range []string{"forward-refused", "unauthenticated"} {
 			add("waterclock_api_refused_total", `reason="`+reason+`"`, always("0"))
@@ -291,6 +292,9 @@ func incidents() []incident {
 			set("waterclock_misplaced_requests_total", timers, growing("3")),
 			set("waterclock_misplaced_timers", timers, from("0", "5")),
 		), []string{"WaterclockMisplacedRequests", "WaterclockMisplacedTimers"}, time.Minute, "topic=timers"},
+		{"a calendar that timers name is deleted", set("waterclock_timers_without_calendar",
+			`topic="timers",partition="0"`, from("0", "40")), []string{"WaterclockCalendarMissing"}, 6 * time.Minute,
+			"topic=timers"},
 		{"keys of the API differ", set("waterclock_api_refused_total", `reason="forward-refused"`, growing("2")),
 			[]string{"WaterclockPeersRefused"}, time.Minute, "reason=forward-refused"},
 		{"a stranger calls the API", set("waterclock_api_refused_total", `reason="unauthenticated"`, growing("2")),

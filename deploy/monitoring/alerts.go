@@ -155,6 +155,11 @@ func Alerts() []Alert {
 				"follows.",
 		},
 		{
+			"WaterclockCalendarMissing",
+			`sum by (job, topic) (waterclock_timers_without_calendar) > 0`, 5 * minute, Warning,
+			"{{ $value }} timers of {{ $labels.topic }} name a calendar that does not exist, which excludes nothing.",
+		},
+		{
 			"WaterclockBrokerUnresponsive", `max by (job) (waterclock_unresponsive_brokers) > 0`, 2 * minute, Warning,
 			"{{ $value }} brokers are paused or cut off.",
 		},

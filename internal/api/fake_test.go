@@ -37,6 +37,8 @@ type fake struct {
 	// delayRules judge the records of the fixed-delay topic.
 	delayRules api.Rules
 	may        func(ctx context.Context, role access.Role, topic, id string) error // nil: all
+	deferred   []route.DeferredTarget                                              // what each instance reports
+	missing    []route.MissingCalendar
 }
 
 type fakePartition struct {
@@ -160,6 +162,7 @@ func (l *local) Status() route.Instance {
 				State: "live", Pending: int64(len(l.f.parts[at].pending))})
 		}
 	}
+	s.Deferred, s.Missing = slices.Clone(l.f.deferred), slices.Clone(l.f.missing)
 	return s
 }
 

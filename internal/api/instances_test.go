@@ -3,6 +3,7 @@ package api_test
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,6 +45,26 @@ func TestOneHop(t *testing.T) {
 	c := a.Get("/v1/cluster").Is(200, "")
 	if n := len(c.Body["partitions"].([]any)); n != partitions || c.Body["asked"] != "p0" {
 		t.Error(c.Text)
+	}
+}
+
+// What two instances report about one target, or one missing calendar, is added up.
+func TestReportsAreMerged(t *testing.T) {
+	f := newFake("timers", partitions)
+	a := start(t, f, "p0", true)
+	start(t, f, "p1", true)
+	f.move(place(t, "timers", "x", partitions), "p1")
+	f.set(func() {
+		f.deferred = []route.DeferredTarget{{Target: "sms", Timers: 3}}
+		f.missing = []route.MissingCalendar{{Calendar: "gone", Topic: "timers", Timers: 4},
+			{Calendar: "gone", Topic: "others", Timers: 1}}
+	})
+	c := a.Get("/v1/cluster").Is(200, "")
+	c.Has(`"missingCalendars":[{"calendar":"gone","topic":"others","timers":2},` +
+		`{"calendar":"gone","topic":"timers","timers":8}]`)
+	c.Has(`"deferred":6`)
+	if strings.Count(c.Text, `"missingCalendars"`) != 1 {
+		t.Errorf("instances have them too: %s", c.Text)
 	}
 }
 

@@ -23,6 +23,7 @@ type Cluster struct {
 	Partitions []OwnedPartition        `json:"partitions" nullable:"false" doc:"All partitions of the request topics, and the owned ones of the fixed-delay topics."`
 	Unhealthy  []route.UnhealthyTarget `json:"unhealthyTargets" nullable:"false" doc:"Target partitions to which some instance cannot write now."`
 	Deferred   []route.DeferredTarget  `json:"deferredTargets,omitempty" doc:"Targets whose rate keeps timers waiting."`
+	Missing    []route.MissingCalendar `json:"missingCalendars,omitempty" doc:"Calendars that timers name and that do not exist."`
 	Pending    int64                   `json:"pending" doc:"Pending timers of all known partitions."`
 	OldestSecs float64                 `json:"oldestDueSeconds" doc:"How long the oldest timer of all known partitions has been due."`
 	Unknown    int                     `json:"oldestDueUnknownPartitions" doc:"Number of partitions whose overdue timers are unknown."`
@@ -238,8 +239,14 @@ func (s *service) cluster(ctx context.Context) *Cluster {
 		for _, d := range in.Deferred {
 			c.Deferred, _ = route.AddDeferred(c.Deferred, d)
 		}
-		in.Partitions, in.Unhealthy, in.Deferred = nil, nil, nil // they are shown elsewhere
+		for _, m := range in.Missing {
+			c.Missing = route.AddMissing(c.Missing, m)
+		}
+		in.Partitions, in.Unhealthy, in.Deferred, in.Missing = nil, nil, nil, nil // they are shown elsewhere
 	}
+	slices.SortFunc(c.Missing, func(x, y route.MissingCalendar) int {
+		return cmp.Or(cmp.Compare(x.Calendar, y.Calendar), cmp.Compare(x.Topic, y.Topic))
+	})
 	slices.SortFunc(c.Deferred, func(x, y route.DeferredTarget) int {
 		return cmp.Or(cmp.Compare(x.Target, y.Target), cmp.Compare(x.Topic, y.Topic))
 	})

@@ -297,6 +297,9 @@ type Status struct {
 	ParkedBy map[timer.TopicPartition]int64
 	// Deferred has the timers that are due and wait for the rate of their target, by topic. They are not parked.
 	Deferred map[string]Deferred
+	// MissingCalendars has, by name, how many of the timers that are not paused name a calendar that did not exist when
+	// calendars last changed, or at the acquisition. It has a few names, and does not change.
+	MissingCalendars map[string]int64
 }
 
 // Deferred counts timers that wait for a rate.

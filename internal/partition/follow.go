@@ -70,11 +70,11 @@ type follow struct {
 
 // missing are calendars that timers name and that do not exist.
 type missing struct {
-	names  map[string]bool // at most maxMissing
+	names  map[string]int64 // the timers that name each; at most maxMissing
 	timers int
 }
 
-// maxMissing is how many names of missing calendars a pass remembers for the log.
+// maxMissing is how many names of missing calendars a pass remembers, for the log and for Status.
 const maxMissing = 10
 
 // add counts those of some timers that name missing calendars.
@@ -88,12 +88,14 @@ func (m *missing) add(all calendar.Calendars, timers []*timer.Timer) {
 			if rules, _ := all.Calendar(name); rules != nil {
 				continue
 			}
-			if found = false; len(m.names) < maxMissing {
-				if m.names == nil {
-					m.names = make(map[string]bool)
-				}
-				m.names[strings.Clone(name)] = true
+			found = false
+			if _, known := m.names[name]; !known && len(m.names) == maxMissing {
+				continue
 			}
+			if m.names == nil {
+				m.names = make(map[string]int64)
+			}
+			m.names[strings.Clone(name)]++
 		}
 		if !found {
 			m.timers++
@@ -194,6 +196,7 @@ func (k *keeper) followPiece() error {
 func (k *keeper) noteMissing() {
 	o, w := &k.part.o, &k.follow.without
 	o.Metrics.withoutCalendar(o.Topics.Request.Name, o.Partition, w.timers)
+	k.part.missing.Store(&w.names) // the next pass has a map of its own
 	if w.timers > 0 {
 		k.part.life.Log.Warn("timers name calendars that do not exist, and that exclude nothing", "timers", w.timers,
 			"calendars", slices.Sorted(maps.Keys(w.names)))

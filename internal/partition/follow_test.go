@@ -47,7 +47,7 @@ func TestTimersWithoutCalendar(t *testing.T) {
 	}
 	var w missing
 	w.add(only("a"), rows)
-	if w.timers != 2 || len(w.names) != 2 || !w.names["gone"] || !w.names["lost"] {
+	if w.timers != 2 || len(w.names) != 2 || w.names["gone"] != 2 || w.names["lost"] != 1 {
 		t.Errorf("%+v", w)
 	}
 	registry := prometheus.NewRegistry()

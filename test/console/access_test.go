@@ -64,7 +64,7 @@ func TestRightsHoldForPages(t *testing.T) {
 		{"a reader reads", reader, "GET", one, nil, 200, "shop-1"},
 		{"a reader does not schedule", reader, "POST", "/schedule", schedule("other"), 403, "forbidden"},
 		{"a reader does not cancel", reader, "POST", one, url.Values{"do": {"cancel"}}, 403, "forbidden"},
-		{"its timer is still there", reader, "GET", one, nil, 200, "Cancel timer"},
+		{"its timer is still there", reader, "GET", one, nil, 200, "shop-1"},
 		{"who has some IDs sees them", shop, "GET", "/timers", nil, 200, "shop-1"},
 		{"and has a home", shop, "GET", "/", nil, 200, "What you may see"},
 		{"who has some IDs finds them", shop, "GET", path("/timers", "topic", requests, "q", "shop-"), nil, 200,

@@ -12,6 +12,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/waterclock/waterclock/internal/kafkatest/runs"
+	"github.com/waterclock/waterclock/internal/node/config"
 )
 
 // seed schedules some timers of each kind.
@@ -193,8 +194,55 @@ func TestCalendarInABrowser(t *testing.T) {
 	b.fits("calendar")
 	b.says("January", "December")
 	may := `[...document.querySelectorAll(".months table")][4]`
-	b.is("days are marked", may+`.querySelectorAll("strong").length === 11 && `+may+`.querySelectorAll("em").length === 4`)
+	b.is("days are marked", may+`.querySelectorAll(".off").length === 11 && `+may+`.querySelectorAll("em").length === 4`)
 	b.is("months are not stretched", may+`.offsetWidth <= innerWidth && `+may+`.rows[1].cells.length === 7`)
+	b.tabTo(`[popovertarget="why-2027-05-06"]`)
+	b.press("\r")
+	b.is("it says why", `document.getElementById("why-2027-05-06").innerText === "2027-05-06 is excluded: dates 2027-05-06"
+		&& document.getElementById("why-2027-05-06").checkVisibility()`)
+	b.press(kb.Escape)
+	b.is("it is closed, and the day has the focus", `!document.querySelector(":popover-open") &&
+		document.activeElement.matches("[popovertarget]")`)
+	b.click("Year after")
+	b.says("2028")
+
+	// A calendar that is deleted while timers name it.
+	s.put("named", "x", "Timer-Every", "15m", "Timer-Not-On", "weekend")
+	b.click("Delete")
+	b.click("Delete")
+	b.says("The calendar is deleted.")
+	b.reads("/calendars", "weekend: 1 timer of "+requests)
+	b.fits("calendars")
+	b.reads("/", "weekend: 1 timer of "+requests)
+	b.follow("put it again", chromedp.Click(chromedp.CSS(`a[href="/calendar?calendar=weekend"]`)))
+	b.fill("#rules", `{"weekly": ["sat"]}`)
+	b.click("Put")
+	b.says("The calendar is created.")
+	b.until(patience, "it is missing no more", func() bool {
+		b.visit("/calendars")
+		return !b.has([]string{"do not exist"})
+	})
+}
+
+// Timers that wait for the rate of their target: how many, and until when.
+func TestDeferredInABrowser(t *testing.T) {
+	t.Parallel()
+	browser(t)
+	s := with(t, func(cfg *config.Config) {
+		cfg.TargetRates = []config.TargetRate{{Glob: target, N: 1, Unit: "m", Burst: 1}}
+	})
+	b := s.open()
+	for i := range 3 {
+		s.put("sms-"+strconv.Itoa(i), "x", "Timer-After", "0s")
+	}
+	b.reads("/", "about 3 timers wait for its rate of 1 a minute", "through at about")
+	b.fits("overview")
+	b.click(target)
+	b.says("3 pending on " + requests)
+	b.look(360, "light")
+	b.visit("/cluster")
+	b.says("Deferred by rates")
+	b.fits("cluster")
 }
 
 // Without a mouse: the skip link, the search by its key, the way to a button and through it.

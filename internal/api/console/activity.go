@@ -21,10 +21,11 @@ const activityRows, activityLetters = "100", "20"
 
 // activityPage shows the latest events of a request topic. Its script adds new ones live.
 type activityPage struct {
-	Topic, Prefix, From, To string
-	Topics                  []string
-	Kinds                   []eventKind
-	Chosen                  bool // some of Kinds are on
+	Topic, Prefix, From, To, Target string
+	labelFilter
+	Topics []string
+	Kinds  []eventKind
+	Chosen bool // some of Kinds are on
 
 	Rows    []activityRow
 	Deleted bool         // retention has deleted older events
@@ -53,7 +54,8 @@ type activityRow struct {
 }
 
 func (c *Console) activity(v *visit) error {
-	p := &activityPage{From: v.query("from"), To: v.query("to")}
+	p := &activityPage{From: v.query("from"), To: v.query("to"), Target: v.query("target"),
+		labelFilter: v.labelFilter()}
 	var kinds []string // a form has one field for each, a link has all in one
 	for _, names := range v.r.URL.Query()["type"] {
 		kinds = append(kinds, strings.FieldsFunc(names, func(r rune) bool { return r == ',' })...)
@@ -84,19 +86,18 @@ func (a *activityPage) find(v *visit, kinds []string) error {
 	if err != nil {
 		return wrong(http.StatusBadRequest, err.Error())
 	}
+	labels, err := a.labels()
+	if err != nil {
+		return wrong(http.StatusBadRequest, err.Error())
+	}
 	// Times relative to now become instants, so that all pages have the same filter.
-	again := []string{"topic", a.Topic, "prefix", a.Prefix, "from", asInstant(q.Get("after")), "to",
-		asInstant(q.Get("before")), "type", strings.Join(kinds, ",")}
-	if a.Prefix != "" {
-		q.Set("prefix", a.Prefix)
-	}
-	if len(kinds) > 0 {
-		q.Set("type", strings.Join(kinds, ","))
-	}
+	again := []string{"topic", a.Topic, "from", asInstant(q.Get("after")), "to", asInstant(q.Get("before"))}
 	follow := url.Values{}
-	for _, name := range []string{"prefix", "type"} {
-		if q.Has(name) {
-			follow[name] = q[name]
+	for _, x := range [][2]string{{"prefix", a.Prefix}, {"type", strings.Join(kinds, ",")}, {"target", a.Target},
+		{"label", labels}} {
+		if again = append(again, x[0], x[1]); x[1] != "" {
+			q.Set(x[0], x[1])
+			follow.Set(x[0], x[1])
 		}
 	}
 	cursor := v.query("cursor")
@@ -109,7 +110,7 @@ func (a *activityPage) find(v *visit, kinds []string) error {
 		return err
 	}
 	for i := range found.Events {
-		a.Rows = append(a.Rows, activityOf(a.Topic, &found.Events[i].TimerEvent))
+		a.Rows = append(a.Rows, v.activityOf(a.Topic, &found.Events[i].TimerEvent))
 	}
 	a.Deleted = found.Deleted && found.Cursor == ""
 	if found.Cursor != "" {
@@ -127,8 +128,8 @@ func (a *activityPage) find(v *visit, kinds []string) error {
 }
 
 // activityOf describes an event and its timer in words.
-func activityOf(topic string, one *api.TimerEvent) activityRow {
-	row := activityRow{eventRow: eventOf(one)}
+func (c clock) activityOf(topic string, one *api.TimerEvent) activityRow {
+	row := activityRow{eventRow: c.eventOf(one)}
 	var e struct {
 		ID       string
 		IDBase64 []byte
@@ -190,6 +191,19 @@ type eventRow struct {
 	Detail string
 	// Ends describes how the timer ended; empty: it may still be pending. How has the details.
 	Ends, How string
+	moved     *event // the event, if it is a move
+}
+
+// movedFrom returns when the pending occurrence of a timer was due before its last move; zero: not known.
+func (e *events) movedFrom(t *api.Timer) time.Time {
+	if e != nil {
+		for _, r := range e.Rows {
+			if m := r.moved; m != nil && m.Source == t.Source && m.Occurrence == t.Occurrence {
+				return time.UnixMilli(m.Due).UTC()
+			}
+		}
+	}
+	return time.Time{}
 }
 
 // ends describes the types of events that may end a timer.
@@ -215,7 +229,7 @@ func (v *visit) history(topic, id string) *events {
 	}
 	e := &events{Log: page.Log}
 	for _, one := range page.Events {
-		e.Rows = append(e.Rows, eventOf(&one))
+		e.Rows = append(e.Rows, v.eventOf(&one))
 	}
 	if page.Cursor != "" {
 		e.Older = link("/timer", "topic", topic, "id", id, "events", page.Cursor)
@@ -245,12 +259,15 @@ type event struct {
 	Cancel     string `json:"cancel"`
 	Reason     string `json:"reason"`
 	Detail     string `json:"detail"`
-	Pending    any    `json:"pending"` // nil: nothing is
+	Due        int64  `json:"due"` // Unix ms; of a move, before it
+	Pending    *struct {
+		Due int64 `json:"due"` // Unix ms
+	} `json:"pending"` // nil: nothing is
 }
 
 // eventOf describes an event in words. The script has the same words. An event that cannot be read, because another
 // program wrote it for example, is shown as unreadable.
-func eventOf(one *api.TimerEvent) eventRow {
+func (c clock) eventOf(one *api.TimerEvent) eventRow {
 	var e event
 	if json.Unmarshal(one.Event, &e) != nil || e.Type == "" {
 		return eventRow{At: one.At, Type: "unreadable", Detail: "offset " + strconv.FormatInt(one.Offset, 10)}
@@ -263,13 +280,20 @@ func eventOf(one *api.TimerEvent) eventRow {
 	}
 	if e.Occurrence > 0 {
 		add("occurrence ", strconv.FormatInt(e.Occurrence, 10))
+	}
+	row := eventRow{At: time.UnixMilli(e.At).UTC(), Type: e.Type}
+	switch {
+	case e.Type == "moved" && e.Pending != nil:
+		add("due ", c.Exact(time.UnixMilli(e.Due))+" → "+c.Exact(time.UnixMilli(e.Pending.Due)))
+		row.moved = &e
+	case e.Occurrence > 0:
 		add("late ", strconv.FormatInt(e.Lateness, 10)+" ms")
 	}
 	add("to ", e.Target)
 	add("", e.Reason)
 	add("", e.Detail)
 	add("request ", cmp.Or(e.Request, e.Cancel, e.Source))
-	row := eventRow{At: time.UnixMilli(e.At).UTC(), Type: e.Type, Detail: strings.Join(parts, " · ")}
+	row.Detail = strings.Join(parts, " · ")
 	if e.Pending == nil {
 		row.Ends = ends[e.Type]
 	}

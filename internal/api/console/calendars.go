@@ -18,6 +18,7 @@ import (
 // calendarsPage lists the exclusion calendars that the caller may read.
 type calendarsPage struct {
 	Calendars []api.CalendarInfo
+	Missing   []missingCalendar // none also if the caller may not see the service as a whole
 	Done      string
 }
 
@@ -31,15 +32,23 @@ func (c *Console) calendars(v *visit) error {
 		return err
 	}
 	p.Calendars = all.Calendars
+	var cluster api.Cluster
+	if v.ask(call{path: []string{"cluster"}}, &cluster) == nil {
+		p.Missing = waitingOf(&cluster).Calendars
+	}
 	return v.show(nil, "calendars", "Calendars", p)
 }
 
 // calendarPage shows the rules of a calendar, and the months of a year.
 type calendarPage struct {
 	Name, Rules   string
+	Typed         string // the name in the form of a new one
 	Year          int
-	Before, After template.URL // the same in the years around it
+	Before, After template.URL // the same in the years around it; empty: there is none
 	Months        []month
+	Weekly, Parts []string // the rules that exclude days of each week, and parts of days
+	Whole, Part   int      // days of the year
+	Zone          string
 	Mine          bool // the caller may change it
 	Ask           bool // whether to delete it
 	Wrong         *api.Problem
@@ -55,10 +64,17 @@ type month struct {
 type day struct {
 	Number      int
 	Whole, Part bool
+	Today       bool
+	ID          string // of the day in the page
+	Why         string // the rules that exclude it
+	// Own says that a rule for this day, and not for each week, excludes it. The page explains the rules for each week
+	// once, because a reader with a keyboard would have to pass a hundred days otherwise.
+	Own  bool
+	noon int64 // Unix ms
 }
 
 func (c *Console) calendar(v *visit) error {
-	p := &calendarPage{Name: v.raw("name"), Ask: v.query("do") == "delete"}
+	p := &calendarPage{Name: v.raw("name"), Typed: v.query("calendar"), Ask: v.query("do") == "delete"}
 	var rules json.RawMessage
 	if p.Name != "" {
 		if err := v.ask(call{path: []string{"calendars", p.Name}}, &rules); err != nil {
@@ -71,11 +87,15 @@ func (c *Console) calendar(v *visit) error {
 
 func (cp *calendarPage) show(v *visit) error {
 	cp.Year = v.now.Year()
-	if n, err := strconv.Atoi(v.query("year")); err == nil && n >= 1 && n < 10_000 {
+	if n, err := strconv.Atoi(v.query("year")); err == nil && n >= 1 && n <= lastYear {
 		cp.Year = n
 	}
-	cp.Before = link("/calendar", "name", cp.Name, "year", strconv.Itoa(cp.Year-1))
-	cp.After = link("/calendar", "name", cp.Name, "year", strconv.Itoa(cp.Year+1))
+	if cp.Year > 1 {
+		cp.Before = link("/calendar", "name", cp.Name, "year", strconv.Itoa(cp.Year-1))
+	}
+	if cp.Year < lastYear {
+		cp.After = link("/calendar", "name", cp.Name, "year", strconv.Itoa(cp.Year+1))
+	}
 	cp.Mine = cp.Name == ""
 	var all api.CalendarList
 	if v.ask(call{path: []string{"calendars"}}, &all) == nil {
@@ -89,12 +109,75 @@ func (cp *calendarPage) show(v *visit) error {
 		if err != nil {
 			return err
 		}
+		cp.Zone, cp.Weekly, cp.Parts = cmp.Or(r.Zone, "UTC"), r.Weekly, r.Hours
+		single, today := singly(&r), v.now.In(loc).Format(time.DateOnly)
 		for m := time.January; m <= time.December; m++ {
 			cp.Months = append(cp.Months, monthOf(e, cp.Year, m, loc))
+			cp.explain(&cp.Months[len(cp.Months)-1], m, single, today)
 		}
 	}
 	return v.show(cp.Wrong, "calendar", cmp.Or(cp.Name, "New calendar"), cp)
 }
+
+// singleRule is a rule of a calendar as a calendar of its own.
+type singleRule struct {
+	text string
+	day  bool // it is for some days, and not for each week or a part of a day
+	*calendar.Exclusion
+}
+
+// singly returns the rules that exclude whole days.
+func singly(r *calendar.Rules) (all []singleRule) {
+	add := func(text string, day bool, one calendar.Rules) {
+		one.Zone = r.Zone
+		if e, err := one.Compile(); err == nil {
+			all = append(all, singleRule{text, day, e})
+		}
+	}
+	for _, text := range r.Dates {
+		add("dates "+text, true, calendar.Rules{Dates: []string{text}})
+	}
+	for _, text := range r.Yearly {
+		add("yearly "+text, true, calendar.Rules{Yearly: []string{text}})
+	}
+	for _, text := range r.Weekly {
+		add("weekly "+text, false, calendar.Rules{Weekly: []string{text}})
+	}
+	return all
+}
+
+// explain adds to the days of a month which rules exclude them, and counts them.
+func (cp *calendarPage) explain(m *month, of time.Month, rules []singleRule, today string) {
+	for w := range m.Weeks {
+		for i := range m.Weeks[w] {
+			d := &m.Weeks[w][i]
+			if d.Number == 0 {
+				continue
+			}
+			d.ID = time.Date(cp.Year, of, d.Number, 0, 0, 0, 0, time.UTC).Format(time.DateOnly)
+			d.Today = d.ID == today
+			switch {
+			case d.Whole:
+				cp.Whole++
+			case d.Part:
+				cp.Part++
+				continue // only hours exclude it
+			default:
+				continue
+			}
+			var why []string
+			for _, r := range rules {
+				if r.Excludes(d.noon) {
+					why, d.Own = append(why, r.text), d.Own || r.day
+				}
+			}
+			d.Why = cmp.Or(strings.Join(why, ", "), "hours")
+		}
+	}
+}
+
+// lastYear is the last one that the page shows.
+const lastYear = 9999
 
 // monthOf marks the days of a month. It looks at each quarter of an hour.
 func monthOf(e *calendar.Exclusion, year int, m time.Month, loc *time.Location) month {
@@ -112,7 +195,8 @@ func monthOf(e *calendar.Exclusion, year int, m time.Month, loc *time.Location) 
 			excluded := e.Excludes(t.UnixMilli())
 			some, all = some || excluded, all && excluded
 		}
-		out.Weeks[len(out.Weeks)-1][column] = day{at.Day(), all, some && !all}
+		out.Weeks[len(out.Weeks)-1][column] = day{Number: at.Day(), Whole: all, Part: some && !all,
+			noon: at.Add(next.Sub(at) / 2).UnixMilli()}
 		if !next.After(at) { // the zone skips the day
 			break
 		}

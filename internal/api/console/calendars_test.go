@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
@@ -21,10 +22,64 @@ func TestMonths(t *testing.T) {
 	if len(m.Weeks) != 5 || m.Weeks[0][0].Number != 0 || m.Weeks[0][1].Number != 1 || m.Weeks[4][3].Number != 31 {
 		t.Fatalf("%+v", m)
 	}
-	if m.Weeks[3][4] != (day{25, true, false}) || m.Weeks[3][3] != (day{24, false, true}) ||
-		m.Weeks[3][2] != (day{23, false, false}) {
-		t.Errorf("%+v", m.Weeks[3])
+	for i, want := range []day{{Number: 23}, {Number: 24, Part: true}, {Number: 25, Whole: true}} {
+		if got := m.Weeks[3][2+i]; got.Number != want.Number || got.Whole != want.Whole || got.Part != want.Part {
+			t.Errorf("%+v, want %+v", got, want)
+		}
 	}
+}
+
+// TestDaysAreExplained: the page says which rules exclude a day. Only days with a rule of their own are in the way of a
+// reader with a keyboard.
+func TestDaysAreExplained(t *testing.T) {
+	f := newFake(t)
+	f.answers["/v1/calendars"] = api.CalendarList{}
+	f.answers["/v1/calendars/de"] = calendar.Rules{Zone: "Europe/Berlin", Dates: []string{"2026-12-24/2026-12-26"},
+		Yearly: []string{"11-22"}, Weekly: []string{"sat"}, Hours: []string{"fri 18:00-20:00"}}
+	w := f.get("/calendar?name=de&year=2026")
+	says(t, w, 200, `id="why-2026-12-25"`, ">25<", "excluded, yearly 11-22", "excluded, dates 2026-12-24/2026-12-26",
+		"dates 2026-12-24/2026-12-26, weekly sat", "55 days are", "51 days", "<code>fri 18:00-20:00</code>",
+		`title="weekly sat">`, "year=2027#year", "in Europe/Berlin")
+	if n := strings.Count(w.Body.String(), "popovertarget="); n != 4 {
+		t.Errorf("%d days have a button", n)
+	}
+	if n := strings.Count(w.Body.String(), `aria-current="date"`); n != 1 {
+		t.Errorf("%d days are today", n)
+	}
+	lacks(t, f.get("/calendar?name=de&year=2027"), `aria-current="date"`)
+	lacks(t, f.get("/calendar?name=de&year=9999"), "Year after")
+	lacks(t, f.get("/calendar?name=de&year=1"), "Year before")
+}
+
+// TestMissingCalendars: those that timers name and that do not exist are shown where they can be put again, and on the
+// overview, to callers who may see the cluster.
+func TestMissingCalendars(t *testing.T) {
+	f := newFake(t)
+	f.answers["/v1/calendars"] = api.CalendarList{}
+	c := f.answers["/v1/cluster"].(*api.Cluster)
+	c.Missing = []route.MissingCalendar{{Calendar: "gone", Topic: "timers", Timers: 1234}}
+	for _, page := range []string{"/calendars", "/"} {
+		says(t, f.get(page), 200, "<code>gone</code>: 1,234 timers of", "/calendar?calendar=gone", "/timers?topic=timers")
+	}
+	says(t, f.get("/calendar?calendar=gone"), 200, `name="calendar" value="gone"`)
+	f.answers["/v1/cluster"] = forbidden()
+	lacks(t, f.get("/calendars"), "gone")
+}
+
+// TestDeferredTargets: the overview and the cluster say what waits for a rate, and until when.
+func TestDeferredTargets(t *testing.T) {
+	f := newFake(t)
+	c := f.answers["/v1/cluster"].(*api.Cluster)
+	c.Deferred = []route.DeferredTarget{
+		{Target: "sms", PerSecond: 0.5, Burst: 1, Timers: 12000, Oldest: now.Add(-time.Minute),
+			Through: now.Add(6 * time.Hour)},
+		{Target: "mail", Topic: "timers", PerSecond: 500, Timers: 1},
+	}
+	says(t, f.get("/"), 200, `/timers?target=sms"`, "about 12,000 timers wait for its rate of 30 a minute",
+		"(1 min ago)", "(in 6 h)", "/timers?target=mail&amp;topic=timers", "about 1 timer waits", "500 a second")
+	says(t, f.get("/cluster"), 200, "Deferred by rates", ">12,000<", "in 6 h", "triggered", "not known")
+	c.Deferred = nil
+	lacks(t, f.get("/"), "Deferred")
 }
 
 func TestCalendarPages(t *testing.T) {
@@ -36,7 +91,7 @@ func TestCalendarPages(t *testing.T) {
 	f.answers["DELETE /v1/calendars/de"] = api.CalendarResult{Name: "de", Result: "deleted"}
 	says(t, f.get("/calendars"), 200, ">de</a>", "New calendar")
 	says(t, f.get("/calendars?done=created"), 200, "The calendar is created.")
-	says(t, f.get("/calendar?name=de&year=2026"), 200, "December", "<strong>25", "2026-12-25", "do=delete", "year=2027")
+	says(t, f.get("/calendar?name=de&year=2026"), 200, "December", ">25<", "2026-12-25", "do=delete", "year=2027")
 	says(t, f.get("/calendar?name=de&do=delete"), 200, "Delete it?")
 	says(t, f.get("/calendar"), 200, `name="calendar"`)
 	w := f.post("/calendar", url.Values{"calendar": {"new"}, "rules": {`{"weekly": ["sat"]}`}})

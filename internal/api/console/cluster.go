@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/route"
 )
 
 // maxRows bounds a table of partitions.
@@ -13,6 +14,7 @@ const maxRows = 1000
 
 type clusterPage struct {
 	*api.Cluster
+	waiting
 	Left int // partitions that are not shown
 	Only string
 }
@@ -22,6 +24,7 @@ func (c *Console) cluster(v *visit) error {
 	if err := v.ask(call{path: []string{"cluster"}}, p.Cluster); err != nil {
 		return err
 	}
+	p.waiting = waitingOf(p.Cluster)
 	if p.Only == "not-live" {
 		p.Partitions = slices.DeleteFunc(p.Partitions, func(one api.OwnedPartition) bool { return one.State == "live" })
 	}
@@ -29,6 +32,36 @@ func (c *Console) cluster(v *visit) error {
 		p.Partitions, p.Left = p.Partitions[:maxRows], n-maxRows
 	}
 	return v.show(nil, "cluster", "Cluster", p)
+}
+
+// waiting has what a page shows of rates that keep timers waiting, and of calendars that are missing.
+type waiting struct {
+	Paced     []pacedTarget
+	Calendars []missingCalendar
+}
+
+// pacedTarget is a target whose rate keeps timers waiting, and the list of its timers.
+type pacedTarget struct {
+	route.DeferredTarget
+	List template.URL
+}
+
+// missingCalendar is a calendar that timers name and that does not exist.
+type missingCalendar struct {
+	route.MissingCalendar
+	Put  template.URL // the form that puts it
+	List template.URL
+}
+
+func waitingOf(c *api.Cluster) (w waiting) {
+	for _, d := range c.Deferred {
+		w.Paced = append(w.Paced, pacedTarget{d, link("/timers", "topic", d.Topic, "target", d.Target)})
+	}
+	for _, m := range c.Missing {
+		w.Calendars = append(w.Calendars, missingCalendar{m, link("/calendar", "calendar", m.Calendar),
+			link("/timers", "topic", m.Topic)})
+	}
+	return w
 }
 
 type topicsPage struct {

@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // maxCommand limits the payload of a command, in bytes: shells and terminals limit the length of a line.
@@ -95,7 +96,16 @@ func scheduleCommand(t *api.Timer) (text, why string) {
 	if p := t.Target.Partition; p != nil {
 		w.flag("partition", strconv.Itoa(int(*p)))
 	}
-	for _, h := range t.Headers {
+	labels, _ := timer.LabelsOf(t.Labels) // they are a timer's
+	for name, value := range labels.All() {
+		add("label", name+"="+value, "the label "+strconv.QuoteToASCII(name))
+	}
+	headers := t.Headers
+	if name := labelsHeader(headers, labels); name != "" {
+		add("labels-header", name, "the name of the header with its labels")
+		headers = headers[:len(headers)-1]
+	}
+	for _, h := range headers {
 		if h.Value == nil || h.Name == "" || strings.Contains(h.Name, "=") {
 			odd = append(odd, "the header "+strconv.QuoteToASCII(h.Name))
 			continue

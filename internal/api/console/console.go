@@ -94,7 +94,7 @@ func New(o Options) *Console {
 		c.static["/static/"+name] = asset{name, kind, strconv.Quote(hex.EncodeToString(sum[:8])), body}
 	}
 	for _, name := range []string{"overview", "home", "activity", "timers", "timer", "confirm", "schedule",
-		"dead-letters", "dead-letter", "bulk", "selected", "job", "topics", "cluster", "calendars",
+		"dead-letters", "dead-letter", "bulk", "move", "selected", "job", "topics", "cluster", "calendars",
 		"calendar", "problem"} {
 		// They are the same in each process, and tests make each of them.
 		c.sets[name] = template.Must(template.New("layout.html").Funcs(functions).ParseFS(

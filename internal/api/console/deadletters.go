@@ -18,11 +18,12 @@ const deadLettersOnPage = "50"
 type deadSearch struct {
 	Topic, Reason, Prefix, From, To string
 	Seen                            string // empty: new ones; all; or reviewed
-	Topics                          []string
+	labelFilter
+	Topics []string
 }
 
 // Filtered reports whether the search leaves out some of the new letters.
-func (d *deadSearch) Filtered() bool { return d.Reason+d.Prefix+d.From+d.To != "" }
+func (d *deadSearch) Filtered() bool { return d.Reason+d.Prefix+d.Label+d.From+d.To != "" }
 
 type deadLettersPage struct {
 	deadSearch
@@ -137,13 +138,13 @@ func (a *asker) isDelay(topic string) bool {
 // deadSearch returns the search in the page's address.
 func (v *visit) deadSearch() deadSearch {
 	return deadSearch{Topic: v.query("topic"), Reason: v.query("reason"), Prefix: v.raw("prefix"),
-		From: v.query("from"), To: v.query("to"), Seen: v.query("seen")}
+		From: v.query("from"), To: v.query("to"), Seen: v.query("seen"), labelFilter: v.labelFilter()}
 }
 
 // pairs returns the search as parameters of a page: see search.pairs.
 func (d *deadSearch) pairs(q url.Values) []string {
 	return []string{"topic", d.Topic, "reason", d.Reason, "prefix", d.Prefix, "from", asInstant(q.Get("after")), "to",
-		asInstant(q.Get("before")), "seen", d.Seen}
+		asInstant(q.Get("before")), "label", d.Label, "seen", d.Seen}
 }
 
 // filter returns the search as parameters of the API.
@@ -152,7 +153,11 @@ func (d *deadSearch) filter(now time.Time) (url.Values, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, x := range [][2]string{{"reason", d.Reason}, {"prefix", d.Prefix}} {
+	labels, err := d.labels()
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range [][2]string{{"reason", d.Reason}, {"prefix", d.Prefix}, {"label", labels}} {
 		if x[1] != "" {
 			q.Set(x[0], x[1])
 		}

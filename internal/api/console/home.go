@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/waterclock/waterclock/internal/api"
 )
@@ -20,6 +21,16 @@ func (a *asker) self() *api.Caller {
 		}
 	}
 	return a.caller
+}
+
+// may reports whether the caller has a role for an ID, or for all IDs with a prefix. If its rights are not known, the API
+// decides.
+func (a *asker) may(role, topic, id string) bool {
+	c, roles := a.self(), []string{"read", "write", "admin"}
+	return c == nil || slices.ContainsFunc(c.Rights, func(r api.Right) bool {
+		return r.Topic == topic && strings.HasPrefix(id, r.Prefix) &&
+			slices.Index(roles, r.Role) >= slices.Index(roles, role)
+	})
 }
 
 // narrow reports whether the caller has rights to some IDs, and to no request topic as a whole.

@@ -34,6 +34,8 @@ type bulkPage struct {
 	Letters  bool  // it is about dead letters
 	Fresh    bool  // of them, only those that have not been reviewed
 	Delay    bool
+	Move     *bulkMove // nil: it does not move them
+	Wrong    *api.Problem
 	Question string
 	Danger   bool
 	Action   template.URL // the target of the form
@@ -52,7 +54,7 @@ func filterWords(q url.Values) (all []pair) {
 		{"after", "Written from", true}, {"before", "Written before", true}, {"due-after", "Due from", true},
 		{"due-before", "Due before", true},
 		{"prefix", "ID begins with", false}, {"reason", "Reason", false}, {"state", "State", false},
-		{"target", "Target topic", false},
+		{"target", "Target topic", false}, {"label", "Labels", false},
 	} {
 		value := q.Get(f.name)
 		if f.instant {
@@ -232,17 +234,33 @@ func (c *Console) bulkAsk(v *visit) error {
 		return err
 	}
 	p := &bulkPage{
-		Topic: s.Topic, Filter: filterWords(q), Danger: do.Danger, Rate: "5000",
+		Title: do.Verb() + " timers", Topic: s.Topic, Filter: filterWords(q), Danger: do.Danger, Rate: "5000",
 		Question: map[string]string{
 			"cancel": "They will not fire. This cannot be taken back.",
 			"pause":  "They stay pending and do not fire until they are resumed.",
 			"resume": "They fire when they are due, or immediately if that is past.",
+			"move":   do.Question,
 		}[do.Do],
 		Back: link("/timers", s.pairs(q)...), Action: link("/bulk", s.pairs(q, "do", do.Do)...),
 	}
 	few := maps.Clone(q)
 	few.Set("order", "due")
 	few.Set("limit", "3")
+	if do.Do == "move" {
+		if p.Move, err = v.bulkMove(); err != nil {
+			p.Wrong = wrong(http.StatusBadRequest, err.Error())
+		}
+		pairs := s.pairs(q, "do", do.Do)
+		for i := 0; i+1 < len(pairs); i += 2 {
+			p.Move.Hidden = append(p.Move.Hidden, pair{pairs[i], pairs[i+1]})
+		}
+		if !p.Move.Ready {
+			return v.show(p.Wrong, "bulk", p.Title, p)
+		}
+		p.Action = link("/bulk", s.pairs(q, p.Move.pairs()...)...)
+		name, value := p.Move.parameter()
+		q.Set(name, value)
+	}
 	preview, err := v.preview(path, q)
 	if err != nil {
 		return err
@@ -257,13 +275,28 @@ func (c *Console) bulkAsk(v *visit) error {
 		return err
 	}
 	for _, t := range list.Timers {
-		p.Examples = append(p.Examples, rowOf(t))
+		r := rowOf(t)
+		if p.Move != nil {
+			r.To = p.Move.of(t)
+		}
+		p.Examples = append(p.Examples, r)
 	}
 	return v.show(nil, "bulk", p.Title, p)
 }
 
 func (c *Console) bulk(v *visit) error {
-	_, _, path, q, err := v.bulkOf()
+	_, do, path, q, err := v.bulkOf()
+	if err == nil && do.Do == "move" {
+		var m *bulkMove
+		if m, err = v.bulkMove(); err != nil || !m.Ready {
+			return wrong(http.StatusBadRequest, cmp.Or(err, errors.New("no move is given")).Error())
+		}
+		if len(q) == 0 {
+			q.Set("all", "true") // as the page said
+		}
+		name, value := m.parameter()
+		q.Set(name, value)
+	}
 	return v.start(path, q, err)
 }
 
@@ -289,12 +322,12 @@ type pickPage struct {
 // selected asks whether to change the ticked timers, and changes them once the answer is yes.
 func (c *Console) selected(v *visit) error {
 	topic, do := v.query("topic"), actionOf(v.r.PostForm.Get("do"))
-	if topic == "" || do == nil {
+	if topic == "" || do == nil || do.Do == "move" {
 		return wrong(http.StatusBadRequest,
 			"the form does not say what to do with timers of which topic; go back to the list of timers")
 	}
 	s := v.search()
-	list := []string{"topic", topic, "q", s.Q, "from", s.From, "to", s.To, "target", s.Target, "state", s.State}
+	list := s.typed()
 	p := &pickPage{Action: *do, Topic: topic, Back: link("/timers", list...), Self: link("/selected", list...)}
 	for _, value := range v.r.PostForm["pick"] {
 		id, source, ok := strings.Cut(value, " ")

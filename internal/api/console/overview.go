@@ -47,6 +47,7 @@ type overviewPage struct {
 	Refused *deadNews // those of the last hour whose target did not exist; nil: unknown
 	Owners  []ownerRow
 	States  []string // columns of Owners
+	waiting
 
 	Recent   *recent.Point // nil: there is no data yet
 	Charts   []chart
@@ -159,6 +160,7 @@ func (c *Console) overview(v *visit) error {
 	} else {
 		p.Cluster, p.Health = cluster, healthOf(cluster)
 		p.States, p.Owners = byOwner(cluster.Partitions)
+		p.waiting = waitingOf(cluster)
 	}
 	p.Dead, p.Refused = newsOf(v.deadLetters()), refusedOf(v.deadLetters())
 	var err error

@@ -6,13 +6,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html/template"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/kit/span"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // timerType makes the API read a body as a timer, instead of as the payload.
@@ -23,13 +28,16 @@ type form struct {
 	Topic, ID                              string
 	After, At, Every, Cron, Zone           string
 	Until, Count, Jitter, CatchUp, MaxLate string
-	NotOn, Shift                           string
+	NotOn, Shift, Remember                 string
+	Labels, LabelsHeader                   string // Labels: NAME=VALUE, with commas between them
 	Target, TargetKey, TargetPartition     string
 	Payload, As/* text, base64 or null */ string
 	Headers /* NAME: VALUE, one a line */, If string
 
 	Source string // of the timer that is edited; empty: a new one
 	Kept   string // its parts that the form does not show, see kept
+
+	Scheduled, Due time.Time // if it was moved: where its schedule has the next occurrence, and where that is now
 }
 
 func formOf(get func(string) string) form {
@@ -37,7 +45,8 @@ func formOf(get func(string) string) form {
 	return form{
 		Topic: line("topic"), ID: get("id"), After: line("after"), At: line("at"), Every: line("every"),
 		Cron: line("cron"), Zone: line("zone"),
-		NotOn: line("not-on"), Shift: line("shift"),
+		NotOn: line("not-on"), Shift: line("shift"), Remember: line("remember"),
+		Labels: line("labels"), LabelsHeader: line("labels-header"),
 		Until: line("until"), Count: line("count"), Jitter: line("jitter"), CatchUp: line("catch-up"),
 		MaxLate: line("max-late"),
 		Target:  line("target"), TargetKey: get("target-key"), TargetPartition: line("target-partition"),
@@ -51,6 +60,49 @@ type schedulePage struct {
 	Topics    []string
 	Wrong     *api.Problem // why it was not scheduled
 	Explained *explained
+}
+
+// fault is what is wrong with a field of the form.
+type fault struct{ Field, Says string }
+
+// Fault returns nil if nothing is wrong with a field, or if the problem is not about one field.
+func (sp *schedulePage) Fault(field string) *fault {
+	if sp.Wrong == nil || field != faultyField(sp.Wrong) {
+		return nil
+	}
+	return &fault{field, sp.Wrong.Detail}
+}
+
+// Marks returns the attributes by which a browser tells that a field is at fault, and why.
+func (sp *schedulePage) Marks(field string) template.HTMLAttr {
+	if sp.Fault(field) == nil {
+		return ""
+	}
+	return template.HTMLAttr(`aria-invalid="true" aria-describedby="` + field + `-fault"`) //nolint:gosec // constants
+}
+
+// faultyField returns the name of the form's field that a problem is about; empty: it may be about several.
+func faultyField(p *api.Problem) string {
+	switch waterclock.Reason(p.Reason) {
+	case waterclock.ReasonBadLabels:
+		if strings.Contains(p.Detail, waterclock.HeaderLabelsHeader) {
+			return "labels-header"
+		}
+		return "labels"
+	case waterclock.ReasonBadRemember:
+		return "remember"
+	case waterclock.ReasonBadJitter:
+		return "jitter"
+	case waterclock.ReasonBadMaxLate:
+		return "max-late"
+	case waterclock.ReasonBadUntil, waterclock.ReasonUntilBeforeFirst:
+		return "until"
+	case waterclock.ReasonBadNotOn, waterclock.ReasonUnknownCalendar:
+		return "not-on"
+	case waterclock.ReasonNoTarget, waterclock.ReasonBadTarget, waterclock.ReasonTargetNotAllowed:
+		return "target"
+	}
+	return ""
 }
 
 // explained is a cron expression in words.
@@ -136,16 +188,19 @@ func (c *Console) schedule(v *visit) error {
 	if v.r.PostForm.Get("do") == "explain" {
 		return v.form(f, nil)
 	}
-	timer, err := f.timer()
+	made, err := f.timer()
 	if err != nil {
-		p := wrong(http.StatusBadRequest, err.Error())
+		p, ok := errors.AsType[*api.Problem](err)
+		if !ok {
+			p = wrong(http.StatusBadRequest, err.Error())
+		}
 		p.Title = "Not scheduled"
 		return v.form(f, p)
 	}
 	var result api.Result
 	err = v.ask(call{
 		method: http.MethodPut, path: []string{"topics", f.Topic, "timers", f.ID},
-		header: http.Header{"Content-Type": {timerType}}, body: timer,
+		header: http.Header{"Content-Type": {timerType}}, body: made,
 	}, &result)
 	if err != nil {
 		p := asProblem(err)
@@ -165,10 +220,17 @@ func (f *form) timer() (*api.NewTimer, error) {
 	n := &api.NewTimer{
 		At: f.At, After: f.After, Every: f.Every, Cron: f.Cron, Zone: f.Zone, Until: f.Until, Jitter: f.Jitter,
 		CatchUp: f.CatchUp, MaxLate: f.MaxLate, If: f.If, Target: &api.Target{Topic: f.Target}, Shift: f.Shift,
+		Remember: f.Remember, LabelsHeader: f.LabelsHeader,
 	}
 	if f.NotOn != "" {
 		n.NotOn = strings.Split(f.NotOn, ",")
 	}
+	labels, fault := timer.ParseLabels(f.Labels)
+	if f.Labels != "" && fault != "" {
+		return nil, &api.Problem{Problem: *access.NewProblem(http.StatusBadRequest, string(waterclock.ReasonBadLabels),
+			fmt.Sprintf("labels: %s: write NAME=VALUE, with commas between them", fault))}
+	}
+	n.Labels = labels.Map()
 	var err error
 	if f.Count != "" {
 		if n.Count, err = strconv.ParseInt(f.Count, 10, 64); err != nil || n.Count < 1 {
@@ -300,7 +362,7 @@ func scheduledAt(t *api.Timer) string {
 // formOfTimer returns the form of a pending timer. If it is sent unchanged it schedules the same timer again: with
 // the same next occurrence, and as many further ones as are left.
 func formOfTimer(t *api.Timer) (f form) {
-	f = form{NotOn: strings.Join(t.NotOn, ","), Shift: t.Shift,
+	f = form{NotOn: strings.Join(t.NotOn, ","), Shift: t.Shift, Remember: t.Remember,
 		Topic: t.Topic, ID: t.ID, Target: t.Target.Topic, MaxLate: t.MaxLate, As: asText, If: t.Source,
 		Source: t.Source}
 	at := scheduledAt(t)
@@ -316,6 +378,11 @@ func formOfTimer(t *api.Timer) (f form) {
 		if r.Every != "" || r.Start != nil {
 			f.At = at
 		}
+		// With calendars the difference may be theirs.
+		jitter, _ := span.Parse(r.Jitter) // 0 if there is none
+		if s := t.Scheduled; s != nil && len(t.NotOn) == 0 && (t.Due.Before(*s) || t.Due.Sub(*s) > jitter) {
+			f.Scheduled, f.Due = *s, t.Due
+		}
 	} else {
 		f.At, f.Jitter = at, t.Jitter
 	}
@@ -330,8 +397,14 @@ func formOfTimer(t *api.Timer) (f form) {
 	default:
 		f.TargetKey = *key
 	}
+	labels, _ := timer.LabelsOf(t.Labels) // they are a timer's
+	f.Labels = strings.ReplaceAll(string(labels), ",", ", ")
+	headers := t.Headers
+	if name := labelsHeader(headers, labels); name != "" {
+		f.LabelsHeader, headers = name, headers[:len(headers)-1]
+	}
 	var lines []string
-	for _, h := range t.Headers {
+	for _, h := range headers {
 		if h.Value == nil || hasControl(h.Name+*h.Value, "") || strings.ContainsAny(h.Name, ":") ||
 			strings.TrimSpace(h.Name) != h.Name {
 			k.Headers = append(k.Headers, h)
@@ -344,4 +417,18 @@ func formOfTimer(t *api.Timer) (f form) {
 		f.Payload, f.As = inField(p.Text, p.Base64, p.Null, "\n\t")
 	}
 	return f
+}
+
+// labelsHeader returns the name of the header that labels were put into, see timer-labels-header; empty: there is none.
+// A timer has it behind its other headers. If the form changes the labels, the header changes with them.
+func labelsHeader(headers []api.Header, labels timer.Labels) string {
+	if len(headers) == 0 || labels == "" {
+		return ""
+	}
+	last := headers[len(headers)-1]
+	if last.Value == nil || *last.Value != string(labels) || strings.TrimSpace(last.Name) != last.Name ||
+		hasControl(last.Name, "") || timer.LabelsHeaderFault(last.Name) != "" {
+		return ""
+	}
+	return last.Name
 }

@@ -27,7 +27,7 @@ const (
 var functions = template.FuncMap{
 	"bounds": bounds, "visible": visible, "link": link, "when": when, "iso": iso, "number": number, "seconds": seconds,
 	"plural": plural, "heading": heading, "again": again, "literal": literal, "brief": briefOf, "middle": middleOf,
-	"whole": whole, "told": func(list []string) bool { return list != nil }, // it may be empty
+	"whole": whole, "pace": pace, "told": func(list []string) bool { return list != nil }, // it may be empty
 }
 
 // piece is a part of a text: literal, or the code of a character.
@@ -281,6 +281,19 @@ func plural(n any, one, many string) string {
 		return "1 " + one
 	}
 	return text + " " + many
+}
+
+// pace returns a rate in words, in the unit in which it is no fraction.
+func pace(perSecond float64) string {
+	for _, unit := range []struct {
+		name    string
+		seconds float64
+	}{{"a second", 1}, {"a minute", 60}} {
+		if n := perSecond * unit.seconds; n >= 1 {
+			return fmt.Sprintf("%.6g %s", n, unit.name)
+		}
+	}
+	return fmt.Sprintf("%.6g an hour", perSecond*3600)
 }
 
 // parseWhen reads a time of a form: RFC 3339, the zone of now without one, or relative to now as in +1h, -10m or +3d.

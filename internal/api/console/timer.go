@@ -3,6 +3,7 @@ package console
 import (
 	"html/template"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -36,6 +37,8 @@ func actions() []action {
 			http.MethodPost, "resume"},
 		{"trigger", "Fire now", "triggered", "It fires now. One that recurs goes on as if nothing had been.", false,
 			http.MethodPost, "trigger"},
+		{"move", "Move timer", "moved", "Each fires at the new time. Of one that recurs only the next occurrence moves.",
+			false, "", ""},
 		{"cancel", "Cancel timer", "cancelled", "It will not fire. This cannot be taken back.", true,
 			http.MethodDelete, ""},
 	}
@@ -54,6 +57,9 @@ type timerPage struct {
 	Now       time.Time
 	Topic, ID string
 	T         *api.Timer
+	Labels    []labelLink  // each leads to the list of timers with that label
+	ToTarget  template.URL // the list of timers with that target
+	List      template.URL // the list that led here; empty: none did
 	Key       *shown
 	Payload   shown
 	As        string // the form of the payload: empty, with JSON indented; raw, unchanged; hex, as bytes
@@ -69,8 +75,11 @@ type timerPage struct {
 	Edit      template.URL // the form, filled in from the pending timer
 	NextWrong *api.Problem
 	Actions   []actionLink
-	Done      string // the outcome of the form that led here
-	Over      *over  // nothing is pending, which is not an error
+	Snooze    *snoozeForm // nil: the caller may not move it
+	Moved     *moved      // the move that led here; nil: none did
+	MovedFrom time.Time   // when it was due before the last move; zero: not known
+	Done      string      // the outcome of the form that led here
+	Over      *over       // nothing is pending, which is not an error
 	Wrong     *api.Problem
 	Events    *events    // nil: they were not requested
 	Views     []viewLink // other ways to show the payload
@@ -104,11 +113,16 @@ func (c *Console) timer(v *visit) error {
 			" cannot be got over the API, which has something else at its path; the list of timers has it")
 	}
 	if do := actionOf(v.query("do")); do != nil && err == nil {
+		if do.Do == "move" {
+			_, list, _ := strings.Cut(string(v.list()), "?")
+			return v.moveAsk(topic, id, t, snoozeForm{List: list})
+		}
 		return v.show(nil, "confirm", do.Label,
 			confirmPage{*do, t, id, topic, link("/timer", "topic", topic, "id", id), v.now})
 	}
 	p := &timerPage{Now: v.now, Topic: topic, ID: id, As: v.query("as")}
-	p.Done = doneWords(v.query("done"), v.query("request"))
+	p.Moved = v.movedBy(topic, id)
+	p.Done, p.List = doneWords(v.query("done"), v.query("request")), v.list()
 	gone := err != nil && asProblem(err).Reason == api.ReasonNotFound
 	if v.r.Header.Get(liveHeader) == "" || gone {
 		p.Events = v.history(topic, id)
@@ -125,6 +139,15 @@ func (c *Console) timer(v *visit) error {
 		return v.show(nil, "timer", "Timer", p) // as the caller wanted
 	}
 	return v.show(p.Wrong, "timer", "Timer", p)
+}
+
+// list returns the address of the list of timers from which the browser came, with its search; empty: from elsewhere.
+func (v *visit) list() template.URL {
+	from, err := url.Parse(v.r.Referer())
+	if err != nil || from.Host != v.r.Host || from.Path != "/timers" {
+		return ""
+	}
+	return template.URL("/timers?" + from.Query().Encode()) //nolint:gosec // escaped
 }
 
 // over describes how a timer that is no longer pending ended.
@@ -158,6 +181,10 @@ func overOf(topic string, e *events) *over {
 // fill shows a timer.
 func (tp *timerPage) fill(v *visit, t *api.Timer) {
 	tp.T = t
+	tp.Labels = labelLinks(t.Labels, func(label string) template.URL {
+		return link("/timers", "topic", tp.Topic, "label", label)
+	})
+	tp.ToTarget = link("/timers", "topic", tp.Topic, "target", t.Target.Topic)
 	if t.Payload != nil {
 		tp.payload(t.Payload)
 	}
@@ -176,11 +203,17 @@ func (tp *timerPage) fill(v *visit, t *api.Timer) {
 		}
 	}
 	tp.Commands, tp.NoCommand = v.commands(t)
+	tp.MovedFrom = tp.Events.movedFrom(t)
+	if !v.may("write", tp.Topic, tp.ID) {
+		return
+	}
+	form := v.snoozeForm(tp.Topic, tp.ID, t)
+	tp.Snooze = &form
 	if t.ID != "" {
 		tp.Edit = link("/schedule", "topic", tp.Topic, "id", tp.ID, "edit", "1")
 	}
 	for _, a := range actions() {
-		if (a.Do == "pause" && t.State == "paused") || (a.Do == "resume" && t.State != "paused") {
+		if a.Do == "move" || (a.Do == "pause" && t.State == "paused") || (a.Do == "resume" && t.State != "paused") {
 			continue
 		}
 		tp.Actions = append(tp.Actions, actionLink{a, link("/timer", "topic", tp.Topic, "id", tp.ID, "do", a.Do)})
@@ -272,6 +305,9 @@ func (c *Console) steer(v *visit) error {
 	if do == nil || topic == "" || id == "" {
 		return wrong(http.StatusBadRequest,
 			"the form does not say what to do with which timer; go back to the timer's page")
+	}
+	if do.Do == "move" {
+		return v.move(topic, id)
 	}
 	result, wrong := v.steer(do, topic, id, v.r.PostForm.Get("source"))
 	if wrong != nil {

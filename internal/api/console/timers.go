@@ -21,7 +21,8 @@ const timersOnPage = 50
 // search is the content of the search form, as it was typed.
 type search struct {
 	Topic, Q, From, To, Target, State, Order string
-	Topics                                   []string
+	labelFilter
+	Topics []string
 }
 
 // countedOfEach is the number of timers of each partition that a count examines.
@@ -44,7 +45,11 @@ type timersPage struct {
 	Example []command       // commands that schedule a timer for this tab
 	// Elsewhere are other topics with such timers, if the search names no topic.
 	Elsewhere []topicFound
+	Moved     *moved // the move that led here; nil: none did
 }
+
+// Ticks reports whether the timers of the list can be ticked.
+func (tp *timersPage) Ticks() bool { return tp.State != "remembered" && len(tp.Actions) > 0 }
 
 // topicFound is the number of timers of a topic that match a search.
 type topicFound struct {
@@ -82,6 +87,10 @@ type row struct {
 	Link  template.URL
 	Pick  string // value of its check box
 	Words string // its cron expression in words
+
+	Labels []labelLink  // each narrows the search
+	Snooze template.URL // empty: the caller may not move it
+	To     time.Time    // when it will be due; zero: as it is
 }
 
 // CountsDown reports whether the timer fires when it is due, so that the page may count down to that.
@@ -90,7 +99,7 @@ func (r *row) CountsDown() bool { return r.State == "pending" }
 func rowOf(t *api.Timer) row {
 	id := rawID(t)
 	pick := base64.RawURLEncoding.EncodeToString([]byte(id)) + " " + t.Source // the ID may have any bytes
-	return row{t, id, link("/timer", "topic", t.Topic, "id", id), pick, ""}
+	return row{Timer: t, Raw: id, Link: link("/timer", "topic", t.Topic, "id", id), Pick: pick}
 }
 
 // rawID returns the bytes of a timer's ID.
@@ -104,6 +113,7 @@ func rawID(t *api.Timer) string {
 func (c *Console) timers(v *visit) error {
 	p := &timersPage{Now: v.now}
 	topic, names, err := v.chosen()
+	p.Moved = v.movedBy(topic, v.raw("id"))
 	p.search = v.search()
 	p.Topic, p.Topics, p.Q = topic, names, v.within(topic, cmp.Or(v.query("q"), v.query("prefix")))
 	switch {
@@ -111,7 +121,7 @@ func (c *Console) timers(v *visit) error {
 		p.Wrong = asProblem(err)
 	case topic == "":
 	default:
-		if v.query("topic") == "" && p.Q != "" && len(names) > 1 {
+		if v.query("topic") == "" && p.Q+p.Target != "" && len(names) > 1 {
 			p.lookAround(v, names)
 		}
 		p.Wrong = p.find(v)
@@ -124,6 +134,7 @@ func (v *visit) search() search {
 	return search{
 		Topic: v.query("topic"), Q: v.raw("q"), From: v.query("from"), To: v.query("to"),
 		Target: v.query("target"), State: v.query("state"), Order: v.query("order"),
+		labelFilter: v.labelFilter(),
 	}
 }
 
@@ -131,12 +142,22 @@ func (v *visit) search() search {
 // in which times relative to now are instants.
 func (s *search) pairs(q url.Values, more ...string) []string {
 	return append([]string{"topic", s.Topic, "q", s.Q, "from", asInstant(q.Get("due-after")), "to",
-		asInstant(q.Get("due-before")), "target", s.Target, "state", s.State}, more...)
+		asInstant(q.Get("due-before")), "target", s.Target, "label", s.Label, "state", s.State}, more...)
+}
+
+// typed returns the search as parameters of a page, as it was typed, followed by more.
+func (s *search) typed(more ...string) []string {
+	return append([]string{"topic", s.Topic, "q", s.Q, "from", s.From, "to", s.To, "target", s.Target, "label", s.Label,
+		"state", s.State}, more...)
 }
 
 // filter returns the search as parameters of the API.
 func (s *search) filter(now time.Time) (url.Values, error) {
 	q, err := between(now, "due-after", s.From, "due-before", s.To)
+	if err != nil {
+		return nil, err
+	}
+	labels, err := s.labels()
 	if err != nil {
 		return nil, err
 	}
@@ -147,6 +168,7 @@ func (s *search) filter(now time.Time) (url.Values, error) {
 	}
 	set("prefix", s.Q)
 	set("target", s.Target)
+	set("label", labels)
 	set("state", s.State)
 	return q, nil
 }
@@ -186,7 +208,7 @@ func (tp *timersPage) find(v *visit) *api.Problem {
 	}
 	path := []string{"topics", tp.Topic, "timers"}
 	tp.count(v, path, q)
-	tp.Bare, tp.Example = tp.Q+tp.From+tp.To+tp.Target == "", v.example(tp.Topic, tp.State)
+	tp.Bare, tp.Example = tp.Q+tp.From+tp.To+tp.Target+tp.Label == "", v.example(tp.Topic, tp.State)
 	order := tp.Order
 	if order == "" && (tp.Q != "" || tp.State == "paused") {
 		order = "id" // then a timer with exactly that ID comes first; and paused ones do not fire, in whatever order
@@ -206,6 +228,14 @@ func (tp *timersPage) find(v *visit) *api.Problem {
 	for _, t := range list.Timers {
 		r := rowOf(t)
 		r.Words = v.inWords(t.Recurrence, cached)
+		here := *tp
+		r.Labels = labelLinks(t.Labels, func(label string) template.URL {
+			here.labelFilter = tp.and(label)
+			return here.page("", "")
+		})
+		if t.State != "remembered" && v.may("write", tp.Topic, r.Raw) {
+			r.Snooze = link("/timer", "topic", tp.Topic, "id", r.Raw, "do", "move")
+		}
 		tp.Timers = append(tp.Timers, r)
 	}
 	tp.Select = link("/selected", tp.pairs(q)...)
@@ -215,8 +245,12 @@ func (tp *timersPage) find(v *visit) *api.Problem {
 		if a.Do == "trigger" || a.Do == "pause" && paused || a.Do == "resume" && !paused && !some {
 			continue // there is no job for it, or it would change nothing
 		}
-		tp.Actions = append(tp.Actions, a)
-		tp.Bulk = append(tp.Bulk, actionLink{a, link("/bulk", tp.pairs(q, "do", a.Do)...)})
+		if a.Do != "move" && v.may("write", tp.Topic, tp.Q) { // each row has its own move
+			tp.Actions = append(tp.Actions, a)
+		}
+		if v.may("admin", tp.Topic, tp.Q) {
+			tp.Bulk = append(tp.Bulk, actionLink{a, link("/bulk", tp.pairs(q, "do", a.Do)...)})
+		}
 	}
 	if list.Cursor != "" {
 		tp.Next = tp.page(list.Cursor, strconv.FormatInt(since.UnixMilli(), 10))
@@ -276,6 +310,5 @@ func (a *asker) inWords(r *api.Recurrence, cached map[[2]string]string) string {
 
 // page returns the address of one page of the search.
 func (tp *timersPage) page(cursor, since string) template.URL {
-	return link("/timers", "topic", tp.Topic, "q", tp.Q, "from", tp.From, "to", tp.To, "target", tp.Target,
-		"state", tp.State, "order", tp.Order, "cursor", cursor, "since", since)
+	return link("/timers", tp.typed("order", tp.Order, "cursor", cursor, "since", since)...)
 }

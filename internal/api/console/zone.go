@@ -73,8 +73,9 @@ func (v *visit) here() string {
 		return "/"
 	}
 	q := v.r.URL.Query()
-	q.Del("done") // the outcome of a form is shown once
-	q.Del("request")
+	for _, name := range []string{"done", "request", "was", "due"} { // the outcome of a form is shown once
+		q.Del(name)
+	}
 	return string(link(v.r.URL.Path, pairsOf(q)...))
 }
 
@@ -95,10 +96,13 @@ func (c *Console) setZone(v *visit) error {
 	return v.lead(link(to.Path, pairsOf(to.Query())...))
 }
 
-// pairsOf returns a query as the parameters of link.
+// pairsOf returns a query as the parameters of link. A list may be in one parameter or in several.
 func pairsOf(q url.Values) (pairs []string) {
-	for name := range q {
-		pairs = append(pairs, name, q.Get(name))
+	for name, values := range q {
+		if name != "label" && name != "type" {
+			values = values[:1]
+		}
+		pairs = append(pairs, name, strings.Join(values, ","))
 	}
 	return pairs
 }

@@ -147,6 +147,7 @@ type Instance struct {
 	Partitions []PartitionStatus `json:"partitions,omitempty"`
 	Unhealthy  []UnhealthyTarget `json:"unhealthyTargets,omitempty"`
 	Deferred   []DeferredTarget  `json:"deferredTargets,omitempty"`
+	Missing    []MissingCalendar `json:"missingCalendars,omitempty"`
 	// SettingsDiffer comes from the instance that responds, not from this one.
 	SettingsDiffer []string `json:"settingsDiffer,omitzero" nullable:"false" doc:"Settings for judging requests that differ from those of most instances of the group: the fate of a timer then depends on the owner of its partition. Empty: none. Absent: unknown."`
 	Problem        string   `json:"problem,omitempty" doc:"Why it could not be asked, or cannot work: for example, that no broker responds to it."`
@@ -213,6 +214,24 @@ func AddDeferred(list []DeferredTarget, other DeferredTarget) (all []DeferredTar
 		d.Through = other.Through
 	}
 	return list, at
+}
+
+// MissingCalendar is a calendar that timers name and that does not exist: it excludes nothing.
+type MissingCalendar struct {
+	Calendar string `json:"calendar" doc:"The name."`
+	Topic    string `json:"topic" doc:"The request topic of the timers."`
+	Timers   int64  `json:"timers" doc:"How many name it, except paused ones, as of when calendars last changed or a partition got its owner. Of each partition at most ten names are known."`
+}
+
+// AddMissing adds another report about one calendar to a list.
+func AddMissing(list []MissingCalendar, other MissingCalendar) []MissingCalendar {
+	i := slices.IndexFunc(list,
+		func(m MissingCalendar) bool { return m.Calendar == other.Calendar && m.Topic == other.Topic })
+	if i < 0 {
+		return append(list, other)
+	}
+	list[i].Timers += other.Timers
+	return list
 }
 
 // Meaning describes the problem of the target, and what happens to its due timers. The target is the subject.

@@ -10,42 +10,67 @@ public class Oracle {
         var out = new PrintStream(new BufferedOutputStream(System.out), false);
         for (String line; (line = in.readLine()) != null;) {
             String[] q = line.split("\t", -1);
-            out.println(args[0].equals("quartz") ? within(q) : period(q) + " " + ahead(q));
+            out.println(args[0].equals("quartz") ? cron(q) : period(q) + " " + ahead(q));
         }
         out.flush();
-        System.exit(0);
     }
 
-    /** The answer of cron, or what there is of it and "endless" after 10 s. */
-    static String within(String[] q) throws Exception {
-        var answer = new StringJoiner(" ");
-        List<CronExpression> a = parse(q[4], q[0]), b = parse(q[5], q[0]);
-        var thread = new Thread(() -> cron(q, a, b, answer));
-        thread.setDaemon(true); // and left to itself: it cannot be stopped
-        thread.start();
-        thread.join(10_000);
-        return thread.isAlive() ? answer + " endless" : answer.toString();
-    }
+    /** Enough steps of a search for a query: centuries of months. */
+    static final int LIMIT = 1_000_000;
+    static int steps;
 
-    /** zone, after in Unix seconds, how many, "or" or "and", expressions, expressions. */
-    static void cron(String[] q, List<CronExpression> a, List<CronExpression> b, StringJoiner answer) {
-        long at = Long.parseLong(q[1]);
-        for (int n = Integer.parseInt(q[2]); n > 0; n--) {
-            long x = next(a, at), y = next(b, at);
-            while (q[3].equals("and") && x != y) {
-                at = Math.max(x, y) - 1;
-                x = next(a, at);
-                y = next(b, at);
+    static class Endless extends RuntimeException {}
+
+    /** Seconds of an expression, which Quartz looks at in each step of a search: they end one that has no end. */
+    static class Counted extends TreeSet<Integer> {
+        Counted(SortedSet<Integer> seconds) {
+            super(seconds);
+        }
+
+        @Override public SortedSet<Integer> tailSet(Integer from) {
+            if (++steps > LIMIT) {
+                throw new Endless();
             }
-            at = Math.min(x, y);
-            answer.add("" + at);
+            return super.tailSet(from);
         }
     }
 
+    /** zone, after in Unix seconds, how many, "or" or "and", expressions, expressions; ends in "endless" if it loops. */
+    static String cron(String[] q) throws Exception {
+        var answer = new StringJoiner(" ");
+        List<CronExpression> a = parse(q[4], q[0]), b = parse(q[5], q[0]);
+        long at = Long.parseLong(q[1]);
+        steps = 0;
+        try {
+            for (int n = Integer.parseInt(q[2]); n > 0; n--) {
+                long x = next(a, at), y = next(b, at);
+                while (q[3].equals("and") && x != y) {
+                    at = Math.max(x, y) - 1;
+                    x = next(a, at);
+                    y = next(b, at);
+                }
+                at = Math.min(x, y);
+                answer.add("" + at);
+            }
+        } catch (Endless e) {
+            answer.add("endless");
+        }
+        return answer.toString();
+    }
+
+    static final Map<String, CronExpression> PARSED = new HashMap<>();
+
+    @SuppressWarnings("unchecked")
     static List<CronExpression> parse(String list, String zone) throws Exception {
         var all = new ArrayList<CronExpression>();
         for (String text : list.isEmpty() ? new String[0] : list.split("\\|")) {
-            var e = new CronExpression(text);
+            var e = PARSED.get(text);
+            if (e == null) {
+                PARSED.put(text, e = new CronExpression(text));
+                var seconds = CronExpression.class.getDeclaredField("seconds");
+                seconds.setAccessible(true);
+                seconds.set(e, new Counted((SortedSet<Integer>) seconds.get(e)));
+            }
             e.setTimeZone(TimeZone.getTimeZone(zone));
             all.add(e);
         }

@@ -4,6 +4,7 @@ import signal
 import sys
 from datetime import datetime, timedelta, timezone
 from functools import cache
+from itertools import islice
 from zoneinfo import ZoneInfo
 
 from croniter import croniter
@@ -12,10 +13,17 @@ from dateutil.relativedelta import relativedelta
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 NEVER = 1 << 40
+LIMIT = 2.0  # seconds of the processor for a query, which needs some milliseconds
 
 
-def by_cronsim(text, after):
-    return next(CronSim(text, after), None)
+def unix(d):
+    return int((d - EPOCH) / timedelta(seconds=1))
+
+
+def by_cronsim(local, after, count, _, text, __):
+    """Its expressions are always one. It parses them each time, so it goes on from there."""
+    for d in islice(CronSim(text, datetime.fromtimestamp(after, local)), count):
+        yield unix(d)
 
 
 @cache
@@ -23,30 +31,31 @@ def parsed(text):
     return croniter(text, ret_type=datetime, implement_cron_bug=True, second_at_beginning=True)
 
 
-def by_croniter(text, after):
-    return parsed(text).get_next(start_time=after)
-
-
-def cron(library, zone, after, count, how, *lists):
-    """zone, after in Unix seconds, how many, "or" or "and", expressions, expressions; ends in "endless" if it loops."""
-    local, at, answer = ZoneInfo(zone), int(after), []
-
+def by_croniter(local, at, count, how, *lists):
     def first(texts):
-        found = (library(text, datetime.fromtimestamp(at, local)) for text in filter(None, texts.split("|")))
-        return min((int((d - EPOCH) / timedelta(seconds=1)) for d in found if d), default=NEVER)
+        after = datetime.fromtimestamp(at, local)
+        return min((unix(parsed(text).get_next(start_time=after)) for text in texts), default=NEVER)
 
-    signal.alarm(10)
-    try:
-        for _ in range(int(count)):
+    lists = [list(filter(None, texts.split("|"))) for texts in lists]
+    for _ in range(count):
+        x, y = map(first, lists)
+        while how == "and" and x != y:
+            at = max(x, y) - 1
             x, y = map(first, lists)
-            while how == "and" and x != y:
-                at = max(x, y) - 1
-                x, y = map(first, lists)
-            at = min(x, y)
+        at = min(x, y)
+        yield at
+
+
+def cron(library, zone, after, count, *query):
+    """zone, after in Unix seconds, how many, "or" or "and", expressions, expressions; ends in "endless" if it loops."""
+    answer = []
+    signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT)
+    try:
+        for at in library(ZoneInfo(zone), int(after), int(count), *query):
             answer.append(str(at))
     except TimeoutError:
         answer.append("endless")
-    signal.alarm(0)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     return " ".join(answer)
 
 
@@ -75,7 +84,7 @@ def period(zone, anchor, text, count):
     return str(late)
 
 
-signal.signal(signal.SIGALRM, overdue)
+signal.signal(signal.SIGVTALRM, overdue)
 answer = {
     "cronsim": lambda *q: cron(by_cronsim, *q), "croniter": lambda *q: cron(by_croniter, *q), "dateutil": period,
 }[sys.argv[1]]

@@ -12,7 +12,8 @@
   const words = (e) => {
     const request = e.request || e.cancel || e.source;
     return [
-      e.occurrence && `occurrence ${e.occurrence}`, e.occurrence && `late ${e.lateness || 0} ms`,
+      e.occurrence && `occurrence ${e.occurrence}`, e.type === 'moved' && e.pending ? `due ${exact(e.due)} → ${exact(e.pending.due)}` :
+        e.occurrence && `late ${e.lateness || 0} ms`,
       e.target && `to ${e.target}`, e.reason, e.detail, request && `request ${request}`,
     ].filter(Boolean).join(' · ');
   };
@@ -38,6 +39,7 @@
       return at.toISOString().slice(0, 23).replace('T', ' ') + ' UTC';
     }
   };
+  const exact = (at) => clock(new Date(at)).replace(/\.000(?= |$)/, ''); // without milliseconds that are 0
   const add = (e) => {
     const row = told.tBodies[0].insertRow(0);
     told.classList.remove('empty');

@@ -1,0 +1,196 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/audit/history"
+	"github.com/waterclock/waterclock/internal/kit/beats"
+)
+
+// CalendarConfig measures how long pending timers take to follow a changed calendar, and how late others are meanwhile.
+// It starts an instance of its own, which writes events, because they say when a timer is rescheduled.
+type CalendarConfig struct {
+	Common
+	Lives                  // of the timers that fire
+	Pending  int           // recurring timers that name the calendar; the change moves a tenth of them
+	Rate     float64       // timers a second that fire
+	Duration time.Duration // of the measurement before the change
+}
+
+// DefaultCalendar returns the usual workload.
+func DefaultCalendar() CalendarConfig {
+	c := CalendarConfig{Common: DefaultCommon(), Lives: Lives{Least: 500 * time.Millisecond,
+		Spread: 500 * time.Millisecond}, Pending: 1_000_000, Rate: 2_000, Duration: 20 * time.Second}
+	c.Local, c.Events = true, true
+	return c
+}
+
+func (cc *CalendarConfig) check() error {
+	return errors.Join(cc.checkOwn(), cc.Lives.check(), between("pending", movedOneIn, MaxTimers, cc.Pending),
+		between("rate", 1, MaxRate, cc.Rate), between("rounds", 1, 1, cc.Rounds),
+		want(cc.Duration > 0 && cc.Duration <= time.Hour, "duration", cc.Duration, "more than 0, at most 1h"))
+}
+
+const (
+	// The calendar of the run, and the time zone of it and of its timers.
+	calendarName, calendarZone = "bench", "Europe/Berlin"
+	// One of movedOneIn timers has its next occurrence on the day that the change excludes.
+	movedOneIn = 10
+	// daysAhead is when the first of them is due: not within the run.
+	daysAhead = 3
+)
+
+// follower is one run of the workload.
+type follower struct {
+	*run
+	c     *CalendarConfig
+	rep   *Report
+	day   time.Time // the first on which timers are due, at midnight
+	batch *batch    // timers that fire
+}
+
+func (cc *CalendarConfig) measure(ctx context.Context, r *run) error {
+	f := &follower{run: r, c: cc, rep: r.report("calendar", "p99 by receipt meanwhile / before", "")}
+	zone, err := time.LoadLocation(calendarZone)
+	if err != nil {
+		return fmt.Errorf("load the zone of the timers: %w", err)
+	}
+	y, m, d := time.Now().In(zone).Date()
+	f.day, f.api = time.Date(y, m, d+daysAhead, 0, 0, 0, 0, zone), true
+	if err := serveWarm(ctx, r); err != nil {
+		return err
+	}
+	if err := f.put(ctx, f.day.AddDate(-1, 0, 0), http.StatusCreated); err != nil {
+		return err
+	}
+	if err := f.scheduleRecurring(ctx); err != nil {
+		return err
+	}
+	return f.change(ctx)
+}
+
+// put makes the calendar exclude one day.
+func (f *follower) put(ctx context.Context, day time.Time, want int) error {
+	rules := fmt.Sprintf(`{"zone": %q, "dates": [%q]}`, calendarZone, day.Format(time.DateOnly))
+	_, err := drive(ctx, f.run, traffic{name: "PUT of the calendar", addr: f.serving.api, calls: 1, check: status(want),
+		ask: func(int) request {
+			return request{method: http.MethodPut, path: "/v1/calendars/" + calendarName, body: []byte(rules)}
+		}})
+	return err
+}
+
+// scheduleRecurring schedules the recurring timers: each daily at a minute of its own, from one of movedOneIn days on.
+func (f *follower) scheduleRecurring(ctx context.Context) error {
+	const minutes = 24 * 60
+	p := f.rep.add(&Phase{Name: "recurring timers"})
+	bar := f.bar("scheduling", f.c.Pending)
+	begin := time.Now()
+	err := f.schedule(ctx, f.nextBatch(0), offer{timers: f.c.Pending, unbooked: true,
+		due: func(i int, _ time.Time) int64 {
+			if i%1024 == 0 {
+				_ = bar.Set(i)
+			}
+			return f.day.AddDate(0, 0, i%movedOneIn).UnixMilli()
+		},
+		headers: func(i int) []kgo.RecordHeader {
+			minute := i / movedOneIn % minutes
+			return []kgo.RecordHeader{
+				{Key: waterclock.HeaderCron, Value: fmt.Appendf(nil, "%d %d * * *", minute%60, minute/60)},
+				{Key: waterclock.HeaderZone, Value: []byte(calendarZone)},
+				{Key: waterclock.HeaderNotOn, Value: []byte(calendarName)}}
+		}})
+	_ = bar.Finish()
+	if err == nil {
+		err = f.awaitSettled(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	p.perSecond(f.c.Pending, begin, time.Now())
+	return f.serving.allPending(ctx, p, f.c.Pending, pendingTimeout)
+}
+
+// change changes the calendar while timers fire, each of which must fire once, and waits for the last timer that moves.
+func (f *follower) change(ctx context.Context) error {
+	f.batch = f.nextBatch(0)
+	p, err := f.collect(ctx, "timers that fire", f.target, f.batch, 0)
+	if err != nil {
+		return err
+	}
+	defer p.stopReading()
+	until, stop := context.WithCancel(ctx)
+	defer stop()
+	sent := make(chan error, 1)
+	go func() {
+		sent <- f.schedule(ctx, f.batch, offer{timers: MaxTimers, rate: f.c.Rate, until: until, due: f.c.due()})
+	}()
+	beats.Sleep(ctx, f.c.lead())
+	before := window{time.Now(), time.Now().Add(f.c.Duration)}
+	sleepUntil(ctx, before.to)
+	meanwhile, err := f.follow(ctx)
+	stop()
+	if err = errors.Join(err, <-sent); err != nil {
+		return err
+	}
+	p.finish(ctx)
+	var late [2]*Phase
+	for i, w := range []struct {
+		name string
+		window
+	}{{"before", before}, {"meanwhile", meanwhile}} {
+		late[i] = f.rep.add(&Phase{Name: fmt.Sprintf("%.0f/s %s", f.c.Rate, w.name), Rate: f.c.Rate,
+			Seconds: w.to.Sub(w.from).Seconds()})
+		late[i].late(p.batch, w.window)
+		if err := late[i].verify(p.batch); err != nil {
+			return err
+		}
+	}
+	f.rep.round(late[1].ByReceipt.p99(), late[0].ByReceipt.p99(), nil, 0)
+	return nil
+}
+
+// follow changes the calendar, and returns the time from then until the last timer is rescheduled.
+func (f *follower) follow(ctx context.Context) (w window, err error) {
+	events := f.requests + ".waterclock.events"
+	from, err := f.ends(ctx, events)
+	if err != nil {
+		return w, err
+	}
+	cl, err := f.newClient(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{events: from}),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	if err != nil {
+		return w, err
+	}
+	defer cl.Close()
+	defer f.profile("calendar")()
+	w.from = time.Now()
+	if err := f.put(ctx, f.day, http.StatusOK); err != nil {
+		return w, err
+	}
+	answered, wanted, seen := time.Now(), f.c.Pending/movedOneIn, 0
+	bar := f.bar("rescheduled", wanted)
+	for seen < wanted && ctx.Err() == nil {
+		fetches := cl.PollFetches(ctx)
+		fetches.EachRecord(func(rec *kgo.Record) {
+			if e, err := waterclock.ParseEvent(rec); err == nil && e.Type == waterclock.EventRescheduled {
+				seen++
+			}
+		})
+		_ = bar.Set(min(seen, wanted))
+	}
+	w.to = time.Now()
+	_ = bar.Finish()
+	p := f.rep.add(&Phase{Name: "rescheduled",
+		Note: fmt.Sprintf("PUT answered after %d ms", answered.Sub(w.from).Milliseconds()),
+		Exact: history.Counts{Scheduled: wanted, Received: seen, Lost: max(0, wanted-seen),
+			Altered: max(0, seen-wanted)}})
+	p.perSecond(seen, w.from, w.to)
+	return w, p.Exact.Err(p.Name)
+}
