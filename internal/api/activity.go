@@ -72,7 +72,7 @@ func EventTypes() []string {
 		waterclock.EventScheduled, waterclock.EventReplaced, waterclock.EventFired, waterclock.EventCancelled,
 		waterclock.EventExpired, waterclock.EventUndeliverable, waterclock.EventRejected, waterclock.EventRescheduled,
 		waterclock.EventCompleted, waterclock.EventTriggered, waterclock.EventPaused, waterclock.EventResumed,
-		waterclock.EventConditionNotMet, waterclock.EventUnchanged,
+		waterclock.EventMoved, waterclock.EventConditionNotMet, waterclock.EventUnchanged,
 	} {
 		types = append(types, string(t))
 	}

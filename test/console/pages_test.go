@@ -19,12 +19,14 @@ import (
 func (s *setup) seed() {
 	s.t.Helper()
 	for i := range 60 {
-		s.put("order-"+strconv.Itoa(1000+i), `{"order":`+strconv.Itoa(i)+`}`, "Timer-After", strconv.Itoa(60+i*i*7)+"s")
+		s.put("order-"+strconv.Itoa(1000+i), `{"order":`+strconv.Itoa(i)+`}`, "Timer-After", strconv.Itoa(60+i*i*7)+"s",
+			"Timer-Labels", "order="+strconv.Itoa(i)+", team="+string(rune('a'+i%3)))
 	}
 	s.put("report", `{"kind":"daily"}`, "Timer-Cron", "0 9 * * mon-fri", "Timer-Zone", "Africa/Lagos",
 		"Timer-Jitter", "30s",
 		"Waterclock-Pass", "content-type=application/json", "Waterclock-Pass", "trace-id=7f3a")
-	s.put("heartbeat", "", "Timer-Every", "15m")
+	s.put("heartbeat", "", "Timer-Every", "15m", "Timer-Labels", "team=a")
+	s.Call(http.MethodPatch, s.at("heartbeat"), `{"after":"2h"}`, "Content-Type", "application/json").Is(http.StatusOK, "moved")
 	s.Call(http.MethodPut, "/v1/calendars/weekend", `{"zone": "Europe/Berlin", "dates": ["2027-05-06"],
 		"weekly": ["sat", "sun"], "hours": ["fri 12:00-18:00"]}`).Is(http.StatusCreated, "")
 	s.refuse("refused", `{"order":18}`)
@@ -44,10 +46,14 @@ func pages() []struct{ name, at string } {
 		{"overview-day", "/?ahead=day"},
 		{"timers", "/timers"},
 		{"timers-found", path("/timers", "q", "order-", "from", "now", "to", "+3h")},
+		{"timers-label", path("/timers", "label", "team=a, order", "target", target)},
 		{"timers-none", path("/timers", "q", "no such")},
 		{"timer", path("/timer", "topic", requests, "id", "report")},
+		{"timer-moved", path("/timer", "topic", requests, "id", "heartbeat")},
 		{"timer-hostile", path("/timer", "topic", requests, "id", hostile)},
 		{"confirm", path("/timer", "topic", requests, "id", "report", "do", "cancel")},
+		{"snooze", path("/timer", "topic", requests, "id", "heartbeat", "do", "move")},
+		{"snooze-hostile", path("/timer", "topic", requests, "id", hostile, "do", "move")},
 		{"schedule", "/schedule"},
 		{"schedule-cron", path("/schedule", "cron", "0 9 * * mon-fri", "zone", "Africa/Lagos")},
 		{"schedule-wrong", path("/schedule", "cron", "0 99 * * *")},
@@ -61,6 +67,8 @@ func pages() []struct{ name, at string } {
 		{"activity", path("/activity", "prefix", "order-", "type", "scheduled,fired")},
 		{"edit", path("/schedule", "topic", requests, "id", "report", "edit", "1")},
 		{"bulk", path("/bulk", "topic", requests, "q", "order-", "do", "cancel")},
+		{"bulk-move", path("/bulk", "topic", requests, "label", "team=a", "do", "move")},
+		{"bulk-move-preview", path("/bulk", "topic", requests, "label", "team=a", "do", "move", "by", "-1h")},
 		{"cluster", "/cluster"},
 		{"calendars", "/calendars"},
 		{"calendar-new", "/calendar"},

@@ -132,7 +132,7 @@ func (v *visit) move(topic, id string) error {
 	}
 	var result api.Result
 	switch {
-	case t.Source != form.Get("source") || t.DueMillis != shown:
+	case (t.Source != form.Get("source") || t.DueMillis != shown) && v.may("write", topic, id): // else the API says why
 		typed.Wrong = wrong(http.StatusPreconditionFailed, fmt.Sprintf(
 			"it has fired, or was changed, since you looked: it is due at %s %s now. Nothing was moved",
 			v.Exact(t.Due), v.Zone()))
@@ -140,7 +140,7 @@ func (v *visit) move(topic, id string) error {
 		typed.Wrong = wrong(http.StatusBadRequest, err.Error())
 	default:
 		err = v.ask(call{method: http.MethodPatch, path: path,
-			header: http.Header{"If-Match": {strconv.Quote(t.Source)}, "Content-Type": {"application/json"}},
+			header: http.Header{"If-Match": {strconv.Quote(form.Get("source"))}, "Content-Type": {"application/json"}},
 			body:   api.NewTime{At: to.UTC().Format(time.RFC3339Nano)}}, &result)
 		typed.Wrong = asConflict(err)
 	}
