@@ -211,8 +211,8 @@ func TestServiceThatIsDead(t *testing.T) {
 	b.is("it is up to date", `document.getElementById("stale").hidden && document.getElementById("live").checked`)
 }
 
-// The list of timers goes on by itself: what has fired leaves it, what is ticked stays ticked, and the bar with
-// the buttons is in sight.
+// The list of timers goes on by itself: what is new is offered, what has fired says so, what is ticked stays ticked, and
+// the bar with the buttons is in sight.
 func TestTimersListIsLive(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -224,12 +224,18 @@ func TestTimersListIsLive(t *testing.T) {
 	b := s.open()
 	b.visit("/timers?order=due")
 	s.put("soon", "x", "Timer-After", "9s")
-	b.is("a new one comes", `document.querySelector("tbody a").innerText === "soon"`)
+	b.is("a new one is offered", `document.querySelector("#news span").innerText === "1 new" &&
+		document.querySelector("tbody a").innerText !== "soon"`)
+	b.do("show it", chromedp.Click(chromedp.CSS("#news button")))
+	b.is("it comes", `document.querySelector("tbody a").innerText === "soon" &&
+		document.querySelector("tbody tr").matches(".fresh") && document.querySelectorAll("tr.fresh").length === 1`)
+	b.is("the focus is before it", `document.activeElement.id === "news" &&
+		document.querySelector("#news button").disabled`)
 	b.is("its time counts down", `/^in [1-8] s$/.test(document.querySelector("tbody [data-due]").textContent)`)
 	b.is("none is ticked", `document.getElementById("ticked").textContent === "None ticked" &&
 		document.querySelector("button[name=do]").disabled`)
 	b.look(360, "light")
-	b.is("no button is in the way", `document.querySelector(".ticks").getBoundingClientRect().height < 50 &&
+	b.is("no button is in the way", `document.querySelector(".ticks").getBoundingClientRect().height < 64 &&
 		!document.querySelector("button[name=do]").checkVisibility()`)
 	b.look(1280, "light")
 	b.do("tick another", chromedp.Click(chromedp.CSS("tbody tr:nth-of-type(3) input")))
@@ -239,7 +245,8 @@ func TestTimersListIsLive(t *testing.T) {
 	b.is("the bar is in sight", `(() => { const box = document.querySelector(".ticks").getBoundingClientRect();
 		return scrollY < 100 && box.bottom <= innerHeight && box.top > 0 &&
 			document.documentElement.scrollHeight > innerHeight * 1.5 })()`)
-	b.within(patience, "it leaves when it has fired", `document.querySelector("tbody a").innerText !== "soon"`)
+	b.within(patience, "it says so when it has fired", `document.querySelector("tbody a").innerText === "soon" &&
+		document.querySelector("tbody tr").matches(".gone") && document.querySelector("#news").innerText.includes("1 gone")`)
 	b.is("the other is still ticked", `document.querySelectorAll("input:checked[name=pick]").length === 1 &&
 		document.querySelector("input:checked[name=pick]").value === `+strconv.Quote(ticked))
 	b.is("it has the focus still", `document.activeElement.value === `+strconv.Quote(ticked))
@@ -247,6 +254,8 @@ func TestTimersListIsLive(t *testing.T) {
 	b.is("the bar does not hide what has the focus",
 		`(() => { const box = document.activeElement.getBoundingClientRect();
 		return document.activeElement.contains(document.elementFromPoint(box.left + 3, box.top + box.height / 2)) })()`)
+	b.do("show the newer list", chromedp.Click(chromedp.CSS("#news button")))
+	b.is("it has left", `document.querySelector("tbody a").innerText !== "soon" && !document.querySelector("tr.gone")`)
 	b.do("tick all", chromedp.Click(chromedp.CSS("#all")))
 	b.is("all are ticked", `document.getElementById("ticked").textContent === "42 ticked:" &&
 		!document.getElementById("all").indeterminate`)

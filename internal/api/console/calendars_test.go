@@ -59,7 +59,8 @@ func TestMissingCalendars(t *testing.T) {
 	c := f.answers["/v1/cluster"].(*api.Cluster)
 	c.Missing = []route.MissingCalendar{{Calendar: "gone", Topic: "timers", Timers: 1234}}
 	for _, page := range []string{"/calendars", "/"} {
-		says(t, f.get(page), 200, "<code>gone</code>: 1,234 timers of", "/calendar?calendar=gone", "/timers?topic=timers")
+		says(t, f.get(page), 200, "<code>gone</code>: 1,234 timers of", "/calendar?calendar=gone",
+			"/timers?topic=timers")
 	}
 	says(t, f.get("/calendar?calendar=gone"), 200, `name="calendar" value="gone"`)
 	f.answers["/v1/cluster"] = forbidden()

@@ -80,6 +80,7 @@ func New(o Options) *Console {
 		"/bulk":         {get: c.bulkAsk, post: c.bulk},
 		"/selected":     {get: nothingTicked, post: c.selected},
 		"/job":          {get: c.job, post: c.stopJob},
+		"/jobs":         {get: c.jobs},
 		"/cluster":      {get: c.cluster},
 		"/calendars":    {get: c.calendars},
 		"/calendar":     {get: c.calendar, post: c.changeCalendar},
@@ -94,7 +95,7 @@ func New(o Options) *Console {
 		c.static["/static/"+name] = asset{name, kind, strconv.Quote(hex.EncodeToString(sum[:8])), body}
 	}
 	for _, name := range []string{"overview", "home", "activity", "timers", "timer", "confirm", "schedule",
-		"dead-letters", "dead-letter", "bulk", "move", "selected", "job", "topics", "cluster", "calendars",
+		"dead-letters", "dead-letter", "bulk", "move", "selected", "job", "jobs", "topics", "cluster", "calendars",
 		"calendar", "problem"} {
 		// They are the same in each process, and tests make each of them.
 		c.sets[name] = template.Must(template.New("layout.html").Funcs(functions).ParseFS(

@@ -186,6 +186,28 @@ type jobPage struct {
 	Back template.URL
 }
 
+// jobsPage lists the jobs that the caller may see.
+type jobsPage struct {
+	api.JobList
+	Rows []jobRow
+}
+
+type jobRow struct {
+	*api.Job
+	Link template.URL
+}
+
+func (c *Console) jobs(v *visit) error {
+	p := &jobsPage{}
+	if err := v.ask(call{path: []string{"jobs"}}, &p.JobList); err != nil {
+		return err
+	}
+	for i := range p.Jobs {
+		p.Rows = append(p.Rows, jobRow{&p.Jobs[i], link("/job", "id", p.Jobs[i].ID)})
+	}
+	return v.show(nil, "jobs", "Jobs", p)
+}
+
 // job shows the progress of a job.
 func (c *Console) job(v *visit) error {
 	p := &jobPage{Job: &api.Job{}, Now: v.now}

@@ -35,15 +35,23 @@
   };
 
   // change makes an element like that of a newer page. Nodes that are on both pages stay in the document, so they keep
-  // their ticks and the focus. An element with an ID, or a row with a tick box, stays the same element wherever it
-  // moves; others match by their place. The script itself keeps elements with data-own up to date.
-  const keyOf = (e) => e.id || e.nodeName === 'TR' && e.querySelector('input[name=pick]')?.value || '';
+  // their ticks and the focus. An element with an ID or a data-key stays the same element wherever it moves; others
+  // match by their place. The script itself keeps elements with data-own up to date. A list (data-list) keeps its rows
+  // until its reader asks for the newer ones, and so do elements that belong to it (data-with-list): see offer.
+  const keyOf = (e) => e.id || e.dataset?.key || '';
+  let whole = false; // lists are to be as on the newer page
   const change = (old, fresh) => {
     if (old.nodeType !== Node.ELEMENT_NODE) {
+      const selection = getSelection(); // a text that is selected stays so
+      if (!selection.isCollapsed && selection.containsNode(old, true)) return;
       if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue;
       return;
     }
-    if (fresh.hasAttribute('data-own')) return;
+    if (fresh.hasAttribute('data-own') || fresh.hasAttribute('data-with-list') && !whole) return;
+    if (old.hasAttribute('data-list') && !whole && old.rows.length) {
+      offer(old, fresh);
+      return;
+    }
     for (const {name} of [...old.attributes]) {
       if (!fresh.hasAttribute(name) && name !== 'open') old.removeAttribute(name);
     }
@@ -75,13 +83,77 @@
     }
   };
 
+  // offer updates the rows of a list where they are, so that nothing moves while it is read. A row that the newer list
+  // lacks stays and says so. How many are new is told beside a button that shows the newer list; fresh null: it is empty.
+  const offer = (list, fresh) => {
+    const rows = new Map([...fresh?.rows ?? []].map((row) => [keyOf(row), row])), order = [...rows.keys()], kept = [];
+    let gone = 0;
+    for (const row of list.rows) {
+      const newer = rows.get(keyOf(row));
+      if (newer) {
+        change(row, newer);
+        kept.push(keyOf(row));
+        rows.delete(keyOf(row));
+      } else {
+        gone++;
+        row.classList.remove('fresh');
+      }
+      row.classList.toggle('gone', !newer);
+    }
+    const moved = order.filter((key) => !rows.has(key)).join('\n') !== kept.join('\n') ? 'another order' : '';
+    const added = rows.size && `${rows.size} new`, left = gone && `${gone} gone`;
+    offered = [added, left, moved].filter(Boolean).join(', ');
+  };
+  let offered = ''; // what is new, in words
+  const tellNews = (old) => {
+    const news = document.getElementById('news');
+    if (!news) return;
+    news.hidden = false;
+    const says = news.querySelector('span'), told = old ? 'This list is not live.' : offered || 'Live: nothing new here.';
+    if (says.textContent !== told) says.textContent = told; // a change is read aloud
+    news.querySelector('button').disabled = !offered;
+  };
+  document.addEventListener('click', async (event) => {
+    if (!event.target.closest('#news button')) return;
+    const had = new Set([...document.querySelectorAll('[data-list] > tr')].map(keyOf));
+    await busy;
+    whole = true;
+    await update();
+    const failed = whole; // the bar says why
+    whole = false;
+    if (failed) return;
+    for (const row of document.querySelectorAll('[data-list] > tr')) row.classList.toggle('fresh', !had.has(keyOf(row)));
+    const news = document.getElementById('news');
+    if (news?.parentElement.getBoundingClientRect().top < 0) news.parentElement.scrollIntoView();
+    news?.focus({preventScroll: true});
+  });
+
+  // hold returns a function that, after an update, puts what is read back to where it was in the window: the element
+  // that has the focus, or one in the upper half. At the top of a page nothing is held, because news may come there.
+  const hold = () => {
+    const focus = document.activeElement, within = (e) => e && e !== document.body && main.contains(e);
+    const seen = (e) => { const box = e.getBoundingClientRect(); return box.bottom > 0 && box.top < innerHeight; };
+    const part = within(focus) && focus.closest('[data-live]');
+    const at = document.elementsFromPoint(innerWidth / 2, innerHeight / 3);
+    const e = within(focus) && seen(focus) ? focus : at.find((x) => within(x) && !x.closest('#news, .ticks'));
+    const top = e?.getBoundingClientRect().top;
+    return () => {
+      if (scrollY > 0 && e?.isConnected) scrollBy({top: e.getBoundingClientRect().top - top, behavior: 'instant'});
+      if (part && document.activeElement === document.body) { // what had the focus is gone
+        part.tabIndex = -1;
+        part.focus({preventScroll: true});
+      }
+    };
+  };
+
   // A page is as of when it was made or updated. Ten seconds later it says that it is old, and why.
   const byID = (id) => document.getElementById(id);
   const toggle = byID('live'), main = byID('content'), stale = byID('stale'), period = 5000;
   let live = [...document.querySelectorAll('[data-live]')];
   const updates = live.length > 0;
   let since = Date.now(); // when the page was made or updated last
-  let next = since + period, timer, busy = false; // of the next update; busy: one is under way
+  let next = since + period, timer; // of the next update
+  let busy = null; // the update that is under way
   let shown = since; // when the page was last shown or hidden: a hidden page is not updated
   let why = ''; // why the last update failed
   let ahead = Date.parse(byID('as-of').dataset.now) - since; // ms by which the clock of the service is ahead
@@ -98,20 +170,27 @@
     // A part that is not live on the newer page does not change any more.
     live = parts.filter(([, newer]) => newer?.hasAttribute('data-live') ?? true).map(([e]) => e);
     for (const id of ['as-of', 'live-dead']) parts.push([byID(id), fresh.getElementById(id)]);
+    const back = hold();
     for (const [e, newer] of parts) { // a part that is missing is not known now; another part says why
-      if (newer) change(e, newer);
-      else e.setAttribute('data-stale', '');
+      const list = !whole && newer && !newer.querySelector('[data-list]') && e.querySelector('[data-list]');
+      const wrong = list && newer.querySelector('[role=alert] strong'); // why the list cannot be read
+      if (newer && !list) change(e, newer);
+      else if (list && !wrong) offer(list, null);
+      else if (wrong) offered = `Not live: ${wrong.textContent}`;
+      e.toggleAttribute('data-stale', !newer || Boolean(wrong));
     }
+    if (whole) offered = '';
+    whole = false;
+    back();
     copyable(main);
     ticks();
     return '';
   };
-  const update = async () => {
-    if (busy) return;
-    busy = true;
+  const update = () => busy ??= updated().finally(() => { busy = null; });
+  const updated = async () => {
     clearTimeout(timer);
     const begun = Date.now();
-    if (!document.hidden && (!updates || toggle.checked)) {
+    if (whole || !document.hidden && (!updates || toggle.checked)) {
       try {
         why = await read();
         if (!why) since = Date.now();
@@ -120,7 +199,6 @@
       }
       count();
     }
-    busy = false;
     // A page that takes long is asked for less often.
     const wait = Math.max(period, Math.min(60_000, 10 * (Date.now() - begun)));
     next = Date.now() + wait;
@@ -138,6 +216,7 @@
     byID('stale-age').textContent = updates ? `What is shown is ${aged} old.` : `The last answer was ${aged} ago.`;
     stale.hidden = !old;
     main.toggleAttribute('data-stale', old && updates);
+    tellNews(off || old);
     return old;
   };
   // Countdowns go on by themselves. When one ends, the page is updated to show the outcome.
@@ -145,6 +224,7 @@
     const old = tell();
     let ended = false;
     for (const e of document.querySelectorAll('[data-due]')) {
+      if (e.closest('.gone')) continue;
       const left = Date.parse(e.dataset.due) - Date.now() - ahead;
       const due = left > -1000 ? 'now' : `${rough(-left)} ago`;
       const text = left >= 1000 ? `in ${rough(left)}` : old ? 'due, and not known if fired' : due;
@@ -171,6 +251,7 @@
   });
   addEventListener('pageshow', (event) => { if (event.persisted) update(); });
   setInterval(count, 1000);
+  tell();
   timer = setTimeout(update, period);
 
   // Timers are ticked one by one, or all of the page.

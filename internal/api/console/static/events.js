@@ -64,42 +64,66 @@
     while (told.tBodies[0].rows.length > lines) told.tBodies[0].deleteRow(-1);
   };
 
+  // A line is added at the top. It waits while one reads: the top is out of sight, or the focus, the pointer or a
+  // selection is in the table.
+  const reading = () => told.getBoundingClientRect().top < 0 || told.contains(document.activeElement) ||
+    told.matches(':hover') || !getSelection().isCollapsed && getSelection().containsNode(told, true);
   const going = 'What happens is added as it happens' + (pause ? `; the newest ${lines} lines are kept.` : '.');
   let state = going;
-  let held = null; // events while it is paused; null: it is not
+  let paused = false;
+  let held = []; // events that wait
   let dropped = 0; // older ones than those in held
   const say = () => {
-    const kept = dropped ? `, of which the newest ${lines} are kept` : '';
-    watched.textContent = held ? `Paused; ${held.length + dropped} held back${kept}.` : state;
-    if (pause) pause.textContent = held ? 'Go on' : 'Pause';
+    const kept = dropped ? `, of which the newest ${lines} are kept` : '', n = held.length + dropped;
+    const text = paused ? `Paused; ${n} held back${kept}.` : n ? `${n} new${kept}.` : state;
+    if (watched.textContent !== text) watched.textContent = text;
+    if (pause) pause.textContent = paused ? 'Go on' : n ? 'Show' : 'Pause';
+  };
+  const show = () => {
+    const waiting = held;
+    held = [];
+    dropped = 0;
+    waiting.forEach(add);
+    say();
   };
   if (pause) {
     pause.hidden = false;
     pause.addEventListener('click', () => {
-      const waiting = held;
-      held = waiting ? null : [];
-      dropped = 0;
-      waiting?.forEach(add);
-      say();
+      paused = !paused && !held.length;
+      if (paused) say();
+      else show();
     });
   }
-  const stream = new EventSource(told.dataset.events);
-  // EventSource continues by itself after the last event that it got. If it cannot, it is closed.
-  stream.addEventListener('open', () => { state = going; say(); });
-  stream.addEventListener('error', () => {
-    state = stream.readyState === EventSource.CLOSED ?
-      'The instance tells of no more events here: load the page again for what has happened since.' :
-      'The connection is lost; what happens meanwhile is added when it is there again.';
-    say();
-  });
-  stream.addEventListener('event', (message) => {
-    const e = JSON.parse(message.data);
-    if (!held) {
-      add(e);
-      return;
-    }
-    held.push(e);
-    if (held.length > lines) dropped += held.splice(0, held.length - lines).length;
-    say();
-  });
+  setInterval(() => { if (!paused && held.length && !reading()) show(); }, 1000);
+
+  // The stream is closed while the page is hidden, and continues after the last event that it got. EventSource does the
+  // latter by itself, unless the service refuses it for a moment.
+  const address = new URL(told.dataset.events, location.href);
+  let stream = null, again;
+  const open = () => {
+    clearTimeout(again);
+    stream?.close();
+    stream = null;
+    if (document.hidden) return;
+    stream = new EventSource(address);
+    stream.addEventListener('open', () => { state = going; say(); });
+    stream.addEventListener('error', () => {
+      state = 'Not live: the connection is lost. What happens meanwhile is added when it is there again.';
+      say();
+      if (stream.readyState === EventSource.CLOSED) again = setTimeout(open, 5000);
+    });
+    stream.addEventListener('event', (message) => {
+      if (message.lastEventId) address.searchParams.set('position', message.lastEventId);
+      const e = JSON.parse(message.data);
+      if (!paused && !held.length && !reading()) {
+        add(e);
+        return;
+      }
+      held.push(e);
+      if (held.length > lines) dropped += held.splice(0, held.length - lines).length;
+      say();
+    });
+  };
+  document.addEventListener('visibilitychange', open);
+  open();
 })();
