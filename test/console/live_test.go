@@ -52,7 +52,7 @@ func TestPlaceOfAReader(t *testing.T) {
 	b.is("those that were not shown are new", `document.querySelectorAll("[data-list] > tr").length === 3`)
 
 	// Others review them elsewhere: the rows stay until the reader asks.
-	list := s.Get("/v1/topics/" + requests + "/dead-letters?reviewed=false").Is(http.StatusOK, "")
+	list := s.Get("/v1/topics/"+requests+"/dead-letters?reviewed=false").Is(http.StatusOK, "")
 	s.Call(http.MethodPost, "/v1/topics/"+requests+"/dead-letters/reviewed?position="+list.Body["position"].(string), "").
 		Is(http.StatusOK, "")
 	b.within(patience, "they are gone", `document.querySelectorAll("tr.gone").length === 3 &&
