@@ -40,17 +40,19 @@ func (q *Questions) List(ctx context.Context, page query.Page) (query.List, erro
 	if page.Limit < 1 || page.Limit > maxPage {
 		page.Limit = maxPage
 	}
-	var list query.List
 	s := NewSlot(q.o.Scans)
-	err = a.read(ctx, a.pages, s, func(r *reading) (err error) {
-		b := &builder{a: a, page: &page, slot: s}
-		list, err = b.build(ctx, r)
+	b := &builder{a: a, page: &page, slot: s}
+	err = a.read(ctx, a.pages, s, func(r *reading) error {
+		_, err := b.build(ctx, r)
 		return err
 	})
 	if err != nil {
 		return query.List{}, err
 	}
-	return list, nil
+	if list, found, err := a.rare(ctx, b); found || err != nil {
+		return list, err
+	}
+	return b.list, nil
 }
 
 // builder makes a page of the store's rows and of the timers that the store may lack.
@@ -58,11 +60,14 @@ type builder struct {
 	a       *answers
 	page    *query.Page
 	slot    *Slot
+	scans   bool           // in the order of IDs, by a scan: see answers.rare
 	overlay []timer.Change // timers that the store may lack, not in the page yet
 	cut     bool           // there are more of them than overlay has
 	list    query.List
 	bytes   int // size of the page's timers
 	shown   int // the same without payloads
+
+	cutShort bool // it ends because enough rows were looked at
 }
 
 func (b *builder) build(ctx context.Context, r *reading) (query.List, error) {
@@ -70,7 +75,7 @@ func (b *builder) build(ctx context.Context, r *reading) (query.List, error) {
 		return query.List{}, err
 	}
 	s := &scan{reading: r, partition: b.a.q.partition(), slot: b.slot, f: &b.page.Filter, after: b.page.After,
-		rows: maxPageRows, reached: b.page.After}
+		rows: b.a.pageRows, reached: b.page.After}
 	take := func(row *statestore.Row, before func(*timer.Change) bool) (more bool, err error) {
 		if !b.addOverlay(before) {
 			return false, nil
@@ -83,11 +88,15 @@ func (b *builder) build(ctx context.Context, r *reading) (query.List, error) {
 	}
 	var done bool
 	var err error
-	if b.page.Order == query.ByID {
-		done, err = s.byID(ctx, true, func(id []byte, row *statestore.Row) (bool, error) {
-			return take(row, func(x *timer.Change) bool { return bytes.Compare(x.ID, id) < 0 })
-		})
-	} else {
+	takeByID := func(id []byte, row *statestore.Row) (bool, error) {
+		return take(row, func(x *timer.Change) bool { return bytes.Compare(x.ID, id) < 0 })
+	}
+	switch {
+	case b.scans:
+		done, err = s.firstByID(ctx, b.page.Limit, takeByID)
+	case b.page.Order == query.ByID:
+		done, err = s.byID(ctx, true, takeByID)
+	default:
 		done, err = s.byDue(ctx, func(ref timer.Ref, row *statestore.Row) (bool, error) {
 			return take(row, func(x *timer.Change) bool { return x.After.Compare(ref) < 0 })
 		})
@@ -104,7 +113,7 @@ func (b *builder) build(ctx context.Context, r *reading) (query.List, error) {
 			b.list.Next = query.CursorOf(b.page.Order, b.list.Timers[n-1])
 		}
 	case !done:
-		b.list.Next = s.reached
+		b.list.Next, b.cutShort = s.reached, true
 	}
 	return b.list, nil
 }

@@ -103,6 +103,9 @@ type answers struct {
 	counts chan struct{} // one slot, for a question that counts, which takes longer
 	held   *held         // by readings of both kinds, and by decided
 	most   int           // how many IDs of a reading the store may lack
+
+	pageRows  int          // maxPageRows
+	notBefore atomic.Int64 // Unix ns: no page is sought by a scan before: see rare
 }
 
 // New returns Questions that answer nothing before Open.
@@ -112,7 +115,7 @@ func New(o Options) *Questions { return &Questions{o: o} }
 func (q *Questions) Open(a Acquisition) {
 	q.Ended() // releases questions that still wait for a step of the last acquisition
 	now := &answers{
-		Acquisition: a, q: q, held: &held{memory: q.o.Memory}, most: maxUnflushed,
+		Acquisition: a, q: q, held: &held{memory: q.o.Memory}, most: maxUnflushed, pageRows: maxPageRows,
 		pages: make(chan struct{}, 1), counts: make(chan struct{}, 1),
 	}
 	now.decided = newDecisions(now.held, q.o.Call)

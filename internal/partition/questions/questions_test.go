@@ -505,16 +505,16 @@ func TestAPageKeepsNoMoreThanItsTimers(t *testing.T) {
 	for _, x := range l.Timers {
 		most += 4 * uint64(x.Size()) // and the allocator's own memory
 	}
-	with := heap()
+	with := heapInUse()
 	runtime.KeepAlive(l)
 	l = query.List{}
-	if without := heap(); with > without+most {
+	if without := heapInUse(); with > without+most {
 		t.Errorf("a page of %d timers keeps %d bytes alive, want %d at most", n/every, with-without, most)
 	}
 }
 
-// heap returns how many bytes of memory are in use.
-func heap() uint64 {
+// heapInUse returns how many bytes of memory are in use.
+func heapInUse() uint64 {
 	var m runtime.MemStats
 	runtime.GC()
 	runtime.GC()

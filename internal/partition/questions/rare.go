@@ -1,0 +1,126 @@
+package questions
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/timer/query"
+	"github.com/waterclock/waterclock/statestore"
+)
+
+const (
+	// rareTime limits how long a page is sought by a scan. Callers of the API wait 10 s.
+	rareTime = 5 * time.Second
+	// rarePause is how long that is not tried again after a scan has reached the limit.
+	rarePause = time.Minute
+	// rowsOfStep is how many rows a scan by due time reads in the time that the order of IDs needs for one of its
+	// maxPageRows. A look-up, which counts as seekRows+1 of them, was measured to take as long as 12 rows.
+	rowsOfStep = 2
+)
+
+// rare makes a page in the order of IDs by a scan by due time. It is for a page that List has not filled in that order
+// although it has looked at as many rows as it may: there, each row that the filter has to see is a look-up of its own.
+// If few timers match, one pass over all rows costs less than the look-ups for one page. It returns false if that would
+// not pay, or has taken too long: then the page that List has stands, which is short, but gets a caller, or a job,
+// further. It takes its turn with the questions that count, which cost as much, so other pages do not wait for it.
+//
+// The page is the one that the order of IDs would make, if that could go on, of the same committed state: a view that
+// does not change, and what is newer in the overlay. The scan meets each row once, whatever its ID. Of the IDs that match
+// behind the cursor it keeps the first ones, one more than the page has room for. If there is no such one, the page has
+// all of them. Otherwise it becomes full before they end. Rows beside which there is something newer are left out in
+// either way, and the overlay is in the order of IDs already.
+func (a *answers) rare(ctx context.Context, b *builder) (list query.List, found bool, err error) {
+	page := b.page
+	steps := int64(page.Limit) * int64(a.pageRows) / int64(len(b.list.Timers)+1)
+	if page.Order != query.ByID || !b.cutShort || page.Filter.Prefix != "" || // else few IDs may be left
+		steps*rowsOfStep < a.Planners.Pending() || time.Now().UnixNano() < a.notBefore.Load() {
+		return list, false, nil
+	}
+	limit := rareTime
+	if end, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(end)/2)
+	}
+	scanning, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	s := NewSlot(a.q.o.Scans)
+	err = a.read(scanning, a.counts, s, func(r *reading) (err error) {
+		scan := &builder{a: a, page: page, slot: s, scans: true}
+		list, err = scan.build(scanning, r)
+		return err
+	})
+	if err != nil && scanning.Err() != nil && ctx.Err() == nil {
+		a.notBefore.Store(time.Now().Add(rarePause).UnixNano())
+		return query.List{}, false, nil
+	}
+	return list, err == nil, err
+}
+
+// firstByID is byID by a scan by due time, for the first rows that match, as many as most and one more. It calls fn with
+// nothing before it has seen all rows.
+func (s *scan) firstByID(ctx context.Context, most int,
+	fn func(id []byte, row *statestore.Row) (more bool, err error)) (done bool, err error) {
+	var first firstIDs
+	all := *s
+	all.after, all.rows = query.Cursor{}, math.MaxInt
+	done, err = all.byDue(ctx, func(_ timer.Ref, row *statestore.Row) (bool, error) {
+		id, err := row.ID()
+		place := query.Cursor{Order: query.ByID, ID: string(id), Partition: s.partition}
+		if err == nil && place.Compare(s.after) > 0 {
+			first.add(place.ID, most+1)
+		}
+		return true, err
+	})
+	if err != nil || !done {
+		return false, err
+	}
+	ids := slices.Sorted(slices.Values(first))
+	for _, id := range ids {
+		var row *statestore.Row
+		err := s.view.IDs([]byte(id), []byte(id), func(_ []byte, at statestore.Location) (_ bool, err error) {
+			row, err = s.view.Row(at)
+			return false, err
+		})
+		if err == nil && row == nil {
+			err = fmt.Errorf("ID %x has a row by due time alone: %w", id, statestore.ErrCorrupt)
+		}
+		if err != nil {
+			return false, err
+		}
+		if more, err := fn([]byte(id), row); !more || err != nil {
+			return false, err
+		}
+	}
+	return len(ids) <= most, nil
+}
+
+// firstIDs keeps the first of many IDs. It is a heap with the last of them on top.
+type firstIDs []string
+
+var _ heap.Interface = (*firstIDs)(nil)
+
+func (f firstIDs) Len() int           { return len(f) }
+func (f firstIDs) Less(i, j int) bool { return f[i] > f[j] }
+func (f firstIDs) Swap(i, j int)      { f[i], f[j] = f[j], f[i] }
+func (f *firstIDs) Push(id any)       { *f = append(*f, id.(string)) }
+
+func (f *firstIDs) Pop() any {
+	end := len(*f) - 1
+	last := (*f)[end]
+	*f = (*f)[:end]
+	return last
+}
+
+// add adds an ID, and drops the last one if there are more than most.
+func (f *firstIDs) add(id string, most int) {
+	if len(*f) == most && id > (*f)[0] {
+		return
+	}
+	if heap.Push(f, id); len(*f) > most {
+		heap.Pop(f)
+	}
+}
