@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -154,7 +155,7 @@ func TestBulkMove(t *testing.T) {
 	}
 	filter := "/bulk?topic=timers&do=move&q=order-&label=team%3Da&from=2026-11-22T10:00:00Z"
 	for _, c := range []struct{ choice, query, says string }{
-		{"&by=-90m", "by=-90m", "2026-11-22 08:30:00</time> (over: it fires immediately)"},
+		{"&by=-90m", "by=-90m", "2026-11-22 08:30:00</time> UTC: over, it fires immediately"},
 		{"&by=%2B1h", "by=1h", "2026-11-22 11:00:00</time>"},
 		{"&at=%2B3h", "to=1795348800000", "2026-11-22 12:00:00</time>"},
 	} {
@@ -231,7 +232,22 @@ func TestMovedIsShown(t *testing.T) {
 	w := f.get(timerPath("order-1"))
 	words := "occurrence 1 · due 2026-11-22 09:30:00 → 2026-11-22 10:00:00.007 · to orders · request timers/0/5"
 	says(t, w, http.StatusOK, "By its schedule</dt><dd>2026-11-22 09:30:00 UTC", words,
-		"It was moved: before, it was due at 2026-11-22 09:30:00 UTC.")
+		"It was moved: before, it was due at 2026-11-22 09:30:00 UTC.", "that it passes are missed: latest",
+		">2026-11-22 10:15:00</time>", ">2026-11-22 10:30:00</time>")
+	one.Due = now.Add(10 * time.Minute) // earlier, and 15 minutes after it nothing is due
+	w = f.get(timerPath("order-1"))
+	says(t, w, http.StatusOK, ">2026-11-22 09:10:00</time>", ">2026-11-22 09:45:00</time>")
+	lacks(t, w, ">2026-11-22 09:25:00</time>", ">2026-11-22 09:30:00</time>")
+	one.DueMillis = one.Due.UnixMilli()
+	one.Recurrence = &api.Recurrence{Cron: "30 * * * *", Zone: "UTC", CatchUp: "all"}
+	f.get(timerPath("order-1"))
+	for _, a := range f.asked {
+		if from := a.query.Get("from"); a.path == "/v1/next" && from != strconv.FormatInt(scheduled.UnixMilli(), 10) {
+			t.Errorf("the occurrences after %s are asked for, and the moved one is among them", from)
+		}
+	}
+	one.Due = now.Add(time.Hour)
+	one.Recurrence = &api.Recurrence{Every: "15m", CatchUp: "latest"}
 	one.Source = "timers/0/6"
 	lacks(t, f.get(timerPath("order-1")), "It was moved")
 	f.answers["/v1/topics/timers/activity"] = map[string]any{

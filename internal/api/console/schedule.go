@@ -378,10 +378,8 @@ func formOfTimer(t *api.Timer) (f form) {
 		if r.Every != "" || r.Start != nil {
 			f.At = at
 		}
-		// With calendars the difference may be theirs.
-		jitter, _ := span.Parse(r.Jitter) // 0 if there is none
-		if s := t.Scheduled; s != nil && len(t.NotOn) == 0 && (t.Due.Before(*s) || t.Due.Sub(*s) > jitter) {
-			f.Scheduled, f.Due = *s, t.Due
+		if isMoved(t) {
+			f.Scheduled, f.Due = *t.Scheduled, t.Due
 		}
 	} else {
 		f.At, f.Jitter = at, t.Jitter
@@ -417,6 +415,16 @@ func formOfTimer(t *api.Timer) (f form) {
 		f.Payload, f.As = inField(p.Text, p.Base64, p.Null, "\n\t")
 	}
 	return f
+}
+
+// isMoved reports whether a request has moved the next occurrence of a timer that recurs away from its schedule: if the
+// difference is no jitter. With calendars it may be theirs.
+func isMoved(t *api.Timer) bool {
+	if t.Recurrence == nil || t.Scheduled == nil || len(t.NotOn) > 0 {
+		return false
+	}
+	jitter, _ := span.Parse(t.Recurrence.Jitter) // 0 if there is none
+	return t.Due.Before(*t.Scheduled) || t.Due.Sub(*t.Scheduled) > jitter
 }
 
 // labelsHeader returns the name of the header that labels were put into, see timer-labels-header; empty: there is none.

@@ -257,11 +257,17 @@ func (a *asker) next(t *api.Timer) (next []time.Time, words, note string, wrong 
 	if r.Jitter != "" {
 		note = "Each but the first is delayed by a part of the jitter."
 	}
+	// The schedule of one that was moved goes on from where it has the occurrence, behind all that the move passes.
+	base, from := t.Due, t.DueMillis
+	if isMoved(t) {
+		base, from = *t.Scheduled, max(from, t.Scheduled.UnixMilli())
+		note = strings.TrimSpace("The first was moved. Those that it passes are missed: " + r.CatchUp + ". " + note)
+	}
 	if r.Cron != "" || r.Zone != "" || len(t.NotOn) > 0 {
 		var found api.Occurrences
 		q := upcoming(r.Cron, r.Every, r.Zone, "", "", nextShown-1)
 		exclude(q, strings.Join(t.NotOn, ","), t.Shift)
-		q.Set("from", strconv.FormatInt(t.DueMillis, 10))
+		q.Set("from", strconv.FormatInt(from, 10))
 		if r.Start != nil {
 			q.Set("at", r.Start.Format(time.RFC3339Nano))
 		}
@@ -271,8 +277,11 @@ func (a *asker) next(t *api.Timer) (next []time.Time, words, note string, wrong 
 		}
 		next, words = append(next, found.Next...), found.Explanation
 	} else if every, err := span.Parse(r.Every); err == nil && every > 0 {
-		for range nextShown - 1 {
-			next = append(next, next[len(next)-1].Add(every))
+		if passed := t.Due.Sub(base); passed > 0 {
+			base = base.Add(passed / every * every)
+		}
+		for i := range time.Duration(nextShown - 1) {
+			next = append(next, base.Add((i+1)*every))
 		}
 	}
 	return ending(next, t), words, note, nil
