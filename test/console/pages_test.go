@@ -70,6 +70,7 @@ func pages() []struct{ name, at string } {
 		{"bulk-move", path("/bulk", "topic", requests, "label", "team=a", "do", "move")},
 		{"bulk-move-preview", path("/bulk", "topic", requests, "label", "team=a", "do", "move", "by", "-1h")},
 		{"cluster", "/cluster"},
+		{"jobs", "/jobs"},
 		{"calendars", "/calendars"},
 		{"calendar-new", "/calendar"},
 		{"calendar", path("/calendar", "name", "weekend", "year", "2027")},
@@ -246,7 +247,9 @@ func TestDeferredInABrowser(t *testing.T) {
 	b.reads("/", "about 3 timers wait for its rate of 1 a minute", "through at about")
 	b.fits("overview")
 	b.click(target)
-	b.says("3 pending on " + requests)
+	b.says("3 deferred on " + requests)
+	b.click("sms-0")
+	b.says("It is not late: it waits for the rate of its target, 1 a minute.")
 	b.look(360, "light")
 	b.visit("/cluster")
 	b.says("Deferred by rates")

@@ -55,13 +55,30 @@ type missingCalendar struct {
 
 func waitingOf(c *api.Cluster) (w waiting) {
 	for _, d := range c.Deferred {
-		w.Paced = append(w.Paced, pacedTarget{d, link("/timers", "topic", d.Topic, "target", d.Target)})
+		w.Paced = append(w.Paced, pacedTarget{d, link("/timers", "topic", d.Topic, "target", d.Target,
+			"state", "deferred")})
 	}
 	for _, m := range c.Missing {
 		w.Calendars = append(w.Calendars, missingCalendar{m, link("/calendar", "calendar", m.Calendar),
 			link("/timers", "topic", m.Topic)})
 	}
 	return w
+}
+
+// pace returns what is known of the rate for which a timer waits; nil: nothing, or nothing that the caller may know.
+func (v *visit) pace(t *api.Timer) *pacedTarget {
+	var c api.Cluster
+	if v.ask(call{path: []string{"cluster"}}, &c) != nil {
+		return nil
+	}
+	all := waitingOf(&c).Paced
+	i := slices.IndexFunc(all, func(d pacedTarget) bool {
+		return d.Target == t.Target.Topic && (d.Topic == "" || d.Topic == t.Topic)
+	})
+	if i < 0 {
+		return nil
+	}
+	return &all[i]
 }
 
 type topicsPage struct {

@@ -72,6 +72,7 @@ type timerPage struct {
 	NextClock clock // of a timer with a zone of its own: that zone
 	NextNote  string
 	Words     string       // its cron expression in words
+	Pace      *pacedTarget // the rate for which it waits; nil: not known
 	Edit      template.URL // the form, filled in from the pending timer
 	NextWrong *api.Problem
 	Actions   []actionLink
@@ -201,6 +202,9 @@ func (tp *timerPage) fill(v *visit, t *api.Timer) {
 		if zone, err := calendar.LoadZone(t.Recurrence.Zone); err == nil {
 			tp.NextClock = clock{zone: zone}
 		}
+	}
+	if t.State == "deferred" {
+		tp.Pace = v.pace(t)
 	}
 	tp.Commands, tp.NoCommand = v.commands(t)
 	tp.MovedFrom = tp.Events.movedFrom(t)
