@@ -123,7 +123,7 @@ func (c *Client) send(ctx context.Context, rec *kgo.Record, err error, method, a
 	}
 	if c.o.Producer != nil {
 		all, err := c.produce(ctx, rec)
-		return all[0], err
+		return all[0].Decision, err
 	}
 	path := []string{"timers", string(rec.Key)}
 	if action != "" {
@@ -143,16 +143,23 @@ func (c *Client) send(ctx context.Context, rec *kgo.Record, err error, method, a
 	return d, err
 }
 
-// produce writes requests to Kafka.
-func (c *Client) produce(ctx context.Context, recs ...*kgo.Record) ([]Decision, error) {
-	all := make([]Decision, len(recs))
-	var failed []error
-	for i, r := range c.o.Producer.ProduceSync(ctx, recs...) {
-		failed = append(failed, r.Err)
-		all[i] = Decision{Outcome: Written, Note: "the request went through Kafka",
-			Source: waterclock.Source{Topic: r.Record.Topic, Partition: r.Record.Partition, Offset: r.Record.Offset}}
+// produce writes requests to Kafka. The results are in the order of the requests, and the error joins theirs.
+func (c *Client) produce(ctx context.Context, recs ...*kgo.Record) (all []Result, _ error) {
+	failed := make(map[*kgo.Record]error)
+	for _, r := range c.o.Producer.ProduceSync(ctx, recs...) { // in the order in which they were written
+		failed[r.Record] = r.Err
 	}
-	return all, errors.Join(failed...)
+	errs := make([]error, len(recs))
+	for i, rec := range recs {
+		if errs[i] = failed[rec]; errs[i] == nil {
+			all = append(all, Result{ID: string(rec.Key), Decision: Decision{
+				Outcome: Written, Note: "the request went through Kafka",
+				Source: waterclock.Source{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset}}})
+			continue
+		}
+		all = append(all, Result{ID: string(rec.Key), Err: errs[i]})
+	}
+	return all, errors.Join(errs...)
 }
 
 // surely is how long before a timer is due it cannot have fired, whatever the clocks say.
@@ -320,19 +327,14 @@ func Unnamed(rec *kgo.Record) *kgo.Record {
 type Result struct {
 	ID       string
 	Decision Decision
-	Err      error // an *Error
+	Err      error // an *Error, or one of the producer
 }
 
 // ScheduleAll sends many requests in one call, and waits for all decisions. There is one result for each request, in
-// order; those of one partition are written in order. An error means that there are no results.
+// order; those of one partition are written in order. An error means that there are no results, except from a producer.
 func (c *Client) ScheduleAll(ctx context.Context, topic string, b Batch) ([]Result, error) {
 	if c.o.Producer != nil {
-		all, err := c.produce(ctx, b.Requests...)
-		results := make([]Result, len(all))
-		for i := range all {
-			results[i] = Result{ID: string(b.Requests[i].Key), Decision: all[i]}
-		}
-		return results, err
+		return c.produce(ctx, b.Requests...)
 	}
 	q := &call{method: http.MethodPost, path: Path(topic, "timers"), header: make(http.Header)}
 	timers := make([]map[string]any, len(b.Requests))
