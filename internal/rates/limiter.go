@@ -2,6 +2,7 @@ package rates
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,8 +18,10 @@ const (
 	// earlier timestamps even if the clocks of the two differ by that much. (Instances lend one another nothing: what one
 	// leaves unused is lost. That is the next thing to build here.)
 	settle = 1500 * time.Millisecond
-	// bucketIdle is how long a bucket is kept that nothing uses. By then it is full, and a new one would be.
-	bucketIdle = 10 * time.Minute
+	// bucketIdle is how long a bucket is kept that nothing uses and that is full, as a new one would be; busyIdle if there
+	// are more than maxBuckets, because requests name ever new targets.
+	bucketIdle, busyIdle = 10 * time.Minute, time.Second
+	maxBuckets           = 10_000
 	// maxKnown is how many targets a holding remembers. Then it forgets those without a rate.
 	maxKnown = 1024
 )
@@ -59,6 +62,7 @@ type Holding struct {
 	known   atomic.Pointer[map[string]*Account] // by target; nil: it has no rate. Replaced, not changed
 
 	accounts map[string]*Account
+	fresh    map[string]*Account // what known lacks
 	ended    bool
 }
 
@@ -87,7 +91,7 @@ func (l *Limiter) Replace(rules Rules) {
 	}
 	l.paced.Store(paced)
 	for h := range l.holdings {
-		h.known.Store(nil)
+		h.unknow()
 		for target, a := range h.accounts {
 			a.move(l.bucketOf(h.at.Topic, target))
 		}
@@ -258,15 +262,32 @@ func (h *Holding) account(target string, always bool) *Account {
 		a = &Account{Target: target, holding: h, number: h.limiter.number, bucket: b}
 		h.accounts[target] = a
 	}
-	next := make(map[string]*Account, 1)
-	if known := h.known.Load(); known != nil && len(*known) < maxKnown {
-		for name, k := range *known {
-			next[name] = k
-		}
-	}
-	next[target] = a
-	h.known.Store(&next)
+	h.know(target, a)
 	return a
+}
+
+// know adds to known, once there is so much to add that copying it costs little for each. mu is held.
+func (h *Holding) know(target string, a *Account) {
+	if h.fresh == nil {
+		h.fresh = make(map[string]*Account)
+	}
+	h.fresh[target] = a
+	known := h.known.Load()
+	if known != nil && len(h.fresh) < len(*known)/4 {
+		return
+	}
+	if known != nil && len(*known) < maxKnown {
+		maps.Copy(h.fresh, *known)
+	}
+	next := h.fresh
+	h.fresh = nil
+	h.known.Store(&next)
+}
+
+// unknow forgets what is known. mu is held.
+func (h *Holding) unknow() {
+	h.fresh = nil
+	h.known.Store(nil)
 }
 
 // Run hands tokens to partitions that wait, until ctx ends.
@@ -287,30 +308,38 @@ func (l *Limiter) Run(ctx context.Context) error {
 func (l *Limiter) Round() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.o.Now()
+	now, idle := l.o.Now(), bucketIdle
+	if len(l.buckets) > maxBuckets {
+		idle = busyIdle
+	}
+	gone := false
 	for k, b := range l.buckets {
-		if len(b.accounts) == 0 && now.Sub(b.at) < bucketIdle {
-			continue
-		}
-		if idle := now.Sub(b.at) >= bucketIdle; idle && len(b.accounts) == 0 {
-			l.forget(k, b)
+		unused := len(b.accounts) == 0
+		if unused && now.Sub(b.at) < idle {
 			continue
 		}
 		l.refill(b)
+		if unused && b.level+tiny >= b.room(b.share) {
+			delete(l.buckets, k)
+			b.gone, gone = true, true
+			continue
+		}
 		b.hand(now)
+	}
+	if gone {
+		l.forget()
 	}
 }
 
-// forget drops a bucket that nothing has used for long, and the accounts that know it. mu is held.
-func (l *Limiter) forget(k key, b *bucket) {
-	delete(l.buckets, k)
+// forget drops the accounts of buckets that are gone. mu is held.
+func (l *Limiter) forget() {
 	for h := range l.holdings {
 		for target, a := range h.accounts {
-			if a.bucket == b {
+			if a.bucket != nil && a.bucket.gone {
 				a.bucket = nil
 				delete(h.accounts, target)
 			}
 		}
-		h.known.Store(nil)
+		h.unknow()
 	}
 }

@@ -416,3 +416,74 @@ func (r *run) tooMany() error {
 	}
 	return nil
 }
+
+// A bucket is forgotten only when it is full, as a new one is: a rate that is lower than one in bucketIdle holds, too.
+func TestABucketIsForgottenWhenItIsFull(t *testing.T) {
+	var g group
+	l := g.add(rulesOf(Rate{Glob: "mail", PerSecond: 1.0 / 3600, Burst: 1}))
+	var h *Holding
+	for i := range partitions {
+		h, _ = g.own(l, int32(i))
+	}
+	g.wait(settle)
+	g.now = g.now.Add(time.Hour)
+	if n := h.Of("mail").drain(g.millis()); n != 1 {
+		t.Fatalf("%d tokens after an hour, want 1", n)
+	}
+	n := 0
+	h.Of("mail").Waits(0, 0)
+	for range 6 * 10 {
+		g.now = g.now.Add(time.Minute)
+		l.Round()
+		n += h.Of("mail").drain(g.millis())
+		h.Of("mail").Waits(0, 0)
+		g.now = g.now.Add(bucketIdle + time.Second)
+		l.Round()
+		l.Round()
+	}
+	if hours := 11; n > hours {
+		t.Errorf("%d in %d hours at one an hour", n, hours)
+	}
+	g.now = g.now.Add(time.Hour)
+	if l.Round(); len(l.buckets) != 0 || len(h.accounts) != 0 {
+		t.Errorf("%d buckets that are full", len(l.buckets))
+	}
+}
+
+// Requests may name ever new targets. Nothing is kept of those to which nothing was sent for a second.
+func TestManyTargets(t *testing.T) {
+	var g group
+	l := g.add(rulesOf(Rate{Glob: "mail.*", PerSecond: 100, Burst: 100}))
+	var hs []*Holding
+	for i := range partitions {
+		h, _ := g.own(l, int32(i))
+		hs = append(hs, h)
+	}
+	g.wait(settle + 2*time.Second)
+	used := hs[0].Of("mail.used")
+	used.Waits(1, 0)
+	for i := range 3 * maxBuckets {
+		target := fmt.Sprint("mail.", i)
+		if a := hs[i%partitions].Of(target); !a.Admit(g.millis(), false) || !a.Take(g.millis()) {
+			t.Fatalf("no token for target %d", i)
+		}
+		if hs[i%partitions].Of(target) == nil || hs[0].Of("mail.used") != used {
+			t.Fatal("an account is not found again")
+		}
+		if i%100 == 0 {
+			g.wait(roundPause)
+		}
+	}
+	g.wait(2 * time.Second)
+	if n := len(l.buckets); n > maxBuckets {
+		t.Errorf("%d buckets", n)
+	}
+	for _, h := range hs {
+		if n := len(h.accounts); n > maxBuckets {
+			t.Errorf("%d accounts of a partition", n)
+		}
+	}
+	if hs[0].Of("mail.used") != used || used.bucket == nil {
+		t.Error("an account with deferred timers was forgotten")
+	}
+}
