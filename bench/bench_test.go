@@ -485,6 +485,44 @@ func TestBurst(t *testing.T) {
 	}
 }
 
+// A burst of twenty seconds at its rate: it is never exceeded.
+func TestPaced(t *testing.T) {
+	runs.NeedSlow(t)
+	t.Parallel()
+	c := DefaultPaced()
+	c.Common, c.Timers, c.TargetRate, c.Rates, c.Duration, c.Least, c.Spread = common(t), 2200, 100, []float64{100},
+		time.Second, 500*time.Millisecond, 500*time.Millisecond
+	reports, err := Run(t.Context(), &c)
+	rep := one(t, reports, err)
+	p := phaseOf(t, rep, "paced burst")
+	if p.Exact != (history.Counts{Scheduled: 2200, Received: 2200}) || p.Seconds < 20 || rep.Ratio <= 0 {
+		t.Errorf("%+v, %+v", p, rep)
+	}
+	if most := rep.Ratios[1]; most.Value > 1.02 || most.Value <= 0 {
+		t.Errorf("%+v", rep.Ratios)
+	}
+}
+
+func TestWithin(t *testing.T) {
+	begin := time.Now()
+	for _, c := range []struct {
+		seconds     []float64
+		least, most int
+	}{
+		{[]float64{0, 1, 2, 3, 4, 5}, 2, 2},
+		{[]float64{0, 1, 1, 1, 4, 7, 7.5, 7.7}, 1, 4},
+		{[]float64{0, 1}, 2, 0}, // no span is as long
+	} {
+		var at []time.Time
+		for _, s := range c.seconds {
+			at = append(at, begin.Add(seconds(s)))
+		}
+		if least, most := within(at, 2*time.Second); least != c.least || most != c.most {
+			t.Errorf("%v: %d to %d, want %d to %d", c.seconds, least, most, c.least, c.most)
+		}
+	}
+}
+
 func TestFixed(t *testing.T) {
 	runs.NotRaced(t)
 	t.Parallel()

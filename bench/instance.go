@@ -67,6 +67,9 @@ func (r *run) settings() *config.Config {
 	if r.delayed.Topic != "" {
 		cfg.Delay = []config.DelayTopic{r.delayed}
 	}
+	for _, t := range r.rates {
+		cfg.Targets, cfg.TargetRates = append(cfg.Targets, t.Glob), append(cfg.TargetRates, t)
+	}
 	cfg.DataDir = filepath.Join(r.Dir, "data")
 	return &cfg
 }
@@ -83,6 +86,9 @@ func (r *run) launch(cfg *config.Config) (i *instance, err error) {
 	}
 	for _, d := range cfg.Delay {
 		args = append(args, "--delay", d.String())
+	}
+	for _, t := range cfg.TargetRates {
+		args = append(args, "--target-rates", t.String())
 	}
 	if r.Events {
 		args = append(args, "--events")

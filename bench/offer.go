@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -36,6 +37,8 @@ type offer struct {
 	due func(i int, now time.Time) int64
 	// headers returns further headers of timer i; nil for none.
 	headers func(i int) []kgo.RecordHeader
+	// target is the topic where the timers fire; empty for the run's.
+	target string
 	// topic is where the requests go; empty for the run's request topic.
 	topic string
 	// unbooked timers are not verified, because they do not fire during the run.
@@ -58,7 +61,7 @@ func (r *run) schedule(ctx context.Context, b *batch, o offer) error {
 	}
 	defer cl.Close()
 	s := &sender{run: r, offer: o, batch: b, client: cl,
-		target: kgo.RecordHeader{Key: waterclock.HeaderTargetTopic, Value: []byte(r.target)}}
+		to: kgo.RecordHeader{Key: waterclock.HeaderTargetTopic, Value: []byte(cmp.Or(o.target, r.target))}}
 	hold := func() bool { return false }
 	if o.rate == 0 && o.topic == r.requests {
 		h, err := newHold(ctx, r)
@@ -93,7 +96,7 @@ type sender struct {
 	offer
 	batch   *batch
 	client  *kgo.Client
-	target  kgo.RecordHeader
+	to      kgo.RecordHeader
 	sent    int64 // requests
 	failure atomic.Pointer[error]
 }
@@ -109,7 +112,7 @@ func (s *sender) send(i int, now time.Time) {
 			Timestamp: time.UnixMilli(due).Add(-s.delay)})
 		return
 	}
-	headers := []kgo.RecordHeader{{Key: waterclock.HeaderAt, Value: strconv.AppendInt(nil, due, 10)}, s.target}
+	headers := []kgo.RecordHeader{{Key: waterclock.HeaderAt, Value: strconv.AppendInt(nil, due, 10)}, s.to}
 	if s.headers != nil {
 		headers = append(headers, s.headers(i)...)
 	}

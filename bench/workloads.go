@@ -27,13 +27,16 @@ func Workloads() []Description {
 	life, wait, steady, burst := DefaultLife(), DefaultWait(), DefaultSteady(), DefaultBurst()
 	fixed, load, restart := DefaultFixed(), DefaultLoad(), DefaultRestart()
 	overload, api, move, plan := DefaultOverload(), DefaultAPI(), DefaultMove(), DefaultPlan()
-	calendar := DefaultCalendar()
+	calendar, paced := DefaultCalendar(), DefaultPaced()
 	return []Description{
 		{&life, "life", "timers that live two seconds, scheduled as fast as they are accepted", "", true},
 		{&wait, "wait", "timers that wait 15 to 60 s: accepted as fast as possible, fired when due", "", true},
 		{&steady, "steady", "how late emissions are at given rates, compared with a bare loop of transactions", "",
 			true},
 		{&burst, "burst", "timers that are all due at one moment", "", true},
+		{&paced, "paced", "a burst at a target with a rate, and how late others are meanwhile",
+			`paced starts an instance. It says how many of the burst fired in the best and the worst ten
+seconds, compared with the rate.`, false},
 		{&fixed, "fixed", "records of a fixed-delay topic that are all due at one moment",
 			"fixed starts an instance, which serves a fixed-delay topic of the run.", false},
 		{&load, "load", "many timers that are not due for a day, and the lateness of others",
@@ -114,6 +117,13 @@ func (s *SteadyConfig) Flags(fs *pflag.FlagSet) {
 
 // Flags implements Workload.
 func (b *BurstConfig) Flags(fs *pflag.FlagSet) { timersFlag(fs, &b.Timers) }
+
+// Flags implements Workload.
+func (pc *PacedConfig) Flags(fs *pflag.FlagSet) {
+	pc.SteadyConfig.Flags(fs)
+	timersFlag(fs, &pc.Timers)
+	fs.IntVar(&pc.TargetRate, "target-rate", pc.TargetRate, "give the target of the burst a rate of `N` a second")
+}
 
 // Flags implements Workload.
 func (f *FixedConfig) Flags(fs *pflag.FlagSet) {

@@ -1,0 +1,160 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/audit/history"
+	"github.com/waterclock/waterclock/internal/kit/beats"
+	"github.com/waterclock/waterclock/internal/node/config"
+)
+
+const (
+	// pacedOver is the time over which a rate must be kept.
+	pacedOver = 10 * time.Second
+	// pacedSpeed is how many timers a second are certainly taken in, so that a burst is known before it is due.
+	pacedSpeed = 2_000
+)
+
+// PacedConfig measures a burst at a target that has a rate, and how late steady timers to another target are meanwhile.
+type PacedConfig struct {
+	SteadyConfig // its one rate is that of the others
+	Timers       int
+	TargetRate   int // firings a second
+}
+
+// DefaultPaced returns the usual workload.
+func DefaultPaced() PacedConfig {
+	c := PacedConfig{SteadyConfig: DefaultSteady(), Timers: 20_000, TargetRate: 500}
+	c.Rates, c.Local = []float64{1_000}, true
+	return c
+}
+
+func (pc *PacedConfig) check() error {
+	lasts := seconds(float64(pc.Timers) / float64(max(1, pc.TargetRate)))
+	needs := max(pc.lead()+pc.Duration, 2*pacedOver)
+	return errors.Join(pc.SteadyConfig.check(), pc.checkOwn(), wantTimers(pc.Timers),
+		between("rates", 1, 1, len(pc.Rates)),
+		between("target-rate", 1, config.MaxTargetRate, pc.TargetRate),
+		want(lasts >= needs, "timers", pc.Timers, fmt.Sprintf("so many that they take %s at %d a second, or more",
+			needs, pc.TargetRate)))
+}
+
+// measure compares the steady timers with the same before the burst.
+func (pc *PacedConfig) measure(ctx context.Context, r *run) error {
+	topic, err := r.makeTopic(ctx, "paced")
+	if err != nil {
+		return err
+	}
+	r.rates = []config.TargetRate{{Glob: topic, N: pc.TargetRate, Unit: "s"}}
+	rep := r.report("paced", "p99 of others by receipt / without the burst", "of others / without the burst")
+	rep.Rate = float64(pc.TargetRate)
+	return pc.rounds(func() error {
+		if err := serveWarm(ctx, r); err != nil {
+			return err
+		}
+		before, err := pc.paced(ctx, r, rep, pc.Rates[0], "others before")
+		if err != nil {
+			return err
+		}
+		b, err := pc.begin(ctx, r, topic)
+		if err != nil {
+			return err
+		}
+		defer b.stopReading()
+		beside, err := pc.paced(ctx, r, rep, pc.Rates[0], "others beside")
+		if err != nil {
+			return err
+		}
+		if left := pc.Timers - b.Received(); left <= 0 {
+			return fmt.Errorf("paced: the burst was over before the others were: give --timers more than %d", pc.Timers)
+		}
+		b.finish(ctx)
+		if err := b.tell(rep); err != nil {
+			return err
+		}
+		rep.round(beside.ByReceipt.P99, before.ByReceipt.P99, beside.CPU, before.CPU.own())
+		rep.ratio("p50 of others by receipt / without the burst", beside.ByReceipt.P50, before.ByReceipt.P50)
+		return nil
+	})
+}
+
+// pacedBurst is a burst at the target with the rate.
+type pacedBurst struct {
+	*phase
+	c   *PacedConfig
+	due time.Time
+
+	mu sync.Mutex
+	at []time.Time // timestamps of emissions; guarded by mu
+}
+
+// begin sends the burst, and returns when it is due.
+func (pc *PacedConfig) begin(ctx context.Context, r *run, topic string) (b *pacedBurst, err error) {
+	b = &pacedBurst{c: pc}
+	r.receive = func(got history.Received) {
+		if got.Record.Topic == topic {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.at = append(b.at, got.Record.Timestamp)
+		}
+	}
+	if b.phase, err = r.collect(ctx, "paced burst", topic, r.nextBatch(pc.Timers), pc.Timers); err != nil {
+		return nil, err
+	}
+	b.due = time.Now().Add(burstLead + seconds(float64(pc.Timers)/pacedSpeed)).Truncate(time.Millisecond)
+	err = r.schedule(ctx, b.batch, offer{timers: pc.Timers, target: topic,
+		due: func(int, time.Time) int64 { return b.due.UnixMilli() }})
+	if err == nil {
+		err = r.awaitSettled(ctx)
+	}
+	if err == nil && !time.Now().Before(b.due) {
+		err = fmt.Errorf("paced: %d timers fell due before they were taken in: try fewer", pc.Timers)
+	}
+	if err != nil {
+		b.stopReading()
+		return nil, err
+	}
+	sleepUntil(ctx, b.due)
+	beats.Sleep(ctx, time.Second) // what was in the bucket has gone
+	return b, nil
+}
+
+// tell reports how well the rate was kept, in all spans of pacedOver that begin when the bucket is empty.
+func (b *pacedBurst) tell(rep *Report) error {
+	told := rep.add(&Phase{Name: b.name, Rate: float64(b.c.TargetRate)})
+	_, last := b.Span()
+	told.Seconds = last.Sub(b.due).Seconds()
+	if err := told.verify(b.batch); err != nil {
+		return fmt.Errorf("%s: %w", b.name, err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	slices.SortFunc(b.at, time.Time.Compare)
+	least, most := within(b.at[min(len(b.at)-1, b.c.TargetRate):], pacedOver)
+	told.Note = fmt.Sprintf("%d to %d in %s, want %d", least, most, pacedOver, b.c.TargetRate*int(pacedOver.Seconds()))
+	full := float64(b.c.TargetRate) * pacedOver.Seconds()
+	rep.ratio(fmt.Sprintf("most in %s / the rate", pacedOver), float64(most), full)
+	rep.ratio(fmt.Sprintf("least in %s / the rate", pacedOver), float64(least), full)
+	return nil
+}
+
+// within returns how many of ascending times lie in a span of some length at least, and at most. Spans begin at a time,
+// and end before the last one.
+func within(at []time.Time, length time.Duration) (least, most int) {
+	least, end := len(at), 0
+	for i, from := range at {
+		if at[len(at)-1].Sub(from) < length {
+			break
+		}
+		for at[end].Sub(from) < length {
+			end++
+		}
+		least, most = min(least, end-i), max(most, end-i)
+	}
+	return least, most
+}
