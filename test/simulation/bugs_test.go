@@ -78,6 +78,25 @@ func breaks() []bug {
 			[]change{
 				{"internal/kafka/wire", "EventOf", "case Fired, assign Occurred", "$; $r1.At = $1.Emit.FiresAt()"},
 			}},
+		{"a rate that a rebalance doubles", "rate", "",
+			[]change{
+				{"internal/rates", "Holding.End", "call delete", drop},
+				{"internal/rates", "Limiter.count", "call Err", "error(nil)"},
+			}},
+		{"each instance has the whole rate", "rate", "",
+			[]change{{"internal/rates", "Limiter.count", "/ max", "min(1, $x)"}}},
+		{"deferred timers come back in no order", "rate", "",
+			[]change{
+				{"internal/partition", "parking.undeferSome", "call UnparkIf, arg 5",
+					"func(t *timer.Timer) bool { return $(t) && t.Offset%3 != $0.part.clock.millis()/8000%3 }"},
+			}},
+		{"a deferred timer that expires silently", "fold", "",
+			[]change{
+				{"internal/partition", "Partition.event", "assign EventOf", `$
+					if $1.Late != nil && $1.Firing() && $0.paced(&$1.Late.Target, $1.Late.Due) {
+						return $r1, false
+					}`},
+			}},
 		{"a rejected request has no dead letter", "poison", "",
 			[]change{{"internal/partition", "sealedStep.build", "call deadLetters", drop}}},
 		{"a rejected request has two dead letters", "poison", "",

@@ -215,6 +215,12 @@ func draw(seed uint64) *plan {
 	slices.SortStableFunc(p.Asks, func(a, b ask) int { return int(a.At - b.At) })
 	if r.IntN(2) == 0 {
 		p.Rates = drawRates(r)
+		for i := range p.Troubles { // clocks that are set excuse what is judged of rates
+			kind := &p.Troubles[i].Kind
+			if strings.Contains(*kind, "clock") && i > 0 && (*faultFlag == "" || !strings.Contains(*kind, *faultFlag)) {
+				*kind = kinds()[r.IntN(3)].name
+			}
+		}
 	}
 	return p
 }
