@@ -15,8 +15,7 @@ const (
 	// roundPause is how often free tokens are handed to partitions that wait.
 	roundPause = 50 * time.Millisecond
 	// settle is how long after its acquisition a partition begins to count. So the emissions of its former owner bear
-	// earlier timestamps even if the clocks of the two differ by that much. (Instances lend one another nothing: what one
-	// leaves unused is lost. That is the next thing to build here.)
+	// earlier timestamps even if the clocks of the two differ by that much.
 	settle = 1500 * time.Millisecond
 	// bucketIdle is how long a bucket is kept that nothing uses and that is full, as a new one would be; busyIdle if there
 	// are more than maxBuckets, because requests name ever new targets.
