@@ -125,19 +125,19 @@ func (pc *PacedConfig) begin(ctx context.Context, r *run, topic string) (b *pace
 }
 
 // tell reports how well the rate was kept, in all spans of pacedOver that begin when the bucket is empty.
-func (b *pacedBurst) tell(rep *Report) error {
-	told := rep.add(&Phase{Name: b.name, Rate: float64(b.c.TargetRate)})
-	_, last := b.Span()
-	told.Seconds = last.Sub(b.due).Seconds()
-	if err := told.verify(b.batch); err != nil {
-		return fmt.Errorf("%s: %w", b.name, err)
+func (p *pacedBurst) tell(rep *Report) error {
+	told := rep.add(&Phase{Name: p.name, Rate: float64(p.c.TargetRate)})
+	_, last := p.Span()
+	told.Seconds = last.Sub(p.due).Seconds()
+	if err := told.verify(p.batch); err != nil {
+		return fmt.Errorf("%s: %w", p.name, err)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	slices.SortFunc(b.at, time.Time.Compare)
-	least, most := within(b.at[min(len(b.at)-1, b.c.TargetRate):], pacedOver)
-	told.Note = fmt.Sprintf("%d to %d in %s, want %d", least, most, pacedOver, b.c.TargetRate*int(pacedOver.Seconds()))
-	full := float64(b.c.TargetRate) * pacedOver.Seconds()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	slices.SortFunc(p.at, time.Time.Compare)
+	least, most := within(p.at[min(len(p.at)-1, p.c.TargetRate):], pacedOver)
+	told.Note = fmt.Sprintf("%d to %d in %s, want %d", least, most, pacedOver, p.c.TargetRate*int(pacedOver.Seconds()))
+	full := float64(p.c.TargetRate) * pacedOver.Seconds()
 	rep.ratio(fmt.Sprintf("most in %s / the rate", pacedOver), float64(most), full)
 	rep.ratio(fmt.Sprintf("least in %s / the rate", pacedOver), float64(least), full)
 	return nil
