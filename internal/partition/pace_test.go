@@ -390,3 +390,23 @@ func TestAPacedTargetThatIsUnhealthy(t *testing.T) {
 	}
 	c.finish()
 }
+
+// Firings of an aborted step that are not sealed again, because their target partition is unhealthy, leave their tokens
+// to others.
+func TestTokensOfAnUnhealthyPartitionAreFree(t *testing.T) {
+	c := pacing(t)
+	c.tick(1000)
+	to := timer.TopicPartition{Topic: targetTopic, Partition: 1}
+	c.brokers.unresponsive[to] = true
+	for i := range 2 {
+		for _, r := range c.scheduleTo(targetTopic, i*aSecond, aSecond, -10) {
+			r.Headers = append(r.Headers, kgo.RecordHeader{Key: waterclock.HeaderTargetPartition,
+				Value: []byte{'1' - byte(i)}})
+		}
+		c.deliver(aSecond)
+		c.fired()
+	}
+	if len(c.emitted) != aSecond {
+		t.Errorf("%d fired, want %d: %v", len(c.emitted), aSecond, c.parkedBy())
+	}
+}

@@ -340,6 +340,11 @@ func (s *sealedStep) verdicts(k *sealedPart) {
 	var unhealthy []*planner.Entry
 	for i := k.first; i < k.first+k.emissions; i++ {
 		em, e := &s.share.Emissions[i], s.emitted[i]
+		if em.Err != nil { // it is not sealed again
+			if account := s.l.rates.Of(e.Emit.Target.Topic); account != nil {
+				account.Drop(1)
+			}
+		}
 		switch {
 		case errors.Is(em.Err, emitter.ErrUnhealthy):
 			unhealthy = append(unhealthy, e)
