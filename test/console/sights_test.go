@@ -256,6 +256,10 @@ func TestTimersListIsLive(t *testing.T) {
 		return document.activeElement.contains(document.elementFromPoint(box.left + 3, box.top + box.height / 2)) })()`)
 	b.do("show the newer list", chromedp.Click(chromedp.CSS("#news button")))
 	b.is("it has left", `document.querySelector("tbody a").innerText !== "soon" && !document.querySelector("tr.gone")`)
+	eval[any](b, `{ const boxes = document.querySelectorAll("input[name=pick]"), shift = {shiftKey: true, bubbles: true};
+		boxes[4].click(); boxes[9].dispatchEvent(new MouseEvent("click", shift)) } null`)
+	b.is("a range is ticked", `document.getElementById("ticked").textContent.startsWith(
+		[...document.querySelectorAll("input[name=pick]")].slice(4, 10).every(b => b.checked) ? "7 " : "a part")`)
 	b.do("tick all", chromedp.Click(chromedp.CSS("#all")))
 	b.is("all are ticked", `document.getElementById("ticked").textContent === "42 ticked:" &&
 		!document.getElementById("all").indeterminate`)

@@ -77,11 +77,13 @@ func TestDeferredTargets(t *testing.T) {
 		{Target: "mail", Topic: "timers", PerSecond: 500, Timers: 1},
 	}
 	says(t, f.get("/"), 200, `/timers?state=deferred&amp;target=sms"`, "about 12,000 timers wait for its rate of 30 a minute",
-		"(1 min ago)", "(in 6 h)", "/timers?state=deferred&amp;target=mail&amp;topic=timers", "about 1 timer waits", "500 a second")
+		"(1 min ago)", "(in 6 h)", "/timers?state=deferred&amp;target=mail&amp;topic=timers", "about 1 timer waits",
+		"500 a second")
 	says(t, f.get("/cluster"), 200, "Deferred by rates", ">12,000<", "in 6 h", "triggered", "not known")
 	one := f.answers["/v1/topics/timers/timers/order-1"].(*api.Timer)
 	one.State, one.Target.Topic = "deferred", "mail"
-	says(t, f.get("/timer?topic=timers&id=order-1"), 200, "It is not late", "rate of its target, 500 a second. About 1 timer")
+	says(t, f.get("/timer?topic=timers&id=order-1"), 200, "It is not late",
+		"rate of its target, 500 a second. About 1 timer")
 	f.answers["/v1/cluster"] = forbidden()
 	says(t, f.get("/timer?topic=timers&id=order-1"), 200, "waits for the rate of its target.</dd>")
 	f.answers["/v1/cluster"] = c

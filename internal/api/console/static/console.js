@@ -270,6 +270,18 @@
     if (event.target.id === 'all') for (const b of boxes()) b.checked = event.target.checked;
     if (event.target.id === 'all' || event.target.name === 'pick') ticks();
   });
+  // With Shift, all between this box and the one before get the same tick.
+  let before;
+  document.addEventListener('click', (event) => {
+    const box = event.target;
+    if (box.name !== 'pick') return;
+    const all = boxes(), from = all.indexOf(before), to = all.indexOf(box);
+    if (event.shiftKey && from >= 0) {
+      for (const b of all.slice(Math.min(from, to), Math.max(from, to) + 1)) b.checked = box.checked;
+      ticks();
+    }
+    before = box;
+  });
   addEventListener('pageshow', ticks); // a browser that goes back ticks what was ticked
   ticks();
 
