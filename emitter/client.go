@@ -296,7 +296,7 @@ func refusedHere(err error) bool {
 		!strings.Contains(text, ", compressed_bytes=")
 }
 
-// noteEnd notes how the client's transaction ended, and which brokers led its partitions then. A leader that went away
+// noteEnd notes how the client's transaction ended, and which brokers led its partitions then. A leader that was lost
 // and came back since the announce may have missed the marker of the previous transaction. An ID is retired after an
 // abort: its next transaction would be a commit, whose marker could close a partition that lacks the abort's.
 func (tc *txnClient) noteEnd(m *repair.Markers, how repair.Ending) {

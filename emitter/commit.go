@@ -28,9 +28,9 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 	defer release()
 	l.timings.begin()
 	defer func() {
-		if err != nil && !errors.Is(err, errUnknown) && !errors.Is(err, errAway) &&
-			errors.Is(context.Cause(ctx), errAway) {
-			err = fmt.Errorf("%w: %w", errAway, err)
+		if err != nil && !errors.Is(err, errUnknown) && !errors.Is(err, errUnreachable) &&
+			errors.Is(context.Cause(ctx), errUnreachable) {
+			err = fmt.Errorf("%w: %w", errUnreachable, err)
 		}
 		if !l.aborts.apart { // the tries of a quarantine always take long, and the log has already said why
 			l.timings.end(l.o.Logger, l.name, err)
@@ -138,7 +138,7 @@ func (l *Lane) begin(
 			return nil, nil, err
 		}
 		l.needs(c)
-		c.hurried = needsAway(l.o.Leaders, nil, c.parts)
+		c.hurried = needsUnreachable(l.o.Leaders, nil, c.parts)
 		c.renew()
 		c.refresh(parts, l.o.Targets)
 		if err := c.BeginTransaction(); err != nil {
@@ -207,7 +207,7 @@ func (l *Lane) passed(shares []*Share) {
 func (l *Lane) abort(ctx context.Context, c *txnClient) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 	defer cancel()
-	if needsAway(l.o.Leaders, c, nil) || c.AbortBufferedRecords(bounded) != nil {
+	if needsUnreachable(l.o.Leaders, c, nil) || c.AbortBufferedRecords(bounded) != nil {
 		c.UnsafeAbortBufferedRecords()
 		l.drop(c)
 		return

@@ -19,10 +19,11 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// soonAway is well below every timeout after which an answer could be given up. awayLimit allows for a busy machine.
-const soonAway, awayLimit = 1500 * time.Millisecond, 20 * time.Second
+// soonUnreachable is well below every timeout after which an answer could be given up. unreachableLimit allows for a
+// busy machine.
+const soonUnreachable, unreachableLimit = 1500 * time.Millisecond, 20 * time.Second
 
-func awayLane(t *testing.T) (*kfake.Cluster, *testLane, *kafkatest.Reach) {
+func unreachableLane(t *testing.T) (*kfake.Cluster, *testLane, *kafkatest.Reach) {
 	t.Helper()
 	c, l := fakeLaneOf(t, 3)
 	reach := &kafkatest.Reach{}
@@ -34,7 +35,7 @@ func awayLane(t *testing.T) (*kfake.Cluster, *testLane, *kafkatest.Reach) {
 func plainSource(l *testLane) *fakeSource {
 	return &fakeSource{ems: func() []Emission {
 		es := []Emission{{Record: &kgo.Record{Topic: "good", Value: []byte("x")}}}
-		if to := (timer.TopicPartition{Topic: "t", Partition: 0}); !l.o.Leaders.Away(to) {
+		if to := (timer.TopicPartition{Topic: "t", Partition: 0}); !l.o.Leaders.Unreachable(to) {
 			es = append(es, Emission{Record: &kgo.Record{Topic: to.Topic, Value: []byte("y")}, Seq: 1})
 		}
 		return es
@@ -52,10 +53,10 @@ func givesUp(t *testing.T, l *testLane, s *fakeSource, held <-chan struct{}, los
 	lose()
 	start := time.Now()
 	l.lanes.ReachabilityChanged()
-	if err := <-done; !errors.Is(err, errAway) || s.outcomes[0] != Aborted {
+	if err := <-done; !errors.Is(err, errUnreachable) || s.outcomes[0] != Aborted {
 		t.Errorf("%v, %v", err, s.outcomes)
 	}
-	if took := time.Since(start); took > soonAway {
+	if took := time.Since(start); took > soonUnreachable {
 		t.Errorf("it took %s", took)
 	}
 	if _, err := l.step(t.Context()); err != nil || s.outcomes[1] != Committed {
@@ -74,7 +75,7 @@ func (t *testLane) coordinatorOf() (id, addr string) {
 // once.
 func TestIDsAreChosenByTheirCoordinators(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, l, reach := awayLane(t)
+		_, l, reach := unreachableLane(t)
 		l.pool.prepare(t.Context())
 		seats := make(map[string]bool)
 		for _, c := range l.pool.clients {
@@ -95,16 +96,16 @@ func TestIDsAreChosenByTheirCoordinators(t *testing.T) {
 		}
 		for _, c := range l.pool.clients {
 			if c.addr() == gone {
-				t.Errorf("%s is in use, and its coordinator %s is away", c.id, gone)
+				t.Errorf("%s is in use, and its coordinator %s is unreachable", c.id, gone)
 			}
 		}
 	})
 }
 
 // A step is given up if its coordinator becomes unresponsive, and the next one uses another coordinator.
-func TestStepLeavesACoordinatorThatIsAway(t *testing.T) {
+func TestStepLeavesACoordinatorThatIsUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, l, reach := awayLane(t)
+		c, l, reach := unreachableLane(t)
 		held := hold(t, c, kmsg.AddPartitionsToTxn, func(kmsg.Request) bool { return true })
 		givesUp(t, l, plainSource(l), held, func() {
 			_, gone := l.coordinatorOf()
@@ -115,9 +116,9 @@ func TestStepLeavesACoordinatorThatIsAway(t *testing.T) {
 
 // A step that waits for leaders is also given up if its coordinator becomes unresponsive. Its records are aborted in
 // the background.
-func TestAbortLeavesACoordinatorThatIsAway(t *testing.T) {
+func TestAbortLeavesACoordinatorThatIsUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, l, reach := awayLane(t)
+		c, l, reach := unreachableLane(t)
 		held, let := make(chan struct{}), make(chan struct{})
 		answer := sync.OnceFunc(func() { close(let) })
 		t.Cleanup(answer)
@@ -143,9 +144,9 @@ func TestAbortLeavesACoordinatorThatIsAway(t *testing.T) {
 
 // If the coordinator of a client becomes unresponsive while the client is being opened, the client is given up, and one
 // with another coordinator is opened.
-func TestOpeningLeavesACoordinatorThatIsAway(t *testing.T) {
+func TestOpeningLeavesACoordinatorThatIsUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, l, reach := awayLane(t)
+		c, l, reach := unreachableLane(t)
 		held := hold(t, c, kmsg.InitProducerID, func(kmsg.Request) bool { return true })
 		l.pool.open(0)
 		<-held
@@ -156,14 +157,14 @@ func TestOpeningLeavesACoordinatorThatIsAway(t *testing.T) {
 		l.pool.mu.Unlock()
 		start := time.Now()
 		l.lanes.ReachabilityChanged()
-		if err := l.pool.await(t.Context()); !errors.Is(err, errAway) {
+		if err := l.pool.await(t.Context()); !errors.Is(err, errUnreachable) {
 			t.Error(err)
 		}
 		l.pool.open(0)
 		if err := l.pool.await(t.Context()); err != nil || l.pool.clients[0] == nil {
 			t.Error(err)
 		}
-		if took := time.Since(start); took > soonAway {
+		if took := time.Since(start); took > soonUnreachable {
 			t.Errorf("it took %s", took)
 		}
 	})
@@ -173,7 +174,7 @@ func TestOpeningLeavesACoordinatorThatIsAway(t *testing.T) {
 // takes. A step waits only if no client is left.
 func TestStepsDoNotWaitForOpenings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, l, _ := awayLane(t)
+		c, l, _ := unreachableLane(t)
 		l.pool.prepare(t.Context())
 		let := make(chan struct{})
 		answer := sync.OnceFunc(func() { close(let) })
@@ -213,12 +214,12 @@ func TestStepsDoNotWaitForOpenings(t *testing.T) {
 // A step that has written to a leader which becomes unresponsive is given up immediately, and the next one leaves out
 // that leader. So is a step that has written nothing yet: its coordinators may wait for that broker, and everything
 // else in the step would wait with them, in vain.
-func TestStepLeavesLeadersThatAreAway(t *testing.T) {
+func TestStepLeavesLeadersThatAreUnreachable(t *testing.T) {
 	for name, key := range map[string]kmsg.Key{"nothing is written": kmsg.AddPartitionsToTxn,
 		"it is written to": kmsg.Produce} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, l, reach := awayLane(t)
+				c, l, reach := unreachableLane(t)
 				unresponsive := c.TopicInfo("t").TopicID
 				held := hold(t, c, key, func(r kmsg.Request) bool {
 					p, produces := r.(*kmsg.ProduceRequest)
@@ -236,7 +237,7 @@ func TestStepLeavesLeadersThatAreAway(t *testing.T) {
 // does not wait for a target without a leader: everything else in the step would wait too.
 func TestStepLeavesALeaderlessTargetWhileABrokerDies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, l, reach := awayLane(t)
+		c, l, reach := unreachableLane(t)
 		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.NotEnoughReplicas, Count: -1})
 		to := timer.TopicPartition{Topic: "t", Partition: 0}
 		reach.Lose("127.0.0.1:1")
@@ -277,7 +278,7 @@ func hold(t *testing.T, c *kfake.Cluster, key kmsg.Key, which func(kmsg.Request)
 // The other partitions of the step have no replica there. The step leaves the target, and the next one goes without it.
 func TestStepLeavesATargetThatWaitsForADeadBroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, l, reach := awayLane(t)
+		c, l, reach := unreachableLane(t)
 		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.NotEnoughReplicas, Count: -1})
 		to := timer.TopicPartition{Topic: "t", Partition: 0}
 		reach.Lose("127.0.0.1:1")
@@ -285,7 +286,7 @@ func TestStepLeavesATargetThatWaitsForADeadBroker(t *testing.T) {
 		s := plainSource(l)
 		l.roster.Add(s)
 		start := time.Now()
-		if _, err := l.step(t.Context()); !errors.Is(err, errAway) {
+		if _, err := l.step(t.Context()); !errors.Is(err, errUnreachable) {
 			t.Error(err)
 		}
 		if took := time.Since(start); took > targets.BrokerDeath-2*time.Second {

@@ -53,8 +53,8 @@ func newLane(r *roster, b *tasks.Group, o *Options, name string) *Lane {
 	}
 }
 
-// during returns a context for a step that is to write to parts. It ends, with errAway, when one of these cannot be
-// reached any more:
+// during returns a context for a step that is to write to parts. It ends, with errUnreachable, when one of these cannot
+// be reached any more:
 //   - the coordinator that the step needs, see needs;
 //   - until the step writes, the leader of one of parts. Since nothing has been written, it is cheaper to abandon this
 //     step and leave the partition out of the next. Waiting could take long: the coordinators may be waiting for the
@@ -79,7 +79,7 @@ func (l *Lane) needs(c *txnClient) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.under.current = c
-	l.giveUpIfAway()
+	l.giveUpIfUnreachable()
 }
 
 // startsWriting notes that the step under way begins to write. From here on produce decides about leaders that cannot
@@ -90,17 +90,17 @@ func (l *Lane) startsWriting() {
 	l.under.parts = nil
 }
 
-// giveUpIfAway gives up the step under way if a broker that it needs cannot be reached. The lock is held.
-func (l *Lane) giveUpIfAway() {
-	if l.under.cancel != nil && needsAway(l.o.Leaders, l.under.current, l.under.parts) {
-		l.under.cancel(errAway)
+// giveUpIfUnreachable gives up the step under way if a broker that it needs cannot be reached. The lock is held.
+func (l *Lane) giveUpIfUnreachable() {
+	if l.under.cancel != nil && needsUnreachable(l.o.Leaders, l.under.current, l.under.parts) {
+		l.under.cancel(errUnreachable)
 	}
 }
 
 // reachabilityChanged makes the lane give up work for which a broker can no longer be reached.
 func (l *Lane) reachabilityChanged() {
 	l.mu.Lock()
-	l.giveUpIfAway()
+	l.giveUpIfUnreachable()
 	l.mu.Unlock()
 	l.pool.leave()
 	l.reached.Send()
@@ -318,10 +318,10 @@ func (l *Lane) seal(name string) (shares []*Share) {
 // A call of the API that waits for its decision waits for the step too, and a caller that makes one call after the
 // other would always meet the pause that its last call began. So a planned request whose caller waits cuts the pause
 // short (roster.Call). What this can cost others is bounded in two ways:
-//   - Only a lone caller hurries steps. Its call has a transaction of its own in any case, unless timers fire in the same
-//     interval. Calls that come together share transactions as if nothing hurried, because a step that decided several
-//     calls ends the haste, until one that was not hurried has decided a single call. Records that others produce never
-//     hurry a step.
+//   - Only a lone caller hurries steps. Its call has a transaction of its own in any case, unless timers fire in the
+//     same interval. Calls that come together share transactions as if nothing hurried, because a step that decided
+//     several calls ends the haste, until one that was not hurried has decided a single call. Records that others
+//     produce never hurry a step.
 //   - Between two steps that are not hurried there are at most earlySteps. So a caller in a loop makes 5 calls, and as
 //     many transactions, in the time of an interval and four steps: some 140 a second instead of 50, where nothing
 //     would stop it at 250. A limit of some ten a second would help nobody: more than half of the calls must be hurried

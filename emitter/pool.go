@@ -151,11 +151,11 @@ func (p *pool) tend() {
 const maxEpoch = 32_000
 
 // retired reports whether a client must not begin again: a marker of its next transaction could close the records that
-// its last one may have left open on a partition whose leader went away. leadersMoved looks at each partition of the
-// client, so only the next client to begin is checked for it.
+// its last one may have left open on a partition whose leader became unreachable. leadersMoved looks at each partition
+// of the client, so only the next client to begin is checked for it.
 func (p *pool) retired(c *txnClient) bool {
-	return c.retire || c.BufferedProduceRecords() > 0 || needsAway(p.o.Leaders, c, nil) || c.last.Epoch >= maxEpoch ||
-		p.o.Markers.Retired(c.last.ID)
+	return c.retire || c.BufferedProduceRecords() > 0 || needsUnreachable(p.o.Leaders, c, nil) ||
+		c.last.Epoch >= maxEpoch || p.o.Markers.Retired(c.last.ID)
 }
 
 func (p *pool) retire(slot int) {
@@ -223,7 +223,7 @@ func (p *pool) newID(ctx context.Context, serial int, used map[string]int) (id s
 	for i := range ids {
 		ids[i] = fmt.Sprintf("%s%s/%s/%d.%d", repair.TransactionalIDPrefix(p.o.Group), p.o.Process, p.name, serial, i)
 	}
-	ctx, cancel := context.WithTimeout(ctx, whileAway(p.o.Leaders, findTimeout, findAway))
+	ctx, cancel := context.WithTimeout(ctx, whileUnreachable(p.o.Leaders, findTimeout, findUnreachable))
 	defer cancel()
 	id = ids[0]
 	found := kadm.NewClient(p.o.Admin).FindTxnCoordinators(ctx, ids...)
@@ -244,8 +244,8 @@ func (p *pool) newID(ctx context.Context, serial int, used map[string]int) (id s
 	return id, at
 }
 
-// tie returns a context for opening a client. It ends with the pool, and with errAway when the client's coordinator can
-// no longer be reached.
+// tie returns a context for opening a client. It ends with the pool, and with errUnreachable when the client's
+// coordinator can no longer be reached.
 func (p *pool) tie(ctx context.Context, c *txnClient) (tied context.Context, free func()) {
 	tied, cancel := context.WithCancelCause(ctx)
 	p.mu.Lock()
@@ -271,8 +271,8 @@ func (p *pool) leave() {
 
 func (p *pool) leaveLocked() {
 	for c, cancel := range p.tied {
-		if needsAway(p.o.Leaders, c, nil) {
-			cancel(errAway)
+		if needsUnreachable(p.o.Leaders, c, nil) {
+			cancel(errUnreachable)
 		}
 	}
 }

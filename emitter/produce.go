@@ -52,10 +52,11 @@ type outgoing struct {
 	failure error // the last one
 	broken  []brokenPromise
 	// the last time in the flush at which a dying broker kept all of the shares' own records waiting
-	taken   time.Duration
-	held    bool // a share holds up the step
-	away    bool // the leader of an outstanding partition cannot be reached
-	tripped map[timer.TopicPartition]error
+	taken time.Duration
+	held  bool // a share holds up the step
+	// unreachable means that the leader of an outstanding partition cannot be reached.
+	unreachable bool
+	tripped     map[timer.TopicPartition]error
 }
 
 // produce sends all records and waits for every promise. A quarantine's lane sends emissions only when all other
@@ -76,8 +77,8 @@ func (o *outgoing) produce(ctx context.Context) error {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.away {
-		return fmt.Errorf("%w: %w", errAway, err)
+	if o.unreachable {
+		return fmt.Errorf("%w: %w", errUnreachable, err)
 	}
 	if o.held {
 		err = fmt.Errorf("%w: %w", errHeld, err)
@@ -297,7 +298,7 @@ func (o *outgoing) watch(flushed <-chan struct{}) {
 		if o.emitting != nil && waited >= limit {
 			o.emitting.lose()
 		}
-		if o.leadersAway() || o.overdue(waited) {
+		if o.leadersUnreachable() || o.overdue(waited) {
 			o.c.UnsafeAbortBufferedRecords()
 			return
 		}
@@ -311,16 +312,16 @@ func (o *outgoing) watch(flushed <-chan struct{}) {
 	}
 }
 
-// leadersAway reports whether to give up because the leader of an outstanding partition cannot be reached. The next
-// step goes without it.
-func (o *outgoing) leadersAway() bool {
+// leadersUnreachable reports whether to give up because the leader of an outstanding partition cannot be reached. The
+// next step goes without it.
+func (o *outgoing) leadersUnreachable() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	look := func(p timer.TopicPartition) { o.away = o.away || o.lane.o.Leaders.Away(p) }
+	look := func(p timer.TopicPartition) { o.unreachable = o.unreachable || o.lane.o.Leaders.Unreachable(p) }
 	o.to.ownWaiting(func(_ int, p timer.TopicPartition) { look(p) })
 	o.to.waiting(look)
-	o.unsafe = o.unsafe || o.away
-	return o.away
+	o.unsafe = o.unsafe || o.unreachable
+	return o.unreachable
 }
 
 // overdue names the partitions that have not acknowledged in time, and reports whether to give up.
@@ -364,10 +365,10 @@ func (o *outgoing) waitInVain(waited time.Duration) bool {
 		case o.lane.o.Leaders.Leaderless(p):
 			o.tripped[p] = kerr.LeaderNotAvailable
 		case waited >= o.taken+targets.EmissionDeadline && o.lane.o.Leaders.Exclude(p):
-			o.away = true
+			o.unreachable = true
 		}
 	})
-	o.unsafe = o.unsafe || o.away || len(o.tripped) > 0
+	o.unsafe = o.unsafe || o.unreachable || len(o.tripped) > 0
 	return o.unsafe
 }
 

@@ -16,7 +16,7 @@ type Leaders interface {
 	Reachable(addr string) bool
 	// Dying reports whether a broker was lost so recently that the other brokers may still wait for it.
 	Dying() bool
-	Away(p timer.TopicPartition) bool
+	Unreachable(p timer.TopicPartition) bool
 	Leaderless(p timer.TopicPartition) bool
 	Exclude(p timer.TopicPartition) bool
 }
@@ -24,22 +24,22 @@ type Leaders interface {
 var _ Leaders = (*targets.Leaders)(nil)
 
 const (
-	// awayBackoff is maxBackoff while a broker cannot be reached.
-	awayBackoff = 200 * time.Millisecond
-	// findTimeout bounds the search for coordinators. Without an answer the first ID is taken. It is findAway while a
-	// broker cannot be reached, because then the answer matters more.
-	findTimeout, findAway = 200 * time.Millisecond, time.Second
+	// unreachableBackoff is maxBackoff while a broker cannot be reached.
+	unreachableBackoff = 200 * time.Millisecond
+	// findTimeout bounds the search for coordinators. Without an answer the first ID is taken. It is findUnreachable
+	// while a broker cannot be reached, because then the answer matters more.
+	findTimeout, findUnreachable = 200 * time.Millisecond, time.Second
 )
 
-// needsAway reports whether a broker that a step needs cannot be reached: the coordinator of c, if there is one, or the
-// leader of one of parts.
-func needsAway(leaders Leaders, c *txnClient, parts map[string][]int32) bool {
+// needsUnreachable reports whether a broker that a step needs cannot be reached: the coordinator of c, if there is one,
+// or the leader of one of parts.
+func needsUnreachable(leaders Leaders, c *txnClient, parts map[string][]int32) bool {
 	if c != nil && !leaders.Reachable(c.addr()) {
 		return true
 	}
 	for topic, ps := range parts {
 		for _, p := range ps {
-			if leaders.Away(timer.TopicPartition{Topic: topic, Partition: p}) {
+			if leaders.Unreachable(timer.TopicPartition{Topic: topic, Partition: p}) {
 				return true
 			}
 		}
@@ -47,15 +47,15 @@ func needsAway(leaders Leaders, c *txnClient, parts map[string][]int32) bool {
 	return false
 }
 
-// whileAway returns usual, or away while a broker cannot be reached.
-func whileAway(leaders Leaders, usual, away time.Duration) time.Duration {
+// whileUnreachable returns usual, or other while a broker cannot be reached.
+func whileUnreachable(leaders Leaders, usual, other time.Duration) time.Duration {
 	if leaders.AllReachable() {
 		return usual
 	}
-	return away
+	return other
 }
 
 // nextBackoff returns the pause between two attempts that follows backoff.
 func nextBackoff(leaders Leaders, backoff time.Duration) time.Duration {
-	return min(2*backoff, whileAway(leaders, maxBackoff, awayBackoff))
+	return min(2*backoff, whileUnreachable(leaders, maxBackoff, unreachableBackoff))
 }

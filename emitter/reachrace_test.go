@@ -28,7 +28,7 @@ func (o onNewClient) OnNewClient(*kgo.Client) { o() }
 // nothing to give up. The opening is given up nevertheless.
 func TestOpeningWhoseCoordinatorIsLostBeforeItIsNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, l, reach := awayLane(t)
+		c, l, reach := unreachableLane(t)
 		hold(t, c, kmsg.InitProducerID, func(kmsg.Request) bool { return true })
 		l.o.Client = append(l.o.Client, kgo.WithHooks(onNewClient(func() {
 			reach.Lose(c.ListenAddrs()...)
@@ -36,10 +36,10 @@ func TestOpeningWhoseCoordinatorIsLostBeforeItIsNoted(t *testing.T) {
 		})))
 		start := time.Now()
 		l.pool.open(0)
-		if err := l.pool.await(t.Context()); !errors.Is(err, errAway) {
+		if err := l.pool.await(t.Context()); !errors.Is(err, errUnreachable) {
 			t.Error(err)
 		}
-		if took := time.Since(start); took > soonAway {
+		if took := time.Since(start); took > soonUnreachable {
 			t.Errorf("it took %s", took)
 		}
 	})
@@ -64,7 +64,7 @@ func (l *lateReach) Reachable(addr string) bool {
 // that ReachabilityChanged finds nothing to give up. The step is given up nevertheless.
 func TestStepWhoseCoordinatorIsLostBeforeItIsNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, l, reach := awayLane(t)
+		c, l, reach := unreachableLane(t)
 		late := &lateReach{Reach: reach}
 		late.lost = func() {
 			reach.Lose(c.ListenAddrs()...)
@@ -77,10 +77,10 @@ func TestStepWhoseCoordinatorIsLostBeforeItIsNoted(t *testing.T) {
 		l.roster.Add(s)
 		late.asked.Store(int32(len(l.pool.clients))) // once for each of them, in tend
 		start := time.Now()
-		if _, err := l.step(t.Context()); !errors.Is(err, errAway) || s.outcomes[0] != Aborted {
+		if _, err := l.step(t.Context()); !errors.Is(err, errUnreachable) || s.outcomes[0] != Aborted {
 			t.Errorf("%v, %v", err, s.outcomes)
 		}
-		if took := time.Since(start); took > soonAway {
+		if took := time.Since(start); took > soonUnreachable {
 			t.Errorf("it took %s", took)
 		}
 	})
@@ -103,7 +103,7 @@ func TestReachThatChangesAllTheTime(t *testing.T) {
 		for range 4 {
 			s := steadily(l, "log")
 			s.emits = func() []Emission {
-				if reach.Away(timer.TopicPartition{Topic: "t"}) {
+				if reach.Unreachable(timer.TopicPartition{Topic: "t"}) {
 					return nil
 				}
 				return []Emission{{Record: &kgo.Record{Topic: "t", Value: []byte("x")}}}

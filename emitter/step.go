@@ -193,8 +193,8 @@ var (
 	// errAlone: more emissions must be written one by one than a step has time for. At least one Emission.Cleared is
 	// set.
 	errAlone = errors.New("no time left for emissions that are written one by one")
-	// errAway: a broker that the step needs cannot be reached.
-	errAway = errors.New("broker unreachable")
+	// errUnreachable: a broker that the step needs cannot be reached.
+	errUnreachable = errors.New("broker unreachable")
 	// errHeld: at least one Share.Held is set.
 	errHeld = errors.New("own partition holds up the step")
 	// errCheck: a share's Check failed.

@@ -58,8 +58,8 @@ func (h *Health) due(all bool) (ps []timer.TopicPartition) {
 		}
 		idle := len(b.waiters) == 0 && now.Sub(b.idle) > idleFor
 		switch {
-		case b.away && !h.leaders.Away(p):
-			b.away = false
+		case b.unreachable && !h.leaders.Unreachable(p):
+			b.unreachable = false
 			if b.only {
 				h.close(p)
 			} else {
@@ -147,7 +147,7 @@ func (h *Health) opens(p timer.TopicPartition) bool {
 	}
 	for k, led := range target.Leader {
 		if q := (timer.TopicPartition{Topic: p.Topic, Partition: int32(k)}); led && h.breakers[q] == nil &&
-			!h.leaders.Away(q) {
+			!h.leaders.Unreachable(q) {
 			return true
 		}
 	}
@@ -159,7 +159,7 @@ func (h *Health) roomOf(topic string) (p timer.TopicPartition, b *breaker) {
 	target, _ := h.o.Targets.Cached(topic)
 	for k := range target.Leader {
 		p = timer.TopicPartition{Topic: topic, Partition: int32(k)}
-		if b = h.breakers[p]; b != nil && b.admitted < b.window && !h.leaders.Away(p) {
+		if b = h.breakers[p]; b != nil && b.admitted < b.window && !h.leaders.Unreachable(p) {
 			return p, b
 		}
 	}
@@ -179,13 +179,13 @@ func (w *Waiter) Wait(p timer.TopicPartition) {
 	switch {
 	case b == nil && p.Partition < 0:
 		b = w.h.suspect(p)
-	case w.h.leaders.Away(p):
+	case w.h.leaders.Unreachable(p):
 		b = w.h.missed(p)
 	}
 	if b != nil {
 		b.waiters[w] = struct{}{}
 	}
-	if b == nil || !b.away && b.admitted < b.window {
+	if b == nil || !b.unreachable && b.admitted < b.window {
 		w.tell(p)
 	}
 }
@@ -193,7 +193,7 @@ func (w *Waiter) Wait(p timer.TopicPartition) {
 // missed returns the breaker of a stalled partition for which emissions wait. The lock is held.
 func (h *Health) missed(p timer.TopicPartition) *breaker {
 	b, opened := h.breakerOf(p, 0)
-	b.away, b.only = true, b.only || opened
+	b.unreachable, b.only = true, b.only || opened
 	return b
 }
 
@@ -213,7 +213,7 @@ func (w *Waiter) Admit(p timer.TopicPartition, n int) (admitted int, permit *Per
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	b := h.breakers[p]
-	if h.leaders.Away(p) {
+	if h.leaders.Unreachable(p) {
 		h.missed(p).waiters[w] = struct{}{}
 		return 0, nil
 	}

@@ -13,7 +13,7 @@
 //   - [Metadata] caches the brokers' answers about topics: partitions, limits, and whether a topic exists. No caller
 //     waits for a broker: unknown topics are looked up in the background, and the caller comes again.
 //   - [Leaders] follows from metadata and from the connections to brokers: a partition without a reachable leader takes
-//     no writes now (Leaders.Away). No write has to be tried to know when that ends.
+//     no writes now (Leaders.Unreachable). No write has to be tried to know when that ends.
 //   - [Health] is the part that only writes show. It has a breaker for each partition that failed. While a breaker is
 //     open, a [Prober] tries the partition with transactions that it aborts. After a probe that succeeds the breaker is
 //     half-open: it admits one, two, four … emissions at a time ([Waiter], [Permit]).

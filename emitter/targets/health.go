@@ -48,12 +48,12 @@ type HealthOptions struct {
 // Health keeps a breaker for each target partition that is unhealthy. A partition without a breaker is
 // healthy. A breaker has these states:
 //
-//	state      admits                       what ends it
-//	open       nothing                      a probe that succeeds, or is rejected permanently
-//	half-open  window emissions at a time,  each committed step doubles the window, up to wideOpen;
-//	           with a Permit                a new trip opens the breaker again
-//	away       nothing                      metadata, or the broker's return: no probe is needed
-//	idle       as the state before          idleFor: no emission has waited for the partition
+//	state        admits                       ended by
+//	open         nothing                      a probe that succeeds, or is rejected permanently
+//	half-open    window emissions at a time,  each committed step doubles the window, up to wideOpen;
+//	             with a Permit                a new trip opens the breaker again
+//	unreachable  nothing                      metadata, or the broker's return: no probe is needed
+//	idle         as the state before          idleFor: no emission has waited for the partition
 //
 // If no emission of a window is committed, it admits as many again after admitAgain. A breaker that opens again makes
 // the permits of its last window void, wherever their emissions are: these wait again instead of failing one more
@@ -83,7 +83,7 @@ type Health struct {
 // leaders is *Leaders, or a test's fake.
 type leaders interface {
 	AllReachable() bool
-	Away(timer.TopicPartition) bool
+	Unreachable(timer.TopicPartition) bool
 	Dying() bool
 }
 
@@ -100,8 +100,8 @@ type breaker struct {
 	idle     time.Time // since when no emission waits
 	since    time.Time
 	clock    bool // the partition rejects timestamps of this machine's clock
-	// away means that the partition is stalled (see Leaders), only that this is the sole reason for the breaker.
-	away, only bool
+	// unreachable is as in Leaders; only means that this is the sole reason for the breaker.
+	unreachable, only bool
 }
 
 // Permit lets an emission pass a breaker that is half-open. It is valid for one window of that breaker.
@@ -146,7 +146,7 @@ func (h *Health) Allow(p timer.TopicPartition, permit *Permit) bool {
 	if h.AllHealthy() {
 		return true
 	}
-	if h.leaders.Away(p) {
+	if h.leaders.Unreachable(p) {
 		return false
 	}
 	h.mu.Lock()
@@ -216,7 +216,7 @@ func (h *Health) Avoid(p timer.TopicPartition, err error) {
 }
 
 // breakerOf returns the breaker of a partition. If it has none, it opens one, with the first probe after the given
-// time. A breaker that is only away (see missed) is not probed. The lock is held.
+// time. A breaker that is only unreachable (see missed) is not probed. The lock is held.
 func (h *Health) breakerOf(p timer.TopicPartition, after time.Duration) (b *breaker, opened bool) {
 	if b = h.breakers[p]; b != nil {
 		return b, false

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// Metadata is refreshed every targetRefresh. It is refreshed every awayRefresh while new leaders are left alone, or
-	// while a leader is unreachable, the latter for at most refreshFast after a broker came or went.
-	targetRefresh = 5 * time.Second
-	awayRefresh   = 150 * time.Millisecond
-	refreshFast   = 30 * time.Second
+	// Metadata is refreshed every targetRefresh. It is refreshed every unreachableRefresh while new leaders are left
+	// alone, or while a leader is unreachable, the latter for at most refreshFast after a broker came or went.
+	targetRefresh      = 5 * time.Second
+	unreachableRefresh = 150 * time.Millisecond
+	refreshFast        = 30 * time.Second
 	// newLeaderTime is how long the successor of an unreachable leader is left alone. It takes no writes until its
 	// followers follow it, and everything else in the same step would wait too.
 	newLeaderTime = 500 * time.Millisecond
@@ -45,8 +45,8 @@ func (allThere) AllReachable() bool    { return true }
 func (allThere) Reachable(string) bool { return true }
 func (allThere) LastLost() time.Time   { return time.Time{} }
 
-// Leaders knows which partitions cannot be written to now: those without a leader, and those that are away. A partition
-// is away
+// Leaders knows which partitions cannot be written to now: those without a leader, and those that are unreachable. A
+// partition is unreachable
 //   - while its leader, by the last metadata, is a broker that is unreachable;
 //   - for newLeaderTime after such a leader has got a successor;
 //   - while it waits for a broker in its in-sync replicas that is unreachable, see Exclude.
@@ -88,20 +88,20 @@ func (l *Leaders) Dying() bool {
 	return !l.AllReachable() && time.Since(l.LastLost()) < BrokerDeath
 }
 
-// Away reports whether a partition's leader is unreachable, or waits for an unreachable broker.
-func (l *Leaders) Away(p timer.TopicPartition) bool {
+// Unreachable reports whether a partition's leader is unreachable, or waits for an unreachable broker.
+func (l *Leaders) Unreachable(p timer.TopicPartition) bool {
 	if l.AllReachable() {
 		return false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	x := l.leaderOf(p)
-	return x != nil && l.away(x)
+	return x != nil && l.unreachable(x)
 }
 
-// away is Away of a known partition while a broker is unreachable. The lock is held.
-func (l *Leaders) away(x *partitionLeader) bool {
-	return l.unreachable(x.node) || l.waits(x)
+// unreachable is Unreachable of a known partition while a broker is unreachable. The lock is held.
+func (l *Leaders) unreachable(x *partitionLeader) bool {
+	return l.brokerUnreachable(x.node) || l.waits(x)
 }
 
 // Leaderless reports that a partition was last seen without a leader.
@@ -112,7 +112,7 @@ func (l *Leaders) Leaderless(p timer.TopicPartition) bool {
 	return x != nil && x.node < 0
 }
 
-// Stalled reports whether a partition was last seen without a leader, or is away.
+// Stalled reports whether a partition was last seen without a leader, or is unreachable.
 func (l *Leaders) Stalled(topic string, partition int32) bool {
 	_, stalled := l.Epoch(topic, partition)
 	return stalled
@@ -127,7 +127,7 @@ func (l *Leaders) Epoch(topic string, partition int32) (e partlog.Epoch, stalled
 	if x == nil {
 		return 0, false
 	}
-	return x.epoch, x.node < 0 || !l.AllReachable() && l.away(x)
+	return x.epoch, x.node < 0 || !l.AllReachable() && l.unreachable(x)
 }
 
 // leaderUnreachable reports whether a partition has no leader, or an unreachable one.
@@ -135,13 +135,13 @@ func (l *Leaders) leaderUnreachable(p timer.TopicPartition) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	x := l.leaderOf(p)
-	return x != nil && (x.node < 0 || l.unreachable(x.node))
+	return x != nil && (x.node < 0 || l.brokerUnreachable(x.node))
 }
 
 // Exclude notes that a partition takes no writes while others do. If an unreachable broker is in its in-sync replicas,
-// the partition is away from now on, and Exclude returns true. Call it only after a write has timed out: perhaps only
-// this process has lost the broker, and then no leader is waiting for it. The state ends when the broker leaves the
-// in-sync replicas or answers again, and after BrokerDeath.
+// the partition is unreachable from now on, and Exclude returns true. Call it only after a write has timed out: perhaps
+// only this process has lost the broker, and then no leader is waiting for it. The state ends when the broker leaves
+// the in-sync replicas or answers again, and after BrokerDeath.
 func (l *Leaders) Exclude(p timer.TopicPartition) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -170,11 +170,11 @@ func (l *Leaders) waits(x *partitionLeader) bool {
 // burdened reports whether a partition's in-sync replicas hold a broker that died or became unresponsive so recently
 // that it may stay there for now. The lock is held.
 func (l *Leaders) burdened(x *partitionLeader) bool {
-	return l.Dying() && slices.ContainsFunc(x.isr, l.unreachable)
+	return l.Dying() && slices.ContainsFunc(x.isr, l.brokerUnreachable)
 }
 
-// unreachable reports whether a broker is unreachable. The lock is held.
-func (l *Leaders) unreachable(node int32) bool {
+// brokerUnreachable reports whether a broker is unreachable. The lock is held.
+func (l *Leaders) brokerUnreachable(node int32) bool {
 	addr, known := l.hosts[node]
 	return known && !l.Reachable(addr)
 }
@@ -201,7 +201,7 @@ func (l *Leaders) learn(topic string, all []partitionLeader) (before []partition
 	for p := range min(len(before), len(all)) {
 		was, now := &before[p], &all[p]
 		now.newUntil, now.excluded = was.newUntil, was.excluded
-		if now.node >= 0 && now.node != was.node && (was.node < 0 || l.unreachable(was.node)) {
+		if now.node >= 0 && now.node != was.node && (was.node < 0 || l.brokerUnreachable(was.node)) {
 			now.newUntil = l.now().Add(newLeaderTime)
 		}
 	}
@@ -225,7 +225,7 @@ func (l *Leaders) hurry() {
 // refreshEvery is how old metadata may be.
 func (l *Leaders) refreshEvery() time.Duration {
 	if l.pressing() {
-		return awayRefresh
+		return unreachableRefresh
 	}
 	return targetRefresh
 }
@@ -241,7 +241,7 @@ func (l *Leaders) pressing() bool {
 	tired := time.Now().After(l.fast)
 	for _, t := range l.topics {
 		for p := range t {
-			if !tired && l.unreachable(t[p].node) || l.waits(&t[p]) {
+			if !tired && l.brokerUnreachable(t[p].node) || l.waits(&t[p]) {
 				return true
 			}
 		}

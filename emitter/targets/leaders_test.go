@@ -36,11 +36,11 @@ func TestNewLeadersAreLeftAloneAtFirst(t *testing.T) {
 		defer targets.mu.Unlock()
 		targets.apply(targets.topics["t"], &answer, now)
 	}
-	want := func(when string, pause time.Duration, away ...bool) {
+	want := func(when string, pause time.Duration, unreachable ...bool) {
 		t.Helper()
-		for p, want := range away {
-			if got := targets.Leaders.Away(timer.TopicPartition{Topic: "t", Partition: int32(p)}); got != want {
-				t.Errorf("%s: partition %d is away: %v, want %v", when, p, got, want)
+		for p, want := range unreachable {
+			if got := targets.Leaders.Unreachable(timer.TopicPartition{Topic: "t", Partition: int32(p)}); got != want {
+				t.Errorf("%s: partition %d is unreachable: %v, want %v", when, p, got, want)
 			}
 		}
 		if got := targets.Leaders.refreshEvery(); got != pause {
@@ -55,11 +55,11 @@ func TestNewLeadersAreLeftAloneAtFirst(t *testing.T) {
 	reach.Lose("a:1")
 	want("a broker is lost, long ago", targetRefresh, true, false, false)
 	led(1, 2, -1)
-	want("the lost one has a successor, one that is there another", awayRefresh, true, false, false)
+	want("the lost one has a successor, one that is there another", unreachableRefresh, true, false, false)
 	now = now.Add(newLeaderTime)
 	want("no longer new", targetRefresh, false, false, false)
 	led(1, 2, 2)
-	want("one without leader has one", awayRefresh, false, false, true)
+	want("one without leader has one", unreachableRefresh, false, false, true)
 	reach.Restore()
 	want("the broker is back", targetRefresh, false, false, false)
 }
@@ -103,22 +103,24 @@ func TestPartitionsOfALostBrokerAreLeftAlone(t *testing.T) {
 		}
 		isr(1, 2)
 		reach.Lose("a:1")
-		if targets.Leaders.Exclude(p) || targets.Leaders.Away(p) {
+		if targets.Leaders.Exclude(p) || targets.Leaders.Unreachable(p) {
 			t.Errorf("%s: excluded, and waits for nobody", tc.name)
 		}
-		if isr(0, 1, 2); targets.Leaders.Away(p) || !targets.Leaders.Exclude(p) || !targets.Leaders.Away(p) ||
-			targets.Leaders.refreshEvery() != awayRefresh {
+		isr(0, 1, 2)
+		if targets.Leaders.Unreachable(p) || !targets.Leaders.Exclude(p) || !targets.Leaders.Unreachable(p) ||
+			targets.Leaders.refreshEvery() != unreachableRefresh {
 			t.Errorf("%s: not excluded by who has waited in vain, or before", tc.name)
 		}
 		tc.ends(targets, reach, isr)
-		if targets.Leaders.Away(p) || targets.Leaders.Exclude(p) || targets.Leaders.refreshEvery() != targetRefresh {
+		if targets.Leaders.Unreachable(p) || targets.Leaders.Exclude(p) ||
+			targets.Leaders.refreshEvery() != targetRefresh {
 			t.Errorf("%s, and it is still excluded", tc.name)
 		}
 	}
 }
 
 // A topic that is first used while some leader is unreachable still becomes known: its timers do not need that broker.
-func TestATopicIsMetWhileABrokerIsAway(t *testing.T) {
+func TestATopicIsMetWhileABrokerIsUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _, cl := kafkatest.Bubble(t, 3, "t", "good")
 		reach := &kafkatest.Reach{}
@@ -130,14 +132,14 @@ func TestATopicIsMetWhileABrokerIsAway(t *testing.T) {
 		reach.Lose(c.ListenAddrs()[0])
 		targets.ReachabilityChanged()
 		if _, known := targets.lookUp(t, "good"); !known {
-			t.Error("a topic is not known while the leader of another is away")
+			t.Error("a topic is not known while the leader of another is unreachable")
 		}
 	})
 }
 
-// Partitions led by an unreachable broker are away, and our own ones among them stalled, until metadata, which is now
-// refreshed often, shows another leader.
-func TestPartitionsOfABrokerThatIsAway(t *testing.T) {
+// Partitions led by an unreachable broker are unreachable, and our own ones among them stalled, until metadata, which
+// is now refreshed often, shows another leader.
+func TestPartitionsOfABrokerThatIsUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _, cl := kafkatest.Bubble(t, 3, "t", "good")
 		reach, changed := &kafkatest.Reach{}, make(chan struct{}, 100)
@@ -163,7 +165,7 @@ func TestPartitionsOfABrokerThatIsAway(t *testing.T) {
 		waiter.Wait(p)
 		health.due(true)
 		for what, ok := range map[string]bool{
-			"away": targets.Leaders.Away(p) && !targets.Leaders.Away(good),
+			"unreachable": targets.Leaders.Unreachable(p) && !targets.Leaders.Unreachable(good),
 			"stalled": targets.Leaders.Stalled(p.Topic, p.Partition) &&
 				!targets.Leaders.Stalled(good.Topic, good.Partition),
 			"unhealthy": !health.AllHealthy() && !health.Allow(p, nil) && health.Allow(good, nil),
@@ -176,11 +178,11 @@ func TestPartitionsOfABrokerThatIsAway(t *testing.T) {
 		}
 		must(t, c.MoveTopicPartition("t", 0, 2))
 		start := time.Now()
-		for targets.Leaders.Away(p) {
+		for targets.Leaders.Unreachable(p) {
 			select {
 			case <-changed:
 			case <-time.After(20 * time.Second):
-				t.Fatal("away for good")
+				t.Fatal("unreachable forever")
 			}
 		}
 		if took := time.Since(start); took > targetRefresh/2 {

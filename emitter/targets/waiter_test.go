@@ -149,7 +149,7 @@ func TestWaitingForATopic(t *testing.T) {
 
 // While the leader of a partition is unreachable, its window has no room for emissions to any partition: they could not
 // be written there.
-func TestNoRoomWhileTheLeaderIsAway(t *testing.T) {
+func TestNoRoomWhileTheLeaderIsUnreachable(t *testing.T) {
 	_, targets := fakeTargets(t, 1)
 	targets.lookUp(t, "t")
 	h := NewHealth(HealthOptions{Targets: targets, Logger: slog.New(slog.DiscardHandler)})
@@ -163,7 +163,7 @@ func TestNoRoomWhileTheLeaderIsAway(t *testing.T) {
 	w.Wait(anyOf)
 	reach.LoseLeader(p)
 	if n := w.passes(anyOf, 1); n != 0 {
-		t.Errorf("%d may pass to a partition whose leader is away", n)
+		t.Errorf("%d may pass to a partition whose leader is unreachable", n)
 	}
 	reach.LoseLeader(timer.TopicPartition{Topic: "elsewhere", Partition: 0})
 	if n := w.passes(anyOf, 1); n != 1 {

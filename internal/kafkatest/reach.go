@@ -39,8 +39,8 @@ func (r *Reach) LastLost() time.Time { return time.Now() }
 // Dying reports that something was lost.
 func (r *Reach) Dying() bool { return !r.AllReachable() }
 
-// Away reports that the leader of a partition was lost, or that the partition is excluded.
-func (r *Reach) Away(p timer.TopicPartition) bool {
+// Unreachable reports that the leader of a partition was lost, or that the partition is excluded.
+func (r *Reach) Unreachable(p timer.TopicPartition) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.leads[p]
@@ -49,7 +49,7 @@ func (r *Reach) Away(p timer.TopicPartition) bool {
 // Leaderless reports that a partition is in NoLeader.
 func (r *Reach) Leaderless(p timer.TopicPartition) bool { return r.NoLeader[p] }
 
-// Exclude makes a Burdened partition away.
+// Exclude makes a Burdened partition unreachable.
 func (r *Reach) Exclude(p timer.TopicPartition) bool {
 	if r.Burdened[p] {
 		r.LoseLeader(p)
