@@ -311,7 +311,7 @@ func (p *paced) callers(l *testLane, n int, rest func() time.Duration) (calls, s
 
 // More than half of the steps for a lone caller begin early, so it waits a pause for less than half of its calls, and
 // there are at most earlySteps of them between two others. Crowds, whatever their calls wait between two, get no more
-// steps than if nothing were early. And so does what others write, also while a lone caller could begin steps.
+// steps than if nothing were early. And so do others' requests, also while a lone caller could begin steps.
 func TestALoneCallerDoesNotWaitForThePause(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

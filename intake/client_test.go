@@ -11,7 +11,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// TestValidateAcceptsTheClientsRequests: requests built by waterclock.Schedule mean here what was said there.
+// TestValidateAcceptsTheClientsRequests: Validate understands the requests that waterclock.Schedule builds as
+// their options say.
 func TestValidateAcceptsTheClientsRequests(t *testing.T) {
 	r := testRules()
 	rapid.Check(t, func(t *rapid.T) {

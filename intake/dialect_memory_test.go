@@ -15,8 +15,9 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// What is small in a record and large in memory is counted before it is built, in every dialect: validating a request
-// allocates little more than the request has. In each case the request is rejected for what it has too much of.
+// A part that is small in a record and large in memory is counted before it is built, in every dialect: validating a
+// request allocates little more than the request has. In each case the request is rejected for the part that is too
+// large.
 func TestMemoryOfDialects(t *testing.T) {
 	const n = 499_000
 	sky := func(headers []byte) []byte {

@@ -89,7 +89,7 @@ var (
 	future = int64(1893456000) // in the readme of etf1, Unix seconds
 )
 
-// TestETF1 is the readme of etf1's kafka-message-scheduler, and what its client library builds.
+// TestETF1 is the readme of etf1's kafka-message-scheduler, and the requests of its client library.
 func TestETF1(t *testing.T) {
 	readme := []string{"scheduler-epoch", "1893456000", "scheduler-target-topic", "ok-videos", "scheduler-target-key",
 		"vid1", "customer-header", "dummy"}

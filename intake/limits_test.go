@@ -10,7 +10,7 @@ import (
 )
 
 // Of a record with very many headers not all are built. It is rejected for their number, also if the limit counts none
-// of them, because a header that matters may be among those that nobody has looked at.
+// of them, because a header that matters may be among those that were not examined.
 func TestARecordOfVeryManyHeadersIsRejected(t *testing.T) {
 	rig := newReadRig(t, 1)
 	for _, n := range []int{partlog.MaxHeaders, partlog.MaxHeaders + 1} {

@@ -47,7 +47,7 @@ func idOf(t *testing.T, cl *kgo.Client, topic string) [16]byte {
 	return found[topic].ID
 }
 
-// eager is a sink that has enough with what it is given first, as a partition whose budget is full. It keeps it.
+// eager is a sink that is full after its first delivery, like a partition whose budget is used up. It keeps that.
 type eager struct {
 	r         *Reader
 	partition int32
@@ -82,8 +82,8 @@ func (e *eager) Deliver(r partlog.Read) {
 func (e *eager) Fail(error)               {}
 func (e *eager) Skip(*partlog.Unreadable) {}
 
-// A process that owns partitions on several brokers catches up. What comes before a partition can hold intake back fits
-// into the memory for requests, and each partition gets some.
+// A process that owns partitions on several brokers catches up. The records that come before a partition can hold
+// intake back fit into the memory for requests, and each partition gets some.
 func TestWhatComesBeforeAPauseHasABound(t *testing.T) {
 	const brokers, partitions, total = 6, 96, 16 << 20
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(brokers), kfake.SeedTopics(partitions, "many"))

@@ -19,8 +19,8 @@ func futureRecord(at int64, headers ...string) *kgo.Record {
 	return rec
 }
 
-// What was missed counts from the record's timestamp, which any producer chooses. The horizon has to hold for what is
-// pending after that.
+// Occurrences count as missed by the record's timestamp, which any producer chooses. The horizon has to hold for what
+// is pending after that.
 func TestMissedKeepsTheHorizon(t *testing.T) {
 	for _, at := range []int64{now + (200 * 365 * 24 * time.Hour).Milliseconds(), 1 << 50, math.MaxInt64} {
 		rec := futureRecord(at, "timer-at", "1700000000000", "timer-every", "1m")
@@ -55,7 +55,7 @@ func TestMissedUpToTheEndOfTime(t *testing.T) {
 			select {
 			case got := <-done:
 				if more == nil && got.refusal != nil {
-					break // what is left is beyond the horizon
+					break // the rest is beyond the horizon
 				}
 				begin := time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
 				if s := got.req.Schedule; got.refusal != nil || s.Due < begin || s.Occurrence < 1 {

@@ -11,7 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// A batch that cannot be read makes a dead letter, so it costs at least what a request costs. A tenant beyond its
+// A batch that cannot be read makes a dead letter, so it costs at least as much as a request. A tenant beyond its
 // quota must not write as many of them as it likes.
 func TestUnreadableBatchesCountForTheQuota(t *testing.T) {
 	r, err := NewReader(1<<20, testFetch, kgo.SeedBrokers("127.0.0.1:1"))

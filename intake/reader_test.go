@@ -63,7 +63,7 @@ func (rig *readRig) produce(partition int32, n int) {
 	}
 }
 
-// sink keeps what it is given. mu guards the fields below it.
+// sink keeps all deliveries. mu guards the fields below it.
 type sink struct {
 	name string
 
@@ -115,7 +115,7 @@ func (s *sink) got() (offsets []int64) {
 	return offsets
 }
 
-// awaits waits until something holds of what the sink was given.
+// awaits waits until a condition holds for the sink's deliveries.
 func (s *sink) awaits(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	await.Until(t, readLimit, s.name+" "+what, func() bool { return s.look(holds) })

@@ -13,7 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// TestDefaultMaxLate: the rules supply what a request does not say.
+// TestDefaultMaxLate: the rules supply the settings that a request lacks.
 func TestDefaultMaxLate(t *testing.T) {
 	for _, c := range []struct {
 		rules   *Rules
@@ -155,8 +155,8 @@ func TestValidateAcceptsRecurrences(t *testing.T) {
 	}
 }
 
-// TestDueBeforeTheRequest: what was due before the record's timestamp was missed, whatever the clock of the instance
-// that reads it says, and timer-catch-up decides what is left of it.
+// TestDueBeforeTheRequest: occurrences due before the record's timestamp are missed, whatever the clock of the
+// instance that reads it says, and timer-catch-up decides which of them fire.
 func TestDueBeforeTheRequest(t *testing.T) {
 	const minute = 60_000
 	end := strconv.FormatInt(stamped+minute-2, 10)
@@ -253,8 +253,8 @@ func TestStartOfCronInThePast(t *testing.T) {
 	}
 }
 
-// TestPeriodInThePast: occurrences of a period before the request are counted from its timer-at, and so is the room that
-// jitter has.
+// TestPeriodInThePast: occurrences of a period before the request are counted from its timer-at, and so is the room
+// that jitter has.
 func TestPeriodInThePast(t *testing.T) {
 	for policy, want := range map[string]struct {
 		occurrence int64
@@ -302,7 +302,7 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestChangedAfterTheEnd: what a request asks for does not depend on whether all of it was due before the request. The
+// TestChangedAfterTheEnd: the meaning of a request does not depend on whether all of it was due before the request. The
 // first timer is paused, so it is still pending then.
 func TestChangedAfterTheEnd(t *testing.T) {
 	for _, c := range []struct {
@@ -333,7 +333,7 @@ func TestChangedAfterTheEnd(t *testing.T) {
 	}
 }
 
-// TestChangedHoweverWritten: what means the same is unchanged, however it is written, and whenever.
+// TestChangedHoweverWritten: a schedule with the same meaning is unchanged, however it is written, and whenever.
 func TestChangedHoweverWritten(t *testing.T) {
 	const changed, differs = timer.Unchanged, timer.Replaced
 	etf1 := []string{"scheduler-epoch", "1893456000"}
@@ -413,8 +413,8 @@ func TestChangedAfterTheLimit(t *testing.T) {
 	}
 }
 
-// TestPeriodWithStart: a period that has its start in front is counted from that. Occurrences before timer-at have numbers
-// and do not fire.
+// TestPeriodWithStart: a period that has its start in front is counted from that. Occurrences before timer-at have
+// numbers and do not fire.
 func TestPeriodWithStart(t *testing.T) {
 	const zone, year = "Europe/Berlin", "2023-01-31T08:00:00Z/P1M"
 	for _, c := range []struct {

@@ -166,7 +166,7 @@ func TestValidateAccepts(t *testing.T) {
 	}
 }
 
-// What a request that steers does, from when, and under which condition.
+// The effect of a request that steers, its time, and its condition.
 func TestValidateSteers(t *testing.T) {
 	at := []string{"timer-at", "1700000000000", "timer-target-topic", "ok"}
 	due := &timer.Timer{
@@ -642,7 +642,7 @@ func TestValidateAllocations(t *testing.T) {
 	}
 }
 
-// checkValidated checks what holds for every record, valid or not.
+// checkValidated checks the invariants of every record, valid or not.
 func checkValidated(t interface{ Fatalf(string, ...any) }, rec *kgo.Record) {
 	r := testRules()
 	r.PartitionerCheck = Warn

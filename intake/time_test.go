@@ -214,7 +214,7 @@ func ceilMillis(ns *big.Rat) int64 {
 	return q.Int64()
 }
 
-// TestDurationIsExact writes a random duration in both forms and compares what is read with exact arithmetic.
+// TestDurationIsExact writes a random duration in both forms and compares the value read with exact arithmetic.
 func TestDurationIsExact(t *testing.T) {
 	units := []struct {
 		plain, iso string

@@ -125,7 +125,7 @@ excluded:
 		})
 }
 
-// putCalendar puts a calendar, and says what became of it.
+// putCalendar uploads a calendar, and prints the result.
 func (a *asking) putCalendar(cmd *cobra.Command, name string, text []byte) error {
 	var done api.CalendarResult
 	if err := a.askCalendars(cmd, http.MethodPut, name, text, &done); err != nil {

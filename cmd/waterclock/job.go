@@ -89,8 +89,8 @@ func (j *job) run(cmd *cobra.Command, action, topic string) error {
 	return j.finish(cmd, c, action, started)
 }
 
-// prepare returns a client for a job, if the command line says on what: chosen reports that there is a filter. Without
-// it the error is nothingChosen.
+// prepare returns a client for a job, if the command line selects timers: chosen reports that there is a filter.
+// Without it the error is nothingChosen.
 func (j *job) prepare(action string, chosen bool, nothingChosen string) (*client.Client, error) {
 	switch {
 	case !chosen && !j.all && !j.dryRun:

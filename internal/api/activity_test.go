@@ -16,7 +16,7 @@ import (
 // begun is when the log of the tests begins.
 var begun = time.UnixMilli(1_795_338_000_000)
 
-// busy returns a log with 300 events of 30 IDs, one each second, of which every third has fired.
+// busy returns a log with 300 events of 30 IDs, one each second; every third is a firing.
 func busy(t *testing.T) *fakeLogs {
 	l := &fakeLogs{}
 	for i := range 300 {
@@ -168,7 +168,7 @@ func TestActivity(t *testing.T) {
 	in.Get("/v1/topics/none/activity").Is(404, "no-such-topic")
 }
 
-// Nothing is lost and nothing repeated between what was there and what is written meanwhile, neither behind a list nor
+// No event is lost or repeated between old ones and those written in the meantime, neither behind a list nor
 // within a stream.
 func TestActivityGoesOnWithoutASeam(t *testing.T) {
 	for _, c := range []struct{ name, q string }{
@@ -204,7 +204,7 @@ func TestActivityGoesOnWithoutASeam(t *testing.T) {
 	}
 }
 
-// What retention has deleted is not passed over in silence, and what is too far back is not begun with.
+// Events that retention has deleted are reported, and a stream does not begin too far back.
 func TestActivityThatIsGone(t *testing.T) {
 	l := busy(t)
 	l.begin = 20
@@ -243,7 +243,7 @@ func TestActivityOfAPrefix(t *testing.T) {
 	}
 }
 
-// The time of a record is what its producer has written: also one that JSON does not have.
+// A producer may write any time into a record, also one that JSON cannot express.
 func TestActivityOfOddTimes(t *testing.T) {
 	l := busy(t)
 	for i, ms := range []int64{-1 << 60, 1 << 60} {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What a call says is taken as it is, or the call is rejected and nothing is written: nothing is replaced, left out or
+// A call is taken as it was sent, or it is rejected and nothing is written: nothing is replaced, left out or
 // decided silently.
 func TestNothingIsRepairedSilently(t *testing.T) {
 	in, f := faked(t)

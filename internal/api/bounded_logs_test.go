@@ -106,7 +106,7 @@ func TestHeadOfTheStreamHoldsNoPlace(t *testing.T) {
 	}
 }
 
-// Reading a caller's rights may take a file access; other jobs go on meanwhile.
+// Reading a caller's rights may take a file access; other jobs go on in the meantime.
 func TestRightsAreAskedForWithoutTheLockOfJobs(t *testing.T) {
 	in, f := faked(t)
 	started := in.Call("POST", allTimers+"/cancel?prefix=x", "")

@@ -22,17 +22,17 @@ import (
 )
 
 // fake is a cluster without Kafka. It has owners that handle requests with the real judge and
-// state machine, and knows who owns what.
+// state machine, and knows the owners of partitions.
 type fake struct {
 	mu    sync.Mutex // guards all fields below
 	parts map[timer.TopicPartition]*fakePartition
-	// owner maps partitions to the process IDs of their owners; "" means nobody.
+	// owner maps partitions to the process IDs of their owners; "" means none.
 	owner map[timer.TopicPartition]string
 	urls  map[string]string // of the APIs of instances, by process
 	// lose makes owners lose a partition between writing and deciding. refuse makes Kafka refuse
 	// what is written, and unknown makes the answer to a write be lost.
 	lose, refuse, unknown bool
-	// unjudged has instances write what owners reject, as an instance with other settings does.
+	// unjudged has instances write requests that owners reject, as an instance with other settings does.
 	unjudged bool
 	// delayRules judge the records of the fixed-delay topic.
 	delayRules api.Rules
@@ -368,7 +368,7 @@ func (f *fake) all() (all []*query.Timer) {
 	return all
 }
 
-// move gives a partition to another instance, or to nobody.
+// move gives a partition to another instance, or to none.
 func (f *fake) move(at timer.TopicPartition, process string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -182,7 +182,7 @@ func TestHistoryThatIsRefused(t *testing.T) {
 	for _, bad := range []string{"cursor=x", "cursor=-1", "limit=0", "limit=1001", "order=id"} {
 		in.Get(path("a")+"/events?"+bad).Is(400, "bad-request")
 	}
-	// What could be read is returned. The next call meets the error.
+	// The events read so far are returned. The next call meets the error.
 	l.fail = func(_, to int64) error {
 		if to < 20_000 {
 			return errors.New("the broker is away")

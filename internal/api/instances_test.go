@@ -40,7 +40,7 @@ func TestOneHop(t *testing.T) {
 	until(503)
 	a.Get(path("x")).Is(503, "moving")
 	a.Call("DELETE", path("x"), "").Is(503, "moving")
-	f.move(at, "p0") // at once: an instance asks nobody for what it owns
+	f.move(at, "p0") // immediately: an instance asks no other about its own partitions
 	a.Call("DELETE", path("x"), "").Is(200, "cancelled")
 	c := a.Get("/v1/cluster").Is(200, "")
 	if n := len(c.Body["partitions"].([]any)); n != partitions || c.Body["asked"] != "p0" {

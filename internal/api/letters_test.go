@@ -27,7 +27,7 @@ func counts(t *testing.T, in *instance, topic string) map[string]any {
 }
 
 // Dead letters are counted by reason as they are in the log, also for fixed-delay topics. Old ones are
-// not counted, and what was counted is not read again.
+// not counted, and counted letters are not read again.
 func TestDeadLettersAreCounted(t *testing.T) {
 	l := &fakeLogs{}
 	now := time.Now()
@@ -91,8 +91,8 @@ func TestDeadLettersByLabel(t *testing.T) {
 	in.Get("/v1/topics/timers/dead-letters?label=!a").Is(400, "bad-request")
 }
 
-// Anybody who may write to the topic of dead letters chooses reasons, and they are counted separately up to a limit,
-// however often the log is read.
+// A producer that may write to the topic of dead letters chooses reasons, and they are counted separately up to a
+// limit, however often the log is read.
 func TestReasonsAreBounded(t *testing.T) {
 	l := &fakeLogs{}
 	in := reading(t, l)
@@ -296,7 +296,7 @@ func TestResendSendsOnce(t *testing.T) {
 	}
 }
 
-// A caller who may not change all timers of a prefix may count what a resend would send, but not start
+// A caller who may not change all timers of a prefix may count the letters that a resend would send, but not start
 // it.
 func TestResendNeedsRights(t *testing.T) {
 	l := &fakeLogs{}

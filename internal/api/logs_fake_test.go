@@ -15,7 +15,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// fakeLogs are the topics of dead letters and of events, and the marks of what has been reviewed, which whole topics
+// fakeLogs are the topics of dead letters and of events, and the marks of reviewed letters, which whole topics
 // are read from. It implements api.Logs and api.Marks. Fakes of logs that do something odd embed emptyLogs.
 type fakeLogs struct {
 	mu      sync.Mutex                         // guards all fields below
@@ -137,7 +137,7 @@ func (f *fakeLogs) Read(_ context.Context, topic string, spans map[int32][2]int6
 	return err
 }
 
-// Follow implements api.Logs. It tells what there is, and that this is all.
+// Follow implements api.Logs. It delivers all records, and then reports the end.
 func (f *fakeLogs) Follow(_ context.Context, topic string, at api.Position, fn func(*api.Record) error) error {
 	if f.later != nil {
 		f.later()

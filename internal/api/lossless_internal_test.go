@@ -55,7 +55,7 @@ var losslessCases = []struct{ name, json, want string }{
 	{"empty", `{"id":"","headers":[],"target":{}}`, ""},
 }
 
-// What decoding would change is an error that names the field.
+// A value that decoding would change is an error that names the field.
 func TestLossless(t *testing.T) {
 	for _, c := range losslessCases {
 		t.Run(c.name, func(t *testing.T) {

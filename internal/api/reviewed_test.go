@@ -26,7 +26,7 @@ func letterIDs(t *testing.T, in *instance, q string) string {
 	return strings.Join(ids, " ")
 }
 
-// newOnes waits until the count of new letters is what is wanted.
+// newOnes waits until the count of new letters is as wanted.
 func newOnes(t *testing.T, in *instance, want float64) map[string]any {
 	t.Helper()
 	var n map[string]any
@@ -52,7 +52,7 @@ func six(headers ...string) *fakeLogs {
 	return l
 }
 
-// What has been reviewed is not new: in lists, in counts, at any instance, and until that is undone.
+// A reviewed letter is not new: in lists, in counts, at any instance, and until that is undone.
 func TestReviewedUpToHere(t *testing.T) {
 	l := six()
 	f := newFake("timers", partitions)
@@ -169,7 +169,7 @@ func TestReviewedIsRefused(t *testing.T) {
 	in.Call("POST", allLetters+"/0/0/reviewed", "").Is(403, "forbidden")
 }
 
-// What was sent again has been reviewed, and is not sent again by a resend of what is new; what failed stays new.
+// Letters that were sent again are reviewed, and a resend of new letters leaves them out; failed ones stay new.
 func TestWhatIsResentIsReviewed(t *testing.T) {
 	const resend = allLetters + "/resend"
 	job := func(t *testing.T, in *instance, q string) string {
@@ -266,7 +266,7 @@ func TestReasonsOfNewLettersAreBounded(t *testing.T) {
 	}
 }
 
-// Of two resends of what is new, at any two instances, only one runs at a time: both would send the same letters. What
+// Of two resends of new letters, at any two instances, only one runs at a time: both would send the same letters. What
 // it has sent is noted as it goes, and not only at the end, which an instance may not live to see.
 func TestOneResendOfWhatIsNewAtATime(t *testing.T) {
 	const resend = allLetters + "/resend"
@@ -294,7 +294,7 @@ func TestOneResendOfWhatIsNewAtATime(t *testing.T) {
 	}
 }
 
-// What one instance has marked stays undone if another one undoes it at once.
+// Marks of one instance stay undone if another one undoes them immediately.
 func TestUndoneElsewhere(t *testing.T) {
 	l := six()
 	f := newFake("timers", partitions)

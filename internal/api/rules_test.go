@@ -94,7 +94,7 @@ func TestWrongRequestsAreNotWritten(t *testing.T) {
 	}
 }
 
-// What only the log can decide is written, and decided there.
+// A request that only the log can decide is written, and decided there.
 func TestOnlyTheLogDecidesConditions(t *testing.T) {
 	in, f := faked(t)
 	in.put("a", "x", "If-Match", "*").Is(412, "condition-not-met")

@@ -149,7 +149,7 @@ func TestRoundTripOfPeriod(t *testing.T) {
 	}
 }
 
-// The API does not claim what it does not know.
+// The API makes no claim without evidence.
 func TestUnknown(t *testing.T) {
 	in, f := faked(t)
 	put := func() answer { return in.put("a", "") }

@@ -169,7 +169,7 @@ type Selector string
 // MaxSelectorBytes bounds a selector: it may be part of a URL.
 const MaxSelectorBytes = 2 * MaxLabelBytes
 
-// ParseSelector reads conditions, of which each text may have several. fault says what is wrong.
+// ParseSelector reads conditions. Each text may have several. fault says what is wrong.
 func ParseSelector(texts []string) (s Selector, fault string) {
 	var all []string
 	for _, text := range texts {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// BenchmarkWrap measures what the guard adds to a call.
+// BenchmarkWrap measures the cost that the guard adds to a call.
 func BenchmarkWrap(b *testing.B) {
 	o := options(b)
 	o.AtOnce, o.Rate = 1000, 1_000_000

@@ -28,7 +28,7 @@ func readRequest(wire []byte) (*http.Request, error) {
 	return http.ReadRequest(bufio.NewReader(bytes.NewReader(wire)))
 }
 
-// pair is two instances: the second one receives what the first one sends.
+// pair is two instances: the second one receives the calls of the first.
 type pair struct {
 	here, there *Guard
 	log         *lines // of the second instance
@@ -53,7 +53,7 @@ func newPair(t testing.TB, keyHere, keyThere string) *pair {
 	return p
 }
 
-// RoundTrip is the network: it turns what a client has sent into what a server receives.
+// RoundTrip is the network: it turns a client's request into the one that a server receives.
 func (p *pair) RoundTrip(r *http.Request) (*http.Response, error) {
 	var wire bytes.Buffer
 	if err := r.Write(&wire); err != nil {
@@ -238,7 +238,7 @@ func field(r *http.Request, i int, value string) {
 	r.Header.Set(forwardHeader, strings.Join(parts, "."))
 }
 
-// What proxies add on the way makes no difference.
+// Headers that proxies add on the way make no difference.
 func TestProxyOnTheWay(t *testing.T) {
 	key := keysFile(t, newKey)
 	p := newPair(t, key, key)
@@ -251,7 +251,7 @@ func TestProxyOnTheWay(t *testing.T) {
 	wantForwarded(t, p.ask(t, "shop", "PUT", "/", "body"), "shop")
 }
 
-// again sends the last request once more, as someone who recorded it could.
+// again sends the last request once more, as an attacker with a recording could.
 func (p *pair) again(body string) *answer {
 	r := p.last.Clone(p.last.Context())
 	r.Body = io.NopCloser(strings.NewReader(body))

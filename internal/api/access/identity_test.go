@@ -129,7 +129,7 @@ func (l *loginServer) file(t *testing.T, more string) string {
 		l.URL, filepath.Join(dir, "ca.pem"), more, fmt.Sprintf(peopleFile, tokenLine("robot"))))
 }
 
-// says answers with the caller and what it may do.
+// says answers with the caller and its rights.
 func says(w http.ResponseWriter, r *http.Request) {
 	c, _ := CallerOf(r.Context())
 	w.Header().Set("X-Caller", c.Name)

@@ -26,7 +26,7 @@ func as(name string) context.Context {
 	return WithCaller(context.Background(), Caller{Name: name})
 }
 
-// A single caller gets everything. Beside others it gets at once what its share leaves to it.
+// A single caller gets everything. Beside others it gets the rest of its share immediately.
 func TestPoolIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPool(32, 32, time.Second)
@@ -87,7 +87,7 @@ func TestPoolHasLimits(t *testing.T) {
 	}
 }
 
-// Waiters are served by what their callers hold, not by who came first.
+// Waiters are served by how much their callers hold, not in the order of arrival.
 func TestPoolServesTheLeastFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPool(2, 2, time.Minute)
@@ -239,8 +239,8 @@ func put(t *testing.T, address, caller string, n int) *answer {
 	return answerOf(a)
 }
 
-// An announced body holds nothing, and a stalled body holds what has arrived. A caller with more than a share
-// gives way to one with less.
+// An announced body holds nothing, and a stalled body holds the bytes that have arrived. A caller with more than a
+// share gives way to one with less.
 func TestSlowBodiesDelayNobody(t *testing.T) {
 	const callers, each = 64, 2
 	g := crowd(t, callers)
@@ -347,7 +347,7 @@ func TestPoolDoesNotCutReleasedReservations(t *testing.T) {
 			t.Error("a hold is cut that was given back")
 		}
 	})
-	// This call is the larger one, and is cut first. Meanwhile the other one ends.
+	// This call is the larger one, and is cut first. The other one ends in the meantime.
 	p.Acquire(as("greedy"), 40).Cuttable(func() {
 		late.Release()
 		over = true
@@ -359,7 +359,7 @@ func TestPoolDoesNotCutReleasedReservations(t *testing.T) {
 	}
 }
 
-// A request for more than there is delays nobody: neither a request within its caller's minimum, nor one whose
+// A request for more than there is delays no other: neither a request within its caller's minimum, nor one whose
 // caller would hold less.
 func TestLargeRequestsToAPoolDelayNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

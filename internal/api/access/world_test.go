@@ -105,7 +105,7 @@ func guard(t testing.TB, o Options) (*Guard, *lines) {
 	return g, log
 }
 
-// echo answers with what passed the guard: the caller, and the body.
+// echo answers with the caller and the body, as they passed the guard.
 func echo(w http.ResponseWriter, r *http.Request) {
 	c, _ := CallerOf(r.Context())
 	body, err := io.ReadAll(r.Body)

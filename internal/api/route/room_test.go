@@ -17,7 +17,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer/query"
 )
 
-// memory counts what the calls of a router hold, up to a limit.
+// memory counts the bytes that the calls of a router hold, up to a limit.
 type memory struct {
 	limit           int64
 	now, most, last atomic.Int64

@@ -22,7 +22,7 @@ import (
 
 var at = timer.TopicPartition{Topic: "timers", Partition: 3}
 
-// directory returns what it is told to return.
+// directory returns the configured answers.
 type directory func() (map[timer.TopicPartition]Owner, error)
 
 func (d directory) Owners(context.Context) (map[timer.TopicPartition]Owner, error) { return d() }
@@ -109,7 +109,7 @@ func TestOwnersAreKept(t *testing.T) {
 			t.Errorf("%v for who has gone", err)
 		}
 		synctest.Wait()
-		time.Sleep(time.Second) // the look that nobody waits for ends by itself
+		time.Sleep(time.Second) // the look that no caller waits for ends by itself
 	})
 }
 
@@ -210,7 +210,7 @@ func TestHopsThatFail(t *testing.T) {
 	}
 }
 
-// What its owner would not accept is not sent, so it is certain that it is not written.
+// A request that its owner would not accept is not sent, so it is certainly not written.
 func TestTooLargeToSend(t *testing.T) {
 	r := routerOf(func() (map[timer.TopicPartition]Owner, error) { return owns("p1"), nil },
 		func(*http.Request) (*http.Response, error) {
@@ -224,7 +224,7 @@ func TestTooLargeToSend(t *testing.T) {
 	}
 }
 
-// An instance that is asked by another one answers for what it owns, and asks nobody.
+// An instance that is asked by another one answers for its own partitions, and asks no other.
 func TestAskedByOthers(t *testing.T) {
 	r := routerOf(func() (map[timer.TopicPartition]Owner, error) { return owns("p1"), nil },
 		func(*http.Request) (*http.Response, error) {

@@ -20,8 +20,8 @@ func Decide(schedules *calendar.Cache, r *timer.Request, pending *timer.Timer) t
 	return e.Entry
 }
 
-// Occur decides what happens to a timer alone that is due at now, as Fire does. Occurrences that were due by missed were
-// missed.
+// Occur decides what happens to a timer alone that is due at now, as Fire does. Occurrences that were due by missed
+// were missed.
 func Occur(schedules *calendar.Cache, t *timer.Timer, now, missed int64) timer.Entry {
 	return recurrences{schedules}.occur(t, now, missed)
 }
@@ -111,8 +111,8 @@ func (p *Planner) reschedule(it *Item, t *timer.Timer) {
 	p.rescheduled = p.rescheduled.Plus(b.Size())
 }
 
-// end ends t without a firing, because its rules leave no further occurrence: a recurrence is completed, and a timer that
-// fires once expires.
+// end ends t without a firing, because its rules leave no further occurrence: a recurrence is completed, and a timer
+// that fires once expires.
 func (re recurrences) end(e *timer.Entry, t *timer.Timer, now int64) {
 	e.Complete(t, now)
 	if !t.Recurs() {
@@ -165,7 +165,7 @@ func revisits(t *timer.Timer) bool { return t != nil && (t.Recurs() || movable(t
 
 // Follow makes the pending timers of some rows of the store follow the rules of their time zones and calendars as they
 // are now, and returns how many of them it has moved. The rows come from a scan: the caller's duties are those for
-// [Planner.Load]. What is in memory counts, and not the row. A timer below the horizon that is not in memory is parked
+// [Planner.Load]. The state in memory counts, not the row. A timer below the horizon that is not in memory is parked
 // or on its way back: it is due, and its firing decides.
 func (p *Planner) Follow(rows []*timer.Timer) (moved int) {
 	k := &p.known
@@ -211,11 +211,11 @@ func (p *Planner) Moved() bool { return p.rescheduled != timer.Size{} }
 // planned or stored that depends on the wrong calendar, so whoever replays, resumes or loads the timer, and each later
 // change, finds what was pending before:
 //   - corrected before the old time: again computes the occurrence anew from Since, with its number;
-//   - a paused timer keeps its time anyway. Resumed before its time, it is as if it had not been paused; after that it is
-//     due, and ends;
+//   - a paused timer keeps its time anyway. Resumed before its time, it is as if it had not been paused; after that it
+//     is due, and ends;
 //   - a triggered timer fires first, and then waits for its old time like any other;
-//   - no instance has the partition from before the old time until after a further change: the occurrence was due before
-//     that change, so it fires late. The rules in between are known to nobody.
+//   - no instance has the partition from before the old time until after a further change: the occurrence was due
+//     before that change, so it fires late. The rules in between are known to nobody.
 func (re recurrences) follow(t *timer.Timer) *timer.Timer {
 	if again := re.again(t); again != nil || t == nil || t.Recurrence.NotOn == "" {
 		return again

@@ -107,8 +107,8 @@ func (r *Rules) Compile() (*Exclusion, error) {
 	return e, nil
 }
 
-// isFull reports whether days of the week and hours exclude all of a week. A time that is not excluded would begin where
-// one of them ends.
+// isFull reports whether days of the week and hours exclude all of a week. A time that is not excluded would begin
+// where one of them ends.
 func (e *Exclusion) isFull() bool {
 	free := func(r reading) bool {
 		day, _ := split(r)
@@ -355,7 +355,7 @@ func (e *Exclusion) boundary(at int64) int64 {
 	return min(next-p.offset, p.end) * 1000
 }
 
-// Exclusions are the calendars of a timer. What one of them excludes is excluded.
+// Exclusions are the calendars of a timer. A time that one of them excludes is excluded.
 type Exclusions []*Exclusion
 
 // Excludes returns the index of a calendar that excludes an instant, in Unix milliseconds; -1 if none does.
