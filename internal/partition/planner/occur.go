@@ -215,7 +215,7 @@ func (p *Planner) Moved() bool { return p.rescheduled != timer.Size{} }
 //     is due, and ends;
 //   - a triggered timer fires first, and then waits for its old time like any other;
 //   - no instance has the partition from before the old time until after a further change: the occurrence was due
-//     before that change, so it fires late. The rules in between are known to nobody.
+//     before that change, so it fires late. No instance knows the rules in between.
 func (re recurrences) follow(t *timer.Timer) *timer.Timer {
 	if again := re.again(t); again != nil || t == nil || t.Recurrence.NotOn == "" {
 		return again
