@@ -385,8 +385,12 @@ func TestDownAndUnresponsive(t *testing.T) {
 // A broker that was taken out of the cluster is forgotten, because no client dials it. One that a client dials stays.
 func TestBrokerThatIsGone(t *testing.T) {
 	scene(t, func(t *testing.T, k *kafka, d *Dialer) {
-		dial(t, d)
+		c := dial(t, d)
+		synctest.Wait() // for the first probe: none follows unless a client waits, or its connection breaks
 		k.kill()
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
 		until(t, time.Second, d.gone)
 		for range 3 {
 			time.Sleep(forgetAfter - time.Minute)
