@@ -425,6 +425,43 @@ func TestOnceMovedFarBack(t *testing.T) {
 	}
 }
 
+// TestMovedFarBack: occurrences come before a closure, however long that is, each once. One that overtakes another by
+// that is left out if they lie more than two months apart, as REFERENCE.md says, and nothing else is lost for it.
+func TestMovedFarBack(t *testing.T) {
+	all := known{}
+	all.put(t, "winter", `{"dates": ["2027-01-01/2027-03-31"]}`, 0)
+	const day, hour = 24 * 3600_000, 3600_000
+	for _, c := range []struct {
+		name string
+		of   timer.Recurrence
+		at   string
+		want string
+	}{
+		{"one far behind", timer.Recurrence{Cron: "0 9 25 3,10 *"}, "2026-10-25T08:00:00Z",
+			"26-10-25 09:00, 26-12-31 09:00, 27-10-25 09:00"},
+		{"all meet", timer.Recurrence{Cron: "0 9 L * *"}, "2026-11-30T08:00:00Z",
+			"26-11-30 09:00, 26-12-31 09:00, 27-04-30 09:00"},
+		{"1 March overtakes", timer.Recurrence{Every: 59*day + 16*hour}, "2026-11-02T01:00:00Z",
+			"26-11-02 01:00, 26-12-31 09:00, 26-12-31 17:00, 27-04-30 01:00"},
+		{"15 March would overtake", timer.Recurrence{Every: 73*day + 16*hour}, "2026-10-19T01:00:00Z",
+			"26-10-19 01:00, 26-12-31 17:00, 27-05-28 01:00"},
+	} {
+		c.of.NotOn, c.of.Shift = "winter", timer.ShiftPrevious
+		at := millis(t, c.at)
+		x, r, _ := recurring(t, all, c.of, at, at)
+		var list []string
+		for ; x != nil && len(list) <= strings.Count(c.want, ","); x = r.After(x, 0) {
+			if r.Again(x) != x {
+				t.Errorf("%s: moved without a change", c.name)
+			}
+			list = append(list, time.UnixMilli(x.Due).UTC().Format("06-01-02 15:04"))
+		}
+		if got := strings.Join(list, ", "); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
 // TestSkippedWhereDaysComeTwice: clocks of this zone were set back from 0:01 to 23:01 of the day before.
 func TestSkippedWhereDaysComeTwice(t *testing.T) {
 	const zone = "America/St_Johns"
