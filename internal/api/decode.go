@@ -241,7 +241,10 @@ func fault(err error, body []byte) string {
 		case "int64", "int32":
 			needs = "a whole number"
 		case "slice":
-			needs = "a list, or base64 as text"
+			needs = "a list"
+			if kind.Type.Elem().Kind().String() == "uint8" {
+				needs = "base64 as text"
+			}
 		case "struct":
 			needs = "an object"
 		}

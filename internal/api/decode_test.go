@@ -99,6 +99,8 @@ func TestFaultsOfABody(t *testing.T) {
 		`{"timers":[]}`:                    "body.timers: it has no timers",
 		`{"timers":[null]}`:                "body.timers[0]: it is null, and needs a timer",
 		`{"timers":[{"id":"a"},{"id":1}]}`: "body.timers[1]: id is number, and needs a text",
+		`{"timers":[{"notOn":"a"}]}`:       "body.timers[0]: notOn is string, and needs a list",
+		`{"timers":[{"valueBase64":1}]}`:   "body.timers[0]: valueBase64 is number, and needs base64 as text",
 		`{"timers":[{"afer":"1h"}]}`:       `body.timers[0]: unknown field "afer"`,
 		`{"timers":[{}],"more":1}`:         "body: it begins with more, and needs }",
 		`{"timers":[{}]} x`:                "body: trailing data after the JSON value",
