@@ -193,8 +193,8 @@ func TestBuildsTakeTurns(t *testing.T) {
 }
 
 // TestOlderBuildLeavesNewFields: an earlier build that meets timers with fields that it does not know, a period, a start
-// of cron, the jitter of a plain timer, labels, serves their partitions no more, loses nothing, and leaves them to this build once
-// that joins the group. All fire once.
+// of cron, the jitter of a plain timer, labels, calendars, a moved occurrence, serves their partitions no more, loses
+// nothing, and leaves them to this build once that joins the group. All fire once.
 func TestOlderBuildLeavesNewFields(t *testing.T) {
 	runs.NeedSlow(t)
 	old := os.Getenv(envOldBinary)
@@ -206,6 +206,8 @@ func TestOlderBuildLeavesNewFields(t *testing.T) {
 	s := rig.NewSetup(t, kafkatest.Shared(t), partitions, 1)
 	first := s.Start("--instance-id", "one")
 	first.Ready(partitions, limit)
+	rig.Send(t, s.Client, &kgo.Record{Topic: s.Group() + ".waterclock.calendars", Key: []byte("off"),
+		Value: []byte(`{"dates": ["2000-01-01"]}`)})
 	due := time.Now().Add(20 * time.Second).Truncate(time.Second)
 	times := make(map[string]int) // how often each fires
 	var recs []*kgo.Record
@@ -219,10 +221,15 @@ func TestOlderBuildLeavesNewFields(t *testing.T) {
 		add(fmt.Sprint("cron-", i), 5, "timer-cron", "* * * * * *", "timer-count", "5", "timer-catch-up", "all")
 		add(fmt.Sprint("jitter-", i), 1, "timer-jitter", "2s")
 		add(fmt.Sprint("labels-", i), 1, "timer-labels", "team=a")
+		add(fmt.Sprint("calendar-", i), 1, "timer-not-on", "off")
+		moved := fmt.Sprint("moved-", i)
+		add(moved, 3, "timer-every", "1s", "timer-count", "3", "timer-catch-up", "all")
+		recs = append(recs, rig.With(s.Cancel(moved), "timer-move", "true", "timer-at",
+			millis(due.Add(500*time.Millisecond))))
 		add(fmt.Sprint("plain-", i), 1)
 	}
 	s.Send(recs...)
-	s.Pending(5*n, first)
+	s.Pending(7*n, first)
 	first.Kill()
 	older := rig.StartFile(t, old, s.Arguments("--instance-id", "one")...)
 	await.Until(t, limit, "the older build says why it does not serve", func() bool {
@@ -258,7 +265,43 @@ func TestOlderBuildLeavesNewFields(t *testing.T) {
 			kafkatest.Inexact(t, "%s has fired %d times, want %d", id, len(by[id]), k)
 		}
 	}
-	t.Logf("%d timers, %d of them with new fields: %d emissions", len(times), 4*n, total)
+	t.Logf("%d timers, %d of them with new fields: %d emissions", len(times), 6*n, total)
+}
+
+// TestOlderBuildFiresDeferred: timers that wait for the rate of their target in the directory of an instance fire once,
+// and soon, if that is opened by a build that does not know rates, or by this build without a rate.
+func TestOlderBuildFiresDeferred(t *testing.T) {
+	t.Parallel()
+	const partitions, n, limit = 2, 100, 2 * time.Minute
+	s := rig.NewSetup(t, kafkatest.Shared(t), partitions, 1)
+	first := s.Start("--instance-id", "one", "--target-rates", s.Target+"=1/s:1")
+	first.Ready(partitions, limit)
+	var recs []*kgo.Record
+	for i := range n {
+		recs = append(recs, s.Valued(fmt.Sprint("deferred-", i), "1", time.Now()))
+	}
+	s.Send(recs...)
+	await.Until(t, limit, "timers are deferred", func() bool {
+		return first.Metric("waterclock_deferred_timers") > n/2
+	})
+	first.Kill()
+	fired := len(s.Out.Records())
+	file := os.Getenv(envOldBinary)
+	if file == "" {
+		file = rig.Binary(t)
+	}
+	older := rig.StartFile(t, file, s.Arguments("--instance-id", "one")...)
+	older.Ready(partitions, limit)
+	s.Out.WaitFor(n, limit)
+	older.Balanced(0)
+	older.End()
+	s.NothingDead()
+	for id, all := range rig.Emissions(t, s.Out.Records()) {
+		if len(all) != 1 {
+			kafkatest.Inexact(t, "%s has fired %d times", id, len(all))
+		}
+	}
+	t.Logf("%d of %d timers fired before the older build came", fired, n)
 }
 
 // inOrder holds that records with the keys 0 to n-1 came, each once and in this order.
