@@ -92,8 +92,8 @@ func (r *review) upTo(n int) Position {
 // new again; none is hidden.
 //
 // A mark names no topic ID. The premise is that Kafka deletes the offsets of a topic that is deleted, so that a
-// recreated topic has no marks (TestMarksOnARealBroker in package apiserver). Leftover marks would hide letters once
-// the new log has grown beyond them; until then within ignores them.
+// recreated topic has no marks (TestMarksEndWithTheirTopic in test/api). Leftover marks would hide letters once the new
+// log has grown beyond them; until then within ignores them.
 type reviews struct {
 	*common
 	marks   Marks

@@ -3,9 +3,11 @@ package api
 import (
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
@@ -173,5 +175,42 @@ func TestTargetThatDoesNotExist(t *testing.T) {
 	}
 	if lag := lags[group].Lag.Total(); lag < 1 || lag > 2 {
 		t.Errorf("the lag is %d", lag)
+	}
+}
+
+// TestMarksEndWithTheirTopic: what was reviewed is stored as offsets of a group, which brokers forget when the topic is
+// deleted. So a topic that is recreated has no marks, and its dead letters are new.
+func TestMarksEndWithTheirTopic(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Shared(t)
+	letters, others := cluster.CreateTopic(t, 3, nil), cluster.CreateTopic(t, 3, nil)
+	admin, group := cluster.Admin(t), "group-of-"+letters+".reviewed"
+	marks := make(kadm.Offsets)
+	marks.Add(kadm.Offset{Topic: letters, Partition: 2, At: 7, LeaderEpoch: -1, Metadata: `{"by":"a"}`})
+	marks.Add(kadm.Offset{Topic: others, Partition: 1, At: 1, LeaderEpoch: -1})
+	await.Until(t, limit, "the marks are set", func() bool {
+		set, err := admin.CommitOffsets(t.Context(), group, marks)
+		return err == nil && set.Ok()
+	})
+	are := func() string {
+		found, err := admin.FetchOffsets(t.Context(), group)
+		if err != nil {
+			return err.Error()
+		}
+		var list []string
+		for _, o := range found.Offsets().Sorted() {
+			list = append(list, fmt.Sprint(o.Topic, "/", o.Partition, " at ", o.At))
+		}
+		return strings.Join(list, ", ")
+	}
+	if _, err := admin.DeleteTopic(t.Context(), letters); err != nil {
+		t.Fatal(err)
+	}
+	left := others + "/1 at 1"
+	// The coordinator hears of a deletion with the cluster's metadata, on a busy machine most of a minute later.
+	await.Until(t, 5*time.Minute, "the marks are gone", func() bool { return are() == left })
+	cluster.CreateTopic(t, 3, nil, letters)
+	if got := are(); got != left {
+		t.Errorf("after it was recreated: %s", got)
 	}
 }
