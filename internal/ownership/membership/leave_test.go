@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
@@ -130,4 +131,35 @@ func TestAStopWaitsForNoMemberThatDoesNotJoin(t *testing.T) {
 		t.Errorf("it served its partitions for %s, and ended after %s", served, took)
 	}
 	s.shared(2, s.all[:2]...)
+}
+
+// A static member that stops while its join is not answered waits no longer for the answer than another one, even if it
+// has resigned, so that it must leave.
+func TestAStaticMemberStopsWhileItJoins(t *testing.T) {
+	t.Parallel()
+	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second))
+	x := newSetup(t, c.ListenAddrs())
+	w := kafkatest.NewWire()
+	defer w.Close()
+	h := w.HoldRequest(kmsg.JoinGroup.Int16(), 1)
+	o := x.calm("a")
+	o.Client = append(o.Client, kgo.Dialer(w.Dial))
+	o.InstanceID, o.Leave = "static", true
+	a := x.join(o)
+	must(t, h.Wait(t.Context()))
+	stopped := make(chan struct{})
+	begun := time.Now()
+	go func() {
+		defer close(stopped)
+		a.stop()
+	}()
+	select {
+	case <-stopped:
+	case <-time.After(testLimit):
+	}
+	if took := time.Since(begun); took > 2*leaveTimeout+5*time.Second {
+		t.Errorf("it stopped after %s", took)
+	}
+	h.Release()
+	<-stopped
 }

@@ -30,7 +30,8 @@ type session struct {
 	// would break the lease and abort steps that are about to finish. It is a channel of capacity one and not a mutex,
 	// because in a synctest bubble time does not pass while a goroutine waits for a mutex.
 	revoking chan struct{}
-	stopping atomic.Bool // the process gives its partitions up to stop: see handOver
+	stopping atomic.Bool   // the process gives its partitions up to stop: see handOver
+	closed   chan struct{} // closed when the client has ended; nil until close is called
 	// abandoned means that a stop has not waited for the end of the client: see close.
 	abandoned atomic.Bool
 	given     beats.Signal // the group has assigned partitions after this member said that it leaves
@@ -228,7 +229,7 @@ func (s *session) lost(m map[string][]int32) {
 func (s *session) end(stopping, keptOut bool) {
 	s.giveUp(stopping)
 	if keptOut || stopping && s.leaves() {
-		s.leave()
+		s.leave(stopping)
 	}
 	s.close(stopping)
 	// A join that was under way may have completed in the meantime. Its tokens are dead.
@@ -236,25 +237,33 @@ func (s *session) end(stopping, keptOut bool) {
 	s.g.joined.Store(false)
 }
 
-// close closes the client. If a join is under way, the client waits for its answer, which comes when all other members
-// have joined or were dropped. A process that stops waits for it no longer than leaveTimeout, and takes no assignment
-// any more: the lease is broken, and the group drops the member when its session expires.
-func (s *session) close(stopping bool) {
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		s.client.Close()
-	}()
+// close closes the client, and reports whether it has ended. It may be called again. If a join is under way, the client
+// waits for its answer, which comes when all other members have joined or were dropped. A process that stops waits for
+// it no longer than leaveTimeout in all, and takes no assignment any more: the lease is broken, and the group drops the
+// member when its session expires.
+func (s *session) close(stopping bool) (ended bool) {
+	if s.closed == nil {
+		s.closed = make(chan struct{})
+		go func() {
+			defer close(s.closed)
+			s.client.Close()
+		}()
+	}
 	if !stopping {
-		<-closed
-		return
+		<-s.closed
+		return true
+	}
+	if s.abandoned.Load() {
+		return false
 	}
 	timeout := time.NewTimer(leaveTimeout)
 	defer timeout.Stop()
 	select {
-	case <-closed:
+	case <-s.closed:
+		return true
 	case <-timeout.C:
 		s.abandoned.Store(true)
+		return false
 	}
 }
 
@@ -275,14 +284,14 @@ func (s *session) giveUp(stopping bool) {
 }
 
 // leave leaves the group. A static member's client would not do so by itself.
-func (s *session) leave() {
+func (s *session) leave(stopping bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
 	var err error
 	if s.g.o.InstanceID == "" {
 		err = s.client.LeaveGroupContext(ctx)
 	} else {
-		err = s.leaveStatic()
+		err = s.leaveStatic(stopping)
 	}
 	if err != nil {
 		s.g.o.Logger.Warn("cannot leave the group, the session has to expire", "group", s.g.o.Group, "err", err)
@@ -292,8 +301,10 @@ func (s *session) leave() {
 // leaveStatic closes the client first. While it runs, the client would join again as a new member as soon as a broker
 // tells it that it is not a member. The request also names the member ID. By the instance ID alone it would remove any
 // member that now has that instance ID, and so a replacement that has fenced this one.
-func (s *session) leaveStatic() error {
-	s.client.Close()
+func (s *session) leaveStatic(stopping bool) error {
+	if !s.close(stopping) {
+		return errors.New("its join has no answer yet")
+	}
 	member, _ := s.client.GroupMetadata()
 	if member == "" {
 		return nil // never joined
