@@ -64,9 +64,9 @@ func (p *Planner) Fire(now int64, room, behind timer.Size, hold Hold) (fired tim
 			bytes -= Held(it.timer) + EntryMemory
 			limit--
 			ends := Expires(it.timer, now) || p.recurrences.isOver(it.timer)
-			knows := KnowsZone(p.recurrences.schedules, it.timer)
-			by, held := hold(it.timer, it.permit, !ends && knows && !p.skips(it))
-			if held = held && !ends; !held && !knows {
+			by, held := hold(it.timer, it.permit, !ends && !p.skips(it))
+			held = held && !ends
+			if !held && !KnowsZone(p.recurrences.schedules, it.timer) {
 				by, held = UnknownZone, true
 			}
 			if held {
