@@ -72,7 +72,7 @@ func rooms() []room {
 		{"internal/node", ". delaytopics emitter intake internal/api internal/audit internal/kafka internal/kit " +
 			"internal/ownership internal/partition internal/rates internal/timer statestore", all},
 		// measuring
-		{"bench", ". internal/audit internal/kit internal/node", "kafka"},
+		{"bench", ". client internal/audit internal/kit internal/node", "kafka"},
 		// the command line
 		{"cmd", ". bench client internal/api internal/kit internal/node internal/timer", ""},
 		// for tests alone

@@ -651,3 +651,21 @@ func TestCalendar(t *testing.T) {
 		}
 	}
 }
+
+// Timers are listed by a rare label, and others moved, while others fire.
+func TestBulk(t *testing.T) {
+	runs.NotRaced(t)
+	t.Parallel()
+	c := DefaultBulk()
+	c.Common, c.Pending, c.Moved, c.Rate, c.Duration = common(t), 3000, 600, 200, time.Second
+	reports, err := Run(t.Context(), &c)
+	rep := one(t, reports, err)
+	for name, n := range map[string]int{"list by label": 1, "move": 600} {
+		if p := phaseOf(t, rep, name); p.Exact != (history.Counts{Scheduled: n, Received: n}) {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+	if p := phaseOf(t, rep, "200/s before"); p.ByReceipt == nil || p.Exact.Received == 0 {
+		t.Errorf("%+v", p)
+	}
+}

@@ -27,7 +27,7 @@ func Workloads() []Description {
 	life, wait, steady, burst := DefaultLife(), DefaultWait(), DefaultSteady(), DefaultBurst()
 	fixed, load, restart := DefaultFixed(), DefaultLoad(), DefaultRestart()
 	overload, api, move, plan := DefaultOverload(), DefaultAPI(), DefaultMove(), DefaultPlan()
-	calendar, paced := DefaultCalendar(), DefaultPaced()
+	calendar, paced, bulk := DefaultCalendar(), DefaultPaced(), DefaultBulk()
 	return []Description{
 		{&life, "life", "timers that live two seconds, scheduled as fast as they are accepted", "", true},
 		{&wait, "wait", "timers that wait 15 to 60 s: accepted as fast as possible, fired when due", "", true},
@@ -61,6 +61,10 @@ all requests are accepted, and 0.8 again.`, false},
 			`calendar starts an instance that writes events. It schedules --pending recurring timers that name
 a calendar, excludes the day on which a tenth of them is due, and waits until the last of these is
 rescheduled. Timers that fire at --rate show how late others are, before and meanwhile.`, false},
+		{&bulk, "bulk", "a list by a rare label and a job that moves many timers, and how late others are",
+			`bulk starts an instance. Among --pending timers it lists those with a label that one in 10,000
+has, and then has a job move --moved of them. Timers that fire at --rate show how late others are,
+before and during each.`, false},
 		{&plan, "plan", "the constants that waterclock plan calculates with, on this machine, in some minutes",
 			`plan starts instances. It measures the cost of timers and transactions at several rates and
 firing intervals, how many timers a second one partition can handle, the size of pending timers,
@@ -153,6 +157,16 @@ func (cc *CalendarConfig) Flags(fs *pflag.FlagSet) {
 	fs.Float64Var(&cc.Rate, "rate", cc.Rate, "let `N` timers a second fire")
 	fs.DurationVar(&cc.Duration, "duration", cc.Duration, "measure their lateness before the change for `DURATION`")
 	cc.Lives.flags(fs)
+}
+
+// Flags implements Workload.
+func (bc *BulkConfig) Flags(fs *pflag.FlagSet) {
+	pendingFlag(fs, &bc.Pending)
+	fs.IntVar(&bc.Moved, "moved", bc.Moved, "have the job move `N` of them")
+	fs.IntVar(&bc.MoveRate, "move-rate", bc.MoveRate, "have the job write `N` requests a second at most")
+	fs.Float64Var(&bc.Rate, "rate", bc.Rate, "let `N` timers a second fire")
+	fs.DurationVar(&bc.Duration, "duration", bc.Duration, "measure their lateness before for `DURATION`")
+	bc.Lives.flags(fs)
 }
 
 // Flags implements Workload.
