@@ -2,7 +2,9 @@ package contract
 
 import (
 	"fmt"
+	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/node"
 	"github.com/waterclock/waterclock/internal/node/config"
+	"github.com/waterclock/waterclock/test/rig"
 )
 
 // TestAPacedTarget: what fires at once goes to the target at its rate, by the emissions' timestamps, and to another
@@ -94,4 +97,97 @@ func TestAPacedTarget(t *testing.T) {
 	s.Send(more...)
 	s.until("all without a rate", func() bool { return len(at(s.Target)) == 2*n })
 	t.Logf("%d without a rate in %s", n, time.Since(begun))
+}
+
+// TestDeferredTimers: a timer that waits for the rate of its target is shown as such, by the API, by status and by a
+// metric, and until when it waits. It is cancelled, moved, paused, resumed, triggered and expires like any other, and
+// fires when the rate is taken away.
+func TestDeferredTimers(t *testing.T) {
+	t.Parallel()
+	const maxLate = 30 * time.Second
+	waterclock := rig.Binary(t)
+	m := &moves{setup: newSetup(t, kafkatest.Shared(t), 4, 2)}
+	cfg := m.policy(func(p *config.Policy) {
+		p.Events, p.TargetRates = true, []config.TargetRate{{Topic: m.Requests, Glob: m.Target, N: 1, Unit: "h"}}
+	})
+	cfg.API = "127.0.0.1:0"
+	reload := make(chan *config.Config)
+	in := m.serve(cfg, 4, node.Options{Reload: reload})
+	m.Caller = in.API()
+	m.Out = kafkatest.Collect(t, m.Cluster, m.Target)
+	all := []string{"cancelled", "moved", "paused", "triggered", "stays", "late"}
+	for _, id := range all {
+		fields := `"after":"1s"`
+		if id == "late" {
+			fields += fmt.Sprintf(`,"maxLate":"%s"`, maxLate)
+		}
+		m.put(id, fields)
+	}
+	is := func(id, state string) {
+		t.Helper()
+		m.until(id+" is "+state, func() bool { return m.Get(m.path(id)).Is(200, "").Body["state"] == state })
+	}
+	for _, id := range all {
+		is(id, "deferred")
+	}
+	list := m.Get("/v1/topics/"+m.Requests+"/timers?state=deferred").Is(200, "").Items("timers")
+	if len(list) != len(all) || list[0]["state"] != "deferred" {
+		t.Errorf("%d of %d are listed as deferred: %v", len(list), len(all), list)
+	}
+	if parked := m.Get("/v1/topics/"+m.Requests+"/timers?state=parked").Is(200, "").Items("timers"); len(parked) > 0 {
+		t.Errorf("listed as parked: %v", parked)
+	}
+	deferred := func() map[string]any {
+		for _, d := range m.Get("/v1/cluster").Is(200, "").Items("deferredTargets") {
+			if d["target"] == m.Target {
+				return d
+			}
+		}
+		return nil
+	}
+	var seen map[string]any
+	m.until("the cluster shows them", func() bool {
+		seen = deferred()
+		return seen["deferred"] == float64(len(all))
+	})
+	oldest, through := dueOf(t, seen["oldestDue"]), dueOf(t, seen["through"])
+	if in := time.Until(through); in < 4*time.Hour || in > 7*time.Hour || time.Until(oldest) > 0 ||
+		seen["burst"] != 1.0 || seen["topic"] != m.Requests {
+		t.Errorf("at one an hour %v", seen)
+	}
+	m.awaitMetric(float64(len(all)), "waterclock_deferred_timers", "target", m.Target)
+	out, err := exec.CommandContext(t.Context(), waterclock, "status", "--api", m.URL).CombinedOutput()
+	if want := fmt.Sprintf("deferred for %s, which has", m.Target); err != nil || !strings.Contains(string(out), want) {
+		t.Errorf("status: %v, want %q in\n%s", err, want, out)
+	}
+
+	m.Call("DELETE", m.path("cancelled"), "").Is(200, "cancelled")
+	m.Get(m.path("cancelled")).Is(404, "not-found")
+	m.patch("moved", `{"after":"1h"}`).Is(200, "moved")
+	is("moved", "pending")
+	m.Call("POST", m.path("paused", "/pause"), "").Is(200, "paused")
+	is("paused", "paused")
+	m.Call("POST", m.path("paused", "/resume"), "").Is(200, "resumed")
+	is("paused", "deferred")
+	m.Call("POST", m.path("triggered", "/trigger"), "").Is(200, "triggered")
+	is("triggered", "deferred")
+	if got := m.events("late", 2); !slices.Equal(got, []string{"scheduled", "expired"}) {
+		t.Errorf("events of a timer that expires while it is deferred: %v", got)
+	}
+	m.Get(m.path("late")).Is(404, "not-found")
+	m.awaitMetric(1, "waterclock_outcomes_total", "outcome", "expired")
+	if sent := m.Out.Records(); len(sent) > 0 {
+		t.Errorf("%d were sent", len(sent))
+	}
+
+	next := *cfg
+	next.Tenants = nil
+	reload <- &next
+	reload <- &next // taken over when the second one is taken
+	m.until("the others fire", func() bool { return len(m.Out.Records()) == 3 })
+	m.awaitMetric(0, "waterclock_deferred_timers", "target", m.Target)
+	m.until("nothing is deferred", func() bool { return deferred() == nil })
+	if got := m.events("triggered", 3); !slices.Equal(got, []string{"scheduled", "triggered", "fired"}) {
+		t.Errorf("events of a timer that is triggered while it is deferred: %v", got)
+	}
 }
