@@ -28,8 +28,10 @@ type BulkConfig struct {
 
 // DefaultBulk returns the usual workload.
 func DefaultBulk() BulkConfig {
-	c := BulkConfig{Common: DefaultCommon(), Lives: Lives{Least: 500 * time.Millisecond, Spread: 500 * time.Millisecond},
-		Pending: 2_000_000, Moved: 200_000, Rate: 2_000, MoveRate: 50_000, Duration: 20 * time.Second}
+	c := BulkConfig{
+		Common: DefaultCommon(), Lives: Lives{Least: 500 * time.Millisecond, Spread: 500 * time.Millisecond},
+		Pending: 2_000_000, Moved: 200_000, Rate: 2_000, MoveRate: 50_000, Duration: 20 * time.Second,
+	}
 	c.Local = true
 	return c
 }

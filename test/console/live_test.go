@@ -53,8 +53,8 @@ func TestPlaceOfAReader(t *testing.T) {
 
 	// Others review them elsewhere: the rows stay until the reader asks.
 	list := s.Get("/v1/topics/"+requests+"/dead-letters?reviewed=false").Is(http.StatusOK, "")
-	s.Call(http.MethodPost, "/v1/topics/"+requests+"/dead-letters/reviewed?position="+list.Body["position"].(string), "").
-		Is(http.StatusOK, "")
+	shown := list.Body["position"].(string)
+	s.Call(http.MethodPost, "/v1/topics/"+requests+"/dead-letters/reviewed?position="+shown, "").Is(http.StatusOK, "")
 	b.within(patience, "they are gone", `document.querySelectorAll("tr.gone").length === 3 &&
 		document.querySelector("#news span").innerText === "3 gone"`)
 	b.do("show the newer list", chromedp.Click(chromedp.CSS("#news button")))
@@ -73,7 +73,8 @@ func TestHiddenPages(t *testing.T) {
 	b.hides(true)
 	eval[any](b, `window.asks = 0; null`)
 	s.put("second", "x", "Timer-After", "2h")
-	time.Sleep(7 * time.Second) // longer than the period of updates
+	eval[any](b, `setTimeout(() => { window.rested = true; }, 7000); null`) // longer than the period of updates
+	b.within(patience, "it had the time to ask", `window.rested === true`)
 	if n := eval[int](b, `asks`); n != 0 {
 		t.Errorf("a hidden page has asked %d times", n)
 	}

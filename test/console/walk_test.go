@@ -38,11 +38,13 @@ func (t *tab) tabThrough(name string) {
 	t.t.Helper()
 	// Nothing changes meanwhile, so that there is one order.
 	eval[any](t, `window.fetch = () => new Promise(() => {}); window.stops = `+reachable+`;
-		window.passed = []; window.unseen = []; window.stops.splice(0, stops.indexOf(document.activeElement) + 1); // autofocus
+		window.passed = []; window.unseen = [];
+		window.stops.splice(0, stops.indexOf(document.activeElement) + 1); // autofocus
 		document.addEventListener("focusin", (event) => {
 			const e = event.target, style = getComputedStyle(e), box = e.getBoundingClientRect();
 			passed.push(e);
-			const within = box.width > 0 && box.right > 0 && box.left < innerWidth && box.bottom > 0 && box.top < innerHeight;
+			const within = box.width > 0 && box.right > 0 && box.left < innerWidth &&
+				box.bottom > 0 && box.top < innerHeight;
 			if (style.outlineStyle === "none" || !within && !e.closest(".skip"))
 				unseen.push(e.outerHTML.slice(0, 120));
 		}); null`)

@@ -217,7 +217,8 @@ func TestMoveMany(t *testing.T) {
 	first := time.Now().Add(10 * time.Hour).Truncate(time.Second)
 	at := func(i int) string { return fmt.Sprint(first.Add(time.Duration(i) * time.Minute).UnixMilli()) }
 	for i := range n {
-		id, to := func(kind string) string { return fmt.Sprintf("%s-%02d", kind, i) }, []string{"timer-target-topic", m.Target}
+		id := func(kind string) string { return fmt.Sprintf("%s-%02d", kind, i) }
+		to := []string{"timer-target-topic", m.Target}
 		m.Send(m.Request(id("plain"), "v", append(to, "timer-at", at(i), "timer-labels", fmt.Sprint("team=", i%2))...),
 			m.Request(id("every"), "v", append(to, "timer-at", at(i), "timer-every", "1h")...),
 			m.Request(id("paused"), "v", append(to, "timer-at", at(i))...),
@@ -264,7 +265,8 @@ func TestMoveMany(t *testing.T) {
 				}
 			}
 			got := m.ended(m.start("rate=2000&" + job.filter + "&by=" + by.String()))
-			if got["state"] != "done" || got["changed"] != float64(chosen) || got["spared"] != 0.0 || got["failed"] != 0.0 {
+			if got["state"] != "done" || got["changed"] != float64(chosen) || got["spared"] != 0.0 ||
+				got["failed"] != 0.0 {
 				t.Errorf("%s by %s: %v, want %d changed", job.filter, by, got, chosen)
 			}
 			m.are(want, states, job.filter)

@@ -59,7 +59,8 @@ func TestKilledInABulkMove(t *testing.T) {
 	again := rest.Call("POST", fmt.Sprintf("%s/move?all=true&by=%s&unchanged-since=%s", timers, by, position), "").
 		Is(http.StatusAccepted, "")
 	end := jobEnded(t, rest, again.Header.Get("Location"))
-	if end["state"] != "done" || end["changed"].(float64)+end["spared"].(float64) != float64(n) || end["failed"] != 0.0 {
+	seen := end["changed"].(float64) + end["spared"].(float64)
+	if end["state"] != "done" || seen != float64(n) || end["failed"] != 0.0 {
 		t.Errorf("the rest: %v", end)
 	}
 	if got := bulkMoved(t, rest, timers, n, first, by, position); got != n {
