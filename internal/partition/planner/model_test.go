@@ -64,7 +64,9 @@ type model struct {
 	state map[string]*timer.Timer
 	next  int // requests that are settled
 	ended map[occurrence]timer.Outcome
-	unmet map[int64]bool // requests whose condition did not hold
+	unmet map[int64]bool // requests whose timer never ends under their offset: it was not made, or was moved
+	// movedTo are the occurrences of timers that fire once, or in an unknown zone, by the request that moved them last.
+	movedTo map[int64]occurrence
 	// delayed has the requests whose first occurrence keeps the jitter of the one that it replaced.
 	delayed map[int64]bool
 
@@ -132,6 +134,7 @@ func newModel(t *rapid.T, seen map[string]int, behind int) *model {
 		behind: behind, tick: 1, courses: map[int64][]*timer.Timer{},
 		unhealthy: map[string]bool{}, rows: map[string]row{}, state: map[string]*timer.Timer{},
 		ended: map[occurrence]timer.Outcome{}, unmet: map[int64]bool{}, delayed: map[int64]bool{},
+		movedTo: map[int64]occurrence{},
 	}
 	m.restart()
 	return m
@@ -434,7 +437,8 @@ func hasUnknownZone(t *timer.Timer) bool {
 func (m *model) comes(t *timer.Timer) {
 	r, at := t.Recurrence, occurrence{t.Offset, t.Occurrence}
 	m.mayMiss[string(t.ID)] = max(m.mayMiss[string(t.ID)], m.now)
-	if delete(m.missed, at); r != nil && r.CatchUp == timer.CatchUpNone && t.Due <= m.now && !t.IsPaused() {
+	if delete(m.missed, at); r != nil && r.CatchUp == timer.CatchUpNone && t.Due <= m.now && !t.IsPaused() &&
+		!t.IsMoved() {
 		m.missed[at] = m.now
 	}
 }
@@ -629,6 +633,8 @@ func (m *model) settle(e *Entry) {
 			m.end(was, want.Outcome)
 		case timer.Unmet:
 			m.unmet[r.Offset] = true
+		case timer.Moved:
+			m.moves(r.Offset, was)
 		case timer.Resumed:
 			m.resumed(e, want.After, r.At)
 			put(m.state, id, e.After)
@@ -652,7 +658,24 @@ func (m *model) settle(e *Entry) {
 var steered = map[timer.Outcome]string{
 	timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed", timer.Unmet: "unmet",
 	timer.Unchanged: "unchanged", timer.NotFound: "not found", timer.Scheduled: "scheduled",
-	timer.Replaced: "replaced", timer.Cancelled: "cancelled",
+	timer.Replaced: "replaced", timer.Cancelled: "cancelled", timer.Moved: "moved",
+}
+
+// moves notes that a request has moved the pending occurrence of a timer. It ends under the request's offset, and so
+// do those that come after it.
+func (m *model) moves(by int64, was *timer.Timer) {
+	m.unmet[was.Offset] = true
+	course := m.courses[was.Offset]
+	m.saw("moved once more", was.IsMoved())
+	m.saw("moved while triggered", was.IsTriggered())
+	if course == nil {
+		m.movedTo[by] = occurrence{by, was.Occurrence}
+		return
+	}
+	s, r := *was, *was.Recurrence
+	r.Original, r.Delay, r.Ahead = timer.Instant{}, 0, 0
+	s.Offset, s.Recurrence, s.Steering, s.Due = by, &r, nil, course[0].Scheduled()-int64(btoi(r.Every == 0))
+	m.courses[by] = m.setting.course(&s)
 }
 
 // goesOn notes that a request has replaced a timer and left its schedule as it was.
@@ -665,7 +688,7 @@ func (m *model) goesOn(declared, was *timer.Timer) {
 	if s.Recurrence, s.Due = &r, first.Scheduled(); r.Every == 0 {
 		s.Due--
 	}
-	r.CatchUp = declared.Recurrence.CatchUp
+	r.CatchUp, r.Original = declared.Recurrence.CatchUp, timer.Instant{}
 	course := m.setting.course(&s)
 	// The pending occurrence keeps its delay, unless the rules of its zone move it.
 	if k := was.Occurrence - 1; k < int64(len(course)) && course[k].Scheduled() == was.Scheduled() {
@@ -787,16 +810,22 @@ func (m *model) occurred(e *Entry, was *timer.Timer) {
 	// The next occurrence depends on the missed ones. They are known, unless something was said about the timer that
 	// the model does not follow closely; then it is at least the first and at most the second.
 	least, most := n, n
+	from, until := int64(0), int64(0) // missed at least, and at most
 	if f != nil && r != nil && !hasUnknownZone(was) && m.again(was).Due <= f.now {
 		at := occurrence{was.Offset, n}
 		// a resume that was planned earlier and is settled now decides for itself
 		missed := max(f.opened, min(f.missed[at], m.missed[at]))
-		least, most = m.chosen(m.again(was), f.now, missed), m.chosen(m.again(was), f.now, max(missed, f.mayMiss))
+		from, until = missed, max(missed, f.mayMiss)
+		least, most = m.chosen(m.again(was), f.now, from), m.chosen(m.again(was), f.now, until)
 	}
 	switch {
 	case ends != nil:
 		n = ends.Occurrence
-		if !equal(ends, m.at(was, n)) || !equal(after, m.at(was, n+1)) || f == nil || ends.Due > f.now {
+		next := m.at(was, n+1)
+		if was.IsMoved() {
+			next = m.passed(was, next, after, from, until)
+		}
+		if !equal(ends, m.at(was, n)) || !equal(after, next) || f == nil || ends.Due > f.now {
 			m.t.Fatalf("%q: %+v fires, and %+v is left; %+v was pending, and is on its course %+v", e.ID, ends, after,
 				was, m.courses[was.Offset])
 		}
@@ -839,11 +868,30 @@ func (m *model) occurred(e *Entry, was *timer.Timer) {
 	m.saw("delayed", e.Emit != nil && r != nil && r.Delay > 0)
 }
 
+// passed returns what follows a moved occurrence that has fired: one of those that catch-up may choose if next comes
+// first, whatever it has passed was missed, and so was what was due by some time between two.
+func (m *model) passed(was, next, after *timer.Timer, from, until int64) *timer.Timer {
+	if next == nil {
+		return nil
+	}
+	least := m.chosen(next, max(was.Due, from), max(was.Due, from))
+	most := m.chosen(next, max(was.Due, until), max(was.Due, until))
+	m.saw("passed by one that was moved", least > next.Occurrence)
+	if after == nil {
+		return m.at(was, most)
+	}
+	if n := after.Occurrence; n < least || n > most {
+		m.t.Fatalf("%q: occurrence %d follows %d, which was moved to %d, want %d to %d", was.ID, n, was.Occurrence,
+			was.Due, least, most)
+	}
+	return m.at(was, after.Occurrence)
+}
+
 // at returns a timer as it is pending for an occurrence, by the present rules; nil after the last one.
 func (m *model) at(t *timer.Timer, n int64) *timer.Timer {
 	course := m.courses[t.Offset]
 	switch {
-	case n == t.Occurrence && (course == nil || isOver(t)):
+	case n == t.Occurrence && (course == nil || isOver(t) || t.IsMoved()):
 		return t
 	case n < 1 || n > int64(len(course)):
 		return nil
@@ -864,7 +912,9 @@ func (m *model) again(t *timer.Timer) *timer.Timer {
 // chosen returns which occurrence of a due timer comes next if those that were due by some time were missed. It is
 // after the last one if none comes.
 func (m *model) chosen(t *timer.Timer, now, missed int64) (n int64) {
-	if n = t.Occurrence; isOver(t) {
+	if n = t.Occurrence; t.IsMoved() {
+		return n
+	} else if isOver(t) {
 		return n + 1
 	}
 	for policy := t.Recurrence.CatchUp; policy != timer.CatchUpAll; n++ {
@@ -1376,8 +1426,11 @@ func equal(a, b *timer.Timer) bool {
 // finish heals everything, and fires everything that is pending: nothing may be left.
 func (m *model) finish() {
 	clear(m.unhealthy)
+	unknown := make(map[string]bool)
 	for _, r := range m.requests {
-		if r.Schedule != nil && r.Schedule.Recurrence != nil && r.Schedule.Recurrence.Zone == nowhere {
+		here := r.Schedule != nil && r.Schedule.Recurrence != nil && r.Schedule.Recurrence.Zone == nowhere
+		unknown[string(r.ID)] = unknown[string(r.ID)] || here
+		if here || unknown[string(r.ID)] && r.Steer == timer.Move {
 			m.request(string(r.ID), nil, false)
 			m.under(timer.Condition{Kind: timer.IfGeneration, Generation: r.Offset})
 		}
@@ -1405,6 +1458,11 @@ func (m *model) finish() {
 		if r.Schedule != nil && r.Schedule.Recurrence == nil && !m.unmet[r.Offset] &&
 			m.ended[occurrence{r.Offset, 1}] == timer.None {
 			m.t.Fatalf("request %d has no outcome", r.Offset)
+		}
+	}
+	for by, at := range m.movedTo {
+		if m.ended[at] == timer.None && !m.unmet[by] {
+			m.t.Fatalf("what request %d has moved has no outcome", by)
 		}
 	}
 	p := m.p
@@ -1479,6 +1537,7 @@ func TestPlannerAgainstModel(t *testing.T) {
 		"unparked", "lowered", "relieved", "restarted", "recurred", "let go",
 		"missed before its request", "over before its request", "remembered after a resume",
 		"triggered", "triggered while paused", "remembered", "forgotten", "paused", "resumed", "unmet", "not found",
+		"moved", "moved once more", "moved while triggered", "passed by one that was moved",
 		"unchanged", "unchanged while it recurs", "goes on with other contents",
 		"decided again",
 		"held for a zone that is not known", "moved by other rules", "let go by what was missed",
@@ -1593,6 +1652,35 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			m.steer(id.Draw(t, "id"), rapid.SampledFrom(
 				[]timer.Steer{timer.Trigger, timer.Trigger, timer.Pause, timer.Pause, timer.Resume}).Draw(t, "steer"))
 			condition(t)
+		},
+		"move": func(t *rapid.T) {
+			for range small.Draw(t, "n") {
+				m.steer(id.Draw(t, "id"), timer.Move)
+				in := rapid.SampledFrom([]int64{-5, 0, 1, 5, 20, 40}).Draw(t, "in")
+				m.requests[len(m.requests)-1].At = m.now + in*m.tick
+				condition(t)
+			}
+			if rapid.Bool().Draw(t, "while it fires") {
+				m.fire(100, 1<<30)
+				m.requested(100)
+				m.fire(100, 1<<30)
+			}
+		},
+		"move past others": func(t *rapid.T) {
+			i := id.Draw(t, "id")
+			s := &timer.Timer{Due: m.now + m.tick, Target: timer.Target{Topic: target.Draw(t, "target")}}
+			s.Recurrence = m.drawRecurrence(t, s.Due)
+			m.request(i, s, false)
+			if rapid.IntRange(0, 3).Draw(t, "triggered") == 0 {
+				m.steer(i, timer.Trigger)
+			}
+			for range small.Draw(t, "n") {
+				m.steer(i, timer.Move)
+				m.requests[len(m.requests)-1].At = m.now + rapid.Int64Range(1, 30).Draw(t, "in")*m.tick
+			}
+			m.turn(10)
+			m.now += rapid.Int64Range(1, 40).Draw(t, "ticks") * m.tick
+			m.turn(10)
 		},
 		"steer while it fires": func(t *rapid.T) {
 			for range small.Draw(t, "n") {
@@ -1779,7 +1867,7 @@ func (m *model) changeRules(t *rapid.T) {
 	for _, id := range slices.Sorted(maps.Keys(m.state)) {
 		current := m.state[id]
 		if r := current.Recurrence; r == nil || r.Every > 0 || r.Zone == nowhere || everyHour[r.Cron] ||
-			current.Steering != nil || m.delayed[current.Offset] || rapid.Bool().Draw(t, "as it was") {
+			current.Steering != nil || current.IsMoved() || m.delayed[current.Offset] || rapid.Bool().Draw(t, "as it was") {
 			continue
 		}
 		if m.again(current).Due == current.Due {
