@@ -35,6 +35,8 @@ const (
 	rateSteps = 10
 	// jobPause is the pause between two attempts. jobPatience limits the attempts at the same page.
 	jobPause, jobPatience = time.Second, 5 * time.Minute
+	// jobGrace is how long a job that is stopped waits for the answers to what it has sent.
+	jobGrace = 2 * time.Second
 )
 
 // Job is a job as callers see it.
@@ -466,7 +468,9 @@ func (j *jobs) steerPart(ctx context.Context, one *job, steers func(*query.Timer
 				if err := one.rate.WaitN(ctx, len(rs)); err != nil {
 					return err
 				}
-				all, err = write(ctx, j.asker, at, "decided", rs)
+				sent, done := outlasting(ctx)
+				defer done()
+				all, err = write(sent, j.asker, at, "decided", rs)
 				return err
 			})
 			if err != nil {
@@ -477,6 +481,14 @@ func (j *jobs) steerPart(ctx context.Context, one *job, steers func(*query.Timer
 		})
 	}
 	return asks.Wait()
+}
+
+// outlasting returns a context that ends jobGrace after ctx, so that a job that is stopped can say what became of the
+// requests that it had sent.
+func outlasting(ctx context.Context) (longer context.Context, done func()) {
+	longer, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(jobGrace, end) })
+	return longer, func() { stop(); end() }
 }
 
 // steeredOutcomes are those of requests that have changed their timer, in a job that steers timers.

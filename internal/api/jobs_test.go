@@ -1,7 +1,10 @@
 package api
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/timer/query"
@@ -37,4 +40,23 @@ func TestCountOfOutcomes(t *testing.T) {
 				j.Spared, j.Failed)
 		}
 	}
+}
+
+// A job that is stopped may still hear what became of the requests that it had sent.
+func TestOutlasting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		job, stop := context.WithCancel(t.Context())
+		sent, done := outlasting(job)
+		defer done()
+		stop()
+		time.Sleep(jobGrace - 1)
+		if err := sent.Err(); err != nil {
+			t.Errorf("ended by %v before its time", err)
+		}
+		time.Sleep(1)
+		synctest.Wait()
+		if sent.Err() == nil {
+			t.Error("not ended")
+		}
+	})
 }
