@@ -2,6 +2,7 @@ package crash
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -15,16 +16,22 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// TestKilledInABulkMove kills the instance whose job moves timers by an hour. The position that the job had says which
-// were moved, each once, and another job moves the others: each is moved once.
+// TestKilledInABulkMove kills an instance while a job moves timers by an hour: the one that runs the job, or another. By
+// what the job says, or by the position that it had, each timer was moved once or not at all. Another job moves the rest.
 func TestKilledInABulkMove(t *testing.T) {
 	t.Parallel()
 	n := 10_000
 	if runs.Slow() {
 		n = 200_000
 	}
+	c := kafkatest.Start(t, 1, kafkatest.ApacheDefaults())
+	t.Run("the instance of the job", func(t *testing.T) { killedInABulkMove(t, c, n, true) })
+	t.Run("another instance", func(t *testing.T) { killedInABulkMove(t, c, n, false) })
+}
+
+func killedInABulkMove(t *testing.T, c *kafkatest.Cluster, n int, own bool) {
 	const partitions, by = 8, time.Hour
-	s := rig.NewSetup(t, kafkatest.Start(t, 1, kafkatest.ApacheDefaults()), partitions, 1)
+	s := rig.NewSetup(t, c, partitions, 1)
 	key := rig.File(t, "key", strings.Repeat("k", 40))
 	start := func() (*rig.Process, *caller.Caller) {
 		addr := rig.FreeAddr(t)
@@ -47,13 +54,32 @@ func TestKilledInABulkMove(t *testing.T) {
 		moved, _ := api.Get(job).Body["changed"].(float64)
 		return moved > float64(n)/5
 	})
-	runner.Kill()
-	await.Until(t, rig.Patience, "the other has all partitions", func() bool { return rig.Serving(partitions, other) })
-	rest.Get(job).Is(http.StatusNotFound, "not-found")
+	killed, left := runner, other
+	if !own {
+		killed, left, rest = other, runner, api
+	}
+	killed.Kill()
+	await.Until(t, rig.Patience, "the other has all partitions", func() bool { return rig.Serving(partitions, left) })
+
+	failed := math.Inf(1)
+	if own {
+		rest.Get(job).Is(http.StatusNotFound, "not-found")
+	} else {
+		end := jobEnded(t, rest, job)
+		failed = end["failed"].(float64)
+		if end["state"] != "done" || end["changed"].(float64)+end["spared"].(float64)+failed != float64(n) ||
+			end["seen"] != float64(n) {
+			t.Errorf("job %v", end)
+		}
+		t.Logf("job %v", end)
+	}
 	moved := bulkMoved(t, rest, timers, n, first, by, position)
 	t.Logf("%d of %d moved", moved, n)
-	if moved == n {
+	if own && moved == n {
 		t.Error("the job was over when its instance was killed: nothing is shown")
+	}
+	if float64(n-moved) > failed {
+		t.Errorf("%d are not moved, and the job says that %g have failed", n-moved, failed)
 	}
 
 	again := rest.Call("POST", fmt.Sprintf("%s/move?all=true&by=%s&unchanged-since=%s", timers, by, position), "").
@@ -97,10 +123,10 @@ func bulkMoved(t *testing.T, api *caller.Caller, timers string, n int, at time.T
 			}
 			offset, _ := strconv.ParseInt(source[2], 10, 64)
 			end, _ := strconv.ParseInt(ends[partition], 10, 64)
-			switch is := due.Equal(at.Add(by)); {
-			case is != (offset >= end) || !is && !due.Equal(at):
+			switch there := due.Equal(at.Add(by)); {
+			case there != (offset >= end) || !there && !due.Equal(at):
 				t.Errorf("%v is due %s, source %v; the job began at %d", item["id"], due, item["source"], end)
-			case is:
+			case there:
 				moved++
 			}
 		}
