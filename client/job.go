@@ -74,7 +74,7 @@ type Job struct {
 	Failed   int64  `json:"failed"`
 	Failure  string `json:"failure,omitempty"`  // the reason of the first failure
 	Unmarked string `json:"unmarked,omitempty"` // of a resend: why letters are not marked as reviewed
-	Position string `json:"position,omitempty"` // of a move: for JobOptions.UnchangedSince
+	Position string `json:"position,omitempty"` // of a move: for UnchangedSince; a job that has one keeps it
 	Problem  string `json:"problem,omitempty"`  // why it has failed, was stopped, or waits
 }
 

@@ -85,7 +85,7 @@ func (j *jobs) register(h huma.API) {
 			"what is scheduled again meanwhile is spared. The job lives in the memory of the instance that is "+
 				"asked, and ends with it.")
 		startsJob(h, op, func(ctx context.Context, in *Chosen) (*startedJob, error) {
-			return j.start(ctx, s.action, in, func(*query.Timer) []timer.Header {
+			return j.start(ctx, s.action, "", in, func(*query.Timer) []timer.Header {
 				return []timer.Header{{Key: s.header, Value: []byte(waterclock.True)}}
 			})
 		})
@@ -165,6 +165,9 @@ type Moves struct {
 // A timer that recurs keeps its generation when it fires, so it is not left out because of that. The price: timers that
 // others schedule while the first job runs are left to it alone. Positions are offsets, so they mean nothing once a
 // topic was recreated, or has other partitions; the latter is refused.
+//
+// The later job has the position of the first one, so if it does not come to its end either, a third one spares what
+// any of the two has moved. A position of its own would have the timers of the first job before it.
 func (j *jobs) move(ctx context.Context, in *Moves) (*startedJob, error) {
 	due, err := movesTo(in.By, in.To, in.DryRun)
 	if err != nil {
@@ -195,7 +198,7 @@ func (j *jobs) move(ctx context.Context, in *Moves) (*startedJob, error) {
 			return nil, err
 		}
 	}
-	return j.start(ctx, "move", &in.Chosen, steers)
+	return j.start(ctx, "move", in.Since, &in.Chosen, steers)
 }
 
 // position returns the ends of the request log.
@@ -255,8 +258,8 @@ type startedJob struct {
 }
 
 // start starts a job that steers timers or, in a dry run, counts them. steers returns the headers of the request for a
-// timer, except its condition; nil: it is spared.
-func (j *jobs) start(ctx context.Context, action string, in *Chosen,
+// timer, except its condition; nil: it is spared. since is the position of the job that a move continues; empty: none.
+func (j *jobs) start(ctx context.Context, action, since string, in *Chosen,
 	steers func(*query.Timer) []timer.Header) (*startedJob, error) {
 	name, dry := in.Topic, in.DryRun
 	q, err := in.Filter.query()
@@ -281,8 +284,8 @@ func (j *jobs) start(ctx context.Context, action string, in *Chosen,
 		n, err := j.lists.count(ctx, name, topic, &query.Page{Filter: q}, nil)
 		return &startedJob{Status: http.StatusOK, Body: JobStarted{Matching: &n}}, cmp.Or(err, missingError(n.Missing))
 	}
-	one := &job{topic: topic, show: Job{Topic: name, Action: action, Prefix: q.Prefix}}
-	if action == "move" {
+	one := &job{topic: topic, show: Job{Topic: name, Action: action, Prefix: q.Prefix, Position: since}}
+	if action == "move" && since == "" {
 		p, err := j.position(ctx, name, topic)
 		if err != nil {
 			return nil, err

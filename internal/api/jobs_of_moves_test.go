@@ -92,6 +92,11 @@ func TestAMoveIsContinued(t *testing.T) {
 		rest["spared"] != stopped["changed"].(float64)+1 {
 		t.Errorf("first %v, then %v", stopped, rest)
 	}
+	// A third job may follow the position of the second, which is that of the first.
+	third := ended(t, in, in.Call("POST", move+"&unchanged-since="+fmt.Sprint(rest["position"]), "").Is(202, ""))
+	if third["changed"] != 0.0 || third["spared"] != float64(n+1) || third["position"] != position {
+		t.Errorf("third %v", third)
+	}
 	for _, tm := range f.all() {
 		if due, ok := before[string(tm.ID)]; ok && tm.Due != due+time.Hour.Milliseconds() {
 			t.Errorf("%s is moved by %d ms", tm.ID, tm.Due-due)

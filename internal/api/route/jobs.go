@@ -28,7 +28,7 @@ type Job struct {
 	Failure string `json:"failure,omitempty" doc:"The reason of the first failure."`
 	// Unmarked is about the letters sent by a resend.
 	Unmarked string `json:"unmarked,omitempty" doc:"Of a resend: why the sent letters are not, or not all, marked as reviewed. Another resend may send them again."`
-	Position string `json:"position,omitempty" doc:"Of a move: the end of the request log when it began. What has its source before it was not moved by the job; unchanged-since takes it."`
+	Position string `json:"position,omitempty" doc:"Of a move: the end of the request log when it began, or when the job began that it continues. What has its source before it was not moved by the job; unchanged-since takes it."`
 	Problem  string `json:"problem,omitempty" doc:"Why it has failed, was stopped, or waits."`
 }
 
