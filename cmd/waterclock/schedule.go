@@ -258,7 +258,8 @@ var setBy = map[string]string{
 	waterclock.HeaderTargetKeyNull: "--null-key", waterclock.HeaderTargetPartition: "--partition",
 	waterclock.HeaderCancel: "waterclock cancel", waterclock.HeaderTrigger: "waterclock trigger",
 	waterclock.HeaderPause: "waterclock pause", waterclock.HeaderResume: "waterclock resume",
-	waterclock.HeaderMove: "waterclock move",
+	waterclock.HeaderMove: "waterclock move", waterclock.HeaderLabels: "--label",
+	waterclock.HeaderLabelsHeader: "--labels-header",
 }
 
 // notOwn returns an error for a header that is not passed on, and says what sets it.

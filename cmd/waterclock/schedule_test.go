@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -293,5 +294,22 @@ func TestScheduleWithoutTargetIsNoted(t *testing.T) {
 		if code != exitOK || strings.Contains(stderr, "note: without --to") != c.note {
 			t.Errorf("%v: exit %d, %q", c.args, code, stderr)
 		}
+	}
+}
+
+// A header that a flag or a command sets is never called unknown.
+func TestEveryHeaderHasItsFlag(t *testing.T) {
+	source, err := os.ReadFile("../../headers.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := regexp.MustCompile(`\tHeader\w+ += "(timer-[^"]+)"`).FindAllStringSubmatch(string(source), -1)
+	for _, m := range all {
+		if setBy[m[1]] == "" {
+			t.Errorf("nothing is said to set %s", m[1])
+		}
+	}
+	if len(all) < 25 {
+		t.Errorf("%d headers were found", len(all))
 	}
 }
