@@ -40,13 +40,8 @@ func (q *Questions) List(ctx context.Context, page query.Page) (query.List, erro
 	if page.Limit < 1 || page.Limit > maxPage {
 		page.Limit = maxPage
 	}
-	s := NewSlot(q.o.Scans)
-	b := &builder{a: a, page: &page, slot: s}
-	err = a.read(ctx, a.pages, s, func(r *reading) error {
-		_, err := b.build(ctx, r)
-		return err
-	})
-	if err != nil {
+	b := &builder{a: a, page: &page, slot: NewSlot(q.o.Scans)}
+	if err := a.read(ctx, a.pages, b.slot, func(r *reading) error { return b.build(ctx, r) }); err != nil {
 		return query.List{}, err
 	}
 	if list, found, err := a.rare(ctx, b); found || err != nil {
@@ -67,12 +62,13 @@ type builder struct {
 	bytes   int // size of the page's timers
 	shown   int // the same without payloads
 
-	cutShort bool // it ends because enough rows were looked at
+	cutShort bool // the page ends because enough rows were looked at
 }
 
-func (b *builder) build(ctx context.Context, r *reading) (query.List, error) {
+// build makes list, and sets cutShort.
+func (b *builder) build(ctx context.Context, r *reading) error {
 	if err := b.findOverlay(ctx, r); err != nil {
-		return query.List{}, err
+		return err
 	}
 	s := &scan{reading: r, partition: b.a.q.partition(), slot: b.slot, f: &b.page.Filter, after: b.page.After,
 		rows: b.a.pageRows, reached: b.page.After}
@@ -102,7 +98,7 @@ func (b *builder) build(ctx context.Context, r *reading) (query.List, error) {
 		})
 	}
 	if err != nil {
-		return query.List{}, err
+		return err
 	}
 	rest := func(x *timer.Change) bool {
 		return done || b.place(x.Timer).Compare(s.reached) <= 0
@@ -115,7 +111,7 @@ func (b *builder) build(ctx context.Context, r *reading) (query.List, error) {
 	case !done:
 		b.list.Next, b.cutShort = s.reached, true
 	}
-	return b.list, nil
+	return nil
 }
 
 // findOverlay finds the first timers, in order, that belong in the page and that the store may lack.

@@ -105,7 +105,7 @@ type answers struct {
 	most   int           // how many IDs of a reading the store may lack
 
 	pageRows  int          // maxPageRows
-	notBefore atomic.Int64 // Unix ns: no page is sought by a scan before: see rare
+	notBefore atomic.Int64 // Unix ns: until then rare does not scan
 }
 
 // New returns Questions that answer nothing before Open.

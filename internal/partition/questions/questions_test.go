@@ -52,10 +52,9 @@ func TestCheckpointAfterTheView(t *testing.T) {
 		if whole {
 			c.ok(u.Index(func() error { return nil }))
 			b := &builder{a: a, slot: new(Slot), page: &query.Page{Order: query.ByID, Limit: 10}}
-			l, err := b.build(t.Context(), &reading{view: view, unflushed: u})
-			c.ok(err)
-			if len(l.Timers) != 2 {
-				t.Errorf("%d are listed, 2 are committed", len(l.Timers))
+			c.ok(b.build(t.Context(), &reading{view: view, unflushed: u}))
+			if n := len(b.list.Timers); n != 2 {
+				t.Errorf("%d are listed, 2 are committed", n)
 			}
 		}
 		c.ok(view.Close())

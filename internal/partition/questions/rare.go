@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// rareTime limits how long a page is sought by a scan. Callers of the API wait 10 s.
+	// rareTime limits the scan for one page. Callers of the API wait 10 s.
 	rareTime = 5 * time.Second
-	// rarePause is how long that is not tried again after a scan has reached the limit.
+	// rarePause is for how long no scan is tried after one has reached that limit.
 	rarePause = time.Minute
 	// rowsOfStep is how many rows a scan by due time reads in the time that the order of IDs needs for one of its
 	// maxPageRows. A look-up, which counts as seekRows+1 of them, was measured to take as long as 12 rows.
@@ -29,11 +29,11 @@ const (
 // not pay, or has taken too long: then the page that List has stands, which is short, but gets a caller, or a job,
 // further. It takes its turn with the questions that count, which cost as much, so other pages do not wait for it.
 //
-// The page is the one that the order of IDs would make, if that could go on, of the same committed state: a view that
-// does not change, and what is newer in the overlay. The scan meets each row once, whatever its ID. Of the IDs that match
-// behind the cursor it keeps the first ones, one more than the page has room for. If there is no such one, the page has
-// all of them. Otherwise it becomes full before they end. Rows beside which there is something newer are left out in
-// either way, and the overlay is in the order of IDs already.
+// The page is the one that look-ups would make if they could go on: both read a view that does not change, and an
+// overlay that has everything newer, in the order of IDs. The scan meets each row once, whatever its ID, and leaves
+// out those that the overlay replaces. Of the IDs behind the cursor that match, it keeps the first ones, up to one
+// more than the page has room for. If it finds fewer, the page has all that match. Otherwise the page is full before
+// they end.
 func (a *answers) rare(ctx context.Context, b *builder) (list query.List, found bool, err error) {
 	page := b.page
 	steps := int64(page.Limit) * int64(a.pageRows) / int64(len(b.list.Timers)+1)
@@ -47,21 +47,17 @@ func (a *answers) rare(ctx context.Context, b *builder) (list query.List, found 
 	}
 	scanning, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	s := NewSlot(a.q.o.Scans)
-	err = a.read(scanning, a.counts, s, func(r *reading) (err error) {
-		scan := &builder{a: a, page: page, slot: s, scans: true}
-		list, err = scan.build(scanning, r)
-		return err
-	})
+	scan := &builder{a: a, page: page, slot: NewSlot(a.q.o.Scans), scans: true}
+	err = a.read(scanning, a.counts, scan.slot, func(r *reading) error { return scan.build(scanning, r) })
 	if err != nil && scanning.Err() != nil && ctx.Err() == nil {
 		a.notBefore.Store(time.Now().Add(rarePause).UnixNano())
-		return query.List{}, false, nil
+		return list, false, nil
 	}
-	return list, err == nil, err
+	return scan.list, err == nil, err
 }
 
-// firstByID is byID by a scan by due time, for the first rows that match, as many as most and one more. It calls fn with
-// nothing before it has seen all rows.
+// firstByID is byID for the first rows that match, most of them and one more, which it finds by a scan by due time. It
+// calls fn only after that.
 func (s *scan) firstByID(ctx context.Context, most int,
 	fn func(id []byte, row *statestore.Row) (more bool, err error)) (done bool, err error) {
 	var first firstIDs
