@@ -40,7 +40,7 @@ type bucket struct {
 	accounts map[*Account]struct{}
 	promised int
 	slack    int64 // see headSlack
-	gone     bool  // it was forgotten
+	gone     bool  // the limiter has forgotten it
 }
 
 // room is how many tokens a bucket holds at most.

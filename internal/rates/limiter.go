@@ -17,8 +17,8 @@ const (
 	// settle is how long after its acquisition a partition begins to count. So the emissions of its former owner bear
 	// earlier timestamps even if the clocks of the two differ by that much.
 	settle = 1500 * time.Millisecond
-	// bucketIdle is how long a bucket is kept that nothing uses and that is full, as a new one would be; busyIdle if there
-	// are more than maxBuckets, because requests name ever new targets.
+	// A bucket that nothing has used for bucketIdle is forgotten once it is full, because a new one would be full too.
+	// With more than maxBuckets, as when requests name new targets all the time, busyIdle is enough.
 	bucketIdle, busyIdle = 10 * time.Minute, time.Second
 	maxBuckets           = 10_000
 	// maxKnown is how many targets a holding remembers. Then it forgets those without a rate.
@@ -61,7 +61,7 @@ type Holding struct {
 	known   atomic.Pointer[map[string]*Account] // by target; nil: it has no rate. Replaced, not changed
 
 	accounts map[string]*Account
-	fresh    map[string]*Account // what known lacks
+	fresh    map[string]*Account // targets to be added to known
 	ended    bool
 }
 
@@ -90,7 +90,7 @@ func (l *Limiter) Replace(rules Rules) {
 	}
 	l.paced.Store(paced)
 	for h := range l.holdings {
-		h.unknow()
+		h.clearKnown()
 		for target, a := range h.accounts {
 			a.move(l.bucketOf(h.at.Topic, target))
 		}
@@ -265,7 +265,8 @@ func (h *Holding) account(target string, always bool) *Account {
 	return a
 }
 
-// know adds to known, once there is so much to add that copying it costs little for each. mu is held.
+// know remembers the account of a target, nil if it has no rate. Targets are added to known, which is copied for that,
+// several at a time. mu is held.
 func (h *Holding) know(target string, a *Account) {
 	if h.fresh == nil {
 		h.fresh = make(map[string]*Account)
@@ -283,8 +284,8 @@ func (h *Holding) know(target string, a *Account) {
 	h.known.Store(&next)
 }
 
-// unknow forgets what is known. mu is held.
-func (h *Holding) unknow() {
+// clearKnown forgets which targets have which accounts. mu is held.
+func (h *Holding) clearKnown() {
 	h.fresh = nil
 	h.known.Store(nil)
 }
@@ -339,6 +340,6 @@ func (l *Limiter) forget() {
 				delete(h.accounts, target)
 			}
 		}
-		h.unknow()
+		h.clearKnown()
 	}
 }
