@@ -37,7 +37,7 @@ type Timer struct {
 	Source     waterclock.Source `json:"-"` // its request: which version of the timer it is
 	State      State             `json:"state"`
 	Due        time.Time         `json:"due"`
-	Scheduled  time.Time         `json:"scheduled"` // Due without its jitter
+	Scheduled  time.Time         `json:"scheduled"` // Due without jitter, calendars and moves
 	Occurrence int64             `json:"occurrence"`
 	Target     Target            `json:"target"`
 	// Headers are those that are passed on. Value is the payload, nil for null; lists have neither payloads nor Bytes.

@@ -19,9 +19,9 @@ type Timer struct {
 	Partition  int32       `json:"partition" doc:"Partition of the request topic."`
 	Source     string      `json:"source" doc:"Its request, as in waterclock-source: the timer's version. timer-if and If-Match take it."`
 	State      string      `json:"state" enum:"pending,triggered,paused,parked,deferred,remembered" doc:"pending: fires when due; triggered: fires now; paused: does not fire until it is resumed; parked: is due and waits for its target; deferred: is due and waits for the rate of its target; remembered: has fired, and its ID stays taken until due (timer-remember)."`
-	Due        time.Time   `json:"due" doc:"When the next occurrence is due by its schedule."`
+	Due        time.Time   `json:"due" doc:"When the next occurrence is due."`
 	DueMillis  int64       `json:"dueMillis" doc:"The same in Unix milliseconds."`
-	Scheduled  *time.Time  `json:"scheduled,omitempty" doc:"When that occurrence is scheduled, if it is due at another time: without its jitter, and without its calendars."`
+	Scheduled  *time.Time  `json:"scheduled,omitempty" doc:"When that occurrence is scheduled, if it is due at another time: without its jitter, its calendars and moves."`
 	Occurrence int64       `json:"occurrence" doc:"Number of the next occurrence, from 1."`
 	Target     Target      `json:"target"`
 	Headers    []Header    `json:"headers,omitempty" nullable:"false" doc:"Headers that are passed on to the target."`

@@ -47,6 +47,10 @@
 // For a recurring timer all of this holds for each occurrence: one may fire although the cancel behind it ends the
 // rest.
 //
+// A move is decided like a cancel. If it is planned behind a firing, it finds the state that the firing left: nothing,
+// or the next occurrence of a recurrence, which it moves. If it is planned first, or the firing is rolled back, it
+// moves this occurrence.
+//
 // # The caller's duties
 //
 // All calls of one planner are made one at a time, under the caller's lock. None of them blocks. Take and Return
