@@ -297,8 +297,8 @@ type Status struct {
 	ParkedBy map[timer.TopicPartition]int64
 	// Deferred has the timers that are due and wait for the rate of their target, by topic. They are not parked.
 	Deferred map[string]Deferred
-	// MissingCalendars has, by name, how many of the timers that are not paused name a calendar that did not exist when
-	// calendars last changed, or at the acquisition. It has a few names, and does not change.
+	// MissingCalendars has, by name, how many timers name a calendar that did not exist when calendars last changed, or
+	// at the acquisition. Paused and parked timers are not counted. It has a few names, and is never written to.
 	MissingCalendars map[string]int64
 }
 

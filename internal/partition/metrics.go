@@ -80,8 +80,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"Alerts that intake lags so far behind that retention may soon delete unread requests.", "topic"),
 		planningN: in.Counters("waterclock_planning_seconds_total", "Time that the planners of a partition were at "+
 			"work, as the mean of its sub-partitions. The rate is their busy share, 0 to 1.", "topic", "partition"),
-		astray: in.Gauges("waterclock_timers_without_calendar", "Pending timers that are not paused and name a "+
-			"calendar that does not exist, which excludes nothing: counted after each change of a calendar.", "topic",
+		astray: in.Gauges("waterclock_timers_without_calendar", "Pending timers, neither paused nor parked, that name "+
+			"a calendar that does not exist, which excludes nothing: counted after each change of a calendar.", "topic",
 			"partition"),
 		waited: in.Histogram("waterclock_planning_wait_seconds",
 			"How long batches of requests that were read waited until they were planned.",

@@ -220,7 +220,7 @@ func AddDeferred(list []DeferredTarget, other DeferredTarget) (all []DeferredTar
 type MissingCalendar struct {
 	Calendar string `json:"calendar" doc:"The name."`
 	Topic    string `json:"topic" doc:"The request topic of the timers."`
-	Timers   int64  `json:"timers" doc:"How many name it, except paused ones, as of when calendars last changed or a partition got its owner. Of each partition at most ten names are known."`
+	Timers   int64  `json:"timers" doc:"How many name it, except paused and parked ones, as of when calendars last changed or a partition got its owner. Of each partition at most ten names are known."`
 }
 
 // AddMissing adds another report about one calendar to a list.
