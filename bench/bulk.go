@@ -11,7 +11,6 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/client"
 	"github.com/waterclock/waterclock/internal/audit/history"
-	"github.com/waterclock/waterclock/internal/kit/beats"
 )
 
 // BulkConfig measures a list by a label that few timers have, and a job that moves many, among pending timers, and how
@@ -67,19 +66,13 @@ func (bc *BulkConfig) measure(ctx context.Context, r *run) error {
 	if err := b.scheduleLabelled(ctx); err != nil {
 		return err
 	}
-	return b.beside(ctx)
+	return b.listAndMove(ctx)
 }
 
 // scheduleLabelled schedules the pending timers.
 func (b *bulk) scheduleLabelled(ctx context.Context) error {
-	p := b.rep.add(&Phase{Name: "pending timers"})
-	bar := b.bar("scheduling", b.c.Pending)
-	begin := time.Now()
-	err := b.schedule(ctx, b.nextBatch(0), offer{timers: b.c.Pending, unbooked: true,
+	return b.fill(ctx, b.rep, "pending timers", offer{timers: b.c.Pending,
 		due: func(i int, now time.Time) int64 {
-			if i%1024 == 0 {
-				_ = bar.Set(i)
-			}
 			return now.Add(farAhead).UnixMilli() + int64(i)%farAhead.Milliseconds()
 		},
 		headers: func(i int) []kgo.RecordHeader {
@@ -89,68 +82,34 @@ func (b *bulk) scheduleLabelled(ctx context.Context) error {
 			}
 			return []kgo.RecordHeader{{Key: waterclock.HeaderLabels, Value: labels}}
 		}})
-	_ = bar.Finish()
-	if err == nil {
-		err = b.awaitSettled(ctx)
-	}
-	if err != nil {
-		return err
-	}
-	p.perSecond(b.c.Pending, begin, time.Now())
-	return b.serving.allPending(ctx, p, b.c.Pending, pendingTimeout)
 }
 
-// beside lists and moves while timers fire, each of which must fire once.
-func (b *bulk) beside(ctx context.Context) error {
-	firing := b.nextBatch(0)
-	p, err := b.collect(ctx, "timers that fire", b.target, firing, 0)
+// listAndMove lists and moves while timers fire.
+func (b *bulk) listAndMove(ctx context.Context) error {
+	var parts []part
+	p, err := b.beside(ctx, b.c.Rate, b.c.Lives, func() error {
+		parts = append(parts, quiet(ctx, b.c.Duration))
+		for _, step := range []struct {
+			name string
+			do   func(context.Context) (int, int, error)
+		}{{"list by label", b.list}, {"move", b.move}} {
+			w := window{from: time.Now()}
+			n, all, err := step.do(ctx)
+			if err != nil {
+				return err
+			}
+			w.to = time.Now()
+			done := b.rep.add(&Phase{Name: step.name, Exact: history.Counts{Scheduled: all, Received: n,
+				Lost: max(0, all-n), Altered: max(0, n-all)}})
+			done.perSecond(n, w.from, w.to)
+			parts = append(parts, part{"during " + step.name, w})
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	defer p.stopReading()
-	until, stop := context.WithCancel(ctx)
-	defer stop()
-	sent := make(chan error, 1)
-	go func() {
-		sent <- b.schedule(ctx, firing, offer{timers: MaxTimers, rate: b.c.Rate, until: until, due: b.c.due()})
-	}()
-	beats.Sleep(ctx, b.c.lead())
-	windows := []window{{time.Now(), time.Now().Add(b.c.Duration)}}
-	sleepUntil(ctx, windows[0].to)
-	names := []string{"before"}
-	for _, step := range []struct {
-		name string
-		do   func(context.Context) (int, int, error)
-	}{{"list by label", b.list}, {"move", b.move}} {
-		w := window{from: time.Now()}
-		n, all, err := step.do(ctx)
-		if err != nil {
-			stop()
-			return errors.Join(err, <-sent)
-		}
-		w.to = time.Now()
-		done := b.rep.add(&Phase{Name: step.name, Exact: history.Counts{Scheduled: all, Received: n,
-			Lost: max(0, all-n), Altered: max(0, n-all)}})
-		done.perSecond(n, w.from, w.to)
-		windows, names = append(windows, w), append(names, "during "+step.name)
-	}
-	stop()
-	if err := <-sent; err != nil {
-		return err
-	}
-	p.finish(ctx)
-	var late []*Phase
-	for i, w := range windows {
-		one := b.rep.add(&Phase{Name: fmt.Sprintf("%.0f/s %s", b.c.Rate, names[i]), Rate: b.c.Rate,
-			Seconds: w.to.Sub(w.from).Seconds()})
-		late = append(late, one)
-		one.late(p.batch, w)
-		if err := one.verify(p.batch); err != nil {
-			return err
-		}
-	}
-	b.rep.round(late[len(late)-1].ByReceipt.p99(), late[0].ByReceipt.p99(), nil, 0)
-	return nil
+	return b.rep.beside(p, b.c.Rate, parts)
 }
 
 // list lists by the rare label, in the order of jobs, and returns how many timers it has found, of how many.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/audit/history"
-	"github.com/waterclock/waterclock/internal/kit/beats"
 )
 
 // CalendarConfig measures how long pending timers take to follow a changed calendar, and how late others are meanwhile.
@@ -50,10 +49,9 @@ const (
 // follower is one run of the workload.
 type follower struct {
 	*run
-	c     *CalendarConfig
-	rep   *Report
-	day   time.Time // the first on which timers are due, at midnight
-	batch *batch    // timers that fire
+	c   *CalendarConfig
+	rep *Report
+	day time.Time // the first on which timers are due, at midnight
 }
 
 func (cc *CalendarConfig) measure(ctx context.Context, r *run) error {
@@ -89,16 +87,8 @@ func (f *follower) put(ctx context.Context, day time.Time, want int) error {
 // scheduleRecurring schedules the recurring timers: each daily at a minute of its own, from one of movedOneIn days on.
 func (f *follower) scheduleRecurring(ctx context.Context) error {
 	const minutes = 24 * 60
-	p := f.rep.add(&Phase{Name: "recurring timers"})
-	bar := f.bar("scheduling", f.c.Pending)
-	begin := time.Now()
-	err := f.schedule(ctx, f.nextBatch(0), offer{timers: f.c.Pending, unbooked: true,
-		due: func(i int, _ time.Time) int64 {
-			if i%1024 == 0 {
-				_ = bar.Set(i)
-			}
-			return f.day.AddDate(0, 0, i%movedOneIn).UnixMilli()
-		},
+	return f.fill(ctx, f.rep, "recurring timers", offer{timers: f.c.Pending,
+		due: func(i int, _ time.Time) int64 { return f.day.AddDate(0, 0, i%movedOneIn).UnixMilli() },
 		headers: func(i int) []kgo.RecordHeader {
 			minute := i / movedOneIn % minutes
 			return []kgo.RecordHeader{
@@ -106,54 +96,21 @@ func (f *follower) scheduleRecurring(ctx context.Context) error {
 				{Key: waterclock.HeaderZone, Value: []byte(calendarZone)},
 				{Key: waterclock.HeaderNotOn, Value: []byte(calendarName)}}
 		}})
-	_ = bar.Finish()
-	if err == nil {
-		err = f.awaitSettled(ctx)
-	}
-	if err != nil {
-		return err
-	}
-	p.perSecond(f.c.Pending, begin, time.Now())
-	return f.serving.allPending(ctx, p, f.c.Pending, pendingTimeout)
 }
 
-// change changes the calendar while timers fire, each of which must fire once, and waits for the last timer that moves.
+// change changes the calendar while timers fire, and waits for the last timer that moves.
 func (f *follower) change(ctx context.Context) error {
-	f.batch = f.nextBatch(0)
-	p, err := f.collect(ctx, "timers that fire", f.target, f.batch, 0)
+	var parts []part
+	p, err := f.beside(ctx, f.c.Rate, f.c.Lives, func() error {
+		parts = append(parts, quiet(ctx, f.c.Duration))
+		meanwhile, err := f.follow(ctx)
+		parts = append(parts, part{"meanwhile", meanwhile})
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	defer p.stopReading()
-	until, stop := context.WithCancel(ctx)
-	defer stop()
-	sent := make(chan error, 1)
-	go func() {
-		sent <- f.schedule(ctx, f.batch, offer{timers: MaxTimers, rate: f.c.Rate, until: until, due: f.c.due()})
-	}()
-	beats.Sleep(ctx, f.c.lead())
-	before := window{time.Now(), time.Now().Add(f.c.Duration)}
-	sleepUntil(ctx, before.to)
-	meanwhile, err := f.follow(ctx)
-	stop()
-	if err = errors.Join(err, <-sent); err != nil {
-		return err
-	}
-	p.finish(ctx)
-	var late [2]*Phase
-	for i, w := range []struct {
-		name string
-		window
-	}{{"before", before}, {"meanwhile", meanwhile}} {
-		late[i] = f.rep.add(&Phase{Name: fmt.Sprintf("%.0f/s %s", f.c.Rate, w.name), Rate: f.c.Rate,
-			Seconds: w.to.Sub(w.from).Seconds()})
-		late[i].late(p.batch, w.window)
-		if err := late[i].verify(p.batch); err != nil {
-			return err
-		}
-	}
-	f.rep.round(late[1].ByReceipt.p99(), late[0].ByReceipt.p99(), nil, 0)
-	return nil
+	return f.rep.beside(p, f.c.Rate, parts)
 }
 
 // follow changes the calendar, and returns the time from then until the last timer is rescheduled.

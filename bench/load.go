@@ -85,19 +85,10 @@ const farAhead = 24 * time.Hour
 
 // scheduleFar schedules timers that are not due during the run, and waits until they have been accepted.
 func (r *run) scheduleFar(ctx context.Context, b *batch, timers int) error {
-	bar := r.bar("scheduling", timers)
 	random := rand.New(rand.NewPCG(3, 4))
-	err := r.schedule(ctx, b, offer{timers: timers, unbooked: true, due: func(i int, now time.Time) int64 {
-		if i%1024 == 0 {
-			_ = bar.Set(i)
-		}
+	return r.scheduleUnbooked(ctx, b, offer{timers: timers, due: func(_ int, now time.Time) int64 {
 		return now.Add(farAhead).UnixMilli() + random.Int64N(farAhead.Milliseconds())
 	}})
-	if err != nil {
-		return err
-	}
-	_ = bar.Finish()
-	return r.awaitSettled(ctx)
 }
 
 // requestBytes returns about how many bytes a request has if there are that many timers.

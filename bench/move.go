@@ -83,9 +83,8 @@ type mover struct {
 	peers []*instance // running instances; the one that comes and goes is the last
 	made  int         // number of started instances
 
-	mu    sync.Mutex
-	seen  []arrival // guarded by mu
-	batch *batch
+	mu   sync.Mutex
+	seen []arrival // guarded by mu
 }
 
 // arrival is one emission.
@@ -119,7 +118,9 @@ func (mc *MoveConfig) measure(ctx context.Context, r *run) (err error) {
 	if err := m.calm(ctx); err != nil {
 		return err
 	}
-	return m.beside(ctx, func() error {
+	m.receive = m.received
+	p, err := m.beside(ctx, mc.Rate, mc.Lives, func() error {
+		beats.Sleep(ctx, moveAround)
 		for _, event := range mc.Cases {
 			if err := m.event(ctx, event); err != nil {
 				return fmt.Errorf("%s: %w", event, err)
@@ -127,31 +128,10 @@ func (mc *MoveConfig) measure(ctx context.Context, r *run) (err error) {
 		}
 		return nil
 	})
-}
-
-// beside calls do while timers fire, each of which must fire once.
-func (m *mover) beside(ctx context.Context, do func() error) error {
-	m.batch = m.nextBatch(0)
-	m.receive = m.received
-	p, err := m.collect(ctx, "timers that fire", m.target, m.batch, 0)
 	if err != nil {
 		return err
 	}
-	defer p.stopReading()
-	until, stop := context.WithCancel(ctx)
-	defer stop()
-	sent := make(chan error, 1)
-	go func() {
-		sent <- m.schedule(ctx, m.batch, offer{timers: MaxTimers, rate: m.c.Rate, until: until, due: m.c.due()})
-	}()
-	beats.Sleep(ctx, m.c.lead()+moveAround)
-	err = do()
-	stop()
-	if err = errors.Join(err, <-sent); err != nil {
-		return err
-	}
-	p.finish(ctx)
-	told := m.rep.add(&Phase{Name: p.name, Rate: m.c.Rate})
+	told := m.rep.add(&Phase{Name: p.name, Rate: mc.Rate})
 	told.late(p.batch, window{})
 	return told.verify(p.batch)
 }
