@@ -23,7 +23,7 @@ type Account struct {
 	held    bool  // a firing was refused: all later ones wait behind it, until Waits says that none does
 	waiting int64 // timers that are deferred
 	head    int64 // due time of the first of them, Unix ms
-	// granted is how many of the promised tokens the partition has not fetched yet, for timers that are due by until.
+	// granted is how many promised tokens the partition has not fetched yet, for timers that are due before until.
 	granted   int
 	grantedAt time.Time
 	until     int64
@@ -109,8 +109,8 @@ func (a *Account) Waits(n, head int64) {
 	a.join()
 }
 
-// Fetch returns how many deferred timers may be planned now: the first ones, that are due by until. The others are
-// later than those of other partitions.
+// Fetch returns how many deferred timers may be planned now: the first ones, if they are due before until. From then
+// on it is the turn of other partitions.
 func (a *Account) Fetch() (n int, until int64) {
 	l := a.holding.limiter
 	l.mu.Lock()
