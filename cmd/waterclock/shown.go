@@ -164,7 +164,7 @@ func showCluster(w io.Writer, s *api.Cluster) error {
 	for i := range s.Deferred {
 		showDeferred(tw, &s.Deferred[i])
 	}
-	for _, m := range s.Missing {
+	for _, m := range s.MissingCalendars {
 		fmt.Fprintf(tw, "\nmissing calendar %s: %d timers of %s name it, and it excludes nothing\n", shown(m.Calendar),
 			m.Timers, m.Topic)
 	}

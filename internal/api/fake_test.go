@@ -162,7 +162,7 @@ func (l *local) Status() route.Instance {
 				State: "live", Pending: int64(len(l.f.parts[at].pending))})
 		}
 	}
-	s.Deferred, s.Missing = slices.Clone(l.f.deferred), slices.Clone(l.f.missing)
+	s.Deferred, s.MissingCalendars = slices.Clone(l.f.deferred), slices.Clone(l.f.missing)
 	return s
 }
 

@@ -18,15 +18,15 @@ import (
 
 // Cluster describes the service as a whole.
 type Cluster struct {
-	Asked      string                  `json:"asked" doc:"Name of the instance that responds."`
-	Instances  []route.Instance        `json:"instances" nullable:"false" doc:"This one first, then all that were the last to own a partition. Instances that own none are unknown to others."`
-	Partitions []OwnedPartition        `json:"partitions" nullable:"false" doc:"All partitions of the request topics, and the owned ones of the fixed-delay topics."`
-	Unhealthy  []route.UnhealthyTarget `json:"unhealthyTargets" nullable:"false" doc:"Target partitions to which some instance cannot write now."`
-	Deferred   []route.DeferredTarget  `json:"deferredTargets,omitempty" doc:"Targets whose rate keeps timers waiting."`
-	Missing    []route.MissingCalendar `json:"missingCalendars,omitempty" doc:"Calendars that timers name and that do not exist."`
-	Pending    int64                   `json:"pending" doc:"Pending timers of all known partitions."`
-	OldestSecs float64                 `json:"oldestDueSeconds" doc:"How long the oldest timer of all known partitions has been due."`
-	Unknown    int                     `json:"oldestDueUnknownPartitions" doc:"Number of partitions whose overdue timers are unknown."`
+	Asked            string                  `json:"asked" doc:"Name of the instance that responds."`
+	Instances        []route.Instance        `json:"instances" nullable:"false" doc:"This one first, then all that were the last to own a partition. Instances that own none are unknown to others."`
+	Partitions       []OwnedPartition        `json:"partitions" nullable:"false" doc:"All partitions of the request topics, and the owned ones of the fixed-delay topics."`
+	Unhealthy        []route.UnhealthyTarget `json:"unhealthyTargets" nullable:"false" doc:"Target partitions to which some instance cannot write now."`
+	Deferred         []route.DeferredTarget  `json:"deferredTargets,omitempty" doc:"Targets whose rate keeps timers waiting."`
+	MissingCalendars []route.MissingCalendar `json:"missingCalendars,omitempty" doc:"Calendars that timers name and that do not exist."`
+	Pending          int64                   `json:"pending" doc:"Pending timers of all known partitions."`
+	OldestSecs       float64                 `json:"oldestDueSeconds" doc:"How long the oldest timer of all known partitions has been due."`
+	Unknown          int                     `json:"oldestDueUnknownPartitions" doc:"Number of partitions whose overdue timers are unknown."`
 }
 
 // OwnedPartition is a partition with its owner.
@@ -239,12 +239,12 @@ func (s *service) cluster(ctx context.Context) *Cluster {
 		for _, d := range in.Deferred {
 			c.Deferred, _ = route.AddDeferred(c.Deferred, d)
 		}
-		for _, m := range in.Missing {
-			c.Missing = route.AddMissing(c.Missing, m)
+		for _, m := range in.MissingCalendars {
+			c.MissingCalendars = route.AddMissingCalendar(c.MissingCalendars, m)
 		}
-		in.Partitions, in.Unhealthy, in.Deferred, in.Missing = nil, nil, nil, nil // they are shown elsewhere
+		in.Partitions, in.Unhealthy, in.Deferred, in.MissingCalendars = nil, nil, nil, nil // they are shown elsewhere
 	}
-	slices.SortFunc(c.Missing, func(x, y route.MissingCalendar) int {
+	slices.SortFunc(c.MissingCalendars, func(x, y route.MissingCalendar) int {
 		return cmp.Or(cmp.Compare(x.Calendar, y.Calendar), cmp.Compare(x.Topic, y.Topic))
 	})
 	slices.SortFunc(c.Deferred, func(x, y route.DeferredTarget) int {

@@ -57,7 +57,7 @@ func TestMissingCalendars(t *testing.T) {
 	f := newFake(t)
 	f.answers["/v1/calendars"] = api.CalendarList{}
 	c := f.answers["/v1/cluster"].(*api.Cluster)
-	c.Missing = []route.MissingCalendar{{Calendar: "gone", Topic: "timers", Timers: 1234}}
+	c.MissingCalendars = []route.MissingCalendar{{Calendar: "gone", Topic: "timers", Timers: 1234}}
 	for _, page := range []string{"/calendars", "/"} {
 		says(t, f.get(page), 200, "<code>gone</code>: 1,234 timers of", "/calendar?calendar=gone",
 			"/timers?topic=timers")

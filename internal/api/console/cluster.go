@@ -58,7 +58,7 @@ func waitingOf(c *api.Cluster) (w waiting) {
 		w.Paced = append(w.Paced, pacedTarget{d, link("/timers", "topic", d.Topic, "target", d.Target,
 			"state", "deferred")})
 	}
-	for _, m := range c.Missing {
+	for _, m := range c.MissingCalendars {
 		w.Calendars = append(w.Calendars, missingCalendar{m, link("/calendar", "calendar", m.Calendar),
 			link("/timers", "topic", m.Topic)})
 	}

@@ -138,16 +138,16 @@ type Written struct {
 
 // Instance is the report of an instance about itself.
 type Instance struct {
-	Name       string            `json:"name" doc:"Its instance-id or host, and the ID of its process."`
-	API        string            `json:"api" doc:"Address of its API for other instances; empty if it has none."`
-	Version    string            `json:"version,omitempty" doc:"Its version."`
-	Started    time.Time         `json:"started,omitzero"`
-	Member     bool              `json:"member" doc:"Whether it is a member of the group."`
-	Lateness   *Lateness         `json:"lateness,omitempty" doc:"Lateness of its firings in the last five minutes, without causes outside the instance: a request for the past counts from when it was read. Absent if there were none, or none are known."`
-	Partitions []PartitionStatus `json:"partitions,omitempty"`
-	Unhealthy  []UnhealthyTarget `json:"unhealthyTargets,omitempty"`
-	Deferred   []DeferredTarget  `json:"deferredTargets,omitempty"`
-	Missing    []MissingCalendar `json:"missingCalendars,omitempty"`
+	Name             string            `json:"name" doc:"Its instance-id or host, and the ID of its process."`
+	API              string            `json:"api" doc:"Address of its API for other instances; empty if it has none."`
+	Version          string            `json:"version,omitempty" doc:"Its version."`
+	Started          time.Time         `json:"started,omitzero"`
+	Member           bool              `json:"member" doc:"Whether it is a member of the group."`
+	Lateness         *Lateness         `json:"lateness,omitempty" doc:"Lateness of its firings in the last five minutes, without causes outside the instance: a request for the past counts from when it was read. Absent if there were none, or none are known."`
+	Partitions       []PartitionStatus `json:"partitions,omitempty"`
+	Unhealthy        []UnhealthyTarget `json:"unhealthyTargets,omitempty"`
+	Deferred         []DeferredTarget  `json:"deferredTargets,omitempty"`
+	MissingCalendars []MissingCalendar `json:"missingCalendars,omitempty"`
 	// SettingsDiffer comes from the instance that responds, not from this one.
 	SettingsDiffer []string `json:"settingsDiffer,omitzero" nullable:"false" doc:"Settings for judging requests that differ from those of most instances of the group: the fate of a timer then depends on the owner of its partition. Empty: none. Absent: unknown."`
 	Problem        string   `json:"problem,omitempty" doc:"Why it could not be asked, or cannot work: for example, that no broker responds to it."`
@@ -223,8 +223,8 @@ type MissingCalendar struct {
 	Timers   int64  `json:"timers" doc:"How many name it, except paused and parked ones, as of when calendars last changed or a partition got its owner. Of each partition at most ten names are known."`
 }
 
-// AddMissing adds another report about one calendar to a list.
-func AddMissing(list []MissingCalendar, other MissingCalendar) []MissingCalendar {
+// AddMissingCalendar adds another report about one calendar to a list.
+func AddMissingCalendar(list []MissingCalendar, other MissingCalendar) []MissingCalendar {
 	i := slices.IndexFunc(list,
 		func(m MissingCalendar) bool { return m.Calendar == other.Calendar && m.Topic == other.Topic })
 	if i < 0 {

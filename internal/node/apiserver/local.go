@@ -205,7 +205,7 @@ func (l *local) Status() route.Instance {
 			OldestUnknown: st.State != ownership.Live && st.State != ownership.Gated && st.State != ownership.Stalled,
 		})
 	}
-	s.Deferred, s.Missing = l.deferred(in.Partitions.Status()), missing(in.Partitions.Status())
+	s.Deferred, s.MissingCalendars = l.deferred(in.Partitions.Status()), missingCalendars(in.Partitions.Status())
 	for p, since := range in.Health.Unhealthy() {
 		u := route.UnhealthyTarget{Topic: p.Topic, Partition: p.Label(), Since: since.UTC()}
 		if p.Partition == timer.Beyond || p.Partition == timer.Unplaced && p != targets.Unexamined() {
@@ -238,11 +238,12 @@ func (l *local) deferred(all map[timer.TopicPartition]ownership.Status) (list []
 	return list
 }
 
-// missing returns the missing calendars that timers of this instance name.
-func missing(all map[timer.TopicPartition]ownership.Status) (list []route.MissingCalendar) {
+// missingCalendars returns the missing calendars that timers of this instance name.
+func missingCalendars(all map[timer.TopicPartition]ownership.Status) (list []route.MissingCalendar) {
 	for at, st := range all {
 		for name, timers := range st.MissingCalendars {
-			list = route.AddMissing(list, route.MissingCalendar{Calendar: name, Topic: at.Topic, Timers: timers})
+			list = route.AddMissingCalendar(list,
+				route.MissingCalendar{Calendar: name, Topic: at.Topic, Timers: timers})
 		}
 	}
 	return list
