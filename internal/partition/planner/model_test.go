@@ -1867,7 +1867,8 @@ func (m *model) changeRules(t *rapid.T) {
 	for _, id := range slices.Sorted(maps.Keys(m.state)) {
 		current := m.state[id]
 		if r := current.Recurrence; r == nil || r.Every > 0 || r.Zone == nowhere || everyHour[r.Cron] ||
-			current.Steering != nil || current.IsMoved() || m.delayed[current.Offset] || rapid.Bool().Draw(t, "as it was") {
+			current.Steering != nil || current.IsMoved() || m.delayed[current.Offset] ||
+			rapid.Bool().Draw(t, "as it was") {
 			continue
 		}
 		if m.again(current).Due == current.Due {
