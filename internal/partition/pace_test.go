@@ -190,7 +190,7 @@ func TestATimerThatIsDeferredDuringARoundHasItsTurn(t *testing.T) {
 
 // drain takes all tokens.
 func (c *core) drain() {
-	for a := c.s.lane.rates.Of(targetTopic); a.Take(c.now); {
+	for a := c.s.lane.rates.Of(targetTopic); a.Take(c.now, false); {
 	}
 }
 
@@ -232,7 +232,7 @@ func TestTokensOfALostStepAreGone(t *testing.T) {
 	c.work()
 	c.seal(100)
 	c.share.Done(emitter.Lost)
-	if a := c.s.lane.rates.Of(targetTopic); a.Take(c.now) {
+	if a := c.s.lane.rates.Of(targetTopic); a.Take(c.now, false) {
 		t.Error("a token of a step that may be committed")
 	}
 }

@@ -120,7 +120,7 @@ func (s *sealedStep) route(k *sealedPart) {
 				s.l.part.o.Health.Suspect(to) // an unknown partition trips no breaker
 			}
 			back = append(back, e)
-		case account != nil && !account.Take(s.at):
+		case account != nil && !account.Take(s.at, permit != nil):
 			back, account = append(back, e), nil // Take has settled the promise
 		default:
 			e.Partition = to.Partition

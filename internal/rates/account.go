@@ -31,7 +31,7 @@ type Account struct {
 }
 
 // Admit reports whether a due timer may be planned that is not deferred yet. It may not if others are, which come
-// first, unless ahead is set. now is the owner's clock, Unix ms.
+// first. With ahead set it may in any case: see Take. now is the owner's clock, Unix ms.
 func (a *Account) Admit(now int64, ahead bool) bool {
 	l := a.holding.limiter
 	l.mu.Lock()
@@ -40,7 +40,7 @@ func (a *Account) Admit(now int64, ahead bool) bool {
 		return a.waiting == 0 || ahead
 	}
 	at := l.refill(a.bucket)
-	if (a.waiting > 0 || a.held) && !ahead || a.bucket.free() < 1 {
+	if !ahead && (a.waiting > 0 || a.held || a.bucket.free() < 1) {
 		a.held, a.lastHeld = true, max(a.lastHeld, now)
 		a.join()
 		return false
@@ -57,8 +57,10 @@ func (a *Account) LastHeld() int64 {
 	return a.lastHeld
 }
 
-// Take takes a token for a firing that is being sealed. Without one the firing must not be sent. now is as for Admit.
-func (a *Account) Take(now int64) bool {
+// Take takes a token for a firing that is being sealed. Without one the firing must not be sent. With ahead set, one
+// token of debt is enough. Otherwise a firing that a breaker waits for, to learn that a partition is healthy, would
+// never have its turn beside timers that are deferred. now is as for Admit.
+func (a *Account) Take(now int64, ahead bool) bool {
 	l := a.holding.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,7 +69,7 @@ func (a *Account) Take(now int64) bool {
 	}
 	at := l.refill(a.bucket)
 	a.settle(at, 1)
-	if a.bucket.level < 1-tiny {
+	if a.bucket.level < 1-tiny && (!ahead || a.bucket.level < 0) {
 		a.held, a.lastHeld = true, max(a.lastHeld, now)
 		a.join()
 		return false

@@ -29,6 +29,7 @@
 //     certainly aborted: then it is as if the bucket had never given it, except for what overflowed. While the outcome
 //     is unknown, or if the partition was lost, it is gone.
 //   - An instance begins with empty buckets, so a restart in the middle of a burst does not begin another one.
+//   - One emission more, at a time, for a firing that a breaker waits for: see Account.Take.
 //
 // With a backlog no less, because tokens are handed out each roundPause to partitions that wait, and a bucket holds at
 // least leastBurst of its own rate. So a step or a round may be late by that much without a token being lost. If the

@@ -22,6 +22,11 @@ type rateChange struct {
 // many that it takes minutes until all have fired.
 func drawRates(r *rand.Rand) (changes []rateChange) {
 	scope := []string{"", requests}[r.IntN(2)]
+	if r.IntN(3) == 0 { // one that all rebalances of the run have
+		return []rateChange{{Rates: []config.TargetRate{
+			{Topic: scope, Glob: target, N: 10 + r.IntN(6), Unit: "s", Burst: 1},
+		}}}
+	}
 	for at := time.Duration(0); at < span; at += time.Second + between(r, span/2) {
 		c := rateChange{At: at}
 		if r.IntN(6) != 0 {
