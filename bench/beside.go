@@ -6,8 +6,33 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/waterclock/waterclock/internal/kit/beats"
 )
+
+// Beside says which timers fire beside what a workload measures.
+type Beside struct {
+	Lives
+	Rate     float64       // timers a second
+	Duration time.Duration // for how long they are measured before
+}
+
+func defaultBeside() Beside {
+	return Beside{Lives{Least: 500 * time.Millisecond, Spread: 500 * time.Millisecond}, 2_000, 20 * time.Second}
+}
+
+func (b *Beside) check() error {
+	return errors.Join(b.Lives.check(), between("rate", 1, MaxRate, b.Rate),
+		want(b.Duration > 0 && b.Duration <= time.Hour, "duration", b.Duration, "more than 0, at most 1h"))
+}
+
+// flags adds the flags. before says until when the Duration is.
+func (b *Beside) flags(fs *pflag.FlagSet, before string) {
+	fs.Float64Var(&b.Rate, "rate", b.Rate, "let `N` timers a second fire")
+	fs.DurationVar(&b.Duration, "duration", b.Duration, "measure their lateness "+before+" for `DURATION`")
+	b.Lives.flags(fs)
+}
 
 // beside calls do while timers fire at a rate, each of which must fire once. It returns when all have fired.
 func (r *run) beside(ctx context.Context, rate float64, lives Lives, do func() error) (*phase, error) {

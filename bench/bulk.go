@@ -17,29 +17,24 @@ import (
 // late others are meanwhile. It starts an instance of its own.
 type BulkConfig struct {
 	Common
-	Lives                  // of the timers that fire
-	Pending  int           // timers that are not due
-	Moved    int           // how many of them the job moves
-	Rate     float64       // timers a second that fire
-	MoveRate int           // requests a second of the job, at most
-	Duration time.Duration // of the measurement before
+	Beside
+	Pending  int // timers that are not due
+	Moved    int // how many of them the job moves
+	MoveRate int // requests a second of the job, at most
 }
 
 // DefaultBulk returns the usual workload.
 func DefaultBulk() BulkConfig {
-	c := BulkConfig{
-		Common: DefaultCommon(), Lives: Lives{Least: 500 * time.Millisecond, Spread: 500 * time.Millisecond},
-		Pending: 2_000_000, Moved: 200_000, Rate: 2_000, MoveRate: 50_000, Duration: 20 * time.Second,
-	}
+	c := BulkConfig{Common: DefaultCommon(), Beside: defaultBeside(), Pending: 2_000_000, Moved: 200_000,
+		MoveRate: 50_000}
 	c.Local = true
 	return c
 }
 
 func (bc *BulkConfig) check() error {
-	return errors.Join(bc.checkOwn(), bc.Lives.check(), between("pending", 1, MaxTimers, bc.Pending),
-		between("moved", 1, bc.Pending, bc.Moved), between("rate", 1, MaxRate, bc.Rate),
-		between("move-rate", 1, 50_000, bc.MoveRate), between("rounds", 1, 1, bc.Rounds),
-		want(bc.Duration > 0 && bc.Duration <= time.Hour, "duration", bc.Duration, "more than 0, at most 1h"))
+	return errors.Join(bc.checkOwn(), bc.Beside.check(), between("pending", 1, MaxTimers, bc.Pending),
+		between("moved", 1, bc.Pending, bc.Moved), between("move-rate", 1, 50_000, bc.MoveRate),
+		between("rounds", 1, 1, bc.Rounds))
 }
 
 // One of rareIn timers has the label that is looked for.

@@ -17,24 +17,20 @@ import (
 // It starts an instance of its own, which writes events, because they say when a timer is rescheduled.
 type CalendarConfig struct {
 	Common
-	Lives                  // of the timers that fire
-	Pending  int           // recurring timers that name the calendar; the change moves a tenth of them
-	Rate     float64       // timers a second that fire
-	Duration time.Duration // of the measurement before the change
+	Beside
+	Pending int // recurring timers that name the calendar; the change moves a tenth of them
 }
 
 // DefaultCalendar returns the usual workload.
 func DefaultCalendar() CalendarConfig {
-	c := CalendarConfig{Common: DefaultCommon(), Lives: Lives{Least: 500 * time.Millisecond,
-		Spread: 500 * time.Millisecond}, Pending: 1_000_000, Rate: 2_000, Duration: 20 * time.Second}
+	c := CalendarConfig{Common: DefaultCommon(), Beside: defaultBeside(), Pending: 1_000_000}
 	c.Local, c.Events = true, true
 	return c
 }
 
 func (cc *CalendarConfig) check() error {
-	return errors.Join(cc.checkOwn(), cc.Lives.check(), between("pending", movedOneIn, MaxTimers, cc.Pending),
-		between("rate", 1, MaxRate, cc.Rate), between("rounds", 1, 1, cc.Rounds),
-		want(cc.Duration > 0 && cc.Duration <= time.Hour, "duration", cc.Duration, "more than 0, at most 1h"))
+	return errors.Join(cc.checkOwn(), cc.Beside.check(), between("pending", movedOneIn, MaxTimers, cc.Pending),
+		between("rounds", 1, 1, cc.Rounds))
 }
 
 const (

@@ -154,9 +154,7 @@ func (mc *MoveConfig) Flags(fs *pflag.FlagSet) {
 // Flags implements Workload.
 func (cc *CalendarConfig) Flags(fs *pflag.FlagSet) {
 	pendingFlag(fs, &cc.Pending)
-	fs.Float64Var(&cc.Rate, "rate", cc.Rate, "let `N` timers a second fire")
-	fs.DurationVar(&cc.Duration, "duration", cc.Duration, "measure their lateness before the change for `DURATION`")
-	cc.Lives.flags(fs)
+	cc.Beside.flags(fs, "before the change")
 }
 
 // Flags implements Workload.
@@ -164,9 +162,7 @@ func (bc *BulkConfig) Flags(fs *pflag.FlagSet) {
 	pendingFlag(fs, &bc.Pending)
 	fs.IntVar(&bc.Moved, "moved", bc.Moved, "have the job move `N` of them")
 	fs.IntVar(&bc.MoveRate, "move-rate", bc.MoveRate, "have the job write `N` requests a second at most")
-	fs.Float64Var(&bc.Rate, "rate", bc.Rate, "let `N` timers a second fire")
-	fs.DurationVar(&bc.Duration, "duration", bc.Duration, "measure their lateness before for `DURATION`")
-	bc.Lives.flags(fs)
+	bc.Beside.flags(fs, "before")
 }
 
 // Flags implements Workload.

@@ -146,12 +146,8 @@ func (m *moves) many(o *client.JobOptions) (err error) {
 		o.To, err = timeOf("to", m.to, 1, "")
 		return err
 	}
-	text, negative := strings.CutPrefix(m.by, "-")
-	if o.By, err = span.Parse(text); err != nil || o.By == 0 {
+	if o.By, err = span.ParseSigned(m.by); err != nil || o.By == 0 {
 		return usagef("--by is %q, needs a duration such as 1h or -30m", m.by)
-	}
-	if negative {
-		o.By = -o.By
 	}
 	return nil
 }

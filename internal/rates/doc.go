@@ -4,7 +4,7 @@
 //	go limiter.Run(ctx)
 //	h := limiter.Own(at, token, wake) // a partition was acquired
 //	a := h.Of("mail.orders")          // nil: this target has no rate
-//	if a != nil && !a.Take(now) {     // when the step is sealed
+//	if a != nil && !a.Take(now, false) { // when the step is sealed
 //		// the firing is rolled back, and its timer deferred
 //	}
 //

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/access"
 )
 
 // self returns the rights of the page's caller; nil if they are not known.
@@ -25,11 +26,11 @@ func (a *asker) self() *api.Caller {
 
 // may reports whether the caller has a role for an ID, or for all IDs with a prefix. If its rights are not known, the API
 // decides.
-func (a *asker) may(role, topic, id string) bool {
-	c, roles := a.self(), []string{"read", "write", "admin"}
+func (a *asker) may(role access.Role, topic, id string) bool {
+	c := a.self()
 	return c == nil || slices.ContainsFunc(c.Rights, func(r api.Right) bool {
-		return r.Topic == topic && strings.HasPrefix(id, r.Prefix) &&
-			slices.Index(roles, r.Role) >= slices.Index(roles, role)
+		has, err := access.ParseRole(r.Role)
+		return err == nil && has >= role && r.Topic == topic && strings.HasPrefix(id, r.Prefix)
 	})
 }
 

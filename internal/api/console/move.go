@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/kit/span"
 )
 
@@ -132,7 +133,8 @@ func (v *visit) move(topic, id string) error {
 	}
 	var result api.Result
 	switch {
-	case (t.Source != form.Get("source") || t.DueMillis != shown) && v.may("write", topic, id): // else the API says why
+	case (t.Source != form.Get("source") || t.DueMillis != shown) &&
+		v.may(access.Write, topic, id): // else the API says why
 		typed.Wrong = wrong(http.StatusPreconditionFailed, fmt.Sprintf(
 			"it has fired, or was changed, since you looked: it is due at %s %s now. Nothing was moved",
 			v.Exact(t.Due), v.Zone()))
@@ -205,13 +207,9 @@ func (v *visit) bulkMove() (*bulkMove, error) {
 		m.Ready = err == nil
 		return m, err
 	}
-	text, negative := strings.CutPrefix(strings.TrimPrefix(m.By, "+"), "-")
-	d, err := span.Parse(text)
-	if err != nil {
+	var err error
+	if m.by, err = span.ParseSigned(strings.TrimPrefix(m.By, "+")); err != nil {
 		return m, fmt.Errorf("%q is no duration: write it as 1h30m, 3d or -30m", m.By)
-	}
-	if m.by = d; negative {
-		m.by = -d
 	}
 	m.Ready = true
 	return m, nil

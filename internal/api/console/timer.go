@@ -10,6 +10,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/kit/span"
 	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
@@ -208,7 +209,7 @@ func (tp *timerPage) fill(v *visit, t *api.Timer) {
 	}
 	tp.Commands, tp.NoCommand = v.commands(t)
 	tp.MovedFrom = tp.Events.movedFrom(t)
-	if !v.may("write", tp.Topic, tp.ID) {
+	if !v.may(access.Write, tp.Topic, tp.ID) {
 		return
 	}
 	form := v.snoozeForm(tp.Topic, tp.ID, t)

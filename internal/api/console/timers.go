@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/access"
 )
 
 const timersOnPage = 50
@@ -141,8 +142,9 @@ func (v *visit) search() search {
 // pairs returns the search as parameters of a page, followed by more. q has the same search as parameters of the API,
 // in which times relative to now are instants.
 func (s *search) pairs(q url.Values, more ...string) []string {
-	return append([]string{"topic", s.Topic, "q", s.Q, "from", asInstant(q.Get("due-after")), "to",
-		asInstant(q.Get("due-before")), "target", s.Target, "label", s.Label, "state", s.State}, more...)
+	fixed := *s
+	fixed.From, fixed.To = asInstant(q.Get("due-after")), asInstant(q.Get("due-before"))
+	return fixed.typed(more...)
 }
 
 // typed returns the search as parameters of a page, as it was typed, followed by more.
@@ -233,7 +235,7 @@ func (tp *timersPage) find(v *visit) *api.Problem {
 			here.labelFilter = tp.and(label)
 			return here.page("", "")
 		})
-		if t.State != "remembered" && v.may("write", tp.Topic, r.Raw) {
+		if t.State != "remembered" && v.may(access.Write, tp.Topic, r.Raw) {
 			r.Snooze = link("/timer", "topic", tp.Topic, "id", r.Raw, "do", "move")
 		}
 		tp.Timers = append(tp.Timers, r)
@@ -245,10 +247,10 @@ func (tp *timersPage) find(v *visit) *api.Problem {
 		if a.Do == "trigger" || a.Do == "pause" && paused || a.Do == "resume" && !paused && !some {
 			continue // there is no job for it, or it would change nothing
 		}
-		if a.Do != "move" && v.may("write", tp.Topic, tp.Q) { // each row has its own move
+		if a.Do != "move" && v.may(access.Write, tp.Topic, tp.Q) { // each row has its own move
 			tp.Actions = append(tp.Actions, a)
 		}
-		if v.may("admin", tp.Topic, tp.Q) {
+		if v.may(access.Admin, tp.Topic, tp.Q) {
 			tp.Bulk = append(tp.Bulk, actionLink{a, link("/bulk", tp.pairs(q, "do", a.Do)...)})
 		}
 	}

@@ -63,3 +63,13 @@ func Parse(s string) (time.Duration, error) {
 	}
 	return days + d, nil
 }
+
+// ParseSigned is Parse that accepts negative durations too, as in -30m.
+func ParseSigned(s string) (time.Duration, error) {
+	text, negative := strings.CutPrefix(s, "-")
+	d, err := Parse(text)
+	if negative {
+		d = -d
+	}
+	return d, err
+}

@@ -51,6 +51,19 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestParseSigned(t *testing.T) {
+	for in, want := range map[string]time.Duration{"1h": time.Hour, "-30m": -30 * time.Minute, "-1d": -day, "0s": 0} {
+		if got, err := ParseSigned(in); got != want || err != nil {
+			t.Errorf("ParseSigned(%q) = %v, %v; want %v", in, got, err, want)
+		}
+	}
+	for _, in := range []string{"", "-", "--1h", "1d-1h"} {
+		if got, err := ParseSigned(in); err == nil {
+			t.Errorf("ParseSigned(%q) = %v, and is not refused", in, got)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"1d", "10s", "1d1h1m1s1ms", "106751d", "1µs"} {
 		f.Add(s)

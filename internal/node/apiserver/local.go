@@ -196,7 +196,8 @@ func (l *local) Status() route.Instance {
 	for i := range in.Topics {
 		delayed[in.Topics[i].Request.Name] = in.Topics[i].Delay != 0
 	}
-	for at, st := range in.Partitions.Status() {
+	all := in.Partitions.Status()
+	for at, st := range all {
 		s.Partitions = append(s.Partitions, route.PartitionStatus{
 			Topic: at.Topic, Partition: at.Partition, FixedDelay: delayed[at.Topic], State: st.State.String(),
 			Since: st.Since.UTC(), Reason: st.Reason,
@@ -205,7 +206,7 @@ func (l *local) Status() route.Instance {
 			OldestUnknown: st.State != ownership.Live && st.State != ownership.Gated && st.State != ownership.Stalled,
 		})
 	}
-	s.Deferred, s.MissingCalendars = l.deferred(in.Partitions.Status()), missingCalendars(in.Partitions.Status())
+	s.Deferred, s.MissingCalendars = l.deferred(all), missingCalendars(all)
 	for p, since := range in.Health.Unhealthy() {
 		u := route.UnhealthyTarget{Topic: p.Topic, Partition: p.Label(), Since: since.UTC()}
 		if p.Partition == timer.Beyond || p.Partition == timer.Unplaced && p != targets.Unexamined() {
