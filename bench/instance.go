@@ -63,13 +63,11 @@ func (r *run) unserve() error {
 // settings returns the settings of the run's instance.
 func (r *run) settings() *config.Config {
 	cfg := r.cfg
-	cfg.Requests, cfg.Targets, cfg.Group = []string{r.requests}, []string{r.target}, r.group
+	cfg.Requests, cfg.Targets, cfg.Group = []string{r.requests}, append(r.more, r.target), r.group
 	if r.delayed.Topic != "" {
 		cfg.Delay = []config.DelayTopic{r.delayed}
 	}
-	for _, t := range r.rates {
-		cfg.Targets, cfg.TargetRates = append(cfg.Targets, t.Glob), append(cfg.TargetRates, t)
-	}
+	cfg.TargetRates = r.rates
 	cfg.DataDir = filepath.Join(r.Dir, "data")
 	return &cfg
 }

@@ -44,46 +44,45 @@ func (pc *PacedConfig) check() error {
 			needs, pc.TargetRate)))
 }
 
-// measure compares the steady timers with the same before the burst.
+// measure compares the steady timers with the same beside as many firings that no rate holds back, and beside nothing.
 func (pc *PacedConfig) measure(ctx context.Context, r *run) error {
-	topic, err := r.makeTopic(ctx, "paced")
+	free, err := r.makeTopic(ctx, "unpaced")
 	if err != nil {
 		return err
 	}
-	r.rates = []config.TargetRate{{Glob: topic, N: pc.TargetRate, Unit: "s"}}
-	rep := r.report("paced", "p99 of others by receipt / without the burst", "of others / without the burst")
+	held, err := r.makeTopic(ctx, "paced")
+	if err != nil {
+		return err
+	}
+	r.more, r.rates = []string{free, held}, []config.TargetRate{{Glob: held, N: pc.TargetRate, Unit: "s"}}
+	rep := r.report("paced", "p99 of others by receipt / beside as many unpaced",
+		"of others / beside as many unpaced")
 	rep.Rate = float64(pc.TargetRate)
 	return pc.rounds(func() error {
 		if err := serveWarm(ctx, r); err != nil {
 			return err
 		}
-		before, err := pc.paced(ctx, r, rep, pc.Rates[0], "others before")
+		alone, err := pc.paced(ctx, r, rep, pc.Rates[0], "others alone")
 		if err != nil {
 			return err
 		}
-		b, err := pc.begin(ctx, r, topic)
+		unpaced, err := pc.beside(ctx, r, rep, free, time.Second/time.Duration(pc.TargetRate))
 		if err != nil {
 			return err
 		}
-		defer b.stopReading()
-		beside, err := pc.paced(ctx, r, rep, pc.Rates[0], "others beside")
+		paced, err := pc.beside(ctx, r, rep, held, 0)
 		if err != nil {
 			return err
 		}
-		if left := pc.Timers - b.Received(); left <= 0 {
-			return fmt.Errorf("paced: the burst was over before the others were: give --timers more than %d", pc.Timers)
-		}
-		b.finish(ctx)
-		if err := b.tell(rep); err != nil {
-			return err
-		}
-		rep.round(beside.ByReceipt.P99, before.ByReceipt.P99, beside.CPU, before.CPU.own())
-		rep.ratio("p50 of others by receipt / without the burst", beside.ByReceipt.P50, before.ByReceipt.P50)
+		rep.round(paced.ByReceipt.P99, unpaced.ByReceipt.P99, paced.CPU, unpaced.CPU.own())
+		rep.ratio("p99 of others by receipt / alone", paced.ByReceipt.P99, alone.ByReceipt.P99)
+		rep.ratio("p50 of others by receipt / beside as many unpaced", paced.ByReceipt.P50, unpaced.ByReceipt.P50)
 		return nil
 	})
 }
 
-// pacedBurst is a burst at the target with the rate.
+// pacedBurst is the timers beside the others: a burst at the target with the rate, or as many that are due one after
+// the other at that rate.
 type pacedBurst struct {
 	*phase
 	c   *PacedConfig
@@ -93,8 +92,32 @@ type pacedBurst struct {
 	at []time.Time // timestamps of emissions; guarded by mu
 }
 
-// begin sends the burst, and returns when it is due.
-func (pc *PacedConfig) begin(ctx context.Context, r *run, topic string) (b *pacedBurst, err error) {
+// beside measures the others while timers fire at a topic that are due every so often. It returns when all have fired.
+func (pc *PacedConfig) beside(ctx context.Context, r *run, rep *Report, topic string, every time.Duration) (
+	*Phase, error) {
+	name := "paced burst"
+	if every > 0 {
+		name = "unpaced"
+	}
+	b, err := pc.begin(ctx, r, name, topic, every)
+	if err != nil {
+		return nil, err
+	}
+	defer b.stopReading()
+	others, err := pc.paced(ctx, r, rep, pc.Rates[0], "beside "+name)
+	if err != nil {
+		return nil, err
+	}
+	if b.Received() >= pc.Timers {
+		return nil, fmt.Errorf("%s: it was over before the others were: give --timers more than %d", name, pc.Timers)
+	}
+	b.finish(ctx)
+	return others, b.tell(rep, every == 0)
+}
+
+// begin sends the timers, and returns a second after the first is due.
+func (pc *PacedConfig) begin(ctx context.Context, r *run, name, topic string, every time.Duration) (
+	b *pacedBurst, err error) {
 	b = &pacedBurst{c: pc}
 	r.receive = func(got history.Received) {
 		if got.Record.Topic == topic {
@@ -103,17 +126,17 @@ func (pc *PacedConfig) begin(ctx context.Context, r *run, topic string) (b *pace
 			b.at = append(b.at, got.Record.Timestamp)
 		}
 	}
-	if b.phase, err = r.collect(ctx, "paced burst", topic, r.nextBatch(pc.Timers), pc.Timers); err != nil {
+	if b.phase, err = r.collect(ctx, name, topic, r.nextBatch(pc.Timers), pc.Timers); err != nil {
 		return nil, err
 	}
 	b.due = time.Now().Add(burstLead + seconds(float64(pc.Timers)/pacedSpeed)).Truncate(time.Millisecond)
 	err = r.schedule(ctx, b.batch, offer{timers: pc.Timers, target: topic,
-		due: func(int, time.Time) int64 { return b.due.UnixMilli() }})
+		due: func(i int, _ time.Time) int64 { return b.due.Add(time.Duration(i) * every).UnixMilli() }})
 	if err == nil {
 		err = r.awaitSettled(ctx)
 	}
 	if err == nil && !time.Now().Before(b.due) {
-		err = fmt.Errorf("paced: %d timers fell due before they were taken in: try fewer", pc.Timers)
+		err = fmt.Errorf("%s: %d timers fell due before they were taken in: try fewer", name, pc.Timers)
 	}
 	if err != nil {
 		b.stopReading()
@@ -124,8 +147,9 @@ func (pc *PacedConfig) begin(ctx context.Context, r *run, topic string) (b *pace
 	return b, nil
 }
 
-// tell reports how well the rate was kept, in all spans of pacedOver that begin when the bucket is empty.
-func (p *pacedBurst) tell(rep *Report) error {
+// tell verifies the timers. It reports how well the rate was kept, in all spans of pacedOver that begin when the bucket
+// is empty.
+func (p *pacedBurst) tell(rep *Report, paced bool) error {
 	told := rep.add(&Phase{Name: p.name, Rate: float64(p.c.TargetRate)})
 	_, last := p.Span()
 	told.Seconds = last.Sub(p.due).Seconds()
@@ -137,6 +161,9 @@ func (p *pacedBurst) tell(rep *Report) error {
 	slices.SortFunc(p.at, time.Time.Compare)
 	least, most := within(p.at[min(len(p.at)-1, p.c.TargetRate):], pacedOver)
 	told.Note = fmt.Sprintf("%d to %d in %s, want %d", least, most, pacedOver, p.c.TargetRate*int(pacedOver.Seconds()))
+	if !paced {
+		return nil
+	}
 	full := float64(p.c.TargetRate) * pacedOver.Seconds()
 	rep.ratio(fmt.Sprintf("most in %s / the rate", pacedOver), float64(most), full)
 	rep.ratio(fmt.Sprintf("least in %s / the rate", pacedOver), float64(least), full)

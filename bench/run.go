@@ -35,13 +35,14 @@ type run struct {
 	cluster    *localkafka.Cluster
 	name       string // random; part of every name that the run makes up
 	target     string
-	partitions int                 // of the request topic
-	made       []string            // topics to delete
-	serving    *instance           // nil before serve, and if instances of others serve
-	delayed    config.DelayTopic   // also served; its Topic is empty if there is none
-	rates      []config.TargetRate // of further targets
-	api        bool                // the instance has its HTTP API
-	batches    []*batch            // of all phases that schedule
+	partitions int               // of the request topic
+	made       []string          // topics to delete
+	serving    *instance         // nil before serve, and if instances of others serve
+	delayed    config.DelayTopic // also served; its Topic is empty if there is none
+	more       []string          // further targets
+	rates      []config.TargetRate
+	api        bool     // the instance has its HTTP API
+	batches    []*batch // of all phases that schedule
 	bare       *bareLoops
 	receive    func(history.Received) // called for each emission that a phase reads; may be nil
 	reports    []*Report
