@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"sync"
 	"time"
 
@@ -23,6 +22,8 @@ import (
 const (
 	// standbyEvery is how often standbys are compared with the group's wishes.
 	standbyEvery = 200 * time.Millisecond
+	// beginAfter is how long the group must have wanted a copy before this process begins it. See standbys.
+	beginAfter = time.Second
 	// A copy has caught up if it has folded the changelog up to an end that was looked up at most caughtUp ago. The
 	// group allows a session timeout more: see copies.
 	caughtUp = 10 * time.Second
@@ -44,6 +45,13 @@ const (
 // and Run of a partition does not begin before take has returned. mu is held for both decisions. It is not held while
 // the store is used, because each join of the group waits for it.
 //
+// New copies wait for beginAfter. A member that stops leaves partitions, and copies that have to be made anew. The others
+// hear of both at the same time, and copies begin with dozens of requests each, and then read the whole changelog. If
+// they began immediately, the acquisitions would wait behind them on the connection that they share, and for a core, and
+// the partitions that move would be silent for about twice as long. The pause counts for each partition from when the
+// group has begun to want the copy, so further rebalances do not prolong it. Copies that this process has already are
+// not interrupted. Nothing rests on the pause: it only makes a copy that does not exist yet a second late.
+//
 // The group client calls follow before it reports that a partition is assigned. In between it may drain other
 // partitions, for up to a second. So a partition that is assigned to this instance is followed until take is called.
 type standbys struct {
@@ -52,11 +60,17 @@ type standbys struct {
 	wg      sync.WaitGroup // the goroutines of the followers
 
 	mu       sync.Mutex // guards the fields below
-	want     []membership.Follow
+	want     map[timer.TopicPartition]wanted
 	assigned map[timer.TopicPartition]bool // partitions assigned to this instance; set together with want
 	since    time.Time                     // when follow was last called, or the group was asked for more
 	asked    bool                          // the group was asked since follow was last called
 	runs     map[timer.TopicPartition]*standby
+}
+
+// wanted is a copy that the group wants here.
+type wanted struct {
+	next  bool      // this process is to own the partition once the copy has caught up
+	since time.Time // of all calls of follow from then on
 }
 
 type standbyOptions struct {
@@ -104,7 +118,16 @@ func (s *standbys) asMember(number int) membership.Standbys {
 func (s *standbys) follow(want []membership.Follow, assigned map[string][]int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.want, s.assigned, s.since, s.asked = want, make(map[timer.TopicPartition]bool), time.Now(), false
+	before, now := s.want, time.Now()
+	s.want, s.assigned = make(map[timer.TopicPartition]wanted), make(map[timer.TopicPartition]bool)
+	s.since, s.asked = now, false
+	for _, w := range want {
+		at, since := timer.TopicPartition{Topic: w.Topic, Partition: w.Partition}, now
+		if b, known := before[at]; known {
+			since = b.since
+		}
+		s.want[at] = wanted{w.Next, since}
+	}
 	for topic, ps := range assigned {
 		for _, p := range ps {
 			s.assigned[timer.TopicPartition{Topic: topic, Partition: p}] = true
@@ -129,19 +152,16 @@ func (s *standbys) Run(ctx context.Context, rejoin func()) error {
 func (s *standbys) reconcile(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	wanted := make(map[timer.TopicPartition]bool, len(s.want))
-	maps.Copy(wanted, s.assigned)
-	for _, w := range s.want {
-		at := timer.TopicPartition{Topic: w.Topic, Partition: w.Partition}
-		wanted[at] = true
-		topic := s.o.topics.of(w.Topic)
-		if s.runs[at] == nil && topic != nil && !topic.delayed() && w.Partition < topic.set.Request.Partitions &&
-			s.o.topics.stopOf(w.Topic) == nil && !s.o.partitions.has(at) {
+	for at, w := range s.want {
+		topic := s.o.topics.of(at.Topic)
+		if s.runs[at] == nil && time.Since(w.since) >= beginAfter &&
+			topic != nil && !topic.delayed() && at.Partition < topic.set.Request.Partitions &&
+			s.o.topics.stopOf(at.Topic) == nil && !s.o.partitions.has(at) {
 			s.runs[at] = s.begin(ctx, at, topic)
 		}
 	}
 	for at, run := range s.runs {
-		if !wanted[at] || s.o.topics.stopOf(at.Topic) != nil {
+		if _, wanted := s.want[at]; !wanted && !s.assigned[at] || s.o.topics.stopOf(at.Topic) != nil {
 			run.cancel()
 		}
 		select {
@@ -238,13 +258,12 @@ func (s *standbys) mayOwnMore() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next, ready := 0, 0
-	for _, w := range s.want {
-		if !w.Next {
+	for at, w := range s.want {
+		if !w.next {
 			continue
 		}
 		next++
-		if run := s.runs[timer.TopicPartition{Topic: w.Topic, Partition: w.Partition}]; run != nil &&
-			run.reachedWithin(caughtUp) {
+		if run := s.runs[at]; run != nil && run.reachedWithin(caughtUp) {
 			ready++
 		}
 	}
