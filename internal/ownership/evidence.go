@@ -9,7 +9,7 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// evidence decides whether a local view may be believed, that is, continued from its position and
+// evidence decides whether a local view can be reused, that is, continued from its position and
 // used. Its fields fill up as the answers arrive. The view is refuted as soon as one of them speaks
 // against it, and may be used only when all of them are known. A refuted view is wiped and replayed
 // from the changelog's start.

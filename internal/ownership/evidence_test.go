@@ -15,12 +15,12 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// TestBelief draws events of a changelog while a view of it is away, or while a follower has it and hears nothing:
+// TestReuseOfAView draws events of a changelog while a view of it is away, or while a follower has it and hears nothing:
 // owners go on; it is compacted or recreated; it is cut and grows again under other owners, with leader epochs that
 // continue or, if the cluster's own data are an older copy too, repeat; settings are altered; clocks are set; a replay
-// takes hours. A view that is believed and used must equal the result of the log's steps. And a view is believed if
+// takes hours. A view that is reused must equal the result of the log's steps. And a view is reused if
 // nothing has happened that speaks against it: replaying it may take minutes.
-func TestBelief(t *testing.T) {
+func TestReuseOfAView(t *testing.T) {
 	runs.Checks(t, 100)
 	seen := make(map[string]int)
 	all := []string{"step", "step", "step", "cut", "grow", "write again", "settings", "clock", "pass", "pass", "open",
@@ -35,7 +35,7 @@ func TestBelief(t *testing.T) {
 	if testing.Short() {
 		return // too few to have seen everything
 	}
-	for _, what := range []string{"believed", "refuted", "broken off", "cut below the view", "grown past it",
+	for _, what := range []string{"reused", "refuted", "broken off", "cut below the view", "grown past it",
 		"epochs given again", "written again", "compacted", "deletion gone", "recreated", "slow", "gone on"} {
 		if seen[what] == 0 {
 			t.Errorf("never seen: %s (%v)", what, seen)
@@ -60,7 +60,7 @@ func TestAViewThatWasNeverInSync(t *testing.T) {
 }
 
 // Every check is needed: without it a wrong view is reused.
-func TestBeliefNeedsEachPremise(t *testing.T) {
+func TestReuseOfAViewNeedsEachPremise(t *testing.T) {
 	cut, aged := []string{"step", "cut", "grow", "write again", "open", "elect"},
 		[]string{"step", "pass", "pass", "clock"}
 	set := []string{"step", "pass", "pass", "settings", "open"}
@@ -68,20 +68,20 @@ func TestBeliefNeedsEachPremise(t *testing.T) {
 	for _, x := range []struct {
 		name   string
 		events []string // those in which it is needed
-		forget func(*believing, *evidence)
+		forget func(*viewed, *evidence)
 	}{
-		{"name", cut, func(_ *believing, e *evidence) { e.log.named = e.step }},
-		{"that there is a name", cut, func(_ *believing, e *evidence) {
+		{"name", cut, func(_ *viewed, e *evidence) { e.log.named = e.step }},
+		{"that there is a name", cut, func(_ *viewed, e *evidence) {
 			e.view.Named, e.step, e.log.nameAsked = true,
 				"any", false
 		}},
-		{"leader epoch", cut, func(_ *believing, e *evidence) { e.log.epochAsked = false }},
-		{"age", aged, func(_ *believing, e *evidence) { e.past.age = 0 }},
-		{"age by brokers' clock", aged, func(w *believing, e *evidence) { e.past.age += w.clock }},
-		{"silence", goesOn, func(_ *believing, e *evidence) { e.past.missed = 0 }},
-		{"how long the first replay took", goesOn, func(_ *believing, e *evidence) { e.past.making = 0 }},
-		{"settings now", set, func(_ *believing, e *evidence) { e.keeps = e.view.Keeps }},
-		{"settings when in sync", set, func(_ *believing, e *evidence) { e.view.Keeps = 0 }},
+		{"leader epoch", cut, func(_ *viewed, e *evidence) { e.log.epochAsked = false }},
+		{"age", aged, func(_ *viewed, e *evidence) { e.past.age = 0 }},
+		{"age by brokers' clock", aged, func(w *viewed, e *evidence) { e.past.age += w.clock }},
+		{"silence", goesOn, func(_ *viewed, e *evidence) { e.past.missed = 0 }},
+		{"how long the first replay took", goesOn, func(_ *viewed, e *evidence) { e.past.making = 0 }},
+		{"settings now", set, func(_ *viewed, e *evidence) { e.keeps = e.view.Keeps }},
+		{"settings when in sync", set, func(_ *viewed, e *evidence) { e.view.Keeps = 0 }},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			lives := rapid.Custom(func(rt *rapid.T) string { return play(rt, map[string]int{}, x.events, x.forget) })
@@ -111,8 +111,8 @@ type began struct {
 	at    int64
 }
 
-// believing is a changelog and a view of it, together with facts that the view cannot know.
-type believing struct {
+// viewed is a changelog and a view of it, together with facts that the view cannot know.
+type viewed struct {
 	seen  map[string]int
 	id    [16]byte // of the topic
 	log   []written
@@ -154,8 +154,8 @@ const (
 )
 
 // play plays one life, and returns its faults.
-func play(rt *rapid.T, seen map[string]int, events []string, forget func(*believing, *evidence)) (wrong string) {
-	w := &believing{seen: seen, now: time.Unix(1_700_000_000, 0), keeps: 24 * hour, least: 24 * hour,
+func play(rt *rapid.T, seen map[string]int, events []string, forget func(*viewed, *evidence)) (wrong string) {
+	w := &viewed{seen: seen, now: time.Unix(1_700_000_000, 0), keeps: 24 * hour, least: 24 * hour,
 		after: map[int64]map[string]int{0: {}}}
 	w.wipe()
 	w.step(rt)
@@ -200,60 +200,60 @@ func play(rt *rapid.T, seen map[string]int, events []string, forget func(*believ
 }
 
 // pass lets time pass. The cleaner runs from time to time.
-func (be *believing) pass(rt *rapid.T) {
+func (vi *viewed) pass(rt *rapid.T) {
 	if rapid.Bool().Draw(rt, "roll") {
-		be.segment = be.end - int64(rapid.IntRange(0, 1).Draw(rt, "in the segment"))
+		vi.segment = vi.end - int64(rapid.IntRange(0, 1).Draw(rt, "in the segment"))
 	}
-	be.compact()
-	be.now = be.now.Add(
+	vi.compact()
+	vi.now = vi.now.Add(
 		rapid.SampledFrom([]time.Duration{time.Second, compactionLag, hour / 3, 5 * hour, 13 * hour}).Draw(rt, "pass"))
-	be.compact()
+	vi.compact()
 }
 
 // set alters delete.retention.ms. If it is lowered and raised again between two looks, nothing can tell
 // (docs/LIMITS.md).
-func (be *believing) set(keeps time.Duration) {
-	if keeps > be.keeps && be.least < be.view.view.Keeps {
+func (vi *viewed) set(keeps time.Duration) {
+	if keeps > vi.keeps && vi.least < vi.view.view.Keeps {
 		return
 	}
-	be.keeps, be.least = keeps, min(be.least, keeps)
+	vi.keeps, vi.least = keeps, min(vi.least, keeps)
 }
 
 // recreate deletes the topic and creates another one with the same name.
-func (be *believing) recreate() {
-	be.seen["recreated"]++
-	be.id[0]++
-	be.log, be.whole, be.end, be.segment, be.took, be.epoch = nil, nil, 0, 0, nil, began{}
-	be.after, be.last, be.harmed, be.follower = map[int64]map[string]int{0: {}}, nil, true, nil
+func (vi *viewed) recreate() {
+	vi.seen["recreated"]++
+	vi.id[0]++
+	vi.log, vi.whole, vi.end, vi.segment, vi.took, vi.epoch = nil, nil, 0, 0, nil, began{}
+	vi.after, vi.last, vi.harmed, vi.follower = map[int64]map[string]int{0: {}}, nil, true, nil
 }
 
 // step appends a step: some timers, and its checkpoint.
-func (be *believing) step(rt *rapid.T) {
-	be.steps++
+func (vi *viewed) step(rt *rapid.T) {
+	vi.steps++
 	var recs []written
 	for range rapid.IntRange(0, 3).Draw(rt, "timers") {
 		r := written{key: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "id")}
 		if rapid.Bool().Draw(rt, "put") {
-			r.value = be.steps
+			r.value = vi.steps
 		}
 		recs = append(recs, r)
 	}
-	be.write(append(recs, written{step: fmt.Sprint("s", be.steps)}))
-	be.end += rapid.SampledFrom([]int64{0, 0, 1, 3}).Draw(rt, "markers, claims and aborted records")
+	vi.write(append(recs, written{step: fmt.Sprint("s", vi.steps)}))
+	vi.end += rapid.SampledFrom([]int64{0, 0, 1, 3}).Draw(rt, "markers, claims and aborted records")
 }
 
-func (be *believing) write(recs []written) {
-	state := maps.Clone(be.state())
-	if n := len(be.took); n == 0 || be.took[n-1].epoch != be.epoch.epoch {
-		be.took = append(be.took, began{be.epoch.epoch, be.end})
+func (vi *viewed) write(recs []written) {
+	state := maps.Clone(vi.state())
+	if n := len(vi.took); n == 0 || vi.took[n-1].epoch != vi.epoch.epoch {
+		vi.took = append(vi.took, began{vi.epoch.epoch, vi.end})
 	}
 	for _, r := range recs {
-		r.offset, r.at, r.goes = be.end, be.now, time.Time{}
-		be.log, be.whole = append(be.log, r), append(be.whole, r)
-		be.end++
+		r.offset, r.at, r.goes = vi.end, vi.now, time.Time{}
+		vi.log, vi.whole = append(vi.log, r), append(vi.whole, r)
+		vi.end++
 		fold(state, r)
 	}
-	be.after[be.end] = state
+	vi.after[vi.end] = state
 }
 
 func fold(state map[string]int, r written) {
@@ -267,9 +267,9 @@ func fold(state map[string]int, r written) {
 }
 
 // state returns the result of all steps.
-func (be *believing) state() map[string]int {
-	for at := be.end; ; at-- {
-		if s, ok := be.after[at]; ok {
+func (vi *viewed) state() map[string]int {
+	for at := vi.end; ; at-- {
+		if s, ok := vi.after[at]; ok {
 			return s
 		}
 	}
@@ -278,38 +278,38 @@ func (be *believing) state() map[string]int {
 // cut removes the log's tail. A step that is not whole is aborted.
 //
 // It does not do so while a view has folded a part of the log: see type evidence.
-func (be *believing) cut(rt *rapid.T) {
-	if be.partial {
+func (vi *viewed) cut(rt *rapid.T) {
+	if vi.partial {
 		return
 	}
-	be.harmed = true
-	be.end = rapid.Int64Range(0, be.end).Draw(rt, "cut at")
-	be.whole = slices.DeleteFunc(be.whole, func(r written) bool { return r.offset >= be.end })
-	maps.DeleteFunc(be.after, func(at int64, _ map[string]int) bool { return at > be.end })
-	for n := len(be.whole); n > 0 && be.whole[n-1].step == "" && be.whole[n-1].offset >= be.wholeUpTo(); n = len(
-		be.whole) {
-		be.whole = be.whole[:n-1]
+	vi.harmed = true
+	vi.end = rapid.Int64Range(0, vi.end).Draw(rt, "cut at")
+	vi.whole = slices.DeleteFunc(vi.whole, func(r written) bool { return r.offset >= vi.end })
+	maps.DeleteFunc(vi.after, func(at int64, _ map[string]int) bool { return at > vi.end })
+	for n := len(vi.whole); n > 0 && vi.whole[n-1].step == "" && vi.whole[n-1].offset >= vi.wholeUpTo(); n = len(
+		vi.whole) {
+		vi.whole = vi.whole[:n-1]
 	}
-	be.log = slices.Clone(be.whole)
-	be.took = slices.DeleteFunc(be.took, func(b began) bool { return b.at >= be.end })
-	if be.end < be.view.view.Position {
-		be.seen["cut below the view"]++
+	vi.log = slices.Clone(vi.whole)
+	vi.took = slices.DeleteFunc(vi.took, func(b began) bool { return b.at >= vi.end })
+	if vi.end < vi.view.view.Position {
+		vi.seen["cut below the view"]++
 	}
 	if rapid.Bool().Draw(rt, "cluster restored") {
-		be.seen["epochs given again"]++
-		be.epoch.epoch = 0
-		if n := len(be.took); n > 0 {
-			be.epoch.epoch = be.took[n-1].epoch
+		vi.seen["epochs given again"]++
+		vi.epoch.epoch = 0
+		if n := len(vi.took); n > 0 {
+			vi.epoch.epoch = vi.took[n-1].epoch
 		}
-		be.last = nil // no earlier request is still under way
-		be.follower = nil
+		vi.last = nil // no earlier request is still under way
+		vi.follower = nil
 	}
-	be.epoch.epoch++
+	vi.epoch.epoch++
 }
 
 // wholeUpTo returns the end of the last step that is whole.
-func (be *believing) wholeUpTo() (at int64) {
-	for end := range be.after {
+func (vi *viewed) wholeUpTo() (at int64) {
+	for end := range vi.after {
 		at = max(at, end)
 	}
 	return at
@@ -317,104 +317,104 @@ func (be *believing) wholeUpTo() (at int64) {
 
 // writeAgain makes a producer write again the step with which the view ends, because it has no answer for it. By
 // chance the step gets the same offset, behind records of someone else.
-func (be *believing) writeAgain() {
-	if len(be.last) == 0 || be.end > be.last[0].offset {
+func (vi *viewed) writeAgain() {
+	if len(vi.last) == 0 || vi.end > vi.last[0].offset {
 		return
 	}
-	be.seen["written again"]++
-	for be.end < be.last[0].offset {
-		be.steps++
-		be.write([]written{{key: "a", value: be.steps}})
+	vi.seen["written again"]++
+	for vi.end < vi.last[0].offset {
+		vi.steps++
+		vi.write([]written{{key: "a", value: vi.steps}})
 	}
-	be.write(be.last)
+	vi.write(vi.last)
 }
 
 // compact is a run of the cleaner. It leaves the last segment alone, although records that supersede others may be
 // there.
-func (be *believing) compact() {
+func (vi *viewed) compact() {
 	later := make(map[string]bool)
-	for i := len(be.log) - 1; i >= 0; i-- {
-		r := &be.log[i]
-		if r.offset >= be.segment {
+	for i := len(vi.log) - 1; i >= 0; i-- {
+		r := &vi.log[i]
+		if r.offset >= vi.segment {
 			continue
 		}
 		superseded := later[r.key]
 		later[r.key] = true
 		switch {
-		case be.now.Sub(r.at) < compactionLag:
+		case vi.now.Sub(r.at) < compactionLag:
 		case superseded:
-			be.seen["compacted"]++
+			vi.seen["compacted"]++
 			r.offset = -1
 		case r.step != "" || r.value != 0:
 		case r.goes.IsZero():
-			r.goes = be.now.Add(be.keeps)
-		case !be.now.Before(r.goes):
-			be.seen["deletion gone"]++
+			r.goes = vi.now.Add(vi.keeps)
+		case !vi.now.Before(r.goes):
+			vi.seen["deletion gone"]++
 			r.offset = -1
 		}
 	}
-	be.log = slices.DeleteFunc(be.log, func(r written) bool { return r.offset < 0 })
+	vi.log = slices.DeleteFunc(vi.log, func(r written) bool { return r.offset < 0 })
 }
 
-func (be *believing) wipe() {
-	be.view = evidence{view: statestore.Meta{Position: -1}}
-	be.holds, be.harmed, be.partial, be.follower = map[string]int{}, false, false, nil
+func (vi *viewed) wipe() {
+	vi.view = evidence{view: statestore.Meta{Position: -1}}
+	vi.holds, vi.harmed, vi.partial, vi.follower = map[string]int{}, false, false, nil
 }
 
-// use examines the view as a follower does, continues with it if it is believed, and has an acquisition use it.
-func (be *believing) use(rt *rapid.T, forget func(*believing, *evidence)) (wrong string) {
-	for range 3 { // a view that has just begun empty may be believed
-		f := be.follower
+// use examines the view as a follower does, continues with it if it can be reused, and has an acquisition use it.
+func (vi *viewed) use(rt *rapid.T, forget func(*viewed, *evidence)) (wrong string) {
+	for range 3 { // a view that has just begun empty may be reused
+		f := vi.follower
 		if f == nil {
-			f = &following{evidence: be.view, begun: be.now, at: max(be.view.view.Position, 0)}
-			f.log, f.keeps = sight{id: be.id, end: be.end, nameAsked: true}, be.keeps
-			for _, r := range be.log {
+			f = &following{evidence: vi.view, begun: vi.now, at: max(vi.view.view.Position, 0)}
+			f.log, f.keeps = sight{id: vi.id, end: vi.end, nameAsked: true}, vi.keeps
+			for _, r := range vi.log {
 				if r.offset == f.view.Position-1 {
 					f.log.named = r.step
 				}
 			}
-			be.follower = f
+			vi.follower = f
 		}
-		if be.end > f.view.Position && be.seen["cut below the view"] > 0 {
-			be.seen["grown past it"]++
+		if vi.end > f.view.Position && vi.seen["cut below the view"] > 0 {
+			vi.seen["grown past it"]++
 		}
-		if v := &be.view.view; f.epoch > 0 {
-			f.log.epochAsked, f.log.epochEnd, f.log.read = true, be.epochEnd(f.epoch), f.at
+		if v := &vi.view.view; f.epoch > 0 {
+			f.log.epochAsked, f.log.epochEnd, f.log.read = true, vi.epochEnd(f.epoch), f.at
 		} else if v.Epoch > 0 {
-			f.log.epochAsked, f.log.epochEnd, f.log.read = true, be.epochEnd(v.Epoch), v.Read
+			f.log.epochAsked, f.log.epochEnd, f.log.read = true, vi.epochEnd(v.Epoch), v.Read
 		}
 		cut := f.view.Position < 0 && f.log.epochAsked && f.log.epochEnd < f.log.read // Follower.look
-		if why := be.judged(f, forget); cut || why != "" {
-			if wrong = be.mayBe(f, why); wrong != "" {
+		if why := vi.judged(f, forget); cut || why != "" {
+			if wrong = vi.mayBe(f, why); wrong != "" {
 				return wrong
 			}
 			continue
 		}
-		asked := be.now
-		if !be.fold(rt, f) {
+		asked := vi.now
+		if !vi.fold(rt, f) {
 			if rapid.Bool().Draw(rt, "ended") { // otherwise it tries again
-				be.follower = nil
+				vi.follower = nil
 			}
 			return ""
 		}
-		f.meet(asked, be.now)
-		f.keeps = min(f.keeps, be.keeps)
+		f.meet(asked, vi.now)
+		f.keeps = min(f.keeps, vi.keeps)
 		f.past = spans{known: true, age: f.first.Sub(f.view.InSync), making: f.first.Sub(f.begun),
-			missed: max(f.past.missed, be.now.Sub(f.met))}
-		if why := be.judged(f, forget); why != "" {
-			if wrong = be.mayBe(f, why); wrong != "" {
+			missed: max(f.past.missed, vi.now.Sub(f.met))}
+		if why := vi.judged(f, forget); why != "" {
+			if wrong = vi.mayBe(f, why); wrong != "" {
 				return wrong
 			}
 			continue
 		}
 		if f.view.Position >= 0 {
-			be.seen["believed"]++
+			vi.seen["reused"]++
 		}
-		if !maps.Equal(be.holds, be.state()) {
-			return fmt.Sprintf("the view holds %v, the steps led to %v", be.holds, be.state())
+		if !maps.Equal(vi.holds, vi.state()) {
+			return fmt.Sprintf("the view holds %v, the steps led to %v", vi.holds, vi.state())
 		}
-		v := &be.view.view
-		v.InSync, v.Keeps, be.least, be.harmed = be.now, be.keeps, be.keeps, false
+		v := &vi.view.view
+		v.InSync, v.Keeps, vi.least, vi.harmed = vi.now, vi.keeps, vi.keeps, false
 		return ""
 	}
 	return ""
@@ -430,103 +430,103 @@ func (f *following) meet(asked, now time.Time) {
 }
 
 // judged returns the verdict on the evidence, or on the rest of it if something is forgotten.
-func (be *believing) judged(f *following, forget func(*believing, *evidence)) string {
+func (vi *viewed) judged(f *following, forget func(*viewed, *evidence)) string {
 	e := f.evidence
 	if forget != nil {
-		forget(be, &e)
+		forget(vi, &e)
 	}
 	return e.refuted()
 }
 
 // mayBe wipes the view, and returns an error if nothing speaks against it.
-func (be *believing) mayBe(f *following, why string) (wrong string) {
-	be.seen["refuted"]++
+func (vi *viewed) mayBe(f *following, why string) (wrong string) {
+	vi.seen["refuted"]++
 	keeps := f.keeps
 	if v := &f.view; v.Position >= 0 {
-		if keeps = min(keeps, v.Keeps); !be.harmed && v.Named && f.log.named == f.step && f.past.age <= keeps/2 &&
+		if keeps = min(keeps, v.Keeps); !vi.harmed && v.Named && f.log.named == f.step && f.past.age <= keeps/2 &&
 			f.past.missed <= keeps/2 {
 			return "nothing speaks against the view, and it is refuted: " + why
 		}
-	} else if !be.harmed && f.past.making <= keeps/2 && f.past.missed <= keeps/2 {
+	} else if !vi.harmed && f.past.making <= keeps/2 && f.past.missed <= keeps/2 {
 		return "nothing speaks against a view that began empty, and it is refuted: " + why
 	}
-	be.wipe()
+	vi.wipe()
 	return ""
 }
 
 // epochEnd is the brokers' answer to OffsetForLeaderEpoch.
-func (be *believing) epochEnd(epoch int32) int64 {
-	if int32(partlog.EpochOf(be.epoch.epoch)) < epoch {
+func (vi *viewed) epochEnd(epoch int32) int64 {
+	if int32(partlog.EpochOf(vi.epoch.epoch)) < epoch {
 		return -1
 	}
-	for _, b := range be.took {
+	for _, b := range vi.took {
 		if int32(partlog.EpochOf(b.epoch)) > epoch {
 			return b.at
 		}
 	}
-	return be.end
+	return vi.end
 }
 
 // fold folds to the log's end, or stops early. It may take hours, in which the log goes on.
-func (be *believing) fold(rt *rapid.T, f *following) (toEnd bool) {
-	v := &be.view.view
+func (vi *viewed) fold(rt *rapid.T, f *following) (toEnd bool) {
+	v := &vi.view.view
 	if v.Position < 0 {
-		v.InSync, v.Changelog = be.now, be.id
+		v.InSync, v.Changelog = vi.now, vi.id
 	}
 	if rapid.IntRange(0, 7).Draw(rt, "slow") == 0 {
-		be.seen["slow"]++
-		be.foldTo(f, rapid.Int64Range(0, be.end).Draw(rt, "so far"))
+		vi.seen["slow"]++
+		vi.foldTo(f, rapid.Int64Range(0, vi.end).Draw(rt, "so far"))
 		for range rapid.IntRange(1, 3).Draw(rt, "steps meanwhile") {
-			be.step(rt)
-			be.pass(rt)
+			vi.step(rt)
+			vi.pass(rt)
 		}
 	}
-	if rapid.IntRange(0, 9).Draw(rt, "broken off") == 0 && len(be.log) > 0 {
-		be.seen["broken off"]++
-		be.foldTo(f, rapid.Int64Range(0, be.end).Draw(rt, "at"))
-		be.partial = true
+	if rapid.IntRange(0, 9).Draw(rt, "broken off") == 0 && len(vi.log) > 0 {
+		vi.seen["broken off"]++
+		vi.foldTo(f, rapid.Int64Range(0, vi.end).Draw(rt, "at"))
+		vi.partial = true
 		return false
 	}
-	be.foldTo(f, be.end)
-	be.partial = false
+	vi.foldTo(f, vi.end)
+	vi.partial = false
 	return true
 }
 
 // foldTo folds up to an offset, unless the follower is further.
-func (be *believing) foldTo(f *following, end int64) {
-	v, from := &be.view.view, f.at
+func (vi *viewed) foldTo(f *following, end int64) {
+	v, from := &vi.view.view, f.at
 	if end <= from && v.Position >= 0 {
 		return
 	}
-	f.at, f.epoch = end, be.epochOf(end-1)
+	f.at, f.epoch = end, vi.epochOf(end-1)
 	if !v.Named {
 		v.Position = end
 	}
-	for _, r := range be.log {
+	for _, r := range vi.log {
 		if r.offset < from || r.offset >= end {
 			continue
 		}
-		fold(be.holds, r)
+		fold(vi.holds, r)
 		if v.Named, v.Position = r.step != "", end; v.Named {
-			v.Position, be.view.step = r.offset+1, r.step
-			be.last = be.stepBefore(r.offset)
+			v.Position, vi.view.step = r.offset+1, r.step
+			vi.last = vi.stepBefore(r.offset)
 		}
-		v.Read, v.Epoch = r.offset+1, be.epochOf(r.offset)
+		v.Read, v.Epoch = r.offset+1, vi.epochOf(r.offset)
 	}
 }
 
 // stepBefore returns the step whose checkpoint is at an offset, nil if it is no longer whole.
-func (be *believing) stepBefore(offset int64) []written {
-	i := slices.IndexFunc(be.log, func(r written) bool { return r.offset == offset })
+func (vi *viewed) stepBefore(offset int64) []written {
+	i := slices.IndexFunc(vi.log, func(r written) bool { return r.offset == offset })
 	from := i
-	for from > 0 && be.log[from-1].step == "" && be.log[from-1].offset == be.log[from].offset-1 {
+	for from > 0 && vi.log[from-1].step == "" && vi.log[from-1].offset == vi.log[from].offset-1 {
 		from--
 	}
-	return slices.Clone(be.log[from : i+1])
+	return slices.Clone(vi.log[from : i+1])
 }
 
-func (be *believing) epochOf(offset int64) (epoch int32) {
-	for _, b := range be.took {
+func (vi *viewed) epochOf(offset int64) (epoch int32) {
+	for _, b := range vi.took {
 		if b.at <= offset {
 			epoch = int32(partlog.EpochOf(b.epoch))
 		}

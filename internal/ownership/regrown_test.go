@@ -35,11 +35,11 @@ import (
 // pending only in the view, "late" only in the log.
 func TestAChangelogThatHasGrownAgain(t *testing.T) {
 	for _, x := range []struct {
-		name     string
-		step     string // the step with which the view ends, at offset 39
-		mark     statestore.Mark
-		believed bool
-		says     string
+		name   string
+		step   string // the step with which the view ends, at offset 39
+		mark   statestore.Mark
+		reused bool
+		says   string
 	}{
 		{"the log is the view's", "B/39", statestore.Mark{Named: true, Epoch: 1, Read: 40}, true, ""},
 		{"it has grown again", "A/39", statestore.Mark{Named: true}, false,
@@ -62,11 +62,11 @@ func TestAChangelogThatHasGrownAgain(t *testing.T) {
 			_, ghost := got["ghost"]
 			_, late := got["late"]
 			switch {
-			case x.believed && (!kept || count.replayed.Load() != 20):
+			case x.reused && (!kept || count.replayed.Load() != 20):
 				t.Errorf("the view is not gone on with: %d offsets were replayed", count.replayed.Load())
-			case !x.believed && (kept || ghost):
+			case !x.reused && (kept || ghost):
 				t.Error("a timer is pending that the changelog knows nothing of")
-			case !x.believed && !late:
+			case !x.reused && !late:
 				t.Error("a timer that the changelog has is lost here")
 			case !strings.Contains(said.String(), x.says):
 				t.Errorf("it says %s, want %q", said, x.says)

@@ -120,7 +120,7 @@ func breaks() []bug {
 			[]change{{"internal/partition/planner", "dirty.apply", "call add", "$; if $3 == nil { $0.drop($1) }"}}},
 		{"a checkpoint of the store leaves deletions out", "fold", "",
 			[]change{{"internal/partition/planner", "Planner.BeginFlush", "if Tombstone, assign ChangeOf", drop}}},
-		{"a view is believed whatever the log shows", "fold", "",
+		{"a view is reused whatever the log shows", "fold", "",
 			[]change{{"internal/ownership", "evidence.refuted", "body", `return ""; $`}}},
 		{"the ledger does not count cancels", "ledger", "",
 			[]change{{"internal/partition", "ledger.add", "Cancelled", drop}}},
