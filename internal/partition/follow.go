@@ -196,7 +196,7 @@ func (k *keeper) followPiece() error {
 func (k *keeper) noteMissing() {
 	o, w := &k.part.o, &k.follow.without
 	o.Metrics.withoutCalendar(o.Topics.Request.Name, o.Partition, w.timers)
-	k.part.missing.Store(&w.names) // the next pass has a map of its own
+	k.missing.Store(&w.names) // the next pass has a map of its own
 	if w.timers > 0 {
 		k.part.life.Log.Warn("timers name calendars that do not exist, and that exclude nothing", "timers", w.timers,
 			"calendars", slices.Sorted(maps.Keys(w.names)))

@@ -70,7 +70,24 @@ func TestTimersWithoutCalendar(t *testing.T) {
 	if got := shown(); len(got) != 1 || got[0] != 2 {
 		t.Errorf("the metric is %v", got)
 	}
-	if m.dropSeries("timers", 3); len(shown()) != 0 {
+	if m.dropMissing("timers", 3); len(shown()) != 0 {
 		t.Errorf("%v are left", shown())
+	}
+}
+
+// TestMissingCalendarsEndWithTheirAcquisition: calendars may have come while another instance had the partition. So
+// nothing is reported before the first pass of an acquisition has ended.
+func TestMissingCalendarsEndWithTheirAcquisition(t *testing.T) {
+	c := newCore(t, newSetup(t), 1<<20, 1000)
+	c.s.keeper.follow.without.add(only("a"), []*timer.Timer{{Recurrence: &timer.Recurrence{NotOn: "gone"}}})
+	c.s.keeper.noteMissing()
+	if got := c.p.Status().MissingCalendars; got["gone"] != 1 {
+		t.Fatalf("%v are missing, want gone", got)
+	}
+	store := c.s.keeper.store
+	c.leave()
+	c.p.served.Store(c.p.newServed(c.p.newLane(store), c.position, 0))
+	if got := c.p.Status().MissingCalendars; len(got) > 0 {
+		t.Errorf("%v are missing in an acquisition that has looked for none", got)
 	}
 }

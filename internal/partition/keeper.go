@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/kit/beats"
@@ -16,7 +17,7 @@ import (
 )
 
 // keeper keeps the store: it writes checkpoints, loads timers that fire soon, and moves parked timers. The goroutine
-// that calls loop owns all of it.
+// that calls loop owns all of it. Any goroutine may read missing.
 type keeper struct {
 	part        *Partition
 	store       *statestore.Handle
@@ -27,6 +28,7 @@ type keeper struct {
 	requests    *receiver
 	parking     *parking
 	follow      follow
+	missing     atomic.Pointer[map[string]int64] // missing.names of the last pass that has ended; nil: none has
 
 	keeps  time.Duration // delete.retention.ms as last noted by noteKeeps; 0: never
 	raised time.Time     // since when the setting has been longer than noted; zero: it is not
@@ -74,6 +76,7 @@ func (k *keeper) stop() {
 	for _, a := range []*budget.Account{m.Requests, m.Firings, m.Wheel, m.Dirty} {
 		a.Set(0)
 	}
+	k.part.o.Metrics.dropMissing(k.part.o.Topics.Request.Name, k.part.o.Partition)
 }
 
 // loop writes checkpoints, moves parked timers, and loads timers that fire soon.

@@ -147,13 +147,17 @@ func (m *Metrics) withoutCalendar(topic string, partition int32, timers int) {
 	m.astray.WithLabelValues(topic, strconv.Itoa(int(partition))).Set(float64(timers))
 }
 
+// dropMissing removes what the last pass of an acquisition that has ended found.
+func (m *Metrics) dropMissing(topic string, partition int32) {
+	m.astray.DeleteLabelValues(topic, strconv.Itoa(int(partition)))
+}
+
 // dropSeries removes the series of a partition that this process no longer owns.
 func (m *Metrics) dropSeries(topic string, partition int32) {
 	p := strconv.Itoa(int(partition))
 	m.lagRecords.DeleteLabelValues(topic, p)
 	m.lagSeconds.DeleteLabelValues(topic, p)
 	m.planningN.DeleteLabelValues(topic, p)
-	m.astray.DeleteLabelValues(topic, p)
 }
 
 var outcomeNames = map[timer.Outcome]string{

@@ -33,8 +33,7 @@ type Partition struct {
 	lag     atomic.Pointer[lag]
 	ledger  ledger
 	parked  atomic.Pointer[parked]
-	missing atomic.Pointer[map[string]int64] // missing.names of the last pass that has ended; nil: none has
-	served  atomic.Pointer[served]           // of the present acquisition; nil if there is none
+	served  atomic.Pointer[served] // of the present acquisition; nil if there is none
 
 	// Only Run's goroutine uses the following fields.
 	local   ownership.Local
@@ -172,7 +171,7 @@ func (p *Partition) Status() ownership.Status {
 	s.Pending = p.ledger.pending.Load()
 	acquired := p.served.Load()
 	if acquired != nil {
-		if names := p.missing.Load(); names != nil {
+		if names := acquired.keeper.missing.Load(); names != nil {
 			s.MissingCalendars = *names
 		}
 		n, known := p.o.Store.Misplaced()
