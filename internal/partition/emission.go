@@ -3,13 +3,11 @@ package partition
 import (
 	"encoding/base64"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/emitter/targets"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/kafka/topics"
@@ -22,13 +20,16 @@ import (
 const usualNumbers = 40
 
 // emissions builds the records of one seal. Built one by one, each record would take eight allocations. Here they share
-// buffers, and live as long as the step. Each slice that a record gets is cut to its length, so that appending to it
-// does not overwrite its neighbour. If a buffer has to grow, records made before keep their parts of the old one.
+// lists, and live as long as the step. Each slice that a record gets is cut to its length, so that appending to it does
+// not overwrite its neighbour. If a list has to grow, records made before keep their parts of the old one.
 type emissions struct {
 	now     time.Time
 	request origin
 	moved   origin // of timers that were moved here by a changelog record
-	*buffers
+
+	records []kgo.Record
+	headers []kgo.RecordHeader
+	text    []byte // the values of the service's own headers
 }
 
 // origin has the parts of the headers that name the record that a timer comes from.
@@ -42,17 +43,21 @@ func originOf(t *topics.Topic, partition int32) origin {
 	return origin{t.Name + "/" + n + "/", base64.RawURLEncoding.EncodeToString(t.ID[:]) + "." + n + "."}
 }
 
-// newEmissions prepares n emissions with the given number of headers in total.
-func (p *Partition) newEmissions(now int64, n, headers int, in *buffers) emissions {
-	m := emissions{
-		now:     time.UnixMilli(now),
-		request: originOf(&p.o.Topics.Request, p.o.Partition),
-		moved:   originOf(&p.o.Topics.Changelog, p.o.Partition),
-		buffers: in,
-	}
-	in.records, in.headers = room(in.records, n), room(in.headers, headers)
-	in.text = room(in.text, n*(len(m.request.source)+len(m.request.event)+usualNumbers))
-	return m
+// begin prepares n emissions of p with the given number of headers in total.
+func (e *emissions) begin(p *Partition, now int64, n, headers int) {
+	e.now = time.UnixMilli(now)
+	e.request = originOf(&p.o.Topics.Request, p.o.Partition)
+	e.moved = originOf(&p.o.Topics.Changelog, p.o.Partition)
+	e.records, e.headers = room(e.records, n), room(e.headers, headers)
+	e.text = room(e.text, n*(len(e.request.source)+len(e.request.event)+usualNumbers))
+}
+
+// clear forgets the records, and lists that were much too large.
+func (e *emissions) clear() {
+	clear(e.records)
+	clear(e.headers)
+	*e = emissions{records: reuse(e.records, minBuffer), headers: reuse(e.headers, minBuffer*ownHeaders),
+		text: reuse(e.text, minBuffer*ownHeaders*usualNumbers)}
 }
 
 // record builds the emission of t. Its timestamp is the owner's clock at this seal.
@@ -130,46 +135,8 @@ func noPartition(topic string, partition, n int32) *timer.Refusal {
 		"and no partition %d: give it more, or name one that it has", topic, n, partition)
 }
 
-// buffers hold the records of one sub-partition's part of a share: some 900 bytes for each entry, once a fifth of all
-// allocations in a timer's life. They are used again once the step is committed. Then every record is acknowledged, kgo
-// has forgotten it, and nothing else holds it. After any other outcome kgo may still use a record, so the buffers are
-// left to the garbage collector.
-type buffers struct {
-	records   []kgo.Record // emissions; headers and text are theirs
-	headers   []kgo.RecordHeader
-	text      []byte
-	changes   []kgo.Record // changes; keys are theirs
-	keys      []byte
-	list      []*kgo.Record
-	emissions []emitter.Emission
-	emitted   []*planner.Entry
-}
-
-// bufferPool has the buffers of committed steps.
-var bufferPool = sync.Pool{New: func() any { return new(buffers) }}
-
-// minBuffer is the number of records that buffers in the pool may always have room for.
-const minBuffer = 32
-
 // ownHeaders is how many headers the service adds to an emission.
 const ownHeaders = 5
-
-// free empties the buffers and puts them into the pool, unless they are much larger than they had to be. So buffers in
-// the pool are about as large as the last steps.
-func (b *buffers) free() {
-	if wide(b.records, minBuffer) || wide(b.changes, minBuffer) || wide(b.headers, minBuffer*ownHeaders) {
-		return
-	}
-	clear(b.records)
-	clear(b.headers)
-	clear(b.changes)
-	clear(b.list)
-	clear(b.emissions)
-	clear(b.emitted)
-	bufferPool.Put(b)
-}
-
-func wide[T any](s []T, least int) bool { return cap(s) > max(least, 2*len(s)) }
 
 // room returns an empty list with room for n elements: the old one if it is large enough.
 func room[T any](old []T, n int) []T {
@@ -177,6 +144,15 @@ func room[T any](old []T, n int) []T {
 		return make([]T, 0, n)
 	}
 	return old[:0]
+}
+
+// reuse returns a list, emptied, for the next step; nil if it has room for more than least elements, and for more than
+// twice as many as it has.
+func reuse[T any](s []T, least int) []T {
+	if cap(s) > max(least, 2*len(s)) {
+		return nil
+	}
+	return s[:0]
 }
 
 // route chooses the partition of an emission, as a Java client would. It asks no broker.

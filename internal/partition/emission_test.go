@@ -13,7 +13,6 @@ import (
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/ownership"
-	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -25,18 +24,19 @@ func emissionPartition() *Partition {
 }
 
 // TestEmissions checks the records of one seal. They must not share anything that one of them may change, whether their
-// buffers are new, too small or reused.
+// lists are new, too small or reused.
 func TestEmissions(t *testing.T) {
 	const n = 385
-	used := new(buffers)
+	used := new(emissions)
 	for _, room := range []int{n, n, 0, n / 2} {
-		testEmissions(t, emissionPartition().newEmissions(1_700_000_000_123, room, room*ownHeaders, used), n)
+		testEmissions(t, used, room, n)
 	}
-	testEmissions(t, emissionPartition().newEmissions(1_700_000_000_123, 0, 0, new(buffers)), n)
+	testEmissions(t, new(emissions), 0, n)
 }
 
-func testEmissions(t *testing.T, m emissions, n int) {
+func testEmissions(t *testing.T, m *emissions, room, n int) {
 	t.Helper()
+	m.begin(emissionPartition(), 1_700_000_000_123, room, room*ownHeaders)
 	var recs []*kgo.Record
 	timerOf := func(i int) *timer.Timer {
 		tm := &timer.Timer{
@@ -92,7 +92,8 @@ func TestEmissionOfAMovedTimer(t *testing.T) {
 	for _, at := range []int64{0, 1, 12345} {
 		tm := &timer.Timer{ID: []byte("id"), Offset: timer.MovedBy(at), Occurrence: 1,
 			Target: timer.Target{Topic: "orders"}}
-		m := p.newEmissions(1, 1, ownHeaders, new(buffers))
+		var m emissions
+		m.begin(p, 1, 1, ownHeaders)
 		r := m.record(tm, 0)
 		want := map[string]string{
 			waterclock.HeaderSource: fmt.Sprint("timers.waterclock.changelog/7/", at),
@@ -134,16 +135,15 @@ func TestEmissionsHaveRoomForTheirHeaders(t *testing.T) {
 		if step == nil || step.Segments[0].Firings.Entries != n {
 			t.Fatalf("%+v is due, want %d firings", step, n)
 		}
-		s := &sealedStep{l: c.s.lane, share: &emitter.Share{Emissions: make([]emitter.Emission, n)},
-			emitted: make([]*planner.Entry, n), at: c.now}
-		k := &sealedPart{segment: step.Segments[0], buffers: new(buffers)}
+		s := &sealedStep{l: c.s.lane, at: c.now}
+		k := &sealedPart{segment: step.Segments[0], emissions: make([]emitter.Emission, n)}
 		k.count()
 		s.emit(k)
-		if got, want := cap(k.buffers.headers), n*(headers+ownHeaders); got < want || got > want+want/4 {
+		if got, want := cap(k.made.headers), n*(headers+ownHeaders); got < want || got > want+want/4 {
 			t.Errorf("%d emissions: room for %d headers, want %d", n, got, want)
 		}
-		first := &k.buffers.headers[0]
-		if s.emit(k); first != &k.buffers.headers[0] {
+		first := &k.made.headers[0]
+		if s.emit(k); first != &k.made.headers[0] {
 			t.Errorf("%d emissions: room for headers is not used again", n)
 		}
 	}

@@ -58,7 +58,8 @@ func (l *lane) Seal(name string, room *emitter.Room) *emitter.Share {
 		l.nextDue.Store(next) // until here it was never, so a timer that was loaded in between wakes the lanes
 		return nil
 	}
-	s := &sealedStep{l: l, step: step}
+	s := stepPool.Get().(*sealedStep)
+	s.l, s.step = l, step
 	s.build(name)
 	*room = room.Minus(step.Size()).Minus(sizeOfEvents(s.eventCount))
 	return s.share

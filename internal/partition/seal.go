@@ -2,6 +2,8 @@ package partition
 
 import (
 	"errors"
+	"iter"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,9 +22,7 @@ import (
 type sealedStep struct {
 	l          *lane
 	step       *planner.Step
-	parts      []sealedPart     // by sub-partition
-	emitted    []*planner.Entry // parallel to share.Emissions
-	buffers    *buffers         // whose lists the step uses
+	parts      []sealedPart // by sub-partition
 	checkpoint []byte
 	changelog  int   // how many of share.Records are for the changelog; they come first
 	eventCount int   // how many of share.Records are events
@@ -30,26 +30,39 @@ type sealedStep struct {
 	mark       clocks.Mark
 	began      time.Time
 	share      *emitter.Share
+
+	// lists for the next share, from free to build
+	records   []*kgo.Record
+	emissions []emitter.Emission
 }
 
-// paced counts the tokens that firings have taken.
-type paced map[*rates.Account]int
-
-// sealedPart is the contribution of one sub-partition.
+// sealedPart is the contribution of one sub-partition. Each part is made by one goroutine.
 type sealedPart struct {
-	sub       *subPartition
-	segment   *planner.Segment
-	refused   []*planner.Entry // refused at this seal, because of their targets
-	buffers   *buffers         // of its records
-	emissions int              // how many it has
-	headers   int              // how many headers those have in total
-	first     int              // index of its first emission in share.Emissions
-	records   int              // index of its first changelog record in share.Records
-	dead      bool             // it has a dead letter
-	events    []*kgo.Record
-	firings   []tracing.Firing // spans of its emissions
-	paced     paced
+	sub     *subPartition
+	segment *planner.Segment
+	refused []*planner.Entry // refused at this seal, because of their targets
+	emits   int              // how many emissions it has
+	headers int              // how many headers those have in total
+	dead    bool             // it has a dead letter
+	events  []*kgo.Record
+	firings []tracing.Firing       // spans of its emissions
+	paced   map[*rates.Account]int // the tokens that its firings have taken
+
+	emissions []emitter.Emission // its part of share.Emissions
+	records   []*kgo.Record      // its part of the changelog records in share.Records
+	made      emissions
+	changes   []kgo.Record // for the changelog; keys are theirs
+	keys      []byte
 }
+
+// stepPool has committed steps, whose memory is used again: some 900 bytes for each entry, once a fifth of all
+// allocations in a timer's life. When a step is committed every record is acknowledged, kgo has forgotten it, and
+// nothing else holds it. After any other outcome kgo may still use a record, so the step is left to the garbage
+// collector.
+var stepPool = sync.Pool{New: func() any { return new(sealedStep) }}
+
+// minBuffer is the number of records that a step in the pool may always have room for.
+const minBuffer = 32
 
 // build makes the records of the step. The parts are made side by side if the step is large.
 func (s *sealedStep) build(step string) {
@@ -57,24 +70,22 @@ func (s *sealedStep) build(step string) {
 	s.mark, s.began = l.part.clock.mark(), time.Now()
 	s.at = s.mark.Wall
 	s.share = &emitter.Share{Done: s.done}
-	s.parts = make([]sealedPart, len(l.subs.all))
+	s.parts = room(s.parts, len(l.subs.all))[:len(l.subs.all)]
 	entries := s.step.Len()
 	l.subs.each(entries, func(x *subPartition) {
 		k := &s.parts[x.number]
-		k.sub, k.segment, k.buffers = x, s.step.Segments[x.number], bufferPool.Get().(*buffers)
+		k.sub, k.segment = x, s.step.Segments[x.number]
 		s.route(k)
 		k.segment.Changes()
 	})
 	emissions, dead := 0, false
 	for i := range s.parts {
 		k := &s.parts[i]
-		k.first, k.records = emissions, s.changelog
-		emissions, s.changelog, dead = emissions+k.emissions, s.changelog+len(k.segment.Changes()), dead || k.dead
+		emissions, s.changelog, dead = emissions+k.emits, s.changelog+len(k.segment.Changes()), dead || k.dead
 	}
-	s.buffers = s.parts[0].buffers
-	s.emitted, s.share.Emissions = room(s.buffers.emitted, emissions)[:emissions],
-		room(s.buffers.emissions, emissions)[:emissions]
-	s.share.Records = room(s.buffers.list, s.changelog+1)[:s.changelog]
+	s.share.Emissions = room(s.emissions, emissions)[:emissions]
+	s.share.Records = room(s.records, s.changelog+1)[:s.changelog]
+	s.divide()
 	l.subs.each(entries, func(x *subPartition) {
 		k := &s.parts[x.number]
 		s.emit(k)
@@ -94,6 +105,17 @@ func (s *sealedStep) build(step string) {
 	}
 	s.share.Committing = l.part.Questions.Ending
 	s.share.Offset = l.part.life.Records.Offset(s.step.Position, wire.CommitNote{Step: step})
+}
+
+// divide gives each part its places in the lists of the share.
+func (s *sealedStep) divide() {
+	emissions, records := s.share.Emissions, s.share.Records
+	for i := range s.parts {
+		k := &s.parts[i]
+		n := len(k.segment.Changes())
+		k.emissions, emissions = emissions[:k.emits], emissions[k.emits:]
+		k.records, records = records[:n], records[n:]
+	}
 }
 
 // route chooses the partition of each firing, and rolls back firings that must not be emitted now.
@@ -124,7 +146,7 @@ func (s *sealedStep) route(k *sealedPart) {
 			back, account = append(back, e), nil // Take has settled the promise
 		default:
 			e.Partition = to.Partition
-			k.paced.add(account)
+			k.took(account)
 			continue
 		}
 		if account != nil {
@@ -142,44 +164,58 @@ func (s *sealedStep) route(k *sealedPart) {
 	k.count()
 }
 
-// add counts a token; the account may be nil.
-func (p *paced) add(a *rates.Account) {
+// took counts the token that a firing has taken; the account may be nil.
+func (sp *sealedPart) took(a *rates.Account) {
 	if a == nil {
 		return
 	}
-	if *p == nil {
-		*p = make(paced)
+	if sp.paced == nil {
+		sp.paced = make(map[*rates.Account]int)
 	}
-	(*p)[a]++
+	sp.paced[a]++
 }
 
 // count counts the emissions and their headers. It runs after all rollbacks, because a rollback takes with it the
 // firings that were planned on top of it.
-func (s *sealedPart) count() {
-	for e := range s.segment.Entries() {
+func (sp *sealedPart) count() {
+	for e := range sp.segment.Entries() {
 		if e.Emit != nil && e.Refusal == nil {
-			s.emissions++
-			s.headers += len(e.Emit.Headers) + ownHeaders
+			sp.emits++
+			sp.headers += len(e.Emit.Headers) + ownHeaders
+		}
+	}
+}
+
+// emitted returns the entries with an emission, and that, until one of them is refused.
+func (sp *sealedPart) emitted() iter.Seq2[*planner.Entry, *emitter.Emission] {
+	return func(yield func(*planner.Entry, *emitter.Emission) bool) {
+		emissions := sp.emissions
+		for e := range sp.segment.Entries() {
+			if e.Emit == nil || e.Refusal != nil {
+				continue
+			}
+			if !yield(e, &emissions[0]) {
+				return
+			}
+			emissions = emissions[1:]
 		}
 	}
 }
 
 // emit makes the records of the firings.
 func (s *sealedStep) emit(k *sealedPart) {
-	made, i := s.l.part.newEmissions(s.at, k.emissions, k.headers, k.buffers), k.first
-	for e := range k.segment.Entries() {
-		if e.Emit == nil || e.Refusal != nil {
-			continue
-		}
-		rec := made.record(e.Emit, e.Partition)
+	if k.emits == 0 {
+		return
+	}
+	k.made.begin(s.l.part, s.at, k.emits, k.headers)
+	for e, em := range k.emitted() {
+		rec := k.made.record(e.Emit, e.Partition)
 		if p := s.l.part.o.Traces; p != nil {
 			k.firings = p.Fire(k.firings, rec, s.l.part.o.Targets)
 		}
-		s.emitted[i] = e
-		s.share.Emissions[i] = emitter.Emission{
+		*em = emitter.Emission{
 			Record: rec, Due: e.Order(), Seq: e.Emit.Offset, Permit: permitOf(e.Tag), Alone: e.Suspect,
 		}
-		i++
 	}
 }
 
@@ -214,14 +250,14 @@ func (s *sealedStep) changes(k *sealedPart) {
 	for i := range changes {
 		n += len(changes[i].ID) + 1
 	}
-	records, keys := room(k.buffers.changes, len(changes)), room(k.buffers.keys, n)
+	k.changes, k.keys = room(k.changes, len(changes)), room(k.keys, n)
 	for i := range changes {
-		first := len(keys)
-		keys = wire.TimerKey(keys, changes[i].ID)
-		records = append(records, *s.l.part.life.Records.Changelog(keys[first:len(keys):len(keys)], changes[i].Bytes))
-		s.share.Records[k.records+i] = &records[i]
+		first := len(k.keys)
+		k.keys = wire.TimerKey(k.keys, changes[i].ID)
+		key := k.keys[first:len(k.keys):len(k.keys)]
+		k.changes = append(k.changes, *s.l.part.life.Records.Changelog(key, changes[i].Bytes))
+		k.records[i] = &k.changes[i]
 	}
-	k.buffers.changes, k.buffers.keys = records, keys
 }
 
 // events makes the events of a part. Its emissions are made already.
@@ -230,7 +266,7 @@ func (s *sealedStep) events(k *sealedPart) {
 	if !l.part.hasEvents() {
 		return
 	}
-	emissions := s.share.Emissions[k.first : k.first+k.emissions]
+	emissions := k.emissions
 	records, text := make([]kgo.Record, 0, k.segment.Len()), []byte(nil)
 	now := l.part.o.Clocks.Brokers(s.mark)
 	for e := range k.segment.Entries() {
@@ -255,15 +291,28 @@ func (s *sealedStep) events(k *sealedPart) {
 	}
 }
 
-// free returns the buffers of a committed step. The lane may hold its share until the next one.
+// free puts a committed step into the pool, with its lists unless they are much larger than they had to be. So lists in
+// the pool are about as large as the last steps. The lane may hold its share until the next one.
 func (s *sealedStep) free() {
-	s.buffers.emitted, s.buffers.emissions, s.buffers.list = s.emitted, s.share.Emissions, s.share.Records
-	s.emitted, s.share.Emissions, s.share.Records = nil, nil, nil
 	for i := range s.parts {
-		s.parts[i].buffers.free()
+		s.parts[i].free()
 	}
-	s.parts, s.buffers, s.step = nil, nil, nil
+	records, emissions := s.share.Records, s.share.Emissions
+	s.share.Records, s.share.Emissions = nil, nil
+	clear(records)
+	clear(emissions)
+	*s = sealedStep{parts: s.parts, records: reuse(records, minBuffer), emissions: reuse(emissions, minBuffer)}
+	stepPool.Put(s)
 }
+
+func (sp *sealedPart) free() {
+	clear(sp.changes)
+	sp.made.clear()
+	*sp = sealedPart{made: sp.made, changes: reuse(sp.changes, minBuffer), keys: reuse(sp.keys, minBuffer*usualID)}
+}
+
+// usualID is more than the length of most IDs.
+const usualID = 40
 
 // done takes the outcome of the step.
 func (s *sealedStep) done(o emitter.Outcome) {
@@ -338,8 +387,7 @@ func (s *sealedStep) giveBack() {
 // unhealthy.
 func (s *sealedStep) verdicts(k *sealedPart) {
 	var unhealthy []*planner.Entry
-	for i := k.first; i < k.first+k.emissions; i++ {
-		em, e := &s.share.Emissions[i], s.emitted[i]
+	for e, em := range k.emitted() {
 		if em.Err != nil { // it is not sealed again
 			if account := s.l.rates.Of(e.Emit.Target.Topic); account != nil {
 				account.Drop(1)

@@ -281,8 +281,8 @@ func mends() []bug {
 		{"a firing that is rolled back with the one before it keeps its place", "23",
 			"./internal/partition TestAFiringIsRolledBackWithTheOneBeforeIt",
 			[]change{
-				{"internal/partition", "sealedStep.route", "assign Partition", "$; $1.emissions++"},
-				{"internal/partition", "sealedPart.count", "++ emissions", drop},
+				{"internal/partition", "sealedStep.route", "assign Partition", "$; $1.emits++"},
+				{"internal/partition", "sealedPart.count", "++ emits", drop},
 			}},
 		{"a replay waits for an end that was cut off", "23", "./internal/kafka/replay TestReplayOfALogThatWasCut",
 			[]change{{"internal/kafka/replay", "Replay.reaches", ">= !CutAfter", always}}},
