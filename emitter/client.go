@@ -27,7 +27,7 @@ const (
 	// that the request allows, until kgo closes the connection. It does not bound a step: each wait has its own limit
 	// (see targets.Within), and the dialer closes connections to unresponsive brokers immediately. But if an EndTxn
 	// waits for a dead broker, its answer must still be received, over the connection on which it was sent: see
-	// inDoubt.coordinatorAnswer.
+	// transaction.coordinatorAnswer.
 	connectionPatience = targets.BrokerDeath
 	// replicaTimeout is how long a broker may wait for replicas. It is less than ownDeadline, because until then
 	// the broker does not answer for the other partitions of the request either.
@@ -61,8 +61,8 @@ type txnClient struct {
 	parts   map[string][]int32
 	leaders []leaderEpoch
 	// answer delivers the answer to the EndTxn of last, once; it is nil if none is expected. The lane's loop waits for
-	// it (Lane.end). If the outcome is unknown, the goroutine that resolves the step gets it with the client
-	// (inDoubt.coordinatorAnswer).
+	// it (transaction.end). If the outcome is unknown, the goroutine that resolves the step gets it with the client
+	// (transaction.coordinatorAnswer).
 	answer <-chan error
 	// hurried means that the previous transaction most likely lacks a marker, because it wrote to a partition whose
 	// leader cannot be reached. See announce.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -16,14 +17,45 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// commit runs one transaction. It returns nil if the step is committed, and errUnknown if the outcome must be
-// resolved. With any other error the step is certainly aborted.
-func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
-	if _, err := memberOf(shares); err != nil {
+// transaction is the transaction of one step. The lane's loop commits it. If EndTxn is not answered, a goroutine of its
+// own has it from then on, and resolves its outcome.
+//
+// If a partition does not acknowledge its records in time, the transaction is aborted and the partition is named: in
+// Share.Held if the records are the share's own, and by its breaker if it is a target. Only a partition's own errors
+// count against it, never the producer's.
+//
+// The promises of acknowledged records, which are nearly all, only count down in the partition set. mu guards the
+// fields that the other promises and the watch use.
+type transaction struct {
+	lane   *Lane
+	shares []*Share
+	to     *partitionSet
+	c      *txnClient // from open on
+	sent   int32      // the number of records to the service's own topics, once all are sent
+	unsafe bool       // buffered records were abandoned: the client is to be retired
+	// emitting is the context of emissions, nil before the first one. The loop changes it between two flushes. The
+	// watch of a flush ends it.
+	emitting *patience
+
+	mu      sync.Mutex            // guards the following fields
+	failure error                 // the last one
+	broken  map[*kgo.Record]error // the emissions that were not acknowledged, and why
+	// the last time in the flush at which a dying broker kept all of the shares' own records waiting
+	taken       time.Duration
+	held        bool // a share holds up the step
+	unreachable bool // the leader of an outstanding partition cannot be reached
+	tripped     map[timer.TopicPartition]error
+}
+
+// commit runs the transaction. It returns nil if the step is committed, and errUnknown if the outcome must be resolved.
+// With any other error the step is certainly aborted.
+func (t *transaction) commit(ctx context.Context) (err error) {
+	if _, err := memberOf(t.shares); err != nil {
 		return err
 	}
-	to := partitionSetOf(shares)
-	parts := to.partitions()
+	l := t.lane
+	t.to = partitionSetOf(t.shares)
+	parts := t.to.partitions()
 	ctx, release := l.during(ctx, parts)
 	defer release()
 	l.timings.begin()
@@ -36,37 +68,35 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 			l.timings.end(l.o.Logger, l.name, err)
 		}
 	}()
-	c, err := l.open(ctx, shares, parts)
-	if err != nil {
+	if err = t.open(ctx, parts); err != nil {
 		return err
 	}
 	l.startsWriting()
-	out := outgoing{lane: l, c: c, shares: shares, to: to}
-	err = out.produce(ctx)
+	err = t.produce(ctx)
 	if err == nil {
-		err = c.awaitKnown(ctx, parts)
+		err = t.c.awaitKnown(ctx, parts)
 	}
 	l.timings.through("produce")
 	if err == nil {
-		_, err = memberOf(shares)
+		_, err = memberOf(t.shares)
 	}
 	if err == nil {
-		err = checked(shares, c)
+		err = checked(t.shares, t.c)
 	} else {
 		// Shares whose records were acknowledged learn the offsets of these, and need not look for them.
-		_ = checked(out.acknowledged(), c)
+		_ = checked(t.acknowledged(), t.c)
 	}
 	if err != nil {
-		l.abandon(ctx, &out, shares)
+		t.abandon(ctx)
 		l.timings.through("abort")
 		return err
 	}
-	for _, s := range shares {
+	for _, s := range t.shares {
 		if s.Committing != nil {
 			s.Committing()
 		}
 	}
-	return l.end(ctx, c)
+	return t.end(ctx)
 }
 
 // named lists topics with their errors.
@@ -79,63 +109,89 @@ func named(culprits map[string]error) string {
 	return strings.Join(all, ", ")
 }
 
-// open begins a transaction and commits the offsets in it. If it returns an error, nothing was produced and the
+// open begins the transaction and commits the offsets in it. If it returns an error, nothing was produced and the
 // transaction is given up.
-func (l *Lane) open(ctx context.Context, shares []*Share, parts map[string][]int32) (*txnClient, error) {
-	c, culprits, err := l.begin(ctx, parts)
+func (t *transaction) open(ctx context.Context, parts map[string][]int32) error {
+	l := t.lane
+	culprits, err := t.begin(ctx, parts)
 	l.timings.through("announce")
 	switch {
-	case c == nil:
-		return nil, err
+	case t.c == nil:
+		return err
 	case errors.Is(err, errEmissions):
 		// The whole announce was refused: the broker began nothing.
-		if !l.blame(shares, culprits) {
+		if !t.blame(culprits) {
 			// not errEmissions: the step is tried again later
 			err = fmt.Errorf("target topics changed: %s", named(culprits))
 		}
-		c.parts = nil
-		if c.abort(ctx) != nil {
-			l.drop(c)
+		t.c.parts = nil
+		if t.c.abort(ctx) != nil {
+			l.drop(t.c)
 		}
-		return nil, err
+		return err
 	case err == nil:
-		err = c.commitOffsets(ctx, l.o.Group, shares)
+		err = t.c.commitOffsets(ctx, l.o.Group, t.shares)
 		l.timings.through("offsets")
 	}
 	if err != nil {
 		// Nothing is produced yet, so kgo's own abort would send nothing and leave the broker's transaction open for
 		// the next one to continue.
-		l.drop(c)
-		return nil, err
+		l.drop(t.c)
 	}
-	return c, nil
+	return err
+}
+
+// blame marks emissions and records for refused topics, and reports whether there are any. A target that is gone is
+// looked up again first: it may have been recreated, or this broker may not know it yet.
+func (t *transaction) blame(culprits map[string]error) (blamed bool) {
+	for _, s := range t.shares {
+		for i := range s.Emissions {
+			topic := s.Emissions[i].Record.Topic
+			switch err, ok := culprits[topic]; {
+			case !ok:
+			case targets.Gone(err):
+				t.lane.o.Targets.Refuted(topic)
+			default:
+				s.Emissions[i].Err, blamed = err, true
+			}
+		}
+		for _, r := range s.Records {
+			if err, ok := culprits[r.Topic]; ok {
+				s.refused(timer.TopicPartition{Topic: r.Topic, Partition: r.Partition}, err)
+				blamed = true
+			}
+		}
+	}
+	return blamed
 }
 
 // abandon aborts a transaction in which something was produced. A partition that failed may have no leader, and then
 // misses the marker.
-func (l *Lane) abandon(ctx context.Context, out *outgoing, shares []*Share) {
-	if out.unsafe || out.held {
-		l.drop(out.c)
+func (t *transaction) abandon(ctx context.Context) {
+	l := t.lane
+	if t.unsafe || t.held {
+		l.drop(t.c)
 	} else {
-		l.abort(ctx, out.c)
+		l.abort(ctx, t.c)
 	}
-	for p := range out.tripped {
+	for p := range t.tripped {
 		l.o.Markers.Moved(p)
 	}
-	for _, s := range shares {
+	for _, s := range t.shares {
 		for p := range s.Held {
 			l.o.Markers.Moved(p)
 		}
 	}
 }
 
-// begin opens a transaction and announces its partitions. If the broker has not ended the last transaction of the ID
-// yet, it takes a fresh ID, once. If c is nil, nothing was begun.
-func (l *Lane) begin(
-	ctx context.Context, parts map[string][]int32) (c *txnClient, culprits map[string]error, err error) {
+// begin picks a client, begins its transaction and announces the partitions. If the broker has not ended the last
+// transaction of the ID yet, it takes a fresh ID, once. If c is nil then, nothing was begun.
+func (t *transaction) begin(ctx context.Context, parts map[string][]int32) (culprits map[string]error, err error) {
+	l := t.lane
 	for fresh := false; ; fresh = true {
-		if c, err = l.pool.next(ctx, fresh); err != nil {
-			return nil, nil, err
+		c, err := l.pool.next(ctx, fresh)
+		if err != nil {
+			return nil, err
 		}
 		l.needs(c)
 		c.hurried = needsUnreachable(l.o.Leaders, nil, c.parts)
@@ -143,22 +199,24 @@ func (l *Lane) begin(
 		c.refresh(parts, l.o.Targets)
 		if err := c.BeginTransaction(); err != nil {
 			l.drop(c)
-			return nil, nil, fmt.Errorf("begin transaction: %w", err)
+			return nil, fmt.Errorf("begin transaction: %w", err)
 		}
 		culprits, err = c.announce(ctx, parts)
 		if !errors.Is(err, kerr.ConcurrentTransactions) {
-			return c, culprits, err
+			t.c = c
+			return culprits, err
 		}
 		c.parts = nil // the previous transaction has not ended, so the new one was never begun
 		l.drop(c)
 		if fresh {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 }
 
 // end commits. It waits for the answer up to CommitTimeout. A later answer goes to resolve.
-func (l *Lane) end(ctx context.Context, c *txnClient) error {
+func (t *transaction) end(ctx context.Context) error {
+	l, c := t.lane, t.c
 	bounded, cancel := context.WithTimeout(ctx, l.o.CommitTimeout)
 	defer cancel()
 	answer := make(chan error, 1)
@@ -219,30 +277,6 @@ func (l *Lane) abort(ctx context.Context, c *txnClient) {
 		return
 	}
 	c.noteEnd(l.o.Markers, repair.EndingAbort)
-}
-
-// blame marks emissions and records for refused topics, and reports whether there are any. A target that is gone is
-// looked up again first: it may have been recreated, or this broker may not know it yet.
-func (l *Lane) blame(shares []*Share, culprits map[string]error) (blamed bool) {
-	for _, s := range shares {
-		for i := range s.Emissions {
-			topic := s.Emissions[i].Record.Topic
-			switch err, ok := culprits[topic]; {
-			case !ok:
-			case targets.Gone(err):
-				l.o.Targets.Refuted(topic)
-			default:
-				s.Emissions[i].Err, blamed = err, true
-			}
-		}
-		for _, r := range s.Records {
-			if err, ok := culprits[r.Topic]; ok {
-				s.refused(timer.TopicPartition{Topic: r.Topic, Partition: r.Partition}, err)
-				blamed = true
-			}
-		}
-	}
-	return blamed
 }
 
 // drop discards a client that must not end its own transaction, and makes the broker abort that transaction: a new

@@ -31,7 +31,7 @@ func oneRecord(topic string) *Share {
 func commitOne(t *testing.T, l *testLane) error {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	return l.commit(ctx, []*Share{oneRecord("log")})
+	return (&transaction{lane: l.Lane, shares: []*Share{oneRecord("log")}}).commit(ctx)
 }
 
 // begins makes the client of a slot begin the next step.

@@ -226,12 +226,12 @@ func (l *Lane) runStep(ctx context.Context, shares []*Share) error {
 	// A step that has begun is ended in order, even if the lane is stopped. The broker's own limit bounds it.
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.o.TransactionTimeout)
 	defer cancel()
-	err := l.commit(bounded, shares)
+	t := &transaction{lane: l, shares: shares}
+	err := t.commit(bounded)
 	if errors.Is(err, errUnknown) {
-		c := l.pool.clients[l.pool.slot]
-		l.pool.forget(c)
+		l.pool.forget(t.c)
 		l.background.Go(func(context.Context) {
-			l.finish(ctx, shares, start, (&inDoubt{l, c, shares}).resolve())
+			l.finish(ctx, shares, start, t.resolve())
 			l.roster.Wake()
 		})
 		return err

@@ -31,62 +31,34 @@ const (
 	aloneDeadline = 5 * time.Second
 )
 
-// outgoing is the sending of one step. If a partition does not acknowledge its records in time, the step is aborted and
-// the partition is named: in Share.Held if the records are the share's own, and by its breaker if it is a target. Only
-// a partition's own errors count against it, never the producer's.
-//
-// The promises of acknowledged records, which are nearly all, only count down in the partition set. mu guards the
-// fields that the other promises and the watch use.
-type outgoing struct {
-	lane   *Lane
-	c      *txnClient
-	shares []*Share
-	to     *partitionSet
-	sent   int32 // the number of records to the service's own topics, once all are sent
-	unsafe bool  // buffered records were abandoned: the client is to be retired
-	// emitting is the context of emissions, nil before the first one. The loop changes it between two flushes. The
-	// watch of a flush ends it.
-	emitting *patience
-
-	mu      sync.Mutex
-	failure error // the last one
-	broken  []brokenPromise
-	// the last time in the flush at which a dying broker kept all of the shares' own records waiting
-	taken time.Duration
-	held  bool // a share holds up the step
-	// unreachable means that the leader of an outstanding partition cannot be reached.
-	unreachable bool
-	tripped     map[timer.TopicPartition]error
-}
-
 // produce sends all records and waits for every promise. A quarantine's lane sends emissions only when all other
 // records are acknowledged: a record in a target blocks its readers until the transaction ends, and in a quarantine
 // that may well be in vain.
-func (o *outgoing) produce(ctx context.Context) error {
-	o.tripped = make(map[timer.TopicPartition]error)
-	for i, s := range o.shares {
-		o.produceOwn(ctx, s, o.to.own[i])
+func (t *transaction) produce(ctx context.Context) error {
+	t.tripped = make(map[timer.TopicPartition]error)
+	for i, s := range t.shares {
+		t.produceOwn(ctx, s, t.to.own[i])
 	}
-	emissions := ordered(o.shares)
+	emissions := ordered(t.shares)
 	var err error
-	if o.lane.aborts.apart {
-		err = o.flush(ctx)
+	if t.lane.aborts.apart {
+		err = t.flush(ctx)
 	}
 	if err == nil {
-		err = o.send(ctx, emissions)
+		err = t.send(ctx, emissions)
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.unreachable {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.unreachable {
 		return fmt.Errorf("%w: %w", errUnreachable, err)
 	}
-	if o.held {
+	if t.held {
 		err = fmt.Errorf("%w: %w", errHeld, err)
 	}
-	if len(o.tripped) > 0 && err != nil {
+	if len(t.tripped) > 0 && err != nil {
 		err = fmt.Errorf("%w: %w", errLate, err)
 	}
-	if o.verdict(emissions) {
+	if t.verdict(emissions) {
 		return fmt.Errorf("%w: %w", errEmissions, err)
 	}
 	return err
@@ -94,16 +66,16 @@ func (o *outgoing) produce(ctx context.Context) error {
 
 // send sends the emissions. An emission that is Alone shares no batch with others, and its round trip does not count
 // against their deadline.
-func (o *outgoing) send(ctx context.Context, emissions []*Emission) error {
-	o.emitting = newPatience(ctx)
-	defer func() { o.emitting.end() }()
+func (t *transaction) send(ctx context.Context, emissions []*Emission) error {
+	t.emitting = newPatience(ctx)
+	defer func() { t.emitting.end() }()
 	flush := func() error {
-		err := o.flush(ctx)
-		o.emitting.end()
-		o.emitting = newPatience(ctx)
+		err := t.flush(ctx)
+		t.emitting.end()
+		t.emitting = newPatience(ctx)
 		return err
 	}
-	done := o.emissionDone
+	done := t.emissionDone
 	begun, cleared := time.Now(), 0
 	for _, e := range emissions {
 		if e.Alone {
@@ -114,8 +86,8 @@ func (o *outgoing) send(ctx context.Context, emissions []*Emission) error {
 				return err
 			}
 		}
-		o.to.emissions(e.Record.Topic, e.Record.Partition).n.Add(1)
-		o.c.Produce(o.emitting, e.Record, done)
+		t.to.emissions(e.Record.Topic, e.Record.Partition).n.Add(1)
+		t.c.Produce(t.emitting, e.Record, done)
 		if e.Alone {
 			if err := flush(); err != nil {
 				return err
@@ -124,48 +96,48 @@ func (o *outgoing) send(ctx context.Context, emissions []*Emission) error {
 			cleared++
 		}
 	}
-	return o.flush(ctx)
+	return t.flush(ctx)
 }
 
 // flush waits for every promise, until the watch gives up.
-func (o *outgoing) flush(ctx context.Context) error {
+func (t *transaction) flush(ctx context.Context) error {
 	flushed := make(chan struct{})
 	var watch sync.WaitGroup
-	watch.Go(func() { o.watch(flushed) })
-	err := o.c.Flush(ctx)
+	watch.Go(func() { t.watch(flushed) })
+	err := t.c.Flush(ctx)
 	close(flushed)
 	watch.Wait()
 	if err != nil {
 		return fmt.Errorf("flush: %w", err)
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.failure
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.failure
 }
 
 // produceOwn sends a share's own records; counts has a counter for each partition that they go to.
-func (o *outgoing) produceOwn(ctx context.Context, s *Share, counts []*outstanding) {
+func (t *transaction) produceOwn(ctx context.Context, s *Share, counts []*outstanding) {
 	s.proven = true
 	done := func(r *kgo.Record, err error) {
 		own := countOf(counts, r.Topic, r.Partition)
 		if err != nil {
-			o.ownFailed(s, own.to, err)
+			t.ownFailed(s, own.to, err)
 		}
 		own.n.Add(-1) // last: see acknowledged
 	}
 	for _, r := range s.Records {
 		countOf(counts, r.Topic, r.Partition).n.Add(1)
-		o.c.Produce(ctx, r, done)
+		t.c.Produce(ctx, r, done)
 	}
-	o.sent += int32(len(s.Records))
+	t.sent += int32(len(s.Records))
 }
 
 // acknowledged returns the shares whose own records were all acknowledged.
-func (o *outgoing) acknowledged() (shares []*Share) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for i, s := range o.shares {
-		if s.proven && !slices.ContainsFunc(o.to.own[i], func(c *outstanding) bool { return c.n.Load() > 0 }) {
+func (t *transaction) acknowledged() (shares []*Share) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, s := range t.shares {
+		if s.proven && !slices.ContainsFunc(t.to.own[i], func(c *outstanding) bool { return c.n.Load() > 0 }) {
 			shares = append(shares, s)
 		}
 	}
@@ -203,52 +175,49 @@ func ordered(shares []*Share) []*Emission {
 	return sorted
 }
 
-func (o *outgoing) ownFailed(s *Share, to timer.TopicPartition, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (t *transaction) ownFailed(s *Share, to timer.TopicPartition, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	s.proven = false
-	o.failure = fmt.Errorf("produce to %s/%d: %w", to.Topic, to.Partition, err)
+	t.failure = fmt.Errorf("produce to %s/%d: %w", to.Topic, to.Partition, err)
 	switch {
 	case targets.Trips(err):
-		o.hold(s, to, err)
+		t.hold(s, to, err)
 	case targets.RefusedForGood(err):
-		o.held = o.held || !targets.Gone(err)
+		t.held = t.held || !targets.Gone(err)
 		s.refused(to, err)
-		o.lane.o.Targets.Stale(to.Topic)
+		t.lane.o.Targets.Stale(to.Topic)
 	}
 }
 
-func (o *outgoing) emissionDone(r *kgo.Record, err error) {
-	waits := o.to.emissions(r.Topic, r.Partition)
+func (t *transaction) emissionDone(r *kgo.Record, err error) {
+	waits := t.to.emissions(r.Topic, r.Partition)
 	waits.n.Add(-1)
 	if err == nil {
 		return
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.failure = fmt.Errorf("produce to %s/%d: %w", r.Topic, r.Partition, err)
-	o.broken = append(o.broken, brokenPromise{r, err})
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.failure = fmt.Errorf("produce to %s/%d: %w", r.Topic, r.Partition, err)
+	if t.broken == nil {
+		t.broken = make(map[*kgo.Record]error)
+	}
+	t.broken[r] = err
 	if targets.Trips(err) {
-		o.tripped[waits.to] = err
+		t.tripped[waits.to] = err
 	}
 }
 
-// brokenPromise is an emission that was not acknowledged, and why.
-type brokenPromise struct {
-	*kgo.Record
-	err error
-}
-
 // hold names a share that holds up the step. The lock is held.
-func (o *outgoing) hold(s *Share, to timer.TopicPartition, err error) {
-	o.held = true
+func (t *transaction) hold(s *Share, to timer.TopicPartition, err error) {
+	t.held = true
 	s.hold(to, err)
 }
 
 // patience is how long targets may take. It is longer while a broker is dying: a leader that waits for the
 // broker to leave its in-sync replicas is not to blame.
-func (o *outgoing) patience() time.Duration {
-	if o.lane.o.Leaders.Dying() {
+func (t *transaction) patience() time.Duration {
+	if t.lane.o.Leaders.Dying() {
 		return targets.BrokerDeath
 	}
 	return targets.EmissionDeadline
@@ -290,23 +259,23 @@ func (p *patience) Err() error {
 // watch ends a flush that takes too long. It has to use unsafe means, because kgo does not give up records that a
 // leader accepted and does not answer. It counts ticks, so that no partition is blamed for the time in which this
 // process stood still.
-func (o *outgoing) watch(flushed <-chan struct{}) {
-	t := time.NewTicker(watchTick)
-	defer t.Stop()
-	limit := o.patience()
+func (t *transaction) watch(flushed <-chan struct{}) {
+	ticks := time.NewTicker(watchTick)
+	defer ticks.Stop()
+	limit := t.patience()
 	for waited := time.Duration(0); ; {
-		if o.emitting != nil && waited >= limit {
-			o.emitting.lose()
+		if t.emitting != nil && waited >= limit {
+			t.emitting.lose()
 		}
-		if o.leadersUnreachable() || o.overdue(waited) {
-			o.c.UnsafeAbortBufferedRecords()
+		if t.leadersUnreachable() || t.overdue(waited) {
+			t.c.UnsafeAbortBufferedRecords()
 			return
 		}
 		select {
 		case <-flushed:
 			return
-		case <-o.lane.reached:
-		case <-t.C:
+		case <-t.lane.reached:
+		case <-ticks.C:
 			waited += watchTick
 		}
 	}
@@ -314,95 +283,97 @@ func (o *outgoing) watch(flushed <-chan struct{}) {
 
 // leadersUnreachable reports whether to give up because the leader of an outstanding partition cannot be reached. The
 // next step goes without it.
-func (o *outgoing) leadersUnreachable() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	look := func(p timer.TopicPartition) { o.unreachable = o.unreachable || o.lane.o.Leaders.Unreachable(p) }
-	o.to.ownWaiting(func(_ int, p timer.TopicPartition) { look(p) })
-	o.to.waiting(look)
-	o.unsafe = o.unsafe || o.unreachable
-	return o.unreachable
+func (t *transaction) leadersUnreachable() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	look := func(p timer.TopicPartition) { t.unreachable = t.unreachable || t.lane.o.Leaders.Unreachable(p) }
+	t.to.ownWaiting(func(_ int, p timer.TopicPartition) { look(p) })
+	t.to.waiting(look)
+	t.unsafe = t.unsafe || t.unreachable
+	return t.unreachable
 }
 
 // overdue names the partitions that have not acknowledged in time, and reports whether to give up.
-func (o *outgoing) overdue(waited time.Duration) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	wait := o.lane.o.Leaders.Dying()
-	own := o.to.ownWaiting(func(int, timer.TopicPartition) {})
+func (t *transaction) overdue(waited time.Duration) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	wait := t.lane.o.Leaders.Dying()
+	own := t.to.ownWaiting(func(int, timer.TopicPartition) {})
 	late := false
 	switch {
-	case wait && own == o.sent:
-		o.taken = waited
+	case wait && own == t.sent:
+		t.taken = waited
 		return false // the leaders wait for the dead broker to leave their in-sync replicas
 	case own > 0 && waited >= ownDeadline:
 		// Hold even while a broker is dying: partitions that do not have it in their ISR must not wait.
-		o.to.ownWaiting(func(share int, p timer.TopicPartition) {
-			o.hold(o.shares[share], p, fmt.Errorf("not acknowledged within %s", ownDeadline))
+		t.to.ownWaiting(func(share int, p timer.TopicPartition) {
+			t.hold(t.shares[share], p, fmt.Errorf("not acknowledged within %s", ownDeadline))
 			late = true
 		})
 	case wait:
-		return o.waitInVain(waited)
+		return t.waitInVain(waited)
 	case own == 0 && waited >= unresponsiveAfter:
-		o.to.waiting(func(p timer.TopicPartition) {
-			o.tripped[p] = context.DeadlineExceeded
+		t.to.waiting(func(p timer.TopicPartition) {
+			t.tripped[p] = context.DeadlineExceeded
 			late = true
 		})
 	}
-	o.unsafe = o.unsafe || late
+	t.unsafe = t.unsafe || late
 	return late
 }
 
 // waitInVain reports whether to give up while a broker dies. It blames targets without a leader: the controller has
 // already given up their broker, so there is nothing to wait for. If the leader of a target waits for the dead broker
 // and other leaders do not, it excludes the target, so that the rest of the step can proceed. The lock is held.
-func (o *outgoing) waitInVain(waited time.Duration) bool {
+func (t *transaction) waitInVain(waited time.Duration) bool {
 	if waited < targets.EmissionDeadline {
 		return false
 	}
-	o.to.waiting(func(p timer.TopicPartition) {
+	t.to.waiting(func(p timer.TopicPartition) {
 		switch {
-		case o.lane.o.Leaders.Leaderless(p):
-			o.tripped[p] = kerr.LeaderNotAvailable
-		case waited >= o.taken+targets.EmissionDeadline && o.lane.o.Leaders.Exclude(p):
-			o.unreachable = true
+		case t.lane.o.Leaders.Leaderless(p):
+			t.tripped[p] = kerr.LeaderNotAvailable
+		case waited >= t.taken+targets.EmissionDeadline && t.lane.o.Leaders.Exclude(p):
+			t.unreachable = true
 		}
 	})
-	o.unsafe = o.unsafe || o.unreachable || len(o.tripped) > 0
-	return o.unsafe
+	t.unsafe = t.unsafe || t.unreachable || len(t.tripped) > 0
+	return t.unsafe
 }
 
 // verdict marks the emissions whose targets are to blame for broken promises, and reports whether there are any. If
 // there are, the shares may be sealed again immediately. The lock is held.
-func (o *outgoing) verdict(emissions []*Emission) (blamed bool) {
-	if len(o.tripped) > 0 {
-		o.lane.o.Health.Trip(o.tripped)
+func (t *transaction) verdict(emissions []*Emission) (blamed bool) {
+	if len(t.tripped) > 0 {
+		t.lane.o.Health.Trip(t.tripped)
 		for _, e := range emissions {
-			if !o.lane.o.Health.Allow(e.to(), e.Permit) {
+			if !t.lane.o.Health.Allow(e.to(), e.Permit) {
 				e.Err, blamed = ErrUnhealthy, true
 			}
 		}
 	}
-	if len(o.broken) == 0 {
+	if len(t.broken) == 0 {
 		return blamed
 	}
-	sent, byRecord := make(map[timer.TopicPartition]int), make(map[*kgo.Record]*Emission, len(emissions))
+	sent := make(map[timer.TopicPartition]int)
 	for _, e := range emissions {
 		sent[e.to()]++
-		byRecord[e.Record] = e
 	}
-	for _, r := range o.broken {
-		e, topic := byRecord[r.Record], r.Topic
-		o.c.versions[topic] = topicUse{outdated, time.Now()}
+	for _, e := range emissions {
+		err, topic := t.broken[e.Record], e.Record.Topic
+		if err == nil {
+			continue
+		}
+		t.c.versions[topic] = topicUse{outdated, time.Now()}
 		switch {
-		case targets.Gone(r.err):
-			o.lane.o.Targets.Refuted(topic)
-		case !targets.RefusedForGood(r.err):
-		case ofTopic(r.err), e.Alone, refusedHere(r.err), sent[e.to()] == 1:
-			e.Err, blamed = r.err, true
+		case targets.Gone(err):
+			t.lane.o.Targets.Refuted(topic)
+		case !targets.RefusedForGood(err):
+		case ofTopic(err), e.Alone, refusedHere(err), sent[e.to()] == 1:
+			e.Err, blamed = err, true
 		default:
 			e.Suspect, blamed = true, true
-			o.lane.o.Targets.Stale(topic)
+			t.lane.o.Targets.Stale(topic)
 		}
 	}
 	return blamed

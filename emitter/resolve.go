@@ -19,13 +19,6 @@ import (
 // tokenTick is how often the token of a share that waits for the outcome of its step is checked.
 const tokenTick = 100 * time.Millisecond
 
-// inDoubt is a step whose EndTxn was not answered. A goroutine of its own resolves its outcome.
-type inDoubt struct {
-	lane   *Lane
-	client *txnClient
-	shares []*Share
-}
-
 // resolve determines the outcome of a step whose EndTxn was not answered. It tries until it knows the outcome, or until
 // no owner needs it. It returns nil if the step is committed, and an error if it is aborted or no longer of interest.
 // It runs on a goroutine of its own: the step's sources have a share in flight and seal nothing until then, the others
@@ -35,21 +28,21 @@ type inDoubt struct {
 // It does not read the group's committed offset. A group coordinator that was unresponsive while another one took over
 // may not know that when it wakes. Until then it answers with the state from before the step, even if the step is
 // committed.
-func (i *inDoubt) resolve() error {
-	l, c, shares := i.lane, i.client, i.shares
+func (t *transaction) resolve() error {
+	l, c := t.lane, t.c
 	ctx := l.background.Context()
 	defer c.Close() // only now: see coordinatorAnswer
 	l.o.Metrics.resolved.Inc()
 	l.o.Metrics.retired.Inc()
 	give := time.Now().Add(l.o.TransactionTimeout)
 	for attempt, backoff := 0, minBackoff; ; attempt, backoff = attempt+1, nextBackoff(l.o.Leaders, backoff) {
-		open := unresolved(shares)
+		open := unresolved(t.shares)
 		if len(open) == 0 {
 			c.noteEnd(l.o.Markers, repair.EndingUnknown)
 			return errTokens
 		}
 		s := open[attempt%len(open)]
-		how, err := i.decide(ctx, s)
+		how, err := t.decide(ctx, s)
 		if s.Token.Err() != nil {
 			continue // whatever the outcome is: the new owner reads it in the log
 		}
@@ -93,32 +86,32 @@ func unresolved(shares []*Share) (open []*Share) {
 // decide ends the client's last transaction, with a commit if that is still possible. It returns how the transaction
 // ended: according to its coordinator, or else to the log that a share wrote to. It gives up when the share's token is
 // dead.
-func (i *inDoubt) decide(ctx context.Context, s *Share) (repair.Ending, error) {
-	ctx, cancel := context.WithTimeout(ctx, i.lane.o.TransactionTimeout/2)
+func (t *transaction) decide(ctx context.Context, s *Share) (repair.Ending, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.lane.o.TransactionTimeout/2)
 	defer cancel()
-	i.lane.background.Go(func(context.Context) {
+	t.lane.background.Go(func(context.Context) {
 		for s.Token.Err() == nil && beats.Sleep(ctx, tokenTick) {
 		}
 		cancel()
 	})
-	if how, err := i.commitAgain(ctx); err != nil || how != repair.EndingUnknown {
+	if how, err := t.commitAgain(ctx); err != nil || how != repair.EndingUnknown {
 		return how, err
 	}
-	if how, err := i.coordinatorAnswer(ctx); err != nil || how != repair.EndingUnknown {
+	if how, err := t.coordinatorAnswer(ctx); err != nil || how != repair.EndingUnknown {
 		return how, err
 	}
-	if err := initProducerID(ctx, i.lane.o, i.client.id); err != nil {
+	if err := initProducerID(ctx, t.lane.o, t.c.id); err != nil {
 		return repair.EndingUnknown, err
 	}
-	return readBack(ctx, i.lane.o.Admin, s.Records[0], i.client.last)
+	return readBack(ctx, t.lane.o.Admin, s.Records[0], t.c.last)
 }
 
 // commitAgain has the coordinator commit a transaction whose EndTxn was not answered. The outcome is unknown, without
 // an error, if the coordinator refuses because the transaction is already over.
-func (i *inDoubt) commitAgain(ctx context.Context) (how repair.Ending, err error) {
-	err = commitAgain(ctx, i.lane.o.Admin, i.client.id, i.client.last, func() bool {
+func (t *transaction) commitAgain(ctx context.Context) (how repair.Ending, err error) {
+	err = commitAgain(ctx, t.lane.o.Admin, t.c.id, t.c.last, func() bool {
 		var err error
-		how, err = i.coordinatorAnswer(ctx)
+		how, err = t.coordinatorAnswer(ctx)
 		return err == nil && how != repair.EndingUnknown
 	})
 	switch {
@@ -140,14 +133,14 @@ func (i *inDoubt) commitAgain(ctx context.Context) (how repair.Ending, err error
 // never answered: its answer comes as soon as there is a decision. That no longer holds once EndTxn was answered
 // (heard) with an error for which kgo repeats it: then the answer is CONCURRENT_TRANSACTIONS until all markers are
 // written, whatever the decision is. Then the coordinator is asked.
-func (i *inDoubt) coordinatorAnswer(ctx context.Context) (repair.Ending, error) {
-	c := i.client
+func (t *transaction) coordinatorAnswer(ctx context.Context) (repair.Ending, error) {
+	c := t.c
 	if c.answered() {
 		return repair.EndingCommit, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
-	txn, _, err := repair.TransactionOf(ctx, kadm.NewClient(i.lane.o.Admin), c.last.ID, c.id)
+	txn, _, err := repair.TransactionOf(ctx, kadm.NewClient(t.lane.o.Admin), c.last.ID, c.id)
 	if err == nil && repair.UnderWay(txn, c.last) {
 		if c.answer != nil && !c.heard.Load() {
 			return repair.EndingUnknown, nil

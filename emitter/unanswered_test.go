@@ -36,7 +36,7 @@ func TestAnUnresolvedStepIsGivenUpCompletely(t *testing.T) {
 		client, err := newTxnClient(l.o, "unanswered")
 		must(t, err)
 		begun := time.Now()
-		if err := (&inDoubt{l.Lane, client, shares}).resolve(); err == nil {
+		if err := (&transaction{lane: l.Lane, c: client, shares: shares}).resolve(); err == nil {
 			t.Fatal("resolved")
 		}
 		if took := time.Since(begun); took > 4*l.o.TransactionTimeout {
@@ -79,7 +79,7 @@ func TestOutcomesAreNotAwaitedWithoutALivingToken(t *testing.T) {
 		token := &mortal{}
 		shares := []*Share{{Token: token, Records: []*kgo.Record{{Topic: "log"}}}}
 		done := make(chan error, 1)
-		go func() { done <- (&inDoubt{l.Lane, client, shares}).resolve() }()
+		go func() { done <- (&transaction{lane: l.Lane, c: client, shares: shares}).resolve() }()
 		<-asked
 		token.dead.Store(true)
 		select {
@@ -141,8 +141,8 @@ func resolves(t *testing.T, l *testLane, client *txnClient, asked *atomic.Int32,
 	t.Helper()
 	done := make(chan error, 1)
 	go func() {
-		done <- (&inDoubt{l.Lane, client,
-			[]*Share{{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}}}}).resolve()
+		shares := []*Share{{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}}}
+		done <- (&transaction{lane: l.Lane, c: client, shares: shares}).resolve()
 	}()
 	if doubted > 0 {
 		await.Until(t, testLimit, "it is asked what became of it",
