@@ -149,6 +149,12 @@ func (t *Timer) Original() int64 {
 // IsMoved reports whether a request has moved the pending occurrence of t, which recurs, away from its schedule.
 func (t *Timer) IsMoved() bool { return t.Recurrence != nil && t.Recurrence.Original.Set }
 
+// SkipsMissed reports whether catch-up skips the pending occurrence of t, which is due, if all that was due by an
+// instant (Unix ms) was missed. A firing that was triggered, and an occurrence that was moved, are never skipped.
+func (t *Timer) SkipsMissed(by int64) bool {
+	return t.Recurs() && t.Recurrence.CatchUp == CatchUpNone && t.Due <= by && !t.IsTriggered() && !t.IsMoved()
+}
+
 // IsTooLate reports whether the next firing is too late to be emitted at now, in Unix milliseconds.
 func (t *Timer) IsTooLate(now int64) bool {
 	return t.TooLate > 0 && now-t.FiresAt() >= t.TooLate

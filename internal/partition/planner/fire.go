@@ -64,7 +64,7 @@ func (p *Planner) Fire(now int64, room, behind timer.Size, hold Hold) (fired tim
 			bytes -= Held(it.timer) + EntryMemory
 			limit--
 			ends := Expires(it.timer, now) || p.recurrences.isOver(it.timer)
-			by, held := hold(it.timer, it.permit, !ends && !p.skips(it))
+			by, held := hold(it.timer, it.permit, !ends && !it.timer.SkipsMissed(max(p.opened, it.missed)))
 			held = held && !ends
 			if !held && !KnowsZone(p.recurrences.schedules, it.timer) {
 				by, held = UnknownZone, true
@@ -92,13 +92,6 @@ func (p *Planner) Fire(now int64, room, behind timer.Size, hold Hold) (fired tim
 	}
 	p.known.evict() // recurring timers take more memory as items than as records
 	return fired, parkings
-}
-
-// skips reports whether catch-up skips the pending occurrence of a due item, because it was missed.
-func (p *Planner) skips(it *Item) bool {
-	t := it.timer
-	return t.Recurs() && t.Recurrence.CatchUp == timer.CatchUpNone && !t.IsTriggered() && !t.IsMoved() &&
-		t.Due <= max(p.opened, it.missed)
 }
 
 // roomBehind returns how much of a bound for firings behind requests is unused.

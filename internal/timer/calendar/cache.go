@@ -46,7 +46,7 @@ type key struct{ expression, zone string }
 // not know the zone, although the machine that accepted the timer did. It describes the problem but does not name the
 // timer.
 func (c *Cache) Recurrence(timers *timer.Recurrence) (Recurrence, error) {
-	r := Recurrence{Recurrence: timers, excluded: excludedBy(c.Calendars, timers)}
+	r := Recurrence{plain: plain{Recurrence: timers}, excluded: excludedBy(c.Calendars, timers)}
 	var err error
 	switch {
 	case timers.Cron != "":

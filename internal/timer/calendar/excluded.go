@@ -83,50 +83,6 @@ func (e *excluded) shifted(at int64, w *work) int64 {
 	return none
 }
 
-// nominal returns the first time after another one at which an occurrence would come without calendars, none if there
-// is none.
-func (r Recurrence) nominal(after int64) int64 {
-	begins := r.Recurrence.Start
-	if begins.Set && after < begins.At {
-		after = begins.At - 1
-	}
-	switch {
-	case r.schedule != nil:
-		instant, _ := r.schedule.Next(floorSeconds(after))
-		return instant * 1000
-	case r.period != nil:
-		first := r.period.occurrence(1)
-		if after < first.Scheduled {
-			return first.Scheduled
-		}
-		return r.period.next(r.period.latest(first, after, 0)).Scheduled
-	case after < begins.At:
-		return begins.At
-	case r.Every == 0:
-		return none
-	}
-	return add(begins.At, ((after-begins.At)/r.Every+1)*r.Every)
-}
-
-// nominals returns how many nominal occurrences there are in (after, until].
-func (r Recurrence) nominals(after, until int64) int64 {
-	if begins := r.Recurrence.Start; begins.Set {
-		after = max(after, begins.At-1)
-	}
-	switch {
-	case until <= after:
-		return 0
-	case r.schedule != nil:
-		return r.schedule.Count(floorSeconds(after), floorSeconds(until))
-	case r.period != nil:
-		return r.period.latest(Occurrence{}, until, 0).Number - r.period.latest(Occurrence{}, after, 0).Number
-	case r.Every == 0:
-		return 1
-	}
-	begins := r.Recurrence.Start.At
-	return (until-begins)/r.Every - (after-begins+r.Every)/r.Every + 1
-}
-
 // coming returns the first occurrence after an instant, and when it would come without calendars. Both are none if no
 // occurrence comes within excludedYears.
 func (r Recurrence) coming(after int64) (at, nominal int64) {
@@ -287,13 +243,6 @@ func (r Recurrence) countFree(after, last, limit int64) (count, at int64) {
 		return limit, r.nth(n, last+1, left)
 	}
 	return count + c, last
-}
-
-// nth returns the n-th nominal occurrence from first on, which is the first and lies before end.
-func (r Recurrence) nth(first, end, n int64) int64 {
-	return first + int64(sort.Search(int(end-first), func(i int) bool {
-		return r.nominals(first-1, first+int64(i)) >= n
-	}))
 }
 
 // begin returns the first occurrence of a timer with calendars whose request was written at a time, and says that it

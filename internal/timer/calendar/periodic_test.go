@@ -85,7 +85,9 @@ func TestPeriodsAreQuick(t *testing.T) {
 func TestNewRulesForAPeriod(t *testing.T) {
 	at := millis(t, "2026-03-01T09:00:00Z")
 	p := periodic{Period: timer.Period{Months: 1}, zone: zone{time.UTC}}
-	r := Recurrence{Recurrence: &timer.Recurrence{Period: p.Period, Zone: "Z", Until: timer.NoUntil}, period: &p}
+	r := Recurrence{plain: plain{
+		Recurrence: &timer.Recurrence{Period: p.Period, Zone: "Z", Until: timer.NoUntil}, period: &p,
+	}}
 	first := &timer.Timer{ID: []byte("id")}
 	r.Start(first, at, at)
 	second := with(r, first).After(first, 0)

@@ -143,7 +143,7 @@ func (p *Preview) after(after int64) Occurrence {
 		after, start = max(after, start-1), r.period.start.At
 	}
 	r = r.anchored(start)
-	o := r.First(start)
+	o := r.first(start)
 	if o.Scheduled > after {
 		return o
 	}
@@ -250,17 +250,6 @@ func (r Recurrence) Skipped(o Occurrence) (reading time.Time, skipped bool) {
 	instant := floorSeconds(o.Scheduled)
 	offset := zone{r.Location()}.at(instant).offset
 	return time.Unix(instant+o.Ahead, 0).UTC(), r.excluded == nil && r.Every == 0 && offset != o.Ahead
-}
-
-// Location returns the time zone of r.
-func (r Recurrence) Location() *time.Location {
-	switch {
-	case r.schedule != nil:
-		return r.schedule.Location()
-	case r.period != nil:
-		return r.period.zone.loc
-	}
-	return time.UTC
 }
 
 // Explain describes p in words.

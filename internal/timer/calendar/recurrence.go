@@ -2,7 +2,6 @@ package calendar
 
 import (
 	"encoding/binary"
-	"math"
 	"math/bits"
 
 	"github.com/cespare/xxhash/v2"
@@ -25,138 +24,36 @@ type Occurrence struct {
 // Recurrence is a timer's recurrence, ready for computation. Numbers count scheduled occurrences, fired or not, so they
 // depend only on time.
 type Recurrence struct {
-	*timer.Recurrence
-	schedule *Schedule // for Cron, otherwise nil
-	period   *periodic // for Period, otherwise nil
+	plain
 	excluded *excluded // for NotOn, otherwise nil
 }
 
-// Anchor returns the time to start at, in Unix milliseconds, for a request that was written at the given time and names
-// none: one interval later or, for an expression, the time itself. A period may have its own.
-func (r Recurrence) Anchor(written int64) int64 {
-	switch {
-	case r.period == nil:
-		return add(written, r.Every)
-	case r.period.start.Set:
-		return r.period.start.At
-	}
-	p := *r.period
-	p.start = p.anchored(written)
-	return p.occurrence(2).Scheduled
-}
-
-// First returns the first occurrence. For an expression it is the first match after the given time, in Unix
-// milliseconds, or at it if that is the timer's Start; for a period, which must have its Start, the first one that is
-// not before the given time. Otherwise it is the given time. First ignores the end of the recurrence.
-func (r Recurrence) First(at int64) Occurrence {
-	switch {
-	case r.schedule != nil && r.Recurrence.Start.Set:
-		return r.behind(at-1, 1)
-	case r.schedule != nil:
-		return r.behind(at, 1)
-	case r.period != nil:
-		if first := r.period.occurrence(1); first.Scheduled >= at {
-			return first
-		}
-		return r.period.next(r.period.latest(r.period.occurrence(1), at-1, 0))
-	}
-	return Occurrence{Number: 1, Scheduled: at}
-}
-
-// behind returns the first instant of a schedule after a time, as an occurrence.
-func (r Recurrence) behind(time, number int64) Occurrence {
-	instant, reading := r.schedule.Next(floorSeconds(time))
-	return Occurrence{Number: number, Scheduled: instant * 1000, Ahead: reading - instant}
-}
-
-// Next returns the occurrence after o. It returns false if o is the last one.
-func (r Recurrence) Next(o Occurrence) (Occurrence, bool) {
+// next returns the occurrence after o. It returns false if o is the last one.
+func (r Recurrence) next(o Occurrence) (Occurrence, bool) {
 	next := r.successor(o)
 	return next, r.has(next)
 }
 
 // successor returns the occurrence after o, ignoring the end of the recurrence.
 func (r Recurrence) successor(o Occurrence) Occurrence {
-	switch {
-	case r.excluded != nil:
+	if r.excluded != nil {
 		return r.occurrenceAfter(o.Scheduled, o.Number+1)
-	case r.schedule != nil:
-		return r.behind(o.Scheduled, o.Number+1)
-	case r.period != nil:
-		return r.period.next(o)
-	case r.Every == 0:
-		return Occurrence{Number: o.Number + 1, Scheduled: math.MaxInt64}
 	}
-	return Occurrence{Number: o.Number + 1, Scheduled: add(o.Scheduled, r.Every)}
+	return r.plain.successor(o)
 }
-
-// has reports whether o is not after the end of the recurrence. A timer that does not recur has its first occurrence.
-func (r Recurrence) has(o Occurrence) bool {
-	if o.Scheduled == none {
-		return false
-	}
-	if !r.recurs() {
-		return o.Number == 1
-	}
-	return o.Scheduled <= r.Until && (r.Count == 0 || o.Number <= r.Count)
-}
-
-func (r Recurrence) recurs() bool { return r.schedule != nil || r.period != nil || r.Every > 0 }
 
 // latest returns the last occurrence that is scheduled at or before a time, but at least o.
 func (r Recurrence) latest(o Occurrence, time int64) Occurrence {
-	time = min(time, r.Until)
-	if time <= o.Scheduled {
+	switch time = min(time, r.Until); {
+	case time <= o.Scheduled:
 		return o
-	}
-	switch {
 	case r.excluded != nil && r.recurs():
 		return r.latestNotOn(o, time)
-	case r.period != nil:
-		return r.period.latest(o, time, r.Count)
-	case r.schedule == nil && r.Every == 0:
-		return o
-	case r.schedule == nil:
-		// Neither difference overflows: instants are far from the limits of int64.
-		n := (time - o.Scheduled) / r.Every
-		if r.Count > 0 {
-			n = max(0, min(n, r.Count-o.Number))
-		}
-		return Occurrence{Number: o.Number + n, Scheduled: o.Scheduled + n*r.Every}
 	}
-	from := floorSeconds(o.Scheduled)
-	last, ok := r.schedule.Last(floorSeconds(time), from)
-	if !ok {
-		return o
-	}
-	n := r.schedule.Count(from, last)
-	if left := r.Count - o.Number; r.Count > 0 && n > left {
-		if left <= 0 {
-			return o
-		}
-		n, last = left, r.schedule.nth(left, from, last)
-	}
-	return r.behind(last*1000-1, o.Number+n)
+	return r.plain.latest(o, time)
 }
 
-// floorSeconds converts milliseconds to seconds, rounding down.
-func floorSeconds(ms int64) int64 {
-	s := ms / 1000
-	if ms%1000 < 0 {
-		s--
-	}
-	return s
-}
-
-// add returns a + b, capped at math.MaxInt64. b is not negative.
-func add(a, b int64) int64 {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
-}
-
-// Start makes t, which is under construction, pending for its first occurrence. For at, see [Recurrence.First]; a
+// Start makes t, which is under construction, pending for its first occurrence. For at, see plain.first; a
 // period without a Start is counted from it. written is the time of the request, in Unix milliseconds; it makes a
 // difference to occurrences that calendars move back. Start returns false if the calendars leave no time for any
 // occurrence.
@@ -165,7 +62,7 @@ func (r Recurrence) Start(t *timer.Timer, at, written int64) bool {
 	r = r.anchored(at)
 	t.Recurrence = r.Recurrence
 	if r.excluded == nil {
-		r.put(t, r.First(at))
+		r.put(t, r.first(at))
 		return true
 	}
 	first := r.begin(at, written)
@@ -235,7 +132,7 @@ func (r Recurrence) After(t *timer.Timer, missed int64) *timer.Timer {
 			return nil
 		}
 	}
-	next, ok := r.Next(pending(t))
+	next, ok := r.next(pending(t))
 	if !ok {
 		return nil
 	}
@@ -275,14 +172,15 @@ func (r Recurrence) CatchUp(t *timer.Timer, now, missed int64) *timer.Timer {
 		// Its predecessor is due, because no jitter reaches the next scheduled time.
 		last = r.latest(o, last.Scheduled-1)
 	}
-	if r.Recurrence.CatchUp == timer.CatchUpNone && r.due(t, last) <= missed {
-		next, ok := r.Next(last)
-		if !ok {
-			return nil
-		}
-		last = next
+	at := r.at(t, last)
+	if !at.SkipsMissed(missed) {
+		return at
 	}
-	return r.at(t, last)
+	next, ok := r.next(last)
+	if !ok {
+		return nil
+	}
+	return r.at(t, next)
 }
 
 // Again returns the timer that replaces t by the present rules of its time zone and of its calendars. That is t itself,
@@ -364,14 +262,6 @@ func (r Recurrence) due(t *timer.Timer, o Occurrence) int64 {
 	room := r.room(o, r.successor(o))
 	part, _ := bits.Mul64(jitter(t.ID, t.Offset, o.Number), uint64(room))
 	return o.Scheduled + int64(part)
-}
-
-// room returns the limit of the jitter of an occurrence, which it does not reach, given the next one.
-func (r Recurrence) room(o, next Occurrence) int64 {
-	if next.Scheduled == none { // the difference may overflow
-		return r.Jitter
-	}
-	return min(r.Jitter, next.Scheduled-o.Scheduled)
 }
 
 // jitter returns a number that looks random.

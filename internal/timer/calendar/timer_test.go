@@ -103,7 +103,7 @@ func TestEnds(t *testing.T) {
 			if tm.Scheduled() != at+int64(n)*day || tm.Occurrence != int64(n+1) {
 				t.Errorf("%+v: occurrence %d is %+v", of, n+1, tm)
 			}
-			r := Recurrence{Recurrence: tm.Recurrence}
+			r := Recurrence{plain: plain{Recurrence: tm.Recurrence}}
 			if of.Cron != "" {
 				r, _ = new(Cache).Recurrence(tm.Recurrence)
 			}
@@ -319,12 +319,12 @@ func TestRulesOfAZoneThatChange(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		before := Recurrence{schedule: e.In(east),
-			Recurrence: &timer.Recurrence{Cron: tt.expression, Zone: "Z", Until: tt.until}}
+		before := Recurrence{plain: plain{schedule: e.In(east),
+			Recurrence: &timer.Recurrence{Cron: tt.expression, Zone: "Z", Until: tt.until}}}
 		tm := &timer.Timer{ID: []byte("id")}
 		before.Start(tm, at, at)
 		tm.Occurrence = 7
-		got := Recurrence{Recurrence: tm.Recurrence, schedule: e.In(tt.now)}.Again(tm)
+		got := Recurrence{plain: plain{Recurrence: tm.Recurrence, schedule: e.In(tt.now)}}.Again(tm)
 		if got == nil || tt.want == "" {
 			if got != nil || tt.want != "" {
 				t.Errorf("%q in %v: got %+v, want %q", tt.expression, tt.now, got, tt.want)
