@@ -144,35 +144,26 @@ func (t *transaction) acknowledged() (shares []*Share) {
 	return shares
 }
 
-// ordered returns the emissions of all shares in the order in which they are written.
+// ordered returns the emissions of all shares in the order in which they are written. Those of a share are mostly in
+// order already.
 func ordered(shares []*Share) []*Emission {
 	n := 0
 	for _, s := range shares {
 		n += len(s.Emissions)
 	}
-	type rank struct {
-		due, seq int64
-		n        int // position among all
-	}
-	all, order := make([]*Emission, 0, n), make([]rank, 0, n)
+	all := make([]*Emission, 0, n)
 	for _, s := range shares {
 		for i := range s.Emissions {
-			e := &s.Emissions[i]
-			order = append(order, rank{e.Due, e.Seq, len(all)})
-			all = append(all, e)
+			all = append(all, &s.Emissions[i])
 		}
 	}
-	slices.SortFunc(order, func(a, b rank) int {
-		if a.due != b.due {
-			return cmp.Compare(a.due, b.due)
+	slices.SortStableFunc(all, func(a, b *Emission) int {
+		if a.Due != b.Due {
+			return cmp.Compare(a.Due, b.Due)
 		}
-		return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.n, b.n))
+		return cmp.Compare(a.Seq, b.Seq)
 	})
-	sorted := make([]*Emission, n)
-	for i, p := range order {
-		sorted[i] = all[p.n]
-	}
-	return sorted
+	return all
 }
 
 func (t *transaction) ownFailed(s *Share, to timer.TopicPartition, err error) {
