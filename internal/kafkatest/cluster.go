@@ -3,7 +3,6 @@ package kafkatest
 import (
 	"bytes"
 	"context"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -119,20 +118,11 @@ func (c *Cluster) showLogs(t testing.TB, from []int64) {
 	})
 }
 
-// Java returns a Java command with Kafka's own clients on its class path. If there is no Java, or no jars, the
-// test is skipped like one that needs a broker.
-func Java(t testing.TB, args ...string) *exec.Cmd {
+// Tools returns what runs Kafka and its tools. If there is no Java, or no jars, the test is skipped like one that needs
+// a broker.
+func Tools(t testing.TB) localkafka.Tools {
 	t.Helper()
-	return process.require(t).Java(args...)
-}
-
-// Tool returns one of Kafka's command-line tools, named by the class that its script in bin/ runs. It skips like
-// Java.
-func Tool(t testing.TB, class string, args ...string) *exec.Cmd {
-	t.Helper()
-	cmd, err := process.require(t).Tool(t.Context(), class, args...)
-	must(t, err)
-	return cmd
+	return process.require(t)
 }
 
 // Option changes how Start configures its brokers.

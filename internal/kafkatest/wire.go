@@ -57,12 +57,20 @@ func (w *Wire) Dial(ctx context.Context, network, host string) (net.Conn, error)
 		return nil, err
 	}
 	client, inner := net.Pipe()
-	l := newLink(w, inner, broker)
-	if !w.add(l) {
-		l.close()
+	if !w.Join(inner, broker) {
 		return nil, errWireClosed
 	}
 	return client, nil
+}
+
+// Join makes two connections one that goes through the wire. If the wire is closed it closes them, and returns false.
+func (w *Wire) Join(client, broker net.Conn) bool {
+	l := newLink(w, client, broker)
+	added := w.add(l)
+	if !added {
+		l.close()
+	}
+	return added
 }
 
 // Close cuts every connection, drops held frames, and waits for the wire's goroutines. Closing twice is legal.

@@ -21,7 +21,7 @@ import (
 // table runs one of Kafka's tools and returns the rows of its answer that name the group, as words.
 func table(t testing.TB, group, class string, args ...string) (rows [][]string) {
 	t.Helper()
-	cmd := kafkatest.Tool(t, class, args...)
+	cmd := rig.Tool(t, class, args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

@@ -21,6 +21,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kafkatest/corpus"
+	"github.com/waterclock/waterclock/test/rig"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what Kafka does now to internal/kafkatest/corpus/testdata")
@@ -160,7 +161,7 @@ type client struct {
 // startClient starts the program. The file is compiled each time.
 func startClient(t *testing.T, seeds []string) *client {
 	t.Helper()
-	cmd := kafkatest.Java(t, "-Xmx1g", "testdata/Corpus.java", seeds[0])
+	cmd := rig.Java(t, "-Xmx1g", "testdata/Corpus.java", seeds[0])
 	c := &client{wait: cmd.Wait}
 	cmd.Stdout, cmd.Stderr = &c.out, &c.said
 	var err error

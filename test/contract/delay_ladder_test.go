@@ -65,7 +65,7 @@ func TestRetryLadder(t *testing.T) {
 	in.Ready(len(ladder)*4, patience)
 
 	out := kafkatest.Collect(t, c, append([]string{"orders", "orders.failed"}, ladder...)...)
-	cmd := kafkatest.Java(t, writeFile(t, "Worker.java", block(t, "run: java", broker)))
+	cmd := rig.Java(t, writeFile(t, "Worker.java", block(t, "run: java", broker)))
 	said := &strings.Builder{}
 	cmd.Stdout, cmd.Stderr = said, said
 	worker, err := child.Start(cmd)

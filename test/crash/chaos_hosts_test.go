@@ -41,7 +41,7 @@ func (w *world) newHost(n int, wired bool) *host {
 	if wired {
 		h.wire = kafkatest.NewWire()
 		w.t.Cleanup(h.wire.Close)
-		h.seeds = h.wire.Listen(w.t, w.c, n)
+		h.seeds = proxied(w.t, h.wire, w.c, n)
 	}
 	h.newDisk()
 	return h

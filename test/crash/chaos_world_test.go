@@ -68,7 +68,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 		kafkatest.WithProperty("offsets.topic.num.partitions", "3"),
 	}
 	for n := 1; n < instances; n++ { // the first one has nothing between itself and its brokers
-		opts = append(opts, kafkatest.WithProxy(n))
+		opts = append(opts, withProxy(n))
 	}
 	r := rand.New(rand.NewPCG(seed, 0))
 	w := &world{

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
 	"github.com/waterclock/waterclock/test/rig"
 )
@@ -55,7 +54,7 @@ func newOperator(t *testing.T, m *machine) *operator {
 	for name, class := range kafkaTools {
 		var line strings.Builder
 		line.WriteString("exec")
-		for _, arg := range kafkatest.Tool(t, class).Args {
+		for _, arg := range rig.Tool(t, class).Args {
 			line.WriteString(" '" + arg + "'")
 		}
 		scripts[name] = line.String() + ` "$@"`

@@ -2,7 +2,6 @@ package corpus
 
 import (
 	"encoding/binary"
-	"hash/crc32"
 	"time"
 )
 
@@ -19,20 +18,15 @@ type Writer struct {
 func Nobody(at time.Time) Writer { return Writer{ID: -1, Epoch: -1, Sequence: -1, At: at.UnixMilli()} }
 
 // Bits of the attributes of a batch.
-const (
-	logAppendTime = 1 << 3
-	transactional = 1 << 4
-	control       = 1 << 5
-	deleteHorizon = 1 << 6
-)
+const transactional = 1 << 4
 
 // Compression types, as in the attributes.
 const (
-	none = iota
-	gzipped
-	snappied
-	lz4ed
-	zstded
+	None = iota
+	Gzip
+	Snappy
+	LZ4
+	Zstd
 )
 
 // Sizes of the parts of a batch, in bytes.
@@ -43,56 +37,55 @@ const (
 	behindCRC = 21
 )
 
-// batch is a batch of format 2, field by field. What it claims need not be so.
+// Batch is a batch of format 2, field by field. What it claims need not be so.
 //
 //	 0 base offset   8 | 21 attributes        2 | 43 producer ID    8
 //	 8 size          4 | 23 last offset delta 4 | 51 producer epoch 2
 //	12 leader epoch  4 | 27 first timestamp   8 | 53 base sequence  4
 //	16 magic         1 | 35 max timestamp     8 | 57 record count   4
 //	17 CRC           4 |                        | 61 records
-type batch struct {
-	base        int64
-	leaderEpoch int32
-	magic       byte
-	attributes  int16
-	lastDelta   int32
-	first, max  int64
-	w           Writer
-	count       int32
-	records     []byte // compressed, if attributes say so
-	crc         uint32 // difference from the correct one
-	size        int32  // difference from the correct one
+type Batch struct {
+	Base        int64
+	LeaderEpoch int32
+	Magic       byte
+	Attributes  int16
+	LastDelta   int32
+	First, Max  int64
+	Writer      Writer
+	Count       int32
+	Records     []byte // compressed, if the attributes say so
+	CRC         uint32 // difference from the correct one
+	Size        int32  // difference from the correct one
 }
 
-// newBatch is a sound batch of count records.
-func newBatch(w Writer, codec int16, count int, records []byte) *batch {
-	b := &batch{
-		leaderEpoch: -1, magic: 2, attributes: codec, lastDelta: int32(count - 1), first: w.At, max: w.At, w: w,
-		count: int32(count), records: records,
+// NewBatch is a sound batch of count records.
+func NewBatch(w Writer, codec int16, count int, records []byte) *Batch {
+	b := &Batch{
+		LeaderEpoch: -1, Magic: 2, Attributes: codec, LastDelta: int32(count - 1), First: w.At, Max: w.At, Writer: w,
+		Count: int32(count), Records: records,
 	}
 	if w.Transactional {
-		b.attributes |= transactional
+		b.Attributes |= transactional
 	}
 	return b
 }
 
-// bytes are the batch as it is on the wire.
-func (b *batch) bytes() []byte {
-	p := binary.BigEndian.AppendUint64(make([]byte, 0, overhead+len(b.records)), uint64(b.base))
-	p = binary.BigEndian.AppendUint32(p, uint32(overhead-upToSize+len(b.records))+uint32(b.size))
-	p = binary.BigEndian.AppendUint32(p, uint32(b.leaderEpoch))
-	p = append(p, b.magic, 0, 0, 0, 0)
-	p = binary.BigEndian.AppendUint16(p, uint16(b.attributes))
-	p = binary.BigEndian.AppendUint32(p, uint32(b.lastDelta))
-	p = binary.BigEndian.AppendUint64(p, uint64(b.first))
-	p = binary.BigEndian.AppendUint64(p, uint64(b.max))
-	p = binary.BigEndian.AppendUint64(p, uint64(b.w.ID))
-	p = binary.BigEndian.AppendUint16(p, uint16(b.w.Epoch))
-	p = binary.BigEndian.AppendUint32(p, uint32(b.w.Sequence))
-	p = binary.BigEndian.AppendUint32(p, uint32(b.count))
-	p = append(p, b.records...)
-	crc := crc32.Checksum(p[behindCRC:], crc32.MakeTable(crc32.Castagnoli))
-	binary.BigEndian.PutUint32(p[upToCRC:], crc+b.crc)
+// Bytes are the batch as it is on the wire.
+func (b *Batch) Bytes() []byte {
+	p := binary.BigEndian.AppendUint64(make([]byte, 0, overhead+len(b.Records)), uint64(b.Base))
+	p = binary.BigEndian.AppendUint32(p, uint32(overhead-upToSize+len(b.Records))+uint32(b.Size))
+	p = binary.BigEndian.AppendUint32(p, uint32(b.LeaderEpoch))
+	p = append(p, b.Magic, 0, 0, 0, 0)
+	p = binary.BigEndian.AppendUint16(p, uint16(b.Attributes))
+	p = binary.BigEndian.AppendUint32(p, uint32(b.LastDelta))
+	p = binary.BigEndian.AppendUint64(p, uint64(b.First))
+	p = binary.BigEndian.AppendUint64(p, uint64(b.Max))
+	p = binary.BigEndian.AppendUint64(p, uint64(b.Writer.ID))
+	p = binary.BigEndian.AppendUint16(p, uint16(b.Writer.Epoch))
+	p = binary.BigEndian.AppendUint32(p, uint32(b.Writer.Sequence))
+	p = binary.BigEndian.AppendUint32(p, uint32(b.Count))
+	p = append(p, b.Records...)
+	binary.BigEndian.PutUint32(p[upToCRC:], checksum(p)+b.CRC)
 	return p
 }
 

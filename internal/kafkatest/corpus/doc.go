@@ -10,9 +10,9 @@
 //		// … read the topic: the batch, and the record behind it
 //	}
 //
-// The batches are bytes made here, by no code of the product and by none of a Kafka client. The verdicts are in
-// testdata/corpus.txt. TestCorpus (test/contract) takes them from Kafka 4.3.1; with -rewrite it writes
-// the file.
+// No code of the product and none of a Go client makes the batches. Small ones are in testdata/batches.txt, which
+// test/batches writes; large ones are made here; testdata/java.txt has those of Kafka's own producer. The verdicts are
+// in testdata/corpus.txt. TestCorpus (test/contract) takes them from Kafka 4.3.1; with -rewrite it writes the file.
 //
 // A case with Config needs a topic with these settings.
 //

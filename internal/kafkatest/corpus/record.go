@@ -2,23 +2,24 @@ package corpus
 
 import (
 	"encoding/binary"
+	"slices"
 	"strconv"
 )
 
-// header is a header of a record.
-type header struct{ key, value []byte }
+// Header is a header of a record.
+type Header struct{ Key, Value []byte }
 
-// record is a record of format 2. What it claims need not be so.
-type record struct {
-	attributes byte
-	timestamp  int64 // delta
-	offset     int64 // delta
-	key, value []byte
-	headers    []header
+// Record is a record of format 2. What it claims need not be so.
+type Record struct {
+	Attributes byte
+	Timestamp  int64 // delta
+	Offset     int64 // delta
+	Key, Value []byte
+	Headers    []Header
 
-	size   int64 // is added to the right one
-	number int64 // is added to the right number of headers
-	behind []byte
+	Size   int64 // is added to the right one
+	Number int64 // is added to the right number of headers
+	Behind []byte
 }
 
 // data is a byte slice as a varint and its bytes; nil is -1.
@@ -29,64 +30,43 @@ func data(p, b []byte) []byte {
 	return append(binary.AppendVarint(p, int64(len(b))), b...)
 }
 
-// body is the record without its size.
-func (r *record) body() []byte {
-	p := append([]byte(nil), r.attributes)
-	p = binary.AppendVarint(p, r.timestamp)
-	p = binary.AppendVarint(p, r.offset)
-	p = data(data(p, r.key), r.value)
-	p = binary.AppendVarint(p, int64(len(r.headers))+r.number)
-	for _, h := range r.headers {
-		p = data(data(p, h.key), h.value)
+// Body is the record without its size.
+func (r *Record) Body() []byte {
+	p := append([]byte(nil), r.Attributes)
+	p = binary.AppendVarint(p, r.Timestamp)
+	p = binary.AppendVarint(p, r.Offset)
+	p = data(data(p, r.Key), r.Value)
+	p = binary.AppendVarint(p, int64(len(r.Headers))+r.Number)
+	for _, h := range r.Headers {
+		p = data(data(p, h.Key), h.Value)
 	}
-	return append(p, r.behind...)
+	return append(p, r.Behind...)
 }
 
-func (r *record) bytes() []byte {
-	return sized(r.body(), r.size)
+// Bytes is the record behind its size.
+func (r *Record) Bytes() []byte {
+	body := r.Body()
+	return append(binary.AppendVarint(nil, int64(len(body))+r.Size), body...)
 }
 
-// sized is a body behind its size, to which wrong is added.
-func sized(body []byte, wrong int64) []byte {
-	return append(binary.AppendVarint(nil, int64(len(body))+wrong), body...)
-}
-
-// good is the i-th of plain records.
-func good(i int) record {
+// Good is the i-th of plain records.
+func Good(i int) Record {
 	n := strconv.Itoa(i)
-	return record{offset: int64(i), key: []byte("key-" + n), value: []byte("value of record " + n)}
+	return Record{Offset: int64(i), Key: []byte("key-" + n), Value: []byte("value of record " + n)}
 }
 
-// records are n plain records.
-func records(n int) (p []byte) {
+// Records are n plain records.
+func Records(n int) (p []byte) {
 	for i := range n {
-		r := good(i)
-		p = append(p, r.bytes()...)
+		r := Good(i)
+		p = append(p, r.Bytes()...)
 	}
 	return p
 }
 
-// among is the record r as the second of three, the others being plain.
-func among(r record) []byte {
-	r.offset = 1
-	return bodyAmong(r.bytes())
-}
-
-// bodyAmong is such a record from its bytes.
-func bodyAmong(middle []byte) []byte {
-	first, last := good(0), good(2)
-	return append(append(first.bytes(), middle...), last.bytes()...)
-}
-
-// varint is v, zig-zag encoded, in exactly n bytes: over-long if fewer would do. With n 5 or 10, top goes into the bits
-// of the last byte that Java shifts out.
-func varint(v int64, n int, top byte) []byte {
-	u := uint64(v<<1) ^ uint64(v>>63)
-	p := make([]byte, n)
-	for i := range p {
-		p[i] = byte(u)&0x7f | 0x80
-		u >>= 7
-	}
-	p[n-1] = p[n-1]&0x7f | top
-	return p
+// Among is the record r as the second of three, the others being plain.
+func Among(r Record) []byte {
+	first, last := Good(0), Good(2)
+	r.Offset = 1
+	return slices.Concat(first.Bytes(), r.Bytes(), last.Bytes())
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"iter"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -40,17 +41,25 @@ const taken = "taken"
 // Verdicts are the verdicts by the names of their cases.
 func Verdicts() map[string]Verdict {
 	verdicts := make(map[string]Verdict)
-	for line := range strings.Lines(table) {
-		fields := strings.Split(strings.TrimSuffix(line, "\n"), "|")
-		if strings.HasPrefix(line, "#") || len(fields) != 5 {
-			continue
-		}
-		for i := range fields {
-			fields[i] = strings.TrimSpace(fields[i])
-		}
-		verdicts[fields[0]] = Verdict{Broker: fields[1], Consumer: fields[2], Aborted: fields[3], Service: fields[4]}
+	for row := range rows(table, 5) {
+		verdicts[row[0]] = Verdict{Broker: row[1], Consumer: row[2], Aborted: row[3], Service: row[4]}
 	}
 	return verdicts
+}
+
+// rows yields the lines of a table with that many columns, without comments.
+func rows(text string, columns int) iter.Seq[[]string] {
+	return func(yield func([]string) bool) {
+		for line := range strings.Lines(text) {
+			fields := strings.Split(line, "|")
+			for i := range fields {
+				fields[i] = strings.TrimSpace(fields[i])
+			}
+			if !strings.HasPrefix(line, "#") && len(fields) == columns && !yield(fields) {
+				return
+			}
+		}
+	}
 }
 
 // Digest identifies the contents of records: keys, values and headers, in their order. Corpus.java computes the same.

@@ -73,7 +73,7 @@ func (b *Broker) java(ctx context.Context, args ...string) *exec.Cmd {
 		"-Xms256m", "-Xmx1g",
 		"-Djava.io.tmpdir=" + b.tempPath(),
 		"-Dlog4j2.configurationFile=" + filepath.Join(b.dir, "log4j2.properties"),
-		"-cp", filepath.Join(b.tools.libs, "*"),
+		"-cp", filepath.Join(b.tools.Libs, "*"),
 	}
 	cmd := exec.CommandContext(ctx, b.tools.java, slices.Concat(quickStart(), flags, b.tools.flags, args)...)
 	cmd.Dir = b.dir

@@ -27,7 +27,7 @@ const (
 // formatted returns the tools with the tool's file, and writes that file if it is missing. If that fails, the tool
 // formats each broker's directory.
 func formatted(ctx context.Context, tools Tools) Tools {
-	path := tools.libs + "-" + bootstrapName
+	path := tools.Libs + "-" + bootstrapName
 	unlock, err := lockedfile.MutexAt(path + ".lock").Lock()
 	if err != nil {
 		return tools
@@ -102,7 +102,7 @@ const archiveFlag = "-XX:SharedArchiveFile="
 
 // archived returns the tools with the flags for a start from the archive. It writes the archive if there is none.
 func archived(ctx context.Context, tools Tools, javaVersion string) Tools {
-	path := fmt.Sprintf("%s-%08x.jsa", tools.libs, crc32.ChecksumIEEE([]byte(javaVersion)))
+	path := fmt.Sprintf("%s-%08x.jsa", tools.Libs, crc32.ChecksumIEEE([]byte(javaVersion)))
 	unlock, err := lockedfile.MutexAt(path + ".lock").Lock()
 	if err != nil {
 		return tools
@@ -123,7 +123,7 @@ func archived(ctx context.Context, tools Tools, javaVersion string) Tools {
 // Accepts returns an error if the JVM cannot start from an archive: a truncated one, from a full disk, crashes it.
 func (t Tools) Accepts(ctx context.Context, archive string) error {
 	cmd := exec.CommandContext(ctx, t.java, archiveFlag+archive, "-Xshare:on",
-		"-XX:+UseSerialGC", "-cp", filepath.Join(t.libs, "*"), "-version")
+		"-XX:+UseSerialGC", "-cp", filepath.Join(t.Libs, "*"), "-version")
 	cmd.Dir = filepath.Dir(archive) // a crash is reported there
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -34,7 +34,7 @@ var pomXML []byte
 // Tools holds everything needed to start a broker.
 type Tools struct {
 	java string // path of the java command
-	libs string // directory with the broker's jars
+	Libs string // directory with the broker's jars
 	// flags are further flags of the JVM.
 	flags   []string
 	Archive string // path of the class archive that brokers start from, or empty
@@ -53,7 +53,7 @@ func Find(ctx context.Context) (Tools, error) {
 	if err != nil {
 		return Tools{}, err
 	}
-	tools := Tools{java: java, libs: libs}
+	tools := Tools{java: java, Libs: libs}
 	if os.Getenv(EnvLibs) != "" { // not ours to write to
 		return tools, nil
 	}
@@ -173,32 +173,11 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// Java returns a Java command with Kafka's clients and all other jars of the broker on its class path.
-func (t Tools) Java(args ...string) *exec.Cmd { return t.javaOf(t.classPath(), args...) }
-
-func (t Tools) classPath() string { return filepath.Join(t.libs, "*") }
-
-func (t Tools) javaOf(classPath string, args ...string) *exec.Cmd {
-	return exec.Command(t.java, slices.Concat(quickStart(), []string{"-cp", classPath}, t.flags, args)...)
-}
-
-// Tool returns one of Kafka's command-line tools, named by the class that its script in bin/ runs. The tools have
-// their own jar, which Maven downloads (1 MB) at the first use.
-func (t Tools) Tool(ctx context.Context, class string, args ...string) (*exec.Cmd, error) {
-	args = slices.Concat([]string{class}, args)
-	if found, _ := filepath.Glob(filepath.Join(t.libs, "kafka-tools-[0-9]*.jar")); len(found) > 0 {
-		return t.Java(args...), nil
-	}
-	clients, err := filepath.Glob(filepath.Join(t.libs, "kafka-clients-*.jar"))
-	if err != nil || len(clients) != 1 {
-		return nil, fmt.Errorf("found %d jars of Kafka's clients in %s, want 1", len(clients), t.libs)
-	}
-	version := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(clients[0]), "kafka-clients-"), ".jar")
-	jar, err := Jar(ctx, "org.apache.kafka", "kafka-tools", version)
-	if err != nil {
-		return nil, err
-	}
-	return t.javaOf(t.classPath()+string(filepath.ListSeparator)+jar, args...), nil
+// Java returns a Java command with Kafka's clients and all other jars of the broker on its class path, and further
+// jars.
+func (t Tools) Java(jars []string, args ...string) *exec.Cmd {
+	path := strings.Join(append([]string{filepath.Join(t.Libs, "*")}, jars...), string(filepath.ListSeparator))
+	return exec.Command(t.java, slices.Concat(quickStart(), []string{"-cp", path}, t.flags, args)...)
 }
 
 // Jar returns the path of a jar of its own, which Maven downloads when it is wanted first.

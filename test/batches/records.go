@@ -1,28 +1,34 @@
-package corpus
+package batches
 
 import (
 	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/waterclock/waterclock/internal/kafkatest/corpus"
 )
 
 // recordCases are records that are odd, most of them between two plain ones.
-func recordCases() (cases []Case) {
-	odd := func(name string, change func(r *record)) {
-		cases = append(cases, both("record: "+name, 3, func() []byte { r := good(1); change(&r); return among(r) })...)
+func recordCases() (cases []corpus.Case) {
+	odd := func(name string, change func(r *corpus.Record)) {
+		cases = append(cases, both("record: "+name, 3, func() []byte {
+			r := corpus.Good(1)
+			change(&r)
+			return corpus.Among(r)
+		})...)
 	}
-	odd("null key", func(r *record) { r.key = nil })
-	odd("null value", func(r *record) { r.value = nil })
-	odd("null key and value", func(r *record) { r.key, r.value = nil, nil })
-	odd("empty key and value", func(r *record) { r.key, r.value = []byte{}, []byte{} })
-	odd("attributes 255", func(r *record) { r.attributes = 255 })
-	odd("bytes behind its headers", func(r *record) { r.behind = garbage })
+	odd("null key", func(r *corpus.Record) { r.Key = nil })
+	odd("null value", func(r *corpus.Record) { r.Value = nil })
+	odd("null key and value", func(r *corpus.Record) { r.Key, r.Value = nil, nil })
+	odd("empty key and value", func(r *corpus.Record) { r.Key, r.Value = []byte{}, []byte{} })
+	odd("attributes 255", func(r *corpus.Record) { r.Attributes = 255 })
+	odd("bytes behind its headers", func(r *corpus.Record) { r.Behind = garbage })
 	cases = append(cases, sizeCases()...)
 
 	// The size is right, but a field inside is wrong: brokers skip keys, values and headers of compressed records.
 	within := func(name string, body ...byte) {
-		cases = append(cases, both("body: "+name, 3, func() []byte { return bodyAmong(sized(body, 0)) })...)
+		cases = append(cases, both("body: "+name, 3, func() []byte { return bodyAmong(sized(body)) })...)
 	}
 	within("empty")
 	within("attributes alone", 0)
@@ -46,9 +52,9 @@ func recordCases() (cases []Case) {
 	deltas := func(name string, offsets ...int64) {
 		cases = append(cases, both("offset deltas: "+name, len(offsets), func() (p []byte) {
 			for i, o := range offsets {
-				r := good(i)
-				r.offset = o
-				p = append(p, r.bytes()...)
+				r := corpus.Good(i)
+				r.Offset = o
+				p = append(p, r.Bytes()...)
 			}
 			return p
 		})...)
@@ -69,7 +75,7 @@ func recordCases() (cases []Case) {
 }
 
 // sizeCases are records with a wrong size. Brokers accept compressed ones: they do not check sizes there.
-func sizeCases() (cases []Case) {
+func sizeCases() (cases []corpus.Case) {
 	for _, size := range []struct {
 		name  string
 		wrong func(right int64) int64
@@ -84,20 +90,20 @@ func sizeCases() (cases []Case) {
 		{"64 MiB", func(int64) int64 { return 64 << 20 }},
 		{"2147483647", func(int64) int64 { return math.MaxInt32 }},
 	} {
-		for _, c := range codecs() {
+		for _, c := range corpus.Codecs() {
 			for at, which := range []string{"first", "second", "last"} {
-				if c.id != gzipped && at != 1 {
+				if c.ID != corpus.Gzip && at != 1 {
 					continue // their records are read by the same code
 				}
-				name := fmt.Sprintf("size: %s of the %s record, %s", size.name, which, c.name)
-				cases = append(cases, of(name, c.id, 3, func() (p []byte) {
+				name := fmt.Sprintf("size: %s of the %s record, %s", size.name, which, c.Name)
+				cases = append(cases, corpus.Of(name, c.ID, 3, func() (p []byte) {
 					for i := range 3 {
-						r := good(i)
+						r := corpus.Good(i)
 						if i == at {
-							right := int64(len(r.body()))
-							r.size = size.wrong(right) - right
+							right := int64(len(r.Body()))
+							r.Size = size.wrong(right) - right
 						}
-						p = append(p, r.bytes()...)
+						p = append(p, r.Bytes()...)
 					}
 					return p
 				}))
@@ -108,7 +114,7 @@ func sizeCases() (cases []Case) {
 }
 
 // varintCases are integers of unusual lengths.
-func varintCases() (cases []Case) {
+func varintCases() (cases []corpus.Case) {
 	// field is a record with one of its integers in exactly n bytes.
 	fields := []struct {
 		name string
@@ -143,43 +149,43 @@ func varintCases() (cases []Case) {
 		}
 		for _, n := range lengths {
 			cases = append(cases, both(fmt.Sprintf("varint: %s in %d bytes", f.name, n), 3, func() []byte {
-				return bodyAmong(sized(f.body(func(v int64) []byte { return varint(v, n, 0) }), 0))
+				return bodyAmong(sized(f.body(func(v int64) []byte { return varint(v, n, 0) })))
 			})...)
 		}
 		n := lengths[len(lengths)-2]
 		name := fmt.Sprintf("varint: %s in %d bytes with bits that do not fit", f.name, n)
 		cases = append(cases, both(name, 3, func() []byte {
-			return bodyAmong(sized(f.body(func(v int64) []byte { return varint(v, n, 0x70) }), 0))
+			return bodyAmong(sized(f.body(func(v int64) []byte { return varint(v, n, 0x70) })))
 		})...)
 	}
-	body := good(1)
+	body := corpus.Good(1)
 	for n := 1; n <= 6; n++ {
 		cases = append(cases, both(fmt.Sprintf("varint: record size in %d bytes", n), 3, func() []byte {
-			return bodyAmong(append(varint(int64(len(body.body())), n, 0), body.body()...))
+			return bodyAmong(append(varint(int64(len(body.Body())), n, 0), body.Body()...))
 		})...)
 	}
 	return append(cases, both("varint: record size in 5 bytes with bits that do not fit", 3, func() []byte {
-		return bodyAmong(append(varint(int64(len(body.body())), 5, 0x70), body.body()...))
+		return bodyAmong(append(varint(int64(len(body.Body())), 5, 0x70), body.Body()...))
 	})...)
 }
 
 // headerCases are headers that are odd.
-func headerCases() (cases []Case) {
-	two := []header{{[]byte("h"), []byte("1")}, {[]byte("i"), []byte("2")}}
-	odd := func(name string, number int64, headers ...header) {
+func headerCases() (cases []corpus.Case) {
+	two := []corpus.Header{{Key: []byte("h"), Value: []byte("1")}, {Key: []byte("i"), Value: []byte("2")}}
+	odd := func(name string, number int64, headers ...corpus.Header) {
 		cases = append(cases, both("headers: "+name, 3, func() []byte {
-			r := good(1)
-			r.headers, r.number = headers, number
-			return among(r)
+			r := corpus.Good(1)
+			r.Headers, r.Number = headers, number
+			return corpus.Among(r)
 		})...)
 	}
 	odd("two", 0, two...)
 	odd("the same key twice", 0, two[0], two[0])
-	odd("null value", 0, header{[]byte("h"), nil})
-	odd("null key", 0, header{nil, []byte("1")})
-	odd("empty key", 0, header{[]byte{}, []byte("1")})
-	odd("key is not UTF-8", 0, header{[]byte("\xff\xfe\xc0"), []byte("1")})
-	odd("key with a zero byte", 0, header{[]byte("a\x00b"), []byte("1")})
+	odd("null value", 0, corpus.Header{Key: []byte("h"), Value: nil})
+	odd("null key", 0, corpus.Header{Key: nil, Value: []byte("1")})
+	odd("empty key", 0, corpus.Header{Key: []byte{}, Value: []byte("1")})
+	odd("key is not UTF-8", 0, corpus.Header{Key: []byte("\xff\xfe\xc0"), Value: []byte("1")})
+	odd("key with a zero byte", 0, corpus.Header{Key: []byte("a\x00b"), Value: []byte("1")})
 	odd("count -1", -3, two...)
 	odd("count -2147483648", math.MinInt32-2, two...)
 	odd("count one too many", 1, two...)
@@ -190,7 +196,7 @@ func headerCases() (cases []Case) {
 	odd("count 1000", 998, two...)
 	broken := func(name string, behind ...byte) {
 		cases = append(cases, both("headers: "+name, 3, func() []byte {
-			return bodyAmong(sized(slices.Concat([]byte{0, 0, 2, 2, 'k', 2, 'v', 2}, behind), 0))
+			return bodyAmong(sized(slices.Concat([]byte{0, 0, 2, 2, 'k', 2, 'v', 2}, behind)))
 		})...)
 	}
 	broken("key longer than the record", 60, 'h', 2, 'w')
@@ -200,4 +206,26 @@ func headerCases() (cases []Case) {
 	broken("key of length 2147483647", append(binary.AppendVarint(nil, math.MaxInt32), 'h', 2, 'w')...)
 	broken("none, where one is claimed")
 	return cases
+}
+
+// sized is a body behind its size.
+func sized(body []byte) []byte { return append(binary.AppendVarint(nil, int64(len(body))), body...) }
+
+// bodyAmong is a record, from its bytes, as the second of three.
+func bodyAmong(middle []byte) []byte {
+	first, last := corpus.Good(0), corpus.Good(2)
+	return slices.Concat(first.Bytes(), middle, last.Bytes())
+}
+
+// varint is v, zig-zag encoded, in exactly n bytes: over-long if fewer would do. With n 5 or 10, top goes into the bits
+// of the last byte that Java shifts out.
+func varint(v int64, n int, top byte) []byte {
+	u := uint64(v<<1) ^ uint64(v>>63)
+	p := make([]byte, n)
+	for i := range p {
+		p[i] = byte(u)&0x7f | 0x80
+		u >>= 7
+	}
+	p[n-1] = p[n-1]&0x7f | top
+	return p
 }
