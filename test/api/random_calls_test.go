@@ -11,6 +11,7 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/audit/history"
 	"github.com/waterclock/waterclock/internal/kafkatest/caller"
+	"github.com/waterclock/waterclock/test/witness"
 )
 
 // call is one call and what was answered.
@@ -136,7 +137,7 @@ func (w *world) drawPost(r *rand.Rand, c *call) {
 // verdict holds answers against what a plain client has read. Reads are left to the rules of package history.
 type verdict struct {
 	*world
-	h       *history.History
+	h       *witness.History
 	at      map[string]*history.Request // by place
 	written map[string]int              // how often a value was
 	told    map[string]string           // the outcome by the request's event, by its place
@@ -145,7 +146,7 @@ type verdict struct {
 	listed  int // dead letters
 }
 
-func newVerdict(w *world, h *history.History) *verdict {
+func newVerdict(w *world, h *witness.History) *verdict {
 	v := &verdict{world: w, h: h, at: map[string]*history.Request{}, written: map[string]int{},
 		told: map[string]string{}, reasons: map[string]string{}, words: map[string]int{}}
 	for i := range h.Requests {
@@ -299,7 +300,7 @@ func (v *verdict) post(c *call) {
 
 // answer is what a read says, for the rules of package history.
 func (v *verdict) answer(c *call, ids []string, count int64, timers ...map[string]any) {
-	a := history.Answer{Instance: c.who.URL, Asked: c.from, Given: c.to, Requests: v.Requests, IDs: ids, Count: count}
+	a := witness.Answer{Instance: c.who.URL, Asked: c.from, Given: c.to, Requests: v.Requests, IDs: ids, Count: count}
 	for _, t := range timers {
 		source, err := waterclock.ParseSource(t["source"].(string))
 		id, _ := t["id"].(string)

@@ -13,12 +13,12 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/internal/audit/history"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
 	"github.com/waterclock/waterclock/internal/kafkatest/caller"
 	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 	"github.com/waterclock/waterclock/test/rig"
+	"github.com/waterclock/waterclock/test/witness"
 )
 
 const (
@@ -120,7 +120,7 @@ func TestRandomCalls(t *testing.T) {
 	for _, c := range w.calls {
 		v.judge(c)
 	}
-	rig.Violations(t, history.Check(h))
+	rig.Violations(t, witness.Check(h))
 	v.enough(calls)
 }
 

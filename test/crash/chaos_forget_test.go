@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/audit/history"
+	"github.com/waterclock/waterclock/test/witness"
 )
 
 // What is forgotten costs no verdict: what is pending is judged later by all that led to it, and an emission that comes
@@ -42,7 +43,7 @@ func TestForgettingCostsNoVerdict(t *testing.T) {
 	h := &s.history
 	sound := func(when string) {
 		t.Helper()
-		for _, v := range history.Check(*h) {
+		for _, v := range witness.Check(*h) {
 			t.Errorf("%s: %s", when, v)
 		}
 	}
@@ -61,11 +62,11 @@ func TestForgettingCostsNoVerdict(t *testing.T) {
 			len(h.Emissions), len(h.Changes))
 	}
 	sound("behind")
-	h.Stores = []history.StoreContents{{Instance: "wc-0", Requests: "timers", Position: 7,
+	h.Stores = []witness.StoreContents{{Instance: "wc-0", Requests: "timers", Position: 7,
 		Timers: []history.Timer{*far.Timer}}}
 	sound("with a local store")
 	h.Stores[0].Timers = nil
-	if wrong := history.Check(*h); len(wrong) != 1 || wrong[0].Rule != "fold" {
+	if wrong := witness.Check(*h); len(wrong) != 1 || wrong[0].Rule != "fold" {
 		t.Errorf("a store that lacks a timer: %v", wrong)
 	}
 	h.Stores = nil
@@ -75,7 +76,7 @@ func TestForgettingCostsNoVerdict(t *testing.T) {
 	h.Emissions = append(h.Emissions, emission("far", 1, 1))
 	sound("when the rest has fired")
 	h.Emissions = append(h.Emissions, emission("over", 0, 2))
-	if wrong := history.Check(*h); len(wrong) == 0 {
+	if wrong := witness.Check(*h); len(wrong) == 0 {
 		t.Error("an emission that comes again is not found")
 	} else {
 		t.Log(wrong)

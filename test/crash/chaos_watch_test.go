@@ -10,6 +10,7 @@ import (
 	"github.com/waterclock/waterclock/internal/audit/history"
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
 	"github.com/waterclock/waterclock/test/rig"
+	"github.com/waterclock/waterclock/test/witness"
 )
 
 const (
@@ -27,7 +28,7 @@ const (
 type watch struct {
 	w       *world
 	watched *rig.Watched
-	history history.History // since the last judgement, and what was not over then
+	history witness.History // since the last judgement, and what was not over then
 
 	pending        map[string]*history.Timer // by the changelog
 	position, ends map[int32]int64           // of the request topic
@@ -54,9 +55,10 @@ type silence struct {
 func newWatch(w *world) *watch {
 	return &watch{
 		w: w, watched: rig.Watch(w.t, w.c, w.load.requests, partitions, w.load.target),
-		history:  history.History{Scope: history.Scope{Events: map[string]bool{w.load.requests: true}}},
 		pending:  make(map[string]*history.Timer),
 		position: make(map[int32]int64), ends: make(map[int32]int64), changed: make(map[int32]int64),
+		history: witness.History{History: history.History{
+			Scope: history.Scope{Events: map[string]bool{w.load.requests: true}}}},
 	}
 }
 
@@ -180,9 +182,9 @@ func (w *watch) account(h *host) {
 	await.Within(moving, func() bool { off = h.p.Metric("waterclock_ledger"); return off == 0 })
 	_, peak := h.p.Memory()
 	w.history.Ledgers = append(w.history.Ledgers,
-		history.Ledger{Instance: h.name(), Requests: w.w.load.requests, At: time.Now(), AtRest: true, Off: int64(off)})
+		witness.Ledger{Instance: h.name(), Requests: w.w.load.requests, At: time.Now(), AtRest: true, Off: int64(off)})
 	w.history.Gauges = append(w.history.Gauges,
-		history.Gauge{Instance: h.name(), Name: "memory", At: time.Now(), Value: float64(peak), Limit: memory * 1.1})
+		witness.Gauge{Instance: h.name(), Name: "memory", At: time.Now(), Value: float64(peak), Limit: memory * 1.1})
 }
 
 // stored judges the local stores of stopped instances. For each partition at least one must have every change. Those
@@ -199,7 +201,7 @@ func (w *watch) stored() []history.Violation {
 	w.take()
 	h := &w.history
 	all := len(h.Stores)
-	h.Stores = slices.DeleteFunc(h.Stores, func(v history.StoreContents) bool {
+	h.Stores = slices.DeleteFunc(h.Stores, func(v witness.StoreContents) bool {
 		return v.Position <= w.changed[v.Partition]
 	})
 	complete, timers := make(map[int32]bool), 0
@@ -211,7 +213,7 @@ func (w *watch) stored() []history.Violation {
 			len(complete), partitions)
 	}
 	w.w.t.Logf("stores of partitions: %d, with every change: %d, with %d timers", all, len(h.Stores), timers)
-	return history.Check(*h)
+	return witness.Check(*h)
 }
 
 // forget drops what is over: of IDs of which nothing is pending, everything. Claims are kept, the checkpoints of steps

@@ -17,6 +17,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
 	"github.com/waterclock/waterclock/test/rig"
+	"github.com/waterclock/waterclock/test/witness"
 )
 
 const (
@@ -218,7 +219,7 @@ func (w *world) judge() {
 	w.mu.Lock()
 	w.watch.history.Faults, w.watch.history.Scope.Settle = w.faults, w.watch.settle()
 	w.mu.Unlock()
-	w.say(history.Check(w.watch.history))
+	w.say(witness.Check(w.watch.history))
 	if w.watch.requests != w.sent {
 		w.t.Errorf("%d requests were acknowledged, and %d are in the log", w.sent, w.watch.requests)
 	}

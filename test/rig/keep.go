@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	"github.com/waterclock/waterclock/internal/audit/history"
+	"github.com/waterclock/waterclock/test/witness"
 )
 
 // Keep writes a history that was found wrong, with related files by name, to a new directory in dir.
-func Keep(t testing.TB, dir string, h *history.History, wrong []history.Violation, more map[string]string) {
+func Keep(t testing.TB, dir string, h *witness.History, wrong []history.Violation, more map[string]string) {
 	t.Helper()
 	dir, err := os.MkdirTemp(dir, "history-") //nolint:usetesting // it outlives the test
 	if err != nil {
@@ -20,7 +21,7 @@ func Keep(t testing.TB, dir string, h *history.History, wrong []history.Violatio
 	}
 	t.Logf("the history is in %s", dir)
 	kept := struct {
-		history.History
+		witness.History
 		Scope scope
 	}{*h, scope{h.Scope, named(h.Scope.From), named(h.Scope.To), named(h.Scope.Settled)}}
 	for name, what := range map[string]any{"history": kept, "violations": wrong} {

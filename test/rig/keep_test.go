@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/audit/history"
+	"github.com/waterclock/waterclock/test/witness"
 )
 
 func TestKeep(t *testing.T) {
 	dir := t.TempDir()
-	h := history.History{Requests: []history.Request{{ID: "a1"}},
-		Scope: history.Scope{Ended: time.Unix(17, 0), From: map[history.Log]int64{{Topic: "timers"}: 3}}}
+	h := witness.History{History: history.History{Requests: []history.Request{{ID: "a1"}},
+		Scope: history.Scope{Ended: time.Unix(17, 0), From: map[history.Log]int64{{Topic: "timers"}: 3}}}}
 	Keep(t, dir, &h, []history.Violation{{Rule: "loss", ID: "a1"}}, map[string]string{"log": "said"})
 	for name, want := range map[string]string{"history.json": "a1", "violations.json": "loss", "log": "said"} {
 		found, err := filepath.Glob(filepath.Join(dir, "*", name))
@@ -25,7 +26,7 @@ func TestKeep(t *testing.T) {
 			t.Fatal(err)
 		}
 		var again struct {
-			history.History
+			witness.History
 			Scope scope
 		}
 		if name == "history.json" {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/audit/history"
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
+	"github.com/waterclock/waterclock/test/witness"
 )
 
 // rest limits how long an instance may take to settle everything in flight.
@@ -62,7 +63,7 @@ func (w *Web) account(pending float64) (wrong []history.Violation, missing strin
 		return nil, err.Error()
 	}
 	queued, n := sum(families[queueMetric]), sum(families["waterclock_pending_timers"])
-	h := history.History{Ledgers: ledgersOf(families, queued == 0 || pending == notReady)}
+	h := witness.History{Ledgers: ledgersOf(families, queued == 0 || pending == notReady)}
 	switch {
 	case pending == notReady:
 	case len(h.Ledgers) == 0:
@@ -72,13 +73,13 @@ func (w *Web) account(pending float64) (wrong []history.Violation, missing strin
 	case pending >= 0 && n != pending:
 		missing = fmt.Sprintf("%v timers are pending, want %v", n, pending)
 	}
-	return history.Check(h), missing
+	return witness.Check(h), missing
 }
 
 // ledgersOf returns the ledgers of an instance, one for each request topic.
-func ledgersOf(families map[string]*dto.MetricFamily, atRest bool) (all []history.Ledger) {
+func ledgersOf(families map[string]*dto.MetricFamily, atRest bool) (all []witness.Ledger) {
 	for _, m := range families[ledgerMetric].GetMetric() {
-		l := history.Ledger{Instance: "the instance", At: time.Now(), AtRest: atRest,
+		l := witness.Ledger{Instance: "the instance", At: time.Now(), AtRest: atRest,
 			Off: int64(m.GetGauge().GetValue())}
 		for _, label := range m.GetLabel() {
 			l.Requests = label.GetValue() // the topic is the only label

@@ -17,6 +17,7 @@ import (
 	"github.com/waterclock/waterclock/internal/node/ops"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
+	"github.com/waterclock/waterclock/test/witness"
 )
 
 // Watched is a plain consumer of a request topic, its own topics and its targets, together with what instances have
@@ -26,7 +27,7 @@ type Watched struct {
 	all   *kafkatest.Collector
 	adm   *kadm.Client
 	rules *intake.Rules
-	said  history.History // ledgers, limits, lags and local stores
+	said  witness.History // ledgers, limits, lags and local stores
 }
 
 // Watch reads everything about a request topic until the test ends.
@@ -51,7 +52,7 @@ func (w *Watched) Look(in *Web, group string) {
 	must(w.t, err)
 	atRest := sum(families[queueMetric]) == 0
 	w.said.Ledgers = append(w.said.Ledgers, ledgersOf(families, atRest)...)
-	w.said.Gauges = append(w.said.Gauges, history.Gauge{
+	w.said.Gauges = append(w.said.Gauges, witness.Gauge{
 		Instance: in.url, Name: "lanes", At: asked, Value: sum(families["waterclock_lanes"]),
 		Limit: sum(families["waterclock_lanes_allowed"]),
 	})
@@ -77,7 +78,7 @@ func (w *Watched) Lags(group string) {
 		position, ok := positions.Lookup(w.rules.Topic, p)
 		end, listed := ends.Lookup(w.rules.Topic, p)
 		if ok && listed && end.Err == nil {
-			w.said.Lags = append(w.said.Lags, history.Lag{
+			w.said.Lags = append(w.said.Lags, witness.Lag{
 				Asked: asked, Given: time.Now(), Requests: w.rules.Topic, Partition: p, Position: position.At,
 				End: end.Offset, Reported: -1,
 			})
@@ -95,7 +96,7 @@ func (w *Watched) Stored(dataDir string) {
 	ids, err := s.Partitions()
 	must(w.t, err)
 	for _, id := range ids {
-		v := history.StoreContents{Instance: dataDir, Requests: w.rules.Topic, Partition: id.Partition}
+		v := witness.StoreContents{Instance: dataDir, Requests: w.rules.Topic, Partition: id.Partition}
 		m, err := s.Timers(id, func(t *timer.Timer) error {
 			v.Timers = append(v.Timers, *observe.Timer(w.rules.Topic, w.rules.Changelog, id.Partition, t))
 			return nil
@@ -108,7 +109,7 @@ func (w *Watched) Stored(dataDir string) {
 
 // History returns what was seen and not taken so far, once everything that is committed has been read. events says
 // whether the request topic has events.
-func (w *Watched) History(events bool) history.History {
+func (w *Watched) History(events bool) witness.History {
 	w.t.Helper()
 	h := w.said
 	w.CatchUp()
@@ -120,21 +121,21 @@ func (w *Watched) History(events bool) history.History {
 // Check fails the test for each promise that this history breaks.
 func (w *Watched) Check(events bool) {
 	w.t.Helper()
-	Violations(w.t, history.Check(w.History(events)))
+	Violations(w.t, witness.Check(w.History(events)))
 }
 
 // CatchUp waits until everything that is committed now is read, and reports whether it is.
 func (w *Watched) CatchUp() bool { return w.all.CatchUp() }
 
 // Take moves the records, the local stores and the lags that were seen since the last call into a history.
-func (w *Watched) Take(h *history.History) {
+func (w *Watched) Take(h *witness.History) {
 	w.t.Helper()
 	w.add(h, w.all.Take())
 	h.Stores, w.said.Stores = append(h.Stores, w.said.Stores...), nil
 	h.Lags, w.said.Lags = append(h.Lags, w.said.Lags...), nil
 }
 
-func (w *Watched) add(h *history.History, records []kafkatest.Received) {
+func (w *Watched) add(h *witness.History, records []kafkatest.Received) {
 	w.t.Helper()
 	for _, r := range records {
 		must(w.t, Observe(h, w.rules, r.Record, r.At))
@@ -143,7 +144,7 @@ func (w *Watched) add(h *history.History, records []kafkatest.Received) {
 
 // Observe adds a record of a request topic, of one of its own topics or of a target to a history. rules are those of
 // the topic.
-func Observe(h *history.History, rules *intake.Rules, rec *kgo.Record, seen time.Time) (err error) {
+func Observe(h *witness.History, rules *intake.Rules, rec *kgo.Record, seen time.Time) (err error) {
 	switch rec.Topic {
 	case rules.Topic:
 		q := observe.Request(rules, rec, seen.UnixMilli(), seen)

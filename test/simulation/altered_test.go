@@ -8,6 +8,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/audit/history"
+	"github.com/waterclock/waterclock/test/witness"
 )
 
 // TestAlteredHistories: what is changed in a history of the product is a violation. Not always: what is taken away or
@@ -19,10 +20,10 @@ func TestAlteredHistories(t *testing.T) {
 	for _, c := range []struct {
 		name, rule string
 		// alter alters something, and returns false if there is nothing of the kind.
-		alter func(h *history.History) bool
+		alter func(h *witness.History) bool
 	}{
-		{"an emission is missing", "", func(h *history.History) bool { return remove(r, &h.Emissions) }},
-		{"a change is missing", "", func(h *history.History) bool {
+		{"an emission is missing", "", func(h *witness.History) bool { return remove(r, &h.Emissions) }},
+		{"a change is missing", "", func(h *witness.History) bool {
 			// One that another change of the same timer follows is net of both.
 			last := make(map[string]history.ChangelogRecord)
 			for _, c := range h.Changes {
@@ -35,7 +36,7 @@ func TestAlteredHistories(t *testing.T) {
 			h.Changes = slices.Delete(h.Changes, i, i+1)
 			return c.Kind == history.TimerChange && last[c.ID].Place == c.Place
 		}},
-		{"an event is missing", "", func(h *history.History) bool {
+		{"an event is missing", "", func(h *witness.History) bool {
 			i := r.IntN(len(h.Events))
 			is := h.Events[i].Type
 			h.Events = slices.Delete(h.Events, i, i+1)
@@ -43,20 +44,20 @@ func TestAlteredHistories(t *testing.T) {
 			// a recurrence may be net of two.
 			return is != waterclock.EventConditionNotMet && is != waterclock.EventRescheduled
 		}},
-		{"a dead letter is missing", "", func(h *history.History) bool { return remove(r, &h.Letters) }},
-		{"a timer's request is missing", "", func(h *history.History) bool {
+		{"a dead letter is missing", "", func(h *witness.History) bool { return remove(r, &h.Letters) }},
+		{"a timer's request is missing", "", func(h *witness.History) bool {
 			i := r.IntN(len(h.Requests))
 			of := h.Requests[i].Place
 			h.Requests = slices.Delete(h.Requests, i, i+1)
 			return slices.ContainsFunc(h.Emissions, func(m history.Emission) bool { return m.Source == of })
 		}},
-		{"an emission twice", "duplicate", func(h *history.History) bool {
+		{"an emission twice", "duplicate", func(h *witness.History) bool {
 			m := h.Emissions[r.IntN(len(h.Emissions))]
 			m.Offset += 1 << 20
 			h.Emissions = append(h.Emissions, m)
 			return true
 		}},
-		{"a dead letter twice", "poison", func(h *history.History) bool {
+		{"a dead letter twice", "poison", func(h *witness.History) bool {
 			if len(h.Letters) == 0 {
 				return false
 			}
@@ -65,35 +66,35 @@ func TestAlteredHistories(t *testing.T) {
 			h.Letters = append(h.Letters, l)
 			return !l.Emission
 		}},
-		{"an emission 1 ms early", "early", func(h *history.History) bool {
+		{"an emission 1 ms early", "early", func(h *witness.History) bool {
 			m := &h.Emissions[r.IntN(len(h.Emissions))]
 			m.Timestamp = m.Due - 1
 			return true
 		}},
-		{"an emission with another value", "altered", func(h *history.History) bool {
+		{"an emission with another value", "altered", func(h *witness.History) bool {
 			h.Emissions[r.IntN(len(h.Emissions))].Carries.Value += "!"
 			return true
 		}},
-		{"a position moved on", "position", func(h *history.History) bool {
+		{"a position moved on", "position", func(h *witness.History) bool {
 			return moveOn(r, h)
 		}},
-		{"a stale answer", "stale", func(h *history.History) bool { return makeStale(r, h) }},
-		{"a count that is one too high", "stale", func(h *history.History) bool {
+		{"a stale answer", "stale", func(h *witness.History) bool { return makeStale(r, h) }},
+		{"a count that is one too high", "stale", func(h *witness.History) bool {
 			last := lastChange(h)
-			a := pick(r, h.Answers, func(a *history.Answer) bool { return a.Count >= 0 && !a.Asked.Before(last) })
+			a := pick(r, h.Answers, func(a *witness.Answer) bool { return a.Count >= 0 && !a.Asked.Before(last) })
 			if a != nil {
 				a.Count++
 			}
 			return a != nil
 		}},
-		{"an instance says another lag", "lag", func(h *history.History) bool {
-			l := pick(r, h.Lags, func(l *history.Lag) bool { return l.Reported >= 0 })
+		{"an instance says another lag", "lag", func(h *witness.History) bool {
+			l := pick(r, h.Lags, func(l *witness.Lag) bool { return l.Reported >= 0 })
 			if l != nil {
 				l.Reported++
 			}
 			return l != nil
 		}},
-		{"a view that lacks a timer, or has one too many", "fold", func(h *history.History) bool {
+		{"a view that lacks a timer, or has one too many", "fold", func(h *witness.History) bool {
 			v := &h.Stores[r.IntN(len(h.Stores))]
 			if v.Position < 0 {
 				return false
@@ -115,7 +116,7 @@ func TestAlteredHistories(t *testing.T) {
 				if !c.alter(h) {
 					continue
 				}
-				found := history.Check(*h)
+				found := witness.Check(*h)
 				altered++
 				if c.rule == "" && len(found) > 0 ||
 					slices.ContainsFunc(found, func(v history.Violation) bool { return v.Rule == c.rule }) {
@@ -136,7 +137,7 @@ func goodSeed(t *testing.T) (*plan, *result) {
 	for range most {
 		p := draw(1 + rand.Uint64()>>16)
 		res, wrong := simulate(t, p)
-		told := slices.ContainsFunc(res.history.Lags, func(l history.Lag) bool { return l.Reported >= 0 })
+		told := slices.ContainsFunc(res.history.Lags, func(l witness.Lag) bool { return l.Reported >= 0 })
 		if is := res.history.Scope; len(wrong) == 0 && len(res.history.Emissions) > 0 && told && len(is.Cut)+
 			len(is.Undone) == 0 {
 			return p, res
@@ -148,7 +149,7 @@ func goodSeed(t *testing.T) (*plan, *result) {
 }
 
 // clone copies the lists of a history.
-func clone(h *history.History) *history.History {
+func clone(h *witness.History) *witness.History {
 	c := *h
 	c.Requests, c.Emissions, c.Letters, c.Events = slices.Clone(h.Requests), slices.Clone(h.Emissions),
 		slices.Clone(h.Letters), slices.Clone(h.Events)
@@ -161,7 +162,7 @@ func clone(h *history.History) *history.History {
 }
 
 // lastChange is when the last timer changed.
-func lastChange(h *history.History) (at time.Time) {
+func lastChange(h *witness.History) (at time.Time) {
 	for _, c := range h.Changes {
 		if c.Kind == history.TimerChange && c.Seen.After(at) {
 			at = c.Seen
@@ -196,7 +197,7 @@ func remove[T any](r *rand.Rand, list *[]T) bool {
 
 // moveOn moves the position of a step on, to behind a request that a later step settles. Only requests that make timers
 // show in the changelog.
-func moveOn(r *rand.Rand, h *history.History) bool {
+func moveOn(r *rand.Rand, h *witness.History) bool {
 	at := r.IntN(len(h.Changes))
 	c := &h.Changes[at]
 	if c.Kind != history.Checkpoint {
@@ -211,7 +212,7 @@ func moveOn(r *rand.Rand, h *history.History) bool {
 }
 
 // makeStale has an answer say what was so before the last change.
-func makeStale(r *rand.Rand, h *history.History) bool {
+func makeStale(r *rand.Rand, h *witness.History) bool {
 	if len(h.Answers) == 0 {
 		return false
 	}

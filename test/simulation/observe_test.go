@@ -16,6 +16,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/test/rig"
+	"github.com/waterclock/waterclock/test/witness"
 )
 
 // watcher is a plain read_committed consumer of all topics that keeps all it gets.
@@ -123,11 +124,11 @@ func (w *watcher) lacks() string {
 }
 
 // history is what was seen. The clients have ended.
-func (w *world) history(views []history.StoreContents) *history.History {
-	h := &history.History{
-		Answers: w.answers, Faults: slices.Concat(w.faults, w.stuck), Readings: w.readings, Ledgers: w.ledgers,
-		Lags: w.lags, Stores: views, Rates: w.rates,
-		Scope: history.Scope{Ended: w.ended, Settle: settle, Events: map[string]bool{requests: true}},
+func (w *world) history(views []witness.StoreContents) *witness.History {
+	h := &witness.History{
+		History: history.History{Faults: slices.Concat(w.faults, w.stuck), Readings: w.readings, Rates: w.rates,
+			Scope: history.Scope{Ended: w.ended, Settle: settle, Events: map[string]bool{requests: true}}},
+		Answers: w.answers, Ledgers: w.ledgers, Lags: w.lags, Stores: views,
 	}
 	if w.watcher == nil {
 		return h
@@ -149,7 +150,7 @@ func (w *world) history(views []history.StoreContents) *history.History {
 	for i := range w.cuts {
 		c := &w.cuts[i]
 		c.excuse(&h.Scope, h.Requests)
-		h.Stores = slices.DeleteFunc(h.Stores, func(v history.StoreContents) bool {
+		h.Stores = slices.DeleteFunc(h.Stores, func(v witness.StoreContents) bool {
 			return c.topic != requests && v.Partition == c.partition && v.Position > c.from
 		}) // perhaps of what is lost
 	}
@@ -163,7 +164,7 @@ func (w *world) readLedgers() {
 	for n, p := range w.owners() {
 		of := fmt.Sprint("the owner of partition ", n)
 		w.ledgers = append(w.ledgers,
-			history.Ledger{Instance: of, Requests: requests, At: time.Now(), AtRest: true, Off: p.Status().Ledger})
+			witness.Ledger{Instance: of, Requests: requests, At: time.Now(), AtRest: true, Off: p.Status().Ledger})
 	}
 }
 
@@ -179,7 +180,7 @@ func (w *world) watchLag(ctx context.Context) {
 
 // misled reports whether a look at the group's offsets came before the faults were over, and somebody had set them
 // elsewhere, or a log was cut, which may have lost the step that set them.
-func (w *world) misled(l history.Lag) bool {
+func (w *world) misled(l witness.Lag) bool {
 	set, over := false, time.Time{}
 	for _, f := range w.faults {
 		set = set || f.Kind == logCut || f.Kind == offsetsMoved
@@ -195,7 +196,7 @@ func (w *world) misled(l history.Lag) bool {
 func (w *world) readLag(ctx context.Context, rest bool) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	l := history.Lag{Asked: time.Now(), Requests: requests, Reported: -1}
+	l := witness.Lag{Asked: time.Now(), Requests: requests, Reported: -1}
 	offsets, err := w.admin.FetchOffsets(ctx, group)
 	if err != nil {
 		return

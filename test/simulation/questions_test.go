@@ -15,6 +15,7 @@ import (
 	"github.com/waterclock/waterclock/internal/audit/history"
 	"github.com/waterclock/waterclock/internal/partition"
 	"github.com/waterclock/waterclock/internal/timer/query"
+	"github.com/waterclock/waterclock/test/witness"
 )
 
 const (
@@ -119,7 +120,7 @@ func (w *world) count(ctx context.Context, l *life, p *partition.Partition) bool
 	}
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	a := history.Answer{Instance: *process, Asked: time.Now(), Requests: requests}
+	a := witness.Answer{Instance: *process, Asked: time.Now(), Requests: requests}
 	a.IDs = slices.DeleteFunc(w.idsOf(p), func(id string) bool { return !strings.HasPrefix(id, counted) })
 	n, err := p.Questions.Count(ctx, query.Filter{Prefix: counted}, 0)
 	if a.Given = time.Now(); err != nil || !n.Exact {
@@ -157,7 +158,7 @@ func (w *world) note(ctx context.Context, l *life, ids []string,
 	}
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	a := history.Answer{Instance: *process, Asked: time.Now(), Requests: requests, IDs: ids, Count: -1}
+	a := witness.Answer{Instance: *process, Asked: time.Now(), Requests: requests, IDs: ids, Count: -1}
 	got, err := question(ctx)
 	if a.Given = time.Now(); err != nil {
 		return false
@@ -208,7 +209,7 @@ func (w *world) askAny(ctx context.Context, id string) bool {
 
 // withoutExcused returns the answers that can be judged. An instance asks its own group whether it may answer, so while
 // another group has its partitions what it says may be from the past.
-func (w *world) withoutExcused(h *history.History) (answers []history.Answer) {
+func (w *world) withoutExcused(h *witness.History) (answers []witness.Answer) {
 	for _, a := range h.Answers {
 		excused := slices.ContainsFunc(w.faults, func(f history.Fault) bool {
 			return f.Kind == otherGroup && !a.Given.Before(f.From) && !a.Asked.After(f.To)

@@ -20,6 +20,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 	"github.com/waterclock/waterclock/test/rig"
+	"github.com/waterclock/waterclock/test/witness"
 )
 
 var (
@@ -129,11 +130,11 @@ func simulate(t *testing.T, p *plan) (res *result, wrong []history.Violation) {
 	log := new(logBuffer)
 	watchdog := time.AfterFunc(stuck, func() {
 		panic(fmt.Sprintf("%s: %d; see %s", stuckText, p.Seed,
-			keep(t, p, &result{history: new(history.History), log: log.String()}, nil)))
+			keep(t, p, &result{history: new(witness.History), log: log.String()}, nil)))
 	})
 	defer watchdog.Stop()
 	synctest.Test(t, func(t *testing.T) { res = run(t, p, log) })
-	wrong = history.Check(*res.history)
+	wrong = witness.Check(*res.history)
 	for _, why := range res.refused {
 		wrong = append(wrong, history.Violation{Rule: "liveness", Text: why})
 	}
@@ -205,7 +206,7 @@ func texts(wrong []history.Violation) string {
 	return b.String()
 }
 
-func faultsOf(h *history.History) string {
+func faultsOf(h *witness.History) string {
 	var all []string
 	for _, f := range h.Faults {
 		all = append(all, fmt.Sprintf("%s on %s (%s)", f.Kind, f.On, f.Note))

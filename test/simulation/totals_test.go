@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/audit/history"
+	"github.com/waterclock/waterclock/test/witness"
 )
 
 // totals are those of all seeds.
@@ -77,7 +78,7 @@ func (to *totals) merge(o *totals) {
 
 // near is how many requests cancelled or replaced a timer within nearDue of when it was due, by the time when they were
 // sent.
-func near(h *history.History) (n int) {
+func near(h *witness.History) (n int) {
 	type sent struct {
 		at  int64
 		due int64 // -1: of none that schedules

@@ -4,12 +4,12 @@ import (
 	"errors"
 	"log/slog"
 
-	"github.com/waterclock/waterclock/internal/audit/history"
 	"github.com/waterclock/waterclock/internal/audit/observe"
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/node/ops"
 	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/statestore"
+	"github.com/waterclock/waterclock/test/witness"
 )
 
 // keepDisk keeps what a crash has left, to be looked at in the end.
@@ -20,7 +20,7 @@ func (w *world) keepDisk(d disk) {
 }
 
 // views are what the stores of instances hold that have ended.
-func (w *world) views() (views []history.StoreContents) {
+func (w *world) views() (views []witness.StoreContents) {
 	for _, d := range w.disks {
 		s, err := statestore.Open(statestore.Options{
 			Dir: ops.StoreDir(d.of.cfg.DataDir), FS: d.fs, Logger: slog.New(slog.DiscardHandler),
@@ -39,7 +39,7 @@ func (w *world) views() (views []history.StoreContents) {
 	return views
 }
 
-func viewsOf(s *statestore.Store, of string) (views []history.StoreContents, err error) {
+func viewsOf(s *statestore.Store, of string) (views []witness.StoreContents, err error) {
 	ids, err := s.Partitions()
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func viewsOf(s *statestore.Store, of string) (views []history.StoreContents, err
 		if err != nil {
 			return nil, err
 		}
-		v := history.StoreContents{Instance: of, Requests: requests, Partition: id.Partition, Position: meta.Position}
+		v := witness.StoreContents{Instance: of, Requests: requests, Partition: id.Partition, Position: meta.Position}
 		rows, err := k.View()
 		if err != nil {
 			return nil, err

@@ -20,6 +20,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/test/witness"
 )
 
 const (
@@ -66,9 +67,9 @@ type world struct {
 	faults       []history.Fault
 	stuck        []history.Fault   // that are kfake's own: see endRounds
 	readings     []history.Reading // of clocks that were set
-	answers      []history.Answer
-	ledgers      []history.Ledger
-	lags         []history.Lag
+	answers      []witness.Answer
+	ledgers      []witness.Ledger
+	lags         []witness.Lag
 	disks        []disk   // of instances that have ended
 	refused      []string // what no client could do
 	cuts         []cut
@@ -92,7 +93,7 @@ type cell struct{ fault, state string }
 
 // result is what became of a plan.
 type result struct {
-	history      *history.History
+	history      *witness.History
 	refused      []string // what should have been possible
 	acquisitions int
 	coverage     map[cell]int

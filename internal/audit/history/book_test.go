@@ -107,28 +107,6 @@ func TestBookOfAnyDue(t *testing.T) {
 	}
 }
 
-func TestEarly(t *testing.T) {
-	for name, c := range map[string]struct {
-		change func(r *Received)
-		want   bool
-	}{
-		"on time": {func(*Received) {}, false},
-		"late": {func(r *Received) {
-			r.At, r.Timestamp = r.At.Add(time.Hour),
-				r.Timestamp.Add(time.Hour)
-		}, false},
-		"early by timestamp":   {func(r *Received) { r.Timestamp = r.Timestamp.Add(-time.Millisecond) }, true},
-		"early by receipt":     {func(r *Received) { r.At = r.At.Add(-time.Millisecond) }, true},
-		"without its due time": {func(r *Received) { r.Headers[1].Value = nil }, true},
-	} {
-		r := emission(0, 1, due)
-		c.change(&r)
-		if got := r.Early(); got != c.want {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
-	}
-}
-
 // The book accepts an emission exactly if Check finds no violation: a change of any part of an emission leads to the
 // same verdict, whether the book judges or Check judges the whole history.
 func TestBookJudgesAsCheckDoes(t *testing.T) {

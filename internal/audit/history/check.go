@@ -26,7 +26,7 @@ func Judge(h History) ([]Violation, []Fate) {
 
 // check applies all rules.
 func (in *index) check() []Violation {
-	for _, rule := range []func(*index, *facts){loss, duplicate, early, altered, order, told, poison, fold, liveness} {
+	for _, rule := range []func(*index, *facts){loss, duplicate, early, altered, order, told, poison, fold} {
 		for _, f := range in.byID {
 			rule(in, f)
 		}
@@ -39,7 +39,7 @@ func (in *index) check() []Violation {
 			rule(in, l)
 		}
 	}
-	for _, rule := range []func(*index){ledger, views, stale, lag, bounds, share, rate} {
+	for _, rule := range []func(*index){ledger, share} {
 		rule(in)
 	}
 	return in.found

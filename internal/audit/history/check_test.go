@@ -211,18 +211,6 @@ func good() History {
 	s.step("q", 14)
 
 	at := func(ms int64) time.Time { return time.UnixMilli(due + ms) }
-	s.h.Stores = []StoreContents{{Instance: "q", Requests: "timers", Position: s.next["timers.waterclock.changelog"],
-		Timers: []Timer{*s.pending["d"], *s.pending["g"]}}}
-	s.h.Answers = []Answer{
-		{Instance: "p", Asked: at(20), Given: at(21), Requests: "timers", IDs: []string{"a", "b"}, Count: -1,
-			Timers: []Timer{{ID: "a", Source: a.Place, Due: a.Due, Occurrence: 1}}},
-		{Instance: "q", Asked: at(3000), Given: at(3001), Requests: "timers", Count: -1,
-			Timers: []Timer{*s.pending["d"], *s.pending["g"]}},
-		{Instance: "q", Asked: at(3000), Given: at(3001), Requests: "timers", Count: 2},
-	}
-	s.h.Lags = []Lag{{Asked: at(20_000), Given: at(20_001), Requests: "timers", Position: 14, End: 14}}
-	s.h.Ledgers = []Ledger{{Instance: "q", Requests: "timers", At: at(3000), AtRest: true}}
-	s.h.Gauges = []Gauge{{Instance: "q", Name: "memory", At: at(3000), Value: 99, Limit: 100}}
 	s.h.Holdings = []Holding{
 		{Instance: "q", Pool: "memory", Holder: "x", At: at(0), Holds: 90, Capacity: 100},
 		{Instance: "q", Pool: "memory", Holder: "y", At: at(0), Holds: 5, Capacity: 100, Waits: true},
@@ -243,7 +231,7 @@ func bare() History {
 // blind is one without events and changelog.
 func blind() History {
 	h := bare()
-	h.Changes, h.Stores, h.Answers, h.Lags = nil, nil, nil, nil
+	h.Changes = nil
 	return h
 }
 
@@ -419,7 +407,6 @@ func TestRules(t *testing.T) {
 					c.Position = 15
 				}
 			}
-			h.Lags = nil
 		}, "order"},
 		{"a paused timer fires", good, func(h *History) {
 			h.Emissions = doubled(h.Emissions, 0, func(m *Emission) {
@@ -499,55 +486,15 @@ func TestRules(t *testing.T) {
 		{"another group writes", bare, func(h *History) { checkpoint(h, 1).Group = "other" }, "writer"},
 		{"a step twice", bare, func(h *History) { checkpoint(h, 4).Step = checkpoint(h, 5).Step }, "writer"},
 
-		{"a store lacks a timer", bare, func(h *History) { h.Stores[0].Timers = h.Stores[0].Timers[1:] }, "fold"},
-		{"a store has a timer that is gone", bare, func(h *History) {
-			h.Stores[0].Timers = append(
-				h.Stores[0].Timers, Timer{ID: "a", Source: h.Requests[0].Place, Due: due + 1000, Occurrence: 1})
-		}, "fold"},
-		{"a store has another due time", bare, func(h *History) { h.Stores[0].Timers[0].Due++ }, "fold"},
 		{"events end otherwise than the changelog", good, func(h *History) {
 			i := slices.IndexFunc(h.Events, func(e Event) bool { return e.Event.ID == "d" })
 			h.Events[i].Event.Pending = &waterclock.Pending{Due: time.UnixMilli(5), Occurrence: 1}
 		}, "fold"},
 
-		{"a ledger is off", bare, func(h *History) { h.Ledgers[0].Off = 1 }, "ledger"},
 		{"an outcome is missing in the events", good, func(h *History) {
 			h.Events = without(h.Events, func(e Event) bool { return e.Type == waterclock.EventCancelled })
 		}, "ledger"},
 
-		{"a stale answer", bare,
-			func(h *History) { h.Answers[1].Timers = append(h.Answers[1].Timers, h.Answers[0].Timers...) }, "stale"},
-		{"an answer that comes too soon after a firing", bare, func(h *History) {
-			h.Answers[0].Asked, h.Answers[0].Given = time.UnixMilli(due+1002), time.UnixMilli(due+1003)
-		}, "stale"},
-		{"an answer that lacks a timer", bare, func(h *History) { h.Answers[1].Timers = h.Answers[1].Timers[1:] },
-			"stale"},
-		{"an answer of a timer that never was", bare, func(h *History) {
-			h.Answers[1].Timers = append(h.Answers[1].Timers, Timer{ID: "z", Source: h.Requests[0].Place})
-		}, "stale"},
-		{"a count too many", bare, func(h *History) { h.Answers[2].Count++ }, "stale"},
-		{"a count too few", bare, func(h *History) { h.Answers[2].Count-- }, "stale"},
-
-		{"a group offset of the past", bare, func(h *History) { h.Lags[0].Position, h.Lags[0].Reported = 13, 1 },
-			"lag"},
-		{"a group offset of no step", bare, func(h *History) { h.Lags[0].Position, h.Lags[0].End = 15, 15 }, "lag"},
-		{"a lag said wrong", bare, func(h *History) { h.Lags[0].Reported = 1 }, "lag"},
-		{"a lag although nothing waits", bare, func(h *History) { h.Lags[0].End, h.Lags[0].Reported = 16, 2 }, "lag"},
-
-		{"a due timer stays", bare, dIsDue, "liveness"},
-		{"a due timer stays, by the slowest clock", bare, func(h *History) {
-			dIsDue(h)
-			h.Readings = []Reading{{Instance: "p", At: time.UnixMilli(due), Shows: due - 5000},
-				{Instance: "q", At: time.UnixMilli(due), Shows: due + 5000},
-				{Instance: "p", At: time.UnixMilli(due + 1), Shows: due + 1}}
-		}, "liveness"},
-		{"a request stays", blind, func(h *History) { h.Scope.Settled = map[Log]int64{{"timers", 0}: 13} }, "liveness"},
-		{"a timer is late", bare, func(h *History) {
-			m := &h.Emissions[emissionOf(h, "a", 0)]
-			m.Seen = m.Seen.Add(11 * time.Second)
-		}, "liveness"},
-
-		{"beyond a limit", bare, func(h *History) { h.Gauges[0].Value = 101 }, "bounds"},
 		{"another's share", bare, func(h *History) {
 			h.Holdings[2].Holds, h.Holdings[3].Holds, h.Holdings[3].Waits = 90, 5, true
 		}, "share"},
@@ -581,7 +528,6 @@ func TestUnseen(t *testing.T) {
 		}, nil},
 		{"a timer whose owner's clock may be behind", func(h *History) {
 			dIsDue(h)
-			h.Stores, h.Answers = nil, nil
 			h.Readings = []Reading{{Instance: "p", At: time.UnixMilli(due), Shows: due - 60_000},
 				{Instance: "q", At: time.UnixMilli(due), Shows: due + 5000}}
 		}, nil},
@@ -594,7 +540,7 @@ func TestUnseen(t *testing.T) {
 			at := h.Changes[len(h.Changes)-1]
 			at.Step, at.Incarnation, at.Position = "q/99", "another", 0
 			at.Offset++
-			h.Changes, h.Lags = append(h.Changes, at), nil
+			h.Changes = append(h.Changes, at)
 			h.Scope.Settled = map[Log]int64{{"timers", 0}: 14}
 		}, nil},
 		{"what a log has lost that was cut", func(h *History) {
@@ -605,18 +551,13 @@ func TestUnseen(t *testing.T) {
 		{"steps that a changelog has lost", func(h *History) {
 			h.Scope.Undone = map[string]map[string]bool{"timers": {"a": true, "d": true}}
 			h.Emissions = doubled(h.Emissions, emissionOf(h, "a", 0), func(m *Emission) { m.Offset += 100 })
-			h.Answers = nil
-			h.Lags[0].Position, h.Lags[0].End = 15, 15 // committed by a step that the log lost
 		}, []Fate{0: Unknown, 4: Unknown}},
 		{"steps that a changelog has lost, and that only moved the position", func(h *History) {
 			h.Scope.Undone = map[string]map[string]bool{"timers": {}}
-			h.Answers = nil
-			h.Lags[0].Position, h.Lags[0].End = 15, 15
 		}, nil},
 		{"a timer that may have been moved", func(h *History) {
 			h.Scope.Strays = map[string]map[string]bool{"timers": {"d": true}}
 			h.Changes = without(h.Changes, func(c ChangelogRecord) bool { return c.ID == "d" })
-			h.Stores, h.Answers = nil, nil
 		}, []Fate{4: Unknown}},
 		{"what happens while it is read", func(h *History) {
 			d := h.Requests[4]

@@ -8,7 +8,7 @@
 // service's code. Package observe turns records of Kafka into facts of a history.
 //
 //   - [Check] judges a history, by a rule for each invariant of docs/internals/DESIGN.md. [Judge] also returns the fate
-//     of each request.
+//     of each request. Rules about what only tests ask instances are in test/witness.
 //   - [Book] is for timers by the million: it keeps 16 bytes of each. It recognises emissions that are exactly right,
 //     and has Check judge every other one.
 //

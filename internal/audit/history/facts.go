@@ -19,13 +19,8 @@ type History struct {
 	Events    []Event
 	Changes   []ChangelogRecord // of the changelogs, from their starts to their ends
 	Pending   []Timer           // pending at the end, if Scope.Pending is set; otherwise the fold of Changes
-	Stores    []StoreContents   // contents of local stores
-	Answers   []Answer          // of the API
 	Faults    []Fault
 	Readings  []Reading // of instances' clocks; if there are none, they show the observer's time
-	Gauges    []Gauge   // of bounded quantities
-	Lags      []Lag
-	Ledgers   []Ledger
 	Holdings  []Holding
 	Rates     []Rate
 
@@ -187,27 +182,6 @@ type Timer struct {
 	Emits      Payload // zero: unknown
 }
 
-// StoreContents are the timers of a partition in the local store of an instance.
-type StoreContents struct {
-	Instance  string
-	Requests  string
-	Partition int32
-	Position  int64 // of the changelog: the next record that the view lacks
-	Timers    []Timer
-}
-
-// Answer is an answer of the API about pending timers. It was true at some moment from Asked to Given.
-type Answer struct {
-	Instance     string
-	Asked, Given time.Time
-	Requests     string
-	// IDs are the requested ones; nil: all of the topic.
-	IDs    []string
-	Timers []Timer
-	// Count, if not negative, is the whole answer.
-	Count int64
-}
-
 // Fault is a fault that was injected into the cluster and took effect.
 type Fault struct {
 	Kind     string
@@ -223,38 +197,20 @@ type Reading struct {
 	Shows    int64 // Unix ms
 }
 
-// Gauge is a quantity with a limit.
-type Gauge struct {
-	Instance, Name string
-	At             time.Time
-	Value          float64
-	Limit          float64
-}
-
-// Lag is the answer of Kafka's tools about a request partition: the group's offset, and the log's end.
-type Lag struct {
-	Asked, Given time.Time
-	Requests     string
-	Partition    int32
-	Position     int64 // of the group
-	End          int64 // of the log, for a read_committed reader
-	Reported     int64 // the lag by the instance; -1: it was not asked
-}
-
-// Ledger has an instance's counts of a request topic: accepted requests, their fates, and pending timers.
-type Ledger struct {
-	Instance, Requests string
-	At                 time.Time
-	AtRest             bool // nothing was in flight
-	Off                int64
-}
-
 // Holding is the share that a caller, a tenant, a target or a producer has of a pool.
 type Holding struct {
 	Instance, Pool, Holder string // Instance, pool, and holder of the share
 	At                     time.Time
 	Holds, Capacity        int64
 	Waits                  bool // it was denied more
+}
+
+// Rate is what the emissions to a target were allowed from one moment to another: in any time T that lies between, no
+// more than PerSecond × T + AtOnce.
+type Rate struct {
+	Target            string
+	From, To          time.Time // all instances have it; a zero To is the end
+	PerSecond, AtOnce float64
 }
 
 // Violation is a promise that was broken.

@@ -1,12 +1,9 @@
 package history
 
-import (
-	"maps"
-	"slices"
-)
+import "slices"
 
-// fold: the pending timers are the fold of the committed changelog. A local store holds the fold up to its position, a
-// stored timer is as requested, and events end at the same state.
+// fold: the pending timers are the fold of the committed changelog: a stored timer is as requested, and events end at
+// the same state.
 func fold(x *index, f *facts) {
 	for _, c := range f.changes {
 		storedAsAsked(x, f, c.Timer, c.Place)
@@ -15,62 +12,6 @@ func fold(x *index, f *facts) {
 		storedAsAsked(x, f, f.pending, Place{})
 	}
 	lastEvent(x, f)
-}
-
-func views(x *index) {
-	for i := range x.Stores {
-		unfolded(x, &x.Stores[i])
-	}
-}
-
-// unfolded compares the contents of a local store with the changelog up to its position.
-func unfolded(x *index, v *StoreContents) {
-	log := Log{v.Requests, v.Partition}
-	if x.steps[log] == nil || x.Scope.Compacted {
-		return
-	}
-	want := make(map[string]*Timer)
-	for _, c := range x.log(log) {
-		if c.Kind != TimerChange || c.Offset >= v.Position {
-			continue
-		}
-		if c.Timer == nil {
-			delete(want, c.ID)
-		} else {
-			want[c.ID] = c.Timer
-		}
-	}
-	for i := range v.Timers {
-		t := &v.Timers[i]
-		if x.cut(v.Requests, t.ID) {
-			continue
-		}
-		switch folded := want[t.ID]; {
-		case folded == nil:
-			x.broken("fold", t.ID, []Place{t.Source},
-				"the store of %s has a timer of %s/%d that the changelog up to %d does not have", v.Instance, log.Topic,
-				log.Partition, v.Position)
-		case !same(folded, t):
-			x.broken("fold", t.ID, []Place{folded.Source, t.Source},
-				"the store of %s differs from the changelog up to %d on a timer of %s/%d: %+v, not %+v",
-				v.Instance, v.Position, log.Topic, log.Partition, *t, *folded)
-		}
-		delete(want, t.ID)
-	}
-	for _, id := range slices.Sorted(maps.Keys(want)) {
-		x.broken("fold", id, []Place{want[id].Source},
-			"the store of %s lacks a timer of %s/%d that the changelog up to %d has", v.Instance, log.Topic,
-			log.Partition, v.Position)
-	}
-}
-
-// same reports whether two timers are the same. Their payloads are compared if both are known.
-func same(a, b *Timer) bool {
-	x, y := *a, *b
-	if x.Emits == (Payload{}) || y.Emits == (Payload{}) {
-		x.Emits, y.Emits = Payload{}, Payload{}
-	}
-	return x == y
 }
 
 // storedAsAsked compares a stored timer with its request.
@@ -131,4 +72,12 @@ func lastEvent(x *index, f *facts) {
 		x.broken("fold", f.id, []Place{e.Place, t.Source}, "the last event, %s, leaves %+v pending, the changelog %+v",
 			e.Type, *p, *t)
 	}
+}
+
+// pending returns the timer, or nil if it has fired and is only remembered.
+func (t *Timer) pending() *Timer {
+	if t == nil || t.Remembered {
+		return nil
+	}
+	return t
 }

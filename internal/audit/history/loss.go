@@ -48,7 +48,7 @@ func overdue(x *index, f *facts, i int) {
 	if r.Acked.After(due) {
 		due = r.Acked
 	}
-	if !paused && !due.Add(x.Scope.Settle).After(x.ended) && x.quiet(due, x.ended) {
+	if !paused && !due.Add(x.Scope.Settle).After(x.ended) && x.Quiet(due, x.ended) {
 		x.broken("loss", f.id, []Place{r.Place}, "scheduled by %s for %d: it has not fired, "+
 			"and no request cancelled or replaced it", r.Place, r.Due)
 	}
@@ -109,11 +109,11 @@ func gaps(x *index, f *facts, r *Request) {
 
 // skipped reports whether nothing explains that occurrence n was skipped for one that was due later.
 func skipped(x *index, f *facts, r *Request, n, due int64, at time.Time) bool {
-	if r.Recurs.Every == 0 || x.Scope.Settle == 0 || at.IsZero() || x.pacing(r.Emits.Topic) {
+	if r.Recurs.Every == 0 || x.Scope.Settle == 0 || at.IsZero() || x.Pacing(r.Emits.Topic) {
 		return false
 	}
 	missed := r.Due + (n-1)*r.Recurs.Every
-	if due-missed <= x.Scope.Settle.Milliseconds() || !x.quiet(time.UnixMilli(missed), at) {
+	if due-missed <= x.Scope.Settle.Milliseconds() || !x.Quiet(time.UnixMilli(missed), at) {
 		return false
 	}
 	for _, c := range x.log(f.Log) {

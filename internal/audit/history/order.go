@@ -57,7 +57,7 @@ func tooLateFor(x *index, f *facts, later []*Request, r *Request, m *Emission) {
 func longBefore(x *index, acked time.Time, r *Request, m *Emission) bool {
 	due := time.UnixMilli(m.Due)
 	return x.Scope.Settle > 0 && len(x.Readings) == 0 && m.Due == r.Due && acked.Add(x.Scope.Settle).Before(due) &&
-		x.quiet(acked, due)
+		x.Quiet(acked, due)
 }
 
 // acquiredBetween reports whether, by the changelog, the partition was acquired between a moment and the

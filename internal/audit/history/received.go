@@ -30,12 +30,6 @@ func (r Received) Due() (int64, error) {
 	return strconv.ParseInt(r.Header(waterclock.HeaderDue), 10, 64)
 }
 
-// Early reports whether the emission came before its due time, by its own header, or has no due time.
-func (r Received) Early() bool {
-	due, err := r.Due()
-	return err != nil || r.early(due)
-}
-
 // early reports whether the emission was written or received before it was due.
 func (r Received) early(due int64) bool {
 	return r.Timestamp.UnixMilli() < due || r.At.UnixMilli() < due

@@ -1,6 +1,9 @@
 package history
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Scope says which records the lists hold. A rule that concludes something from a missing record looks here first,
 // because the record may not have been read. The zero Scope means that everything ever written was read.
@@ -59,13 +62,18 @@ func (h *History) cut(requests, id string) bool {
 	return h.Scope.Cut[requests][id] || h.Scope.Undone[requests][id]
 }
 
-// quiet reports whether the time from one moment to another was free of faults. A fault counts until Settle after its
+// Quiet reports whether the time from one moment to another was free of faults. A fault counts until Settle after its
 // end.
-func (h *History) quiet(from, to time.Time) bool {
+func (h *History) Quiet(from, to time.Time) bool {
 	for _, f := range h.Faults {
 		if !f.From.After(to) && !f.To.Add(h.Scope.Settle).Before(from) {
 			return false
 		}
 	}
 	return true
+}
+
+// Pacing reports whether a target had a rate at any time: then a firing to it may be late.
+func (h *History) Pacing(target string) bool {
+	return slices.ContainsFunc(h.Rates, func(r Rate) bool { return r.Target == target })
 }

@@ -1,18 +1,16 @@
-package history
+package witness
 
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/audit/history"
 )
 
-// Rate is what the emissions to a target were allowed from one moment to another: in any time T that lies between, no
-// more than PerSecond × T + AtOnce.
-type Rate struct {
-	Target            string
-	From, To          time.Time // all instances have it; a zero To is the end
-	PerSecond, AtOnce float64
-}
+// changelogSuffix ends the name of a changelog: a timer that was moved comes from there.
+const changelogSuffix = ".waterclock.changelog"
 
 // stampGrain is how much a timestamp in ms may be off.
 const stampGrain = 2 * time.Millisecond
@@ -23,20 +21,21 @@ func rate(x *index) {
 	if len(x.Readings) > 0 || len(x.Rates) == 0 {
 		return
 	}
-	byTarget := make(map[string][]*Emission)
+	byTarget := make(map[string][]*history.Emission)
 	for i := range x.Emissions {
-		if m := &x.Emissions[i]; x.pacing(m.Topic) && !m.Stamped {
+		if m := &x.Emissions[i]; x.Pacing(m.Topic) && !m.Stamped {
 			byTarget[m.Topic] = append(byTarget[m.Topic], m)
 		}
 	}
 	for _, all := range byTarget {
-		slices.SortFunc(all, func(a, b *Emission) int {
-			return cmp.Or(cmp.Compare(a.Timestamp, b.Timestamp), comparePlaces(a.Place, b.Place))
+		slices.SortFunc(all, func(a, b *history.Emission) int {
+			return cmp.Or(cmp.Compare(a.Timestamp, b.Timestamp), cmp.Compare(a.Partition, b.Partition),
+				cmp.Compare(a.Offset, b.Offset))
 		})
 	}
 	for i := range x.Rates {
 		r := &x.Rates[i]
-		under := slices.DeleteFunc(slices.Clone(byTarget[r.Target]), func(m *Emission) bool {
+		under := slices.DeleteFunc(slices.Clone(byTarget[r.Target]), func(m *history.Emission) bool {
 			at := time.UnixMilli(m.Timestamp) // in the same millisecond it may have been before
 			return !at.After(r.From) || !r.To.IsZero() && !at.Before(r.To.Truncate(time.Millisecond))
 		})
@@ -45,14 +44,9 @@ func rate(x *index) {
 	}
 }
 
-// pacing reports whether a target had a rate at any time: then a firing to it may be late.
-func (h *History) pacing(target string) bool {
-	return slices.ContainsFunc(h.Rates, func(r Rate) bool { return r.Target == target })
-}
-
 // tooMany finds a time with more emissions than the rate allows. A full bucket that each emission takes one from, and
 // that fills at the rate, is empty at the end of such a time, and only then.
-func tooMany(x *index, r *Rate, all []*Emission) {
+func tooMany(x *index, r *history.Rate, all []*history.Emission) {
 	room := r.AtOnce + r.PerSecond*stampGrain.Seconds()
 	level, full := room, 0
 	for i, m := range all {
@@ -63,7 +57,7 @@ func tooMany(x *index, r *Rate, all []*Emission) {
 			level, full = room, i
 		}
 		if level--; level < -1e-6 {
-			x.broken("rate", m.ID, []Place{all[full].Place, m.Place},
+			x.broken("rate", m.ID, []history.Place{all[full].Place, m.Place},
 				"%d were emitted to %s in %d ms, at a rate of %g a second and %g at once", i-full+1, r.Target,
 				m.Timestamp-all[full].Timestamp, r.PerSecond, r.AtOnce)
 			return
@@ -76,16 +70,23 @@ const orderGrain = 2 * time.Second
 
 // dueOrder finds a timer that had to wait although one of the same partition fired that was due later. Only timers are
 // looked at for which there was one request.
-func dueOrder(x *index, r *Rate, all []*Emission) {
-	byPartition := make(map[Log][]*Emission)
+func dueOrder(x *index, r *history.Rate, all []*history.Emission) {
+	sent := make(map[history.Place]*history.Request)
+	requests := make(map[life][]*history.Request)
+	for i := range x.Requests {
+		r := &x.Requests[i]
+		sent[r.Place], requests[lifeOf(r)] = r, append(requests[lifeOf(r)], r)
+	}
+	byPartition := make(map[history.Log][]*history.Emission)
 	for _, m := range all {
-		f := x.of[life{requestLog(m.Source), m.ID}]
-		if f != nil && len(f.requests) == 1 && f.requests[0].Recurs == nil && !f.requests[0].NotOn {
-			byPartition[f.Log] = append(byPartition[f.Log], m)
+		log := history.Log{Topic: strings.TrimSuffix(m.Source.Topic, changelogSuffix), Partition: m.Source.Partition}
+		of := requests[life{log, m.ID}]
+		if len(of) == 1 && of[0].Recurs == nil && !of[0].NotOn {
+			byPartition[log] = append(byPartition[log], m)
 		}
 	}
 	for _, all := range byPartition {
-		var latest *Emission // of those that were emitted orderGrain before
+		var latest *history.Emission // of those that were emitted orderGrain before
 		next := 0
 		for _, m := range all {
 			for ; m.Timestamp-all[next].Timestamp > orderGrain.Milliseconds(); next++ {
@@ -93,14 +94,14 @@ func dueOrder(x *index, r *Rate, all []*Emission) {
 					latest = all[next]
 				}
 			}
-			asked := x.sent[m.Source]
+			asked := sent[m.Source]
 			if latest == nil || m.Due >= latest.Due || asked == nil || asked.Acked.IsZero() {
 				continue
 			}
 			from := time.UnixMilli(latest.Timestamp)
 			if asked.Acked.Add(orderGrain).Before(from) && r.From.Add(x.Scope.Settle).Before(from) &&
-				x.quiet(from, time.UnixMilli(m.Timestamp)) {
-				x.broken("rate", m.ID, []Place{latest.Place, m.Place},
+				x.Quiet(from, time.UnixMilli(m.Timestamp)) {
+				x.broken("rate", m.ID, []history.Place{latest.Place, m.Place},
 					"%s was due at %d and emitted to %s at %d, behind %s, which was due at %d", m.Source, m.Due,
 					r.Target, m.Timestamp, latest.Source, latest.Due)
 				break
