@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"runtime"
-	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -20,6 +19,7 @@ import (
 	"github.com/waterclock/waterclock/internal/audit/history"
 	"github.com/waterclock/waterclock/internal/kit/beats"
 	"github.com/waterclock/waterclock/internal/kit/localkafka"
+	"github.com/waterclock/waterclock/internal/kit/tasks"
 	"github.com/waterclock/waterclock/internal/node/config"
 	"github.com/waterclock/waterclock/internal/node/connect"
 )
@@ -197,13 +197,9 @@ func poll(ctx context.Context, every time.Duration, done func() (bool, error), w
 
 // background runs do in a goroutine. stop ends do's context and waits for do; it may be called twice.
 func background(ctx context.Context, do func(context.Context)) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	running.Go(func() { do(ctx) })
-	return func() {
-		cancel()
-		running.Wait()
-	}
+	g := tasks.New(ctx)
+	g.Go(do)
+	return g.Stop
 }
 
 func (r *run) newClient(opts ...kgo.Opt) (*kgo.Client, error) {

@@ -36,12 +36,12 @@ func (d *dumper) dump(ctx context.Context, s *Store, id PartitionID, met error) 
 	d.partition, d.faults = id.String(), nil
 	p := id.prefix()
 	next, n := p.next(), 0
-	err := eachRow(s.db, p[:], next[:], func(key, row []byte) error {
+	err := eachRow(s.db, p[:], next[:], func(key, row []byte) (bool, error) {
 		if d.row(key, row); d.failed == nil && n%1000 == 0 {
-			return ctx.Err()
+			return true, ctx.Err()
 		}
 		n++
-		return d.failed
+		return true, d.failed
 	})
 	if d.failed != nil {
 		return d.faults // Dump returns why it failed

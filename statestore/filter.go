@@ -1,12 +1,11 @@
 package statestore
 
 import (
+	"bytes"
 	"errors"
 	"hash/maphash"
 	"math/bits"
 	"sync/atomic"
-
-	"github.com/cockroachdb/pebble/v2"
 )
 
 const (
@@ -197,18 +196,15 @@ func (i *idFilter) readIDs(from []byte) (hashes []uint64, next []byte, err error
 		return nil, nil, err
 	}
 	defer p.s.leave()
-	it, err := p.s.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: p.prefix.key(kindID + 1)})
-	if err != nil {
-		return nil, nil, err
-	}
-	for ok := it.First(); ok; ok = it.Next() {
+	err = eachRow(p.s.db, from, p.prefix.key(kindID+1), func(key, _ []byte) (bool, error) {
 		if len(hashes) == i.pool.learnRows {
-			next = append([]byte{}, it.Key()...)
-			break
+			next = bytes.Clone(key)
+			return false, nil
 		}
-		hashes = append(hashes, i.pool.hash(it.Key()[idAt:]))
-	}
-	return hashes, next, errors.Join(it.Close(), p.intact())
+		hashes = append(hashes, i.pool.hash(key[idAt:]))
+		return true, nil
+	})
+	return hashes, next, errors.Join(err, p.intact())
 }
 
 const (

@@ -12,7 +12,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-func low(k *Handle) timer.Ref { return k.p.low.with(func() {}) }
+func low(k *Handle) timer.Ref { return k.p.low.with(func(timer.Ref) {}) }
 
 func wantLow(t testing.TB, k *Handle, due, offset int64) {
 	t.Helper()
@@ -70,12 +70,12 @@ func TestPutDuringSweepLowersTheBound(t *testing.T) {
 	// The snapshot holds a first row at 50.
 	b.put(timer.Ref{Due: 20})
 	b.end(timer.Ref{Due: 50})
-	if got := b.with(func() {}); got != (timer.Ref{Due: 20}) {
+	if got := b.with(func(timer.Ref) {}); got != (timer.Ref{Due: 20}) {
 		t.Fatalf("low bound %v", got)
 	}
 	b.begin()
 	b.end(timer.Ref{Due: 50})
-	if got := b.with(func() {}); got != (timer.Ref{Due: 50}) {
+	if got := b.with(func(timer.Ref) {}); got != (timer.Ref{Due: 50}) {
 		t.Fatalf("low bound %v after a sweep without puts", got)
 	}
 }

@@ -52,7 +52,7 @@ func (p *Partition) parkLocked(name string, timers []*timer.Timer) error {
 	w := p.newBatchLocked()
 	defer w.close()
 	number := w.targets.number(name)
-	it, err := p.dueIter(p.prefix.key(kindDue + 1))
+	it, err := dueIter(p.s.db, p.prefix, first, last)
 	if err != nil {
 		return err
 	}
@@ -199,14 +199,11 @@ func (h *Handle) Parked() ([]ParkedTarget, error) {
 	defer h.leave()
 	p := h.p
 	list := make([]ParkedTarget, 0, len(p.targets.byNumber))
-	for number, t := range p.targets.byNumber {
+	for _, t := range p.targets.byNumber {
 		oldest, err := oldestParked(p, &t)
 		if err != nil {
 			return nil, fmt.Errorf("list parked timers of partition %s for %s: %w", p.id, t.name, err)
 		}
-		// The next call begins behind the tombstones that this one has passed.
-		t.low = oldest
-		p.targets.byNumber[number] = t
 		list = append(list, ParkedTarget{t.name, t.count, oldest.Due})
 	}
 	slices.SortFunc(list, func(a, b ParkedTarget) int { return strings.Compare(a.Target, b.Target) })
@@ -236,11 +233,11 @@ func (h *Handle) FirstParked(target string) (n int64, ref timer.Ref, err error) 
 	if ref, err = oldestParked(h.p, &t); err != nil {
 		return 0, ref, fmt.Errorf("look for the first parked timer of partition %s for %s: %w", h.p.id, target, err)
 	}
-	t.low = ref // as in Parked
-	h.p.targets.byNumber[t.number] = t
 	return t.count, ref, nil
 }
 
+// oldestParked returns the place of the first timer that is parked for a target. The next call begins behind the
+// tombstones that this one has passed.
 func oldestParked(p *Partition, t *target) (ref timer.Ref, err error) {
 	it, err := p.parkedIter(t)
 	if err != nil {
@@ -251,5 +248,9 @@ func oldestParked(p *Partition, t *target) (ref timer.Ref, err error) {
 	} else {
 		err = errors.Join(it.Error(), fmt.Errorf("no row of %d parked timers: %w", t.count, ErrCorrupt))
 	}
-	return ref, errors.Join(err, it.Close())
+	if err = errors.Join(err, it.Close()); err == nil {
+		t.low = ref
+		p.targets.byNumber[t.number] = *t
+	}
+	return ref, err
 }

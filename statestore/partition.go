@@ -252,8 +252,3 @@ func (p *Partition) during(action string, err error) error {
 	}
 	return fmt.Errorf("%s partition %s: %w", action, p.id, err)
 }
-
-// dueIter makes an iterator over the rows by due time that come before the key end.
-func (p *Partition) dueIter(end []byte) (*pebble.Iterator, error) {
-	return p.s.db.NewIter(&pebble.IterOptions{LowerBound: p.prefix.key(kindDue), UpperBound: end})
-}

@@ -21,20 +21,16 @@ func (p *Partition) sweep() error {
 	}
 	p.deletions.Store(0)
 	wipes := p.wipes
-	from := p.low.begin()
-	it, err := p.dueIter(p.prefix.key(kindDue + 1))
+	it, err := dueIter(p.s.db, p.prefix, p.low.begin(), last)
 	p.write.Unlock()
 	if err != nil {
 		return err
 	}
 	found := last
-	if it.SeekGE(appendDueKey(nil, p.prefix, from)) {
-		found, err = decodeRef(it.Key()[idAt:])
-	}
-	if closeErr := it.Close(); closeErr != nil {
-		return closeErr
-	}
-	if err != nil {
+	if err := walk(it, func(key, _ []byte) (_ bool, err error) {
+		found, err = decodeRef(key[idAt:])
+		return false, err
+	}); err != nil {
 		return err
 	}
 	p.write.Lock()
@@ -71,13 +67,13 @@ type lowBound struct {
 
 func newLowBound() *lowBound { return &lowBound{low: last, since: last} }
 
-// with calls f, which opens a view of the store, and returns the bound of that moment. No sweep ends in
+// with calls f, which opens a view of the store, with the bound of that moment, and returns the bound. No sweep ends in
 // between. Otherwise the bound could lie behind a row that f still sees but that was deleted since. f does no
 // I/O.
-func (l *lowBound) with(f func()) timer.Ref {
+func (l *lowBound) with(f func(low timer.Ref)) timer.Ref {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f()
+	f(l.low)
 	return l.low
 }
 

@@ -66,19 +66,26 @@ func readTargets(r pebble.Reader, p prefix, m *meta) (targets, error) {
 		return ts, nil
 	}
 	var parked int64
-	err := eachRow(r, p.key(kindTarget), p.key(kindTarget+1), func(key, row []byte) error {
-		t, err := decodeTarget(key[numberAt:], row)
-		if err == nil {
-			ts.set(t)
-			parked += t.count
-		}
-		return err
+	err := eachTarget(r, p, func(t target) {
+		ts.set(t)
+		parked += t.count
 	})
 	if err == nil && (parked != m.Parked || len(ts.byName) != len(ts.byNumber)) {
 		err = fmt.Errorf("%d parked for %d targets of %d names, meta row says %d: %w",
 			parked, len(ts.byNumber), len(ts.byName), m.Parked, ErrCorrupt)
 	}
 	return ts, err
+}
+
+// eachTarget calls fn with the targets of a partition that have parked timers.
+func eachTarget(r reader, p prefix, fn func(target)) error {
+	return eachRow(r, p.key(kindTarget), p.key(kindTarget+1), func(key, row []byte) (bool, error) {
+		t, err := decodeTarget(key[numberAt:], row)
+		if err == nil {
+			fn(t)
+		}
+		return true, err
+	})
 }
 
 func (ts *targets) set(t target) {

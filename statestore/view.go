@@ -64,16 +64,16 @@ func (h *Handle) View() (*View, error) {
 	}
 	defer h.p.s.leave()
 	next := h.p.prefix.next()
-	var rows *pebble.Iterator
+	v := &View{k: h}
 	var err error
-	low := h.p.low.with(func() {
-		rows, err = h.p.s.db.NewIter(&pebble.IterOptions{LowerBound: h.p.prefix[:], UpperBound: next[:]})
+	v.low = h.p.low.with(func(timer.Ref) {
+		v.rows.Iterator, err = h.p.s.db.NewIter(&pebble.IterOptions{LowerBound: h.p.prefix[:], UpperBound: next[:]})
 	})
 	if err != nil {
 		return nil, h.p.during("view", err)
 	}
 	h.p.s.views.Add(1)
-	return &View{k: h, rows: frozen{rows}, low: low}, nil
+	return v, nil
 }
 
 // Close ends the view. If it returns an error, the view's results may be wrong.
@@ -96,7 +96,7 @@ func (v *View) Due(from, to timer.Ref, parkedOnly bool, fn func(*Row) (more bool
 		return err
 	}
 	defer parked.close()
-	due, err := v.due(from, to)
+	due, err := dueIter(v.rows, p.prefix, later(from, v.low), to)
 	if err != nil {
 		return p.during("view", err)
 	}
@@ -126,19 +126,6 @@ func (v *View) Due(from, to timer.Ref, parkedOnly bool, fn func(*Row) (more bool
 	return p.during("view", errors.Join(err, due.Close()))
 }
 
-// due makes an iterator over the rows by due time from one Ref up to another.
-func (v *View) due(from, to timer.Ref) (*pebble.Iterator, error) {
-	if v.low.Compare(from) > 0 {
-		from = v.low
-	}
-	if from.Compare(to) > 0 {
-		from = to
-	}
-	p := v.k.p.prefix
-	return v.rows.NewIter(
-		&pebble.IterOptions{LowerBound: appendDueKey(nil, p, from), UpperBound: appendDueKey(nil, p, to)})
-}
-
 // rowsByTarget merges the parked rows of all targets. One iterator serves them all. It reads a few rows ahead
 // for each target, more each time.
 type rowsByTarget struct {
@@ -162,12 +149,8 @@ func (v *View) readTargets() error {
 	if v.targets != nil {
 		return nil
 	}
-	prefix, all := v.k.p.prefix, make(map[uint32]target)
-	err := eachRow(v.rows, prefix.key(kindTarget), prefix.key(kindTarget+1), func(key, row []byte) error {
-		t, err := decodeTarget(key[numberAt:], row)
-		all[t.number] = t
-		return err
-	})
+	all := make(map[uint32]target)
+	err := eachTarget(v.rows, v.k.p.prefix, func(t target) { all[t.number] = t })
 	if err == nil {
 		v.targets = all
 	}
@@ -186,10 +169,7 @@ func (v *View) parked(from, to timer.Ref) (*rowsByTarget, error) {
 		return l, err
 	}
 	for _, t := range v.targets {
-		a := &ahead{number: t.number, name: t.name, from: from, n: 1}
-		if t.low.Compare(from) > 0 {
-			a.from = t.low
-		}
+		a := &ahead{number: t.number, name: t.name, from: later(from, t.low), n: 1}
 		if err = l.read(a); err != nil {
 			l.close()
 			return nil, err
@@ -267,26 +247,15 @@ func (v *View) IDs(from, prefix []byte, fn func(id []byte, at Location) (more bo
 	if bytes.Compare(from, prefix) < 0 {
 		from = prefix
 	}
-	it, err := v.rows.NewIter(
-		&pebble.IterOptions{LowerBound: appendIDKey(nil, p.prefix, from),
-			UpperBound: behindAll(appendIDKey(nil, p.prefix, prefix))})
-	if err != nil {
-		return p.during("view", err)
-	}
-	more := true
-	for ok := it.First(); ok && more && err == nil; ok = more && it.Next() {
-		var at Location
-		var row []byte
-		if row, err = it.ValueAndErr(); err == nil {
-			at, err = decodeLocation(row)
-		}
-		if err != nil {
-			err = fmt.Errorf("ID row %x: %w: %w", it.Key()[idAt:], err, ErrCorrupt)
-			break
-		}
-		more, err = fn(it.Key()[idAt:], at)
-	}
-	return p.during("view", errors.Join(err, it.Close()))
+	err := eachRow(v.rows, appendIDKey(nil, p.prefix, from), behindAll(appendIDKey(nil, p.prefix, prefix)),
+		func(key, row []byte) (bool, error) {
+			at, err := decodeLocation(row)
+			if err != nil {
+				return false, fmt.Errorf("ID row %x: %w: %w", key[idAt:], err, ErrCorrupt)
+			}
+			return fn(key[idAt:], at)
+		})
+	return p.during("view", err)
 }
 
 // behindAll returns the first key behind all keys that begin with key. It relies on a kind that is not 0xff.
@@ -323,17 +292,13 @@ func (v *View) Row(at Location) (*Row, error) {
 }
 
 // Refs calls fn with the places from <= Ref < to of the timers that are not parked, in order, until fn returns false.
-// It reads no values.
 func (v *View) Refs(from, to timer.Ref, fn func(timer.Ref) (more bool)) error {
-	rows, err := v.due(from, to)
-	if err != nil {
-		return v.k.p.during("view", err)
+	rows, err := dueIter(v.rows, v.k.p.prefix, later(from, v.low), to)
+	if err == nil {
+		err = walk(rows, func(key, _ []byte) (bool, error) {
+			at, err := decodeRef(key[idAt:])
+			return err == nil && fn(at), err
+		})
 	}
-	for more := rows.First(); more && err == nil; more = more && rows.Next() {
-		var at timer.Ref
-		if at, err = decodeRef(rows.Key()[idAt:]); err == nil {
-			more = fn(at)
-		}
-	}
-	return v.k.p.during("view", errors.Join(err, rows.Close()))
+	return v.k.p.during("view", err)
 }

@@ -58,7 +58,7 @@ func mends() []bug {
 			[]change{
 				{"statestore", "Handle.View", "call with", `$
 					_ = $0.p.s.db.Metrics() // takes its time
-					$x = $0.p.low.with(func() {})`},
+					$x = $0.p.low.with(func(timer.Ref) {})`},
 			}},
 		{"each probe has a transactional ID of its own", "19 A11", "./emitter/targets TestProbesUseTheirIDsAgain",
 			[]change{{"emitter/targets", "Prober.take", "if free", never}}},

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -122,34 +121,21 @@ func (b *builder) findOverlay(ctx context.Context, r *reading) error {
 	}
 	start := timer.Change{ID: []byte(page.After.ID), After: page.After.Ref}
 	ties := b.a.q.partition() > page.After.Partition
-	var last *timer.Change // whatever comes after it is not among the first
-	found := b.overlay
-	trim := func() {
-		slices.SortFunc(found, by)
-		if len(found) > page.Limit {
-			clear(found[page.Limit:])
-			found, b.cut = found[:page.Limit], true
-			end := found[page.Limit-1]
-			last = &end
-		}
-	}
+	first := firsts[timer.Change]{most: page.Limit, by: by}
 	err := r.each(ctx, b.slot, func(x timer.Change) {
-		if x.After.IsAbsent() || last != nil && by(x, *last) > 0 {
+		if x.After.IsAbsent() || first.beyond(x) {
 			return
 		}
 		if c := by(x, start); !page.After.IsZero() && (c < 0 || c == 0 && !ties) {
 			return
 		}
 		x.Timer = planner.TimerOf(&x)
-		if !page.Filter.Match(&query.Timer{Timer: x.Timer, State: query.StateOf(x.Timer, "")}) {
-			return
-		}
-		if found = append(found, x); len(found) >= 2*page.Limit+1000 {
-			trim()
+		if page.Filter.Match(&query.Timer{Timer: x.Timer, State: query.StateOf(x.Timer, "")}) {
+			first.add(x)
 		}
 	})
-	trim()
-	b.overlay = found
+	first.trim()
+	b.overlay, b.cut = first.list, first.cut
 	return err
 }
 

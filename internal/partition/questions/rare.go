@@ -1,11 +1,11 @@
 package questions
 
 import (
-	"container/heap"
 	"context"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/timer"
@@ -60,22 +60,22 @@ func (a *answers) rare(ctx context.Context, b *builder) (list query.List, found 
 // calls fn only after that.
 func (s *scan) firstByID(ctx context.Context, most int,
 	fn func(id []byte, row *statestore.Row) (more bool, err error)) (done bool, err error) {
-	var first firstIDs
+	first := firsts[string]{most: most + 1, by: strings.Compare}
 	all := *s
 	all.after, all.rows = query.Cursor{}, math.MaxInt
 	done, err = all.byDue(ctx, func(_ timer.Ref, row *statestore.Row) (bool, error) {
 		id, err := row.ID()
 		place := query.Cursor{Order: query.ByID, ID: string(id), Partition: s.partition}
 		if err == nil && place.Compare(s.after) > 0 {
-			first.add(place.ID, most+1)
+			first.add(place.ID)
 		}
 		return true, err
 	})
 	if err != nil || !done {
 		return false, err
 	}
-	ids := slices.Sorted(slices.Values(first))
-	for _, id := range ids {
+	first.trim()
+	for _, id := range first.list {
 		var row *statestore.Row
 		err := s.view.IDs([]byte(id), []byte(id), func(_ []byte, at statestore.Location) (_ bool, err error) {
 			row, err = s.view.Row(at)
@@ -91,32 +91,33 @@ func (s *scan) firstByID(ctx context.Context, most int,
 			return false, err
 		}
 	}
-	return len(ids) <= most, nil
+	return len(first.list) <= most, nil
 }
 
-// firstIDs keeps the first of many IDs. It is a heap with the last of them on top.
-type firstIDs []string
-
-var _ heap.Interface = (*firstIDs)(nil)
-
-func (f firstIDs) Len() int           { return len(f) }
-func (f firstIDs) Less(i, j int) bool { return f[i] > f[j] }
-func (f firstIDs) Swap(i, j int)      { f[i], f[j] = f[j], f[i] }
-func (f *firstIDs) Push(id any)       { *f = append(*f, id.(string)) }
-
-func (f *firstIDs) Pop() any {
-	end := len(*f) - 1
-	last := (*f)[end]
-	*f = (*f)[:end]
-	return last
+// firsts keeps the first of many values: a few more than most of them, and those alone, in order, after trim.
+type firsts[T any] struct {
+	most int
+	by   func(a, b T) int
+	list []T
+	cut  bool // there were more
 }
 
-// add adds an ID, and drops the last one if there are more than most.
-func (f *firstIDs) add(id string, most int) {
-	if len(*f) == most && id > (*f)[0] {
+// beyond reports whether a value is known not to be among the first.
+func (f *firsts[T]) beyond(x T) bool { return f.cut && f.by(x, f.list[f.most-1]) > 0 }
+
+func (f *firsts[T]) add(x T) {
+	if f.beyond(x) {
 		return
 	}
-	if heap.Push(f, id); len(*f) > most {
-		heap.Pop(f)
+	if f.list = append(f.list, x); len(f.list) >= 2*f.most+1000 {
+		f.trim()
+	}
+}
+
+func (f *firsts[T]) trim() {
+	slices.SortFunc(f.list, f.by)
+	if len(f.list) > f.most {
+		clear(f.list[f.most:])
+		f.list, f.cut = f.list[:f.most], true
 	}
 }

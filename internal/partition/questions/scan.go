@@ -48,6 +48,21 @@ func (s *scan) fits(ctx context.Context, rows int) (bool, error) {
 	return true, nil
 }
 
+// visit calls look at a place, unless that is not behind the cursor or enough rows were looked at. It reports whether
+// the scan may go on.
+func (s *scan) visit(ctx context.Context, place query.Cursor, look func() (bool, error)) (more bool, err error) {
+	if place.Compare(s.after) <= 0 {
+		return true, nil
+	}
+	if more, err = s.fits(ctx, 1); !more || err != nil {
+		return false, err
+	}
+	if more, err = look(); more {
+		s.reached = place
+	}
+	return more, err
+}
+
 // span is a part of the order of firing, of the parked rows or of the others.
 type span struct {
 	from, to timer.Ref
@@ -97,26 +112,19 @@ func (s *scan) byDue(
 		}
 		err = s.view.Due(x.from, x.to, x.parked, func(row *statestore.Row) (more bool, err error) {
 			place := query.Cursor{Order: query.ByDue, Ref: row.Ref, Partition: s.partition}
-			if place.Compare(s.after) <= 0 {
-				return true, nil
-			}
-			if done, err = s.fits(ctx, 1); !done || err != nil {
-				return false, err
-			}
-			if row.Ref.IsRemembered() != (s.f.State == query.Remembered) {
-				s.reached = place
-				return true, nil
-			}
-			known, err := s.known(row)
-			if err == nil && !known && !all {
-				known, err = s.excludes(row)
-			}
-			if err == nil && !known {
-				done, err = fn(row.Ref, row)
-			}
-			if done {
-				s.reached = place
-			}
+			done, err = s.visit(ctx, place, func() (bool, error) {
+				known := row.Ref.IsRemembered() != (s.f.State == query.Remembered)
+				if !known {
+					known, err = s.known(row)
+				}
+				if err == nil && !known && !all {
+					known, err = s.excludes(row)
+				}
+				if err != nil || known {
+					return true, err
+				}
+				return fn(row.Ref, row)
+			})
 			return done, err
 		})
 		if err != nil {
@@ -155,28 +163,26 @@ func (s *scan) byID(ctx context.Context, whole bool,
 	err = s.view.IDs([]byte(s.after.ID), []byte(s.f.Prefix),
 		func(id []byte, at statestore.Location) (more bool, err error) {
 			place := query.Cursor{Order: query.ByID, ID: string(id), Partition: s.partition}
-			if place.Compare(s.after) <= 0 {
-				return true, nil
-			}
-			if done, err = s.fits(ctx, 1); !done || err != nil {
-				return false, err
-			}
-			skip := s.unflushed.Has(id) || !s.mayMatch(at)
-			var row *statestore.Row
-			if !skip && (whole || !all) {
-				if done, err = s.fits(ctx, seekRows); !done || err != nil {
+			done, err = s.visit(ctx, place, func() (bool, error) {
+				if s.unflushed.Has(id) || !s.mayMatch(at) {
+					return true, nil
+				}
+				if !whole && all {
+					return fn(id, nil)
+				}
+				if fits, err := s.fits(ctx, seekRows); !fits || err != nil {
 					return false, err
 				}
-				if row, err = s.view.Row(at); err == nil && !all {
+				row, err := s.view.Row(at)
+				skip := false
+				if err == nil && !all {
 					skip, err = s.excludes(row)
 				}
-			}
-			if err == nil && !skip {
-				done, err = fn(id, row)
-			}
-			if done {
-				s.reached = place
-			}
+				if err != nil || skip {
+					return true, err
+				}
+				return fn(id, row)
+			})
 			return done, err
 		})
 	return done && err == nil, err

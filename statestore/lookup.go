@@ -2,8 +2,6 @@ package statestore
 
 import (
 	"bytes"
-	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
@@ -119,72 +117,6 @@ func (h *Handle) LabelsOf(ids [][]byte) (all map[string]timer.Labels, err error)
 	return all, err
 }
 
-// Scan returns the pending timers with from <= Ref < to that are not parked, in order. It stops after max timers
-// or maxBytes of their rows, whichever comes first, but not before the first timer. It also returns the Ref to go
-// on from, and whether [from, to) is exhausted. The timers are as they are at one moment, and are not shared with
-// the store.
-func (h *Handle) Scan(
-	from, to timer.Ref, max int, maxBytes int64) (timers []*timer.Timer, next timer.Ref, done bool, err error) {
-	defer func() {
-		if err != nil {
-			timers, next, done, err = nil, from, false, h.p.during("scan", err)
-		}
-	}()
-	defer h.p.s.scanInTurn()()
-	if err := h.enterRead(); err != nil {
-		return nil, from, false, err
-	}
-	defer h.p.s.leave()
-	var it *pebble.Iterator
-	low := h.p.low.with(func() { it, err = h.p.dueIter(appendDueKey(nil, h.p.prefix, to)) })
-	if err != nil {
-		return nil, from, false, err
-	}
-	start := from
-	if low.Compare(start) > 0 {
-		start = low
-	}
-	next, done = to, true
-	copies := arena{block: slabSize}
-	for ok := it.SeekGE(appendDueKey(nil, h.p.prefix, start)); ok; ok = it.Next() {
-		if len(timers) > 0 && (len(timers) >= max || maxBytes <= 0) {
-			next, done = behind(timers[len(timers)-1].Ref()), false
-			break
-		}
-		row, err := it.ValueAndErr()
-		if err != nil {
-			return nil, from, false, errors.Join(err, it.Close())
-		}
-		t, err := decodeTimer(copies.copy(row))
-		if err != nil {
-			return nil, from, false, errors.Join(fmt.Errorf("row %x: %w", it.Key()[idAt:], err), it.Close())
-		}
-		timers = append(timers, t)
-		maxBytes -= int64(len(row))
-	}
-	return timers, next, done, errors.Join(it.Close(), h.p.intact())
-}
-
-// scansPart: scans of large rows may hold one part in scansPart of the cache at a time.
-const scansPart = 2
-
-// scanInTurn waits until a scan may begin, and returns the function that ends it.
-//
-// An iterator holds a block of each layer from its first seek on, even if it finds nothing there, and a block is as
-// large as its row. Blocks that it holds count in memory when the cache has dropped them. All partitions of an instance
-// scan for due timers at about the same time: with rows of a MiB, ten layers and 128 partitions, twenty scans were seen
-// to hold 100 MiB together. So scans of large rows take turns. A scan waits for nothing but the disk, so each of them
-// ends.
-func (s *Store) scanInTurn() (end func()) {
-	largest := s.inputs.largest.Load()
-	if largest <= blockSize {
-		return func() {}
-	}
-	n := min(largest*compactLayers, int64(s.inputs.size/scansPart))
-	_ = s.scans.Acquire(context.Background(), n) // fails only if the context ends
-	return func() { s.scans.Release(n) }
-}
-
 // Find returns the timer that is pending under an ID, nil for none, and the name of the target for which it is parked,
 // empty for none. If it returns no error, no other caller had acquired the partition before the timer was read.
 func (h *Handle) Find(id []byte) (t *timer.Timer, parkedFor string, err error) {
@@ -199,67 +131,6 @@ func (h *Handle) Find(id []byte) (t *timer.Timer, parkedFor string, err error) {
 		return nil, "", err
 	}
 	return t, parkedFor, nil
-}
-
-// Timers returns how far a partition is; Position is -1 if the store holds nothing of it. It calls fn, which may be
-// nil, with every pending timer, in no order. It reads the whole partition and is for tools. Errors wrap
-// ErrCorrupt or ErrNewerFormat, or are those of fn.
-func (s *Store) Timers(id PartitionID, fn func(*timer.Timer) error) (Meta, error) {
-	if err := s.enter(); err != nil {
-		return Meta{Position: noPosition}, err
-	}
-	defer s.leave()
-	p := s.Partition(id)
-	m, err := readMeta(s.db, p.prefix)
-	if err != nil || fn == nil {
-		return m.Meta, err
-	}
-	for _, kind := range []byte{kindDue, kindParked} {
-		err := eachRow(s.db, p.prefix.key(kind), p.prefix.key(kind+1), func(_, row []byte) error {
-			t, err := decodeTimer(bytes.Clone(row))
-			if err != nil {
-				return err
-			}
-			return fn(t)
-		})
-		if err != nil {
-			return m.Meta, fmt.Errorf("read partition %s: %w", id, corrupt(err))
-		}
-	}
-	return m.Meta, nil
-}
-
-// get returns a copy of a row, or nil if there is none.
-func get(r pebble.Reader, key []byte) ([]byte, error) {
-	row, closer, err := r.Get(key)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return nil, nil
-	} else if err != nil {
-		return nil, err
-	}
-	row = append([]byte{}, row...)
-	return row, closer.Close()
-}
-
-// reader makes iterators: a database, a snapshot, or frozen rows of a View.
-type reader interface {
-	NewIter(*pebble.IterOptions) (*pebble.Iterator, error)
-}
-
-// eachRow calls fn with the rows from a key up to another, in order, until fn returns an error. fn must keep neither
-// key nor row.
-func eachRow(r reader, from, to []byte, fn func(key, row []byte) error) error {
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
-	if err != nil {
-		return err
-	}
-	for ok := it.First(); ok && err == nil; ok = it.Next() {
-		var row []byte
-		if row, err = it.ValueAndErr(); err == nil {
-			err = fn(it.Key(), row)
-		}
-	}
-	return errors.Join(err, it.Close())
 }
 
 // idIterator looks IDs up, one after another.
@@ -331,33 +202,4 @@ func (it *idIterator) targetName(p prefix, number uint32) (string, error) {
 	}
 	t, err := decodeTarget(key[numberAt:], row)
 	return t.name, err
-}
-
-// rowTimer reads the timer of a row by due time, or of a parked row, and where the row lies. Errors are those of
-// decodeTimer, or wrap ErrCorrupt if the row has the key of another timer.
-func rowTimer(key, row []byte) (t *timer.Timer, at Location, err error) {
-	if t, err = decodeTimer(bytes.Clone(row)); err != nil {
-		return nil, at, err
-	}
-	at.ref = t.Ref()
-	if key[kindAt] == kindParked && len(key) == parkedKeySize {
-		at.target = binary.BigEndian.Uint32(key[numberAt:])
-	}
-	if !bytes.Equal(key, appendRowKey(nil, prefix(key[:prefixSize]), at)) {
-		return nil, at, fmt.Errorf("the timer is of due %d, offset %d: %w", t.Due, t.Offset, ErrCorrupt)
-	}
-	return t, at, nil
-}
-
-// decodeTimer reads the timer of a row. Errors wrap ErrNewerFormat or ErrCorrupt; in both cases the
-// partition may be wiped.
-func decodeTimer(row []byte) (*timer.Timer, error) {
-	t, err := timer.Decode(row)
-	switch {
-	case errors.Is(err, timer.ErrNewerFormat):
-		return nil, fmt.Errorf("%w: %w", err, ErrNewerFormat)
-	case err != nil:
-		return nil, fmt.Errorf("%w: %w", err, ErrCorrupt)
-	}
-	return t, nil
 }

@@ -26,49 +26,63 @@ type tableRows struct {
 }
 
 // write makes the table: all rows in the order of their keys.
-func (tr *tableRows) write(fsys vfs.FS, path string) (err error) {
+func (tr *tableRows) write(fsys vfs.FS, path string) error {
 	f, err := fsys.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}
 	// Closing the writer syncs and closes the file.
-	w := sstable.NewWriter(objstorageprovider.NewFileWritable(f), tr.p.s.tables.options)
-	defer func() { err = errors.Join(err, w.Close()) }()
+	w := rowWriter{sstable: sstable.NewWriter(objstorageprovider.NewFileWritable(f), tr.p.s.tables.options)}
 	if tr.meta.Checkpoint != nil {
-		if err := w.Set(tr.p.prefix.key(kindCheckpoint), tr.meta.Checkpoint); err != nil {
-			return err
+		w.set(tr.p.prefix.key(kindCheckpoint), tr.meta.Checkpoint)
+	}
+	tr.writeDues(&w)
+	tr.writeIDs(&w)
+	w.set(tr.p.prefix.key(kindMeta), tr.meta.append(nil))
+	for _, at := range tr.parked {
+		w.delete(appendRowKey(nil, tr.p.prefix, at))
+	}
+	for _, t := range tr.targets {
+		if key := appendNumberKey(nil, tr.p.prefix, kindTarget, t.number); t.count == 0 {
+			w.delete(key)
+		} else {
+			w.set(key, t.encode())
 		}
 	}
-	if err := tr.writeDues(w); err != nil {
-		return err
-	}
-	if err := tr.writeIDs(w); err != nil {
-		return err
-	}
-	if err := w.Set(tr.p.prefix.key(kindMeta), tr.meta.append(nil)); err != nil {
-		return err
-	}
-	return tr.writeParked(w)
+	return errors.Join(w.err, w.sstable.Close())
 }
 
-func (tr *tableRows) writeDues(w *sstable.Writer) (err error) {
+// rowWriter writes rows until one of them fails.
+type rowWriter struct {
+	sstable *sstable.Writer
+	err     error
+}
+
+func (r *rowWriter) set(key, value []byte) {
+	if r.err == nil {
+		r.err = r.sstable.Set(key, value)
+	}
+}
+
+func (r *rowWriter) delete(key []byte) {
+	if r.err == nil {
+		r.err = r.sstable.Delete(key)
+	}
+}
+
+func (tr *tableRows) writeDues(w *rowWriter) {
 	key := make([]byte, 0, dueKeySize)
 	var scratch []byte
 	for _, d := range tr.dues {
-		key = appendDueKey(key[:0], tr.p.prefix, d.ref)
-		if d.of == deletion {
-			err = w.Delete(key)
+		if key = appendDueKey(key[:0], tr.p.prefix, d.ref); d.of == deletion {
+			w.delete(key)
 		} else {
-			err = w.Set(key, tr.records[d.of].encoded(&scratch))
-		}
-		if err != nil {
-			return err
+			w.set(key, tr.records[d.of].encoded(&scratch))
 		}
 	}
-	return nil
 }
 
-func (tr *tableRows) writeIDs(w *sstable.Writer) (err error) {
+func (tr *tableRows) writeIDs(w *rowWriter) {
 	key := make([]byte, 0, idAt+maxIDSize)
 	var ref []byte
 	for i := range tr.records {
@@ -78,36 +92,11 @@ func (tr *tableRows) writeIDs(w *sstable.Writer) (err error) {
 		case !c.After.IsAbsent():
 			tr.p.ids.noteLocked(c.ID)
 			ref = appendRef(ref[:0], c.After)
-			err = w.Set(key, ref)
+			w.set(key, ref)
 		case !c.Before.IsAbsent():
-			err = w.Delete(key)
-		}
-		if err != nil {
-			return err
+			w.delete(key)
 		}
 	}
-	return nil
-}
-
-func (tr *tableRows) writeParked(w *sstable.Writer) error {
-	for _, at := range tr.parked {
-		if err := w.Delete(appendRowKey(nil, tr.p.prefix, at)); err != nil {
-			return err
-		}
-	}
-	for _, t := range tr.targets {
-		key := appendNumberKey(nil, tr.p.prefix, kindTarget, t.number)
-		var err error
-		if t.count == 0 {
-			err = w.Delete(key)
-		} else {
-			err = w.Set(key, t.encode())
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // dueRow is a row by due time that goes into a table: that of a record, or a deletion.
