@@ -52,14 +52,6 @@ func (e *emissions) begin(p *Partition, now int64, n, headers int) {
 	e.text = room(e.text, n*(len(e.request.source)+len(e.request.event)+usualNumbers))
 }
 
-// clear forgets the records, and lists that were much too large.
-func (e *emissions) clear() {
-	clear(e.records)
-	clear(e.headers)
-	*e = emissions{records: reuse(e.records, minBuffer), headers: reuse(e.headers, minBuffer*ownHeaders),
-		text: reuse(e.text, minBuffer*ownHeaders*usualNumbers)}
-}
-
 // record builds the emission of t. Its timestamp is the owner's clock at this seal.
 func (e *emissions) record(t *timer.Timer, partition int32) *kgo.Record {
 	from, at := &e.request, t.Offset
@@ -146,12 +138,16 @@ func room[T any](old []T, n int) []T {
 	return old[:0]
 }
 
-// reuse returns a list, emptied, for the next step; nil if it has room for more than least elements, and for more than
-// twice as many as it has.
-func reuse[T any](s []T, least int) []T {
-	if cap(s) > max(least, 2*len(s)) {
+// alwaysKept is how many elements a list may always have room for while it waits for the next step.
+const alwaysKept = 160
+
+// reuse empties a list for the next step. It drops one with room for more than twice as many elements as it has, so
+// lists in the pool are about as large as the last steps.
+func reuse[T any](s []T) []T {
+	if cap(s) > max(alwaysKept, 2*len(s)) {
 		return nil
 	}
+	clear(s)
 	return s[:0]
 }
 

@@ -23,10 +23,9 @@ type sealedStep struct {
 	l          *lane
 	step       *planner.Step
 	parts      []sealedPart // by sub-partition
-	checkpoint []byte
-	changelog  int   // how many of share.Records are for the changelog; they come first
-	eventCount int   // how many of share.Records are events
-	at         int64 // when it was sealed, Unix ms; mark and began are the same moment
+	changelog  int          // how many of share.Records are for the changelog: the first ones, up to the checkpoint
+	eventCount int          // how many of share.Records are events
+	at         int64        // when it was sealed, Unix ms; mark and began are the same moment
 	mark       clocks.Mark
 	began      time.Time
 	share      *emitter.Share
@@ -61,9 +60,6 @@ type sealedPart struct {
 // collector.
 var stepPool = sync.Pool{New: func() any { return new(sealedStep) }}
 
-// minBuffer is the number of records that a step in the pool may always have room for.
-const minBuffer = 32
-
 // build makes the records of the step. The parts are made side by side if the step is large.
 func (s *sealedStep) build(step string) {
 	l := s.l
@@ -92,9 +88,7 @@ func (s *sealedStep) build(step string) {
 		s.changes(k)
 		s.events(k)
 	})
-	checkpoint := l.part.life.Records.Checkpoint(s.step.Position, step, s.at)
-	s.checkpoint = checkpoint.Value
-	s.share.Records = append(s.share.Records, checkpoint)
+	s.share.Records = append(s.share.Records, l.part.life.Records.Checkpoint(s.step.Position, step, s.at))
 	s.changelog++
 	if dead {
 		s.deadLetters()
@@ -291,28 +285,22 @@ func (s *sealedStep) events(k *sealedPart) {
 	}
 }
 
-// free puts a committed step into the pool, with its lists unless they are much larger than they had to be. So lists in
-// the pool are about as large as the last steps. The lane may hold its share until the next one.
+// free puts a committed step into the pool. The lane may hold its share until the next one.
 func (s *sealedStep) free() {
 	for i := range s.parts {
 		s.parts[i].free()
 	}
-	records, emissions := s.share.Records, s.share.Emissions
-	s.share.Records, s.share.Emissions = nil, nil
-	clear(records)
-	clear(emissions)
-	*s = sealedStep{parts: s.parts, records: reuse(records, minBuffer), emissions: reuse(emissions, minBuffer)}
+	share := s.share
+	*s = sealedStep{parts: s.parts, records: reuse(share.Records), emissions: reuse(share.Emissions)}
+	share.Records, share.Emissions = nil, nil
 	stepPool.Put(s)
 }
 
 func (sp *sealedPart) free() {
-	clear(sp.changes)
-	sp.made.clear()
-	*sp = sealedPart{made: sp.made, changes: reuse(sp.changes, minBuffer), keys: reuse(sp.keys, minBuffer*usualID)}
+	e := &sp.made
+	*sp = sealedPart{changes: reuse(sp.changes), keys: reuse(sp.keys),
+		made: emissions{records: reuse(e.records), headers: reuse(e.headers), text: reuse(e.text)}}
 }
-
-// usualID is more than the length of most IDs.
-const usualID = 40
 
 // done takes the outcome of the step.
 func (s *sealedStep) done(o emitter.Outcome) {
@@ -356,7 +344,7 @@ func (s *sealedStep) commit() {
 	var pending atomic.Int64
 	l.subs.lock()
 	l.subs.each(s.step.Len(), func(x *subPartition) { pending.Add(x.planner.Commit()) })
-	l.checkpoints.note(s.step, position, s.checkpoint)
+	l.checkpoints.note(s.step, position, s.share.Records[s.changelog-1].Value)
 	l.subs.unlock()
 	s.share.Calls = l.part.Questions.Decide(s.step)
 	committed := max(s.at, l.part.clock.millis()) // even if the clock was set back
