@@ -2,6 +2,7 @@ package monitoring
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -26,7 +27,7 @@ func (d Dashboard) JSON() ([]byte, error) {
 	model := object{
 		"uid":           "waterclock-" + d.Name,
 		"title":         "waterclock: " + d.Title,
-		"description":   "Made by \"go generate ./deploy/monitoring\" from deploy/monitoring/dashboards.go.",
+		"description":   "Made by \"go generate ./deploy/monitoring\" from deploy/monitoring/dashboards.yaml.",
 		"tags":          []string{"waterclock"},
 		"schemaVersion": schemaVersion,
 		"editable":      true,
@@ -109,10 +110,10 @@ func (d Dashboard) panels() (list []object) {
 
 func (p Panel) model() object {
 	o := object{
-		"type": string(p.Kind), "title": p.Title, "description": p.Help, "datasource": datasource(),
-		"fieldConfig": object{"defaults": object{"unit": string(p.Unit)}, "overrides": []object{}},
+		"type": string(cmp.Or(p.Kind, Graph)), "title": p.Title, "description": p.Help, "datasource": datasource(),
+		"fieldConfig": object{"defaults": object{"unit": p.Unit}, "overrides": []object{}},
 	}
-	switch p.Kind {
+	switch cmp.Or(p.Kind, Graph) {
 	case Graph:
 		o["options"] = object{"tooltip": object{"mode": "multi", "sort": "desc"},
 			"legend": object{"displayMode": "list", "placement": "bottom", "showLegend": true}}

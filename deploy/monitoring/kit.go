@@ -1,47 +1,24 @@
-// Package monitoring is the list of alerts and dashboard panels that waterclock is delivered with.
+// Package monitoring makes the dashboards that waterclock is delivered with.
 //
-//	rules, err := monitoring.Rules() // deploy/prometheus/rules.yaml
+//	go generate ./deploy/monitoring // writes deploy/grafana/*.json
 //
-// deploy/prometheus/rules.yaml and deploy/grafana/*.json are generated from the list ("go generate
-// ./deploy/monitoring"). The tests compare the list with docs/RUNBOOK.md, which has a section for each alert, with
-// the metrics in docs/METRICS.md, and with the labels in the code. The module in deploy/check evaluates the rules
-// with Prometheus' own packages. The package itself is only text and does not depend on the service.
+// dashboards.yaml is the list of their panels; the alerts are written by hand, in deploy/prometheus/rules.yaml. The
+// tests compare both with docs/RUNBOOK.md, which has a section for each alert, with the metrics in docs/METRICS.md, and
+// with the labels in the code. The module in deploy/check evaluates the rules with Prometheus' own packages. The package
+// itself is only text and does not depend on the service.
 package monitoring
 
 //go:generate go run ./gen
 
-import "time"
+import (
+	_ "embed"
+	"fmt"
 
-// Severity is the urgency of an alert.
-type Severity string
-
-const (
-	// Critical means that timers do not fire, or that requests are lost or soon will be. Wake somebody up.
-	Critical Severity = "critical"
-	// Warning means that something is wrong that timers survive. Look at it during the day.
-	Warning Severity = "warning"
+	"github.com/goccy/go-yaml"
 )
 
-// Alert is one alerting rule.
-type Alert struct {
-	Name     string        // in CamelCase; also the heading of its section in docs/RUNBOOK.md
-	Expr     string        // PromQL; the alert fires for each series of the result
-	For      time.Duration // how long the result must last; 0: the alert fires immediately
-	Severity Severity
-	Summary  string // one sentence; {{ $labels.x }} and {{ $value }} as in Prometheus
-}
-
-// Unit is one of Grafana's units.
-type Unit string
-
-// The units that panels use.
-const (
-	Count     Unit = "short"
-	PerSecond Unit = "cps"
-	Seconds   Unit = "s"
-	Bytes     Unit = "bytes"
-	Share     Unit = "percentunit" // 0 to 1
-)
+//go:embed dashboards.yaml
+var list []byte
 
 // Query is one query of a panel.
 type Query struct {
@@ -56,7 +33,7 @@ type Kind string
 
 // The kinds of panels.
 const (
-	Graph  Kind = "timeseries"
+	Graph  Kind = "timeseries" // if none is given
 	Number Kind = "stat"
 	Table  Kind = "table"
 )
@@ -66,7 +43,7 @@ type Panel struct {
 	Title   string
 	Help    string // how to read the panel, a sentence
 	Kind    Kind
-	Unit    Unit
+	Unit    string // one of Grafana's
 	Queries []Query
 }
 
@@ -82,4 +59,12 @@ type Dashboard struct {
 	Title string
 	Topic bool // its panels query the request topic
 	Rows  []Row
+}
+
+// Dashboards returns all dashboards.
+func Dashboards() (all []Dashboard, err error) {
+	if err := yaml.UnmarshalWithOptions(list, &all, yaml.Strict()); err != nil {
+		return nil, fmt.Errorf("read dashboards.yaml: %w", err)
+	}
+	return all, nil
 }

@@ -1,7 +1,6 @@
 package monitoring
 
 import (
-	"bytes"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -15,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	alerts "github.com/waterclock/waterclock/deploy/prometheus"
 )
 
 const root = "../.."
@@ -28,27 +29,57 @@ func read(t *testing.T, name string) string {
 	return string(b)
 }
 
-// The files in deploy/ are what the list makes, and there are no others.
-func TestFilesAreUpToDate(t *testing.T) {
-	files, err := Files()
+func dashboards(t *testing.T) []Dashboard {
+	t.Helper()
+	all, err := Dashboards()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range files {
-		if got := read(t, name); !bytes.Equal([]byte(got), want) {
-			t.Errorf("%s is not what the list makes: run go generate ./deploy/monitoring", name)
+	return all
+}
+
+// The files in deploy/grafana are what the list makes, and there are no others.
+func TestFilesAreUpToDate(t *testing.T) {
+	made := map[string]bool{}
+	for _, d := range dashboards(t) {
+		name := "deploy/grafana/" + d.Name + ".json"
+		made[name] = true
+		want, err := d.JSON()
+		if err != nil || read(t, name) != string(want) {
+			t.Errorf("%s is not what the list makes: run go generate ./deploy/monitoring: %v", name, err)
 		}
 	}
-	for _, pattern := range []string{"deploy/grafana/*.json", "deploy/prometheus/rules*.yaml"} {
-		found, err := filepath.Glob(filepath.Join(root, pattern))
-		if err != nil || len(found) == 0 {
-			t.Fatalf("%s: %v, %v", pattern, found, err)
+	found, err := filepath.Glob(filepath.Join(root, "deploy/grafana/*.json"))
+	if err != nil || len(found) == 0 {
+		t.Fatalf("%v, %v", found, err)
+	}
+	for _, path := range found {
+		if name, _ := filepath.Rel(root, path); !made[filepath.ToSlash(name)] {
+			t.Errorf("%s comes from nowhere", name)
 		}
-		for _, path := range found {
-			if name, _ := filepath.Rel(root, path); files[filepath.ToSlash(name)] == nil {
-				t.Errorf("%s comes from nowhere", name)
-			}
+	}
+}
+
+var (
+	increases = regexp.MustCompile(`increase\(.*\[10m\]\)`)
+	grows     = regexp.MustCompile(`increase\((\S+)\[10m\]\) > 0 or \(\((\S+) > 0 unless (\S+) offset 10m\) and on ` +
+		`\(job, instance\) time\(\) - process_start_time_seconds < 600\)`)
+)
+
+// Alerts ask in one form whether a counter has grown. The file of alerts says why.
+func TestAlertsOfCounters(t *testing.T) {
+	n := 0
+	for _, a := range alerts.All() {
+		if !increases.MatchString(a.Expr) {
+			continue
 		}
+		n++
+		if m := grows.FindStringSubmatch(a.Expr); m == nil || m[1] != m[2] || m[1] != m[3] {
+			t.Errorf("%s asks in another form whether its counter has grown: %s", a.Name, a.Expr)
+		}
+	}
+	if n < 11 {
+		t.Errorf("%d alerts of counters", n)
 	}
 }
 
@@ -63,12 +94,12 @@ func TestAlertsAndRunbook(t *testing.T) {
 		}
 	}
 	names := map[string]bool{}
-	for _, a := range Alerts() {
+	for _, a := range alerts.All() {
 		if names[a.Name] {
 			t.Errorf("%s is there twice", a.Name)
 		}
 		names[a.Name] = true
-		severity := strings.ToUpper(string(a.Severity[:1])) + string(a.Severity[1:]) + ". "
+		severity := strings.ToUpper(a.Labels.Severity[:1]) + a.Labels.Severity[1:] + ". "
 		switch body, ok := sections[a.Name]; {
 		case !ok:
 			t.Errorf("docs/RUNBOOK.md has no section %s", a.Name)
@@ -77,8 +108,11 @@ func TestAlertsAndRunbook(t *testing.T) {
 		case !strings.Contains(body, "**Do:**"):
 			t.Errorf("%s: its section does not say what to do", a.Name)
 		}
-		if a.Summary == "" || !strings.HasSuffix(a.Summary, ".") {
-			t.Errorf("%s: %q is no sentence", a.Name, a.Summary)
+		if said := a.Annotations.Summary; said == "" || !strings.HasSuffix(said, ".") {
+			t.Errorf("%s: %q is no sentence", a.Name, said)
+		}
+		if want := "docs/RUNBOOK.md#" + strings.ToLower(a.Name); a.Annotations.Runbook != want {
+			t.Errorf("%s leads to %s, want %s", a.Name, a.Annotations.Runbook, want)
 		}
 	}
 	for name := range sections {
@@ -262,11 +296,11 @@ func TestDocumentedLabels(t *testing.T) {
 }
 
 // queries calls see with each query, and the text that shows its result.
-func queries(see func(where, expr, text string)) {
-	for _, a := range Alerts() {
-		see(a.Name, a.Expr, a.Summary)
+func queries(t *testing.T, see func(where, expr, text string)) {
+	for _, a := range alerts.All() {
+		see(a.Name, a.Expr, a.Annotations.Summary)
 	}
-	for _, d := range Dashboards() {
+	for _, d := range dashboards(t) {
 		for _, r := range d.Rows {
 			for _, p := range r.Panels {
 				for _, q := range p.Queries {
@@ -281,7 +315,7 @@ func queries(see func(where, expr, text string)) {
 // names labels that it has.
 func TestQueriesNameWhatIsThere(t *testing.T) {
 	docs := metrics(t)
-	queries(func(where, expr, text string) {
+	queries(t, func(where, expr, text string) {
 		ofTarget := []string{"job", "instance"}
 		allowed := slices.Clone(ofTarget)
 		for _, m := range named.FindAllStringSubmatch(expr, -1) {
@@ -327,7 +361,7 @@ const recordings = "deploy/check/testdata"
 // must be recorded again: after a metric has got another name, an old recording would raise no alert.
 func TestRecordingsNameWhatIsThere(t *testing.T) {
 	docs, asked := metrics(t), map[string]bool{}
-	for _, a := range Alerts() {
+	for _, a := range alerts.All() {
 		for _, m := range named.FindAllStringSubmatch(a.Expr, -1) {
 			asked[m[1]] = true
 		}
@@ -369,7 +403,7 @@ func TestMetricsAreOnDashboards(t *testing.T) {
 		"waterclock_lateness_seconds": "waterclock_commit_lateness_seconds is what consumers see; the difference is " +
 			"the duration of transactions, which is shown",
 	}
-	queries(func(where, expr, _ string) {
+	queries(t, func(where, expr, _ string) {
 		if strings.Contains(where, ": ") {
 			for _, m := range named.FindAllStringSubmatch(expr, -1) {
 				drawn[strings.TrimSuffix(m[1], "_bucket")] = true
@@ -390,7 +424,7 @@ func TestMetricsAreOnDashboards(t *testing.T) {
 
 // The panels of a dashboard do not lie on each other, and have titles of their own.
 func TestPanelsHaveAPlace(t *testing.T) {
-	for _, d := range Dashboards() {
+	for _, d := range dashboards(t) {
 		taken := map[[2]int]string{}
 		for _, p := range d.panels() {
 			at, title := p["gridPos"].(object), p["title"].(string)

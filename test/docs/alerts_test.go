@@ -13,7 +13,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/deploy/monitoring"
+	alerts "github.com/waterclock/waterclock/deploy/prometheus"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
@@ -49,7 +49,7 @@ func TestAlerts(t *testing.T) {
 		},
 		"WaterclockMisplacedRequests": s.misplace,
 	}
-	for _, a := range monitoring.Alerts() {
+	for _, a := range alerts.All() {
 		if a.Name == targetParked {
 			continue // needs a broker that is dead
 		}

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/waterclock/waterclock/deploy/monitoring"
+	alerts "github.com/waterclock/waterclock/deploy/prometheus"
 )
 
 const (
@@ -59,7 +59,7 @@ func (s section) steps(t *testing.T) (all []step) {
 func TestEachCommandIsRun(t *testing.T) {
 	t.Parallel()
 	wanted := map[string]bool{settings: true, firstLook: true}
-	for _, a := range monitoring.Alerts() {
+	for _, a := range alerts.All() {
 		wanted[a.Name] = true
 	}
 	for name := range incidents {

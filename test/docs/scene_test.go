@@ -13,7 +13,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/deploy/monitoring"
+	alerts "github.com/waterclock/waterclock/deploy/prometheus"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/test/rig"
 )
@@ -85,7 +85,7 @@ const envRecord = "WATERCLOCK_RECORD"
 // alerting are the metrics that alerts ask for.
 var alerting = func() map[string]bool {
 	names := map[string]bool{"up": true}
-	for _, a := range monitoring.Alerts() {
+	for _, a := range alerts.All() {
 		for _, name := range regexp.MustCompile(`waterclock_[a-z0-9_]+`).FindAllString(a.Expr, -1) {
 			names[name] = true
 		}
