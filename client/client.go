@@ -137,10 +137,15 @@ func (c *Client) Call(ctx context.Context, method, path string, query url.Values
 	if method == http.MethodGet {
 		q.repeats = always
 	}
-	_, err := c.do(ctx, q, func(_ context.Context, base string, resp *http.Response) error {
+	_, err := c.answer(ctx, q, out)
+	return err
+}
+
+// answer makes a call and decodes the response into out, unless that is nil.
+func (c *Client) answer(ctx context.Context, q *call, out any) (repeated bool, err error) {
+	return c.do(ctx, q, func(_ context.Context, base string, resp *http.Response) error {
 		return decode(base, resp, out)
 	})
-	return err
 }
 
 // get reads the response at a path into out.

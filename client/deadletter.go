@@ -52,29 +52,25 @@ type DeadLetter struct {
 
 // UnmarshalJSON reads a dead letter as the API writes it.
 func (d *DeadLetter) UnmarshalJSON(b []byte) error {
-	var w struct {
-		LetterID
-		At       time.Time
+	type plain DeadLetter
+	*d = DeadLetter{raw: append(json.RawMessage(nil), b...)}
+	w := struct {
+		*plain
 		ID       string
 		IDBase64 []byte
-		Reason   waterclock.Reason
-		Detail   string
 		Source   string
-		Reviewed *bool
 		Headers  headers
 		Payload  *struct {
 			Bytes int
 			text
 		}
-		Missing []string
-	}
-	if err := json.Unmarshal(b, &w); err != nil {
+	}{plain: (*plain)(d)}
+	err := json.Unmarshal(b, &w)
+	if err != nil {
 		return err
 	}
-	source, err := sourceOf(w.Source)
-	*d = DeadLetter{LetterID: w.LetterID, At: w.At, ID: either(w.ID, w.IDBase64), Reason: w.Reason, Detail: w.Detail,
-		Source: source, Reviewed: w.Reviewed, Headers: w.Headers.records(), Missing: w.Missing,
-		raw: append(json.RawMessage(nil), b...)}
+	d.ID, d.Headers = either(w.ID, w.IDBase64), w.Headers.records()
+	d.Source, err = sourceOf(w.Source)
 	if w.Payload != nil {
 		d.Value, d.ValueBytes = w.Payload.bytes(), w.Payload.Bytes
 	}

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -49,12 +50,7 @@ func (j *JobOptions) add(q url.Values) url.Values {
 	if j.By != 0 {
 		q.Set("by", strconv.FormatInt(j.By.Milliseconds(), 10)+"ms")
 	}
-	if !j.To.IsZero() {
-		q.Set("to", millis(j.To))
-	}
-	if j.UnchangedSince != "" {
-		q.Set("unchanged-since", j.UnchangedSince)
-	}
+	maps.Copy(q, texts("to", millis(j.To), "unchanged-since", j.UnchangedSince))
 	return q
 }
 
@@ -133,8 +129,7 @@ func (c *Client) CountJob(ctx context.Context, topic string, a Action, f Filter)
 // dryRun asks for the effect of a job, which does no harm twice.
 func (c *Client) dryRun(ctx context.Context, path string, q url.Values, out *started) error {
 	q.Set("dry-run", "true")
-	_, err := c.do(ctx, &call{method: http.MethodPost, path: path, query: q, repeats: always},
-		func(_ context.Context, base string, resp *http.Response) error { return decode(base, resp, out) })
+	_, err := c.answer(ctx, &call{method: http.MethodPost, path: path, query: q, repeats: always}, out)
 	return err
 }
 
@@ -154,8 +149,8 @@ func (c *Client) Job(ctx context.Context, id string) (*Job, error) {
 // StopJob stops a job. What it has written stays.
 func (c *Client) StopJob(ctx context.Context, id string) (*Job, error) {
 	j := new(Job)
-	_, err := c.do(ctx, &call{method: http.MethodDelete, path: "/v1/jobs/" + url.PathEscape(id), repeats: always},
-		func(_ context.Context, base string, resp *http.Response) error { return decode(base, resp, j) })
+	q := &call{method: http.MethodDelete, path: "/v1/jobs/" + url.PathEscape(id), repeats: always}
+	_, err := c.answer(ctx, q, j)
 	return j, err
 }
 

@@ -49,16 +49,19 @@ type Decision struct {
 	Repeated bool
 }
 
+// decision is a decision in the JSON of the API.
+type decision struct {
+	Outcome   Outcome `json:"outcome"`
+	Topic     string  `json:"topic"`
+	Partition int32   `json:"partition"`
+	Offset    int64   `json:"offset"`
+	Timer     *Timer  `json:"timer,omitempty"`
+	Note      string  `json:"note,omitempty"`
+}
+
 // UnmarshalJSON reads a decision as the API writes it.
 func (d *Decision) UnmarshalJSON(b []byte) error {
-	var w struct {
-		Outcome   Outcome
-		Topic     string
-		Partition int32
-		Offset    int64
-		Timer     *Timer
-		Note      string
-	}
+	var w decision
 	err := json.Unmarshal(b, &w)
 	*d = Decision{Outcome: w.Outcome, Timer: w.Timer, Note: w.Note,
 		Source: waterclock.Source{Topic: w.Topic, Partition: w.Partition, Offset: w.Offset}}
@@ -67,14 +70,7 @@ func (d *Decision) UnmarshalJSON(b []byte) error {
 
 // MarshalJSON writes a decision as the API does.
 func (d *Decision) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		Outcome   Outcome `json:"outcome"`
-		Topic     string  `json:"topic"`
-		Partition int32   `json:"partition"`
-		Offset    int64   `json:"offset"`
-		Timer     *Timer  `json:"timer,omitempty"`
-		Note      string  `json:"note,omitempty"`
-	}{d.Outcome, d.Source.Topic, d.Source.Partition, d.Source.Offset, d.Timer, d.Note})
+	return json.Marshal(decision{d.Outcome, d.Source.Topic, d.Source.Partition, d.Source.Offset, d.Timer, d.Note})
 }
 
 // Schedule schedules or reschedules a timer, and waits for the decision. See [waterclock.Schedule] for the parameters;
@@ -136,9 +132,7 @@ func (c *Client) send(ctx context.Context, rec *kgo.Record, err error, method, a
 	if err := q.carry(rec); err != nil {
 		return d, err
 	}
-	repeated, err := c.do(ctx, q, func(_ context.Context, base string, resp *http.Response) error {
-		return decode(base, resp, &d)
-	})
+	repeated, err := c.answer(ctx, q, &d)
 	d.Repeated = repeated
 	return d, err
 }
@@ -369,9 +363,7 @@ func (c *Client) ScheduleAll(ctx context.Context, topic string, b Batch) ([]Resu
 			Problem  *Error
 		}
 	}
-	repeated, err := c.do(ctx, q, func(_ context.Context, base string, resp *http.Response) error {
-		return decode(base, resp, &got)
-	})
+	repeated, err := c.answer(ctx, q, &got)
 	if err != nil {
 		return nil, err
 	}
