@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/json"
 	"maps"
+	"reflect"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -64,6 +65,29 @@ func TestGoldenEvents(t *testing.T) {
 		if got := string(e.AppendTo(nil)); got != want {
 			t.Errorf("%s\n got %s\nwant %s", c.name, got, want)
 		}
+	}
+}
+
+// Each member of an event is a field of waterclock.Event, and each field has a member: a new one needs an entry in both.
+func TestEveryMemberIsRead(t *testing.T) {
+	source := waterclock.Source{Topic: "timers", Offset: 1}
+	tm := &timer.Timer{ID: []byte("a1"), Due: 1, Occurrence: 1, Target: timer.Target{Topic: "orders"}}
+	e := Event{Type: waterclock.EventFired, ID: tm.ID, At: 7, Source: source, Previous: source, Cancel: source,
+		Request: source, Occurred: tm, Emission: []byte("e"), Reason: "r", Detail: "d", Labels: "team=a", Pending: tm}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(e.AppendTo(nil), &members); err != nil {
+		t.Fatal(err)
+	}
+	delete(members, "format")
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[waterclock.Event]()) {
+		name := strings.ToLower(f.Name)
+		if members[name] == nil && name != "unknown" { // pending is missing
+			t.Errorf("no member is read as %s", f.Name)
+		}
+		delete(members, name)
+	}
+	for name := range members {
+		t.Errorf("no field of waterclock.Event has %s", name)
 	}
 }
 

@@ -1,6 +1,7 @@
 package dev
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -263,7 +264,9 @@ func (s *show) requested(r *kgo.Record, now time.Time) []string {
 	case refused != nil:
 		return nil
 	case req.Schedule == nil:
-		return []string{fmt.Sprintf("%-9s %s on topic %s%s", verb(req.Steer), readable(r.Key), r.Topic, counts)}
+		verb := cmp.Or(map[timer.Steer]string{timer.Trigger: "trigger", timer.Pause: "pause", timer.Resume: "resume",
+			timer.Move: "move"}[req.Steer], "cancel")
+		return []string{fmt.Sprintf("%-9s %s on topic %s%s", verb, readable(r.Key), r.Topic, counts)}
 	}
 	due := "at once"
 	if in := time.UnixMilli(req.Schedule.Due).Sub(now); in > 0 {
@@ -271,21 +274,6 @@ func (s *show) requested(r *kgo.Record, now time.Time) []string {
 	}
 	return []string{fmt.Sprintf("scheduled %s on topic %s, due %s on topic %s%s", readable(r.Key), r.Topic, due,
 		req.Schedule.Target.Topic, counts)}
-}
-
-// verb returns the verb for a request that does not schedule.
-func verb(s timer.Steer) string {
-	switch s {
-	case timer.Trigger:
-		return "trigger"
-	case timer.Pause:
-		return "pause"
-	case timer.Resume:
-		return "resume"
-	case timer.Move:
-		return "move"
-	}
-	return "cancel"
 }
 
 // fired returns the line for an emission. It says when the emission was received only if watched is set, because
