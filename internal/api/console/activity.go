@@ -5,7 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"html/template"
-	"net/http"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -21,9 +21,7 @@ const activityRows, activityLetters = "100", "20"
 
 // activityPage shows the latest events of a request topic. Its script adds new ones live.
 type activityPage struct {
-	Topic, Prefix, From, To, Target string
-	labelFilter
-	Topics []string
+	search
 	Kinds  []eventKind
 	Chosen bool // some of Kinds are on
 
@@ -36,8 +34,7 @@ type activityPage struct {
 
 	Off     bool // the request topic writes no events
 	Letters []deadRow
-	Dead    template.URL // the page of dead letters; empty: the caller may not see it
-	Ends    template.URL // the page of remembered timers
+	Dead    bool // the caller may see dead letters
 }
 
 // eventKind is a type of events.
@@ -49,13 +46,11 @@ type eventKind struct {
 // activityRow is an event and its timer.
 type activityRow struct {
 	eventRow
-	ID   string
-	Link template.URL // empty: there is no timer
+	ID string // empty: there is no timer
 }
 
 func (c *Console) activity(v *visit) error {
-	p := &activityPage{From: v.query("from"), To: v.query("to"), Target: v.query("target"),
-		labelFilter: v.labelFilter()}
+	p := &activityPage{search: v.search("prefix")}
 	var kinds []string // a form has one field for each, a link has all in one
 	for _, names := range v.r.URL.Query()["type"] {
 		kinds = append(kinds, strings.FieldsFunc(names, func(r rune) bool { return r == ',' })...)
@@ -82,35 +77,19 @@ func (c *Console) activity(v *visit) error {
 
 // find fills the page with events.
 func (a *activityPage) find(v *visit, kinds []string) error {
-	q, err := between(v.now.In(v.zone), "after", a.From, "before", a.To)
+	types, cursor := strings.Join(kinds, ","), v.query("cursor")
+	q, err := a.filter(v.now.In(v.zone), "after", "before", "prefix", a.Prefix, "type", types, "target", a.Target)
 	if err != nil {
-		return wrong(http.StatusBadRequest, err.Error())
+		return err
 	}
-	labels, err := a.labels()
-	if err != nil {
-		return wrong(http.StatusBadRequest, err.Error())
-	}
-	// Times relative to now become instants, so that all pages have the same filter.
-	again := []string{"topic", a.Topic, "from", asInstant(q.Get("after")), "to", asInstant(q.Get("before"))}
-	follow := url.Values{}
-	for _, x := range [][2]string{{"prefix", a.Prefix}, {"type", strings.Join(kinds, ",")}, {"target", a.Target},
-		{"label", labels}} {
-		if again = append(again, x[0], x[1]); x[1] != "" {
-			q.Set(x[0], x[1])
-			follow.Set(x[0], x[1])
-		}
-	}
-	cursor := v.query("cursor")
-	if cursor != "" {
-		q.Set("cursor", cursor)
-	}
-	q.Set("limit", activityRows)
+	again, follow := a.pairs(q, "type", types), maps.Clone(q)
+	set(q, "cursor", cursor, "limit", activityRows)
 	var found api.Activity
 	if err := v.ask(call{path: []string{"topics", a.Topic, "activity"}, query: q}, &found); err != nil {
 		return err
 	}
 	for i := range found.Events {
-		a.Rows = append(a.Rows, v.activityOf(a.Topic, &found.Events[i].TimerEvent))
+		a.Rows = append(a.Rows, v.activityOf(&found.Events[i].TimerEvent))
 	}
 	a.Deleted = found.Deleted && found.Cursor == ""
 	if found.Cursor != "" {
@@ -120,6 +99,7 @@ func (a *activityPage) find(v *visit, kinds []string) error {
 	case cursor != "":
 		a.Newest = link("/activity", again...)
 	case a.To == "":
+		follow.Del("after")
 		follow.Set("position", found.Position)
 		stream := call{path: []string{"topics", a.Topic, "events"}, query: follow}
 		a.Go = template.URL(stream.target()) //nolint:gosec // escaped
@@ -128,7 +108,7 @@ func (a *activityPage) find(v *visit, kinds []string) error {
 }
 
 // activityOf describes an event and its timer in words.
-func (c clock) activityOf(topic string, one *api.TimerEvent) activityRow {
+func (c clock) activityOf(one *api.TimerEvent) activityRow {
 	row := activityRow{eventRow: c.eventOf(one)}
 	var e struct {
 		ID       string
@@ -137,26 +117,19 @@ func (c clock) activityOf(topic string, one *api.TimerEvent) activityRow {
 	if json.Unmarshal(one.Event, &e) == nil {
 		row.ID = cmp.Or(e.ID, string(e.IDBase64))
 	}
-	if row.ID != "" {
-		row.Link = link("/timer", "topic", topic, "id", row.ID)
-	}
 	return row
 }
 
 // without fills the page for a topic that writes no events: with its dead letters and a link to remembered timers.
 func (a *activityPage) without(v *visit) {
-	a.Ends = link("/timers", "topic", a.Topic, "q", a.Prefix, "state", "remembered")
-	q := url.Values{"limit": {activityLetters}}
-	if a.Prefix != "" {
-		q.Set("prefix", a.Prefix)
-	}
+	q := set(url.Values{"limit": {activityLetters}}, "prefix", a.Prefix)
 	var list api.DeadLetterList
 	if v.ask(call{path: []string{"topics", a.Topic, "dead-letters"}, query: q}, &list) != nil {
 		return
 	}
-	a.Dead = link("/dead-letters", "topic", a.Topic, "prefix", a.Prefix)
+	a.Dead = true
 	for _, d := range list.DeadLetters {
-		a.Letters = append(a.Letters, rowOfDead(a.Topic, false, d))
+		a.Letters = append(a.Letters, rowOfDead(d))
 	}
 }
 

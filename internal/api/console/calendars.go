@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
 // calendarsPage lists the exclusion calendars that the caller may read.
 type calendarsPage struct {
 	Calendars []api.CalendarInfo
-	Missing   []missingCalendar // none also if the caller may not see the service as a whole
+	Missing   []route.MissingCalendar // none also if the caller may not see the service as a whole
 	Done      string
 }
 
@@ -34,7 +35,7 @@ func (c *Console) calendars(v *visit) error {
 	p.Calendars = all.Calendars
 	var cluster api.Cluster
 	if v.ask(call{path: []string{"cluster"}}, &cluster) == nil {
-		p.Missing = waitingOf(&cluster).Calendars
+		p.Missing = cluster.MissingCalendars
 	}
 	return v.show(nil, "calendars", "Calendars", p)
 }
@@ -214,7 +215,7 @@ func (c *Console) changeCalendar(v *visit) error {
 	if form.Get("do") != "delete" {
 		text := []byte(p.Rules)
 		if !json.Valid(text) {
-			p.Wrong = wrong(http.StatusBadRequest, "the rules are not JSON")
+			p.Wrong = bad("the rules are not JSON")
 			return p.show(v)
 		}
 		one.method, one.body = http.MethodPut, json.RawMessage(text)

@@ -29,6 +29,9 @@ func wrong(status int, detail string) *api.Problem {
 	return &api.Problem{Problem: *access.NewProblem(status, "", detail)}
 }
 
+// bad returns the problem of an address or a form that is wrong.
+func bad(detail string) *api.Problem { return wrong(http.StatusBadRequest, detail) }
+
 // heading returns a problem in a word or two.
 func heading(p *api.Problem) string {
 	return cmp.Or(p.Title, http.StatusText(p.Status), "Something is wrong")

@@ -2,7 +2,6 @@ package console
 
 import (
 	"cmp"
-	"html/template"
 	"slices"
 
 	"github.com/waterclock/waterclock/internal/api"
@@ -14,7 +13,6 @@ const maxRows = 1000
 
 type clusterPage struct {
 	*api.Cluster
-	waiting
 	Left int // partitions that are not shown
 	Only string
 }
@@ -24,7 +22,6 @@ func (c *Console) cluster(v *visit) error {
 	if err := v.ask(call{path: []string{"cluster"}}, p.Cluster); err != nil {
 		return err
 	}
-	p.waiting = waitingOf(p.Cluster)
 	if p.Only == "not-live" {
 		p.Partitions = slices.DeleteFunc(p.Partitions, func(one api.OwnedPartition) bool { return one.State == "live" })
 	}
@@ -34,51 +31,19 @@ func (c *Console) cluster(v *visit) error {
 	return v.show(nil, "cluster", "Cluster", p)
 }
 
-// waiting has what a page shows of rates that keep timers waiting, and of calendars that are missing.
-type waiting struct {
-	Paced     []pacedTarget
-	Calendars []missingCalendar
-}
-
-// pacedTarget is a target whose rate keeps timers waiting, and the list of its timers.
-type pacedTarget struct {
-	route.DeferredTarget
-	List template.URL
-}
-
-// missingCalendar is a calendar that timers name and that does not exist.
-type missingCalendar struct {
-	route.MissingCalendar
-	Put  template.URL // the form that puts it
-	List template.URL
-}
-
-func waitingOf(c *api.Cluster) (w waiting) {
-	for _, d := range c.Deferred {
-		w.Paced = append(w.Paced, pacedTarget{d, link("/timers", "topic", d.Topic, "target", d.Target,
-			"state", "deferred")})
-	}
-	for _, m := range c.MissingCalendars {
-		w.Calendars = append(w.Calendars, missingCalendar{m, link("/calendar", "calendar", m.Calendar),
-			link("/timers", "topic", m.Topic)})
-	}
-	return w
-}
-
 // pace returns what is known of the rate for which a timer waits; nil: nothing, or nothing that the caller may know.
-func (v *visit) pace(t *api.Timer) *pacedTarget {
+func (v *visit) pace(t *api.Timer) *route.DeferredTarget {
 	var c api.Cluster
 	if v.ask(call{path: []string{"cluster"}}, &c) != nil {
 		return nil
 	}
-	all := waitingOf(&c).Paced
-	i := slices.IndexFunc(all, func(d pacedTarget) bool {
+	i := slices.IndexFunc(c.Deferred, func(d route.DeferredTarget) bool {
 		return d.Target == t.Target.Topic && (d.Topic == "" || d.Topic == t.Topic)
 	})
 	if i < 0 {
 		return nil
 	}
-	return &all[i]
+	return &c.Deferred[i]
 }
 
 type topicsPage struct {
@@ -89,19 +54,16 @@ type topicsPage struct {
 
 // topicRow is a request topic, or a fixed-delay topic.
 type topicRow struct {
-	Name        string
-	Delay       bool
-	Partitions  int // known ones
-	Live        int
-	Pending     int64
-	Parked      int64
-	Lag         int64
-	OldestSecs  float64
-	Unknown     int // partitions with an unknown number of overdue timers
-	Dead        *api.DeadLetterCounts
-	Timers      template.URL
-	DeadLetters template.URL
-	Schedule    template.URL
+	Name       string
+	Delay      bool
+	Partitions int // known ones
+	Live       int
+	Pending    int64
+	Parked     int64
+	Lag        int64
+	OldestSecs float64
+	Unknown    int // partitions with an unknown number of overdue timers
+	Dead       *api.DeadLetterCounts
 }
 
 // topicsOf shows all topics, by name.
@@ -110,11 +72,7 @@ func (c *Console) topicsOf(v *visit) error {
 	rows := make(map[string]*topicRow)
 	row := func(name string, delay bool) *topicRow {
 		if rows[name] == nil {
-			r := &topicRow{Name: name, Delay: delay, DeadLetters: link("/dead-letters", "topic", name)}
-			if !delay {
-				r.Timers, r.Schedule = link("/timers", "topic", name), link("/schedule", "topic", name)
-			}
-			rows[name] = r
+			rows[name] = &topicRow{Name: name, Delay: delay}
 		}
 		return rows[name]
 	}

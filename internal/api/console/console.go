@@ -9,11 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"mime"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -86,20 +88,18 @@ func New(o Options) *Console {
 		"/calendar":     {get: c.calendar, post: c.changeCalendar},
 		"/zone":         {get: func(v *visit) error { return v.lead("/") }, post: c.setZone},
 	}
-	for name, kind := range map[string]string{
-		"console.css": "text/css; charset=utf-8", "console.js": "text/javascript; charset=utf-8",
-		"events.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml",
-	} {
-		body := mustRead("static/" + name)
+	names, _ := fs.Glob(files, "*/*.*") // an error is one of the pattern
+	for _, name := range names {
+		base := path.Base(name)
+		if of, ok := strings.CutSuffix(base, ".html"); ok {
+			// They are the same in each process, and tests make each of them.
+			c.sets[of] = template.Must(
+				template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html", name))
+			continue
+		}
+		body := mustRead(name)
 		sum := sha256.Sum256(body)
-		c.static["/static/"+name] = asset{name, kind, strconv.Quote(hex.EncodeToString(sum[:8])), body}
-	}
-	for _, name := range []string{"overview", "home", "activity", "timers", "timer", "confirm", "schedule",
-		"dead-letters", "dead-letter", "bulk", "move", "selected", "job", "jobs", "topics", "cluster", "calendars",
-		"calendar", "problem"} {
-		// They are the same in each process, and tests make each of them.
-		c.sets[name] = template.Must(template.New("layout.html").Funcs(functions).ParseFS(
-			files, "templates/layout.html", "templates/"+name+".html"))
+		c.static["/"+name] = asset{base, kinds[path.Ext(name)], strconv.Quote(hex.EncodeToString(sum[:8])), body}
 	}
 	return c
 }
@@ -110,6 +110,11 @@ func mustRead(name string) []byte {
 		panic("the console lacks " + name + ": " + err.Error()) // this is the same in each process
 	}
 	return b
+}
+
+// kinds are the types of static files. Those of package mime depend on the machine.
+var kinds = map[string]string{
+	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 }
 
 // ServeHTTP implements http.Handler. It compares paths unchanged: a path that is not exactly one of the console's
@@ -146,8 +151,7 @@ func seeksPage(r *http.Request, at string) bool {
 // serve responds with a page, or returns the reason why not.
 func (p page) serve(v *visit) error {
 	if _, err := url.ParseQuery(v.r.URL.RawQuery); err != nil {
-		return wrong(http.StatusBadRequest,
-			"the address cannot be read: "+err.Error()) // a part of a filter would be left out
+		return bad("the address cannot be read: " + err.Error()) // a part of a filter would be left out
 	}
 	switch {
 	case v.r.Method == http.MethodGet || v.r.Method == http.MethodHead:
@@ -192,11 +196,10 @@ func asTypedIn(r *http.Request) error {
 	for _, name := range slices.Sorted(maps.Keys(r.PostForm)) {
 		values := r.PostForm[name]
 		if len(values) > 1 && !slices.Contains(manyFields, name) {
-			return wrong(http.StatusBadRequest, fmt.Sprintf("the form has %.40q %d times: send it once", name,
-				len(values)))
+			return bad(fmt.Sprintf("the form has %.40q %d times: send it once", name, len(values)))
 		}
 		if !utf8.ValidString(name) || slices.ContainsFunc(values, func(v string) bool { return !utf8.ValidString(v) }) {
-			return wrong(http.StatusBadRequest, fmt.Sprintf(
+			return bad(fmt.Sprintf(
 				"the field %.40q of the form is not UTF-8: choose base64 if it is no text, or use the API", name))
 		}
 	}
@@ -210,7 +213,7 @@ func unreadable(err error) *api.Problem {
 			"the form has more than %d bytes as it is sent, the limit (api-body-limit): PUT large timers over the API",
 			large.Limit))
 	}
-	return wrong(http.StatusBadRequest, "the form cannot be read: "+err.Error())
+	return bad("the form cannot be read: " + err.Error())
 }
 
 func (a *asset) serve(w http.ResponseWriter, r *http.Request) {

@@ -3,10 +3,8 @@ package console
 import (
 	"encoding/base64"
 	"fmt"
-	"html/template"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode"
 
@@ -38,7 +36,6 @@ type deadLetterPage struct {
 	Row   deadRow
 
 	Topic   string
-	Back    template.URL
 	Delay   bool // of a fixed-delay topic, whose records have no IDs
 	Text    bool // the payload can be corrected here: it is text, or missing
 	Changed bool // the payload differs from the dead letter's
@@ -51,8 +48,8 @@ func (v *visit) letter() (d api.DeadLetter, topic string, path []string, err err
 	topic = v.query("topic")
 	path = []string{"topics", topic, "dead-letters", v.query("partition"), v.query("offset")}
 	if slices.Contains(path, "") {
-		return d, topic, path, wrong(http.StatusBadRequest, "the address of a dead letter's page has topic, "+
-			"partition and offset; find it on the page of dead letters")
+		return d, topic, path, bad("the address of a dead letter's page has topic, partition and offset; find it on " +
+			"the page of dead letters")
 	}
 	return d, topic, path, v.ask(call{path: path}, &d)
 }
@@ -120,8 +117,8 @@ func asTyped(text string) string { return strings.ReplaceAll(lines10(text), "\r"
 
 // showLetter shows the form or, with sure, the request that it would send.
 func (v *visit) showLetter(topic string, d *api.DeadLetter, c correction, sure bool, wrong *api.Problem) error {
-	p := &deadLetterPage{Typed: c, Row: rowOfDead(topic, v.isDelay(topic), *d), Topic: topic, Sure: sure, Wrong: wrong}
-	p.Back, p.Delay = link("/dead-letters", "topic", topic), v.isDelay(topic)
+	p := &deadLetterPage{Typed: c, Row: rowOfDead(*d), Topic: topic, Sure: sure, Wrong: wrong}
+	p.Delay = v.isDelay(topic)
 	p.Text = d.Truncated || isTyped(d)
 	p.Changed = d.Truncated || c.Payload != payloadOf(d)
 	if !sure {
@@ -140,7 +137,7 @@ func (c *Console) correct(v *visit) error {
 	}
 	typed, err := v.correction()
 	if err != nil {
-		p := wrong(http.StatusBadRequest, err.Error())
+		p := bad(err.Error())
 		p.Title = "Not sent"
 		return v.showLetter(topic, &d, typed, false, p)
 	}
@@ -152,7 +149,7 @@ func (c *Console) correct(v *visit) error {
 		&result); err != nil {
 		return v.showLetter(topic, &d, typed, false, asProblem(err))
 	}
-	id := rowOfDead(topic, false, d).Raw
+	id := rowOfDead(d).Raw
 	if id == "" {
 		id = typed.ID
 	}
@@ -213,10 +210,4 @@ func (c *correction) of(d *api.DeadLetter) *api.Correction {
 		out.Value = &c.Payload
 	}
 	return out
-}
-
-// Action returns the address that the form is sent to.
-func (d *deadLetterPage) Action() template.URL {
-	return link("/dead-letter", "topic", d.Topic, "partition", strconv.Itoa(int(d.Row.Partition)), "offset",
-		strconv.FormatInt(d.Row.Offset, 10))
 }

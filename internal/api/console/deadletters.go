@@ -6,46 +6,28 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
-	"time"
 
 	"github.com/waterclock/waterclock/internal/api"
 )
 
 const deadLettersOnPage = "50"
 
-// deadSearch is the content of the search form, as it was typed.
-type deadSearch struct {
-	Topic, Reason, Prefix, From, To string
-	Seen                            string // empty: new ones; all; or reviewed
-	labelFilter
-	Topics []string
+type deadLettersPage struct {
+	search
+	Delay  bool                  // the topic is a fixed-delay topic
+	Counts *api.DeadLetterCounts // nil: not known
+	Rows   []deadRow
+	Next   template.URL
+	First  template.URL
+	Resend template.URL // the page that asks whether to send all of them again
+	Done   string
+	Review reviewed
+	Wrong  *api.Problem
 }
 
 // Filtered reports whether the search leaves out some of the new letters.
-func (d *deadSearch) Filtered() bool { return d.Reason+d.Prefix+d.Label+d.From+d.To != "" }
-
-type deadLettersPage struct {
-	deadSearch
-	Now     time.Time
-	Delay   bool                  // the topic is a fixed-delay topic
-	Counts  *api.DeadLetterCounts // nil: not known
-	Reasons []reasonRow
-	Rows    []deadRow
-	Next    template.URL
-	First   template.URL
-	Resend  template.URL // the page that asks whether to send all of them again
-	Done    string
-	Review  reviewed
-	Wrong   *api.Problem
-}
-
-// reasonRow is one reason, and how many dead letters of the topic have it.
-type reasonRow struct {
-	api.ReasonCount
-	Link   template.URL // a search for this reason
-	Resend template.URL
-	On     bool
+func (dlp *deadLettersPage) Filtered() bool {
+	return dlp.Reason+dlp.Prefix+dlp.Label+dlp.From+dlp.To != ""
 }
 
 type deadRow struct {
@@ -53,17 +35,14 @@ type deadRow struct {
 	Raw     string // the timer's ID
 	Values  []headerRow
 	Payload *shown
-	Seen    bool         // it has been reviewed
-	Resend  template.URL // empty: it cannot be sent as it was
-	Correct template.URL
-	Timer   template.URL // the timer pending under its ID; empty: there is no ID
+	Seen    bool // it has been reviewed
 }
 
 // Lacks reports whether a part of the request did not fit into the dead letter: value, headers or key. If the key
 // is missing, so are all headers; if only headers are missing, those that are passed on are.
 func (d *deadRow) Lacks(what string) bool { return slices.Contains(d.Missing, what) }
 
-func rowOfDead(topic string, delay bool, d api.DeadLetter) deadRow {
+func rowOfDead(d api.DeadLetter) deadRow {
 	r := deadRow{DeadLetter: d, Raw: string(d.IDBase64), Seen: d.Reviewed != nil && *d.Reviewed}
 	if d.ID != nil {
 		r.Raw = *d.ID
@@ -76,19 +55,11 @@ func rowOfDead(topic string, delay bool, d api.DeadLetter) deadRow {
 		s.Cut += p.Bytes - s.Bytes // the list has the beginning of a long payload
 		r.Payload = &s
 	}
-	if r.Raw != "" && !delay {
-		r.Timer = link("/timer", "topic", topic, "id", r.Raw)
-	}
-	r.Correct = link("/dead-letter", "topic", topic, "partition", strconv.Itoa(int(d.Partition)), "offset",
-		strconv.FormatInt(d.Offset, 10))
-	if !d.Truncated && (r.Raw != "" || delay) {
-		r.Resend = link("/dead-letters", "topic", topic, "id", r.Raw)
-	}
 	return r
 }
 
 func (c *Console) deadLetters(v *visit) error {
-	p := &deadLettersPage{Now: v.now, deadSearch: v.deadSearch(), Done: doneWords(v.query("done"), v.query("request"))}
+	p := &deadLettersPage{search: v.search("prefix"), Done: doneWords(v.query("done"), v.query("request"))}
 	var err error
 	if p.Topic, p.Topics, err = v.chosen(); err == nil {
 		p.count(v)
@@ -115,15 +86,8 @@ func (dlp *deadLettersPage) count(v *visit) {
 		if dlp.Topic == "" {
 			dlp.Topic = t.Topic
 		}
-		if t.Topic != dlp.Topic {
-			continue
-		}
-		dlp.Delay, dlp.Counts = t.FixedDelay, &t
-		for _, r := range t.Reasons {
-			dlp.Reasons = append(dlp.Reasons, reasonRow{
-				r, link("/dead-letters", "topic", dlp.Topic, "reason", r.Reason), link("/resend", "topic", dlp.Topic,
-					"reason", r.Reason, "seen", dlp.Seen), r.Reason == dlp.Reason,
-			})
+		if t.Topic == dlp.Topic {
+			dlp.Delay, dlp.Counts = t.FixedDelay, &t
 		}
 	}
 }
@@ -135,46 +99,12 @@ func (a *asker) isDelay(topic string) bool {
 		slices.ContainsFunc(all.Topics, func(t api.DeadLetterCounts) bool { return t.Topic == topic && t.FixedDelay })
 }
 
-// deadSearch returns the search in the page's address.
-func (v *visit) deadSearch() deadSearch {
-	return deadSearch{Topic: v.query("topic"), Reason: v.query("reason"), Prefix: v.raw("prefix"),
-		From: v.query("from"), To: v.query("to"), Seen: v.query("seen"), labelFilter: v.labelFilter()}
-}
-
-// pairs returns the search as parameters of a page: see search.pairs.
-func (d *deadSearch) pairs(q url.Values) []string {
-	return []string{"topic", d.Topic, "reason", d.Reason, "prefix", d.Prefix, "from", asInstant(q.Get("after")), "to",
-		asInstant(q.Get("before")), "label", d.Label, "seen", d.Seen}
-}
-
-// filter returns the search as parameters of the API.
-func (d *deadSearch) filter(now time.Time) (url.Values, error) {
-	q, err := between(now, "after", d.From, "before", d.To)
-	if err != nil {
-		return nil, err
-	}
-	labels, err := d.labels()
-	if err != nil {
-		return nil, err
-	}
-	for _, x := range [][2]string{{"reason", d.Reason}, {"prefix", d.Prefix}, {"label", labels}} {
-		if x[1] != "" {
-			q.Set(x[0], x[1])
-		}
-	}
-	if d.Seen != "all" {
-		q.Set("reviewed", strconv.FormatBool(d.Seen == "reviewed"))
-	}
-	return q, nil
-}
-
 // find fills the page.
 func (dlp *deadLettersPage) find(v *visit) error {
-	q, err := dlp.filter(v.now.In(v.zone))
+	q, err := dlp.ofLetters(v.now.In(v.zone))
 	if err != nil {
-		return wrong(http.StatusBadRequest, err.Error())
+		return err
 	}
-	// Times relative to now become instants, so that all pages of the search have the same filter.
 	again := dlp.pairs(q)
 	dlp.Resend = link("/resend", again...)
 	q.Set("limit", deadLettersOnPage)
@@ -200,7 +130,7 @@ func (dlp *deadLettersPage) find(v *visit) error {
 		dlp.Review.All = list.Position
 	}
 	for _, d := range list.DeadLetters {
-		dlp.Rows = append(dlp.Rows, rowOfDead(dlp.Topic, dlp.Delay, d))
+		dlp.Rows = append(dlp.Rows, rowOfDead(d))
 	}
 	if list.Cursor != "" {
 		dlp.Next = link("/dead-letters", append(again, "cursor", list.Cursor)...)
@@ -213,8 +143,7 @@ func (c *Console) resend(v *visit) error {
 	topic, id := v.query("topic"), v.raw("id")
 	partition, offset := v.r.PostForm.Get("partition"), v.r.PostForm.Get("offset")
 	if topic == "" || partition == "" || offset == "" {
-		return wrong(http.StatusBadRequest,
-			"the form does not say which dead letter; go back to the page of dead letters")
+		return bad("the form does not say which dead letter; go back to the page of dead letters")
 	}
 	var result api.Result
 	err := v.ask(call{method: http.MethodPost, path: []string{"topics", topic, "dead-letters", partition, offset,
@@ -261,12 +190,12 @@ func newLettersOf(t *api.DeadLetterCounts) newLetters {
 	return fresh
 }
 
-// New returns how many dead letters with the row's reason are new.
-func (dlp *deadLettersPage) New(r reasonRow) string {
+// New returns how many dead letters with a reason are new.
+func (dlp *deadLettersPage) New(reason string) string {
 	if dlp.Counts.New == nil {
 		return "–"
 	}
-	text := number(dlp.Counts.New.Reasons[r.Reason])
+	text := number(dlp.Counts.New.Reasons[reason])
 	if !dlp.Counts.New.Exact {
 		text += "+"
 	}
@@ -292,20 +221,18 @@ func (c *Console) postLetters(v *visit) error {
 		q.Set("position", form.Get("position"))
 		q.Set("back", "true")
 	default:
-		return wrong(http.StatusBadRequest,
-			"the form asks for something that this page does not do; go back to the page of dead letters")
+		return bad("the form asks for something that this page does not do; go back to the page of dead letters")
 	}
 	if topic == "" || len(path) > 3 && (partition == "" || offset == "") {
-		return wrong(http.StatusBadRequest,
-			"the form does not say which dead letter; go back to the page of dead letters")
+		return bad("the form does not say which dead letter; go back to the page of dead letters")
 	}
 	var done api.DeadLetterReview
 	if err := v.ask(call{method: http.MethodPost, path: append(path, "reviewed"), query: q}, &done); err != nil {
 		return err
 	}
-	s := v.deadSearch()
-	shown, _ := s.filter(v.now.In(v.zone)) // without it the page shows the error
-	return v.lead(link("/dead-letters", append(s.pairs(shown), "done", "reviewed", "undo", done.Before)...))
+	s := v.search("prefix")
+	shown, _ := s.ofLetters(v.now.In(v.zone)) // without it the page shows the error
+	return v.lead(link("/dead-letters", s.pairs(shown, "done", "reviewed", "undo", done.Before)...))
 }
 
 // reviewed holds the data with which the page of dead letters sets marks.

@@ -2,7 +2,6 @@ package console
 
 import (
 	"cmp"
-	"html/template"
 	"net/url"
 	"slices"
 	"strconv"
@@ -65,23 +64,15 @@ type homePage struct {
 // homeRow is a right, and the number of pending timers below it.
 type homeRow struct {
 	api.Right
-	Count                                *api.TimerCount
-	Wrong                                *api.Problem // instead of Count
-	Ahead, Timers, Activity, NewSchedule template.URL
+	Count *api.TimerCount
+	Wrong *api.Problem // instead of Count
 }
 
 // home shows the caller its rights, and the number of pending timers below each. The caller has at least one.
 func (c *Console) home(v *visit) error {
 	p := &homePage{}
 	for _, r := range v.self().Rights {
-		row := homeRow{
-			Right: r, Ahead: link("/", "topic", r.Topic, "prefix", r.Prefix),
-			Timers:   link("/timers", "topic", r.Topic, "q", r.Prefix),
-			Activity: link("/activity", "topic", r.Topic, "prefix", r.Prefix),
-		}
-		if r.Role != "read" {
-			row.NewSchedule = link("/schedule", "topic", r.Topic, "id", r.Prefix)
-		}
+		row := homeRow{Right: r}
 		var n api.TimerCount
 		q := url.Values{"prefix": {r.Prefix}, "limit": {strconv.Itoa(countedOfEach)}}
 		if err := v.ask(call{path: []string{"topics", r.Topic, "timers", "count"}, query: q}, &n); err != nil {

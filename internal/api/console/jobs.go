@@ -82,21 +82,6 @@ func asInstant(millis string) string {
 	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z07:00")
 }
 
-// between returns two instants of a form as parameters of the API.
-func between(now time.Time, after, from, before, to string) (url.Values, error) {
-	q := url.Values{}
-	for _, t := range []struct{ name, text string }{{after, from}, {before, to}} {
-		at, err := parseWhen(t.text, now)
-		if err != nil {
-			return nil, err
-		}
-		if at != nil {
-			q.Set(t.name, strconv.FormatInt(at.UnixMilli(), 10))
-		}
-	}
-	return q, nil
-}
-
 // resendAsk shows how many dead letters a filter chooses, and asks whether to send them again.
 func (c *Console) resendAsk(v *visit) error {
 	s, path, q, err := v.resending()
@@ -137,39 +122,36 @@ func (v *visit) preview(path []string, q url.Values) (*api.JobStarted, error) {
 }
 
 // resending returns the search that a page is to send again, and the parameters of its job.
-func (v *visit) resending() (s deadSearch, path []string, q url.Values, err error) {
-	s = v.deadSearch()
+func (v *visit) resending() (s search, path []string, q url.Values, err error) {
+	s = v.search("prefix")
 	if s.Topic == "" {
-		return s, nil, nil, wrong(http.StatusBadRequest,
-			"the address does not say of which topic; go back to the page of dead letters")
+		return s, nil, nil, bad("the address does not say of which topic; go back to the page of dead letters")
 	}
-	if q, err = s.filter(v.now.In(v.zone)); err != nil {
-		return s, nil, nil, wrong(http.StatusBadRequest, err.Error())
-	}
-	return s, []string{"topics", s.Topic, "dead-letters", "resend"}, q, nil
+	q, err = s.ofLetters(v.now.In(v.zone))
+	return s, []string{"topics", s.Topic, "dead-letters", "resend"}, q, err
 }
 
 // resendAll starts the job.
 func (c *Console) resendAll(v *visit) error {
 	_, path, q, err := v.resending()
-	if err == nil && v.r.PostForm.Get("replace") != "" {
-		q.Set("replace", "true")
+	if err != nil {
+		return err
 	}
-	return v.start(path, q, err)
+	replace := ""
+	if v.r.PostForm.Get("replace") != "" {
+		replace = "true"
+	}
+	return v.start(path, q, "replace", replace)
 }
 
-// start starts a job and sends the browser to its page.
-func (v *visit) start(path []string, q url.Values, err error) error {
-	var started api.JobStarted
-	if err == nil {
-		if len(q) == 0 || len(q) == 1 && q.Get("replace") != "" {
-			q.Set("all", "true") // as the page said
-		}
-		if rate := v.r.PostForm.Get("rate"); rate != "" {
-			q.Set("rate", rate)
-		}
-		err = v.ask(call{method: http.MethodPost, path: path, query: q}, &started)
+// start starts a job for a filter, with more parameters, and sends the browser to its page.
+func (v *visit) start(path []string, q url.Values, more ...string) error {
+	if len(q) == 0 {
+		q.Set("all", "true") // as the page said
 	}
+	set(q, append(more, "rate", v.r.PostForm.Get("rate"))...)
+	var started api.JobStarted
+	err := v.ask(call{method: http.MethodPost, path: path, query: q}, &started)
 	if err == nil && started.Job == nil {
 		err = errors.New("the API did not return the job that it started")
 	}
@@ -179,46 +161,21 @@ func (v *visit) start(path []string, q url.Values, err error) error {
 	return v.lead(link("/job", "id", started.Job.ID))
 }
 
-type jobPage struct {
-	*api.Job
-	Now  time.Time
-	Stop template.URL
-	Back template.URL
-}
-
-// jobsPage lists the jobs that the caller may see.
-type jobsPage struct {
-	api.JobList
-	Rows []jobRow
-}
-
-type jobRow struct {
-	*api.Job
-	Link template.URL
-}
-
 func (c *Console) jobs(v *visit) error {
-	p := &jobsPage{}
-	if err := v.ask(call{path: []string{"jobs"}}, &p.JobList); err != nil {
+	var list api.JobList
+	if err := v.ask(call{path: []string{"jobs"}}, &list); err != nil {
 		return err
 	}
-	for i := range p.Jobs {
-		p.Rows = append(p.Rows, jobRow{&p.Jobs[i], link("/job", "id", p.Jobs[i].ID)})
-	}
-	return v.show(nil, "jobs", "Jobs", p)
+	return v.show(nil, "jobs", "Jobs", &list)
 }
 
 // job shows the progress of a job.
 func (c *Console) job(v *visit) error {
-	p := &jobPage{Job: &api.Job{}, Now: v.now}
-	if err := v.ask(call{path: []string{"jobs", cmp.Or(v.query("id"), "none")}}, p.Job); err != nil {
+	var job api.Job
+	if err := v.ask(call{path: []string{"jobs", cmp.Or(v.query("id"), "none")}}, &job); err != nil {
 		return err
 	}
-	p.Stop, p.Back = link("/job", "id", p.ID), link("/timers", "topic", p.Topic, "q", p.Prefix)
-	if p.Action == "resend" {
-		p.Back = link("/dead-letters", "topic", p.Topic)
-	}
-	return v.show(nil, "job", "Job", p)
+	return v.show(nil, "job", "Job", &job)
 }
 
 func (c *Console) stopJob(v *visit) error {
@@ -237,16 +194,14 @@ const stepsAtOnce = 8
 
 // bulkOf returns the search that a bulk action is for, and the parameters of its job.
 func (v *visit) bulkOf() (s search, do *action, path []string, q url.Values, err error) {
-	s = v.search()
+	s = v.search("q")
 	do = actionOf(v.query("do"))
 	if s.Topic == "" || do == nil || do.Do == "trigger" {
-		return s, nil, nil, nil, wrong(http.StatusBadRequest,
+		return s, nil, nil, nil, bad(
 			"the address does not say what to do with timers of which topic; go back to the list of timers")
 	}
-	if q, err = s.filter(v.now.In(v.zone)); err != nil {
-		return s, nil, nil, nil, wrong(http.StatusBadRequest, err.Error())
-	}
-	return s, do, []string{"topics", s.Topic, "timers", do.Do}, q, nil
+	q, err = s.ofTimers(v.now.In(v.zone))
+	return s, do, []string{"topics", s.Topic, "timers", do.Do}, q, err
 }
 
 // bulkAsk shows how many timers a job would change, and asks.
@@ -257,20 +212,12 @@ func (c *Console) bulkAsk(v *visit) error {
 	}
 	p := &bulkPage{
 		Title: do.Verb() + " timers", Topic: s.Topic, Filter: filterWords(q), Danger: do.Danger, Rate: "5000",
-		Question: map[string]string{
-			"cancel": "They will not fire. This cannot be taken back.",
-			"pause":  "They stay pending and do not fire until they are resumed.",
-			"resume": "They fire when they are due, or immediately if that is past.",
-			"move":   do.Question,
-		}[do.Do],
-		Back: link("/timers", s.pairs(q)...), Action: link("/bulk", s.pairs(q, "do", do.Do)...),
+		Question: do.Many, Back: link("/timers", s.pairs(q)...), Action: link("/bulk", s.pairs(q, "do", do.Do)...),
 	}
-	few := maps.Clone(q)
-	few.Set("order", "due")
-	few.Set("limit", "3")
+	few := set(maps.Clone(q), "order", "due", "limit", "3")
 	if do.Do == "move" {
 		if p.Move, err = v.bulkMove(); err != nil {
-			p.Wrong = wrong(http.StatusBadRequest, err.Error())
+			p.Wrong = bad(err.Error())
 		}
 		pairs := s.pairs(q, "do", do.Do)
 		for i := 0; i+1 < len(pairs); i += 2 {
@@ -308,25 +255,24 @@ func (c *Console) bulkAsk(v *visit) error {
 
 func (c *Console) bulk(v *visit) error {
 	_, do, path, q, err := v.bulkOf()
-	if err == nil && do.Do == "move" {
-		var m *bulkMove
-		if m, err = v.bulkMove(); err != nil || !m.Ready {
-			return wrong(http.StatusBadRequest, cmp.Or(err, errors.New("no move is given")).Error())
-		}
-		if len(q) == 0 {
-			q.Set("all", "true") // as the page said
-		}
-		name, value := m.parameter()
-		q.Set(name, value)
+	switch {
+	case err != nil:
+		return err
+	case do.Do != "move":
+		return v.start(path, q)
 	}
-	return v.start(path, q, err)
+	m, err := v.bulkMove()
+	if err != nil || !m.Ready {
+		return bad(cmp.Or(err, errors.New("no move is given")).Error())
+	}
+	name, value := m.parameter()
+	return v.start(path, q, name, value, "unchanged-since", m.Since)
 }
 
 type picked struct {
 	Value   string // of the field
 	ID      string
 	Source  string
-	Link    template.URL
 	Outcome string // empty before the action
 	Wrong   *api.Problem
 }
@@ -345,26 +291,21 @@ type pickPage struct {
 func (c *Console) selected(v *visit) error {
 	topic, do := v.query("topic"), actionOf(v.r.PostForm.Get("do"))
 	if topic == "" || do == nil || do.Do == "move" {
-		return wrong(http.StatusBadRequest,
-			"the form does not say what to do with timers of which topic; go back to the list of timers")
+		return bad("the form does not say what to do with timers of which topic; go back to the list of timers")
 	}
-	s := v.search()
+	s := v.search("q")
 	list := s.typed()
 	p := &pickPage{Action: *do, Topic: topic, Back: link("/timers", list...), Self: link("/selected", list...)}
 	for _, value := range v.r.PostForm["pick"] {
 		id, source, ok := strings.Cut(value, " ")
 		raw, err := base64.RawURLEncoding.DecodeString(id)
 		if !ok || err != nil || len(p.Picked) >= timersOnPage {
-			return wrong(http.StatusBadRequest,
-				"the form is not one of the list of timers; go back and tick them again")
+			return bad("the form is not one of the list of timers; go back and tick them again")
 		}
-		p.Picked = append(
-			p.Picked, picked{Value: value, ID: string(raw), Source: source,
-				Link: link("/timer", "topic", topic, "id", string(raw))})
+		p.Picked = append(p.Picked, picked{Value: value, ID: string(raw), Source: source})
 	}
 	if len(p.Picked) == 0 {
-		return wrong(http.StatusBadRequest,
-			"no timer is ticked; go back and tick some, or choose an action for all that match")
+		return bad("no timer is ticked; go back and tick some, or choose an action for all that match")
 	}
 	if v.r.PostForm.Get("sure") != "" {
 		p.steer(v)
@@ -374,7 +315,7 @@ func (c *Console) selected(v *visit) error {
 
 // nothingTicked answers a GET of the address that selections are posted to.
 func nothingTicked(*visit) error {
-	return wrong(http.StatusBadRequest, "timers are ticked in the list of timers; go there first")
+	return bad("timers are ticked in the list of timers; go there first")
 }
 
 // steer changes each timer, on condition that it is still the one that was ticked.

@@ -51,7 +51,6 @@ func (v *visit) snoozeForm(topic, id string, t *api.Timer) snoozeForm {
 
 // movePage is the page of the choices.
 type movePage struct {
-	Now   time.Time
 	ID    string
 	T     *api.Timer
 	Form  snoozeForm
@@ -61,7 +60,7 @@ type movePage struct {
 
 // moveAsk shows the choices, for a timer of a list.
 func (v *visit) moveAsk(topic, id string, t *api.Timer, typed snoozeForm) error {
-	p := &movePage{Now: v.now, ID: id, T: t, Form: v.snoozeForm(topic, id, t), Wrong: typed.Wrong}
+	p := &movePage{ID: id, T: t, Form: v.snoozeForm(topic, id, t), Wrong: typed.Wrong}
 	p.Form.At, p.Form.List, p.Back = typed.At, typed.List, p.Form.Action
 	if typed.List != "" {
 		p.Back = listOf(typed.List)
@@ -118,8 +117,7 @@ func (v *visit) move(topic, id string) error {
 	typed := snoozeForm{At: form.Get("at"), List: form.Get("list")}
 	shown, err := strconv.ParseInt(form.Get("due"), 10, 64)
 	if err != nil || form.Get("source") == "" {
-		return wrong(http.StatusBadRequest,
-			"the form does not say which timer was shown; go back to the timer's page")
+		return bad("the form does not say which timer was shown; go back to the timer's page")
 	}
 	path := []string{"topics", topic, "timers", id}
 	t := &api.Timer{}
@@ -139,7 +137,7 @@ func (v *visit) move(topic, id string) error {
 			"it has fired, or was changed, since you looked: it is due at %s %s now. Nothing was moved",
 			v.Exact(t.Due), v.Zone()))
 	case err != nil:
-		typed.Wrong = wrong(http.StatusBadRequest, err.Error())
+		typed.Wrong = bad(err.Error())
 	default:
 		err = v.ask(call{method: http.MethodPatch, path: path,
 			header: http.Header{"If-Match": {strconv.Quote(form.Get("source"))}, "Content-Type": {"application/json"}},
@@ -150,8 +148,7 @@ func (v *visit) move(topic, id string) error {
 		typed.Wrong.Title = "Not moved"
 		return v.moveAsk(topic, id, t, typed)
 	}
-	at := result.Topic + "/" + strconv.Itoa(int(result.Partition)) + "/" + strconv.FormatInt(result.Offset, 10)
-	done := []string{"done", result.Outcome, "request", at, "was", strconv.FormatInt(shown, 10), "due",
+	done := []string{"done", result.Outcome, "request", sourceOf(&result), "was", strconv.FormatInt(shown, 10), "due",
 		strconv.FormatInt(to.UnixMilli(), 10)}
 	if q, err := url.ParseQuery(typed.List); err == nil && typed.List != "" {
 		return v.lead(link("/timers", append(pairsOf(q), append(done, "topic", topic, "id", id)...)...))
@@ -188,6 +185,7 @@ type bulkMove struct {
 	By, At string // as typed, one of them
 	Zone   string
 	Hidden []pair // the filter, for the form
+	Since  string // the position of a job that is continued; empty: none is
 	Ready  bool   // the choice is made, and can be confirmed
 	by     time.Duration
 	at     time.Time
@@ -195,7 +193,7 @@ type bulkMove struct {
 
 // bulkMove reads the choice in the page's address.
 func (v *visit) bulkMove() (*bulkMove, error) {
-	m := &bulkMove{By: v.query("by"), At: v.query("at"), Zone: v.Zone()}
+	m := &bulkMove{By: v.query("by"), At: v.query("at"), Since: v.query("since"), Zone: v.Zone()}
 	switch {
 	case m.By == "" && m.At == "":
 		return m, nil
@@ -226,9 +224,9 @@ func (b *bulkMove) parameter() (name, value string) {
 // pairs returns the choice as parameters of the page. A time relative to now becomes an instant.
 func (b *bulkMove) pairs() []string {
 	if b.At != "" {
-		return []string{"do", "move", "at", iso(b.at)}
+		return []string{"do", "move", "since", b.Since, "at", iso(b.at)}
 	}
-	return []string{"do", "move", "by", b.By}
+	return []string{"do", "move", "since", b.Since, "by", b.By}
 }
 
 // of returns the new due time of a timer.

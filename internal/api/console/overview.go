@@ -3,7 +3,6 @@ package console
 import (
 	"cmp"
 	"errors"
-	"html/template"
 	"math"
 	"net/http"
 	"net/url"
@@ -39,7 +38,6 @@ func aheads() []ahead {
 }
 
 type overviewPage struct {
-	Now     time.Time
 	Cluster *api.Cluster
 	Wrong   *api.Problem // instead of Cluster
 	Health  health
@@ -47,7 +45,6 @@ type overviewPage struct {
 	Refused *deadNews // those of the last hour whose target did not exist; nil: unknown
 	Owners  []ownerRow
 	States  []string // columns of Owners
-	waiting
 
 	Recent   *recent.Point // nil: there is no data yet
 	Charts   []chart
@@ -96,7 +93,6 @@ type deadNews struct {
 type deadTopic struct {
 	Topic, Problem string
 	Reasons        []newReason
-	Link           template.URL
 }
 
 // newsOf returns the topics with new dead letters, and those that cannot be read.
@@ -115,8 +111,7 @@ func newsOf(all *api.DeadLetterCountList) (n deadNews) {
 			n.Reviewed = false
 		}
 		if fresh.N > 0 || t.Problem != "" {
-			page := link("/dead-letters", "topic", t.Topic)
-			n.Topics = append(n.Topics, deadTopic{t.Topic, t.Problem, fresh.Reasons, page})
+			n.Topics = append(n.Topics, deadTopic{t.Topic, t.Problem, fresh.Reasons})
 		}
 	}
 	n.Reviewed = n.Reviewed && !n.Hour
@@ -153,14 +148,13 @@ func (c *Console) overview(v *visit) error {
 	if v.narrow() {
 		return c.home(v)
 	}
-	p := &overviewPage{Now: v.now}
+	p := &overviewPage{}
 	cluster := &api.Cluster{}
 	if err := v.ask(call{path: []string{"cluster"}}, cluster); err != nil {
 		p.Wrong = asProblem(err)
 	} else {
 		p.Cluster, p.Health = cluster, healthOf(cluster)
 		p.States, p.Owners = byOwner(cluster.Partitions)
-		p.waiting = waitingOf(cluster)
 	}
 	p.Dead, p.Refused = newsOf(v.deadLetters()), refusedOf(v.deadLetters())
 	var err error

@@ -120,8 +120,7 @@ func (c *Console) scheduleForm(v *visit) error {
 	t := &api.Timer{}
 	err := v.ask(call{path: []string{"topics", v.query("topic"), "timers", v.raw("id")}}, t)
 	if err == nil && t.ID == "" {
-		err = wrong(http.StatusBadRequest,
-			"the ID of this timer is no text, which no form takes: schedule it again over the API")
+		err = bad("the ID of this timer is no text, which no form takes: schedule it again over the API")
 	}
 	if err != nil {
 		return err
@@ -192,7 +191,7 @@ func (c *Console) schedule(v *visit) error {
 	if err != nil {
 		p, ok := errors.AsType[*api.Problem](err)
 		if !ok {
-			p = wrong(http.StatusBadRequest, err.Error())
+			p = bad(err.Error())
 		}
 		p.Title = "Not scheduled"
 		return v.form(f, p)

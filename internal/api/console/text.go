@@ -191,16 +191,21 @@ func literal(text string) (string, error) {
 
 // link returns an address of the console. Pairs are names and values in turn; empty values are left out.
 func link(path string, pairs ...string) template.URL {
-	q := url.Values{}
+	q := set(url.Values{}, pairs...)
+	if len(q) == 0 {
+		return template.URL(path) //nolint:gosec // paths are constants, values are escaped
+	}
+	return template.URL(path + "?" + q.Encode()) //nolint:gosec // as above
+}
+
+// set adds names and values in turn to a query; empty values are left out.
+func set(q url.Values, pairs ...string) url.Values {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if pairs[i+1] != "" {
 			q.Set(pairs[i], pairs[i+1])
 		}
 	}
-	if len(q) == 0 {
-		return template.URL(path) //nolint:gosec // paths are constants, values are escaped
-	}
-	return template.URL(path + "?" + q.Encode()) //nolint:gosec // as above
+	return q
 }
 
 func iso(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

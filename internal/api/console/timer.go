@@ -4,6 +4,7 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/kit/span"
 	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
@@ -22,6 +24,7 @@ type action struct {
 	Do, Label string
 	Done      string // the outcome, in words
 	Question  string
+	Many      string // the question about many
 	Danger    bool
 	method    string
 	segment   string
@@ -32,16 +35,16 @@ func (a *action) Verb() string { return strings.TrimSuffix(a.Label, " timer") }
 
 func actions() []action {
 	return []action{
-		{"pause", "Pause", "paused", "It stays pending and does not fire until it is resumed.", false,
-			http.MethodPost, "pause"},
-		{"resume", "Resume", "resumed", "It fires when it is due, or immediately if that is past.", false,
-			http.MethodPost, "resume"},
-		{"trigger", "Fire now", "triggered", "It fires now. One that recurs goes on as if nothing had been.", false,
-			http.MethodPost, "trigger"},
-		{"move", "Move timer", "moved", "Each fires at the new time. Of one that recurs only the next occurrence moves.",
-			false, "", ""},
-		{"cancel", "Cancel timer", "cancelled", "It will not fire. This cannot be taken back.", true,
-			http.MethodDelete, ""},
+		{"pause", "Pause", "paused", "It stays pending and does not fire until it is resumed.",
+			"They stay pending and do not fire until they are resumed.", false, http.MethodPost, "pause"},
+		{"resume", "Resume", "resumed", "It fires when it is due, or immediately if that is past.",
+			"They fire when they are due, or immediately if that is past.", false, http.MethodPost, "resume"},
+		{"trigger", "Fire now", "triggered", "It fires now. One that recurs goes on as if nothing had been.", "",
+			false, http.MethodPost, "trigger"},
+		{"move", "Move timer", "moved", "",
+			"Each fires at the new time. Of one that recurs only the next occurrence moves.", false, "", ""},
+		{"cancel", "Cancel timer", "cancelled", "It will not fire. This cannot be taken back.",
+			"They will not fire. This cannot be taken back.", true, http.MethodDelete, ""},
 	}
 }
 
@@ -55,11 +58,9 @@ func actionOf(do string) *action {
 }
 
 type timerPage struct {
-	Now       time.Time
 	Topic, ID string
 	T         *api.Timer
 	Labels    []labelLink  // each leads to the list of timers with that label
-	ToTarget  template.URL // the list of timers with that target
 	List      template.URL // the list that led here; empty: none did
 	Key       *shown
 	Payload   shown
@@ -72,11 +73,10 @@ type timerPage struct {
 	Next      []time.Time
 	NextClock clock // of a timer with a zone of its own: that zone
 	NextNote  string
-	Words     string       // its cron expression in words
-	Pace      *pacedTarget // the rate for which it waits; nil: not known
-	Edit      template.URL // the form, filled in from the pending timer
+	Words     string                // its cron expression in words
+	Pace      *route.DeferredTarget // the rate for which it waits; nil: not known
 	NextWrong *api.Problem
-	Actions   []actionLink
+	Actions   []action
 	Snooze    *snoozeForm // nil: the caller may not move it
 	Moved     *moved      // the move that led here; nil: none did
 	MovedFrom time.Time   // when it was due before the last move; zero: not known
@@ -92,10 +92,7 @@ type headerRow struct {
 	Value shown
 }
 
-type viewLink struct {
-	Label string
-	Link  template.URL
-}
+type viewLink struct{ As, Label string }
 
 type actionLink struct {
 	action
@@ -105,8 +102,7 @@ type actionLink struct {
 func (c *Console) timer(v *visit) error {
 	topic, id := v.query("topic"), v.raw("id")
 	if topic == "" || id == "" {
-		return wrong(http.StatusBadRequest,
-			"the address of a timer's page has topic and id; find the timer on the page of timers")
+		return bad("the address of a timer's page has topic and id; find the timer on the page of timers")
 	}
 	t := &api.Timer{}
 	err := v.ask(call{path: []string{"topics", topic, "timers", id}}, t)
@@ -119,10 +115,9 @@ func (c *Console) timer(v *visit) error {
 			_, list, _ := strings.Cut(string(v.list()), "?")
 			return v.moveAsk(topic, id, t, snoozeForm{List: list})
 		}
-		return v.show(nil, "confirm", do.Label,
-			confirmPage{*do, t, id, topic, link("/timer", "topic", topic, "id", id), v.now})
+		return v.show(nil, "confirm", do.Label, &confirmPage{*do, t, id, topic})
 	}
-	p := &timerPage{Now: v.now, Topic: topic, ID: id, As: v.query("as")}
+	p := &timerPage{Topic: topic, ID: id, As: v.query("as")}
 	p.Moved = v.movedBy(topic, id)
 	p.Done, p.List = doneWords(v.query("done"), v.query("request")), v.list()
 	gone := err != nil && asProblem(err).Reason == api.ReasonNotFound
@@ -186,7 +181,6 @@ func (tp *timerPage) fill(v *visit, t *api.Timer) {
 	tp.Labels = labelLinks(t.Labels, func(label string) template.URL {
 		return link("/timers", "topic", tp.Topic, "label", label)
 	})
-	tp.ToTarget = link("/timers", "topic", tp.Topic, "target", t.Target.Topic)
 	if t.Payload != nil {
 		tp.payload(t.Payload)
 	}
@@ -214,15 +208,9 @@ func (tp *timerPage) fill(v *visit, t *api.Timer) {
 	}
 	form := v.snoozeForm(tp.Topic, tp.ID, t)
 	tp.Snooze = &form
-	if t.ID != "" {
-		tp.Edit = link("/schedule", "topic", tp.Topic, "id", tp.ID, "edit", "1")
-	}
-	for _, a := range actions() {
-		if a.Do == "move" || (a.Do == "pause" && t.State == "paused") || (a.Do == "resume" && t.State != "paused") {
-			continue
-		}
-		tp.Actions = append(tp.Actions, actionLink{a, link("/timer", "topic", tp.Topic, "id", tp.ID, "do", a.Do)})
-	}
+	tp.Actions = slices.DeleteFunc(actions(), func(a action) bool {
+		return a.Do == "move" || a.Do == "pause" && t.State == "paused" || a.Do == "resume" && t.State != "paused"
+	})
 }
 
 // payload fills in the payload in the form p.As, and links to the other forms.
@@ -238,18 +226,11 @@ func (tp *timerPage) payload(from *api.Payload) {
 	if tp.Payload.Cut == 0 || tp.As == "hex" && from.Bytes <= maxText {
 		tp.Raw = from.Text
 	}
-	for _, other := range []struct {
-		as, label string
-		there     bool
-	}{
-		{"", "Show as JSON", isJSON}, {"raw", "Show as it is", isJSON}, {"", "Show as text", !isJSON},
-		{"hex", "Show as bytes", true},
-	} {
-		if other.there && other.as != tp.As {
-			tp.Views = append(tp.Views,
-				viewLink{other.label, link("/timer", "topic", tp.Topic, "id", tp.ID, "as", other.as)})
-		}
+	all := []viewLink{{"", "Show as text"}, {"hex", "Show as bytes"}}
+	if isJSON {
+		all = []viewLink{{"", "Show as JSON"}, {"raw", "Show as it is"}, {"hex", "Show as bytes"}}
 	}
+	tp.Views = slices.DeleteFunc(all, func(l viewLink) bool { return l.As == tp.As })
 }
 
 // next returns the next occurrences, a cron expression in words, and a note on the occurrences.
@@ -308,8 +289,6 @@ type confirmPage struct {
 	Action    action
 	T         *api.Timer
 	ID, Topic string
-	Back      template.URL
-	Now       time.Time
 }
 
 // steer does the action that was confirmed.
@@ -317,8 +296,7 @@ func (c *Console) steer(v *visit) error {
 	topic, id := v.query("topic"), v.raw("id")
 	do := actionOf(v.r.PostForm.Get("do"))
 	if do == nil || topic == "" || id == "" {
-		return wrong(http.StatusBadRequest,
-			"the form does not say what to do with which timer; go back to the timer's page")
+		return bad("the form does not say what to do with which timer; go back to the timer's page")
 	}
 	if do.Do == "move" {
 		return v.move(topic, id)
@@ -358,12 +336,17 @@ func asConflict(err error) *api.Problem {
 }
 
 func (v *visit) redirect(topic, id string, r *api.Result) error {
-	at := r.Topic + "/" + strconv.Itoa(int(r.Partition)) + "/" + strconv.FormatInt(r.Offset, 10)
+	at := sourceOf(r)
 	to := link("/timer", "topic", topic, "id", id, "done", r.Outcome, "request", at)
 	if v.isDelay(topic) {
 		to = link("/dead-letters", "topic", topic, "done", "delayed", "request", at)
 	}
 	return v.lead(to)
+}
+
+// sourceOf returns where a request is in the log.
+func sourceOf(r *api.Result) string {
+	return waterclock.Source{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}.String()
 }
 
 // doneWords describes the effect of a request. The page's address may come from anyone, so nothing of it is shown

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"html/template"
 	"maps"
-	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -19,19 +18,11 @@ import (
 
 const timersOnPage = 50
 
-// search is the content of the search form, as it was typed.
-type search struct {
-	Topic, Q, From, To, Target, State, Order string
-	labelFilter
-	Topics []string
-}
-
 // countedOfEach is the number of timers of each partition that a count examines.
 const countedOfEach = 10_000
 
 type timersPage struct {
 	search
-	Now     time.Time
 	Timers  []row
 	Next    template.URL // empty: there is no next page
 	First   template.URL // empty on the first page
@@ -85,13 +76,12 @@ func tabs() []tab {
 type row struct {
 	*api.Timer
 	Raw   string // its ID
-	Link  template.URL
 	Pick  string // value of its check box
 	Words string // its cron expression in words
 
-	Labels []labelLink  // each narrows the search
-	Snooze template.URL // empty: the caller may not move it
-	To     time.Time    // when it will be due; zero: as it is
+	Labels []labelLink // each narrows the search
+	Snooze bool        // the caller may move it
+	To     time.Time   // when it will be due; zero: as it is
 }
 
 // CountsDown reports whether the timer fires when it is due, so that the page may count down to that.
@@ -100,7 +90,7 @@ func (r *row) CountsDown() bool { return r.State == "pending" }
 func rowOf(t *api.Timer) row {
 	id := rawID(t)
 	pick := base64.RawURLEncoding.EncodeToString([]byte(id)) + " " + t.Source // the ID may have any bytes
-	return row{Timer: t, Raw: id, Link: link("/timer", "topic", t.Topic, "id", id), Pick: pick}
+	return row{Timer: t, Raw: id, Pick: pick}
 }
 
 // rawID returns the bytes of a timer's ID.
@@ -112,17 +102,16 @@ func rawID(t *api.Timer) string {
 }
 
 func (c *Console) timers(v *visit) error {
-	p := &timersPage{Now: v.now}
+	p := &timersPage{search: v.search("q")}
 	topic, names, err := v.chosen()
 	p.Moved = v.movedBy(topic, v.raw("id"))
-	p.search = v.search()
-	p.Topic, p.Topics, p.Q = topic, names, v.within(topic, cmp.Or(v.query("q"), v.query("prefix")))
+	p.Topic, p.Topics, p.Prefix = topic, names, v.within(topic, cmp.Or(v.query("q"), v.query("prefix")))
 	switch {
 	case err != nil:
 		p.Wrong = asProblem(err)
 	case topic == "":
 	default:
-		if v.query("topic") == "" && p.Q+p.Target != "" && len(names) > 1 {
+		if v.query("topic") == "" && p.Prefix+p.Target != "" && len(names) > 1 {
 			p.lookAround(v, names)
 		}
 		p.Wrong = p.find(v)
@@ -130,54 +119,9 @@ func (c *Console) timers(v *visit) error {
 	return v.show(p.Wrong, "timers", "Timers", p)
 }
 
-// search returns the search in the page's address.
-func (v *visit) search() search {
-	return search{
-		Topic: v.query("topic"), Q: v.raw("q"), From: v.query("from"), To: v.query("to"),
-		Target: v.query("target"), State: v.query("state"), Order: v.query("order"),
-		labelFilter: v.labelFilter(),
-	}
-}
-
-// pairs returns the search as parameters of a page, followed by more. q has the same search as parameters of the API,
-// in which times relative to now are instants.
-func (s *search) pairs(q url.Values, more ...string) []string {
-	fixed := *s
-	fixed.From, fixed.To = asInstant(q.Get("due-after")), asInstant(q.Get("due-before"))
-	return fixed.typed(more...)
-}
-
-// typed returns the search as parameters of a page, as it was typed, followed by more.
-func (s *search) typed(more ...string) []string {
-	return append([]string{"topic", s.Topic, "q", s.Q, "from", s.From, "to", s.To, "target", s.Target, "label", s.Label,
-		"state", s.State}, more...)
-}
-
-// filter returns the search as parameters of the API.
-func (s *search) filter(now time.Time) (url.Values, error) {
-	q, err := between(now, "due-after", s.From, "due-before", s.To)
-	if err != nil {
-		return nil, err
-	}
-	labels, err := s.labels()
-	if err != nil {
-		return nil, err
-	}
-	set := func(name, value string) {
-		if value != "" {
-			q.Set(name, value)
-		}
-	}
-	set("prefix", s.Q)
-	set("target", s.Target)
-	set("label", labels)
-	set("state", s.State)
-	return q, nil
-}
-
 // lookAround searches all topics. The page shows the first topic with such timers, and names the others.
 func (tp *timersPage) lookAround(v *visit, names []string) {
-	q, err := tp.filter(v.now.In(v.zone))
+	q, err := tp.ofTimers(v.now.In(v.zone))
 	if err != nil {
 		return // find reports it
 	}
@@ -204,15 +148,15 @@ func (tp *timersPage) find(v *visit) *api.Problem {
 	if at, err := strconv.ParseInt(v.query("since"), 10, 64); err == nil {
 		since = time.UnixMilli(at).UTC()
 	}
-	q, err := tp.filter(since.In(v.zone))
+	q, err := tp.ofTimers(since.In(v.zone))
 	if err != nil {
-		return wrong(http.StatusBadRequest, err.Error())
+		return asProblem(err)
 	}
 	path := []string{"topics", tp.Topic, "timers"}
 	tp.count(v, path, q)
-	tp.Bare, tp.Example = tp.Q+tp.From+tp.To+tp.Target+tp.Label == "", v.example(tp.Topic, tp.State)
+	tp.Bare, tp.Example = tp.Prefix+tp.From+tp.To+tp.Target+tp.Label == "", v.example(tp.Topic, tp.State)
 	order := tp.Order
-	if order == "" && (tp.Q != "" || tp.State == "paused") {
+	if order == "" && (tp.Prefix != "" || tp.State == "paused") {
 		order = "id" // then a timer with exactly that ID comes first; and paused ones do not fire, in whatever order
 	}
 	q.Set("order", cmp.Or(order, "due"))
@@ -235,9 +179,7 @@ func (tp *timersPage) find(v *visit) *api.Problem {
 			here.labelFilter = tp.and(label)
 			return here.page("", "")
 		})
-		if t.State != "remembered" && v.may(access.Write, tp.Topic, r.Raw) {
-			r.Snooze = link("/timer", "topic", tp.Topic, "id", r.Raw, "do", "move")
-		}
+		r.Snooze = t.State != "remembered" && v.may(access.Write, tp.Topic, r.Raw)
 		tp.Timers = append(tp.Timers, r)
 	}
 	tp.Select = link("/selected", tp.pairs(q)...)
@@ -247,10 +189,10 @@ func (tp *timersPage) find(v *visit) *api.Problem {
 		if a.Do == "trigger" || a.Do == "pause" && paused || a.Do == "resume" && !paused && !some {
 			continue // there is no job for it, or it would change nothing
 		}
-		if a.Do != "move" && v.may(access.Write, tp.Topic, tp.Q) { // each row has its own move
+		if a.Do != "move" && v.may(access.Write, tp.Topic, tp.Prefix) { // each row has its own move
 			tp.Actions = append(tp.Actions, a)
 		}
-		if v.may(access.Admin, tp.Topic, tp.Q) {
+		if v.may(access.Admin, tp.Topic, tp.Prefix) {
 			tp.Bulk = append(tp.Bulk, actionLink{a, link("/bulk", tp.pairs(q, "do", a.Do)...)})
 		}
 	}

@@ -83,7 +83,7 @@ func (v *visit) here() string {
 func (c *Console) setZone(v *visit) error {
 	name := strings.TrimSpace(v.r.PostForm.Get("zone"))
 	if _, err := calendar.LoadZone(strings.TrimPrefix(name, browserZone)); err != nil {
-		return wrong(http.StatusBadRequest, err.Error()+": write an IANA name, such as Africa/Lagos, or UTC")
+		return bad(err.Error() + ": write an IANA name, such as Africa/Lagos, or UTC")
 	}
 	http.SetCookie(v.w, &http.Cookie{
 		Name: zoneCookie, Value: name, Path: "/", MaxAge: int(zoneAge / time.Second), Secure: v.r.TLS != nil,
