@@ -14,14 +14,7 @@ import (
 )
 
 func apiCommand(p *process) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "api",
-		Short: "make entries for the file of users of the HTTP API",
-		Long: `api makes entries of the file that serve takes as --api-users: who may call the
-HTTP API, and do what. The file begins with the line "callers:"; entries follow it.`,
-	}
-	cmd.AddCommand(apiUserCommand(p), apiTokenCommand(p))
-	return cmd
+	return group("api", apiUserCommand(p), apiTokenCommand(p))
 }
 
 // grantFlags are the grants of a new entry.
@@ -52,18 +45,11 @@ func (g *grantFlags) grants() ([]access.Grant, error) {
 }
 
 // entryCommand returns a command that makes the entry of one caller.
-func entryCommand(use, short, long, example string, run func(name string, grants []access.Grant) error) *cobra.Command {
+func entryCommand(use string, run func(name string, grants []access.Grant) error) *cobra.Command {
 	var f grantFlags
-	cmd := &cobra.Command{
-		Use: use, Short: short, Long: long, Example: example,
-		Args: cobra.ArbitraryArgs, Annotations: map[string]string{takesArgs: ""},
-	}
+	cmd := &cobra.Command{Use: use, Annotations: map[string]string{takesArgs: "the name of one caller"}}
 	f.bind(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return usagef("%s takes the name of one caller, not %d arguments; see %s --help", cmd.CommandPath(),
-				len(args), cmd.CommandPath())
-		}
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		if err := access.CheckName(args[0]); err != nil {
 			return usagef("%v", err)
 		}
@@ -77,36 +63,26 @@ func entryCommand(use, short, long, example string, run func(name string, grants
 }
 
 func apiUserCommand(p *process) *cobra.Command {
-	return entryCommand("user NAME", "print the entry of a caller with a password",
-		`user reads a password, twice from a terminal without showing it, or a line of the
-standard input, and prints the entry of that caller. Passwords are never arguments:
-those show in the list of processes.`,
-		`  echo callers: > users.yaml
-  waterclock api user shop --role write --topic orders.timers >> users.yaml`,
-		func(name string, grants []access.Grant) error {
-			password, err := readPassword(p)
-			if err != nil {
-				return err
-			}
-			entry, err := access.PasswordEntry(name, password, grants...)
-			return printEntry(p, entry, err)
-		})
+	return entryCommand("user NAME", func(name string, grants []access.Grant) error {
+		password, err := readPassword(p)
+		if err != nil {
+			return err
+		}
+		entry, err := access.PasswordEntry(name, password, grants...)
+		return printEntry(p, entry, err)
+	})
 }
 
 func apiTokenCommand(p *process) *cobra.Command {
-	return entryCommand("token NAME", "print a new bearer token, and the entry of its caller",
-		`token makes a token of 256 random bits. It is written to the standard error, and
-nowhere else: keep it now. The entry on the standard output has its hash only.`,
-		`  waterclock api token billing --role read --topic 'orders.*' >> users.yaml`,
-		func(name string, grants []access.Grant) error {
-			token := access.NewToken()
-			entry, err := access.TokenEntry(name, token, grants...)
-			if err := printEntry(p, entry, err); err != nil {
-				return err
-			}
-			fmt.Fprintf(p.stderr, "token of %s, not shown again: %s\n", name, token)
-			return nil
-		})
+	return entryCommand("token NAME", func(name string, grants []access.Grant) error {
+		token := access.NewToken()
+		entry, err := access.TokenEntry(name, token, grants...)
+		if err := printEntry(p, entry, err); err != nil {
+			return err
+		}
+		fmt.Fprintf(p.stderr, "token of %s, not shown again: %s\n", name, token)
+		return nil
+	})
 }
 
 // printEntry prints an entry, or returns the reason why there is none.

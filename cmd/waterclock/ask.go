@@ -48,8 +48,9 @@ func (a *asking) flags(fs *pflag.FlagSet) {
 	fs.BoolVar(&a.json, "json", false, "print the API's response, as JSON")
 }
 
-// topicFlag declares --topic. If the flag is not given, a.topic is set before the command runs.
-func (a *asking) topicFlag(cmd *cobra.Command) {
+// topicFlags declares the flags, and --topic. If that is not given, a.topic is set before the command runs.
+func (a *asking) topicFlags(cmd *cobra.Command) {
+	a.flags(cmd.Flags())
 	cmd.Flags().StringVar(&a.topic, "topic", "",
 		"request `TOPIC` (default: that of the profile, else "+defaultRequests+")")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
@@ -85,10 +86,8 @@ func (a *asking) client() (*client.Client, error) {
 }
 
 // states are the states that a filter takes.
-var states = []string{
-	string(query.Pending), string(query.Triggered), string(query.Paused), string(query.Parked), string(query.Deferred),
-	string(query.Recurring), string(query.Remembered),
-}
+var states = plain(query.Pending, query.Triggered, query.Paused, query.Parked, query.Deferred, query.Recurring,
+	query.Remembered)
 
 // orders are the orders in which timers may be listed.
 var orders = []string{"due", "id"}
@@ -168,19 +167,8 @@ func getCommand(p *process) *cobra.Command {
 	a := asking{p: p}
 	var id string
 	var history bool
-	cmd := &cobra.Command{
-		Use:   "get [ID]",
-		Short: "show the pending timer of an ID, or its history",
-		Long: `get asks the HTTP API of an instance what is pending under an ID, and exits 1 if nothing is.
-With --history it prints the events of the timer so far, the newest first,
-and exits 1 if nothing is known. The request topic must write events. With --json it
-prints one event a line.`,
-		Example: `  waterclock get a1
-  waterclock get a1 --history`,
-		Annotations: map[string]string{takesID: ""},
-	}
-	a.flags(cmd.Flags())
-	a.topicFlag(cmd)
+	cmd := &cobra.Command{Use: "get [ID]", Annotations: map[string]string{takesID: ""}}
+	a.topicFlags(cmd)
 	cmd.Flags().StringVar(&id, "id", "", "timer `ID`, also as an argument")
 	a.completePending(cmd, &a.topic)
 	cmd.Flags().BoolVar(&history, "history", false, "print its events so far")
@@ -277,19 +265,8 @@ func listCommand(p *process) *cobra.Command {
 	a := asking{p: p}
 	var f filter
 	var order string
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "list pending timers",
-		Long: `list asks the HTTP API of an instance for the pending timers of a request topic, as
-they fire or by ID. With --json it prints one timer a line.
-
-If partitions cannot be asked, it lists the timers of the others, names those that are
-missing, and exits 3. With --json they are also the last line, {"missing": [...]}.`,
-		Example: `  waterclock list --due-before 1h
-  waterclock list --prefix customer-17/ --order id --limit 0 --json`,
-	}
-	a.flags(cmd.Flags())
-	a.topicFlag(cmd)
+	cmd := &cobra.Command{Use: "list"}
+	a.topicFlags(cmd)
 	f.flags(cmd.Flags())
 	a.completePending(cmd, &a.topic)
 	a.limitFlag(cmd.Flags(), "timers")
@@ -375,17 +352,8 @@ func showAll[T any](a *asking, head string, items iter.Seq2[T, error], line func
 func countCommand(p *process) *cobra.Command {
 	a := asking{p: p}
 	var f filter
-	cmd := &cobra.Command{
-		Use:   "count",
-		Short: "count pending timers",
-		Long: `count asks the HTTP API of an instance how many pending timers match a filter.
-
-If partitions cannot be asked, it counts the timers of the others, names those that are
-missing, and exits 3. With --json they are in the field missing.`,
-		Example: "  waterclock count --prefix customer-17/ --due-before 24h",
-	}
-	a.flags(cmd.Flags())
-	a.topicFlag(cmd)
+	cmd := &cobra.Command{Use: "count"}
+	a.topicFlags(cmd)
 	f.flags(cmd.Flags())
 	a.completePending(cmd, &a.topic)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

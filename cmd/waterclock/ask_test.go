@@ -250,6 +250,65 @@ func TestDescribeIsPrintable(t *testing.T) {
 	}
 }
 
+// Each field of a timer shows, or there is a reason why not. A new field needs a row of describe.
+func TestDescribeShowsEveryField(t *testing.T) {
+	hidden := map[string]string{"Scheduled": "what counts is when it is due", "Target": "its fields show",
+		"Recurrence": "its fields show"}
+	describes := func(one *client.Timer) string {
+		var out bytes.Buffer
+		if err := describe(&out, one); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	empty := func() *client.Timer { return &client.Timer{Recurrence: &client.Recurrence{}} }
+	for _, part := range []func(*client.Timer) reflect.Value{
+		func(one *client.Timer) reflect.Value { return reflect.ValueOf(one).Elem() },
+		func(one *client.Timer) reflect.Value { return reflect.ValueOf(one.Recurrence).Elem() },
+		func(one *client.Timer) reflect.Value { return reflect.ValueOf(&one.Target).Elem() },
+	} {
+		for _, f := range reflect.VisibleFields(part(empty()).Type()) {
+			if !f.IsExported() || hidden[f.Name] != "" {
+				continue
+			}
+			one := empty()
+			set(part(one).FieldByIndex(f.Index))
+			if describes(one) == describes(empty()) {
+				t.Errorf("%s is not shown", f.Name)
+			}
+		}
+	}
+}
+
+// set gives a value something that is not zero.
+func set(v reflect.Value) {
+	switch of := v.Addr().Interface().(type) {
+	case *time.Time:
+		*of = time.UnixMilli(1 << 40)
+		return
+	case *waterclock.Source:
+		of.Topic = "timers"
+		return
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Int32, reflect.Int64:
+		v.SetInt(7)
+	case reflect.Uint8:
+		v.SetUint('x')
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+	case reflect.Map:
+		v.Set(reflect.ValueOf(map[string]string{"x": "y"}))
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		set(v.Index(0))
+	case reflect.Struct:
+		set(v.Field(0))
+	}
+}
+
 // Figures of a partition that nobody tells of are no zeros, and are not added up as if they were.
 func TestStatusOfUnknownPartitions(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -19,20 +19,7 @@ import (
 )
 
 func benchCommand(p *process) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "bench",
-		Short: "measure throughput, lateness, cost and size, compared with the machine's limit",
-		Long: `bench runs workloads against a cluster, and measures in the same run the best that the
-machine can do without timers. With --local it starts an instance of this program as a
-separate process and, unless --brokers names some, a real broker, which needs Java 17
-and Maven. Without --local it measures the instances that serve --requests: it first
-checks that an instance does, and at the end it cancels timers that have not fired. It
-exits 1 if an emission was lost, duplicated, early or altered.`,
-		Example: `  waterclock bench life --local
-  waterclock bench steady --local --rates 1000,10000 --json
-  # against running instances
-  waterclock bench steady --brokers 127.0.0.1:9092 --requests timers --target bench-out`,
-	}
+	cmd := &cobra.Command{Use: "bench"}
 	for _, w := range bench.Workloads() {
 		cmd.AddCommand(benchWorkload(p, w))
 	}
@@ -155,7 +142,7 @@ func keepLogs(w io.Writer, dir string, err error) error {
 const bareCommand = "bare"
 
 func benchBare(p *process) *cobra.Command {
-	cmd := &cobra.Command{Use: bareCommand, Short: "a bare loop of another bench", Hidden: true}
+	cmd := &cobra.Command{Use: bareCommand, Hidden: true}
 	load := settings(p, cmd, config.Default(), (*config.Config).ValidateClient, config.Client, config.Log)
 	cmd.RunE = configured(load, func(ctx context.Context, cfg *config.Config) error {
 		return bench.RunBare(ctx, cfg, ops.NewLogger(p.stderr, cfg), p.stdin, p.stdout)

@@ -21,32 +21,14 @@ import (
 const calendarsPath = "/v1/calendars"
 
 func calendarsCommand(p *process) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "calendars",
-		Short: "list, show, put and delete exclusion calendars",
-		Long: `calendars asks the HTTP API of an instance for exclusion calendars, such as holidays, and
-changes them. Timers name them in timer-not-on. No instance needs a restart: a change holds for
-every request that is written after it, and pending timers follow.`,
-	}
-	cmd.AddCommand(calendarsListCommand(p), calendarsShowCommand(p), calendarsPutCommand(p), calendarsDeleteCommand(p),
-		calendarsImportCommand(p))
-	return cmd
+	return group("calendars", calendarsListCommand(p), calendarsShowCommand(p), calendarsPutCommand(p),
+		calendarsDeleteCommand(p), calendarsImportCommand(p))
 }
 
 // calendarCommand returns a command with some arguments, for which usage errors name the need.
-func calendarCommand(a *asking, use, short, long, example string, n int, need string,
-	run func(cmd *cobra.Command, args []string) error) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: use, Short: short, Long: long, Example: example, Args: cobra.ArbitraryArgs,
-		Annotations: map[string]string{takesArgs: ""},
-	}
+func calendarCommand(a *asking, use, need string, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Annotations: map[string]string{takesArgs: need}, RunE: run}
 	a.flags(cmd.Flags())
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) != n {
-			return usagef("%s takes %s, not %d arguments; see %[1]s --help", cmd.CommandPath(), need, len(args))
-		}
-		return run(cmd, args)
-	}
 	return cmd
 }
 
@@ -69,7 +51,7 @@ func (a *asking) askCalendars(cmd *cobra.Command, method, name string, body json
 
 func calendarsListCommand(p *process) *cobra.Command {
 	a := asking{p: p}
-	cmd := &cobra.Command{Use: "list", Short: "list the calendars"}
+	cmd := &cobra.Command{Use: "list"}
 	a.flags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var list api.CalendarList
@@ -91,44 +73,34 @@ func calendarsListCommand(p *process) *cobra.Command {
 
 func calendarsShowCommand(p *process) *cobra.Command {
 	a := asking{p: p}
-	return calendarCommand(&a, "show NAME", "print the rules of a calendar", "show prints the rules as they were put.",
-		"  waterclock calendars show holidays-de > holidays-de.json", 1, "the name of one calendar",
-		func(cmd *cobra.Command, args []string) error {
-			var rules json.RawMessage
-			if err := a.askCalendars(cmd, http.MethodGet, args[0], nil, &rules); err != nil {
-				return err
-			}
-			_, err := fmt.Fprintf(p.stdout, "%s\n", rules)
+	return calendarCommand(&a, "show NAME", "the name of one calendar", func(cmd *cobra.Command, args []string) error {
+		var rules json.RawMessage
+		if err := a.askCalendars(cmd, http.MethodGet, args[0], nil, &rules); err != nil {
 			return err
-		})
+		}
+		_, err := fmt.Fprintf(p.stdout, "%s\n", rules)
+		return err
+	})
 }
 
 func calendarsPutCommand(p *process) *cobra.Command {
 	a := asking{p: p}
-	return calendarCommand(&a, "put NAME FILE", "put the rules of a calendar, in place of those that it has",
-		`put sends a file of rules as JSON, or the standard input if FILE is -. What any rule names is
-excluded:
-
-  {"zone": "Europe/Berlin", "dates": ["2026-12-25", "2026-12-27/2027-01-01"],
-   "yearly": ["05-01"], "weekly": ["sat", "sun"], "hours": ["mon-fri 18:00-08:00"]}`,
-		`  waterclock calendars put nights nights.json
-  echo '{"zone": "Europe/Berlin", "weekly": ["sat", "sun"]}' | waterclock calendars put weekends -`,
-		2, "a name and a file", func(cmd *cobra.Command, args []string) error {
-			text, err := readInput(p, args[1], calendar.MaxRulesBytes)
-			if err != nil {
-				return err
-			}
-			if !json.Valid(text) {
-				return usagef("%s has no rules as JSON; import takes iCalendar files", args[1])
-			}
-			return a.putCalendar(cmd, args[0], text)
-		})
+	return calendarCommand(&a, "put NAME FILE", "a name and a file", func(cmd *cobra.Command, args []string) error {
+		text, err := readInput(p, args[1], calendar.MaxRulesBytes)
+		if err != nil {
+			return err
+		}
+		if !json.Valid(text) {
+			return usagef("%s has no rules as JSON; import takes iCalendar files", args[1])
+		}
+		return a.changeCalendar(cmd, http.MethodPut, args[0], text)
+	})
 }
 
-// putCalendar uploads a calendar, and prints the result.
-func (a *asking) putCalendar(cmd *cobra.Command, name string, text []byte) error {
+// changeCalendar puts or deletes a calendar, and prints the result.
+func (a *asking) changeCalendar(cmd *cobra.Command, method, name string, text []byte) error {
 	var done api.CalendarResult
-	if err := a.askCalendars(cmd, http.MethodPut, name, text, &done); err != nil {
+	if err := a.askCalendars(cmd, method, name, text, &done); err != nil {
 		return err
 	}
 	return a.print(done, func() string { return done.Result + " " + done.Name })
@@ -136,15 +108,10 @@ func (a *asking) putCalendar(cmd *cobra.Command, name string, text []byte) error
 
 func calendarsDeleteCommand(p *process) *cobra.Command {
 	a := asking{p: p}
-	return calendarCommand(&a, "delete NAME", "delete a calendar",
-		"delete deletes a calendar. Timers that name it go on, and it excludes nothing any more.", "", 1,
-		"the name of one calendar", func(cmd *cobra.Command, args []string) error {
-			var done api.CalendarResult
-			if err := a.askCalendars(cmd, http.MethodDelete, args[0], nil, &done); err != nil {
-				return err
-			}
-			return a.print(done, func() string { return done.Result + " " + done.Name })
-		})
+	remove := func(cmd *cobra.Command, args []string) error {
+		return a.changeCalendar(cmd, http.MethodDelete, args[0], nil)
+	}
+	return calendarCommand(&a, "delete NAME", "the name of one calendar", remove)
 }
 
 // openInput opens a file, or the standard input if its name is -.
@@ -185,16 +152,7 @@ const (
 
 func calendarsImportCommand(p *process) *cobra.Command {
 	im := importing{asking: asking{p: p}}
-	cmd := calendarCommand(&im.asking, "import FILE.ics", "put a calendar made of an iCalendar file",
-		`import turns the events of an iCalendar file into rules, and puts them. Days become dates, days of
-every year or week rules for them, and times of day that come back each week or day become hours.
-Other recurrences are written out for --years. Days that are more than a year old are left out.
-
-Rules have no times of day on single dates. If the file has such events, import names them, and
-puts nothing; with --skip it leaves them out.`,
-		`  waterclock calendars import holidays-de.ics --zone Europe/Berlin --dry-run
-  waterclock calendars import holidays-de.ics --zone Europe/Berlin`,
-		1, "one file", im.run)
+	cmd := calendarCommand(&im.asking, "import FILE.ics", "one file", im.run)
 	fs := cmd.Flags()
 	fs.StringVar(&im.name, "name", "", "`NAME` of the calendar (default: that of the file, without .ics)")
 	fs.StringVar(&im.zone, "zone", "", "time `ZONE` of the days, by its IANA name (default: that of the file)")
@@ -241,5 +199,5 @@ func (im *importing) run(cmd *cobra.Command, args []string) error {
 		_, err := fmt.Fprintf(im.p.stdout, "%s\n", rules)
 		return err
 	}
-	return im.putCalendar(cmd, im.name, rules)
+	return im.changeCalendar(cmd, http.MethodPut, im.name, rules)
 }

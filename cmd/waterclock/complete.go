@@ -24,44 +24,39 @@ const (
 	completeIDs     = 50
 )
 
-// flagValues returns the values of flags that are plain texts but take one of a list; nil for others.
-func flagValues(name string) []string {
-	switch name {
-	case "state":
-		return states
-	case "zone":
-		return calendar.ZoneNames()
-	case "shift":
-		return []string{string(waterclock.ShiftSkip), string(waterclock.ShiftNext), string(waterclock.ShiftPrevious)}
-	case "catch-up":
-		return []string{string(waterclock.CatchUpAll), string(waterclock.CatchUpLatest), string(waterclock.CatchUpNone)}
-	case "order":
-		return orders
-	case "if":
-		return []string{waterclock.IfAbsent, waterclock.IfPresent, waterclock.IfChanged}
-	case "type":
-		return api.EventTypes()
-	case "role":
-		return []string{access.Read.String(), access.Write.String(), access.Admin.String()}
-	case "reason":
-		var all []string
-		for _, r := range waterclock.Reasons() {
-			all = append(all, string(r))
-		}
-		return all
+// plain returns names as texts.
+func plain[S ~string](names ...S) (all []string) {
+	for _, name := range names {
+		all = append(all, string(name))
 	}
-	return nil
+	return all
+}
+
+// shifts and catchUps are what --shift and --catch-up take.
+var (
+	shifts   = plain(waterclock.ShiftSkip, waterclock.ShiftNext, waterclock.ShiftPrevious)
+	catchUps = plain(waterclock.CatchUpAll, waterclock.CatchUpLatest, waterclock.CatchUpNone)
+)
+
+// flagValues returns the values of flags that are plain texts but take one of a list.
+func flagValues() map[string][]string {
+	return map[string][]string{
+		"state": states, "order": orders, "shift": shifts, "catch-up": catchUps, "zone": calendar.ZoneNames(),
+		"if": {waterclock.IfAbsent, waterclock.IfPresent, waterclock.IfChanged}, "type": api.EventTypes(),
+		"role":   {access.Read.String(), access.Write.String(), access.Admin.String()},
+		"reason": plain(waterclock.Reasons()...),
+	}
 }
 
 // completeValues makes shells complete the values of flags that have a fixed list, and file names only for flags
 // that take a file.
-func completeValues(cmd *cobra.Command) {
+func completeValues(cmd *cobra.Command, of map[string][]string) {
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
 		if profile, ok := f.Value.(*profileFlag); ok {
 			_ = cmd.RegisterFlagCompletionFunc(f.Name, profile.complete)
 			return
 		}
-		values := flagValues(f.Name)
+		values := of[f.Name]
 		usage := cobra.ShellCompDirectiveNoFileComp
 		switch c, ok := f.Value.(interface{ Choices() []string }); {
 		case ok:
@@ -74,7 +69,7 @@ func completeValues(cmd *cobra.Command) {
 		_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(values, usage))
 	})
 	for _, sub := range cmd.Commands() {
-		completeValues(sub)
+		completeValues(sub, of)
 	}
 }
 

@@ -12,29 +12,12 @@ import (
 )
 
 func configCommand(p *process) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "config",
-		Short: "check, print or begin a configuration",
-		Long: `config works on the settings that serve would have: flags, environment and the
---config file together. It asks no broker.`,
-	}
-	cmd.AddCommand(configCheckCommand(p), configPrintCommand(p), configExampleCommand(p))
-	return cmd
+	return group("config", configCheckCommand(p), configPrintCommand(p), configExampleCommand(p))
 }
 
 func configCheckCommand(p *process) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "check",
-		Short: "check the settings of serve",
-		Long: `check reads the settings as serve does and reports every problem with file and line.
-It exits 2 if there is one. Secrets and certificates must be readable.
-check dev does the same for the settings of dev.`,
-		Example: `  waterclock config check --config /etc/waterclock.yaml
-  waterclock config check dev --config dev.yaml`,
-	}
+	cmd, dev := &cobra.Command{Use: "check"}, &cobra.Command{Use: "dev"}
 	checks(p, cmd, settings(p, cmd, config.Default(), ofInstance((*config.Config).Validate), serveSettings()...))
-	dev := &cobra.Command{Use: "dev", Short: "check the settings of dev",
-		Example: `  waterclock config check dev --config dev.yaml`}
 	checks(p, dev, settings(p, dev, config.DefaultDev(), ofInstance((*config.Config).ValidateDev), devSettings()...))
 	cmd.AddCommand(dev)
 	return cmd
@@ -63,13 +46,7 @@ func servedTopics(cfg *config.Config) (kinds []string) {
 }
 
 func configPrintCommand(p *process) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "print",
-		Short: "print the settings of serve, all layers together",
-		Long: `print writes the settings that serve would have as one YAML file, which --config
-takes. Secrets show as the names of their files.`,
-		Example: `  waterclock config print --config /etc/waterclock.yaml --group other`,
-	}
+	cmd := &cobra.Command{Use: "print"}
 	load := settings(p, cmd, config.Default(), ofInstance((*config.Config).Validate), serveSettings()...)
 	cmd.RunE = configured(load, func(_ context.Context, cfg *config.Config) error {
 		text, err := cfg.YAML()
@@ -84,9 +61,7 @@ takes. Secrets show as the names of their files.`,
 
 func configExampleCommand(p *process) *cobra.Command {
 	return &cobra.Command{
-		Use:     "example",
-		Short:   "print a file with every setting, explained",
-		Example: `  waterclock config example > waterclock.yaml`,
+		Use: "example",
 		RunE: func(*cobra.Command, []string) error {
 			_, err := p.stdout.Write(config.Example())
 			return err

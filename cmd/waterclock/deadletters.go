@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -24,15 +25,8 @@ import (
 const lettersPage = 100
 
 func deadLettersCommand(p *process) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "dead-letters",
-		Short: "list dead letters, count them by reason, send them again",
-		Long: `dead-letters asks the HTTP API of an instance for the dead letters of a request topic or
-a fixed-delay topic: requests that the service rejected, and emissions that their target
-rejected. It lists them, counts them by reason, sends them again, and marks them as reviewed.`,
-	}
-	cmd.AddCommand(lettersListCommand(p), lettersCountCommand(p), lettersResendCommand(p), lettersReviewCommand(p))
-	return cmd
+	return group("dead-letters", lettersListCommand(p), lettersCountCommand(p), lettersResendCommand(p),
+		lettersReviewCommand(p))
 }
 
 // letterFlags holds the flags that select dead letters.
@@ -55,10 +49,7 @@ func (l *letterFlags) flags(fs *pflag.FlagSet) {
 
 // note warns of a reason that this version does not know. The command goes on, because the service may be newer.
 func (l *letterFlags) note(w io.Writer) {
-	var known []string
-	for _, r := range waterclock.Reasons() {
-		known = append(known, string(r))
-	}
+	known := plain(waterclock.Reasons()...)
 	if l.reason == "" || slices.Contains(known, l.reason) {
 		return
 	}
@@ -89,16 +80,8 @@ func (l *letterFlags) read() (out client.Letters, err error) {
 func lettersListCommand(p *process) *cobra.Command {
 	a := asking{p: p}
 	var f letterFlags
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "list dead letters, the newest first",
-		Long: `list prints dead letters, the newest first: partition and offset, the timer's ID, the reason
-and the detail. With --json it prints one a line, with headers and the beginning of the payload.`,
-		Example: `  waterclock dead-letters list --new
-  waterclock dead-letters list --reason bad-cron --since 24h --limit 0 --json`,
-	}
-	a.flags(cmd.Flags())
-	a.topicFlag(cmd)
+	cmd := &cobra.Command{Use: "list"}
+	a.topicFlags(cmd)
 	f.flags(cmd.Flags())
 	a.limitFlag(cmd.Flags(), "dead letters")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -125,15 +108,7 @@ func letterID(d *client.DeadLetter) string { return cmp.Or(shown(d.ID), `""`) }
 
 func lettersCountCommand(p *process) *cobra.Command {
 	a := asking{p: p}
-	cmd := &cobra.Command{
-		Use:   "count",
-		Short: "count dead letters by topic and reason: new ones, those of the last hour and day",
-		Long: `count prints how many dead letters have not been reviewed, and how many were written in the last
-hour and in the last 24 hours, by topic and reason. "+" means that there are more, which are not
-counted yet, and "-" that none of the topic have ever been reviewed.`,
-		Example: `  waterclock dead-letters count
-  waterclock dead-letters count --topic orders.timers --json`,
-	}
+	cmd := &cobra.Command{Use: "count"}
 	a.flags(cmd.Flags())
 	cmd.Flags().StringVar(&a.topic, "topic", "", "only those of `TOPIC` (default: of all that may be read)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -212,26 +187,12 @@ func lettersResendCommand(p *process) *cobra.Command {
 	var f letterFlags
 	var replace bool
 	cmd := &cobra.Command{
-		Use:   "resend [PARTITION/OFFSET]",
-		Short: "send the requests of dead letters again",
-		Long: `resend sends the request of one dead letter again, or those of all that match a filter, unchanged.
-A request that would be rejected again is not sent: the HTTP API and the console correct it first.
-
-Many are sent by a job of the instance that is asked; an interrupt stops it. It shows how many
-there are and asks first; without a terminal it needs --yes. --dry-run only counts them. A timer
-that was scheduled under the same ID since then stays, unless --replace is given. The dead letters
-stay, too, and count as reviewed once they are sent: none is sent twice unless you say --reviewed.
-Those that fail stay new.`,
-		Example: `  waterclock dead-letters resend 3/17
-  waterclock dead-letters resend --reason target-unknown --dry-run
-  waterclock dead-letters resend --reason target-unknown`,
-		Args:              cobra.ArbitraryArgs,
+		Use:               "resend [PARTITION/OFFSET]",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		Annotations:       map[string]string{takesArgs: ""},
 	}
 	fs := cmd.Flags()
-	j.asking.flags(fs)
-	j.topicFlag(cmd)
+	j.topicFlags(cmd)
 	f.flags(fs)
 	j.confirmation.flag(fs)
 	fs.BoolVar(&j.all, "all", false, "all dead letters of the topic")
@@ -252,27 +213,26 @@ Those that fail stay new.`,
 		}
 		f.note(p.stderr)
 		l.Reviewed = &f.reviewed
-		c, err := j.prepare("resend", chosen,
-			fmt.Sprintf("no filter chooses dead letters: use --all if you mean all of topic %s", j.topic))
-		if err != nil {
-			return err
-		}
 		o := client.ResendOptions{JobOptions: client.JobOptions{All: j.all, Rate: j.rate}, Replace: replace}
-		if j.dryRun {
-			m, err := c.CountResend(cmd.Context(), j.topic, l, o)
-			if err != nil {
-				return err
-			}
-			return j.print(m, func() string { return previewOf(&m) })
-		}
-		if err := j.confirmLetters(cmd.Context(), c, l, o); err != nil {
-			return err
-		}
-		started, err := c.ResendAll(cmd.Context(), j.topic, l, o)
-		if err != nil {
-			return err
-		}
-		return j.finish(cmd, c, "resend", started)
+		return j.start(cmd, &bulk{
+			action: "resend", chosen: chosen, none: "no dead letter matches: nothing is sent",
+			nothing: fmt.Sprintf("no filter chooses dead letters: use --all if you mean all of topic %s", j.topic),
+			count: func(ctx context.Context, c *client.Client) (counted, error) {
+				m, err := c.CountResend(ctx, j.topic, l, o)
+				words := previewOf(&m)
+				return counted{m.N, m.Exact, m, words, words + "\n",
+					fmt.Sprintf("resend the dead letters of topic %s?", j.topic)}, err
+			},
+			some: func(ctx context.Context, c *client.Client) ([]string, error) {
+				return some(c.DeadLetters(ctx, j.topic, l, client.PageSize(confirmExamples)),
+					func(d *client.DeadLetter) string {
+						return fmt.Sprintf("%s\t%s\t%s", d.At.Format(time.RFC3339), letterID(d), shown(d.Reason))
+					})
+			},
+			run: func(ctx context.Context, c *client.Client) (*client.Job, error) {
+				return c.ResendAll(ctx, j.topic, l, o)
+			},
+		})
 	}
 	return cmd
 }

@@ -31,16 +31,7 @@ const (
 func healthCommand(p *process) *cobra.Command {
 	var address string
 	var ready bool
-	cmd := &cobra.Command{
-		Use:   "health",
-		Short: "check whether an instance on this machine runs",
-		Long: `health requests /healthz from the address of --http. With --ready it requests /readyz
-and prints the answer, which says what the instance waits for. It exits 0 if the status
-is 200, otherwise 1. It is for containers, which have no other HTTP client. The instance
-must serve plain HTTP there, without --http-web-config.`,
-		Example: `  waterclock health
-  docker exec timers /waterclock health --ready`,
-	}
+	cmd := &cobra.Command{Use: "health"}
 	cmd.Flags().StringVar(&address, "http", "", addressUsage())
 	cmd.Flags().BoolVar(&ready, "ready", false, "check whether it is ready, and print why not")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -57,19 +48,7 @@ func drainCommand(p *process) *cobra.Command {
 	var address string
 	var after time.Duration
 	within := drainWithin
-	cmd := &cobra.Command{
-		Use:   "drain",
-		Short: "drain an instance on this machine and stop it",
-		Long: `drain makes the instance at the address of --http hand its partitions to the other
-instances, leave the group and end, even with --on-stop stay. Use it for an instance that
-will not come back. With --standbys, each partition moves when another instance has
-caught up with it, and is served until then. drain exits 0 when the instance has left the
-group. The instance must serve plain HTTP there, without --http-web-config. drain
-authenticates with a token from the instance's data directory, so run it as the
-instance's user or as root.`,
-		Example: `  waterclock drain --data-dir /var/lib/waterclock
-  waterclock drain --within 5m`,
-	}
+	cmd := &cobra.Command{Use: "drain"}
 	dir := dataDir(p, cmd)
 	cmd.Flags().StringVar(&address, "http", "", addressUsage())
 	cmd.Flags().DurationVar(&after, "after", 0,
@@ -153,15 +132,7 @@ func (p *process) askInstance(
 
 func statusCommand(p *process) *cobra.Command {
 	a := asking{p: p}
-	cmd := &cobra.Command{
-		Use:   "status",
-		Short: "show instances and partitions",
-		Long: `status asks the HTTP API of an instance for all instances, for the owner, the state and
-the pending timers of each partition, for unhealthy targets, and for settings in which an
-instance differs from most others. It exits 1 if a partition is not live, or if the
-instance that was asked cannot work.`,
-		Example: "  waterclock status",
-	}
+	cmd := &cobra.Command{Use: "status"}
 	a.flags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var s api.Cluster

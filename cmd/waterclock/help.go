@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	_ "embed"
 	"fmt"
 	"io"
 	"slices"
@@ -12,6 +13,29 @@ import (
 
 	"github.com/waterclock/waterclock/internal/node/config"
 )
+
+// texts has the texts of all commands. Each begins with a line "# COMMAND: what it does in short"; a line "Examples:" ends
+// the description.
+//
+//go:embed help.txt
+var texts string
+
+// explain gives the commands their texts.
+func explain(root *cobra.Command) {
+	for text := range strings.SplitSeq(strings.TrimPrefix(texts, "# "), "\n# ") {
+		head, body, _ := strings.Cut(text, "\n")
+		path, short, _ := strings.Cut(head, ": ")
+		cmd, _, err := root.Find(strings.Fields(path)[1:])
+		if err != nil || cmd.CommandPath() != path {
+			panic("help.txt has a text for " + path) // this is the same in each process
+		}
+		long, example, _ := strings.Cut(body, "Examples:\n")
+		cmd.Short, cmd.Long, cmd.Example = short, strings.TrimSpace(long), strings.TrimRight(example, "\n")
+		if cmd.Flags().Lookup("wait") != nil {
+			cmd.Long += "\n\n" + waitHelp
+		}
+	}
+}
 
 // helpColumns is the width of the help, in columns.
 const helpColumns = 100
@@ -221,23 +245,7 @@ func writeNames(b *strings.Builder, title string, flags []*pflag.Flag) {
 
 // connectionTopic is the help topic that explains flags that many commands have.
 func connectionTopic(p *process) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "connection",
-		Short: "how commands reach a service",
-		Long: `Commands that write a request, and tail, connect to the brokers; commands that ask about
-timers call the HTTP API of an instance. Without any flag both are those of waterclock dev
-on this machine.
-
---brokers is also the variable WATERCLOCK_BROKERS, a setting of a profile, and the YAML key
-brokers: of the --config file. A flag wins over the environment, that over the profile,
-that over the file. The profile is that of --profile, or else of WATERCLOCK_PROFILE, or
-else the one in use (waterclock profile use NAME). If a file is named, only a profile that
-is named, too, counts. Secrets are in files of their own, never in flags.
-
-serve, dev, config, topics, audit and bench have the settings of a service: flags,
-environment and file, and no profile.`,
-		Annotations: map[string]string{explainsConnection: ""},
-	}
+	cmd := &cobra.Command{Use: "connection", Annotations: map[string]string{explainsConnection: ""}}
 	config.NewLoader(config.Default()).AddFlags(cmd.Flags(), config.Client)
 	addProfileFlag(p, cmd.Flags())
 	new(callee).flags(cmd.Flags())

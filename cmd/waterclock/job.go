@@ -50,7 +50,7 @@ func (j *job) meant(cmd *cobra.Command) bool {
 	return slices.ContainsFunc(filterFlags, cmd.Flags().Changed)
 }
 
-// run starts a job, after a confirmation, and waits for its end. An interrupt stops it.
+// run steers all timers that the filter selects.
 func (j *job) run(cmd *cobra.Command, action, topic string) error {
 	for _, name := range []string{"id", "if", "wait", "partition"} {
 		if cmd.Flags().Changed(name) {
@@ -62,47 +62,97 @@ func (j *job) run(cmd *cobra.Command, action, topic string) error {
 	if err != nil {
 		return err
 	}
-	chosen := f != client.Filter{}
-	c, err := j.prepare(action, chosen,
-		fmt.Sprintf("no filter chooses timers: use --all if you mean all timers of topic %s", topic))
+	return j.start(cmd, &bulk{
+		action: action, chosen: f != client.Filter{}, none: "no timer matches: nothing has changed",
+		nothing: fmt.Sprintf("no filter chooses timers: use --all if you mean all timers of topic %s", topic),
+		count: func(ctx context.Context, c *client.Client) (counted, error) {
+			n, err := c.CountJob(ctx, topic, client.Action(action), f)
+			return counted{n.N, n.Exact, n, fmt.Sprintf("%s would affect %s pending timers", action, countOf(&n)), "",
+				fmt.Sprintf("%s %s timers of topic %s?", action, countOf(&n), topic)}, err
+		},
+		some: func(ctx context.Context, c *client.Client) ([]string, error) {
+			return some(c.List(ctx, topic, f, client.PageSize(confirmExamples)), func(t *client.Timer) string {
+				return fmt.Sprintf("%s\t%s\tdue %s\t%s", shown(t.ID), client.Printable(string(t.State)),
+					relative(time.Until(t.Due)), targetOf(&t.Target))
+			})
+		},
+		run: func(ctx context.Context, c *client.Client) (*client.Job, error) {
+			o := j.options
+			o.All, o.Rate = j.all, j.rate
+			return c.StartJob(ctx, topic, client.Action(action), f, o)
+		},
+	})
+}
+
+// bulk is what a job changes, and how it is started.
+type bulk struct {
+	action  string
+	chosen  bool   // there is a filter
+	nothing string // the error if there is none, and no --all
+	none    string // the error if nothing matches
+	count   func(context.Context, *client.Client) (counted, error)
+	some    func(context.Context, *client.Client) ([]string, error) // a line for each of a few
+	run     func(context.Context, *client.Client) (*client.Job, error)
+}
+
+// counted is the number of what a job would change.
+type counted struct {
+	n        int64
+	exact    bool   // false: there are at least n
+	answer   any    // of the API
+	words    string // the answer in words
+	before   string // the question
+	question string
+}
+
+// start starts a job, after a confirmation, and waits for its end. An interrupt stops it. With --dry-run it only counts.
+func (j *job) start(cmd *cobra.Command, b *bulk) error {
+	switch {
+	case !b.chosen && !j.all && !j.dryRun:
+		return usagef("%s", b.nothing)
+	case b.chosen && j.all:
+		return usagef("--all and a filter exclude each other")
+	case !j.dryRun:
+		if err := j.confirmation.must(j.p, b.action); err != nil {
+			return err
+		}
+	}
+	c, err := j.client()
 	if err != nil {
 		return err
 	}
-	if j.dryRun {
-		n, err := c.CountJob(cmd.Context(), topic, client.Action(action), f)
+	ctx := cmd.Context()
+	if j.dryRun || !j.yes {
+		n, err := b.count(ctx, c)
+		switch {
+		case err != nil:
+			return err
+		case j.dryRun:
+			return j.print(n.answer, func() string { return n.words })
+		case n.exact && n.n == 0:
+			return errors.New(b.none)
+		}
+		lines, err := b.some(ctx, c)
 		if err != nil {
 			return err
 		}
-		return j.print(n, func() string {
-			return fmt.Sprintf("%s would affect %s pending timers", action, countOf(&n))
-		})
+		fmt.Fprint(j.p.stderr, n.before)
+		if err := j.examples(lines, !n.exact || n.n > int64(len(lines))); err != nil {
+			return err
+		}
+		if err := ask(ctx, j.p, n.question); err != nil {
+			return err
+		}
 	}
-	if err := j.confirmTimers(cmd.Context(), c, action, topic, f); err != nil {
-		return err
-	}
-	o := j.options
-	o.All, o.Rate = j.all, j.rate
-	started, err := c.StartJob(cmd.Context(), topic, client.Action(action), f, o)
+	started, err := b.run(ctx, c)
 	if err != nil {
 		return err
 	}
-	return j.finish(cmd, c, action, started)
-}
-
-// prepare returns a client for a job, if the command line selects timers: chosen reports that there is a filter.
-// Without it the error is nothingChosen.
-func (j *job) prepare(action string, chosen bool, nothingChosen string) (*client.Client, error) {
-	switch {
-	case !chosen && !j.all && !j.dryRun:
-		return nil, usagef("%s", nothingChosen)
-	case chosen && j.all:
-		return nil, usagef("--all and a filter exclude each other")
-	case !j.dryRun:
-		if err := j.confirmation.must(j.p, action); err != nil {
-			return nil, err
-		}
+	if started.Position != "" && !j.json {
+		fmt.Fprintf(j.p.stderr, "job %s has begun; if it does not come to its end, --unchanged-since %s moves the "+
+			"others\n", started.ID, started.Position)
 	}
-	return j.client()
+	return j.finish(cmd, c, b.action, started)
 }
 
 // finish waits for the end of a job and prints the result.
@@ -221,57 +271,6 @@ func ask(ctx context.Context, p *process, question string) error {
 		}
 		return errors.New("not confirmed: nothing has changed")
 	}
-}
-
-// confirmTimers asks whether an action on all timers that a filter chooses is meant.
-func (j *job) confirmTimers(ctx context.Context, c *client.Client, action, topic string, f client.Filter) error {
-	if j.yes {
-		return nil
-	}
-	n, err := c.CountJob(ctx, topic, client.Action(action), f)
-	if err != nil {
-		return err
-	}
-	if n.Exact && n.N == 0 {
-		return errors.New("no timer matches: nothing has changed")
-	}
-	lines, err := some(c.List(ctx, topic, f, client.PageSize(confirmExamples)), func(t *client.Timer) string {
-		return fmt.Sprintf("%s\t%s\tdue %s\t%s", shown(t.ID), client.Printable(string(t.State)),
-			relative(time.Until(t.Due)), targetOf(&t.Target))
-	})
-	if err != nil {
-		return err
-	}
-	if err := j.examples(lines, !n.Exact || n.N > int64(len(lines))); err != nil {
-		return err
-	}
-	return ask(ctx, j.p, fmt.Sprintf("%s %s timers of topic %s?", action, countOf(&n), topic))
-}
-
-// confirmLetters asks whether a resend of all dead letters that a filter chooses is meant.
-func (j *job) confirmLetters(ctx context.Context, c *client.Client, l client.Letters, o client.ResendOptions) error {
-	if j.yes {
-		return nil
-	}
-	m, err := c.CountResend(ctx, j.topic, l, o)
-	if err != nil {
-		return err
-	}
-	if m.Exact && m.N == 0 {
-		return errors.New("no dead letter matches: nothing is sent")
-	}
-	lines, err := some(c.DeadLetters(ctx, j.topic, l, client.PageSize(confirmExamples)),
-		func(d *client.DeadLetter) string {
-			return fmt.Sprintf("%s\t%s\t%s", d.At.Format(time.RFC3339), letterID(d), shown(d.Reason))
-		})
-	if err != nil {
-		return err
-	}
-	fmt.Fprintln(j.p.stderr, previewOf(&m))
-	if err := j.examples(lines, !m.Exact || m.N > int64(len(lines))); err != nil {
-		return err
-	}
-	return ask(ctx, j.p, fmt.Sprintf("resend the dead letters of topic %s?", j.topic))
 }
 
 // some returns a line for each of the first items.

@@ -136,9 +136,7 @@ type backend struct {
 
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "version",
-		Short: "print the version",
-		Long:  "version prints the module's version, the revision it was built from, and Go's version.",
+		Use: "version",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), ops.ReadBuild())
 			return err

@@ -1,15 +1,22 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/waterclock/waterclock/client"
+	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/kit/span"
 	"github.com/waterclock/waterclock/internal/node/config"
+	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
@@ -32,29 +39,7 @@ type nextFlags struct {
 
 func nextCommand(p *process) *cobra.Command {
 	f := nextFlags{asking: asking{p: p}}
-	cmd := &cobra.Command{
-		Use:   "next [EXPRESSION]",
-		Short: "print when a recurrence comes next",
-		Long: `next prints the next instants at which a recurring timer with that cron expression,
-or that interval, and that zone is due, exactly as the service computes them, and the
-changes of the zone's clock between them. If the clock skips the time that is meant, the
-instant is marked; with --jitter, until when it may be due. next asks no service: it uses
-the time zone rules of this machine.
-
-With --not-on it asks the HTTP API of an instance, which has the calendars and its own rules
-of time zones, and prints what they exclude, and where that goes.
-
-The expression is one argument, of 5 fields (minute, hour, day of the month,
-month, day of the week) or 6 with the second in front, or a name: @yearly,
-@annually, @monthly, @weekly, @daily, @midnight, @hourly.`,
-		Example: `  waterclock next '0 9 * * mon-fri' --zone Africa/Lagos
-  waterclock next '30 2 * * *' --zone Europe/Berlin --from 2027-03-27T00:00:00Z -n 3
-  waterclock next --every P1M --zone Europe/Berlin --at 2027-01-31T09:00:00+01:00
-  waterclock next '0 17 L * *' --zone Europe/Berlin --not-on holidays-de --shift previous
-  waterclock next --explain '*/5 9-17 1,15 * *'`,
-		Args:        cobra.ArbitraryArgs,
-		Annotations: map[string]string{takesArgs: ""},
-	}
+	cmd := &cobra.Command{Use: "next [EXPRESSION]", Annotations: map[string]string{takesArgs: ""}}
 	fs := cmd.Flags()
 	fs.StringVar(&f.every, "every", "", "a `DURATION` or, with --zone, a period such as P1M, instead of an expression")
 	fs.StringVar(&f.zone, "zone", "", "time `ZONE`, by its IANA name (default: UTC)")
@@ -134,48 +119,59 @@ func (n *nextFlags) preview(args []string, from time.Time) (*calendar.Preview, e
 	return nil, usagef("--%s is %q, %s", fault.Field, text, fault.Says)
 }
 
-// printNext prints the n occurrences after a given time, and the changes of the clock before each of them. The time is in
-// Unix milliseconds.
-func printNext(out io.Writer, p *calendar.Preview, after int64, n int) error {
-	var err error
-	say := func(format string, args ...any) {
-		_, failed := fmt.Fprintf(out, format, args...)
-		err = errors.Join(err, failed)
+// instants prints instants, and before each of them the changes of the clock since the one before it.
+type instants struct {
+	out   io.Writer
+	loc   *time.Location
+	after time.Time // the last one that was printed, or a time before the first
+	err   error
+}
+
+func (i *instants) say(format string, args ...any) {
+	_, err := fmt.Fprintf(i.out, format+"\n", args...)
+	i.err = errors.Join(i.err, err)
+}
+
+// print prints an instant. before prints what else comes before it; nil: nothing.
+func (i *instants) print(at time.Time, mark string, before func()) {
+	changes := calendar.Changes(i.loc, i.after.Unix(), at.Unix(), maxChanges+1)
+	for _, c := range changes[:min(len(changes), maxChanges)] {
+		i.say("%s", change(c, i.loc))
 	}
-	loc := p.Location()
-	for ; n > 0 && err == nil; n-- {
-		o, ok := p.After(after)
+	if len(changes) > maxChanges {
+		i.say("-- more changes of the clock, which are left out")
+	}
+	if before != nil {
+		before()
+	}
+	i.say("%s  %s%s", at.Format(time.RFC3339Nano), at.Format("Mon MST"), mark)
+	i.after = at
+}
+
+// upTo is the end of the line of an instant with jitter.
+func (i *instants) upTo(latest time.Time) string {
+	return "  or up to " + latest.In(i.loc).Format(time.RFC3339Nano)
+}
+
+// printNext prints the n occurrences after a given time, in Unix milliseconds.
+func printNext(out io.Writer, p *calendar.Preview, after int64, n int) error {
+	to := instants{out: out, loc: p.Location(), after: time.UnixMilli(after)}
+	for ; n > 0 && to.err == nil; n-- {
+		o, ok := p.After(to.after.UnixMilli())
 		if !ok {
-			say("-- nothing more up to the year %d\n", lastYear)
+			to.say("-- nothing more up to the year %d", lastYear)
 			break
-		}
-		at := time.UnixMilli(o.Scheduled).In(loc)
-		for _, line := range clockChanges(loc, time.UnixMilli(after), at) {
-			say("%s\n", line)
 		}
 		mark := ""
 		if reading, skipped := p.Skipped(o); skipped {
 			mark = "  for " + reading.Format(time.DateTime) + ", which the clock skips"
 		}
 		if latest := p.Latest(o); latest > o.Scheduled {
-			mark += "  or up to " + time.UnixMilli(latest).In(loc).Format(time.RFC3339Nano)
+			mark += to.upTo(time.UnixMilli(latest))
 		}
-		say("%s  %s%s\n", at.Format(time.RFC3339Nano), at.Format("Mon MST"), mark)
-		after = o.Scheduled
+		to.print(time.UnixMilli(o.Scheduled).In(to.loc), mark, nil)
 	}
-	return err
-}
-
-// clockChanges describes the changes of a clock in (after, until].
-func clockChanges(loc *time.Location, after, until time.Time) (lines []string) {
-	changes := calendar.Changes(loc, after.Unix(), until.Unix(), maxChanges+1)
-	for _, c := range changes[:min(len(changes), maxChanges)] {
-		lines = append(lines, change(c, loc))
-	}
-	if len(changes) > maxChanges {
-		lines = append(lines, "-- more changes of the clock, which are left out")
-	}
-	return lines
+	return to.err
 }
 
 // change describes a change of a clock.
@@ -191,4 +187,96 @@ func change(c calendar.Change, loc *time.Location) string {
 	}
 	return fmt.Sprintf("-- %s: the clock of %s is set %s by %s, to %s", before.Format(time.DateTime), loc, way,
 		span.String(by), to)
+}
+
+// maxAsked is how many instants an instance tells at once.
+const maxAsked = 1000
+
+// runNotOn asks an instance for instants that its calendars do not exclude, and prints them. What the other flags say is
+// right.
+func (n *nextFlags) runNotOn(ctx context.Context, args []string, from time.Time) error {
+	_, known := timer.ParseShift(n.shift)
+	switch {
+	case n.n > maxAsked:
+		return usagef("--number is %d, with --not-on needs 0 to %d", n.n, maxAsked)
+	case n.shift != "" && !known:
+		return usagef("--shift is %q, needs skip, next or previous", n.shift)
+	}
+	c, err := n.client()
+	if err != nil {
+		return err
+	}
+	q := url.Values{"n": {strconv.Itoa(n.n)}, "from": {strconv.FormatInt(from.UnixMilli(), 10)}, "not-on": {n.notOn}}
+	if len(args) > 0 {
+		q.Set("cron", args[0])
+	}
+	for name, value := range map[string]string{"every": n.every, "zone": n.zone, "at": n.at, "jitter": n.jitter,
+		"shift": n.shift} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	var found api.Occurrences
+	err = c.Call(ctx, http.MethodGet, "/v1/next", q, nil, &found)
+	refused, answered := errors.AsType[*client.Error](err)
+	answered = answered && refused.Status != 0
+	switch {
+	case answered && refused.Status == http.StatusBadRequest:
+		return usagef("--not-on is %q: %v", n.notOn, err)
+	case err != nil && !answered:
+		return fmt.Errorf("--not-on needs an instance, which has the calendars: start one, or name one with --url: %w",
+			err)
+	case err != nil:
+		return err
+	}
+	if n.explain {
+		fmt.Fprintln(n.p.stdout, found.Explanation)
+	}
+	return printAsked(n.p.stdout, &found, from, n.n)
+}
+
+// printAsked prints the instants that an instance has told, with what calendars exclude before each of them. after is
+// before all of them.
+func printAsked(out io.Writer, found *api.Occurrences, after time.Time, n int) error {
+	loc, wrong := calendar.LoadZone(found.Zone)
+	if wrong != nil { // the instance has newer rules than this machine
+		loc = time.UTC
+	}
+	to, changed := instants{out: out, loc: loc, after: after}, found.Changed
+	for i, at := range found.Next {
+		at, mark := at.In(loc), ""
+		if i < len(found.Latest) {
+			mark = to.upTo(found.Latest[i])
+		}
+		to.print(at, mark, func() {
+			for len(changed) > 0 && comesBefore(&changed[0], at) {
+				to.say("-- %s", shownChange(&changed[0], loc))
+				changed = changed[1:]
+			}
+		})
+	}
+	for i := range changed {
+		to.say("-- %s", shownChange(&changed[i], loc))
+	}
+	if found.More {
+		to.say("-- more that calendars exclude, which is left out")
+	}
+	if len(found.Next) < n {
+		to.say("-- nothing more within 100 years, or up to the year %d", lastYear)
+	}
+	return to.err
+}
+
+// comesBefore reports whether a change belongs before an instant: it comes then, or is meant for an earlier time.
+func comesBefore(c *api.Changed, at time.Time) bool {
+	return c.Next != nil && !c.Next.After(at) || c.For <= at.Format("2006-01-02T15:04:05")
+}
+
+// shownChange describes an occurrence that calendars exclude.
+func shownChange(c *api.Changed, loc *time.Location) string {
+	where := "it is skipped"
+	if c.Next != nil {
+		where = "it moves to " + c.Next.In(loc).Format(time.RFC3339Nano)
+	}
+	return fmt.Sprintf("%s: %s, %s", c.For, c.Why, where)
 }

@@ -70,30 +70,29 @@ func (a *asked) said(out io.Writer, s *commands.Sent, err error) error {
 	return err
 }
 
-// outcome returns the outcome of a request as a sentence. (It is one long switch because it is a table.)
+// outcomes are the sentences for outcomes that need no more words; the ID goes before them.
+var outcomes = map[waterclock.EventType]string{
+	waterclock.EventScheduled: "is pending",
+	waterclock.EventUnchanged: "is pending already, as this request asks for: nothing has changed",
+	waterclock.EventFired:     "was due and has fired",
+	waterclock.EventCancelled: "is cancelled",
+	waterclock.EventTriggered: "is triggered: it fires now",
+	waterclock.EventPaused:    "is paused",
+	waterclock.EventResumed:   "is resumed",
+	waterclock.EventCompleted: "has ended: its remaining occurrences were missed and are skipped",
+}
+
+// outcome returns the outcome of a request as a sentence.
 func (a *asked) outcome(f *commands.Outcome) (string, error) {
 	id := a.id
 	switch f.Type {
-	case waterclock.EventScheduled:
-		return id + " is pending", nil
 	case waterclock.EventReplaced:
 		return a.replaced(f), nil
-	case waterclock.EventUnchanged:
-		return id + " is pending already, as this request asks for: nothing has changed", nil
-	case waterclock.EventFired:
-		return id + " was due and has fired", nil
 	case waterclock.EventCancelled:
 		if a.action == commands.Cancel && f.Event == nil {
 			return id + " is not pending any more: it is cancelled, unless it fired at the same moment (events would " +
 				"tell)", nil
 		}
-		return id + " is cancelled", nil
-	case waterclock.EventTriggered:
-		return id + " is triggered: it fires now", nil
-	case waterclock.EventPaused:
-		return id + " is paused", nil
-	case waterclock.EventResumed:
-		return id + " is resumed", nil
 	case waterclock.EventMoved:
 		text := id + " is moved"
 		if f.Event != nil && f.Event.Pending != nil {
@@ -101,8 +100,6 @@ func (a *asked) outcome(f *commands.Outcome) (string, error) {
 				f.Event.Due.Format(time.RFC3339Nano))
 		}
 		return text, nil
-	case waterclock.EventCompleted:
-		return id + " has ended: its remaining occurrences were missed and are skipped", nil
 	case waterclock.EventExpired:
 		if f.Event != nil && f.Event.Detail != "" {
 			return "", fmt.Errorf("%s has expired: %s; it is not emitted", id, f.Event.Detail)
@@ -118,6 +115,9 @@ func (a *asked) outcome(f *commands.Outcome) (string, error) {
 		return "", fmt.Errorf("%s: nothing has changed: %s", id, a.nothing(f.EventsRead))
 	case "":
 		return a.traceless()
+	}
+	if said := outcomes[f.Type]; said != "" {
+		return id + " " + said, nil
 	}
 	return fmt.Sprintf("%s: %s", id, f.Type), nil
 }

@@ -27,20 +27,7 @@ type planFlags struct {
 func planCommand(p *process) *cobra.Command {
 	f := planFlags{load: sizing.Defaults()}
 	f.size = amount(f.load.Size)
-	cmd := &cobra.Command{
-		Use:   "plan",
-		Short: "compute the needs of a load: instances, cores, memory, disk, brokers",
-		Long: `plan works out how many instances a load needs, with how many cores and how much
-memory and disk, what it costs the brokers, which limit is reached first, and what a
-longer firing interval would save and cost. It calculates with measured constants, which
-it prints: those that are built in, or those of --constants FILE, a JSON object with the
-names that --json shows, which 'waterclock bench plan --out FILE' writes. Sizes are
-before compression. Leave room, because the constants vary by half.
-
-Numbers may end in k, M or G: 500M is 500,000,000.`,
-		Example: `  waterclock plan --rate 50k --pending 500M --size 300
-  waterclock plan --rate 2000 --pending 20M --cores 4 --replicas 1 --json`,
-	}
+	cmd := &cobra.Command{Use: "plan"}
 	l, fs := &f.load, cmd.Flags()
 	fs.Var(&f.rate, "rate",
 		"`TIMERS` that are scheduled, and as many that fire, in each second of the busiest time; required")

@@ -106,48 +106,20 @@ func (p *process) profilesPath() string {
 }
 
 func profileCommand(p *process) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "profile",
-		Short: "save connections to services under names",
-		Long: `profile keeps how to reach a service under a name: brokers, HTTP API, request topic, user,
-and the files that have keys and passwords. Commands that call a service take it with
---profile, from WATERCLOCK_PROFILE, or from the profile that is in use. A flag wins over
-the environment, that over the profile, that over the file of --config.
-
-If --config names a file, only a profile that is named counts, and not the one in use.
-serve, dev, config, topics, audit and bench take no profile: they have the settings of a
-service. User and passwords are used with the profile's own brokers and its own url only.
-Brokers or a url that a profile lacks are not those of dev: the command fails.
-
-Profiles are in $XDG_CONFIG_HOME/waterclock/profiles.yaml, or else in ~/.config.`,
-		Example: `  waterclock profile set prod --brokers kafka:9093 --tls --sasl-mechanism SCRAM-SHA-512 \
-      --sasl-username ann --sasl-password-file ~/.waterclock/kafka \
-      --url https://timers:8681 --token-file ~/.waterclock/token
-  waterclock profile use prod
-  waterclock list --profile test`,
-	}
-	cmd.AddCommand(profileListCommand(p), profileShowCommand(p), profileSetCommand(p), profileUseCommand(p),
+	return group("profile", profileListCommand(p), profileShowCommand(p), profileSetCommand(p), profileUseCommand(p),
 		profileRemoveCommand(p))
-	return cmd
 }
 
 // namedProfile returns a command whose argument is the name of a profile.
-func namedProfile(p *process, cmd *cobra.Command, run func(all *config.Profiles, name string) error) *cobra.Command {
-	if cmd.Annotations == nil {
-		cmd.Annotations = make(map[string]string)
-	}
-	cmd.Args, cmd.Annotations[takesArgs] = cobra.ArbitraryArgs, ""
+func namedProfile(p *process, use string, run func(all *config.Profiles, name string) error) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Annotations: map[string]string{takesArgs: "the name of one profile"}}
 	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		return p.profileNames(), cobra.ShellCompDirectiveNoFileComp
 	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return usagef("%s takes the name of one profile, not %d arguments; see %[1]s --help", cmd.CommandPath(),
-				len(args))
-		}
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		all, err := p.profiles()
 		if err != nil {
 			return err
@@ -167,10 +139,7 @@ func (p *process) profileNames() []string {
 }
 
 func profileListCommand(p *process) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "list", Short: "list profiles; * marks the one in use",
-		Example: `  waterclock profile list`,
-	}
+	cmd := &cobra.Command{Use: "list"}
 	cmd.RunE = func(*cobra.Command, []string) error {
 		all, err := p.profiles()
 		if err != nil {
@@ -196,10 +165,7 @@ func profileListCommand(p *process) *cobra.Command {
 }
 
 func profileShowCommand(p *process) *cobra.Command {
-	return namedProfile(p, &cobra.Command{
-		Use: "show NAME", Short: "print the settings of a profile, as YAML",
-		Example: `  waterclock profile show prod`,
-	}, func(all *config.Profiles, name string) error {
+	return namedProfile(p, "show NAME", func(all *config.Profiles, name string) error {
 		one, err := all.Choose(name, "profile")
 		if one == nil {
 			return err
@@ -213,24 +179,8 @@ func profileShowCommand(p *process) *cobra.Command {
 }
 
 func profileSetCommand(p *process) *cobra.Command {
-	var a asking
-	var topic string
-	cmd := &cobra.Command{
-		Use: "set NAME", Short: "make a profile, or change its settings",
-		Long: `set makes a profile, or changes those of its settings that are given as flags. An empty value
-removes a setting. A profile has the names of files that have secrets, never secrets; the
-files must not be readable by other users.`,
-		Example: `  waterclock profile set test --brokers kafka-test:9092 --url http://timers-test:8681
-  waterclock profile set test --topic orders.timers --url ''`,
-	}
-	cmd.Annotations = map[string]string{explainsConnection: ""}
-	loader := config.NewLoader(config.Default())
-	fs := cmd.Flags()
-	loader.AddFlags(fs, config.Client)
-	a.to.flags(fs)
-	fs.StringVar(&topic, config.ProfileTopic, "", "request `TOPIC`")
-	_ = fs.MarkHidden("config") // which every loader has
-	return namedProfile(p, cmd, func(all *config.Profiles, name string) error {
+	var fs *pflag.FlagSet
+	cmd := namedProfile(p, "set NAME", func(all *config.Profiles, name string) error {
 		settings := make(map[string][]string)
 		fs.Visit(func(f *pflag.Flag) {
 			if list, ok := f.Value.(pflag.SliceValue); ok {
@@ -255,6 +205,13 @@ files must not be readable by other users.`,
 		fmt.Fprintf(p.stderr, "profile %s is written to %s%s\n", name, all.Path, hintOfUse(all, name))
 		return nil
 	})
+	cmd.Annotations[explainsConnection] = ""
+	fs = cmd.Flags()
+	config.NewLoader(config.Default()).AddFlags(fs, config.Client)
+	new(callee).flags(fs)
+	fs.String(config.ProfileTopic, "", "request `TOPIC`")
+	_ = fs.MarkHidden("config") // which every loader has
+	return cmd
 }
 
 // hintOfUse explains how to use a profile, unless it is the one in use.
@@ -266,11 +223,7 @@ func hintOfUse(all *config.Profiles, name string) string {
 }
 
 func profileUseCommand(p *process) *cobra.Command {
-	return namedProfile(p, &cobra.Command{
-		Use: "use NAME", Short: "use a profile in all commands that name no other",
-		Long:    "use makes a profile the one in use, for commands that name no other. An empty name means none.",
-		Example: "  waterclock profile use prod\n  waterclock profile use ''",
-	}, func(all *config.Profiles, name string) error {
+	return namedProfile(p, "use NAME", func(all *config.Profiles, name string) error {
 		if name != "" {
 			if _, err := all.Choose(name, "profile"); err != nil {
 				return err
@@ -286,10 +239,7 @@ func profileUseCommand(p *process) *cobra.Command {
 }
 
 func profileRemoveCommand(p *process) *cobra.Command {
-	return namedProfile(p, &cobra.Command{
-		Use: "remove NAME", Short: "remove a profile",
-		Example: `  waterclock profile remove test`,
-	}, func(all *config.Profiles, name string) error {
+	return namedProfile(p, "remove NAME", func(all *config.Profiles, name string) error {
 		if one, err := all.Choose(name, "profile"); one == nil {
 			return err
 		}

@@ -62,7 +62,8 @@ func bulkAPI(t *testing.T, started *int) *httptest.Server {
 		switch {
 		case r.URL.Path == "/v1/jobs/j1" || r.Method == http.MethodPost && q.Get("dry-run") != "true":
 			*started++
-			fmt.Fprint(w, `{"job":{"id":"j1","state":"done","seen":1200,"changed":1200}}`)
+			position := map[bool]string{true: "0:7"}[strings.HasSuffix(r.URL.Path, "/move")]
+			fmt.Fprintf(w, `{"job":{"id":"j1","state":"done","seen":1200,"changed":1200,"position":%q}}`, position)
 		case r.Method == http.MethodPost && q.Get("prefix") == "none":
 			fmt.Fprint(w, `{"matching":{"count":0,"exact":true}}`)
 		case r.Method == http.MethodPost && letters:
@@ -103,6 +104,8 @@ func TestBulkAsksOnATerminal(t *testing.T) {
 		{"none match", "", []string{"cancel", "--prefix", "none"}, exitError,
 			[]string{"no timer matches: nothing has changed"}},
 		{"--yes", "", []string{"cancel", "--all", "--yes"}, exitOK, nil},
+		{"move", "y\n", []string{"move", "--all", "--by", "1h"}, exitOK,
+			[]string{"move 1200 timers", "job j1 has begun", "--unchanged-since 0:7 moves the others"}},
 		{"-y", "", []string{"dead-letters", "resend", "--all", "-y"}, exitOK, nil},
 		{"letters", "y\n", []string{"dead-letters", "resend", "--reason", "bad-cron", "--replace"}, exitOK,
 			[]string{"7 dead letters would be sent again", "  bad-cron: 7", "l1  bad-cron",

@@ -25,23 +25,11 @@ type reviewing struct {
 func lettersReviewCommand(p *process) *cobra.Command {
 	r := reviewing{asking: asking{p: p}}
 	cmd := &cobra.Command{
-		Use:   "review [PARTITION/OFFSET]",
-		Short: "mark dead letters as reviewed",
-		Long: `review marks the dead letter that is named, as list prints it, and all that were written before it
-as reviewed; with --only that one alone, with --before all that were written before a time, with
---all all that there are now. Then they are not new any more: count has the new ones apart, and
-list and resend take --new. All callers share one mark for each topic, which the service keeps in
-Kafka. It prints how to undo it.
-
-Without an argument and flags it says up to where the dead letters have been reviewed, and by whom.`,
-		Example: `  waterclock dead-letters review 3/17
-  waterclock dead-letters review --all`,
-		Args:              cobra.ArbitraryArgs,
+		Use:               "review [PARTITION/OFFSET]",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		Annotations:       map[string]string{takesArgs: ""},
 	}
-	r.flags(cmd.Flags())
-	r.topicFlag(cmd)
+	r.topicFlags(cmd)
 	fs := cmd.Flags()
 	fs.BoolVar(&r.all, "all", false, "all that there are now")
 	fs.BoolVar(&r.only, "only", false, "only the one that is named, not those before it")

@@ -11,6 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kit/span"
 	"github.com/waterclock/waterclock/internal/kit/suggest"
 	"github.com/waterclock/waterclock/internal/node/apiserver"
+	"github.com/waterclock/waterclock/internal/node/commands"
 	"github.com/waterclock/waterclock/internal/node/config"
 	"github.com/waterclock/waterclock/internal/node/ops"
 )
@@ -18,23 +19,7 @@ import (
 // newRoot builds the command tree.
 func newRoot(p *process) *cobra.Command {
 	root := &cobra.Command{
-		Use:   "waterclock",
-		Short: "a timer service that lives inside Kafka",
-		Long: `waterclock is a timer service that lives inside Kafka.
-
-A producer writes a record that says when and where to; at that moment the
-record appears on that topic, once. Kafka is the only store.
-
-To try it:      waterclock dev
-                waterclock schedule --id a1 --in 10s --to orders --value hello
-                waterclock tail orders
-To run it:      waterclock serve --brokers HOST:PORT --requests timers --targets 'orders,mail.*'
-
-Consume targets with isolation.level=read_committed.
-
-Settings: --data-dir is also the YAML key data-dir: of the --config file and the
-variable WATERCLOCK_DATA_DIR. A flag wins over the environment, the environment
-over a profile, that over the file.`,
+		Use:           "waterclock",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -59,21 +44,25 @@ over a profile, that over the file.`,
 	root.Version = ops.ReadBuild().String()
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetUsageFunc(usage)
-	root.AddCommand(serveCommand(p), devCommand(p), scheduleCommand(p), cancelCommand(p), triggerCommand(p),
-		pauseCommand(p), resumeCommand(p), moveCommand(p), getCommand(p), listCommand(p), countCommand(p),
-		watchCommand(p),
-		tailCommand(p), deadLettersCommand(p), calendarsCommand(p), statusCommand(p), healthCommand(p), drainCommand(p),
-		topicsCommand(p), auditCommand(p), storeCommand(p), benchCommand(p), planCommand(p), nextCommand(p),
-		profileCommand(p), apiCommand(p), configCommand(p), versionCommand(), connectionTopic(p))
+	for _, action := range []commands.Action{commands.Cancel, commands.Trigger, commands.Pause, commands.Resume,
+		commands.Move} {
+		root.AddCommand(steerCommand(p, action))
+	}
+	root.AddCommand(serveCommand(p), devCommand(p), scheduleCommand(p), getCommand(p), listCommand(p), countCommand(p),
+		watchCommand(p), tailCommand(p), deadLettersCommand(p), calendarsCommand(p), statusCommand(p), healthCommand(p),
+		drainCommand(p), topicsCommand(p), auditCommand(p), storeCommand(p), benchCommand(p), planCommand(p),
+		nextCommand(p), profileCommand(p), apiCommand(p), configCommand(p), versionCommand(), connectionTopic(p))
 	root.SetHelpCommand(helpCommand(root))
+	explain(root)
 	root.InitDefaultCompletionCmd(p.args...)
 	refuseArgs(root)
-	completeValues(root)
+	completeValues(root, flagValues())
 	return root
 }
 
 const (
-	// takesArgs annotates a command that checks its arguments itself.
+	// takesArgs annotates a command that takes arguments: with what they are, one for each word of its use, or with ""
+	// if it checks them itself.
 	takesArgs = "takes arguments"
 	// takesID annotates a command whose only argument may be a timer ID, in place of --id.
 	takesID = "takes an ID"
@@ -81,11 +70,18 @@ const (
 
 // refuseArgs makes every command that takes no arguments reject them. A command that only groups others shows its help.
 func refuseArgs(cmd *cobra.Command) {
-	_, args := cmd.Annotations[takesArgs]
+	need, args := cmd.Annotations[takesArgs]
 	_, id := cmd.Annotations[takesID]
 	switch {
 	case id:
 		cmd.Args = oneID
+	case need != "":
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if len(args) != len(strings.Fields(cmd.Use))-1 {
+				return usagef("%s takes %s, not %d arguments; see %[1]s --help", cmd.CommandPath(), need, len(args))
+			}
+			return nil
+		}
 	case !args:
 		cmd.Args = noArgs
 	}
@@ -95,6 +91,13 @@ func refuseArgs(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		refuseArgs(sub)
 	}
+}
+
+// group returns a command that has only others below it.
+func group(use string, below ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use}
+	cmd.AddCommand(below...)
+	return cmd
 }
 
 // oneID takes an argument as the value of --id.

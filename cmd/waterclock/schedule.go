@@ -44,27 +44,7 @@ type scheduleFlags struct {
 
 func scheduleCommand(p *process) *cobra.Command {
 	var f scheduleFlags
-	cmd := &cobra.Command{
-		Use:   "schedule",
-		Short: "schedule a timer",
-		Long: `schedule writes one request: at the due time the value appears on the target
-topic. A request with an ID that is pending replaces that timer. schedule prints where
-in the log the request is and when it is due. That does not mean that the service
-accepts it: it may be rejected, may have expired, or its condition may not hold. schedule
-does not send what every service would reject. Without --wait, other rejections show only
-in waterclock dead-letters list.
-
-` + waitHelp,
-		Example: `  waterclock schedule --in 10s --to orders --value '{"order":17}'
-  waterclock schedule --id a1 --in 1h --to orders --wait
-  waterclock schedule --id a1 --at 2030-01-01T09:00:00+01:00 --to mail.out --value-file letter.json
-  waterclock schedule --id a1 --in 1d --to users --key u7 --null-value    # a tombstone, tomorrow
-  waterclock schedule --id a2 --every 15m --count 4 --to mail.out --value 'still there?'
-  waterclock schedule --id a3 --cron '0 9 * * mon-fri' --zone Africa/Lagos \
-      --until 2030-12-31T23:59:59Z --to reports
-  waterclock schedule --id a4 --every P1M --zone Europe/Berlin --at 2030-01-31T09:00:00+01:00 \
-      --if changed --to bills`,
-	}
+	cmd := &cobra.Command{Use: "schedule"}
 	load := clientSettings(p, cmd, &f.topic)
 	fs := cmd.Flags()
 	fs.StringVar(&f.id, "id", "", "timer `ID`, 1 to 512 bytes (default: a random one)")
@@ -165,32 +145,26 @@ func (s *scheduleFlags) request(stdin io.Reader) (commands.Request, error) {
 			req.Options = append(req.Options, o)
 		}
 	}
-	if s.given("max-late") {
-		late, err := duration("max-late", s.maxLate)
-		if err != nil {
-			return req, err
+	for _, d := range []struct {
+		flag, text string
+		option     func(time.Duration) waterclock.Option
+	}{
+		{"max-late", s.maxLate, waterclock.MaxLate}, {"jitter", s.recur.jitter, waterclock.Jitter},
+		{"remember", s.remember, waterclock.Remember},
+	} {
+		if s.given(d.flag) {
+			long, err := duration(d.flag, d.text)
+			if err != nil {
+				return req, err
+			}
+			add(true, d.option(long))
 		}
-		add(true, waterclock.MaxLate(late))
-	}
-	if s.given("jitter") {
-		most, err := duration("jitter", s.recur.jitter)
-		if err != nil {
-			return req, err
-		}
-		add(true, waterclock.Jitter(most))
 	}
 	calendars, err := s.recur.calendars(s.given)
 	if err != nil {
 		return req, err
 	}
 	req.Options = append(req.Options, calendars...)
-	if s.given("remember") {
-		window, err := duration("remember", s.remember)
-		if err != nil {
-			return req, err
-		}
-		add(true, waterclock.Remember(window))
-	}
 	if req.Wait, err = s.wait.read(s.given("wait")); err != nil {
 		return req, err
 	}

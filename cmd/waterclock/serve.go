@@ -19,22 +19,8 @@ import (
 
 func serveCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "serve",
-		Short: "run an instance of the service",
-		Long: `serve runs an instance. Instances of one --group share the partitions of the
-request topics and fixed-delay topics; start as many as you like, on as many
-machines.
-
-It needs --brokers, --targets, and --requests or --delay or both. On SIGTERM it
-hands its partitions over and exits 0; bad usage or configuration exits 2, anything
-else 1.
-
-On SIGHUP it reads its --config file again. Targets, limits and dialects take effect
-with the next request. Other changes are logged and take effect at the next start. If
-the file has problems, they are logged and nothing changes.`,
+		Use:         "serve",
 		Annotations: map[string]string{explainsConnection: "", explainsSettings: ""},
-		Example: `  waterclock serve --brokers 127.0.0.1:9092 --requests timers --targets 'orders,mail.*'
-  waterclock serve --config /etc/waterclock.yaml --instance-id wc-0 --on-stop stay`,
 	}
 	load := settings(p, cmd, config.Default(), ofInstance((*config.Config).Validate), serveSettings()...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -100,30 +86,7 @@ func rereadOn(ctx context.Context, signals <-chan os.Signal, load func() (*confi
 }
 
 func devCommand(p *process) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "dev",
-		Short: "run a broker and the service on this machine, to try things out",
-		Long: `dev runs everything on one machine: an embedded broker that keeps its data in
---data-dir, and the service with the request topic timers and every target
-allowed. Topics are made on first use, outcome events are on: waterclock watch shows
-them. Any Kafka client can talk to it.
-
-It schedules three timers, unless --demo=false, and prints what is scheduled,
-cancelled, fired and rejected, whichever program sent it. If it is stopped and started
-again, it still has its pending timers.
-
-It writes serve.yaml to --data-dir: with that file, waterclock serve is a second
-instance, which has the same settings.
-
-With --listen 0.0.0.0:9092 other machines can use it too: it gives clients an address
-of this machine.
-
-For development only: the broker has no replicas, and the format of its data may
-change.`,
-		Annotations: map[string]string{explainsSettings: ""},
-		Example: `  waterclock dev
-  waterclock schedule --id a1 --in 10s --to orders --value hello    # in another terminal`,
-	}
+	cmd := &cobra.Command{Use: "dev", Annotations: map[string]string{explainsSettings: ""}}
 	load := settings(p, cmd, config.DefaultDev(), ofInstance((*config.Config).ValidateDev), devSettings()...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := load()

@@ -60,6 +60,7 @@ func describe(w io.Writer, t *client.Timer) error {
 	row("not-on", strings.Join(t.NotOn, ","))
 	row("shift", string(t.Shift))
 	row("max-late", t.MaxLate)
+	row("remember", t.Remember)
 	row("target", targetOf(&t.Target))
 	row("source", t.Source.String())
 	row("partition", fmt.Sprintf("%s/%d", t.Topic, t.Partition))

@@ -20,86 +20,6 @@ const conditionUsage = "only if `CONDITION` holds for the pending timer when the
 	"absent, present or a waterclock-source (TOPIC/PARTITION/OFFSET); of schedule also changed, which leaves the " +
 	"schedule of a timer alone that is scheduled again"
 
-func cancelCommand(p *process) *cobra.Command {
-	return steerCommand(p, commands.Cancel, &cobra.Command{
-		Short: "cancel a timer",
-		Long: `cancel writes one request that cancels the pending timer of an ID. The service
-decides when it reads the request: if no timer is pending, nothing happens.
-
-With --prefix, or another filter, it starts a job of the HTTP API of an instance (--url),
-which cancels all timers that match the filter, except those that are scheduled again
-meanwhile. It shows how many there are and asks first; without a terminal it needs --yes.
-An interrupt stops the job.
-
-` + waitHelp,
-		Example: `  waterclock cancel a1 --wait
-  waterclock cancel a1 --if timers/3/17    # not what has taken its place
-  waterclock cancel --prefix customer-17/ --dry-run`,
-	})
-}
-
-func triggerCommand(p *process) *cobra.Command {
-	return steerCommand(p, commands.Trigger, &cobra.Command{
-		Short: "make a timer fire now",
-		Long: `trigger writes one request that fires the pending timer of an ID now, even if it is
-paused. The schedule of a recurring timer does not change: this firing is an extra one,
-with waterclock-occurrence 0. The service decides when it reads the request: if no timer
-is pending, nothing happens.
-
-` + waitHelp,
-		Example: `  waterclock trigger a1`,
-	})
-}
-
-func pauseCommand(p *process) *cobra.Command {
-	return steerCommand(p, commands.Pause, &cobra.Command{
-		Short: "keep a timer from firing until it is resumed",
-		Long: `pause writes one request that keeps the timer of an ID pending and stops it from
-firing until it is resumed. If the ID is scheduled again, that is a new timer, which is
-not paused. The service decides when it reads the request: if no timer is pending,
-nothing happens.
-
-With --prefix, or another filter, it starts a job for many timers, and asks first: see cancel.
-
-` + waitHelp,
-		Example: `  waterclock pause a1
-  waterclock pause --prefix customer-17/`,
-	})
-}
-
-func resumeCommand(p *process) *cobra.Command {
-	return steerCommand(p, commands.Resume, &cobra.Command{
-		Short: "let a paused timer fire again",
-		Long: `resume writes one request that lets the paused timer of an ID fire again. If it is
-past due, it fires immediately; --catch-up decides which missed occurrences fire. The service
-decides when it reads the request: if no timer is paused, nothing happens.
-
-With --prefix, or another filter, it starts a job for many timers, and asks first: see cancel.
-
-` + waitHelp,
-		Example: `  waterclock resume a1
-  waterclock resume --prefix customer-17/`,
-	})
-}
-
-func moveCommand(p *process) *cobra.Command {
-	return steerCommand(p, commands.Move, &cobra.Command{
-		Short: "make a timer due at another time",
-		Long: `move writes one request that makes the pending timer of an ID due at another time, and
-leaves everything else as it is. Of a recurring timer only the next occurrence moves. The
-service decides when it reads the request: if no timer is pending, nothing happens.
-
-With --prefix, or another filter, it starts a job for many timers, and asks first: see cancel.
-It moves each by so much from its own due time (--by), or all to one time (--to). If the job does
-not come to its end, --unchanged-since has another one move the rest, and none twice.
-
-` + waitHelp,
-		Example: `  waterclock move a1 --in 10m
-  waterclock move a1 --at 2030-01-01T09:00:00Z
-  waterclock move --target mail --by 1h`,
-	})
-}
-
 // moves has the flags that say to when a timer is moved, or many are.
 type moves struct{ at, in, by, to, since string }
 
@@ -217,10 +137,9 @@ func (a *asking) lies(cmd *cobra.Command, topic, id string) (*int32, error) {
 }
 
 // steerCommand returns a command that writes one request for a pending timer.
-func steerCommand(p *process, action commands.Action, cmd *cobra.Command) *cobra.Command {
+func steerCommand(p *process, action commands.Action) *cobra.Command {
 	r := commands.Request{Action: action}
-	cmd.Use = string(action) + " [ID]"
-	cmd.Annotations = map[string]string{takesID: ""}
+	cmd := &cobra.Command{Use: string(action) + " [ID]", Annotations: map[string]string{takesID: ""}}
 	load := clientSettings(p, cmd, &r.Topic)
 	cmd.Flags().StringVar(&r.ID, "id", "", "timer `ID`, also as an argument")
 	partition := cmd.Flags().Int32("partition", -1, "write to partition `NUMBER` of the request topic (default: "+

@@ -10,15 +10,7 @@ import (
 )
 
 func storeCommand(p *process) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "store",
-		Short: "inspect the data directory of a stopped instance",
-		Long: `store inspects the data directory of a stopped instance, or a copy that was made while
-it ran, and changes nothing there. The directory is a view of the changelog: it can
-always be deleted, which costs a replay at the next start.`,
-	}
-	cmd.AddCommand(storeVerifyCommand(p), storeDumpCommand(p))
-	return cmd
+	return group("store", storeVerifyCommand(p), storeDumpCommand(p))
 }
 
 // dataDir declares --data-dir, with the default that serve has.
@@ -28,13 +20,7 @@ func dataDir(p *process, cmd *cobra.Command) *string {
 }
 
 func storeVerifyCommand(p *process) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "verify",
-		Short: "check everything in the directory",
-		Long: `verify reads every row and checks that they agree with each other. It prints one
-line for each partition and exits 1 if one is damaged.`,
-		Example: `  waterclock store verify --data-dir /var/lib/waterclock`,
-	}
+	cmd := &cobra.Command{Use: "verify"}
 	dir := dataDir(p, cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return commands.StoreVerify(cmd.Context(), *dir, p.stdout)
@@ -43,13 +29,7 @@ line for each partition and exits 1 if one is damaged.`,
 }
 
 func storeDumpCommand(p *process) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "dump",
-		Short: "print everything in the directory as JSON",
-		Long: `dump prints every row as a JSON object on a line of its own. It always prints timer
-IDs; it prints values, headers and keys only with --payloads.`,
-		Example: `  waterclock store dump --data-dir /var/lib/waterclock | grep '"row":"timer"'`,
-	}
+	cmd := &cobra.Command{Use: "dump"}
 	dir := dataDir(p, cmd)
 	payloads := cmd.Flags().Bool("payloads", false, "print values, headers and keys of emissions too")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

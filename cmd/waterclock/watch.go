@@ -27,21 +27,8 @@ type watching struct {
 
 func watchCommand(p *process) *cobra.Command {
 	w := watching{asking: asking{p: p}}
-	cmd := &cobra.Command{
-		Use:   "watch",
-		Short: "print events of timers as they happen",
-		Long: `watch prints the outcome events of timers from now on, one a line, until it is
-interrupted. With --since it first prints those from then on, about in the order of time, and with
---no-follow it ends behind them. If the connection breaks, it continues where it was. It ends with
-an error if no instance answers for a minute, or if events would be missing. The request topic must
-write events, as it does with serve --events.`,
-		Example: `  waterclock watch --prefix customer-17/
-  waterclock watch --since 10m --type fired,expired,rejected
-  waterclock watch --since 2026-11-22T09:00:00Z --no-follow --json
-  waterclock watch --id a1 --json`,
-	}
-	w.flags(cmd.Flags())
-	w.topicFlag(cmd)
+	cmd := &cobra.Command{Use: "watch"}
+	w.topicFlags(cmd)
 	fs := cmd.Flags()
 	fs.StringVar(&w.id, "id", "", "only the timer `ID`")
 	fs.StringVar(&w.prefix, "prefix", "", "only IDs that begin with `TEXT`")
@@ -138,23 +125,7 @@ func watched(id, prefix string) string {
 func tailCommand(p *process) *cobra.Command {
 	o := commands.TailOptions{Notes: p.stderr}
 	var since string
-	cmd := &cobra.Command{
-		Use:   "tail TOPIC",
-		Short: "print the records that timers write to a target topic",
-		Long: `tail reads a target topic as a consumer with isolation.level=read_committed does, and
-prints each record from now on until it is interrupted: when and where it was written,
-the timer's ID, due time, lateness and occurrence, the key, the headers and the payload.
-It joins no group and commits nothing. If the topic does not exist yet, tail waits for it.
-Records that no timer has written are printed as they are.
-
-With --json it prints one record a line; payload.json is the payload if that is JSON,
-payload.text if it is other text, payload.base64 if it is neither.`,
-		Example: `  waterclock tail orders
-  waterclock tail orders --since 10m
-  waterclock tail orders --from-beginning --count 100 --json`,
-		Args:        cobra.ArbitraryArgs,
-		Annotations: map[string]string{takesArgs: ""},
-	}
+	cmd := &cobra.Command{Use: "tail TOPIC", Annotations: map[string]string{takesArgs: ""}}
 	load := brokerSettings(p, cmd)
 	cmd.ValidArgsFunction = (&asking{p: p, profile: addProfileFlag(p, cmd.Flags())}).targets(new(string))
 	fs := cmd.Flags()

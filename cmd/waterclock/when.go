@@ -98,7 +98,7 @@ func (r *recurrenceFlags) rest(given func(flag string) bool, opts ...waterclock.
 	}
 	if given("catch-up") {
 		policy := waterclock.CatchUpPolicy(strings.ToLower(r.catchUp))
-		if !slices.Contains(flagValues("catch-up"), string(policy)) {
+		if !slices.Contains(catchUps, string(policy)) {
 			return nil, usagef("--catch-up is %q, needs all, latest or none", r.catchUp)
 		}
 		opts = append(opts, waterclock.CatchUp(policy))
@@ -121,7 +121,7 @@ func (r *recurrenceFlags) calendars(given func(flag string) bool) (opts []waterc
 	}
 	if given("shift") {
 		policy := waterclock.ShiftPolicy(strings.ToLower(r.shift))
-		if !slices.Contains(flagValues("shift"), string(policy)) {
+		if !slices.Contains(shifts, string(policy)) {
 			return nil, usagef("--shift is %q, needs skip, next or previous", r.shift)
 		}
 		opts = append(opts, waterclock.Shift(policy))
