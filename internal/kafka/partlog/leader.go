@@ -29,6 +29,7 @@ type leader struct {
 	cl        *kgo.Client
 	t         Log
 	node      int32 // of the leader; NoLeader: look it up first
+	doubted   bool  // the leader of the last look-up has failed: cached metadata do not count
 	epoch     int32 // of the leader; -1: the broker did not tell
 	goneAfter time.Duration
 	backoff   time.Duration // the longest
@@ -59,7 +60,7 @@ func (l *leader) do(ctx context.Context, try func(context.Context, *kgo.Broker) 
 		if err := l.verdict(err); err != nil {
 			return err
 		}
-		l.node = NoLeader
+		l.node, l.doubted = NoLeader, true
 		if !pause(ctx, wait) {
 			return l.interrupted(ctx, err)
 		}
@@ -130,9 +131,15 @@ func pause(ctx context.Context, d time.Duration) bool {
 	return beats.Sleep(ctx, d*3/4+rand.N(d/2+1))
 }
 
-// lookUp asks any broker for the partition's leader.
+// lookUp looks the partition's leader up in metadata. Those that the client asked for within leadersAge serve, unless
+// the last look-up was in vain: the partitions of a topic that are acquired together ask for the same metadata, one
+// behind the other on one connection. A broker's metadata are as old at times, so nothing may rest on their age.
 func (l *leader) lookUp(ctx context.Context) error {
-	resp, err := metadataRequest(l.t.Topic).RequestWith(ctx, l.cl)
+	age := leadersAge
+	if l.doubted {
+		age = 1
+	}
+	resp, err := l.cl.RequestCachedMetadata(ctx, metadataRequest(l.t.Topic), age)
 	if err != nil {
 		return err
 	}
@@ -179,7 +186,7 @@ func (l *leader) learn(topic *kmsg.MetadataResponseTopic) error {
 		if p.Leader < 0 {
 			return kerr.LeaderNotAvailable
 		}
-		l.node, l.epoch = p.Leader, p.LeaderEpoch
+		l.node, l.epoch, l.doubted = p.Leader, p.LeaderEpoch, false
 		return nil
 	}
 	return &deniedError{kerr.UnknownTopicOrPartition}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,6 +28,37 @@ func TestFollowsTheLeader(t *testing.T) {
 			t.Fatalf("read %q to %d after %d moves", got, r.Position(), i)
 		}
 		must(t, c.MoveTopicPartition(p.target.Topic, 0, int32(i%nodes)))
+	}
+}
+
+// Questions that follow each other share metadata, until a broker says that it does not lead.
+func TestMetadataIsShared(t *testing.T) {
+	p := newPartition(kafkatest.OnFake(t, 2), nil)
+	must(t, p.Fake.MoveTopicPartition(p.target.Topic, 0, 0))
+	p.write(p.client(), "0")
+	var asked atomic.Int32
+	ends := func() int32 {
+		t.Helper()
+		asked.Store(0)
+		for range 3 {
+			if s, err := EndOf(p.Ctx, p.cl, p.target, 0); err != nil || s.End != 1 {
+				t.Errorf("%+v, %v", s, err)
+			}
+		}
+		return asked.Load()
+	}
+	ends()
+	p.Fake.ControlKey(kmsg.Metadata.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+		p.Fake.KeepControl()
+		asked.Add(1)
+		return nil, nil, false
+	})
+	if n := ends(); n > 1 { // one if the metadata are a second old already
+		t.Errorf("asked for metadata %d times", n)
+	}
+	must(t, p.Fake.MoveTopicPartition(p.target.Topic, 0, 1))
+	if n := ends(); n == 0 {
+		t.Error("asked the former leader only")
 	}
 }
 

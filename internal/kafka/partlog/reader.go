@@ -107,7 +107,9 @@ func (r *Reader) SetCompacted(c bool) { r.compacted = c }
 
 // LookAgain makes the next Next look the leader up again. A former leader that does not know its successor goes on
 // answering, without an error and without the records written since.
-func (r *Reader) LookAgain() { r.leader.node, r.replica, r.kept = NoLeader, NoLeader, nil }
+func (r *Reader) LookAgain() {
+	r.leader.node, r.leader.doubted, r.replica, r.kept = NoLeader, true, NoLeader, nil
+}
 
 // SetUncommitted makes Next return all records up to the high watermark, even those of open and aborted transactions.
 func (r *Reader) SetUncommitted() { r.isolation = readUncommitted }
