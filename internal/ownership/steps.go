@@ -66,12 +66,14 @@ func (s *Steps) own(c Claimed) {
 	s.tail.begin(c)
 }
 
-// offer makes the next Seal return the share of a claim.
+// offer makes the next Seal return the share of a claim. Like a call of the API, a claim does not wait for the lane's
+// pause: the partition is silent until it is committed.
 func (s *Steps) offer(c *claim) {
 	s.mu.Lock()
 	s.claim = c
 	s.mu.Unlock()
 	s.o.Lanes.Wake()
+	s.o.Lanes.Call()
 }
 
 // Source is one acquisition of a partition, as the lanes see it. It asks the kind for a share if one can be committed.
