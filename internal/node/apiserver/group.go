@@ -93,9 +93,7 @@ func newMarks(in *Instance, group string) *marks { return &marks{in, topics.Revi
 // Marks implements api.Marks.
 func (m *marks) Marks(ctx context.Context, topic string) (map[int32]api.Mark, error) {
 	found, err := kadm.NewClient(m.in.Client).FetchOffsetsForTopics(ctx, m.group, topic)
-	if err == nil {
-		err = found.Error()
-	}
+	err = cmp.Or(err, found.Error())
 	if errors.Is(err, kerr.GroupIDNotFound) {
 		return nil, nil // nothing has been reviewed yet
 	}
@@ -118,10 +116,7 @@ func (m *marks) SetMarks(ctx context.Context, topic string, all map[int32]api.Ma
 		offsets.Add(kadm.Offset{Topic: topic, Partition: p, At: mark.Offset, LeaderEpoch: -1, Metadata: mark.Metadata})
 	}
 	done, err := kadm.NewClient(m.in.Client).CommitOffsets(ctx, m.group, offsets)
-	if err == nil {
-		err = done.Error()
-	}
-	if err != nil {
+	if err = cmp.Or(err, done.Error()); err != nil {
 		return m.failed("commit", err)
 	}
 	return nil

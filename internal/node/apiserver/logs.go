@@ -17,6 +17,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafka/partlog"
 	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/kit/beats"
+	"github.com/waterclock/waterclock/internal/node/connect"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -53,40 +54,29 @@ func newLogs(in *Instance, log *slog.Logger) *logs {
 // Bounds implements api.Logs. The ends are the last stable offsets: every record below them is committed or aborted.
 func (l *logs) Bounds(ctx context.Context, topic string) (map[int32][2]int64, error) {
 	adm := kadm.NewClient(l.in.Client)
-	starts, err := adm.ListStartOffsets(ctx, topic)
-	if err == nil {
-		err = starts.Error()
-	}
+	starts, err := connect.Offsets(adm.ListStartOffsets(ctx, topic))
 	if err != nil {
 		return nil, fmt.Errorf("list the starts of %s: %w", topic, err)
 	}
-	ends, err := adm.ListCommittedOffsets(ctx, topic)
-	if err == nil {
-		err = ends.Error()
-	}
+	ends, err := connect.Offsets(adm.ListCommittedOffsets(ctx, topic))
 	if err != nil {
 		return nil, fmt.Errorf("list the ends of %s: %w", topic, err)
 	}
 	bounds := make(map[int32][2]int64)
-	starts.Each(func(o kadm.ListedOffset) {
-		if end, ok := ends.Lookup(topic, o.Partition); ok {
-			bounds[o.Partition] = [2]int64{o.Offset, max(o.Offset, end.Offset)}
+	for p, start := range starts {
+		if end, ok := ends[p]; ok {
+			bounds[p] = [2]int64{start, max(start, end)}
 		}
-	})
+	}
 	return bounds, nil
 }
 
 // Since implements api.Logs.
 func (l *logs) Since(ctx context.Context, topic string, at time.Time) (map[int32]int64, error) {
-	listed, err := kadm.NewClient(l.in.Client).ListOffsetsAfterMilli(ctx, at.UnixMilli(), topic)
-	if err == nil {
-		err = listed.Error()
-	}
+	offsets, err := connect.Offsets(kadm.NewClient(l.in.Client).ListOffsetsAfterMilli(ctx, at.UnixMilli(), topic))
 	if err != nil {
 		return nil, fmt.Errorf("list the offsets of %s at %s: %w", topic, at.UTC().Format(time.RFC3339), err)
 	}
-	offsets := make(map[int32]int64)
-	listed.Each(func(o kadm.ListedOffset) { offsets[o.Partition] = o.Offset })
 	return offsets, nil
 }
 
@@ -265,37 +255,6 @@ func (q *queue) release(d *delivered) {
 	}
 }
 
-func (q *queue) put(d *delivered) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.held += d.memory
-	if last := q.last(d.partition); last != nil && len(d.Records) == 0 {
-		records := last.Records
-		last.Read = d.Read
-		last.Records = records
-		return
-	}
-	q.list = append(q.list, d)
-	q.wake.Send()
-}
-
-// last returns the last queued piece of a partition, or nil. q.mu is held.
-func (q *queue) last(partition int32) *delivered {
-	for _, d := range slices.Backward(q.list) {
-		if d.partition == partition {
-			return d
-		}
-	}
-	return nil
-}
-
-func (q *queue) fail(err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.err = cmp.Or(q.err, err)
-	q.wake.Send()
-}
-
 // tail is the sink of one partition.
 type tail struct {
 	*queue
@@ -323,19 +282,35 @@ func (t *tail) Deliver(got partlog.Read) {
 	for _, r := range got.Records {
 		d.memory += partlog.Memory(r)
 	}
-	t.put(d)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.held += d.memory
+	for _, last := range slices.Backward(t.list) {
+		if last.partition == d.partition && len(d.Records) == 0 {
+			got.Records = last.Records
+			last.Read = got
+			return
+		}
+	}
+	t.list = append(t.list, d)
+	t.wake.Send()
 }
 
 // Skip implements partlog.Sink.
 func (t *tail) Skip(u *partlog.Unreadable) { t.logs.logUnreadable(t.topic, t.partition, u) }
 
 // Fail implements partlog.Sink.
-func (t *tail) Fail(err error) { t.fail(fmt.Errorf("read %s/%d: %w", t.topic, t.partition, err)) }
+func (t *tail) Fail(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.err = cmp.Or(t.err, fmt.Errorf("read %s/%d: %w", t.topic, t.partition, err))
+	t.wake.Send()
+}
 
 func apiRecord(r *kgo.Record) *api.Record {
 	out := &api.Record{Partition: r.Partition, Offset: r.Offset, Time: r.Timestamp, Key: r.Key, Value: r.Value}
 	for _, h := range r.Headers {
-		out.Headers = append(out.Headers, timer.Header{Key: h.Key, Value: h.Value})
+		out.Headers = append(out.Headers, timer.Header(h))
 	}
 	return out
 }

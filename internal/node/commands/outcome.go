@@ -131,15 +131,10 @@ func (w *watcher) ends(ctx context.Context, topic string) (map[int32]int64, erro
 	if topic == "" {
 		return nil, kerr.UnknownTopicOrPartition
 	}
-	listed, err := kadm.NewClient(w.client).ListEndOffsets(ctx, topic)
-	if err == nil {
-		err = listed.Error()
-	}
+	ends, err := connect.Offsets(kadm.NewClient(w.client).ListEndOffsets(ctx, topic))
 	if err != nil {
 		return nil, fmt.Errorf("list the ends of %s: %w", topic, err)
 	}
-	ends := make(map[int32]int64)
-	listed.Each(func(o kadm.ListedOffset) { ends[o.Partition] = o.Offset })
 	return ends, nil
 }
 

@@ -48,21 +48,12 @@ const (
 )
 
 // Record returns the record to be written.
-func (r *Request) Record() (rec *kgo.Record, err error) {
-	switch r.Action {
-	case Cancel:
-		rec, err = waterclock.Cancel(r.Topic, r.ID, r.Options...)
-	case Trigger:
-		rec, err = waterclock.Trigger(r.Topic, r.ID, r.Options...)
-	case Pause:
-		rec, err = waterclock.Pause(r.Topic, r.ID, r.Options...)
-	case Resume:
-		rec, err = waterclock.Resume(r.Topic, r.ID, r.Options...)
-	case Move:
-		rec, err = waterclock.Move(r.Topic, r.ID, r.Options...)
-	default:
-		rec, err = waterclock.Schedule(r.Topic, r.ID, r.Options...)
-	}
+func (r *Request) Record() (*kgo.Record, error) {
+	request := map[Action]func(topic, id string, options ...waterclock.Option) (*kgo.Record, error){
+		"": waterclock.Schedule, Cancel: waterclock.Cancel, Trigger: waterclock.Trigger, Pause: waterclock.Pause,
+		Resume: waterclock.Resume, Move: waterclock.Move,
+	}[r.Action]
+	rec, err := request(r.Topic, r.ID, r.Options...)
 	if err == nil && r.Partition != nil {
 		rec.Partition = *r.Partition
 	}

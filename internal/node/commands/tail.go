@@ -137,65 +137,39 @@ func tailFrom(ctx context.Context, cfg *config.Config, o *TailOptions) (map[int3
 		span = "since " + o.Since.UTC().Format(time.RFC3339)
 	}
 	// The end is the last stable offset: records of an open transaction come when it ends.
-	listed, err := admin.ListCommittedOffsets(ctx, o.Topic)
-	if absent(listed, err) {
+	ends, err := connect.Offsets(admin.ListCommittedOffsets(ctx, o.Topic))
+	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		fmt.Fprintf(o.Notes, "There is no topic %s yet: waiting for it; an interrupt ends that.\n", o.Topic)
-		for absent(listed, err) {
+		for errors.Is(err, kerr.UnknownTopicOrPartition) {
 			if !beats.Sleep(ctx, tailLook) {
 				return nil, ctx.Err()
 			}
-			listed, err = admin.ListCommittedOffsets(ctx, o.Topic)
+			ends, err = connect.Offsets(admin.ListCommittedOffsets(ctx, o.Topic))
 		}
 		o.FromBeginning, span = true, "from its beginning"
-	}
-	if err == nil {
-		err = listed.Error()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list the ends of %s: %w", o.Topic, err)
 	}
-	from := make(map[int32]kgo.Offset)
-	listed.Each(func(l kadm.ListedOffset) {
-		from[l.Partition] = kgo.NewOffset().At(l.Offset)
-		if o.FromBeginning {
-			from[l.Partition] = kgo.NewOffset().AtStart()
-		}
-	})
+	since := ends
 	if !o.FromBeginning && !o.Since.IsZero() {
-		if err := tailSince(ctx, admin, o, listed, from); err != nil {
-			return nil, err
+		since, err = connect.Offsets(admin.ListOffsetsAfterMilli(ctx, o.Since.UnixMilli(), o.Topic))
+		if err != nil {
+			return nil, fmt.Errorf("find the first record of %s since then: %w", o.Topic, err)
+		}
+	}
+	from := make(map[int32]kgo.Offset)
+	for p, end := range ends {
+		if first, some := since[p]; some && first >= 0 { // records that were committed since ends are not skipped
+			end = min(first, end)
+		}
+		from[p] = kgo.NewOffset().At(end)
+		if o.FromBeginning {
+			from[p] = kgo.NewOffset().AtStart()
 		}
 	}
 	fmt.Fprintf(o.Notes, "Reading topic %s %s; an interrupt ends it.\n", o.Topic, span)
 	return from, nil
-}
-
-// tailSince moves the begin of each partition back to the first record at or after o.Since. Records that were committed
-// after the ends were listed are not skipped.
-func tailSince(
-	ctx context.Context, admin *kadm.Client, o *TailOptions, ends kadm.ListedOffsets, from map[int32]kgo.Offset,
-) error {
-	listed, err := admin.ListOffsetsAfterMilli(ctx, o.Since.UnixMilli(), o.Topic)
-	if err == nil {
-		err = listed.Error()
-	}
-	if err != nil {
-		return fmt.Errorf("find the first record of %s since then: %w", o.Topic, err)
-	}
-	listed.Each(func(l kadm.ListedOffset) {
-		if end, ok := ends.Lookup(o.Topic, l.Partition); ok && l.Offset >= 0 {
-			from[l.Partition] = kgo.NewOffset().At(min(l.Offset, end.Offset))
-		}
-	})
-	return nil
-}
-
-// absent reports whether a topic does not exist.
-func absent(listed kadm.ListedOffsets, err error) bool {
-	if err == nil {
-		err = listed.Error()
-	}
-	return errors.Is(err, kerr.UnknownTopicOrPartition)
 }
 
 func tailGrant(topic string) topics.Grant {

@@ -7,6 +7,7 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -287,6 +288,16 @@ func IsDev(ctx context.Context, cl *kgo.Client) (bool, error) {
 
 // targetTimeout bounds the search for a target. The note is not worth a longer wait.
 const targetTimeout = time.Second
+
+// Offsets returns the offsets that a broker lists for one topic, by partition. It takes the results of kadm's calls.
+func Offsets(listed kadm.ListedOffsets, err error) (map[int32]int64, error) {
+	if err = cmp.Or(err, listed.Error()); err != nil {
+		return nil, err
+	}
+	offsets := make(map[int32]int64)
+	listed.Each(func(o kadm.ListedOffset) { offsets[o.Partition] = o.Offset })
+	return offsets, nil
+}
 
 // MissingTarget returns a note if a topic does not exist. It returns "" if the topic exists, if that is unknown, or in
 // dev, which creates topics on first use.
