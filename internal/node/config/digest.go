@@ -116,27 +116,16 @@ func Odd(members map[string]Digest) map[string][]string {
 				count[string(value)]++
 			}
 		}
-		usual := mostFrequent(count)
+		numbers := slices.Sorted(maps.Values(count))
 		for name, d := range members {
-			if value := d.at(i); value != nil && len(count) > 1 && (usual == "" || string(value) != usual) {
+			value := d.at(i)
+			if value == nil || len(count) < 2 {
+				continue
+			}
+			if most := numbers[len(numbers)-1]; count[string(value)] < most || numbers[len(numbers)-2] == most {
 				odd[name] = append(odd[name], setting)
 			}
 		}
 	}
 	return odd
-}
-
-// mostFrequent returns the text with the highest count; "" if several texts have it.
-func mostFrequent(count map[string]int) (most string) {
-	for text, n := range count {
-		if most == "" || n > count[most] {
-			most = text
-		}
-	}
-	for text, n := range count {
-		if text != most && n == count[most] {
-			return ""
-		}
-	}
-	return most
 }

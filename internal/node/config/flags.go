@@ -38,12 +38,15 @@ func (c *Config) bind(g Group, fs *pflag.FlagSet) {
 	}
 }
 
-// flags returns the settings of an instance with their values, in the order of the table.
-func (c *Config) flags() *pflag.FlagSet {
+// flags returns the settings of an instance, as flagsOf does.
+func (c *Config) flags() *pflag.FlagSet { return c.flagsOf(Client, Topics, Instance, Log) }
+
+// flagsOf returns the settings of some groups with their values, in the order of the table.
+func (c *Config) flagsOf(groups ...Group) *pflag.FlagSet {
 	shown := *c // the flags can change it
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	fs.SortFlags = false
-	for g := range DevOnly {
+	for _, g := range groups {
 		shown.bind(g, fs)
 	}
 	return fs

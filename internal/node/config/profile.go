@@ -106,10 +106,7 @@ func (p *Profile) slice() yaml.MapSlice {
 // profileSettings returns the names of the settings that a profile may have, in the order of its file.
 func profileSettings() (names []string) {
 	c := Default()
-	set := pflag.NewFlagSet("", pflag.ContinueOnError)
-	set.SortFlags = false
-	c.bind(Client, set)
-	set.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	c.flagsOf(Client).VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	return append(names, ProfileTopic, ProfileURL, ProfileUser, ProfilePasswordFile, ProfileTokenFile, ProfileCA)
 }
 
@@ -161,16 +158,8 @@ func ReadProfiles(path string) (*Profiles, error) {
 				p.Current = v.items[0]
 			}
 		case key == profilesKey && n != nil:
-			nodes, err := mappingOf(path, key, n, "profiles, each with settings of its own")
+			p.all, err = sectionsOf(path, key, n, "profiles, each with settings of its own", putOne)
 			errs = append(errs, err)
-			for _, name := range sortedKeys(nodes) {
-				settings, err := mappingOf(path, key+"."+name, nodes[name], "settings")
-				errs = append(errs, err)
-				p.all[name] = make(map[string]*value)
-				for _, setting := range sortedKeys(settings) {
-					errs = append(errs, putOne(p.all[name], setting, path, key+"."+name+"."+setting, settings[setting]))
-				}
-			}
 		default:
 			errs = append(errs, &Problem{Setting: key, Source: path, Need: "to be " + currentKey + " or " +
 				profilesKey})

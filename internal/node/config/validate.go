@@ -64,6 +64,11 @@ func (p *problems) want(ok bool, setting string, found any, need string) {
 	}
 }
 
+// needs adds a problem if a setting is set, unless ok.
+func (p *problems) needs(setting, found string, ok bool, need string) {
+	p.want(found == "" || ok, setting, found, need)
+}
+
 // between wants lo <= v <= hi.
 func between[T int | Size | time.Duration](p *problems, setting string, v, lo, hi T) {
 	p.want(v >= lo && v <= hi, setting, v, show(lo)+" to "+show(hi))
@@ -213,7 +218,7 @@ func (p *problems) group(c *Config) { p.want(c.Group != "", "group", "", "a name
 func (p *problems) member(c *Config) {
 	p.group(c)
 	// Kafka's rule for a group.instance.id is that for topics.
-	p.want(c.InstanceID == "" || timer.ValidTopicName(c.InstanceID), "instance-id", c.InstanceID,
+	p.needs("instance-id", c.InstanceID, timer.ValidTopicName(c.InstanceID),
 		"1 to 249 letters, digits, dots, underscores and hyphens")
 	between(p, "session-timeout", c.SessionTimeout, MinSessionTimeout, MaxSessionTimeout)
 	// Otherwise a static member could miss a generation without being dropped.
@@ -225,14 +230,14 @@ func (p *problems) member(c *Config) {
 
 func (p *problems) resources(c *Config) {
 	p.want(c.DataDir != "", "data-dir", "", "a directory")
-	p.want(c.HTTP == "" || isAddress(c.HTTP, false), "http", c.HTTP, "host:port, or to be empty")
-	p.want(c.HTTPWebConfig == "" || c.HTTP != "", "http-web-config", c.HTTPWebConfig, "http to be set")
+	p.needs("http", c.HTTP, isAddress(c.HTTP, false), "host:port, or to be empty")
+	p.needs("http-web-config", c.HTTPWebConfig, c.HTTP != "", "http to be set")
 	if c.HTTPWebConfig != "" {
 		err := web.Validate(c.HTTPWebConfig)
 		p.want(err == nil, "http-web-config", c.HTTPWebConfig,
 			fmt.Sprintf("a web configuration as Prometheus exporters have: %v", err))
 	}
-	p.want(c.Pprof == "" || isAddress(c.Pprof, false) && loopback.Is(c.Pprof), "pprof", c.Pprof,
+	p.needs("pprof", c.Pprof, isAddress(c.Pprof, false) && loopback.Is(c.Pprof),
 		"host:port on the loopback interface (127.0.0.1, [::1] or localhost), or to be empty")
 	between(p, "standbys", c.Standbys, 0, MaxStandbys)
 	between(p, "lanes", c.Lanes, 0, MaxLanes)
@@ -245,11 +250,9 @@ func (p *problems) resources(c *Config) {
 }
 
 func (p *problems) tls(c *Config) {
-	for _, f := range []struct{ setting, file string }{
-		{"tls-ca", c.TLSCA}, {"tls-cert", c.TLSCert}, {"tls-key", c.TLSKey},
-	} {
-		p.want(c.TLS || f.file == "", f.setting, f.file, "tls to be true")
-	}
+	p.needs("tls-ca", c.TLSCA, c.TLS, "tls to be true")
+	p.needs("tls-cert", c.TLSCert, c.TLS, "tls to be true")
+	p.needs("tls-key", c.TLSKey, c.TLS, "tls to be true")
 	p.want((c.TLSCert == "") == (c.TLSKey == ""), "tls-cert", c.TLSCert, "tls-key with it, and the other way round")
 	if _, err := c.TLSConfig(); err != nil && (c.TLSCert == "") == (c.TLSKey == "") {
 		p.want(false, "tls", "true", fmt.Sprintf("PEM files that can be read: %v", err))
@@ -317,30 +320,38 @@ func isAddress(s string, remote bool) bool {
 
 // api checks that the API is not open by accident.
 func (p *problems) api(c *Config) {
-	p.want(c.API == "" || isAddress(c.API, false), "api", c.API, "host:port, or to be empty")
-	p.want(c.API == "" || !isAddress(c.API, false) || c.APIOpen || c.APIUsers != "" || loopback.Is(c.API),
-		"api", c.API,
+	p.needs("api", c.API, isAddress(c.API, false), "host:port, or to be empty")
+	p.needs("api", c.API, !isAddress(c.API, false) || c.APIOpen || c.APIUsers != "" || loopback.Is(c.API),
 		"api-users with its callers, or api-open if a proxy authenticates and nothing else can reach it, or the "+
 			"loopback interface (127.0.0.1, [::1] or localhost)")
-	p.want(c.Advertise == "" || isAddress(c.Advertise, true), "advertise", c.Advertise,
-		"host:port with the port that others reach api at")
-	p.want(c.Advertise == "" || c.API != "", "advertise", c.Advertise, "api to be set")
+	p.needs("advertise", c.Advertise, isAddress(c.Advertise, true), "host:port with the port that others reach api at")
+	p.needs("advertise", c.Advertise, c.API != "", "api to be set")
 	p.want(!c.APIOpen || c.APIUsers == "", "api-open", c.APIOpen, "to be false if api-users is set")
 	p.want(!c.APIOpen || c.API != "", "api-open", c.APIOpen, "api to be set")
-	p.want(c.APITLSCert == "" || c.APITLSKey != "", "api-tls-cert", c.APITLSCert, "api-tls-key with it")
-	p.want(c.APITLSKey == "" || c.APITLSCert != "", "api-tls-key", c.APITLSKey, "api-tls-cert with it")
-	p.want(c.APIClientCA == "" || c.APITLSCert != "", "api-client-ca", c.APIClientCA, "api-tls-cert with it")
-	p.want(c.APIClientCA == "" || c.APIUsers != "", "api-client-ca", c.APIClientCA,
+	p.needs("api-tls-cert", c.APITLSCert, c.APITLSKey != "", "api-tls-key with it")
+	p.needs("api-tls-key", c.APITLSKey, c.APITLSCert != "", "api-tls-cert with it")
+	p.needs("api-client-ca", c.APIClientCA, c.APITLSCert != "", "api-tls-cert with it")
+	p.needs("api-client-ca", c.APIClientCA, c.APIUsers != "",
 		"api-users with it, to name the callers that have certificates")
 	p.hosts("api-peers", c.APIPeers, "*.timers.svc or 10.0.0.*")
 	p.hosts("api-host", c.APIHost, "timers.example.org or *.timers.svc")
-	p.want(len(c.APIHost) == 0 || c.APIOpen, "api-host", strings.Join(c.APIHost, ","),
+	p.needs("api-host", strings.Join(c.APIHost, ","), c.APIOpen,
 		"api-open with it: with api-users every host name is answered, and the loopback interface has its own names")
-	p.want(len(c.APIPeers) == 0 || c.APIKeyFile != "", "api-peers", strings.Join(c.APIPeers, ","),
+	p.needs("api-peers", strings.Join(c.APIPeers, ","), c.APIKeyFile != "",
 		"api-key-file: without it nothing is forwarded")
-	p.want(c.APIUsers == "" || c.API != "", "api-users", c.APIUsers, "api to be set")
-	p.want(c.APIKeyFile == "" || c.API != "", "api-key-file", c.APIKeyFile, "api to be set")
-	p.apiFiles(c)
+	p.needs("api-users", c.APIUsers, c.API != "", "api to be set")
+	p.needs("api-key-file", c.APIKeyFile, c.API != "", "api to be set")
+	p.file("api-tls-cert", c.APITLSCert, c, "PEM files of a certificate and its key", func() error {
+		if c.APITLSKey == "" {
+			return nil // reported above
+		}
+		_, err := tls.LoadX509KeyPair(c.APITLSCert, c.APITLSKey)
+		return err
+	})
+	p.file("api-client-ca", c.APIClientCA, c, "a PEM file of authorities", func() error {
+		_, err := readCA(c.APIClientCA)
+		return err
+	})
 	between(p, "api-body-limit", c.APIBodyLimit, MinAPIBody, MaxAPIBody)
 	between(p, "api-rate", c.APIRate, 0, MaxAPIRate)
 	p.want(c.APIAudit != "", "api-audit", c.APIAudit, "stderr, off, or the path of a file")
@@ -356,35 +367,13 @@ func (p *problems) hosts(setting string, globs []string, examples string) {
 	}
 }
 
-// apiFiles checks the files of TLS. apiserver.Validate checks those of callers and of keys, because it reads them.
-func (p *problems) apiFiles(c *Config) {
-	for _, f := range []struct {
-		setting, path, need string
-		check               func(path string) error
-	}{
-		{"api-tls-cert", c.APITLSCert, "PEM files of a certificate and its key",
-			func(path string) error { return checkPair(path, c.APITLSKey) }},
-		{"api-client-ca", c.APIClientCA, "a PEM file of authorities", checkCA},
-	} {
-		if f.path == "" {
-			continue
-		}
-		p.want(c.API != "", f.setting, f.path, "api to be set")
-		if err := f.check(f.path); err != nil {
-			p.want(false, f.setting, f.path, fmt.Sprintf("%s: %v", f.need, Pathless(err)))
-		}
+// file checks a file of the API's TLS. apiserver.Validate checks those of callers and of keys, because it reads them.
+func (p *problems) file(setting, path string, c *Config, need string, check func() error) {
+	if path == "" {
+		return
 	}
-}
-
-func checkPair(cert, key string) error {
-	if key == "" {
-		return nil // problems.api reports it
+	p.want(c.API != "", setting, path, "api to be set")
+	if err := check(); err != nil {
+		p.want(false, setting, path, fmt.Sprintf("%s: %v", need, Pathless(err)))
 	}
-	_, err := tls.LoadX509KeyPair(cert, key)
-	return err
-}
-
-func checkCA(path string) error {
-	_, err := readCA(path)
-	return err
 }

@@ -30,7 +30,7 @@ func parseYAML(path string, data []byte) (file, error) {
 	var errs []error
 	for _, key := range sortedKeys(doc) {
 		if n := doc[key].node; n != nil && key == tenantsSetting {
-			f.tenants, err = tenantsOf(path, n)
+			f.tenants, err = sectionsOf(path, key, n, "request topics, each with settings of its own", put)
 		} else {
 			err = put(f.settings, key, path, key, n)
 		}
@@ -68,23 +68,23 @@ func put(into map[string]*value, key, path, setting string, n ast.Node) error {
 	return nil
 }
 
-// tenantsOf reads the mapping of request topics to settings.
-func tenantsOf(path string, n ast.Node) (map[string]map[string]*value, error) {
-	topics, err := mappingOf(path, tenantsSetting, n, "request topics, each with settings of its own")
-	if err != nil {
-		return nil, err
-	}
-	var errs []error
-	tenants := make(map[string]map[string]*value, len(topics))
-	for _, topic := range sortedKeys(topics) {
-		settings, err := mappingOf(path, tenantsSetting+"."+topic, topics[topic], "settings")
+// sectionsOf reads a mapping of names to settings: tenants, or profiles. content describes it. put puts a setting.
+func sectionsOf(
+	path, key string, n ast.Node, content string,
+	put func(into map[string]*value, setting, path, full string, n ast.Node) error,
+) (map[string]map[string]*value, error) {
+	sections := make(map[string]map[string]*value)
+	nodes, err := mappingOf(path, key, n, content)
+	errs := []error{err}
+	for _, name := range sortedKeys(nodes) {
+		settings, err := mappingOf(path, key+"."+name, nodes[name], "settings")
 		errs = append(errs, err)
-		tenants[topic] = make(map[string]*value, len(settings))
-		for _, name := range sortedKeys(settings) {
-			errs = append(errs, put(tenants[topic], name, path, tenantKey(topic, name), settings[name]))
+		sections[name] = make(map[string]*value, len(settings))
+		for _, setting := range sortedKeys(settings) {
+			errs = append(errs, put(sections[name], setting, path, key+"."+name+"."+setting, settings[setting]))
 		}
 	}
-	return tenants, errors.Join(errs...)
+	return sections, errors.Join(errs...)
 }
 
 // mappingOf reads a mapping whose keys are scalars.
