@@ -57,48 +57,54 @@ func decode[T any](fields func(*codec, *T), b []byte, known *names) (fact T, err
 	return fact, err
 }
 
-func number[T ~int32 | ~int64](c *codec, v *T) {
-	if !c.reading {
-		c.b = binary.AppendVarint(c.b, int64(*v))
-		return
+func numbers[T ~int32 | ~int64](c *codec, fields ...*T) {
+	for _, v := range fields {
+		n, size := int64(*v), 0
+		if !c.reading {
+			c.b = binary.AppendVarint(c.b, n)
+			continue
+		}
+		if n, size = binary.Varint(c.b); size <= 0 {
+			c.bad = true
+			return
+		}
+		*v, c.b = T(n), c.b[size:]
 	}
-	n, size := binary.Varint(c.b)
-	if size <= 0 {
-		c.bad = true
-		return
-	}
-	*v, c.b = T(n), c.b[size:]
 }
 
-func text[T ~string](c *codec, v *T) {
-	if !c.reading {
-		c.b = append(binary.AppendUvarint(c.b, uint64(len(*v))), *v...)
-		return
+func texts[T ~string](c *codec, fields ...*T) {
+	for _, v := range fields {
+		if !c.reading {
+			c.b = append(binary.AppendUvarint(c.b, uint64(len(*v))), *v...)
+			continue
+		}
+		n, size := binary.Uvarint(c.b)
+		if size <= 0 || n > uint64(len(c.b)-size) {
+			c.bad = true
+			return
+		}
+		*v, c.b = T(c.names.of(c.b[size:size+int(n)])), c.b[size+int(n):]
 	}
-	n, size := binary.Uvarint(c.b)
-	if size <= 0 || n > uint64(len(c.b)-size) {
-		c.bad = true
-		return
-	}
-	*v, c.b = T(c.names.of(c.b[size:size+int(n)])), c.b[size+int(n):]
 }
 
-func (c *codec) flag(v *bool) {
-	n := map[bool]int32{true: 1}[*v]
-	number(c, &n)
-	*v = n != 0
+func (c *codec) flags(fields ...*bool) {
+	for _, v := range fields {
+		n := map[bool]int32{true: 1}[*v]
+		numbers(c, &n)
+		*v = n != 0
+	}
 }
 
 func (c *codec) time(v *time.Time) {
 	ms := v.UnixMilli()
-	number(c, &ms)
+	numbers(c, &ms)
 	*v = time.UnixMilli(ms).UTC()
 }
 
 func (c *codec) place(p *history.Place) {
-	text(c, &p.Topic)
-	number(c, &p.Partition)
-	number(c, &p.Offset)
+	texts(c, &p.Topic)
+	numbers(c, &p.Partition)
+	numbers(c, &p.Offset)
 }
 
 // payload writes the target of an emission, and digests of its contents.
@@ -109,12 +115,9 @@ func (c *codec) payload(p *history.Payload) {
 			digest(p.Headers)
 		p.Labels = labelsDigest(p.Labels)
 	}
-	text(c, &p.Topic)
-	number(c, &p.Partition)
-	text(c, &p.Key)
-	text(c, &p.Value)
-	text(c, &p.Headers)
-	text(c, &p.Labels)
+	texts(c, &p.Topic)
+	numbers(c, &p.Partition)
+	texts(c, &p.Key, &p.Value, &p.Headers, &p.Labels)
 }
 
 // labelsDigest is empty if there are no labels, as most timers have none.
@@ -135,102 +138,87 @@ func digest(parts ...string) string {
 }
 
 func (c *codec) request(q *history.Request) {
-	number(c, &q.Timestamp)
-	text(c, &q.Action)
-	text(c, &q.If)
-	c.flag(&q.OtherSettings)
+	numbers(c, &q.Timestamp)
+	texts(c, &q.Action)
+	texts(c, &q.If)
+	c.flags(&q.OtherSettings)
 	if q.Action == history.Moves {
-		number(c, &q.Due)
+		numbers(c, &q.Due)
 	}
 	if q.Action != history.Schedules {
 		return
 	}
-	number(c, &q.Due)
-	number(c, &q.MaxLate)
-	number(c, &q.Remember)
-	number(c, &q.Jitter)
+	numbers(c, &q.Due, &q.MaxLate, &q.Remember, &q.Jitter)
 	c.payload(&q.Emits)
 	recurs := q.Recurs != nil
-	if c.flag(&recurs); !recurs {
+	if c.flags(&recurs); !recurs {
 		return
 	}
 	if c.reading {
 		q.Recurs = new(history.Recurrence)
 	}
-	number(c, &q.Recurs.Every)
-	number(c, &q.Recurs.Until)
-	number(c, &q.Recurs.Count)
-	number(c, &q.Recurs.Jitter)
-	text(c, &q.Recurs.CatchUp)
+	numbers(c, &q.Recurs.Every, &q.Recurs.Until, &q.Recurs.Count, &q.Recurs.Jitter)
+	texts(c, &q.Recurs.CatchUp)
 }
 
 func (c *codec) emission(e *history.Emission) {
 	if !c.reading {
 		e.Event = digest(e.Event)
 	}
-	number(c, &e.Timestamp)
-	number(c, &e.Due)
-	number(c, &e.Occurrence)
-	c.flag(&e.Stamped)
+	numbers(c, &e.Timestamp, &e.Due, &e.Occurrence)
+	c.flags(&e.Stamped)
 	c.place(&e.Source)
-	text(c, &e.Event)
+	texts(c, &e.Event)
 	c.payload(&e.Carries)
 }
 
 func (c *codec) letter(l *history.Letter) {
-	number(c, &l.Timestamp)
+	numbers(c, &l.Timestamp)
 	c.place(&l.Source)
-	text(c, &l.Reason)
-	c.flag(&l.Emission)
-	number(c, &l.Occurrence)
+	texts(c, &l.Reason)
+	c.flags(&l.Emission)
+	numbers(c, &l.Occurrence)
 }
 
 func (c *codec) event(e *history.Event) {
 	if !c.reading {
 		e.Emission, e.Labelled = digest(e.Emission), labelsDigest(e.Labelled)
 	}
-	number(c, &e.Timestamp)
-	text(c, &e.Type)
-	text(c, &e.Labelled)
+	numbers(c, &e.Timestamp)
+	texts(c, &e.Type)
+	texts(c, &e.Labelled)
 	c.time(&e.At)
 	for _, p := range []*history.Place{&e.Source, &e.Previous, &e.Cancel, &e.Request} {
 		c.place(p)
 	}
 	c.time(&e.Due)
-	number(c, &e.Event.Occurrence)
-	text(c, &e.Target)
-	text(c, &e.Emission)
-	text(c, &e.Reason)
-	number(c, &e.Event.Partition)
-	c.flag(&e.Unknown)
+	numbers(c, &e.Event.Occurrence)
+	texts(c, &e.Target, &e.Emission)
+	texts(c, &e.Reason)
+	numbers(c, &e.Event.Partition)
+	c.flags(&e.Unknown)
 	pending := e.Pending != nil
-	if c.flag(&pending); !pending {
+	if c.flags(&pending); !pending {
 		return
 	}
 	if c.reading {
 		e.Pending = new(waterclock.Pending)
 	}
 	c.time(&e.Pending.Due)
-	number(c, &e.Pending.Occurrence)
-	c.flag(&e.Pending.Paused)
+	numbers(c, &e.Pending.Occurrence)
+	c.flags(&e.Pending.Paused)
 }
 
 func (c *codec) timer(t *history.Timer) {
 	c.place(&t.Source)
-	number(c, &t.Due)
-	number(c, &t.Occurrence)
-	c.flag(&t.Paused)
-	c.flag(&t.Triggered)
-	c.flag(&t.Remembered)
+	numbers(c, &t.Due, &t.Occurrence)
+	c.flags(&t.Paused, &t.Triggered, &t.Remembered)
 	c.payload(&t.Emits)
 }
 
 func (c *codec) step(s *history.ChangelogRecord) {
-	text(c, &s.Topic)
-	text(c, &s.Kind)
-	text(c, &s.Step)
-	text(c, &s.Group)
-	text(c, &s.Owner)
-	text(c, &s.Incarnation)
-	number(c, &s.Position)
+	texts(c, &s.Topic)
+	texts(c, &s.Kind)
+	texts(c, &s.Step, &s.Group, &s.Owner, &s.Incarnation)
+	numbers(c, &s.Position)
 }

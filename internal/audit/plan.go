@@ -189,10 +189,7 @@ func (p *planner) requests(ctx context.Context) ([]logRange, error) {
 		return jobs, err
 	}
 	ends, err := kadm.NewClient(p.client).ListOffsetsAfterMilli(ctx, p.until.UnixMilli(), names...)
-	if err == nil {
-		err = ends.Error()
-	}
-	if err != nil {
+	if err = cmp.Or(err, ends.Error()); err != nil {
 		return nil, fmt.Errorf("find where the span ends: %w", err)
 	}
 	p.plan.Until = make(map[string]int64)
@@ -284,10 +281,7 @@ const (
 // compaction says why a topic may have lost single records; "" if it has not.
 func compaction(configs kadm.ResourceConfigs, name string) string {
 	c, err := configs.On(name, nil)
-	if err == nil {
-		err = c.Err
-	}
-	if err != nil {
+	if err = cmp.Or(err, c.Err); err != nil {
 		return "does not show its cleanup.policy: " + err.Error()
 	}
 	for _, kv := range c.Configs {
