@@ -328,13 +328,10 @@ type judge struct {
 	rules *intake.Rules
 }
 
-func (j judge) Reject(partition int32, r *route.Request) *api.Rejection {
+func (j judge) Reject(partition int32, r *route.Request) *timer.Refusal {
 	rec := j.s.record(j.rules.Topic, partition, r)
 	_, _, refused := j.rules.Validate(rec, rec.Timestamp.UnixMilli())
-	if refused == nil {
-		return nil
-	}
-	return &api.Rejection{Reason: refused.Reason, Detail: refused.Detail}
+	return refused
 }
 
 // record returns a request as a record.

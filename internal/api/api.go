@@ -106,8 +106,7 @@ func New(o Options) *API {
 	(&service{c, excluding}).register(h)
 	c.topics.registerCaller(h)
 	serveDocument(mux, h.OpenAPI())
-	front := &front{mux: mux, metrics: newMetrics(o.Registry), log: o.Logger, tracer: o.Tracer}
-	return &API{internal: o.Asker, public: withRequest(front), jobs: run, life: c.life}
+	return &API{internal: o.Asker, public: withRequest(newFront(mux, &o)), jobs: run, life: c.life}
 }
 
 // Close stops all jobs and streams, and waits for the end of the jobs.

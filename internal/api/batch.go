@@ -55,7 +55,11 @@ func (b *batches) register(h huma.API) {
 		if err := isJSON(c.Header("Content-Type")); err != nil {
 			return err
 		}
-		return b.topics.some(c.Context(), access.Write, c.Param("topic"))
+		if err := b.topics.mayAny(c.Context(), access.Write, c.Param("topic")); err != nil {
+			return err
+		}
+		_, err := b.topics.served(c.Param("topic"))
+		return err
 	})
 	handle(h, op, func(ctx context.Context, in *struct {
 		Topic string `path:"topic" doc:"Request topic."`
@@ -64,9 +68,9 @@ func (b *batches) register(h huma.API) {
 		Window  int64  `header:"Idempotency-Window" minimum:"0" maximum:"604800" default:"3600" doc:"How many seconds the key is valid once a timer has fired."`
 		RawBody []byte `contentType:"application/octet-stream"`
 	}) (*body[BatchResults], error) {
-		timers, p := decodeTimers(ctx, in.RawBody)
-		if p != nil {
-			return nil, p
+		timers, err := decodeTimers(ctx, in.RawBody)
+		if err != nil {
+			return nil, err
 		}
 		y := idempotency{key: in.Key, seconds: in.Window}
 		if in.Key != "" {
@@ -125,7 +129,7 @@ func onlyForPosts(c huma.Context, next func(huma.Context)) {
 		return
 	}
 	_, w := humago.Unwrap(c)
-	problem(http.StatusBadRequest, ReasonBadRequest, "%s", wrong).Write(w)
+	invalid("%s", wrong).Write(w)
 }
 
 // digest hashes the timers of a body. White space and the order of fields do not count.
@@ -168,7 +172,7 @@ func (b *batches) used(ctx context.Context, y *idempotency, made []bool, request
 // batch writes timers. The timers of each partition keep their order.
 func (b *batches) batch(ctx context.Context, name, wait string, y idempotency,
 	timers []NewTimer) ([]BatchResult, error) {
-	topic := b.topics.all[name] // it exists: some() has found it
+	topic := b.topics.all[name] // it exists: see register
 	// The caller may have a right to only some of the IDs. Then each timer is checked.
 	each := b.topics.may(ctx, access.Write, name, "") != nil
 	results := make([]BatchResult, len(timers))
@@ -302,10 +306,9 @@ func (b *batches) batched(ctx context.Context, topic string, y *idempotency, i i
 		fmt.Fprintf(h, "%d %s\n", len(part), part)
 	}
 	r.ID = []byte(madePrefix + hex.EncodeToString(h.Sum(nil)[:16]))
-	r.Headers = append(r.Headers,
-		timer.Header{Key: waterclock.HeaderRemember, Value: fmt.Appendf(nil, "%ds %s", y.seconds, y.body)})
+	r.Headers.Add(waterclock.HeaderRemember, fmt.Sprintf("%ds %s", y.seconds, y.body))
 	if n.If == "" {
-		r.Headers = append(r.Headers, timer.Header{Key: waterclock.HeaderIf, Value: []byte(waterclock.IfAbsent)})
+		r.Headers.Add(waterclock.HeaderIf, waterclock.IfAbsent)
 	}
 	return r, nil
 }

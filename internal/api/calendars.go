@@ -176,8 +176,7 @@ func (co *calendarsOf) change(h huma.API, op huma.Operation, created bool,
 	do func(ctx context.Context, name string, text []byte) (status int, result string, err error)) {
 	before(&op, func(c huma.Context) error {
 		if c.Header("If-Match") != "" || c.Header("If-None-Match") != "" {
-			return problem(http.StatusBadRequest, ReasonBadRequest, "a change of a calendar takes no conditions: "+
-				"leave out If-Match and If-None-Match")
+			return invalid("a change of a calendar takes no conditions: leave out If-Match and If-None-Match")
 		}
 		return co.may(c.Context(), access.Admin, c.Param("name"))
 	})

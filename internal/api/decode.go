@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -114,18 +115,10 @@ func decodeTimer(body []byte) (*NewTimer, error) {
 	return n, nil
 }
 
-// decodeCorrection reads the body of a POST that sends a dead letter again; nil if there is none.
-func decodeCorrection(body []byte, contentType string) (*Correction, error) {
-	if len(body) == 0 {
-		return nil, nil
-	}
-	if err := isJSON(contentType); err != nil {
-		return nil, err
-	}
+// decodeObject reads a body that is one JSON object.
+func decodeObject[T any](body []byte) (object *T, err error) {
 	d := strict(body)
-	var c *Correction
-	err := d.Decode(&c)
-	if err == nil && c == nil {
+	if err = d.Decode(&object); err == nil && object == nil {
 		err = errors.New("it is null, and needs an object")
 	}
 	if err == nil {
@@ -134,8 +127,20 @@ func decodeCorrection(body []byte, contentType string) (*Correction, error) {
 	if err == nil {
 		err = lossless(body)
 	}
+	return object, err
+}
+
+// decodeCorrection reads the body of a POST that sends a dead letter again; nil if there is none.
+func decodeCorrection(body []byte, contentType string) (*Correction, error) {
+	if len(body) == 0 {
+		return nil, nil
+	}
+	if err := isJSON(contentType); err != nil {
+		return nil, err
+	}
+	c, err := decodeObject[Correction](body)
 	if err != nil {
-		return nil, problem(http.StatusBadRequest, ReasonBadRequest, "body: %s", fault(err, body))
+		return nil, invalid("body: %s", fault(err, body))
 	}
 	return c, nil
 }
@@ -143,11 +148,11 @@ func decodeCorrection(body []byte, contentType string) (*Correction, error) {
 // decodeTimers reads the body of a POST, one timer after the other. It stops at the first timer beyond the limit, and
 // after a number of wrong ones. So neither its memory nor its response grows with the body. The decoded headers count
 // as the caller's memory.
-func decodeTimers(ctx context.Context, body []byte) ([]NewTimer, *Problem) {
+func decodeTimers(ctx context.Context, body []byte) ([]NewTimer, error) {
 	var at int64 // start of the part being decoded
 	wrong := func(where string, err error) *Problem {
 		text := fault(err, body[at:])
-		p := problem(http.StatusBadRequest, ReasonBadRequest, "%s: %s", where, text)
+		p := invalid("%s: %s", where, text)
 		p.Errors = []*huma.ErrorDetail{{Message: text, Location: where}}
 		return p
 	}
@@ -181,8 +186,8 @@ func decodeTimers(ctx context.Context, body []byte) ([]NewTimer, *Problem) {
 			err = lossless(body[at:d.InputOffset()])
 		}
 		if err == nil {
-			if p := access.Reserve(ctx, int64(len(one.Headers)*headerBytes)); p != nil {
-				return nil, refusedBy(p)
+			if err := access.Reserve(ctx, int64(len(one.Headers)*headerBytes)); err != nil {
+				return nil, err
 			}
 			timers = append(timers, *one)
 			continue
@@ -257,50 +262,24 @@ func fault(err error, body []byte) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxFaultLen)], "")
 }
 
-// notBase64 names the first field of JSON that must be base64 and is not, because the decoder's error has no name. It
-// keeps only the names of the enclosing fields.
+// listIndex is the index of an element in the path of a field.
+var listIndex = regexp.MustCompile(`\[\d+\]`)
+
+// notBase64 names the first field of JSON that must be base64 and is not, because the decoder's error has no name.
 func notBase64(body []byte) string {
-	d := json.NewDecoder(bytes.NewReader(bytes.TrimLeft(body, ", \t\r\n"))) // an element of a list follows a comma
-	type level struct {
-		name   string
-		object bool
-	}
-	var open []level
-	field, named := "", false // the field whose value comes next
-	for {
-		t, err := d.Token()
+	name := "a field"
+	s := scan{b: body, text: func(path string, l literal) error {
+		if !strings.HasSuffix(strings.ToLower(path), "base64") {
+			return nil
+		}
+		_, err := base64.StdEncoding.DecodeString(l.unquoted())
 		if err != nil {
-			return "a field"
+			name = listIndex.ReplaceAllString(path, "")
 		}
-		switch t := t.(type) {
-		case json.Delim:
-			switch {
-			case t == '{' || t == '[':
-				open = append(open, level{field, t == '{'})
-			case len(open) > 0:
-				open = open[:len(open)-1]
-			}
-			field, named = "", false
-			continue
-		case string:
-			if !named && len(open) > 0 && open[len(open)-1].object {
-				field, named = t, true
-				continue
-			}
-			if _, err := base64.StdEncoding.DecodeString(t); err == nil ||
-				!strings.HasSuffix(strings.ToLower(field), "base64") {
-				break
-			}
-			name := field
-			for i := len(open) - 1; i >= 0 && len(name) < maxFaultLen/2; i-- {
-				if open[i].name != "" {
-					name = open[i].name + "." + name
-				}
-			}
-			return name
-		}
-		field, named = "", false
-	}
+		return err
+	}}
+	_ = s.value("") // it ends at the field
+	return name
 }
 
 // isJSON returns an error unless the body may be JSON in UTF-8: by its type, or because it has no type.

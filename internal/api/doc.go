@@ -25,10 +25,9 @@
 // # Files
 //
 //   - Pending timers: timers (one), batch (many), list (pages and counts of all), jobs (changes of all).
-//   - Dead letters: letters (one, and pages), tally (counts), resends (jobs), reviewed (which are new); marks stores
-//     the reviewed ones, as sets of offsets.
-//   - Events: events (a stream), activity (pages of all timers), history (pages of one), position (the start of a
-//     stream).
-//   - Reading logs: logs, browse and backward (the newest first), time_order (all partitions together).
-//   - The instance: service, topics, caller.
+//   - Dead letters: letters (one, and pages), tally (counts), resends (jobs), reviewed (which are new, as sets of
+//     offsets), marks (where these are stored).
+//   - Events: events (a stream, and where it begins), activity (pages, of all timers and of one).
+//   - Reading logs: logs, browse (the newest first, and all partitions in the order of time).
+//   - The instance: service, topics.
 package api

@@ -73,8 +73,7 @@ func (e *events) watch(ctx context.Context, in *watch) (*huma.StreamResponse, er
 	}
 	since, err := instant("since", in.Since)
 	if err == nil && !in.Follow && since == 0 {
-		err = problem(http.StatusBadRequest, ReasonBadRequest,
-			"follow is false and since is not given: there is nothing to send")
+		err = invalid("follow is false and since is not given: there is nothing to send")
 	}
 	if err != nil {
 		return nil, err
@@ -249,6 +248,15 @@ func (p Position) next(partition int32) int64 {
 	return 0
 }
 
+// endsOf returns the position at the ends of n partitions.
+func endsOf(bounds map[int32][2]int64, first, n int32) Position {
+	p := Position{First: first, Next: make([]int64, n)}
+	for i := range p.Next {
+		p.Next[i] = bounds[first+int32(i)][1]
+	}
+	return p
+}
+
 // parsePosition reads the format of String. The limit of a call's headers bounds its length.
 func parsePosition(text string) (Position, bool) {
 	first, offsets, _ := strings.Cut(text, ":")
@@ -282,9 +290,8 @@ func (e *events) begin(
 ) (b beginning, err error) {
 	given, ok := parsePosition(text)
 	if text != "" && !ok {
-		return b, problem(http.StatusBadRequest, ReasonBadRequest,
-			"the position is not one of a stream of events: give the last ID that one came with, log.position of a "+
-				"timer's events, or none")
+		return b, invalid("the position is not one of a stream of events: give the last ID that one came with, " +
+			"log.position of a timer's events, or none")
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -298,12 +305,11 @@ func (e *events) begin(
 			return b, err
 		}
 	}
-	b.at, b.ends = Position{First: first, Next: make([]int64, n)}, Position{First: first, Next: make([]int64, n)}
+	b.at, b.ends = endsOf(bounds, first, n), endsOf(bounds, first, n)
 	var behind int64
-	for i := range b.at.Next {
+	for i, next := range b.at.Next {
 		p := first + int32(i)
 		span := bounds[p]
-		next := span[1]
 		switch offset, some := starts[p]; {
 		case text != "":
 			next = given.next(p)
@@ -311,7 +317,7 @@ func (e *events) begin(
 			next = max(span[0], min(offset, span[1]))
 			b.deleted = b.deleted || next == span[0] && next > 0
 		}
-		switch b.at.Next[i], b.ends.Next[i] = next, span[1]; {
+		switch b.at.Next[i] = next; {
 		case next < span[0]:
 			return b, gone("%s/%d begins at %d now, and the position is %d: retention has deleted the events "+
 				"between them",

@@ -70,12 +70,9 @@ func newFake(topic string, partitions int32) *fake {
 // judge implements api.Rules with the rules of the fake's owners.
 type judge struct{ rules *intake.Rules }
 
-func (j judge) Reject(partition int32, r *route.Request) *api.Rejection {
+func (j judge) Reject(partition int32, r *route.Request) *timer.Refusal {
 	_, _, refused := j.rules.Validate(recordOf(j.rules.Topic, partition, r), time.Now().UnixMilli())
-	if refused == nil {
-		return nil
-	}
-	return &api.Rejection{Reason: refused.Reason, Detail: refused.Detail}
+	return refused
 }
 
 // rules returns the rules by which calls are judged before they are written; nil if the fake has none.

@@ -58,9 +58,22 @@ func headersOf(ctx context.Context) http.Header {
 // must not be guessed.
 type front struct {
 	mux     *http.ServeMux
-	metrics *metrics
+	calls   *prometheus.CounterVec   // by operation and status
+	seconds *prometheus.HistogramVec // by operation
 	log     *slog.Logger
 	tracer  trace.Tracer // nil: calls have no spans
+}
+
+func newFront(mux *http.ServeMux, o *Options) *front {
+	in := metric.In(o.Registry)
+	return &front{
+		mux: mux, log: o.Logger, tracer: o.Tracer,
+		calls: in.Counters("waterclock_api_calls_total",
+			"Calls of the HTTP API that were answered, by operation and status.", "call", "status"),
+		seconds: in.Histograms("waterclock_api_call_seconds",
+			"Time from the headers of a call of the HTTP API to the end of its response, except streams.",
+			[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}, "call"),
+	}
 }
 
 // ServeHTTP implements http.Handler.
@@ -72,15 +85,7 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if _, pattern := f.mux.Handler(r); pattern != "" {
-		f.metrics.count(pattern, w, func(w *access.Recorder) {
-			if f.tracer != nil {
-				ctx, end := traced(f.tracer, pattern, r)
-				defer func() { end(w.Final(true)) }()
-				r = r.WithContext(ctx)
-			}
-			defer f.panicked(w, r)
-			f.mux.ServeHTTP(w, r)
-		})
+		f.operate(pattern, &access.Recorder{ResponseWriter: w}, r)
 		return
 	}
 	if allow := methodsAt(f.mux, r); len(allow) > 0 {
@@ -126,35 +131,23 @@ func methodsAt(mux *http.ServeMux, r *http.Request) (allow []string) {
 	return allow
 }
 
-// metrics counts calls by operation.
-type metrics struct {
-	calls   *prometheus.CounterVec
-	seconds *prometheus.HistogramVec
-}
-
-func newMetrics(reg prometheus.Registerer) *metrics {
-	in := metric.In(reg)
-	return &metrics{
-		calls: in.Counters("waterclock_api_calls_total",
-			"Calls of the HTTP API that were answered, by operation and status.", "call", "status"),
-		seconds: in.Histograms("waterclock_api_call_seconds",
-			"Time from the headers of a call of the HTTP API to the end of its response, except streams.",
-			[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}, "call"),
-	}
-}
-
-// count counts a call under the pattern of its handler. The time of streams is not measured: the caller decides how
-// long they last.
-func (m *metrics) count(pattern string, w http.ResponseWriter, serve func(*access.Recorder)) {
+// operate has the handler of a pattern answer a call, and counts the call. The time of streams is not measured: the
+// caller decides how long they last.
+func (f *front) operate(pattern string, w *access.Recorder, r *http.Request) {
 	began := time.Now()
-	sw := &access.Recorder{ResponseWriter: w}
 	defer func() {
-		m.calls.WithLabelValues(pattern, strconv.Itoa(sw.Final(true))).Inc()
-		if sw.Header().Get("Content-Type") != streamType {
-			m.seconds.WithLabelValues(pattern).Observe(time.Since(began).Seconds())
+		f.calls.WithLabelValues(pattern, strconv.Itoa(w.Final(true))).Inc()
+		if w.Header().Get("Content-Type") != streamType {
+			f.seconds.WithLabelValues(pattern).Observe(time.Since(began).Seconds())
 		}
 	}()
-	serve(sw)
+	if f.tracer != nil {
+		ctx, end := traced(f.tracer, pattern, r)
+		defer func() { end(w.Final(true)) }()
+		r = r.WithContext(ctx)
+	}
+	defer f.panicked(w, r)
+	f.mux.ServeHTTP(w, r)
 }
 
 // traced begins the span of a call, by the semantic conventions for HTTP servers. It continues the trace of the

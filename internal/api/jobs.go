@@ -166,8 +166,8 @@ func (j *jobs) start(ctx context.Context, action, since string, in *Chosen,
 	name, dry := in.Topic, in.DryRun
 	q, err := in.Filter.query()
 	if err == nil && q == (query.Filter{}) && !in.All && !dry {
-		err = problem(http.StatusBadRequest, ReasonBadRequest, "nothing chooses timers: give due-after, "+
-			"due-before, prefix, target, state or label, or all=true for all timers of %.100q", in.Topic)
+		err = invalid("nothing chooses timers: give due-after, due-before, prefix, target, state or label, or "+
+			"all=true for all timers of %.100q", in.Topic)
 	}
 	if err != nil {
 		return nil, err

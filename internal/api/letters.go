@@ -164,10 +164,10 @@ func (l *letters) register(h huma.API) {
 		if err != nil {
 			return d, err
 		}
-		if p := access.Reserve(ctx, int64(pageFactor*r.size())); p != nil {
-			return d, refusedBy(p)
+		if err = access.Reserve(ctx, int64(pageFactor*r.size())); err == nil {
+			d = letter(r)
 		}
-		return letter(r), nil
+		return d, err
 	})
 	resend := operation("dead letters", http.MethodPost, "/v1/topics/{topic}/dead-letters/{partition}/{offset}/resend",
 		"resendDeadLetter", "Send the request of a dead letter again",
@@ -211,10 +211,7 @@ func (l *letters) page(ctx context.Context, topic string, f *letterFilter, limit
 	if err != nil {
 		return nil, err
 	}
-	ends := Position{Next: make([]int64, partitionsOf(bounds))}
-	for p, b := range bounds {
-		ends.Next[p] = b[1]
-	}
+	ends := endsOf(bounds, 0, int32(partitionsOf(bounds)))
 	b := &browser{logs: l.logs, now: l.now, topic: topic, bounds: f.clip(bounds), filter: f, limit: limit}
 	page := &DeadLetterList{DeadLetters: []DeadLetter{}, Position: ends.String()}
 	found, cursor, err := b.page(ctx, cursor)

@@ -57,7 +57,7 @@ type Filter struct {
 func selector(texts []string) (timer.Selector, error) {
 	s, fault := timer.ParseSelector(texts)
 	if fault != "" {
-		return s, problem(http.StatusBadRequest, ReasonBadRequest, "label: %s", fault)
+		return s, invalid("label: %s", fault)
 	}
 	return s, nil
 }
@@ -65,8 +65,7 @@ func selector(texts []string) (timer.Selector, error) {
 func (f *Filter) query() (q query.Filter, err error) {
 	q = query.Filter{Prefix: f.Prefix, Target: f.Target, State: query.State(f.State)}
 	if len(q.Prefix) > waterclock.MaxIDBytes { // it might not fit into the URL of a hop
-		return q, problem(http.StatusBadRequest, ReasonBadRequest, "prefix has %d bytes, and an ID %d at most",
-			len(q.Prefix), waterclock.MaxIDBytes)
+		return q, invalid("prefix has %d bytes, and an ID %d at most", len(q.Prefix), waterclock.MaxIDBytes)
 	}
 	if q.Labels, err = selector(f.Label); err != nil {
 		return q, err
@@ -76,8 +75,7 @@ func (f *Filter) query() (q query.Filter, err error) {
 	}
 	q.DueBefore, err = instant("due-before", f.DueBefore)
 	if err == nil && f.DueBefore != "" && q.DueBefore == 0 { // 0 would mean any time
-		err = problem(http.StatusBadRequest, ReasonBadRequest,
-			"due-before is %.60q, before which nothing is due: leave it out for all timers", f.DueBefore)
+		err = invalid("due-before is %.60q, before which nothing is due: leave it out for all timers", f.DueBefore)
 	}
 	return q, err
 }
@@ -92,18 +90,17 @@ func instant(name, text string) (int64, error) {
 	if err != nil {
 		t, err := time.Parse(time.RFC3339Nano, text)
 		if err != nil {
-			return 0, problem(http.StatusBadRequest, ReasonBadRequest,
-				"%s is %.60q, needs RFC 3339 with a zone, as in 2026-11-22T09:00:00Z, or Unix milliseconds", name, text)
+			return 0, invalid("%s is %.60q, needs RFC 3339 with a zone, as in 2026-11-22T09:00:00Z, or Unix "+
+				"milliseconds", name, text)
 		}
 		ms = t.UnixMilli()
 	}
 	switch meant, unit := suggest.Millis(ms); {
 	case ms < waterclock.MinUnixMilli:
-		return 0, problem(http.StatusBadRequest, ReasonBadRequest,
-			"%s is %.60q, needs at least %d: send milliseconds, not seconds", name, text, waterclock.MinUnixMilli)
+		return 0, invalid("%s is %.60q, needs at least %d: send milliseconds, not seconds", name, text,
+			waterclock.MinUnixMilli)
 	case unit != "":
-		return 0, problem(http.StatusBadRequest, ReasonBadRequest,
-			"%s is %.60q, which is a time of today in %s: send milliseconds, %d", name, text, unit, meant)
+		return 0, invalid("%s is %.60q, which is a time of today in %s: send milliseconds, %d", name, text, unit, meant)
 	}
 	return ms, nil
 }
@@ -197,8 +194,7 @@ func instants(texts []string) (all []int64, err error) {
 		all = append(all, at)
 	}
 	if len(all) > maxUntil || !slices.IsSorted(all) || slices.Contains(all, 0) {
-		return nil, problem(http.StatusBadRequest, ReasonBadRequest, "until needs up to %d instants that ascend",
-			maxUntil)
+		return nil, invalid("until needs up to %d instants that ascend", maxUntil)
 	}
 	return all, nil
 }
@@ -322,9 +318,8 @@ func parseCursor(text string, order query.Order, filter string) (query.Cursor, e
 	position, sum, _ := strings.Cut(text, "~")
 	place, err := query.ParseCursor(position)
 	if err != nil || place.Order != order || sum != sumOf(filter) {
-		return place, problem(http.StatusBadRequest, ReasonBadRequest,
-			"the cursor is not one of this list: give the cursor of the page before, with the same filter and "+
-				"order, or none")
+		return place, invalid("the cursor is not one of this list: give the cursor of the page before, with the same " +
+			"filter and order, or none")
 	}
 	return place, nil
 }
@@ -383,8 +378,8 @@ func bytesShare(partitions int) int {
 // caller calls keep with its bytes, which releases the rest.
 func reservePage(ctx context.Context, partitions int) (keep func(bytes int), err error) {
 	room := int64(pageFactor*pageBytes + bytesShare(partitions)*partitions)
-	if p := access.Reserve(ctx, room); p != nil {
-		return nil, refusedBy(p)
+	if err := access.Reserve(ctx, room); err != nil {
+		return nil, err
 	}
 	return func(bytes int) { access.GiveBack(ctx, room-int64(pageFactor*bytes)) }, nil
 }

@@ -173,20 +173,20 @@ func (l *logError) Unwrap() error { return l.error }
 
 // Bounds implements Logs.
 func (b boundedLogs) Bounds(ctx context.Context, topic string) (map[int32][2]int64, error) {
-	bounds, err := b.Logs.Bounds(ctx, topic)
-	if err != nil {
-		return nil, &logError{err}
-	}
-	return bounds, nil
+	return ofLogs(b.Logs.Bounds(ctx, topic))
 }
 
 // Since implements Logs.
 func (b boundedLogs) Since(ctx context.Context, topic string, at time.Time) (map[int32]int64, error) {
-	offsets, err := b.Logs.Since(ctx, topic, at)
+	return ofLogs(b.Logs.Since(ctx, topic, at))
+}
+
+// ofLogs makes an error a *logError.
+func ofLogs[T any](found T, err error) (T, error) {
 	if err != nil {
-		return nil, &logError{err}
+		err = &logError{err}
 	}
-	return offsets, nil
+	return found, err
 }
 
 // Read implements Logs. An error of fn is returned unchanged.

@@ -23,59 +23,56 @@ import (
 
 // lossless returns an error if decoding a JSON value, which was decoded without an error, has changed something.
 func lossless(b []byte) error {
-	l := losslessScan{b: b}
-	return l.value("")
+	s := scan{b: b, strict: true, text: func(path string, l literal) error { return l.check(path) }}
+	return s.value("")
 }
 
-// losslessScan goes through valid JSON. Its depth and the fields of its objects are bounded by the Go types that it
-// was decoded to.
-type losslessScan struct {
-	b  []byte
-	at int
+// scan goes through valid JSON. If it is strict, the depth of the JSON and the fields of its objects are bounded by the
+// Go types that it was decoded to.
+type scan struct {
+	b      []byte
+	at     int
+	strict bool                                  // an object that decoding would change is an error
+	text   func(path string, text literal) error // is called with each text that is no name
 }
 
 // space skips the white space between two tokens.
-func (l *losslessScan) space() {
-	for l.at < len(l.b) && strings.IndexByte(" \t\r\n,:", l.b[l.at]) >= 0 {
-		l.at++
+func (s *scan) space() {
+	for s.at < len(s.b) && strings.IndexByte(" \t\r\n,:", s.b[s.at]) >= 0 {
+		s.at++
 	}
 }
 
-// value checks the next value. path names it, as in headers[2].value.
-func (l *losslessScan) value(path string) error {
-	l.space()
+// value goes through the next value. path names it, as in headers[2].value; a long one is cut.
+func (s *scan) value(path string) error {
+	path = path[:min(len(path), maxFaultLen)]
+	s.space()
 	switch {
-	case l.at == len(l.b):
+	case s.at == len(s.b):
 		return nil
-	case l.b[l.at] == '{':
-		return l.object(path)
-	case l.b[l.at] == '[':
-		return l.list(path)
-	case l.b[l.at] == '"':
-		return l.text().check(path)
+	case s.b[s.at] == '{':
+		return s.object(path)
+	case s.b[s.at] == '[':
+		return s.list(path)
+	case s.b[s.at] == '"':
+		return s.text(path, s.literal())
 	}
-	l.scalar()
+	end := bytes.IndexAny(s.b[s.at:], " \t\r\n,]}") // of a number, true, false or null
+	if end < 0 {
+		end = len(s.b) - s.at
+	}
+	s.at += end
 	return nil
 }
 
-// scalar returns a number, true, false or null.
-func (l *losslessScan) scalar() string {
-	end := bytes.IndexAny(l.b[l.at:], " \t\r\n,]}")
-	if end < 0 {
-		end = len(l.b) - l.at
-	}
-	l.at += end
-	return string(l.b[l.at-end : l.at])
-}
-
-func (l *losslessScan) list(path string) error {
-	l.at++
+func (s *scan) list(path string) error {
+	s.at++
 	for n := 0; ; n++ {
-		if l.space(); l.at == len(l.b) || l.b[l.at] == ']' {
-			l.at++
+		if s.space(); s.at == len(s.b) || s.b[s.at] == ']' {
+			s.at++
 			return nil
 		}
-		if err := l.value(path + "[" + strconv.Itoa(n) + "]"); err != nil {
+		if err := s.value(path + "[" + strconv.Itoa(n) + "]"); err != nil {
 			return err
 		}
 	}
@@ -87,24 +84,25 @@ type field struct {
 	first byte // of its value: n is null
 }
 
-func (l *losslessScan) object(path string) error {
-	l.at++
+func (s *scan) object(path string) error {
+	s.at++
 	var fields []field
 	for {
-		if l.space(); l.at == len(l.b) || l.b[l.at] == '}' {
-			l.at++
+		if s.space(); s.at == len(s.b) || s.b[s.at] == '}' {
+			s.at++
 			return ambiguousNull(path, fields)
 		}
-		name := l.text().unquoted()
+		name := s.literal().unquoted()
 		at := strings.TrimPrefix(path+"."+name, ".")
-		if slices.ContainsFunc(fields, func(f field) bool {
-			return strings.EqualFold(f.name, name)
-		}) { // compared like json does
-			return fmt.Errorf("%s is given twice: leave one out", at)
+		s.space()
+		if s.strict {
+			same := func(f field) bool { return strings.EqualFold(f.name, name) } // compared like json does
+			if slices.ContainsFunc(fields, same) {
+				return fmt.Errorf("%s is given twice: leave one out", at)
+			}
+			fields = append(fields, field{name, s.b[min(s.at, len(s.b)-1)]})
 		}
-		l.space()
-		fields = append(fields, field{name, l.b[min(l.at, len(l.b)-1)]})
-		if err := l.value(at); err != nil {
+		if err := s.value(at); err != nil {
 			return err
 		}
 	}
@@ -150,16 +148,16 @@ func ambiguousNull(path string, fields []field) error {
 // literal is a text of JSON in its quotes.
 type literal []byte
 
-// text returns the next text.
-func (l *losslessScan) text() literal {
-	from := l.at
-	for l.at++; l.at < len(l.b) && l.b[l.at] != '"'; l.at++ {
-		if l.b[l.at] == '\\' {
-			l.at++
+// literal returns the next text.
+func (s *scan) literal() literal {
+	from := s.at
+	for s.at++; s.at < len(s.b) && s.b[s.at] != '"'; s.at++ {
+		if s.b[s.at] == '\\' {
+			s.at++
 		}
 	}
-	l.at = min(l.at+1, len(l.b))
-	return l.b[from:l.at]
+	s.at = min(s.at+1, len(s.b))
+	return s.b[from:s.at]
 }
 
 func (l literal) unquoted() (s string) {
@@ -242,18 +240,16 @@ func notAsSent(r *http.Request, op *huma.Operation) *Problem {
 	hasBody := op.RequestBody != nil
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return problem(http.StatusBadRequest, ReasonBadRequest,
-			"the parameters cannot be read: %v; percent-encode them, a semicolon as %%3B", err)
+		return invalid("the parameters cannot be read: %v; percent-encode them, a semicolon as %%3B", err)
 	}
 	for name, values := range query {
 		if len(values) > 1 && !repeats(op, name) {
-			return problem(http.StatusBadRequest, ReasonBadRequest,
-				"the parameter %.40q is given %d times: give it once", name, len(values))
+			return invalid("the parameter %.40q is given %d times: give it once", name, len(values))
 		}
 	}
 	for _, name := range []string{"Content-Type", keyHeader, windowHeader, "Last-Event-ID"} {
 		if n := len(r.Header.Values(name)); n > 1 {
-			return problem(http.StatusBadRequest, ReasonBadRequest, "%s is given %d times: give it once", name, n)
+			return invalid("%s is given %d times: give it once", name, n)
 		}
 	}
 	for _, coding := range r.Header.Values("Content-Encoding") {

@@ -206,10 +206,8 @@ func (r *reviews) add(ctx context.Context, topic, by string, more map[int32]offs
 func (r *reviews) merge(
 	ctx context.Context, topic, by string, more map[int32]offsets, set *int64,
 ) (missing bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	r.setting.Lock()
-	defer r.setting.Unlock()
+	ctx, done := r.lock(ctx)
+	defer done()
 	bounds, err := r.logs.Bounds(ctx, topic)
 	if err != nil {
 		return false, err
@@ -237,21 +235,24 @@ func (r *reviews) merge(
 	return true, r.write(ctx, topic, by, r.now(), parts, before.set)
 }
 
+// lock holds setting until done is called.
+func (r *reviews) lock(ctx context.Context) (_ context.Context, done func()) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	r.setting.Lock()
+	return ctx, func() { r.setting.Unlock(); cancel() }
+}
+
 // set replaces the marks of some partitions, so that letters beyond them are new again.
 func (r *reviews) set(ctx context.Context, topic, by string, parts map[int32]offsets) error {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	r.setting.Lock()
-	defer r.setting.Unlock()
+	ctx, done := r.lock(ctx)
+	defer done()
 	return r.write(ctx, topic, by, r.now(), parts, r.now().UnixMilli())
 }
 
 // keep writes the marks of a topic again if they are old.
 func (r *reviews) keep(ctx context.Context, topic string) error {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	r.setting.Lock()
-	defer r.setting.Unlock()
+	ctx, done := r.lock(ctx)
+	defer done()
 	before, err := r.read(ctx, topic)
 	// The time may be anything: other tools may have committed it.
 	if err != nil || len(before.parts) == 0 || r.now().Sub(before.kept).Abs() < markKept {

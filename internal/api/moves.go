@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api/route"
@@ -48,11 +47,11 @@ func (j *jobs) move(ctx context.Context, in *Moves) (*startedJob, error) {
 	switch {
 	case in.Since == "":
 	case in.DryRun:
-		return nil, problem(http.StatusBadRequest, ReasonBadRequest,
-			"unchanged-since comes with dry-run, which cannot tell what has changed: leave out one of them")
+		return nil, invalid("unchanged-since comes with dry-run, which cannot tell what has changed: leave out one " +
+			"of them")
 	case !known || since.First != 0 || topic.Partitions > 0 && int(topic.Partitions) != len(since.Next):
-		return nil, problem(http.StatusBadRequest, ReasonBadRequest,
-			"unchanged-since is %.100q, needs the position of a job that moves timers of %.100q", in.Since, in.Topic)
+		return nil, invalid("unchanged-since is %.100q, needs the position of a job that moves timers of %.100q",
+			in.Since, in.Topic)
 	}
 	steers := func(t *query.Timer) []timer.Header {
 		if in.Since != "" && t.Ref().Generation() >= since.next(t.Partition) {
@@ -76,29 +75,24 @@ func (j *jobs) position(ctx context.Context, name string, topic Topic) (Position
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	bounds, err := j.logs.Bounds(ctx, name)
-	p := Position{Next: make([]int64, topic.Partitions)}
-	for i := range p.Next {
-		p.Next[i] = bounds[int32(i)][1]
-	}
-	return p, err
+	return endsOf(bounds, 0, topic.Partitions), err
 }
 
 // movesTo returns the new due time for an old one, in Unix milliseconds, as one of two parameters says.
 func movesTo(by, to string, dry bool) (func(due int64) int64, error) {
 	switch {
 	case (by == "") == (to == ""):
-		return nil, problem(http.StatusBadRequest, ReasonBadRequest, "give either by, as in by=1h, or to")
+		return nil, invalid("give either by, as in by=1h, or to")
 	case to != "":
 		at, err := instant("to", to)
 		return func(int64) int64 { return at }, err
 	}
 	d, err := span.ParseSigned(by)
 	if err != nil {
-		return nil, problem(http.StatusBadRequest, ReasonBadRequest,
-			"by is %.60q, needs a duration, such as 1h30m or -30m", by)
+		return nil, invalid("by is %.60q, needs a duration, such as 1h30m or -30m", by)
 	}
 	if d == 0 && !dry {
-		return nil, problem(http.StatusBadRequest, ReasonBadRequest, "by is %.60q, which moves nothing", by)
+		return nil, invalid("by is %.60q, which moves nothing", by)
 	}
 	return func(due int64) int64 { return due + d.Milliseconds() }, nil
 }

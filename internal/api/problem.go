@@ -65,8 +65,10 @@ func problem(status int, reason, format string, args ...any) *Problem {
 	return p
 }
 
-// refusedBy returns a problem of package access as one of the API.
-func refusedBy(p *access.Problem) *Problem { return &Problem{Problem: *p} }
+// invalid returns the problem of a call that is wrong in itself.
+func invalid(format string, args ...any) *Problem {
+	return problem(http.StatusBadRequest, ReasonBadRequest, format, args...)
+}
 
 // Write responds with the problem if no handler of huma does.
 func (p *Problem) Write(w http.ResponseWriter) { p.WriteAs(w, p) }
@@ -78,8 +80,11 @@ func Starting(w http.ResponseWriter) {
 
 // routed converts an error of package route or of Logs to a problem.
 func routed(err error) *Problem {
-	if p, ok := err.(*Problem); ok { //nolint:errorlint // ours are not wrapped
+	switch p := err.(type) { //nolint:errorlint // a wrapped one is a cause, not the response
+	case *Problem:
 		return p
+	case *access.Problem:
+		return &Problem{Problem: *p}
 	}
 	var elsewhere *route.ElsewhereError
 	var forbidden *route.ForbiddenError
@@ -119,7 +124,7 @@ func badRequest(err error) *Problem {
 	if p, ok := err.(*Problem); ok { //nolint:errorlint // ours are not wrapped
 		return p
 	}
-	return problem(http.StatusBadRequest, ReasonBadRequest, "%v", err)
+	return invalid("%v", err)
 }
 
 // statusOf returns the HTTP status for a request that became a dead letter: 400 if the caller can fix it, unless HTTP

@@ -2,7 +2,6 @@ package api
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -143,7 +142,7 @@ func (n *NewTimer) request(topic string) (route.Request, error) {
 	}
 	set := func(name, value string) {
 		if value != "" {
-			r.Headers = append(r.Headers, timer.Header{Key: name, Value: []byte(value)})
+			r.Headers.Add(name, value)
 		}
 	}
 	set(waterclock.HeaderAt, n.At)
@@ -198,26 +197,16 @@ func moving(id string, header http.Header, body []byte) (route.Request, error) {
 	if err != nil {
 		return r, err
 	}
-	d := strict(body)
-	var to *NewTime
-	if err = d.Decode(&to); err == nil && to == nil {
-		err = errors.New("it is null, and needs an object")
-	}
-	if err == nil {
-		err = ended(d)
-	}
-	if err == nil {
-		err = lossless(body)
-	}
+	to, err := decodeObject[NewTime](body)
 	switch {
 	case err != nil:
 		return r, fmt.Errorf("body: %s; it takes after or at, and no other field", fault(err, body))
 	case (to.At == "") == (to.After == ""):
 		return r, fmt.Errorf("the body needs either after, as in 10m, or at")
 	case to.At != "":
-		r.Headers = append(r.Headers, timer.Header{Key: waterclock.HeaderAt, Value: []byte(to.At)})
+		r.Headers.Add(waterclock.HeaderAt, to.At)
 	default:
-		r.Headers = append(r.Headers, timer.Header{Key: waterclock.HeaderAfter, Value: []byte(to.After)})
+		r.Headers.Add(waterclock.HeaderAfter, to.After)
 	}
 	return r, nil
 }
@@ -232,23 +221,20 @@ func (h *Header) header() (timer.Header, error) {
 }
 
 func (t *Target) addTo(r *route.Request) error {
-	set := func(name, value string) {
-		r.Headers = append(r.Headers, timer.Header{Key: name, Value: []byte(value)})
-	}
 	if t.Topic != "" {
-		set(waterclock.HeaderTargetTopic, t.Topic)
+		r.Headers.Add(waterclock.HeaderTargetTopic, t.Topic)
 	}
 	if t.Partition != nil {
-		set(waterclock.HeaderTargetPartition, strconv.Itoa(int(*t.Partition)))
+		r.Headers.Add(waterclock.HeaderTargetPartition, strconv.Itoa(int(*t.Partition)))
 	}
 	key, err := oneOf("target.key", t.Key, t.KeyBase64, t.KeyNull)
 	switch {
 	case err != nil:
 		return err
 	case t.KeyNull:
-		set(waterclock.HeaderTargetKeyNull, waterclock.True)
+		r.Headers.Add(waterclock.HeaderTargetKeyNull, waterclock.True)
 	case key != nil:
-		set(waterclock.HeaderTargetKey, string(key))
+		r.Headers.Add(waterclock.HeaderTargetKey, string(key))
 	}
 	return nil
 }
@@ -355,7 +341,7 @@ func addHTTP(r *route.Request, header http.Header) error {
 	slices.Sort(names)
 	for _, name := range names {
 		for _, value := range header[name] {
-			r.Headers = append(r.Headers, timer.Header{Key: strings.ToLower(name), Value: []byte(value)})
+			r.Headers.Add(strings.ToLower(name), value)
 		}
 	}
 	condition, err := conditionOf(header)
@@ -363,7 +349,7 @@ func addHTTP(r *route.Request, header http.Header) error {
 		return err
 	}
 	if condition != "" {
-		r.Headers = append(r.Headers, timer.Header{Key: waterclock.HeaderIf, Value: []byte(condition)})
+		r.Headers.Add(waterclock.HeaderIf, condition)
 	}
 	for _, pass := range header[passHeader] {
 		name, value, ok := strings.Cut(pass, "=")
@@ -373,7 +359,7 @@ func addHTTP(r *route.Request, header http.Header) error {
 		if err := mayPass(name); err != nil {
 			return err
 		}
-		r.Headers = append(r.Headers, timer.Header{Key: name, Value: []byte(value)})
+		r.Headers.Add(name, value)
 	}
 	return nil
 }

@@ -87,9 +87,8 @@ func (re *resends) register(h huma.API) {
 		Rate    int  `query:"rate" minimum:"1" maximum:"50000" default:"1000" doc:"The most requests that it writes per second."`
 	}) (*startedJob, error) {
 		if in.LetterFilter.isZero() && !in.All && !in.DryRun {
-			return nil, problem(http.StatusBadRequest, ReasonBadRequest,
-				"nothing chooses dead letters: give reviewed=false, reason, prefix, after, before or label, or "+
-					"all=true for all of %.100q", in.Topic)
+			return nil, invalid("nothing chooses dead letters: give reviewed=false, reason, prefix, after, before or "+
+				"label, or all=true for all of %.100q", in.Topic)
 		}
 		topics := re.topics
 		topic, err := topics.withLetters(ctx, access.Read, in.Topic, "")
@@ -369,7 +368,7 @@ func (r *resendJob) request(topics *topics, j *job, l *Record) (q route.Request,
 	own := slices.ContainsFunc(q.Headers,
 		func(h timer.Header) bool { return strings.EqualFold(h.Key, waterclock.HeaderIf) })
 	if !r.replace && !own && len(q.ID) > 0 {
-		q.Headers = append(q.Headers, timer.Header{Key: waterclock.HeaderIf, Value: []byte(waterclock.IfAbsent)})
+		q.Headers.Add(waterclock.HeaderIf, waterclock.IfAbsent)
 	}
 	return q, topics.at(j.show.Topic, j.topic, q.ID), nil
 }

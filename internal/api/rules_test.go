@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // wrongRequests are requests that an owner rejects whatever is in the log, with the status and the reason of the
@@ -133,8 +133,8 @@ func TestWrongTimersOfAListAreNotWritten(t *testing.T) {
 // everyRecord rejects all records of a fixed-delay topic. It implements api.Rules.
 type everyRecord struct{}
 
-func (everyRecord) Reject(int32, *route.Request) *api.Rejection {
-	return &api.Rejection{Reason: "no-effect", Detail: "leave it out."}
+func (everyRecord) Reject(int32, *route.Request) *timer.Refusal {
+	return &timer.Refusal{Reason: "no-effect", Detail: "leave it out."}
 }
 
 // Dead letters that would be rejected again are not sent again: neither one, nor by a job for all of a reason, and also

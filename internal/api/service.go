@@ -66,11 +66,8 @@ type Changed struct {
 	Calendar string `json:"calendar,omitempty" doc:"The calendar that excludes it."`
 }
 
-const (
-	maxNext = 1000
-	// maxExcluded is how many occurrences that calendars exclude are listed before each other one.
-	maxExcluded = 20
-)
+// maxExcluded is how many occurrences that calendars exclude are listed before each other one.
+const maxExcluded = 20
 
 // service has the operations that are not about timers.
 type service struct {
@@ -139,7 +136,7 @@ func (s *service) registerNext(h huma.API) {
 		if err != nil {
 			return out, err
 		}
-		return occurrences(ctx, p, from, min(in.N, maxNext)), nil
+		return occurrences(ctx, p, from, in.N), nil
 	})
 }
 
@@ -186,7 +183,7 @@ func anyInstant(name, text string) (ms int64, err error) {
 		return 0, err
 	}
 	if ms < firstInstant || ms > lastInstant {
-		return 0, problem(http.StatusBadRequest, ReasonBadRequest, "%s is %.60q, needs the years 0 to 9999", name, text)
+		return 0, invalid("%s is %.60q, needs the years 0 to 9999", name, text)
 	}
 	return ms, nil
 }
@@ -195,9 +192,9 @@ func anyInstant(name, text string) (ms int64, err error) {
 func previewOf(w *calendar.Wish, from int64) (*calendar.Preview, error) {
 	switch {
 	case w.Cron != "" && w.Every != "":
-		return nil, problem(http.StatusBadRequest, ReasonBadRequest, "give one of cron and every")
+		return nil, invalid("give one of cron and every")
 	case w.Cron == "" && w.Every == "" && w.At == nil:
-		return nil, problem(http.StatusBadRequest, ReasonBadRequest, "give one of cron and every, or at alone")
+		return nil, invalid("give one of cron and every, or at alone")
 	}
 	p, fault := w.Preview(from)
 	if fault == nil {

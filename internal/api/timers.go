@@ -190,8 +190,8 @@ func (t *timers) get(ctx context.Context, in *OneTimer) (*shownTimer, error) {
 	if answer.Timer == nil {
 		return nil, none
 	}
-	if p := access.Reserve(ctx, pageFactor*int64(answer.Timer.Size())); p != nil {
-		return nil, refusedBy(p)
+	if err := access.Reserve(ctx, pageFactor*int64(answer.Timer.Size())); err != nil {
+		return nil, err
 	}
 	v := view(answer.Timer, true)
 	v.Note = stray(v.Topic, v.Partition, at.Partition)

@@ -74,15 +74,6 @@ func (t *topics) topic(ctx context.Context, role access.Role, name, id string) (
 	return t.served(name)
 }
 
-// some returns nil if the topic is served and the caller may use some of its IDs, otherwise a problem.
-func (t *topics) some(ctx context.Context, role access.Role, name string) error {
-	if err := t.mayAny(ctx, role, name); err != nil {
-		return err
-	}
-	_, err := t.served(name)
-	return err
-}
-
 // mayAny returns nil if the caller may use some IDs of a topic, otherwise a problem.
 func (t *topics) mayAny(ctx context.Context, role access.Role, name string) error {
 	if t.rights.Some == nil {
@@ -230,14 +221,7 @@ func (t *topics) rightsOf(grants []access.Grant) []Right {
 type Rules interface {
 	// Reject returns the reason why an owner with the settings of this instance would reject a request that is
 	// written to a partition now, independently of the rest of the log; nil if it would not.
-	Reject(partition int32, r *route.Request) *Rejection
-}
-
-// Rejection is the reason for rejecting a request. Its parts are those of the dead letter that the request would
-// become.
-type Rejection struct {
-	Reason string // a reason of dead letters
-	Detail string // one sentence that includes a remedy
+	Reject(partition int32, r *route.Request) *timer.Refusal
 }
 
 // judge returns the problem of a request that an owner would reject; nil if it would not.

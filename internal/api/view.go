@@ -119,8 +119,7 @@ func view(q *query.Timer, payload bool) *Timer {
 		scheduled -= c.Moved
 	}
 	if scheduled != t.Due {
-		at := instantOf(scheduled)
-		v.Scheduled = &at
+		v.Scheduled = new(instantOf(scheduled))
 	}
 	return v
 }
@@ -140,8 +139,7 @@ func Text(b []byte) (*string, []byte) {
 	if !utf8.Valid(b) {
 		return nil, b
 	}
-	s := string(b)
-	return &s, nil
+	return new(string(b)), nil
 }
 
 func recurrence(r *timer.Recurrence) *Recurrence {
@@ -152,15 +150,13 @@ func recurrence(r *timer.Recurrence) *Recurrence {
 		v.Every = r.Period.String()
 	}
 	if r.Start.Set {
-		start := instantOf(r.Start.At)
-		v.Start = &start
+		v.Start = new(instantOf(r.Start.At))
 	}
 	if r.Jitter > 0 {
 		v.Jitter = millis(r.Jitter)
 	}
 	if r.Until != timer.NoUntil {
-		until := instantOf(r.Until)
-		v.Until = &until
+		v.Until = new(instantOf(r.Until))
 	}
 	return v
 }

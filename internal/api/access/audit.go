@@ -13,7 +13,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/waterclock/waterclock/internal/kit/metric"
 )
 
 // maxLogged limits a caller's text in a log line.
@@ -191,11 +192,6 @@ func RequestOf(ctx context.Context) string {
 	return ""
 }
 
-// metrics counts the calls that the guard rejects.
-type metrics struct {
-	refused *prometheus.CounterVec
-}
-
 // Reasons returns all reasons with which the guard rejects calls.
 func Reasons() []string {
 	return []string{
@@ -206,13 +202,12 @@ func Reasons() []string {
 	}
 }
 
-func newMetrics(reg prometheus.Registerer) *metrics {
-	m := &metrics{refused: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
-		Name: "waterclock_api_refused_total",
-		Help: "Calls to the API's address that were rejected before their operation was looked up, by reason.",
-	}, []string{"reason"})}
+// newRejected returns the metric that counts the calls that the guard rejects.
+func newRejected(reg prometheus.Registerer) *prometheus.CounterVec {
+	rejected := metric.In(reg).Counters("waterclock_api_refused_total",
+		"Calls to the API's address that were rejected before their operation was looked up, by reason.", "reason")
 	for _, r := range Reasons() {
-		m.refused.WithLabelValues(r) // so that 0 is shown
+		rejected.WithLabelValues(r) // so that 0 is shown
 	}
-	return m
+	return rejected
 }

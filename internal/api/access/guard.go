@@ -59,18 +59,18 @@ var ErrOpen = errors.New("without authentication the API listens on the loopback
 
 // Guard stands before the API. Make one with [New]. It is safe for concurrent use.
 type Guard struct {
-	options Options
-	callers *watched[*callers] // nil if there is no file of callers
-	tls     *watched[*certificates]
-	logins  *logins
-	forward *verifier // nil if there is no key
-	open    *account  // the caller of all calls if there is no file of callers
-	memory  *Pool     // bytes of bodies and answers
-	csrf    *http.CrossOriginProtection
-	refused *rate.Sometimes
-	metrics *metrics
-	log     *slog.Logger
-	auditor *slog.Logger
+	options  Options
+	callers  *watched[*callers] // nil if there is no file of callers
+	tls      *watched[*certificates]
+	logins   *logins
+	forward  *verifier // nil if there is no key
+	open     *account  // the caller of all calls if there is no file of callers
+	memory   *Pool     // bytes of bodies and answers
+	csrf     *http.CrossOriginProtection
+	refused  *rate.Sometimes
+	rejected *prometheus.CounterVec
+	log      *slog.Logger
+	auditor  *slog.Logger
 }
 
 // New reads the files that the options name. It rejects options that would open the API by accident.
@@ -88,10 +88,10 @@ func New(o Options, log *slog.Logger) (*Guard, error) {
 	}
 	g := &Guard{
 		options: o, log: log, auditor: cmp.Or(o.Audit, log), logins: newLogins(), csrf: http.NewCrossOriginProtection(),
-		memory:  NewPool(o.Memory, o.Memory, bodyWait),
-		refused: &rate.Sometimes{First: refusalsAtOnce, Interval: time.Second / refusalsLogged},
-		open:    &account{caller: Anonymous(), limiter: newLimiter(o.Rate, o.AtOnce)},
-		metrics: newMetrics(o.Registry),
+		memory:   NewPool(o.Memory, o.Memory, bodyWait),
+		refused:  &rate.Sometimes{First: refusalsAtOnce, Interval: time.Second / refusalsLogged},
+		open:     &account{caller: Anonymous(), limiter: newLimiter(o.Rate, o.AtOnce)},
+		rejected: newRejected(o.Registry),
 	}
 	g.memory.least = memoryLeast
 	if err := errors.Join(g.watchUsers(), g.watchKeys(), g.watchTLS()); err != nil {
@@ -187,7 +187,7 @@ func (g *Guard) Wrap(h http.Handler) http.Handler {
 		ended := false
 		defer func() { g.audit(r, c, rec.Final(ended), time.Since(began)) }()
 		if p := g.serve(rec, r, c, h); p != nil {
-			g.metrics.refused.WithLabelValues(p.Reason).Inc()
+			g.rejected.WithLabelValues(p.Reason).Inc()
 			p.RequestID = c.request
 			g.logRejected(r, p)
 			p.Write(rec)
@@ -236,7 +236,7 @@ func (g *Guard) serve(w *Recorder, r *http.Request, c *call, h http.Handler) *Pr
 	}
 	defer func() { // a broken body is counted, whatever the handler responds
 		if p := c.broken.Load(); p != nil {
-			g.metrics.refused.WithLabelValues(p.Reason).Inc()
+			g.rejected.WithLabelValues(p.Reason).Inc()
 		}
 	}()
 	h.ServeHTTP(w, r)

@@ -308,7 +308,7 @@ func (p *Pool) victims(w *waiter) (ends []func()) {
 
 // Reserve takes n more bytes of memory for the call of ctx, for example for a response before it is made. They are
 // held until the call ends, or [GiveBack]. If the call has not passed a guard, there is no limit.
-func Reserve(ctx context.Context, n int64) *Problem {
+func Reserve(ctx context.Context, n int64) error {
 	c := callOf(ctx)
 	if c == nil || c.memory == nil || c.memory.Grow(ctx, n) {
 		return nil

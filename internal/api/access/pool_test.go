@@ -283,8 +283,8 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 	const size = 4 << 20
 	g := crowd(t, 1)
 	address := served(t, g, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if p := Reserve(r.Context(), size); p != nil {
-			p.Write(w)
+		if Reserve(r.Context(), size) != nil {
+			noRoom().Write(w)
 			return
 		}
 		_, _ = w.Write(make([]byte, size))

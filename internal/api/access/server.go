@@ -48,7 +48,7 @@ func (g *Guard) Server(h http.Handler) *http.Server {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes + headerSlack,
-		Protocols:         g.protocols(),
+		Protocols:         g.protocols(true),
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: pingAfter,
 			PingTimeout: pingTimeout},
 		ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
@@ -65,9 +65,9 @@ func (g *Guard) Server(h http.Handler) *http.Server {
 	return s
 }
 
-func (g *Guard) protocols() *http.Protocols {
+func (g *Guard) protocols(http1 bool) *http.Protocols {
 	p := new(http.Protocols)
-	p.SetHTTP1(true)
+	p.SetHTTP1(http1)
 	p.SetHTTP2(g.tls != nil)
 	p.SetUnencryptedHTTP2(g.tls == nil)
 	return p
@@ -292,12 +292,10 @@ func (g *Guard) transport() *http.Transport {
 		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
 		MaxIdleConnsPerHost: 4,
 		IdleConnTimeout:     idleTimeout / 2, // before the other side closes it
-		Protocols:           new(http.Protocols),
+		Protocols:           g.protocols(false),
 		HTTP2:               &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 		DisableCompression:  true,
 	}
-	t.Protocols.SetHTTP2(g.tls != nil)
-	t.Protocols.SetUnencryptedHTTP2(g.tls == nil)
 	if g.tls != nil {
 		t.DialTLSContext = g.dialTLS
 	}

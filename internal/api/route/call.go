@@ -60,57 +60,46 @@ func (c *Call) at() timer.TopicPartition {
 
 // Request is one record for a request topic.
 type Request struct {
-	ID      []byte         `json:"id"`
-	Value   []byte         `json:"value"`             // nil is Kafka's null
-	Headers []timer.Header `json:"headers,omitempty"` // names need not be text
+	ID      []byte  `json:"id"`
+	Value   []byte  `json:"value"` // nil is Kafka's null
+	Headers Headers `json:"headers,omitempty"`
 }
+
+// Headers are the headers of a request. JSON has their names as bytes, because its text must be UTF-8.
+type Headers []timer.Header
 
 var (
-	_ json.Marshaler   = Request{}
-	_ json.Unmarshaler = (*Request)(nil)
+	_ json.Marshaler   = Headers{}
+	_ json.Unmarshaler = (*Headers)(nil)
 )
-
-// requestJSON distinguishes a null value from an empty one, which JSON of []byte does not. It has the names of
-// headers as bytes, because text in JSON must be UTF-8.
-type requestJSON struct {
-	ID      []byte       `json:"id"`
-	Value   *[]byte      `json:"value"`
-	Headers []headerJSON `json:"headers,omitempty"`
-}
 
 type headerJSON struct {
 	Key   []byte `json:"key"`
 	Value []byte `json:"value"`
 }
 
+// Add adds a header with a text.
+func (h *Headers) Add(name, value string) {
+	*h = append(*h, timer.Header{Key: name, Value: []byte(value)})
+}
+
 // MarshalJSON implements json.Marshaler.
-func (r Request) MarshalJSON() ([]byte, error) {
-	w := requestJSON{ID: r.ID}
-	for _, h := range r.Headers {
-		w.Headers = append(w.Headers, headerJSON{[]byte(h.Key), h.Value})
+func (h Headers) MarshalJSON() ([]byte, error) {
+	var all []headerJSON
+	for _, one := range h {
+		all = append(all, headerJSON{[]byte(one.Key), one.Value})
 	}
-	if r.Value != nil {
-		w.Value = &r.Value
-	}
-	return json.Marshal(w)
+	return json.Marshal(all)
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (r *Request) UnmarshalJSON(b []byte) error {
-	var w requestJSON
-	if err := json.Unmarshal(b, &w); err != nil {
-		return err
+func (h *Headers) UnmarshalJSON(b []byte) error {
+	var all []headerJSON
+	err := json.Unmarshal(b, &all)
+	for _, one := range all {
+		*h = append(*h, timer.Header{Key: string(one.Key), Value: one.Value})
 	}
-	*r = Request{ID: w.ID}
-	for _, h := range w.Headers {
-		r.Headers = append(r.Headers, timer.Header{Key: string(h.Key), Value: h.Value})
-	}
-	if w.Value != nil {
-		if r.Value = *w.Value; r.Value == nil {
-			r.Value = []byte{}
-		}
-	}
-	return nil
+	return err
 }
 
 // Answer is the owner's answer. The call decides which field is set.

@@ -125,8 +125,7 @@ func (r *Router) own(req *http.Request, c *Call) (Answer, error) {
 	}
 	switch c.Kind {
 	case Status:
-		status := r.o.Local.Status()
-		return Answer{Instance: &status}, nil
+		return Answer{Instance: new(r.o.Local.Status())}, nil
 	case Find:
 		return r.find(req.Context(), c), nil
 	case Jobs, Stop:

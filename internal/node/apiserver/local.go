@@ -164,7 +164,7 @@ func sizeOf(r *kgo.Record) int64 {
 func recordOf(at timer.TopicPartition, r *route.Request) *kgo.Record {
 	rec := &kgo.Record{Topic: at.Topic, Partition: at.Partition, Key: r.ID, Value: r.Value}
 	for _, h := range r.Headers {
-		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+		rec.Headers = append(rec.Headers, kgo.RecordHeader(h))
 	}
 	return rec
 }
@@ -328,23 +328,13 @@ var _ api.Rules = (*requestRules)(nil)
 
 // Reject implements api.Rules. The record that it judges has no mark of a meter, and the rules do not know the pending
 // timers, so limits of rate and number are left to the owner.
-func (rr *requestRules) Reject(partition int32, r *route.Request) *api.Rejection {
-	now := rr.now()
-	rec := &kgo.Record{
-		Topic: rr.rules.Topic, Partition: partition, Key: r.ID, Value: r.Value, Timestamp: now,
-		Headers: make([]kgo.RecordHeader, 0, len(r.Headers)),
-	}
-	for _, h := range r.Headers {
-		rec.Headers = append(rec.Headers, kgo.RecordHeader(h))
-	}
-	var refusal *timer.Refusal
+func (rr *requestRules) Reject(partition int32, r *route.Request) (refusal *timer.Refusal) {
+	rec := recordOf(timer.TopicPartition{Topic: rr.rules.Topic, Partition: partition}, r)
+	rec.Timestamp = rr.now()
 	if rr.delay {
 		_, refusal = rr.rules.ValidateDelayed(rec)
 	} else {
-		_, _, refusal = rr.rules.Validate(rec, now.Add(horizonSlack).UnixMilli())
+		_, _, refusal = rr.rules.Validate(rec, rec.Timestamp.Add(horizonSlack).UnixMilli())
 	}
-	if refusal == nil {
-		return nil
-	}
-	return &api.Rejection{Reason: refusal.Reason, Detail: refusal.Detail}
+	return refusal
 }

@@ -247,12 +247,7 @@ type callRoom struct{}
 
 var _ route.Room = callRoom{}
 
-func (callRoom) Reserve(ctx context.Context, n int64) error {
-	if p := access.Reserve(ctx, n); p != nil {
-		return p
-	}
-	return nil
-}
+func (callRoom) Reserve(ctx context.Context, n int64) error { return access.Reserve(ctx, n) }
 
 func (callRoom) GiveBack(ctx context.Context, n int64) { access.GiveBack(ctx, n) }
 
