@@ -1,7 +1,6 @@
 package emitter
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -151,19 +150,57 @@ func ordered(shares []*Share) []*Emission {
 	for _, s := range shares {
 		n += len(s.Emissions)
 	}
-	all := make([]*Emission, 0, n)
+	all := make([]rank, 0, n)
 	for _, s := range shares {
 		for i := range s.Emissions {
-			all = append(all, &s.Emissions[i])
+			e := &s.Emissions[i]
+			all = append(all, rank{e.Due, e.Seq, e})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b *Emission) int {
-		if a.Due != b.Due {
-			return cmp.Compare(a.Due, b.Due)
+	sorted := make([]*Emission, n)
+	for i, r := range merged(all) {
+		sorted[i] = r.emission
+	}
+	return sorted
+}
+
+// rank is the place of an emission in the order of writing.
+type rank struct {
+	due, seq int64
+	emission *Emission
+}
+
+func (r *rank) before(o *rank) bool { return r.due < o.due || r.due == o.due && r.seq < o.seq }
+
+// merged sorts a list, and leaves equal ranks in their order. It is a merge sort that begins with the runs that are in
+// order already: each planner's firings are one, so there are few.
+func merged(list []rank) []rank {
+	var ends []int // of the runs
+	for i := range list {
+		if i+1 == len(list) || list[i+1].before(&list[i]) {
+			ends = append(ends, i+1)
 		}
-		return cmp.Compare(a.Seq, b.Seq)
-	})
-	return all
+	}
+	for to := make([]rank, 0, len(list)); len(ends) > 1; {
+		from, longer := 0, ends[:0]
+		for len(ends) > 1 {
+			a, b := list[from:ends[0]], list[ends[0]:ends[1]]
+			for len(a) > 0 && len(b) > 0 {
+				if b[0].before(&a[0]) {
+					to, b = append(to, b[0]), b[1:]
+				} else {
+					to, a = append(to, a[0]), a[1:]
+				}
+			}
+			to = append(append(to, a...), b...)
+			from, ends, longer = ends[1], ends[2:], append(longer, ends[1])
+		}
+		if len(ends) == 1 {
+			to, longer = append(to, list[from:]...), append(longer, ends[0])
+		}
+		list, to, ends = to, list[:0], longer
+	}
+	return list
 }
 
 func (t *transaction) ownFailed(s *Share, to timer.TopicPartition, err error) {
