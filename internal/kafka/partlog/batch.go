@@ -281,20 +281,22 @@ func (o *opened) nextMemory() int64 {
 // take returns the next records: at least one, and as many more as fit. Their bytes are copies, so that a few kept
 // records do not keep a whole fetch, nor a record its headers beyond MaxHeaders.
 func (o *opened) take(room timer.Size) []*kgo.Record {
-	n, size, memory, bytes := 0, 0, int64(0), 0
+	n, size, memory, bytes, headers := 0, 0, int64(0), 0, 0
 	for n < o.left && (n == 0 || n < room.Entries) {
 		f, _ := parseRecord(o.raw[size:])
 		if memory += f.memory(); n > 0 && memory > room.Bytes {
 			break
 		}
-		n, size, bytes = n+1, size+f.size, bytes+f.bytes()
+		n, size, bytes, headers = n+1, size+f.size, bytes+f.bytes(), headers+f.built()
 	}
 	copies, built, recs := make(arena, 0, bytes), make([]kgo.Record, n), make([]*kgo.Record, n)
+	all := make([]kgo.RecordHeader, headers)
 	for i := range built {
 		f, _ := parseRecord(o.raw)
 		o.raw = o.raw[f.size:]
 		f.key, f.value, f.headerBytes = copies.add(f.key), copies.add(f.value), copies.add(f.headerBytes)
 		o.build(&built[i], &f)
+		built[i].Headers, all = f.build(all)
 		recs[i] = &built[i]
 	}
 	o.left -= n
@@ -317,7 +319,7 @@ func (a *arena) add(p []byte) []byte {
 func (o *opened) build(r *kgo.Record, f *recordFields) {
 	r.Topic, r.Partition, r.Offset = o.topic, o.partition, o.FirstOffset+int64(f.offsetDelta)
 	r.ProducerID, r.ProducerEpoch, r.LeaderEpoch = o.ProducerID, o.ProducerEpoch, o.PartitionLeaderEpoch
-	r.Key, r.Value, r.Headers = f.key, f.value, f.build()
+	r.Key, r.Value = f.key, f.value
 	r.Timestamp = time.UnixMilli(o.FirstTimestamp + f.timestampDelta)
 	if o.Attributes&logAppendTime != 0 {
 		r.Timestamp, r.Attrs = time.UnixMilli(o.MaxTimestamp), appended()

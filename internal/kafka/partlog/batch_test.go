@@ -130,6 +130,7 @@ func checkTaken(t testing.TB, recs []*kgo.Record, room timer.Size, next, at, end
 				HeaderCount(r))
 		}
 		at = r.Offset + 1
+		_ = append(r.Headers, kgo.RecordHeader{Key: "appended"}) // which does not change the next record
 	}
 	if len(recs) > 1 && memory > room.Bytes {
 		t.Fatalf("%d records take %d bytes, of %d", len(recs), memory, room.Bytes)

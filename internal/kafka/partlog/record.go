@@ -21,8 +21,11 @@ func (r *recordFields) bytes() int { return len(r.key) + len(r.value) + len(r.he
 
 // memory is about the memory of the record once it is built.
 func (r *recordFields) memory() int64 {
-	return recordMemory + int64(r.bytes()) + headerMemory*int64(min(r.headers, MaxHeaders))
+	return recordMemory + int64(r.bytes()) + headerMemory*int64(r.built())
 }
+
+// built is how many of the headers are built.
+func (r *recordFields) built() int { return min(r.headers, MaxHeaders) }
 
 // parseRecord parses the record at the beginning of in. It accepts the same as Kafka's own consumer
 // (DefaultRecord.readFrom): a length below zero is null, except that of a header's key, and a record is exactly as long
@@ -58,18 +61,19 @@ func parseRecord(in []byte) (f recordFields, ok bool) {
 	return f, !c.bad && c.at == f.size
 }
 
-// build returns the first MaxHeaders headers.
-func (r *recordFields) build() []kgo.RecordHeader {
-	if r.headers == 0 {
-		return nil
+// build builds the first MaxHeaders headers, at the beginning of the room.
+func (r *recordFields) build(room []kgo.RecordHeader) (headers, rest []kgo.RecordHeader) {
+	n, c := r.built(), cursor{in: r.headerBytes}
+	if n == 0 {
+		return nil, room
 	}
-	headers, c := make([]kgo.RecordHeader, min(r.headers, MaxHeaders)), cursor{in: r.headerBytes}
+	headers = room[:n:n]
 	for i := range headers {
 		key := c.bytes()
 		name := unsafe.String(unsafe.SliceData(key), len(key)) // never written to
 		headers[i] = kgo.RecordHeader{Key: name, Value: c.bytes()}
 	}
-	return headers
+	return headers, room[n:]
 }
 
 // cursor reads the fields of a record. Once it is bad, its results mean nothing.
