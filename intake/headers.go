@@ -233,7 +233,8 @@ func classify(key string) name {
 		}
 	case 't':
 		const prefix = len(waterclock.RequestPrefix)
-		if len(key) >= prefix && strings.EqualFold(key[:prefix], waterclock.RequestPrefix) {
+		if strings.HasPrefix(key, waterclock.RequestPrefix) || // the usual case, for which this is faster
+			len(key) >= prefix && strings.EqualFold(key[:prefix], waterclock.RequestPrefix) {
 			return classifyTimer(key)
 		}
 	}
