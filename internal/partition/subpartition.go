@@ -87,10 +87,19 @@ func (s *subPartition) planHanded(ctx context.Context) error {
 	return nil
 }
 
+// requestPool has lists for the requests of a batch, which are needed only until it is planned.
+var requestPool = sync.Pool{New: func() any { return new([maxBatch]timer.Request) }}
+
 // plan validates a batch and plans it.
 func (s *subPartition) plan(ctx context.Context, b *planner.Batch) error {
 	s.locked(s.work.begin)
 	defer s.locked(s.work.end)
+	requests := requestPool.Get().(*[maxBatch]timer.Request)
+	b.Use(requests[:])
+	defer func(n int) {
+		clear(requests[:n])
+		requestPool.Put(requests)
+	}(b.Size().Entries)
 	for b != nil {
 		rest, err := s.validate(ctx, b)
 		if err == nil {

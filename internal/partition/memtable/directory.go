@@ -61,6 +61,9 @@ var seed = maphash.MakeSeed()
 
 func (h *hash) sum(id []byte) uint64 { return maphash.Bytes(seed, id) &^ h.Blind }
 
+// sumOf is sum without a copy of the ID.
+func (h *hash) sumOf(id string) uint64 { return maphash.String(seed, id) &^ h.Blind }
+
 // of returns the index for a place.
 func (d *directory) of(at Ref) *index {
 	if at.Kind() >= Later {

@@ -63,7 +63,7 @@ func TestEndsOfTime(t *testing.T) {
 				at := table.Pop(want)
 				number := at.Number()
 				if at.Kind() != Object {
-					number, _, _ = table.Decode(at)
+					number, _, _ = table.Decode(at, true)
 				}
 				forget(number)
 			}

@@ -2,6 +2,7 @@ package memtable
 
 import (
 	"bytes"
+	"unsafe"
 
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -45,7 +46,6 @@ type Table struct {
 // Stats says how much a table has.
 type Stats struct {
 	IDs, Objects int
-	Numbers      int   // every object's number is below this
 	Soon, Later  int   // timers in the order of firing
 	Changed      int   // records that the store does not have
 	Tombstones   int   // including those that a checkpoint writes
@@ -69,12 +69,15 @@ func New(now int64, grain uint) *Table {
 func (t *Table) Stats() Stats {
 	active, other := t.layers.in(Dirty), t.layers.in(Flushing)
 	return Stats{
-		IDs: t.directory.len(), Objects: t.objects.len(), Numbers: len(t.objects.all),
+		IDs: t.directory.len(), Objects: t.objects.len(),
 		Soon: t.soon.n, Later: t.later.n + active.later.n + other.later.n,
 		Changed: t.soon.marked + active.later.n + other.later.n, Tombstones: active.tombstones.n + other.tombstones.n,
 		SoonBytes: t.soon.bytes, DirtyBytes: active.later.bytes + active.buried,
 	}
 }
+
+// Objects returns how many objects there are, and a number that is above all of theirs.
+func (t *Table) Objects() (n, numbers int) { return t.objects.len(), len(t.objects.all) }
 
 // moved notes that a wheel has moved a record.
 func (t *Table) moved(r *Record, id []byte, from, to Ref) {
@@ -138,7 +141,7 @@ func (t *Table) take(at Ref) Record {
 
 // AddObject makes an object for an ID that is not in the table. It returns the number of the object.
 func (t *Table) AddObject(id string) int32 {
-	sum := t.Hash.sum([]byte(id))
+	sum := t.Hash.sumOf(id)
 	number := t.objects.add(id, sum)
 	t.directory.add(sum, objectAt(number))
 	return number
@@ -224,19 +227,25 @@ func (t *Table) Bury(number int32, stored timer.Ref) bool {
 }
 
 // Decode replaces a record or a tombstone by an object, which is not in the order of firing. It returns the object's
-// number, its ID and the record.
-func (t *Table) Decode(at Ref) (number int32, id string, r Record) {
-	r = t.take(at)
-	if at.Kind() == Tombstone {
-		id = string(r.Bytes)
-	} else {
-		id = string(r.ID())
+// number, its ID and the record. The ID is part of the record's bytes, which are a copy if own is set. Otherwise they
+// keep the whole chunk alive that they are part of, up to 16 KiB, until SetID.
+func (t *Table) Decode(at Ref, own bool) (number int32, id string, r Record) {
+	if r = t.take(at); own {
+		r.Bytes = bytes.Clone(r.Bytes)
 	}
-	sum := t.Hash.sum([]byte(id))
+	b := r.Bytes
+	if at.Kind() != Tombstone {
+		b = r.ID()
+	}
+	id = unsafe.String(unsafe.SliceData(b), len(b)) // never written to
+	sum := t.Hash.sumOf(id)
 	number = t.objects.add(id, sum)
 	t.directory.move(sum, at, objectAt(number))
 	return number, id, r
 }
+
+// SetID replaces the memory of an object's ID.
+func (t *Table) SetID(number int32, id string) { t.objects.all[number].id = id }
 
 // Next returns when First should be called next, in Unix milliseconds. It returns false if nothing is soon. The time is
 // never later than the earliest due time, but it may be earlier by the length of a slot. Then a call of First at that

@@ -38,12 +38,13 @@ func (p *Planner) Pending() int64    { return p.tally.count.Committed() }
 func (b *Batch) Add(record any, r timer.Request, value []byte) {
 	b.Append(record, r.Offset)
 	r.Bytes = value
-	b.Set(len(b.entries)-1, r)
+	b.requests = append(b.requests, r)
 }
 
 // Reject adds a request that becomes a dead letter.
 func (b *Batch) Reject(record any, offset int64, why *timer.Refusal) {
 	b.Append(record, offset)
+	b.requests = append(b.requests, timer.Request{})
 	b.Refuse(len(b.entries)-1, why)
 }
 

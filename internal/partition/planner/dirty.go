@@ -110,7 +110,11 @@ func (k *known) apply(s *Segment) {
 		}
 		if it.entries--; it.entries == 0 {
 			it.last = nil
-			k.release(it)
+			value := e.Value
+			if it.timer != e.After {
+				value = nil
+			}
+			k.release(it, value)
 		}
 	}
 	k.evict() // items that were waiting may take much memory
@@ -157,10 +161,10 @@ func (p *Planner) EndFlush() {
 			it.change.after = nil
 		}
 		if it.kept() {
-			p.known.encode(it)
+			p.known.encode(it, nil)
 			continue
 		}
-		p.known.release(it)
+		p.known.release(it, nil)
 	}
 	p.known.evict()
 }

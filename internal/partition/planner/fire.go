@@ -56,7 +56,7 @@ func (p *Planner) Fire(now int64, room, behind timer.Size, hold Hold) (fired tim
 			}
 			if it.unsettled() && behind.IsUsedUp() && it.permit == nil {
 				if decoded {
-					it.own()
+					p.known.own(it)
 				}
 				it.waiting = true
 				continue
@@ -71,7 +71,7 @@ func (p *Planner) Fire(now int64, room, behind timer.Size, hold Hold) (fired tim
 			}
 			if held {
 				if decoded {
-					it.own()
+					p.known.own(it)
 				}
 				p.known.hold(it, by, now, &parkings)
 			} else if p.due.add(it); it.unsettled() {

@@ -1,9 +1,9 @@
 package planner
 
 import (
-	"bytes"
 	"slices"
 	"strings"
+	"unsafe"
 
 	"github.com/waterclock/waterclock/internal/partition/memtable"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -58,14 +58,11 @@ func (k *known) find(id []byte) *Item {
 // decode turns a record or a tombstone into an item that is neither soon nor later. With own set, the item has a copy
 // of the bytes.
 func (k *known) decode(at memtable.Ref, own bool) *Item {
-	number, id, r := k.table.Decode(at)
+	number, id, r := k.table.Decode(at, own)
 	if at.Kind() == memtable.Tombstone {
 		it := k.item(number, id, timer.Absent, nil)
 		k.dirty.restore(it, r.State, r.Stored)
 		return it
-	}
-	if own {
-		r.Bytes = bytes.Clone(r.Bytes)
 	}
 	t := decoded(r.Bytes)
 	t.Target.Topic = k.topics.own(t.Target.Topic)
@@ -84,8 +81,9 @@ func decoded(b []byte) *timer.Timer {
 }
 
 // encode turns an item into a record or a tombstone if nothing happens to it: no entry, request or flush refers to the
-// item, it waits only for its due time, and its bytes and its place say everything about it.
-func (k *known) encode(it *Item) {
+// item, it waits only for its due time, and its bytes and its place say everything about it. value is the bytes of its
+// timer, nil if they are not at hand.
+func (k *known) encode(it *Item, value []byte) {
 	t := it.timer
 	switch {
 	case it.entries > 0 || it.pins > 0:
@@ -99,19 +97,22 @@ func (k *known) encode(it *Item) {
 	if kind, key := k.table.Place(it.number); kind == memtable.None || key.Due != t.Due {
 		return
 	}
-	r := memtable.Record{Stored: timer.Absent}
+	if value == nil {
+		k.scratch = t.AppendTo(k.scratch[:0])
+		value = k.scratch
+	}
+	r := memtable.Record{Bytes: value, Stored: timer.Absent}
 	if it.change.at != 0 {
 		r.State, r.Stored = memtable.Dirty, it.change.stored
 	}
-	k.scratch = t.AppendTo(k.scratch[:0])
-	if r.Bytes = k.scratch; !k.table.Encode(it.number, r) {
+	if !k.table.Encode(it.number, r) {
 		return
-	}
-	if it.soon {
-		k.left(it)
 	}
 	if it.change.at != 0 {
 		k.clean(it)
+	}
+	if it.soon {
+		k.left(it)
 	}
 	k.retire(it)
 }
@@ -148,14 +149,14 @@ func (k *known) forget(it *Item) {
 // retire forgets an item that has no object any more, and keeps it for another ID. Nothing refers to it then: no entry
 // that is not committed, no batch and no flush. A Parking may, but Parked also compares the timer.
 func (k *known) retire(it *Item) {
-	stats := k.table.Stats()
-	if stats.Objects == 0 { // frees lists that were long
+	objects, numbers := k.table.Objects()
+	if objects == 0 { // frees lists that were long
 		k.items, k.spare = nil, nil
 		return
 	}
 	k.items[it.number] = nil
-	if len(k.items) > 2*stats.Numbers+maxSpare {
-		k.items = slices.Clone(k.items[:stats.Numbers])
+	if len(k.items) > 2*numbers+maxSpare {
+		k.items = slices.Clone(k.items[:numbers])
 	}
 	if len(k.spare) < maxSpare {
 		*it = Item{}
@@ -185,14 +186,18 @@ func (t topicNames) own(name string) string {
 
 // own gives an item that was just decoded its own bytes, because it will wait. Otherwise it would keep a whole chunk in
 // memory.
-func (it *Item) own() {
+func (k *known) own(it *Item) {
 	t := decoded(it.timer.AppendTo(nil))
 	t.Target.Topic = it.timer.Target.Topic
 	if it.change.after == it.timer {
 		it.change.after = t
 	}
-	it.timer = t
+	it.timer, it.id = t, shared(t.ID)
+	k.table.SetID(it.number, it.id)
 }
+
+// shared returns bytes that are never written to as a string that shares their memory.
+func shared(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 const (
 	// itemMemory is about how much memory an item takes, with its place among the items and its ID.

@@ -110,8 +110,8 @@ func (k *known) postpone(it *Item) { k.table.Put(it.number, memtable.Later, it.r
 
 // release looks at an item that the planner may no longer need. If it waited for its entries, it goes back to the wheel
 // and is looked at when due. If the store knows all of it and it does not fire soon, it is forgotten. If it only waits
-// to be due, it is encoded.
-func (k *known) release(it *Item) {
+// to be due, it is encoded. value is the same as for encode.
+func (k *known) release(it *Item, value []byte) {
 	if it.waiting && it.entries == 0 {
 		it.waiting = false
 		k.insert(it)
@@ -121,7 +121,7 @@ func (k *known) release(it *Item) {
 		k.forget(it)
 		return
 	}
-	k.encode(it)
+	k.encode(it, value)
 }
 
 // notAhead corrects the marks of missed occurrences after a clock that was ahead has been set back. Occurrences after
@@ -141,7 +141,7 @@ func (k *known) notAhead(now, ahead int64) {
 	}
 	for _, it := range all {
 		if k.miss(it, min(it.missed, now)); it.missed == 0 {
-			k.release(it) // it may have been kept only for that
+			k.release(it, nil) // it may have been kept only for that
 		}
 	}
 }
@@ -214,7 +214,7 @@ func (k *known) evictFrom(from timer.Ref) {
 		}
 		if it.kept() || it.missed != 0 {
 			k.postpone(it)
-			k.encode(it)
+			k.encode(it, nil)
 		} else {
 			k.forget(it)
 		}

@@ -182,7 +182,7 @@ func (p *Planner) Follow(rows []*timer.Timer) (moved int) {
 				k.postpone(it)
 				p.reschedule(it, again)
 				moved++
-				k.release(it)
+				k.release(it, nil)
 			}
 			continue
 		}
@@ -197,7 +197,7 @@ func (p *Planner) Follow(rows []*timer.Timer) (moved int) {
 		if it.last != was {
 			moved++
 		}
-		k.release(it)
+		k.release(it, nil)
 	}
 	k.evict()
 	return moved

@@ -70,7 +70,7 @@ func TestWaitingItemsKeepNoChunk(t *testing.T) {
 		b := record(id)
 		it := p.known.find([]byte(id))
 		owns("a request meets it", it.timer, b)
-		p.known.encode(it)
+		p.known.encode(it, nil)
 	}
 	records := [][]byte{record(ids[0]), record(ids[1])}
 	p.Fire(1000, timer.Size{Entries: 10, Bytes: 1 << 40}, timer.Unlimited,
@@ -83,5 +83,32 @@ func TestWaitingItemsKeepNoChunk(t *testing.T) {
 		} else if i == 1 {
 			t.Error("it is not dirty")
 		}
+	}
+}
+
+// The ID of an item may be part of a timer that is no larger than a record. It is not part of a large timer, which may
+// be replaced, nor of the page of records that a cancel was read with.
+func TestIDsKeepNoLargeTimerAndNoPage(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		value  int // bytes; negative: a cancel
+		shares bool
+	}{{"a small timer", 10, true}, {"a large timer", 5000, false}, {"a cancel", -1, false}} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := New(0, 0, 1<<40)
+			r := timer.Request{ID: []byte("id")}
+			if tt.value >= 0 {
+				r.Schedule = &timer.Timer{ID: r.ID, Due: 1000, Occurrence: 1, Value: make([]byte, tt.value)}
+				if err := r.Own(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b := NewBatch(1)
+			b.Add(nil, r, r.Bytes)
+			p.Prepare(b)
+			if it := b.items[0]; it.id != "id" || (unsafe.StringData(it.id) == &r.ID[0]) != tt.shares {
+				t.Errorf("the item of %q shares memory: %t", it.id, !tt.shares)
+			}
+		})
 	}
 }

@@ -66,7 +66,7 @@ func (p *Planner) Admit(timers []*timer.Timer, permit any, missed int64) {
 		case it == nil:
 			it = p.known.newItem(string(t.ID), t.Ref(), t)
 		case it.unknown || it.ref != t.Ref() || it.soon || it.timer != nil && it.timer.Occurrence != t.Occurrence:
-			p.known.encode(it)
+			p.known.encode(it, nil)
 			continue
 		}
 		p.known.table.Remove(it.number)

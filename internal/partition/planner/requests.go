@@ -4,6 +4,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/partition/memtable"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -37,10 +38,8 @@ type Batch struct {
 	items    []*Item // by request, from Prepare on; nil: it is refused
 }
 
-// NewBatch returns a batch with room for n requests.
-func NewBatch(n int) *Batch {
-	return &Batch{entries: make([]Entry, 0, n), requests: make([]timer.Request, n), due: Never}
-}
+// NewBatch returns a batch with room for n records.
+func NewBatch(n int) *Batch { return &Batch{entries: make([]Entry, 0, n), due: Never} }
 
 // Append adds the record of a request.
 func (b *Batch) Append(record any, offset int64) {
@@ -58,6 +57,10 @@ func (b *Batch) Records() iter.Seq2[int, any] {
 		}
 	}
 }
+
+// Use gives the batch room for the requests that its records are. The room is free again when the batch, and what Split
+// has returned, are planned.
+func (b *Batch) Use(room []timer.Request) { b.requests = room[:len(b.entries)] }
 
 // Set says which request a record is.
 func (b *Batch) Set(i int, r timer.Request) { b.requests[i] = r }
@@ -93,7 +96,7 @@ func (p *Planner) Prepare(b *Batch) {
 		r := &b.requests[i]
 		it := p.known.find(r.ID)
 		if it == nil {
-			it = p.known.newItem(string(r.ID), timer.Absent, nil)
+			it = p.known.newItem(idOf(r), timer.Absent, nil)
 			it.unknown = true
 			if r.Depends() { // later requests of the batch find the timer that this one leaves
 				b.Whole = append(b.Whole, r.ID)
@@ -107,6 +110,15 @@ func (p *Planner) Prepare(b *Batch) {
 		it.pins++
 		b.items[i] = it
 	}
+}
+
+// idOf returns the ID of a request for an item. It is part of the timer that the request schedules, unless that is
+// large, because the item may have another timer later. The IDs of other requests are part of a page of records.
+func idOf(r *timer.Request) string {
+	if n := len(r.Bytes); n == 0 || n > memtable.MaxBytes {
+		return string(r.ID)
+	}
+	return shared(r.ID)
 }
 
 // Resolve takes the answers of the store: the places of the timers that are pending under IDs, the timers that are
@@ -158,7 +170,7 @@ func (p *Planner) Plan(b *Batch) (more int64) {
 		if why != nil {
 			b.Refuse(i, why)
 			it.pins--
-			p.known.release(it)
+			p.known.release(it, nil)
 		}
 	}
 	b.Bytes += more

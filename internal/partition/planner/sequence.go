@@ -3,6 +3,7 @@ package planner
 import (
 	"iter"
 	"math"
+	"slices"
 
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -39,6 +40,8 @@ type Segment struct {
 	Position int64
 	// Requests and Firings are the sizes of the entries in memory.
 	Requests, Firings timer.Size
+	// Room is memory that Changes may use.
+	Room []timer.Change
 
 	first, rest []*Batch
 	changes     []timer.Change
@@ -101,7 +104,7 @@ func (s *Segment) Changes() []timer.Change {
 	if s.listed {
 		return s.changes
 	}
-	s.changes, s.begins = make([]timer.Change, 0, s.Len()), make([]*Entry, 0, s.Len())
+	s.changes, s.begins = slices.Grow(s.Room[:0], s.Len()), make([]*Entry, 0, s.Len())
 	for e := range s.Entries() {
 		it := e.item
 		if it == nil {
@@ -147,12 +150,12 @@ type Entry struct {
 	Partition int32
 	Suspect   bool
 
-	item   *Item // nil for a rejected request
 	firing bool  // it was planned because a timer was due, not for a request
+	leaves bool  // its timer counts as pending until it is committed: see note
+	item   *Item // nil for a rejected request
 	// the occurrence that was pending at Before; 0 if it is not known, and then After comes from another request
 	found   int64
 	missed  int64          // for a firing: Item.missed of its item
-	leaves  bool           // its timer counts as pending until it is committed: see note
 	request *timer.Request // of the entry, if its result depends on the pending timer
 	next    *Entry         // the entry of the same ID that was planned on this one
 	behind  int64          // Unix ms: it is emitted behind what was due by then; see Order

@@ -166,10 +166,10 @@ func (a *asked) request(r timer.Request) {
 func (a *asked) step() *planner.Step {
 	a.t.Helper()
 	b := planner.NewBatch(len(a.batch))
-	for i, r := range a.batch {
+	for _, r := range a.batch {
 		b.Append(nil, r.Offset)
-		b.Set(i, r)
 	}
+	b.Use(a.batch)
 	a.batch = nil
 	a.mu.Lock()
 	defer a.mu.Unlock()
