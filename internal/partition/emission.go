@@ -21,11 +21,14 @@ const usualNumbers = 40
 
 // emissions builds the records of one seal. Built one by one, each record would take eight allocations. Here they share
 // lists, and live as long as the step. Each slice that a record gets is cut to its length, so that appending to it does
-// not overwrite its neighbour. If a list has to grow, records made before keep their parts of the old one.
+// not overwrite its neighbour. If a list has to grow, records made before keep their parts of the old one. A text that
+// is part of another one, or the same as the last one, is written once: no value of a header ever changes.
 type emissions struct {
 	now     time.Time
 	request origin
 	moved   origin // of timers that were moved here by a changelog record
+	due     int64  // of the last record, which many others share
+	dueText []byte
 
 	records []kgo.Record
 	headers []kgo.RecordHeader
@@ -49,6 +52,7 @@ func (e *emissions) begin(p *Partition, now int64, n, headers int) {
 	e.request = originOf(&p.o.Topics.Request, p.o.Partition)
 	e.moved = originOf(&p.o.Topics.Changelog, p.o.Partition)
 	e.records, e.headers = room(e.records, n), room(e.headers, headers)
+	e.dueText = nil
 	e.text = room(e.text, n*(len(e.request.source)+len(e.request.event)+usualNumbers))
 }
 
@@ -62,15 +66,23 @@ func (e *emissions) record(t *timer.Timer, partition int32) *kgo.Record {
 	for _, h := range t.Headers {
 		e.headers = append(e.headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
 	}
-	e.headers = append(e.headers, kgo.RecordHeader{Key: waterclock.HeaderID, Value: t.ID})
-	e.own(waterclock.HeaderDue, "", t.FiresAt())
-	e.own(waterclock.HeaderOccurrence, "", t.FiresAs())
-	e.own(waterclock.HeaderSource, from.source, at)
-	if n := t.FiresAs(); n > 0 {
-		e.own(waterclock.HeaderEvent, from.event, at, n)
-	} else { // a triggered firing: the request that triggered it makes it unique
-		e.own(waterclock.HeaderEvent, from.event, at, n, t.Steering.By)
+	if due := t.FiresAt(); due != e.due || e.dueText == nil {
+		e.due, e.dueText = due, e.number("", due)
 	}
+	source := e.number(from.source, at)
+	event := len(e.text)
+	e.text = append(append(append(e.text, from.event...), source[len(from.source):]...), '.')
+	n := t.FiresAs()
+	occurrence := e.number("", n)
+	if n == 0 { // a triggered firing: the request that triggered it makes it unique
+		e.number(".", t.Steering.By)
+	}
+	e.headers = append(e.headers,
+		kgo.RecordHeader{Key: waterclock.HeaderID, Value: t.ID},
+		kgo.RecordHeader{Key: waterclock.HeaderDue, Value: e.dueText},
+		kgo.RecordHeader{Key: waterclock.HeaderOccurrence, Value: occurrence},
+		kgo.RecordHeader{Key: waterclock.HeaderSource, Value: source},
+		kgo.RecordHeader{Key: waterclock.HeaderEvent, Value: e.text[event:len(e.text):len(e.text)]})
 	e.records = append(e.records, kgo.Record{
 		Topic: t.Target.Topic, Partition: partition, Key: t.Target.Key, Value: t.Value,
 		Timestamp: e.now, Headers: e.headers[first:len(e.headers):len(e.headers)],
@@ -87,17 +99,11 @@ func recordHeaders(headers []timer.Header) []kgo.RecordHeader {
 	return list
 }
 
-// own adds a header of the service. Its value is the prefix and then the numbers, separated by dots.
-func (e *emissions) own(key, prefix string, numbers ...int64) {
+// number adds a prefix and a number to the text, and returns them.
+func (e *emissions) number(prefix string, n int64) []byte {
 	first := len(e.text)
-	e.text = append(e.text, prefix...)
-	for i, n := range numbers {
-		if i > 0 {
-			e.text = append(e.text, '.')
-		}
-		e.text = strconv.AppendInt(e.text, n, 10)
-	}
-	e.headers = append(e.headers, kgo.RecordHeader{Key: key, Value: e.text[first:len(e.text):len(e.text)]})
+	e.text = strconv.AppendInt(append(e.text, prefix...), n, 10)
+	return e.text[first:len(e.text):len(e.text)]
 }
 
 // RefusalOf describes a target's error as a refusal.

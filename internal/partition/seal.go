@@ -16,6 +16,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kit/clocks"
 	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/internal/rates"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // sealedStep is a step of the planners, made into a share of the transaction.
@@ -50,7 +51,8 @@ type sealedPart struct {
 	emissions []emitter.Emission // its part of share.Emissions
 	records   []*kgo.Record      // its part of the changelog records in share.Records
 	made      emissions
-	changes   []kgo.Record // for the changelog; keys are theirs
+	net       []timer.Change // of the segment
+	changes   []kgo.Record   // for the changelog; keys are theirs
 	keys      []byte
 }
 
@@ -72,7 +74,8 @@ func (s *sealedStep) build(step string) {
 		k := &s.parts[x.number]
 		k.sub, k.segment = x, s.step.Segments[x.number]
 		s.route(k)
-		k.segment.Changes()
+		k.segment.Room = k.net
+		k.net = k.segment.Changes()
 	})
 	emissions, dead := 0, false
 	for i := range s.parts {
@@ -250,6 +253,7 @@ func (s *sealedStep) changes(k *sealedPart) {
 		k.keys = wire.TimerKey(k.keys, changes[i].ID)
 		key := k.keys[first:len(k.keys):len(k.keys)]
 		k.changes = append(k.changes, *s.l.part.life.Records.Changelog(key, changes[i].Bytes))
+		k.changes[i].Timestamp = s.began // otherwise kgo reads the clock for each
 		k.records[i] = &k.changes[i]
 	}
 }
@@ -298,7 +302,7 @@ func (s *sealedStep) free() {
 
 func (sp *sealedPart) free() {
 	e := &sp.made
-	*sp = sealedPart{changes: reuse(sp.changes), keys: reuse(sp.keys),
+	*sp = sealedPart{net: reuse(sp.net), changes: reuse(sp.changes), keys: reuse(sp.keys),
 		made: emissions{records: reuse(e.records), headers: reuse(e.headers), text: reuse(e.text)}}
 }
 
