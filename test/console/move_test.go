@@ -31,6 +31,11 @@ func TestSnoozeByKeyboardInABrowser(t *testing.T) {
 	b := s.open()
 	b.visit(path("/timers", "label", "order"))
 	b.says("1 pending", "mine", "team=a")
+	b.look(390, "light")
+	b.is("a phone has the search folded, and names it",
+		`(s => !s.open && s.innerText.trim() === "Search order")(document.querySelector(".search"))`)
+	b.look(1280, "light")
+	b.is("a wide screen has all of it", `document.querySelector("#label").checkVisibility()`)
 	b.tabTo("table a.snooze")
 	b.follow("open the choices", chromedp.KeyEvent("\r"))
 	b.says("Snooze: mine", "Later by")

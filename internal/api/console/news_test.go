@@ -35,6 +35,8 @@ func TestOverviewInAFlood(t *testing.T) {
 	if body := w.Body.String(); strings.Contains(body, green) || strings.Contains(body, "orders.retry") ||
 		strings.Contains(body, "<code>&lt;script") {
 		t.Error("it is green, or tells of what was before the last hour")
+	} else if strings.Index(body, "no target is unhealthy") < strings.Index(body, "Dead letters of the last hour") {
+		t.Error("the good news comes before the bad")
 	}
 	f.answers["/v1/dead-letters"] = api.DeadLetterCountList{Topics: []api.DeadLetterCounts{{Topic: "timers", LastDay: 3,
 		Exact: true}}}

@@ -310,8 +310,11 @@
     setTimeout(() => { label.textContent = 'Copy'; }, 2000);
   });
 
-  // On a narrow screen what is long and comes before the matter is folded.
-  if (matchMedia('(max-width: 46rem)').matches) for (const e of document.querySelectorAll('details[data-wide]')) e.open = false;
+  // A narrow screen begins with what is long and comes before the matter folded; a wide one always has it.
+  const narrow = matchMedia('(max-width: 46rem)');
+  const fold = () => document.querySelectorAll('details[data-wide]').forEach((e) => { e.open = !narrow.matches; });
+  narrow.addEventListener('change', fold);
+  fold();
 
   if (document.getElementById('cron')) {
     const fields = ['cron', 'every', 'zone', 'at', 'jitter', 'not-on', 'shift'].map((id) => document.getElementById(id)).filter(Boolean);
