@@ -30,10 +30,10 @@ func (p plain) Anchor(written int64) int64 {
 	return begun.occurrence(2).Scheduled
 }
 
-// first returns the first occurrence. For an expression it is the first match after the given time, in Unix
+// First returns the first occurrence. For an expression it is the first match after the given time, in Unix
 // milliseconds, or at it if that is the timer's Start; for a period, which must have its Start, the first one that is
-// not before the given time. Otherwise it is the given time. first ignores the end of the recurrence.
-func (p plain) first(at int64) Occurrence {
+// not before the given time. Otherwise it is the given time. First ignores the end of the recurrence.
+func (p plain) First(at int64) Occurrence {
 	switch {
 	case p.schedule != nil && p.Recurrence.Start.Set:
 		return p.behind(at-1, 1)

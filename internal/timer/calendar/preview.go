@@ -143,7 +143,7 @@ func (p *Preview) after(after int64) Occurrence {
 		after, start = max(after, start-1), r.period.start.At
 	}
 	r = r.anchored(start)
-	o := r.first(start)
+	o := r.First(start)
 	if o.Scheduled > after {
 		return o
 	}

@@ -28,8 +28,8 @@ type Recurrence struct {
 	excluded *excluded // for NotOn, otherwise nil
 }
 
-// next returns the occurrence after o. It returns false if o is the last one.
-func (r Recurrence) next(o Occurrence) (Occurrence, bool) {
+// Next returns the occurrence after o. It returns false if o is the last one.
+func (r Recurrence) Next(o Occurrence) (Occurrence, bool) {
 	next := r.successor(o)
 	return next, r.has(next)
 }
@@ -53,7 +53,7 @@ func (r Recurrence) latest(o Occurrence, time int64) Occurrence {
 	return r.plain.latest(o, time)
 }
 
-// Start makes t, which is under construction, pending for its first occurrence. For at, see plain.first; a
+// Start makes t, which is under construction, pending for its first occurrence. For at, see plain.First; a
 // period without a Start is counted from it. written is the time of the request, in Unix milliseconds; it makes a
 // difference to occurrences that calendars move back. Start returns false if the calendars leave no time for any
 // occurrence.
@@ -62,7 +62,7 @@ func (r Recurrence) Start(t *timer.Timer, at, written int64) bool {
 	r = r.anchored(at)
 	t.Recurrence = r.Recurrence
 	if r.excluded == nil {
-		r.put(t, r.first(at))
+		r.put(t, r.First(at))
 		return true
 	}
 	first := r.begin(at, written)
@@ -132,7 +132,7 @@ func (r Recurrence) After(t *timer.Timer, missed int64) *timer.Timer {
 			return nil
 		}
 	}
-	next, ok := r.next(pending(t))
+	next, ok := r.Next(pending(t))
 	if !ok {
 		return nil
 	}
@@ -176,7 +176,7 @@ func (r Recurrence) CatchUp(t *timer.Timer, now, missed int64) *timer.Timer {
 	if !at.SkipsMissed(missed) {
 		return at
 	}
-	next, ok := r.next(last)
+	next, ok := r.Next(last)
 	if !ok {
 		return nil
 	}
