@@ -236,28 +236,39 @@ func TestUndecidedInASpanThatIsOver(t *testing.T) {
 }
 
 // Compaction removes replaced records. So an audit that was interrupted while it read changelogs does not stop at the
-// old end. It takes its cut at a later one.
+// old end. It takes its cut at a later one, and misses nothing in between: a fetch may have gone beyond the old end.
 func TestCutMovesOn(t *testing.T) {
-	l := newLogs(kafkatest.OnFake(t, 1))
-	l.some()
-	o := l.options()
-	o.Dir = t.TempDir()
-	s, err := open(o.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &planner{plan: &plan{Options: o.asked()}, topics: o.Topics, spill: s, client: l.client}
-	planned := p.prepare(l.Ctx, cutStage)
-	p.plan.Began = p.plan.Began.Add(-cutAge)
-	if err := errors.Join(planned, s.savePlan(p.plan), s.close()); err != nil {
-		t.Fatal(err)
-	}
-	l.store("pending", 1, 3_600_000)
-	l.checkpoint("p/3", 5)
-	l.delete(l.topic.Changelog, p.plan.Stages[cutStage][0].To) // as compaction would leave it
-	want := map[history.Fate]int64{history.Fired: 1, history.StillPending: 1, history.Cancelled: 1, history.Done: 1,
-		history.Rejected: 1}
-	if got := l.run(o); !reflect.DeepEqual(got.Topics[0].Fates, want) || !got.AddsUp() {
-		t.Errorf("%+v, want %v", got, want)
+	for name, compacted := range map[string]bool{
+		"compacted up to the old end": true,
+		"a fetch beyond the old end":  false,
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLogs(kafkatest.OnFake(t, 1))
+			l.some()
+			o := l.options()
+			o.Dir = t.TempDir()
+			s, err := open(o.Dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := &planner{plan: &plan{Options: o.asked()}, topics: o.Topics, spill: s, client: l.client}
+			planned := p.prepare(l.Ctx, cutStage)
+			p.plan.Began = p.plan.Began.Add(-cutAge)
+			if err := errors.Join(planned, s.savePlan(p.plan), s.close()); err != nil {
+				t.Fatal(err)
+			}
+			l.schedule("late", 3_600_000) // 5
+			l.store("pending", 1, 3_600_000)
+			l.store("late", 5, 3_600_000)
+			l.checkpoint("p/3", 6)
+			if compacted {
+				l.delete(l.topic.Changelog, p.plan.Stages[cutStage][0].To) // as compaction would leave it
+			}
+			want := map[history.Fate]int64{history.Fired: 1, history.StillPending: 2, history.Cancelled: 1,
+				history.Done: 1, history.Rejected: 1}
+			if got := l.run(o); !reflect.DeepEqual(got.Topics[0].Fates, want) || !got.AddsUp() {
+				t.Errorf("%+v, want %v", got, want)
+			}
+		})
 	}
 }

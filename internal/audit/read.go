@@ -102,6 +102,7 @@ func (r *reader) read(ctx context.Context, cl *kgo.Client, stage int, j *logRang
 			return nil
 		}
 		asked = time.Now()
+		log.SetPosition(min(log.Position(), j.To)) // the last fetch may have gone beyond it
 		if err := r.cut(ctx, j); err != nil {
 			return err
 		}
