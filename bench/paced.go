@@ -44,7 +44,8 @@ func (pc *PacedConfig) check() error {
 			needs, pc.TargetRate)))
 }
 
-// measure compares the steady timers with the same beside as many firings that no rate holds back, and beside nothing.
+// measure compares how late the steady timers are in three phases: beside the burst, beside as many timers that no rate
+// holds back, and alone.
 func (pc *PacedConfig) measure(ctx context.Context, r *run) error {
 	free, err := r.makeTopic(ctx, "unpaced")
 	if err != nil {
@@ -81,8 +82,8 @@ func (pc *PacedConfig) measure(ctx context.Context, r *run) error {
 	})
 }
 
-// pacedBurst is the timers beside the others: a burst at the target with the rate, or as many that are due one after
-// the other at that rate.
+// pacedBurst has the timers that fire beside the others: a burst to the target with the rate, or as many timers that
+// fall due one after the other, as fast as that rate.
 type pacedBurst struct {
 	*phase
 	c   *PacedConfig
@@ -92,7 +93,8 @@ type pacedBurst struct {
 	at []time.Time // timestamps of emissions; guarded by mu
 }
 
-// beside measures the others while timers fire at a topic that are due every so often. It returns when all have fired.
+// beside measures the others while further timers fire to a topic. These fall due one after the other, at the interval
+// every; if it is 0, they are a burst. beside returns when all have fired.
 func (pc *PacedConfig) beside(ctx context.Context, r *run, rep *Report, topic string, every time.Duration) (
 	*Phase, error) {
 	name := "paced burst"

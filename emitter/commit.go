@@ -17,8 +17,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// transaction is the transaction of one step. The lane's loop commits it. If EndTxn is not answered, a goroutine of its
-// own has it from then on, and resolves its outcome.
+// transaction is the transaction of one step. The lane's loop commits it. If the outcome of EndTxn is unknown (see
+// end), a goroutine of its own takes the transaction over and resolves the outcome (see resolve).
 //
 // If a partition does not acknowledge its records in time, the transaction is aborted and the partition is named: in
 // Share.Held if the records are the share's own, and by its breaker if it is a target. Only a partition's own errors
@@ -185,7 +185,7 @@ func (t *transaction) abandon(ctx context.Context) {
 }
 
 // begin picks a client, begins its transaction and announces the partitions. If the broker has not ended the last
-// transaction of the ID yet, it takes a fresh ID, once. If c is nil then, nothing was begun.
+// transaction of the ID yet, it takes a fresh ID, once. If t.c is nil afterwards, nothing was begun.
 func (t *transaction) begin(ctx context.Context, parts map[string][]int32) (culprits map[string]error, err error) {
 	l := t.lane
 	for fresh := false; ; fresh = true {
@@ -214,7 +214,8 @@ func (t *transaction) begin(ctx context.Context, parts map[string][]int32) (culp
 	}
 }
 
-// end commits. It waits for the answer up to CommitTimeout. A later answer goes to resolve.
+// end commits. It waits for the answer up to CommitTimeout; a later answer goes to resolve. Without an answer by then,
+// and with any error but OperationNotAttempted, the outcome is unknown.
 func (t *transaction) end(ctx context.Context) error {
 	l, c := t.lane, t.c
 	bounded, cancel := context.WithTimeout(ctx, l.o.CommitTimeout)

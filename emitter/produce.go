@@ -173,7 +173,7 @@ type rank struct {
 func (r *rank) before(o *rank) bool { return r.due < o.due || r.due == o.due && r.seq < o.seq }
 
 // merged sorts a list, and leaves equal ranks in their order. It is a merge sort that begins with the runs that are in
-// order already: each planner's firings are one, so there are few.
+// order already. There are few of them, because the firings of each planner are one run.
 func merged(list []rank) []rank {
 	var ends []int // of the runs
 	for i := range list {

@@ -102,8 +102,8 @@
 //   - The store: store.go, options.go (and Pebble's settings), events.go (what Pebble reports), compactions.go
 //     (when it may merge). damage.go throws damaged tables away, upkeep.go flushes and sweeps.
 //   - A partition and its owner: partition.go. Handle.check rejects an owner that was replaced.
-//   - Changes: apply.go, which also counts their effect on the partition's state, and replay.go decide whether they
-//     become a batch (batch.go) or a table (table.go). park.go moves timers to their targets and back.
+//   - Changes: apply.go and replay.go decide whether they become a batch (batch.go) or a table (table.go). apply.go
+//     also counts their effect on the partition's state. park.go moves timers to their targets and back.
 //   - Reads: lookup.go (of IDs; filter.go spares some), scan.go (of rows in order, also the loop of all scans; sweep.go
 //     keeps them short), view.go (of parked timers too, and of several orders at one moment).
 //   - In-sync times: insync.go says why they are not simply now, and computes them.

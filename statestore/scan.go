@@ -12,8 +12,9 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// All scans of rows are calls of eachRow or walk: those of one partition as it is now are in this file, those of a View
-// in view.go, those of the whole store in partitions.go, verify.go and dump.go.
+// A scan of rows calls eachRow or walk. Scans of one partition as it is now are in this file, scans of a View in
+// view.go, and scans of the whole store in partitions.go, verify.go and dump.go. Only a View, which merges rows of
+// several targets, and Park and Unpark, which change the rows that they meet, move their iterators themselves.
 
 // reader makes iterators: a database, a snapshot, or frozen rows of a View.
 type reader interface {

@@ -67,9 +67,8 @@ type lowBound struct {
 
 func newLowBound() *lowBound { return &lowBound{low: last, since: last} }
 
-// with calls f, which opens a view of the store, with the bound of that moment, and returns the bound. No sweep ends in
-// between. Otherwise the bound could lie behind a row that f still sees but that was deleted since. f does no
-// I/O.
+// with calls f with the present bound, and returns the bound. f opens a view of the store, and does no I/O. No sweep
+// ends during the call. Otherwise the bound could lie behind a row that f still sees but that was deleted since.
 func (l *lowBound) with(f func(low timer.Ref)) timer.Ref {
 	l.mu.Lock()
 	defer l.mu.Unlock()

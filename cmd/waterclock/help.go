@@ -27,7 +27,7 @@ func explain(root *cobra.Command) {
 		path, short, _ := strings.Cut(head, ": ")
 		cmd, _, err := root.Find(strings.Fields(path)[1:])
 		if err != nil || cmd.CommandPath() != path {
-			panic("help.txt has a text for " + path) // this is the same in each process
+			panic("help.txt has a text for " + path) // a mistake in the file, which every run of the program shows
 		}
 		long, example, _ := strings.Cut(body, "Examples:\n")
 		cmd.Short, cmd.Long, cmd.Example = short, strings.TrimSpace(long), strings.TrimRight(example, "\n")

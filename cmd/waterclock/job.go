@@ -88,10 +88,10 @@ func (j *job) run(cmd *cobra.Command, action, topic string) error {
 type bulk struct {
 	action  string
 	chosen  bool   // there is a filter
-	nothing string // the error if there is none, and no --all
+	nothing string // the error if there is neither a filter nor --all
 	none    string // the error if nothing matches
 	count   func(context.Context, *client.Client) (counted, error)
-	some    func(context.Context, *client.Client) ([]string, error) // a line for each of a few
+	some    func(context.Context, *client.Client) ([]string, error) // a line for each of a few that match
 	run     func(context.Context, *client.Client) (*client.Job, error)
 }
 
@@ -101,7 +101,7 @@ type counted struct {
 	exact    bool   // false: there are at least n
 	answer   any    // of the API
 	words    string // the answer in words
-	before   string // the question
+	before   string // comes before the question
 	question string
 }
 

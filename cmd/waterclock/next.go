@@ -235,8 +235,8 @@ func (n *nextFlags) runNotOn(ctx context.Context, args []string, from time.Time)
 	return printAsked(n.p.stdout, &found, from, n.n)
 }
 
-// printAsked prints the instants that an instance has told, with what calendars exclude before each of them. after is
-// before all of them.
+// printAsked prints the instants that an instance has answered with. Before each of them it prints what calendars
+// exclude. after is a time before all of them.
 func printAsked(out io.Writer, found *api.Occurrences, after time.Time, n int) error {
 	loc, wrong := calendar.LoadZone(found.Zone)
 	if wrong != nil { // the instance has newer rules than this machine

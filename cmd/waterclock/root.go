@@ -93,7 +93,7 @@ func refuseArgs(cmd *cobra.Command) {
 	}
 }
 
-// group returns a command that has only others below it.
+// group returns a command that only groups others.
 func group(use string, below ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use}
 	cmd.AddCommand(below...)

@@ -4,7 +4,7 @@
 //		fmt.Println(a.Name, a.Labels.Severity, a.Expr)
 //	}
 //
-// Only tests need it. It panics if the file cannot be read, which is the same in each process.
+// Only tests need it. It panics if the file cannot be read: a mistake in the file, which every test then shows.
 package alerts
 
 import (

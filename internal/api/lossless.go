@@ -27,13 +27,13 @@ func lossless(b []byte) error {
 	return s.value("")
 }
 
-// scan goes through valid JSON. If it is strict, the depth of the JSON and the fields of its objects are bounded by the
-// Go types that it was decoded to.
+// scan goes through valid JSON. A strict scan is of JSON that was decoded: the Go types bound its depth, and the fields
+// of its objects.
 type scan struct {
 	b      []byte
 	at     int
 	strict bool                                  // an object that decoding would change is an error
-	text   func(path string, text literal) error // is called with each text that is no name
+	text   func(path string, text literal) error // is called with each string that is not a field's name
 }
 
 // space skips the white space between two tokens.

@@ -235,7 +235,7 @@ func (r *reviews) merge(
 	return true, r.write(ctx, topic, by, r.now(), parts, before.set)
 }
 
-// lock holds setting until done is called.
+// lock locks setting until done is called, and returns ctx with a time limit.
 func (r *reviews) lock(ctx context.Context) (_ context.Context, done func()) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	r.setting.Lock()

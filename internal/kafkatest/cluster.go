@@ -118,8 +118,8 @@ func (c *Cluster) showLogs(t testing.TB, from []int64) {
 	})
 }
 
-// Tools returns what runs Kafka and its tools. If there is no Java, or no jars, the test is skipped like one that needs
-// a broker.
+// Tools returns the Java and the jars that run Kafka and its tools. If one of them is missing, the test is skipped like
+// one that needs a broker.
 func Tools(t testing.TB) localkafka.Tools {
 	t.Helper()
 	return process.require(t)

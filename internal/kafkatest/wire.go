@@ -63,7 +63,7 @@ func (w *Wire) Dial(ctx context.Context, network, host string) (net.Conn, error)
 	return client, nil
 }
 
-// Join makes two connections one that goes through the wire. If the wire is closed it closes them, and returns false.
+// Join connects two connections through the wire. If the wire is closed, it closes both and returns false.
 func (w *Wire) Join(client, broker net.Conn) bool {
 	l := newLink(w, client, broker)
 	added := w.add(l)

@@ -45,12 +45,13 @@ const (
 // and Run of a partition does not begin before take has returned. mu is held for both decisions. It is not held while
 // the store is used, because each join of the group waits for it.
 //
-// New copies wait for beginAfter. A member that stops leaves partitions, and copies that have to be made anew. The others
-// hear of both at the same time, and copies begin with dozens of requests each, and then read the whole changelog. If
-// they began immediately, the acquisitions would wait behind them on the connection that they share, and for a core, and
-// the partitions that move would be silent for about twice as long. The pause counts for each partition from when the
-// group has begun to want the copy, so further rebalances do not prolong it. Copies that this process has already are
-// not interrupted. Nothing rests on the pause: it only makes a copy that does not exist yet a second late.
+// New copies wait for beginAfter. When a member stops, its partitions need new owners, and its copies have to be made
+// anew by others. The others hear of both at the same time. A copy begins with dozens of requests, and then reads the
+// whole changelog. If copies began immediately, acquisitions would wait behind them for a core and on the connection
+// that they share, and the partitions that move would be silent for about twice as long. The pause of a copy begins
+// when the group first wants the copy, so further rebalances do not prolong it. Copies that this process already has
+// are not interrupted. Correctness does not depend on the pause. It makes a new copy complete a second later;
+// until then, the death of the owner costs a replay.
 //
 // The group client calls follow before it reports that a partition is assigned. In between it may drain other
 // partitions, for up to a second. So a partition that is assigned to this instance is followed until take is called.
@@ -70,7 +71,7 @@ type standbys struct {
 // wanted is a copy that the group wants here.
 type wanted struct {
 	next  bool      // this process is to own the partition once the copy has caught up
-	since time.Time // of all calls of follow from then on
+	since time.Time // when it was first wanted; every call of follow since then wanted it too
 }
 
 type standbyOptions struct {

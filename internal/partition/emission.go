@@ -19,15 +19,16 @@ import (
 // usualNumbers is how many bytes there is room for at first, for the numbers in one emission's header values.
 const usualNumbers = 40
 
-// emissions builds the records of one seal. Built one by one, each record would take eight allocations. Here they share
-// lists, and live as long as the step. Each slice that a record gets is cut to its length, so that appending to it does
-// not overwrite its neighbour. If a list has to grow, records made before keep their parts of the old one. A text that
-// is part of another one, or the same as the last one, is written once: no value of a header ever changes.
+// emissions builds the records of one seal. Built one by one, each record would take eight allocations. Instead the
+// records share lists, which live as long as the step. Each slice that a record gets is cut to its length, so that
+// appending to it does not overwrite its neighbour. If a list has to grow, earlier records keep their parts of the old
+// one. Values of headers never change. So a text that is part of another one, or the same as the last record's, is
+// written once.
 type emissions struct {
 	now     time.Time
 	request origin
 	moved   origin // of timers that were moved here by a changelog record
-	due     int64  // of the last record, which many others share
+	due     int64  // of the last record; the next one mostly has the same
 	dueText []byte
 
 	records []kgo.Record
@@ -147,8 +148,8 @@ func room[T any](old []T, n int) []T {
 // alwaysKept is how many elements a list may always have room for while it waits for the next step.
 const alwaysKept = 160
 
-// reuse empties a list for the next step. It drops one with room for more than twice as many elements as it has, so
-// lists in the pool are about as large as the last steps.
+// reuse empties a list for the next step. It drops a large list of which less than half was used, so that lists in the
+// pool are about as large as the last steps.
 func reuse[T any](s []T) []T {
 	if cap(s) > max(alwaysKept, 2*len(s)) {
 		return nil

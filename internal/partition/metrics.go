@@ -147,7 +147,7 @@ func (m *Metrics) withoutCalendar(topic string, partition int32, timers int) {
 	m.astray.WithLabelValues(topic, strconv.Itoa(int(partition))).Set(float64(timers))
 }
 
-// dropMissing removes what the last pass of an acquisition that has ended found.
+// dropMissing removes the number of timers without a calendar of an acquisition that has ended.
 func (m *Metrics) dropMissing(topic string, partition int32) {
 	m.astray.DeleteLabelValues(topic, strconv.Itoa(int(partition)))
 }

@@ -1,5 +1,5 @@
 // Package batches makes the small batches of internal/kafkatest/corpus, byte by byte: by no code of the product and by
-// none of a Kafka client. TestBatches holds the corpus against them; with -rewrite it writes them to the corpus.
+// none of a Kafka client. TestBatches compares the corpus with them; with -rewrite it writes them to the corpus.
 package batches
 
 import (
@@ -28,7 +28,7 @@ func raw(name string, codec int16, as func(p []byte) []byte) corpus.Case {
 	}}
 }
 
-// claims returns a case of three plain records in a batch whose fields change sets.
+// claims returns a case of three plain records. change sets fields of their batch.
 func claims(name string, codec int16, change func(b *corpus.Batch)) corpus.Case {
 	return corpus.Case{Name: name, Batch: func(w corpus.Writer) []byte {
 		b := corpus.NewBatch(w, codec, 3, corpus.Compress(codec, corpus.Records(3)))

@@ -88,7 +88,7 @@ func New(o Options) *Console {
 		"/calendar":     {get: c.calendar, post: c.changeCalendar},
 		"/zone":         {get: func(v *visit) error { return v.lead("/") }, post: c.setZone},
 	}
-	names, _ := fs.Glob(files, "*/*.*") // an error is one of the pattern
+	names, _ := fs.Glob(files, "*/*.*") // fails only if the pattern is malformed
 	for _, name := range names {
 		base := path.Base(name)
 		if of, ok := strings.CutSuffix(base, ".html"); ok {
@@ -107,7 +107,7 @@ func New(o Options) *Console {
 func mustRead(name string) []byte {
 	b, err := files.ReadFile(name)
 	if err != nil {
-		panic("the console lacks " + name + ": " + err.Error()) // this is the same in each process
+		panic("the console lacks " + name + ": " + err.Error()) // left out of the build: every process would show it
 	}
 	return b
 }

@@ -29,7 +29,7 @@ type leader struct {
 	cl        *kgo.Client
 	t         Log
 	node      int32 // of the leader; NoLeader: look it up first
-	doubted   bool  // the leader of the last look-up has failed: cached metadata do not count
+	doubted   bool  // the leader of the last look-up has failed: ask for new metadata
 	epoch     int32 // of the leader; -1: the broker did not tell
 	goneAfter time.Duration
 	backoff   time.Duration // the longest
@@ -131,9 +131,10 @@ func pause(ctx context.Context, d time.Duration) bool {
 	return beats.Sleep(ctx, d*3/4+rand.N(d/2+1))
 }
 
-// lookUp looks the partition's leader up in metadata. Those that the client asked for within leadersAge serve, unless
-// the last look-up was in vain: the partitions of a topic that are acquired together ask for the same metadata, one
-// behind the other on one connection. A broker's metadata are as old at times, so nothing may rest on their age.
+// lookUp looks the partition's leader up in metadata. Metadata that the client already has will do if they are younger
+// than leadersAge, unless the leader of the last look-up has failed. Otherwise the partitions of a topic that are
+// acquired together would all ask for the same metadata, one after the other on one connection. Nothing may rest on
+// the age of metadata: those of a broker can be as old.
 func (l *leader) lookUp(ctx context.Context) error {
 	age := leadersAge
 	if l.doubted {

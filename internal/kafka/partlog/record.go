@@ -61,7 +61,7 @@ func parseRecord(in []byte) (f recordFields, ok bool) {
 	return f, !c.bad && c.at == f.size
 }
 
-// build builds the first MaxHeaders headers, at the beginning of the room.
+// build builds the first MaxHeaders headers at the beginning of room, and returns the rest of it.
 func (r *recordFields) build(room []kgo.RecordHeader) (headers, rest []kgo.RecordHeader) {
 	n, c := r.built(), cursor{in: r.headerBytes}
 	if n == 0 {

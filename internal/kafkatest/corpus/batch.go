@@ -37,7 +37,7 @@ const (
 	behindCRC = 21
 )
 
-// Batch is a batch of format 2, field by field. What it claims need not be so.
+// Batch is a batch of format 2, field by field. Its fields may contradict its records.
 //
 //	 0 base offset   8 | 21 attributes        2 | 43 producer ID    8
 //	 8 size          4 | 23 last offset delta 4 | 51 producer epoch 2

@@ -39,7 +39,7 @@ func (c Case) With(config map[string]string) Case {
 	return c
 }
 
-// several are cases of more than one batch, or less.
+// several are cases of two batches, of none, of half of one, and of one with bytes behind it.
 func several() []Case {
 	three := func(w Writer, codec int16) []byte { return NewBatch(w, codec, 3, Compress(codec, Records(3))).Bytes() }
 	two := func(name string, first, second int16) Case {

@@ -9,7 +9,7 @@ import (
 // Header is a header of a record.
 type Header struct{ Key, Value []byte }
 
-// Record is a record of format 2. What it claims need not be so.
+// Record is a record of format 2. Its sizes and counts may be wrong.
 type Record struct {
 	Attributes byte
 	Timestamp  int64 // delta

@@ -34,7 +34,8 @@ func recorded() (cases []Case) {
 	return cases
 }
 
-// restamp returns a batch of Recorded as of another producer and time. What the case has set stays, a wrong CRC too.
+// restamp returns a batch of Recorded as if another producer had written it at another time. Fields that the case has
+// set stay, and so does a wrong CRC.
 func restamp(w Writer, raw []byte) []byte {
 	p, was, be := bytes.Clone(raw), Recorded(), binary.BigEndian
 	wrong := be.Uint32(raw[upToCRC:]) - checksum(raw)

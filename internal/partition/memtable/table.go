@@ -227,8 +227,8 @@ func (t *Table) Bury(number int32, stored timer.Ref) bool {
 }
 
 // Decode replaces a record or a tombstone by an object, which is not in the order of firing. It returns the object's
-// number, its ID and the record. The ID is part of the record's bytes, which are a copy if own is set. Otherwise they
-// keep the whole chunk alive that they are part of, up to 16 KiB, until SetID.
+// number, its ID and the record. The ID is part of the record's bytes. With own set these are a copy. Otherwise they
+// are part of a chunk of up to 16 KiB, which stays in memory until the caller gives the ID other memory by SetID.
 func (t *Table) Decode(at Ref, own bool) (number int32, id string, r Record) {
 	if r = t.take(at); own {
 		r.Bytes = bytes.Clone(r.Bytes)
@@ -244,7 +244,7 @@ func (t *Table) Decode(at Ref, own bool) (number int32, id string, r Record) {
 	return number, id, r
 }
 
-// SetID replaces the memory of an object's ID.
+// SetID replaces an object's ID by an equal one in other memory.
 func (t *Table) SetID(number int32, id string) { t.objects.all[number].id = id }
 
 // Next returns when First should be called next, in Unix milliseconds. It returns false if nothing is soon. The time is

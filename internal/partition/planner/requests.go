@@ -58,8 +58,8 @@ func (b *Batch) Records() iter.Seq2[int, any] {
 	}
 }
 
-// Use gives the batch room for the requests that its records are. The room is free again when the batch, and what Split
-// has returned, are planned.
+// Use gives the batch memory for the requests of its records. The caller may use the memory again when the batch, and
+// the batches that Split has returned, are planned.
 func (b *Batch) Use(room []timer.Request) { b.requests = room[:len(b.entries)] }
 
 // Set says which request a record is.
@@ -112,8 +112,9 @@ func (p *Planner) Prepare(b *Batch) {
 	}
 }
 
-// idOf returns the ID of a request for an item. It is part of the timer that the request schedules, unless that is
-// large, because the item may have another timer later. The IDs of other requests are part of a page of records.
+// idOf returns the ID of a request for an item. If the request schedules a small timer, the ID is part of the timer's
+// bytes. Otherwise it is a copy: an item may outlive a large timer, and the ID of a request that schedules nothing is
+// part of a whole page of records. An item must not keep either alive.
 func idOf(r *timer.Request) string {
 	if n := len(r.Bytes); n == 0 || n > memtable.MaxBytes {
 		return string(r.ID)

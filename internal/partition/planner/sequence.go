@@ -40,7 +40,7 @@ type Segment struct {
 	Position int64
 	// Requests and Firings are the sizes of the entries in memory.
 	Requests, Firings timer.Size
-	// Room is memory that Changes may use.
+	// Room is memory that Changes may reuse.
 	Room []timer.Change
 
 	first, rest []*Batch

@@ -94,7 +94,8 @@ func (s *scan) firstByID(ctx context.Context, most int,
 	return len(first.list) <= most, nil
 }
 
-// firsts keeps the first of many values: a few more than most of them, and those alone, in order, after trim.
+// firsts keeps the first values of many. Until trim it may hold more than most of them, in any order. trim leaves the
+// first most values, in order.
 type firsts[T any] struct {
 	most int
 	by   func(a, b T) int

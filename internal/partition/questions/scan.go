@@ -48,8 +48,8 @@ func (s *scan) fits(ctx context.Context, rows int) (bool, error) {
 	return true, nil
 }
 
-// visit calls look at a place, unless that is not behind the cursor or enough rows were looked at. It reports whether
-// the scan may go on.
+// visit calls look for a place. It passes over a place at or before the cursor, and stops when the scan has looked at
+// enough rows. It reports whether the scan may go on.
 func (s *scan) visit(ctx context.Context, place query.Cursor, look func() (bool, error)) (more bool, err error) {
 	if place.Compare(s.after) <= 0 {
 		return true, nil

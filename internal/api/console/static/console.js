@@ -310,7 +310,7 @@
     setTimeout(() => { label.textContent = 'Copy'; }, 2000);
   });
 
-  // A narrow screen begins with what is long and comes before the matter folded; a wide one always has it.
+  // Long parts above the main content start folded on a narrow screen, and are always open on a wide one.
   const narrow = matchMedia('(max-width: 46rem)');
   const fold = () => document.querySelectorAll('details[data-wide]').forEach((e) => { e.open = !narrow.matches; });
   narrow.addEventListener('change', fold);
