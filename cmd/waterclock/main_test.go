@@ -385,6 +385,9 @@ func TestHelp(t *testing.T) {
 				t.Errorf("%s: --%s is in no section of the help", cmd.CommandPath(), f.Name)
 			}
 		})
+		if cmd.Short == "" && cmd.Name() != "help" {
+			t.Errorf("%s has no text in help.txt", cmd.CommandPath())
+		}
 		path := strings.Fields(cmd.CommandPath())[1:]
 		code, stdout, stderr := runWith(&calls{}, nil, "", append(path, "--help")...)
 		if code != exitOK {
