@@ -2,6 +2,7 @@ package memtable
 
 import (
 	"encoding/binary"
+	"unsafe"
 
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -10,6 +11,8 @@ const (
 	// MaxBytes is the size of the largest timer that may be a record. Compared with a larger timer the memory of an
 	// object does not matter.
 	MaxBytes = 4 << 10
+	// maxShared is the size of the largest timer that is kept in memory for its ID: see IDIn.
+	maxShared = 512
 	// overhead is about how many bytes a record takes besides those of the timer: 21 to 85 in the index, its header,
 	// and its share of the room in the last chunks. Dead records may take as much again, and 16 KiB a slot.
 	overhead = 48
@@ -68,6 +71,15 @@ func (r *Record) place() (id []byte, k timer.Ref) {
 	}
 	id, k, _ = timer.DecodePlace(r.Bytes)
 	return id, k
+}
+
+// IDIn returns an ID that is part of b, which is never written to. It shares that memory, unless the ID could keep much
+// of it alive when the timer is gone: an object whose timer was cancelled has its ID until that is committed.
+func IDIn(b, id []byte) string {
+	if len(b) > maxShared {
+		return string(id)
+	}
+	return unsafe.String(unsafe.SliceData(id), len(id))
 }
 
 // length returns how many bytes of a chunk the record takes.

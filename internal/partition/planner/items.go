@@ -3,7 +3,6 @@ package planner
 import (
 	"slices"
 	"strings"
-	"unsafe"
 
 	"github.com/waterclock/waterclock/internal/partition/memtable"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -187,17 +186,15 @@ func (t topicNames) own(name string) string {
 // own gives an item that was just decoded its own bytes, because it will wait. Otherwise it would keep a whole chunk in
 // memory.
 func (k *known) own(it *Item) {
-	t := decoded(it.timer.AppendTo(nil))
+	b := it.timer.AppendTo(nil)
+	t := decoded(b)
 	t.Target.Topic = it.timer.Target.Topic
 	if it.change.after == it.timer {
 		it.change.after = t
 	}
-	it.timer, it.id = t, shared(t.ID)
+	it.timer, it.id = t, memtable.IDIn(b, t.ID)
 	k.table.SetID(it.number, it.id)
 }
-
-// shared returns bytes that are never written to as a string that shares their memory.
-func shared(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 const (
 	// itemMemory is about how much memory an item takes, with its place among the items and its ID.

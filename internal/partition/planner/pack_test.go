@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 	"unsafe"
 
@@ -86,14 +87,14 @@ func TestWaitingItemsKeepNoChunk(t *testing.T) {
 	}
 }
 
-// The ID of an item may be part of a timer that is no larger than a record. It is not part of a large timer, which may
-// be replaced, nor of the page of records that a cancel was read with.
+// The ID of an item may be part of a small timer. It is not part of a large one, which may be replaced, nor of the page
+// of records that a cancel was read with.
 func TestIDsKeepNoLargeTimerAndNoPage(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		value  int // bytes; negative: a cancel
 		shares bool
-	}{{"a small timer", 10, true}, {"a large timer", 5000, false}, {"a cancel", -1, false}} {
+	}{{"a small timer", 10, true}, {"a large timer", 600, false}, {"a cancel", -1, false}} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := New(0, 0, 1<<40)
 			r := timer.Request{ID: []byte("id")}
@@ -111,4 +112,27 @@ func TestIDsKeepNoLargeTimerAndNoPage(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A cancel that waits to be committed keeps no timer in memory that was a record, because nothing counts that.
+func TestCancelsKeepNoLargeTimer(t *testing.T) {
+	const n, value = 1000, 3000
+	p := New(0, 0, 1<<40)
+	p.Open(0)
+	rows, b := make([]*timer.Timer, n), NewBatch(n)
+	for i := range rows {
+		rows[i] = &timer.Timer{ID: fmt.Append(nil, "id", i), Due: 100_000, Occurrence: 1, Value: make([]byte, value)}
+		b.Add(nil, timer.Request{ID: rows[i].ID, Offset: int64(i)}, nil)
+	}
+	before := heap()
+	p.Load(Lowest, Highest, rows)
+	if p.records() != n {
+		t.Fatalf("%d of %d timers are records", p.records(), n)
+	}
+	p.planNew(b)
+	if took := int64(heap()-before) / n; took > value {
+		t.Errorf("each cancel takes %d bytes", took)
+	}
+	runtime.KeepAlive(rows)
+	runtime.KeepAlive(p)
 }

@@ -113,13 +113,13 @@ func (p *Planner) Prepare(b *Batch) {
 }
 
 // idOf returns the ID of a request for an item. If the request schedules a small timer, the ID is part of the timer's
-// bytes. Otherwise it is a copy: an item may outlive a large timer, and the ID of a request that schedules nothing is
-// part of a whole page of records. An item must not keep either alive.
+// bytes. Otherwise it is a copy: an item may outlive a large timer (see memtable.IDIn), and the ID of a request that
+// schedules nothing is part of a whole page of records. An item must not keep either alive.
 func idOf(r *timer.Request) string {
-	if n := len(r.Bytes); n == 0 || n > memtable.MaxBytes {
+	if len(r.Bytes) == 0 {
 		return string(r.ID)
 	}
-	return shared(r.ID)
+	return memtable.IDIn(r.Bytes, r.ID)
 }
 
 // Resolve takes the answers of the store: the places of the timers that are pending under IDs, the timers that are

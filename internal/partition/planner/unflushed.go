@@ -2,6 +2,7 @@ package planner
 
 import (
 	"slices"
+	"unsafe"
 
 	"github.com/waterclock/waterclock/internal/partition/memtable"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -115,7 +116,7 @@ func (u *Unflushed) Index(pause func() error) error {
 
 // add adds the pending timer of an ID. Each ID is in one item, record or tombstone of one planner.
 func (u *Unflushed) add(c timer.Change) {
-	id := shared(c.ID)
+	id := unsafe.String(unsafe.SliceData(c.ID), len(c.ID)) // a change's ID is never written to
 	u.all, u.ids[id] = append(u.all, c), struct{}{}
 	if len(u.all) > u.room {
 		u.bytes += unflushedMemory
