@@ -134,12 +134,19 @@ func pause(ctx context.Context, d time.Duration) bool {
 // lookUp looks the partition's leader up in metadata. Metadata that the client already has will do if they are younger
 // than leadersAge, unless the leader of the last look-up has failed. Otherwise the partitions of a topic that are
 // acquired together would all ask for the same metadata, one after the other on one connection. Nothing may rest on
-// the age of metadata: those of a broker can be as old.
+// the age of metadata: those of a broker can be as old. Old metadata that deny the topic will not do, because a denial
+// may count at once (see SetGoneAfter), and the topic may have been created since.
 func (l *leader) lookUp(ctx context.Context) error {
-	age := leadersAge
-	if l.doubted {
-		age = 1
+	if !l.doubted {
+		err := l.lookUpWithin(ctx, leadersAge)
+		if _, denied := errors.AsType[*deniedError](err); !denied {
+			return err
+		}
 	}
+	return l.lookUpWithin(ctx, 1)
+}
+
+func (l *leader) lookUpWithin(ctx context.Context, age time.Duration) error {
 	resp, err := l.cl.RequestCachedMetadata(ctx, metadataRequest(l.t.Topic), age)
 	if err != nil {
 		return err

@@ -62,6 +62,26 @@ func TestMetadataIsShared(t *testing.T) {
 	}
 }
 
+// Metadata of a moment ago do not deny a topic that was created since.
+func TestATopicIsFoundOnceItIsCreated(t *testing.T) {
+	on := kafkatest.OnFake(t, 1)
+	p := &partition{Setup: on, target: Log{Topic: kafkatest.Topic(t)}}
+	p.cl = p.client()
+	end := func() error {
+		r := NewReader(p.cl, Log{Topic: p.target.Topic}, 0)
+		r.SetGoneAfter(0)
+		_, err := r.LastStable(p.Ctx)
+		return err
+	}
+	if err := end(); !errors.Is(err, ErrTopicGone) {
+		t.Errorf("before: %v", err)
+	}
+	p.create(nil)
+	if err := end(); err != nil {
+		t.Errorf("after: %v", err)
+	}
+}
+
 // TestPassingErrors answers a few requests with an error each.
 func TestPassingErrors(t *testing.T) {
 	tests := []struct {
