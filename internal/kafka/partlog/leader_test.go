@@ -82,6 +82,26 @@ func TestATopicIsFoundOnceItIsCreated(t *testing.T) {
 	}
 }
 
+// Metadata of a moment ago do not name the topic that was before one of the same name.
+func TestATopicIsFoundOnceItIsCreatedAgain(t *testing.T) {
+	on := kafkatest.OnFake(t, 1)
+	p := &partition{Setup: on, target: Log{Topic: kafkatest.Topic(t)}}
+	p.cl = p.client()
+	for range 2 {
+		p.create(nil)
+		r := NewReader(p.cl, Log{Topic: p.target.Topic}, 0)
+		r.SetGoneAfter(0)
+		if _, err := r.LastStable(p.Ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Next(p.Ctx, 0); err != nil {
+			t.Fatal(err)
+		}
+		_, err := on.Adm.DeleteTopics(p.Ctx, p.target.Topic)
+		must(t, err)
+	}
+}
+
 // TestPassingErrors answers a few requests with an error each.
 func TestPassingErrors(t *testing.T) {
 	tests := []struct {
