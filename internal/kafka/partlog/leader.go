@@ -135,8 +135,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 // than leadersAge, unless the leader of the last look-up has failed. Otherwise the partitions of a topic that are
 // acquired together would all ask for the same metadata, one after the other on one connection. Nothing may rest on
 // the age of metadata: those of a broker can be as old. Old metadata that deny the topic will not do, because a denial
-// may count at once (see SetGoneAfter), and the topic may have been created since. Nor will they do if the topic's ID is
-// to be learned: if the topic was created again since, the reader would take it for gone.
+// may count at once (see SetGoneAfter), and the topic may have been created since. Nor will they do if the topic's ID
+// is to be learned: if the topic was created again since, the reader would take it for gone.
 func (l *leader) lookUp(ctx context.Context) error {
 	if !l.doubted && l.t.ID != [16]byte{} {
 		err := l.lookUpWithin(ctx, leadersAge)
