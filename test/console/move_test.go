@@ -33,7 +33,7 @@ func TestSnoozeByKeyboardInABrowser(t *testing.T) {
 	b.says("1 pending", "mine", "team=a")
 	b.look(390, "light")
 	b.is("a phone has the search folded, and names it",
-		`(s => !s.open && s.innerText.trim() === "Search order")(document.querySelector(".search"))`)
+		`(s => !s.open && s.innerText.trim() === "Filter order")(document.querySelector(".search"))`)
 	b.look(1280, "light")
 	b.is("a wide screen has all of it", `document.querySelector("#label").checkVisibility()`)
 	b.tabTo("table a.snooze")
