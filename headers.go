@@ -36,10 +36,10 @@ const (
 	// recurring timer follows its [HeaderCatchUp].
 	HeaderResume = "timer-resume"
 
-	// HeaderMove, with the value "true", makes the pending timer of the ID due at [HeaderAt], or [HeaderAfter] the request
-	// record's timestamp. Everything else about the timer stays, its number and a pause too, but its [HeaderSource] is
-	// now the move. Of a recurring timer only the next occurrence moves; those that it passes count as missed, see
-	// [HeaderCatchUp].
+	// HeaderMove, with the value "true", makes the pending timer of the ID due at [HeaderAt], or [HeaderAfter] the
+	// request record's timestamp. Everything else about the timer stays, its number and a pause too, but its
+	// [HeaderSource] is now the move. Of a recurring timer only the next occurrence moves; those that it passes count
+	// as missed, see [HeaderCatchUp].
 	HeaderMove = "timer-move"
 
 	// HeaderIf is a condition on any request: [IfAbsent], [IfPresent], or the [HeaderSource] of the timer that must be

@@ -56,10 +56,10 @@ func Every(interval time.Duration) Option {
 	}
 }
 
-// EveryPeriod makes the timer recur after a period of whole years, months, weeks or days, such as P1M or P2W (ISO 8601),
-// by the calendar of [Zone], which must be given. The first occurrence is at the instant of [At] if that is given,
-// otherwise one period after the record's timestamp. Every later one is counted from the first: from 31 January on,
-// P1M comes at the end of each month, at the same time of day. If that instant is in front of the period, as in
+// EveryPeriod makes the timer recur after a period of whole years, months, weeks or days, such as P1M or P2W (ISO
+// 8601), by the calendar of [Zone], which must be given. The first occurrence is at the instant of [At] if that is
+// given, otherwise one period after the record's timestamp. Every later one is counted from the first: from 31 January
+// on, P1M comes at the end of each month, at the same time of day. If that instant is in front of the period, as in
 // 2027-01-31T09:00:00Z/P1M, occurrences are counted from it, and At is only the first at which one may fire.
 func EveryPeriod(period string) Option {
 	return func(d *draft) {
@@ -173,7 +173,8 @@ func NotOn(calendars ...string) Option {
 	}
 }
 
-// Shift decides what happens to an occurrence at a time that a calendar of [NotOn] excludes. The default is [ShiftSkip].
+// Shift decides what happens to an occurrence at a time that a calendar of [NotOn] excludes. The default is
+// [ShiftSkip].
 func Shift(policy ShiftPolicy) Option {
 	return func(d *draft) {
 		switch policy {

@@ -74,9 +74,9 @@ func Resume(requestTopic, id string, opts ...Option) (*kgo.Record, error) {
 }
 
 // Move builds a request that makes the pending timer with the given ID due at another time. Everything else about the
-// timer stays; its source is then the request. Of a recurring timer only the next occurrence moves. It fires in any case;
-// of the occurrences that it passes, those fire after it that the timer's [CatchUp] policy selects. Move does nothing if
-// no timer is pending. It needs exactly one of [At] and [After], and accepts [If] and [Timestamp].
+// timer stays; its source is then the request. Of a recurring timer only the next occurrence moves. It fires in any
+// case; of the occurrences that it passes, those fire after it that the timer's [CatchUp] policy selects. Move does
+// nothing if no timer is pending. It needs exactly one of [At] and [After], and accepts [If] and [Timestamp].
 func Move(requestTopic, id string, opts ...Option) (*kgo.Record, error) {
 	return steer("move", HeaderMove, requestTopic, id, opts)
 }
@@ -295,8 +295,8 @@ func Headers(headers []kgo.RecordHeader) Option {
 	}
 }
 
-// Labels gives the timer labels, by name: see [HeaderLabels]. No emission has them, unless [LabelsHeader] names a header
-// for them.
+// Labels gives the timer labels, by name: see [HeaderLabels]. No emission has them, unless [LabelsHeader] names a
+// header for them.
 func Labels(labels map[string]string) Option {
 	return func(d *draft) {
 		text, fault := timer.LabelsOf(labels)

@@ -121,7 +121,8 @@ func Path(topic string, below ...string) string {
 }
 
 // Call makes any call of the API that has no method of its own, and decodes the response into out, unless that is nil.
-// A body is sent as JSON, unless it is nil, and a json.RawMessage as it is. Only a GET is repeated after its answer was lost.
+// A body is sent as JSON, unless it is nil, and a json.RawMessage as it is. Only a GET is repeated after its answer was
+// lost.
 func (c *Client) Call(ctx context.Context, method, path string, query url.Values, body, out any) error {
 	q := &call{method: method, path: path, query: query, header: make(http.Header)}
 	if raw, ok := body.(json.RawMessage); ok {
@@ -224,8 +225,8 @@ func (c *Client) do(ctx context.Context, q *call,
 	}
 }
 
-// gaveUp returns the error of a call whose attempts are used up. If the answer to one of them was lost, the outcome of a
-// call that changes something is unknown, whatever the last attempt says.
+// gaveUp returns the error of a call whose attempts are used up. If the answer to one of them was lost, the outcome of
+// a call that changes something is unknown, whatever the last attempt says.
 func (c *Client) gaveUp(q *call, unknown, last error) error {
 	if unknown != nil && q.method != http.MethodGet {
 		return unknownOutcome(unknown)

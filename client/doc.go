@@ -35,8 +35,8 @@
 //
 // # Many timers
 //
-// [Client.List], [Client.Watch], [Client.History] and [Client.DeadLetters] are iterators. They read page after page, and
-// end after the first error:
+// [Client.List], [Client.Watch], [Client.History] and [Client.DeadLetters] are iterators. They read page after page,
+// and end after the first error:
 //
 //	for t, err := range c.List(ctx, "timers", client.Filter{Prefix: "customer-17/"}) {
 //		if err != nil {

@@ -114,8 +114,8 @@ func ExampleClient_Pause() {
 	// cancelled
 }
 
-// Move makes a pending timer due at another time, and keeps the rest. MoveAll does so with many. If its job has not come
-// to an end, a second one with its position moves the others, and none twice.
+// Move makes a pending timer due at another time, and keeps the rest. MoveAll does so with many. If its job has not
+// come to an end, a second one with its position moves the others, and none twice.
 func ExampleClient_Move() {
 	ctx, c := context.Background(), connect()
 	at := time.Now().Add(time.Hour).Truncate(time.Second)
@@ -242,8 +242,8 @@ func ExampleClient_Watch() {
 	// fired watched
 }
 
-// Requests go through an existing kgo client, here through waterclocktest in its place. A rejected one is a dead letter,
-// which is sent again with other headers.
+// Requests go through an existing kgo client, here through waterclocktest in its place. A rejected one is a dead
+// letter, which is sent again with other headers.
 func ExampleClient_Resend() {
 	ctx, s := context.Background(), waterclocktest.Start(waterclocktest.Options{})
 	defer s.Close()

@@ -54,7 +54,8 @@ func (j *JobOptions) add(q url.Values) url.Values {
 	return q
 }
 
-// Job changes many timers, or sends many dead letters again. It lives in the memory of the instance that has started it.
+// Job changes many timers, or sends many dead letters again. It lives in the memory of the instance that has started
+// it.
 type Job struct {
 	ID     string    `json:"id"`
 	Topic  string    `json:"topic"`
@@ -154,8 +155,8 @@ func (c *Client) StopJob(ctx context.Context, id string) (*Job, error) {
 	return j, err
 }
 
-// WaitJob follows a job to its end, and calls progress, unless it is nil, about twice a second. It returns the job as it
-// was last seen. If the context ends, the job goes on: see StopJob.
+// WaitJob follows a job to its end, and calls progress, unless it is nil, about twice a second. It returns the job as
+// it was last seen. If the context ends, the job goes on: see StopJob.
 func (c *Client) WaitJob(ctx context.Context, j *Job, progress func(*Job)) (*Job, error) {
 	for failed := 0; j.State == JobRunning; {
 		select {

@@ -171,8 +171,8 @@ type CountUntil struct {
 	Exact bool      `json:"exact"`
 }
 
-// Count counts the pending timers that a filter selects. With instants, up to 100 that ascend, it also counts those that
-// fire before each of them; N is then the count of the last.
+// Count counts the pending timers that a filter selects. With instants, up to 100 that ascend, it also counts those
+// that fire before each of them; N is then the count of the last.
 func (c *Client) Count(ctx context.Context, topic string, f Filter, until ...time.Time) (n Count, err error) {
 	q := f.query()
 	instants := make([]string, len(until))

@@ -88,8 +88,8 @@ type Rules struct {
 	schedules calendar.Cache
 }
 
-// Replace makes all later calls of Validate use other rules of the same topic, which must not have been used before, with
-// the same calendars.
+// Replace makes all later calls of Validate use other rules of the same topic, which must not have been used before,
+// with the same calendars.
 // No request is validated by a mixture of both. It may be called at any time, and repeatedly.
 func (r *Rules) Replace(with *Rules) {
 	with.schedules.Calendars = r.schedules.Calendars

@@ -116,8 +116,8 @@ func TestSteering(t *testing.T) {
 	}
 }
 
-// A timer is moved, and many are by a job: by so much each, or all to one time. A request that names a former source moves
-// nothing.
+// A timer is moved, and many are by a job: by so much each, or all to one time. A request that names a former source
+// moves nothing.
 func TestMoves(t *testing.T) {
 	start := time.Now().Truncate(time.Millisecond)
 	s, ctx := waterclocktest.New(t, waterclocktest.Options{Start: start}), t.Context()

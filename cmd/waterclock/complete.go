@@ -106,8 +106,8 @@ func (a *asking) targets(topic *string) cobra.CompletionFunc {
 	}
 }
 
-// pending returns a text of the first pending timers by ID, up to a number, except texts that cannot be printed, which a
-// shell does not take. It returns none if no API answers.
+// pending returns a text of the first pending timers by ID, up to a number, except texts that cannot be printed, which
+// a shell does not take. It returns none if no API answers.
 func (a *asking) pending(cmd *cobra.Command, topic string, f client.Filter, most int,
 	text func(*client.Timer) string) (all []string) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)

@@ -14,8 +14,8 @@ import (
 	"github.com/waterclock/waterclock/internal/node/config"
 )
 
-// texts has the texts of all commands. Each begins with a line "# COMMAND: what it does in short"; a line "Examples:" ends
-// the description.
+// texts has the texts of all commands. Each begins with a line "# COMMAND: what it does in short"; a line "Examples:"
+// ends the description.
 //
 //go:embed help.txt
 var texts string

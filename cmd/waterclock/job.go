@@ -105,7 +105,8 @@ type counted struct {
 	question string
 }
 
-// start starts a job, after a confirmation, and waits for its end. An interrupt stops it. With --dry-run it only counts.
+// start starts a job, after a confirmation, and waits for its end. An interrupt stops it. With --dry-run it only
+// counts.
 func (j *job) start(cmd *cobra.Command, b *bulk) error {
 	switch {
 	case !b.chosen && !j.all && !j.dryRun:

@@ -192,8 +192,8 @@ func change(c calendar.Change, loc *time.Location) string {
 // maxAsked is how many instants an instance tells at once.
 const maxAsked = 1000
 
-// runNotOn asks an instance for instants that its calendars do not exclude, and prints them. What the other flags say is
-// right.
+// runNotOn asks an instance for instants that its calendars do not exclude, and prints them. What the other flags say
+// is right.
 func (n *nextFlags) runNotOn(ctx context.Context, args []string, from time.Time) error {
 	_, known := timer.ParseShift(n.shift)
 	switch {

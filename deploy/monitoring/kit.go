@@ -4,8 +4,8 @@
 //
 // dashboards.yaml is the list of their panels; the alerts are written by hand, in deploy/prometheus/rules.yaml. The
 // tests compare both with docs/RUNBOOK.md, which has a section for each alert, with the metrics in docs/METRICS.md, and
-// with the labels in the code. The module in deploy/check evaluates the rules with Prometheus' own packages. The package
-// itself is only text and does not depend on the service.
+// with the labels in the code. The module in deploy/check evaluates the rules with Prometheus' own packages. The
+// package itself is only text and does not depend on the service.
 package monitoring
 
 //go:generate go run ./gen

@@ -25,8 +25,8 @@ func (r requestEnds) Bounds(context.Context, string) (map[int32][2]int64, error)
 	return bounds, nil
 }
 
-// A move that is wrong starts no job. A timer that cannot be moved so far fails, with the reason, and nothing is written
-// for it.
+// A move that is wrong starts no job. A timer that cannot be moved so far fails, with the reason, and nothing is
+// written for it.
 func TestJobsOfMoves(t *testing.T) {
 	in, f := faked(t)
 	in.put("a", "").Is(201, "")

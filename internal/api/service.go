@@ -175,7 +175,8 @@ func occurrences(ctx context.Context, p *calendar.Preview, from int64, n int) Oc
 	return out
 }
 
-// anyInstant is instant for what may also be long ago, such as the first of the birthdays. It takes the years 0 to 9999.
+// anyInstant is instant for what may also be long ago, such as the first of the birthdays. It takes the years 0 to
+// 9999.
 func anyInstant(name, text string) (ms int64, err error) {
 	if t, failed := time.Parse(time.RFC3339Nano, text); failed == nil {
 		ms = t.UnixMilli()

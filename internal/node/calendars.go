@@ -11,8 +11,8 @@ import (
 	"github.com/waterclock/waterclock/internal/node/config"
 )
 
-// openCalendars checks the topic of the group's calendars, and creates it if the settings say so. Without request topics
-// there are no timers, hence no calendars.
+// openCalendars checks the topic of the group's calendars, and creates it if the settings say so. Without request
+// topics there are no timers, hence no calendars.
 func openCalendars(ctx context.Context, cfg *config.Config, c *cluster,
 	registry *prometheus.Registry) (*calendars.Table, error) {
 	if len(cfg.Requests) == 0 {

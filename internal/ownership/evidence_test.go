@@ -15,10 +15,10 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// TestReuseOfAView draws events of a changelog while a view of it is away, or while a follower has it and hears nothing:
-// owners go on; it is compacted or recreated; it is cut and grows again under other owners, with leader epochs that
-// continue or, if the cluster's own data are an older copy too, repeat; settings are altered; clocks are set; a replay
-// takes hours. A view that is reused must equal the result of the log's steps. And a view is reused if
+// TestReuseOfAView draws events of a changelog while a view of it is away, or while a follower has it and hears
+// nothing: owners go on; it is compacted or recreated; it is cut and grows again under other owners, with leader epochs
+// that continue or, if the cluster's own data are an older copy too, repeat; settings are altered; clocks are set; a
+// replay takes hours. A view that is reused must equal the result of the log's steps. And a view is reused if
 // nothing has happened that speaks against it: replaying it may take minutes.
 func TestReuseOfAView(t *testing.T) {
 	runs.Checks(t, 100)

@@ -105,8 +105,8 @@ func (c *ClockSkew) look(ctx context.Context, x stamp) (counts bool, err error) 
 }
 
 // Offer is called for every committed step, with one of its records and the times when the step was sealed and
-// committed. It takes the record if one is wanted, instead of one that Run has not looked at yet, and never waits. A nil
-// ClockSkew takes nothing.
+// committed. It takes the record if one is wanted, instead of one that Run has not looked at yet, and never waits. A
+// nil ClockSkew takes nothing.
 func (c *ClockSkew) Offer(target partlog.Log, offset int64, before, after clocks.Mark) {
 	if c == nil || c.want.Load() == noStep {
 		return

@@ -59,8 +59,8 @@ func TestAComparisonOfClocksGetsAStepOfItsOwn(t *testing.T) {
 	c.finish()
 }
 
-// The clock is set while a step is out, which is offered for the comparison but proves nothing. So another step is asked
-// for, and so is one if an ordinary offer has taken the place of the first before that was looked at.
+// The clock is set while a step is out, which is offered for the comparison but proves nothing. So another step is
+// asked for, and so is one if an ordinary offer has taken the place of the first before that was looked at.
 func TestAComparisonThatDoesNotCountIsRepeated(t *testing.T) {
 	t.Parallel()
 	const jump = 2 * time.Hour

@@ -82,8 +82,8 @@ func TestEventsTellEachThing(t *testing.T) {
 	c.commit()
 }
 
-// Each event has the labels of its timer: also that of a cancel, which finds the timer in the store, in memory or in its
-// own batch, and that of a remembered ID.
+// Each event has the labels of its timer: also that of a cancel, which finds the timer in the store, in memory or in
+// its own batch, and that of a remembered ID.
 func TestEventsHaveLabels(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.tell()

@@ -113,8 +113,8 @@ const (
 	followAgain = 20 * time.Millisecond
 )
 
-// isDue reports whether a pass begins, given the version of the calendars. A pass after a change is not cut short by the
-// next change: if calendars change all the time, none would ever reach its end.
+// isDue reports whether a pass begins, given the version of the calendars. A pass after a change is not cut short by
+// the next change: if calendars change all the time, none would ever reach its end.
 func (f *follow) isDue(version int64) bool {
 	return !f.begun || version != f.version && (!f.under || f.part == followAcquired)
 }

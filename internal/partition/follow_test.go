@@ -9,8 +9,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
-// TestChangesDoNotCutPassesShort: calendars that change all the time do not keep a pass from its end. The slow pass after
-// an acquisition gives way to a faster one.
+// TestChangesDoNotCutPassesShort: calendars that change all the time do not keep a pass from its end. The slow pass
+// after an acquisition gives way to a faster one.
 func TestChangesDoNotCutPassesShort(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -17,8 +17,8 @@ import (
 
 const aSecond = 100 // firings a second to targetTopic
 
-// pacing returns a core whose target has a rate, and whose clocks have reached the time from which the partition counts.
-// Its bucket is empty.
+// pacing returns a core whose target has a rate, and whose clocks have reached the time from which the partition
+// counts. Its bucket is empty.
 func pacing(t *testing.T) *core {
 	c := newCore(t, newSetup(t), 1<<20, roomy)
 	c.o.Metrics = NewMetrics(prometheus.NewRegistry())
@@ -275,7 +275,8 @@ func TestADeferredOccurrenceIsNotMissed(t *testing.T) {
 	}
 }
 
-// Whatever is read before the turn of a deferred timer wins. One that is too late expires, with an event like any other.
+// Whatever is read before the turn of a deferred timer wins. One that is too late expires, with an event like any
+// other.
 func TestADeferredTimerIsLikeAnyOther(t *testing.T) {
 	c := pacing(t)
 	cancelled := c.scheduleTo(targetTopic, 0, 5, -10)

@@ -223,7 +223,8 @@ func (p *parking) unparkSome(to timer.TopicPartition, admit int, permit *targets
 	return len(later) > 0 && left > 0, nil
 }
 
-// dueNow returns the due ones of timers that were moved back to the rows by due time. It makes the later ones be loaded.
+// dueNow returns the due ones of timers that were moved back to the rows by due time. It makes the later ones be
+// loaded.
 func (p *parking) dueNow(timers []*timer.Timer) (due, later []*timer.Timer) {
 	due, later = dueAt(timers, p.part.clock.millis())
 	p.subs.give(later, func(x *planner.Planner, part []*timer.Timer) { x.Lower(part[0].Ref()) })

@@ -51,7 +51,7 @@ type sealedPart struct {
 	emissions []emitter.Emission // its part of share.Emissions
 	records   []*kgo.Record      // its part of the changelog records in share.Records
 	made      emissions
-	net       []timer.Change // of the segment
+	net       []timer.Change // the segment's changes
 	changes   []kgo.Record   // for the changelog
 	keys      []byte         // of changes
 }
@@ -80,7 +80,7 @@ func (s *sealedStep) build(step string) {
 	emissions, dead := 0, false
 	for i := range s.parts {
 		k := &s.parts[i]
-		emissions, s.changelog, dead = emissions+k.emits, s.changelog+len(k.segment.Changes()), dead || k.dead
+		emissions, s.changelog, dead = emissions+k.emits, s.changelog+len(k.net), dead || k.dead
 	}
 	s.share.Emissions = room(s.emissions, emissions)[:emissions]
 	s.share.Records = room(s.records, s.changelog+1)[:s.changelog]
@@ -109,7 +109,7 @@ func (s *sealedStep) divide() {
 	emissions, records := s.share.Emissions, s.share.Records
 	for i := range s.parts {
 		k := &s.parts[i]
-		n := len(k.segment.Changes())
+		n := len(k.net)
 		k.emissions, emissions = emissions[:k.emits], emissions[k.emits:]
 		k.records, records = records[:n], records[n:]
 	}
@@ -243,7 +243,7 @@ func (l *lane) deadLetter(to *topics.Topic, e *planner.Entry) *kgo.Record {
 
 // changes makes the changelog records of the segment.
 func (s *sealedStep) changes(k *sealedPart) {
-	changes := k.segment.Changes()
+	changes := k.net
 	n := 0
 	for i := range changes {
 		n += len(changes[i].ID) + 1

@@ -138,8 +138,8 @@ func (s *subPartition) fire(now int64, room, behind timer.Size) timer.Size {
 // turn is the permit of a deferred timer that has its turn: a token is promised to it.
 type turn struct{}
 
-// hold is the planner's Hold at a time, Unix ms. A timer whose target is healthy may be deferred. One that a breaker has
-// admitted does not wait for those that are deferred already, because these need the breaker to close. What is not
+// hold is the planner's Hold at a time, Unix ms. A timer whose target is healthy may be deferred. One that a breaker
+// has admitted does not wait for those that are deferred already, because these need the breaker to close. What is not
 // emitted needs no token.
 func (s *subPartition) hold(t *timer.Timer, permit any, fires bool, now int64) (by timer.TopicPartition, held bool) {
 	by, held = s.part.hold(t, permit)

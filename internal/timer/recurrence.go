@@ -61,8 +61,8 @@ const NoUntil = math.MaxInt64
 
 // Recurrence describes how a timer recurs, in the words of its request, and how its pending occurrence was scheduled.
 // Exactly one of Every, Cron and Period is set. If none is, the timer fires once, and only its jitter and its calendars
-// count: see [Timer.Recurs]. Package calendar interprets a Recurrence. It is immutable, and the occurrences of a timer may share
-// one.
+// count: see [Timer.Recurs]. Package calendar interprets a Recurrence. It is immutable, and the occurrences of a timer
+// may share one.
 type Recurrence struct {
 	Every  int64  // the interval in milliseconds
 	Cron   string // the expression
@@ -88,8 +88,8 @@ type Recurrence struct {
 	// Ahead is how far the zone's clock is ahead of UTC at the pending occurrence, in seconds. From it package calendar
 	// learns whether the rules of the zone have changed. With NotOn it is that of Since. Invariant: 0 without a zone.
 	Ahead int64
-	// Since, with NotOn, is the instant up to which all occurrences are decided, in Unix milliseconds: the pending one is
-	// the first after it. So it can be computed again when a calendar has changed, and none comes twice.
+	// Since, with NotOn, is the instant up to which all occurrences are decided, in Unix milliseconds: the pending one
+	// is the first after it. So it can be computed again when a calendar has changed, and none comes twice.
 	Since int64
 	// Moved, with NotOn, is by how much calendars have moved the pending occurrence, in milliseconds.
 	Moved int64
@@ -137,8 +137,8 @@ func (t *Timer) Scheduled() int64 {
 	return t.Due - t.Recurrence.Delay
 }
 
-// Original returns when the schedule has the pending occurrence, in Unix milliseconds: when it is scheduled, or would be
-// if no request had moved it.
+// Original returns when the schedule has the pending occurrence, in Unix milliseconds: when it is scheduled, or would
+// be if no request had moved it.
 func (t *Timer) Original() int64 {
 	if t.IsMoved() {
 		return t.Recurrence.Original.At

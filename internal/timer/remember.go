@@ -5,11 +5,11 @@ import "encoding/binary"
 // Remember defines how long the ID of a timer stays taken after the timer has fired, or otherwise ended, for the last
 // time. It is how an Idempotency-Key of the HTTP API survives restarts. It is immutable.
 //
-// A remembered timer is no longer pending: it has neither payload nor headers, but its labels, and it never fires. It is stored like
-// a timer that is due when its memory ends: in the changelog, the store and the planner. So every owner knows it for
-// as long as it counts, whichever process has died in between, and the log alone decides the result of a condition.
-// Its generation is the timer's with [remembered] added, which no other timer has. So every Ref shows whether its
-// timer is remembered, and a request that names the timer's own generation does not match it.
+// A remembered timer is no longer pending: it has neither payload nor headers, but its labels, and it never fires. It
+// is stored like a timer that is due when its memory ends: in the changelog, the store and the planner. So every owner
+// knows it for as long as it counts, whichever process has died in between, and the log alone decides the result of a
+// condition. Its generation is the timer's with [remembered] added, which no other timer has. So every Ref shows
+// whether its timer is remembered, and a request that names the timer's own generation does not match it.
 type Remember struct {
 	// For is the time in milliseconds, counted from the firing; 0: the timer is not remembered.
 	For int64

@@ -6,9 +6,9 @@ type Steering struct {
 	// Paused: the timer does not fire by its schedule. Triggered: it fires immediately, and afterwards continues
 	// according to its schedule and Paused. A trigger overrides a pause, whichever came first.
 	Paused, Triggered bool
-	// By is the offset of the last request that steered the timer, or an offset made by MovedBy. It makes the Ref of each
-	// version of a timer unique, as a Ref must be: a timer that is paused, resumed, fired and paused again in one step
-	// has a new Ref.
+	// By is the offset of the last request that steered the timer, or an offset made by MovedBy. It makes the Ref of
+	// each version of a timer unique, as a Ref must be: a timer that is paused, resumed, fired and paused again in one
+	// step has a new Ref.
 	By int64
 	// At is when the trigger was requested, in Unix milliseconds; 0 unless Triggered.
 	At int64

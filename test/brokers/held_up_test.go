@@ -145,8 +145,8 @@ func TestPartitionHeldUpOnItsWay(t *testing.T) {
 		p.Ready(1, rig.Patience)
 	})
 
-	// More was in the log at the acquisition than the queue holds, and a look-up hangs: intake pauses before it has read
-	// what may cancel something. What is due waits for that.
+	// More was in the log at the acquisition than the queue holds, and a look-up hangs: intake pauses before it has
+	// read what may cancel something. What is due waits for that.
 	t.Run("gated", func(t *testing.T) {
 		t.Parallel()
 		const n, size = 3000, 8_000 // three times what the queue holds

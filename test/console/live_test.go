@@ -62,7 +62,8 @@ func TestPlaceOfAReader(t *testing.T) {
 	b.is("the focus is in the page", `document.activeElement !== document.body`)
 }
 
-// A hidden page asks for nothing. When it is shown again it is brought up to date, and so is one whose service was away.
+// A hidden page asks for nothing. When it is shown again it is brought up to date, and so is one whose service was
+// away.
 func TestHiddenPages(t *testing.T) {
 	t.Parallel()
 	s := start(t)

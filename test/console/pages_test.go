@@ -189,7 +189,8 @@ func flow(b *tab, id string) {
 	b.Well("404 (Not Found)")
 }
 
-// The navigation leads to the calendars, and one shows its year: the days that it excludes, and those of which a part is.
+// The navigation leads to the calendars, and one shows its year: the days that it excludes, and those of which a part
+// is.
 func TestCalendarInABrowser(t *testing.T) {
 	t.Parallel()
 	s := start(t)

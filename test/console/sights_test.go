@@ -211,8 +211,8 @@ func TestServiceThatIsDead(t *testing.T) {
 	b.is("it is up to date", `document.getElementById("stale").hidden && document.getElementById("live").checked`)
 }
 
-// The list of timers goes on by itself: what is new is offered, what has fired says so, what is ticked stays ticked, and
-// the bar with the buttons is in sight.
+// The list of timers goes on by itself: what is new is offered, what has fired says so, what is ticked stays ticked,
+// and the bar with the buttons is in sight.
 func TestTimersListIsLive(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -67,8 +67,8 @@ func (t *tab) tabThrough(name string) {
 	}
 }
 
-// hits reports what is too small for a finger: buttons and fields of less than 44 pixels, and links of less than 24 that
-// do not stand in a sentence (WCAG 2.5.8).
+// hits reports what is too small for a finger: buttons and fields of less than 44 pixels, and links of less than 24
+// that do not stand in a sentence (WCAG 2.5.8).
 func (t *tab) hits(name string) {
 	t.t.Helper()
 	found := eval[string](t, `(() => {

@@ -193,8 +193,8 @@ func TestPendingTimersFollowACalendar(t *testing.T) {
 	r.in.Balanced(float64(len(names)))
 }
 
-// A calendar that was mistyped, and excludes everything, ends timers only when they are due by the rules before. If it is
-// corrected by then, nothing is lost.
+// A calendar that was mistyped, and excludes everything, ends timers only when they are due by the rules before. If it
+// is corrected by then, nothing is lost.
 func TestAMistypedCalendarMayBeCorrected(t *testing.T) {
 	t.Parallel()
 	r, events := observed(t, 1)

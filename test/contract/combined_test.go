@@ -30,9 +30,9 @@ func all(outcome string) (wants [5]string) {
 	return wants
 }
 
-// TestHeadersCombined: a start for cron, a period, jitter of a plain timer, and timers that are declared again, each with
-// every other header, over Kafka and over HTTP: the outcomes, as events and as answers, are the same. What is declared
-// again the same way is unchanged. Over HTTP what would be rejected is not written, so it has no event.
+// TestHeadersCombined: a start for cron, a period, jitter of a plain timer, and timers that are declared again, each
+// with every other header, over Kafka and over HTTP: the outcomes, as events and as answers, are the same. What is
+// declared again the same way is unchanged. Over HTTP what would be rejected is not written, so it has no event.
 func TestHeadersCombined(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, kafkatest.Shared(t), 1, 1)

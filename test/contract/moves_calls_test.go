@@ -208,8 +208,8 @@ func (m *moves) ended(started caller.Answer) (job map[string]any) {
 	return job
 }
 
-// TestMoveMany: jobs that move timers by so much each or to one time, whichever filter chooses them, those that recur and
-// paused ones among them. One that is stopped is continued by another one.
+// TestMoveMany: jobs that move timers by so much each or to one time, whichever filter chooses them, those that recur
+// and paused ones among them. One that is stopped is continued by another one.
 func TestMoveMany(t *testing.T) {
 	t.Parallel()
 	m, _ := newMoves(t, nil)

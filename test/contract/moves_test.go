@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A timer that was moved fires once, at its new time, with its contents; a pause stays, and a cancel ends it. Of one that
-// recurs the next occurrence moves, and the schedule goes on: what that passes fires by its policy.
+// A timer that was moved fires once, at its new time, with its contents; a pause stays, and a cancel ends it. Of one
+// that recurs the next occurrence moves, and the schedule goes on: what that passes fires by its policy.
 func TestMoves(t *testing.T) {
 	t.Parallel()
 	r := newRecurrence(t)

@@ -192,9 +192,9 @@ func TestBuildsTakeTurns(t *testing.T) {
 		buildsPending, delayed, len(h.Emissions), len(h.Events))
 }
 
-// TestOlderBuildLeavesNewFields: an earlier build that meets timers with fields that it does not know, a period, a start
-// of cron, the jitter of a plain timer, labels, calendars, a moved occurrence, serves their partitions no more, loses
-// nothing, and leaves them to this build once that joins the group. All fire once.
+// TestOlderBuildLeavesNewFields: an earlier build that meets timers with fields that it does not know, a period, a
+// start of cron, the jitter of a plain timer, labels, calendars, a moved occurrence, serves their partitions no more,
+// loses nothing, and leaves them to this build once that joins the group. All fire once.
 func TestOlderBuildLeavesNewFields(t *testing.T) {
 	runs.NeedSlow(t)
 	old := os.Getenv(envOldBinary)

@@ -84,7 +84,8 @@ func (g gridOfDues) draw(r *rand.Rand) (e edition) {
 // outage is a time without an owner.
 type outage struct{ from, to time.Time }
 
-// believed are bounds for what an owner knows: it has read a change within lag, and has decided what is due within slack.
+// believed are bounds for what an owner knows: it has read a change within lag, and has decided what is due within
+// slack.
 const lag, slack = 2 * time.Second, 2 * time.Second
 
 // inForce are the editions that an owner may have known when it decided what to do at an instant.
@@ -134,9 +135,10 @@ func (g gridOfDues) judge(of []edition, shift waterclock.ShiftPolicy, at time.Ti
 	return may
 }
 
-// TestCalendarsChangeUnderRecurringTimers has a calendar changed and deleted, again and again, under the timers that name
-// it, while their owner is killed by kill -9: right behind a change, before it, and when they are due. Each occurrence
-// fires once, those that all rules agree on fire, and they are numbered without a gap. Slow runs have 20,000 timers.
+// TestCalendarsChangeUnderRecurringTimers has a calendar changed and deleted, again and again, under the timers that
+// name it, while their owner is killed by kill -9: right behind a change, before it, and when they are due. Each
+// occurrence fires once, those that all rules agree on fire, and they are numbered without a gap. Slow runs have 20,000
+// timers.
 func TestCalendarsChangeUnderRecurringTimers(t *testing.T) {
 	t.Parallel()
 	const partitions, limit = 4, 3 * time.Minute

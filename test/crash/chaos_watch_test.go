@@ -28,7 +28,7 @@ const (
 type watch struct {
 	w       *world
 	watched *rig.Watched
-	history witness.History // since the last judgement, and what was not over then
+	history witness.History // since the last judgement, with everything that was still going on then
 
 	pending        map[string]*history.Timer // by the changelog
 	position, ends map[int32]int64           // of the request topic

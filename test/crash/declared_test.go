@@ -13,8 +13,8 @@ import (
 )
 
 // TestDeclaredAgainAtTheirDueTimes has recurring timers declared again (timer-if: changed) when they are due, half of
-// them with another payload, and their owner killed by kill -9 meanwhile. Each occurrence fires once, with the number and
-// the due time that its schedule gives it. Slow runs have 20,000 timers.
+// them with another payload, and their owner killed by kill -9 meanwhile. Each occurrence fires once, with the number
+// and the due time that its schedule gives it. Slow runs have 20,000 timers.
 func TestDeclaredAgainAtTheirDueTimes(t *testing.T) {
 	t.Parallel()
 	const partitions, last, limit = 4, 8, 3 * time.Minute

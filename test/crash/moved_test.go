@@ -16,8 +16,9 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// TestKilledInABulkMove kills an instance while a job moves timers by an hour: the one that runs the job, or another. By
-// what the job says, or by the position that it had, each timer was moved once or not at all. Another job moves the rest.
+// TestKilledInABulkMove kills an instance while a job moves timers by an hour: the one that runs the job, or another.
+// By what the job says, or by the position that it had, each timer was moved once or not at all. Another job moves the
+// rest.
 func TestKilledInABulkMove(t *testing.T) {
 	t.Parallel()
 	n := 10_000

@@ -100,8 +100,8 @@ func TestPausedBetweenOffsetCommitAndEndTxn(t *testing.T) {
 
 // pauseWithFirings pauses the victim when a step of firings is held, and returns what that step carries. The first step
 // that is held may carry nothing: a partition seals an empty one when the clock was set, and on a busy machine an
-// acquisition may be repeated, whose claim is a step too. The partition has one step out at a time, so nothing has fired
-// by then, and the step behind it is held in its place.
+// acquisition may be repeated, whose claim is a step too. The partition has one step out at a time, so nothing has
+// fired by then, and the step behind it is held in its place.
 func pauseWithFirings(s *rig.Setup, v *rig.Victim, victims int32) (carried map[string]bool) {
 	s.Helper()
 	for {

@@ -1,5 +1,6 @@
 // Package oracles holds our cron expressions and calendar periods against other implementations: Quartz, cronsim and
-// croniter, and java.time and dateutil. They come from their registries and need Java 17, Maven, and Python 3 with venv:
+// croniter, and java.time and dateutil. They come from their registries and need Java 17, Maven, and Python 3 with
+// venv:
 //
 //	make oracles                              2,000 expressions, 30 dates in each of 30 zones: half an hour of a core
 //	make oracles EXPRESSIONS=200 SEED=17      a tenth of them; the draw of a seed that was printed

@@ -15,8 +15,8 @@ const changelogSuffix = ".waterclock.changelog"
 // stampGrain is how much a timestamp in ms may be off.
 const stampGrain = 2 * time.Millisecond
 
-// rate: no target gets more than its rate, and what waits for it comes in due order. Owners' clocks show when steps were
-// sealed, so nothing is judged if they were set.
+// rate: no target gets more than its rate, and what waits for it comes in due order. Owners' clocks show when steps
+// were sealed, so nothing is judged if they were set.
 func rate(x *index) {
 	if len(x.Readings) > 0 || len(x.Rates) == 0 {
 		return
@@ -86,7 +86,7 @@ func dueOrder(x *index, r *history.Rate, all []*history.Emission) {
 		}
 	}
 	for _, all := range byPartition {
-		var latest *history.Emission // of those that were emitted orderGrain before
+		var latest *history.Emission // among those emitted more than orderGrain earlier
 		next := 0
 		for _, m := range all {
 			for ; m.Timestamp-all[next].Timestamp > orderGrain.Milliseconds(); next++ {

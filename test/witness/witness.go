@@ -1,5 +1,5 @@
-// Package witness judges what only tests ask for, besides the records that package history judges: what instances say of
-// themselves, the contents of their local stores, and the answers of their API.
+// Package witness judges what only tests ask for, besides the records that package history judges: what instances say
+// of themselves, the contents of their local stores, and the answers of their API.
 //
 //	rig.Violations(t, witness.Check(h))
 //

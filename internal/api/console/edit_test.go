@@ -284,8 +284,8 @@ func TestKeptIsBounded(t *testing.T) {
 	}
 }
 
-// The form and the command of a timer with a period keep what it is counted from: the occurrence in February does not make
-// all later ones come on the 28th.
+// The form and the command of a timer with a period keep what it is counted from: the occurrence in February does not
+// make all later ones come on the 28th.
 func TestEditedPeriodKeepsItsStart(t *testing.T) {
 	start, due := time.Date(2027, 1, 31, 8, 0, 0, 0, time.UTC), time.Date(2027, 2, 28, 8, 0, 0, 0, time.UTC)
 	one := &api.Timer{ID: "a", Topic: "timers", Due: due, Occurrence: 2, Recurrence: &api.Recurrence{Every: "P1M",

@@ -23,8 +23,8 @@ func (a *asker) self() *api.Caller {
 	return a.caller
 }
 
-// may reports whether the caller has a role for an ID, or for all IDs with a prefix. If its rights are not known, the API
-// decides.
+// may reports whether the caller has a role for an ID, or for all IDs with a prefix. If its rights are not known, the
+// API decides.
 func (a *asker) may(role access.Role, topic, id string) bool {
 	c := a.self()
 	return c == nil || slices.ContainsFunc(c.Rights, func(r api.Right) bool {

@@ -18,9 +18,9 @@ import (
 // A move makes the next occurrence of a timer due at another time.
 //
 // The form has the source and the due time that were shown. The source is not enough: a timer that recurs keeps it when
-// it fires, and "10 minutes later" would then be counted from a time that is over. So the console reads the timer again,
-// compares both, and moves it on condition that the source is still the same. If it fires between the two calls, the
-// move is of its next occurrence, to the time that the caller has seen.
+// it fires, and "10 minutes later" would then be counted from a time that is over. So the console reads the timer
+// again, compares both, and moves it on condition that the source is still the same. If it fires between the two calls,
+// the move is of its next occurrence, to the time that the caller has seen.
 
 // snooze is a choice of a button: later by so much.
 type snooze struct{ By, Label string }

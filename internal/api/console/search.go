@@ -93,7 +93,7 @@ func (v *visit) labelFilter() labelFilter {
 	return labelFilter{strings.Join(all, ", ")}
 }
 
-// fault returns what is wrong with the filter; empty if nothing is.
+// fault describes the mistake in the filter. It is empty if there is none.
 func (l *labelFilter) fault() string {
 	if l.Label == "" {
 		return ""

@@ -185,8 +185,8 @@ func (e *explainer) firesFrom(s state) int64 {
 	return due
 }
 
-// ending returns how the timer of request i, which r has scheduled and which fires from a time on, may have ended without another request; "" if
-// it cannot have.
+// ending returns how the timer of request i, which r has scheduled and which fires from a time on, may have ended
+// without another request; "" if it cannot have.
 func (e *explainer) ending(i int, r *Request, from int64) Fate {
 	switch fate, over := e.known[i].end, e.known[i].timer; {
 	case over == Expired, over == Completed:

@@ -76,8 +76,8 @@ type Request struct {
 	// set it, and no rule reads it.
 	OtherSettings bool
 
-	// Due is, if it schedules, when the first occurrence is due, jitter not included. If it moves, it is when the pending
-	// occurrence is due from then on. Unix ms.
+	// Due is, if it schedules, when the first occurrence is due, jitter not included. If it moves, it is when the
+	// pending occurrence is due from then on. Unix ms.
 	Due int64
 
 	// Only if it schedules:

@@ -80,8 +80,8 @@ func (f *facts) origin(x *index, source Place) Place {
 	return source
 }
 
-// sources returns the places that the timer of r, which schedules, may come from, as far as only r may have scheduled it:
-// its own first, then those of requests that move.
+// sources returns the places that the timer of r, which schedules, may come from, as far as only r may have scheduled
+// it: its own first, then those of requests that move.
 func (f *facts) sources(r *Request) []Place {
 	return append([]Place{r.Place}, f.moved[r.Place]...)
 }

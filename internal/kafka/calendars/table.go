@@ -129,9 +129,9 @@ func (t *Table) behind() float64 {
 // So an answered PUT of a calendar holds for every request that is written after it. The owner of the request's
 // partition calls CaughtUp after it has fetched the request, and plans the request with Now afterwards. The answer to
 // the PUT came before the request was written, hence before it was fetched, hence before this call; and the PUT was
-// answered when all in-sync replicas had the record. The round that ends this call has begun after it, so it asks for an
-// end of the log that includes the record, and reads up to there. The premise is that the broker that answers leads the
-// partition: one that was deposed and does not know it yet, for a few seconds, tells an older end.
+// answered when all in-sync replicas had the record. The round that ends this call has begun after it, so it asks for
+// an end of the log that includes the record, and reads up to there. The premise is that the broker that answers leads
+// the partition: one that was deposed and does not know it yet, for a few seconds, tells an older end.
 //
 // Callers that arrive while a round is in progress wait for the next one, all of them for the same one.
 func (t *Table) CaughtUp(ctx context.Context) error {
@@ -328,8 +328,9 @@ func (re *reading) record(rec *kgo.Record) {
 	}
 }
 
-// changed returns when the record of a calendar was written, in Unix ms. A producer may name any time, and those between
-// it and the present would be decided anew. So for a record that has just come, a time long ago is not believed.
+// changed returns when the record of a calendar was written, in Unix ms. A producer may name any time, and those
+// between it and the present would be decided anew. So for a record that has just come, a time long ago is not
+// believed.
 func (re *reading) changed(rec *kgo.Record) int64 {
 	at, now := rec.Timestamp.UnixMilli(), time.Now().UnixMilli()
 	if at > now || re.whole && now-at > maxDelayed.Milliseconds() {

@@ -144,9 +144,13 @@ func (l *leader) lookUp(ctx context.Context) error {
 			return err
 		}
 	}
-	return l.lookUpWithin(ctx, 1)
+	return l.lookUpWithin(ctx, askNow)
 }
 
+// askNow is an age that cached metadata always exceed. 0 would be the client's own limit of 5 s.
+const askNow = time.Nanosecond
+
+// lookUpWithin looks the leader up in metadata that are at most so old.
 func (l *leader) lookUpWithin(ctx context.Context, age time.Duration) error {
 	resp, err := l.cl.RequestCachedMetadata(ctx, metadataRequest(l.t.Topic), age)
 	if err != nil {

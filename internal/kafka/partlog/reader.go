@@ -157,8 +157,8 @@ func (r *Reader) More(ctx context.Context) (more bool, err error) {
 }
 
 // LastStable asks the leader for the offset up to which committed records can be read now. A leader that does not know
-// yet how far its log is replicated does not answer (KIP-207), so whatever was acknowledged before the call is below it.
-// It goes by the topic's name: the next Next notices if the topic was recreated. It waits and fails as Next does.
+// yet how far its log is replicated does not answer (KIP-207), so whatever was acknowledged before the call is below
+// it. It goes by the topic's name: the next Next notices if the topic was recreated. It waits and fails as Next does.
 func (r *Reader) LastStable(ctx context.Context) (end int64, err error) {
 	err = r.leader.do(ctx, func(ctx context.Context, leader *kgo.Broker) (err error) {
 		end, err = r.leader.listOffset(ctx, leader, latest, readCommitted)

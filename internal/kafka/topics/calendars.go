@@ -20,8 +20,8 @@ import (
 const calendarsSuffix = ".waterclock.calendars"
 
 // Calendars returns the name of the topic with the calendars of a group. A group may have any name, a topic may not:
-// each byte that a topic cannot have becomes _ and two hexadecimal digits, and a hash stands for the rest of a name that
-// is too long.
+// each byte that a topic cannot have becomes _ and two hexadecimal digits, and a hash stands for the rest of a name
+// that is too long.
 func Calendars(group string) string {
 	var b strings.Builder
 	for _, c := range []byte(group) {
@@ -150,8 +150,8 @@ func (c *calendars) verify() []Check {
 	return v.checks
 }
 
-// createTopic creates a topic. It is no error if another instance was faster. If the broker rejects a setting (kfake and
-// some managed services lack a few), only the needed ones are tried.
+// createTopic creates a topic. It is no error if another instance was faster. If the broker rejects a setting (kfake
+// and some managed services lack a few), only the needed ones are tried.
 func createTopic(ctx context.Context, adm *kadm.Client, name string, partitions int32, replication int16,
 	needed, wanted map[string]string) error {
 	resp, err := adm.CreateTopic(ctx, partitions, replication, configs(needed, wanted), name)

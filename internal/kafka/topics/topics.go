@@ -120,8 +120,8 @@ func Checkpoints(delayed string) string { return delayed + checkpointsSuffix }
 // reviewed.
 func Reviewed(group string) string { return group + ".reviewed" }
 
-// NeverTarget returns why no timer may fire to a topic, as a sentence without its end; "" if timers may. The caller knows
-// whether it is a request topic, or one of dead letters.
+// NeverTarget returns why no timer may fire to a topic, as a sentence without its end; "" if timers may. The caller
+// knows whether it is a request topic, or one of dead letters.
 func NeverTarget(topic string, request, letters bool) string {
 	switch {
 	case IsOwn(topic), letters:
@@ -133,8 +133,8 @@ func NeverTarget(topic string, request, letters bool) string {
 	return ""
 }
 
-// IsOwn reports whether a topic is one of the service's own topics, of any request topic or group. No timer may target it, and
-// it cannot be a request topic.
+// IsOwn reports whether a topic is one of the service's own topics, of any request topic or group. No timer may target
+// it, and it cannot be a request topic.
 func IsOwn(name string) bool {
 	return strings.HasSuffix(name, changelogSuffix) ||
 		strings.HasSuffix(name, deadLettersSuffix) ||

@@ -45,8 +45,8 @@ func DeadRequest(to *topics.Topic, rec *kgo.Record, why *timer.Refusal) *kgo.Rec
 
 // DeadEmission returns the dead letter of an emission that its target rejects. It is the request, rebuilt from the
 // stored timer, so it could be sent again. The key is the timer's ID. The headers are those passed through, timer-at
-// with the due time, timer-target-*, timer-labels, waterclock-occurrence, then reason, detail and source. Limits are as in
-// DeadRequest; timer-* headers are the last to be omitted.
+// with the due time, timer-target-*, timer-labels, waterclock-occurrence, then reason, detail and source. Limits are as
+// in DeadRequest; timer-* headers are the last to be omitted.
 func DeadEmission(to *topics.Topic, src waterclock.Source, t *timer.Timer, why *timer.Refusal) *kgo.Record {
 	l := letter{key: t.ID, value: t.Value, rebuilt: timerHeaders(t), why: why, source: src}
 	l.given = make([]kgo.RecordHeader, 0, len(t.Headers)) // limit-headers at most

@@ -68,7 +68,8 @@ func TestGoldenEvents(t *testing.T) {
 	}
 }
 
-// Each member of an event is a field of waterclock.Event, and each field has a member: a new one needs an entry in both.
+// Each member of an event is a field of waterclock.Event, and each field has a member: a new one needs an entry in
+// both.
 func TestEveryMemberIsRead(t *testing.T) {
 	source := waterclock.Source{Topic: "timers", Offset: 1}
 	tm := &timer.Timer{ID: []byte("a1"), Due: 1, Occurrence: 1, Target: timer.Target{Topic: "orders"}}

@@ -22,7 +22,7 @@ type Verdict struct {
 	// accepts it:
 	//
 	//	3 records, 1a2b3c4d                          with their digest, see Digest
-	//	2 records, 1a2b3c4d, at 0 5                  with their offsets, if those are not 0, 1, 2 from the batch's first
+	//	2 records, 1a2b3c4d, at 0 5                  with their offsets, unless 0, 1, 2 from the batch's first
 	//	1 records, 1a2b3c4d, then until it seeks: …  with the exception that it throws each time from there on
 	//	2 records, 1a2b3c4d, then loses …            it goes on behind the record that follows the batch
 	Consumer string

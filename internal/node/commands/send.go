@@ -139,7 +139,8 @@ func validate(rec *kgo.Record, stamp time.Time) (timer.Request, *timer.Refusal) 
 }
 
 // due returns when the timer of a request is first due, given the request's timestamp. It returns zero if the request
-// schedules none, or if that cannot be worked out: only the service knows the calendars, and it may have newer time zone rules.
+// schedules none, or if that cannot be worked out: only the service knows the calendars, and it may have newer time
+// zone rules.
 func due(rec *kgo.Record, stamp time.Time) time.Time {
 	req, refusal := validate(rec, stamp)
 	if refusal != nil || req.Schedule == nil || req.Schedule.Recurrence != nil && req.Schedule.Recurrence.NotOn != "" {

@@ -136,8 +136,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// ServeUntil calls serve, which serves with srv. When ctx ends it gives requests in flight some time to end, and returns
-// nil. If serve fails before that it returns the error.
+// ServeUntil calls serve, which serves with srv. When ctx ends it gives requests in flight some time to end, and
+// returns nil. If serve fails before that it returns the error.
 func ServeUntil(ctx context.Context, srv *http.Server, patience time.Duration, serve func() error) error {
 	stopping := tasks.New(ctx)
 	stopping.Go(func(ctx context.Context) {

@@ -227,8 +227,8 @@ func (t *Table) Bury(number int32, stored timer.Ref) bool {
 }
 
 // Decode replaces a record or a tombstone by an object, which is not in the order of firing. It returns the object's
-// number, its ID and the record. With own set, the bytes are a copy, and the ID is that of IDIn. Otherwise both are part
-// of a chunk of up to 16 KiB, which stays in memory until the caller gives the ID other memory by SetID.
+// number, its ID and the record. With own set, the bytes are a copy, and the ID is that of IDIn. Otherwise both are
+// part of a chunk of up to 16 KiB, which stays in memory until the caller gives the ID other memory by SetID.
 func (t *Table) Decode(at Ref, own bool) (number int32, id string, r Record) {
 	if r = t.take(at); own {
 		r.Bytes = bytes.Clone(r.Bytes)

@@ -188,9 +188,9 @@ func adds(before timer.Ref, after *timer.Timer) int64 {
 	return 0
 }
 
-// Order returns the due time, in Unix ms, by which an emission has its place among those of a step. It is its own or, if
-// that is later, the one of an uncommitted firing of the same ID before it: an occurrence that a request has moved comes
-// before those that it passes.
+// Order returns the due time, in Unix ms, by which an emission has its place among those of a step. It is its own or,
+// if that is later, the one of an uncommitted firing of the same ID before it: an occurrence that a request has moved
+// comes before those that it passes.
 func (e *Entry) Order() int64 {
 	if e.Emit != nil {
 		return max(e.behind, e.Emit.FiresAt())

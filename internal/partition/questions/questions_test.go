@@ -338,8 +338,8 @@ func TestDecisionsThatAreNotKnown(t *testing.T) {
 	}
 }
 
-// The lanes hear of a caller that waits once its request is planned, whichever of the two comes first, and once for each
-// batch. Requests of others are no reason, and neither are those that nobody waits for any more.
+// The lanes hear of a caller that waits once its request is planned, whichever of the two comes first, and once for
+// each batch. Requests of others are no reason, and neither are those that nobody waits for any more.
 func TestCallersCountOnceTheirRequestsArePlanned(t *testing.T) {
 	c := newAsked(t, budget.Alone(memoryForAll), nil)
 	expect := func(what string, calls int) {

@@ -13,8 +13,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer/query"
 )
 
-// A list in the order of IDs is the same whether its pages are made in that order or, because few timers match, by a scan:
-// of stored timers, of those that the store lacks, and of those that have changed since.
+// A list in the order of IDs is the same whether its pages are made in that order or, because few timers match, by a
+// scan: of stored timers, of those that the store lacks, and of those that have changed since.
 func TestRarePagesAreThoseOfTheOrderOfIDs(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {

@@ -37,8 +37,8 @@ type excluded struct {
 const none = math.MaxInt64
 
 const (
-	// maxWork bounds a search for a time that is free, and the search for the earliest of the times to which shifts move
-	// occurrences. It keeps them within some 20 ms, whatever the calendars are.
+	// maxWork bounds a search for a time that is free, and the search for the earliest of the times to which shifts
+	// move occurrences. It keeps them within some 20 ms, whatever the calendars are.
 	maxWork work = 400_000
 	// maxCounted is how many occurrences that calendars have moved are counted one by one, and from how many pieces of
 	// time on the others are not counted exactly: then what calendars exclude, and what meets, has numbers too.
@@ -216,8 +216,8 @@ func (r Recurrence) comes(after int64) int64 {
 	return at
 }
 
-// countFree returns how many nominal occurrences in (after, last] no calendar excludes, at most limit, and when the last
-// of those comes. There is one, and one comes at last.
+// countFree returns how many nominal occurrences in (after, last] no calendar excludes, at most limit, and when the
+// last of those comes. There is one, and one comes at last.
 func (r Recurrence) countFree(after, last, limit int64) (count, at int64) {
 	var w work
 	n := r.nominal(after)
@@ -297,9 +297,9 @@ func (r Recurrence) ExcludedBy(at int64) string {
 	return ""
 }
 
-// againNotOn is [Recurrence.Again] for a timer with calendars. What was due before one of them changed is decided by the
-// old rules, and stays. Everything after that is decided anew. If the rules have moved the pending occurrence to a time
-// that has passed, it comes when they changed: that is now.
+// againNotOn is [Recurrence.Again] for a timer with calendars. What was due before one of them changed is decided by
+// the old rules, and stays. Everything after that is decided anew. If the rules have moved the pending occurrence to a
+// time that has passed, it comes when they changed: that is now.
 func (r Recurrence) againNotOn(t *timer.Timer) *timer.Timer {
 	c := t.Recurrence
 	o, since := pending(t), c.Since

@@ -116,8 +116,8 @@ const MaxNotOn = 16
 // lastShown is the last instant that RFC 3339 can write, in Unix seconds.
 var lastShown = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC).Unix()
 
-// After returns the first occurrence after a time, in Unix milliseconds. It returns false if there is none up to the year
-// 9999. Occurrences of an expression are not counted, which may take long: each has the number 1.
+// After returns the first occurrence after a time, in Unix milliseconds. It returns false if there is none up to the
+// year 9999. Occurrences of an expression are not counted, which may take long: each has the number 1.
 func (p *Preview) After(after int64) (Occurrence, bool) {
 	o := p.after(after)
 	year := time.UnixMilli(min(o.Scheduled, lastShown*1000)).In(p.Location()).Year()
@@ -158,8 +158,8 @@ type Excluded struct {
 	Comes    bool   // otherwise it does not come
 }
 
-// Excluded lists occurrences that would come in (after, until] if there were no calendars, at most some. more is true if
-// there are others, or too many to look at.
+// Excluded lists occurrences that would come in (after, until] if there were no calendars, at most some. more is true
+// if there are others, or too many to look at.
 func (p *Preview) Excluded(after, until int64, most int) (list []Excluded, more bool) {
 	if p.excluded == nil || len(p.excluded.list) == 0 {
 		return nil, false
@@ -189,8 +189,8 @@ func (p *Preview) Excluded(after, until int64, most int) (list []Excluded, more 
 	return list, true
 }
 
-// Latest returns the last instant at which an occurrence may be due by its jitter, in Unix milliseconds. Which one it is
-// depends on the timer's ID and its request.
+// Latest returns the last instant at which an occurrence may be due by its jitter, in Unix milliseconds. Which one it
+// is depends on the timer's ID and its request.
 func (p *Preview) Latest(o Occurrence) int64 {
 	if p.Jitter == 0 {
 		return o.Scheduled
@@ -198,9 +198,9 @@ func (p *Preview) Latest(o Occurrence) int64 {
 	return o.Scheduled + p.room(o, p.after(o.Scheduled)) - 1
 }
 
-// ParseEvery reads an interval as a user gives it: a duration such as 90s or 7d, or a period such as P1M, which may have
-// its start in front. A period needs a time zone; without one, days and weeks are durations of 24 and 168 hours. The
-// error completes the sentence "it …".
+// ParseEvery reads an interval as a user gives it: a duration such as 90s or 7d, or a period such as P1M, which may
+// have its start in front. A period needs a time zone; without one, days and weeks are durations of 24 and 168 hours.
+// The error completes the sentence "it …".
 func ParseEvery(text string, zoned bool) (of timer.Recurrence, err error) {
 	of.Until = timer.NoUntil
 	start, rest := timer.CutStart(text)

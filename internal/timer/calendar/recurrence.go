@@ -53,7 +53,7 @@ func (r Recurrence) latest(o Occurrence, time int64) Occurrence {
 	return r.plain.latest(o, time)
 }
 
-// Start makes t, which is under construction, pending for its first occurrence. For at, see plain.First; a
+// Start makes t, which is under construction, pending for its first occurrence. For at, see [Recurrence.First]; a
 // period without a Start is counted from it. written is the time of the request, in Unix milliseconds; it makes a
 // difference to occurrences that calendars move back. Start returns false if the calendars leave no time for any
 // occurrence.
@@ -92,7 +92,8 @@ func (r Recurrence) anchored(at int64) Recurrence {
 	return r
 }
 
-// begun returns r as the recurrence of t, which has been started: the occurrences of a period are counted from its start.
+// begun returns r as the recurrence of t, which has been started: the occurrences of a period are counted from its
+// start.
 func (r Recurrence) begun(t *timer.Timer) Recurrence {
 	if r.period != nil {
 		p := *r.period
@@ -184,9 +185,9 @@ func (r Recurrence) CatchUp(t *timer.Timer, now, missed int64) *timer.Timer {
 }
 
 // Again returns the timer that replaces t by the present rules of its time zone and of its calendars. That is t itself,
-// unless they have changed and its pending occurrence comes at another time. The occurrence keeps its number. The result
-// is nil if by the new rules the occurrence is after the end of the recurrence, or there is none. An occurrence that a
-// request has moved stays where it is.
+// unless they have changed and its pending occurrence comes at another time. The occurrence keeps its number. The
+// result is nil if by the new rules the occurrence is after the end of the recurrence, or there is none. An occurrence
+// that a request has moved stays where it is.
 func (r Recurrence) Again(t *timer.Timer) *timer.Timer {
 	var o Occurrence
 	switch {

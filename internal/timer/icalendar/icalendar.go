@@ -3,9 +3,9 @@
 //	found, err := icalendar.Read(file, icalendar.Options{Zone: "Europe/Berlin", Now: time.Now(), Years: 10})
 //	json.Marshal(found.Rules)
 //
-// Days become dates, days that come back each year become yearly rules, and those of each week weekly ones. Times of day
-// become hours if they come back each week or each day. Every other recurrence is written out for some years. What rules
-// cannot say is left out, and named: times of day on single dates, and times in another zone.
+// Days become dates, days that come back each year become yearly rules, and those of each week weekly ones. Times of
+// day become hours if they come back each week or each day. Every other recurrence is written out for some years. What
+// rules cannot say is left out, and named: times of day on single dates, and times in another zone.
 package icalendar
 
 import (

@@ -108,8 +108,8 @@ type filterJSON struct {
 	State *stateJSON `json:"state,omitempty"`
 }
 
-// stateJSON is a state, or a state and labels. An instance of an earlier version would ignore labels in a field of their
-// own, and choose all timers, for a job that cancels too. It cannot read this one, and answers nothing.
+// stateJSON is a state, or a state and labels. An instance of an earlier version would ignore labels in a field of
+// their own, and choose all timers, for a job that cancels too. It cannot read this one, and answers nothing.
 type stateJSON struct {
 	State  State          `json:"state"`
 	Labels timer.Selector `json:"labels"`
