@@ -22,9 +22,10 @@ const aSecond = 100 // firings a second to targetTopic
 func pacing(t *testing.T) *core {
 	c := newCore(t, newSetup(t), 1<<20, roomy)
 	c.o.Metrics = NewMetrics(prometheus.NewRegistry())
+	// A bucket has room for aSecond tokens, because it may owe one.
 	c.o.Limiter = rates.New(rates.Options{
 		Partitions: map[string]int32{"r": 1}, Now: func() time.Time { return c.mono },
-		Rules: rates.Rules{"r": {{Glob: targetTopic, PerSecond: aSecond, Burst: aSecond}}},
+		Rules: rates.Rules{"r": {{Glob: targetTopic, PerSecond: aSecond, Burst: aSecond + 1}}},
 	})
 	c.acquire()
 	c.load()

@@ -69,7 +69,7 @@ func (a *Account) Take(now int64, ahead bool) bool {
 	}
 	at := l.refill(a.bucket)
 	a.settle(at, 1)
-	if a.bucket.level < 1-tiny && (!ahead || a.bucket.level < 0) {
+	if a.bucket.level < 1-tiny && (!ahead || a.bucket.level < 1-debt) {
 		a.held, a.lastHeld = true, max(a.lastHeld, now)
 		a.join()
 		return false

@@ -22,6 +22,8 @@ const (
 	promiseAge = time.Second
 	// grantAge is how long a partition may leave a grant untouched. After that others no longer wait for its turn.
 	grantAge = 250 * time.Millisecond
+	// debt is how many tokens a bucket may owe: see Account.Take.
+	debt = 1
 	// tiny is the error of a level that was summed up in many parts.
 	tiny = 1e-6
 )
@@ -43,12 +45,12 @@ type bucket struct {
 	gone     bool  // the limiter has forgotten it
 }
 
-// room is how many tokens a bucket holds at most.
+// room is how many tokens a bucket holds at most. With the token that it may owe they make the burst.
 func (b *bucket) room(share float64) float64 {
 	if share <= 0 {
 		return 0
 	}
-	return max(b.rate.Burst*share, 1+b.rate.PerSecond*share*leastBurst.Seconds())
+	return max(b.rate.Burst*share-debt, 1+b.rate.PerSecond*share*leastBurst.Seconds())
 }
 
 // refill adds what has come since the last refill. If the share has changed in between, the lesser one counts.

@@ -29,11 +29,12 @@
 //     certainly aborted: then it is as if the bucket had never given it, except for what overflowed. While the outcome
 //     is unknown, or if the partition was lost, it is gone.
 //   - An instance begins with empty buckets, so a restart in the middle of a burst does not begin another one.
-//   - One emission more, at a time, for a firing that a breaker waits for: see Account.Take.
+//   - A firing that a breaker waits for may leave a debt of one token (see Account.Take). A full bucket holds that much
+//     less than its part of the burst.
 //
 // With a backlog no less, because tokens are handed out each roundPause to partitions that wait, and a bucket holds at
 // least leastBurst of its own rate. So a step or a round may be late by that much without a token being lost. If the
-// burst is smaller than that, it is the burst that is exceeded: by one emission and a fifth of a second's worth for
+// burst is smaller than that, it is the burst that is exceeded: by two emissions and a fifth of a second's worth for
 // each instance at most.
 //
 // # What is not used

@@ -67,15 +67,15 @@ func (w *world) changeRates(ctx context.Context) {
 	}
 }
 
-// rateOf is the rate of a target, from now on. An instance may send one more than its burst, and a fifth of a second's
-// worth; there are no more instances with partitions than partitions.
+// rateOf is the rate of a target, from now on. An instance may send two, and a fifth of a second's worth, if that is
+// more than its burst; there are no more instances with partitions than partitions.
 func rateOf(r *config.TargetRate) history.Rate {
 	to := target
 	if r.Glob != target {
 		to = spare
 	}
 	return history.Rate{Target: to, From: time.Now(), PerSecond: r.PerSecond(),
-		AtOnce: max(r.MaxBurst(), partitions+r.PerSecond()/5)}
+		AtOnce: max(r.MaxBurst(), 2*partitions+r.PerSecond()/5)}
 }
 
 // reconfigure tells an instance of other rates, and the ones that run after it. It returns false if ctx ends first.
