@@ -42,6 +42,9 @@ func PlayVictim() {
 		Dial:           wire.Dial,
 		Started:        func(addr string) { fmt.Println(addr) },
 		AccessInterval: noAccessCheck,
+		// A pause outlasts the usual timeout. Then it is open whether a commit that was held goes out when the victim
+		// goes on, or the step is aborted.
+		CommitTimeout: Patience,
 	})
 	panic(fmt.Sprint("the victim's service ended: ", err))
 }
