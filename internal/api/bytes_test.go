@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 )
 
 // maxText is the maximum size of a page as JSON: 256 KiB of timers.
@@ -40,6 +42,7 @@ func pagesOf(t *testing.T, in *instance, field, list string) map[string]bool {
 
 // A page is limited in bytes too. The rest comes on the next pages, once.
 func TestPagesAreBounded(t *testing.T) {
+	runs.NotRaced(t)
 	in := alone(t)
 	const n = 60
 	schedules(t, in, n, 60_000)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 )
 
 // bombs are bodies of 2 MB which take many times as much memory if they are decoded completely.
@@ -26,6 +27,7 @@ func bombs() map[string]string {
 // A body takes memory for its bytes, not for the tree that it would decode to, and the answer
 // does not grow with it.
 func TestABodyOfManyElements(t *testing.T) {
+	runs.NotRaced(t)
 	in := alone(t)
 	for name, body := range bombs() {
 		got := in.post(body)
@@ -127,6 +129,7 @@ func TestFaultsOfABody(t *testing.T) {
 
 // The memory of a decoded body also counts against its caller.
 func TestDecodedHeadersCount(t *testing.T) {
+	runs.NotRaced(t)
 	in := guarded(t, 4<<20, slog.New(slog.DiscardHandler))
 	timer := `{"headers":[` + strings.Repeat("{},", 999) + `{}]}`
 	body := `{"timers":[` + strings.Repeat(timer+",", 999) + timer + `]}`

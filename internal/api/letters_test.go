@@ -12,6 +12,7 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -94,6 +95,7 @@ func TestDeadLettersByLabel(t *testing.T) {
 // A producer that may write to the topic of dead letters chooses reasons, and they are counted separately up to a
 // limit, however often the log is read.
 func TestReasonsAreBounded(t *testing.T) {
+	runs.NotRaced(t)
 	l := &fakeLogs{}
 	in := reading(t, l)
 	const reads, each = 5, 80
@@ -334,6 +336,7 @@ func TestResendKeepsItsRate(t *testing.T) {
 
 // A list has a next page however many partitions there are: its cursor fits into an address.
 func TestLettersOfManyPartitions(t *testing.T) {
+	runs.NotRaced(t)
 	l := &fakeLogs{}
 	const many = 1000
 	for p := range int32(many) {

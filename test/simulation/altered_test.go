@@ -8,12 +8,14 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/audit/history"
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 	"github.com/waterclock/waterclock/test/witness"
 )
 
 // TestAlteredHistories: what is changed in a history of the product is a violation. Not always: what is taken away or
 // made old may be what nothing else depends on, like an answer that was true again a moment later.
 func TestAlteredHistories(t *testing.T) {
+	runs.NotRaced(t)
 	r := rand.New(rand.NewPCG(1, 1))
 	p, res := goodSeed(t)
 	const tries, least = 12, 6 // of each, and how many of these are found

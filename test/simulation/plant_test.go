@@ -17,11 +17,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 )
 
 // TestBugsCanBePlanted: each change finds its node, and the changed package passes the type checker. So it does, with
 // the same bug in it, if all variables of the product are renamed, its lines broken elsewhere, and its comments gone.
 func TestBugsCanBePlanted(t *testing.T) {
+	runs.NotRaced(t)
 	p := loadProduct(t)
 	renamed := make(map[string][]byte)
 	for _, b := range bugs() {

@@ -26,6 +26,7 @@ import (
 )
 
 func TestCallersAreAuthenticated(t *testing.T) {
+	runs.NotRaced(t)
 	_, h, _ := echoed(t, options(t))
 	for _, c := range []struct {
 		name   string

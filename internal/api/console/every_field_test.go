@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 )
 
 // leaves calls each for all fields of a type that hold a value, by their names in JSON, joined by dots.
@@ -80,6 +81,7 @@ func pendingOf(recurs bool) *api.Timer {
 // Each field of a timer is kept by an edit and by the command that schedules it again: another value of the field
 // makes another request. A new field of the API needs an entry here, and a field of the form.
 func TestEditKeepsEveryField(t *testing.T) {
+	runs.NotRaced(t)
 	text := func(s string) *string { return &s }
 	instant := now.Add(48 * time.Hour)
 	changes := map[string]func(*api.Timer){

@@ -10,6 +10,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kafkatest/corpus"
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 )
 
 // roomyReader returns a Reader of a log with batches of many sizes, how many offsets it has, and a count of its
@@ -85,6 +86,7 @@ func TestSetPositionDropsWhatIsKept(t *testing.T) {
 
 // A batch that is unreadable or too large is an Unreadable wherever a page begins, and the records behind it are read.
 func TestReaderPassesAnUnreadable(t *testing.T) {
+	runs.NotRaced(t)
 	kafkatest.OnBoth(t, func(t *testing.T, on *kafkatest.Setup) {
 		p := newPartition(on, map[string]*string{"retention.ms": kmsg.StringPtr("-1")}) // plain records are old
 		rig := &consumerRig{Setup: p.Setup, cl: p.cl, id: p.target.ID}
