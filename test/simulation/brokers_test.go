@@ -2,6 +2,8 @@ package simulation
 
 import (
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -56,7 +58,9 @@ func (c *cluster) restart(do func()) error {
 func (c *cluster) endFetchSessions() error {
 	path := filepath.Join(c.dir, "session_state.json")
 	text, err := os.ReadFile(path)
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) { // there was nothing to keep: no session, no member, no transaction
+		return nil
+	} else if err != nil {
 		return err
 	}
 	state := make(map[string]json.RawMessage)
