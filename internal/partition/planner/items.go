@@ -185,15 +185,19 @@ func (t topicNames) own(name string) string {
 
 // own gives an item that was just decoded its own bytes, because it will wait. Otherwise it would keep a whole chunk in
 // memory.
-func (k *known) own(it *Item) {
-	b := it.timer.AppendTo(nil)
-	t := decoded(b)
-	t.Target.Topic = it.timer.Target.Topic
-	if it.change.after == it.timer {
-		it.change.after = t
+func (k *known) own(it *Item) { it.timer = k.owned(it, it.timer, it.timer.AppendTo(nil)) }
+
+// owned returns an item's timer in b, which has its bytes. It gives the item's ID, and its change if that is the timer,
+// the same memory.
+func (k *known) owned(it *Item, t *timer.Timer, b []byte) *timer.Timer {
+	own := decoded(b)
+	own.Target.Topic = t.Target.Topic
+	if it.change.after == t {
+		it.change.after = own
 	}
-	it.timer, it.id = t, memtable.IDIn(b, t.ID)
+	it.id = memtable.IDIn(b, own.ID)
 	k.table.SetID(it.number, it.id)
+	return own
 }
 
 const (

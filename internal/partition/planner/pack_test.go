@@ -3,6 +3,7 @@ package planner
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -85,6 +86,61 @@ func TestWaitingItemsKeepNoChunk(t *testing.T) {
 			t.Error("it is not dirty")
 		}
 	}
+}
+
+// A firing that is rolled back keeps no chunk in memory: neither by its timer, which waits, nor by an ID, even if a
+// cancel finds it and waits. The same holds for a later firing of the timer, which is rolled back with it.
+func TestRolledBackFiringsKeepNoChunk(t *testing.T) {
+	p := New(0, 0, 1<<40)
+	p.Open(0)
+	const n = 3 // the first one recurs, and fires twice
+	rows := make([]*timer.Timer, n)
+	for i := range rows {
+		rows[i] = &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: 1000 + int64(i), Occurrence: 1,
+			Value: make([]byte, 100)}
+	}
+	rows[0].Recurrence = &timer.Recurrence{Every: 100, Until: timer.NoUntil, CatchUp: timer.CatchUpAll}
+	p.Load(Lowest, Highest, rows)
+	var chunks [n][]byte
+	for i, r := range rows {
+		_, record, _ := p.lookup(r.ID)
+		chunks[i] = record.Bytes
+	}
+	shares := func(what string, b *byte) {
+		t.Helper()
+		at := uintptr(unsafe.Pointer(b))
+		for _, c := range chunks {
+			if from := uintptr(unsafe.Pointer(&c[0])); at >= from && at < from+uintptr(len(c)) {
+				t.Errorf("%s is part of a record", what)
+			}
+		}
+	}
+	p.Fire(1150, timer.Size{Entries: 10, Bytes: 1 << 40}, timer.Unlimited, free)
+	s := p.Take(10, 1<<40)
+	all := slices.Collect(s.Entries())
+	if len(all) != n+1 {
+		t.Fatalf("%d entries", len(all))
+	}
+	p.RollBack(all...)
+	b := NewBatch(1)
+	b.Add(nil, timer.Request{ID: []byte("id1")}, nil)
+	p.planNew(b)
+	p.Commit()
+	for _, e := range all {
+		shares("the ID of an entry", &e.ID[0])
+		shares("the timer of an entry", &e.After.Value[0])
+	}
+	for i, r := range rows {
+		it := p.known.find(r.ID)
+		shares("the ID of an item", unsafe.StringData(it.id))
+		if (it.timer == nil) != (i == 1) {
+			t.Errorf("%s: %v", r.ID, it.timer)
+		}
+		if it.timer != nil {
+			shares("the timer of an item", &it.timer.Value[0])
+		}
+	}
+	runtime.KeepAlive(chunks)
 }
 
 // The ID of an item may be part of a small timer. It is not part of a large one, which may be replaced, nor of the page

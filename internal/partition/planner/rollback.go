@@ -11,6 +11,10 @@ import "github.com/waterclock/waterclock/internal/timer"
 // stops at the first request whose result is unchanged; an unconditional request always stops it. So a cancel that had
 // lost to the firing now wins.
 //
+// A timer that is pending again gets bytes of its own. Otherwise it would keep a chunk of up to 16 KiB in memory, which
+// nothing counts, after the other timers of that chunk have fired: until it is parked, or until a cancel that has found
+// it is committed.
+//
 // Nothing that is planned again has been committed: it stands behind the firing in the sequence, and a step takes a
 // prefix. Nor does a request emit: a timer that it triggers becomes due, and has an entry of its own. So planning again
 // never produces an emission.
@@ -27,8 +31,9 @@ func (p *Planner) RollBack(entries ...*Entry) {
 }
 
 func (p *Planner) rollBack(e *Entry) {
-	t := e.Emit // occurrences that were skipped before it stay skipped
-	it, before, found, pending, value, missed := e.item, e.Before, e.found, t, t.AppendTo(nil), e.missed
+	it, before, found, value, missed := e.item, e.Before, e.found, e.Emit.AppendTo(nil), e.missed
+	t := p.known.owned(it, e.Emit, value) // occurrences that were skipped before it stay skipped
+	pending := t
 	more := int64(0)
 	for ; e != nil; e = e.next {
 		was := e.After
@@ -36,7 +41,7 @@ func (p *Planner) rollBack(e *Entry) {
 		e.found = found
 		switch {
 		case e.firing:
-			e.Emit, e.Late, e.Before, e.After, e.Value = nil, nil, before, pending, value
+			e.ID, e.Emit, e.Late, e.Before, e.After, e.Value = t.ID, nil, nil, before, pending, value
 			e.Outcome, e.Tag, e.Refusal = timer.None, nil, nil
 		case e.request != nil:
 			p.recurrences.decide(e, e.request, before, pending)
