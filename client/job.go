@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/kit/span"
 )
 
 const (
@@ -48,7 +50,7 @@ func (j *JobOptions) add(q url.Values) url.Values {
 		q.Set("rate", strconv.Itoa(j.Rate))
 	}
 	if j.By != 0 {
-		q.Set("by", strconv.FormatInt(j.By.Milliseconds(), 10)+"ms")
+		q.Set("by", span.String(j.By))
 	}
 	maps.Copy(q, texts("to", millis(j.To), "unchanged-since", j.UnchangedSince))
 	return q
@@ -61,6 +63,7 @@ type Job struct {
 	Topic  string    `json:"topic"`
 	Action string    `json:"action"`
 	Prefix string    `json:"prefix,omitempty"`
+	Query  string    `json:"query,omitempty"` // the filter, and what the job changes, as the query of the call
 	State  JobState  `json:"state"`
 	Begun  time.Time `json:"begun"`
 	Ended  time.Time `json:"ended,omitzero"`

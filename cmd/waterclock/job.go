@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -150,8 +151,7 @@ func (j *job) start(cmd *cobra.Command, b *bulk) error {
 		return err
 	}
 	if started.Position != "" && !j.json {
-		fmt.Fprintf(j.p.stderr, "job %s has begun; if it does not come to its end, --unchanged-since %s moves the "+
-			"others\n", started.ID, started.Position)
+		fmt.Fprintf(j.p.stderr, "job %s has begun%s\n", started.ID, rest(started, "; if it does not finish, "))
 	}
 	return j.finish(cmd, c, b.action, started)
 }
@@ -187,12 +187,13 @@ func progress(job *client.Job) string {
 	return line
 }
 
-// rest says how to have the rest of a job done that moves timers: repeated as it is, it might move some twice.
-func rest(job *client.Job) string {
+// rest says how to have the rest of a job done that moves timers: repeated as it is, it might move some twice. It is
+// empty for other jobs.
+func rest(job *client.Job, before string) string {
 	if job.Position == "" {
 		return ""
 	}
-	return "; --unchanged-since " + job.Position + " moves the others"
+	return before + "the same command with --unchanged-since " + job.Position + " moves the others"
 }
 
 // await follows a job to its end.
@@ -212,10 +213,10 @@ func (j *job) await(ctx context.Context, c *client.Client, started *client.Job) 
 			return nil, fmt.Errorf("interrupted, but the job %s could not be stopped and goes on: %w", show.ID, err)
 		}
 		return nil, fmt.Errorf("interrupted: the job %s is stopped; %d timers were changed by then%s", show.ID,
-			show.Changed, rest(show))
+			show.Changed, rest(show, "; "))
 	case errors.Is(err, client.ReasonNotFound):
-		return nil, fmt.Errorf("the instance that had the job %s has ended, and the job with it: start it again%s",
-			show.ID, rest(show))
+		return nil, fmt.Errorf("the instance that had the job %s has ended, and the job with it: %s",
+			show.ID, cmp.Or(rest(show, ""), "start it again"))
 	}
 	return nil, fmt.Errorf("the API no longer knows the job %s: %w", show.ID, err)
 }

@@ -105,7 +105,7 @@ func TestBulkAsksOnATerminal(t *testing.T) {
 			[]string{"no timer matches: nothing has changed"}},
 		{"--yes", "", []string{"cancel", "--all", "--yes"}, exitOK, nil},
 		{"move", "y\n", []string{"move", "--all", "--by", "1h"}, exitOK,
-			[]string{"move 1200 timers", "job j1 has begun", "--unchanged-since 0:7 moves the others"}},
+			[]string{"move 1200 timers", "job j1 has begun; if it does not finish, the same command with "}},
 		{"-y", "", []string{"dead-letters", "resend", "--all", "-y"}, exitOK, nil},
 		{"letters", "y\n", []string{"dead-letters", "resend", "--reason", "bad-cron", "--replace"}, exitOK,
 			[]string{"7 dead letters would be sent again", "  bad-cron: 7", "l1  bad-cron",

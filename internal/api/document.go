@@ -235,7 +235,8 @@ func examples() map[string]any {
 		Headers: []Header{{Name: "timer-after", Value: new("soon")}}, Payload: &Payload{Bytes: len(text), Text: &text},
 	}
 	job := Job{ID: "0f7c1b2a9d3e4f56-4b1d2c3e5f60718293a4b5c6d7e8f901", Topic: "timers", Action: "cancel",
-		Prefix: "customer-17/", State: "running", Begun: at, Seen: 500, Changed: 499, Spared: 1}
+		Prefix: "customer-17/", Query: "label=team%3Da&prefix=customer-17%2F", State: "running", Begun: at, Seen: 500,
+		Changed: 499, Spared: 1}
 	instance := route.Instance{Name: "node-1 4b1d2c3e5f60718293a4b5c6d7e8f901", API: "http://node-1:8681", Started: at,
 		Member: true}
 	return map[string]any{

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -83,7 +84,8 @@ func (j *jobs) register(h huma.API) {
 			"what is scheduled again meanwhile is spared. The job lives in the memory of the instance that is "+
 				"asked, and ends with it.")
 		startsJob(h, op, func(ctx context.Context, in *Chosen) (*startedJob, error) {
-			return j.start(ctx, s.action, "", in, func(*query.Timer) []timer.Header {
+			show := Job{Action: s.action, Query: in.asQuery()}
+			return j.start(ctx, show, in, func(*query.Timer) []timer.Header {
 				return []timer.Header{{Key: s.header, Value: []byte(waterclock.True)}}
 			})
 		})
@@ -139,6 +141,31 @@ type Chosen struct {
 	Rate   int  `query:"rate" minimum:"1" maximum:"50000" default:"5000" doc:"The most requests that it writes per second."`
 }
 
+// asQuery returns the filter, with more parameters, as the query of a call that chooses the same timers.
+func (c *Chosen) asQuery(more ...string) string {
+	return queryOf(c.Label, append(more, "due-after", c.DueAfter, "due-before", c.DueBefore, "prefix", c.Prefix,
+		"target", c.Target, "state", c.State, "all", flag(c.All))...)
+}
+
+// queryOf returns labels, and pairs of a name and a value that may be empty, as a query.
+func queryOf(labels []string, pairs ...string) string {
+	q := url.Values{"label": labels}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			q.Set(pairs[i], pairs[i+1])
+		}
+	}
+	return q.Encode()
+}
+
+// flag returns the value of a parameter that is absent if it is false.
+func flag(set bool) string {
+	if set {
+		return "true"
+	}
+	return ""
+}
+
 // startsJob registers an operation that starts a job or, in a dry run, counts.
 func startsJob[In any](h huma.API, op huma.Operation, start func(context.Context, *In) (*startedJob, error)) {
 	op.DefaultStatus = http.StatusAccepted
@@ -159,9 +186,9 @@ type startedJob struct {
 	Body     JobStarted
 }
 
-// start starts a job that steers timers or, in a dry run, counts them. steers returns the headers of the request for a
-// timer, except its condition; nil: it is spared. since is the position of the job that a move continues; empty: none.
-func (j *jobs) start(ctx context.Context, action, since string, in *Chosen,
+// start starts a job that steers timers or, in a dry run, counts them. show has what is known of it before. steers
+// returns the headers of the request for a timer, except its condition; nil: it is spared.
+func (j *jobs) start(ctx context.Context, show Job, in *Chosen,
 	steers func(*query.Timer) []timer.Header) (*startedJob, error) {
 	name, dry := in.Topic, in.DryRun
 	q, err := in.Filter.query()
@@ -186,8 +213,9 @@ func (j *jobs) start(ctx context.Context, action, since string, in *Chosen,
 		n, err := j.lists.count(ctx, name, topic, &query.Page{Filter: q}, nil)
 		return &startedJob{Status: http.StatusOK, Body: JobStarted{Matching: &n}}, cmp.Or(err, missingError(n.Missing))
 	}
-	one := &job{topic: topic, show: Job{Topic: name, Action: action, Prefix: q.Prefix, Position: since}}
-	if action == "move" && since == "" {
+	show.Topic, show.Prefix = name, q.Prefix
+	one := &job{topic: topic, show: show}
+	if show.Action == "move" && show.Position == "" {
 		p, err := j.position(ctx, name, topic)
 		if err != nil {
 			return nil, err

@@ -38,6 +38,12 @@ func (l *LetterFilter) isZero() bool {
 	return l.Reason+l.Prefix+l.After+l.Before+l.Reviewed == "" && len(l.Label) == 0
 }
 
+// asQuery returns the filter, with more parameters, as the query of a call that chooses the same letters.
+func (l *LetterFilter) asQuery(more ...string) string {
+	return queryOf(l.Label, append(more, "reason", l.Reason, "prefix", l.Prefix, "after", l.After, "before", l.Before,
+		"reviewed", l.Reviewed)...)
+}
+
 // letterFilter is a parsed LetterFilter.
 type letterFilter struct {
 	labels          timer.Selector

@@ -35,6 +35,11 @@ type Moves struct {
 // others schedule while the first job runs are left to it alone. Positions are offsets, so they mean nothing once a
 // topic was recreated, or has other partitions; the latter is refused.
 //
+// The later job needs the same filter and the same change, so each job shows both (Job.Query). A filter by due time, or
+// by what a move keeps, chooses all that the first job has not moved: those are as they were. It may no longer choose a
+// timer that was moved, or may choose it for its new due time; that is spared either way. A filter by state chooses by
+// the state of now, as the first job would have.
+//
 // The later job has the position of the first one, so if it does not come to its end either, a third one spares what
 // any of the two has moved. A position of its own would have the timers of the first job before it.
 func (j *jobs) move(ctx context.Context, in *Moves) (*startedJob, error) {
@@ -67,7 +72,8 @@ func (j *jobs) move(ctx context.Context, in *Moves) (*startedJob, error) {
 			return nil, err
 		}
 	}
-	return j.start(ctx, "move", in.Since, &in.Chosen, steers)
+	show := Job{Action: "move", Position: in.Since, Query: in.asQuery("by", in.By, "to", in.To)}
+	return j.start(ctx, show, &in.Chosen, steers)
 }
 
 // position returns the ends of the request log.

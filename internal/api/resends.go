@@ -113,7 +113,8 @@ func (re *resends) register(h huma.API) {
 			}
 		}
 		r := &resendJob{filter: f, replace: in.Replace, by: topics.caller(ctx)}
-		j := &job{topic: topic, show: Job{Topic: in.Topic, Action: "resend", Prefix: in.Prefix}}
+		j := &job{topic: topic, show: Job{Topic: in.Topic, Action: "resend", Prefix: in.Prefix,
+			Query: in.asQuery("all", flag(in.All), "replace", flag(in.Replace))}}
 		return re.launch(ctx, j, in.Rate, func(ctx context.Context) error { return re.resendAll(ctx, j, r) })
 	})
 }

@@ -5,9 +5,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/waterclock/waterclock/internal/kafkatest/await"
 )
 
 // due returns when a timer is due, in Unix ms.
@@ -103,6 +106,64 @@ func TestBulkMoveInABrowser(t *testing.T) {
 		}
 		if got := s.due("none-" + team); got != others {
 			t.Errorf("a timer without the label was moved by %v ms", got-others)
+		}
+	}
+}
+
+// A job that moves timers is stopped. Its page says which timers it is about, and leads to the preview of another one
+// with the same filter and the same change: that moves exactly the rest.
+func TestContinuedMoveInABrowser(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	const n = 8
+	was := make(map[string]float64)
+	for i := range n {
+		id := "order-" + strconv.Itoa(i)
+		s.put(id, "x", "Timer-After", "2h", "Timer-Labels", "team=a,order=17")
+		was[id] = s.due(id)
+	}
+	others := map[string][]string{
+		"order-late":   {"Timer-After", "5h", "Timer-Labels", "team=a"},
+		"none":         {"Timer-After", "2h", "Timer-Labels", "team=a"},
+		"order-b":      {"Timer-After", "2h", "Timer-Labels", "team=b"},
+		"order-else":   {"Timer-After", "2h", "Timer-Labels", "team=a", "Timer-Target-Topic", longTarget},
+		"order-paused": {"Timer-After", "2h", "Timer-Labels", "team=a"},
+	}
+	for id, headers := range others {
+		s.put(id, "x", headers...)
+		was[id] = s.due(id)
+	}
+	s.Call(http.MethodPost, s.at("order-paused")+"/pause", "").Is(http.StatusOK, "paused")
+	before := time.Now().Add(150 * time.Minute).UTC().Format(time.RFC3339)
+	job := s.Call(http.MethodPost, path("/v1/topics/"+requests+"/timers/move", "prefix", "order-", "label", "team=a",
+		"target", target, "state", "pending", "due-before", before, "by", "1h", "rate", "1"), "").
+		Is(http.StatusAccepted, "").Object("job")["id"].(string)
+	moved := func() int { return int(s.Get("/v1/jobs/" + job).Body["changed"].(float64)) }
+	await.Until(t, patience, "some are moved", func() bool { return moved() > 0 })
+	b := s.open()
+	b.visit(path("/job", "id", job))
+	b.click("Stop")
+	b.says("stopped", "Each by", "1h", "ID begins with", "order-", "team=a", "Target topic", "Due before")
+	done := moved()
+	if done == n {
+		t.Fatal("the job was over when it was stopped")
+	}
+	b.click("Move the others…")
+	rest := "Move " + strconv.Itoa(n-done) + " timer"
+	if done < n-1 {
+		rest += "s"
+	}
+	b.says(rest+"?", "This continues a job", "team=a", target, "pending", "Due before")
+	b.click(rest)
+	b.says("Job: move on " + requests)
+	b.reads(strings.TrimPrefix(eval[string](b, "location.href"), s.URL), "done", "move took effect")
+	for id, due := range was {
+		want := due
+		if others[id] == nil {
+			want += 3_600_000
+		}
+		if got := s.due(id); got != want {
+			t.Errorf("%s is due %v ms later", id, got-due)
 		}
 	}
 }

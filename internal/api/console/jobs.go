@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"html/template"
 	"maps"
 	"net/http"
@@ -54,7 +55,7 @@ func filterWords(q url.Values) (all []pair) {
 		{"after", "Written from", true}, {"before", "Written before", true}, {"due-after", "Due from", true},
 		{"due-before", "Due before", true},
 		{"prefix", "ID begins with", false}, {"reason", "Reason", false}, {"state", "State", false},
-		{"target", "Target topic", false}, {"label", "Labels", false},
+		{"target", "Target topic", false}, {"label", "Labels", false}, {"by", "Each by", false}, {"to", "All to", true},
 	} {
 		value := q.Get(f.name)
 		if f.instant {
@@ -63,6 +64,12 @@ func filterWords(q url.Values) (all []pair) {
 		if value != "" {
 			all = append(all, pair{f.words, value})
 		}
+	}
+	if q.Get("all") == "true" {
+		all = append(all, pair{"Filter", "none: all of the topic"})
+	}
+	if q.Get("replace") == "true" {
+		all = append(all, pair{"Replaced", "what is pending under their IDs"})
 	}
 	switch q.Get("reviewed") {
 	case "false":
@@ -73,11 +80,11 @@ func filterWords(q url.Values) (all []pair) {
 	return all
 }
 
-// asInstant formats Unix milliseconds for a form; empty if the text is not a number.
-func asInstant(millis string) string {
-	ms, err := strconv.ParseInt(millis, 10, 64)
+// asInstant formats Unix milliseconds for a form. A text that is not a number stays as it is.
+func asInstant(text string) string {
+	ms, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return ""
+		return text
 	}
 	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z07:00")
 }
@@ -169,13 +176,36 @@ func (c *Console) jobs(v *visit) error {
 	return v.show(nil, "jobs", "Jobs", &list)
 }
 
-// job shows the progress of a job.
+// jobPage shows the progress of a job.
+type jobPage struct {
+	api.Job
+	Filter []pair       // in words, with what a move changes
+	Back   template.URL // the list with the filter
+	Rest   template.URL // of a move that ended early: the page that moves the others; empty: there is none
+}
+
 func (c *Console) job(v *visit) error {
-	var job api.Job
-	if err := v.ask(call{path: []string{"jobs", cmp.Or(v.query("id"), "none")}}, &job); err != nil {
+	var p jobPage
+	if err := v.ask(call{path: []string{"jobs", cmp.Or(v.query("id"), "none")}}, &p.Job); err != nil {
 		return err
 	}
-	return v.show(nil, "job", "Job", &job)
+	q, err := url.ParseQuery(cmp.Or(p.Query, url.Values{"prefix": {p.Prefix}}.Encode()))
+	if err != nil {
+		return fmt.Errorf("read the job's query: %w", err)
+	}
+	s := searchOf(p.Topic, q)
+	q["label"] = []string{s.Label}
+	p.Filter = filterWords(q)
+	if p.Back = link("/timers", s.pairs(q)...); p.Action == "resend" {
+		s.by, s.Seen = "prefix", map[string]string{"": "all", "true": "reviewed"}[q.Get("reviewed")]
+		p.Back = link("/dead-letters", s.pairs(q)...)
+	}
+	// The query is unknown if the job's instance has an earlier version. Then the link might choose too many timers.
+	if p.Query != "" && p.Position != "" && p.State != "running" && p.State != "done" {
+		p.Rest = link("/bulk", s.pairs(q, "do", "move", "since", p.Position, "by", q.Get("by"),
+			"at", asInstant(q.Get("to")))...)
+	}
+	return v.show(nil, "job", "Job", &p)
 }
 
 func (c *Console) stopJob(v *visit) error {

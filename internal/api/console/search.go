@@ -46,6 +46,12 @@ func (s *search) pairs(q url.Values, more ...string) []string {
 	return fixed.typed(more...)
 }
 
+// searchOf returns the search for what a query of the API chooses, without its instants: see pairs.
+func searchOf(topic string, q url.Values) search {
+	return search{Topic: topic, by: "q", Prefix: q.Get("prefix"), Target: q.Get("target"), State: q.Get("state"),
+		Reason: q.Get("reason"), labelFilter: labelFilter{strings.Join(q["label"], ", ")}}
+}
+
 // ofTimers returns the search as parameters of the API for timers.
 func (s *search) ofTimers(now time.Time) (url.Values, error) {
 	return s.filter(now, "due-after", "due-before", "prefix", s.Prefix, "target", s.Target, "state", s.State)

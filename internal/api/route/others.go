@@ -171,6 +171,7 @@ type Job struct {
 	Topic  string    `json:"topic"`
 	Action string    `json:"action" enum:"cancel,pause,resume,move,resend"`
 	Prefix string    `json:"prefix,omitempty" doc:"Prefix of the IDs that it was started for."`
+	Query  string    `json:"query,omitempty" doc:"The filter that it was started with, and what it changes, as the query of the call. Absent: its instance has an earlier version."`
 	State  string    `json:"state" enum:"running,done,stopped,failed"`
 	Begun  time.Time `json:"begun"`
 	Ended  time.Time `json:"ended,omitzero"`
