@@ -43,18 +43,19 @@ func TestMetricsOfDelayedWork(t *testing.T) {
 		due := time.Now().Add(20 * time.Second)
 		s.Send(big(s, "due-", n, size, due)...)
 		s.Pending(n, in)
-		s.NotYet(due)
+		// Commits are held no longer than needed. A busy machine may find its broker unresponsive, as that says little
+		// now, and lose the partition: it is not acquired again before its claim is committed.
+		s.At(due.Add(-5 * time.Second))
 		fetches := wire.Hold(kmsg.Fetch.Int16())
 		t.Cleanup(fetches.Release)
 		s.Hit(fetches)
 		held := wire.Hold(kmsg.EndTxn.Int16())
 		t.Cleanup(held.Release)
+		s.NotYet(due)
 		s.Send(big(s, "more-", n, size, due)...)
 		fetches.Release() // what comes is behind the log's end by far
 		rising(t, in, "waterclock_intake_lag_records", "waterclock_intake_lag_seconds", "waterclock_queue_entries",
-			"waterclock_queue_bytes")
-		s.NotYet(due)
-		rising(t, in, "waterclock_oldest_due_seconds")
+			"waterclock_queue_bytes", "waterclock_oldest_due_seconds")
 		held.Release()
 		s.Out.WaitFor(2*n, rig.Patience)
 		rig.Exactly(t, s.Out.Records(), 2*n)

@@ -297,7 +297,7 @@ func TestLiveInABrowser(t *testing.T) {
 	b.visit("/")
 	b.is("nothing is pending", `document.querySelector(".figures dd").textContent === "0"`)
 	s.put("new", "x", "Timer-After", "1h")
-	b.within(patience, "one is", `document.querySelector(".figures dd").textContent === "1"`)
+	b.within(updated, "one is", `document.querySelector(".figures dd").textContent === "1"`)
 }
 
 // Timers are ticked and paused, all that match are cancelled by a job, and one is edited, with scripts and without.

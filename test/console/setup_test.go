@@ -23,6 +23,9 @@ const (
 	requests = "timers"
 	target   = "orders"
 	patience = 30 * time.Second
+	// updated is how long a page may take to be brought up to date by itself: the longest pause between two updates
+	// of a page that takes long, and the update (see console.js).
+	updated = 70 * time.Second
 )
 
 func TestMain(m *testing.M) { kafkatest.Main(few{m}) }

@@ -154,6 +154,7 @@
   let since = Date.now(); // when the page was made or updated last
   let next = since + period, timer; // of the next update
   let busy = null; // the update that is under way
+  let tookBefore = 0; // ms that the update before took
   let shown = since; // when the page was last shown or hidden: a hidden page is not updated
   let why = ''; // why the last update failed
   let ahead = Date.parse(byID('as-of').dataset.now) - since; // ms by which the clock of the service is ahead
@@ -199,8 +200,10 @@
       }
       count();
     }
-    // A page that takes long is asked for less often.
-    const wait = Math.max(period, Math.min(60_000, 10 * (Date.now() - begun)));
+    // A page that takes long is asked for less often. One slow answer does not count: the faster of the last two does.
+    const took = Date.now() - begun;
+    const wait = Math.max(period, Math.min(60_000, 10 * Math.min(took, tookBefore)));
+    tookBefore = took;
     next = Date.now() + wait;
     timer = setTimeout(update, wait);
   };
