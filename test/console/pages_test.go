@@ -198,6 +198,7 @@ func TestCalendarInABrowser(t *testing.T) {
 	b := s.open()
 	b.look(360, "light")
 	b.visit("/")
+	b.do("unfold the menu", chromedp.Click(chromedp.CSS(".menu > summary")))
 	b.follow("the navigation", chromedp.Click(chromedp.CSS(`nav a[href="/calendars"]`)))
 	b.says("weekend")
 	b.visit(path("/calendar", "name", "weekend", "year", "2027"))

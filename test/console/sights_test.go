@@ -28,7 +28,7 @@ func (t *tab) fits(name string) {
 		for (const e of document.querySelectorAll("body *")) {
 			const style = getComputedStyle(e), box = e.getBoundingClientRect();
 			if (!box.width || !box.height || !e.checkVisibility() || e.closest(".unseen, .skip, svg")) continue;
-			if (getComputedStyle(e.closest("thead") || e).position === "absolute") continue; // for screen readers
+			if (getComputedStyle(e.closest("thead, h1") || e).position === "absolute") continue; // for screen readers
 			const cut = /hidden|clip/.test(style.overflowX) && !/^(INPUT|TEXTAREA|SELECT)$/.test(e.tagName);
 			if (cut && (e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight + 1) &&
 				!e.closest("[title]")) bad.push("cut: " + e.outerHTML.slice(0, 200));

@@ -244,11 +244,46 @@ type view struct {
 	Now   time.Time
 	Find  string // content of the search box in the header
 	Dead  *deadBadge
-	// Narrow: the caller has rights only to IDs with some prefixes. Parts: it may not see the whole service. Then the
-	// navigation lacks the pages that it may not see.
-	Narrow, Parts bool
-	Calendars     bool // it may see calendars
-	Page          any
+	Nav   []place
+	Page  any
+}
+
+// place is a page that the navigation leads to.
+type place struct {
+	Path, Name string
+	hidden     bool     // the caller may not see it
+	below      []string // paths of pages that it leads to
+	Here       bool     // the page is this one, or below it
+}
+
+// Place returns the name of the place where the page is; empty: it is nowhere in the navigation.
+func (v *view) Place() string {
+	if i := slices.IndexFunc(v.Nav, func(to place) bool { return to.Here }); i >= 0 {
+		return v.Nav[i].Name
+	}
+	return ""
+}
+
+// places returns the navigation. It lacks pages that the caller may not see: callers with rights only to IDs with some
+// prefixes see nothing of whole topics.
+func (v *visit) places() []place {
+	self, narrow := v.self(), v.narrow()
+	all := []place{
+		{Path: "/", Name: "Overview"},
+		{Path: "/timers", Name: "Timers", below: []string{"/timer", "/bulk", "/selected"}},
+		{Path: "/activity", Name: "Activity"},
+		{Path: "/topics", Name: "Topics", hidden: narrow},
+		{Path: "/schedule", Name: "Schedule"},
+		{Path: "/dead-letters", Name: "Dead letters", hidden: narrow, below: []string{"/dead-letter", "/resend"}},
+		{Path: "/jobs", Name: "Jobs", below: []string{"/job"}},
+		{Path: "/calendars", Name: "Calendars", hidden: self != nil && len(self.Calendars) == 0,
+			below: []string{"/calendar"}},
+		{Path: "/cluster", Name: "Cluster", hidden: self != nil && !self.Service},
+	}
+	for i := range all {
+		all[i].Here = v.r.URL.Path == all[i].Path || slices.Contains(all[i].below, v.r.URL.Path)
+	}
+	return slices.DeleteFunc(all, func(to place) bool { return to.hidden })
 }
 
 // deadBadge is the number of dead letters next to the link to them, of all topics that the caller may read: those
@@ -284,12 +319,10 @@ func (v *visit) badge() *deadBadge {
 // show responds with a page. The status is that of wrong, or 200 if wrong is nil.
 func (v *visit) show(wrong *api.Problem, name, title string, content any) error {
 	var body bytes.Buffer
-	self := v.self()
-	err := v.c.sets[name].Execute(&body, view{
+	err := v.c.sets[name].Execute(&body, &view{
 		clock: v.clock, Here: v.here(), Title: title, Path: v.r.URL.Path, Now: v.now,
 		Find: cmp.Or(v.query("q"), v.query("prefix")), Dead: v.badge(),
-		Narrow: v.narrow(), Parts: self != nil && !self.Service, Calendars: self == nil || len(self.Calendars) > 0,
-		Page: content,
+		Nav: v.places(), Page: content,
 	})
 	if err != nil {
 		v.c.o.Logger.Error("cannot render a page of the console", "page", name, "err", err)

@@ -170,7 +170,7 @@
     ahead = Date.parse(fresh.getElementById('as-of').dataset.now) - Date.now();
     // A part that is not live on the newer page does not change any more.
     live = parts.filter(([, newer]) => newer?.hasAttribute('data-live') ?? true).map(([e]) => e);
-    for (const id of ['as-of', 'live-dead']) parts.push([byID(id), fresh.getElementById(id)]);
+    for (const e of document.querySelectorAll('#as-of, [id^=live-dead]')) parts.push([e, fresh.getElementById(e.id)]);
     const back = hold();
     for (const [e, newer] of parts) { // a part that is missing is not known now; another part says why
       const list = !whole && newer && !newer.querySelector('[data-list]') && e.querySelector('[data-list]');
@@ -313,12 +313,6 @@
     setTimeout(() => { label.textContent = 'Copy'; }, 2000);
   });
 
-  // Long parts above the main content start folded on a narrow screen, and are always open on a wide one.
-  const narrow = matchMedia('(max-width: 46rem)');
-  const fold = () => document.querySelectorAll('details[data-wide]').forEach((e) => { e.open = !narrow.matches; });
-  narrow.addEventListener('change', fold);
-  fold();
-
   if (document.getElementById('cron')) {
     const fields = ['cron', 'every', 'zone', 'at', 'jitter', 'not-on', 'shift'].map((id) => document.getElementById(id)).filter(Boolean);
     const when = () => new URLSearchParams(fields.map((field) => [field.name, field.value])).toString();
@@ -336,15 +330,17 @@
   }
 
   document.addEventListener('keydown', (event) => {
-    const menu = document.querySelector('details.zone');
-    if (event.key === 'Escape' && menu.open) {
-      menu.open = false;
-      menu.querySelector('summary').focus();
+    if (event.key === 'Escape') {
+      for (const menu of document.querySelectorAll('header details[open]')) {
+        menu.open = false;
+        menu.querySelector('summary').focus();
+      }
     }
     if (event.key !== '/' || event.ctrlKey || event.metaKey || event.altKey) return;
     if (/^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName)) return;
     event.preventDefault();
     const find = byID('find');
+    if (!find.checkVisibility()) find.closest('details').open = true;
     find.focus();
     find.select();
   });
