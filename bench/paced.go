@@ -56,8 +56,8 @@ func (pc *PacedConfig) measure(ctx context.Context, r *run) error {
 		return err
 	}
 	r.more, r.rates = []string{free, held}, []config.TargetRate{{Glob: held, N: pc.TargetRate, Unit: "s"}}
-	rep := r.report("paced", "p99 of others by receipt / beside as many unpaced",
-		"of others / beside as many unpaced")
+	rep := r.report("paced", "p99 of others by receipt, beside the burst / beside as many timers without a rate",
+		"of others, beside the burst / beside as many timers without a rate")
 	rep.Rate = float64(pc.TargetRate)
 	return pc.rounds(func() error {
 		if err := serveWarm(ctx, r); err != nil {
@@ -77,7 +77,8 @@ func (pc *PacedConfig) measure(ctx context.Context, r *run) error {
 		}
 		rep.round(paced.ByReceipt.P99, unpaced.ByReceipt.P99, paced.CPU, unpaced.CPU.own())
 		rep.ratio("p99 of others by receipt / alone", paced.ByReceipt.P99, alone.ByReceipt.P99)
-		rep.ratio("p50 of others by receipt / beside as many unpaced", paced.ByReceipt.P50, unpaced.ByReceipt.P50)
+		rep.ratio("p50 of others by receipt / beside as many timers without a rate", paced.ByReceipt.P50,
+			unpaced.ByReceipt.P50)
 		return nil
 	})
 }
@@ -111,7 +112,8 @@ func (pc *PacedConfig) beside(ctx context.Context, r *run, rep *Report, topic st
 		return nil, err
 	}
 	if b.Received() >= pc.Timers {
-		return nil, fmt.Errorf("%s: it was over before the others were: give --timers more than %d", name, pc.Timers)
+		return nil, fmt.Errorf("%s: all had fired before the others were measured: set --timers to more than %d", name,
+			pc.Timers)
 	}
 	b.finish(ctx)
 	return others, b.tell(rep, every == 0)

@@ -34,10 +34,10 @@ func Workloads() []Description {
 		{&steady, "steady", "how late emissions are at given rates, compared with a bare loop of transactions", "",
 			true},
 		{&burst, "burst", "timers that are all due at one moment", "", true},
-		{&paced, "paced", "a burst at a target with a rate, and how late others are meanwhile",
-			`paced starts an instance. It compares the lateness of the others with what it is beside as many
-timers that fall due one after the other and have no rate. It says how many of the burst fired
-in the best and the worst ten seconds, compared with the rate.`, false},
+		{&paced, "paced", "a burst to a target with a rate, and how late other timers are meanwhile",
+			`paced starts an instance. It measures how late timers to another target are while the burst fires
+at the rate, and while as many timers without a rate fall due one after the other. It prints how
+many timers of the burst fired in the best and in the worst ten seconds, compared with the rate.`, false},
 		{&fixed, "fixed", "records of a fixed-delay topic that are all due at one moment",
 			"fixed starts an instance, which serves a fixed-delay topic of the run.", false},
 		{&load, "load", "many timers that are not due for a day, and the lateness of others",

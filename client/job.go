@@ -34,7 +34,7 @@ type JobOptions struct {
 	All  bool // confirms that all timers are meant; needed without a filter
 	Rate int  // requests a second at most; 0: 5,000, or 1,000 for dead letters
 
-	// By or To says to when MoveAll moves timers: each by so much from its own due time, or all to one time.
+	// By or To says to when MoveAll moves timers: each becomes due By later, or earlier, than it is, or all at To.
 	By time.Duration
 	To time.Time
 	// UnchangedSince is the Position of an earlier job that moved timers. MoveAll then spares those that were scheduled

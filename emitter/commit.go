@@ -239,9 +239,9 @@ func (t *transaction) end(ctx context.Context) error {
 		l.drop(c)
 		return fmt.Errorf("end transaction: %w", err)
 	default:
-		l.o.Logger.Warn("commit not answered, resolving the outcome of the step", "lane", l.name,
-			"transactional_id", c.id, "err", err)
-		return errUnknown
+		l.o.Logger.Warn("outcome of a commit unknown, resolving the step", "lane", l.name, "transactional_id", c.id,
+			"err", err)
+		return fmt.Errorf("%w: %w", errUnknown, err)
 	}
 }
 

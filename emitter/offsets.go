@@ -132,7 +132,7 @@ func firstOffsetError(resp *kmsg.TxnOffsetCommitResponse) error {
 		}
 	}
 	if n == 0 {
-		return errors.New("the group coordinator answered for no partition")
+		return errors.New("the group coordinator's response has no partition")
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ func (t *transaction) send(ctx context.Context, emissions []*Emission) error {
 	for _, e := range emissions {
 		if e.Alone {
 			if cleared > 0 && time.Since(begun) >= aloneDeadline {
-				return fmt.Errorf("%w: %d are cleared", errAlone, cleared)
+				return fmt.Errorf("%w: %d of them were written", errAlone, cleared)
 			}
 			if err := flush(); err != nil {
 				return err

@@ -198,7 +198,7 @@ func readBack(ctx context.Context, cl *kgo.Client, r *kgo.Record, by repair.Prod
 const commitAgainPause = 200 * time.Millisecond
 
 // errOver says that a transaction can no longer be committed; it may have been committed before.
-var errOver = errors.New("the transaction is over")
+var errOver = errors.New("the transaction has already ended")
 
 // commitAgain sends EndTxn until it is answered. It returns nil if the transaction is committed, errOver if it is over,
 // or another error when ctx ends. While the coordinator writes markers, it calls known, if not nil. If known returns

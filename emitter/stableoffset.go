@@ -152,5 +152,5 @@ func (s *StableOffset) fetch(ctx context.Context, broker *kgo.Broker) (int64, st
 			}
 		}
 	}
-	return 0, "", errors.New("the group coordinator does not answer for it")
+	return 0, "", errors.New("the group coordinator's response lacks the partition")
 }

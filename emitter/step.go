@@ -187,7 +187,7 @@ var (
 	// errEmissions: at least one Emission.Err is set.
 	errEmissions = errors.New("emission rejected by its target")
 	// errUnknown: the outcome of EndTxn is not known.
-	errUnknown = errors.New("commit not answered, outcome unknown")
+	errUnknown = errors.New("outcome of the commit unknown")
 	// errLate: targets did not acknowledge emissions in time.
 	errLate = errors.New("targets did not acknowledge in time")
 	// errAlone: more emissions must be written one by one than a step has time for. At least one Emission.Cleared is

@@ -317,7 +317,7 @@ func TestStatusOfUnknownPartitions(t *testing.T) {
 	}{
 		"unknown": {`"owner":"b","state":"unknown","pending":0`,
 			"2 timers are pending on 1 partitions; the state of 1 is unknown.",
-			"of 1 of 2 partitions it is not known whether they are live", exitError},
+			"the state of 1 of 2 partitions is unknown", exitError},
 		"unowned": {`"state":"unowned","pending":0`, "2 timers are pending on 1 partitions; the state of 1 is unknown.",
 			"1 of 2 partitions are not live", exitError},
 		"acquiring": {`"owner":"b","state":"replaying","pending":3`, "5 timers are pending.",
@@ -569,7 +569,7 @@ func TestWatchSince(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--no-follow"}, "--no-follow is for --since"},
+		{[]string{"--no-follow"}, "--no-follow needs --since"},
 		{[]string{"--since", "-10m"}, "in the future"},
 		{[]string{"--since", "yesterday"}, "how long ago, as in 10m"},
 		{[]string{"--type", "fire"}, "did you mean fired?"},
@@ -650,7 +650,7 @@ func TestReviewDeadLetters(t *testing.T) {
 		"review 3/17 --all": "exclude each other", "review --only": "--only is for one dead letter",
 		"review 3-17":    "needs PARTITION/OFFSET",
 		"review 1/1 2/2": "exclude each other", "resend 1/1 2/2": "needs PARTITION/OFFSET",
-		"resend 3/17 --replace": "one dead letter excludes the flags that are about many",
+		"resend 3/17 --replace": "leave out the flags that are for many",
 		"review --before soon":  "how long ago", "list --new --reviewed": "exclude each other",
 	} {
 		code, _, stderr := runWith(

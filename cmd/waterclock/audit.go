@@ -31,7 +31,7 @@ func auditCommand(p *process) *cobra.Command {
 			return err
 		}
 		if !o.From.IsZero() && !o.Until.IsZero() && !o.From.Before(o.Until) {
-			return usagef("--from is %s and --until is %s: no time is between them", o.From.Format(time.RFC3339),
+			return usagef("--from is %s and --until is %s, needs a time after --from", o.From.Format(time.RFC3339),
 				o.Until.Format(time.RFC3339))
 		}
 		if terminal(p.stderr) != nil {

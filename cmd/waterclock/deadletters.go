@@ -207,7 +207,7 @@ func lettersResendCommand(p *process) *cobra.Command {
 		chosen := l != client.Letters{}
 		if len(args) > 0 {
 			if chosen || j.all || j.dryRun || replace {
-				return usagef("one dead letter excludes the flags that are about many")
+				return usagef("one dead letter is named: leave out the flags that are for many")
 			}
 			return j.resendOne(cmd, args)
 		}

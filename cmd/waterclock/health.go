@@ -166,8 +166,8 @@ func statusCommand(p *process) *cobra.Command {
 		case bad > 0:
 			return fmt.Errorf("%d of %d partitions are not live", bad, len(s.Partitions))
 		case unknown > 0:
-			return fmt.Errorf("of %d of %d partitions it is not known whether they are live: their owner could not be "+
-				"asked", unknown, len(s.Partitions))
+			return fmt.Errorf("the state of %d of %d partitions is unknown: their owners could not be asked",
+				unknown, len(s.Partitions))
 		}
 		return nil
 	}

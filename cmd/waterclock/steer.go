@@ -162,7 +162,7 @@ func steerCommand(p *process, action commands.Action) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		chosen := many.meant(cmd)
 		if strings.HasSuffix(r.ID, "*") {
-			fmt.Fprintf(p.stderr, "note: * stands for nothing else in an ID; --prefix %q chooses all that begin so\n",
+			fmt.Fprintf(p.stderr, "note: * has no special meaning in an ID; --prefix %q selects all that begin so\n",
 				strings.TrimRight(r.ID, "*"))
 		}
 		if err := checkID(cmd.CommandPath(), r.ID); err != nil && !chosen {

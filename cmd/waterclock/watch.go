@@ -49,7 +49,7 @@ func (w *watching) read() (f client.Events, err error) {
 	case w.id != "" && w.prefix != "":
 		return f, usagef("--id and --prefix exclude each other")
 	case w.noFollow && w.since == "":
-		return f, usagef("--no-follow is for --since: without it nothing would be printed")
+		return f, usagef("--no-follow needs --since: without it nothing would be printed")
 	}
 	f = client.Events{ID: w.id, Prefix: w.prefix, Target: w.target, Stop: w.noFollow}
 	for _, name := range w.types {

@@ -115,7 +115,7 @@ func (f *front) panicked(w *access.Recorder, r *http.Request) {
 		panic(http.ErrAbortHandler) // the response is cut off, so that the caller notices
 	}
 	problem(http.StatusInternalServerError, ReasonInternal,
-		"the call has met a bug: the instance's log has more; please report it").Write(w)
+		"a bug of the service: please report it, with what the instance's log says about this call").Write(w)
 }
 
 // methodsAt returns the methods that a path has.

@@ -91,9 +91,9 @@ func (j *jobs) register(h huma.API) {
 		})
 	}
 	move := operation("jobs", http.MethodPost, "/v1/topics/{topic}/timers/move", "moveTimers",
-		"Make all timers that a filter chooses due at another time", "By so much from its own due time each, or all "+
-			"to one time. Otherwise as cancelTimers. If the job has not come to its end, another one with "+
-			"unchanged-since moves the others, and none a second time.")
+		"Make all timers that a filter chooses due at another time", "With by each becomes due that much later, "+
+			"or earlier, than it is; with to all become due at one time. Otherwise as cancelTimers. If the job does "+
+			"not finish, another one with unchanged-since moves the others, and none twice.")
 	startsJob(h, move, j.move)
 	list := operation("jobs", http.MethodGet, "/v1/jobs", "listJobs", "List jobs", "Of all instances: those that "+
 		"run, and those that are remembered. An instance that owns no partition is known to itself alone.")
@@ -442,7 +442,7 @@ func count(j *Job, all []route.Written) {
 		case d != nil && (d.Outcome == string(waterclock.EventConditionNotMet) || d.Outcome == "not-found"):
 			j.Seen, j.Spared = j.Seen+1, j.Spared+1
 		case j.Action != "resend" && (d == nil || !slices.Contains(steeredOutcomes, d.Outcome)):
-			fail(j, "its outcome is none of a steered timer's")
+			fail(j, "its outcome is not one that such a request can have")
 		default: // it succeeded, or it is for a fixed-delay topic, which has no decisions
 			j.Seen, j.Changed = j.Seen+1, j.Changed+1
 		}

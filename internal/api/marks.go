@@ -171,8 +171,8 @@ func (r *reviews) read(ctx context.Context, topic string) (*review, error) {
 }
 
 // errMarks means that not all letters could be marked.
-var errMarks = errors.New("too many single dead letters are reviewed beyond others that are not, and a mark has no " +
-	"room for more: review the older ones, up to a letter")
+var errMarks = errors.New("too many dead letters are marked one by one while older ones are not reviewed: mark all " +
+	"up to a letter instead")
 
 // add marks letters as reviewed.
 func (r *reviews) add(ctx context.Context, topic, by string, more map[int32]offsets) error {

@@ -203,7 +203,7 @@ func TestPeopleByTokens(t *testing.T) {
 		{"large", strings.Repeat("a", maxTokenBytes) + ".b.c", "more than"},
 		{"not verified", s.token(t, jwt.MapClaims{"email_verified": false}), "email_verified is not true"},
 		{"maybe verified", s.token(t, jwt.MapClaims{"email_verified": nil}), "email_verified is not true"},
-		{"no name", s.token(t, jwt.MapClaims{"email": nil}), "no claim email"},
+		{"no name", s.token(t, jwt.MapClaims{"email": nil}), "claim email is missing"},
 		{"nobody", s.token(t, jwt.MapClaims{"email": "eve@example.org"}), "belong to no caller"},
 		{"a name that is none", s.token(t, jwt.MapClaims{"email": "a\nb"}), "no usable name"},
 		{"many groups", s.token(t, jwt.MapClaims{"groups": make([]string, maxGroups+1)}), "groups"},

@@ -162,7 +162,7 @@ func (i *issuer) read(claims jwt.MapClaims) (id identity, err error) {
 	name := string(i.entry.UserClaim)
 	user, ok := claims[name].(string)
 	if !ok || user == "" {
-		return id, fmt.Errorf("it has no claim %s that is a text", name)
+		return id, fmt.Errorf("its claim %s is missing, or is not a text", name)
 	}
 	if verified := claims["email_verified"]; name == "email" && verified != true && verified != "true" {
 		return id, errors.New(

@@ -106,7 +106,7 @@ func newDue(text string, now time.Time) (time.Time, error) {
 	case at == nil:
 		return now, errors.New("no time is given: write one, or choose by how much")
 	case at.Before(now):
-		return now, fmt.Errorf("%q is over: write a time to come, or fire it now", text)
+		return now, fmt.Errorf("%q is in the past: write a later time, or fire it now", text)
 	}
 	return *at, nil
 }
@@ -198,7 +198,7 @@ func (v *visit) bulkMove() (*bulkMove, error) {
 	case m.By == "" && m.At == "":
 		return m, nil
 	case m.By != "" && m.At != "":
-		return m, errors.New("both are given, by how much and to which time: empty one of them")
+		return m, errors.New("a duration and a time are given: leave one of them empty")
 	case m.At != "":
 		var err error
 		m.at, err = newDue(m.At, v.now.In(v.zone))
@@ -207,7 +207,7 @@ func (v *visit) bulkMove() (*bulkMove, error) {
 	}
 	var err error
 	if m.by, err = span.ParseSigned(strings.TrimPrefix(m.By, "+")); err != nil {
-		return m, fmt.Errorf("%q is no duration: write it as 1h30m, 3d or -30m", m.By)
+		return m, fmt.Errorf("%q is not a duration: write it as 1h30m, 3d or -30m", m.By)
 	}
 	m.Ready = true
 	return m, nil

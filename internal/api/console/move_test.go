@@ -84,7 +84,7 @@ func TestSnooze(t *testing.T) {
 	says(t, w, http.StatusOK, "Moved <time", ">2026-11-22 10:00:00</time> → <time", ">2026-11-22 09:30:00</time> UTC.",
 		`value="2026-11-22T10:00:00Z"><button>Undo`, `name="source" value="timers/0/9"`, `name="back" value="/timer?id=`)
 	for change, want := range map[string]string{
-		"at=yesterday": "is not a time", "at=2026-11-22 08:00": "is over", "at=": "no time is given",
+		"at=yesterday": "is not a time", "at=2026-11-22 08:00": "is in the past", "at=": "no time is given",
 		"by=x": "by how much", "due=5": "it is due at 2026-11-22 10:00:00 UTC now",
 		"source=timers/0/4": "Nothing was moved", "due=": "does not say which timer",
 	} {
@@ -179,8 +179,8 @@ func TestBulkMove(t *testing.T) {
 	if got := f.last().query.Encode(); got != "all=true&by=1h" {
 		t.Errorf("all are moved by %s", got)
 	}
-	for choice, want := range map[string]string{"&by=1h&at=now": "both are given", "&by=soon": "is no duration",
-		"&at=soon": "is not a time", "&at=-1h": "is over"} {
+	for choice, want := range map[string]string{"&by=1h&at=now": "leave one of them empty",
+		"&by=soon": "is not a duration", "&at=soon": "is not a time", "&at=-1h": "is in the past"} {
 		says(t, f.get(filter+choice), http.StatusBadRequest, want, "Preview")
 		says(t, f.post(filter+choice, nil), http.StatusBadRequest, want)
 	}

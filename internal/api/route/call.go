@@ -307,7 +307,7 @@ func (s *StuckError) Error() string { return s.Detail }
 var ErrUnknown = errors.New("it is not known whether the request was written")
 
 // ErrTooLarge means that a request is larger than its owner accepts from another instance.
-var ErrTooLarge = errors.New("the request was not taken")
+var ErrTooLarge = errors.New("the request was not accepted")
 
 // ElsewhereError means that another instance owns the partition, and that this one cannot ask it.
 type ElsewhereError struct {

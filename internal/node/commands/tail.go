@@ -155,7 +155,7 @@ func tailFrom(ctx context.Context, cfg *config.Config, o *TailOptions) (map[int3
 	if !o.FromBeginning && !o.Since.IsZero() {
 		since, err = connect.Offsets(admin.ListOffsetsAfterMilli(ctx, o.Since.UnixMilli(), o.Topic))
 		if err != nil {
-			return nil, fmt.Errorf("find the first record of %s since then: %w", o.Topic, err)
+			return nil, fmt.Errorf("find the first record of %s %s: %w", o.Topic, span, err)
 		}
 	}
 	from := make(map[int32]kgo.Offset)
