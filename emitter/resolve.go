@@ -166,31 +166,19 @@ func readBack(ctx context.Context, cl *kgo.Client, r *kgo.Record, by repair.Prod
 	defer cancel()
 	where := partlog.Log{Topic: r.Topic, Partition: r.Partition}
 	log := partlog.NewReader(cl, where, r.Offset)
-	log.SetMaxBytes(1)
 	log.SetGoneAfter(RequestTimeout / 2)
-	for {
-		page, err := log.Next(ctx, concurrentBackoff)
-		if err != nil {
-			return repair.EndingUnknown, fmt.Errorf("read the step back: %w", err)
-		}
-		if log.Position() <= r.Offset {
-			if !beats.Sleep(ctx, concurrentBackoff) {
-				return repair.EndingUnknown, fmt.Errorf(
-					"read the step back: a transaction is open at offset %d of %v, at or before the step's %d",
-					page.LastStable, where, r.Offset)
-			}
-			continue
-		}
-		if len(page.Records) == 0 || page.Records[0].Offset > r.Offset {
-			return repair.EndingAbort, nil
-		}
-		if got := page.Records[0]; got.ProducerID != by.ID || got.ProducerEpoch != by.Epoch {
-			return repair.EndingUnknown, fmt.Errorf(
-				"read the step back: another record at offset %d of %v than was written: %w", r.Offset, where,
-				partlog.ErrOutOfRange)
-		}
-		return repair.EndingCommit, nil
+	got, err := log.Record(ctx)
+	switch {
+	case err != nil:
+		return repair.EndingUnknown, fmt.Errorf("read the step back: %w", err)
+	case got == nil:
+		return repair.EndingAbort, nil
+	case got.ProducerID != by.ID || got.ProducerEpoch != by.Epoch:
+		return repair.EndingUnknown, fmt.Errorf(
+			"read the step back: another record at offset %d of %v than was written: %w", r.Offset, where,
+			partlog.ErrLogCut)
 	}
+	return repair.EndingCommit, nil
 }
 
 // commitAgainPause is the pause before EndTxn is sent again to a coordinator that is writing markers. Markers may have

@@ -1,6 +1,7 @@
 package emitter
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/emitter/repair"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kafkatest/await"
 )
@@ -45,6 +47,21 @@ func TestAnUnresolvedStepIsGivenUpCompletely(t *testing.T) {
 		for i, s := range shares {
 			if s.Err == nil {
 				t.Errorf("share %d is not told that nothing tells", i)
+			}
+		}
+	})
+}
+
+// A step whose record is no longer in the log is neither committed nor aborted, and the error says why.
+func TestAStepThatWasCutIsNotReadBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, _, cl := kafkatest.Bubble(t, 1, "log")
+		must(t, cl.ProduceSync(t.Context(), &kgo.Record{Topic: "log"}).FirstErr())
+		for at, want := range []error{partlog.ErrLogCut, 1: context.DeadlineExceeded, 2: partlog.ErrOutOfRange} {
+			begun := time.Now()
+			how, err := readBack(t.Context(), cl, &kgo.Record{Topic: "log", Offset: int64(at)}, repair.Producer{ID: 7})
+			if how != repair.EndingUnknown || !errors.Is(err, want) || time.Since(begun) > RequestTimeout {
+				t.Errorf("at %d: %s, %v after %s, want %v", at, how, err, time.Since(begun), want)
 			}
 		}
 	})

@@ -14,8 +14,8 @@ import (
 const (
 	// skewEvery is how often the clocks are compared.
 	skewEvery = time.Minute
-	// skewTimeout bounds one comparison, skewWait each of its fetches.
-	skewTimeout, skewWait = 5 * time.Second, 100 * time.Millisecond
+	// skewTimeout bounds one comparison.
+	skewTimeout = 5 * time.Second
 )
 
 // ClockSkew compares this machine's clock with the brokers'. Once in a while it reads back a committed record of a
@@ -90,18 +90,8 @@ func (c *ClockSkew) Asks() bool { return c != nil && c.want.Load() == ownStep }
 func (c *ClockSkew) look(ctx context.Context, x stamp) (counts bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, skewTimeout)
 	defer cancel()
-	r := partlog.NewReader(c.client, x.target, x.offset)
-	r.SetMaxBytes(1)
-	for r.Position() <= x.offset { // it cannot be read before the marker of its transaction
-		page, err := r.Next(ctx, skewWait)
-		if err != nil {
-			return false, err
-		}
-		if len(page.Records) > 0 && page.Records[0].Offset == x.offset {
-			counts = c.clocks.Measured(x.before, x.after, page.Records[0].Timestamp)
-		}
-	}
-	return counts, nil
+	rec, err := partlog.NewReader(c.client, x.target, x.offset).Record(ctx) // once its transaction has its marker
+	return rec != nil && c.clocks.Measured(x.before, x.after, rec.Timestamp), err
 }
 
 // Offer is called for every committed step, with one of its records and the times when the step was sealed and

@@ -24,8 +24,9 @@ const (
 
 // Bounds returns the start of the log of t, the offset below which no transaction is open, and the offset of the next
 // record to be written. It asks for them in this order, so start <= lastStable <= highWatermark, each as of some moment
-// during the call. It waits for an unreachable leader until ctx ends. If the topic is gone, it returns an ErrTopicGone
-// after goneAfter.
+// during the call: if records are written and older ones expire in the meantime, the log must not look empty, nor a
+// position look beyond its end. It waits for an unreachable leader until ctx ends. If the topic is gone, it returns an
+// ErrTopicGone after goneAfter.
 func Bounds(ctx context.Context, cl *kgo.Client, t Log) (start, lastStable, highWatermark int64, err error) {
 	l := newLeader(cl, t)
 	err = l.do(ctx, func(ctx context.Context, br *kgo.Broker) (err error) {

@@ -39,8 +39,9 @@ const (
 // deliveryMost is the most that is delivered at once.
 var deliveryMost = timer.Size{Entries: 4 << 10, Bytes: 1 << 20}
 
-// ErrLogCut says that a log lost records that were read, and that others may have taken their offsets (KIP-320).
-var ErrLogCut = errors.New("log was truncated below the read position")
+// ErrLogCut says that a log lost records that were read or acknowledged, and that others may have taken their offsets
+// (KIP-320).
+var ErrLogCut = errors.New("log lost acknowledged records")
 
 // Read is a piece of a partition that a Consumer has read.
 type Read struct {

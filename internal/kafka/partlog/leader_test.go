@@ -229,6 +229,26 @@ func TestNewestAsksAgainWhileTheLogIsNotEmpty(t *testing.T) {
 	}
 }
 
+// A log whose records expire as fast as they are written holds some at each moment.
+func TestBoundsOfALogThatMoves(t *testing.T) {
+	p := newPartition(kafkatest.OnFake(t, 1), nil)
+	moved := int64(0)
+	p.Fake.ControlKey(int16(kmsg.ListOffsets), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		p.Fake.KeepControl()
+		req := r.(*kmsg.ListOffsetsRequest)
+		moved += 10
+		if req.Topics[0].Partitions[0].Timestamp == earliest {
+			return listed(req, moved), nil, true
+		}
+		return listed(req, moved+10), nil, true
+	})
+	for range 20 {
+		if start, stable, end, err := Bounds(p.Ctx, p.cl, p.target); err != nil || start >= stable || stable > end {
+			t.Errorf("from %d to %d and %d, %v", start, stable, end, err)
+		}
+	}
+}
+
 // The same with a real broker, which claims that now and then while it appends.
 func TestNewestOfALogThatIsWrittenTo(t *testing.T) {
 	p := newPartition(

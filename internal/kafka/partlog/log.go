@@ -51,8 +51,6 @@ const (
 	goneAfter = 10 * time.Second
 	// backoffMin and backoffMax bound the wait before a retry; it doubles from the first to the second.
 	backoffMin, backoffMax = 20 * time.Millisecond, time.Second
-	// CutAfter is how long a log must look as if it had lost its end until that counts. The answer may come from a
-	// former leader that does not know its successor, and the high watermark of a new leader may be behind for a
-	// moment.
+	// CutAfter is how long a log must look as if it had lost its end until that counts: see the package comment.
 	CutAfter = 5 * time.Second
 )

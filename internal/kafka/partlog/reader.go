@@ -33,6 +33,8 @@ type Reader struct {
 
 	unpacked int   // see SetMaxUnpacked
 	room     int64 // see SetRoom
+	gate     func(context.Context) (open bool, err error)
+	slow     int // of Follow: how many steps fetches are smaller and may take longer, see answerWait
 	// kept is the part of a fetch that the last page had no room for, or nil. Its page has the ends that the leader
 	// told.
 	kept     *batches
@@ -46,6 +48,8 @@ type Page struct {
 
 	LastStable    int64 // no transaction below it is open
 	HighWatermark int64 // offset of the next record to be written
+
+	Idle time.Duration // of Follow: for how long nothing has come; 0: the position has moved
 }
 
 // NewReader returns a Reader of t that begins at offset from.
@@ -111,6 +115,9 @@ func (r *Reader) LookAgain() {
 	r.leader.node, r.leader.doubted, r.replica, r.kept = NoLeader, true, NoLeader, nil
 }
 
+// SetGate makes Follow call open before each fetch. If it returns false, or an error, nothing is fetched. It may wait.
+func (r *Reader) SetGate(open func(context.Context) (bool, error)) { r.gate = open }
+
 // SetUncommitted makes Next return all records up to the high watermark, even those of open and aborted transactions.
 func (r *Reader) SetUncommitted() { r.isolation = readUncommitted }
 
@@ -141,15 +148,15 @@ func (r *Reader) Next(ctx context.Context, wait time.Duration) (Page, error) {
 	return page, err
 }
 
-// More reports whether a Next would move the position, or would return an OutOfRangeError, as of now. It waits and
-// fails as Next does.
+// More reports whether a Next would move the position, or would return an OutOfRangeError, as of now. It is for a gate:
+// it fails as Next does, but does not wait long for a leader.
 func (r *Reader) More(ctx context.Context) (more bool, err error) {
-	err = r.leader.do(ctx, func(ctx context.Context, leader *kgo.Broker) error {
-		end, err := r.leader.listOffset(ctx, leader, latest, readCommitted)
+	err = inTime(ctx, answerWait, func(ctx context.Context) error {
+		end, err := r.LastStable(ctx)
 		if more = end > r.position; more || err != nil || end == r.position {
 			return err
 		}
-		end, err = r.leader.listOffset(ctx, leader, latest, readUncommitted)
+		end, err = r.end(ctx, readUncommitted, consumer)
 		more = end < r.position
 		return err
 	})
@@ -159,24 +166,24 @@ func (r *Reader) More(ctx context.Context) (more bool, err error) {
 // LastStable asks the leader for the offset up to which committed records can be read now. A leader that does not know
 // yet how far its log is replicated does not answer (KIP-207), so whatever was acknowledged before the call is below
 // it. It goes by the topic's name: the next Next notices if the topic was recreated. It waits and fails as Next does.
-func (r *Reader) LastStable(ctx context.Context) (end int64, err error) {
-	err = r.leader.do(ctx, func(ctx context.Context, leader *kgo.Broker) (err error) {
-		end, err = r.leader.listOffset(ctx, leader, latest, readCommitted)
-		return err
-	})
-	return end, err
+func (r *Reader) LastStable(ctx context.Context) (int64, error) {
+	return r.end(ctx, readCommitted, consumer)
 }
 
 // HighWatermark asks for the offset of the next record to be shown. It waits and fails as Next does.
-func (r *Reader) HighWatermark(ctx context.Context) (int64, error) { return r.end(ctx, consumer) }
+func (r *Reader) HighWatermark(ctx context.Context) (int64, error) {
+	return r.end(ctx, readUncommitted, consumer)
+}
 
 // End asks for the offset of the next record that the leader will write, which Kafka calls the log end offset. It is
 // beyond the high watermark if in-sync followers lack records that the leader has. It waits and fails as Next does.
-func (r *Reader) End(ctx context.Context) (int64, error) { return r.end(ctx, debugging) }
+func (r *Reader) End(ctx context.Context) (int64, error) {
+	return r.end(ctx, readUncommitted, debugging)
+}
 
-func (r *Reader) end(ctx context.Context, as int32) (end int64, err error) {
+func (r *Reader) end(ctx context.Context, isolation int8, as int32) (end int64, err error) {
 	err = r.leader.do(ctx, func(ctx context.Context, leader *kgo.Broker) error {
-		p, err := r.leader.list(ctx, leader, latest, readUncommitted, as)
+		p, err := r.leader.list(ctx, leader, latest, isolation, as)
 		end = p.Offset
 		return err
 	})
@@ -246,7 +253,7 @@ func (r *Reader) request(wait time.Duration) *kmsg.FetchRequest {
 	rp.Partition = r.leader.t.Partition
 	rp.CurrentLeaderEpoch = r.leader.epoch // else a former leader that does not know its successor answers
 	rp.FetchOffset = r.position
-	rp.PartitionMaxBytes = r.maxBytes
+	rp.PartitionMaxBytes = max(1, r.maxBytes>>r.slow)
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
 	return req

@@ -24,8 +24,6 @@ import (
 const (
 	// owner is the owner that checkpoints and claims name, for people.
 	owner = "waterclock topics follow"
-	// readWait is how long a fetch waits at the broker for data.
-	readWait = 100 * time.Millisecond
 	// settleLimit bounds the wait for open transactions on a changelog. Those of the group were ended before, and
 	// their markers come within moments.
 	settleLimit = 30 * time.Second
@@ -364,14 +362,15 @@ func (m *mover) read(
 	if r.SetCompacted(skip == nil); skip != nil {
 		r.SetMaxUnpacked(max(partlog.MaxUnpacked, m.o.Set.Request.MaxMessageBytes))
 	}
-	for r.Position() < within.end && m.out.failed() == nil {
-		page, err := r.Next(ctx, readWait)
-		if bad := (*partlog.Unreadable)(nil); skip != nil && errors.As(err, &bad) {
+	for page, err := range r.To(ctx, within.end) {
+		bad, unreadable := errors.AsType[*partlog.Unreadable](err)
+		switch {
+		case m.out.failed() != nil:
+			return nil
+		case unreadable && skip != nil:
 			skip(bad)
 			r.SetPosition(bad.Next)
-			continue
-		}
-		if err != nil {
+		case err != nil:
 			return err
 		}
 		for _, rec := range page.Records {

@@ -2,17 +2,21 @@ package repartition
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
 	"github.com/waterclock/waterclock/internal/kafka/wire"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -44,6 +48,29 @@ func story(t *testing.T, seed uint64) *setup {
 	w.grow(before + 1 + rnd.IntN(4))
 	something(func(id, value string) { w.request(id, value) })
 	return w
+}
+
+// A leader that does not answer does not keep the move from noticing that its output has failed.
+func TestAFailedOutputEndsAWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _, cl := kafkatest.Bubble(t, 1, topic)
+		c.ControlKey(kmsg.Fetch.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			return nil, nil, true
+		})
+		c.ControlKey(kmsg.ListOffsets.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			return nil, nil, true
+		})
+		m := mover{o: Options{Admin: cl}, out: &writer{}}
+		const after = time.Minute
+		time.AfterFunc(after, func() { m.out.fail(errors.New("refused")) })
+		begun := time.Now()
+		err := m.read(t.Context(), partlog.Log{Topic: topic}, bounds{0, 1}, nil, nil)
+		if took := time.Since(begun); err != nil || took < after || took > 2*after {
+			t.Errorf("%v after %s", err, took)
+		}
+	})
 }
 
 // All timers, pending, unread or written since, end up in the partition of their requests, and later requests win. A
