@@ -285,7 +285,7 @@ func mends() []bug {
 				{"internal/partition", "sealedPart.count", "++ emits", drop},
 			}},
 		{"a replay waits for an end that was cut off", "23", "./internal/kafka/replay TestReplayOfALogThatWasCut",
-			[]change{{"internal/kafka/replay", "Replay.reaches", ">= !CutAfter", always}}},
+			[]change{{"internal/kafka/partlog", "Reader.reaches", ">= !CutAfter", always}}},
 		{"a period is counted from the day that the month before had", "37.3",
 			"./internal/timer/calendar TestCalendarPeriods",
 			[]change{{"internal/timer/calendar", "periodic.after", "call min, arg 1", "min($, 28)"}}},

@@ -170,11 +170,6 @@ func (r *Reader) LastStable(ctx context.Context) (int64, error) {
 	return r.end(ctx, readCommitted, consumer)
 }
 
-// HighWatermark asks for the offset of the next record to be shown. It waits and fails as Next does.
-func (r *Reader) HighWatermark(ctx context.Context) (int64, error) {
-	return r.end(ctx, readUncommitted, consumer)
-}
-
 // End asks for the offset of the next record that the leader will write, which Kafka calls the log end offset. It is
 // beyond the high watermark if in-sync followers lack records that the leader has. It waits and fails as Next does.
 func (r *Reader) End(ctx context.Context) (int64, error) {

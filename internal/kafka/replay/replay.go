@@ -23,19 +23,11 @@ const (
 	// save nothing.
 	fetchPart, pagePart, fetchMost = 16, 8, 4 << 20
 
-	// replayPause is the first pause after an empty fetch. It doubles up to replayWait, which is thus how often
-	// Progress is called while nothing moves. The pause is made here and not at the broker, because there it would hold
-	// up the fetches of all others.
-	replayPause, replayWait = 2 * time.Millisecond, 100 * time.Millisecond
-	// restAfter is how long a replay that does not move keeps its slot, and the leader that it knows. answerWait
-	// bounds one fetch, so that a leader that responds gets more than one try.
-	restAfter, answerWait = time.Second, 5 * time.Second
+	// restAfter is how long a replay that does not move keeps its slot.
+	restAfter = time.Second
 	// partRest is the longest rest after a part: see Replay.Part.
 	partRest = 2 * time.Second
 )
-
-// ErrCut says that the log lost acknowledged records, so a replay would wait for its end forever.
-var ErrCut = errors.New("the log lost acknowledged records")
 
 // Fold applies a changelog, in log order. It may keep the byte slices that it is given.
 type Fold interface {
@@ -75,8 +67,8 @@ type Replay struct {
 	Claimed func(wire.Claim)
 	// Room is the memory of a fold between two flushes, in bytes; 0 is 64 MiB.
 	Room int
-	// Progress, if not nil, is called after every fetch with the position and the log's end, at least every
-	// replayWait while the leader answers. If the position stays below the end, an open transaction holds it up.
+	// Progress, if not nil, is called with the position and the log's end after every fetch, and a few times a second
+	// while the leader answers. If the position stays below the end, an open transaction holds it up.
 	Progress func(position, end int64)
 	// Part, if not 0, is how long the replay works before it gives its slot back for as long as it has worked, at most
 	// partRest. Then it waits for a slot again, behind those in the queue.
@@ -141,8 +133,8 @@ func (r *Replay) Last() *wire.Checkpoint {
 }
 
 // To folds the committed records up to the offset end, and perhaps beyond it. With the high watermark for end it waits
-// for the transactions that are open there. The log must have reached end before: if it has ended earlier for
-// partlog.CutAfter, To returns ErrCut.
+// for the transactions that are open there. The log must have reached end before; if it was cut below that, To returns
+// partlog.ErrLogCut.
 //
 // It flushes when Room is used up, when it rests, when it fails, and at the end. So an interrupted replay is continued,
 // not repeated: by this Replay, unless it is Broken, or by another one.
@@ -170,11 +162,8 @@ func (r *Replay) to(ctx context.Context, end int64) error {
 	r.r.SetCompacted(true)
 	r.r.SetMaxBytes(int32(min(fetchMost, r.room()/fetchPart)))
 	r.r.SetRoom(int64(r.room() / pagePart))
-	pause := replayPause
-	var short time.Time // when the log was first seen to end before end
-	for moved := time.Now(); r.r.Position() < end; {
-		at := r.r.Position()
-		page, err := r.next(ctx)
+	r.r.SetGate(r.hold)
+	for page, err := range r.r.To(ctx, end) {
 		if err != nil {
 			return err
 		}
@@ -189,79 +178,31 @@ func (r *Replay) to(ctx context.Context, end int64) error {
 		if r.Progress != nil {
 			r.Progress(r.r.Position(), max(page.HighWatermark, end))
 		}
-		if r.r.Position() > at {
-			if err := r.endPart(ctx, end); err != nil {
-				return err
-			}
-			moved, pause = time.Now(), replayPause
-			continue
+		if page.Idle == 0 {
+			err = r.endPart(ctx, end)
+		} else if page.Idle > restAfter {
+			err = r.rest()
 		}
-		if time.Since(moved) > restAfter {
-			if err := r.rest(); err != nil {
-				return err
-			}
-			if err := r.reaches(ctx, end, &short); err != nil {
-				return err
-			}
-			moved = time.Now()
+		if err != nil {
+			return err
 		}
-		if !beats.Sleep(ctx, pause) {
-			return ctx.Err()
-		}
-		pause = min(2*pause, replayWait)
 	}
 	return r.flush(r.r.Position())
 }
 
-// reaches returns ErrCut if the log has ended before end for partlog.CutAfter. since is when that was first seen.
-func (r *Replay) reaches(ctx context.Context, end int64, since *time.Time) error {
-	at := end // also if the leader does not answer
-	err := inTime(ctx, func(ctx context.Context) error {
-		mark, err := r.r.HighWatermark(ctx)
-		if err == nil {
-			at = mark
-		}
-		return err
-	})
-	switch {
-	case err != nil:
-		return err
-	case at >= end:
-		*since = time.Time{}
-	case since.IsZero():
-		*since = time.Now()
-	case time.Since(*since) >= partlog.CutAfter:
-		return fmt.Errorf("%w: end offset %d, was %d", ErrCut, at, end)
+// hold acquires a slot, once there is something to fetch.
+func (r *Replay) hold(ctx context.Context) (held bool, err error) {
+	if !r.held.IsZero() {
+		return true, nil
 	}
-	return nil
-}
-
-// next returns the next page. It has no records if the leader does not answer, or if there are none yet.
-func (r *Replay) next(ctx context.Context) (page partlog.Page, err error) {
-	if r.held.IsZero() {
-		more := false
-		err := inTime(ctx, func(ctx context.Context) (err error) { more, err = r.r.More(ctx); return err })
-		if err != nil || !more {
-			return page, err
-		}
-		if err := r.fold.Hold(ctx); err != nil {
-			return page, err
-		}
-		r.held = time.Now()
+	if more, err := r.r.More(ctx); err != nil || !more {
+		return false, err
 	}
-	err = inTime(ctx, func(ctx context.Context) (err error) { page, err = r.r.Next(ctx, 0); return err })
-	return page, err
-}
-
-// inTime bounds a question to a leader. A leader that does not answer in time is no error.
-func inTime(ctx context.Context, ask func(context.Context) error) error {
-	bounded, cancel := context.WithTimeout(ctx, answerWait)
-	defer cancel()
-	err := ask(bounded)
-	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		return nil
+	if err := r.fold.Hold(ctx); err != nil {
+		return false, err
 	}
-	return err
+	r.held = time.Now()
+	return true, nil
 }
 
 // endPart rests if a part is over and records are left.
@@ -282,8 +223,11 @@ func (r *Replay) endPart(ctx context.Context, end int64) error {
 	return r.Between(ctx)
 }
 
-// rest gives back the slot, which others may need, and makes the reader look for another leader.
+// rest gives back the slot, which others may need, and the rest of the fetch.
 func (r *Replay) rest() error {
+	if r.held.IsZero() {
+		return nil
+	}
 	if err := r.flush(r.r.Position()); err != nil {
 		return err
 	}

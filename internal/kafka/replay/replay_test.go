@@ -530,14 +530,7 @@ func TestReplayLeavesAnIsolatedLeader(t *testing.T) {
 		if c.CurrentNode() != old || req.Topics[0].Partitions[0].FetchOffset < before {
 			return nil, nil, false
 		}
-		resp := req.ResponseKind().(*kmsg.FetchResponse)
-		rt := kmsg.NewFetchResponseTopic()
-		rt.Topic, rt.TopicID = req.Topics[0].Topic, req.Topics[0].TopicID
-		rp := kmsg.NewFetchResponseTopicPartition()
-		rp.Partition, rp.HighWatermark, rp.LastStableOffset = req.Topics[0].Partitions[0].Partition, before, before
-		rt.Partitions = append(rt.Partitions, rp)
-		resp.Topics = append(resp.Topics, rt)
-		return resp, nil, true
+		return nothingBehind(req, before), nil, true
 	})
 	fold := &foldLog{}
 	p := NewReplay(partlog.NewReader(v.Client(), w.target, 0), fold)
@@ -552,8 +545,58 @@ func TestReplayLeavesAnIsolatedLeader(t *testing.T) {
 	}
 }
 
-// A log that lost acknowledged records never reaches the end that a replay waits for. A new leader's high watermark may
-// be behind for a moment, which is no reason to give up.
+// nothingBehind answers a fetch of one log that it has this high watermark, and no records.
+func nothingBehind(req *kmsg.FetchRequest, end int64) *kmsg.FetchResponse {
+	resp := req.ResponseKind().(*kmsg.FetchResponse)
+	rt := kmsg.NewFetchResponseTopic()
+	rt.Topic, rt.TopicID = req.Topics[0].Topic, req.Topics[0].TopicID
+	rp := kmsg.NewFetchResponseTopicPartition()
+	rp.Partition, rp.HighWatermark, rp.LastStableOffset = req.Topics[0].Partitions[0].Partition, end, end
+	rt.Partitions = append(rt.Partitions, rp)
+	resp.Topics = append(resp.Topics, rt)
+	return resp
+}
+
+// A new leader has all acknowledged records. But its high watermark may be below what the former leader has shown, for
+// as long as another replica is behind. The replay waits, and keeps no slot for that time.
+func TestReplayWaitsForTheHighWatermark(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _, cl := kafkatest.Bubble(t, 1, "log")
+		for range 3 {
+			r := putRecord("a", 1)
+			r.Topic = "log"
+			must(t, cl.ProduceSync(t.Context(), r).FirstErr())
+		}
+		const shown, behind = 1, 4 * partlog.CutAfter
+		began := time.Now()
+		c.ControlKey(kmsg.Fetch.Int16(), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			req := r.(*kmsg.FetchRequest)
+			over := time.Since(began) > behind || req.Topics[0].Partitions[0].FetchOffset < shown
+			return nothingBehind(req, shown), nil, !over
+		})
+		c.ControlKey(kmsg.ListOffsets.Int16(), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			req := r.(*kmsg.ListOffsetsRequest)
+			resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
+			topic, p := kmsg.NewListOffsetsResponseTopic(), kmsg.NewListOffsetsResponseTopicPartition()
+			topic.Topic, p.Offset = req.Topics[0].Topic, shown
+			topic.Partitions = append(topic.Partitions, p)
+			resp.Topics = append(resp.Topics, topic)
+			return resp, nil, req.ReplicaID == -1 && time.Since(began) <= behind // -2 asks for the log's own end
+		})
+		r := partlog.NewReader(cl, partlog.Log{Topic: "log"}, 0)
+		fold := &foldLog{}
+		p := NewReplay(r, fold)
+		p.Room = fetchPart // so each fetch brings one batch
+		if err := p.To(t.Context(), 3); err != nil || p.Position() != 3 || fold.rests != 2 {
+			t.Errorf("%v at %d, rested %d times", err, p.Position(), fold.rests)
+		}
+	})
+}
+
+// A log that lost acknowledged records never reaches the end that a replay waits for. A leader may be behind for a
+// moment, which is no reason to give up.
 func TestReplayOfALogThatWasCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, _, cl := kafkatest.Bubble(t, 1, "log")
@@ -568,7 +611,7 @@ func TestReplayOfALogThatWasCut(t *testing.T) {
 		log := partlog.Log{Topic: "log", ID: all["log"].ID}
 		p := NewReplay(partlog.NewReader(cl, log, 0), &foldLog{})
 		began := time.Now()
-		if err := p.To(t.Context(), 3); !errors.Is(err, ErrCut) || p.Broken() || p.Position() != 1 {
+		if err := p.To(t.Context(), 3); !errors.Is(err, partlog.ErrLogCut) || p.Broken() || p.Position() != 1 {
 			t.Errorf("%v at %d", err, p.Position())
 		}
 		if took := time.Since(began); took < partlog.CutAfter || took > 2*partlog.CutAfter {
