@@ -372,8 +372,7 @@ func (a *acquirer) outcome(ctx context.Context, producerID, from int64) (repair.
 	r.SetCompacted(true)
 	r.SetUncommitted()
 	unmarked, after := "", false
-	for r.Position() < end {
-		page, err := r.Next(ctx, fetchWait)
+	for page, err := range r.To(ctx, end) {
 		if err != nil {
 			return repair.EndingUnknown, err
 		}

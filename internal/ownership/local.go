@@ -80,9 +80,11 @@ func (f *Follower) openLocal(ctx context.Context, why string) (v view, err error
 		v.step = v.last.Step
 	}
 	v.log.id = f.log.ID
-	if v.log.start, _, v.log.end, err = partlog.Bounds(ctx, f.o.Client, f.log); err != nil {
+	start, stable, end, err := partlog.Bounds(ctx, f.o.Client, f.log)
+	if err != nil {
 		return v, err
 	}
+	v.log.start, v.log.end = start, end
 	if v.newest, err = partlog.Newest(ctx, f.o.Client, f.log); err != nil {
 		return v, err
 	}
@@ -100,7 +102,7 @@ func (f *Follower) openLocal(ctx context.Context, why string) (v view, err error
 		}
 	}
 	if why != "" && (!local.AcceptLost || unreadable == nil && v.view.Position >= 0) {
-		if err := f.holdsSomething(ctx, v.log.start, v.log.end); err != nil {
+		if err := f.holdsSomething(ctx, start, stable, end); err != nil {
 			return v, err
 		}
 	}
@@ -155,8 +157,8 @@ func (f *Follower) keepsNow(ctx context.Context) (time.Duration, error) {
 // holdsSomething checks, before a refuted view is wiped, that the changelog holds anything at all. If it
 // does not, the view may be the last copy of the pending timers, and only an operator may
 // give it up.
-func (f *Follower) holdsSomething(ctx context.Context, start, end int64) error {
-	if _, found, err := f.checkpointBefore(ctx, start, end); err != nil || found {
+func (f *Follower) holdsSomething(ctx context.Context, start, stable, end int64) error {
+	if _, found, err := f.checkpointBefore(ctx, start, stable); err != nil || found {
 		return err
 	}
 	f.logged = time.Now() // an open transaction there may hold one
@@ -235,35 +237,33 @@ const lookBack, lookMore = 1000, 8
 // openCheckpoints begins before the last checkpoint that can be read now.
 func (f *Follower) openCheckpoints(ctx context.Context) (v view, err error) {
 	v.view.Position = -1
-	start, _, end, err := partlog.Bounds(ctx, f.o.Client, f.log)
+	start, stable, end, err := partlog.Bounds(ctx, f.o.Client, f.log)
 	if err != nil {
 		return v, err
 	}
 	v.end = end
-	v.from, _, err = f.checkpointBefore(ctx, start, end)
+	v.from, _, err = f.checkpointBefore(ctx, start, stable)
 	return v, err
 }
 
-// checkpointBefore looks for the last checkpoint of a log. It returns an offset at or before the checkpoint, or the
-// start if none can be read now.
+// checkpointBefore looks for the last checkpoint below an offset. It returns an offset at or before the checkpoint, or
+// the start if there is none.
 func (f *Follower) checkpointBefore(ctx context.Context, start, end int64) (from int64, found bool, err error) {
 	for back := int64(lookBack); ; back *= lookMore {
 		from = max(start, end-back)
-		found, err = f.hasCheckpoint(ctx, from)
+		found, err = f.hasCheckpoint(ctx, from, end)
 		if err != nil || found || from == start {
 			return from, found, err
 		}
 	}
 }
 
-// hasCheckpoint reports whether a checkpoint is committed at or behind an offset. It does not wait for open
-// transactions; the replay does.
-func (f *Follower) hasCheckpoint(ctx context.Context, from int64) (bool, error) {
+// hasCheckpoint reports whether a checkpoint is committed between two offsets. No transaction is open there, so it does
+// not wait for one; the replay does.
+func (f *Follower) hasCheckpoint(ctx context.Context, from, end int64) (bool, error) {
 	r := partlog.NewReader(f.o.Client, f.log, from)
 	r.SetCompacted(true)
-	for at := int64(-1); r.Position() > at; {
-		at = r.Position()
-		page, err := r.Next(ctx, fetchWait)
+	for page, err := range r.To(ctx, end) {
 		if err != nil {
 			return false, fmt.Errorf("look for the last checkpoint: %w", err)
 		}

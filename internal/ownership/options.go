@@ -16,8 +16,6 @@ import (
 )
 
 const (
-	// fetchWait is how long a fetch of an acquisition waits at the broker for data.
-	fetchWait = 5 * time.Millisecond
 	// behindPatience is how long a leader may show less of a log than was read already. behindPause is the pause
 	// between two requests.
 	behindPatience = 10 * time.Second

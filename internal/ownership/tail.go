@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"time"
 
@@ -152,10 +153,8 @@ func (t *tail) begin(c Claimed) {
 }
 
 const (
-	// tailWait is the pause after a fetch of the tail that brought nothing. It grows to a tailWaitShare-th of the time
-	// that the look has taken, up to tailWaitMax.
-	tailWait, tailWaitMax = 20 * time.Millisecond, time.Second
-	tailWaitShare         = 16
+	// nothingPause is the pause before a log that holds nothing from our last record on is read again.
+	nothingPause = time.Second
 	// tailLogged is how often it is logged that a look does not reach the end.
 	tailLogged = 10 * time.Second
 	// tailEvery is how often an idle partition compares the end of its changelog with its own record of it. peekTimeout
@@ -242,10 +241,13 @@ func (tw *tailWatch) readTail(ctx context.Context, t *tail) (at int64, leader pa
 	}
 	for nothing := (time.Time{}); ; uncommitted.LookAgain() {
 		leader, err = tw.eachOfTail(ctx, uncommitted, uncommitted.End, note)
-		if err != nil || ourLast || others || isOver(&nothing) {
+		if nothing.IsZero() {
+			nothing = time.Now()
+		}
+		if err != nil || ourLast || others || time.Since(nothing) > partlog.CutAfter {
 			break
 		}
-		if !beats.Sleep(ctx, tailWaitMax) {
+		if !beats.Sleep(ctx, nothingPause) {
 			return 0, 0, ctx.Err()
 		}
 		uncommitted.SetPosition(ours)
@@ -260,58 +262,34 @@ func (tw *tailWatch) readTail(ctx context.Context, t *tail) (at int64, leader pa
 	return uncommitted.Position(), leader, err
 }
 
-// isOver reports whether partlog.CutAfter has passed since the first call with this time.
-func isOver(first *time.Time) bool {
-	if first.IsZero() {
-		*first = time.Now()
-	}
-	return time.Since(*first) > partlog.CutAfter
-}
-
 // eachOfTail calls take for each record up to an offset, and returns the lowest epoch among the leaders that gave the
-// offset or the records. It asks for the offset again if nothing comes, because a new leader may have less than the one
-// before. It fetches at least once, even if there is nothing to read: if the log has lost its end, only a fetch says
-// that the position is not in the log. That is believed after partlog.CutAfter.
+// offset or the records. The offset is asked for again if nothing comes, because a new leader may have less than the
+// one before.
 func (tw *tailWatch) eachOfTail(ctx context.Context, r *partlog.Reader, upTo func(context.Context) (int64, error),
 	take func(*kgo.Record) error) (leader partlog.Epoch, err error) {
 	r.SetCompacted(true)
-	end, err := upTo(ctx)
-	leader = r.Leader()
-	begun, logged, missing := time.Now(), time.Now(), time.Time{}
-	for read := false; err == nil && (!read || r.Position() < end); {
-		at := r.Position()
-		read = false
-		var page partlog.Page
-		page, err = r.Next(ctx, 0)
-		if errors.Is(err, partlog.ErrOutOfRange) && !isOver(&missing) {
-			r.LookAgain()
-		} else if read = true; err != nil {
-			break
-		} else {
-			leader = min(leader, r.Leader())
+	leader = math.MaxInt32
+	logged, end := time.Now(), int64(0)
+	until := func(ctx context.Context) (_ int64, err error) {
+		end, err = upTo(ctx)
+		leader = min(leader, r.Leader())
+		return end, err
+	}
+	for page, err := range r.Follow(ctx, until) {
+		if err != nil {
+			return leader, fmt.Errorf("read the end of the changelog: %w", err)
 		}
+		leader = min(leader, r.Leader())
 		for _, rec := range page.Records {
 			if err := take(rec); err != nil {
 				return leader, err
 			}
 		}
-		if read && (r.Position() > at || r.Position() >= end) {
-			continue
-		}
-		if !beats.Sleep(ctx, min(tailWaitMax, max(tailWait, time.Since(begun)/tailWaitShare))) {
-			return leader, ctx.Err()
-		}
-		if time.Since(logged) > tailLogged {
+		if page.Idle > 0 && time.Since(logged) > tailLogged {
 			logged = time.Now()
-			r.LookAgain()
 			tw.log.Warn("end of the changelog not readable yet: replicas lack it, or another owner has claimed "+
 				"the partition in an open transaction", "offset", r.Position(), "end", end)
 		}
-		end, err = upTo(ctx)
-		leader = min(leader, r.Leader())
-	}
-	if err != nil {
-		return leader, fmt.Errorf("read the end of the changelog: %w", err)
 	}
 	return leader, nil
 }

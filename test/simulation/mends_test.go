@@ -212,7 +212,7 @@ func mends() []bug {
 			[]change{{"internal/ownership", "tailWatch.readTail", "errCut, ..", never}}},
 		{"a look vouches for a leader that it has not read", "23",
 			"./internal/ownership TestALookTrustsNoLeaderThatItHasNotRead",
-			[]change{{"internal/ownership", "tailWatch.eachOfTail", "if ErrOutOfRange, assign min", drop}}},
+			[]change{{"internal/ownership", "tailWatch.eachOfTail", "for Follow, assign min", drop}}},
 		{"a lower leader epoch is not noticed", "23", "./internal/ownership TestANewLeaderIsLookedAtBeforeAStep",
 			[]change{{"internal/ownership", "Steps.newLeader", "!= metadataEpoch", "$x > $y"}}},
 		{"records that were sent again count as taken by the leader that is known", "23",
