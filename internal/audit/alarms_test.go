@@ -18,6 +18,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/audit/history"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
 	"github.com/waterclock/waterclock/internal/kafka/wire"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
@@ -270,5 +271,27 @@ func TestCutMovesOn(t *testing.T) {
 				t.Errorf("%+v, want %v", got, want)
 			}
 		})
+	}
+}
+
+// An audit of a log that has lost its end says so, instead of waiting for it.
+func TestAuditOfALogThatWasCut(t *testing.T) {
+	t.Parallel()
+	l := newLogs(kafkatest.OnFake(t, 1))
+	l.some()
+	o := l.options()
+	o.Dir = t.TempDir()
+	s, err := open(o.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &planner{plan: &plan{Options: o.asked()}, topics: o.Topics, spill: s, client: l.client}
+	planned := p.prepare(l.Ctx, cutStage)
+	p.plan.Stages[cutStage][0].To += 3
+	if err := errors.Join(planned, s.savePlan(p.plan), s.close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Run(l.Ctx, o); !errors.Is(err, partlog.ErrLogCut) {
+		t.Error(err)
 	}
 }

@@ -26,8 +26,6 @@ import (
 )
 
 const (
-	// fetchWait is how long a fetch waits for records. They are there.
-	fetchWait = 100 * time.Millisecond
 	// fetchBytes is how much one fetch asks for. Its records take at most pageBytes at a time.
 	fetchBytes, pageBytes = 256 << 10, 8 << 20
 	// cutAge is the maximum age of the end to which a changelog is read. A record below it may be compacted away once a
@@ -113,22 +111,23 @@ func (r *reader) read(ctx context.Context, cl *kgo.Client, stage int, j *logRang
 // readTo reads a log to the end of its job.
 func (r *reader) readTo(ctx context.Context, log *partlog.Reader, stage int, j *logRange,
 	take func(*pebble.Batch, *kgo.Record) error, total int64) error {
-	for log.Position() < j.To {
+	from := log.Position()
+	for page, err := range log.To(ctx, j.To) {
 		if err := r.tooOld(stage, j); err != nil {
 			return err
 		}
-		from := log.Position()
-		page, err := log.Next(ctx, fetchWait)
 		var gone *partlog.OutOfRangeError
 		if errors.As(err, &gone) && gone.LogStart > from {
-			log.SetPosition(min(gone.LogStart, j.To))
-			r.deleted(stage, j, log.Position())
+			from = min(gone.LogStart, j.To)
+			log.SetPosition(from)
+			r.deleted(stage, j, from)
 			continue
 		}
 		if bad := (*partlog.Unreadable)(nil); errors.As(err, &bad) && stage != cutStage && stage != afterStage {
 			// Not written by the service. A batch of a request topic has a dead letter.
 			r.plan.note("%s/%d: %v, its contents are unknown", j.Log.Topic, j.Log.Partition, bad)
-			log.SetPosition(min(bad.Next, j.To))
+			from = min(bad.Next, j.To)
+			log.SetPosition(from)
 			continue
 		}
 		if err != nil {
@@ -154,6 +153,7 @@ func (r *reader) readTo(ctx context.Context, log *partlog.Reader, stage int, j *
 			return fmt.Errorf("spill: %w", err)
 		}
 		r.progress(stageNames[stage], r.done.Add(to-from), total)
+		from = to
 	}
 	if j.Noted {
 		return nil
