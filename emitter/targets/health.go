@@ -28,6 +28,8 @@ const (
 	// admitAgain is the pause after which a window admits as many emissions once more, if none of the last ones was
 	// committed.
 	admitAgain = 5 * time.Second
+	// unusedAgain is the pause if they were not sent: see Unused.
+	unusedAgain = time.Second
 	// idleFor is how long a breaker without waiting emissions is kept once its target responds.
 	idleFor = 10 * time.Second
 	// maxProbes bounds the probes in flight.
@@ -51,7 +53,7 @@ type HealthOptions struct {
 //	state        admits                       ended by
 //	open         nothing                      a probe that succeeds, or is rejected permanently
 //	half-open    window emissions at a time,  each committed step doubles the window, up to wideOpen;
-//	             with a Permit                a new trip opens the breaker again
+//	             with a Permit                a new trip opens the breaker again; Recovered closes it
 //	unreachable  nothing                      metadata, or the broker's return: no probe is needed
 //	idle         as the state before          idleFor: no emission has waited for the partition
 //
@@ -242,6 +244,26 @@ func (h *Health) Committed(p timer.TopicPartition, n int) {
 		return
 	}
 	b.tell(p)
+}
+
+// Recovered closes the half-open breaker of a partition that has taken an emission: a rate holds back the rest, so the
+// window need not grow for that. With few tokens it would grow for a minute or more.
+func (h *Health) Recovered(p timer.TopicPartition) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if b := h.breakers[p]; b != nil && b.window > 0 {
+		h.close(p)
+	}
+}
+
+// Unused says that an emission with this permit is not sent now, for want of a token. The window admits as many again
+// after unusedAgain.
+func (h *Health) Unused(permit *Permit) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if b := h.breakers[permit.To]; b != nil && b.serial == permit.window {
+		b.admitAt = h.o.Now().Add(unusedAgain - admitAgain)
+	}
 }
 
 // close deletes a breaker. The lock is held.

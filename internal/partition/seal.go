@@ -141,6 +141,9 @@ func (s *sealedStep) route(k *sealedPart) {
 			back = append(back, e)
 		case account != nil && !account.Take(s.at, permit != nil):
 			back, account = append(back, e), nil // Take has settled the promise
+			if permit != nil {
+				s.l.part.o.Health.Unused(permit)
+			}
 		default:
 			e.Partition = to.Partition
 			k.took(account)
@@ -317,6 +320,7 @@ func (s *sealedStep) done(o emitter.Outcome) {
 		for i := range s.parts {
 			tracing.Commit(s.parts[i].firings, time.Since(s.began))
 		}
+		s.recovered()
 		s.cleared()
 		s.commit()
 	case emitter.Aborted:
@@ -404,6 +408,18 @@ func (s *sealedStep) verdicts(k *sealedPart) {
 	k.sub.mu.Lock()
 	defer k.sub.mu.Unlock()
 	k.sub.planner.RollBack(unhealthy...)
+}
+
+// recovered closes the half-open breakers of targets that have a rate and have taken an emission.
+func (s *sealedStep) recovered() {
+	if s.l.part.o.Health.AllHealthy() {
+		return
+	}
+	for i := range s.share.Emissions {
+		if em := &s.share.Emissions[i]; em.Permit != nil && s.l.rates.Of(em.Record.Topic) != nil {
+			s.l.part.o.Health.Recovered(em.Permit.To)
+		}
+	}
 }
 
 // cleared subtracts the suspects of a committed step from the count.
