@@ -279,15 +279,14 @@ func (s *Steps) Doubt() bool {
 }
 
 // idleFor reports whether the changelog's end is known and there was no news of it for this long. If so, the time
-// starts anew.
-func (s *Steps) idleFor(d time.Duration) bool {
+// starts anew. acked is the offset behind the last record of the last step of this owner that passed the fence.
+func (s *Steps) idleFor(d time.Duration) (acked int64, idle bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.tail.doubt != nil || time.Since(s.tail.at) <= d {
-		return false
+	if idle = s.tail.doubt == nil && time.Since(s.tail.at) > d; idle {
+		s.tail.at = time.Now()
 	}
-	s.tail.at = time.Now()
-	return true
+	return s.tail.acked, idle
 }
 
 // endsAt compares the end of the changelog, as of a moment ago, with the records that this owner had written and the
@@ -299,13 +298,6 @@ func (s *Steps) endsAt(end, acked int64) {
 	if (end > s.tail.next || end < acked) && !s.inFlight {
 		s.tail.distrust(errEnd)
 	}
-}
-
-// acked is the offset behind the last record of the last step of this owner that passed the fence.
-func (s *Steps) acked() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.tail.acked
 }
 
 // newLeader reports whether the leader has changed since the log was read last. epoch is its epoch by this process's

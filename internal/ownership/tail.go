@@ -175,13 +175,13 @@ type tailWatch struct {
 // peek makes an idle partition notice that another owner has written to its changelog, or that the changelog has lost
 // its end. A busy one notices by its own steps.
 func (tw *tailWatch) peek(ctx context.Context) {
-	if !tw.steps.idleFor(tailEvery) {
+	acked, idle := tw.steps.idleFor(tailEvery)
+	if !idle {
 		return
 	}
 	tw.aside(func() {
 		ctx, cancel := context.WithTimeout(ctx, peekTimeout)
 		defer cancel()
-		acked := tw.steps.acked()
 		if _, _, end, err := partlog.Bounds(ctx, tw.o.Client, tw.o.changelog()); err == nil {
 			tw.steps.endsAt(end, acked)
 		}

@@ -229,6 +229,15 @@ type opened struct {
 	left      int    // how many records raw has
 }
 
+// openNext opens the next batch that may have records at or above the position; nil if no whole batch follows.
+func (ba *batches) openNext(l Log, limit int) (*opened, *Unreadable) {
+	b, bad := ba.next()
+	if b == nil {
+		return nil, bad
+	}
+	return shared.open(ba, b, l, limit)
+}
+
 // open decompresses a batch to limit bytes at most, checks all its records and skips those below the position.
 func (u *unpacker) open(s *batches, b *kmsg.RecordBatch, l Log, limit int) (*opened, *Unreadable) {
 	o := &opened{RecordBatch: b, topic: l.Topic, partition: l.Partition, raw: b.Records, left: int(b.NumRecords)}

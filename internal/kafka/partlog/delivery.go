@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/internal/kit/beats"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -35,11 +34,7 @@ type outcome struct {
 // run delivers until the answer is used up or the sink has enough.
 func (d *delivery) run(limit int) outcome {
 	for {
-		b, bad := d.next()
-		var o *opened
-		if b != nil {
-			o, bad = shared.open(d.batches, b, d.r.log, limit)
-		}
+		o, bad := d.openNext(d.r.log, limit)
 		switch {
 		case bad != nil && bad.TooLarge && limit < d.c.unpacked:
 			d.flush()
@@ -49,14 +44,14 @@ func (d *delivery) run(limit int) outcome {
 				return outcome{pause: pause}
 			}
 			continue
-		case b == nil:
+		case o == nil:
 			d.flush()
 			return outcome{cut: d.position < d.end}
 		}
 		if pause, all := d.give(o); !all {
 			return outcome{pause: pause}
 		}
-		d.pass(b)
+		d.pass(o.RecordBatch)
 		d.r.oversize, d.r.damaged = false, 0
 	}
 }
@@ -163,17 +158,13 @@ func (c *Consumer) aside(d *delivery) bool {
 	from := d.r.next
 	c.fetchers.Go(func() {
 		defer d.r.deliver.Unlock()
-		b, bad := d.next()
-		var o *opened
-		if b != nil {
-			o, bad = shared.open(d.batches, b, d.r.log, c.unpacked)
-		}
+		o, bad := d.openNext(d.r.log, c.unpacked)
 		var pause time.Duration
 		switch {
 		case bad != nil:
 			pause = d.skip(bad)
-		case b != nil:
-			pause = d.patiently(b, o, func() bool { return beats.Sleep(ctx, roomPause) })
+		case o != nil:
+			pause = d.patiently(o, func() bool { return beats.Sleep(ctx, roomPause) })
 		}
 		c.end(d.r, outcome{pause: pause, moved: d.r.next > from})
 	})
@@ -181,12 +172,12 @@ func (c *Consumer) aside(d *delivery) bool {
 }
 
 // patiently delivers a batch, and waits for room in between.
-func (d *delivery) patiently(b *kmsg.RecordBatch, o *opened, sleep func() bool) (pause time.Duration) {
+func (d *delivery) patiently(o *opened, sleep func() bool) (pause time.Duration) {
 	for moved := time.Now(); ; {
 		left := o.left
 		pause, all := d.give(o)
 		if all {
-			d.pass(b)
+			d.pass(o.RecordBatch)
 			d.flush()
 			d.r.oversize, d.r.damaged = false, 0
 			return 0

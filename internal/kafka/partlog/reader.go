@@ -297,14 +297,11 @@ func (r *Reader) decode(s *batches, page *Page) error {
 		}
 		o := s.open
 		if o == nil {
-			b, bad := s.next()
-			if b != nil {
-				o, bad = shared.open(s, b, r.leader.t, r.unpacked)
-			}
-			if bad != nil {
+			var bad *Unreadable
+			if o, bad = s.openNext(r.leader.t, r.unpacked); bad != nil {
 				return bad
 			}
-			if b == nil {
+			if o == nil {
 				return nil
 			}
 		}
