@@ -167,3 +167,46 @@ func TestContinuedMoveInABrowser(t *testing.T) {
 		}
 	}
 }
+
+// Ticked timers are moved after a preview, each from its own due time; one that was scheduled again meanwhile is left
+// alone and named. On a phone, by script and without.
+func TestMoveOfTickedInABrowser(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for _, script := range []bool{true, false} {
+		b := s.open()
+		b.phone()
+		if !script {
+			b.withoutScript()
+		}
+		id := "ticked-" + strconv.FormatBool(script) + "-"
+		was := make([]float64, 4)
+		for i := range was {
+			s.put(id+strconv.Itoa(i), "x", "Timer-After", strconv.Itoa(2+i)+"h")
+			was[i] = s.due(id + strconv.Itoa(i))
+		}
+		b.visit(path("/timers", "q", id))
+		for i := range 3 {
+			b.do("tick one",
+				chromedp.Click(chromedp.CSS("tbody tr:nth-of-type("+strconv.Itoa(i+1)+") [type=checkbox]")))
+		}
+		b.click("Move")
+		b.says("Move 3 timers?", id+"0", id+"2", "Each by")
+		b.fill("#by", "90m")
+		b.click("Preview")
+		b.says("Move 3 timers?", " → ")
+		b.fits("preview")
+		b.hits("preview")
+		s.put(id+"1", "x", "Timer-After", "9h")
+		was[1] = s.due(id + "1")
+		b.click("Move 3 timers")
+		b.says("1 timer was left alone", "Moved.", "Not moved", "it has fired, or was changed, since you looked")
+		for i, by := range []float64{5_400_000, 0, 5_400_000, 0} {
+			if got := s.due(id + strconv.Itoa(i)); got != was[i]+by {
+				t.Errorf("%s%d was moved by %v ms, want %v", id, i, got-was[i], by)
+			}
+		}
+		b.click("Back to the list")
+		b.says("4 pending")
+	}
+}

@@ -2,7 +2,6 @@ package console
 
 import (
 	"cmp"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"html/template"
@@ -11,10 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock/waterclock/internal/api"
 )
@@ -216,12 +212,6 @@ func (c *Console) stopJob(v *visit) error {
 	return v.lead(link("/job", "id", id))
 }
 
-// Actions on several timers. For all timers of a filter the API has a job. For those that were ticked in a list there
-// is one call of the API each.
-
-// stepsAtOnce is the number of timers of a selection that are steered concurrently.
-const stepsAtOnce = 8
-
 // bulkOf returns the search that a bulk action is for, and the parameters of its job.
 func (v *visit) bulkOf() (s search, do *action, path []string, q url.Values, err error) {
 	s = v.search("q")
@@ -246,7 +236,7 @@ func (c *Console) bulkAsk(v *visit) error {
 	}
 	few := set(maps.Clone(q), "order", "due", "limit", "3")
 	if do.Do == "move" {
-		if p.Move, err = v.bulkMove(); err != nil {
+		if p.Move, err = v.bulkMove(v.query); err != nil {
 			p.Wrong = bad(err.Error())
 		}
 		pairs := s.pairs(q, "do", do.Do)
@@ -291,82 +281,10 @@ func (c *Console) bulk(v *visit) error {
 	case do.Do != "move":
 		return v.start(path, q)
 	}
-	m, err := v.bulkMove()
+	m, err := v.bulkMove(v.query)
 	if err != nil || !m.Ready {
 		return bad(cmp.Or(err, errors.New("no move is given")).Error())
 	}
 	name, value := m.parameter()
 	return v.start(path, q, name, value, "unchanged-since", m.Since)
-}
-
-type picked struct {
-	Value   string // of the field
-	ID      string
-	Source  string
-	Outcome string // empty before the action
-	Wrong   *api.Problem
-}
-
-type pickPage struct {
-	Action action
-	Topic  string
-	Picked []picked
-	Done   bool
-	Failed int
-	Back   template.URL // the list
-	Self   template.URL // the target of the form
-}
-
-// selected asks whether to change the ticked timers, and changes them once the answer is yes.
-func (c *Console) selected(v *visit) error {
-	topic, do := v.query("topic"), actionOf(v.r.PostForm.Get("do"))
-	if topic == "" || do == nil || do.Do == "move" {
-		return bad("the form does not say what to do with timers of which topic; go back to the list of timers")
-	}
-	s := v.search("q")
-	list := s.typed()
-	p := &pickPage{Action: *do, Topic: topic, Back: link("/timers", list...), Self: link("/selected", list...)}
-	for _, value := range v.r.PostForm["pick"] {
-		id, source, ok := strings.Cut(value, " ")
-		raw, err := base64.RawURLEncoding.DecodeString(id)
-		if !ok || err != nil || len(p.Picked) >= timersOnPage {
-			return bad("the form is not one of the list of timers; go back and tick them again")
-		}
-		p.Picked = append(p.Picked, picked{Value: value, ID: string(raw), Source: source})
-	}
-	if len(p.Picked) == 0 {
-		return bad("no timer is ticked; go back and tick some, or choose an action for all that match")
-	}
-	if v.r.PostForm.Get("sure") != "" {
-		p.steer(v)
-	}
-	return v.show(nil, "selected", do.Label, p)
-}
-
-// nothingTicked answers a GET of the address that selections are posted to.
-func nothingTicked(*visit) error {
-	return bad("timers are ticked in the list of timers; go there first")
-}
-
-// steer changes each timer, on condition that it is still the one that was ticked.
-func (p *pickPage) steer(v *visit) {
-	p.Done = true
-	var steps errgroup.Group
-	steps.SetLimit(stepsAtOnce)
-	for i := range p.Picked {
-		steps.Go(func() error {
-			one := &p.Picked[i]
-			result, wrong := v.steer(&p.Action, p.Topic, one.ID, one.Source)
-			if one.Wrong = wrong; wrong == nil {
-				one.Outcome = doneWords(result.Outcome, "")
-			}
-			return nil
-		})
-	}
-	_ = steps.Wait() // each timer has its own problem
-	for _, one := range p.Picked {
-		if one.Wrong != nil {
-			p.Failed++
-		}
-	}
 }

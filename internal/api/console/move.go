@@ -119,9 +119,8 @@ func (v *visit) move(topic, id string) error {
 	if err != nil || form.Get("source") == "" {
 		return bad("the form does not say which timer was shown; go back to the timer's page")
 	}
-	path := []string{"topics", topic, "timers", id}
-	t := &api.Timer{}
-	if err := v.ask(call{path: path}, t); err != nil {
+	t, err := v.timerOf(topic, id)
+	if err != nil {
 		return err
 	}
 	was, here := time.UnixMilli(shown).UTC(), v.now.In(v.zone)
@@ -129,31 +128,48 @@ func (v *visit) move(topic, id string) error {
 	if by := form.Get("by"); by != "" {
 		to, err = later(by, was, here)
 	}
-	var result api.Result
+	var result *api.Result
 	switch {
 	case (t.Source != form.Get("source") || t.DueMillis != shown) &&
 		v.may(access.Write, topic, id): // else the API says why
-		typed.Wrong = wrong(http.StatusPreconditionFailed, fmt.Sprintf(
-			"it has fired, or was changed, since you looked: it is due at %s %s now. Nothing was moved",
-			v.Exact(t.Due), v.Zone()))
+		typed.Wrong = v.changed(t)
 	case err != nil:
 		typed.Wrong = bad(err.Error())
+		typed.Wrong.Title = "Not moved"
 	default:
-		err = v.ask(call{method: http.MethodPatch, path: path,
-			header: http.Header{"If-Match": {strconv.Quote(form.Get("source"))}, "Content-Type": {"application/json"}},
-			body:   api.NewTime{At: to.UTC().Format(time.RFC3339Nano)}}, &result)
-		typed.Wrong = asConflict(err)
+		result, typed.Wrong = v.moveTo(topic, id, form.Get("source"), to)
 	}
 	if typed.Wrong != nil {
-		typed.Wrong.Title = "Not moved"
 		return v.moveAsk(topic, id, t, typed)
 	}
-	done := []string{"done", result.Outcome, "request", sourceOf(&result), "was", strconv.FormatInt(shown, 10), "due",
+	done := []string{"done", result.Outcome, "request", sourceOf(result), "was", strconv.FormatInt(shown, 10), "due",
 		strconv.FormatInt(to.UnixMilli(), 10)}
 	if q, err := url.ParseQuery(typed.List); err == nil && typed.List != "" {
 		return v.lead(link("/timers", append(pairsOf(q), append(done, "topic", topic, "id", id)...)...))
 	}
 	return v.lead(link("/timer", append(done, "topic", topic, "id", id)...))
+}
+
+// changed is the problem of a timer that is not as it was shown.
+func (v *visit) changed(t *api.Timer) *api.Problem {
+	p := wrong(http.StatusPreconditionFailed, fmt.Sprintf(
+		"it has fired, or was changed, since you looked: it is due at %s %s now. Nothing was moved", v.Exact(t.Due),
+		v.Zone()))
+	p.Title = "Not moved"
+	return p
+}
+
+// moveTo moves a timer to a time, on condition that it has a source.
+func (a *asker) moveTo(topic, id, source string, to time.Time) (*api.Result, *api.Problem) {
+	var result api.Result
+	err := a.ask(call{method: http.MethodPatch, path: []string{"topics", topic, "timers", id},
+		header: http.Header{"If-Match": {strconv.Quote(source)}, "Content-Type": {"application/json"}},
+		body:   api.NewTime{At: to.UTC().Format(time.RFC3339Nano)}}, &result)
+	p := asConflict(err)
+	if p != nil {
+		p.Title = "Not moved"
+	}
+	return &result, p
 }
 
 // moved describes the move that led to a page.
@@ -180,7 +196,7 @@ func (v *visit) movedBy(topic, id string) *moved {
 	return m
 }
 
-// bulkMove is the choice of a move of all timers that a filter chooses.
+// bulkMove is the choice of a move of all timers that a filter chooses, or that were ticked.
 type bulkMove struct {
 	By, At string // as typed, one of them
 	Zone   string
@@ -191,9 +207,10 @@ type bulkMove struct {
 	at     time.Time
 }
 
-// bulkMove reads the choice in the page's address.
-func (v *visit) bulkMove() (*bulkMove, error) {
-	m := &bulkMove{By: v.query("by"), At: v.query("at"), Since: v.query("since"), Zone: v.Zone()}
+// bulkMove reads the choice in the page's address, or in a form.
+func (v *visit) bulkMove(get func(string) string) (*bulkMove, error) {
+	m := &bulkMove{By: strings.TrimSpace(get("by")), At: strings.TrimSpace(get("at")), Since: get("since"),
+		Zone: v.Zone()}
 	switch {
 	case m.By == "" && m.At == "":
 		return m, nil
@@ -227,6 +244,14 @@ func (b *bulkMove) pairs() []string {
 		return []string{"do", "move", "since", b.Since, "at", iso(b.at)}
 	}
 	return []string{"do", "move", "since", b.Since, "by", b.By}
+}
+
+// Chosen returns the choice as fields of a form. A time relative to now becomes an instant.
+func (b *bulkMove) Chosen() []pair {
+	if b.At != "" {
+		return []pair{{"at", iso(b.at)}}
+	}
+	return []pair{{"by", b.By}}
 }
 
 // of returns the new due time of a timer.

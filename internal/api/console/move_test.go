@@ -1,11 +1,14 @@
 package console
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"html"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -258,4 +261,87 @@ func TestMovedIsShown(t *testing.T) {
 		"at 2026-11-22 09:30:00 UTC")
 	one.Recurrence.Jitter = "30m"
 	lacks(t, f.get("/schedule?topic=timers&id=order-1&edit=1"), "was moved to")
+}
+
+// Ticked timers are moved after a preview, each by so much from its own due time or all to one, on condition that they
+// still are as the preview has shown them. Each that is not has its own reason.
+func TestMoveOfTicked(t *testing.T) {
+	f := newFake(t)
+	due := func(id, source string, at time.Time) {
+		f.answers["/v1/topics/timers/timers/"+id] = &api.Timer{ID: id, Topic: "timers", Source: source, State: "paused",
+			Due: at, DueMillis: at.UnixMilli(), Target: api.Target{Topic: "orders"}}
+		f.answers["PATCH /v1/topics/timers/timers/"+id] = api.Result{Outcome: "moved", Topic: "timers"}
+	}
+	ids := []string{"a", "b", "c", "d", "e"}
+	form := url.Values{"do": {"move"}}
+	for i, id := range ids {
+		due(id, "timers/0/"+strconv.Itoa(i), now.Add(time.Duration(i)*time.Hour))
+		form.Add("pick", base64.RawURLEncoding.EncodeToString([]byte(id))+" timers/0/"+strconv.Itoa(i))
+	}
+	says(t, f.get("/timers"), http.StatusOK, `value="move">Move</button>`, `>Cancel timers</button>`)
+	const at = "/selected?topic=timers&label=team%3Da"
+	w := f.post(at, form)
+	says(t, w, http.StatusOK, "Move 5 timers?", "only the next occurrence moves", "Each by", "or all to (UTC)",
+		">2026-11-22 13:00:00</time>", "paused", "Preview")
+	lacks(t, w, "→", `name="sure"`)
+
+	confirm := func(w *httptest.ResponseRecorder) url.Values {
+		form := url.Values{"do": {"move"}, "sure": {"1"}}
+		page := w.Body.String()
+		page = page[strings.LastIndex(page, "<form"):]
+		for _, field := range regexp.MustCompile(`name="(pick|by|at)" value="([^"]*)"`).FindAllStringSubmatch(page, -1) {
+			form.Add(field[1], html.UnescapeString(field[2]))
+		}
+		return form
+	}
+	moved := func() (all []string) {
+		for _, a := range f.asked {
+			if a.method == http.MethodPatch {
+				all = append(all, a.path[len(a.path)-1:]+a.body+a.header.Get("If-Match"))
+			}
+		}
+		slices.Sort(all)
+		return all
+	}
+	due("b", "timers/0/7", now.Add(time.Hour)) // scheduled again since it was ticked
+	form.Set("by", "-90m")
+	w = f.post(at, form)
+	says(t, w, http.StatusOK, "Move 4 timers?", "1 timer is left out", "Not moved", "since you looked",
+		">2026-11-22 11:00:00</time> → <time", ">2026-11-22 09:30:00</time>", ": over, it fires immediately", `value="-90m"`)
+	if len(moved()) > 0 {
+		t.Errorf("it moves before it is confirmed: %v", moved())
+	}
+	sure := confirm(w)
+	due("a", "timers/0/0", now.Add(time.Minute)) // it recurs, and has fired since the preview
+	f.answers["PATCH /v1/topics/timers/timers/c"] = refusal(412, api.ReasonConditionNotMet, "nothing has changed")
+	delete(f.answers, "/v1/topics/timers/timers/d")
+	w = f.post(at, sure)
+	says(t, w, http.StatusOK, "3 timers were left alone", "Moved.", "go back to its page", "there is nothing at",
+		"it is due at 2026-11-22 09:01:00 UTC now", `href="/timers?label=team%3Da&amp;topic=timers"`)
+	want := []string{`c{"at":"2026-11-22T09:30:00Z"}"timers/0/2"`, `e{"at":"2026-11-22T11:30:00Z"}"timers/0/4"`}
+	if got := moved(); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+
+	form.Del("by")
+	form.Set("at", "+3h")
+	form["pick"] = form["pick"][2:3]
+	w = f.post(at, form)
+	says(t, w, http.StatusOK, "Move 1 timer?", `name="at" value="2026-11-22T12:00:00Z"`)
+	f.answers["PATCH /v1/topics/timers/timers/c"] = forbidden()
+	says(t, f.post(at, confirm(w)), http.StatusOK, "1 timer was left alone", "Not moved", "has no role")
+	form.Set("sure", "1") // without what the preview has shown
+	says(t, f.post(at, form), http.StatusOK, "Not moved", "since you looked")
+	for choice, want := range map[string]string{"soon": "is not a time", "-1h": "is in the past"} {
+		form.Set("at", choice)
+		says(t, f.post(at, form), http.StatusBadRequest, want, "Preview", "Move 1 timer?")
+	}
+	form.Set("by", "1h")
+	says(t, f.post(at, form), http.StatusBadRequest, "a duration and a time are given")
+	if len(moved()) > 0 {
+		t.Errorf("it is moved: %v", moved())
+	}
+	delete(f.answers, "/v1/topics/timers/timers/c")
+	w = f.post(at, form)
+	lacks(t, w, "Preview")
 }

@@ -104,12 +104,7 @@ func (c *Console) timer(v *visit) error {
 	if topic == "" || id == "" {
 		return bad("the address of a timer's page has topic and id; find the timer on the page of timers")
 	}
-	t := &api.Timer{}
-	err := v.ask(call{path: []string{"topics", topic, "timers", id}}, t)
-	if err == nil && t.Source == "" {
-		err = wrong(http.StatusNotFound, "a timer of the ID "+id+
-			" cannot be got over the API, which has something else at its path; the list of timers has it")
-	}
+	t, err := v.timerOf(topic, id)
 	if do := actionOf(v.query("do")); do != nil && err == nil {
 		if do.Do == "move" {
 			_, list, _ := strings.Cut(string(v.list()), "?")
@@ -136,6 +131,17 @@ func (c *Console) timer(v *visit) error {
 		return v.show(nil, "timer", "Timer", p) // as the caller wanted
 	}
 	return v.show(p.Wrong, "timer", "Timer", p)
+}
+
+// timerOf reads a timer.
+func (a *asker) timerOf(topic, id string) (*api.Timer, error) {
+	var t api.Timer
+	err := a.ask(call{path: []string{"topics", topic, "timers", id}}, &t)
+	if err == nil && t.Source == "" {
+		err = wrong(http.StatusNotFound, "a timer of the ID "+id+
+			" cannot be got over the API, which has something else at its path; the list of timers has it")
+	}
+	return &t, err
 }
 
 // list returns the address of the list of timers from which the browser came, with its search; empty: from elsewhere.

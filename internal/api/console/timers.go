@@ -189,7 +189,7 @@ func (tp *timersPage) find(v *visit) *api.Problem {
 		if a.Do == "trigger" || a.Do == "pause" && paused || a.Do == "resume" && !paused && !some {
 			continue // there is no job for it, or it would change nothing
 		}
-		if a.Do != "move" && v.may(access.Write, tp.Topic, tp.Prefix) { // each row has its own move
+		if v.may(access.Write, tp.Topic, tp.Prefix) {
 			tp.Actions = append(tp.Actions, a)
 		}
 		if v.may(access.Admin, tp.Topic, tp.Prefix) {
