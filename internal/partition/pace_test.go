@@ -11,6 +11,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/emitter/targets"
 	"github.com/waterclock/waterclock/internal/rates"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/timer/query"
@@ -397,8 +398,8 @@ func TestAPacedTargetThatIsUnhealthy(t *testing.T) {
 		}
 		t.Logf("%d fired within %.1f s at %g a second", len(c.emitted), took, perSecond)
 		if probed := 9.0; took > 2*each/perSecond+probed { // a probe may be 8 s apart from the last one
-			t.Errorf("%d of %d fired %.1f s after the target was back, at %g a second: %v", len(c.emitted), 2*each, took,
-				perSecond, c.parkedBy())
+			t.Errorf("%d of %d fired %.1f s after the target was back, at %g a second: %v", len(c.emitted), 2*each,
+				took, perSecond, c.parkedBy())
 		}
 		c.finish()
 	}
@@ -422,4 +423,65 @@ func TestTokensOfAnUnhealthyPartitionAreFree(t *testing.T) {
 	if len(c.emitted) != aSecond {
 		t.Errorf("%d fired, want %d: %v", len(c.emitted), aSecond, c.parkedBy())
 	}
+}
+
+// A breaker whose target has no rate any more closes step by step: nothing else holds back the timers that wait.
+func TestABreakerOfATargetWithoutARateAnyMore(t *testing.T) {
+	c := pacing(t)
+	to := timer.TopicPartition{Topic: targetTopic, Partition: 1}
+	for _, r := range c.scheduleTo(targetTopic, 0, 60, -10) {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: waterclock.HeaderTargetPartition, Value: []byte("1")})
+	}
+	c.deliver(60)
+	c.fired()
+	c.brokers.unresponsive[to] = true
+	for range 20 {
+		c.tick(50)
+		c.fired()
+	}
+	if c.parkedBy()[to] == 0 {
+		t.Fatalf("%d fired, %v", len(c.emitted), c.parkedBy())
+	}
+	c.o.Limiter.Replace(rates.Rules{"r": {{Glob: otherTopic, PerSecond: aSecond, Burst: aSecond}}})
+	c.heal()
+	last := 0
+	for range 1200 {
+		c.tick(50)
+		c.work()
+		c.park()
+		if c.seal(100); c.share != nil {
+			if n := len(c.share.Emissions); n > max(1, 2*last) {
+				t.Fatalf("a step of %d emissions after one of %d", n, last)
+			} else if n > 0 {
+				last = n
+			}
+			c.commit()
+		}
+		c.apply()
+	}
+	if len(c.emitted) != 60 {
+		t.Errorf("%d of 60 fired: %v", len(c.emitted), c.parkedBy())
+	}
+	c.finish()
+}
+
+// The partition that a permit names may be unhealthy again when the firing is sealed. Then one without a key goes to
+// another partition, and says nothing about the first.
+func TestAPermitThatWasNotUsedClosesNoBreaker(t *testing.T) {
+	c := pacing(t)
+	to := timer.TopicPartition{Topic: targetTopic, Partition: 0}
+	c.o.Health.Suspect(to)
+	c.tick(50) // half-open
+	step := func(partition int32) *sealedStep {
+		return &sealedStep{l: c.s.lane, share: &emitter.Share{Emissions: []emitter.Emission{{
+			Record: &kgo.Record{Topic: targetTopic, Partition: partition}, Permit: &targets.Permit{To: to},
+		}}}}
+	}
+	if step(1).recovered(); len(c.o.Health.Unhealthy()) != 1 {
+		t.Error("closed by an emission to another partition")
+	}
+	if step(0).recovered(); len(c.o.Health.Unhealthy()) != 0 {
+		t.Error("not closed by an emission to the partition")
+	}
+	c.finish()
 }

@@ -410,14 +410,21 @@ func (s *sealedStep) verdicts(k *sealedPart) {
 	k.sub.planner.RollBack(unhealthy...)
 }
 
-// recovered closes the half-open breakers of targets that have a rate and have taken an emission.
+// recovered closes the half-open breakers of targets that have a rate and have taken an emission. A rate that was
+// removed no longer holds anything back. An emission whose permit was void when it was sealed may have gone to another
+// partition, and says nothing about the one that the permit names.
 func (s *sealedStep) recovered() {
 	if s.l.part.o.Health.AllHealthy() {
 		return
 	}
 	for i := range s.share.Emissions {
-		if em := &s.share.Emissions[i]; em.Permit != nil && s.l.rates.Of(em.Record.Topic) != nil {
-			s.l.part.o.Health.Recovered(em.Permit.To)
+		em := &s.share.Emissions[i]
+		to := timer.TopicPartition{Topic: em.Record.Topic, Partition: em.Record.Partition}
+		if em.Permit == nil || em.Permit.To != to {
+			continue
+		}
+		if account := s.l.rates.Of(to.Topic); account != nil && account.HasRate() {
+			s.l.part.o.Health.Recovered(to)
 		}
 	}
 }

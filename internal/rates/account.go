@@ -30,6 +30,14 @@ type Account struct {
 	lastHeld  int64 // when a firing was last refused, Unix ms
 }
 
+// HasRate reports whether the target has a rate now.
+func (a *Account) HasRate() bool {
+	l := a.holding.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return a.bucket != nil
+}
+
 // Admit reports whether a due timer may be planned that is not deferred yet. It may not if others are, which come
 // first. With ahead set it may in any case: see Take. now is the owner's clock, Unix ms.
 func (a *Account) Admit(now int64, ahead bool) bool {
