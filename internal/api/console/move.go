@@ -97,15 +97,19 @@ func later(by string, due, now time.Time) (time.Time, error) {
 	return due.Add(d), nil
 }
 
-// newDue reads the time of a move as it was typed.
-func newDue(text string, now time.Time) (time.Time, error) {
+// previewAge is how long a move of several may be looked at before it is confirmed. If it is to a time that is over by
+// then, its timers fire immediately, as the preview says.
+const previewAge = 15 * time.Minute
+
+// newDue reads the time of a move as it was typed. It may be over for so long.
+func newDue(text string, now time.Time, over time.Duration) (time.Time, error) {
 	at, err := parseWhen(strings.TrimSpace(text), now)
 	switch {
 	case err != nil:
 		return now, err
 	case at == nil:
 		return now, errors.New("no time is given: write one, or choose by how much")
-	case at.Before(now):
+	case at.Before(now.Add(-over)):
 		return now, fmt.Errorf("%q is in the past: write a later time, or fire it now", text)
 	}
 	return *at, nil
@@ -124,7 +128,7 @@ func (v *visit) move(topic, id string) error {
 		return err
 	}
 	was, here := time.UnixMilli(shown).UTC(), v.now.In(v.zone)
-	to, err := newDue(typed.At, here)
+	to, err := newDue(typed.At, here, 0)
 	if by := form.Get("by"); by != "" {
 		to, err = later(by, was, here)
 	}
@@ -218,7 +222,7 @@ func (v *visit) bulkMove(get func(string) string) (*bulkMove, error) {
 		return m, errors.New("a duration and a time are given: leave one of them empty")
 	case m.At != "":
 		var err error
-		m.at, err = newDue(m.At, v.now.In(v.zone))
+		m.at, err = newDue(m.At, v.now.In(v.zone), previewAge)
 		m.Ready = err == nil
 		return m, err
 	}
