@@ -188,6 +188,19 @@ func TestFollowWaitsForTheHighWatermark(t *testing.T) {
 	})
 }
 
+// A gate stays shut while the high watermark is behind the position: a fetch would bring nothing, and no error. It
+// opens if the position is beyond the log's end.
+func TestMoreBehindTheHighWatermark(t *testing.T) {
+	follow(t, 3, func(t *testing.T, f *followed) {
+		f.ends = func(r *kmsg.ListOffsetsRequest) (int64, bool, bool) { return 1, true, r.ReplicaID == consumer }
+		for at, want := range []bool{true, false, false, false, true} {
+			if more, err := f.reader(int64(at)).More(t.Context()); err != nil || more != want {
+				t.Errorf("at %d: %v, %v", at, more, err)
+			}
+		}
+	})
+}
+
 // A log was cut if its leader's log ends too early for CutAfter, below the offset to reach or below the position.
 func TestFollowOfALogThatWasCut(t *testing.T) {
 	for _, tt := range []struct {

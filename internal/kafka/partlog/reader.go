@@ -156,7 +156,7 @@ func (r *Reader) More(ctx context.Context) (more bool, err error) {
 		if more = end > r.position; more || err != nil || end == r.position {
 			return err
 		}
-		end, err = r.end(ctx, readUncommitted, consumer)
+		end, err = r.End(ctx)
 		more = end < r.position
 		return err
 	})
