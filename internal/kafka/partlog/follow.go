@@ -26,9 +26,9 @@ const (
 	// of its size: each one that is not answered halves the size of the next, and gives it answerWait more, up to
 	// slowMost times. An answer in a quickShare-th of answerWait takes one such step back.
 	//
-	// The client may be less patient: kgo gives up an answer that does not come within its RequestTimeoutOverhead, which
-	// is 2 s in an instance and 10 s in most commands. So no batch may take longer than that, and there it is the size
-	// that helps.
+	// The client may be less patient: kgo gives up an answer that does not come within its RequestTimeoutOverhead,
+	// which is 2 s in an instance and 10 s in most commands. So no batch may take longer than that, and it is mainly
+	// the size that helps.
 	answerWait = 5 * time.Second
 	slowMost   = 4
 	quickShare = 8
