@@ -39,7 +39,8 @@ type cell struct {
 
 // isSlow reports whether the cell takes more than some 20 s.
 func (c cell) isSlow() bool {
-	return c.partitions == manyPartitions && (c.brokers == 3 || c.callers) || c.shape.name == "records" && c.callers
+	return c.partitions == manyPartitions && c.brokers == 3 ||
+		c.callers && (c.partitions >= 64 || c.shape.name == "records")
 }
 
 // String is the cell's name.
