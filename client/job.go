@@ -34,7 +34,7 @@ type JobOptions struct {
 	All  bool // confirms that all timers are meant; needed without a filter
 	Rate int  // requests a second at most; 0: 5,000, or 1,000 for dead letters
 
-	// By or To says to when MoveAll moves timers: each becomes due By later, or earlier, than it is, or all at To.
+	// MoveAll shifts the due time of each timer by By, which may be negative, or makes all due at To. Set one of them.
 	By time.Duration
 	To time.Time
 	// UnchangedSince is the Position of an earlier job that moved timers. MoveAll then spares those that were scheduled

@@ -31,8 +31,8 @@ func auditCommand(p *process) *cobra.Command {
 			return err
 		}
 		if !o.From.IsZero() && !o.Until.IsZero() && !o.From.Before(o.Until) {
-			return usagef("--from is %s and --until is %s, needs a time after --from", o.From.Format(time.RFC3339),
-				o.Until.Format(time.RFC3339))
+			return usagef("--until (%s) must be after --from (%s)", o.Until.Format(time.RFC3339),
+				o.From.Format(time.RFC3339))
 		}
 		if terminal(p.stderr) != nil {
 			o.Progress = p.stderr

@@ -187,8 +187,8 @@ func progress(job *client.Job) string {
 	return line
 }
 
-// rest says how to have the rest of a job done that moves timers: repeated as it is, it might move some twice. It is
-// empty for other jobs.
+// rest returns a hint on how to continue a job that moves timers, with before in front of it. Simply repeated, the job
+// could move some twice. It is empty for other jobs.
 func rest(job *client.Job, before string) string {
 	if job.Position == "" {
 		return ""

@@ -167,7 +167,7 @@ func TestAudit(t *testing.T) {
 		t.Errorf("exit %d, %s, %+v", code, stderr, c.audit)
 	}
 	if code, _, stderr := runWith(&c, nil, "", "audit", "--brokers", "a:1", "--requests", "timers", "--targets", "*",
-		"--from", "1h", "--until", "2h"); code != exitUsage || !strings.Contains(stderr, "needs a time after --from") {
+		"--from", "1h", "--until", "2h"); code != exitUsage || !strings.Contains(stderr, "must be after --from") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 	if code, _, stderr := runWith(&c, nil, "", "audit", "--brokers", "a:1", "--requests", "timers", "--targets", "*",

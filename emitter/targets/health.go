@@ -97,7 +97,7 @@ type breaker struct {
 	window   int       // 0 while the breaker is open
 	serial   int64     // of the window, while it grows
 	admitted int       // of the window
-	admitAt  time.Time // when emissions were last admitted
+	admitAt  time.Time // when emissions were last admitted; earlier after Unused
 	waiters  map[*Waiter]struct{}
 	idle     time.Time // since when no emission waits
 	since    time.Time
@@ -246,8 +246,8 @@ func (h *Health) Committed(p timer.TopicPartition, n int) {
 	b.tell(p)
 }
 
-// Recovered closes the half-open breaker of a partition that has taken an emission: a rate holds back the rest, so the
-// window need not grow for that. With few tokens it would grow for a minute or more.
+// Recovered closes the half-open breaker of a partition that has taken an emission. It is only for targets that have a
+// rate: that holds back the rest, so no window is needed, which would take a minute or more to grow with few tokens.
 func (h *Health) Recovered(p timer.TopicPartition) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -257,7 +257,7 @@ func (h *Health) Recovered(p timer.TopicPartition) {
 }
 
 // Unused says that an emission with this permit is not sent now, for want of a token. The window admits as many again
-// after unusedAgain.
+// after unusedAgain, whatever becomes of the others that it has admitted.
 func (h *Health) Unused(permit *Permit) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -35,10 +35,9 @@ type Moves struct {
 // others schedule while the first job runs are left to it alone. Positions are offsets, so they mean nothing once a
 // topic was recreated, or has other partitions; the latter is refused.
 //
-// The later job needs the same filter and the same change, so each job shows both (Job.Query). A filter by due time, or
-// by what a move keeps, chooses all that the first job has not moved: those are as they were. It may no longer choose a
-// timer that was moved, or may choose it for its new due time; that is spared either way. A filter by state chooses by
-// the state of now, as the first job would have.
+// The later job needs the same filter and the same change, so each job shows both (Job.Query). The filter still chooses
+// every timer that the first job has not moved, because those are as they were. It may choose one that was moved, or
+// not, by its new due time; that is spared either way. A state in the filter is that of now.
 //
 // The later job has the position of the first one, so if it does not come to its end either, a third one spares what
 // any of the two has moved. A position of its own would have the timers of the first job before it.

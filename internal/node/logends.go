@@ -237,7 +237,7 @@ func (l *logEnds) reading() map[timer.TopicPartition]servedPartition {
 }
 
 // stamp returns the timestamp of a record, even if its transaction is open; zero if the record cannot be read. It does
-// not use Reader.Record, because a timestamp is worth one fetch, but no wait.
+// not use Reader.Record, because that waits for open transactions. For a timestamp one fetch is enough.
 func (l *logEnds) stamp(ctx context.Context, tp timer.TopicPartition, offset int64) time.Time {
 	r := partlog.NewReader(l.client, partlog.Log{Topic: tp.Topic, ID: l.topics.of(tp.Topic).set.Request.ID,
 		Partition: tp.Partition}, offset)

@@ -258,8 +258,8 @@ func (f *Follower) checkpointBefore(ctx context.Context, start, end int64) (from
 	}
 }
 
-// hasCheckpoint reports whether a checkpoint is committed between two offsets. No transaction is open there, so it does
-// not wait for one; the replay does.
+// hasCheckpoint reports whether a checkpoint is committed between two offsets. end is not above the last stable offset,
+// so no open transaction makes it wait.
 func (f *Follower) hasCheckpoint(ctx context.Context, from, end int64) (bool, error) {
 	r := partlog.NewReader(f.o.Client, f.log, from)
 	r.SetCompacted(true)

@@ -153,7 +153,7 @@ func (t *tail) begin(c Claimed) {
 }
 
 const (
-	// nothingPause is the pause before a log that holds nothing from our last record on is read again.
+	// nothingPause is the pause before a log is read again that lacks our last record and all behind it.
 	nothingPause = time.Second
 	// tailLogged is how often it is logged that a look does not reach the end.
 	tailLogged = 10 * time.Second

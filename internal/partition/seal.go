@@ -410,9 +410,9 @@ func (s *sealedStep) verdicts(k *sealedPart) {
 	k.sub.planner.RollBack(unhealthy...)
 }
 
-// recovered closes the half-open breakers of targets that have a rate and have taken an emission. A rate that was
-// removed no longer holds anything back. An emission whose permit was void when it was sealed may have gone to another
-// partition, and says nothing about the one that the permit names.
+// recovered closes the half-open breakers of targets that have a rate and have taken an emission. If the rate was
+// removed, the breaker stays, because its window must hold back the rest. An emission whose permit was void when it was
+// sealed may have gone to another partition, and says nothing about the one that the permit names.
 func (s *sealedStep) recovered() {
 	if s.l.part.o.Health.AllHealthy() {
 		return

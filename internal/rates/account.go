@@ -65,9 +65,9 @@ func (a *Account) LastHeld() int64 {
 	return a.lastHeld
 }
 
-// Take takes a token for a firing that is being sealed. Without one the firing must not be sent. With ahead set, one
-// token of debt is enough. Otherwise a firing that a breaker waits for, to learn that a partition is healthy, would
-// never have its turn beside timers that are deferred. now is as for Admit.
+// Take takes a token for a firing that is being sealed. Without one the firing must not be sent. With ahead set, Take
+// may leave the bucket one token in debt. Otherwise a firing that a breaker waits for, to learn that a partition is
+// healthy, would never have its turn beside timers that are deferred. now is as for Admit.
 func (a *Account) Take(now int64, ahead bool) bool {
 	l := a.holding.limiter
 	l.mu.Lock()

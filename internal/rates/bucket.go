@@ -45,7 +45,8 @@ type bucket struct {
 	gone     bool  // the limiter has forgotten it
 }
 
-// room is how many tokens a bucket holds at most. With the token that it may owe they make the burst.
+// room is how many tokens a bucket holds at most. With the token that it may owe they make the burst, unless that is
+// smaller than what leastBurst needs.
 func (b *bucket) room(share float64) float64 {
 	if share <= 0 {
 		return 0

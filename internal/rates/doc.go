@@ -15,8 +15,8 @@
 //
 // An instance's share of a rate is the part of the request partitions that it owns. Ownership is the one thing about
 // which the group agrees already, exclusively and with fencing, so nothing has to be elected or stored for rates. Its
-// bucket fills at share × rate, up to share × burst. All its partitions take from one bucket, so an uneven load within
-// an instance costs nothing.
+// bucket fills at share × rate, up to share × burst, less one token that it may owe. All its partitions take from one
+// bucket, so an uneven load within an instance costs nothing.
 //
 // Never more than rate × T + burst in any time T, because:
 //

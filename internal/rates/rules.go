@@ -8,7 +8,7 @@ type Rate struct {
 	Scope     string
 	Glob      string  // of target topics, as in path.Match
 	PerSecond float64 // more than 0
-	Burst     float64 // tokens that an unused bucket collects, at least 1
+	Burst     float64 // the most firings at once after a pause, at least 1
 }
 
 // Rules are the rates for the firings of each request topic, by its name: the first one whose glob matches counts. A

@@ -42,7 +42,7 @@ type bulkPage struct {
 
 type pair struct{ Name, Value string }
 
-// filterWords describes the parameters of a filter in words.
+// filterWords describes a filter in words, and the change of a move.
 func filterWords(q url.Values) (all []pair) {
 	for _, f := range []struct {
 		name, words string

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -97,8 +98,8 @@ func later(by string, due, now time.Time) (time.Time, error) {
 	return due.Add(d), nil
 }
 
-// previewAge is how long a move of several may be looked at before it is confirmed. If it is to a time that is over by
-// then, its timers fire immediately, as the preview says.
+// previewAge is how long the time of a move of several may be over, so that a move to now can still be confirmed. Its
+// timers fire immediately, as the preview says.
 const previewAge = 15 * time.Minute
 
 // newDue reads the time of a move as it was typed. It may be over for so long.
@@ -110,7 +111,7 @@ func newDue(text string, now time.Time, over time.Duration) (time.Time, error) {
 	case at == nil:
 		return now, errors.New("no time is given: write one, or choose by how much")
 	case at.Before(now.Add(-over)):
-		return now, fmt.Errorf("%q is in the past: write a later time, or fire it now", text)
+		return now, fmt.Errorf("%q is in the past: write a later time", text)
 	}
 	return *at, nil
 }
@@ -157,7 +158,7 @@ func (v *visit) move(topic, id string) error {
 // changed is the problem of a timer that is not as it was shown.
 func (v *visit) changed(t *api.Timer) *api.Problem {
 	p := wrong(http.StatusPreconditionFailed, fmt.Sprintf(
-		"it has fired, or was changed, since you looked: it is due at %s %s now. Nothing was moved", v.Exact(t.Due),
+		"it has fired, or was changed, since you looked: it is due at %s %s now. It was not moved", v.Exact(t.Due),
 		v.Zone()))
 	p.Title = "Not moved"
 	return p
@@ -222,7 +223,11 @@ func (v *visit) bulkMove(get func(string) string) (*bulkMove, error) {
 		return m, errors.New("a duration and a time are given: leave one of them empty")
 	case m.At != "":
 		var err error
-		m.at, err = newDue(m.At, v.now.In(v.zone), previewAge)
+		over := previewAge
+		if m.Since != "" { // it was once to come
+			over = math.MaxInt64
+		}
+		m.at, err = newDue(m.At, v.now.In(v.zone), over)
 		m.Ready = err == nil
 		return m, err
 	}

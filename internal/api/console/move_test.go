@@ -89,7 +89,7 @@ func TestSnooze(t *testing.T) {
 	for change, want := range map[string]string{
 		"at=yesterday": "is not a time", "at=2026-11-22 08:00": "is in the past", "at=": "no time is given",
 		"by=x": "by how much", "due=5": "it is due at 2026-11-22 10:00:00 UTC now",
-		"source=timers/0/4": "Nothing was moved", "due=": "does not say which timer",
+		"source=timers/0/4": "It was not moved", "due=": "does not say which timer",
 	} {
 		name, value, _ := strings.Cut(change, "=")
 		wrong := url.Values{"at": {"+1h"}}
@@ -98,7 +98,7 @@ func TestSnooze(t *testing.T) {
 		}
 		wrong.Set(name, value)
 		status := http.StatusBadRequest
-		if strings.Contains(want, "now") || strings.Contains(want, "Nothing") {
+		if strings.Contains(want, "now") || strings.Contains(want, "not moved") {
 			status = http.StatusPreconditionFailed
 		}
 		says(t, f.post(timerPath("order-1"), wrong), status, want)
@@ -188,6 +188,7 @@ func TestBulkMove(t *testing.T) {
 		says(t, f.get(filter+choice), http.StatusBadRequest, want, "Preview")
 		says(t, f.post(filter+choice, nil), http.StatusBadRequest, want)
 	}
+	says(t, f.get(filter+"&at=2026-11-20T08:00:00Z&since=p"), http.StatusOK, "over, it fires immediately") // continued
 	says(t, f.post(filter, nil), http.StatusBadRequest, "no move is given")
 	f.answers[at] = forbidden()
 	says(t, f.post(filter+"&by=1h", nil), http.StatusForbidden, "has no role")

@@ -270,7 +270,7 @@ func (re *reading) round(ctx context.Context) error {
 	}
 	re.epoch = re.r.Leader()
 	changed := false
-	// Not Follow: a position beyond the log's end is no fault here, it means to read everything again, and immediately.
+	// Not Follow, which tries again: here a position beyond the log's end means that all must be read again, now.
 	for first := true; first || re.r.Position() < end; first = false { // the first one fails if the topic was recreated
 		page, err := re.r.Next(ctx, 0)
 		if err != nil {

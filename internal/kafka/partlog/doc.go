@@ -4,10 +4,13 @@
 //
 //	r := partlog.NewReader(client, partlog.Log{Topic: "timers", Partition: 3}, from)
 //	for page, err := range r.To(ctx, end) {
+//		if err != nil {
+//			return err
+//		}
 //		// page.Records: committed, in order, without gaps and repeats
 //	}
 //
-// [Reader.Follow] is the loop below that: it pauses, looks the leader up again, and notices a log that was cut.
+// To is built on [Reader.Follow], which pauses, looks the leader up again, and notices a log that was cut.
 //
 // A Consumer reads many partitions, each into a Sink that says how much room it has:
 //
@@ -40,10 +43,10 @@
 // replica of the ISR, and a new leader comes from there. So its log has reached that offset when it begins to lead, and
 // it never ends before it, unless the election was unclean or a disk has lost its end: then records are lost.
 //
-// Two answers are too low although nothing is lost. A former leader that does not know its successor lacks what that
-// has written. And an offset that is itself the end of a leader's log, beyond the high watermark, may be lost with
-// that leader. Therefore Follow looks the leader up again every second in which nothing comes, asks end again, and
-// returns ErrLogCut only if the log has ended too early each time for CutAfter. The same holds for a position beyond
-// the log's end, which a leader refuses. A position below its start is an error immediately: no log gets its start
-// back.
+// A log may also look too short for two reasons that lose nothing. A former leader answers, which does not know its
+// successor and lacks what that has written. Or the offset to reach was itself the end of a leader's log, beyond the
+// high watermark, and what stood there was lost with that leader, before anybody could count on it. Therefore Follow
+// looks the leader up again every second in which nothing comes, asks end again, and returns ErrLogCut only if the log
+// has ended too early each time for CutAfter. The same holds for a position beyond the log's end, which a leader
+// refuses. A position below its start is an error immediately: no log gets its start back.
 package partlog

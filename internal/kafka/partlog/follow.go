@@ -37,7 +37,8 @@ const (
 // errNoAnswer says that a leader has not answered in time, or was not asked because the gate is shut.
 var errNoAnswer = errors.New("no answer")
 
-// To is Follow up to an offset that the log has reached before. From a position at or behind it, To reads nothing.
+// To is Follow up to an offset that the log has reached before. If the position has
+// reached that already, To reads nothing.
 func (r *Reader) To(ctx context.Context, end int64) iter.Seq2[Page, error] {
 	if r.position >= end {
 		return func(func(Page, error) bool) {}
@@ -46,12 +47,12 @@ func (r *Reader) To(ctx context.Context, end int64) iter.Seq2[Page, error] {
 }
 
 // Follow is the loop over a log. It reads up to the offset that end returns, perhaps beyond it, and asks again for that
-// offset while nothing comes. It yields each page, and one without records after each fetch that brought nothing or was
-// not answered. It goes on until a fetch was answered, even if the position is at the end: only a fetch notices that
-// the position is not in the log.
+// offset while nothing comes. It yields each page, and one without records after each fetch that brought nothing, was
+// not answered, or was not sent because the gate is shut. It goes on until a fetch was answered, even if the position
+// is at the end: only a fetch notices that the position is not in the log.
 //
-// The errors are those of Next and of end, and ErrLogCut: see the package comment. An error comes last, unless the
-// caller passes with SetPosition what cannot be read.
+// The errors are those of Next and of end, and ErrLogCut: see the package comment. An error ends the loop, unless the
+// caller moves the position past what cannot be read (SetPosition).
 func (r *Reader) Follow(ctx context.Context, end func(context.Context) (int64, error)) iter.Seq2[Page, error] {
 	return func(yield func(Page, error) bool) {
 		moved, looked, short := time.Now(), time.Now(), time.Time{}

@@ -34,7 +34,7 @@ type Reader struct {
 	unpacked int   // see SetMaxUnpacked
 	room     int64 // see SetRoom
 	gate     func(context.Context) (open bool, err error)
-	slow     int // of Follow: how many steps fetches are smaller and may take longer, see answerWait
+	slow     int // of Follow: back-off steps, each of which makes fetches smaller and their time longer: see answerWait
 	// kept is the part of a fetch that the last page had no room for, or nil. Its page has the ends that the leader
 	// told.
 	kept     *batches
@@ -47,7 +47,7 @@ type Page struct {
 	Records []*kgo.Record
 
 	LastStable    int64 // no transaction below it is open
-	HighWatermark int64 // offset of the next record to be written
+	HighWatermark int64 // the log as consumers see it ends here; the leader's own log may go on
 
 	Idle time.Duration // of Follow: for how long nothing has come; 0: the position has moved
 }

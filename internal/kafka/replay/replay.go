@@ -68,7 +68,8 @@ type Replay struct {
 	// Room is the memory of a fold between two flushes, in bytes; 0 is 64 MiB.
 	Room int
 	// Progress, if not nil, is called with the position and the log's end after every fetch, and a few times a second
-	// while the leader answers. If the position stays below the end, an open transaction holds it up.
+	// in between. If the position stays below the end, an open transaction, a silent leader or a high watermark that
+	// lags holds it up.
 	Progress func(position, end int64)
 	// Part, if not 0, is how long the replay works before it gives its slot back for as long as it has worked, at most
 	// partRest. Then it waits for a slot again, behind those in the queue.
@@ -223,7 +224,7 @@ func (r *Replay) endPart(ctx context.Context, end int64) error {
 	return r.Between(ctx)
 }
 
-// rest gives back the slot, which others may need, and the rest of the fetch.
+// rest gives back the slot, which others may need. It drops what was fetched and not read, and forgets the leader.
 func (r *Replay) rest() error {
 	if r.held.IsZero() {
 		return nil

@@ -54,7 +54,7 @@ func (p *Planner) Fire(now int64, room, behind timer.Size, hold Hold) (fired tim
 			if it == nil {
 				break
 			}
-			if it.unsettled() && behind.IsUsedUp() && it.permit == nil { // hence it was not just decoded
+			if it.unsettled() && behind.IsUsedUp() && it.permit == nil { // never one that was just decoded
 				it.waiting = true
 				continue
 			}

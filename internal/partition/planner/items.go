@@ -187,8 +187,8 @@ func (t topicNames) own(name string) string {
 // memory.
 func (k *known) own(it *Item) { it.timer = k.owned(it, it.timer, it.timer.AppendTo(nil)) }
 
-// owned returns an item's timer in b, which has its bytes. It gives the item's ID, and its change if that is the timer,
-// the same memory.
+// owned decodes t anew from b, its bytes, and returns that. The item's ID, and its change if that is t, refer to b from
+// then on, too.
 func (k *known) owned(it *Item, t *timer.Timer, b []byte) *timer.Timer {
 	own := decoded(b)
 	own.Target.Topic = t.Target.Topic

@@ -11,9 +11,8 @@ import "github.com/waterclock/waterclock/internal/timer"
 // stops at the first request whose result is unchanged; an unconditional request always stops it. So a cancel that had
 // lost to the firing now wins.
 //
-// A timer that is pending again gets bytes of its own. Otherwise it would keep a chunk of up to 16 KiB in memory, which
-// nothing counts, after the other timers of that chunk have fired: until it is parked, or until a cancel that has found
-// it is committed.
+// A timer that is pending again gets bytes of its own. Otherwise it alone would keep its chunk in memory, up to 16 KiB
+// that no limit counts, until it is parked or a cancel of it is committed.
 //
 // Nothing that is planned again has been committed: it stands behind the firing in the sequence, and a step takes a
 // prefix. Nor does a request emit: a timer that it triggers becomes due, and has an entry of its own. So planning again
