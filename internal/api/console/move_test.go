@@ -188,6 +188,7 @@ func TestBulkMove(t *testing.T) {
 		says(t, f.get(filter+choice), http.StatusBadRequest, want, "Preview")
 		says(t, f.post(filter+choice, nil), http.StatusBadRequest, want)
 	}
+	f.answers[at] = api.JobStarted{Matching: &api.TimerCount{Count: 1234, Exact: true}}
 	says(t, f.get(filter+"&at=2026-11-20T08:00:00Z&since=p"), http.StatusOK, "over, it fires immediately") // continued
 	says(t, f.post(filter, nil), http.StatusBadRequest, "no move is given")
 	f.answers[at] = forbidden()
