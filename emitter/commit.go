@@ -253,7 +253,7 @@ func (l *Lane) passed(shares []*Share) {
 	counts := make(map[timer.TopicPartition]int)
 	for _, s := range shares {
 		for i := range s.Emissions {
-			counts[s.Emissions[i].to()]++
+			counts[s.Emissions[i].To()]++
 		}
 	}
 	for p, n := range counts {

@@ -375,7 +375,7 @@ func (t *transaction) verdict(emissions []*Emission) (blamed bool) {
 	if len(t.tripped) > 0 {
 		t.lane.o.Health.Trip(t.tripped)
 		for _, e := range emissions {
-			if !t.lane.o.Health.Allow(e.to(), e.Permit) {
+			if !t.lane.o.Health.Allow(e.To(), e.Permit) {
 				e.Err, blamed = ErrUnhealthy, true
 			}
 		}
@@ -385,7 +385,7 @@ func (t *transaction) verdict(emissions []*Emission) (blamed bool) {
 	}
 	sent := make(map[timer.TopicPartition]int)
 	for _, e := range emissions {
-		sent[e.to()]++
+		sent[e.To()]++
 	}
 	for _, e := range emissions {
 		err, topic := t.broken[e.Record], e.Record.Topic
@@ -397,7 +397,7 @@ func (t *transaction) verdict(emissions []*Emission) (blamed bool) {
 		case targets.Gone(err):
 			t.lane.o.Targets.Refuted(topic)
 		case !targets.RefusedForGood(err):
-		case ofTopic(err), e.Alone, refusedHere(err), sent[e.to()] == 1:
+		case ofTopic(err), e.Alone, refusedHere(err), sent[e.To()] == 1:
 			e.Err, blamed = err, true
 		default:
 			e.Suspect, blamed = true, true

@@ -76,7 +76,8 @@ type Emission struct {
 // admits it.
 var ErrUnhealthy = errors.New("target partition is unhealthy")
 
-func (e *Emission) to() timer.TopicPartition {
+// To is the target partition.
+func (e *Emission) To() timer.TopicPartition {
 	return timer.TopicPartition{Topic: e.Record.Topic, Partition: e.Record.Partition}
 }
 

@@ -186,8 +186,8 @@ type startedJob struct {
 	Body     JobStarted
 }
 
-// start starts a job that steers timers or, in a dry run, counts them. show has what is known of it before. steers
-// returns the headers of the request for a timer, except its condition; nil: it is spared.
+// start starts a job that steers timers or, in a dry run, counts them. show is the job as callers see it, without the
+// topic and the prefix. steers returns the headers of the request for a timer, except its condition; nil: it is spared.
 func (j *jobs) start(ctx context.Context, show Job, in *Chosen,
 	steers func(*query.Timer) []timer.Header) (*startedJob, error) {
 	name, dry := in.Topic, in.DryRun

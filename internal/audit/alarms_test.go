@@ -33,6 +33,26 @@ func (l *logs) delete(topic string, before int64) {
 	}
 }
 
+// planned returns the options of an audit that was interrupted when it had its cut, and its plan.
+func (l *logs) planned(alter func(*plan)) (Options, *plan) {
+	l.T.Helper()
+	o := l.options()
+	o.Dir = l.T.TempDir()
+	s, err := open(o.Dir)
+	if err != nil {
+		l.T.Fatal(err)
+	}
+	p := &planner{plan: &plan{Options: o.asked()}, topics: o.Topics, spill: s, client: l.client}
+	if err := p.prepare(l.Ctx, cutStage); err != nil {
+		l.T.Fatal(err)
+	}
+	alter(p.plan)
+	if err := errors.Join(s.savePlan(p.plan), s.close()); err != nil {
+		l.T.Fatal(err)
+	}
+	return o, p.plan
+}
+
 func (l *logs) event(ms int64, e *wire.Event) {
 	e.At = base + ms
 	l.write(l.topic.Events, ms, wire.EventKey(e.ID), e.AppendTo(nil))
@@ -246,24 +266,13 @@ func TestCutMovesOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newLogs(kafkatest.OnFake(t, 1))
 			l.some()
-			o := l.options()
-			o.Dir = t.TempDir()
-			s, err := open(o.Dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			p := &planner{plan: &plan{Options: o.asked()}, topics: o.Topics, spill: s, client: l.client}
-			planned := p.prepare(l.Ctx, cutStage)
-			p.plan.Began = p.plan.Began.Add(-cutAge)
-			if err := errors.Join(planned, s.savePlan(p.plan), s.close()); err != nil {
-				t.Fatal(err)
-			}
+			o, old := l.planned(func(p *plan) { p.Began = p.Began.Add(-cutAge) })
 			l.schedule("late", 3_600_000) // 5
 			l.store("pending", 1, 3_600_000)
 			l.store("late", 5, 3_600_000)
 			l.checkpoint("p/3", 6)
 			if compacted {
-				l.delete(l.topic.Changelog, p.plan.Stages[cutStage][0].To) // as compaction would leave it
+				l.delete(l.topic.Changelog, old.Stages[cutStage][0].To) // as compaction would leave it
 			}
 			want := map[history.Fate]int64{history.Fired: 1, history.StillPending: 2, history.Cancelled: 1,
 				history.Done: 1, history.Rejected: 1}
@@ -279,18 +288,7 @@ func TestAuditOfALogThatWasCut(t *testing.T) {
 	t.Parallel()
 	l := newLogs(kafkatest.OnFake(t, 1))
 	l.some()
-	o := l.options()
-	o.Dir = t.TempDir()
-	s, err := open(o.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &planner{plan: &plan{Options: o.asked()}, topics: o.Topics, spill: s, client: l.client}
-	planned := p.prepare(l.Ctx, cutStage)
-	p.plan.Stages[cutStage][0].To += 3
-	if err := errors.Join(planned, s.savePlan(p.plan), s.close()); err != nil {
-		t.Fatal(err)
-	}
+	o, _ := l.planned(func(p *plan) { p.Stages[cutStage][0].To += 3 })
 	if _, err := Run(l.Ctx, o); !errors.Is(err, partlog.ErrLogCut) {
 		t.Error(err)
 	}

@@ -118,7 +118,7 @@ func (c *core) refused() bool {
 	tripped := map[timer.TopicPartition]error{}
 	gone := map[string]bool{}
 	for i := range c.share.Emissions {
-		to := target(&c.share.Emissions[i])
+		to := c.share.Emissions[i].To()
 		switch err := c.brokers.takes(to); {
 		case errors.Is(err, kerr.UnknownTopicOrPartition):
 			gone[to.Topic] = true
@@ -137,7 +137,7 @@ func (c *core) refused() bool {
 	}
 	for i := range c.share.Emissions {
 		e := &c.share.Emissions[i]
-		if len(tripped) > 0 && !c.o.Health.Allow(target(e), e.Permit) {
+		if len(tripped) > 0 && !c.o.Health.Allow(e.To(), e.Permit) {
 			e.Err = emitter.ErrUnhealthy
 		}
 	}
@@ -145,16 +145,12 @@ func (c *core) refused() bool {
 	return true
 }
 
-func target(e *emitter.Emission) timer.TopicPartition {
-	return timer.TopicPartition{Topic: e.Record.Topic, Partition: e.Record.Partition}
-}
-
 // passing checks that a step has nothing for an unhealthy target except admitted timers.
 func (c *core) passing() {
 	c.t.Helper()
 	for i := range c.share.Emissions {
 		e := &c.share.Emissions[i]
-		if to := target(e); !c.o.Health.Allow(to, e.Permit) {
+		if to := e.To(); !c.o.Health.Allow(to, e.Permit) {
 			c.t.Fatalf("an emission to %v is sealed, which is unhealthy", to)
 		}
 	}
@@ -164,7 +160,7 @@ func (c *core) passing() {
 func (c *core) passed() {
 	pass := map[timer.TopicPartition]int{}
 	for i := range c.share.Emissions {
-		pass[target(&c.share.Emissions[i])]++
+		pass[c.share.Emissions[i].To()]++
 	}
 	for to, n := range pass {
 		c.o.Health.Committed(to, n)

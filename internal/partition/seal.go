@@ -419,7 +419,7 @@ func (s *sealedStep) recovered() {
 	}
 	for i := range s.share.Emissions {
 		em := &s.share.Emissions[i]
-		to := timer.TopicPartition{Topic: em.Record.Topic, Partition: em.Record.Partition}
+		to := em.To()
 		if em.Permit == nil || em.Permit.To != to {
 			continue
 		}

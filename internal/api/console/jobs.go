@@ -172,7 +172,6 @@ func (c *Console) jobs(v *visit) error {
 	return v.show(nil, "jobs", "Jobs", &list)
 }
 
-// jobPage shows the progress of a job.
 type jobPage struct {
 	api.Job
 	Filter []pair       // in words, with what a move changes
@@ -180,6 +179,7 @@ type jobPage struct {
 	Rest   template.URL // of a move that ended early: the page that moves the others; empty: there is none
 }
 
+// job shows the progress of a job.
 func (c *Console) job(v *visit) error {
 	var p jobPage
 	if err := v.ask(call{path: []string{"jobs", cmp.Or(v.query("id"), "none")}}, &p.Job); err != nil {

@@ -247,20 +247,18 @@ func (b *bulkMove) parameter() (name, value string) {
 	return "by", strings.TrimPrefix(b.By, "+")
 }
 
-// pairs returns the choice as parameters of the page. A time relative to now becomes an instant.
+// pairs returns the choice as parameters of the page.
 func (b *bulkMove) pairs() []string {
-	if b.At != "" {
-		return []string{"do", "move", "since", b.Since, "at", iso(b.at)}
-	}
-	return []string{"do", "move", "since", b.Since, "by", b.By}
+	chosen := b.Chosen()
+	return []string{"do", "move", "since", b.Since, chosen.Name, chosen.Value}
 }
 
-// Chosen returns the choice as fields of a form. A time relative to now becomes an instant.
-func (b *bulkMove) Chosen() []pair {
+// Chosen returns the choice as a field of a form. A time relative to now becomes an instant.
+func (b *bulkMove) Chosen() pair {
 	if b.At != "" {
-		return []pair{{"at", iso(b.at)}}
+		return pair{"at", iso(b.at)}
 	}
-	return []pair{{"by", b.By}}
+	return pair{"by", b.By}
 }
 
 // of returns the new due time of a timer.

@@ -161,7 +161,7 @@ func TestBulkMove(t *testing.T) {
 		{"&by=-90m", "by=-90m", "2026-11-22 08:30:00</time> UTC: over, it fires immediately"},
 		{"&by=%2B1h", "by=1h", "2026-11-22 11:00:00</time>"},
 		{"&at=%2B3h", "to=1795348800000", "2026-11-22 12:00:00</time>"},
-		{"&at=-1m", "to=1795337940000", "2026-11-22 08:59:00</time> UTC: over, it fires immediately"}, // now, confirmed later
+		{"&at=-1m", "to=1795337940000", "2026-11-22 08:59:00</time> UTC: over, it fires immediately"}, // was now
 	} {
 		f.answers[at] = api.JobStarted{Matching: &api.TimerCount{Count: 1234, Exact: true}}
 		w = f.get(filter + c.choice)
